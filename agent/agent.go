@@ -1,0 +1,96 @@
+// Package agent runs what can be evaluated. An [Agent] runs one segment of a rollout at a time and says how it ended:
+// completed, suspended, or failed with a category. It knows nothing of stores, eval sets or scores.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// Agent runs segments. Implementations are safe for concurrent use; a segment's processes are gone when Run returns.
+type Agent interface {
+	// Run runs one segment to its end. What goes wrong with the agent is a Fault in the outcome; the error is only for
+	// what is wrong with evalrun itself (a full disk). When ctx is done the agent is ended and the outcome is a fault whose category is
+	// the cause of ctx if that is a *Fault, else FaultInterrupted.
+	Run(ctx context.Context, seg Segment) (Outcome, error)
+}
+
+// Segment is what an agent is given.
+type Segment struct {
+	RolloutID string
+	// Marker is what the agent's processes bear in their environment; RolloutID if it is empty. Rollouts of two stores may have the same
+	// id (of a run with the same --run-id), so the runner puts the store's in front.
+	Marker string
+	// Number counts a rollout's segments from 1, Attempt the attempts of a segment from 1.
+	Number  int
+	Attempt int
+	Input   json.RawMessage
+	// Resume maps interrupt ids to payloads, and Deliveries to what is known of them; nil in a rollout's first segment.
+	Resume     map[string]json.RawMessage
+	Deliveries map[string]Delivery
+	// Workspace is the rollout's folder, which survives suspension. Dir is where the files of this attempt go. Both are absolute and exist.
+	Workspace string
+	Dir       string
+	// BaseDir is the folder against which an agent's relative cwd is resolved.
+	BaseDir string
+	// Env is added to the agent's environment, after its own entry's.
+	Env []string
+	// Timeout of this segment; 0 means none. OutputBytes is how much it may print.
+	Timeout     time.Duration
+	OutputBytes int64
+}
+
+// Delivery is the envelope of one payload in the resume document.
+type Delivery struct {
+	TriggerID string `json:"triggerId"`
+	// Status is "successful", "faulted", "cancelled" or "expired".
+	Status     string          `json:"status"`
+	Payload    json.RawMessage `json:"payload"`
+	Error      *trigger.Error  `json:"error"`
+	ReceivedAt time.Time       `json:"receivedAt"`
+}
+
+// Outcome is how a segment ended: exactly one of Output, Interrupts and Fault is set.
+type Outcome struct {
+	Output     json.RawMessage
+	Interrupts []trigger.Interrupt
+	Fault      *Fault
+	// Files are the names of the files written to Segment.Dir. They are not yet synced.
+	Files []string
+}
+
+// Fault is why a segment failed. As an error it can be the cause of a context that ends an agent.
+type Fault struct {
+	Category Category `json:"category"`
+	Message  string   `json:"message"`
+}
+
+func (f *Fault) Error() string { return string(f.Category) + ": " + f.Message }
+
+// Category is the kind of a fault; retry.on names categories.
+type Category string
+
+// The categories.
+const (
+	FaultStart             Category = "start"              // the command could not be started
+	FaultExit              Category = "exit"               // the agent ended with a status other than 0
+	FaultNoOutput          Category = "no-output"          // it printed nothing
+	FaultInvalidOutput     Category = "invalid-output"     // what it printed is not one JSON document
+	FaultMultipleDocuments Category = "multiple-documents" // it printed more than one
+	FaultInvalidUTF8       Category = "invalid-utf8"       // it printed bytes that are not UTF-8
+	FaultTooDeep           Category = "too-deep"           // its document nests too deep
+	FaultOutputLimit       Category = "output-limit"       // it printed more than limits.output
+	FaultTimeout           Category = "timeout"            // limits.timeout or limits.segmentTimeout was reached
+	FaultInterrupt         Category = "invalid-interrupt"  // its __interrupt__ has no known shape
+	FaultUnresumable       Category = "unresumable"        // it suspended and cannot be resumed
+	FaultSuspensions       Category = "suspensions"        // limits.suspensions was reached
+	FaultSuspendTimeout    Category = "suspend-timeout"    // limits.suspendTimeout was reached
+	FaultJob               Category = "job"                // the job that it waited for faulted or was cancelled
+	FaultJobLost           Category = "job-lost"           // a local job is gone without a result
+	FaultStartUnknown      Category = "start-unknown"      // a job may or may not have been started before a crash
+	FaultInterrupted       Category = "interrupted"        // evalrun was ended in the middle of the segment, and it cannot be repeated
+	FaultNotRunnable       Category = "not-runnable"       // the evaluation cannot be run here
+)

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/store"
+)
+
+// maxPayload is how large a delivered payload may be.
+const maxPayload = 64 << 20
+
+func deliverCommand(g *globals) *cobra.Command {
+	var payload, fail string
+	var cancelled bool
+	cmd := &cobra.Command{
+		Use:   "deliver TRIGGER|SOURCE/KEY (--payload FILE|- | --fail MESSAGE | --cancel)",
+		Short: "Hand in the payload that a trigger waits for",
+		Long: `Hand in what a trigger waits for: the result of a job, an answer, or that the job failed or was cancelled.
+
+The trigger is named by its id, a unique beginning of it, or its source and item key. Prints what became of the
+delivery: accepted, duplicate (the trigger has one already), late (nobody waits for it any more) or parked (nothing
+matches yet; kept for 7 days). Go on with evalrun resume, unless an executor is running.`,
+		Example: `  evalrun deliver 0197c3a2 --payload result.json
+  echo '{"answer": 42}' | evalrun deliver external/job-42 --payload -`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d := store.Delivery{Status: store.StatusSuccessful, By: "deliver"}
+			given := 0
+			if cmd.Flags().Changed("payload") {
+				given++
+				data, err := readPayload(cmd, payload)
+				if err != nil {
+					return err
+				}
+				d.Payload = data
+			}
+			if cmd.Flags().Changed("fail") {
+				given++
+				d.Status, d.Fault = store.StatusFaulted, &store.Fault{Category: "job", Message: fail}
+			}
+			if cancelled {
+				given++
+				d.Status = store.StatusCancelled
+			}
+			if given != 1 {
+				return usageError("give one of --payload FILE, --fail MESSAGE and --cancel")
+			}
+			return g.deliver(cmd, args[0], d)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&payload, "payload", "", "a file with the payload, one JSON document; - is stdin")
+	f.StringVar(&fail, "fail", "", "the job failed, with this message")
+	f.BoolVar(&cancelled, "cancel", false, "the job was cancelled")
+	return cmd
+}
+
+// answerCommand is approve or deny.
+func answerCommand(g *globals, verb string) *cobra.Command {
+	var data, reason string
+	cmd := &cobra.Command{
+		Use:   verb + " TRIGGER",
+		Short: "Answer what a person was asked: " + verb,
+		Long: fmt.Sprintf(`Answer a trigger that waits for a person. The payload is {"action":%q,"approved":%t}, with "reason" and "data" if
+they are given.`, verb, verb == "approve"),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer := map[string]any{"action": verb, "approved": verb == "approve"}
+			if reason != "" {
+				answer["reason"] = reason
+			}
+			if data != "" {
+				content, err := readPayload(cmd, data)
+				if err != nil {
+					return err
+				}
+				answer["data"] = content
+			}
+			payload, err := json.Marshal(answer)
+			if err != nil {
+				return internal(err)
+			}
+			return g.deliver(cmd, args[0], store.Delivery{Status: store.StatusSuccessful, Payload: payload, By: verb})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	cmd.Flags().StringVar(&data, "data", "", "a file with more data, one JSON document; - is stdin")
+	return cmd
+}
+
+func readPayload(cmd *cobra.Command, path string) (json.RawMessage, error) {
+	in := cmd.InOrStdin()
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, usageError("the payload: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
+	if err != nil {
+		return nil, usageError("the payload %s: %w", path, err)
+	}
+	if len(data) > maxPayload {
+		return nil, usageError("the payload %s: larger than %d MiB", path, maxPayload>>20)
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, data); err != nil {
+		return nil, usageError("the payload %s: expected one JSON document: %w (a text needs quotes)", path, err)
+	}
+	return out.Bytes(), nil
+}
+
+// deliver delivers and prints the disposition.
+func (g *globals) deliver(cmd *cobra.Command, name string, d store.Delivery) error {
+	return g.withStore(func(s *store.SQLite) error {
+		receipt, err := deliverTo(cmd.Context(), s, name, d)
+		if err != nil {
+			return err
+		}
+		if g.json {
+			return printJSON(cmd, map[string]any{"disposition": receipt.Disposition, "triggerId": nilIfEmpty(receipt.Trigger.ID),
+				"runId": nilIfEmpty(receipt.Trigger.RunID), "rolloutId": nilIfEmpty(receipt.Trigger.RolloutID)})
+		}
+		printf(stdout(cmd), "%s\n", receipt.Disposition)
+		if receipt.Disposition == store.Accepted && !g.quiet {
+			printf(cmd.ErrOrStderr(), "go on with: %s\n", resumeLine(s, receipt.Trigger.RunID))
+		}
+		return nil
+	})
+}
+
+func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delivery) (store.Receipt, error) {
+	if source, key, ok := strings.Cut(name, "/"); ok {
+		if source == "" || key == "" {
+			return store.Receipt{}, usageError("%q: expected SOURCE/KEY", name)
+		}
+		d.Source, d.ItemKey = source, key
+	} else {
+		t, err := s.Trigger(ctx, name)
+		if errors.Is(err, store.ErrNotFound) {
+			return store.Receipt{}, usageError("%w; evalrun triggers lists them", err)
+		}
+		if err != nil {
+			return store.Receipt{}, internal(err)
+		}
+		d.TriggerID = t.ID
+	}
+	receipt, err := s.Deliver(ctx, d)
+	return receipt, internal(err)
+}
+
+func nilIfEmpty(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

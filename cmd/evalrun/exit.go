@@ -1,0 +1,50 @@
+package main
+
+import "fmt"
+
+// The exit codes, in the order in which the first that holds is taken: 4, 2, 130, 75, 3, 1, 0.
+const (
+	exitOK          = 0   // everything finished, thresholds met
+	exitThreshold   = 1   // a threshold was not met
+	exitUsage       = 2   // usage, or an input file that is wrong
+	exitFaulted     = 3   // rollouts faulted beyond what --fail-on-error allows, or nothing could be scored
+	exitInternal    = 4   // evalrun itself failed
+	exitSuspended   = 75  // suspended rollouts remain
+	exitInterrupted = 130 // interrupted; the run can be resumed
+)
+
+const exitCodeHelp = `Exit codes:
+  0    everything finished, thresholds met
+  1    a threshold was not met
+  2    usage, or an input file that is wrong (file, line, key, what was expected)
+  3    rollouts faulted beyond what --fail-on-error allows, or nothing could be scored
+  4    evalrun itself failed
+  75   suspended rollouts remain: resume later (--allow-suspended makes it 0)
+  130  interrupted (SIGINT, SIGTERM); the run can be resumed`
+
+// exitError is an error with the exit code that it means. An error without one is about usage.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// internal marks an error of evalrun itself, or of the machine.
+func internal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitInternal, err}
+}

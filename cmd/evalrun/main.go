@@ -1,0 +1,76 @@
+// Command evalrun runs evaluation sets against AI agents, and can wait: a rollout whose agent started a long-running
+// job is suspended, and resumed and scored when the job is done.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(Main()) }
+
+// Main runs the command line of this process and returns its exit code.
+func Main() int {
+	return execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	cmd := newRoot()
+	cmd.SetArgs(args)
+	cmd.SetIn(stdin)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	code := exitUsage // what cobra itself says is about usage
+	var exit *exitError
+	if errors.As(err, &exit) {
+		code = exit.code
+	}
+	if text := err.Error(); text != "" {
+		_, _ = fmt.Fprintln(stderr, "evalrun: "+text)
+	}
+	return code
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "evalrun",
+		Short: "Run eval sets against AI agents; suspend while jobs run, resume, score",
+		Long: `evalrun runs evaluation sets against AI agents, and can wait: when an agent starts a long-running job or asks a
+person, its rollout is suspended and costs nothing but a row; when the job is done it goes on where it stopped, and
+is scored.
+
+` + exitCodeHelp,
+		Version:           version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	g := &globals{}
+	g.register(root)
+	root.AddCommand(runCommand(g), resumeCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
+		listCommand(g), showCommand(g), cancelCommand(g), validateCommand(g), reportCommand(g), supervisorCommand())
+	return root
+}
+
+// version is the module's version as the Go tool recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "devel"
+	}
+	return v + " " + info.GoVersion
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/durable"
+	"github.com/evalrun/evalrun/redact"
+	"github.com/evalrun/evalrun/report"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/store"
+)
+
+// redrawEvery is how often a live display is drawn anew.
+const redrawEvery = 100 * time.Millisecond
+
+// output is what a command that works shows while it works and leaves behind: progress, the event stream of --events, and the
+// reports at the end. Its methods may be called from several goroutines.
+type output struct {
+	store  *store.SQLite
+	redact *redact.Redactor
+	stderr io.Writer
+	stdout io.Writer
+	json   bool
+	quiet  bool
+
+	mu       sync.Mutex
+	live     *report.Live
+	lines    *report.Log
+	events   *os.File
+	eventErr error
+	// onEvent, if not nil, is called with every event as well.
+	onEvent func(store.Event)
+}
+
+func (w *workFlags) newOutput(cmd *cobra.Command, g *globals, s *store.SQLite, red *redact.Redactor) (*output, error) {
+	o := &output{store: s, redact: red, stderr: cmd.ErrOrStderr(), stdout: stdout(cmd), json: g.json, quiet: g.quiet}
+	if w.events != "" {
+		f, err := os.OpenFile(w.events, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return nil, usageError("--events: %w", err)
+		}
+		o.events = f
+	}
+	return o, nil
+}
+
+// showProgress makes the display for the runs that are worked on.
+func (o *output) showProgress(run store.Run) {
+	if o.quiet {
+		return
+	}
+	opts := report.ProgressOptions{Redact: o.redact, Now: time.Now, Width: columns}
+	if f, ok := o.stderr.(*os.File); ok && isatty.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" && os.Getenv("CI") == "" {
+		o.live = report.NewLive(o.stderr, report.NewExecution(run), opts)
+		return
+	}
+	o.lines = report.NewLog(o.stderr, report.NewExecution(run), opts)
+}
+
+func columns() int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 20 {
+		return n
+	}
+	return 80
+}
+
+// event shows and records an event.
+func (o *output) event(e store.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var err error
+	switch {
+	case o.live != nil:
+		err = o.live.Event(e)
+	case o.lines != nil:
+		err = o.lines.Event(e)
+	}
+	if o.events != nil {
+		line, marshalErr := json.Marshal(e)
+		_, writeErr := o.events.Write(append(o.redact.JSON(line), '\n'))
+		err = errors.Join(err, marshalErr, writeErr)
+	}
+	if o.eventErr == nil {
+		o.eventErr = err
+	}
+	if o.onEvent != nil {
+		o.onEvent(e)
+	}
+}
+
+// ticker fires when a live display is to be drawn anew; it is nil without one.
+func (o *output) ticker() (<-chan time.Time, func()) {
+	if o.live == nil {
+		return nil, func() {}
+	}
+	t := time.NewTicker(redrawEvery)
+	return t.C, t.Stop
+}
+
+func (o *output) redraw() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_ = o.live.Tick() // the next one will show it
+}
+
+// Write writes a log line or a message without breaking the display.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clean := o.redact.Bytes(p)
+	var err error
+	if o.live != nil {
+		_, err = o.live.Write(clean)
+	} else {
+		_, err = o.stderr.Write(clean)
+	}
+	return len(p), err
+}
+
+func (o *output) say(format string, args ...any) {
+	printf(o, "evalrun: "+format+"\n", args...)
+}
+
+// close ends the display and the event stream.
+func (o *output) close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	err := o.eventErr
+	if o.live != nil {
+		err = errors.Join(err, o.live.Close())
+		o.live = nil
+	}
+	if o.events != nil {
+		err = errors.Join(err, o.events.Close())
+		o.events = nil
+	}
+	return err
+}
+
+// saveDocument brings the results document in the store up to date, and -o.
+func (o *output) saveDocument(ctx context.Context, runID, also string) error {
+	own := filepath.Join(runner.RunDir(o.store.Dir(), runID), "results.json")
+	err := report.SaveResults(ctx, o.store, runID, own, o.redact)
+	if also != "" && !sameFile(own, also) {
+		err = errors.Join(err, report.SaveResults(ctx, o.store, runID, also, o.redact))
+	}
+	return err
+}
+
+func sameFile(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
+}
+
+// finish writes everything that a command leaves behind: the results document, the reports that were asked for, and what people see.
+func (o *output) finish(runID string, w *workFlags) error {
+	ctx := context.Background() // also after an interruption
+	err := errors.Join(o.close(), o.saveDocument(ctx, runID, w.output))
+	return errors.Join(err, report.FromStore(ctx, o.store, runID, o.redact, func(r *report.Report) error { return o.write(r, w) }))
+}
+
+func (o *output) write(r *report.Report, w *workFlags) error {
+	command := func(rollout *report.Rollout) string { return resumeLine(o.store, r.RunID) }
+	var errs []error
+	if w.junit != "" {
+		errs = append(errs, durable.WriteFile(w.junit, 0o644, r.WriteJUnit))
+	}
+	markdown := func(to io.Writer) error { return r.WriteMarkdown(to, command) }
+	if w.summary != "" {
+		errs = append(errs, durable.WriteFile(w.summary, 0o644, markdown))
+	}
+	if step := os.Getenv("GITHUB_STEP_SUMMARY"); step != "" && !sameFile(step, w.summary) {
+		errs = append(errs, appendFile(step, markdown))
+	}
+	switch {
+	case o.json:
+		errs = append(errs, r.WriteResults(o.stdout))
+	case !o.quiet:
+		errs = append(errs, r.WriteTable(o.stderr, command))
+		printf(o.stderr, "\nresults: %s\n", shortPath(filepath.Join(runner.RunDir(o.store.Dir(), r.RunID), "results.json")))
+	}
+	return errors.Join(errs...)
+}
+
+func appendFile(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

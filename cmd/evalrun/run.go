@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// runFlags are the flags of run that say what is run.
+type runFlags struct {
+	agents  []string
+	evalIDs []string
+	filter  string
+	epochs  int
+	runID   string
+	retryOf string
+	strict  bool
+}
+
+func runCommand(g *globals) *cobra.Command {
+	var f runFlags
+	var w workFlags
+	cmd := &cobra.Command{
+		Use:   "run EVALSET [-- COMMAND...]",
+		Short: "Run an eval set; suspended rollouts are left suspended unless --wait",
+		Long: `Run an eval set against its agents.
+
+Rollouts whose agent waits for a job or a person are suspended. With --wait the command goes on until the run is final;
+without it it ends with exit code 75, and evalrun resume, or an executor, goes on with the run later.`,
+		Example: `  evalrun run evalset.json
+  evalrun run --wait -j 8 evalset.json
+  evalrun run evalset.json -- python3 agent.py`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sets, command := args, []string(nil)
+			if at := cmd.ArgsLenAtDash(); at >= 0 {
+				sets, command = args[:at], args[at:]
+			}
+			if len(sets) != 1 {
+				return usageError("expected one eval set, got %d", len(sets))
+			}
+			return run(cmd, g, f, w, sets[0], command)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.agents, "agent", nil, "an agent for a set that names none, or instead of its own: a FILE with an agent entry, or the NAME of one of the set's agents")
+	fl.StringSliceVar(&f.evalIDs, "eval-id", nil, "run only the evaluations with these ids")
+	fl.StringVar(&f.filter, "filter", "", "run only the evaluations whose id or name matches this pattern")
+	fl.IntVar(&f.epochs, "epochs", 0, "how often each evaluation is run (default: what the set says, else 1)")
+	fl.StringVar(&f.runID, "run-id", "", "create the run with this id, or go on with it if it is there")
+	fl.StringVar(&f.retryOf, "retry-of", "", "run again what faulted in the run with this id")
+	fl.BoolVar(&f.strict, "strict", false, "take unknown keys for errors")
+	w.register(cmd)
+	return cmd
+}
+
+func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, command []string) (err error) {
+	ctx := cmd.Context()
+	env, err := w.environment()
+	if err != nil {
+		return err
+	}
+	req, warnings, err := f.request(path, command)
+	for _, p := range warnings {
+		printf(cmd.ErrOrStderr(), "evalrun: %s\n", p)
+	}
+	if err != nil {
+		return err
+	}
+	s, err := g.open(false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, internal(s.Close())) }()
+	if f.retryOf != "" {
+		if err := f.keepFaulted(ctx, s, &req); err != nil {
+			return err
+		}
+	}
+	req.Env = env.passed
+	plan, err := runner.NewPlan(req, s.Dir())
+	if err != nil {
+		return internal(err)
+	}
+	created, err := s.CreateRun(ctx, plan)
+	if err != nil {
+		return internal(err)
+	}
+	if !created && !g.quiet {
+		printf(cmd.ErrOrStderr(), "run %s exists: going on with it, as it was planned\n", plan.RunID)
+	}
+	until := runner.UntilIdle
+	if w.wait {
+		until = runner.UntilFinal
+	}
+	return w.work(cmd, g, s, plan.RunID, env, until, false)
+}
+
+// request reads everything that the run is made of. Problems that are not errors come back as warnings.
+func (f runFlags) request(path string, command []string) (runner.PlanRequest, input.Problems, error) {
+	var req runner.PlanRequest
+	set, problems, err := eval.Load(path)
+	if err != nil {
+		return req, problems.Warnings(), &exitError{exitUsage, err}
+	}
+	r := &input.Reader{Problems: problems}
+	req.Set, req.RunID = set, f.runID
+	req.Jobs = trigger.ParseJobs(r, set.Jobs)
+	for _, n := range set.Agents {
+		req.Agents = append(req.Agents, agent.ParseEntry(r, n))
+	}
+	if err := f.chooseAgents(r, &req, command); err != nil {
+		return req, r.Problems.Warnings(), err
+	}
+	checkAgentNames(r, set, req.Agents)
+	if err := r.Problems.Err(f.strict); err != nil {
+		return req, nil, &exitError{exitUsage, err}
+	}
+	if len(req.Agents) == 0 {
+		return req, nil, usageError("%s: no agent; add the key `agent` to it, or give one with --agent FILE or -- COMMAND…", path)
+	}
+	if err := set.Select(f.evalIDs, f.filter); err != nil {
+		return req, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", path, err)}
+	}
+	if f.epochs < 0 {
+		return req, nil, usageError("--epochs: expected at least 1, got %d", f.epochs)
+	}
+	if f.epochs > 0 {
+		set.Epochs = f.epochs
+	}
+	if req.BaseDir, err = filepath.Abs(filepath.Dir(path)); err != nil {
+		return req, nil, internal(err)
+	}
+	if req.WorkDir, err = os.Getwd(); err != nil {
+		return req, nil, internal(err)
+	}
+	return req, r.Problems.Warnings(), nil
+}
+
+// chooseAgents puts the agents of the command line in place of the set's.
+func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command []string) error {
+	if command != nil {
+		if len(command) == 0 || len(f.agents) > 0 {
+			return usageError("expected either --agent or a command after --")
+		}
+		req.Agents = []agent.Entry{agent.FromCommand(command)}
+		return nil
+	}
+	if len(f.agents) == 0 {
+		return nil
+	}
+	own := req.Agents
+	req.Agents = nil
+	for _, name := range f.agents {
+		if i := slices.IndexFunc(own, func(e agent.Entry) bool { return e.Name == name }); i >= 0 {
+			req.Agents = append(req.Agents, own[i])
+			continue
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return usageError("--agent %s: neither an agent of the set nor a file with an agent entry: %w", name, err)
+		}
+		n, err := input.Parse(name, data)
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		req.Agents = append(req.Agents, agent.ParseEntry(r, n))
+	}
+	return nil
+}
+
+// checkAgentNames makes names that come twice an error: results and rollout ids are told apart by them.
+func checkAgentNames(r *input.Reader, set *eval.Set, agents []agent.Entry) {
+	seen := map[string]bool{}
+	for i, a := range agents {
+		if seen[a.Name] && i < len(set.Agents) {
+			r.Errorf(set.Agents[i], "there are two agents with the name %q; give each a name of its own", a.Name)
+		}
+		seen[a.Name] = true
+	}
+}
+
+// keepFaulted keeps the evaluations of which a rollout faulted in another run.
+func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *runner.PlanRequest) error {
+	id, err := runByPrefix(ctx, s, f.retryOf)
+	if err != nil {
+		return err
+	}
+	faulted := map[string]bool{}
+	err = s.Snapshot(ctx, id, func(v store.View) error {
+		return v.Rollouts(func(o store.RolloutView) error {
+			if o.State == store.StateFaulted {
+				faulted[o.EvaluationID] = true
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return internal(err)
+	}
+	req.RetryOf = id
+	req.Set.Evaluations = slices.DeleteFunc(req.Set.Evaluations, func(e eval.Evaluation) bool { return !faulted[e.ID] })
+	if len(req.Set.Evaluations) == 0 {
+		return usageError("--retry-of %s: nothing faulted in it that is in this eval set", f.retryOf)
+	}
+	return nil
+}
+
+// planOf reads the plan of a stored run.
+func planOf(ctx context.Context, s store.Store, runID string) (runner.Plan, error) {
+	stored, err := s.Plan(ctx, runID)
+	if err != nil {
+		return runner.Plan{}, internal(err)
+	}
+	plan, err := runner.ReadPlan(stored)
+	return plan, internal(err)
+}
+
+// printJSON writes one JSON document on stdout.
+func printJSON(cmd *cobra.Command, v any) error {
+	enc := json.NewEncoder(stdout(cmd))
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return internal(enc.Encode(v))
+}

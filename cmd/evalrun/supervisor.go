@@ -1,0 +1,23 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// supervisorCommand is what a local job runs under; evalrun starts it itself.
+func supervisorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "job-supervisor FOLDER",
+		Short:  "Run a local job (used by evalrun itself)",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if code := trigger.SuperviseMain(args[0]); code != 0 {
+				return &exitError{code, nil}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/report"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+func validateCommand(g *globals) *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "validate PATH...",
+		Short: "Check eval sets, evaluators and results documents",
+		Long: `Check files without running anything: eval sets, evaluator files and results documents. Every problem names file, line, key and what
+was expected. With --strict, warnings (such as unknown keys) count as problems.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wrong := 0
+			for _, path := range args {
+				kind, problems, err := validateFile(path)
+				for _, p := range problems.Warnings() {
+					printf(cmd.ErrOrStderr(), "%s\n", p)
+				}
+				if err != nil {
+					printf(cmd.ErrOrStderr(), "%s\n", err)
+				}
+				if err != nil || (strict && len(problems) > 0) {
+					wrong++
+					continue
+				}
+				if !g.quiet {
+					printf(stdout(cmd), "%s: %s, ok\n", path, kind)
+				}
+			}
+			if wrong > 0 {
+				return usageError("%d of %d files are not valid", wrong, len(args))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "take warnings for errors")
+	return cmd
+}
+
+// validateFile checks one file as what it looks like. The problems hold the warnings too; the error is what is wrong.
+func validateFile(path string) (kind string, problems input.Problems, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		var pathErr *os.PathError
+		if errors.As(err, &pathErr) {
+			err = input.Problem{File: path, Message: "cannot be read: " + pathErr.Err.Error()}
+		}
+		return "", nil, err
+	}
+	n, err := input.Parse(path, data)
+	if err != nil {
+		return "", nil, err
+	}
+	switch {
+	case n.Member("evaluationSetResults") != nil || n.Member("schemaVersion") != nil:
+		_, err := report.ReadResults(path)
+		return "a results document", nil, err
+	case looksLikeEvaluator(n):
+		_, problems, err := eval.ParseEvaluator(path, data)
+		return "an evaluator", problems, err
+	}
+	set, problems, err := eval.Load(path)
+	if err != nil {
+		return "", problems, err
+	}
+	r := &input.Reader{Problems: problems}
+	trigger.ParseJobs(r, set.Jobs)
+	var entries []agent.Entry
+	for _, a := range set.Agents {
+		entries = append(entries, agent.ParseEntry(r, a))
+	}
+	checkAgentNames(r, set, entries)
+	return "an eval set", r.Problems, r.Problems.Err(false)
+}
+
+// looksLikeEvaluator tells an evaluator file from an eval set: only a set has evaluations.
+func looksLikeEvaluator(n *input.Node) bool {
+	if n.Member("evaluations") != nil {
+		return false
+	}
+	for _, key := range []string{"evaluatorTypeId", "evaluator_type_id", "evaluatorConfig", "evaluator_config", "category"} {
+		if n.Member(key) != nil {
+			return true
+		}
+	}
+	return strings.HasSuffix(filepath.ToSlash(filepath.Dir(n.File)), "/evaluators")
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/redact"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/store"
+)
+
+// workFlags are the flags of the commands that run rollouts.
+type workFlags struct {
+	concurrency    int
+	output         string
+	junit          string
+	summary        string
+	events         string
+	wait           bool
+	waitTimeout    time.Duration
+	env            []string
+	envFiles       []string
+	failOnError    string
+	allowSuspended bool
+}
+
+func (w *workFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVarP(&w.concurrency, "concurrency", "j", 4, "how many agents run at once")
+	f.StringVarP(&w.output, "output", "o", "", "also write the results document to this file")
+	f.StringVar(&w.junit, "junit", "", "write JUnit XML to this file")
+	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to this file ($GITHUB_STEP_SUMMARY gets one if it is set)")
+	f.BoolVar(&w.wait, "wait", false, "go on until the run is final")
+	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: how long at most (10m, 2h)")
+	f.StringVar(&w.failOnError, "fail-on-error", "0", "how many rollouts may fault: a number N or a share P%")
+	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "end with exit code 0 although rollouts are suspended")
+	w.registerEvents(cmd)
+}
+
+// registerEvents registers what executor has, too.
+func (w *workFlags) registerEvents(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&w.events, "events", "", "append the events of all processes to this file while the command runs (JSON Lines)")
+	f.StringArrayVar(&w.env, "env", nil, "pass this environment variable: ${NAME} gives its value, and it is redacted (repeatable)")
+	f.StringArrayVar(&w.envFiles, "env-file", nil, "pass the variables of this file of NAME=VALUE lines (repeatable)")
+}
+
+// environment is what was passed: its names, and where their values are.
+type environment struct {
+	passed []string
+	values map[string]string
+}
+
+func (w *workFlags) environment() (environment, error) {
+	e := environment{values: map[string]string{}}
+	for _, path := range w.envFiles {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return e, usageError("--env-file: %w", err)
+		}
+		for i, line := range strings.Split(string(data), "\n") {
+			line = strings.TrimSpace(line)
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+			if name = strings.TrimSpace(name); !ok || name == "" {
+				return e, usageError("%s:%d: expected NAME=VALUE", path, i+1)
+			}
+			e.passed, e.values[name] = append(e.passed, name), unquote(strings.TrimSpace(value))
+		}
+	}
+	for _, name := range w.env {
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return e, usageError("--env %s: the variable is not set", name)
+		}
+		e.passed, e.values[name] = append(e.passed, name), value
+	}
+	return e, nil
+}
+
+// unquote takes one pair of quotes off a value.
+func unquote(s string) string {
+	if len(s) >= 2 && (s[0] == '"' || s[0] == '\'') && s[len(s)-1] == s[0] {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+func (e environment) resolve(name string) (string, bool) {
+	if v, ok := e.values[name]; ok {
+		return v, true
+	}
+	return os.LookupEnv(name)
+}
+
+// secrets are the values that are never written.
+func (e environment) secrets() map[string]string {
+	all := redact.FromEnviron(os.Environ(), e.passed)
+	for name, value := range e.values {
+		all[name] = value
+	}
+	return all
+}
+
+// work runs a run until it is idle or final, reports, and says how it ended.
+func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until runner.Until, check bool) error {
+	if _, err := parseTolerance(w.failOnError); err != nil {
+		return err
+	}
+	plan, err := planOf(cmd.Context(), s, runID)
+	if err != nil {
+		return err
+	}
+	out, err := w.newOutput(cmd, g, s, plan.Redactor(env.secrets(), env.resolve))
+	if err != nil {
+		return err
+	}
+	run, err := s.Run(cmd.Context(), runID)
+	if err != nil {
+		return internal(err)
+	}
+	out.showProgress(run)
+	ended, workErr := w.runUntil(cmd, g, s, runID, env, until, check, out)
+	reportErr := out.finish(runID, w)
+	if err := errors.Join(workErr, reportErr); err != nil {
+		return internal(err)
+	}
+	return w.verdict(cmd.Context(), s, runID, plan, ended)
+}
+
+// newRunner makes the runner of a run, or if runID is empty of the whole store.
+func (w *workFlags) newRunner(g *globals, s *store.SQLite, runID string, env environment, out *output) (*runner.Runner, error) {
+	if w.concurrency < 1 {
+		return nil, usageError("--concurrency: expected at least 1, got %d", w.concurrency)
+	}
+	logger, err := g.logger(out)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, internal(err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, internal(err)
+	}
+	lease, err := leaseForTests()
+	if err != nil {
+		return nil, err
+	}
+	return runner.New(runner.Options{Store: s, RunID: runID, Concurrency: w.concurrency, WorkDir: dir, Executable: exe,
+		Resolve: env.resolve, Secrets: env.secrets(), Events: out.event, Logger: logger, Lease: lease}), nil
+}
+
+// runUntil runs the runner under the signals: the first lets what runs finish, the second ends it.
+func (w *workFlags) runUntil(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until runner.Until, check bool, out *output) (interrupted bool, err error) {
+	r, err := w.newRunner(g, s, runID, env, out)
+	if err != nil {
+		return false, err
+	}
+	if check {
+		if err := r.CheckNow(cmd.Context()); err != nil {
+			return false, err
+		}
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	var signals atomic.Int32
+	stop := onSignals(func(count int) {
+		signals.Store(int32(count))
+		switch count {
+		case 1:
+			out.say("interrupted: letting the running agents finish; once more ends them, the run can be resumed either way")
+			r.Stop()
+		case 2:
+			out.say("ending the running agents")
+			cancel()
+		default:
+			os.Exit(exitInterrupted) // somebody is in a hurry; the store is as after a crash
+		}
+	})
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx, until) }()
+	timeout := make(<-chan time.Time)
+	if w.wait && w.waitTimeout > 0 {
+		timeout = time.After(w.waitTimeout)
+	}
+	tick, stopTicker := out.ticker()
+	defer stopTicker()
+	for {
+		select {
+		case err := <-done:
+			return signals.Load() > 0, err
+		case <-timeout:
+			r.Stop()
+		case <-tick:
+			out.redraw()
+		}
+	}
+}
+
+// executable is how the program is called in a command that is shown.
+const executable = "evalrun"
+
+// resumeLine is the command that would go on with a run.
+func resumeLine(s *store.SQLite, runID string) string {
+	return fmt.Sprintf("%s resume --store %s %s", executable, shellQuote(shortPath(s.Dir())), runID)
+}
+
+// shortPath is a path as one would type it from here.
+func shortPath(path string) string {
+	if dir, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(dir, path); err == nil && len(rel) < len(path) {
+			return rel
+		}
+	}
+	return path
+}
+
+func shellQuote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,131 @@
+// Package durable writes files so that they survive a crash: they are replaced as a whole, never rewritten, and what is
+// said to be there is on the disk.
+package durable
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/google/uuid"
+)
+
+// WriteFile replaces a file by what write writes: a temporary file beside it, synced, renamed, and the folder synced. If write
+// fails the file is as it was.
+func WriteFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
+	tmp := path + "." + uuid.NewString()[:8] + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(tmp) // the error that matters is err
+		}
+	}()
+	if err := write(f); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return Sync(filepath.Dir(path))
+}
+
+// Sync makes a file or folder durable.
+func Sync(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) {
+		err = nil // a file system that does not sync folders
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Lock opens a file, made if it is not there, and takes an exclusive lock on it, waiting for it. The lock lives until the file is closed,
+// as long as this process at most.
+func Lock(path string, mode os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+}
+
+// OpenLog opens an append-only log of lines, locked until it is closed, cuts a last line that is torn, and returns its last whole line
+// without the newline; nil if there is none.
+func OpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err error) {
+	f, err := Lock(path, mode)
+	if err != nil {
+		return nil, nil, err
+	}
+	last, err = lastLine(f)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, last, nil
+}
+
+// lastLine cuts a torn last line, leaves the file at its end and returns the line before that.
+func lastLine(f *os.File) ([]byte, error) {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	end, err := lineEnd(f, size)
+	if err != nil {
+		return nil, err
+	}
+	if end < size {
+		if err := f.Truncate(end); err != nil {
+			return nil, err
+		}
+		if _, err := f.Seek(end, io.SeekStart); err != nil {
+			return nil, err
+		}
+	}
+	if end == 0 {
+		return nil, nil
+	}
+	begin, err := lineEnd(f, end-1)
+	if err != nil {
+		return nil, err
+	}
+	last := make([]byte, end-1-begin)
+	_, err = f.ReadAt(last, begin)
+	return last, err
+}
+
+// lineEnd is the offset behind the last newline before limit; 0 if there is none.
+func lineEnd(f io.ReaderAt, limit int64) (int64, error) {
+	buf := make([]byte, 4096)
+	for limit > 0 {
+		n := min(int64(len(buf)), limit)
+		if _, err := f.ReadAt(buf[:n], limit-n); err != nil {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
+			return limit - n + int64(i) + 1, nil
+		}
+		limit -= n
+	}
+	return 0, nil
+}

@@ -1,0 +1,160 @@
+// Package eval holds what an evaluation is and how it is scored: eval sets and their evaluations, evaluators,
+// scores and the statistics over them.
+//
+// [Load] reads an eval set, [New] makes an evaluator of a definition, and [Statistics] folds results into a [Summary] of
+// means, intervals and pass rates, which [Thresholds] judge. The package runs no agent and knows no store; what an
+// evaluator sees of a rollout is a [Subject].
+//
+// The formats are UiPath's, and so are the semantics of the deterministic evaluators, down to how Python compares and
+// prints values. They differ where UiPath's would harm others: an evaluator that finds no criteria fails by itself here,
+// and takes the whole evaluation with it there.
+package eval
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/input"
+)
+
+// Set is an eval set in the form in which evalrun runs it: migrated, its evaluators found, its defaults filled in.
+// It is stored with the run as JSON, so that a run is resumed with what it was started with.
+type Set struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Path is the file that the set was read from, as it was given.
+	Path        string       `json:"path"`
+	Evaluators  []Definition `json:"evaluators"`
+	Evaluations []Evaluation `json:"evaluations"`
+	// Epochs is how often each evaluation is run (1 if the set does not say), Reduce how the scores of its epochs become one.
+	Epochs     int        `json:"epochs"`
+	Reduce     Reducer    `json:"reduce"`
+	Limits     Limits     `json:"limits"`
+	Retry      Retry      `json:"retry"`
+	Thresholds Thresholds `json:"thresholds"`
+	// Tasks are globs of task directories, relative to the set's folder.
+	Tasks []string `json:"tasks,omitempty"`
+
+	// Agents and Jobs are the values of `agent`/`agents` (one node an agent) and `jobs` as they stand in the file; packages agent and
+	// trigger read them.
+	Agents []*input.Node `json:"-"`
+	Jobs   *input.Node   `json:"-"`
+}
+
+// Evaluation is one case of a set.
+type Evaluation struct {
+	ID     string          `json:"id"`
+	Name   string          `json:"name"`
+	Inputs json.RawMessage `json:"inputs"`
+	// ExpectedOutput is the evaluation-level expected output, nil if there is none.
+	ExpectedOutput json.RawMessage `json:"expectedOutput,omitempty"`
+	// Criteria maps an evaluator's id to its criteria, which may be null. An evaluator that is not a key does not score
+	// this evaluation.
+	Criteria              map[string]json.RawMessage `json:"criteria"`
+	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
+	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty if it can.
+	NotRunnable string `json:"notRunnable,omitempty"`
+}
+
+// Definition is an evaluator as its file or the eval set defines it.
+type Definition struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Type is UiPath's evaluator type id (uipath-exact-match, …), or "command", or for a legacy evaluator file
+	// "legacy-equals", "legacy-json-similarity", "legacy-csv-column-exact-match", "legacy-llm-judge", "legacy-trajectory".
+	Type string `json:"type"`
+	// Weight of the evaluator in an evaluation's score; 1 by default.
+	Weight float64 `json:"weight"`
+	// Config is the evaluator's configuration (`evaluatorConfig`; for a legacy file the whole file).
+	Config json.RawMessage `json:"config"`
+	// Dir is the folder relative to the eval set's own from which a command evaluator is run; slash-separated.
+	Dir string `json:"dir,omitempty"`
+	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom Python evaluator); empty if it can.
+	NotRun string `json:"notRun,omitempty"`
+}
+
+// Limits bound a rollout. A zero duration means no limit.
+type Limits struct {
+	// Timeout is the working time that all segments of a rollout may take together.
+	Timeout time.Duration `json:"timeoutNs,omitempty"`
+	// SegmentTimeout is the working time of one segment.
+	SegmentTimeout time.Duration `json:"segmentTimeoutNs,omitempty"`
+	// SuspendTimeout is how long one suspension may last, from its commit.
+	SuspendTimeout time.Duration `json:"suspendTimeoutNs,omitempty"`
+	// EvaluatorTimeout is how long one command evaluator may take (default 5m).
+	EvaluatorTimeout time.Duration `json:"evaluatorTimeoutNs,omitempty"`
+	// Suspensions is how often a rollout may be suspended (default 100).
+	Suspensions int `json:"suspensions"`
+	// OutputBytes is how much an agent may print on stdout in one segment (default 16 MiB).
+	OutputBytes int64 `json:"outputBytes"`
+}
+
+// Retry says which failed segments are repeated.
+type Retry struct {
+	// Max counts the attempts of a segment beyond the first; 0 means none.
+	Max int `json:"max"`
+	// On are the fault categories that are repeated; "*" means every one.
+	On []string `json:"on,omitempty"`
+	// Backoff before the first repetition (default 1s); doubled for each further one up to MaxBackoff (default 1m).
+	Backoff    time.Duration `json:"backoffNs"`
+	MaxBackoff time.Duration `json:"maxBackoffNs"`
+}
+
+// Thresholds are judged when a run is final. A nil threshold is not judged.
+type Thresholds struct {
+	// Score is the least mean score of the set; ScoreWithFaulted the same with faulted rollouts counted as 0.
+	Score            *float64 `json:"score,omitempty"`
+	ScoreWithFaulted *float64 `json:"scoreWithFaulted,omitempty"`
+	// PassRate is the least share of evaluations that pass.
+	PassRate *float64 `json:"passRate,omitempty"`
+	// Evaluators holds the least mean score of single evaluators, by id.
+	Evaluators map[string]float64 `json:"evaluators,omitempty"`
+	// Pass is the score from which on a rollout passes (default 1).
+	Pass float64 `json:"pass"`
+}
+
+// Reducer says how the scores of an evaluation's epochs become one.
+type Reducer string
+
+// The reducers.
+const (
+	ReduceMean       Reducer = "mean"
+	ReduceAtLeastOne Reducer = "atLeastOne" // 1 if one epoch passes, else 0
+	ReduceAll        Reducer = "all"        // 1 if every epoch passes, else 0
+)
+
+// Subject is what an evaluator sees of one finished rollout.
+type Subject struct {
+	Evaluation Evaluation
+	RolloutID  string
+	Agent      string
+	Epoch      int
+	// Output is the agent's output, a JSON value.
+	Output json.RawMessage
+	// Trace holds the spans of all segments, one OpenTelemetry span a line, as the agent wrote them (see ToolCalls).
+	Trace []json.RawMessage
+	// Dir is the eval set's folder and Workspace the rollout's, absolute.
+	Dir       string
+	Workspace string
+	// Env is the environment of a command evaluator.
+	Env []string
+}
+
+// Result is what one evaluator says of one rollout. Exactly one of Score and NotRun is set; if Error is set Score is 0.
+type Result struct {
+	EvaluatorID   string `json:"evaluatorId"`
+	EvaluatorName string `json:"evaluatorName"`
+	// Score on the evaluator's own scale: 0 to 1, of legacy evaluators 0 to 100. Nil if the evaluator did not run.
+	Score *float64 `json:"score"`
+	// Scale is 1 or 100: the score that means perfect.
+	Scale float64 `json:"scale"`
+	// Details is a string or an object, nil if the evaluator has none.
+	Details json.RawMessage `json:"details,omitempty"`
+	// Error is set where the evaluator failed (wrong path, missing criteria, an exception): its score is then 0.
+	Error string `json:"error,omitempty"`
+	// NotRun says why there is no score.
+	NotRun string `json:"notRun,omitempty"`
+	// Line marks the result of one line of a line-by-line evaluator; it counts in no average.
+	Line     bool          `json:"line,omitempty"`
+	Duration time.Duration `json:"durationNs"`
+}

@@ -1,0 +1,113 @@
+package eval
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/evalrun/evalrun/input"
+)
+
+// guid is what UiPath takes for a GUID; such ids are lower-cased.
+var guid = regexp.MustCompile(`^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+func (l *loader) evaluations(n *input.Node, set *Set, legacy bool) {
+	first := map[string]*input.Node{}
+	for _, item := range n.Items {
+		f := l.Object(item)
+		if item.Kind != input.Object {
+			continue
+		}
+		e := l.evaluation(f, set, legacy)
+		f.Done()
+		if earlier := first[e.ID]; earlier != nil && e.ID != "" {
+			l.Errorf(f.Get("id"), "duplicate id %q, first in line %d", e.ID, earlier.Line)
+			continue
+		}
+		first[e.ID] = item
+		set.Evaluations = append(set.Evaluations, e)
+	}
+}
+
+func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
+	e := Evaluation{
+		ID:                    f.RequiredString("id"),
+		Name:                  f.RequiredString("name"),
+		Inputs:                f.Required("inputs", input.Object).JSON(),
+		ExpectedAgentBehavior: f.String("expectedAgentBehavior", ""),
+		Criteria:              map[string]json.RawMessage{},
+	}
+	if guid.MatchString(e.ID) {
+		e.ID = strings.ToLower(e.ID)
+	}
+	f.Ignore("description", "evalSetId", "createdAt", "updatedAt", "toolsToSimulate")
+	e.NotRunnable = l.notRunnable(f)
+	if legacy {
+		l.legacyCriteria(f, set, &e)
+		return e
+	}
+	if n := f.Get("expectedOutput"); n != nil && n.Kind != input.Null {
+		if n.Kind != input.Object && n.Kind != input.String {
+			l.Errorf(n, "expected an object or a string, got %s", n.Kind)
+		}
+		e.ExpectedOutput = n.JSON()
+	}
+	criteria := f.Required("evaluationCriterias", input.Object)
+	if criteria == nil {
+		return e
+	}
+	for _, m := range criteria.Members {
+		e.Criteria[m.Key] = m.Value.JSON()
+		if !hasDefinition(set, m.Key) {
+			l.Warnf(m.Value, "criteria for an evaluator that the set does not use%s", input.Suggest(m.Key, ids(set.Evaluators)))
+		}
+	}
+	return e
+}
+
+// legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath does when it migrates.
+func (l *loader) legacyCriteria(f *input.Fields, set *Set, e *Evaluation) {
+	expected := f.Required("expectedOutput", input.Object)
+	if expected == nil {
+		return
+	}
+	behaviour, err := json.Marshal(e.ExpectedAgentBehavior)
+	if err != nil {
+		return // a string always marshals
+	}
+	criteria := json.RawMessage(`{"expectedOutput":` + string(expected.JSON()) + `,"expectedAgentBehavior":` + string(behaviour) + `}`)
+	for _, def := range set.Evaluators {
+		e.Criteria[def.ID] = criteria
+	}
+}
+
+// notRunnable says why an evaluation cannot be run here. What would change what the tools do, or make up the input, is
+// never silently left out.
+func (l *loader) notRunnable(f *input.Fields) string {
+	var reasons []string
+	add := func(reason string) { reasons = append(reasons, reason) }
+	if n := f.Optional("mockingStrategy", input.Object); n != nil {
+		kind := ""
+		if t := n.Member("type"); t != nil && t.Kind == input.String {
+			kind = " (" + t.Text + ")"
+		}
+		add("mockingStrategy" + kind + ": evalrun cannot mock an agent's tools")
+	}
+	if f.Optional("inputMockingStrategy", input.Object) != nil {
+		add("inputMockingStrategy: evalrun cannot generate inputs")
+	}
+	f.String("simulationInstructions", "")
+	if f.Bool("simulateTools", false) {
+		add("simulateTools: evalrun cannot mock an agent's tools")
+	}
+	instructions := f.String("inputGenerationInstructions", "")
+	if f.Bool("simulateInput", false) && instructions != "" {
+		add("simulateInput: evalrun cannot generate inputs")
+	}
+	for _, key := range []string{"conversationalInputs", "conversationalExpectedOutput"} {
+		if f.Has(key) {
+			add(key + ": evalrun cannot run conversational evaluations")
+		}
+	}
+	return strings.Join(reasons, "; ")
+}

@@ -1,0 +1,210 @@
+package eval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/input"
+)
+
+// Evaluator scores finished rollouts. It is safe for concurrent use.
+type Evaluator interface {
+	// Evaluate gives this evaluator's results for one rollout. There is none if the evaluation has no criteria entry for the
+	// evaluator, and one otherwise; a line-by-line evaluator gives one for each line (Result.Line) and the aggregate last.
+	// What goes wrong is in Result.Error; the context ends a command evaluator.
+	Evaluate(ctx context.Context, s Subject) []Result
+}
+
+// New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun) gives results with
+// Result.NotRun. The error says what is wrong with the configuration.
+func New(def Definition) (Evaluator, error) {
+	e, err := build(def)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func build(def Definition) (*evaluator, error) {
+	config := def.Config
+	if len(config) == 0 {
+		config = json.RawMessage("{}")
+	}
+	node, err := input.Parse("evaluatorConfig", config)
+	if err != nil {
+		return nil, fmt.Errorf("evaluator %q: %w", def.ID, err)
+	}
+	var r input.Reader
+	e := configure(&r, def, node)
+	if err := r.Problems.Err(false); err != nil {
+		return nil, fmt.Errorf("evaluator %q: %w", def.ID, err)
+	}
+	return e, nil
+}
+
+// evaluator is what all evaluators have in common: how criteria are found and how an outcome becomes results.
+type evaluator struct {
+	def   Definition
+	scale float64
+	// expectsOutput is set where the criteria are an expectedOutput: the evaluation's own then takes its place if it is missing.
+	expectsOutput bool
+	// criteriaOptional is set where the evaluator can do without criteria.
+	criteriaOptional bool
+	// defaults are the configuration's defaultEvaluationCriteria.
+	defaults *object
+	score    func(ctx context.Context, s Subject, criteria *object) outcome
+	// dataset computes set-level results, nil where there are none.
+	dataset *classification
+}
+
+// outcome is what an evaluator found, before it is given the evaluator's name and scale.
+type outcome struct {
+	// score is from 0 to 1.
+	score   float64
+	details any
+	err     error
+	// lines are the outcomes of the single lines of a line-by-line evaluator.
+	lines []outcome
+}
+
+func failed(format string, args ...any) outcome { return outcome{err: fmt.Errorf(format, args...)} }
+
+func (e *evaluator) Evaluate(ctx context.Context, s Subject) []Result {
+	raw, ok := s.Evaluation.Criteria[e.def.ID]
+	if !ok {
+		return nil
+	}
+	if e.def.NotRun != "" {
+		return []Result{{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Scale: e.scale, NotRun: e.def.NotRun}}
+	}
+	started := time.Now()
+	criteria, err := e.criteria(raw, s.Evaluation.ExpectedOutput)
+	out := outcome{err: err}
+	if err == nil {
+		out = e.score(ctx, s, criteria)
+	}
+	var results []Result
+	for i, line := range out.lines {
+		n := strconv.Itoa(i + 1)
+		result := e.result(line)
+		result.EvaluatorID += "_line_" + n
+		result.EvaluatorName += " (Line " + n + ")"
+		result.Line = true
+		results = append(results, result)
+	}
+	result := e.result(out)
+	result.Duration = time.Since(started)
+	return append(results, result)
+}
+
+func (e *evaluator) result(out outcome) Result {
+	score := out.score * e.scale
+	result := Result{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Score: &score, Scale: e.scale}
+	if out.err == nil && out.details != nil {
+		result.Details, out.err = json.Marshal(out.details)
+	}
+	if out.err != nil {
+		score, result.Details, result.Error = 0, nil, out.err.Error()
+	}
+	return result
+}
+
+// criteria resolves an evaluation's criteria for this evaluator: the evaluation's expected output takes the place of a
+// missing one, and the configuration's default that of no criteria at all. An empty object is no criteria.
+func (e *evaluator) criteria(raw, expectedOutput json.RawMessage) (*object, error) {
+	v, err := parseValue(raw)
+	if err != nil {
+		return nil, fmt.Errorf("criteria: %w", err)
+	}
+	criteria, ok := v.(*object)
+	if v != nil && !ok {
+		return nil, fmt.Errorf("criteria: expected an object or null, got %s", kindOf(v))
+	}
+	if criteria == nil {
+		criteria = newObject()
+	}
+	if e.expectsOutput {
+		expected, err := parseValue(expectedOutput)
+		if err != nil {
+			return nil, fmt.Errorf("expectedOutput: %w", err)
+		}
+		if _, has := criteria.get("expectedOutput", "expected_output"); !has && expected != nil {
+			criteria.set("expectedOutput", expected)
+		}
+	}
+	if len(criteria.Keys) > 0 {
+		return criteria, nil
+	}
+	if e.defaults != nil {
+		return e.defaults, nil
+	}
+	if e.criteriaOptional {
+		return criteria, nil
+	}
+	return nil, errors.New("MISSING_EVALUATION_CRITERIA: the evaluation has no criteria for this evaluator and the evaluator no defaultEvaluationCriteria")
+}
+
+// builders has one entry for each evaluator type: it reads the configuration into the evaluator.
+var builders = map[string]func(e *evaluator, c *config){
+	"uipath-exact-match":                             exactMatch,
+	"uipath-contains":                                contains,
+	"uipath-json-similarity":                         jsonSimilarity,
+	"uipath-binary-classification":                   binaryClassification,
+	"uipath-multiclass-classification":               multiclassClassification,
+	"uipath-tool-call-order":                         toolCallOrder,
+	"uipath-tool-call-count":                         toolCallCount,
+	"uipath-tool-call-args":                          toolCallArgs,
+	"uipath-tool-call-output":                        toolCallOutput,
+	"uipath-llm-judge-output-semantic-similarity":    outputJudge,
+	"uipath-llm-judge-output-strict-json-similarity": outputJudge,
+	"uipath-llm-judge-trajectory-similarity":         trajectoryJudge,
+	"uipath-llm-judge-trajectory-simulation":         trajectoryJudge,
+	"legacy-equals":                                  legacyEquals,
+	"legacy-json-similarity":                         legacyJSONSimilarity,
+	"legacy-csv-column-exact-match":                  legacyCSV,
+	"legacy-llm-judge":                               legacyJudge,
+	"legacy-trajectory":                              legacyJudge,
+	"command":                                        command,
+}
+
+// config is an evaluator's configuration while it is read.
+type config struct {
+	*input.Fields
+	r *input.Reader
+}
+
+// configure reads a configuration into an evaluator and validates it.
+func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
+	e := &evaluator{def: def, scale: 1}
+	if strings.HasPrefix(def.Type, "file://") {
+		return e // a custom evaluator's configuration is its own
+	}
+	read, ok := builders[def.Type]
+	if !ok {
+		r.Errorf(node, "unknown evaluator type %q%s", def.Type, input.Suggest(def.Type, Types()))
+		return e
+	}
+	c := &config{r.Object(node), r}
+	c.Ignore("name", "description")
+	if n := c.Optional("defaultEvaluationCriteria", input.Object); n != nil {
+		v, err := parseValue(n.JSON())
+		if err != nil {
+			r.Errorf(n, "%v", err)
+		} else if o := v.(*object); len(o.Keys) > 0 {
+			e.defaults = o
+		}
+	}
+	read(e, c)
+	c.Done()
+	return e
+}
+
+// Types lists the evaluator types that evalrun knows, sorted; those of legacy evaluator files begin with "legacy-".
+func Types() []string { return slices.Sorted(maps.Keys(builders)) }

@@ -1,0 +1,300 @@
+package eval
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/input"
+)
+
+// Defaults of an eval set that does not say otherwise.
+const (
+	defaultEvaluatorTimeout = 5 * time.Minute
+	defaultSuspensions      = 100
+	defaultOutputBytes      = 16 << 20
+	defaultBackoff          = time.Second
+	defaultMaxBackoff       = time.Minute
+)
+
+// Load reads the eval set at path with its evaluators: those in the folder ../evaluators beside the set's own folder,
+// as UiPath lays them out, and those inline under `evaluators`. A bare file name is looked for in evaluations/eval-sets as well.
+//
+// The problems hold everything that was found, warnings included. The error is what makes the set unusable: the
+// problems that are not warnings, or that the file cannot be read. A caller that wants strictness asks
+// problems.Err(true).
+func Load(path string) (*Set, input.Problems, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Base(path) == path {
+		inProject := filepath.Join("evaluations", "eval-sets", path)
+		if found, errProject := os.ReadFile(inProject); errProject == nil {
+			path, data, err = inProject, found, nil
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	dir := filepath.Join(filepath.Dir(path), "..", "evaluators")
+	if _, err := os.Stat(dir); err != nil {
+		return Parse(path, data, nil)
+	}
+	return Parse(path, data, os.DirFS(dir))
+}
+
+// Parse is Load for bytes: path names the file in messages and tells JSON from YAML, evaluators is the folder of
+// evaluator files (nil if there is none).
+func Parse(path string, data []byte, evaluators fs.FS) (*Set, input.Problems, error) {
+	root, err := input.Parse(path, data)
+	if err != nil {
+		return nil, asProblems(err), err
+	}
+	l := &loader{files: evaluators, filesDir: filepath.Join(filepath.Dir(path), "..", "evaluators")}
+	set := l.set(path, root)
+	if err := l.Problems.Err(false); err != nil {
+		return nil, l.Problems, err
+	}
+	return set, l.Problems, nil
+}
+
+func asProblems(err error) input.Problems {
+	var p input.Problem
+	if errors.As(err, &p) {
+		return input.Problems{p}
+	}
+	return nil
+}
+
+// loader reads one eval set.
+type loader struct {
+	input.Reader
+	files    fs.FS
+	filesDir string
+}
+
+func (l *loader) set(path string, root *input.Node) *Set {
+	f := l.Object(root)
+	if root.Kind != input.Object {
+		return nil
+	}
+	legacy := l.isLegacy(f)
+	set := &Set{ID: f.RequiredString("id"), Name: f.RequiredString("name"), Path: path}
+	f.Ignore("$schema", "description", "modelSettings", "agentMemoryEnabled", "agentMemorySettings", "fileName", "batchSize",
+		"timeoutMinutes", "createdAt", "updatedAt")
+	l.definitions(f, set, legacy)
+	l.agents(f, set)
+	set.Jobs = f.Optional("jobs", input.Object)
+	set.Tasks = f.Strings("tasks")
+	l.tasks(f)
+	l.epochs(f, set)
+	l.limits(f, set)
+	l.retry(f, set)
+	l.thresholds(f, set)
+	if f.Has("tasks") {
+		f.Optional("evaluations", input.Array)
+	} else {
+		f.Required("evaluations", input.Array)
+	}
+	if n := f.Get("evaluations"); n != nil && n.Kind == input.Array {
+		l.evaluations(n, set, legacy)
+	}
+	f.Done()
+	return set
+}
+
+// isLegacy tells the two formats of UiPath apart by `version`. The current one must say the string "1.0" and nothing
+// else; without a version the set is of the legacy format, unless it uses what only the current one has.
+func (l *loader) isLegacy(f *input.Fields) bool {
+	n := f.Get("version")
+	if n == nil || n.Kind == input.Null {
+		if current := l.looksCurrent(f); current != "" {
+			l.Warnf(f.Node, `version is missing; the set is read as version "1.0" because it has %s (UiPath would read it as its legacy format)`, current)
+			return false
+		}
+		return !f.Has("tasks") && !f.Has("evaluators")
+	}
+	version, err := strconv.ParseFloat(n.Text, 64)
+	if n.Kind == input.String && n.Text == "1.0" {
+		return false
+	}
+	if (n.Kind == input.String || n.Kind == input.Number) && err == nil && version < 1 {
+		return true
+	}
+	got := n.Kind.String()
+	if n.Text != "" {
+		got += " " + n.Text
+	}
+	l.Errorf(n, `expected the string "1.0", got %s`, got)
+	return false
+}
+
+func (l *loader) looksCurrent(f *input.Fields) string {
+	n := f.Get("evaluations")
+	if n == nil {
+		return ""
+	}
+	for _, item := range n.Items {
+		for _, key := range []string{"evaluationCriterias", "evaluation_criterias"} {
+			if item.Member(key) != nil {
+				return key
+			}
+		}
+	}
+	return ""
+}
+
+func (l *loader) agents(f *input.Fields, set *Set) {
+	if n := f.Get("agent"); n != nil && n.Kind != input.Null {
+		set.Agents = append(set.Agents, n)
+		if f.Has("agents") {
+			l.Errorf(n, "expected either agent or agents, got both")
+		}
+	}
+	if n := f.Optional("agents", input.Array); n != nil {
+		set.Agents = append(set.Agents, n.Items...)
+		if len(n.Items) == 0 {
+			l.Errorf(n, "expected at least one agent")
+		}
+	}
+	for _, n := range set.Agents {
+		if n.Kind != input.String && n.Kind != input.Object || n.Kind == input.String && n.Text == "" {
+			l.Errorf(n, "expected an agent's name or an object, got %s", n.Kind)
+		}
+	}
+}
+
+// tasks checks the globs; package tasks expands them.
+func (l *loader) tasks(f *input.Fields) {
+	n := f.Get("tasks")
+	if n == nil {
+		return
+	}
+	for _, item := range n.Items {
+		if _, err := filepath.Match(item.Text, ""); item.Kind == input.String && (err != nil || item.Text == "") {
+			l.Errorf(item, `expected a glob of task directories such as "tasks/*", got %q`, item.Text)
+		}
+	}
+}
+
+func (l *loader) epochs(f *input.Fields, set *Set) {
+	const most = 10_000
+	set.Epochs, set.Reduce = 1, ReduceMean
+	n := f.Get("epochs")
+	switch {
+	case n == nil || n.Kind == input.Null:
+	case n.Kind == input.Object:
+		e := l.Object(n)
+		set.Epochs = e.Int("count", 1, 1, most)
+		set.Reduce = Reducer(e.Enum("reduce", string(ReduceMean), string(ReduceMean), string(ReduceAtLeastOne), string(ReduceAll)))
+		e.Done()
+	case n.Kind == input.Number:
+		set.Epochs = f.Int("epochs", 1, 1, most)
+	default:
+		l.Errorf(n, `expected a whole number or an object such as {"count": 3, "reduce": "mean"}, got %s`, n.Kind)
+	}
+}
+
+func (l *loader) limits(f *input.Fields, set *Set) {
+	set.Limits = Limits{EvaluatorTimeout: defaultEvaluatorTimeout, Suspensions: defaultSuspensions, OutputBytes: defaultOutputBytes}
+	n := f.Optional("limits", input.Object)
+	if n == nil {
+		return
+	}
+	o := l.Object(n)
+	set.Limits = Limits{
+		Timeout:          o.Duration("timeout", 0),
+		SegmentTimeout:   o.Duration("segmentTimeout", 0),
+		SuspendTimeout:   o.Duration("suspendTimeout", 0),
+		EvaluatorTimeout: o.Duration("evaluatorTimeout", defaultEvaluatorTimeout),
+		Suspensions:      o.Int("suspensions", defaultSuspensions, 0, 1_000_000),
+		OutputBytes:      int64(o.Int("outputBytes", defaultOutputBytes, 1, 1<<30)),
+	}
+	o.Done()
+}
+
+func (l *loader) retry(f *input.Fields, set *Set) {
+	set.Retry = Retry{Backoff: defaultBackoff, MaxBackoff: defaultMaxBackoff}
+	n := f.Optional("retry", input.Object)
+	if n == nil {
+		return
+	}
+	o := l.Object(n)
+	set.Retry = Retry{
+		Max:        o.Int("max", 0, 0, 1000),
+		On:         o.Strings("on"),
+		Backoff:    o.Duration("backoff", defaultBackoff),
+		MaxBackoff: o.Duration("maxBackoff", defaultMaxBackoff),
+	}
+	if set.Retry.MaxBackoff < set.Retry.Backoff {
+		l.Errorf(n, "maxBackoff (%s) is less than backoff (%s)", set.Retry.MaxBackoff, set.Retry.Backoff)
+	}
+	if set.Retry.Max > 0 && len(set.Retry.On) == 0 {
+		l.Warnf(n, `retry.on is empty, so that nothing is repeated; expected fault categories, or "*" for every one`)
+	}
+	o.Done()
+}
+
+func (l *loader) thresholds(f *input.Fields, set *Set) {
+	set.Thresholds.Pass = 1
+	n := f.Optional("thresholds", input.Object)
+	if n == nil {
+		return
+	}
+	o := l.Object(n)
+	share := func(name string) *float64 {
+		if !o.Has(name) {
+			return nil
+		}
+		v := o.Float(name, 0, 0, 1)
+		return &v
+	}
+	set.Thresholds = Thresholds{
+		Score:            share("score"),
+		ScoreWithFaulted: share("scoreWithFaulted"),
+		PassRate:         share("passRate"),
+		Pass:             o.Float("pass", 1, 0, 1),
+	}
+	if e := o.Optional("evaluators", input.Object); e != nil {
+		single := l.Object(e)
+		set.Thresholds.Evaluators = map[string]float64{}
+		for _, m := range e.Members {
+			if !hasDefinition(set, m.Key) && !f.Has("tasks") { // a task brings a verifier of its own
+				l.Errorf(m.Value, "the set has no evaluator %q; it has %s%s", m.Key, list(ids(set.Evaluators)), input.Suggest(m.Key, ids(set.Evaluators)))
+			}
+			if m.Value.Kind == input.Null {
+				l.Errorf(m.Value, "expected a number from 0 to 1, got null")
+				continue
+			}
+			set.Thresholds.Evaluators[m.Key] = single.Float(m.Key, 0, 0, 1)
+		}
+	}
+	o.Done()
+}
+
+// list joins names for a message.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func ids(defs []Definition) []string {
+	out := make([]string, len(defs))
+	for i, def := range defs {
+		out[i] = def.ID
+	}
+	return out
+}
+
+func hasDefinition(set *Set, id string) bool {
+	for _, def := range set.Evaluators {
+		if def.ID == id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,218 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/input"
+)
+
+// output is an evaluator that compares an agent's output, or parts of it, with what was expected.
+type output struct {
+	// paths select the parts; list tells one path from a list with one path.
+	paths []string
+	list  bool
+	// lines is the delimiter of a line-by-line evaluator, empty if it compares the whole.
+	lines string
+	// expected finds the expected value in the criteria.
+	expected func(criteria *object) (any, error)
+	// expectedWhole is set where the expected value is not a picture of the output, so that paths do not apply to it and every
+	// line is compared with all of it.
+	expectedWhole bool
+	compare       func(ctx context.Context, expected, actual any) outcome
+}
+
+// readOutput reads the keys that all output evaluators share.
+func readOutput(c *config) *output {
+	o := &output{paths: []string{"*"}, expected: expectedOutput}
+	if n := c.Get("targetOutputKey"); n != nil && n.Kind != input.Null {
+		switch n.Kind {
+		case input.String:
+			o.paths = []string{n.Text}
+		case input.Array:
+			o.paths, o.list = c.Strings("targetOutputKey"), true
+		default:
+			c.r.Errorf(n, `expected a path such as "result.items[0]" or an array of paths, got %s`, n.Kind)
+		}
+		for _, path := range o.paths {
+			if path != "*" && !pathToken.MatchString(path) {
+				c.r.Errorf(n, `expected a path such as "result.items[0]", got %q`, path)
+			}
+		}
+	}
+	byLine := c.Bool("lineByLineEvaluator", false)
+	delimiter := c.String("lineDelimiter", "\n")
+	if n := c.Get("lineDelimiter"); n != nil && n.Kind == input.String && n.Text == "" {
+		c.r.Errorf(n, "expected a string that is not empty")
+	}
+	if byLine && !o.list { // a list of paths switches line by line off
+		o.lines = delimiter
+	}
+	return o
+}
+
+// expectedOutput is the criteria's expectedOutput.
+func expectedOutput(criteria *object) (any, error) {
+	v, ok := criteria.get("expectedOutput", "expected_output")
+	if !ok {
+		return nil, errors.New("criteria: expectedOutput is missing")
+	}
+	return v, nil
+}
+
+func (o *output) score(ctx context.Context, s Subject, criteria *object) outcome {
+	actual, err := parseValue(s.Output)
+	if err != nil {
+		return failed("the agent's output: %w", err)
+	}
+	if actual, err = o.actual(actual); err != nil {
+		return outcome{err: err}
+	}
+	expected, err := o.expected(criteria)
+	if err != nil {
+		return outcome{err: err}
+	}
+	if !o.expectedWhole {
+		if expected, err = o.expectedPart(expected); err != nil {
+			return outcome{err: err}
+		}
+	}
+	if o.lines != "" {
+		return o.scoreLines(ctx, expected, actual)
+	}
+	return o.compare(ctx, expected, actual)
+}
+
+// actual selects the parts of the agent's output.
+func (o *output) actual(v any) (any, error) {
+	if _, ok := v.(*object); o.list && !ok {
+		return nil, fmt.Errorf("INVALID_ACTUAL_OUTPUT: a list of target output keys needs an object, got %s", kindOf(v))
+	}
+	v, err := o.part(v, "actual")
+	if err != nil {
+		return nil, err
+	}
+	parts := []any{v}
+	if parent, ok := v.(*object); ok && o.list {
+		for _, part := range parent.Values {
+			parts = append(parts, part)
+		}
+	}
+	if slices.ContainsFunc(parts, isAttachment) {
+		return nil, errors.New("the output is an attachment of UiPath's storage, which evalrun cannot download")
+	}
+	return v, nil
+}
+
+// expectedPart selects the parts of the expected output, which may be an object or, as UiPath allows, one in a string.
+func (o *output) expectedPart(v any) (any, error) {
+	if !o.list && o.paths[0] == "*" {
+		return normalize(v), nil
+	}
+	if s, ok := v.(string); ok {
+		parsed, err := parseValue([]byte(s))
+		if err != nil || s == "" {
+			return nil, fmt.Errorf("INVALID_EXPECTED_OUTPUT: with a target output key the expected output must be an object, got the string %q", s)
+		}
+		v = parsed
+	}
+	if _, ok := v.(*object); !ok {
+		return nil, fmt.Errorf("INVALID_EXPECTED_OUTPUT: with a target output key the expected output must be an object, got %s", kindOf(v))
+	}
+	return o.part(v, "expected")
+}
+
+func (o *output) part(v any, side string) (any, error) {
+	if !o.list {
+		part, err := resolve(v, o.paths[0])
+		if err != nil {
+			return nil, fmt.Errorf("TARGET_OUTPUT_KEY_NOT_FOUND: %q in the %s output: %w", o.paths[0], side, err)
+		}
+		return normalize(part), nil
+	}
+	parts := newObject()
+	for _, path := range o.paths {
+		part, err := resolve(v, path)
+		if err != nil {
+			return nil, fmt.Errorf("TARGET_OUTPUT_KEY_NOT_FOUND: %q in the %s output: %w", path, side, err)
+		}
+		parts.set(path, normalize(part))
+	}
+	return parts, nil
+}
+
+// isAttachment recognises a file in UiPath's storage, by its URN or by the object that describes one.
+func isAttachment(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return strings.HasPrefix(v, "urn:uipath:cas:file:orchestrator:")
+	case *object:
+		_, id := v.get("ID", "id")
+		_, name := v.get("FullName", "fullName")
+		_, mime := v.get("MimeType", "mimeType")
+		return id && name && mime
+	}
+	return false
+}
+
+// lineDetails and linesDetails are the details of a line-by-line result, spelled as UiPath spells them.
+type lineDetails struct {
+	LineNumber int     `json:"line_number"`
+	Actual     string  `json:"actual"`
+	Expected   string  `json:"expected"`
+	Score      float64 `json:"score"`
+	Details    any     `json:"details"`
+}
+
+type linesDetails struct {
+	Results       []lineDetails `json:"line_by_line_results"`
+	TotalActual   int           `json:"total_lines_actual"`
+	TotalExpected int           `json:"total_lines_expected"`
+	Aggregation   string        `json:"aggregation_method"`
+}
+
+// scoreLines compares line by line; the score is the average, 0 if there is no line at all.
+func (o *output) scoreLines(ctx context.Context, expected, actual any) outcome {
+	expectedLines, actualLines := splitLines(str(expected), o.lines), splitLines(str(actual), o.lines)
+	return averageLines(expectedLines, actualLines, func(expectedLine, actualLine string) outcome {
+		if o.expectedWhole {
+			return o.compare(ctx, expected, actualLine)
+		}
+		return o.compare(ctx, expectedLine, actualLine)
+	})
+}
+
+// averageLines pairs the lines and averages their scores; a line that is missing on one side is empty there.
+func averageLines(expected, actual []string, compare func(expected, actual string) outcome) outcome {
+	details := linesDetails{Results: []lineDetails{}, TotalActual: len(actual), TotalExpected: len(expected), Aggregation: "average"}
+	var out outcome
+	n := max(len(expected), len(actual))
+	for i := range n {
+		var e, a string
+		if i < len(expected) {
+			e = expected[i]
+		}
+		if i < len(actual) {
+			a = actual[i]
+		}
+		line := compare(e, a)
+		out.lines = append(out.lines, line)
+		out.score += line.score
+		details.Results = append(details.Results, lineDetails{i + 1, a, e, line.score, line.details})
+	}
+	if n > 0 {
+		out.score /= float64(n)
+	}
+	out.details = details
+	return out
+}
+
+// splitLines splits a text and drops the blank lines.
+func splitLines(text, delimiter string) []string {
+	return slices.DeleteFunc(strings.Split(text, delimiter), func(line string) bool {
+		return strings.TrimSpace(line) == ""
+	})
+}

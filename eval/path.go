@@ -1,0 +1,68 @@
+package eval
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+// pathToken is one step of a target output path: a key, or an index in brackets.
+var pathToken = regexp.MustCompile(`([^.\[\]]+)|\[([0-9]+)\]`)
+
+// resolve follows a target output path such as a.b[0].c; "*" is the whole value.
+func resolve(v any, path string) (any, error) {
+	if path == "*" {
+		return v, nil
+	}
+	tokens := pathToken.FindAllStringSubmatch(path, -1)
+	if len(tokens) == 0 {
+		return nil, fmt.Errorf("invalid path %q", path)
+	}
+	for _, token := range tokens {
+		var err error
+		if v, err = step(v, token[1], token[2]); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+func step(v any, key, index string) (any, error) {
+	if index != "" {
+		list, ok := v.([]any)
+		if !ok {
+			return nil, fmt.Errorf("[%s] needs an array, got %s", index, kindOf(v))
+		}
+		i, err := strconv.Atoi(index)
+		if err != nil || i >= len(list) {
+			return nil, fmt.Errorf("[%s] is out of range: the array has %d elements", index, len(list))
+		}
+		return list[i], nil
+	}
+	o, ok := v.(*object)
+	if !ok {
+		return nil, fmt.Errorf("%q needs an object, got %s", key, kindOf(v))
+	}
+	value, ok := o.Values[key]
+	if !ok {
+		return nil, fmt.Errorf("%q is not there", key)
+	}
+	return value, nil
+}
+
+// kindOf names a value's JSON type with its article.
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case number:
+		return "a number"
+	case string:
+		return "a string"
+	case []any:
+		return "an array"
+	}
+	return "an object"
+}

@@ -1,0 +1,116 @@
+package eval
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// str is Python's str(): a string as it is, anything else as repr prints it.
+func str(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	return repr(v)
+}
+
+// repr is Python's repr() of a value.
+func repr(v any) string {
+	var b strings.Builder
+	writeRepr(&b, v)
+	return b.String()
+}
+
+func writeRepr(b *strings.Builder, v any) {
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("None")
+	case bool:
+		if v {
+			b.WriteString("True")
+		} else {
+			b.WriteString("False")
+		}
+	case number:
+		if v.Integer {
+			b.WriteString(v.Text)
+		} else {
+			b.WriteString(reprFloat(v.Float))
+		}
+	case string:
+		writeReprString(b, v)
+	case []any:
+		b.WriteByte('[')
+		for i, item := range v {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			writeRepr(b, item)
+		}
+		b.WriteByte(']')
+	case *object:
+		b.WriteByte('{')
+		for i, key := range v.Keys {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			writeReprString(b, key)
+			b.WriteString(": ")
+			writeRepr(b, v.Values[key])
+		}
+		b.WriteByte('}')
+	}
+}
+
+// reprFloat prints the shortest digits that give the float back, with an exponent below 1e-4 and from 1e16 on.
+func reprFloat(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	}
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+// writeReprString prints a string in single quotes, in double quotes if it has single and no double ones.
+func writeReprString(b *strings.Builder, s string) {
+	quote := '\''
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		quote = '"'
+	}
+	b.WriteRune(quote)
+	for _, r := range s {
+		switch {
+		case r == quote || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r < 0x100:
+			fmt.Fprintf(b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(b, `\U%08x`, r)
+		}
+	}
+	b.WriteRune(quote)
+}

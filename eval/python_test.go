@@ -1,0 +1,97 @@
+package eval
+
+import (
+	"math"
+	"testing"
+)
+
+// The right-hand sides were printed by Python 3.11.
+func TestRepr(t *testing.T) {
+	for _, v := range []struct{ json, want string }{
+		{`null`, `None`}, {`true`, `True`}, {`false`, `False`},
+		{`8`, `8`}, {`-0`, `0`}, {`-0.0`, `-0.0`}, {`8.0`, `8.0`}, {`0.1`, `0.1`}, {`100000000000000000000000`, `100000000000000000000000`},
+		{`1e15`, `1000000000000000.0`}, {`1e16`, `1e+16`}, {`123456789012345680.0`, `1.2345678901234568e+17`},
+		{`0.0001`, `0.0001`}, {`0.00001`, `1e-05`}, {`1.5e-7`, `1.5e-07`}, {`1e100`, `1e+100`}, {`0.0`, `0.0`},
+		{`"a"`, `'a'`}, {`"it's"`, `"it's"`}, {`"\""`, `'"'`}, {`"'\""`, `'\'"'`},
+		{`"a\\b"`, `'a\\b'`}, {`"\n\t\r\u0000\u007f"`, `'\n\t\r\x00\x7f'`},
+		{`"é漢😀"`, `'é漢😀'`}, {`"\u00a0\u200b\u2028"`, `'\xa0\u200b\u2028'`}, {`"\ue000\udbff\udfff"`, "'\\ue000\\U0010ffff'"},
+		{`[]`, `[]`}, {`[1,"a",[null]]`, `[1, 'a', [None]]`},
+		{`{}`, `{}`}, {`{"b":1,"a":{"c":[]}}`, `{'b': 1, 'a': {'c': []}}`}, {`{"a":1,"b":2,"a":3}`, `{'a': 3, 'b': 2}`},
+	} {
+		value, err := parseValue([]byte(v.json))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := repr(value); got != v.want {
+			t.Errorf("repr(%s) = %s, want %s", v.json, got, v.want)
+		}
+	}
+	if got := str("it's"); got != "it's" {
+		t.Errorf("str of a string is %s", got)
+	}
+	if reprFloat(math.Inf(-1)) != "-inf" || reprFloat(math.NaN()) != "nan" {
+		t.Error("infinities and NaN")
+	}
+}
+
+func TestEqual(t *testing.T) {
+	for _, v := range []struct {
+		a, b string
+		want bool
+	}{
+		{`1`, `1.0`, true}, {`true`, `1`, true}, {`true`, `1.0`, true}, {`false`, `0`, true}, {`true`, `2`, false}, {`null`, `0`, false},
+		{`"1"`, `1`, false}, {`[1]`, `[true]`, true}, {`[1]`, `[1,2]`, false}, {`{"a":1}`, `{"a":1.0}`, true}, {`{"a":1}`, `{"b":1}`, false},
+		{`{"a":null}`, `{"b":null}`, false}, {`9007199254740993`, `9007199254740992.0`, false}, {`9007199254740992`, `9007199254740992.0`, true},
+		{`9007199254740993`, `9007199254740993`, true}, {`18446744073709551616`, `18446744073709551616.0`, true}, {`[]`, `{}`, false}, {`""`, `""`, true},
+	} {
+		a, _ := parseValue([]byte(v.a))
+		b, _ := parseValue([]byte(v.b))
+		if equal(a, b) != v.want || equal(b, a) != v.want {
+			t.Errorf("%s == %s should be %v", v.a, v.b, v.want)
+		}
+	}
+}
+
+func TestPythonLiteral(t *testing.T) {
+	for _, v := range []struct{ literal, want string }{
+		{`{'city': 'Paris', 'n': 1, 'f': 1.5, 'ok': True, 'no': None}`, `{'city': 'Paris', 'n': 1, 'f': 1.5, 'ok': True, 'no': None}`},
+		{`{"a": [1, 2,], 'b': (3, 'x'), 'c': (4), 'd': (5,)}`, `{'a': [1, 2], 'b': [3, 'x'], 'c': 4, 'd': [5]}`},
+		{`'it\'s \x41\u00e9\q'`, `"it's Aé\\q"`},
+		{`-1e-5`, `-1e-05`}, {`[1., -.5, +2]`, `[1.0, -0.5, 2]`}, {` [ ] `, `[]`}, {`{}`, `{}`}, {`()`, `[]`},
+	} {
+		got, err := parseLiteral(v.literal)
+		if err != nil || repr(got) != v.want {
+			t.Errorf("%s: got %s, %v, want %s", v.literal, repr(got), err, v.want)
+		}
+	}
+	for _, bad := range []string{``, `{`, `{'a'}`, `{1: 2}`, `[1 2]`, `'a`, `foo`, `__import__('os')`, `1 2`, `'\x4'`, `0x10`, `nan`, `007`, `1_0`, `.`, `+`} {
+		if got, err := parseLiteral(bad); err == nil {
+			t.Errorf("%s: got %s, want an error", bad, repr(got))
+		}
+	}
+}
+
+func TestResolvePath(t *testing.T) {
+	const document = `{"a":{"b":[{"c":1},{"c":2}],"x y":"z"},"1":{"2":3},"e":null}`
+	for _, v := range []struct{ path, want, error string }{
+		{"*", "", ""}, {"a.b[1].c", "2", ""}, {"a.b", "[{'c': 1}, {'c': 2}]", ""}, {"a.x y", "'z'", ""}, {"1.2", "3", ""}, {"e", "None", ""},
+		{"a..b[0]", "{'c': 1}", ""}, {"a.b[2]", "", "[2] is out of range: the array has 2 elements"}, {"a.b.c", "", `"c" needs an object, got an array`},
+		{"a[0]", "", "[0] needs an array, got an object"}, {"a.b[-1]", "", `"-1" needs an object, got an array`}, {"z", "", `"z" is not there`},
+		{"e.f", "", `"f" needs an object, got null`}, {"", "", `invalid path ""`}, {"..", "", `invalid path ".."`},
+		{"a.b[99999999999999999999]", "", "[99999999999999999999] is out of range: the array has 2 elements"},
+	} {
+		value, err := parseValue([]byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := resolve(value, v.path)
+		switch {
+		case v.error != "" && (err == nil || err.Error() != v.error):
+			t.Errorf("%q: error %v, want %s", v.path, err, v.error)
+		case v.error == "" && err != nil:
+			t.Errorf("%q: %v", v.path, err)
+		case v.want != "" && repr(got) != v.want:
+			t.Errorf("%q: got %s, want %s", v.path, repr(got), v.want)
+		}
+	}
+}

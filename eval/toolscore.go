@@ -1,0 +1,368 @@
+package eval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+const (
+	bothEmpty   = "Both expected and actual tool calls are empty"
+	eitherEmpty = "Either expected or actual tool calls are empty"
+)
+
+// orderDetails are the details of the tool call order evaluator.
+type orderDetails struct {
+	Actual   string `json:"actual"`
+	Expected string `json:"expected"`
+	LCS      []any  `json:"lcs"`
+}
+
+// toolCallOrder scores the longest common subsequence of the expected and the actual calls; strict wants them equal.
+func toolCallOrder(e *evaluator, c *config) {
+	strict := c.Bool("strict", false)
+	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
+		v, _ := criteria.get("toolCallsOrder", "tool_calls_order")
+		expected, ok := v.([]any)
+		if !ok {
+			return failed("criteria: toolCallsOrder: expected an array of tool names, got %s", kindOf(v))
+		}
+		for _, name := range expected {
+			if _, ok := name.(string); !ok {
+				return failed("criteria: toolCallsOrder: expected an array of tool names, got %s in it", kindOf(name))
+			}
+		}
+		return orderScore(ToolCalls(s.Trace), expected, strict)
+	}
+}
+
+func orderScore(calls []ToolCall, expected []any, strict bool) outcome {
+	actual := make([]any, len(calls))
+	for i, call := range calls {
+		actual[i] = call.Name
+		if call.ID != nil {
+			actual[i] = *call.ID
+		}
+	}
+	details := orderDetails{repr(actual), repr(expected), []any{}}
+	switch {
+	case len(expected) == 0 && len(calls) == 0:
+		return outcome{score: 1, details: details}
+	case len(expected) == 0 || len(calls) == 0:
+		return outcome{details: details}
+	case strict:
+		if len(calls) != len(expected) {
+			return outcome{details: details}
+		}
+		for i := range calls {
+			if !calls[i].is(expected[i].(string)) {
+				return outcome{details: details}
+			}
+		}
+		details.LCS = expected
+		return outcome{score: 1, details: details}
+	}
+	details.LCS = commonSubsequence(calls, expected)
+	return outcome{score: float64(len(details.LCS)) / float64(len(expected)), details: details}
+}
+
+// commonSubsequence is the longest one; of several the one that UiPath's tie-break finds, which on the way back leaves
+// an actual call out only if that is strictly better than leaving an expected one out.
+func commonSubsequence(calls []ToolCall, expected []any) []any {
+	length := make([][]int, len(calls)+1)
+	length[0] = make([]int, len(expected)+1)
+	for i := range calls {
+		length[i+1] = make([]int, len(expected)+1)
+		for j := range expected {
+			if calls[i].is(expected[j].(string)) {
+				length[i+1][j+1] = length[i][j] + 1
+			} else {
+				length[i+1][j+1] = max(length[i][j+1], length[i+1][j])
+			}
+		}
+	}
+	i, j := len(calls), len(expected)
+	lcs := make([]any, length[i][j])
+	for at := len(lcs); i > 0 && j > 0; {
+		switch {
+		case calls[i-1].is(expected[j-1].(string)):
+			i, j, at = i-1, j-1, at-1
+			lcs[at] = expected[j]
+		case length[i-1][j] > length[i][j-1]:
+			i--
+		default:
+			j--
+		}
+	}
+	return lcs
+}
+
+// explained is a details object with one sentence for each comparison under the given key.
+func explained(key string, sentences *object) *object {
+	o := newObject()
+	o.set(key, sentences)
+	return o
+}
+
+func sentence(key, text string) *object {
+	o := newObject()
+	o.set(key, text)
+	return o
+}
+
+// emptyScore settles the cases in which one side has no calls at all. That gives 0 even where no call is what was expected, as
+// in {"a": ["=", 0]}: so does UiPath's.
+func emptyScore(expected, actual int, key string) (outcome, bool) {
+	switch {
+	case expected == 0 && actual == 0:
+		return outcome{score: 1, details: explained(key, sentence("_result", bothEmpty))}, true
+	case expected == 0 || actual == 0:
+		return outcome{details: explained(key, sentence("_result", eitherEmpty))}, true
+	}
+	return outcome{}, false
+}
+
+// comparators are the relations that a tool call count may have to its expectation.
+var comparators = map[string]func(actual, expected float64) bool{
+	">":  func(a, e float64) bool { return a > e },
+	"<":  func(a, e float64) bool { return a < e },
+	">=": func(a, e float64) bool { return a >= e },
+	"<=": func(a, e float64) bool { return a <= e },
+	"=":  func(a, e float64) bool { return a == e },
+	"==": func(a, e float64) bool { return a == e },
+	"!=": func(a, e float64) bool { return a != e },
+}
+
+// toolCallCount scores the share of tools that were called as often as expected; strict is all or nothing.
+func toolCallCount(e *evaluator, c *config) {
+	strict := c.Bool("strict", false)
+	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
+		v, _ := criteria.get("toolCallsCount", "tool_calls_count")
+		expected, ok := v.(*object)
+		if !ok {
+			return failed(`criteria: toolCallsCount: expected an object such as {"tool": ["=", 1]}, got %s`, kindOf(v))
+		}
+		return countScore(ToolCalls(s.Trace), expected, strict)
+	}
+}
+
+func countScore(calls []ToolCall, expected *object, strict bool) outcome {
+	const key = "explained_tool_calls_count"
+	counts := map[string]int{}
+	for _, call := range calls {
+		counts[call.Name]++
+		if call.ID != nil && *call.ID != call.Name {
+			counts[*call.ID]++
+		}
+	}
+	if out, done := emptyScore(len(expected.Keys), len(calls), key); done {
+		return out
+	}
+	sentences, passed := newObject(), 0.0
+	for _, name := range expected.Keys {
+		compare, want, err := countExpectation(name, expected.Values[name])
+		if err != nil {
+			return outcome{err: err}
+		}
+		count, ok := counts[name]
+		if !ok {
+			count = counts[sanitize(name)]
+		}
+		score := truth(compare(float64(count), want.Float))
+		text := fmt.Sprintf("Actual: %d, Expected: %s, Score: %s", count, str(want), reprFloat(score))
+		sentences.set(name, text)
+		if strict && score == 0 {
+			return outcome{details: explained(key, sentence(name, text))}
+		}
+		passed += score
+	}
+	return outcome{score: passed / float64(len(expected.Keys)), details: explained(key, sentences)}
+}
+
+func countExpectation(name string, v any) (compare func(actual, expected float64) bool, want number, err error) {
+	pair, _ := v.([]any)
+	if len(pair) != 2 {
+		return nil, number{}, fmt.Errorf(`criteria: toolCallsCount: %s: expected a pair such as ["=", 1]`, name)
+	}
+	op, _ := pair[0].(string)
+	compare, known := comparators[op]
+	want, isNumber := pair[1].(number)
+	if !known || !isNumber {
+		return nil, number{}, fmt.Errorf(`criteria: toolCallsCount: %s: expected one of > < >= <= = == != and a number, got %s`, name, repr(v))
+	}
+	return compare, want, nil
+}
+
+// expectedCall is a call that criteria expect, with its arguments or its output.
+type expectedCall struct {
+	name   string
+	key    string // by which a call that has an id is known: the expected id, or the name
+	args   *object
+	output string
+}
+
+// expectedCalls reads the criteria of the args and the output evaluator.
+func expectedCalls(criteria *object, camel, snake string, read func(*expectedCall, *object) error) ([]expectedCall, error) {
+	v, _ := criteria.get(camel, snake)
+	list, ok := v.([]any)
+	if !ok {
+		return nil, fmt.Errorf("criteria: %s: expected an array, got %s", camel, kindOf(v))
+	}
+	calls := make([]expectedCall, len(list))
+	for i, item := range list {
+		o, ok := item.(*object)
+		if !ok {
+			return nil, fmt.Errorf("criteria: %s[%d]: expected an object, got %s", camel, i, kindOf(item))
+		}
+		name, ok := o.Values["name"].(string)
+		if !ok {
+			return nil, fmt.Errorf("criteria: %s[%d]: name: expected a string, got %s", camel, i, kindOf(o.Values["name"]))
+		}
+		calls[i] = expectedCall{name: name, key: name}
+		if id := o.Values["id"]; id != nil {
+			calls[i].key = str(id)
+		}
+		if err := read(&calls[i], o); err != nil {
+			return nil, fmt.Errorf("criteria: %s[%d]: %w", camel, i, err)
+		}
+	}
+	return calls, nil
+}
+
+func (e *expectedCall) matches(call *ToolCall) bool {
+	if call.ID != nil {
+		return call.is(e.key)
+	}
+	return call.is(e.name)
+}
+
+// toolCallArgs scores the share of expected calls that were made with the expected arguments, in any order; strict is all
+// or nothing. Arguments beyond the expected ones never count: UiPath's `subset` has no effect.
+func toolCallArgs(e *evaluator, c *config) {
+	strict := c.Bool("strict", false)
+	c.Bool("subset", false)
+	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
+		expected, err := expectedCalls(criteria, "toolCalls", "tool_calls", func(call *expectedCall, o *object) error {
+			args, ok := o.Values["args"].(*object)
+			if !ok {
+				return fmt.Errorf("args: expected an object, got %s", kindOf(o.Values["args"]))
+			}
+			call.args = args
+			return nil
+		})
+		if err != nil {
+			return outcome{err: err}
+		}
+		return argsScore(ToolCalls(s.Trace), expected, strict)
+	}
+}
+
+func argsScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
+	const key = "explained_tool_calls_args"
+	if out, done := emptyScore(len(expected), len(calls), key); done {
+		return out
+	}
+	m := newMatching(calls)
+	for _, e := range expected {
+		m.match(&e, func(call *ToolCall) (bool, string) {
+			ok := hasArgs(call.args, e.args)
+			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", repr(call.args), repr(e.args), reprFloat(truth(ok)))
+		})
+	}
+	score := float64(m.matched) / float64(len(expected))
+	if strict {
+		score = truth(m.matched == len(expected))
+	}
+	return outcome{score: score, details: explained(key, m.sentences)}
+}
+
+func hasArgs(actual, expected *object) bool {
+	for _, key := range expected.Keys {
+		if value, ok := actual.Values[key]; !ok || !equal(value, expected.Values[key]) {
+			return false
+		}
+	}
+	return true
+}
+
+// toolCallOutput scores the share of expected outputs that calls gave, as exact text; strict ends with 0 at the first call of
+// the expected name that gave another.
+func toolCallOutput(e *evaluator, c *config) {
+	strict := c.Bool("strict", false)
+	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
+		expected, err := expectedCalls(criteria, "toolOutputs", "tool_outputs", func(call *expectedCall, o *object) error {
+			output, ok := o.Values["output"].(string)
+			if !ok {
+				return errors.New("output: expected a string, got " + kindOf(o.Values["output"]))
+			}
+			call.output = output
+			return nil
+		})
+		if err != nil {
+			return outcome{err: err}
+		}
+		return outputScore(ToolCalls(s.Trace), expected, strict)
+	}
+}
+
+func outputScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
+	const key = "explained_tool_calls_outputs"
+	if out, done := emptyScore(len(expected), len(calls), key); done {
+		return out
+	}
+	m := newMatching(calls)
+	m.stopAtMismatch = strict
+	for _, e := range expected {
+		ok := m.match(&e, func(call *ToolCall) (bool, string) {
+			ok := call.Output == e.output
+			return ok, fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", call.Output, e.output, reprFloat(truth(ok)))
+		})
+		if strict && !ok {
+			if m.last == "" {
+				return outcome{details: explained(key, sentence("_result", "No matching actual tool call found for expected "+e.name))}
+			}
+			return outcome{details: explained(key, sentence(m.last, str(m.sentences.Values[m.last])))}
+		}
+	}
+	return outcome{score: float64(m.matched) / float64(len(expected)), details: explained(key, m.sentences)}
+}
+
+// matching pairs expected with actual calls: greedily, one to one, each comparison explained under <name>_<n>.
+type matching struct {
+	calls          []ToolCall
+	used           []bool
+	counters       map[string]int
+	sentences      *object
+	matched        int
+	stopAtMismatch bool
+	// last is the key of the last comparison made for the current expectation, empty if there was none.
+	last string
+}
+
+func newMatching(calls []ToolCall) *matching {
+	return &matching{calls: calls, used: make([]bool, len(calls)), counters: map[string]int{}, sentences: newObject()}
+}
+
+// match looks for an unused call that compares well.
+func (m *matching) match(e *expectedCall, compare func(*ToolCall) (bool, string)) bool {
+	m.last = ""
+	for i := range m.calls {
+		call := &m.calls[i]
+		if m.used[i] || !e.matches(call) {
+			continue
+		}
+		ok, text := compare(call)
+		m.last = fmt.Sprintf("%s_%d", call.Name, m.counters[call.Name])
+		m.counters[call.Name]++
+		m.sentences.set(m.last, text)
+		if ok {
+			m.used[i] = true
+			m.matched++
+			return true
+		}
+		if m.stopAtMismatch {
+			return false
+		}
+	}
+	return false
+}

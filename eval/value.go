@@ -1,0 +1,261 @@
+package eval
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+)
+
+// UiPath's evaluators are Python: they compare and print Python values. A JSON value is therefore held here as
+//
+//	nil, bool, string, number, []any or *object
+//
+// where an object keeps the order of its members and a number knows whether it was written as an integer, because both
+// show when the value is printed.
+
+// number is a JSON number. Text is its literal, empty for one that was computed.
+type number struct {
+	Text    string
+	Float   float64
+	Integer bool
+}
+
+// object is a JSON object in the order in which it was written.
+type object struct {
+	Keys   []string
+	Values map[string]any
+}
+
+func newObject() *object { return &object{Values: map[string]any{}} }
+
+// set adds a member or replaces its value, in Python's order: a key that comes again stays where it was first.
+func (o *object) set(key string, value any) {
+	if _, ok := o.Values[key]; !ok {
+		o.Keys = append(o.Keys, key)
+	}
+	o.Values[key] = value
+}
+
+// get returns a member under its camelCase or its snake_case name, both of which UiPath accepts in criteria.
+func (o *object) get(names ...string) (any, bool) {
+	for _, name := range names {
+		if v, ok := o.Values[name]; ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// maxDepth is how deep an agent's output may nest before it is refused.
+const maxDepth = 1000
+
+var errDepth = fmt.Errorf("nested deeper than %d levels", maxDepth)
+
+// parseValue reads one JSON value. No text at all is null, because an agent may have no output.
+func parseValue(data []byte) (any, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	if !json.Valid(data) {
+		return nil, errors.New("not valid JSON")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	return readValue(dec, 0)
+}
+
+func readValue(dec *json.Decoder, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, errDepth
+	}
+	tok, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch v := tok.(type) {
+	case json.Number:
+		return parseNumber(v.String()), nil
+	case json.Delim:
+		if v == '[' {
+			return readArray(dec, depth)
+		}
+		return readObject(dec, depth)
+	}
+	return tok, nil // nil, bool or string
+}
+
+func readArray(dec *json.Decoder, depth int) (any, error) {
+	items := []any{}
+	for dec.More() {
+		item, err := readValue(dec, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	_, err := dec.Token()
+	return items, err
+}
+
+func readObject(dec *json.Decoder, depth int) (any, error) {
+	o := newObject()
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		value, err := readValue(dec, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		o.set(key.(string), value) // the decoder gives nothing else as a key
+	}
+	_, err := dec.Token()
+	return o, err
+}
+
+// parseNumber reads the literal of a JSON number.
+func parseNumber(literal string) number {
+	f, _ := json.Number(literal).Float64() // out of range gives ±Inf, as in Python
+	if strings.ContainsAny(literal, ".eE") {
+		return number{Text: literal, Float: f}
+	}
+	if literal == "-0" {
+		literal = "0"
+	}
+	return number{Text: literal, Float: f, Integer: true}
+}
+
+// normalize turns every integer into a float, as the output evaluators do before they compare or print.
+func normalize(v any) any {
+	switch v := v.(type) {
+	case number:
+		return number{Float: v.Float}
+	case []any:
+		items := make([]any, len(v))
+		for i, item := range v {
+			items[i] = normalize(item)
+		}
+		return items
+	case *object:
+		o := newObject()
+		for _, key := range v.Keys {
+			o.set(key, normalize(v.Values[key]))
+		}
+		return o
+	}
+	return v
+}
+
+// equal is Python's ==: the order of an object's members does not count, and True equals 1.
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case nil:
+		return b == nil
+	case string:
+		s, ok := b.(string)
+		return ok && a == s
+	case bool, number:
+		x, _ := asNumber(a)
+		y, ok := asNumber(b)
+		return ok && equalNumbers(x, y)
+	case []any:
+		list, ok := b.([]any)
+		if !ok || len(a) != len(list) {
+			return false
+		}
+		for i := range a {
+			if !equal(a[i], list[i]) {
+				return false
+			}
+		}
+		return true
+	case *object:
+		o, ok := b.(*object)
+		if !ok || len(a.Values) != len(o.Values) {
+			return false
+		}
+		for key, value := range a.Values {
+			other, ok := o.Values[key]
+			if !ok || !equal(value, other) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// asNumber gives the number that a Python value is in arithmetic: a boolean is 0 or 1.
+func asNumber(v any) (number, bool) {
+	switch v := v.(type) {
+	case number:
+		return v, true
+	case bool:
+		if v {
+			return number{Text: "1", Float: 1, Integer: true}, true
+		}
+		return number{Text: "0", Float: 0, Integer: true}, true
+	}
+	return number{}, false
+}
+
+// equalNumbers compares exactly: 2**53 + 1 is not the float 2**53.
+func equalNumbers(a, b number) bool {
+	if a.Integer && b.Integer {
+		return a.Text == b.Text
+	}
+	if a.Float != b.Float {
+		return false
+	}
+	if a.Integer == b.Integer || math.Abs(a.Float) < 1<<53 {
+		return true
+	}
+	integer, float := a, b
+	if b.Integer {
+		integer, float = b, a
+	}
+	exact, ok := new(big.Float).SetPrec(0).SetString(integer.Text)
+	if !ok || math.IsInf(float.Float, 0) {
+		return false
+	}
+	i, _ := exact.Int(nil)
+	f, _ := big.NewFloat(float.Float).Int(nil)
+	return i.Cmp(f) == 0
+}
+
+// MarshalJSON keeps the order of the members.
+func (o *object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, key := range o.Keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(key)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(o.Values[key])
+		if err != nil {
+			return nil, err
+		}
+		b.Write(name)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// MarshalJSON gives a number as it was written.
+func (n number) MarshalJSON() ([]byte, error) {
+	if n.Text != "" {
+		return []byte(n.Text), nil
+	}
+	return json.Marshal(n.Float)
+}

@@ -1,0 +1,110 @@
+// Package redact keeps secrets out of what evalrun writes: before every file, event, log and terminal line stands a
+// [Redactor], which puts [redacted:NAME] in the place of each secret, however it is encoded and wherever a stream is cut.
+//
+// A nil *Redactor lets everything pass. [FromEnviron] says which variables of an environment are secrets, and [Terminal] makes
+// text harmless to a terminal or a CI log.
+package redact
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// minLength is how many characters a secret has at least: shorter values are too likely to be ordinary words.
+const minLength = 8
+
+// Redactor replaces secrets. It is safe for concurrent use.
+type Redactor struct {
+	m *matcher
+}
+
+// New makes a redactor of values by name. White space around a value is not part of it, and values of less than 8
+// characters are left out; if nothing is left the redactor is nil.
+func New(values map[string]string) *Redactor {
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names) // of two names with one value the first is shown
+	m := newMatcher()
+	for _, name := range names {
+		value := strings.TrimSpace(values[name])
+		if utf8.RuneCountInString(value) < minLength {
+			continue
+		}
+		marker := "[redacted:" + cleanName(name) + "]"
+		for _, v := range variants(value) {
+			m.add(v, marker)
+		}
+	}
+	if m.empty() {
+		return nil
+	}
+	m.link()
+	return &Redactor{m}
+}
+
+// cleanName leaves of a name what means nothing in JSON, XML, a URL or a shell.
+func cleanName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r == '.' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
+			return r
+		}
+		return '_'
+	}, name)
+}
+
+// Bytes returns p without secrets; p itself, unchanged, if there are none.
+func (r *Redactor) Bytes(p []byte) []byte {
+	if r == nil || !r.m.occursIn(p) {
+		return p
+	}
+	out := &sliceWriter{buf: make([]byte, 0, len(p))}
+	s := stream{m: r.m, w: out}
+	_ = s.write(p) // writing to memory does not fail
+	_ = s.close()
+	return out.buf
+}
+
+// String returns s without secrets.
+func (r *Redactor) String(s string) string {
+	if r == nil || s == "" {
+		return s
+	}
+	p := []byte(s)
+	if !r.m.occursIn(p) {
+		return s
+	}
+	return string(r.Bytes(p))
+}
+
+// Writer returns a writer that passes on to w what it is given, without secrets. It holds back what could be the
+// beginning of one; Close writes that and leaves w open.
+func (r *Redactor) Writer(w io.Writer) io.WriteCloser {
+	if r == nil {
+		return passThrough{w}
+	}
+	return &writer{stream: stream{m: r.m, w: w}}
+}
+
+// JSON returns a JSON value without secrets. The result is valid JSON if raw is.
+func (r *Redactor) JSON(raw json.RawMessage) json.RawMessage {
+	if r == nil || len(raw) == 0 {
+		return raw
+	}
+	return r.json(raw)
+}
+
+type passThrough struct{ io.Writer }
+
+func (passThrough) Close() error { return nil }
+
+type sliceWriter struct{ buf []byte }
+
+func (w *sliceWriter) Write(p []byte) (int, error) {
+	w.buf = append(w.buf, p...)
+	return len(p), nil
+}

@@ -1,0 +1,237 @@
+// Package report says how a run is going and what came of it: the results document, its conversions (JUnit, Markdown, CSV,
+// UiPath's own format, a table for people) and the progress that is shown while a command runs.
+//
+// A [Report] is what all of them are made from. It comes from a store ([FromStore], [FromView]) or from a results document
+// ([Open]), and hands out rollouts one by one, so that memory does not grow with their number. [SaveResults] keeps a results
+// document up to date; [Execution] folds a run's events, and [Live] and [Log] show it. The package changes no store.
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/redact"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/store"
+)
+
+// schemaVersion is the version of the results document.
+const schemaVersion = "1.0"
+
+// Report is a run at one moment.
+type Report struct {
+	Head
+	// Dataset holds set-level results under <evaluator name>::<type>.
+	Dataset map[string]eval.DatasetResult
+	// Pass is the score from which on a rollout passes. A results document does not tell; then it is 1.
+	Pass float64
+
+	each func(parts, func(*Rollout) error) error
+}
+
+// parts says what of a rollout is wanted.
+type parts struct{ spans bool }
+
+// Rollouts calls f for every rollout in the order of the plan. Its trace is left out.
+func (r *Report) Rollouts(f func(*Rollout) error) error { return r.each(parts{}, f) }
+
+// Head is what a results document says before its rollouts.
+type Head struct {
+	SchemaVersion string `json:"schemaVersion"`
+	RunID         string `json:"runId"`
+	StoreID       string `json:"storeId"`
+	// StorePath is the store's folder relative to the document's, slash-separated.
+	StorePath string `json:"storePath"`
+	// Revision is that of the run in its store.
+	Revision int64 `json:"revision"`
+	// Final says that no rollout can change any more.
+	Final             bool    `json:"final"`
+	EvaluationSetID   string  `json:"evaluationSetId"`
+	EvaluationSetName string  `json:"evaluationSetName"`
+	Status            Status  `json:"status"`
+	Summary           Summary `json:"summary"`
+	// Statistics is nil as long as nothing has been scored.
+	Statistics *eval.Summary `json:"statistics,omitempty"`
+}
+
+// Summary counts rollouts. Score is the mean of what has been scored.
+type Summary struct {
+	Total     int      `json:"total"`
+	Completed int      `json:"completed"`
+	Suspended int      `json:"suspended"`
+	Faulted   int      `json:"faulted"`
+	Score     *float64 `json:"score"`
+}
+
+// Status is how a run stands.
+type Status string
+
+// The statuses of a run; the first that holds is its status.
+const (
+	Running    Status = "running"
+	Suspended  Status = "suspended"
+	Faulted    Status = "faulted"
+	Cancelled  Status = "cancelled"
+	Successful Status = "successful"
+)
+
+// StatusOf is the status of a run with these rollouts.
+func StatusOf(c store.Counts) Status {
+	switch {
+	case c.Pending+c.Running+c.Evaluating > 0:
+		return Running
+	case c.Suspended > 0:
+		return Suspended
+	case c.Faulted > 0:
+		return Faulted
+	case c.Cancelled > 0:
+		return Cancelled
+	}
+	return Successful
+}
+
+// Rollout is one entry of evaluationSetResults.
+type Rollout struct {
+	EvaluationID   string       `json:"evaluationId"`
+	EvaluationName string       `json:"evaluationName"`
+	RolloutID      string       `json:"rolloutId"`
+	Agent          string       `json:"agent"`
+	Epoch          int          `json:"epoch"`
+	Status         store.State  `json:"status"`
+	Score          *float64     `json:"score"`
+	Error          *store.Fault `json:"error"`
+	ResumedBy      []Resumption `json:"resumedBy"`
+	// MCPServers and Isolation concern agents that this version does not run.
+	MCPServers           []json.RawMessage `json:"mcpServers"`
+	Isolation            string            `json:"isolation"`
+	Segments             int               `json:"segments"`
+	EvaluationRunResults []Evaluated       `json:"evaluationRunResults"`
+	AgentExecutionOutput *AgentExecution   `json:"agentExecutionOutput"`
+	Clocks               Clocks            `json:"clocks"`
+}
+
+// Resumption is a segment that a rollout was resumed with.
+type Resumption struct {
+	Segment    int      `json:"segment"`
+	TriggerIDs []string `json:"triggerIds"`
+	// At is when its first attempt began; nil if that attempt has left nothing behind.
+	At *time.Time `json:"at"`
+}
+
+// Evaluated is what one evaluator said of a rollout.
+type Evaluated struct {
+	EvaluatorName string           `json:"evaluatorName"`
+	EvaluatorID   string           `json:"evaluatorId"`
+	Result        EvaluationResult `json:"result"`
+	IsLineResult  bool             `json:"isLineResult"`
+}
+
+// EvaluationResult holds a score, or in NotRun why there is none.
+type EvaluationResult struct {
+	Score   *float64        `json:"score"`
+	Details json.RawMessage `json:"details,omitempty"`
+	// Scale is the score that means perfect where that is not 1: 100 of UiPath's legacy evaluators.
+	Scale float64 `json:"scale,omitempty"`
+	// EvaluationTime is in seconds.
+	EvaluationTime float64 `json:"evaluationTime"`
+	// Error says how the evaluator failed, whose score is then 0.
+	Error  string `json:"error,omitempty"`
+	NotRun string `json:"notRun,omitempty"`
+}
+
+// AgentExecution is what the agent did; a rollout that has not come to a stop yet has none.
+type AgentExecution struct {
+	// ExecutionTime is the working time of all segments in seconds.
+	ExecutionTime float64         `json:"execution_time"`
+	Result        ExecutionResult `json:"result"`
+	Trace         Trace           `json:"trace"`
+}
+
+// ExecutionResult is UiPath's runtime result: Status is successful, faulted or suspended.
+type ExecutionResult struct {
+	Status   string          `json:"status"`
+	Output   json.RawMessage `json:"output"`
+	Error    *store.Fault    `json:"error"`
+	Trigger  *Trigger        `json:"trigger"`
+	Triggers []Trigger       `json:"triggers"`
+}
+
+// Trace holds the spans of all segments in order, as the agent wrote them.
+type Trace struct {
+	Spans []json.RawMessage `json:"spans"`
+}
+
+// Trigger is something that a suspended rollout waits for, or that has arrived for it and has not been taken.
+type Trigger struct {
+	TriggerID   string          `json:"trigger_id"`
+	InterruptID string          `json:"interrupt_id"`
+	Type        string          `json:"trigger_type"`
+	Name        string          `json:"trigger_name"`
+	ItemKey     string          `json:"item_key"`
+	FolderPath  nullable        `json:"folder_path"`
+	Payload     json.RawMessage `json:"payload"`
+	FolderKey   string          `json:"folder_key,omitempty"`
+	// ResumeTime is when a timer fires, Deadline when the suspension times out.
+	ResumeTime *time.Time         `json:"resume_time,omitempty"`
+	Deadline   *time.Time         `json:"deadline,omitempty"`
+	Source     string             `json:"source"`
+	State      store.TriggerState `json:"state"`
+}
+
+// Clocks say where a rollout's time went.
+type Clocks struct {
+	WallMs       int64 `json:"wallMs"`
+	WorkingMs    int64 `json:"workingMs"`
+	WaitingMs    int64 `json:"waitingMs"`
+	QueuedMs     int64 `json:"queuedMs"`
+	EvaluatingMs int64 `json:"evaluatingMs"`
+}
+
+// nullable is a string that is null if it is empty.
+type nullable string
+
+// MarshalJSON implements json.Marshaler.
+func (n nullable) MarshalJSON() ([]byte, error) {
+	if n == "" {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(n))
+}
+
+// Command gives the command that would get a suspended rollout on.
+type Command func(*Rollout) string
+
+// FromStore calls f with the report of a run. It holds only during the call.
+func FromStore(ctx context.Context, st store.Store, runID string, red *redact.Redactor, f func(*Report) error) error {
+	return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return f(r) })
+}
+
+func fromStore(ctx context.Context, st store.Store, runID string, red *redact.Redactor, dir string, f func(store.View, *Report) error) error {
+	o := Options{StoreID: st.ID(), StoreDir: st.Dir(), Redact: red}
+	stored, err := st.Plan(ctx, runID)
+	if err != nil {
+		return err
+	}
+	plan, err := runner.ReadPlan(stored)
+	if err != nil {
+		return err
+	}
+	o.Set = &plan.Set
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	if o.StorePath, err = filepath.Rel(dir, st.Dir()); err != nil {
+		return fmt.Errorf("the place of the store relative to %s: %w", dir, err)
+	}
+	return st.Snapshot(ctx, runID, func(v store.View) error {
+		r, err := FromView(v, o)
+		if err != nil {
+			return err
+		}
+		return f(v, r)
+	})
+}

@@ -1,0 +1,251 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/redact"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// Options are what a report needs beside a view of the run.
+type Options struct {
+	// StoreID and StoreDir are those of the view's store. StorePath is how the document says where the store is.
+	StoreID   string
+	StoreDir  string
+	StorePath string
+	// Set is the eval set of the run's plan.
+	Set *eval.Set
+	// Redact takes secrets out of what agents, evaluators and triggers said.
+	Redact *redact.Redactor
+}
+
+// FromView makes the report of a view, and computes its statistics. It holds as long as the view does.
+func FromView(v store.View, o Options) (*Report, error) {
+	run := v.Run()
+	statistics := eval.NewStatistics(o.Set)
+	if err := v.Rollouts(func(rv store.RolloutView) error {
+		results, err := evaluated(rv)
+		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: stateOf(rv.Rollout), Results: results})
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	summary := statistics.Summary()
+	r := &Report{
+		Head: Head{
+			SchemaVersion: schemaVersion, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath),
+			Revision: run.Revision, Final: run.Final(), EvaluationSetID: run.EvaluationSetID,
+			EvaluationSetName: o.Redact.String(run.EvaluationSetName), Status: StatusOf(run.Counts),
+			Summary: Summary{
+				Total: run.Counts.Total, Completed: run.Counts.Completed, Suspended: run.Counts.Suspended, Faulted: run.Counts.Faulted,
+				Score: summary.Score.Mean,
+			},
+		},
+		Dataset: summary.Dataset,
+		Pass:    o.Set.Thresholds.Pass,
+	}
+	if summary.Evaluations.Scored > 0 || slices.ContainsFunc(summary.Evaluators, func(e eval.EvaluatorSummary) bool { return e.N > 0 }) {
+		r.Statistics = &summary
+	}
+	r.each = func(p parts, f func(*Rollout) error) error {
+		return v.Rollouts(func(rv store.RolloutView) error {
+			out, err := o.rollout(rv, p)
+			if err != nil {
+				return fmt.Errorf("rollout %s (%s): %w", rv.ID, rv.EvaluationName, err)
+			}
+			return f(out)
+		})
+	}
+	return r, nil
+}
+
+// stateOf is a rollout's state in the words of the statistics, which count what cannot be run here apart.
+func stateOf(r store.Rollout) eval.State {
+	if r.State == store.StateFaulted && r.Fault != nil && r.Fault.Category == string(agent.FaultNotRunnable) {
+		return eval.StateNotRun
+	}
+	return eval.State(r.State)
+}
+
+// evaluated are the results of a completed rollout. Those of one that is still being evaluated are nobody's business.
+func evaluated(rv store.RolloutView) ([]eval.Result, error) {
+	if rv.State != store.StateCompleted {
+		return nil, nil
+	}
+	var all []eval.Result
+	for _, r := range rv.Results {
+		var results []eval.Result
+		if err := json.Unmarshal(r.Data, &results); err != nil {
+			return nil, fmt.Errorf("the stored result of evaluator %s: %w", r.EvaluatorID, err)
+		}
+		all = append(all, results...)
+	}
+	return all, nil
+}
+
+func (o Options) rollout(rv store.RolloutView, p parts) (*Rollout, error) {
+	out := &Rollout{
+		EvaluationID: o.Redact.String(rv.EvaluationID), EvaluationName: o.Redact.String(rv.EvaluationName), RolloutID: rv.ID,
+		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: rv.State, Score: rv.Score, Error: o.fault(rv.Fault),
+		ResumedBy: resumptions(rv), MCPServers: []json.RawMessage{}, Isolation: "none", Segments: rv.Segment,
+		EvaluationRunResults: []Evaluated{}, Clocks: clocks(rv.Clocks),
+	}
+	results, err := evaluated(rv)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		out.EvaluationRunResults = append(out.EvaluationRunResults, o.evaluated(r))
+	}
+	out.AgentExecutionOutput, err = o.execution(rv, p)
+	return out, err
+}
+
+func (o Options) fault(f *store.Fault) *store.Fault {
+	if f == nil {
+		return nil
+	}
+	return &store.Fault{Category: f.Category, Message: o.Redact.String(f.Message)}
+}
+
+func (o Options) evaluated(r eval.Result) Evaluated {
+	out := EvaluationResult{Score: r.Score, Details: o.Redact.JSON(r.Details), EvaluationTime: r.Duration.Seconds(), Error: o.Redact.String(r.Error), NotRun: o.Redact.String(r.NotRun)}
+	if string(out.Details) == "null" {
+		out.Details = nil
+	}
+	if r.Scale != 1 {
+		out.Scale = r.Scale
+	}
+	return Evaluated{EvaluatorName: o.Redact.String(r.EvaluatorName), EvaluatorID: r.EvaluatorID, Result: out, IsLineResult: r.Line}
+}
+
+// resumptions are the segments that took deliveries, in order.
+func resumptions(rv store.RolloutView) []Resumption {
+	out := []Resumption{}
+	for segment := 2; segment <= rv.Segment; segment++ {
+		r := Resumption{Segment: segment, TriggerIDs: []string{}}
+		for _, t := range rv.Triggers {
+			if t.TakenBy == segment {
+				r.TriggerIDs = append(r.TriggerIDs, t.ID)
+			}
+		}
+		if len(r.TriggerIDs) == 0 {
+			continue
+		}
+		for _, s := range slices.Backward(rv.Segments) {
+			if s.Number == segment {
+				r.At = timeOrNil(s.StartedAt)
+			}
+		}
+		if r.At == nil && rv.State == store.StateRunning && rv.Segment == segment && rv.Attempt == 1 {
+			r.At = timeOrNil(rv.StateSince)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// execution is what the agent did; nil as long as it may be at it.
+func (o Options) execution(rv store.RolloutView, p parts) (out *AgentExecution, err error) {
+	x := &AgentExecution{ExecutionTime: rv.Clocks.Working.Seconds(), Trace: Trace{[]json.RawMessage{}}}
+	x.Result = ExecutionResult{Output: json.RawMessage("{}"), Triggers: []Trigger{}}
+	switch rv.State {
+	case store.StateSuspended:
+		x.Result.Status = string(Suspended)
+		if x.Result.Triggers, err = o.waiting(rv.Triggers); err != nil {
+			return nil, err
+		}
+		if len(x.Result.Triggers) > 0 {
+			x.Result.Trigger = &x.Result.Triggers[0]
+		}
+	case store.StateEvaluating, store.StateCompleted:
+		x.Result.Status = string(Successful)
+		for _, s := range rv.Segments {
+			if s.Outcome == store.OutcomeCompleted {
+				x.Result.Output = o.Redact.JSON(s.Output)
+			}
+		}
+	case store.StateFaulted:
+		x.Result.Status, x.Result.Error = string(Faulted), o.fault(rv.Fault)
+	case store.StateCancelled:
+		if len(rv.Segments) == 0 {
+			return nil, nil
+		}
+		x.Result.Status, x.Result.Error = string(Faulted), &store.Fault{Category: "cancelled", Message: "the rollout was cancelled"}
+	default:
+		return nil, nil
+	}
+	if p.spans {
+		x.Trace.Spans, err = o.spans(rv)
+	}
+	return x, err
+}
+
+// waiting are the triggers of the current suspension.
+func (o Options) waiting(triggers []store.Trigger) ([]Trigger, error) {
+	out := []Trigger{}
+	for _, t := range triggers {
+		if t.TakenBy != 0 || slices.Contains([]store.TriggerState{store.TriggerConsumed, store.TriggerSuperseded, store.TriggerAbandoned}, t.State) {
+			continue
+		}
+		var spec trigger.Spec
+		if err := json.Unmarshal(t.Spec, &spec); err != nil {
+			return nil, fmt.Errorf("the stored spec of trigger %s: %w", t.ID, err)
+		}
+		if spec.Payload == nil {
+			spec.Payload = json.RawMessage("null")
+		}
+		shown := Trigger{
+			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
+			FolderPath: nullable(o.Redact.String(t.FolderPath)), FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(spec.Payload),
+			Deadline: timeOrNil(t.Deadline), Source: t.Source, State: t.State,
+		}
+		if spec.ResumeAt != nil {
+			shown.ResumeTime = timeOrNil(*spec.ResumeAt)
+		}
+		out = append(out, shown)
+	}
+	return out, nil
+}
+
+// spans are those of the attempts that counted, and of the one that a rollout faulted or was cancelled with. Files that were moved
+// away are no error.
+func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
+	out := []json.RawMessage{}
+	for i, s := range rv.Segments {
+		last := rv.State.IsTerminal() && i == len(rv.Segments)-1
+		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last ||
+			!slices.ContainsFunc(s.Files, func(f store.File) bool { return f.Name == agent.FileTrace }) {
+			continue
+		}
+		spans, _, err := agent.ReadTrace(runner.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
+		if err != nil {
+			return nil, err
+		}
+		for _, span := range spans {
+			out = append(out, o.Redact.JSON(span))
+		}
+	}
+	return out, nil
+}
+
+func clocks(c store.Clocks) Clocks {
+	return Clocks{WallMs: c.Wall().Milliseconds(), WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(),
+		QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds()}
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/failpoint"
+	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/store"
+)
+
+// defaultEvaluatorTimeout holds where limits.evaluatorTimeout is not given.
+const defaultEvaluatorTimeout = 5 * time.Minute
+
+// evaluate runs the evaluators that have no result yet and ends the rollout. If ctx is done in between the rollout keeps the
+// results that it has, and whoever claims it next goes on with the others.
+func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
+	commit := context.WithoutCancel(ctx)
+	var all []eval.Result
+	done := map[string]bool{}
+	for _, r := range w.claim.Results {
+		var results []eval.Result
+		if err := json.Unmarshal(r.Data, &results); err != nil {
+			return fmt.Errorf("evaluator %s: %w", r.EvaluatorID, err)
+		}
+		all = append(all, results...)
+		done[r.EvaluatorID] = true
+	}
+	subject, err := w.subject(commit, output)
+	if err != nil {
+		return err
+	}
+	for i, e := range w.plan.evaluators {
+		def := w.plan.Set.Evaluators[i]
+		if done[def.ID] {
+			continue
+		}
+		results := w.score(ctx, e, subject)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if len(results) == 0 {
+			continue // the evaluation does not ask for it
+		}
+		all = append(all, results...)
+		data, err := json.Marshal(results)
+		if err != nil {
+			return fmt.Errorf("evaluator %s: %w", def.ID, err)
+		}
+		if err := w.o.Store.RecordResult(commit, w.claim.Token, store.Result{EvaluatorID: def.ID, Data: w.plan.redact.JSON(data)}); err != nil {
+			return err
+		}
+		failpoint.Hit("runner.evaluated")
+	}
+	if err := w.o.Store.Finish(commit, w.claim.Token, eval.RolloutScore(w.plan.Set.Evaluators, all)); err != nil {
+		return err
+	}
+	failpoint.Hit("runner.finished")
+	return nil
+}
+
+func (w *worker) score(ctx context.Context, e eval.Evaluator, s eval.Subject) []eval.Result {
+	limit := w.plan.Set.Limits.EvaluatorTimeout
+	if limit == 0 {
+		limit = defaultEvaluatorTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return e.Evaluate(ctx, s)
+}
+
+// subject is what the evaluators see of the rollout.
+func (w *worker) subject(ctx context.Context, output json.RawMessage) (eval.Subject, error) {
+	c := w.claim
+	s := eval.Subject{
+		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output,
+		Dir: w.plan.baseDir, Workspace: Workspace(w.o.Store.Dir(), c.RolloutID), Env: sandbox.Environ(nil),
+	}
+	if err := json.Unmarshal(c.Evaluation, &s.Evaluation); err != nil {
+		return s, err
+	}
+	segments, err := w.o.Store.Segments(ctx, c.RolloutID)
+	if err != nil {
+		return s, err
+	}
+	for _, g := range segments {
+		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended || !hasFile(g.Files, agent.FileTrace) {
+			continue
+		}
+		spans, skipped, err := agent.ReadTrace(SegmentDir(w.o.Store.Dir(), c.RunID, c.RolloutID, g.Number, g.Attempt))
+		if err != nil {
+			return s, err
+		}
+		if skipped > 0 {
+			w.o.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
+		}
+		s.Trace = append(s.Trace, spans...)
+	}
+	return s, nil
+}
+
+func hasFile(files []store.File, name string) bool {
+	for _, f := range files {
+		if f.Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,196 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/durable"
+	"github.com/evalrun/evalrun/store"
+)
+
+// settleTime is how long the pump waits after a change for others to come: a line of a log need not be there at once.
+const settleTime = 50 * time.Millisecond
+
+// eventBatch is how many events are read at once.
+const eventBatch = 2000
+
+// eventPump writes the events of runs to their events.jsonl and hands them to the caller. Every process that works on a run does
+// the former, under a lock and from where the file ends, so that none is missing or twice.
+type eventPump struct {
+	r      *Runner
+	kicked chan struct{}
+	quit   chan struct{}
+	done   sync.WaitGroup
+
+	mu sync.Mutex
+	// seen is the number of the last event of each watched run that was handed to the caller.
+	seen map[string]int64
+	err  error
+}
+
+func newEventPump(r *Runner) *eventPump {
+	return &eventPump{r: r, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}}
+}
+
+func (p *eventPump) kick() {
+	select {
+	case p.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// watch makes the pump follow a run from now on.
+func (p *eventPump) watch(runID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.seen[runID]; !ok {
+		p.seen[runID] = -1
+	}
+}
+
+// start follows the runner's own run, or every run that is not final, from the events that come after this moment; of a run that was just made, from its first.
+func (p *eventPump) start(ctx context.Context) error {
+	runs := []store.Run{}
+	if p.r.o.RunID != "" {
+		run, err := p.r.o.Store.Run(ctx, p.r.o.RunID)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, run)
+	} else {
+		all, err := p.r.o.Store.Runs(ctx)
+		if err != nil {
+			return err
+		}
+		runs = all
+	}
+	for _, run := range runs {
+		if run.Final() && p.r.o.RunID == "" {
+			continue
+		}
+		p.seen[run.ID] = run.Seq
+		if run.Seq == 1 {
+			p.seen[run.ID] = 0
+		}
+	}
+	p.done.Go(func() {
+		timer := time.NewTimer(0)
+		defer timer.Stop()
+		for {
+			select {
+			case <-p.kicked:
+			case <-p.quit:
+				return
+			}
+			timer.Reset(settleTime)
+			select {
+			case <-timer.C:
+			case <-p.quit:
+				return
+			}
+			p.flush(false)
+		}
+	})
+	return nil
+}
+
+// stop writes what is left and returns the first error of all.
+func (p *eventPump) stop() error {
+	close(p.quit)
+	p.done.Wait()
+	p.flush(true)
+	return p.err
+}
+
+func (p *eventPump) flush(last bool) {
+	p.mu.Lock()
+	runs := map[string]int64{}
+	for id, seq := range p.seen {
+		runs[id] = seq
+	}
+	p.mu.Unlock()
+	for id, seq := range runs {
+		reached, err := p.flushRun(id, seq, last)
+		p.mu.Lock()
+		p.seen[id] = reached
+		if err != nil && p.err == nil {
+			p.err = fmt.Errorf("the events of run %s: %w", id, err)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// flushRun brings a run's file up to date and hands on what the caller has not seen.
+func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64, err error) {
+	ctx := context.Background()
+	run, err := p.r.runs.get(ctx, runID)
+	if err != nil {
+		return seen, err
+	}
+	log, written, err := openEventLog(RunDir(p.r.o.Store.Dir(), runID))
+	if err != nil {
+		return seen, err
+	}
+	defer func() {
+		if last {
+			err = errors.Join(err, log.Sync())
+		}
+		err = errors.Join(err, log.Close())
+	}()
+	if seen < 0 {
+		seen = written // a run that was taken up on the way
+	}
+	for {
+		events, err := p.r.o.Store.Events(ctx, runID, min(seen, written), eventBatch)
+		if err != nil || len(events) == 0 {
+			return seen, err
+		}
+		var lines []byte
+		for _, e := range events {
+			if e.Seq > written {
+				line, err := json.Marshal(e)
+				if err != nil {
+					return seen, err
+				}
+				lines = append(append(lines, run.redact.JSON(line)...), '\n')
+				written = e.Seq
+			}
+		}
+		if _, err := log.Write(lines); err != nil {
+			return seen, err
+		}
+		for _, e := range events {
+			if e.Seq > seen {
+				if p.r.o.Events != nil {
+					p.r.o.Events(e)
+				}
+				seen = e.Seq
+			}
+		}
+	}
+}
+
+// openEventLog opens a run's events.jsonl, locked, and says which event is the last in it.
+func openEventLog(runDir string) (*os.File, int64, error) {
+	if err := os.MkdirAll(runDir, 0o700); err != nil {
+		return nil, 0, err
+	}
+	path := filepath.Join(runDir, "events.jsonl")
+	log, last, err := durable.OpenLog(path, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	var e store.Event
+	if last != nil {
+		if err := json.Unmarshal(last, &e); err != nil {
+			return nil, 0, errors.Join(fmt.Errorf("%s: its last line is not an event: %w", path, err), log.Close())
+		}
+	}
+	return log, e.Seq, nil
+}

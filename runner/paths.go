@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"path/filepath"
+	"strconv"
+)
+
+// The folders of a store. Everything in them but store.db and jobs can be read without evalrun.
+
+// RunDir is the folder of a run: results.json, events.jsonl and its rollouts.
+func RunDir(storeDir, runID string) string { return filepath.Join(storeDir, "runs", runID) }
+
+// RolloutDir is the folder of a rollout.
+func RolloutDir(storeDir, runID, rolloutID string) string {
+	return filepath.Join(RunDir(storeDir, runID), "rollouts", rolloutID)
+}
+
+// SegmentDir is the folder of one attempt of a segment.
+func SegmentDir(storeDir, runID, rolloutID string, segment, attempt int) string {
+	return filepath.Join(RolloutDir(storeDir, runID, rolloutID), "segments", strconv.Itoa(segment)+"."+strconv.Itoa(attempt))
+}
+
+// WorkDir is the folder of what a rollout's agent keeps: its workspace and, before a segment is repeated, a copy of it.
+func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir, "work", rolloutID) }
+
+// Workspace is the folder that an agent gets.
+func Workspace(storeDir, rolloutID string) string {
+	return filepath.Join(WorkDir(storeDir, rolloutID), "workspace")
+}

@@ -1,0 +1,126 @@
+// Package runner is the life of a rollout: it plans a run, claims rollouts, runs their segments, suspends and resumes
+// them, starts and watches what they wait for, and has them evaluated. What it decides is in the store; it keeps
+// nothing that a crash could lose.
+package runner
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/redact"
+	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// Plan is what a run was started with. It is stored with the run, and resumed from there, so that an eval set may be
+// edited while its runs wait.
+type Plan struct {
+	// Set is the eval set without its evaluations, which the store keeps one by one.
+	Set    eval.Set      `json:"set"`
+	Agents []agent.Entry `json:"agents"`
+	Jobs   trigger.Jobs  `json:"jobs,omitempty"`
+	// BaseDir is the eval set's folder relative to the store's, WorkDir the same relative to the folder in which the run was started:
+	// if the store has been moved away from the eval set, a resume looks there from its own folder. Slash-separated.
+	BaseDir string `json:"baseDir"`
+	WorkDir string `json:"workDir"`
+	// Env names the variables that were passed with --env and --env-file.
+	Env []string `json:"env,omitempty"`
+}
+
+// PlanRequest is what a plan is made of.
+type PlanRequest struct {
+	// RunID is the id of the run; empty makes a new one.
+	RunID   string
+	RetryOf string
+	Set     *eval.Set
+	Agents  []agent.Entry
+	Jobs    trigger.Jobs
+	// BaseDir is the eval set's folder, WorkDir the folder in which the command runs.
+	BaseDir string
+	WorkDir string
+	Env     []string
+}
+
+// NewPlan makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and epoch.
+func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
+	set := *req.Set
+	evaluations := set.Evaluations
+	set.Evaluations = nil
+	plan := Plan{Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env}
+	var err error
+	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
+		return store.Plan{}, err
+	}
+	if plan.WorkDir, err = relative(req.WorkDir, req.BaseDir); err != nil {
+		return store.Plan{}, err
+	}
+	data, err := json.Marshal(plan)
+	if err != nil {
+		return store.Plan{}, err
+	}
+	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name, RetryOf: req.RetryOf, Data: data}
+	if out.RunID == "" {
+		out.RunID = store.NewRunID()
+	}
+	for i, e := range evaluations {
+		data, err := json.Marshal(e)
+		if err != nil {
+			return store.Plan{}, fmt.Errorf("evaluation %q: %w", e.ID, err)
+		}
+		out.Evaluations = append(out.Evaluations, store.Evaluation{ID: e.ID, Data: data})
+		for _, a := range req.Agents {
+			for epoch := 1; epoch <= set.Epochs; epoch++ {
+				out.Rollouts = append(out.Rollouts, plannedRollout(out.RunID, i, e, a, epoch))
+			}
+		}
+	}
+	return out, nil
+}
+
+func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch int) store.PlannedRollout {
+	r := store.PlannedRollout{
+		ID: store.RolloutID(runID, e.ID, a.Name, epoch), Evaluation: i, EvaluationName: e.Name, Agent: a.Name, Epoch: epoch,
+		All: a.ResumeWhen == agent.ResumeAll, AcceptsFaults: a.AcceptsFaults,
+	}
+	if e.NotRunnable != "" {
+		r.Fault = &store.Fault{Category: string(agent.FaultNotRunnable), Message: e.NotRunnable}
+	}
+	return r
+}
+
+// ReadPlan returns the plan of a stored run.
+func ReadPlan(p store.Plan) (Plan, error) {
+	var plan Plan
+	if err := json.Unmarshal(p.Data, &plan); err != nil {
+		return plan, fmt.Errorf("the plan of run %s is damaged: %w", p.RunID, err)
+	}
+	return plan, nil
+}
+
+func relative(base, target string) (string, error) {
+	rel, err := filepath.Rel(base, target)
+	return filepath.ToSlash(rel), err
+}
+
+// Redactor takes out of everything that is written of the run: the secrets that every run of this process has, and the values of the ${VAR}s
+// of its own plan. Nil if there are none.
+func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, bool)) *redact.Redactor {
+	all := maps.Clone(secrets)
+	if all == nil {
+		all = map[string]string{}
+	}
+	names := p.Jobs.Variables()
+	for _, a := range p.Agents {
+		names = append(names, a.Variables()...)
+	}
+	for _, name := range names {
+		if value, ok := resolve(name); ok {
+			all[name] = value
+		}
+	}
+	return redact.New(all)
+}

@@ -1,0 +1,121 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/redact"
+	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// activeRun is what the runner needs of a run while it works on it, made from its plan.
+type activeRun struct {
+	Plan
+	baseDir    string
+	agents     map[string]agent.Agent
+	sources    *trigger.Sources
+	evaluators []eval.Evaluator
+	redact     *redact.Redactor
+}
+
+// cachedRuns is how many runs are kept at once.
+const cachedRuns = 32
+
+// runCache keeps the runs that were worked on last.
+type runCache struct {
+	load func(ctx context.Context, runID string) (*activeRun, error)
+	mu   sync.Mutex
+	runs map[string]*activeRun
+}
+
+func (c *runCache) get(ctx context.Context, runID string) (*activeRun, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if run, ok := c.runs[runID]; ok {
+		return run, nil
+	}
+	run, err := c.load(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	if c.runs == nil || len(c.runs) >= cachedRuns {
+		c.runs = map[string]*activeRun{} // whoever uses one of the old ones keeps it
+	}
+	c.runs[runID] = run
+	return run, nil
+}
+
+func (c *runCache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, run := range c.runs {
+		run.sources.Close()
+	}
+	c.runs = nil
+}
+
+func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) {
+	stored, err := r.o.Store.Plan(context.WithoutCancel(ctx), runID)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := ReadPlan(stored)
+	if err != nil {
+		return nil, err
+	}
+	run := &activeRun{Plan: plan, agents: map[string]agent.Agent{}}
+	run.baseDir = r.findBaseDir(plan)
+	run.redact = plan.Redactor(r.o.Secrets, r.o.Resolve)
+	opts := agent.Options{Resolve: r.o.Resolve}
+	if run.redact != nil {
+		opts.Redact = run.redact.Writer
+	}
+	for _, e := range plan.Agents {
+		if run.agents[e.Name], err = agent.New(e, opts); err != nil {
+			return nil, err
+		}
+	}
+	for _, def := range plan.Set.Evaluators {
+		e, err := eval.New(def)
+		if err != nil {
+			return nil, err
+		}
+		run.evaluators = append(run.evaluators, e)
+	}
+	run.sources = trigger.NewSources(trigger.Options{
+		Jobs: plan.Jobs, BaseDir: run.baseDir, StoreDir: r.o.Store.Dir(), WakeDir: store.WakeDir(r.o.Store.Dir()), Executable: r.o.Executable,
+		Resolve: r.o.Resolve, Now: r.o.Now,
+	})
+	return run, nil
+}
+
+// findBaseDir finds the eval set's folder again: where it was relative to the store; else, if the store was moved, where it was relative to the folder
+// of the command; else beside the store.
+func (r *Runner) findBaseDir(p Plan) string {
+	beside := filepath.Join(r.o.Store.Dir(), "..")
+	for _, dir := range []string{
+		filepath.Join(r.o.Store.Dir(), filepath.FromSlash(p.BaseDir)),
+		filepath.Join(r.o.WorkDir, filepath.FromSlash(p.WorkDir)),
+	} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	r.o.Logger.Warn("the eval set's folder is not where it was; agents start in the store's parent folder", "expected", p.BaseDir, "folder", beside)
+	return beside
+}
+
+// agentFor returns an agent of the plan.
+func (run *activeRun) agentFor(name string) (agent.Agent, error) {
+	a, ok := run.agents[name]
+	if !ok {
+		return nil, fmt.Errorf("the plan has no agent %q", name)
+	}
+	return a, nil
+}

@@ -1,0 +1,302 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/store"
+)
+
+// Options are what a Runner needs.
+type Options struct {
+	Store store.Store
+	// RunID restricts the runner to one run; empty means every run of the store.
+	RunID string
+	// Concurrency is how many agents run at once; at least 1.
+	Concurrency int
+	// WorkDir is the folder in which the command runs, Executable the evalrun program, which local jobs are started with.
+	WorkDir    string
+	Executable string
+	// Resolve gives the value of a ${VAR} in an agent entry or a job. Secrets are values that must not be written anywhere, by name;
+	// those of resolved ${VAR}s are added to them.
+	Resolve func(name string) (string, bool)
+	Secrets map[string]string
+	// Events, if not nil, is called with every event of the runs that the runner works on, whichever process made it, in order and
+	// from one goroutine.
+	Events func(store.Event)
+	Logger *slog.Logger
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Lease is the store's lease; 0 means its default.
+	Lease time.Duration
+}
+
+// Until says when Run returns.
+type Until int
+
+// The values of Until.
+const (
+	// UntilIdle returns when nothing can be done without something outside.
+	UntilIdle Until = iota
+	// UntilFinal returns when the run is final.
+	UntilFinal
+	// UntilStopped returns when it is stopped.
+	UntilStopped
+)
+
+// poll is how long a lost wake-up can cost; nothing polls faster.
+const poll = 5 * time.Second
+
+// finishing is how many rollouts may be committed and evaluated while the next agents run already.
+const finishing = 16
+
+// watching is how many sources are asked at once.
+const watching = 8
+
+// Runner works on the rollouts of a store. Several may, in one process or in many.
+type Runner struct {
+	o     Options
+	runs  runCache
+	event *eventPump
+
+	// stop is closed when nothing new is to be started.
+	stop     chan struct{}
+	stopOnce sync.Once
+
+	// kick wakes the dispatcher after something in this process changed.
+	kick chan struct{}
+	work sync.WaitGroup
+
+	mu sync.Mutex
+	// active counts the running agents and inFlight them and the rollouts that are being finished; asking the sources being asked.
+	active, inFlight, asking int
+	// held are the rollouts that this process works on, with what ends their agent.
+	held map[string]context.CancelCauseFunc
+	// triggersDue says that triggers should be claimed; nextDue is the earliest known time for that.
+	triggersDue bool
+	nextDue     time.Time
+	failure     error
+}
+
+// New makes a runner. It does nothing until Run is called.
+func New(o Options) *Runner {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Lease == 0 {
+		o.Lease = store.DefaultLease
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), held: map[string]context.CancelCauseFunc{}, triggersDue: true}
+	r.runs.load = r.loadRun
+	r.event = newEventPump(r)
+	return r
+}
+
+// Stop makes Run start nothing new, let finish what runs, and return.
+func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
+
+// Run works until it is done, stopped, or ctx is done: then the running agents are ended and their segments will be repeated. The
+// error is only for what is wrong with evalrun or its store.
+func (r *Runner) Run(ctx context.Context, until Until) error {
+	if err := r.event.start(ctx); err != nil {
+		return err
+	}
+	leases := r.keepLeases(ctx)
+	err := r.dispatch(ctx, until)
+	r.work.Wait()
+	leases.stop()
+	r.mu.Lock()
+	failure := r.failure
+	r.mu.Unlock()
+	stopped := r.event.stop()
+	r.runs.close()
+	return errors.Join(err, failure, stopped)
+}
+
+// CheckNow makes every source be asked at once, whenever it would be asked otherwise.
+func (r *Runner) CheckNow(ctx context.Context) error { return r.o.Store.CheckNow(ctx, r.o.RunID) }
+
+// dispatch hands out work until nothing is left.
+func (r *Runner) dispatch(ctx context.Context, until Until) error {
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	for {
+		if r.stopped(ctx) {
+			return nil
+		}
+		full, err := r.claimRollouts(ctx)
+		if err == nil {
+			err = r.claimTriggers(ctx)
+		}
+		wait, done := poll, false
+		if err == nil && !full {
+			wait, done, err = r.outlook(ctx, until)
+		}
+		if err != nil || done {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		timer.Reset(wait)
+		select {
+		case <-r.kick:
+		case jobs := <-r.o.Store.Wake():
+			if err := r.woken(ctx, jobs); err != nil {
+				return err
+			}
+		case <-timer.C:
+			r.lookAtTriggers()
+		case <-r.stop:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (r *Runner) stopped(ctx context.Context) bool {
+	select {
+	case <-r.stop:
+		return true
+	case <-ctx.Done():
+		return true
+	default:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failure != nil
+}
+
+// outlook says how long to wait for the next thing to do, or that there will be none.
+func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, done bool, err error) {
+	r.mu.Lock()
+	busy := r.inFlight > 0 || r.asking > 0
+	wait = poll
+	if r.triggersDue {
+		wait = 0
+	} else if !r.nextDue.IsZero() {
+		wait = r.nextDue.Sub(r.o.Now())
+	}
+	r.mu.Unlock()
+	if busy {
+		return clamp(wait), false, nil
+	}
+	if until == UntilFinal {
+		run, err := r.o.Store.Run(ctx, r.o.RunID)
+		if err != nil || run.Final() {
+			return 0, true, err
+		}
+	}
+	b, err := r.o.Store.Backlog(ctx, r.o.RunID)
+	if err != nil {
+		return 0, false, err
+	}
+	if until == UntilIdle && b.Idle() {
+		return 0, true, nil
+	}
+	if b.Due > 0 {
+		r.lookAtTriggers()
+	}
+	r.mu.Lock()
+	r.nextDue = b.NextDue
+	r.mu.Unlock()
+	if b.Runnable > 0 || b.Due > 0 {
+		return 0, false, nil
+	}
+	if b.NextDue.IsZero() {
+		return poll, false, nil
+	}
+	return clamp(b.NextDue.Sub(r.o.Now())), false, nil
+}
+
+func clamp(d time.Duration) time.Duration { return min(max(d, time.Millisecond), poll) }
+
+// claimRollouts starts as many rollouts as there are free places; full says that there is none left.
+func (r *Runner) claimRollouts(ctx context.Context) (full bool, err error) {
+	r.mu.Lock()
+	limit := min(r.o.Concurrency-r.active, r.o.Concurrency+finishing-r.inFlight)
+	r.mu.Unlock()
+	if limit <= 0 {
+		return true, nil
+	}
+	claims, err := r.o.Store.Claim(ctx, r.o.RunID, limit)
+	if err != nil {
+		return false, err
+	}
+	if err := r.endLeftovers(claims); err != nil {
+		return false, err
+	}
+	for _, c := range claims {
+		r.begin(ctx, c)
+	}
+	return len(claims) == limit, nil
+}
+
+// begin starts the goroutine of one claimed rollout.
+func (r *Runner) begin(ctx context.Context, c store.Claim) {
+	agentCtx, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.active++
+	r.inFlight++
+	r.held[c.RolloutID] = cancel
+	r.mu.Unlock()
+	r.event.watch(c.RunID)
+	r.work.Add(1)
+	go func() {
+		defer r.work.Done()
+		w := &worker{Runner: r, claim: c}
+		err := w.run(agentCtx)
+		cancel(nil)
+		w.freePlace()
+		r.mu.Lock()
+		r.inFlight--
+		delete(r.held, c.RolloutID)
+		if err != nil && !errors.Is(err, store.ErrFenced) && r.failure == nil {
+			r.failure = fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err)
+		}
+		r.mu.Unlock()
+		if errors.Is(err, store.ErrFenced) {
+			r.o.Logger.Warn("another process has taken over the rollout", "rollout", c.RolloutID)
+		}
+		r.changed()
+	}()
+}
+
+// changed wakes the dispatcher and the event pump.
+func (r *Runner) changed() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
+	r.event.kick()
+}
+
+// woken reacts to another process's commit.
+func (r *Runner) woken(ctx context.Context, jobs []string) error {
+	for _, id := range jobs {
+		if err := r.o.Store.CheckTrigger(ctx, id); err != nil {
+			return err
+		}
+	}
+	r.lookAtTriggers()
+	r.event.kick()
+	r.mu.Lock()
+	holds := len(r.held) > 0
+	r.mu.Unlock()
+	if !holds {
+		return nil
+	}
+	return r.renew(ctx) // perhaps something was cancelled
+}
+
+func (r *Runner) lookAtTriggers() {
+	r.mu.Lock()
+	r.triggersDue = true
+	r.mu.Unlock()
+}

@@ -1,0 +1,260 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/failpoint"
+	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// worker takes one claimed rollout as far as it goes: to its next suspension, its repetition or its end.
+type worker struct {
+	*Runner
+	claim store.Claim
+	plan  *activeRun
+	freed bool
+}
+
+// freePlace lets the next agent start. It is called as soon as the own one has ended; what is left is commits and evaluators.
+func (w *worker) freePlace() {
+	if w.freed {
+		return
+	}
+	w.freed = true
+	w.mu.Lock()
+	w.active--
+	w.mu.Unlock()
+	w.changed()
+}
+
+// run runs a segment, or only the evaluators of a rollout that lacks no more than them. ctx ends the agent; what it has done is committed all the same.
+func (w *worker) run(ctx context.Context) (err error) {
+	failpoint.Hit("runner.claimed")
+	commit := context.WithoutCancel(ctx)
+	if w.plan, err = w.runs.get(commit, w.claim.RunID); err != nil {
+		return err
+	}
+	if w.claim.State == store.StateEvaluating {
+		return w.evaluate(ctx, w.claim.Output)
+	}
+	out, err := w.segment(ctx)
+	w.freePlace()
+	failpoint.Hit("runner.agentEnded")
+	if err != nil {
+		// Something is wrong with us, not with the agent: the rollout is put back.
+		fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: err.Error()}
+		_, again := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault})
+		return errors.Join(err, again)
+	}
+	if errors.Is(context.Cause(ctx), errLeaseLost) {
+		return store.ErrFenced // whoever has it now runs the segment again
+	}
+	end, err := w.end(ctx, out)
+	if err != nil {
+		return err
+	}
+	failpoint.Hit("runner.filesSynced")
+	done, err := w.o.Store.CommitSegment(commit, w.claim.Token, end)
+	if err != nil {
+		return err
+	}
+	failpoint.Hit("runner.segmentCommitted")
+	switch {
+	case end.Outcome == store.OutcomeCompleted:
+		err = w.evaluate(ctx, out.Output)
+	case end.Outcome == store.OutcomeSuspended:
+		w.lookAtTriggers()
+	case done.State.IsTerminal():
+		w.lookAtTriggers() // jobs to cancel
+	}
+	if done.State == store.StatePending {
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(w.copyDir()))
+}
+
+// segment runs the agent once.
+func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
+	c := w.claim
+	a, err := w.plan.agentFor(c.Agent)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	var evaluation struct {
+		Inputs json.RawMessage `json:"inputs"`
+	}
+	if err := json.Unmarshal(c.Evaluation, &evaluation); err != nil {
+		return agent.Outcome{}, err
+	}
+	if err := w.prepareWorkspace(); err != nil {
+		return agent.Outcome{}, err
+	}
+	seg := agent.Segment{
+		RolloutID: c.RolloutID, Marker: w.marker(c.RolloutID), Number: c.Segment, Attempt: c.Attempt, Input: evaluation.Inputs,
+		Workspace: Workspace(w.o.Store.Dir(), c.RolloutID), Dir: w.segmentDir(), BaseDir: w.plan.baseDir,
+		OutputBytes: w.plan.Set.Limits.OutputBytes,
+	}
+	var fault *agent.Fault
+	if seg.Timeout, fault = w.timeLeft(); fault != nil {
+		return agent.Outcome{Fault: fault}, nil
+	}
+	if c.Segment > 1 {
+		seg.Resume, seg.Deliveries = resumeDocument(c.Deliveries)
+	}
+	if err := os.MkdirAll(seg.Dir, 0o700); err != nil {
+		return agent.Outcome{}, err
+	}
+	failpoint.Hit("runner.prepared")
+	return a.Run(ctx, seg)
+}
+
+func (w *worker) segmentDir() string {
+	return SegmentDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID, w.claim.Segment, w.claim.Attempt)
+}
+
+// timeLeft is what the limits leave for the segment; 0 means no limit.
+func (w *worker) timeLeft() (time.Duration, *agent.Fault) {
+	limits := w.plan.Set.Limits
+	if limits.Timeout == 0 {
+		return limits.SegmentTimeout, nil
+	}
+	left := limits.Timeout - w.claim.Clocks.Working
+	if left <= 0 {
+		return 0, &agent.Fault{Category: agent.FaultTimeout, Message: fmt.Sprintf("the rollout has worked for %v (limits.timeout)", limits.Timeout)}
+	}
+	if limits.SegmentTimeout > 0 {
+		left = min(left, limits.SegmentTimeout)
+	}
+	return left, nil
+}
+
+// resumeDocument makes what a resumed agent reads of the deliveries. A fault takes the place of a payload; agents that cannot take one never
+// come here with one.
+func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map[string]agent.Delivery) {
+	resume := map[string]json.RawMessage{}
+	envelopes := map[string]agent.Delivery{}
+	for _, d := range deliveries {
+		e := agent.Delivery{TriggerID: d.ID, Status: string(d.Status), Payload: d.Payload, ReceivedAt: d.DeliveredAt}
+		if e.Payload == nil {
+			e.Payload = json.RawMessage("null")
+		}
+		resume[d.InterruptID] = e.Payload
+		if d.Status != store.StatusSuccessful {
+			e.Error = &trigger.Error{Code: string(d.Status), Message: "the job was " + string(d.Status)}
+			if d.Fault != nil {
+				e.Error = &trigger.Error{Code: d.Fault.Category, Message: d.Fault.Message}
+			}
+			resume[d.InterruptID], _ = json.Marshal(map[string]any{"error": e.Error}) // two strings always marshal
+		}
+		envelopes[d.InterruptID] = e
+	}
+	return resume, envelopes
+}
+
+// end says what to commit of an outcome, after the segment's files and, if it goes on later, its workspace have been made durable.
+func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, error) {
+	limits := w.plan.Set.Limits
+	end := store.SegmentEnd{SuspendTimeout: limits.SuspendTimeout}
+	var err error
+	if end.Files, err = w.syncFiles(out.Files); err != nil {
+		return end, err
+	}
+	if out.Interrupts != nil && w.claim.Suspensions >= limits.Suspensions {
+		out.Fault = &agent.Fault{Category: agent.FaultSuspensions, Message: fmt.Sprintf("the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)}
+	}
+	switch {
+	case out.Fault != nil:
+		w.failed(ctx, &end, out.Fault)
+	case out.Interrupts != nil:
+		end.Outcome = store.OutcomeSuspended
+		if end.Triggers, err = w.triggers(out.Interrupts); err == nil {
+			err = syncTree(Workspace(w.o.Store.Dir(), w.claim.RolloutID))
+		}
+	default:
+		end.Outcome, end.Output = store.OutcomeCompleted, out.Output
+	}
+	return end, err
+}
+
+// failed decides what follows from a fault: the end of the rollout, or another attempt.
+func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent.Fault) {
+	end.Outcome = store.OutcomeFailed
+	end.Fault = &store.Fault{Category: string(fault.Category), Message: w.plan.redact.String(fault.Message)}
+	switch {
+	case errors.Is(context.Cause(ctx), errCancelled):
+		end.Outcome, end.Fault = store.OutcomeCancelled, nil
+	case ctx.Err() != nil:
+		end.Outcome = store.OutcomeInterrupted
+	default:
+		retry := w.plan.Set.Retry
+		end.Retry = w.claim.Failures < retry.Max && retryable(retry.On, fault.Category)
+		if end.Retry {
+			end.RetryAfter = backoff(retry.Backoff, retry.MaxBackoff, w.claim.Failures)
+		}
+	}
+}
+
+// neverRetried are the faults that another attempt cannot mend.
+var neverRetried = map[agent.Category]bool{
+	agent.FaultUnresumable: true, agent.FaultSuspensions: true, agent.FaultSuspendTimeout: true, agent.FaultNotRunnable: true,
+}
+
+func retryable(on []string, category agent.Category) bool {
+	if neverRetried[category] {
+		return false
+	}
+	for _, c := range on {
+		if c == "*" || c == string(category) {
+			return true
+		}
+	}
+	return false
+}
+
+// backoff doubles with each earlier failure.
+func backoff(first, most time.Duration, failures int) time.Duration {
+	d := first
+	for range failures {
+		if d *= 2; d >= most {
+			return most
+		}
+	}
+	return min(d, most)
+}
+
+// triggers makes of interrupts what the store keeps of them.
+func (w *worker) triggers(interrupts []trigger.Interrupt) ([]store.NewTrigger, error) {
+	var out []store.NewTrigger
+	for _, in := range interrupts {
+		for _, spec := range in.Specs {
+			data, err := json.Marshal(spec)
+			if err != nil {
+				return nil, err
+			}
+			n := store.NewTrigger{
+				InterruptID: in.ID, Type: string(spec.Type), Name: spec.Name, Source: w.plan.sources.Name(spec),
+				ItemKey: spec.ItemKey, KeyPrefix: keyPrefix(spec.Type), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey, Spec: data,
+			}
+			n.Checked = n.Source != trigger.SourceExternal
+			n.Start = n.Checked && n.Source != trigger.SourceTimer && spec.ItemKey == ""
+			if spec.ResumeAt != nil {
+				n.NextCheck = *spec.ResumeAt
+			}
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// keyPrefix makes the key of something that waits and has none of its own: job-…, task-….
+func keyPrefix(t trigger.Type) string {
+	return strings.ReplaceAll(strings.ToLower(string(t)), "_", "-") + "-"
+}

@@ -1,0 +1,164 @@
+package runner
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/evalrun/evalrun/durable"
+	"github.com/evalrun/evalrun/store"
+)
+
+// prepareWorkspace makes the workspace what it was at the segment's start. The first segment starts with an empty one. Before
+// any other begins a copy is kept, and whoever repeats the segment starts from that.
+func (w *worker) prepareWorkspace() error {
+	workspace, saved := Workspace(w.o.Store.Dir(), w.claim.RolloutID), w.copyDir()
+	if w.claim.Segment == 1 {
+		if w.claim.Repeats {
+			if err := os.RemoveAll(workspace); err != nil {
+				return err
+			}
+		}
+		return os.MkdirAll(workspace, 0o700)
+	}
+	if err := os.MkdirAll(workspace, 0o700); err != nil {
+		return err
+	}
+	_, err := os.Lstat(saved)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// No copy: the agent of this segment was never started, and the workspace is as it was.
+		return copyTree(workspace, saved)
+	case err != nil:
+		return err
+	}
+	if err := os.RemoveAll(workspace); err != nil {
+		return err
+	}
+	return copyTree(saved, workspace)
+}
+
+// copyDir is where the workspace is kept as it was when the segment began.
+func (w *worker) copyDir() string {
+	return filepath.Join(WorkDir(w.o.Store.Dir(), w.claim.RolloutID), "segment-"+strconv.Itoa(w.claim.Segment))
+}
+
+// copyTree copies a folder to a place where nothing is. The copy appears there as a whole and durable, or not at all.
+func copyTree(from, to string) (err error) {
+	tmp := to + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
+	err = filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == from {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		return copyEntry(path, filepath.Join(tmp, rel), entry)
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("copying %s: %w", from, err), os.RemoveAll(tmp))
+	}
+	if err := syncTree(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, to); err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(to))
+}
+
+// copyEntry copies a file, a link or (without what is in it) a folder. Sockets, pipes and devices are left out: nothing could be
+// behind them any more.
+func copyEntry(from, to string, entry fs.DirEntry) error {
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	switch {
+	case entry.IsDir():
+		return os.Mkdir(to, info.Mode().Perm()|0o700)
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	case !info.Mode().IsRegular():
+		return nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	// On file systems that can, io.Copy shares the blocks (copy_file_range).
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
+}
+
+// syncTree makes a folder with everything in it durable.
+func syncTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !entry.IsDir() && !entry.Type().IsRegular() {
+			return nil
+		}
+		return durable.Sync(path)
+	})
+}
+
+// syncFiles makes the files of the segment durable and returns their digests.
+func (w *worker) syncFiles(names []string) ([]store.File, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	dir := w.segmentDir()
+	files := make([]store.File, len(names))
+	for i, name := range names {
+		var err error
+		if files[i], err = syncFile(dir, name); err != nil {
+			return nil, err
+		}
+	}
+	// The folders from the attempt's up to that of the run's rollouts may all be new.
+	for range 4 {
+		if err := durable.Sync(dir); err != nil {
+			return nil, err
+		}
+		dir = filepath.Dir(dir)
+	}
+	return files, nil
+}
+
+func syncFile(dir, name string) (store.File, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return store.File{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err := io.Copy(h, f)
+	if err == nil {
+		err = f.Sync()
+	}
+	return store.File{Name: name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+}

@@ -1,0 +1,34 @@
+package sandbox
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// Environ returns the entries of an environment that are not evalrun's own: those whose names do not begin with
+// EVALRUN_. What evalrun starts gets these, and of evalrun's variables only those that are meant for it.
+func Environ(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "EVALRUN_") })
+}
+
+// without returns the entries of env that do not set name.
+func without(env []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
+}
+
+// marked reports whether an environment, as the system shows it with a NUL after each entry, bears the marker of one of
+// the rollouts.
+func marked(environ []byte, rollouts map[string]bool) bool {
+	for len(environ) > 0 {
+		entry, rest, whole := bytes.Cut(environ, []byte{0})
+		if !whole {
+			return false // cut off: a longer id could begin alike
+		}
+		if value, ok := bytes.CutPrefix(entry, []byte(Marker+"=")); ok && rollouts[string(value)] {
+			return true
+		}
+		environ = rest
+	}
+	return false
+}

@@ -1,0 +1,157 @@
+package sandbox
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// roleVar makes the test binary play one of the programs of roles.
+const roleVar = "SANDBOX_TEST_ROLE"
+
+// raceExit keeps a program under the race detector from sleeping for a second before it exits.
+const raceExit = "GORACE=atexit_sleep_ms=0"
+
+func TestMain(m *testing.M) {
+	if role := roles[os.Getenv(roleVar)]; role != nil {
+		role(os.Args[1:])
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// roles are programs that a shell cannot play on every system.
+var roles map[string]func(args []string)
+
+func init() {
+	roles = map[string]func(args []string){
+		// deaf ignores SIGTERM.
+		"deaf": func([]string) {
+			signal.Ignore(syscall.SIGTERM)
+			fmt.Println("ready")
+			live()
+		},
+		// linger holds a FIFO open until it dies, and tells its parent when it does so.
+		"linger": func(args []string) {
+			signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
+			fifo := must(os.OpenFile(args[0], os.O_WRONLY, 0))
+			must(fmt.Fprintln(fifo, "alive"))
+			check(os.NewFile(3, "ready").Close())
+			live()
+		},
+		// leave starts linger and ends: args are the FIFO and how the child is started.
+		"leave": func(args []string) {
+			child := role("linger", args[0])
+			for _, how := range args[1:] {
+				switch how {
+				case "setsid":
+					child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+				case "stdout":
+					child.Stdout = os.Stdout
+				case "unmarked":
+					child.Env = without(child.Env, Marker)
+				}
+			}
+			ready, theirs, err := os.Pipe()
+			check(err)
+			child.ExtraFiles = []*os.File{theirs}
+			check(child.Start())
+			check(theirs.Close())
+			must(io.ReadAll(ready))
+			fmt.Println(child.Process.Pid)
+		},
+		// hop is always in a session of its own and always a new process.
+		"hop": func(args []string) {
+			child := role("hop", args...)
+			child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			fifo := must(os.OpenFile(args[0], os.O_WRONLY, 0))
+			must(fmt.Fprintln(fifo, "alive"))
+			child.ExtraFiles = []*os.File{fifo}
+			check(child.Start())
+		},
+		// flood prints without end.
+		"flood": func([]string) {
+			block := bytes.Repeat([]byte("x"), 1<<20)
+			for range 1024 {
+				must(os.Stdout.Write(block))
+			}
+			fmt.Fprintln(os.Stderr, "the whole gigabyte was taken")
+		},
+	}
+}
+
+// live goes on until the process is killed.
+func live() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+// role is a command that plays a role, with the environment of its parent.
+func role(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), roleVar+"="+name, raceExit)
+	return cmd
+}
+
+// roleCommand is the same for Start.
+func roleCommand(t *testing.T, name string, args ...string) Command {
+	self := must(os.Executable())
+	return Command{RolloutID: unique(t), Path: self, Args: append([]string{self}, args...), Dir: t.TempDir(),
+		Env: append(os.Environ(), roleVar+"="+name, raceExit)}
+}
+
+func shell(t *testing.T, script string) Command {
+	return Command{RolloutID: unique(t), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: t.TempDir(), Env: os.Environ()}
+}
+
+// unique is a rollout id of this test alone.
+func unique(t *testing.T) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), os.Getpid())
+}
+
+// life is a FIFO that is open for as long as a process which writes to it lives.
+type life struct {
+	path string
+	r    *os.File
+}
+
+func newLife(t *testing.T) life {
+	path := filepath.Join(t.TempDir(), "life")
+	check(syscall.Mkfifo(path, 0o600))
+	r := must(os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0))
+	t.Cleanup(func() { check(r.Close()) })
+	return life{path, r}
+}
+
+// mustBeOver fails unless somebody has lived and nobody does any more.
+func (l life) mustBeOver(t *testing.T) {
+	t.Helper()
+	check(l.r.SetReadDeadline(time.Now().Add(10 * time.Second)))
+	said, err := io.ReadAll(l.r)
+	if err != nil {
+		t.Fatalf("a process that should be gone still lives (%v)", err)
+	}
+	if len(said) == 0 {
+		t.Fatal("the process never came to life: the test has shown nothing")
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}

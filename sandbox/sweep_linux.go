@@ -1,0 +1,234 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// wrapTime is how long a process may have run before we no longer trust that what it started has a higher process
+	// id: all 32768 ids of a small system can have been used once.
+	wrapTime = 5 * time.Second
+	// maxPasses bounds the passes over the processes. A second one finds nothing, unless something forks against us.
+	maxPasses = 30
+	// maxEnviron is how much of an environment is read; the system allows no more in its default settings.
+	maxEnviron = 6 << 20
+	// execTime is how long we wait for a process that is in the middle of an exec to show its environment again.
+	execTime = time.Second
+	// deathTime is how long the processes found in one pass may take to die of SIGKILL.
+	deathTime = time.Second
+)
+
+// Sweep ends every process that bears the marker of one of the rollouts, in one pass over all processes for all of
+// them, and repeats that until a pass finds none. It is for whoever takes rollouts over from an evalrun that has died.
+// It returns how many processes it ended. Processes that are not ours to look into are passed over.
+//
+// On systems other than Linux it does nothing.
+func Sweep(rolloutIDs ...string) (int, error) {
+	if len(rolloutIDs) == 0 {
+		return 0, nil
+	}
+	return sweep(0, rolloutIDs...)
+}
+
+// sweepAfter ends the processes that bear a marker and were started by the process pid, which has ended.
+func sweepAfter(pid int, started time.Time, marker string) error {
+	last := lastPID()
+	if last == pid {
+		return nil // no process or thread was started on this system since
+	}
+	if last < pid || time.Since(started) > wrapTime {
+		pid = 0 // the ids have started over, or may have
+	}
+	_, err := sweep(pid, marker)
+	return err
+}
+
+// sweep looks at the processes whose id is above after.
+func sweep(after int, rolloutIDs ...string) (int, error) {
+	rollouts := make(map[string]bool, len(rolloutIDs))
+	for _, id := range rolloutIDs {
+		rollouts[id] = true
+	}
+	s := sweeper{rollouts: rollouts, self: os.Getpid(), ended: map[int]bool{}}
+	began := time.Now()
+	for passes := 0; passes < maxPasses; {
+		found, hidden, err := s.pass(after)
+		switch {
+		case err != nil:
+			return len(s.ended), err
+		case found:
+			passes++
+		case hidden && time.Since(began) < execTime:
+			time.Sleep(time.Millisecond) // nothing tells when an exec is over
+		default:
+			return len(s.ended), nil
+		}
+	}
+	return len(s.ended), fmt.Errorf("processes with %s of %v are still there after %d passes", Marker, rolloutIDs, maxPasses)
+}
+
+type sweeper struct {
+	rollouts map[string]bool
+	self     int
+	ended    map[int]bool
+	buf      []byte
+}
+
+// pass ends the processes that it finds, waits until they are dead, and reports whether there were any, and whether
+// there was one whose environment is hidden for the moment.
+func (s *sweeper) pass(after int) (found, hidden bool, err error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return false, false, fmt.Errorf("look for processes of a rollout: %w", err)
+	}
+	names, err := proc.Readdirnames(-1)
+	_ = proc.Close() // only read
+	if err != nil {
+		return false, false, fmt.Errorf("look for processes of a rollout: %w", err)
+	}
+	var dying []int // pidfds
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid <= after || pid == s.self {
+			continue
+		}
+		environ := s.environ(pid)
+		if environ != nil && len(environ) == 0 && s.hides(pid) {
+			hidden = true
+		}
+		if !marked(environ, s.rollouts) {
+			continue
+		}
+		found = true
+		s.ended[pid] = true
+		if fd, ok := s.kill(pid); ok {
+			dying = append(dying, fd)
+		}
+	}
+	deadline := time.Now().Add(deathTime)
+	for _, fd := range dying {
+		awaitDeath(fd, deadline)
+	}
+	return found, hidden, nil
+}
+
+// kill ends one process and returns a pidfd of it. Its id may by now be that of another process, so the process is held
+// first and looked at again.
+func (s *sweeper) kill(pid int) (fd int, ok bool) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.3, or forbidden in a container
+			_ = unix.Kill(pid, unix.SIGKILL) // gone is as good as killed
+		}
+		return 0, false
+	}
+	if marked(s.environ(pid), s.rollouts) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // gone is as good as killed
+	}
+	return fd, true
+}
+
+// awaitDeath waits for a process that was killed: while it is dying it shows its environment, and the next pass would
+// find it again.
+func awaitDeath(fd int, deadline time.Time) {
+	defer func() { _ = unix.Close(fd) }()
+	for {
+		left := max(0, time.Until(deadline).Milliseconds())
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left)); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// environ returns the environment of a process: nil if it is gone or not ours to look into, empty for a zombie, a kernel
+// thread, or in the middle of an exec.
+func (s *sweeper) environ(pid int) []byte { return s.read(pid, "environ") }
+
+// hides reports whether a process has an environment although it reads as empty: it is in the middle of an exec, and either
+// its new memory is not set up or the old one was looked at.
+func (s *sweeper) hides(pid int) bool {
+	const (
+		flagExiting = 0x4      // PF_EXITING
+		flagKernel  = 0x200000 // PF_KTHREAD
+	)
+	stat := s.read(pid, "stat")
+	// The second field is the program's name in brackets, which may hold anything. Behind it the fields count from 3.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 52-3 {
+		return false
+	}
+	flags, err := strconv.ParseUint(string(fields[9-3]), 10, 64)
+	if err != nil || flags&(flagExiting|flagKernel) != 0 || string(fields[3-3]) == "Z" {
+		return false
+	}
+	start, end := string(fields[50-3]), string(fields[51-3])
+	return end == "0" || start != end
+}
+
+// read reads a file of a process; what it returns holds until the next call.
+func (s *sweeper) read(pid int, name string) []byte {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if s.buf == nil {
+		s.buf = make([]byte, 8<<10)
+	}
+	n := 0
+	for {
+		m, err := unix.Read(fd, s.buf[n:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || m == 0 {
+			return s.buf[:n]
+		}
+		if n += m; n == len(s.buf) {
+			if n >= maxEnviron {
+				return s.buf[:n]
+			}
+			s.buf = append(s.buf, make([]byte, n)...)
+		}
+	}
+}
+
+// lastPID returns the process or thread id that the system gave last, 0 if it does not tell.
+func lastPID() int {
+	fd, err := unix.Open("/proc/loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var buf [128]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return 0
+	}
+	line := bytes.TrimSpace(buf[:n])
+	pid, err := strconv.Atoi(string(line[bytes.LastIndexByte(line, ' ')+1:]))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// awaitExit waits until the process has ended and leaves it unreaped.
+func awaitExit(cmd *exec.Cmd) {
+	for errors.Is(unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+}
+
+// signalGroup sends a signal to a process group. There may be nobody left in it.
+func signalGroup(pgid int, sig unix.Signal) { _ = unix.Kill(-pgid, sig) }

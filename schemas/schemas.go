@@ -1,0 +1,78 @@
+// Package schemas holds the JSON Schemas (2020-12) of the files that evalrun reads and writes: evalset, evaluator, results,
+// event (one line of events.jsonl) and span (one line of trace.jsonl).
+//
+// Those of files that people write say what a key holds and let unknown keys pass, which evalrun itself warns of; those of
+// files that evalrun writes allow nothing else.
+package schemas
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// FS holds the schemas as <name>.schema.json.
+//
+//go:embed *.schema.json
+var FS embed.FS
+
+// Names are the names of the schemas.
+var Names = []string{"evalset", "evaluator", "results", "event", "span"}
+
+var resolved = struct {
+	sync.Mutex
+	byName map[string]*jsonschema.Resolved
+}{byName: map[string]*jsonschema.Resolved{}}
+
+// Validate checks a JSON document against the schema with a name.
+func Validate(name string, data []byte) error {
+	schema, err := resolve(name)
+	if err != nil {
+		return err
+	}
+	var document any
+	if err := json.Unmarshal(data, &document); err != nil {
+		return fmt.Errorf("not valid JSON: %w", err)
+	}
+	return schema.Validate(document)
+}
+
+func resolve(name string) (*jsonschema.Resolved, error) {
+	if !slices.Contains(Names, name) {
+		return nil, fmt.Errorf("there is no schema %q; there are %s", name, strings.Join(Names, ", "))
+	}
+	resolved.Lock()
+	defer resolved.Unlock()
+	if r := resolved.byName[name]; r != nil {
+		return r, nil
+	}
+	schema, err := load(name + ".schema.json")
+	if err != nil {
+		return nil, err
+	}
+	r, err := schema.Resolve(&jsonschema.ResolveOptions{Loader: func(uri *url.URL) (*jsonschema.Schema, error) { return load(path.Base(uri.Path)) }})
+	if err != nil {
+		return nil, fmt.Errorf("schema %s: %w", name, err)
+	}
+	resolved.byName[name] = r
+	return r, nil
+}
+
+func load(file string) (*jsonschema.Schema, error) {
+	data, err := FS.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	schema := new(jsonschema.Schema)
+	if err := json.Unmarshal(data, schema); err != nil {
+		return nil, fmt.Errorf("schema %s: %w", file, err)
+	}
+	return schema, nil
+}

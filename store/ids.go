@@ -1,0 +1,30 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// NewRunID makes a run id, a UUIDv7.
+func NewRunID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// RolloutID derives a rollout's id, a UUIDv5 of run, evaluation, agent and epoch. runID need not be a UUID.
+func RolloutID(runID, evaluationID, agent string, epoch int) string {
+	return derive(runID, evaluationID, agent, strconv.Itoa(epoch))
+}
+
+// TriggerID derives a trigger's id, a UUIDv5 of rollout, interrupt id, occurrence and sibling.
+func TriggerID(rolloutID, interruptID string, occurrence, sibling int) string {
+	return derive(rolloutID, interruptID, strconv.Itoa(occurrence), strconv.Itoa(sibling))
+}
+
+// derive joins with a separator that is no part of an id.
+func derive(base string, parts ...string) string {
+	space, err := uuid.Parse(base)
+	if err != nil {
+		space = uuid.NewSHA1(uuid.NameSpaceURL, []byte("evalrun:"+base))
+	}
+	return uuid.NewSHA1(space, []byte(strings.Join(parts, "\x00"))).String()
+}

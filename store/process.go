@@ -1,0 +1,36 @@
+package store
+
+import (
+	"os"
+	"strconv"
+)
+
+// Process says which process holds something, so that another one can see that it is gone.
+type Process struct {
+	PID int
+	// StartTime is when the process was started, in whatever unit the system has; with it a pid that came again is told apart.
+	StartTime string
+	// BootID and PIDNamespace must be one's own, or nothing can be said of the process.
+	BootID       string
+	PIDNamespace string
+}
+
+// ThisProcess describes the calling process.
+func ThisProcess() Process {
+	pid := os.Getpid()
+	start, _ := startTime(pid) // a process can always see itself
+	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace()}
+}
+
+// IsDead reports whether the process is certainly gone. A process of another boot is gone; one of another PID namespace
+// may live.
+func (p Process) IsDead() bool {
+	here := ThisProcess()
+	if here.BootID == "" || p.BootID != here.BootID || p.PIDNamespace != here.PIDNamespace {
+		return false // perhaps another machine that shares the folder: its lease must run out
+	}
+	start, alive := startTime(p.PID)
+	return !alive || start != p.StartTime
+}
+
+func (p Process) String() string { return "process " + strconv.Itoa(p.PID) }

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+)
+
+const selectResults = "SELECT evaluator_id, data FROM results WHERE rollout_id = ? ORDER BY ordinal"
+
+func scanResults(rows *sql.Rows) (out []Result, err error) {
+	err = each(rows, func(r scanner) error {
+		var res Result
+		err := r.Scan(&res.EvaluatorID, (*[]byte)(&res.Data))
+		out = append(out, res)
+		return err
+	})
+	return out, err
+}
+
+// Backlog implements Store.
+func (s *SQLite) Backlog(ctx context.Context, runID string) (b Backlog, err error) {
+	now := s.now().UnixMicro()
+	var next, due, lease sql.NullInt64
+	err = s.read.QueryRowContext(ctx, `SELECT
+			(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1 AND (?2 = '' OR run_id = ?2)),
+			(SELECT count(*) FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2)),
+			(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND (?2 = '' OR run_id = ?2)),
+			(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2)),
+			(SELECT min(runnable_at) FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2)),
+			(SELECT min(due_at) FROM triggers WHERE due_at > ?1 AND (?2 = '' OR run_id = ?2)),
+			(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND (?2 = '' OR run_id = ?2))`, now, runID, s.holder).
+		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &lease)
+	for _, at := range []sql.NullInt64{next, due, lease} {
+		if t := fromMicros(at); at.Valid && (b.NextDue.IsZero() || t.Before(b.NextDue)) {
+			b.NextDue = t
+		}
+	}
+	if err != nil || b.Held == 0 {
+		return b, err
+	}
+	var dead []string
+	rows, err := s.read.QueryContext(ctx, selectHolders("rollouts"), s.holder)
+	if err != nil {
+		return b, err
+	}
+	if err := each(rows, func(r scanner) error { return appendDead(&dead, r) }); err != nil {
+		return b, err
+	}
+	for _, id := range dead {
+		var n int
+		if err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM rollouts WHERE owner = ? AND (?2 = '' OR run_id = ?2)", id, runID).Scan(&n); err != nil {
+			return b, err
+		}
+		b.Held -= n
+		b.Runnable += n
+	}
+	return b, nil
+}
+
+// Events implements Store.
+func (s *SQLite) Events(ctx context.Context, runID string, after int64, limit int) (out []Event, err error) {
+	rows, err := s.read.QueryContext(ctx, "SELECT seq, time, type, rollout_id, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?", runID, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	err = each(rows, func(r scanner) error {
+		e := Event{RunID: runID}
+		var at int64
+		err := r.Scan(&e.Seq, &at, &e.Type, &e.RolloutID, (*[]byte)(&e.Data))
+		e.Time = time.UnixMicro(at).UTC()
+		out = append(out, e)
+		return err
+	})
+	return out, err
+}
+
+const selectSegments = "SELECT segment, attempt, outcome, started_at, ended_at, output, fault, files FROM segments WHERE rollout_id = ? ORDER BY segment, attempt"
+
+// Segments implements Store.
+func (s *SQLite) Segments(ctx context.Context, rolloutID string) ([]Segment, error) {
+	rows, err := s.read.QueryContext(ctx, selectSegments, rolloutID)
+	if err != nil {
+		return nil, err
+	}
+	return scanSegments(rolloutID, rows)
+}
+
+// Snapshot implements Store.
+func (s *SQLite) Snapshot(ctx context.Context, runID string, f func(View) error) (err error) {
+	conn, err := s.read.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	run, err := readRun(ctx, tx, runID)
+	if err != nil {
+		return err
+	}
+	return f(&sqliteView{ctx: ctx, tx: tx, run: run})
+}
+
+type sqliteView struct {
+	ctx context.Context
+	tx  *sql.Tx
+	run Run
+}
+
+func (v *sqliteView) Run() Run { return v.run }
+
+func (v *sqliteView) Evaluations(f func(Evaluation) error) error {
+	rows, err := v.tx.QueryContext(v.ctx, "SELECT evaluation_id, data FROM evaluations WHERE run_id = ? ORDER BY ordinal", v.run.ID)
+	if err != nil {
+		return err
+	}
+	return each(rows, func(r scanner) error {
+		var e Evaluation
+		if err := r.Scan(&e.ID, (*[]byte)(&e.Data)); err != nil {
+			return err
+		}
+		return f(e)
+	})
+}
+
+// batch is how many rollouts are read before those that belong to them.
+const batch = 256
+
+func (v *sqliteView) Rollouts(f func(RolloutView) error) error {
+	parts, err := v.prepare("SELECT "+rolloutColumns+" FROM rollouts o WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?",
+		selectSegments, selectTrigger+"WHERE t.rollout_id = ? ORDER BY t.id", selectResults)
+	if err != nil {
+		return err
+	}
+	for from := 0; ; from += batch {
+		rows, err := parts[0].QueryContext(v.ctx, v.run.ID, from, batch)
+		if err != nil {
+			return err
+		}
+		var rollouts []RolloutView
+		if err := each(rows, func(r scanner) error {
+			o, err := scanRollout(r)
+			rollouts = append(rollouts, RolloutView{Rollout: o})
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, o := range rollouts {
+			if err := v.complete(&o, parts[1:]); err != nil {
+				return err
+			}
+			if err := f(o); err != nil {
+				return err
+			}
+		}
+		if len(rollouts) < batch {
+			return nil
+		}
+	}
+}
+
+func (v *sqliteView) prepare(queries ...string) ([]*sql.Stmt, error) {
+	out := make([]*sql.Stmt, len(queries))
+	for i, q := range queries {
+		var err error
+		if out[i], err = v.tx.PrepareContext(v.ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil // closed with the transaction
+}
+
+func (v *sqliteView) complete(o *RolloutView, parts []*sql.Stmt) error {
+	rows, err := parts[0].QueryContext(v.ctx, o.ID)
+	if err != nil {
+		return err
+	}
+	if o.Segments, err = scanSegments(o.ID, rows); err != nil {
+		return err
+	}
+	if rows, err = parts[1].QueryContext(v.ctx, o.ID); err != nil {
+		return err
+	}
+	if err := each(rows, func(r scanner) error {
+		g, err := scanTrigger(r)
+		o.Triggers = append(o.Triggers, g)
+		return err
+	}); err != nil {
+		return err
+	}
+	if rows, err = parts[2].QueryContext(v.ctx, o.ID); err != nil {
+		return err
+	}
+	o.Results, err = scanResults(rows)
+	return err
+}
+
+func scanSegments(rolloutID string, rows *sql.Rows) (out []Segment, err error) {
+	err = each(rows, func(r scanner) error {
+		g, err := scanSegment(rolloutID, r)
+		out = append(out, g)
+		return err
+	})
+	return out, err
+}
+
+func scanSegment(rolloutID string, r scanner) (Segment, error) {
+	g := Segment{RolloutID: rolloutID}
+	var started, ended sql.NullInt64
+	var fault, files []byte
+	if err := r.Scan(&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files); err != nil {
+		return g, err
+	}
+	g.StartedAt, g.EndedAt = fromMicros(started), fromMicros(ended)
+	if files != nil {
+		if err := json.Unmarshal(files, &g.Files); err != nil {
+			return g, err
+		}
+	}
+	var err error
+	g.Fault, err = unmarshalFault(fault)
+	return g, err
+}

@@ -1,0 +1,246 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// CreateRun implements Store.
+func (s *SQLite) CreateRun(ctx context.Context, p Plan) (created bool, err error) {
+	err = s.writeOp(ctx, func(t *tx) error {
+		created = false
+		var n int
+		if err := t.row([]any{&n}, "SELECT count(*) FROM runs WHERE run_id = ?", p.RunID); err != nil || n > 0 {
+			return err
+		}
+		created, t.wake = true, true
+		return t.createRun(p)
+	})
+	return created && err == nil, err
+}
+
+func (t *tx) createRun(p Plan) error {
+	if err := t.exec(`INSERT INTO runs (run_id, name, evaluation_set_id, evaluation_set_name, retry_of, created_at, open)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`, p.RunID, p.Name, p.EvaluationSetID, p.EvaluationSetName, p.RetryOf, t.now, len(p.Rollouts)); err != nil {
+		return err
+	}
+	if err := t.exec("INSERT INTO plans VALUES (?, ?)", p.RunID, []byte(p.Data)); err != nil {
+		return err
+	}
+	for i, e := range p.Evaluations {
+		if err := t.exec("INSERT INTO evaluations VALUES (?, ?, ?, ?)", p.RunID, i, e.ID, []byte(e.Data)); err != nil {
+			return err
+		}
+	}
+	if err := t.event(p.RunID, "", RunCreated, map[string]any{
+		"name": p.Name, "evaluationSetId": p.EvaluationSetID, "evaluationSetName": p.EvaluationSetName, "total": len(p.Rollouts),
+	}); err != nil {
+		return err
+	}
+	for i, r := range p.Rollouts {
+		if err := t.exec(`INSERT INTO rollouts (rollout_id, run_id, ordinal, evaluation, evaluation_id, evaluation_name, agent, epoch,
+				resume_all, accepts_faults, state, state_since, runnable_at, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)`,
+			r.ID, p.RunID, i, r.Evaluation, p.Evaluations[r.Evaluation].ID, r.EvaluationName, r.Agent, r.Epoch, r.All, r.AcceptsFaults, t.now, t.now, t.now); err != nil {
+			return fmt.Errorf("planning %s: %w", r.EvaluationName, err)
+		}
+		if r.Fault != nil {
+			if err := t.end(r.ID, StateFaulted, r.Fault, nil); err != nil {
+				return err
+			}
+		}
+	}
+	if len(p.Rollouts) == 0 {
+		return t.finishRun(p.RunID)
+	}
+	return nil
+}
+
+// end brings a rollout into a terminal state, whatever state it is in, and with it, if it was the last one, the run.
+func (t *tx) end(rolloutID string, state State, fault *Fault, score *float64) error {
+	var runID string
+	if err := t.row([]any{&runID}, "SELECT run_id FROM rollouts WHERE rollout_id = ?", rolloutID); err != nil {
+		return err
+	}
+	if err := t.become(rolloutID, state); err != nil {
+		return err
+	}
+	if err := t.exec(`UPDATE rollouts SET runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?, score = ?, finished_at = ?
+		WHERE rollout_id = ?`, marshal(fault), score, t.now, rolloutID); err != nil {
+		return err
+	}
+	data := map[string]any{"state": state, "score": score}
+	if fault != nil {
+		data["fault"] = fault
+	}
+	if err := t.event(runID, rolloutID, RolloutFinished, data); err != nil {
+		return err
+	}
+	var open int
+	if err := t.row([]any{&open}, "UPDATE runs SET open = open - 1 WHERE run_id = ? RETURNING open", runID); err != nil || open > 0 {
+		return err
+	}
+	return t.finishRun(runID)
+}
+
+func (t *tx) finishRun(runID string) error {
+	if err := t.exec("UPDATE runs SET finished_at = ? WHERE run_id = ?", t.now, runID); err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	if err := t.rows(func(r scanner) error {
+		var state string
+		var n int
+		err := r.Scan(&state, &n)
+		counts[state] = n
+		return err
+	}, "SELECT state, count(*) FROM rollouts WHERE run_id = ? GROUP BY state", runID); err != nil {
+		return err
+	}
+	return t.event(runID, "", RunFinished, counts)
+}
+
+// become changes a rollout's state and gives the time since the last change to the clock of the state that it leaves.
+func (t *tx) become(rolloutID string, state State) error {
+	return t.exec(`UPDATE rollouts SET
+			working    = working    + CASE WHEN state = 'running' THEN max(?1 - state_since, 0) ELSE 0 END,
+			evaluating = evaluating + CASE WHEN state = 'evaluating' THEN max(?1 - state_since, 0) ELSE 0 END,
+			waiting    = waiting    + CASE WHEN state = 'suspended' THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
+			queued     = queued     + CASE WHEN state = 'pending' THEN max(?1 - state_since, 0)
+			                               WHEN state = 'suspended' THEN max(?1 - coalesce(runnable_at, ?1), 0) ELSE 0 END,
+			state = ?2, state_since = ?1
+		WHERE rollout_id = ?3`, t.now, string(state), rolloutID)
+}
+
+// event appends to a run's log. Every transaction that changes a run makes at least one event or calls touch.
+func (t *tx) event(runID, rolloutID string, typ EventType, data any) error {
+	var seq int64
+	if err := t.row([]any{&seq}, "UPDATE runs SET seq = seq + 1, revision = revision + 1 WHERE run_id = ? RETURNING seq", runID); err != nil {
+		return err
+	}
+	return t.exec("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
+}
+
+func (t *tx) touch(runID string) error {
+	return t.exec("UPDATE runs SET revision = revision + 1 WHERE run_id = ?", runID)
+}
+
+const selectRun = `SELECT r.run_id, r.name, r.evaluation_set_id, r.evaluation_set_name, r.retry_of, r.created_at, r.finished_at, r.revision, r.seq FROM runs r`
+
+func scanRun(r scanner) (run Run, err error) {
+	var created, finished sql.NullInt64
+	err = r.Scan(&run.ID, &run.Name, &run.EvaluationSetID, &run.EvaluationSetName, &run.RetryOf, &created, &finished, &run.Revision, &run.Seq)
+	run.CreatedAt, run.FinishedAt = fromMicros(created), fromMicros(finished)
+	return run, err
+}
+
+// querier is the read pool or a read transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Run implements Store.
+func (s *SQLite) Run(ctx context.Context, runID string) (Run, error) {
+	return readRun(ctx, s.read, runID)
+}
+
+func readRun(ctx context.Context, q querier, runID string) (Run, error) {
+	run, err := scanRun(q.QueryRowContext(ctx, selectRun+" WHERE r.run_id = ?", runID))
+	if errors.Is(err, sql.ErrNoRows) {
+		return run, fmt.Errorf("run %s: %w", runID, ErrNotFound)
+	}
+	if err != nil {
+		return run, err
+	}
+	rows, err := q.QueryContext(ctx, "SELECT state, count(*) FROM rollouts WHERE run_id = ? GROUP BY state", runID)
+	if err != nil {
+		return run, err
+	}
+	return run, each(rows, run.Counts.scan)
+}
+
+func (c *Counts) scan(r scanner) error {
+	var state State
+	var n int
+	if err := r.Scan(&state, &n); err != nil {
+		return err
+	}
+	*map[State]*int{StatePending: &c.Pending, StateRunning: &c.Running, StateSuspended: &c.Suspended, StateEvaluating: &c.Evaluating,
+		StateCompleted: &c.Completed, StateFaulted: &c.Faulted, StateCancelled: &c.Cancelled}[state] = n
+	c.Total += n
+	return nil
+}
+
+// Runs implements Store.
+func (s *SQLite) Runs(ctx context.Context) ([]Run, error) {
+	rows, err := s.read.QueryContext(ctx, selectRun+" ORDER BY r.created_at DESC, r.run_id DESC")
+	if err != nil {
+		return nil, err
+	}
+	var runs []Run
+	if err := each(rows, func(r scanner) error {
+		run, err := scanRun(r)
+		runs = append(runs, run)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	for i := range runs {
+		if runs[i], err = readRun(ctx, s.read, runs[i].ID); err != nil {
+			return nil, err
+		}
+	}
+	return runs, nil
+}
+
+// Plan implements Store.
+func (s *SQLite) Plan(ctx context.Context, runID string) (Plan, error) {
+	run, err := readRun(ctx, s.read, runID)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{RunID: run.ID, Name: run.Name, EvaluationSetID: run.EvaluationSetID, EvaluationSetName: run.EvaluationSetName, RetryOf: run.RetryOf}
+	var data []byte
+	err = s.read.QueryRowContext(ctx, "SELECT data FROM plans WHERE run_id = ?", runID).Scan(&data)
+	p.Data = data
+	return p, err
+}
+
+// marshal gives JSON for a column; nil, also of a pointer type, is null.
+func marshal(v any) any {
+	switch v := v.(type) {
+	case *Fault:
+		if v == nil {
+			return nil
+		}
+	case []File:
+		if len(v) == 0 {
+			return nil
+		}
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("store: " + err.Error()) // only values made in this package come here
+	}
+	return data
+}
+
+func unmarshalFault(data []byte) (*Fault, error) {
+	if data == nil {
+		return nil, nil
+	}
+	f := new(Fault)
+	return f, json.Unmarshal(data, f)
+}
+
+// raw is a JSON column; nil is null.
+func raw(data json.RawMessage) any {
+	if data == nil {
+		return nil
+	}
+	return []byte(data)
+}

@@ -1,0 +1,104 @@
+// Package store keeps the durable state of runs: rollouts, their segments, triggers and deliveries, results and events.
+//
+// [Open] opens a store; [Store] is what the rest of the program uses. Every method that changes something is one
+// transaction, durable when it returns. A rollout is changed only by its holder, who got a [Token] from Claim; a holder
+// that was overtaken gets [ErrFenced] and must drop what it was doing. The package knows nothing of agents, sources or
+// evaluators: specs, payloads and results are JSON to it.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Errors that callers decide on.
+var (
+	// ErrFenced means that the rollout or trigger has another holder by now, or has ended: nothing was written.
+	ErrFenced = errors.New("the lease was lost: another process has taken over")
+	// ErrNotFound means that there is no run, rollout or trigger with the id.
+	ErrNotFound = errors.New("not found")
+)
+
+// Store is the durable state of runs. Implementations are safe for concurrent use by several goroutines and, as far as
+// their kind allows, by several processes. The conformance suite in storetest says what they must do.
+type Store interface {
+	// ID is the store's own id, made with it.
+	ID() string
+	// Dir is the folder under which the store's files are, absolute.
+	Dir() string
+	// Holder is the id under which this process claims.
+	Holder() string
+	// Close ends every claim's goroutines and closes the store. Claims that are still held stay until their lease is void.
+	Close() error
+
+	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created is false.
+	CreateRun(ctx context.Context, p Plan) (created bool, err error)
+	// Run returns one run; Runs all of them, the newest first.
+	Run(ctx context.Context, runID string) (Run, error)
+	Runs(ctx context.Context) ([]Run, error)
+	// Plan returns the plan of a run, without its evaluations.
+	Plan(ctx context.Context, runID string) (Plan, error)
+
+	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all: those never started, those
+	// whose wait is over, those whose backoff is over, and those whose holder's lease is void.
+	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
+	// Renew prolongs the leases of everything that this process holds. It returns the ids of the rollouts that it still holds, and
+	// of those among them that are to be cancelled.
+	Renew(ctx context.Context) (held, cancelled []string, err error)
+	// CommitSegment ends a segment: its outcome and all that follows from it.
+	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
+	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout.
+	RecordResult(ctx context.Context, t Token, r Result) error
+	Finish(ctx context.Context, t Token, score *float64) error
+
+	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or cancelled.
+	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)
+	// TriggerStarted records that the job of a claimed trigger was started; TriggerPending that a claimed trigger still waits, or that
+	// its job was certainly not started and is intended again. Both give up the claim; the trigger is due again at next, or never if next is zero.
+	TriggerStarted(ctx context.Context, t TriggerToken, itemKey string, next time.Time) error
+	TriggerPending(ctx context.Context, t TriggerToken, next time.Time) error
+	// CheckNow makes every waiting trigger of a run (of all, if runID is empty) due that is ever checked.
+	CheckNow(ctx context.Context, runID string) error
+	// CheckTrigger makes one waiting trigger due now.
+	CheckTrigger(ctx context.Context, triggerID string) error
+	// Deliver hands in a payload for a trigger.
+	Deliver(ctx context.Context, d Delivery) (Receipt, error)
+	// Cancel cancels what has not ended of a run, or one rollout. Rollouts that are held end when their holder ends them.
+	Cancel(ctx context.Context, runOrRollout string) (cancelled int, err error)
+
+	// Backlog says what is left to do, of one run or of all.
+	Backlog(ctx context.Context, runID string) (Backlog, error)
+	// Triggers calls f for every trigger that has not ended (with all, for every one), oldest first.
+	Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error
+	// Trigger returns one trigger by its id or a unique prefix of at least 4 characters.
+	Trigger(ctx context.Context, id string) (Trigger, error)
+	// Segments returns every attempt of every segment of a rollout, in order.
+	Segments(ctx context.Context, rolloutID string) ([]Segment, error)
+	// Snapshot calls f with a consistent view of one run.
+	Snapshot(ctx context.Context, runID string, f func(View) error) error
+	// Events returns up to limit events of a run after a sequence number.
+	Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error)
+
+	// Wake returns a channel that receives after another process committed something that may concern a dispatcher. Wake-ups are
+	// folded together and may be lost. The strings are ids of triggers whose local job said that it is done.
+	Wake() <-chan []string
+}
+
+// View is a consistent view of a run.
+type View interface {
+	Run() Run
+	// Evaluations calls f for every evaluation of the plan in its order.
+	Evaluations(f func(Evaluation) error) error
+	// Rollouts calls f for every rollout in the order of the plan. What f gets is its own.
+	Rollouts(f func(RolloutView) error) error
+}
+
+// RolloutView is a rollout with everything that belongs to it.
+type RolloutView struct {
+	Rollout
+	// Segments holds every attempt of every segment, Triggers every trigger, in order.
+	Segments []Segment
+	Triggers []Trigger
+	Results  []Result
+}

@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
+	t.source, t.item_key, t.folder_path, t.folder_key, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
+	t.checks, t.attempts, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
+
+func scanTrigger(r scanner) (g Trigger, err error) {
+	var created, started, deadline, due, delivered sql.NullInt64
+	var status sql.NullString
+	var spec, payload, fault []byte
+	err = r.Scan(&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
+		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
+		&g.Checks, &g.Attempts, &delivered, &status, &payload, &fault)
+	if err != nil {
+		return g, err
+	}
+	g.Spec, g.Payload, g.Status = spec, payload, Status(status.String)
+	g.CreatedAt, g.StartedAt, g.Deadline, g.NextDue, g.DeliveredAt = fromMicros(created), fromMicros(started), fromMicros(deadline), fromMicros(due), fromMicros(delivered)
+	g.Fault, err = unmarshalFault(fault)
+	return g, err
+}
+
+func (t *tx) triggers(where string, args ...any) (out []Trigger, err error) {
+	err = t.rows(func(r scanner) error {
+		g, err := scanTrigger(r)
+		out = append(out, g)
+		return err
+	}, selectTrigger+where, args...)
+	return out, err
+}
+
+// ClaimTriggers implements Store.
+func (s *SQLite) ClaimTriggers(ctx context.Context, runID string, limit int) (claims []TriggerClaim, err error) {
+	err = s.writeOp(ctx, func(t *tx) error {
+		claims = nil
+		if err := t.register(); err != nil {
+			return err
+		}
+		dead, err := t.deadHolders("triggers")
+		if err != nil {
+			return err
+		}
+		due, err := t.triggers(`WHERE ((t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?2)) OR t.owner IN (SELECT value FROM json_each(?3)))
+			AND (?4 = '' OR t.run_id = ?4) ORDER BY t.due_at, t.id LIMIT ?5`, t.now, s.holder, dead, runID, limit)
+		if err != nil {
+			return err
+		}
+		for _, g := range due {
+			c, err := t.claimTrigger(g)
+			if err != nil {
+				return err
+			}
+			claims = append(claims, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return claims, nil
+}
+
+func (t *tx) claimTrigger(g Trigger) (TriggerClaim, error) {
+	c := TriggerClaim{Trigger: g, TriggerToken: TriggerToken{TriggerID: g.ID}}
+	state, starting := g.State, 0
+	switch {
+	case !g.State.IsOpen():
+		c.Action = ActionCancel
+	case g.State == TriggerIntended:
+		c.Action, state, starting = ActionStart, intendedBecomes, 1
+	case g.State == TriggerStarting:
+		c.Action, starting = ActionResolve, 1
+	case !g.Deadline.IsZero() && g.Deadline.UnixMicro() <= t.now:
+		c.Action = ActionExpire
+	default:
+		c.Action = ActionCheck
+	}
+	if c.Action == ActionCancel {
+		// Tried once: whoever dies now has tried.
+		return c, t.exec("UPDATE triggers SET cancel = 0, due_at = NULL, owner = NULL WHERE trigger_id = ?", g.ID)
+	}
+	c.State, c.Attempts, c.Checks = state, g.Attempts+starting, g.Checks+1-starting
+	return c, t.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, attempts = ?, checks = ? WHERE trigger_id = ? RETURNING fence`,
+		string(state), t.store.holder, t.after(t.store.lease), c.Attempts, c.Checks, g.ID)
+}
+
+// TriggerStarted implements Store.
+func (s *SQLite) TriggerStarted(ctx context.Context, tok TriggerToken, itemKey string, next time.Time) error {
+	return s.writeOp(ctx, func(t *tx) error {
+		source, err := t.release(tok, next, true)
+		if err != nil {
+			return err
+		}
+		if itemKey == "" {
+			return nil
+		}
+		if err := t.exec("UPDATE triggers SET item_key = ? WHERE trigger_id = ?", itemKey, tok.TriggerID); err != nil {
+			return err
+		}
+		return t.openMailbox(tok.TriggerID, source, itemKey)
+	})
+}
+
+// TriggerPending implements Store.
+func (s *SQLite) TriggerPending(ctx context.Context, tok TriggerToken, next time.Time) error {
+	return s.writeOp(ctx, func(t *tx) error {
+		_, err := t.release(tok, next, false)
+		return err
+	})
+}
+
+// release gives up a claim on a trigger. A trigger that was delivered in the meantime has no claim any more.
+func (t *tx) release(tok TriggerToken, next time.Time, started bool) (source string, err error) {
+	var runID string
+	if err := t.row([]any{&source, &runID}, `UPDATE triggers SET owner = NULL, next_check = ?1, due_at = min(coalesce(?1, deadline), coalesce(deadline, ?1)),
+			state = CASE WHEN ?2 THEN 'waiting' WHEN state = 'starting' THEN 'intended' ELSE state END, started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END
+		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND state IN ('intended', 'starting', 'waiting') RETURNING source, run_id`,
+		micros(next), started, t.now, tok.TriggerID, t.store.holder, tok.Fence); err != nil {
+		return "", fmt.Errorf("trigger %s: %w", tok.TriggerID, ErrFenced)
+	}
+	return source, t.touch(runID)
+}
+
+// CheckNow implements Store.
+func (s *SQLite) CheckNow(ctx context.Context, runID string) error {
+	return s.writeOp(ctx, func(t *tx) error {
+		return t.exec(`UPDATE triggers SET due_at = ? WHERE state IN ('starting', 'waiting') AND checked AND owner IS NULL AND (?2 = '' OR run_id = ?2)`, t.now, runID)
+	})
+}
+
+// CheckTrigger implements Store.
+func (s *SQLite) CheckTrigger(ctx context.Context, triggerID string) error {
+	return s.writeOp(ctx, func(t *tx) error {
+		return t.exec("UPDATE triggers SET due_at = ? WHERE trigger_id = ? AND state = 'waiting' AND owner IS NULL", t.now, triggerID)
+	})
+}
+
+// Triggers implements Store.
+func (s *SQLite) Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error {
+	where := "WHERE (?1 = '' OR t.run_id = ?1)"
+	if !all {
+		where += " AND t.state IN ('intended', 'starting', 'waiting')"
+	}
+	rows, err := s.read.QueryContext(ctx, selectTrigger+where+" ORDER BY t.id", runID)
+	if err != nil {
+		return err
+	}
+	return each(rows, func(r scanner) error {
+		g, err := scanTrigger(r)
+		if err != nil {
+			return err
+		}
+		return f(g)
+	})
+}
+
+// Trigger implements Store.
+func (s *SQLite) Trigger(ctx context.Context, id string) (Trigger, error) {
+	if len(id) < 4 {
+		return Trigger{}, fmt.Errorf("trigger %q: %w; give at least 4 characters of its id", id, ErrNotFound)
+	}
+	rows, err := s.read.QueryContext(ctx, selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", id, id+"\x7f")
+	if err != nil {
+		return Trigger{}, err
+	}
+	var found []Trigger
+	if err := each(rows, func(r scanner) error {
+		g, err := scanTrigger(r)
+		found = append(found, g)
+		return err
+	}); err != nil {
+		return Trigger{}, err
+	}
+	switch len(found) {
+	case 0:
+		return Trigger{}, fmt.Errorf("trigger %s: %w", id, ErrNotFound)
+	case 1:
+		return found[0], nil
+	}
+	return Trigger{}, fmt.Errorf("trigger %s: several begin like this; give more of the id: %w", id, ErrNotFound)
+}

@@ -1,0 +1,117 @@
+package store
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// maxSocketPath is the longest path of a Unix socket on Linux and macOS, less one for the zero byte.
+const maxSocketPath = 103
+
+// waker tells the other processes of a store that something was committed, by a datagram to the socket that each
+// keeps in <store>/wake. It is a hint: a process that missed it looks by itself after 5 s at the latest.
+type waker struct {
+	dir      string
+	own      string
+	conn     *net.UnixConn
+	received chan []string
+	done     sync.WaitGroup
+}
+
+// WakeDir is the folder of a store's wake sockets.
+func WakeDir(storeDir string) string { return filepath.Join(storeDir, "wake") }
+
+func newWaker(storeDir string) (*waker, error) {
+	w := &waker{dir: WakeDir(storeDir), received: make(chan []string, 1)}
+	if err := os.MkdirAll(w.dir, 0o700); err != nil {
+		return nil, err
+	}
+	w.own = filepath.Join(w.dir, uuid.NewString()[:8]+".sock")
+	if len(w.own) > maxSocketPath {
+		return w, nil // the folder's name is too long for a socket; others are still told as far as possible
+	}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: w.own, Net: "unixgram"})
+	if err != nil {
+		return w, nil //nolint:nilerr // a file system without sockets: five seconds instead of none
+	}
+	w.conn = conn
+	w.done.Add(1)
+	go w.receive()
+	return w, nil
+}
+
+func (w *waker) receive() {
+	defer w.done.Done()
+	buf := make([]byte, 512)
+	for {
+		n, err := w.conn.Read(buf)
+		if err != nil {
+			return // closed
+		}
+		var jobs []string
+		if id, ok := strings.CutPrefix(strings.TrimSpace(string(buf[:n])), "job "); ok {
+			jobs = append(jobs, id)
+		}
+		w.signal(jobs)
+	}
+}
+
+// signal hands a wake-up to whoever reads the channel, folding it into one that was not yet read.
+func (w *waker) signal(jobs []string) {
+	for {
+		select {
+		case w.received <- jobs:
+			return
+		case earlier := <-w.received:
+			jobs = append(earlier, jobs...)
+		}
+	}
+}
+
+// tell wakes every other process that has the store open.
+func (w *waker) tell() {
+	names, err := os.ReadDir(w.dir)
+	if err != nil {
+		return
+	}
+	for _, e := range names {
+		path := filepath.Join(w.dir, e.Name())
+		if path == w.own || len(path) > maxSocketPath {
+			continue
+		}
+		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+		if err != nil {
+			removeStale(path)
+			continue
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a full buffer means that it will wake anyway
+		_, _ = conn.Write([]byte("commit\n"))
+		_ = conn.Close()
+	}
+}
+
+// removeStale removes the socket of a process that is gone. A socket made this very moment is spared.
+func removeStale(path string) {
+	if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
+		_ = os.Remove(path)
+	}
+}
+
+func (w *waker) close() error {
+	if w.conn == nil {
+		return nil
+	}
+	err := w.conn.Close()
+	w.done.Wait()
+	if removed := os.Remove(w.own); removed != nil && !errors.Is(removed, os.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return err
+}
