@@ -87,7 +87,7 @@ func TestNilPassesEverything(t *testing.T) {
 	var r *Redactor
 	var b bytes.Buffer
 	w := r.Writer(&b)
-	fmt.Fprint(w, "secret-value")
+	_, _ = io.WriteString(w, "secret-value")
 	if err := w.Close(); err != nil || b.String() != "secret-value" {
 		t.Errorf("got %q, %v", &b, err)
 	}
@@ -190,7 +190,7 @@ func TestOnlyWhatMayBeASecretIsHeldBack(t *testing.T) {
 		{"SECRET-", "hello\nsee SECOND\n"},
 		{"VALUE!", "hello\nsee SECOND\n[redacted:A]!"},
 	} {
-		fmt.Fprint(w, step.write)
+		_, _ = io.WriteString(w, step.write)
 		if b.String() != step.want {
 			t.Errorf("after %q got %q, want %q", step.write, &b, step.want)
 		}

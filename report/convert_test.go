@@ -108,7 +108,7 @@ func TestLargeRunsAreCutShort(t *testing.T) {
 }
 
 var hostile = []string{
-	"plain", "", " ", "]]>", "<script>alert(1)</script>", "a|b|c", "`code`", `"quoted" 'single'`, "two\nlines\r\nthree", "\x00\x01\x1b[31mred\x1b[0m", "\u202ereversed",
+	"plain", "", " ", "]]>", "<script>alert(1)</script>", "a|b|c", "`code`", `"quoted" 'single'`, "two\nlines\r\nthree", "\x00\x01\x1b[31mred\x1b[0m", "\u202ereversed", "\u009b2Jclear\x7f", "###[error]y",
 	"::error file=a::boom", "\n::set-output name=x::y", "##[error]x", "##vso[task.complete result=Failed;]", "=HYPERLINK(\"http://x\")", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "-1.5",
 	"\xff\xfe", "[link](http://x)", "![i](x)", "*bold* _it_ ~s~", "\\", "a\\|b", "&amp; &#x0;", "日本語", "@everyone", "<!-- comment", "--><b>", "%s %d %!", "{{template}}", "${{ github.token }}",
 }
@@ -200,6 +200,9 @@ func checkForm(t *testing.T, name, text string) {
 			}
 		}
 	case ".json":
+		if strings.Contains(text, "##") || strings.ContainsAny(text, "\x7f\u009b") {
+			bad("something that a CI log would run")
+		}
 		var doc struct {
 			EvaluationSetResults []any `json:"evaluationSetResults"`
 		}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/evalrun/evalrun/redact"
 )
 
 var csvColumns = []string{"run_id", "evaluation_id", "evaluation_name", "rollout_id", "agent", "epoch", "status", "rollout_score",
@@ -63,9 +65,11 @@ func (r *Report) csvRow(one *Rollout, e *Evaluated) []string {
 	return row
 }
 
-// cell keeps spreadsheets from taking a text for a formula. (OWASP, CSV injection: also tab and carriage return begin one.)
+// cell makes a text harmless to a terminal, and keeps spreadsheets from taking it for a formula. (OWASP, CSV injection: also a tab
+// begins one.)
 func cell(s string) string {
-	if s == "" || !strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+	s = redact.Terminal(s)
+	if s == "" || !strings.ContainsRune("=+-@\t", rune(s[0])) {
 		return s
 	}
 	if _, err := strconv.ParseFloat(s, 64); err == nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -72,12 +73,16 @@ func SaveResults(ctx context.Context, st store.Store, runID, path string, red *r
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	return fromStore(ctx, st, runID, red, filepath.Dir(path), func(_ store.View, r *Report) error {
+	err = fromStore(ctx, st, runID, red, filepath.Dir(path), func(_ store.View, r *Report) error {
 		if there, err := readHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
 			return nil
 		}
 		return durable.WriteFile(path, 0o644, r.WriteResults)
 	})
+	if err != nil {
+		return fmt.Errorf("the results document %s could not be written: %w", path, err)
+	}
+	return nil
 }
 
 func writeInto(ctx context.Context, st store.Store, runID, path string, red *redact.Redactor) (err error) {
@@ -113,7 +118,7 @@ func (d *document) value(v any, prefix string) {
 	}
 	d.compact.Reset()
 	if d.err = d.enc.Encode(v); d.err == nil {
-		d.err = json.Indent(&d.pretty, bytes.TrimSuffix(d.compact.Bytes(), []byte("\n")), prefix, "  ")
+		d.err = json.Indent(&d.pretty, inert(bytes.TrimSuffix(d.compact.Bytes(), []byte("\n"))), prefix, "  ")
 	}
 }
 
@@ -160,4 +165,29 @@ func (d *document) flush() error {
 		return d.err
 	}
 	return d.w.Flush()
+}
+
+// inert escapes in a JSON text what a terminal or a CI log would act on if the document were shown there: DEL and the control
+// characters above it, which JSON does not escape, and ## as in ##vso[…]. All of them can stand only within strings.
+func inert(text []byte) []byte {
+	var out []byte
+	done := 0
+	replace := func(i, n int, r rune) {
+		out = fmt.Appendf(append(out, text[done:i]...), `\u%04x`, r)
+		done = i + n
+	}
+	for i := 0; i+1 < len(text); i++ {
+		switch c, next := text[i], text[i+1]; {
+		case c == '#' && next == '#':
+			replace(i, 1, '#')
+		case c == 0x7f:
+			replace(i, 1, 0x7f)
+		case c == 0xc2 && 0x80 <= next && next <= 0x9f:
+			replace(i, 2, rune(next))
+		}
+	}
+	if done == 0 {
+		return text
+	}
+	return append(out, text[done:]...)
 }

@@ -55,8 +55,12 @@ func (r *Report) testCase(x *xmlWriter, c census, one *Rollout) {
 	}
 	x.open(in, "testcase", attrs...)
 	switch {
-	case v == verdict(store.StateFaulted) && one.Error != nil:
-		x.element(deeper, "error", one.Error.Message, "message", firstLine(one.Error.Message), "type", one.Error.Category)
+	case v == verdict(store.StateFaulted):
+		fault := store.Fault{}
+		if one.Error != nil {
+			fault = *one.Error
+		}
+		x.element(deeper, "error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
 	case v == failed:
 		x.element(deeper, "failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
 	case v == verdict(store.StateSuspended):

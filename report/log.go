@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/store"
 )
 
-// logWidth is how long a line of a log gets.
+// logWidth is how long a name or a reason in a log gets.
 const logWidth = 400
 
 // Log shows progress where no line can be redrawn: one line for every rollout that is suspended, resumed, repeated or
@@ -39,13 +39,15 @@ func (l *Log) Event(e store.Event) error {
 	if name == "" {
 		name = "run " + e.RunID
 	}
-	text := fmt.Sprintf("[%d/%d] %-9s  %s", l.x.Finished(), max(l.x.Total, l.x.Finished()), what, name)
+	text := fmt.Sprintf("[%d/%d] %-9s  %s", l.x.Finished(), max(l.x.Total, l.x.Finished()), what, l.clean(name))
 	if more != "" {
-		text += "  " + more
+		text += "  " + l.clean(more)
 	}
-	_, err := fmt.Fprintln(l.w, shorten(redact.Line(l.o.Redact.String(text)), logWidth))
+	_, err := fmt.Fprintln(l.w, text)
 	return err
 }
+
+func (l *Log) clean(s string) string { return shorten(redact.Line(l.o.Redact.String(s)), logWidth) }
 
 // say is the word for an event and what there is to add; no word for one that is of no interest.
 func (l *Log) say(e store.Event, data eventData) (what, more string) {

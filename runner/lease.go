@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -55,7 +56,7 @@ func (r *Runner) keepLeases(ctx context.Context) *leases {
 				r.o.Logger.Warn("the leases could not be renewed", "error", err)
 			}
 			if r.o.Now().Sub(renewed) >= r.o.Lease*2/3 {
-				r.endAgents(nil, errLeaseLost)
+				r.endAgents(r.heldIDs(), errLeaseLost)
 			}
 		}
 	})
@@ -64,38 +65,33 @@ func (r *Runner) keepLeases(ctx context.Context) *leases {
 
 // renew renews once, and ends the agents of rollouts that were cancelled or that somebody else has taken over.
 func (r *Runner) renew(ctx context.Context) error {
-	r.mu.Lock()
-	var ids []string
-	for id := range r.held {
-		ids = append(ids, id)
-	}
-	r.mu.Unlock()
+	ids := r.heldIDs() // before the store is asked: what is claimed meanwhile is not missing from its answer
 	held, cancelled, err := r.o.Store.Renew(ctx)
 	if err != nil {
 		return err
 	}
 	r.endAgents(cancelled, errCancelled)
-	lost := slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(held, id) })
-	if len(lost) > 0 {
-		r.endAgents(lost, errLeaseLost)
-	}
+	// Of those that are missing some have just been committed: their agents have ended.
+	r.endAgents(slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(held, id) }), errLeaseLost)
 	return nil
 }
 
-// endAgents ends the agents of some rollouts, or of all if ids is nil.
+// endAgents ends the agents of some rollouts.
 func (r *Runner) endAgents(ids []string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if ids == nil && cause == errLeaseLost {
-		for _, cancel := range r.held {
-			cancel(cause)
-		}
-	}
 	for _, id := range ids {
 		if cancel := r.held[id]; cancel != nil {
 			cancel(cause)
 		}
 	}
+}
+
+// heldIDs are the ids of the rollouts that this process works on.
+func (r *Runner) heldIDs() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.held))
 }
 
 // endLeftovers ends the processes of rollouts that were taken over from a process that is gone.

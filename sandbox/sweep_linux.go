@@ -104,10 +104,11 @@ func (s *sweeper) pass(after int) (found, hidden bool, err error) {
 			continue
 		}
 		environ := s.environ(pid)
-		if environ != nil && len(environ) == 0 && s.hides(pid) {
-			hidden = true
-		}
 		if !marked(environ, s.rollouts) {
+			// Up to a page is read at once, and is whole.
+			if n := len(environ); environ != nil && (n == 0 || n > os.Getpagesize()) && n < maxEnviron && s.hides(pid, n) {
+				hidden = true
+			}
 			continue
 		}
 		found = true
@@ -155,9 +156,9 @@ func awaitDeath(fd int, deadline time.Time) {
 // thread, or in the middle of an exec.
 func (s *sweeper) environ(pid int) []byte { return s.read(pid, "environ") }
 
-// hides reports whether a process has an environment although it reads as empty: it is in the middle of an exec, and either
-// its new memory is not set up or the old one was looked at.
-func (s *sweeper) hides(pid int) bool {
+// hides reports whether a process has an environment of more than the n bytes that could be read of it: it is in the
+// middle of an exec, and either its new memory is not set up or the old one, which was looked at, is gone.
+func (s *sweeper) hides(pid, n int) bool {
 	const (
 		flagExiting = 0x4      // PF_EXITING
 		flagKernel  = 0x200000 // PF_KTHREAD
@@ -168,12 +169,15 @@ func (s *sweeper) hides(pid int) bool {
 	if len(fields) < 52-3 {
 		return false
 	}
-	flags, err := strconv.ParseUint(string(fields[9-3]), 10, 64)
-	if err != nil || flags&(flagExiting|flagKernel) != 0 || string(fields[3-3]) == "Z" {
+	field := func(i int) uint64 {
+		v, _ := strconv.ParseUint(string(fields[i-3]), 10, 64) // the kernel writes numbers
+		return v
+	}
+	if field(9)&(flagExiting|flagKernel) != 0 || string(fields[0]) == "Z" {
 		return false
 	}
-	start, end := string(fields[50-3]), string(fields[51-3])
-	return end == "0" || start != end
+	start, end := field(50), field(51)
+	return end == 0 || end-start > uint64(n)
 }
 
 // read reads a file of a process; what it returns holds until the next call.

@@ -22,15 +22,18 @@ func ThisProcess() Process {
 	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace()}
 }
 
-// IsDead reports whether the process is certainly gone. A process of another boot is gone; one of another PID namespace
-// may live.
+// IsDead reports whether the process is certainly gone. Of one of another boot or PID namespace that cannot be said: it may be on
+// another machine that shares the folder, and its lease must run out.
 func (p Process) IsDead() bool {
-	here := ThisProcess()
-	if here.BootID == "" || p.BootID != here.BootID || p.PIDNamespace != here.PIDNamespace {
-		return false // perhaps another machine that shares the folder: its lease must run out
+	boot, namespace := bootID(), pidNamespace()
+	if boot == "" || namespace == "" || p.BootID != boot || p.PIDNamespace != namespace || p.PID <= 0 {
+		return false
 	}
 	start, alive := startTime(p.PID)
-	return !alive || start != p.StartTime
+	if !alive {
+		return true
+	}
+	return start != "" && p.StartTime != "" && start != p.StartTime
 }
 
 func (p Process) String() string { return "process " + strconv.Itoa(p.PID) }

@@ -22,4 +22,5 @@ var bootID = sync.OnceValue(func() string {
 	return id
 })
 
-func pidNamespace() string { return "" }
+// pidNamespace is the same for all processes: macOS has only one.
+func pidNamespace() string { return "darwin" }

@@ -6,13 +6,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // startTime is field 22 of /proc/<pid>/stat (proc(5)): clock ticks after boot. A zombie counts as gone: it does nothing any more.
 func startTime(pid int) (start string, alive bool) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return "", !errors.Is(err, os.ErrNotExist)
+		// /proc may hide the processes of others (hidepid); the kernel still knows them.
+		return "", !errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 	}
 	// The command name is in parentheses and may hold anything.
 	_, rest, _ := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")

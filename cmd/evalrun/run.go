@@ -116,6 +116,12 @@ func (f runFlags) request(path string, command []string) (runner.PlanRequest, in
 	if err != nil {
 		return req, problems.Warnings(), &exitError{exitUsage, err}
 	}
+	if req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path)); err != nil {
+		return req, nil, internal(err)
+	}
+	if req.WorkDir, err = os.Getwd(); err != nil {
+		return req, nil, internal(err)
+	}
 	r := &input.Reader{Problems: problems}
 	req.Set, req.RunID = set, f.runID
 	req.Jobs = trigger.ParseJobs(r, set.Jobs)
@@ -141,23 +147,19 @@ func (f runFlags) request(path string, command []string) (runner.PlanRequest, in
 	if f.epochs > 0 {
 		set.Epochs = f.epochs
 	}
-	if req.BaseDir, err = filepath.Abs(filepath.Dir(path)); err != nil {
-		return req, nil, internal(err)
-	}
-	if req.WorkDir, err = os.Getwd(); err != nil {
-		return req, nil, internal(err)
-	}
 	return req, r.Problems.Warnings(), nil
 }
 
-// chooseAgents puts the agents of the command line in place of the set's.
+// chooseAgents puts the agents of the command line in place of the set's. A command starts where it was typed, an agent of a file
+// beside that file.
 func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command []string) error {
 	if command != nil {
 		if len(command) == 0 || len(f.agents) > 0 {
 			return usageError("expected either --agent or a command after --")
 		}
-		req.Agents = []agent.Entry{agent.FromCommand(command)}
-		return nil
+		e, err := startedIn(agent.FromCommand(command), req, req.WorkDir)
+		req.Agents = []agent.Entry{e}
+		return err
 	}
 	if len(f.agents) == 0 {
 		return nil
@@ -177,9 +179,27 @@ func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
-		req.Agents = append(req.Agents, agent.ParseEntry(r, n))
+		dir, err := filepath.Abs(filepath.Dir(name))
+		if err != nil {
+			return internal(err)
+		}
+		e, err := startedIn(agent.ParseEntry(r, n), req, dir)
+		if err != nil {
+			return err
+		}
+		req.Agents = append(req.Agents, e)
 	}
 	return nil
+}
+
+// startedIn makes an agent's cwd, which is relative to dir, relative to the eval set's folder, as it is stored.
+func startedIn(e agent.Entry, req *runner.PlanRequest, dir string) (agent.Entry, error) {
+	if filepath.IsAbs(e.Cwd) {
+		return e, nil
+	}
+	var err error
+	e.Cwd, err = filepath.Rel(req.BaseDir, filepath.Join(dir, e.Cwd)) // dir is absolute
+	return e, internal(err)
 }
 
 // checkAgentNames makes names that come twice an error: results and rollout ids are told apart by them.
