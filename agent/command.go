@@ -128,15 +128,3 @@ func notExecutable(path string) string {
 	}
 	return ""
 }
-
-// Variables names every ${VAR} of the entry, each once and in order.
-func (e Entry) Variables() []string {
-	var names []string
-	for _, value := range e.Env {
-		for _, m := range variable.FindAllStringSubmatch(value, -1) {
-			names = append(names, m[1])
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}

@@ -5,9 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/trigger"
 )
 
 // Entry is an agent as an eval set or the command line names it. It is stored with a run as JSON, so that a run is
@@ -32,7 +32,7 @@ type Entry struct {
 	// AcceptsFaults says that the agent takes a failed job as {"error":…} in place of a payload.
 	AcceptsFaults bool `json:"acceptsFaults"`
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
-	Timeout time.Duration `json:"timeoutNs,omitempty"`
+	Timeout trigger.Duration `json:"timeout,omitzero"`
 }
 
 // StdinMode is what a function agent reads.
@@ -97,7 +97,7 @@ func ParseEntry(r *input.Reader, n *input.Node) Entry {
 		OutputFile:    f.String("outputFile", ""),
 		ResumeWhen:    ResumeWhen(f.Enum("resumeWhen", string(ResumeAny), string(ResumeAny), string(ResumeAll))),
 		AcceptsFaults: f.Bool("acceptsFaults", false),
-		Timeout:       f.Duration("timeout", 0),
+		Timeout:       trigger.Duration(f.Duration("timeout", 0)),
 	}
 	if command := f.Required("command", input.Array); command != nil {
 		e.Command = f.Strings("command")
@@ -154,4 +154,16 @@ func nameOf(command []string) string {
 		return ""
 	}
 	return filepath.Base(command[0])
+}
+
+// Variables names every ${VAR} of the entry, each once and in order.
+func (e Entry) Variables() []string {
+	var names []string
+	for _, value := range e.Env {
+		for _, m := range variable.FindAllStringSubmatch(value, -1) {
+			names = append(names, m[1])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

@@ -181,10 +181,11 @@ func (f *function) stdin(seg Segment) ([]byte, *Fault, error) {
 
 // timeout is the shorter of the segment's and the entry's own.
 func (f *function) timeout(seg Segment) time.Duration {
-	if seg.Timeout > 0 && (f.entry.Timeout <= 0 || seg.Timeout < f.entry.Timeout) {
+	own := time.Duration(f.entry.Timeout)
+	if seg.Timeout > 0 && (own <= 0 || seg.Timeout < own) {
 		return seg.Timeout
 	}
-	return f.entry.Timeout
+	return own
 }
 
 func (f *function) outputFile(seg Segment) string {

@@ -49,9 +49,9 @@ func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 		})
 		return m.peak - m.base
 	}
-	small, large := peak(200), peak(2000)
+	small, large := peak(100), peak(1000)
 	if large > small+4<<20 {
-		t.Errorf("the heap grew by %d KiB with 200 rollouts and by %d KiB with 2000", small>>10, large>>10)
+		t.Errorf("the heap grew by %d KiB with 100 rollouts and by %d KiB with 1000", small>>10, large>>10)
 	}
 }
 

@@ -75,7 +75,7 @@ func stateOf(r store.Rollout) eval.State {
 	return eval.State(r.State)
 }
 
-// evaluated are the results of a completed rollout. Those of one that is still being evaluated are nobody's business.
+// evaluated are the results of a completed rollout. Those of one that is still being evaluated are not shown.
 func evaluated(rv store.RolloutView) ([]eval.Result, error) {
 	if rv.State != store.StateCompleted {
 		return nil, nil

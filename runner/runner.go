@@ -127,13 +127,15 @@ func (r *Runner) CheckNow(ctx context.Context) error { return r.o.Store.CheckNow
 func (r *Runner) dispatch(ctx context.Context, until Until) error {
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
+	ask, endAsking := context.WithCancel(ctx)
+	defer endAsking() // a source that does not answer keeps nobody from stopping
 	for {
 		if r.stopped(ctx) {
 			return nil
 		}
 		full, err := r.claimRollouts(ctx)
 		if err == nil {
-			err = r.claimTriggers(ctx)
+			err = r.claimTriggers(ask)
 		}
 		wait, done := poll, false
 		if err == nil && !full {

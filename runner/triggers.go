@@ -98,19 +98,17 @@ func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	failpoint.Hit("runner.starting")
-	if c.Action == store.ActionResolve {
-		switch source.StartKind() {
-		case trigger.AtMostOnce:
-			return r.deliverFault(commit, run, c, agent.FaultStartUnknown,
-				"the job may have been started before a crash, and its source can neither tell nor start it only once")
-		case trigger.Searchable:
-			key, found, err := source.Find(ctx, job)
-			if err != nil {
-				return r.later(ctx, run, c, err)
-			}
-			if found {
-				return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.soon())
-			}
+	switch kind := source.StartKind(); {
+	case kind == trigger.AtMostOnce && c.Action == store.ActionResolve:
+		return r.deliverFault(commit, run, c, agent.FaultStartUnknown,
+			"the job may have been started before a crash, and its source can neither tell nor start it only once")
+	case kind == trigger.Searchable && c.Attempts > 1: // of a call that failed, too, only the answer may have been lost
+		key, found, err := source.Find(ctx, job)
+		if err != nil {
+			return r.later(ctx, run, c, err)
+		}
+		if found {
+			return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.soon())
 		}
 	}
 	key, err := source.Start(ctx, job)
@@ -133,14 +131,16 @@ func (r *Runner) check(ctx context.Context, run *activeRun, c store.TriggerClaim
 	status, err := source.Check(ctx, job)
 	failpoint.Hit("runner.checked")
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return r.later(ctx, run, c, err) // broken off: that says nothing of the job
 	case err == nil && status.Done && status.Fault != nil:
 		return r.deliverFault(commit, run, c, agent.Category(status.Fault.Category), status.Fault.Message)
 	case err == nil && status.Done:
-		_, err := r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
+		_, err := r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
 		failpoint.Hit("runner.delivered")
 		return err
 	case c.Action == store.ActionExpire:
-		_, err := r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Status: store.StatusExpired, By: "limits.suspendTimeout", Fault: &store.Fault{
+		_, err := r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: "limits.suspendTimeout", Fault: &store.Fault{
 			Category: string(agent.FaultSuspendTimeout),
 			Message:  fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339)),
 		}})
@@ -162,7 +162,9 @@ func (r *Runner) later(ctx context.Context, run *activeRun, c store.TriggerClaim
 	if errors.As(err, &retry) && retry.After > 0 {
 		wait = retry.After
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() != nil {
+		wait = 0 // broken off by us
+	} else {
 		r.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action,
 			"after", wait, "error", run.redact.String(err.Error()))
 	}
@@ -170,7 +172,7 @@ func (r *Runner) later(ctx context.Context, run *activeRun, c store.TriggerClaim
 }
 
 func (r *Runner) deliverFault(ctx context.Context, run *activeRun, c store.TriggerClaim, category agent.Category, message string) error {
-	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Status: store.StatusFaulted, By: c.Source,
+	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source,
 		Fault: &store.Fault{Category: string(category), Message: run.redact.String(message)}})
 	return err
 }

@@ -45,6 +45,11 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if w.claim.State == store.StateEvaluating {
 		return w.evaluate(ctx, w.claim.Output)
 	}
+	if w.claim.Cancelled {
+		_, err := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeCancelled})
+		w.lookAtTriggers() // jobs to cancel
+		return err
+	}
 	out, err := w.segment(ctx)
 	w.freePlace()
 	failpoint.Hit("runner.agentEnded")
@@ -68,7 +73,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	failpoint.Hit("runner.segmentCommitted")
 	switch {
-	case end.Outcome == store.OutcomeCompleted:
+	case done.State == store.StateEvaluating:
 		err = w.evaluate(ctx, out.Output)
 	case end.Outcome == store.OutcomeSuspended:
 		w.lookAtTriggers()

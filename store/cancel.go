@@ -9,48 +9,50 @@ import (
 func (s *SQLite) Cancel(ctx context.Context, id string) (cancelled int, err error) {
 	err = s.writeOp(ctx, func(t *tx) error {
 		cancelled = 0
-		t.wake = true
-		var known int
-		if err := t.row([]any{&known}, "SELECT (SELECT count(*) FROM runs WHERE run_id = ?1) + (SELECT count(*) FROM rollouts WHERE rollout_id = ?1)", id); err != nil {
+		var known bool
+		if err := t.row([]any{&known}, "SELECT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1) OR EXISTS (SELECT 1 FROM rollouts WHERE rollout_id = ?1)", id); err != nil {
 			return err
 		}
-		if known == 0 {
+		if !known {
 			return fmt.Errorf("run or rollout %s: %w", id, ErrNotFound)
 		}
-		held, free := []string{}, []string{}
+		type rollout struct {
+			runID, id string
+			running   bool
+		}
+		var open []rollout
 		if err := t.rows(func(r scanner) error {
-			var rollout string
-			var owned bool
-			err := r.Scan(&rollout, &owned)
-			if owned {
-				held = append(held, rollout)
+			var o rollout
+			err := r.Scan(&o.runID, &o.id, &o.running)
+			open = append(open, o)
+			return err
+		}, `SELECT run_id, rollout_id, state = 'running' FROM rollouts WHERE (run_id = ?1 OR rollout_id = ?1) AND state NOT IN ('completed', 'faulted', 'cancelled')
+			ORDER BY ordinal`, id); err != nil {
+			return err
+		}
+		for _, o := range open {
+			if o.running {
+				// Only whoever holds it, or takes it over, knows when its agent has ended.
+				err = t.exec("UPDATE rollouts SET cancel = 1 WHERE rollout_id = ?", o.id)
 			} else {
-				free = append(free, rollout)
+				err = t.cancel(o.runID, o.id)
 			}
-			return err
-		}, "SELECT rollout_id, owner IS NOT NULL FROM rollouts WHERE (run_id = ?1 OR rollout_id = ?1) AND state NOT IN ('completed', 'faulted', 'cancelled')", id); err != nil {
-			return err
-		}
-		for _, rollout := range held {
-			if err := t.exec("UPDATE rollouts SET cancel = 1 WHERE rollout_id = ?", rollout); err != nil {
+			if err != nil {
 				return err
 			}
 		}
-		for _, rollout := range free {
-			if err := t.cancelTriggers(rollout); err != nil {
-				return err
-			}
-			if err := t.end(rollout, StateCancelled, nil, nil); err != nil {
-				return err
-			}
-		}
-		cancelled = len(held) + len(free)
+		cancelled = len(open)
+		t.wake = cancelled > 0
 		return nil
 	})
-	return cancelled, err
+	if err != nil {
+		return 0, err
+	}
+	return cancelled, nil
 }
 
-func (t *tx) cancelTriggers(rolloutID string) error {
+// cancel ends a rollout and what it waits for.
+func (t *tx) cancel(runID, rolloutID string) error {
 	open, err := t.triggers("WHERE t.rollout_id = ? AND t.state IN ('intended', 'starting', 'waiting')", rolloutID)
 	if err != nil {
 		return err
@@ -60,5 +62,5 @@ func (t *tx) cancelTriggers(rolloutID string) error {
 			return err
 		}
 	}
-	return nil
+	return t.end(runID, rolloutID, StateCancelled, nil, nil)
 }

@@ -3,10 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 const rolloutColumns = `o.rollout_id, o.run_id, o.evaluation_id, o.evaluation_name, o.agent, o.epoch, o.state, o.segment, o.attempt, o.failures,
@@ -33,29 +32,16 @@ func scanRollout(r scanner, more ...any) (o Rollout, err error) {
 
 // Claim implements Store.
 func (s *SQLite) Claim(ctx context.Context, runID string, limit int) (claims []Claim, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
 	err = s.writeOp(ctx, func(t *tx) error {
 		claims = nil
+		ids, err := t.claimable(runID, limit)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
 		if err := t.register(); err != nil {
-			return err
-		}
-		dead, err := t.deadHolders("rollouts")
-		if err != nil {
-			return err
-		}
-		var ids []string
-		// What a process left behind comes first, then what has been runnable longest.
-		if err := t.rows(func(r scanner) error {
-			var id string
-			err := r.Scan(&id)
-			ids = append(ids, id)
-			return err
-		}, `SELECT rollout_id FROM (
-				SELECT rollout_id, 0 AS rank, renewed_at AS since, ordinal FROM rollouts
-				WHERE owner IS NOT NULL AND (lease_until <= ?1 OR owner IN (SELECT value FROM json_each(?2))) AND (?3 = '' OR run_id = ?3)
-				UNION ALL
-				SELECT rollout_id, 1, runnable_at, ordinal FROM rollouts
-				WHERE runnable_at IS NOT NULL AND runnable_at <= ?1 AND (?3 = '' OR run_id = ?3))
-			ORDER BY rank, since, ordinal LIMIT ?4`, t.now, dead, runID, limit); err != nil {
 			return err
 		}
 		for _, id := range ids {
@@ -73,22 +59,42 @@ func (s *SQLite) Claim(ctx context.Context, runID string, limit int) (claims []C
 	return claims, nil
 }
 
+// claimable finds rollouts to claim: what a process left behind comes first, then what has been runnable longest. What this
+// process holds is not void for itself: it goes on with it when it can renew again.
+func (t *tx) claimable(runID string, limit int) (ids []string, err error) {
+	dead, err := t.deadHolders("rollouts")
+	if err != nil {
+		return nil, err
+	}
+	add := func(r scanner) error {
+		var id string
+		err := r.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}
+	if err := t.rows(add, `SELECT rollout_id FROM rollouts
+		WHERE owner IS NOT NULL AND owner <> ?1 AND (lease_until <= ?2 OR owner IN (SELECT value FROM json_each(?3))) AND (?4 = '' OR run_id = ?4)
+		ORDER BY renewed_at, ordinal, run_id LIMIT ?5`, t.store.holder, t.now, dead, runID, limit); err != nil || len(ids) == limit {
+		return ids, err
+	}
+	err = t.rows(add, `SELECT rollout_id FROM rollouts WHERE runnable_at <= ?1 AND (?2 = '' OR run_id = ?2)
+		ORDER BY runnable_at, ordinal, run_id LIMIT ?3`, t.now, runID, limit-len(ids))
+	return ids, err
+}
+
 func (t *tx) claim(id string) (c Claim, err error) {
-	var renewed sql.NullInt64
 	var owner sql.NullString
-	stmt, err := t.prepare("SELECT " + rolloutColumns + `, o.renewed_at, o.owner FROM rollouts o WHERE o.rollout_id = ?`)
+	stmt, err := t.prepare("SELECT " + rolloutColumns + `, o.owner FROM rollouts o WHERE o.rollout_id = ?`)
 	if err != nil {
 		return c, err
 	}
-	before, err := scanRollout(stmt.QueryRowContext(context.Background(), id), &renewed, &owner)
+	before, err := scanRollout(stmt.QueryRowContext(context.Background(), id), &owner)
 	if err != nil {
 		return c, err
 	}
-	c.TakenOver = owner.Valid
+	c.RolloutID, c.TakenOver = id, owner.Valid
 	if c.TakenOver {
-		// Its holder worked until it last gave a sign of life; after that the rollout was only queued.
-		if err := t.exec(`UPDATE rollouts SET queued = queued + max(?1 - max(?2, state_since), 0), state_since = state_since + max(?1 - max(?2, state_since), 0)
-			WHERE rollout_id = ?3`, t.now, renewed.Int64, id); err != nil {
+		if err := t.takeOver(before); err != nil {
 			return c, err
 		}
 	}
@@ -101,17 +107,14 @@ func (t *tx) claim(id string) (c Claim, err error) {
 	default:
 		c.Repeats = true
 	}
-	if err := t.become(id, state); err != nil {
+	update, err := t.prepare("UPDATE rollouts AS o SET " + stateChange + `, owner = ?3, renewed_at = ?1, lease_until = ?4, fence = fence + 1, runnable_at = NULL,
+		segment = ?5, attempt = ?6, failures = ?7 WHERE rollout_id = ?8 RETURNING ` + strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, evaluation, cancel")
+	if err != nil {
 		return c, err
 	}
 	var evaluation int
-	if err := t.row([]any{&c.Fence, &evaluation}, `UPDATE rollouts SET owner = ?, renewed_at = ?, lease_until = ?, fence = fence + 1, runnable_at = NULL,
-			segment = ?, attempt = ?, failures = ? WHERE rollout_id = ? RETURNING fence, evaluation`,
-		t.store.holder, t.now, t.after(t.store.lease), segment, attempt, failures, id); err != nil {
-		return c, err
-	}
-	c.RolloutID = id
-	if c.Rollout, err = scanRollout(stmt.QueryRowContext(context.Background(), id), &renewed, &owner); err != nil {
+	if c.Rollout, err = scanRollout(update.QueryRowContext(context.Background(), t.now, string(state), t.store.holder, t.after(t.store.lease),
+		segment, attempt, failures, id), &c.Fence, &evaluation, &c.Cancelled); err != nil {
 		return c, err
 	}
 	if err := t.row([]any{(*[]byte)(&c.Evaluation)}, "SELECT data FROM evaluations WHERE run_id = ? AND ordinal = ?", c.RunID, evaluation); err != nil {
@@ -120,18 +123,43 @@ func (t *tx) claim(id string) (c Claim, err error) {
 	if state == StateEvaluating {
 		return c, t.claimEvaluating(&c)
 	}
-	if err := t.exec(`UPDATE triggers SET taken_by = ? WHERE rollout_id = ? AND taken_by = 0 AND state IN ('fired', 'faulted', 'expired', 'cancelled') AND ?`,
-		segment, id, before.State == StateSuspended); err != nil {
-		return c, err
+	if before.State == StateSuspended {
+		if err := t.exec("UPDATE triggers SET taken_by = ? WHERE rollout_id = ? AND taken_by = 0 AND state IN ('fired', 'faulted', 'expired', 'cancelled')", segment, id); err != nil {
+			return c, err
+		}
 	}
-	if c.Deliveries, err = t.triggers("WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", id, segment); err != nil {
-		return c, err
+	if segment > 1 {
+		if c.Deliveries, err = t.triggers("WHERE t.rollout_id = ? AND t.taken_by = ? ORDER BY t.id", id, segment); err != nil {
+			return c, err
+		}
 	}
 	return c, t.claimedEvent(c)
 }
 
+// takeOver settles what the holder of a rollout, which is gone, left: it worked until it last gave a sign of life, and after that
+// the rollout was only queued. Its attempt was interrupted.
+func (t *tx) takeOver(o Rollout) error {
+	var renewed int64
+	if err := t.row([]any{&renewed}, `UPDATE rollouts SET queued = queued + max(?1 - max(renewed_at, state_since), 0),
+			state_since = state_since + max(?1 - max(renewed_at, state_since), 0)
+		WHERE rollout_id = ?2 RETURNING renewed_at`, t.now, o.ID); err != nil {
+		return err
+	}
+	if o.State != StateRunning {
+		return nil
+	}
+	return t.exec("INSERT OR IGNORE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, fault) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		o.ID, o.Segment, o.Attempt, string(OutcomeInterrupted), o.StateSince.UnixMicro(), max(renewed, o.StateSince.UnixMicro()), marshal(gone))
+}
+
+// gone is the fault of an attempt whose process ended before it.
+var gone = &Fault{Category: "interrupted", Message: "the process that ran it is gone"}
+
 // claimEvaluating adds what the evaluators still need to a claim.
 func (t *tx) claimEvaluating(c *Claim) (err error) {
+	if err := t.touch(c.RunID); err != nil { // its clocks have changed
+		return err
+	}
 	if err := t.row([]any{(*[]byte)(&c.Output)}, `SELECT output FROM segments WHERE rollout_id = ? AND outcome = 'completed'`, c.RolloutID); err != nil {
 		return err
 	}
@@ -151,7 +179,7 @@ func (t *tx) claimedEvent(c Claim) error {
 	data := map[string]any{"segment": c.Segment, "attempt": c.Attempt}
 	switch {
 	case c.TakenOver:
-		data["fault"] = Fault{Category: "interrupted", Message: "the process that ran it is gone"}
+		data["fault"] = gone
 		return t.event(c.RunID, c.RolloutID, RolloutRetried, data)
 	case c.Repeats:
 		return t.touch(c.RunID) // it was announced when the attempt before it failed
@@ -167,95 +195,4 @@ func (t *tx) claimedEvent(c Claim) error {
 	return t.event(c.RunID, c.RolloutID, RolloutResumed, data)
 }
 
-// register makes this process known before its first claim.
-func (t *tx) register() error {
-	p := t.store.process
-	return t.exec("INSERT OR IGNORE INTO holders VALUES (?, ?, ?, ?, ?, ?)", t.store.holder, p.PID, p.StartTime, p.BootID, p.PIDNamespace, t.now)
-}
-
-// deadHolders returns, as a JSON array, those holders of something in a table whose process is certainly gone.
-func (t *tx) deadHolders(table string) (string, error) {
-	dead := []string{}
-	err := t.rows(func(r scanner) error { return appendDead(&dead, r) }, selectHolders(table), t.store.holder)
-	if err != nil {
-		return "", err
-	}
-	list, err := json.Marshal(dead)
-	return string(list), err
-}
-
-func selectHolders(table string) string {
-	return `SELECT h.holder_id, h.pid, h.start_time, h.boot_id, h.pid_ns FROM holders h
-		WHERE h.holder_id IN (SELECT owner FROM ` + table + ` WHERE owner IS NOT NULL) AND h.holder_id <> ?`
-}
-
-func appendDead(dead *[]string, r scanner) error {
-	var id string
-	var p Process
-	err := r.Scan(&id, &p.PID, &p.StartTime, &p.BootID, &p.PIDNamespace)
-	if err == nil && p.IsDead() {
-		*dead = append(*dead, id)
-	}
-	return err
-}
-
-// Renew implements Store.
-func (s *SQLite) Renew(ctx context.Context) (held, cancelled []string, err error) {
-	err = s.writeOp(ctx, func(t *tx) error {
-		held, cancelled = nil, nil
-		if err := t.exec("UPDATE triggers SET due_at = ? WHERE owner = ?", t.after(s.lease), s.holder); err != nil {
-			return err
-		}
-		if err := t.exec("UPDATE rollouts SET renewed_at = ?, lease_until = ? WHERE owner = ?", t.now, t.after(s.lease), s.holder); err != nil {
-			return err
-		}
-		return t.rows(func(r scanner) error {
-			var id string
-			var cancel bool
-			err := r.Scan(&id, &cancel)
-			held = append(held, id)
-			if cancel {
-				cancelled = append(cancelled, id)
-			}
-			return err
-		}, "SELECT rollout_id, cancel FROM rollouts WHERE owner = ?", s.holder)
-	})
-	return held, cancelled, err
-}
-
-// held checks that the bearer of a token still holds the rollout in one of the states.
-func (t *tx) held(tok Token, states ...State) (Rollout, error) {
-	stmt, err := t.prepare("SELECT " + rolloutColumns + ", o.owner, o.fence FROM rollouts o WHERE o.rollout_id = ?")
-	if err != nil {
-		return Rollout{}, err
-	}
-	var owner sql.NullString
-	var fence int64
-	o, err := scanRollout(stmt.QueryRowContext(context.Background(), tok.RolloutID), &owner, &fence)
-	if errors.Is(err, sql.ErrNoRows) {
-		return o, fmt.Errorf("rollout %s: %w", tok.RolloutID, ErrNotFound)
-	}
-	if err != nil {
-		return o, err
-	}
-	if checkFence && (owner.String != t.store.holder || fence != tok.Fence) {
-		return o, fmt.Errorf("rollout %s: %w", tok.RolloutID, ErrFenced)
-	}
-	if !checkFence {
-		return o, nil
-	}
-	for _, state := range states {
-		if o.State == state {
-			return o, nil
-		}
-	}
-	return o, fmt.Errorf("rollout %s is %s, not %s: %w", tok.RolloutID, o.State, strings.Join(names(states), " or "), ErrFenced)
-}
-
-func names(states []State) []string {
-	out := make([]string, len(states))
-	for i, s := range states {
-		out[i] = string(s)
-	}
-	return out
-}
+func duration(micros int64) time.Duration { return time.Duration(micros) * time.Microsecond }

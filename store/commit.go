@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/evalrun/evalrun/failpoint"
@@ -56,10 +54,13 @@ func (c *committer) stop() {
 
 // writeOp runs one operation and returns when it is durable. ctx ends only the waiting for a turn: once begun, an operation is finished.
 func (s *SQLite) writeOp(ctx context.Context, run func(*tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	op := &operation{run: run, err: make(chan error, 1)}
 	select {
 	case s.commit.ops <- op:
-		return <-op.err
+		return s.describe(<-op.err)
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.commit.done:
@@ -90,7 +91,7 @@ func (c *committer) loop() {
 		if t.conn == nil {
 			conn, err := c.store.write.Conn(ctx)
 			if err != nil {
-				fail(group, describe(filepath.Join(c.store.dir, "store.db"), err))
+				fail(group, err)
 				continue
 			}
 			t.conn = conn
@@ -120,7 +121,7 @@ func (c *committer) runGroup(t *tx, group []*operation) {
 		if err := t.exec("BEGIN IMMEDIATE"); err != nil {
 			return err
 		}
-		t.now = c.store.now().UnixMicro()
+		t.now = c.store.now().UnixMicro() // not before the lock is there: it may have been waited for
 		for i, op := range group {
 			if err := t.exec("SAVEPOINT op"); err != nil {
 				return err
@@ -141,7 +142,7 @@ func (c *committer) runGroup(t *tx, group []*operation) {
 	}
 	if err := commit(); err != nil {
 		_ = t.exec("ROLLBACK") // there may be none to roll back
-		fail(group, describe(filepath.Join(c.store.dir, "store.db"), err))
+		fail(group, err)
 		return
 	}
 	failpoint.Hit("store.committed")
@@ -167,7 +168,7 @@ func (t *tx) prepare(query string) (*sql.Stmt, error) {
 	}
 	stmt, err := t.conn.PrepareContext(context.Background(), query)
 	if err != nil {
-		return nil, fmt.Errorf("%w in %s", err, query)
+		return nil, err
 	}
 	t.stmts[query] = stmt
 	return stmt, nil

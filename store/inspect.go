@@ -106,23 +106,33 @@ func newerError(file string, version int) error {
 	return fmt.Errorf("%s was written by a newer evalrun (schema %d, this one knows %d); it was left as it is: update evalrun", file, version, len(migrations))
 }
 
+// databaseError is an error of the database in the words of a person.
+type databaseError struct {
+	text string
+	err  error
+}
+
+func (e *databaseError) Error() string { return e.text + ": " + e.err.Error() }
+func (e *databaseError) Unwrap() error { return e.err }
+
 // describe says what an error of the database means for a person. Errors that are not the database's own stay what they are.
 func (s *SQLite) describe(err error) error {
 	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || errors.As(err, new(*databaseError)) {
 		return err
 	}
+	format := "the store %s"
 	switch e.Code() & 0xff { // without what extended result codes add
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fmt.Errorf("the store %s is locked by another program; end that or try again: %w", s.file, err)
+		format = "the store %s is locked by another program; end that or try again"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return fmt.Errorf("the store %s is damaged; restore it from a copy: %w", s.file, err)
+		format = "the store %s is damaged; restore it from a copy"
 	case sqlite3.SQLITE_FULL:
-		return fmt.Errorf("the disk of the store %s is full; make room and go on: %w", s.file, err)
+		format = "the disk of the store %s is full; make room and go on"
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-		return fmt.Errorf("the store %s cannot be written; check the permissions of the file and its folder: %w", s.file, err)
+		format = "the store %s cannot be written; check the permissions of the file and its folder"
 	case sqlite3.SQLITE_IOERR:
-		return fmt.Errorf("the store %s cannot be read or written; check its disk: %w", s.file, err)
+		format = "the store %s cannot be read or written; check its disk"
 	}
-	return fmt.Errorf("the store %s: %w", s.file, err)
+	return &databaseError{fmt.Sprintf(format, s.file), err}
 }

@@ -119,6 +119,9 @@ type Claim struct {
 	// Repeats says that the segment was begun before: by a process that is gone (TakenOver), or it failed and is tried again.
 	Repeats   bool
 	TakenOver bool
+	// Cancelled says that the rollout is to be ended without running its agent again: it was cancelled, and its holder died before
+	// it had ended it.
+	Cancelled bool
 	// Deliveries are what the segment is resumed with; every attempt of a segment gets the same.
 	Deliveries []Trigger
 	// Output and Results are set when evaluators are missing: the agent's output and the results that are there.
@@ -272,6 +275,16 @@ type Delivery struct {
 	Fault     *Fault
 	// By says who delivered it: "deliver", "approve", "source", …
 	By string
+	// Fence, if not zero, is that of the claim under which the source was asked: the delivery of a process whose claim has been
+	// taken over is refused with ErrFenced.
+	Fence int64
+}
+
+// Delivered is a delivery as the store keeps it.
+type Delivered struct {
+	Delivery
+	ReceivedAt  time.Time
+	Disposition Disposition
 }
 
 // Disposition says what became of a delivery.

@@ -19,48 +19,9 @@ func scanResults(rows *sql.Rows) (out []Result, err error) {
 	return out, err
 }
 
-// Backlog implements Store.
-func (s *SQLite) Backlog(ctx context.Context, runID string) (b Backlog, err error) {
-	now := s.now().UnixMicro()
-	var next, due, lease sql.NullInt64
-	err = s.read.QueryRowContext(ctx, `SELECT
-			(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1 AND (?2 = '' OR run_id = ?2)),
-			(SELECT count(*) FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2)),
-			(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND (?2 = '' OR run_id = ?2)),
-			(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2)),
-			(SELECT min(runnable_at) FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2)),
-			(SELECT min(due_at) FROM triggers WHERE due_at > ?1 AND (?2 = '' OR run_id = ?2)),
-			(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND (?2 = '' OR run_id = ?2))`, now, runID, s.holder).
-		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &lease)
-	for _, at := range []sql.NullInt64{next, due, lease} {
-		if t := fromMicros(at); at.Valid && (b.NextDue.IsZero() || t.Before(b.NextDue)) {
-			b.NextDue = t
-		}
-	}
-	if err != nil || b.Held == 0 {
-		return b, err
-	}
-	var dead []string
-	rows, err := s.read.QueryContext(ctx, selectHolders("rollouts"), s.holder)
-	if err != nil {
-		return b, err
-	}
-	if err := each(rows, func(r scanner) error { return appendDead(&dead, r) }); err != nil {
-		return b, err
-	}
-	for _, id := range dead {
-		var n int
-		if err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM rollouts WHERE owner = ? AND (?2 = '' OR run_id = ?2)", id, runID).Scan(&n); err != nil {
-			return b, err
-		}
-		b.Held -= n
-		b.Runnable += n
-	}
-	return b, nil
-}
-
 // Events implements Store.
 func (s *SQLite) Events(ctx context.Context, runID string, after int64, limit int) (out []Event, err error) {
+	defer func() { err = s.describe(err) }()
 	rows, err := s.read.QueryContext(ctx, "SELECT seq, time, type, rollout_id, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?", runID, after, limit)
 	if err != nil {
 		return nil, err
@@ -82,13 +43,15 @@ const selectSegments = "SELECT segment, attempt, outcome, started_at, ended_at, 
 func (s *SQLite) Segments(ctx context.Context, rolloutID string) ([]Segment, error) {
 	rows, err := s.read.QueryContext(ctx, selectSegments, rolloutID)
 	if err != nil {
-		return nil, err
+		return nil, s.describe(err)
 	}
-	return scanSegments(rolloutID, rows)
+	out, err := scanSegments(rolloutID, rows)
+	return out, s.describe(err)
 }
 
 // Snapshot implements Store.
 func (s *SQLite) Snapshot(ctx context.Context, runID string, f func(View) error) (err error) {
+	defer func() { err = s.describe(err) }()
 	conn, err := s.read.Conn(ctx)
 	if err != nil {
 		return err
@@ -176,6 +139,9 @@ func (v *sqliteView) prepare(queries ...string) ([]*sql.Stmt, error) {
 }
 
 func (v *sqliteView) complete(o *RolloutView, parts []*sql.Stmt) error {
+	if o.Segment == 0 {
+		return nil
+	}
 	rows, err := parts[0].QueryContext(v.ctx, o.ID)
 	if err != nil {
 		return err
@@ -183,15 +149,20 @@ func (v *sqliteView) complete(o *RolloutView, parts []*sql.Stmt) error {
 	if o.Segments, err = scanSegments(o.ID, rows); err != nil {
 		return err
 	}
-	if rows, err = parts[1].QueryContext(v.ctx, o.ID); err != nil {
-		return err
+	if o.Suspensions > 0 {
+		if rows, err = parts[1].QueryContext(v.ctx, o.ID); err != nil {
+			return err
+		}
+		if err := each(rows, func(r scanner) error {
+			g, err := scanTrigger(r)
+			o.Triggers = append(o.Triggers, g)
+			return err
+		}); err != nil {
+			return err
+		}
 	}
-	if err := each(rows, func(r scanner) error {
-		g, err := scanTrigger(r)
-		o.Triggers = append(o.Triggers, g)
-		return err
-	}); err != nil {
-		return err
+	if o.State != StateEvaluating && !o.State.IsTerminal() {
+		return nil
 	}
 	if rows, err = parts[2].QueryContext(v.ctx, o.ID); err != nil {
 		return err

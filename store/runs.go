@@ -27,11 +27,11 @@ func (t *tx) createRun(p Plan) error {
 		VALUES (?, ?, ?, ?, ?, ?, ?)`, p.RunID, p.Name, p.EvaluationSetID, p.EvaluationSetName, p.RetryOf, t.now, len(p.Rollouts)); err != nil {
 		return err
 	}
-	if err := t.exec("INSERT INTO plans VALUES (?, ?)", p.RunID, []byte(p.Data)); err != nil {
+	if err := t.exec("INSERT INTO plans VALUES (?, ?)", p.RunID, document(p.Data)); err != nil {
 		return err
 	}
 	for i, e := range p.Evaluations {
-		if err := t.exec("INSERT INTO evaluations VALUES (?, ?, ?, ?)", p.RunID, i, e.ID, []byte(e.Data)); err != nil {
+		if err := t.exec("INSERT INTO evaluations VALUES (?, ?, ?, ?)", p.RunID, i, e.ID, document(e.Data)); err != nil {
 			return err
 		}
 	}
@@ -41,6 +41,9 @@ func (t *tx) createRun(p Plan) error {
 		return err
 	}
 	for i, r := range p.Rollouts {
+		if r.Evaluation < 0 || r.Evaluation >= len(p.Evaluations) {
+			return fmt.Errorf("planning %s: the plan has no evaluation %d", r.EvaluationName, r.Evaluation)
+		}
 		if err := t.exec(`INSERT INTO rollouts (rollout_id, run_id, ordinal, evaluation, evaluation_id, evaluation_name, agent, epoch,
 				resume_all, accepts_faults, state, state_since, runnable_at, created_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)`,
@@ -48,7 +51,7 @@ func (t *tx) createRun(p Plan) error {
 			return fmt.Errorf("planning %s: %w", r.EvaluationName, err)
 		}
 		if r.Fault != nil {
-			if err := t.end(r.ID, StateFaulted, r.Fault, nil); err != nil {
+			if err := t.end(p.RunID, r.ID, StateFaulted, r.Fault, nil); err != nil {
 				return err
 			}
 		}
@@ -60,16 +63,9 @@ func (t *tx) createRun(p Plan) error {
 }
 
 // end brings a rollout into a terminal state, whatever state it is in, and with it, if it was the last one, the run.
-func (t *tx) end(rolloutID string, state State, fault *Fault, score *float64) error {
-	var runID string
-	if err := t.row([]any{&runID}, "SELECT run_id FROM rollouts WHERE rollout_id = ?", rolloutID); err != nil {
-		return err
-	}
-	if err := t.become(rolloutID, state); err != nil {
-		return err
-	}
-	if err := t.exec(`UPDATE rollouts SET runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?, score = ?, finished_at = ?
-		WHERE rollout_id = ?`, marshal(fault), score, t.now, rolloutID); err != nil {
+func (t *tx) end(runID, rolloutID string, state State, fault *Fault, score *float64) error {
+	if err := t.become(rolloutID, state, `, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?4, score = ?5, finished_at = ?1`,
+		marshal(fault), score); err != nil {
 		return err
 	}
 	data := map[string]any{"state": state, "score": score}
@@ -103,16 +99,18 @@ func (t *tx) finishRun(runID string) error {
 	return t.event(runID, "", RunFinished, counts)
 }
 
-// become changes a rollout's state and gives the time since the last change to the clock of the state that it leaves.
-func (t *tx) become(rolloutID string, state State) error {
-	return t.exec(`UPDATE rollouts SET
-			working    = working    + CASE WHEN state = 'running' THEN max(?1 - state_since, 0) ELSE 0 END,
-			evaluating = evaluating + CASE WHEN state = 'evaluating' THEN max(?1 - state_since, 0) ELSE 0 END,
-			waiting    = waiting    + CASE WHEN state = 'suspended' THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
-			queued     = queued     + CASE WHEN state = 'pending' THEN max(?1 - state_since, 0)
-			                               WHEN state = 'suspended' THEN max(?1 - coalesce(runnable_at, ?1), 0) ELSE 0 END,
-			state = ?2, state_since = ?1
-		WHERE rollout_id = ?3`, t.now, string(state), rolloutID)
+// stateChange gives the time since the last change of a rollout's state (?1 is now) to the clock of the state that it leaves, for the
+// state ?2. A suspended rollout waited until it became runnable and was queued after that.
+const stateChange = `working = working + CASE WHEN state = 'running' THEN max(?1 - state_since, 0) ELSE 0 END,
+	evaluating = evaluating + CASE WHEN state = 'evaluating' THEN max(?1 - state_since, 0) ELSE 0 END,
+	waiting    = waiting    + CASE WHEN state = 'suspended' THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
+	queued     = queued     + CASE WHEN state = 'pending' THEN max(?1 - state_since, 0)
+	                               WHEN state = 'suspended' THEN max(?1 - coalesce(runnable_at, ?1), 0) ELSE 0 END,
+	state = ?2, state_since = ?1`
+
+// become changes a rollout's state, and with it what else is to be set, whose arguments begin with ?4.
+func (t *tx) become(rolloutID string, state State, also string, args ...any) error {
+	return t.exec("UPDATE rollouts SET "+stateChange+also+" WHERE rollout_id = ?3", append([]any{t.now, string(state), rolloutID}, args...)...)
 }
 
 // event appends to a run's log. Every transaction that changes a run makes at least one event or calls touch.
@@ -145,7 +143,8 @@ type querier interface {
 
 // Run implements Store.
 func (s *SQLite) Run(ctx context.Context, runID string) (Run, error) {
-	return readRun(ctx, s.read, runID)
+	run, err := readRun(ctx, s.read, runID)
+	return run, s.describe(err)
 }
 
 func readRun(ctx context.Context, q querier, runID string) (Run, error) {
@@ -176,12 +175,12 @@ func (c *Counts) scan(r scanner) error {
 }
 
 // Runs implements Store.
-func (s *SQLite) Runs(ctx context.Context) ([]Run, error) {
+func (s *SQLite) Runs(ctx context.Context) (runs []Run, err error) {
+	defer func() { err = s.describe(err) }()
 	rows, err := s.read.QueryContext(ctx, selectRun+" ORDER BY r.created_at DESC, r.run_id DESC")
 	if err != nil {
 		return nil, err
 	}
-	var runs []Run
 	if err := each(rows, func(r scanner) error {
 		run, err := scanRun(r)
 		runs = append(runs, run)
@@ -198,12 +197,13 @@ func (s *SQLite) Runs(ctx context.Context) ([]Run, error) {
 }
 
 // Plan implements Store.
-func (s *SQLite) Plan(ctx context.Context, runID string) (Plan, error) {
+func (s *SQLite) Plan(ctx context.Context, runID string) (p Plan, err error) {
+	defer func() { err = s.describe(err) }()
 	run, err := readRun(ctx, s.read, runID)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{RunID: run.ID, Name: run.Name, EvaluationSetID: run.EvaluationSetID, EvaluationSetName: run.EvaluationSetName, RetryOf: run.RetryOf}
+	p = Plan{RunID: run.ID, Name: run.Name, EvaluationSetID: run.EvaluationSetID, EvaluationSetName: run.EvaluationSetName, RetryOf: run.RetryOf}
 	var data []byte
 	err = s.read.QueryRowContext(ctx, "SELECT data FROM plans WHERE run_id = ?", runID).Scan(&data)
 	p.Data = data
@@ -235,6 +235,14 @@ func unmarshalFault(data []byte) (*Fault, error) {
 	}
 	f := new(Fault)
 	return f, json.Unmarshal(data, f)
+}
+
+// document is a JSON column that is never null.
+func document(data json.RawMessage) []byte {
+	if data == nil {
+		return []byte("null")
+	}
+	return data
 }
 
 // raw is a JSON column; nil is null.

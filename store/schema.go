@@ -68,7 +68,7 @@ CREATE TABLE rollouts (
   queued  INTEGER NOT NULL DEFAULT 0, evaluating INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX rollouts_run ON rollouts (run_id, ordinal);
-CREATE INDEX rollouts_runnable ON rollouts (runnable_at) WHERE runnable_at IS NOT NULL;
+CREATE INDEX rollouts_runnable ON rollouts (runnable_at, ordinal, run_id) WHERE runnable_at IS NOT NULL;
 CREATE INDEX rollouts_owner ON rollouts (owner) WHERE owner IS NOT NULL;
 
 CREATE TABLE segments (
@@ -105,20 +105,21 @@ CREATE TABLE triggers (
   delivered_at INTEGER, status TEXT, payload BLOB, fault BLOB
 );
 CREATE INDEX triggers_rollout ON triggers (rollout_id);
-CREATE INDEX triggers_due ON triggers (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX triggers_due ON triggers (due_at, run_id, owner) WHERE due_at IS NOT NULL;
 CREATE INDEX triggers_owner ON triggers (owner) WHERE owner IS NOT NULL;
 CREATE INDEX triggers_item ON triggers (item_key, source);
 CREATE INDEX triggers_open ON triggers (run_id) WHERE state IN ('intended', 'starting', 'waiting');
 
 CREATE TABLE deliveries (
   id INTEGER PRIMARY KEY,
-  trigger_id TEXT NOT NULL,              -- empty while it is parked under source and item key
+  trigger_id TEXT NOT NULL,              -- empty while it is parked under source and item key, instead of an id
   source TEXT NOT NULL, item_key TEXT NOT NULL,
   status TEXT NOT NULL, payload BLOB, fault BLOB, delivered_by TEXT NOT NULL,
   received_at INTEGER NOT NULL, disposition TEXT NOT NULL
 );
 CREATE INDEX deliveries_trigger ON deliveries (trigger_id);
 CREATE INDEX deliveries_parked ON deliveries (source, item_key) WHERE disposition = 'parked';
+CREATE INDEX deliveries_old ON deliveries (received_at) WHERE disposition = 'parked';
 
 CREATE TABLE results (
   rollout_id TEXT NOT NULL, evaluator_id TEXT NOT NULL, ordinal INTEGER NOT NULL, data BLOB NOT NULL,

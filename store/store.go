@@ -15,7 +15,7 @@ import (
 // Errors that callers decide on.
 var (
 	// ErrFenced means that the rollout or trigger has another holder by now, or has ended: nothing was written.
-	ErrFenced = errors.New("the lease was lost: another process has taken over")
+	ErrFenced = errors.New("the lease was lost")
 	// ErrNotFound means that there is no run, rollout or trigger with the id.
 	ErrNotFound = errors.New("not found")
 )
@@ -40,8 +40,9 @@ type Store interface {
 	// Plan returns the plan of a run, without its evaluations.
 	Plan(ctx context.Context, runID string) (Plan, error)
 
-	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all: those never started, those
-	// whose wait is over, those whose backoff is over, and those whose holder's lease is void.
+	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all: those whose holder's lease is
+	// void first, then, the longest runnable first, those never started, those whose wait is over and those whose backoff is over.
+	// What this process itself holds it keeps, however late it renews.
 	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
 	// Renew prolongs the leases of everything that this process holds. It returns the ids of the rollouts that it still holds, and
 	// of those among them that are to be cancelled.
@@ -62,9 +63,10 @@ type Store interface {
 	CheckNow(ctx context.Context, runID string) error
 	// CheckTrigger makes one waiting trigger due now.
 	CheckTrigger(ctx context.Context, triggerID string) error
-	// Deliver hands in a payload for a trigger.
+	// Deliver hands in a payload for a trigger. One that matches none is kept for 7 days for a trigger still to come.
 	Deliver(ctx context.Context, d Delivery) (Receipt, error)
-	// Cancel cancels what has not ended of a run, or one rollout. Rollouts that are held end when their holder ends them.
+	// Cancel cancels what has not ended of a run, or one rollout. A rollout whose agent may be running ends when its holder, or
+	// whoever takes it over, commits the segment, whatever its outcome; all others end at once.
 	Cancel(ctx context.Context, runOrRollout string) (cancelled int, err error)
 
 	// Backlog says what is left to do, of one run or of all.
@@ -73,6 +75,9 @@ type Store interface {
 	Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error
 	// Trigger returns one trigger by its id or a unique prefix of at least 4 characters.
 	Trigger(ctx context.Context, id string) (Trigger, error)
+	// Deliveries returns everything that was delivered for a trigger, in the order in which it came: the one that was accepted,
+	// duplicates, and what came late.
+	Deliveries(ctx context.Context, triggerID string) ([]Delivered, error)
 	// Segments returns every attempt of every segment of a rollout, in order.
 	Segments(ctx context.Context, rolloutID string) ([]Segment, error)
 	// Snapshot calls f with a consistent view of one run.

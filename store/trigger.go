@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -38,24 +39,22 @@ func (t *tx) triggers(where string, args ...any) (out []Trigger, err error) {
 
 // ClaimTriggers implements Store.
 func (s *SQLite) ClaimTriggers(ctx context.Context, runID string, limit int) (claims []TriggerClaim, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
 	err = s.writeOp(ctx, func(t *tx) error {
 		claims = nil
+		due, err := t.dueTriggers(runID, limit)
+		if err != nil || len(due) == 0 {
+			return err
+		}
 		if err := t.register(); err != nil {
-			return err
-		}
-		dead, err := t.deadHolders("triggers")
-		if err != nil {
-			return err
-		}
-		due, err := t.triggers(`WHERE ((t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?2)) OR t.owner IN (SELECT value FROM json_each(?3)))
-			AND (?4 = '' OR t.run_id = ?4) ORDER BY t.due_at, t.id LIMIT ?5`, t.now, s.holder, dead, runID, limit)
-		if err != nil {
 			return err
 		}
 		for _, g := range due {
 			c, err := t.claimTrigger(g)
 			if err != nil {
-				return err
+				return fmt.Errorf("claiming trigger %s: %w", g.ID, err)
 			}
 			claims = append(claims, c)
 		}
@@ -67,44 +66,65 @@ func (s *SQLite) ClaimTriggers(ctx context.Context, runID string, limit int) (cl
 	return claims, nil
 }
 
+// dueTriggers finds triggers to claim: what a process left behind comes first, then what has been due longest.
+func (t *tx) dueTriggers(runID string, limit int) ([]Trigger, error) {
+	dead, err := t.deadHolders("triggers")
+	if err != nil {
+		return nil, err
+	}
+	var left []Trigger
+	if dead != "[]" {
+		if left, err = t.triggers("WHERE t.owner IN (SELECT value FROM json_each(?1)) AND (?2 = '' OR t.run_id = ?2) ORDER BY t.id LIMIT ?3", dead, runID, limit); err != nil {
+			return nil, err
+		}
+	}
+	due, err := t.triggers(`WHERE t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?2 AND t.owner NOT IN (SELECT value FROM json_each(?3)))
+		AND (?4 = '' OR t.run_id = ?4) ORDER BY t.due_at LIMIT ?5`, t.now, t.store.holder, dead, runID, limit-len(left))
+	return append(left, due...), err
+}
+
 func (t *tx) claimTrigger(g Trigger) (TriggerClaim, error) {
 	c := TriggerClaim{Trigger: g, TriggerToken: TriggerToken{TriggerID: g.ID}}
+	overdue := !g.Deadline.IsZero() && g.Deadline.UnixMicro() <= t.now
 	state, starting := g.State, 0
 	switch {
 	case !g.State.IsOpen():
 		c.Action = ActionCancel
+	case g.State == TriggerStarting: // also if it is overdue: its job may be running
+		c.Action, starting = ActionResolve, 1
+	case overdue:
+		c.Action = ActionExpire
 	case g.State == TriggerIntended:
 		c.Action, state, starting = ActionStart, intendedBecomes, 1
-	case g.State == TriggerStarting:
-		c.Action, starting = ActionResolve, 1
-	case !g.Deadline.IsZero() && g.Deadline.UnixMicro() <= t.now:
-		c.Action = ActionExpire
 	default:
 		c.Action = ActionCheck
 	}
 	if c.Action == ActionCancel {
 		// Tried once: whoever dies now has tried.
-		return c, t.exec("UPDATE triggers SET cancel = 0, due_at = NULL, owner = NULL WHERE trigger_id = ?", g.ID)
+		return c, t.exec("UPDATE triggers SET cancel = 0, due_at = NULL, owner = NULL, fence = fence + 1 WHERE trigger_id = ?", g.ID)
 	}
 	c.State, c.Attempts, c.Checks = state, g.Attempts+starting, g.Checks+1-starting
-	return c, t.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, attempts = ?, checks = ? WHERE trigger_id = ? RETURNING fence`,
-		string(state), t.store.holder, t.after(t.store.lease), c.Attempts, c.Checks, g.ID)
+	if err := t.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, attempts = ?, checks = ? WHERE trigger_id = ? RETURNING fence`,
+		string(state), t.store.holder, t.after(t.store.lease), c.Attempts, c.Checks, g.ID); err != nil || state == g.State {
+		return c, err
+	}
+	return c, t.touch(g.RunID)
 }
 
 // TriggerStarted implements Store.
 func (s *SQLite) TriggerStarted(ctx context.Context, tok TriggerToken, itemKey string, next time.Time) error {
 	return s.writeOp(ctx, func(t *tx) error {
-		source, err := t.release(tok, next, true)
-		if err != nil {
+		g, err := t.release(tok, next, true)
+		if err != nil || itemKey == "" {
 			return err
-		}
-		if itemKey == "" {
-			return nil
 		}
 		if err := t.exec("UPDATE triggers SET item_key = ? WHERE trigger_id = ?", itemKey, tok.TriggerID); err != nil {
 			return err
 		}
-		return t.openMailbox(tok.TriggerID, source, itemKey)
+		if accepted, err := t.openMailbox(tok.TriggerID, g.Source, itemKey); err != nil || !accepted {
+			return err
+		}
+		return t.settleDelivered(g)
 	})
 }
 
@@ -116,22 +136,33 @@ func (s *SQLite) TriggerPending(ctx context.Context, tok TriggerToken, next time
 	})
 }
 
-// release gives up a claim on a trigger. A trigger that was delivered in the meantime has no claim any more.
-func (t *tx) release(tok TriggerToken, next time.Time, started bool) (source string, err error) {
-	var runID string
-	if err := t.row([]any{&source, &runID}, `UPDATE triggers SET owner = NULL, next_check = ?1, due_at = min(coalesce(?1, deadline), coalesce(deadline, ?1)),
-			state = CASE WHEN ?2 THEN 'waiting' WHEN state = 'starting' THEN 'intended' ELSE state END, started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END
-		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND state IN ('intended', 'starting', 'waiting') RETURNING source, run_id`,
-		micros(next), started, t.now, tok.TriggerID, t.store.holder, tok.Fence); err != nil {
-		return "", fmt.Errorf("trigger %s: %w", tok.TriggerID, ErrFenced)
+// release gives up a claim on a trigger, and returns as much of it as says where it belongs. A trigger that was delivered in the meantime
+// has no claim any more; one that was given up while its job was being started has, and is to be cancelled now.
+func (t *tx) release(tok TriggerToken, next time.Time, started bool) (g Trigger, err error) {
+	err = t.row([]any{&g.Source, &g.RunID, &g.RolloutID}, `UPDATE triggers SET owner = NULL,
+			next_check = CASE WHEN cancel THEN NULL ELSE ?1 END,
+			due_at = CASE WHEN cancel THEN ?3 ELSE min(coalesce(?1, deadline), coalesce(deadline, ?1)) END,
+			state = CASE WHEN ?2 AND NOT cancel THEN 'waiting' ELSE state END, started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END
+		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id`,
+		micros(next), started, t.now, tok.TriggerID, t.store.holder, tok.Fence)
+	if errors.Is(err, ErrNotFound) {
+		return g, fmt.Errorf("trigger %s was taken over, or nobody waits for it any more: %w", tok.TriggerID, ErrFenced)
 	}
-	return source, t.touch(runID)
+	if err != nil || !started {
+		return g, err // that it still waits is nothing new
+	}
+	return g, t.touch(g.RunID)
 }
 
 // CheckNow implements Store.
 func (s *SQLite) CheckNow(ctx context.Context, runID string) error {
+	where, args := "", []any{}
+	if runID != "" {
+		where, args = " AND run_id = ?2", append(args, runID)
+	}
 	return s.writeOp(ctx, func(t *tx) error {
-		return t.exec(`UPDATE triggers SET due_at = ? WHERE state IN ('starting', 'waiting') AND checked AND owner IS NULL AND (?2 = '' OR run_id = ?2)`, t.now, runID)
+		return t.exec("UPDATE triggers SET due_at = ?1 WHERE state IN ('intended', 'starting', 'waiting') AND checked AND owner IS NULL AND (due_at IS NULL OR due_at > ?1)"+where,
+			append([]any{t.now}, args...)...)
 	})
 }
 
@@ -143,12 +174,16 @@ func (s *SQLite) CheckTrigger(ctx context.Context, triggerID string) error {
 }
 
 // Triggers implements Store.
-func (s *SQLite) Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error {
-	where := "WHERE (?1 = '' OR t.run_id = ?1)"
+func (s *SQLite) Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) (err error) {
+	defer func() { err = s.describe(err) }()
+	where, args := "WHERE true", []any{}
+	if runID != "" {
+		where, args = "WHERE t.run_id = ?", append(args, runID)
+	}
 	if !all {
 		where += " AND t.state IN ('intended', 'starting', 'waiting')"
 	}
-	rows, err := s.read.QueryContext(ctx, selectTrigger+where+" ORDER BY t.id", runID)
+	rows, err := s.read.QueryContext(ctx, selectTrigger+where+" ORDER BY t.id", args...)
 	if err != nil {
 		return err
 	}
@@ -162,7 +197,8 @@ func (s *SQLite) Triggers(ctx context.Context, runID string, all bool, f func(Tr
 }
 
 // Trigger implements Store.
-func (s *SQLite) Trigger(ctx context.Context, id string) (Trigger, error) {
+func (s *SQLite) Trigger(ctx context.Context, id string) (g Trigger, err error) {
+	defer func() { err = s.describe(err) }()
 	if len(id) < 4 {
 		return Trigger{}, fmt.Errorf("trigger %q: %w; give at least 4 characters of its id", id, ErrNotFound)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,6 +15,11 @@ import (
 
 // maxSocketPath is the longest path of a Unix socket on Linux and macOS, less one for the zero byte.
 const maxSocketPath = 103
+
+const socketExt = ".sock"
+
+// maxJobs bounds the ids that wait to be read from Wake. Whoever does not read them finds those jobs when they are due.
+const maxJobs = 1000
 
 // waker tells the other processes of a store that something was committed, by a datagram to the socket that each
 // keeps in <store>/wake. It is a hint: a process that missed it looks by itself after 5 s at the latest.
@@ -33,7 +39,7 @@ func newWaker(storeDir string) (*waker, error) {
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return nil, err
 	}
-	w.own = filepath.Join(w.dir, uuid.NewString()[:8]+".sock")
+	w.own = filepath.Join(w.dir, uuid.NewString()[:8]+socketExt)
 	if len(w.own) > maxSocketPath {
 		return w, nil // the folder's name is too long for a socket; others are still told as far as possible
 	}
@@ -71,6 +77,7 @@ func (w *waker) signal(jobs []string) {
 			return
 		case earlier := <-w.received:
 			jobs = append(earlier, jobs...)
+			jobs = jobs[max(0, len(jobs)-maxJobs):]
 		}
 	}
 }
@@ -83,12 +90,14 @@ func (w *waker) tell() {
 	}
 	for _, e := range names {
 		path := filepath.Join(w.dir, e.Name())
-		if path == w.own || len(path) > maxSocketPath {
+		if path == w.own || len(path) > maxSocketPath || filepath.Ext(path) != socketExt {
 			continue
 		}
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-		if err != nil {
+		if errors.Is(err, syscall.ECONNREFUSED) {
 			removeStale(path)
+		}
+		if err != nil {
 			continue
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a full buffer means that it will wake anyway
@@ -97,7 +106,7 @@ func (w *waker) tell() {
 	}
 }
 
-// removeStale removes the socket of a process that is gone. A socket made this very moment is spared.
+// removeStale removes the socket of a process that is gone. One made this very moment is spared: it may not be listening yet.
 func removeStale(path string) {
 	if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
 		_ = os.Remove(path)

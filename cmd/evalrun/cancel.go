@@ -16,14 +16,21 @@ func cancelCommand(g *globals) *cobra.Command {
 		Long: `Cancel a run or one rollout. Rollouts that wait are cancelled at once, those that are running are ended by the process that
 runs them. The jobs that they waited for are cancelled, once and as far as their source can, by the next command that works on the
 store.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.withStore(func(s *store.SQLite) error {
 				n, err := cancelNamed(cmd.Context(), s, args[0])
 				if err != nil {
 					return err
 				}
-				printf(stdout(cmd), "%d rollouts cancelled\n", n)
+				if g.json {
+					return printJSON(cmd, map[string]int{"cancelled": n})
+				}
+				what := "rollouts"
+				if n == 1 {
+					what = "rollout"
+				}
+				printf(stdout(cmd), "%d %s cancelled\n", n, what)
 				return nil
 			})
 		},

@@ -31,7 +31,7 @@ delivery: accepted, duplicate (the trigger has one already), late (nobody waits 
 matches yet; kept for 7 days). Go on with evalrun resume, unless an executor is running.`,
 		Example: `  evalrun deliver 0197c3a2 --payload result.json
   echo '{"answer": 42}' | evalrun deliver external/job-42 --payload -`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := store.Delivery{Status: store.StatusSuccessful, By: "deliver"}
 			given := 0
@@ -72,7 +72,7 @@ func answerCommand(g *globals, verb string) *cobra.Command {
 		Short: "Answer what a person was asked: " + verb,
 		Long: fmt.Sprintf(`Answer a trigger that waits for a person. The payload is {"action":%q,"approved":%t}, with "reason" and "data" if
 they are given.`, verb, verb == "approve"),
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer := map[string]any{"action": verb, "approved": verb == "approve"}
 			if reason != "" {

@@ -27,8 +27,11 @@ func executorCommand(g *globals) *cobra.Command {
 documents in the store up to date. It costs next to nothing while nothing is due.
 
 With --once every source is asked once, what can be resumed is, and the command ends.`,
-		Args: cobra.NoArgs,
+		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := w.checkConcurrency(); err != nil {
+				return err
+			}
 			env, err := w.environment()
 			if err != nil {
 				return err
@@ -50,7 +53,9 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *store.SQLite, env
 	}
 	documents := &documents{output: out, changed: map[string]bool{}}
 	out.onEvent = documents.note
-	out.showProgress(store.Run{})
+	if err := out.showProgress(cmd.Context(), store.Run{}); err != nil {
+		return err
+	}
 	r, err := w.newRunner(g, s, "", env, out)
 	if err != nil {
 		return err

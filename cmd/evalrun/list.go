@@ -38,7 +38,7 @@ func listCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the runs of the store",
-		Args:  cobra.NoArgs,
+		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.withStore(func(s *store.SQLite) error {
 				runs, err := s.Runs(cmd.Context())

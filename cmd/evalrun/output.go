@@ -37,6 +37,9 @@ type output struct {
 	mu       sync.Mutex
 	live     *report.Live
 	lines    *report.Log
+	// progress is what they show; of the runs in told it knows what was before their first event here.
+	progress *report.Execution
+	told     map[string]bool
 	events   *os.File
 	eventErr error
 	// onEvent, if not nil, is called with every event as well.
@@ -55,17 +58,22 @@ func (w *workFlags) newOutput(cmd *cobra.Command, g *globals, s *store.SQLite, r
 	return o, nil
 }
 
-// showProgress makes the display for the runs that are worked on.
-func (o *output) showProgress(run store.Run) {
+// showProgress makes the display of a run, or with the zero Run of all that are worked on.
+func (o *output) showProgress(ctx context.Context, run store.Run) error {
 	if o.quiet {
-		return
+		return nil
+	}
+	o.progress, o.told = report.NewExecution(run), map[string]bool{run.ID: true}
+	if err := o.progress.Load(ctx, o.store); err != nil {
+		return internal(err)
 	}
 	opts := report.ProgressOptions{Redact: o.redact, Now: time.Now, Width: columns}
 	if f, ok := o.stderr.(*os.File); ok && isatty.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" && os.Getenv("CI") == "" {
-		o.live = report.NewLive(o.stderr, report.NewExecution(run), opts)
-		return
+		o.live = report.NewLive(o.stderr, o.progress, opts)
+		return nil
 	}
-	o.lines = report.NewLog(o.stderr, report.NewExecution(run), opts)
+	o.lines = report.NewLog(o.stderr, o.progress, opts)
+	return nil
 }
 
 func columns() int {
@@ -79,12 +87,12 @@ func columns() int {
 func (o *output) event(e store.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var err error
+	err := o.tellEarlier(e)
 	switch {
 	case o.live != nil:
-		err = o.live.Event(e)
+		err = errors.Join(err, o.live.Event(e))
 	case o.lines != nil:
-		err = o.lines.Event(e)
+		err = errors.Join(err, o.lines.Event(e))
 	}
 	if o.events != nil {
 		line, marshalErr := json.Marshal(e)
@@ -97,6 +105,27 @@ func (o *output) event(e store.Event) {
 	if o.onEvent != nil {
 		o.onEvent(e)
 	}
+}
+
+// tellEarlier gives the display the events that a run had before its first one here: they have the names of the rollouts.
+func (o *output) tellEarlier(e store.Event) error {
+	if o.progress == nil || o.told[e.RunID] {
+		return nil
+	}
+	o.told[e.RunID] = true
+	const batch = 2000
+	for seq := int64(0); seq < e.Seq-1; {
+		events, err := o.store.Events(context.Background(), e.RunID, seq, batch)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		for _, earlier := range events {
+			if seq = earlier.Seq; seq < e.Seq {
+				o.progress.Add(earlier)
+			}
+		}
+	}
+	return nil
 }
 
 // ticker fires when a live display is to be drawn anew; it is nil without one.
@@ -189,6 +218,9 @@ func (o *output) write(r *report.Report, w *workFlags) error {
 		errs = append(errs, r.WriteResults(o.stdout))
 	case !o.quiet:
 		errs = append(errs, r.WriteTable(o.stderr, command))
+		if r.Summary.Suspended > 0 {
+			printf(o.stderr, "\nWhat is waited for, and how to answer:\n  %s triggers%s %s\n", executable, storeFlag(o.store), shellQuote(r.RunID))
+		}
 		printf(o.stderr, "\nresults: %s\n", shortPath(filepath.Join(runner.RunDir(o.store.Dir(), r.RunID), "results.json")))
 	}
 	return errors.Join(errs...)

@@ -24,7 +24,7 @@ func reportCommand(g *globals) *cobra.Command {
 		Use:   "report RUN|RESULTS.json",
 		Short: "Convert results (--format uipath|junit|markdown|csv)",
 		Long:  `Convert the results of a run. A results document is enough: its store need not be there.`,
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(formats, format) {
 				return usageError("--format: expected one of %s, got %q%s", strings.Join(formats, ", "), format, input.Suggest(format, formats))

@@ -15,8 +15,11 @@ func resumeCommand(g *globals) *cobra.Command {
 		Short: "Check the triggers of a run once and resume what can be resumed (--wait: until done)",
 		Long: `Ask once whether the jobs that a run waits for are done, resume the rollouts that can go on, and update the results
 document. The run is named by its id, a unique beginning of it, or its results document.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := w.check(); err != nil {
+				return err
+			}
 			env, err := w.environment()
 			if err != nil {
 				return err

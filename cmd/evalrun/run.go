@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,9 @@ import (
 	"github.com/evalrun/evalrun/store"
 	"github.com/evalrun/evalrun/trigger"
 )
+
+// maxEpochs is the most that --epochs takes, as an eval set does.
+const maxEpochs = 10_000
 
 // runFlags are the flags of run that say what is run.
 type runFlags struct {
@@ -43,7 +48,7 @@ without it it ends with exit code 75, and evalrun resume, or an executor, goes o
 		Example: `  evalrun run evalset.json
   evalrun run --wait -j 8 evalset.json
   evalrun run evalset.json -- python3 agent.py`,
-		Args: cobra.MinimumNArgs(1),
+		Args: between(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sets, command := args, []string(nil)
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
@@ -69,6 +74,9 @@ without it it ends with exit code 75, and evalrun resume, or an executor, goes o
 
 func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, command []string) (err error) {
 	ctx := cmd.Context()
+	if err := errors.Join(w.check(), f.check(cmd)); err != nil {
+		return err
+	}
 	env, err := w.environment()
 	if err != nil {
 		return err
@@ -109,6 +117,20 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, c
 	return w.work(cmd, g, s, plan.RunID, env, until, false)
 }
 
+// runIDPattern is what --run-id may be: it becomes the name of a folder.
+var runIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// check finds what is wrong with the flags before anything begins.
+func (f runFlags) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("epochs") && (f.epochs < 1 || f.epochs > maxEpochs) {
+		return usageError("--epochs: expected a whole number from 1 to %d, got %d", maxEpochs, f.epochs)
+	}
+	if cmd.Flags().Changed("run-id") && !runIDPattern.MatchString(f.runID) {
+		return usageError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", f.runID)
+	}
+	return nil
+}
+
 // request reads everything that the run is made of. Problems that are not errors come back as warnings.
 func (f runFlags) request(path string, command []string) (runner.PlanRequest, input.Problems, error) {
 	var req runner.PlanRequest
@@ -141,8 +163,11 @@ func (f runFlags) request(path string, command []string) (runner.PlanRequest, in
 	if err := set.Select(f.evalIDs, f.filter); err != nil {
 		return req, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", path, err)}
 	}
-	if f.epochs < 0 {
-		return req, nil, usageError("--epochs: expected at least 1, got %d", f.epochs)
+	if len(set.Tasks) > 0 {
+		return req, nil, usageError("%s: tasks: task directories are not supported by this version", path)
+	}
+	if len(set.Evaluations) == 0 {
+		return req, nil, usageError("%s: evaluations: expected at least one, got none", path)
 	}
 	if f.epochs > 0 {
 		set.Epochs = f.epochs

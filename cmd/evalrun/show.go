@@ -19,7 +19,7 @@ func showCommand(g *globals) *cobra.Command {
 		Short: "Show a run, or one of its rollouts",
 		Long: `Show a run as it stands in the store: its table, or with --json its results document. With a rollout, named by its id, a
 unique beginning of it, or the id of its evaluation, that rollout alone.`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			s, runID, err := g.findRun(cmd.Context(), args[0])
 			if err != nil {

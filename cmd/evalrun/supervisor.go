@@ -12,7 +12,7 @@ func supervisorCommand() *cobra.Command {
 		Use:    "job-supervisor FOLDER",
 		Short:  "Run a local job (used by evalrun itself)",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if code := trigger.SuperviseMain(args[0]); code != 0 {
 				return &exitError{code, nil}

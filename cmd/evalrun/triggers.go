@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
 )
 
 func triggersCommand(g *globals) *cobra.Command {
@@ -19,7 +21,7 @@ func triggersCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "triggers [RUN|RESULTS.json]",
 		Short: "List what is waited for, since when, until when, and how to answer",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			var s *store.SQLite
 			runID := ""
@@ -91,12 +93,12 @@ func listTriggers(cmd *cobra.Command, g *globals, s *store.SQLite, runID string,
 		if g.json {
 			return enc.Encode(newTriggerJSON(t))
 		}
-		return writeTrigger(w, g, s, t, now)
+		return writeTrigger(w, s, t, now)
 	})
 	return n, err
 }
 
-func writeTrigger(w io.Writer, g *globals, s *store.SQLite, t store.Trigger, now time.Time) error {
+func writeTrigger(w io.Writer, s *store.SQLite, t store.Trigger, now time.Time) error {
 	until := ""
 	if !t.Deadline.IsZero() {
 		until = ", until " + t.Deadline.Local().Format(time.DateTime)
@@ -106,14 +108,18 @@ func writeTrigger(w io.Writer, g *globals, s *store.SQLite, t store.Trigger, now
 	if err != nil || !t.State.IsOpen() {
 		return err
 	}
-	flag := ""
-	if g.store != "" {
-		flag = " --store " + shellQuote(g.store)
-	}
-	answer := "deliver" + flag + " " + t.ID + " --payload FILE"
-	if t.Type == "TASK" {
-		answer = "approve" + flag + " " + t.ID
-	}
-	_, err = fmt.Fprintf(w, "    answer: %s %s\n", executable, answer)
+	_, err = fmt.Fprintf(w, "    %s\n", strings.Join(answers(s, t), "\n    "))
 	return err
+}
+
+// answers are the commands that end the wait for a trigger.
+func answers(s *store.SQLite, t store.Trigger) []string {
+	flag := storeFlag(s)
+	switch {
+	case t.Source != trigger.SourceExternal:
+		return []string{"evalrun asks it: " + resumeLine(s, t.RunID)}
+	case t.Type == string(trigger.Task):
+		return []string{"answer: " + executable + " approve" + flag + " " + t.ID, "    or: " + executable + " deny" + flag + " " + t.ID}
+	}
+	return []string{"answer: " + executable + " deliver" + flag + " " + t.ID + " --payload FILE"}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ func validateCommand(g *globals) *cobra.Command {
 		Short: "Check eval sets, evaluators and results documents",
 		Long: `Check files without running anything: eval sets, evaluator files and results documents. Every problem names file, line, key and what
 was expected. With --strict, warnings (such as unknown keys) count as problems.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: between(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			wrong := 0
 			for _, path := range args {

@@ -43,7 +43,7 @@ func (t tolerance) exceeded(faulted, total int) bool {
 }
 
 // verdict says what the state of a run means for the exit code. interrupted says that a signal came.
-func (w *workFlags) verdict(ctx context.Context, s store.Store, runID string, plan runner.Plan, interrupted bool) error {
+func (w *workFlags) verdict(ctx context.Context, s *store.SQLite, runID string, plan runner.Plan, interrupted bool) error {
 	allowed, err := parseTolerance(w.failOnError)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (w *workFlags) verdict(ctx context.Context, s store.Store, runID string, pl
 	}
 	if !run.Final() {
 		if interrupted {
-			return &exitError{exitInterrupted, errors.New("interrupted; the run can be resumed")}
+			return &exitError{exitInterrupted, fmt.Errorf("interrupted; go on with: %s", resumeLine(s, runID))}
 		}
 		if !w.allowSuspended {
 			return &exitError{exitSuspended, nil}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +50,25 @@ func (w *workFlags) registerEvents(cmd *cobra.Command) {
 	f.StringVar(&w.events, "events", "", "append the events of all processes to this file while the command runs (JSON Lines)")
 	f.StringArrayVar(&w.env, "env", nil, "pass this environment variable: ${NAME} gives its value, and it is redacted (repeatable)")
 	f.StringArrayVar(&w.envFiles, "env-file", nil, "pass the variables of this file of NAME=VALUE lines (repeatable)")
+}
+
+// check finds what is wrong with the flags before anything begins.
+func (w *workFlags) check() error {
+	switch {
+	case w.waitTimeout < 0:
+		return usageError("--wait-timeout: expected a duration above 0, got %v", w.waitTimeout)
+	case w.waitTimeout > 0 && !w.wait:
+		return usageError("--wait-timeout has a meaning only with --wait")
+	}
+	_, err := parseTolerance(w.failOnError)
+	return errors.Join(err, w.checkConcurrency())
+}
+
+func (w *workFlags) checkConcurrency() error {
+	if w.concurrency < 1 {
+		return usageError("--concurrency: expected at least 1, got %d", w.concurrency)
+	}
+	return nil
 }
 
 // environment is what was passed: its names, and where their values are.
@@ -114,9 +132,6 @@ func (e environment) secrets() map[string]string {
 
 // work runs a run until it is idle or final, reports, and says how it ended.
 func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until runner.Until, check bool) error {
-	if _, err := parseTolerance(w.failOnError); err != nil {
-		return err
-	}
 	plan, err := planOf(cmd.Context(), s, runID)
 	if err != nil {
 		return err
@@ -129,7 +144,9 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID 
 	if err != nil {
 		return internal(err)
 	}
-	out.showProgress(run)
+	if err := out.showProgress(cmd.Context(), run); err != nil {
+		return err
+	}
 	ended, workErr := w.runUntil(cmd, g, s, runID, env, until, check, out)
 	reportErr := out.finish(runID, w)
 	if err := errors.Join(workErr, reportErr); err != nil {
@@ -140,9 +157,6 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID 
 
 // newRunner makes the runner of a run, or if runID is empty of the whole store.
 func (w *workFlags) newRunner(g *globals, s *store.SQLite, runID string, env environment, out *output) (*runner.Runner, error) {
-	if w.concurrency < 1 {
-		return nil, usageError("--concurrency: expected at least 1, got %d", w.concurrency)
-	}
 	logger, err := g.logger(out)
 	if err != nil {
 		return nil, err
@@ -204,6 +218,7 @@ func (w *workFlags) runUntil(cmd *cobra.Command, g *globals, s *store.SQLite, ru
 		case err := <-done:
 			return signals.Load() > 0, err
 		case <-timeout:
+			out.say("--wait-timeout: %v have passed", w.waitTimeout)
 			r.Stop()
 		case <-tick:
 			out.redraw()
@@ -216,7 +231,17 @@ const executable = "evalrun"
 
 // resumeLine is the command that would go on with a run.
 func resumeLine(s *store.SQLite, runID string) string {
-	return fmt.Sprintf("%s resume --store %s %s", executable, shellQuote(shortPath(s.Dir())), runID)
+	return executable + " resume" + storeFlag(s) + " " + shellQuote(runID)
+}
+
+// storeFlag is what a command that is typed here needs to find the store; nothing if it finds it without.
+func storeFlag(s *store.SQLite) string {
+	if dir, err := new(globals).storeDir(); err == nil {
+		if abs, err := filepath.Abs(dir); err == nil && abs == s.Dir() {
+			return ""
+		}
+	}
+	return " --store " + shellQuote(shortPath(s.Dir()))
 }
 
 // shortPath is a path as one would type it from here.

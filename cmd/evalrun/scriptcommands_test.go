@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/itchyny/gojq"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// patience is how long a script waits for something that is bound to happen, and lookAgain how often it looks.
+const (
+	patience  = 20 * time.Second
+	lookAgain = 5 * time.Millisecond
+)
+
+// scriptCommands are the commands that the scripts have beside testscript's own.
+func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"code":      cmdCode,
+		"json":      cmdJSON,
+		"get":       cmdGet,
+		"start":     cmdStart,
+		"interrupt": cmdInterrupt,
+		"ended":     cmdEnded,
+		"waitfor":   cmdWaitFor,
+		"nowhere":   cmdNowhere,
+	}
+}
+
+// code N PROGRAM ARGS… runs a program, which must end with the exit code N.
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) >= 2, "code N PROGRAM ARGS…")
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	if got := exitCode(ts, ts.Exec(args[1], args[2:]...)); got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func exitCode(ts *testscript.TestScript, err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	ts.Check(err)
+	return 0
+}
+
+// json FILE EXPRESSION WANT checks that a jq expression over a JSON document, or over an array of JSON Lines, gives the JSON value WANT.
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, len(args) == 3, "json FILE EXPRESSION WANT")
+	var want any
+	ts.Check(json.Unmarshal([]byte(args[2]), &want))
+	got, wanted := compact(query(ts, args[0], args[1])), compact(want)
+	if (got == wanted) == neg {
+		ts.Fatalf("%s of %s is %s, want %s", args[1], args[0], got, wanted)
+	}
+}
+
+// get NAME FILE EXPRESSION puts what a jq expression gives into an environment variable.
+func cmdGet(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 3, "get NAME FILE EXPRESSION")
+	got := query(ts, args[1], args[2])
+	text, ok := got.(string)
+	if !ok {
+		text = compact(got)
+	}
+	ts.Setenv(args[0], text)
+}
+
+func query(ts *testscript.TestScript, file, expression string) any {
+	dec := json.NewDecoder(strings.NewReader(ts.ReadFile(file)))
+	var documents []any
+	for {
+		var v any
+		err := dec.Decode(&v)
+		if err != nil && len(documents) == 1 {
+			v = documents[0]
+		} else if err != nil {
+			v = documents
+		}
+		if err == nil {
+			documents = append(documents, v)
+			continue
+		}
+		q, err := gojq.Parse(expression)
+		ts.Check(err)
+		got, _ := q.Run(v).Next()
+		if err, ok := got.(error); ok {
+			ts.Fatalf("%s: %v", expression, err)
+		}
+		return got
+	}
+}
+
+func compact(v any) string {
+	data, _ := json.Marshal(v) // it came from JSON
+	return string(data)
+}
+
+type backgroundKey struct{}
+
+// background is a program that a script has started.
+type background struct {
+	cmd    *exec.Cmd
+	stdout *os.File
+	stderr *os.File
+}
+
+// start NAME PROGRAM ARGS… starts a program in the background. Its streams go to NAME.stdout and NAME.stderr.
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) >= 2, "start NAME PROGRAM ARGS…")
+	name := args[0]
+	program := args[1]
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if path := filepath.Join(dir, program); !strings.Contains(program, "/") && isFile(path) {
+			program = path
+		}
+	}
+	b := &background{cmd: exec.Command(program, args[2:]...)}
+	var err error
+	b.stdout, err = os.Create(ts.MkAbs(name + ".stdout"))
+	ts.Check(err)
+	b.stderr, err = os.Create(ts.MkAbs(name + ".stderr"))
+	ts.Check(err)
+	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Dir = b.stdout, b.stderr, ts.MkAbs(".")
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "WORK", "TERM", "EVALRUN_STORE"} {
+		if value := ts.Getenv(key); value != "" {
+			b.cmd.Env = append(b.cmd.Env, key+"="+value)
+		}
+	}
+	ts.Check(b.cmd.Start())
+	ts.Value(backgroundKey{}).(map[string]*background)[name] = b
+	ts.Defer(func() { _ = b.cmd.Process.Kill() }) // if the script fails before it has ended
+}
+
+// interrupt NAME sends SIGINT to a program that was started.
+func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "interrupt NAME")
+	ts.Check(started(ts, args[0]).cmd.Process.Signal(os.Interrupt))
+}
+
+// ended NAME CODE waits for a program that was started, which must end with the exit code. stdout and stderr are then what it has printed.
+func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "ended NAME CODE")
+	b := started(ts, args[0])
+	hang := time.AfterFunc(patience, func() { _ = b.cmd.Process.Kill() })
+	err := b.cmd.Wait()
+	hung := !hang.Stop()
+	ts.Check(errors.Join(b.stdout.Close(), b.stderr.Close()))
+	_, _ = fmt.Fprint(ts.Stdout(), ts.ReadFile(args[0]+".stdout"))
+	_, _ = fmt.Fprint(ts.Stderr(), ts.ReadFile(args[0]+".stderr"))
+	if hung {
+		ts.Fatalf("%s did not end", args[0])
+	}
+	if got := strconv.Itoa(exitCode(ts, err)); got != args[1] {
+		ts.Fatalf("exit code %s, want %s", got, args[1])
+	}
+}
+
+func started(ts *testscript.TestScript, name string) *background {
+	b := ts.Value(backgroundKey{}).(map[string]*background)[name]
+	if b == nil {
+		ts.Fatalf("%s was not started", name)
+	}
+	return b
+}
+
+// waitfor FILE [REGEXP] waits until a file is there, and has text that matches.
+func cmdWaitFor(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && (len(args) == 1 || len(args) == 2), "waitfor FILE [REGEXP]")
+	pattern := regexp.MustCompile("(?m)" + strings.Join(args[1:], ""))
+	var data []byte
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(lookAgain) {
+		if data, err = os.ReadFile(ts.MkAbs(args[0])); err == nil && pattern.Match(data) {
+			return
+		}
+	}
+	ts.Fatalf("%s: nothing matches %s: %v\n%s", args[0], pattern, err, data)
+}
+
+// nowhere TEXT PATH… checks that no file at or under the paths has the text in it.
+func cmdNowhere(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, len(args) >= 2, "nowhere TEXT PATH…")
+	found := []string{}
+	for _, path := range args[1:] {
+		ts.Check(filepath.WalkDir(ts.MkAbs(path), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			if bytes.Contains(data, []byte(args[0])) {
+				found = append(found, path)
+			}
+			return err
+		}))
+	}
+	if (len(found) > 0) != neg {
+		ts.Fatalf("%q found in %v", args[0], found)
+	}
+}
+
+func usage(ts *testscript.TestScript, ok bool, text string) {
+	if !ok {
+		ts.Fatalf("usage: %s", text)
+	}
+}
+
+// nothingLeft fails if a process is left that a script has started, directly or not: all of them have its WORK in their environment.
+func nothingLeft(env *testscript.Env) {
+	mark := []byte("WORK=" + env.WorkDir + "\x00")
+	var left []string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(lookAgain) {
+		left = nil
+		environs, _ := filepath.Glob("/proc/[0-9]*/environ") // none where there is no /proc
+		for _, path := range environs {
+			if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, mark) {
+				line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline")) // it may end this moment
+				left = append(left, strings.ReplaceAll(string(line), "\x00", " "))
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+	}
+	env.T().Log("processes are left: ", left)
+	env.T().FailNow()
+}

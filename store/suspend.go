@@ -1,0 +1,192 @@
+package store
+
+import (
+	"fmt"
+)
+
+// whereWaiting selects what a rollout waits for, and what has arrived of it.
+const whereWaiting = "WHERE t.rollout_id = ? AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
+
+// suspend makes the triggers of a suspension. An interrupt that is open already keeps its triggers; an id that comes
+// again after it was consumed is a new occurrence; an open one that the agent no longer names is abandoned. Only when all of
+// them are there is the mailbox opened: a delivery in it may answer a sibling, or be one of several that are needed.
+func (t *tx) suspend(o Rollout, end SegmentEnd) (Committed, error) {
+	if len(end.Triggers) == 0 {
+		return Committed{}, fmt.Errorf("rollout %s cannot be suspended without a trigger: nothing would resume it", o.ID)
+	}
+	if err := t.become(o.ID, StateSuspended, ", owner = NULL, lease_until = NULL, suspensions = suspensions + 1"); err != nil {
+		return Committed{}, err
+	}
+	if o.Suspensions > 0 {
+		named := map[string]bool{}
+		for _, n := range end.Triggers {
+			named[n.InterruptID] = true
+		}
+		if err := t.abandon(o.ID, named); err != nil {
+			return Committed{}, err
+		}
+	}
+	added, err := t.addTriggers(o, end.Triggers)
+	if err != nil {
+		return Committed{}, err
+	}
+	if end.SuspendTimeout > 0 {
+		// One whose source is being asked right now is due when that is over, or when the claim ends.
+		if err := t.exec(`UPDATE triggers SET deadline = ?1, due_at = CASE WHEN owner IS NULL THEN min(coalesce(due_at, ?1), ?1) ELSE due_at END
+			WHERE rollout_id = ?2 AND state IN ('intended', 'starting', 'waiting')`, t.after(end.SuspendTimeout), o.ID); err != nil {
+			return Committed{}, err
+		}
+	}
+	triggers, err := t.triggers(whereWaiting, o.ID)
+	if err != nil {
+		return Committed{}, err
+	}
+	if err := t.suspendedEvent(o, triggers); err != nil {
+		return Committed{}, err
+	}
+	delivered := false
+	for _, a := range added {
+		found, err := t.openMailbox(a.id, a.source, a.key)
+		if err != nil {
+			return Committed{}, err
+		}
+		delivered = delivered || found
+	}
+	if delivered {
+		if triggers, err = t.triggers(whereWaiting, o.ID); err != nil {
+			return Committed{}, err
+		}
+	}
+	return t.settle(o.RunID, o.ID, triggers)
+}
+
+// addedTrigger is what is needed to look for it in the mailbox.
+type addedTrigger struct{ id, source, key string }
+
+// addTriggers makes the triggers of those interrupts that are not open already.
+func (t *tx) addTriggers(o Rollout, triggers []NewTrigger) (added []addedTrigger, err error) {
+	type interrupt struct{ occurrence, siblings, open int }
+	interrupts := map[string]*interrupt{}
+	for _, n := range triggers {
+		in := interrupts[n.InterruptID]
+		if in == nil {
+			in = new(interrupt)
+			interrupts[n.InterruptID] = in
+			if o.Suspensions > 0 {
+				if err := t.row([]any{&in.open, &in.occurrence}, `SELECT coalesce(sum(taken_by = 0 AND state NOT IN ('consumed', 'superseded', 'abandoned')), 0),
+					coalesce(max(occurrence), -1) + 1 FROM triggers WHERE rollout_id = ? AND interrupt_id = ?`, o.ID, n.InterruptID); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if in.open > 0 {
+			continue
+		}
+		a, err := t.addTrigger(o, n, in.occurrence, in.siblings)
+		if err != nil {
+			return nil, fmt.Errorf("interrupt %q: %w", n.InterruptID, err)
+		}
+		added = append(added, a)
+		in.siblings++
+	}
+	return added, nil
+}
+
+func (t *tx) addTrigger(o Rollout, n NewTrigger, occurrence, sibling int) (addedTrigger, error) {
+	id := TriggerID(o.ID, n.InterruptID, occurrence, sibling)
+	key := n.ItemKey
+	if key == "" {
+		key = n.KeyPrefix + id
+	}
+	state, next := TriggerWaiting, micros(n.NextCheck)
+	switch {
+	case n.Start:
+		state, next = TriggerIntended, t.now
+	case n.Checked && next == nil:
+		next = t.now
+	}
+	err := t.exec(`INSERT INTO triggers (trigger_id, run_id, rollout_id, interrupt_id, occurrence, sibling, type, name, source, item_key,
+			folder_path, folder_key, spec, state, checked, segment, created_at, next_check, due_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, id, o.RunID, o.ID, n.InterruptID, occurrence, sibling, n.Type, n.Name, n.Source, key,
+		n.FolderPath, n.FolderKey, document(n.Spec), string(state), n.Checked, o.Segment, t.now, next, next)
+	return addedTrigger{id, n.Source, key}, err
+}
+
+// abandon gives up every trigger of a rollout whose interrupt is not named any more; its job is cancelled where the source can.
+func (t *tx) abandon(rolloutID string, named map[string]bool) error {
+	waiting, err := t.triggers(whereWaiting, rolloutID)
+	if err != nil {
+		return err
+	}
+	for _, g := range waiting {
+		if named[g.InterruptID] {
+			continue
+		}
+		if err := t.giveUp(g.ID, TriggerAbandoned); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUp ends a trigger that nobody waits for any more. If its job may be running it becomes due once more, to be cancelled; if it is
+// being started at this moment, only when that is over and its key is known.
+func (t *tx) giveUp(triggerID string, state TriggerState) error {
+	t.wake = true
+	return t.exec(`UPDATE triggers SET state = ?2, next_check = NULL, cancel = checked AND state IN ('starting', 'waiting'),
+			due_at = CASE WHEN checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN checked AND state IN ('starting', 'waiting') THEN ?1 END,
+			fence = CASE WHEN checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
+			owner = CASE WHEN checked AND state = 'starting' THEN owner END
+		WHERE trigger_id = ?3`, t.now, string(state), triggerID)
+}
+
+func (t *tx) suspendedEvent(o Rollout, triggers []Trigger) error {
+	list := []map[string]any{}
+	for _, g := range triggers {
+		item := map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
+		if !g.Deadline.IsZero() {
+			item["deadline"] = g.Deadline
+		}
+		list = append(list, item)
+	}
+	return t.event(o.RunID, o.ID, RolloutSuspended, map[string]any{"segment": o.Segment, "triggers": list})
+}
+
+// settle looks whether a suspended rollout can go on with what has arrived of its triggers, or has to fault with it.
+func (t *tx) settle(runID, rolloutID string, triggers []Trigger) (Committed, error) {
+	var all, acceptsFaults bool
+	if err := t.row([]any{&all, &acceptsFaults}, "SELECT resume_all, accepts_faults FROM rollouts WHERE rollout_id = ?", rolloutID); err != nil {
+		return Committed{}, err
+	}
+	var arrived, open int
+	for _, g := range triggers {
+		switch {
+		case g.State.IsOpen():
+			open++
+		case g.State != TriggerFired && !acceptsFaults:
+			if err := t.abandon(rolloutID, map[string]bool{g.InterruptID: true}); err != nil {
+				return Committed{}, err
+			}
+			return Committed{State: StateFaulted}, t.end(runID, rolloutID, StateFaulted, deliveredFault(g), nil)
+		default:
+			arrived++
+		}
+	}
+	if arrived == 0 || (open > 0 && all) {
+		return Committed{State: StateSuspended}, nil
+	}
+	t.wake = true
+	return Committed{State: StateSuspended, Ready: true}, t.exec("UPDATE rollouts SET runnable_at = coalesce(runnable_at, ?) WHERE rollout_id = ?", t.now, rolloutID)
+}
+
+// deliveredFault is the fault of a rollout whose agent cannot take what was delivered.
+func deliveredFault(g Trigger) *Fault {
+	fault := Fault{Category: "job", Message: fmt.Sprintf("what it waited for (%s %s) was %s", g.Type, g.ItemKey, g.Status)}
+	if g.Fault != nil && g.Fault.Category != "" {
+		fault.Category = g.Fault.Category
+	}
+	if g.Fault != nil && g.Fault.Message != "" {
+		fault.Message = g.Fault.Message
+	}
+	return &fault
+}
