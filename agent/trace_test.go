@@ -19,7 +19,7 @@ func TestTrace(t *testing.T) {
 		"torn last line":      {"{\"a\":1}\n{\"b\":", []string{`{"a":1}`}, 1},
 		"no newline at end":   {"{\"a\":1}", []string{`{"a":1}`}, 0},
 		"other things":        {"log\n[1]\n{\"a\":1}\n12\n{} {}\n", []string{`{"a":1}`}, 4},
-		"larger than is read": {"{\"a\":1}\n{\"b\":\"" + strings.Repeat("x", maxTrace) + "\"}\n", []string{`{"a":1}`}, 1},
+		"larger than is read": {"{\"a\":1}\n" + strings.Repeat("x", maxTrace) + "\n{\"b\":1}\n", []string{`{"a":1}`}, 1},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, FileTrace), []byte(tt.content), 0o600); err != nil {

@@ -83,7 +83,7 @@ func (w *worker) subject(ctx context.Context, output json.RawMessage) (eval.Subj
 	if err := json.Unmarshal(c.Evaluation, &s.Evaluation); err != nil {
 		return s, err
 	}
-	segments, err := w.o.Store.Segments(ctx, c.RolloutID)
+	segments, err := w.segments(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -101,6 +101,14 @@ func (w *worker) subject(ctx context.Context, output json.RawMessage) (eval.Subj
 		s.Trace = append(s.Trace, spans...)
 	}
 	return s, nil
+}
+
+// segments are the rollout's segments. Most rollouts have only the one that has just ended.
+func (w *worker) segments(ctx context.Context) ([]store.Segment, error) {
+	if c := w.claim; c.State == store.StateRunning && c.Segment == 1 {
+		return []store.Segment{{Number: 1, Attempt: c.Attempt, Outcome: store.OutcomeCompleted, Files: w.files}}, nil
+	}
+	return w.o.Store.Segments(ctx, w.claim.RolloutID)
 }
 
 func hasFile(files []store.File, name string) bool {

@@ -20,6 +20,8 @@ type worker struct {
 	*Runner
 	claim store.Claim
 	plan  *activeRun
+	// files are those of the segment that has just ended.
+	files []store.File
 	freed bool
 }
 
@@ -66,6 +68,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	w.files = end.Files
 	failpoint.Hit("runner.filesSynced")
 	done, err := w.o.Store.CommitSegment(commit, w.claim.Token, end)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestContextEndsTheProcess(t *testing.T) {
 				tt.c.Grace = time.Hour
 			}
 			exit, err := Run(ctx, tt.c)
-			if err != nil || exit.State.String() != tt.want || exit.Ended != reason {
+			if err != nil || exit.State.String() != tt.want || !errors.Is(exit.Ended, reason) {
 				t.Errorf("got %v, ended %v, error %v; want %s", exit.State, exit.Ended, err, tt.want)
 			}
 		})
@@ -124,7 +124,7 @@ func TestContextThatIsDoneEndsTheProcessAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	exit, err := Run(ctx, shell(t, "exec sleep 1000"))
-	if err != nil || exit.Ended != context.Canceled {
+	if err != nil || !errors.Is(exit.Ended, context.Canceled) {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }
@@ -185,7 +185,7 @@ func TestGigabyteOfOutputEndsTheProcess(t *testing.T) {
 	var stderr bytes.Buffer
 	c.Stdout, c.Stderr, c.Grace = &limited{1 << 20}, &stderr, time.Hour
 	exit, _ := run(t, c)
-	if exit.Ended != errLimit || exit.State.String() != "signal: terminated" || stderr.Len() > 0 {
+	if !errors.Is(exit.Ended, errLimit) || exit.State.String() != "signal: terminated" || stderr.Len() > 0 {
 		t.Errorf("got %+v, stderr %q", exit, stderr.String())
 	}
 }
@@ -193,7 +193,7 @@ func TestGigabyteOfOutputEndsTheProcess(t *testing.T) {
 func TestWriterThatFailsAtTheEndIsReported(t *testing.T) {
 	c := shell(t, "echo too much")
 	c.Stdout = &limited{1}
-	if exit, _ := run(t, c); exit.Ended != errLimit {
+	if exit, _ := run(t, c); !errors.Is(exit.Ended, errLimit) {
 		t.Errorf("got %+v", exit)
 	}
 }

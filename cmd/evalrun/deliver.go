@@ -58,8 +58,8 @@ matches yet; kept for 7 days). Go on with evalrun resume, unless an executor is 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&payload, "payload", "", "a file with the payload, one JSON document; - is stdin")
-	f.StringVar(&fail, "fail", "", "the job failed, with this message")
+	f.StringVar(&payload, "payload", "", "a `FILE` with the payload, one JSON document; - is stdin")
+	f.StringVar(&fail, "fail", "", "the job failed, with `MESSAGE`")
 	f.BoolVar(&cancelled, "cancel", false, "the job was cancelled")
 	return cmd
 }
@@ -92,8 +92,8 @@ they are given.`, verb, verb == "approve"),
 			return g.deliver(cmd, args[0], store.Delivery{Status: store.StatusSuccessful, Payload: payload, By: verb})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why")
-	cmd.Flags().StringVar(&data, "data", "", "a file with more data, one JSON document; - is stdin")
+	cmd.Flags().StringVar(&reason, "reason", "", "the `REASON`")
+	cmd.Flags().StringVar(&data, "data", "", "a `FILE` with more data, one JSON document; - is stdin")
 	return cmd
 }
 

@@ -40,7 +40,7 @@ With --once every source is asked once, what can be resumed is, and the command 
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&w.concurrency, "concurrency", "j", 4, "how many agents run at once")
+	f.IntVarP(&w.concurrency, "concurrency", "j", 4, "run `N` agents at once")
 	f.BoolVar(&once, "once", false, "ask every source once, resume what can be resumed, and end")
 	w.registerEvents(cmd)
 	return cmd

@@ -27,8 +27,8 @@ type globals struct {
 
 func (g *globals) register(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringVar(&g.store, "store", "", "the store's folder (default: $EVALRUN_STORE, else .evalrun)")
-	f.StringVar(&g.logLevel, "log-level", "warn", "debug, info, warn or error")
+	f.StringVar(&g.store, "store", "", "the store's folder `DIR` (default: $EVALRUN_STORE, else .evalrun)")
+	f.StringVar(&g.logLevel, "log-level", "warn", "`LEVEL`: debug, info, warn or error")
 	f.BoolVar(&g.json, "json", false, "print JSON on stdout")
 	f.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no table")
 }

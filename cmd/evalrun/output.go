@@ -34,9 +34,9 @@ type output struct {
 	json   bool
 	quiet  bool
 
-	mu       sync.Mutex
-	live     *report.Live
-	lines    *report.Log
+	mu    sync.Mutex
+	live  *report.Live
+	lines *report.Log
 	// progress is what they show; of the runs in told it knows what was before their first event here.
 	progress *report.Execution
 	told     map[string]bool

@@ -40,8 +40,8 @@ func reportCommand(g *globals) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&format, "format", "markdown", strings.Join(formats, ", "))
-	f.StringVarP(&output, "output", "o", "", "write to this file instead of stdout")
+	f.StringVar(&format, "format", "markdown", "`FORMAT`: "+strings.Join(formats, ", "))
+	f.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
 	f.BoolVar(&verbose, "verbose", false, "with --format uipath: include what the agents did")
 	return cmd
 }

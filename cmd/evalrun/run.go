@@ -61,12 +61,12 @@ without it it ends with exit code 75, and evalrun resume, or an executor, goes o
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.agents, "agent", nil, "an agent for a set that names none, or instead of its own: a FILE with an agent entry, or the NAME of one of the set's agents")
-	fl.StringSliceVar(&f.evalIDs, "eval-id", nil, "run only the evaluations with these ids")
-	fl.StringVar(&f.filter, "filter", "", "run only the evaluations whose id or name matches this pattern")
-	fl.IntVar(&f.epochs, "epochs", 0, "how often each evaluation is run (default: what the set says, else 1)")
-	fl.StringVar(&f.runID, "run-id", "", "create the run with this id, or go on with it if it is there")
-	fl.StringVar(&f.retryOf, "retry-of", "", "run again what faulted in the run with this id")
+	fl.StringArrayVar(&f.agents, "agent", nil, "run `NAME|FILE`: one of the set's agents, or the agent entry in a file, instead of all that the set names (repeatable)")
+	fl.StringSliceVar(&f.evalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
+	fl.StringVar(&f.filter, "filter", "", "run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
+	fl.IntVar(&f.epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
+	fl.StringVar(&f.runID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
+	fl.StringVar(&f.retryOf, "retry-of", "", "run again the evaluations that faulted in `RUN`")
 	fl.BoolVar(&f.strict, "strict", false, "take unknown keys for errors")
 	w.register(cmd)
 	return cmd

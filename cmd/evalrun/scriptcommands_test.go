@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +36,7 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"ended":     cmdEnded,
 		"waitfor":   cmdWaitFor,
 		"nowhere":   cmdNowhere,
+		"silent":    cmdSilent,
 	}
 }
 
@@ -135,7 +137,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	b.stderr, err = os.Create(ts.MkAbs(name + ".stderr"))
 	ts.Check(err)
 	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Dir = b.stdout, b.stderr, ts.MkAbs(".")
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "WORK", "TERM", "EVALRUN_STORE"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "WORK", "TERM", "EVALRUN_STORE", "URL"} {
 		if value := ts.Getenv(key); value != "" {
 			b.cmd.Env = append(b.cmd.Env, key+"="+value)
 		}
@@ -210,6 +212,31 @@ func cmdNowhere(ts *testscript.TestScript, neg bool, args []string) {
 	if (len(found) > 0) != neg {
 		ts.Fatalf("%q found in %v", args[0], found)
 	}
+}
+
+// silent NAME FILE starts a server that answers nothing, and puts its URL into an environment variable. At the first connection it makes the file.
+func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "silent NAME FILE")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	file := ts.MkAbs(args[1])
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_ = os.WriteFile(file, nil, 0o600) // the script waits for it
+		}
+	}()
+	ts.Defer(func() {
+		_ = l.Close()
+		<-done
+	})
+	ts.Setenv(args[0], "http://"+l.Addr().String())
 }
 
 func usage(ts *testscript.TestScript, ok bool, text string) {

@@ -43,7 +43,7 @@ was expected. With --strict, warnings (such as unknown keys) count as problems.`
 				}
 			}
 			if wrong > 0 {
-				return usageError("%d of %d files are not valid", wrong, len(args))
+				return usageError("not valid: %d of %d files", wrong, len(args))
 			}
 			return nil
 		},

@@ -33,13 +33,13 @@ type workFlags struct {
 
 func (w *workFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVarP(&w.concurrency, "concurrency", "j", 4, "how many agents run at once")
-	f.StringVarP(&w.output, "output", "o", "", "also write the results document to this file")
-	f.StringVar(&w.junit, "junit", "", "write JUnit XML to this file")
-	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to this file ($GITHUB_STEP_SUMMARY gets one if it is set)")
+	f.IntVarP(&w.concurrency, "concurrency", "j", 4, "run `N` agents at once")
+	f.StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
+	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
+	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
 	f.BoolVar(&w.wait, "wait", false, "go on until the run is final")
-	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: how long at most (10m, 2h)")
-	f.StringVar(&w.failOnError, "fail-on-error", "0", "how many rollouts may fault: a number N or a share P%")
+	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
+	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "end with exit code 0 although rollouts are suspended")
 	w.registerEvents(cmd)
 }
@@ -47,9 +47,9 @@ func (w *workFlags) register(cmd *cobra.Command) {
 // registerEvents registers what executor has, too.
 func (w *workFlags) registerEvents(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&w.events, "events", "", "append the events of all processes to this file while the command runs (JSON Lines)")
-	f.StringArrayVar(&w.env, "env", nil, "pass this environment variable: ${NAME} gives its value, and it is redacted (repeatable)")
-	f.StringArrayVar(&w.envFiles, "env-file", nil, "pass the variables of this file of NAME=VALUE lines (repeatable)")
+	f.StringVar(&w.events, "events", "", "append the events of all processes to `FILE` while the command runs (JSON Lines)")
+	f.StringArrayVar(&w.env, "env", nil, "pass the environment variable `NAME`: ${NAME} gives its value, which is redacted (repeatable)")
+	f.StringArrayVar(&w.envFiles, "env-file", nil, "pass the variables of `FILE`, lines of NAME=VALUE (repeatable)")
 }
 
 // check finds what is wrong with the flags before anything begins.

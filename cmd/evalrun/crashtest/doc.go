@@ -1,3 +1,4 @@
-// Package crashtest kills the real evalrun at every durable step and at random moments, lets another process go on, and
-// checks that nothing was lost, nothing finished twice and no job was started twice. It holds only tests.
+// Package crashtest runs the real evalrun in several processes: it kills and stops them at every durable step and at random
+// moments, and lets several work on one run at once. Nothing may be lost, nothing finish twice, no job be started twice. It
+// holds only tests.
 package crashtest
