@@ -94,3 +94,9 @@ const (
 	FaultInterrupted       Category = "interrupted"        // evalrun was ended in the middle of the segment, and it cannot be repeated
 	FaultNotRunnable       Category = "not-runnable"       // the evaluation cannot be run here
 )
+
+// Categories are all of them.
+var Categories = []Category{
+	FaultStart, FaultExit, FaultNoOutput, FaultInvalidOutput, FaultMultipleDocuments, FaultInvalidUTF8, FaultTooDeep, FaultOutputLimit, FaultTimeout,
+	FaultInterrupt, FaultUnresumable, FaultSuspensions, FaultSuspendTimeout, FaultJob, FaultJobLost, FaultStartUnknown, FaultInterrupted, FaultNotRunnable,
+}

@@ -34,7 +34,9 @@ func (l *loader) definitions(f *input.Fields, set *Set, legacy bool) {
 	files := l.evaluatorFiles()
 	weights := map[string]*float64{}
 	for _, ref := range refs {
-		weights[ref.id] = ref.weight
+		if ref.id != "" {
+			weights[ref.id] = ref.weight
+		}
 	}
 	known := map[string]string{}
 	use := func(def Definition, where string, node *input.Node) {

@@ -35,6 +35,8 @@ type Set struct {
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
 
+	// Node is the set as it stands in the file, for whoever finds something wrong with it later.
+	Node *input.Node `json:"-"`
 	// Agents and Jobs are the values of `agent`/`agents` (one node an agent) and `jobs` as they stand in the file; packages agent and
 	// trigger read them.
 	Agents []*input.Node `json:"-"`

@@ -81,7 +81,7 @@ func (l *loader) set(path string, root *input.Node) *Set {
 		return nil
 	}
 	legacy := l.isLegacy(f)
-	set := &Set{ID: f.RequiredString("id"), Name: f.RequiredString("name"), Path: path}
+	set := &Set{ID: f.RequiredString("id"), Name: f.RequiredString("name"), Path: path, Node: root}
 	f.Ignore("$schema", "description", "modelSettings", "agentMemoryEnabled", "agentMemorySettings", "fileName", "batchSize",
 		"timeoutMinutes", "createdAt", "updatedAt")
 	l.definitions(f, set, legacy)

@@ -7,9 +7,11 @@ package input
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -64,7 +66,7 @@ func Parse(file string, data []byte) (*Node, error) {
 	case ".yaml", ".yml":
 		return parseYAML(file, data)
 	}
-	return parseJSON(file, data)
+	return ParseJSON(file, data)
 }
 
 // Member returns the value of the member with this key, or nil.
@@ -159,21 +161,27 @@ func (p Problem) Error() string {
 // Problems are the problems of one or more documents, in the order in which they were found.
 type Problems []Problem
 
-// Error lists the problems, one a line.
+// Error lists the problems, one a line, in the order of their places, each once.
 func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
+	ordered := slices.Clone(ps)
+	slices.SortStableFunc(ordered, func(a, b Problem) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	ordered = slices.Compact(ordered)
+	lines := make([]string, len(ordered))
+	for i, p := range ordered {
 		lines[i] = p.Error()
 	}
 	return strings.Join(lines, "\n")
 }
 
 // Err returns the problems that are not warnings as an error, or nil if there are none.
-// With strict, warnings count as well.
+// With strict, warnings are errors as well.
 func (ps Problems) Err(strict bool) error {
 	var wrong Problems
 	for _, p := range ps {
 		if !p.Warning || strict {
+			p.Warning = false
 			wrong = append(wrong, p)
 		}
 	}

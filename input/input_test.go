@@ -174,18 +174,18 @@ func TestFields(t *testing.T) {
 	}
 	f.Ignore("unknown")
 	f.Done()
-	wantProblems := `f.json:2:47: n: expected a string, got a number
-f.json:2:25: empty: expected a string that is not empty
-f.json:1:1: gone: missing; expected a string
-f.json:2:47: n: expected a whole number from 0 to 6, got 7
-f.json:2:55: f: expected a whole number from 0 to 6, got 0.5
-f.json:2:47: n: expected a number from 0 to 1, got 7
+	wantProblems := `f.json:1:1: gone: missing; expected a string
 f.json:2:11: text: expected a duration such as "30s" or "10m", got "x"
+f.json:2:25: empty: expected a string that is not empty
+f.json:2:47: n: expected a string, got a number
+f.json:2:47: n: expected a whole number from 0 to 6, got 7
+f.json:2:47: n: expected a number from 0 to 1, got 7
 f.json:2:47: n: expected a duration such as "30s" or "10m", got a number
+f.json:2:47: n: expected an object, got a number
+f.json:2:55: f: expected a whole number from 0 to 6, got 0.5
 f.json:2:100: list[1]: expected a string, got a number
 f.json:2:127: map.w: expected a string, got a number
 f.json:3:13: choice: expected one of fast, slow, got "fats"; did you mean "fast"?
-f.json:2:47: n: expected an object, got a number
 f.json:3:38: warning: unknwn: unknown key; did you mean "unknown"?`
 	if r.Problems.Error() != wantProblems {
 		t.Errorf("got\n%s\nwant\n%s", r.Problems.Error(), wantProblems)
@@ -213,7 +213,7 @@ func TestProblems(t *testing.T) {
 	if err := ps.Err(false); err == nil || err.Error() != "a.json:1:2: k: bad" {
 		t.Errorf("errors: %v", err)
 	}
-	if err := ps.Err(true); err == nil || err.Error() != "a.json:1:2: k: bad\na.json: warning: odd" {
+	if err := ps.Err(true); err == nil || err.Error() != "a.json: odd\na.json:1:2: k: bad" {
 		t.Errorf("strict: %v", err)
 	}
 	if got := ps.Warnings(); len(got) != 1 || got[0] != strange {

@@ -21,7 +21,8 @@ type jsonParser struct {
 	at, line, column int
 }
 
-func parseJSON(file string, data []byte) (*Node, error) {
+// ParseJSON reads one JSON document, whatever its file is called.
+func ParseJSON(file string, data []byte) (*Node, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	p := &jsonParser{file: file, data: data, line: 1, column: 1}
 	if !utf8.Valid(data) {

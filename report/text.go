@@ -98,17 +98,20 @@ func reason(one *Rollout) string {
 	case one.Error != nil:
 		return redact.Line(one.Error.Category + ": " + one.Error.Message)
 	}
-	var out []string
+	var out, notRun []string
 	for _, e := range one.EvaluationRunResults {
 		switch {
 		case e.IsLineResult:
 		case e.Result.NotRun != "":
-			out = append(out, e.EvaluatorName+" not run: "+e.Result.NotRun)
+			notRun = append(notRun, e.EvaluatorName+" not run: "+e.Result.NotRun)
 		case e.Result.Error != "":
 			out = append(out, e.EvaluatorName+" failed: "+e.Result.Error)
 		case e.Result.Score != nil:
 			out = append(out, e.EvaluatorName+" "+formatScore(e.Result.Score))
 		}
+	}
+	if len(out) == 0 {
+		out = notRun // it is all there is to say
 	}
 	return redact.Line(strings.Join(out, ", "))
 }

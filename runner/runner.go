@@ -249,6 +249,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim) {
 	r.held[c.RolloutID] = cancel
 	r.mu.Unlock()
 	r.event.watch(c.RunID)
+	r.event.kick()
 	r.work.Add(1)
 	go func() {
 		defer r.work.Done()

@@ -98,17 +98,19 @@ func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	failpoint.Hit("runner.starting")
-	switch kind := source.StartKind(); {
-	case kind == trigger.AtMostOnce && c.Action == store.ActionResolve:
-		return r.deliverFault(commit, run, c, agent.FaultStartUnknown,
-			"the job may have been started before a crash, and its source can neither tell nor start it only once")
-	case kind == trigger.Searchable && c.Attempts > 1: // of a call that failed, too, only the answer may have been lost
-		key, found, err := source.Find(ctx, job)
-		if err != nil {
-			return r.later(ctx, run, c, err)
-		}
-		if found {
-			return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.soon())
+	if c.Action == store.ActionResolve {
+		switch source.StartKind() {
+		case trigger.AtMostOnce:
+			return r.deliverFault(commit, run, c, agent.FaultStartUnknown,
+				"the job may have been started before a crash, and its source can neither tell nor start it only once")
+		case trigger.Searchable:
+			key, found, err := source.Find(ctx, job)
+			if err != nil {
+				return r.later(ctx, run, c, err)
+			}
+			if found {
+				return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.soon())
+			}
 		}
 	}
 	key, err := source.Start(ctx, job)

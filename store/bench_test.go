@@ -21,15 +21,6 @@ func benchPlan(n int) store.Plan {
 	return p
 }
 
-func open(tb testing.TB, dir string) *store.SQLite {
-	tb.Helper()
-	s, err := store.Open(dir, store.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
-}
-
 // claimAll calls work for every rollout that can be claimed, from two goroutines that claim one at a time.
 func claimAll(tb testing.TB, s store.Store, runID string, work func(store.Claim) error) {
 	tb.Helper()
@@ -63,7 +54,10 @@ func BenchmarkRollout(b *testing.B) {
 	const rollouts = 1000
 	score := 1.0
 	for b.Loop() {
-		s := open(b, b.TempDir())
+		s, err := store.Open(b.TempDir(), store.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
 		p := benchPlan(rollouts)
 		if _, err := s.CreateRun(ctx, p); err != nil {
 			b.Fatal(err)
@@ -129,13 +123,17 @@ func BenchmarkSuspended(b *testing.B) {
 	dir, runID := suspended(b, 10_000)
 	b.Run("open", func(b *testing.B) {
 		for b.Loop() {
-			if err := open(b, dir).Close(); err != nil {
+			s, err := store.Open(dir, store.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	s := open(b, dir)
-	defer s.Close()
+
 	for _, of := range []struct{ name, runID string }{{"store", ""}, {"run", runID}} {
 		for _, op := range []struct {
 			name string

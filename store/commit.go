@@ -72,14 +72,7 @@ func (c *committer) loop() {
 	defer close(c.done)
 	ctx := context.Background()
 	t := &tx{store: c.store, stmts: map[string]*sql.Stmt{}}
-	defer func() {
-		for _, stmt := range t.stmts {
-			_ = stmt.Close() // the connection goes with it
-		}
-		if t.conn != nil {
-			_ = t.conn.Close()
-		}
-	}()
+	defer t.close()
 	for {
 		var group []*operation
 		select {
@@ -159,6 +152,16 @@ func (c *committer) runGroup(t *tx, group []*operation) {
 func fail(group []*operation, err error) {
 	for _, op := range group {
 		op.err <- err
+	}
+}
+
+// close gives back the connection, and what it holds.
+func (t *tx) close() {
+	for _, stmt := range t.stmts {
+		_ = stmt.Close() // the connection goes with it
+	}
+	if t.conn != nil {
+		_ = t.conn.Close()
 	}
 }
 

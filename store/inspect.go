@@ -37,41 +37,44 @@ func (h *header) size() int64 {
 }
 
 // inspect looks at a store's file without changing it. SQLite would make an empty database of some of what it refuses, and leave
-// its own files beside the rest.
-func inspect(file string, mustExist bool) error {
+// its own files beside the rest. It reports whether there is a store; if not, one is still to be made.
+func inspect(file string, mustExist bool) (exists bool, err error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return inspectMissing(file, mustExist)
+		return false, inspectMissing(file, mustExist)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot open the store: %w", err)
+		return false, fmt.Errorf("cannot open the store: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("cannot open the store: %w", err)
+		return false, fmt.Errorf("cannot open the store: %w", err)
 	}
-	if info.Size() == 0 && !hasWAL(file) {
-		return inspectEmpty(file, mustExist)
+	if info.Size() == 0 {
+		if hasWAL(file) {
+			return false, nil // being made at this moment, or nearly
+		}
+		return false, inspectEmpty(file, mustExist)
 	}
 	var h header
 	if n, err := io.ReadFull(f, h[:]); err != nil || !h.magic() {
 		if n >= 16 && h.magic() {
-			return cutError(file, info.Size(), h.size())
+			return false, cutError(file, info.Size(), h.size())
 		}
-		return fmt.Errorf("%s is not an evalrun store, or it is damaged: it does not begin like an SQLite database; it was left as it is: restore it from a copy, or give another folder with --store", file)
+		return false, fmt.Errorf("%s is not an evalrun store, or it is damaged: it does not begin like an SQLite database; it was left as it is: restore it from a copy, or give another folder with --store", file)
 	}
 	switch id := h.applicationID(); {
 	case id != applicationID && id != 0, id == 0 && h.tables():
-		return foreignError(file, id)
+		return false, foreignError(file, id)
 	case h.userVersion() > uint32(len(migrations)):
-		return newerError(file, int(h.userVersion()))
+		return false, newerError(file, int(h.userVersion()))
 	}
 	// With a write-ahead log the file may be behind what the log holds.
 	if !hasWAL(file) && (info.Size() < h.size() || h.pageSize() < 512 || info.Size()%h.pageSize() != 0) {
-		return cutError(file, info.Size(), h.size())
+		return false, cutError(file, info.Size(), h.size())
 	}
-	return nil
+	return h.applicationID() == applicationID, nil
 }
 
 func inspectMissing(file string, mustExist bool) error {

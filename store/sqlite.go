@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 	_ "modernc.org/sqlite" // the driver named "sqlite"
 )
 
@@ -79,11 +80,19 @@ func Open(dir string, opts Options) (*SQLite, error) {
 		opts.Process = &self
 	}
 	file := filepath.Join(dir, "store.db")
-	if err := inspect(file, opts.MustExist); err != nil {
+	exists, err := inspect(file, opts.MustExist)
+	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the store: %w", err)
+	if !exists {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("cannot make the store: %w", err)
+		}
+		unlock, err := lockFolder(dir)
+		if err != nil {
+			return nil, fmt.Errorf("cannot make the store: %w", err)
+		}
+		defer unlock()
 	}
 	s := &SQLite{dir: dir, file: file, holder: uuid.NewString(), process: *opts.Process, lease: opts.Lease, now: opts.Now}
 	if err := s.connect(opts.Busy); err != nil {
@@ -94,6 +103,21 @@ func Open(dir string, opts Options) (*SQLite, error) {
 	}
 	s.commit = startCommitter(s)
 	return s, nil
+}
+
+// lockFolder lets one process at a time make the store: SQLite does not wait for another that makes its log, it fails.
+func lockFolder(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			// A file system without locks gets none: two that make the store at once are rare.
+			return func() { _ = f.Close() }, nil
+		}
+	}
 }
 
 func (s *SQLite) connect(busy time.Duration) (err error) {

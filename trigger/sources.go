@@ -16,6 +16,9 @@ const (
 	SourceHTTP     = "http"
 )
 
+// SourceNames are all of them.
+var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP}
+
 // Options are what [NewSources] needs.
 type Options struct {
 	Jobs Jobs

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/evalrun/evalrun/input"
 )
 
 // exactly expects the arguments that the command's usage names, no more and no fewer.
@@ -25,4 +30,21 @@ func between(least, most int) cobra.PositionalArgs {
 		}
 		return usageError("%s: expected %s, got %s; see %s --help", cmd.Name(), expected, got, cmd.CommandPath())
 	}
+}
+
+// flagError says what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+		return usageError("%w%s; see %s --help", err, input.Suggest("--"+unknown.GetSpecifiedName(), known), cmd.CommandPath())
+	case errors.As(err, &invalid):
+		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`, "bool": "true or false"}
+		f := invalid.GetFlag()
+		return usageError("--%s: expected %s, got %q", f.Name, cmp.Or(expected[f.Value.Type()], "another value"), invalid.GetValue())
+	}
+	return usageError("%w; see %s --help", err, cmd.CommandPath())
 }

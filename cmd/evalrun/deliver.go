@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/input"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
 )
 
 // maxPayload is how large a delivered payload may be.
@@ -98,27 +101,35 @@ they are given.`, verb, verb == "approve"),
 }
 
 func readPayload(cmd *cobra.Command, path string) (json.RawMessage, error) {
-	in := cmd.InOrStdin()
+	in, name := cmd.InOrStdin(), "stdin"
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, usageError("the payload: %w", err)
+			return nil, usageError("%w", unreadable(path, err))
 		}
 		defer f.Close()
-		in = f
+		in, name = f, path
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
 	if err != nil {
-		return nil, usageError("the payload %s: %w", path, err)
+		return nil, usageError("%w", unreadable(name, err))
 	}
 	if len(data) > maxPayload {
-		return nil, usageError("the payload %s: larger than %d MiB", path, maxPayload>>20)
+		return nil, usageError("%s: larger than %d MiB, the most that a payload may be", name, maxPayload>>20)
 	}
 	var out bytes.Buffer
 	if err := json.Compact(&out, data); err != nil {
-		return nil, usageError("the payload %s: expected one JSON document: %w (a text needs quotes)", path, err)
+		return nil, notJSON(name, data, err)
 	}
 	return out.Bytes(), nil
+}
+
+// notJSON says where a payload goes wrong.
+func notJSON(name string, data []byte, err error) error {
+	if _, problem := input.ParseJSON(name, data); problem != nil {
+		err = problem
+	}
+	return usageError("%w; a payload is one JSON document, in which a text stands in quotes", err)
 }
 
 // deliver delivers and prints the disposition.
@@ -133,17 +144,30 @@ func (g *globals) deliver(cmd *cobra.Command, name string, d store.Delivery) err
 				"runId": nilIfEmpty(receipt.Trigger.RunID), "rolloutId": nilIfEmpty(receipt.Trigger.RolloutID)})
 		}
 		printf(stdout(cmd), "%s\n", receipt.Disposition)
-		if receipt.Disposition == store.Accepted && !g.quiet {
-			printf(cmd.ErrOrStderr(), "go on with: %s\n", resumeLine(s, receipt.Trigger.RunID))
+		if !g.quiet {
+			printf(cmd.ErrOrStderr(), "%s\n", whatNow(s, receipt))
 		}
 		return nil
 	})
 }
 
+// whatNow says what a disposition means for whoever delivered.
+func whatNow(s *store.SQLite, r store.Receipt) string {
+	switch r.Disposition {
+	case store.Duplicate:
+		return "it had a delivery before, which counts; this one is kept"
+	case store.Late:
+		return "nobody waits for it any more; the delivery is kept"
+	case store.Parked:
+		return "nobody waits for it yet; the delivery is kept for 7 days (evalrun triggers lists what is waited for)"
+	}
+	return "go on with: " + resumeLine(s, r.Trigger.RunID)
+}
+
 func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delivery) (store.Receipt, error) {
 	if source, key, ok := strings.Cut(name, "/"); ok {
-		if source == "" || key == "" {
-			return store.Receipt{}, usageError("%q: expected SOURCE/KEY", name)
+		if key == "" || !slices.Contains(trigger.SourceNames, source) {
+			return store.Receipt{}, usageError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(trigger.SourceNames, ", "), input.Suggest(source, trigger.SourceNames))
 		}
 		d.Source, d.ItemKey = source, key
 	} else {

@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
 
 // The exit codes, in the order in which the first that holds is taken: 4, 2, 130, 75, 3, 1, 0.
 const (
@@ -41,10 +45,36 @@ func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// internal marks an error of evalrun itself, or of the machine.
+// internal marks an error of evalrun itself, or of the machine, unless it is marked already.
 func internal(err error) error {
-	if err == nil {
-		return nil
+	var marked *exitError
+	if err == nil || errors.As(err, &marked) {
+		return err
 	}
 	return &exitError{exitInternal, err}
+}
+
+// codeOf is the exit code of an error, of several joined ones the first that holds. What is not marked was said by cobra, about usage.
+func codeOf(err error) int {
+	var codes []int
+	var walk func(error)
+	walk = func(err error) {
+		switch e := err.(type) { //nolint:errorlint // the tree is walked by hand: errors.As stops at the first
+		case *exitError:
+			codes = append(codes, e.code)
+		case interface{ Unwrap() []error }:
+			for _, one := range e.Unwrap() {
+				walk(one)
+			}
+		case interface{ Unwrap() error }:
+			walk(e.Unwrap())
+		}
+	}
+	walk(err)
+	for _, code := range []int{exitInternal, exitUsage, exitInterrupted, exitSuspended, exitFaulted, exitThreshold} {
+		if slices.Contains(codes, code) {
+			return code
+		}
+	}
+	return exitUsage
 }

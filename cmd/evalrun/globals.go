@@ -70,9 +70,12 @@ func openStore(dir string, mustExist bool) (*store.SQLite, error) {
 	if err != nil {
 		return nil, err
 	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, usageError("the store %s is not a folder; give one with --store", dir)
+	}
 	s, err := store.Open(dir, store.Options{MustExist: mustExist, Lease: lease})
 	if errors.Is(err, fs.ErrNotExist) && mustExist {
-		return nil, usageError("%w", err)
+		return nil, usageError("there is no store in %s; give its folder with --store, or start a run there first", dir)
 	}
 	return s, internal(err)
 }
@@ -148,7 +151,7 @@ func (g *globals) findDocument(ctx context.Context, path string) (*store.SQLite,
 		return nil, "", errors.Join(err, s.Close())
 	}
 	if _, err := s.Run(ctx, head.RunID); err != nil {
-		return nil, "", errors.Join(usageError("%s: %w in the store %s", path, err, s.Dir()), s.Close())
+		return nil, "", errors.Join(usageError("%s: its run %s is not in the store %s", path, head.RunID, s.Dir()), s.Close())
 	}
 	return s, head.RunID, nil
 }
@@ -179,6 +182,15 @@ func (g *globals) documentStore(path string, head report.Head) (string, error) {
 func isStore(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "store.db"))
 	return err == nil
+}
+
+// unreadable says of an error of opening or reading a file which file it is, as it was given.
+func unreadable(path string, err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return fmt.Errorf("%s: cannot be read: %w", path, pathErr.Err)
+	}
+	return err
 }
 
 // stdout is where what was asked for goes.

@@ -56,7 +56,7 @@ func listCommand(g *globals) *cobra.Command {
 				printf(t, "RUN\tSTATUS\tCOMPLETED\tSUSPENDED\tFAULTED\tTOTAL\tCREATED\tEVAL SET\n")
 				for _, r := range runs {
 					printf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, report.StatusOf(r.Counts), r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
-						r.Counts.Total, r.CreatedAt.Local().Format(time.DateTime), redact.Terminal(r.EvaluationSetName))
+						r.Counts.Total, r.CreatedAt.Local().Format(time.DateTime), redact.Line(r.EvaluationSetName))
 				}
 				return internal(t.Flush())
 			})

@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/input"
 )
 
 func main() { os.Exit(Main()) }
@@ -30,15 +32,20 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err == nil {
 		return exitOK
 	}
-	code := exitUsage // what cobra itself says is about usage
-	var exit *exitError
-	if errors.As(err, &exit) {
-		code = exit.code
+	if text := strings.TrimSpace(err.Error()); text != "" {
+		printf(stderr, "%s%s\n", prefix(err), text)
 	}
-	if text := err.Error(); text != "" {
-		_, _ = fmt.Fprintln(stderr, "evalrun: "+text)
+	return codeOf(err)
+}
+
+// prefix stands before a message, except before one that begins with a place in a file: editors and CI systems look for those.
+func prefix(err error) string {
+	var several input.Problems
+	var one input.Problem
+	if errors.As(err, &several) || errors.As(err, &one) && strings.HasPrefix(err.Error(), one.File) {
+		return ""
 	}
-	return code
+	return "evalrun: "
 }
 
 func newRoot() *cobra.Command {
@@ -57,6 +64,11 @@ is scored.
 	}
 	g := &globals{}
 	g.register(root)
+	root.SetFlagErrorFunc(flagError)
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		_, err := g.logger(io.Discard)
+		return err
+	}
 	root.AddCommand(runCommand(g), resumeCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		listCommand(g), showCommand(g), cancelCommand(g), validateCommand(g), reportCommand(g), supervisorCommand())
 	return root

@@ -7,12 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/durable"
 	"github.com/evalrun/evalrun/redact"
@@ -51,7 +51,7 @@ func (w *workFlags) newOutput(cmd *cobra.Command, g *globals, s *store.SQLite, r
 	if w.events != "" {
 		f, err := os.OpenFile(w.events, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
-			return nil, usageError("--events: %w", err)
+			return nil, usageError("--events %s: cannot be opened: %w", w.events, errors.Unwrap(err))
 		}
 		o.events = f
 	}
@@ -67,8 +67,9 @@ func (o *output) showProgress(ctx context.Context, run store.Run) error {
 	if err := o.progress.Load(ctx, o.store); err != nil {
 		return internal(err)
 	}
-	opts := report.ProgressOptions{Redact: o.redact, Now: time.Now, Width: columns}
+	opts := report.ProgressOptions{Redact: o.redact}
 	if f, ok := o.stderr.(*os.File); ok && isatty.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" && os.Getenv("CI") == "" {
+		opts.Width = func() int { return columns(f) }
 		o.live = report.NewLive(o.stderr, o.progress, opts)
 		return nil
 	}
@@ -76,9 +77,10 @@ func (o *output) showProgress(ctx context.Context, run store.Run) error {
 	return nil
 }
 
-func columns() int {
-	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 20 {
-		return n
+// columns is how wide a terminal is at the moment.
+func columns(terminal *os.File) int {
+	if size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+		return int(size.Col)
 	}
 	return 80
 }
@@ -201,7 +203,7 @@ func (o *output) finish(runID string, w *workFlags) error {
 }
 
 func (o *output) write(r *report.Report, w *workFlags) error {
-	command := func(rollout *report.Rollout) string { return resumeLine(o.store, r.RunID) }
+	command := func(*report.Rollout) string { return resumeLine(o.store, r.RunID) }
 	var errs []error
 	if w.junit != "" {
 		errs = append(errs, durable.WriteFile(w.junit, 0o644, r.WriteJUnit))

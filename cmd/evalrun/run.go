@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
 	"github.com/evalrun/evalrun/trigger"
@@ -82,8 +84,8 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, c
 		return err
 	}
 	req, warnings, err := f.request(path, command)
-	for _, p := range warnings {
-		printf(cmd.ErrOrStderr(), "evalrun: %s\n", p)
+	if len(warnings) > 0 {
+		printf(cmd.ErrOrStderr(), "%s\n", warnings)
 	}
 	if err != nil {
 		return err
@@ -107,7 +109,11 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, c
 	if err != nil {
 		return internal(err)
 	}
-	if !created && !g.quiet {
+	switch {
+	case g.quiet:
+	case created:
+		printf(cmd.ErrOrStderr(), "run %s of %s: %d rollouts\n", plan.RunID, redact.Line(plan.EvaluationSetName), len(plan.Rollouts))
+	default:
 		printf(cmd.ErrOrStderr(), "run %s exists: going on with it, as it was planned\n", plan.RunID)
 	}
 	until := runner.UntilIdle
@@ -136,7 +142,7 @@ func (f runFlags) request(path string, command []string) (runner.PlanRequest, in
 	var req runner.PlanRequest
 	set, problems, err := eval.Load(path)
 	if err != nil {
-		return req, problems.Warnings(), &exitError{exitUsage, err}
+		return req, problems.Warnings(), &exitError{exitUsage, unreadable(path, err)}
 	}
 	if req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path)); err != nil {
 		return req, nil, internal(err)
@@ -147,27 +153,27 @@ func (f runFlags) request(path string, command []string) (runner.PlanRequest, in
 	r := &input.Reader{Problems: problems}
 	req.Set, req.RunID = set, f.runID
 	req.Jobs = trigger.ParseJobs(r, set.Jobs)
-	for _, n := range set.Agents {
-		req.Agents = append(req.Agents, agent.ParseEntry(r, n))
-	}
+	req.Agents = parseAgents(r, set)
+	checkRetry(r, set)
 	if err := f.chooseAgents(r, &req, command); err != nil {
 		return req, r.Problems.Warnings(), err
 	}
-	checkAgentNames(r, set, req.Agents)
-	if err := r.Problems.Err(f.strict); err != nil {
-		return req, nil, &exitError{exitUsage, err}
+	switch {
+	case len(set.Tasks) > 0:
+		r.Errorf(set.Node.Member("tasks"), "task directories are not supported by this version")
+	case len(set.Evaluations) == 0:
+		r.Errorf(set.Node.Member("evaluations"), "expected at least one evaluation, got none")
+	case len(req.Agents) == 0:
+		r.Errorf(set.Node, "no agent; add the key agent, or give one with --agent FILE or -- COMMAND…")
 	}
-	if len(req.Agents) == 0 {
-		return req, nil, usageError("%s: no agent; add the key `agent` to it, or give one with --agent FILE or -- COMMAND…", path)
+	if err := r.Problems.Err(f.strict); err != nil {
+		if f.strict {
+			return req, nil, &exitError{exitUsage, err}
+		}
+		return req, r.Problems.Warnings(), &exitError{exitUsage, err}
 	}
 	if err := set.Select(f.evalIDs, f.filter); err != nil {
 		return req, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", path, err)}
-	}
-	if len(set.Tasks) > 0 {
-		return req, nil, usageError("%s: tasks: task directories are not supported by this version", path)
-	}
-	if len(set.Evaluations) == 0 {
-		return req, nil, usageError("%s: evaluations: expected at least one, got none", path)
 	}
 	if f.epochs > 0 {
 		set.Epochs = f.epochs
@@ -191,14 +197,17 @@ func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command
 	}
 	own := req.Agents
 	req.Agents = nil
-	for _, name := range f.agents {
+	for i, name := range f.agents {
+		if slices.Contains(f.agents[:i], name) {
+			return usageError("--agent %s is given twice", name)
+		}
 		if i := slices.IndexFunc(own, func(e agent.Entry) bool { return e.Name == name }); i >= 0 {
 			req.Agents = append(req.Agents, own[i])
 			continue
 		}
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return usageError("--agent %s: neither an agent of the set nor a file with an agent entry: %w", name, err)
+			return noAgent(own, name, err)
 		}
 		n, err := input.Parse(name, data)
 		if err != nil {
@@ -212,9 +221,25 @@ func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command
 		if err != nil {
 			return err
 		}
+		if slices.ContainsFunc(req.Agents, func(other agent.Entry) bool { return other.Name == e.Name }) {
+			return usageError("--agent %s: there are two agents with the name %q; give each a \"name\" of its own", name, e.Name)
+		}
 		req.Agents = append(req.Agents, e)
 	}
 	return nil
+}
+
+// noAgent says that --agent names neither one of the set's own agents nor a file.
+func noAgent(own []agent.Entry, name string, err error) error {
+	var names []string
+	for _, e := range own {
+		names = append(names, e.Name)
+	}
+	has := "none"
+	if len(names) > 0 {
+		has = strings.Join(names, ", ")
+	}
+	return usageError("--agent: expected the name of one of the set's agents (%s) or a file with an agent entry; %w%s", has, unreadable(name, err), input.Suggest(name, names))
 }
 
 // startedIn makes an agent's cwd, which is relative to dir, relative to the eval set's folder, as it is stored.
@@ -227,14 +252,35 @@ func startedIn(e agent.Entry, req *runner.PlanRequest, dir string) (agent.Entry,
 	return e, internal(err)
 }
 
-// checkAgentNames makes names that come twice an error: results and rollout ids are told apart by them.
-func checkAgentNames(r *input.Reader, set *eval.Set, agents []agent.Entry) {
+// parseAgents reads the agents of a set. Names that come twice are an error: results and rollout ids are told apart by them.
+func parseAgents(r *input.Reader, set *eval.Set) []agent.Entry {
+	var out []agent.Entry
 	seen := map[string]bool{}
-	for i, a := range agents {
-		if seen[a.Name] && i < len(set.Agents) {
-			r.Errorf(set.Agents[i], "there are two agents with the name %q; give each a name of its own", a.Name)
+	for _, n := range set.Agents {
+		e := agent.ParseEntry(r, n)
+		if seen[e.Name] && e.Name != "" {
+			r.Errorf(n, "there are two agents with the name %q; give each a \"name\" of its own", e.Name)
 		}
-		seen[a.Name] = true
+		seen[e.Name] = true
+		out = append(out, e)
+	}
+	return out
+}
+
+// checkRetry warns of categories in retry.on that no fault has.
+func checkRetry(r *input.Reader, set *eval.Set) {
+	known := []string{"*"}
+	for _, c := range agent.Categories {
+		known = append(known, string(c))
+	}
+	on := set.Node.Member("retry").Member("on")
+	if on == nil {
+		return
+	}
+	for _, n := range on.Items {
+		if !slices.Contains(known, n.Text) {
+			r.Warnf(n, "no fault has the category %q%s", n.Text, input.Suggest(n.Text, known))
+		}
 	}
 }
 

@@ -228,7 +228,7 @@ func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
 			if err != nil {
 				return
 			}
-			defer c.Close()
+			defer func() { _ = c.Close() }()
 			_ = os.WriteFile(file, nil, 0o600) // the script waits for it
 		}
 	}()

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -69,12 +68,8 @@ type triggerJSON struct {
 }
 
 func newTriggerJSON(t store.Trigger) triggerJSON {
-	var spec struct {
-		Payload json.RawMessage `json:"payload"`
-	}
-	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
 	out := triggerJSON{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName,
-		InterruptID: t.InterruptID, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: t.State, CreatedAt: t.CreatedAt, Payload: spec.Payload}
+		InterruptID: t.InterruptID, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: t.State, CreatedAt: t.CreatedAt, Payload: payloadOf(t)}
 	if !t.Deadline.IsZero() {
 		out.Deadline = &t.Deadline
 	}
@@ -84,32 +79,62 @@ func newTriggerJSON(t store.Trigger) triggerJSON {
 	return out
 }
 
+// payloadOf is what the agent said of what it waits for.
+func payloadOf(t store.Trigger) json.RawMessage {
+	var spec struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
+	return spec.Payload
+}
+
 func listTriggers(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, all bool, w io.Writer) (n int, err error) {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
 	now := time.Now()
+	redactors := map[string]*redact.Redactor{}
 	err = s.Triggers(cmd.Context(), runID, all, func(t store.Trigger) error {
 		n++
-		if g.json {
-			return enc.Encode(newTriggerJSON(t))
+		red, ok := redactors[t.RunID]
+		if !ok {
+			if red, err = redactorOf(cmd.Context(), s, t.RunID); err != nil {
+				return err
+			}
+			redactors[t.RunID] = red
 		}
-		return writeTrigger(w, s, t, now)
+		if !g.json {
+			_, err := io.WriteString(w, red.String(describeTrigger(s, t, now)))
+			return err
+		}
+		line, err := json.Marshal(newTriggerJSON(t))
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(red.JSON(line), '\n'))
+		return err
 	})
 	return n, err
 }
 
-func writeTrigger(w io.Writer, s *store.SQLite, t store.Trigger, now time.Time) error {
-	until := ""
+// payloadWidth is how much of a payload people see.
+const payloadWidth = 300
+
+// describeTrigger says what is waited for, since when, until when, and how to answer.
+func describeTrigger(s *store.SQLite, t store.Trigger, now time.Time) string {
+	var b strings.Builder
+	printf(&b, "%s  %-5s %s  %s\n", t.ID, t.Type, redact.Line(t.ItemKey), redact.Line(t.EvaluationName))
+	if payload := []rune(redact.Line(string(payloadOf(t)))); len(payload) > payloadWidth {
+		printf(&b, "    %s…\n", string(payload[:payloadWidth]))
+	} else if len(payload) > 0 {
+		printf(&b, "    %s\n", string(payload))
+	}
+	printf(&b, "    %s since %s (%s)", t.State, t.CreatedAt.Local().Format(time.DateTime), now.Sub(t.CreatedAt).Round(time.Second))
 	if !t.Deadline.IsZero() {
-		until = ", until " + t.Deadline.Local().Format(time.DateTime)
+		printf(&b, ", until %s", t.Deadline.Local().Format(time.DateTime))
 	}
-	_, err := fmt.Fprintf(w, "%s  %-5s %s  %s\n    %s since %s (%s)%s, source %s\n", t.ID, t.Type, redact.Terminal(t.ItemKey), redact.Terminal(t.EvaluationName),
-		t.State, t.CreatedAt.Local().Format(time.DateTime), now.Sub(t.CreatedAt).Round(time.Second), until, t.Source)
-	if err != nil || !t.State.IsOpen() {
-		return err
+	printf(&b, ", source %s\n", t.Source)
+	if t.State.IsOpen() {
+		printf(&b, "    %s\n", strings.Join(answers(s, t), "\n    "))
 	}
-	_, err = fmt.Fprintf(w, "    %s\n", strings.Join(answers(s, t), "\n    "))
-	return err
+	return b.String()
 }
 
 // answers are the commands that end the wait for a trigger.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/input"
 	"github.com/evalrun/evalrun/report"
@@ -28,13 +26,13 @@ was expected. With --strict, warnings (such as unknown keys) count as problems.`
 			wrong := 0
 			for _, path := range args {
 				kind, problems, err := validateFile(path)
-				for _, p := range problems.Warnings() {
-					printf(cmd.ErrOrStderr(), "%s\n", p)
+				if strict && (err == nil || len(problems) > 0) {
+					err = problems.Err(true)
+				} else if warnings := problems.Warnings(); len(warnings) > 0 {
+					printf(cmd.ErrOrStderr(), "%s\n", warnings)
 				}
 				if err != nil {
 					printf(cmd.ErrOrStderr(), "%s\n", err)
-				}
-				if err != nil || (strict && len(problems) > 0) {
 					wrong++
 					continue
 				}
@@ -56,11 +54,7 @@ was expected. With --strict, warnings (such as unknown keys) count as problems.`
 func validateFile(path string) (kind string, problems input.Problems, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		var pathErr *os.PathError
-		if errors.As(err, &pathErr) {
-			err = input.Problem{File: path, Message: "cannot be read: " + pathErr.Err.Error()}
-		}
-		return "", nil, err
+		return "", nil, unreadable(path, err)
 	}
 	n, err := input.Parse(path, data)
 	if err != nil {
@@ -80,11 +74,8 @@ func validateFile(path string) (kind string, problems input.Problems, err error)
 	}
 	r := &input.Reader{Problems: problems}
 	trigger.ParseJobs(r, set.Jobs)
-	var entries []agent.Entry
-	for _, a := range set.Agents {
-		entries = append(entries, agent.ParseEntry(r, a))
-	}
-	checkAgentNames(r, set, entries)
+	parseAgents(r, set)
+	checkRetry(r, set)
 	return "an eval set", r.Problems, r.Problems.Err(false)
 }
 

@@ -60,8 +60,27 @@ func (w *workFlags) check() error {
 	case w.waitTimeout > 0 && !w.wait:
 		return usageError("--wait-timeout has a meaning only with --wait")
 	}
+	for flag, path := range map[string]string{"output": w.output, "junit": w.junit, "summary": w.summary} {
+		if err := checkFolder(flag, path); err != nil {
+			return err
+		}
+	}
 	_, err := parseTolerance(w.failOnError)
 	return errors.Join(err, w.checkConcurrency())
+}
+
+// checkFolder makes sure that there is a folder for a file that is written when all is done.
+func checkFolder(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return usageError("--%s %s: expected a file, got a folder", flag, path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return usageError("--%s %s: there is no folder %s; make it first", flag, path, filepath.Dir(path))
+	}
+	return nil
 }
 
 func (w *workFlags) checkConcurrency() error {
@@ -82,7 +101,7 @@ func (w *workFlags) environment() (environment, error) {
 	for _, path := range w.envFiles {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return e, usageError("--env-file: %w", err)
+			return e, usageError("--env-file: %w", unreadable(path, err))
 		}
 		for i, line := range strings.Split(string(data), "\n") {
 			line = strings.TrimSpace(line)
@@ -91,7 +110,7 @@ func (w *workFlags) environment() (environment, error) {
 			}
 			name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
 			if name = strings.TrimSpace(name); !ok || name == "" {
-				return e, usageError("%s:%d: expected NAME=VALUE", path, i+1)
+				return e, usageError("%s:%d:1: expected NAME=VALUE", path, i+1)
 			}
 			e.passed, e.values[name] = append(e.passed, name), unquote(strings.TrimSpace(value))
 		}

@@ -86,8 +86,12 @@ func fenceSpecs(s *suite) {
 	})
 
 	triggerWrites := map[string]func(*world, store.Store, store.TriggerToken) error{
-		"TriggerStarted": func(w *world, s store.Store, t store.TriggerToken) error { return s.TriggerStarted(w.ctx, t, "stale", time.Time{}) },
-		"TriggerPending": func(w *world, s store.Store, t store.TriggerToken) error { return s.TriggerPending(w.ctx, t, time.Time{}) },
+		"TriggerStarted": func(w *world, s store.Store, t store.TriggerToken) error {
+			return s.TriggerStarted(w.ctx, t, "stale", time.Time{})
+		},
+		"TriggerPending": func(w *world, s store.Store, t store.TriggerToken) error {
+			return s.TriggerPending(w.ctx, t, time.Time{})
+		},
 		"Deliver with a fence": func(w *world, s store.Store, t store.TriggerToken) error {
 			_, err := s.Deliver(w.ctx, store.Delivery{TriggerID: t.TriggerID, Fence: t.Fence, Status: store.StatusFaulted})
 			return err

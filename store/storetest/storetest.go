@@ -210,7 +210,9 @@ var completed = store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.R
 func (w *world) suspended(triggers []store.NewTrigger, change ...func(*store.Plan)) (runID, rolloutID string) {
 	w.Helper()
 	runID, rollouts := w.create(1, change...)
-	w.suspend(w.a, w.claim(w.a), triggers...)
+	claims, err := w.a.Claim(w.ctx, runID, 1)
+	w.must(err)
+	w.suspend(w.a, claims[0], triggers...)
 	return runID, rollouts[0]
 }
 

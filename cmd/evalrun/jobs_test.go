@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestStartWhoseAnswerIsLost starts a job at a source that can be searched. The job begins and the answer is an error: evalrun must look for the
+// job before it tries again, and find it.
+func TestStartWhoseAnswerIsLost(t *testing.T) {
+	var starts atomic.Int32
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /jobs", func(w http.ResponseWriter, _ *http.Request) {
+		starts.Add(1)
+		http.Error(w, "the gateway has lost its patience", http.StatusBadGateway)
+	})
+	mux.HandleFunc("GET /jobs", func(w http.ResponseWriter, _ *http.Request) {
+		found := `{"id": null}`
+		if starts.Load() > 0 {
+			found = `{"id": "job-1"}`
+		}
+		_, _ = w.Write([]byte(found))
+	})
+	mux.HandleFunc("GET /jobs/job-1", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"content": "done"}`)) })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	t.Chdir(t.TempDir())
+	t.Setenv("EVALRUN_STORE", "")
+	set := `
+version: "1.0"
+id: s
+name: S
+agent:
+  type: function
+  command: [sh, -c, 'case $(cat) in *"\"resume\":null"*) echo "{\"__interrupt__\": {\"name\": \"P\", \"input_arguments\": {}}}" ;; *) echo "{}" ;; esac']
+jobs:
+  P:
+    source: http
+    interval: 10ms
+    start: {url: "URL/jobs"}
+    find: {url: "URL/jobs?trigger={triggerId}", itemKey: .id}
+    status: {url: "URL/jobs/{itemKey}"}
+evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
+`
+	if err := os.WriteFile("set.yaml", []byte(strings.ReplaceAll(set, "URL", server.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := execute(t.Context(), []string{"run", "--wait", "--wait-timeout", "20s", "set.yaml"}, strings.NewReader(""), &out, &out); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, &out)
+	}
+	if starts.Load() != 1 {
+		t.Errorf("the job was started %d times\n%s", starts.Load(), &out)
+	}
+}
