@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -133,7 +134,7 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 	if err != nil {
 		return seen, err
 	}
-	log, written, err := openEventLog(RunDir(p.r.o.Store.Dir(), runID))
+	log, written, err := p.openLog(ctx, runID, seen)
 	if err != nil {
 		return seen, err
 	}
@@ -176,21 +177,40 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 	}
 }
 
-// openEventLog opens a run's events.jsonl, locked, and says which event is the last in it.
-func openEventLog(runDir string) (*os.File, int64, error) {
-	if err := os.MkdirAll(runDir, 0o700); err != nil {
+// openLog opens a run's events.jsonl, locked, and says which event is the last in it. A file that knows of events which the store has lost in a
+// power cut is begun anew. seen is the number of
+// an event that is in the store.
+func (p *eventPump) openLog(ctx context.Context, runID string, seen int64) (log *os.File, written int64, err error) {
+	dir := RunDir(p.r.o.Store.Dir(), runID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, 0, err
 	}
-	path := filepath.Join(runDir, "events.jsonl")
+	path := filepath.Join(dir, "events.jsonl")
 	log, last, err := durable.OpenLog(path, 0o600)
 	if err != nil {
 		return nil, 0, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, log.Close())
+		}
+	}()
 	var e store.Event
 	if last != nil {
 		if err := json.Unmarshal(last, &e); err != nil {
-			return nil, 0, errors.Join(fmt.Errorf("%s: its last line is not an event: %w", path, err), log.Close())
+			return nil, 0, fmt.Errorf("%s: its last line is not an event: %w", path, err)
 		}
 	}
-	return log, e.Seq, nil
+	if e.Seq <= seen {
+		return log, e.Seq, nil
+	}
+	run, err := p.r.o.Store.Run(ctx, runID) // read under the lock: what is in the file was in the store before
+	if err != nil || e.Seq <= run.Seq {
+		return log, e.Seq, err
+	}
+	if err := log.Truncate(0); err != nil {
+		return nil, 0, err
+	}
+	_, err = log.Seek(0, io.SeekStart)
+	return log, 0, err
 }

@@ -20,12 +20,7 @@ import (
 func (w *worker) prepareWorkspace() error {
 	workspace, saved := Workspace(w.o.Store.Dir(), w.claim.RolloutID), w.copyDir()
 	if w.claim.Segment == 1 {
-		if w.claim.Repeats {
-			if err := os.RemoveAll(workspace); err != nil {
-				return err
-			}
-		}
-		return os.MkdirAll(workspace, 0o700)
+		return makeEmpty(workspace)
 	}
 	if err := os.MkdirAll(workspace, 0o700); err != nil {
 		return err
@@ -42,6 +37,18 @@ func (w *worker) prepareWorkspace() error {
 		return err
 	}
 	return copyTree(saved, workspace)
+}
+
+// makeEmpty makes a folder, or empties it: an attempt may have been there of which not even the claim is left.
+func makeEmpty(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, 0o700)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 }
 
 // copyDir is where the workspace is kept as it was when the segment began.

@@ -30,12 +30,12 @@ func scanRollout(r scanner, more ...any) (o Rollout, err error) {
 	return o, err
 }
 
-// Claim implements Store.
+// Claim implements Store. A claim that a power cut takes back was an attempt that has left nothing behind: the segment is begun again.
 func (s *SQLite) Claim(ctx context.Context, runID string, limit int) (claims []Claim, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
-	err = s.writeOp(ctx, func(t *tx) error {
+	err = s.writeRelaxed(ctx, func(t *tx) error {
 		claims = nil
 		ids, err := t.claimable(runID, limit)
 		if err != nil || len(ids) == 0 {

@@ -25,6 +25,8 @@ type committer struct {
 type operation struct {
 	run func(*tx) error
 	err chan error
+	// relaxed says that a power cut may take the operation back. Nothing outside the store must follow from it that could not be done again.
+	relaxed bool
 	// wake is set by run if other processes may want to know.
 	wake bool
 }
@@ -37,6 +39,8 @@ type tx struct {
 	// now is the time of the transaction in microseconds; every row it writes has the same.
 	now  int64
 	wake bool
+	// synchronous is the mode of the connection.
+	synchronous string
 }
 
 var errClosed = errors.New("the store is closed")
@@ -54,10 +58,19 @@ func (c *committer) stop() {
 
 // writeOp runs one operation and returns when it is durable. ctx ends only the waiting for a turn: once begun, an operation is finished.
 func (s *SQLite) writeOp(ctx context.Context, run func(*tx) error) error {
+	return s.enqueue(ctx, &operation{run: run, err: make(chan error, 1)})
+}
+
+// writeRelaxed runs one operation that survives the end of every process and need not survive a power cut. It waits for no sync, which
+// is what keeps the time between one agent and the next short.
+func (s *SQLite) writeRelaxed(ctx context.Context, run func(*tx) error) error {
+	return s.enqueue(ctx, &operation{run: run, err: make(chan error, 1), relaxed: true})
+}
+
+func (s *SQLite) enqueue(ctx context.Context, op *operation) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	op := &operation{run: run, err: make(chan error, 1)}
 	select {
 	case s.commit.ops <- op:
 		return s.describe(<-op.err)
@@ -89,8 +102,22 @@ func (c *committer) loop() {
 			}
 			t.conn = conn
 		}
-		c.runGroup(t, group)
+		relaxed, strict := split(group)
+		c.runGroup(t, relaxed, "NORMAL")
+		c.runGroup(t, strict, "FULL")
 	}
+}
+
+// split parts the operations that wait for no sync from the others, which they need not wait for.
+func split(group []*operation) (relaxed, strict []*operation) {
+	for _, op := range group {
+		if op.relaxed {
+			relaxed = append(relaxed, op)
+		} else {
+			strict = append(strict, op)
+		}
+	}
+	return relaxed, strict
 }
 
 // collect takes what waits already.
@@ -107,10 +134,17 @@ func (c *committer) collect(first *operation) []*operation {
 	return group
 }
 
-func (c *committer) runGroup(t *tx, group []*operation) {
+// runGroup runs operations in one transaction with a mode of SQLite's PRAGMA synchronous.
+func (c *committer) runGroup(t *tx, group []*operation, synchronous string) {
+	if len(group) == 0 {
+		return
+	}
 	defer failpoint.Transaction()()
 	errs := make([]error, len(group))
 	commit := func() error {
+		if err := t.setSynchronous(synchronous); err != nil {
+			return err
+		}
 		if err := t.exec("BEGIN IMMEDIATE"); err != nil {
 			return err
 		}
@@ -147,6 +181,19 @@ func (c *committer) runGroup(t *tx, group []*operation) {
 	if wake {
 		c.store.wake.tell()
 	}
+}
+
+// setSynchronous changes the mode if it is another one.
+func (t *tx) setSynchronous(mode string) error {
+	if t.synchronous == mode {
+		return nil
+	}
+	t.synchronous = ""
+	if err := t.exec("PRAGMA synchronous = " + mode); err != nil {
+		return err
+	}
+	t.synchronous = mode
+	return nil
 }
 
 func fail(group []*operation, err error) {

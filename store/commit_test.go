@@ -60,7 +60,7 @@ func runTogether(t *testing.T, s *SQLite, ops ...func(*tx) error) (errs []error)
 	for _, run := range ops {
 		group = append(group, &operation{run: run, err: make(chan error, 1)})
 	}
-	s.commit.runGroup(x, group)
+	s.commit.runGroup(x, group, "FULL")
 	for _, op := range group {
 		errs = append(errs, <-op.err)
 	}

@@ -26,6 +26,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values[backgroundKey{}] = map[string]*background{}
 			env.Setenv("TERM", "dumb")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // with -race every process would take a second to end
 			env.Defer(func() { nothingLeft(env) })
 			return nil
 		},

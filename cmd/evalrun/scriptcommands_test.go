@@ -137,7 +137,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	b.stderr, err = os.Create(ts.MkAbs(name + ".stderr"))
 	ts.Check(err)
 	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Dir = b.stdout, b.stderr, ts.MkAbs(".")
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "WORK", "TERM", "EVALRUN_STORE", "URL"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "WORK", "TERM", "GORACE", "EVALRUN_STORE", "URL"} {
 		if value := ts.Getenv(key); value != "" {
 			b.cmd.Env = append(b.cmd.Env, key+"="+value)
 		}
