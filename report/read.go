@@ -1,14 +1,18 @@
 package report
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/input"
 )
 
 // ReadResults reads the head of a results document, having made sure that the document is whole.
@@ -103,7 +107,7 @@ func (d *documentReader) read(each func(*Rollout) error) error {
 		return d.broken(err)
 	}
 	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: expected the end of the file after the document, got more text; %s", d.path, again)
+		return d.problem("", "expected the end of the file after the document, got more text; "+again)
 	}
 	return d.check()
 }
@@ -135,7 +139,7 @@ func (d *documentReader) member(key string, each func(*Rollout) error) error {
 
 func (d *documentReader) rollouts(each func(*Rollout) error) error {
 	if tok, err := d.dec.Token(); err != nil || tok != json.Delim('[') {
-		return d.wrong("evaluationSetResults", errors.Join(err, errors.New("expected an array")))
+		return d.wrong("evaluationSetResults", cmp.Or(err, errors.New("expected an array")))
 	}
 	for i := 0; d.dec.More(); i++ {
 		var r Rollout
@@ -174,17 +178,74 @@ func (d *documentReader) skip() error {
 // broken says that the file is no JSON, or not all of it.
 func (d *documentReader) broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s is cut: it ends in the middle of the document; %s", d.path, again)
+		return d.problem("", "the document is cut: the file ends in the middle of it; "+again)
 	}
-	return fmt.Errorf("%s is not a results document: not valid JSON at byte %d: %w", d.path, d.dec.InputOffset(), err)
+	return d.problem("", "not a results document, for it is not valid JSON: "+err.Error())
 }
 
+// wrong says what is wrong with the value that was read last.
 func (d *documentReader) wrong(key string, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.broken(err)
 	}
-	return fmt.Errorf("%s: %s: %w; %s", d.path, key, err, again)
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		if kind.Field != "" {
+			key += "." + kind.Field
+		}
+		return d.problem(key, fmt.Sprintf("expected %s, got %s; %s", expected(kind.Type), article(kind.Value), again))
+	}
+	return d.problem(key, err.Error()+"; "+again)
+}
+
+// problem is a problem at the place up to which the document was read.
+func (d *documentReader) problem(key, message string) error {
+	p := input.Problem{File: d.path, Key: key, Message: message}
+	f, err := os.Open(d.path)
+	if err != nil {
+		return p
+	}
+	defer f.Close()
+	text := bufio.NewReader(io.LimitReader(f, d.dec.InputOffset()))
+	p.Line, p.Column = 1, 1
+	for {
+		r, _, err := text.ReadRune()
+		switch {
+		case err != nil:
+			return p
+		case r == '\n':
+			p.Line, p.Column = p.Line+1, 1
+		default:
+			p.Column++
+		}
+	}
+}
+
+// expected names the JSON type that a Go type is read from.
+func expected(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return "a number"
+}
+
+// article puts an article before the name of a JSON type.
+func article(name string) string {
+	switch name {
+	case "array", "object":
+		return "an " + name
+	case "bool":
+		return "a boolean"
+	}
+	return "a " + name
 }
 
 // check says whether the document is one of evalrun's.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/evalrun/evalrun/redact"
 )
 
 const (
@@ -80,7 +82,8 @@ func supervise(jobDir string) error {
 	if found, err := dir.read(specFile, &spec); err != nil || !found || len(spec.Command) == 0 {
 		return errors.Join(err, dir.write(resultFile, failedJob("the job could not be started: its spec.json cannot be read")))
 	}
-	if err := takeEnvironment(); err != nil {
+	own, err := takeEnvironment()
+	if err != nil {
 		return errors.Join(err, dir.write(resultFile, failedJob("the job could not be started: its environment cannot be read")))
 	}
 	var result jobResult
@@ -91,7 +94,7 @@ func supervise(jobDir string) error {
 			return err
 		}
 		step("job.started")
-		result = spec.run(dir, signals)
+		result = spec.run(dir, signals, redact.New(redact.FromEnviron(os.Environ(), own)))
 	}
 	step("job.ended")
 	if err := dir.write(resultFile, result); err != nil {
@@ -102,38 +105,40 @@ func supervise(jobDir string) error {
 	return nil
 }
 
-// takeEnvironment makes the environment of this process the one of the command.
-func takeEnvironment() error {
+// takeEnvironment makes the environment of this process the one of the command, and returns the names that the job's configuration gives.
+func takeEnvironment() (names []string, err error) {
 	own := map[string]string{}
 	if v := os.Getenv(envVar); v != "" {
 		if err := json.Unmarshal([]byte(v), &own); err != nil {
-			return errors.New(envVar + " is not a JSON object")
+			return nil, errors.New(envVar + " is not a JSON object")
 		}
 	}
 	for _, kv := range os.Environ() {
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, ownPrefix) {
 			if err := os.Unsetenv(name); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	for name, value := range own {
 		if err := os.Setenv(name, value); err != nil {
-			return err
+			return nil, err
 		}
+		names = append(names, name)
 	}
-	return nil
+	return names, nil
 }
 
-// run runs the command to its end.
-func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal) jobResult {
+// run runs the command to its end. Its payload is kept as it is, what it writes to stderr without secrets.
+func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redactor) jobResult {
 	stdout, stderr := &limited{left: maxPayload}, &tailed{}
 	if f, err := os.OpenFile(dir.path(stderrFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
 		defer func() { _ = f.Close() }()
 		stderr.log = f
 	}
+	clean := red.Writer(stderr)
 	cmd := exec.Command(s.Command[0], s.Command[1:]...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.CWD, bytes.NewReader(s.Input), stdout, stderr
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.CWD, bytes.NewReader(s.Input), stdout, clean
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = endGrace
 	began := time.Now().UTC()
@@ -145,6 +150,7 @@ func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal) jobResult {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	why, err := s.wait(cmd.Process.Pid, done, signals, dir)
+	_ = clean.Close() // writing to stderr's log does not fail
 	code := cmd.ProcessState.ExitCode()
 	r := jobResult{ExitCode: &code, Payload: json.RawMessage("null"), StartedAt: began, EndedAt: time.Now().UTC()}
 	switch {
