@@ -13,6 +13,9 @@ import (
 	"github.com/evalrun/evalrun/store"
 )
 
+// evaluatorCommand is the type of the evaluators that are programs.
+const evaluatorCommand = "command"
+
 // defaultEvaluatorTimeout holds where limits.evaluatorTimeout is not given.
 const defaultEvaluatorTimeout = 5 * time.Minute
 
@@ -34,6 +37,9 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	// What an evaluator said is stored before the next one runs if running it again would cost something. The others, which only compute,
+	// are stored together with the rollout's end.
+	var last []store.Result
 	for i, e := range w.plan.evaluators {
 		def := w.plan.Set.Evaluators[i]
 		if done[def.ID] {
@@ -51,12 +57,18 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 		if err != nil {
 			return fmt.Errorf("evaluator %s: %w", def.ID, err)
 		}
-		if err := w.o.Store.RecordResult(commit, w.claim.Token, store.Result{EvaluatorID: def.ID, Data: w.plan.redact.JSON(data)}); err != nil {
+		result := store.Result{EvaluatorID: def.ID, Data: w.plan.redact.JSON(data)}
+		if def.Type != evaluatorCommand {
+			last = append(last, result)
+			continue
+		}
+		if err := w.o.Store.RecordResult(commit, w.claim.Token, result); err != nil {
 			return err
 		}
 		failpoint.Hit("runner.evaluated")
 	}
-	if err := w.o.Store.Finish(commit, w.claim.Token, eval.RolloutScore(w.plan.Set.Evaluators, all)); err != nil {
+	failpoint.Hit("runner.finishing")
+	if err := w.o.Store.Finish(commit, w.claim.Token, eval.RolloutScore(w.plan.Set.Evaluators, all), last...); err != nil {
 		return err
 	}
 	failpoint.Hit("runner.finished")

@@ -16,7 +16,7 @@ type Options struct {
 	Store store.Store
 	// RunID restricts the runner to one run; empty means every run of the store.
 	RunID string
-	// Concurrency is how many agents run at once; at least 1.
+	// Concurrency is how many agents run at once. With 0 no agent is started: only triggers are looked after.
 	Concurrency int
 	// WorkDir is the folder in which the command runs, Executable the evalrun program, which local jobs are started with.
 	WorkDir    string
@@ -199,7 +199,7 @@ func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, 
 	if err != nil {
 		return 0, false, err
 	}
-	if until == UntilIdle && b.Idle() {
+	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
 		return 0, true, nil
 	}
 	if b.Due > 0 {
@@ -208,7 +208,7 @@ func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, 
 	r.mu.Lock()
 	r.nextDue = b.NextDue
 	r.mu.Unlock()
-	if b.Runnable > 0 || b.Due > 0 {
+	if b.Runnable > 0 && r.o.Concurrency > 0 || b.Due > 0 {
 		return 0, false, nil
 	}
 	if b.NextDue.IsZero() {
@@ -225,7 +225,7 @@ func (r *Runner) claimRollouts(ctx context.Context) (full bool, err error) {
 	limit := min(r.o.Concurrency-r.active, r.o.Concurrency+finishing-r.inFlight)
 	r.mu.Unlock()
 	if limit <= 0 {
-		return true, nil
+		return r.o.Concurrency > 0, nil
 	}
 	claims, err := r.o.Store.Claim(ctx, r.o.RunID, limit)
 	if err != nil {

@@ -52,6 +52,10 @@ func (w *worker) run(ctx context.Context) (err error) {
 		w.lookAtTriggers() // jobs to cancel
 		return err
 	}
+	if w.claim.Cancelled {
+		_, err := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeCancelled})
+		return err
+	}
 	out, err := w.segment(ctx)
 	w.freePlace()
 	failpoint.Hit("runner.agentEnded")

@@ -6,7 +6,7 @@ import (
 )
 
 // Cancel implements Store.
-func (s *SQLite) Cancel(ctx context.Context, id string) (cancelled int, err error) {
+func (s *SQLite) Cancel(ctx context.Context, id string, keepJobsOf ...string) (cancelled int, err error) {
 	err = s.writeOp(ctx, func(t *tx) error {
 		cancelled = 0
 		var known bool
@@ -31,6 +31,9 @@ func (s *SQLite) Cancel(ctx context.Context, id string) (cancelled int, err erro
 			return err
 		}
 		for _, o := range open {
+			if err := t.keepJobs(o.id, keepJobsOf); err != nil {
+				return err
+			}
 			if o.running {
 				// Only whoever holds it, or takes it over, knows when its agent has ended.
 				err = t.exec("UPDATE rollouts SET cancel = 1 WHERE rollout_id = ?", o.id)
@@ -49,6 +52,16 @@ func (s *SQLite) Cancel(ctx context.Context, id string) (cancelled int, err erro
 		return 0, err
 	}
 	return cancelled, nil
+}
+
+// keepJobs sees to it that the jobs of some sources are not cancelled with the rollout that waits for them.
+func (t *tx) keepJobs(rolloutID string, sources []string) error {
+	for _, source := range sources {
+		if err := t.exec("UPDATE triggers SET checked = 0 WHERE rollout_id = ? AND source = ? AND state IN ('intended', 'starting', 'waiting')", rolloutID, source); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cancel ends a rollout and what it waits for.

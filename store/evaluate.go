@@ -12,22 +12,34 @@ func (s *SQLite) RecordResult(ctx context.Context, tok Token, r Result) error {
 		if err != nil {
 			return err
 		}
-		if err := t.exec("INSERT INTO results VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)",
-			tok.RolloutID, r.EvaluatorID, document(r.Data)); err != nil {
-			return fmt.Errorf("the result of evaluator %s of rollout %s: %w", r.EvaluatorID, tok.RolloutID, err)
+		if err := t.addResult(tok.RolloutID, r); err != nil {
+			return err
 		}
 		return t.touch(o.RunID)
 	})
 }
 
+func (t *tx) addResult(rolloutID string, r Result) error {
+	err := t.exec("INSERT INTO results VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)", rolloutID, r.EvaluatorID, document(r.Data))
+	if err != nil {
+		return fmt.Errorf("the result of evaluator %s of rollout %s: %w", r.EvaluatorID, rolloutID, err)
+	}
+	return nil
+}
+
 // Finish implements Store.
-func (s *SQLite) Finish(ctx context.Context, tok Token, score *float64) error {
+func (s *SQLite) Finish(ctx context.Context, tok Token, score *float64, last ...Result) error {
 	return s.writeOp(ctx, func(t *tx) error {
 		o, err := t.held(tok, StateEvaluating)
 		if err != nil {
 			return err
 		}
 		t.wake = true
+		for _, r := range last {
+			if err := t.addResult(o.ID, r); err != nil {
+				return err
+			}
+		}
 		if err := t.event(o.RunID, o.ID, RolloutEvaluated, map[string]any{"score": score}); err != nil {
 			return err
 		}

@@ -127,10 +127,14 @@ func work(dir string) error {
 		if err != nil {
 			return err
 		}
+		if len(claims) == 0 {
+			err = deliverAll(ctx, s, plan.RunID)
+		}
 		for _, c := range claims {
-			if err := workOn(ctx, s, c); err != nil {
-				return err
-			}
+			err = errors.Join(err, workOn(ctx, s, c))
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

@@ -196,6 +196,15 @@ func (s *SQLite) Runs(ctx context.Context) (runs []Run, err error) {
 	return runs, nil
 }
 
+// RunOf implements Store.
+func (s *SQLite) RunOf(ctx context.Context, rolloutID string) (runID string, err error) {
+	err = s.read.QueryRowContext(ctx, "SELECT run_id FROM rollouts WHERE rollout_id = ?", rolloutID).Scan(&runID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("rollout %s: %w", rolloutID, ErrNotFound)
+	}
+	return runID, s.describe(err)
+}
+
 // Plan implements Store.
 func (s *SQLite) Plan(ctx context.Context, runID string) (p Plan, err error) {
 	defer func() { err = s.describe(err) }()

@@ -37,6 +37,8 @@ type Store interface {
 	// Run returns one run; Runs all of them, the newest first.
 	Run(ctx context.Context, runID string) (Run, error)
 	Runs(ctx context.Context) ([]Run, error)
+	// RunOf returns the id of a rollout's run.
+	RunOf(ctx context.Context, rolloutID string) (string, error)
 	// Plan returns the plan of a run, without its evaluations.
 	Plan(ctx context.Context, runID string) (Plan, error)
 
@@ -49,9 +51,9 @@ type Store interface {
 	Renew(ctx context.Context) (held, cancelled []string, err error)
 	// CommitSegment ends a segment: its outcome and all that follows from it.
 	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
-	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout.
+	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout, storing the last results with its end.
 	RecordResult(ctx context.Context, t Token, r Result) error
-	Finish(ctx context.Context, t Token, score *float64) error
+	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
 
 	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or cancelled.
 	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)
@@ -66,8 +68,9 @@ type Store interface {
 	// Deliver hands in a payload for a trigger. One that matches none is kept for 7 days for a trigger still to come.
 	Deliver(ctx context.Context, d Delivery) (Receipt, error)
 	// Cancel cancels what has not ended of a run, or one rollout. A rollout whose agent may be running ends when its holder, or
-	// whoever takes it over, commits the segment, whatever its outcome; all others end at once.
-	Cancel(ctx context.Context, runOrRollout string) (cancelled int, err error)
+	// whoever takes it over, commits the segment, whatever its outcome; all others end at once. The jobs that they wait for become due to
+	// be cancelled, but for those of the sources named.
+	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
 
 	// Backlog says what is left to do, of one run or of all.
 	Backlog(ctx context.Context, runID string) (Backlog, error)

@@ -6,46 +6,72 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
 )
 
 func cancelCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var jobs bool
+	cmd := &cobra.Command{
 		Use:   "cancel RUN|ROLLOUT",
 		Short: "Cancel what has not ended of a run, or one rollout",
 		Long: `Cancel a run or one rollout. Rollouts that wait are cancelled at once, those that are running are ended by the process that
-runs them. The jobs that they waited for are cancelled, once and as far as their source can, by the next command that works on the
-store.`,
+runs them. The jobs that they waited for are cancelled, once and as far as their source can; local jobs go on, unless --jobs is given.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.withStore(func(s *store.SQLite) error {
-				n, err := cancelNamed(cmd.Context(), s, args[0])
-				if err != nil {
-					return err
-				}
-				if g.json {
-					return printJSON(cmd, map[string]int{"cancelled": n})
-				}
-				what := "rollouts"
-				if n == 1 {
-					what = "rollout"
-				}
-				printf(stdout(cmd), "%d %s cancelled\n", n, what)
-				return nil
-			})
+			return g.withStore(func(s *store.SQLite) error { return g.cancel(cmd, s, args[0], jobs) })
 		},
 	}
+	cmd.Flags().BoolVar(&jobs, "jobs", false, "also end the local jobs that are waited for")
+	return cmd
 }
 
-func cancelNamed(ctx context.Context, s *store.SQLite, name string) (int, error) {
-	n, err := s.Cancel(ctx, name)
-	if !errors.Is(err, store.ErrNotFound) {
-		return n, internal(err)
+func (g *globals) cancel(cmd *cobra.Command, s *store.SQLite, name string, jobs bool) error {
+	ctx := cmd.Context()
+	var keep []string
+	if !jobs {
+		keep = []string{trigger.SourceExec}
 	}
-	id, err := runByPrefix(ctx, s, name)
+	runID, err := s.RunOf(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		if runID, err = runByPrefix(ctx, s, name); err != nil {
+			return usageError("there is no run or rollout %q in the store %s", name, s.Dir())
+		}
+		name = runID
+	}
 	if err != nil {
-		return 0, usageError("there is no run or rollout %q in the store %s", name, s.Dir())
+		return internal(err)
 	}
-	n, err = s.Cancel(ctx, id)
-	return n, internal(err)
+	n, err := s.Cancel(ctx, name, keep...)
+	if err != nil {
+		return internal(err)
+	}
+	if err := g.settle(ctx, cmd, s, runID); err != nil {
+		return err
+	}
+	if g.json {
+		return printJSON(cmd, map[string]int{"cancelled": n})
+	}
+	what := "rollouts"
+	if n == 1 {
+		what = "rollout"
+	}
+	printf(stdout(cmd), "%d %s cancelled\n", n, what)
+	return nil
+}
+
+// settle looks once after what is due of a run, starting no agent, and brings its events and its results document up to date.
+func (g *globals) settle(ctx context.Context, cmd *cobra.Command, s *store.SQLite, runID string) error {
+	var w workFlags
+	red, err := redactorOf(ctx, s, runID)
+	if err != nil {
+		return err
+	}
+	out := &output{store: s, redact: red, stderr: cmd.ErrOrStderr(), stdout: stdout(cmd), quiet: true}
+	r, err := w.newRunner(g, s, runID, environment{}, out)
+	if err != nil {
+		return err
+	}
+	return internal(errors.Join(r.Run(ctx, runner.UntilIdle), out.saveDocument(ctx, runID, "")))
 }

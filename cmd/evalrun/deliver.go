@@ -139,6 +139,9 @@ func (g *globals) deliver(cmd *cobra.Command, name string, d store.Delivery) err
 		if err != nil {
 			return err
 		}
+		if err := g.settleIfFinal(cmd, s, receipt.Trigger.RunID); err != nil {
+			return err
+		}
 		if g.json {
 			return printJSON(cmd, map[string]any{"disposition": receipt.Disposition, "triggerId": nilIfEmpty(receipt.Trigger.ID),
 				"runId": nilIfEmpty(receipt.Trigger.RunID), "rolloutId": nilIfEmpty(receipt.Trigger.RolloutID)})
@@ -189,4 +192,16 @@ func nilIfEmpty(s string) any {
 		return nil
 	}
 	return s
+}
+
+// settleIfFinal brings the results document up to date if the delivery was the end of the run: a failure that its agent cannot take.
+func (g *globals) settleIfFinal(cmd *cobra.Command, s *store.SQLite, runID string) error {
+	if runID == "" {
+		return nil
+	}
+	run, err := s.Run(cmd.Context(), runID)
+	if err != nil || !run.Final() {
+		return internal(err)
+	}
+	return g.settle(cmd.Context(), cmd, s, runID)
 }
