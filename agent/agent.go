@@ -41,6 +41,8 @@ type Segment struct {
 	// Timeout of this segment; 0 means none. OutputBytes is how much it may print.
 	Timeout     time.Duration
 	OutputBytes int64
+	// Ended, if not nil, is called when the agent's process has ended; what it printed is still being read. Another agent may start then.
+	Ended func()
 }
 
 // Delivery is the envelope of one payload in the resume document.

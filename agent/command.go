@@ -32,7 +32,7 @@ func (f *function) command(seg Segment) (sandbox.Command, *Fault) {
 	if fault != nil {
 		return sandbox.Command{}, fault
 	}
-	return sandbox.Command{RolloutID: cmp.Or(seg.Marker, seg.RolloutID), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace}, nil
+	return sandbox.Command{RolloutID: cmp.Or(seg.Marker, seg.RolloutID), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
 }
 
 // environ is evalrun's environment without evalrun's own variables, then the entry's, the segment's and those that tell

@@ -112,7 +112,7 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	seg := agent.Segment{
 		RolloutID: c.RolloutID, Marker: w.marker(c.RolloutID), Number: c.Segment, Attempt: c.Attempt, Input: evaluation.Inputs,
 		Workspace: Workspace(w.o.Store.Dir(), c.RolloutID), Dir: w.segmentDir(), BaseDir: w.plan.baseDir,
-		OutputBytes: w.plan.Set.Limits.OutputBytes,
+		OutputBytes: w.plan.Set.Limits.OutputBytes, Ended: w.freePlace,
 	}
 	var fault *agent.Fault
 	if seg.Timeout, fault = w.timeLeft(); fault != nil {

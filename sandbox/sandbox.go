@@ -47,6 +47,8 @@ type Command struct {
 	Stderr io.Writer
 	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace.
 	Grace time.Duration
+	// Ended, if not nil, is called by Wait when the process has ended, before what it left behind is looked for.
+	Ended func()
 }
 
 // Exit is how a process ended.
@@ -62,6 +64,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	grace   time.Duration
 	marker  string
+	ended   func()
 	started time.Time
 
 	stdin, stdout, stderr *os.File      // our ends of the pipes
@@ -81,7 +84,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 
 // Start starts a process. The error is that of the system call, as from [os.StartProcess].
 func Start(c Command) (*Process, error) {
-	p := &Process{grace: c.Grace, marker: c.RolloutID, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 2)}
+	p := &Process{grace: c.Grace, marker: c.RolloutID, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 2)}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
 	}
@@ -133,6 +136,9 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 
 	// On Linux the process is still a zombie here and holds the id of its group, which cannot be another's.
 	signalGroup(p.PID(), syscall.SIGKILL)
+	if p.ended != nil {
+		p.ended()
+	}
 	err := sweepAfter(p.PID(), p.started, p.marker)
 	// Wait's own error repeats the process state. Another error means that there is no state.
 	if werr := p.cmd.Wait(); p.cmd.ProcessState == nil {

@@ -150,19 +150,15 @@ func (c *committer) runGroup(t *tx, group []*operation, synchronous string) {
 		}
 		t.now = c.store.now().UnixMicro() // not before the lock is there: it may have been waited for
 		for i, op := range group {
-			if err := t.exec("SAVEPOINT op"); err != nil {
-				return err
-			}
 			t.wake = false
-			if errs[i] = op.run(t); errs[i] != nil {
-				if err := t.exec("ROLLBACK TO op"); err != nil {
+			if len(group) == 1 { // it needs no savepoint: what fails with it is only itself
+				if err := op.run(t); err != nil {
 					return err
 				}
-			}
-			op.wake = t.wake && errs[i] == nil
-			if err := t.exec("RELEASE op"); err != nil {
+			} else if err := t.runInSavepoint(op, &errs[i]); err != nil {
 				return err
 			}
+			op.wake = t.wake && errs[i] == nil
 		}
 		failpoint.Hit("store.commit")
 		return t.exec("COMMIT")
@@ -181,6 +177,19 @@ func (c *committer) runGroup(t *tx, group []*operation, synchronous string) {
 	if wake {
 		c.store.wake.tell()
 	}
+}
+
+// runInSavepoint runs an operation so that it takes nothing with it when it fails, with failure. The error is one of the transaction.
+func (t *tx) runInSavepoint(op *operation, failure *error) error {
+	if err := t.exec("SAVEPOINT op"); err != nil {
+		return err
+	}
+	if *failure = op.run(t); *failure != nil {
+		if err := t.exec("ROLLBACK TO op"); err != nil {
+			return err
+		}
+	}
+	return t.exec("RELEASE op")
 }
 
 // setSynchronous changes the mode if it is another one.
@@ -280,8 +289,5 @@ func each(rows *sql.Rows, scan func(scanner) error) error {
 	}
 	return rows.Err()
 }
-
-// since is the time that has passed since a moment in microseconds, never negative (a clock may be set back).
-func (t *tx) since(micros int64) int64 { return max(t.now-micros, 0) }
 
 func (t *tx) after(d time.Duration) int64 { return t.now + d.Microseconds() }

@@ -100,7 +100,7 @@ func TestTransactionThatIsLostFailsEveryOperationOfItsGroup(t *testing.T) {
 }
 
 func TestCloseWhileWritesWait(t *testing.T) {
-	for range 20 {
+	for range 8 {
 		s := openInternal(t, t.TempDir())
 		var group sync.WaitGroup
 		started := make(chan struct{}, 40)
@@ -119,7 +119,7 @@ func TestCloseWhileWritesWait(t *testing.T) {
 				mu.Unlock()
 			})
 		}
-		for range 20 {
+		for range 8 {
 			<-started
 		}
 		if err := errors.Join(s.Close(), s.Close()); err != nil {
@@ -171,13 +171,17 @@ func TestHoldersThatAreGoneAreForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 		return s
 	}
 	dead, foreign := ThisProcess(), ThisProcess()
 	dead.StartTime = "1"
 	foreign.BootID = "another"
 	s := open(ThisProcess())
-	defer s.Close()
 	p := Plan{RunID: NewRunID(), Evaluations: []Evaluation{{ID: "e"}}}
 	for i := range 10 {
 		p.Rollouts = append(p.Rollouts, PlannedRollout{ID: RolloutID(p.RunID, "e", "a", i)})
@@ -185,9 +189,8 @@ func TestHoldersThatAreGoneAreForgotten(t *testing.T) {
 	if _, err := s.CreateRun(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	claimAndClose := func(p Process, putBack bool) {
+	claimOnce := func(p Process, putBack bool) {
 		s := open(p)
-		defer s.Close()
 		claims, err := s.Claim(t.Context(), "", 1)
 		if err != nil || len(claims) != 1 {
 			t.Fatal(claims, err)
@@ -199,16 +202,15 @@ func TestHoldersThatAreGoneAreForgotten(t *testing.T) {
 		}
 	}
 	for range 5 {
-		claimAndClose(dead, true)
-		claimAndClose(foreign, true)
+		claimOnce(dead, true)
+		claimOnce(foreign, true)
 	}
-	claimAndClose(foreign, false) // still holds something
+	claimOnce(foreign, false) // still holds something
 	if n := len(holders(t, s)); n != 6 {
 		t.Errorf("%d holders are known, want those six of which nothing can be said", n)
 	}
 	now = now.Add(holderKept + time.Hour)
 	s2 := open(ThisProcess())
-	defer s2.Close()
 	if _, err := s2.Claim(t.Context(), "", 20); err != nil { // takes everything over
 		t.Fatal(err)
 	}

@@ -108,9 +108,9 @@ func write(t *testing.T, data []byte) (dir string) {
 }
 
 // database opens a store's file as another program would.
-func database(t *testing.T, dir, pragmas string) *sql.DB {
+func database(t *testing.T, dir string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: filepath.Join(dir, "store.db")}).EscapedPath()+pragmas)
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: filepath.Join(dir, "store.db")}).EscapedPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,14 +158,16 @@ func TestGarbageIsRefused(t *testing.T) {
 func TestGarbagePagesAreNoticedByNameWhenTheyAreRead(t *testing.T) {
 	_, runID, data := filled(t)
 	noticed := 0
-	for page := 1; page < len(data)/4096; page++ {
+	for page := 1; page < len(data)/4096; page += 3 {
 		damaged := append([]byte{}, data...)
 		r := rand.New(rand.NewPCG(uint64(page), 1))
 		for i := range 4096 {
 			damaged[page*4096+i] = byte(r.Uint32())
 		}
 		dir := write(t, damaged)
+		st := time.Now()
 		err := useAll(t, dir, runID)
+		t.Log(page, time.Since(st), err)
 		if err == nil {
 			continue // an overflow page of a payload: nothing in it says that it is damaged
 		}
@@ -174,8 +176,8 @@ func TestGarbagePagesAreNoticedByNameWhenTheyAreRead(t *testing.T) {
 			t.Errorf("page %d: the error %q does not name the file", page, err)
 		}
 	}
-	if noticed < len(data)/4096/2 {
-		t.Errorf("%d damaged pages of %d were noticed", noticed, len(data)/4096)
+	if noticed < len(data)/4096/3/2 {
+		t.Errorf("only %d damaged pages of %d were noticed", noticed, len(data)/4096/3)
 	}
 }
 
@@ -228,7 +230,7 @@ func TestAnotherProgramsDatabaseIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			db := database(t, dir, "")
+			db := database(t, dir)
 			execute(t, db, queries...)
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
@@ -248,7 +250,7 @@ func manyTables() (out []string) {
 func TestNewerStoreIsRefused(t *testing.T) {
 	t.Run("closed", func(t *testing.T) {
 		dir, _, _ := filled(t)
-		db := database(t, dir, "")
+		db := database(t, dir)
 		execute(t, db, "PRAGMA user_version = 99")
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
@@ -257,12 +259,12 @@ func TestNewerStoreIsRefused(t *testing.T) {
 	})
 	t.Run("in use, and its file behind the log", func(t *testing.T) {
 		dir, _, _ := filled(t)
-		execute(t, database(t, dir, ""), "PRAGMA user_version = 99", "CREATE TABLE more (x)")
+		execute(t, database(t, dir), "PRAGMA user_version = 99", "CREATE TABLE more (x)")
 		refuses(t, dir, "newer evalrun", "update")
 	})
 	t.Run("another program's, and its file behind the log", func(t *testing.T) {
 		dir := t.TempDir()
-		execute(t, database(t, dir, ""), "PRAGMA journal_mode = WAL", "CREATE TABLE t (x)")
+		execute(t, database(t, dir), "PRAGMA journal_mode = WAL", "CREATE TABLE t (x)")
 		refuses(t, dir, "another program")
 	})
 }
@@ -300,12 +302,12 @@ func TestMissingStore(t *testing.T) {
 func TestLockedStore(t *testing.T) {
 	t.Run("by a program that writes: opening works, writing says so", func(t *testing.T) {
 		dir, _, _ := filled(t)
-		db := database(t, dir, "")
+		db := database(t, dir)
 		s, err := store.Open(dir, store.Options{Busy: 10 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
+		t.Cleanup(func() { _ = s.Close() })
 		execute(t, db, "BEGIN EXCLUSIVE")
 		_, err = s.CreateRun(t.Context(), benchPlan(1))
 		if err == nil || !strings.Contains(err.Error(), "locked by another program") || !strings.Contains(err.Error(), filepath.Join(dir, "store.db")) {
@@ -321,7 +323,7 @@ func TestLockedStore(t *testing.T) {
 	})
 	t.Run("by a program that lets nobody in", func(t *testing.T) {
 		dir, _, _ := filled(t)
-		execute(t, database(t, dir, ""), "PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE t (x)")
+		execute(t, database(t, dir), "PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE t (x)")
 		refuses(t, dir, "locked by another program")
 	})
 }

@@ -18,7 +18,11 @@ func ofVersion(t *testing.T, version int) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	queries := append([]string{}, migrations[:version]...)
 	if version > 0 {
 		queries = append(queries, "INSERT INTO meta VALUES ('storeId', 'kept')", fmt.Sprintf("PRAGMA application_id = %d", applicationID))

@@ -21,7 +21,7 @@ func init() {
 			return fmt.Errorf("unexpected input")
 		}
 		id, created := "", false
-		for range 30 { // closing and opening make and remove SQLite's own files
+		for range 10 { // closing and opening make and remove SQLite's own files
 			s, err := store.Open(dir, store.Options{})
 			if err != nil {
 				return err
@@ -49,9 +49,9 @@ func fixedPlan(n int) store.Plan {
 }
 
 func TestProcessesThatMakeOneStoreAtOnce(t *testing.T) {
-	for range 5 {
+	for range 3 {
 		dir := t.TempDir()
-		const n = 6
+		const n = 4
 		outputs := make([]*bufio.Reader, n)
 		starts := make([]func(), n)
 		waits := make([]func() error, n)
@@ -99,16 +99,16 @@ func TestProcessesThatMakeOneStoreAtOnce(t *testing.T) {
 	}
 }
 
-const workRollouts = 25
+const workRollouts = 15
 
 // work takes the rollouts of the run through a suspension to their end, and says what it has done once that is durable.
-func work(dir string) error {
+func work(dir string) (err error) {
 	ctx := context.Background()
 	s, err := store.Open(dir, store.Options{})
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	plan := fixedPlan(workRollouts)
 	if _, err := s.CreateRun(ctx, plan); err != nil {
 		return err
@@ -240,7 +240,7 @@ func TestKilledProcesses(t *testing.T) {
 	}
 	checkEvents(t, s, fixedPlan(1).RunID)
 	var ok string
-	if err := database(t, dir, "").QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&ok); err != nil || ok != "ok" {
+	if err := database(t, dir).QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&ok); err != nil || ok != "ok" {
 		t.Fatal(ok, err)
 	}
 }

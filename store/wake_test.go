@@ -66,7 +66,7 @@ func TestJobsThatAreDoneWake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
 	for _, text := range []string{"job one\n", "rubbish", "", "job two\n"} {
 		if _, err := conn.Write([]byte(text)); err != nil {
 			t.Fatal(err)
