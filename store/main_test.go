@@ -35,7 +35,7 @@ func child(t *testing.T, name, dir string) *exec.Cmd {
 // asNobody makes a child one without root's rights; the binary is copied to where everybody may read it.
 func asNobody(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "store-test") //nolint:usetesting // t.TempDir is closed to others
+	dir, err := os.MkdirTemp("", "store-test") // t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

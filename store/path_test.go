@@ -73,7 +73,7 @@ func refusedTo(t *testing.T, dir string) {
 }
 
 func TestFolderThatCannotBeWritten(t *testing.T) {
-	base, err := os.MkdirTemp("", "store-test") //nolint:usetesting // t.TempDir is closed to others
+	base, err := os.MkdirTemp("", "store-test") // t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

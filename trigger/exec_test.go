@@ -226,7 +226,7 @@ func TestExec(t *testing.T) {
 		t.Error(err)
 	}
 	var status syscall.WaitStatus
-	if pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); err != syscall.ECHILD { //nolint:errorlint // an Errno
+	if pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); err != syscall.ECHILD {
 		t.Errorf("a process was left for its starter to wait for: %d, %v", pid, err)
 	}
 }
