@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/durable"
 	"github.com/evalrun/evalrun/store"
 )
 
@@ -62,17 +63,21 @@ type Runner struct {
 	o     Options
 	runs  runCache
 	event *eventPump
+	// syncer makes the files of segments durable.
+	syncer durable.Syncer
 
 	// stop is closed when nothing new is to be started.
 	stop     chan struct{}
 	stopOnce sync.Once
 
 	// kick wakes the dispatcher after something in this process changed.
-	kick chan struct{}
-	work sync.WaitGroup
+	kick   chan struct{}
+	work   sync.WaitGroup
+	places *places
 
 	mu sync.Mutex
-	// active counts the running agents and inFlight them and the rollouts that are being finished; asking the sources being asked.
+	// active counts the rollouts whose agent runs or is about to, inFlight them and those that are being finished; asking the sources being
+	// asked.
 	active, inFlight, asking int
 	// held are the rollouts that this process works on, with what ends their agent.
 	held map[string]context.CancelCauseFunc
@@ -93,8 +98,9 @@ func New(o Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), held: map[string]context.CancelCauseFunc{}, triggersDue: true}
+	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), places: newPlaces(o.Concurrency), held: map[string]context.CancelCauseFunc{}, triggersDue: true}
 	r.runs.load = r.loadRun
+	r.syncer.Dir = o.Store.Dir()
 	r.event = newEventPump(r)
 	return r
 }
@@ -222,7 +228,7 @@ func clamp(d time.Duration) time.Duration { return min(max(d, time.Millisecond),
 // claimRollouts starts as many rollouts as there are free places; full says that there is none left.
 func (r *Runner) claimRollouts(ctx context.Context) (full bool, err error) {
 	r.mu.Lock()
-	limit := min(r.o.Concurrency-r.active, r.o.Concurrency+finishing-r.inFlight)
+	limit := min(r.o.Concurrency+r.places.ahead()-r.active, r.o.Concurrency+finishing-r.inFlight)
 	r.mu.Unlock()
 	if limit <= 0 {
 		return r.o.Concurrency > 0, nil
@@ -256,7 +262,6 @@ func (r *Runner) begin(ctx context.Context, c store.Claim) {
 		w := &worker{Runner: r, claim: c}
 		err := w.run(agentCtx)
 		cancel(nil)
-		w.freePlace()
 		r.mu.Lock()
 		r.inFlight--
 		delete(r.held, c.RolloutID)

@@ -22,15 +22,20 @@ type worker struct {
 	plan  *activeRun
 	// files are those of the segment that has just ended.
 	files []store.File
-	freed bool
+	// began is when its agent was started; zero if it has no place. left says that it is not active any more.
+	began time.Time
+	left  bool
 }
 
-// freePlace lets the next agent start. It is called as soon as the own one has ended; what is left is commits and evaluators.
-func (w *worker) freePlace() {
-	if w.freed {
+// leave lets the next agent start. It is called as soon as the own one has ended; what is left is commits and evaluators.
+func (w *worker) leave() {
+	if w.left {
 		return
 	}
-	w.freed = true
+	w.left = true
+	if !w.began.IsZero() {
+		w.places.free(time.Since(w.began))
+	}
 	w.mu.Lock()
 	w.active--
 	w.mu.Unlock()
@@ -40,11 +45,13 @@ func (w *worker) freePlace() {
 // run runs a segment, or only the evaluators of a rollout that lacks no more than them. ctx ends the agent; what it has done is committed all the same.
 func (w *worker) run(ctx context.Context) (err error) {
 	failpoint.Hit("runner.claimed")
+	defer w.leave()
 	commit := context.WithoutCancel(ctx)
 	if w.plan, err = w.runs.get(commit, w.claim.RunID); err != nil {
 		return err
 	}
 	if w.claim.State == store.StateEvaluating {
+		w.leave()
 		return w.evaluate(ctx, w.claim.Output)
 	}
 	if w.claim.Cancelled {
@@ -52,17 +59,16 @@ func (w *worker) run(ctx context.Context) (err error) {
 		w.lookAtTriggers() // jobs to cancel
 		return err
 	}
-	if w.claim.Cancelled {
-		_, err := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeCancelled})
-		return err
-	}
 	out, err := w.segment(ctx)
-	w.freePlace()
+	w.leave()
 	failpoint.Hit("runner.agentEnded")
 	if err != nil {
-		// Something is wrong with us, not with the agent: the rollout is put back.
+		// Something is wrong with us, not with the agent, or it was never started: the rollout is put back.
 		fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: err.Error()}
 		_, again := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault})
+		if errors.Is(err, errNoPlace) {
+			return again
+		}
 		return errors.Join(err, again)
 	}
 	if errors.Is(context.Cause(ctx), errLeaseLost) {
@@ -112,7 +118,7 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	seg := agent.Segment{
 		RolloutID: c.RolloutID, Marker: w.marker(c.RolloutID), Number: c.Segment, Attempt: c.Attempt, Input: evaluation.Inputs,
 		Workspace: Workspace(w.o.Store.Dir(), c.RolloutID), Dir: w.segmentDir(), BaseDir: w.plan.baseDir,
-		OutputBytes: w.plan.Set.Limits.OutputBytes, Ended: w.freePlace,
+		OutputBytes: w.plan.Set.Limits.OutputBytes, Ended: w.leave,
 	}
 	var fault *agent.Fault
 	if seg.Timeout, fault = w.timeLeft(); fault != nil {
@@ -125,6 +131,10 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 		return agent.Outcome{}, err
 	}
 	failpoint.Hit("runner.prepared")
+	if err := w.places.take(ctx, w.stop); err != nil {
+		return agent.Outcome{}, err
+	}
+	w.began = time.Now()
 	return a.Run(ctx, seg)
 }
 

@@ -140,23 +140,23 @@ func (w *worker) syncFiles(names []string) ([]store.File, error) {
 	}
 	dir := w.segmentDir()
 	files := make([]store.File, len(names))
+	var paths []string
 	for i, name := range names {
 		var err error
-		if files[i], err = syncFile(dir, name); err != nil {
+		if files[i], err = digest(dir, name); err != nil {
 			return nil, err
 		}
+		paths = append(paths, filepath.Join(dir, name))
 	}
 	// The folders from the attempt's up to that of the run's rollouts may all be new.
 	for range 4 {
-		if err := durable.Sync(dir); err != nil {
-			return nil, err
-		}
+		paths = append(paths, dir)
 		dir = filepath.Dir(dir)
 	}
-	return files, nil
+	return files, w.syncer.Sync(paths...)
 }
 
-func syncFile(dir, name string) (store.File, error) {
+func digest(dir, name string) (store.File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return store.File{}, err
@@ -164,8 +164,5 @@ func syncFile(dir, name string) (store.File, error) {
 	defer f.Close()
 	h := sha256.New()
 	size, err := io.Copy(h, f)
-	if err == nil {
-		err = f.Sync()
-	}
 	return store.File{Name: name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }

@@ -100,7 +100,7 @@ func TestTransactionThatIsLostFailsEveryOperationOfItsGroup(t *testing.T) {
 }
 
 func TestCloseWhileWritesWait(t *testing.T) {
-	for range 8 {
+	for range 4 {
 		s := openInternal(t, t.TempDir())
 		var group sync.WaitGroup
 		started := make(chan struct{}, 40)

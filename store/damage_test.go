@@ -158,16 +158,14 @@ func TestGarbageIsRefused(t *testing.T) {
 func TestGarbagePagesAreNoticedByNameWhenTheyAreRead(t *testing.T) {
 	_, runID, data := filled(t)
 	noticed := 0
-	for page := 1; page < len(data)/4096; page++ {
+	for page := 1; page < len(data)/4096; page += 3 {
 		damaged := append([]byte{}, data...)
 		r := rand.New(rand.NewPCG(uint64(page), 1))
 		for i := range 4096 {
 			damaged[page*4096+i] = byte(r.Uint32())
 		}
 		dir := write(t, damaged)
-		st := time.Now()
 		err := useAll(t, dir, runID)
-		t.Log(page, time.Since(st), err)
 		if err == nil {
 			continue // an overflow page of a payload: nothing in it says that it is damaged
 		}

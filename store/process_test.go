@@ -21,7 +21,7 @@ func init() {
 			return fmt.Errorf("unexpected input")
 		}
 		id, created := "", false
-		for range 10 { // closing and opening make and remove SQLite's own files
+		for range 6 { // closing and opening make and remove SQLite's own files
 			s, err := store.Open(dir, store.Options{})
 			if err != nil {
 				return err
@@ -49,7 +49,7 @@ func fixedPlan(n int) store.Plan {
 }
 
 func TestProcessesThatMakeOneStoreAtOnce(t *testing.T) {
-	for range 3 {
+	for range 2 {
 		dir := t.TempDir()
 		const n = 4
 		outputs := make([]*bufio.Reader, n)

@@ -60,22 +60,25 @@ func claimSpecs(s *suite) {
 	})
 
 	s.spec("what has been runnable longest comes first", func(w *world) {
-		// given a rollout that waits, and one that is tried again later
-		_, rollouts := w.create(2)
-		claims, err := w.a.Claim(w.ctx, "", 2)
+		// given two rollouts that wait, and one that is tried again later
+		_, rollouts := w.create(3)
+		claims, err := w.a.Claim(w.ctx, "", 3)
 		w.must(err)
-		w.suspend(w.a, claims[0], external("i"))
-		w.commit(w.a, claims[1], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true, RetryAfter: 10 * time.Second})
-		// when a new run is made, then the wait ends, then the backoff is over
+		w.suspend(w.a, claims[1], external("i"))
+		w.suspend(w.a, claims[2], external("i"))
+		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true, RetryAfter: 10 * time.Second})
+		// when one wait ends, then a new run is made, then the other wait ends, then the backoff is over
+		w.advance(time.Second)
+		w.deliver(w.a, payload(store.TriggerID(rollouts[2], "i", 0, 0), `1`))
 		w.advance(time.Second)
 		_, newer := w.create(1)
 		w.advance(time.Second)
-		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
+		w.deliver(w.a, payload(store.TriggerID(rollouts[1], "i", 0, 0), `1`))
 		w.advance(time.Minute)
 		// then they are claimed in that order
 		claims, err = w.a.Claim(w.ctx, "", 10)
 		w.must(err)
-		equal(w, "claims", ids(claims), []string{newer[0], rollouts[0], rollouts[1]})
+		equal(w, "claims", ids(claims), []string{rollouts[2], newer[0], rollouts[1], rollouts[0]})
 	})
 
 	s.spec("what somebody left behind comes before everything else", func(w *world) {
@@ -89,7 +92,7 @@ func claimSpecs(s *suite) {
 	})
 
 	s.spec("no rollout is claimed twice by those who claim at once", func(w *world) {
-		const n = 60
+		const n = 30
 		_, _ = w.create(n)
 		stores := []store.Store{w.a, w.another(), w.another()}
 		var mu sync.Mutex

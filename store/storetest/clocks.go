@@ -56,6 +56,16 @@ func clockSpecs(s *suite) {
 		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 2 * time.Second})
 	})
 
+	s.spec("a wait ends with the first delivery that is enough", func(w *world) {
+		runID, rollout := w.suspended(list(external("i"), external("j")))
+		for _, id := range []string{"i", "j"} {
+			w.advance(time.Minute)
+			w.deliver(w.a, payload(store.TriggerID(rollout, id, 0, 0), `1`))
+		}
+		w.claim(w.a)
+		equal(w, "clocks", w.view(runID, rollout).Clocks, store.Clocks{Waiting: time.Minute, Queued: time.Minute})
+	})
+
 	s.spec("a cancelled wait is waiting, as far as nothing had arrived", func(w *world) {
 		runID, rollout := w.suspended(list(external("i")))
 		w.advance(time.Minute)

@@ -113,6 +113,15 @@ func fenceSpecs(s *suite) {
 		})
 	}
 
+	s.spec("an old claim of a trigger is refused even if its process has the trigger again", func(w *world) {
+		_, _ = w.suspended(list(polled("i", time.Time{})))
+		first := w.claimTrigger(w.a)
+		w.must(w.a.TriggerPending(w.ctx, first.TriggerToken, w.Now()))
+		second := w.claimTrigger(w.a)
+		w.refused("the first", w.a.TriggerPending(w.ctx, first.TriggerToken, w.Now()), store.ErrFenced)
+		w.must(w.a.TriggerPending(w.ctx, second.TriggerToken, w.Now()))
+	})
+
 	s.spec("a claim of a trigger ends with its delivery", func(w *world) {
 		_, rollout := w.suspended(list(polled("i", time.Time{})))
 		c := w.claimTrigger(w.a)

@@ -15,9 +15,9 @@ import (
 )
 
 // historySpecs plays random histories on a store that three processes share, one of them dead, and compares it with the model after each
-// operation. EVALRUN_STORE_HISTORIES says how many (default 3); a history that fails is shortened and printed.
+// operation. EVALRUN_STORE_HISTORIES says how many (default 2); a history that fails is shortened and printed.
 func historySpecs(s *suite) {
-	n := 3
+	n := 2
 	if text := os.Getenv("EVALRUN_STORE_HISTORIES"); text != "" {
 		n, _ = strconv.Atoi(text)
 	}

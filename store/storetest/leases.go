@@ -158,8 +158,8 @@ func deadProcessSpecs(s *suite) {
 	}
 
 	s.spec("processes that are gone are forgotten only when they hold nothing", func(w *world) {
-		_, _ = w.create(40)
-		for range 20 {
+		_, _ = w.create(10)
+		for range 5 {
 			b := w.another(dead)
 			_, err := b.Claim(w.ctx, "", 1)
 			w.must(err)

@@ -82,7 +82,7 @@ func mailboxSpecs(s *suite) {
 	})
 
 	s.spec("of two that deliver at once in two processes exactly one wins", func(w *world) {
-		const n = 20
+		const n = 10
 		var triggers []store.NewTrigger
 		for i := range n {
 			triggers = append(triggers, external(string(rune('a'+i))))

@@ -69,7 +69,7 @@ func eventSpecs(s *suite) {
 	})
 
 	s.spec("the numbers of runs that are worked on by several have no gaps", func(w *world) {
-		const n = 30
+		const n = 15
 		runs := []string{}
 		for range 2 {
 			runID, _ := w.create(n)
@@ -149,7 +149,7 @@ func eventSpecs(s *suite) {
 
 func viewSpecs(s *suite) {
 	s.spec("a snapshot does not change while others write", func(w *world) {
-		runID, rollouts := w.create(400) // more than are read at once
+		runID, rollouts := w.create(300) // more than are read at once
 		b := w.another()
 		read := func(v store.View) (counts store.Counts) {
 			w.must(v.Rollouts(func(o store.RolloutView) error {
@@ -165,17 +165,17 @@ func viewSpecs(s *suite) {
 			return counts
 		}
 		w.must(w.a.Snapshot(w.ctx, runID, func(v store.View) error {
-			_, err := b.Claim(w.ctx, "", 300)
+			_, err := b.Claim(w.ctx, "", 200)
 			w.must(err)
-			_, err = b.Cancel(w.ctx, rollouts[399])
+			_, err = b.Cancel(w.ctx, rollouts[299])
 			w.must(err)
-			equal(w, "rollouts", read(v), store.Counts{Total: 400, Pending: 400})
-			equal(w, "run", v.Run().Counts, store.Counts{Total: 400, Pending: 400})
+			equal(w, "rollouts", read(v), store.Counts{Total: 300, Pending: 300})
+			equal(w, "run", v.Run().Counts, store.Counts{Total: 300, Pending: 300})
 			equal(w, "revision", v.Run().Revision, 1)
 			return nil
 		}))
 		w.must(w.a.Snapshot(w.ctx, runID, func(v store.View) error {
-			equal(w, "later", read(v), store.Counts{Total: 400, Pending: 99, Running: 300})
+			equal(w, "later", read(v), store.Counts{Total: 300, Pending: 99, Running: 200})
 			return nil
 		}))
 	})

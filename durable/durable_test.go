@@ -1,0 +1,75 @@
+package durable
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestWriteFileReplacesTheWholeFileOrNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, content := range []string{"first, and long", "second"} {
+		if err := WriteFile(path, 0o640, func(w io.Writer) error {
+			_, err := io.WriteString(w, content)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failure := errors.New("failure")
+	if err := WriteFile(path, 0o640, func(w io.Writer) error {
+		_, _ = io.WriteString(w, "half")
+		return failure
+	}); !errors.Is(err, failure) {
+		t.Errorf("got %v", err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || string(data) != "second" {
+		t.Errorf("got %q, %v", data, err)
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("temporary files are left: %v, %v", left, err)
+	}
+}
+
+// The last line of a log is found, and cut if it is torn, wherever the pieces in which the file is read end.
+func TestOpenLog(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	for _, test := range []struct{ name, content, last, kept string }{
+		{"empty", "", "", ""},
+		{"one line", "a\n", "a", "a\n"},
+		{"two lines", "a\nb\n", "b", "a\nb\n"},
+		{"torn", "a\nb\nto", "b", "a\nb\n"},
+		{"only torn", "to", "", ""},
+		{"long lines", long + "\n" + long + "y\n" + long, long + "y", long + "\n" + long + "y\n"},
+		{"a line of one piece", strings.Repeat("x", 4095) + "\nb\n", "b", strings.Repeat("x", 4095) + "\nb\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			if err := os.WriteFile(path, []byte(test.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			log, last, err := OpenLog(path, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(last, []byte(test.last)) {
+				t.Errorf("the last line is %.20q (%d bytes), expected %.20q", last, len(last), test.last)
+			}
+			if _, err := log.WriteString("new\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if data, err := os.ReadFile(path); err != nil || string(data) != test.kept+"new\n" {
+				t.Errorf("the file ends with %.40q, %v", data[max(0, len(data)-40):], err)
+			}
+		})
+	}
+}
