@@ -200,12 +200,13 @@ func (o Options) waiting(triggers []store.Trigger) ([]Trigger, error) {
 		if err := json.Unmarshal(t.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("the stored spec of trigger %s: %w", t.ID, err)
 		}
-		if spec.Payload == nil {
-			spec.Payload = json.RawMessage("null")
+		payload := spec.Visible()
+		if payload == nil {
+			payload = json.RawMessage("null")
 		}
 		shown := Trigger{
 			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
-			FolderPath: nullable(o.Redact.String(t.FolderPath)), FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(spec.Payload),
+			FolderPath: nullable(o.Redact.String(t.FolderPath)), FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
 			Deadline: timeOrNil(t.Deadline), Source: t.Source, State: t.State,
 		}
 		if spec.ResumeAt != nil {

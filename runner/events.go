@@ -76,7 +76,7 @@ func (p *eventPump) start(ctx context.Context) error {
 			continue
 		}
 		p.seen[run.ID] = run.Seq
-		if run.Seq == 1 {
+		if justMade(run) {
 			p.seen[run.ID] = 0
 		}
 	}
@@ -99,6 +99,15 @@ func (p *eventPump) start(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// justMade reports whether a run has no events yet but those of its plan: that it was made, and that some rollouts cannot be run here.
+func justMade(run store.Run) bool {
+	planned := 1 + run.Counts.Faulted
+	if run.Final() {
+		planned++
+	}
+	return run.Seq == int64(planned) && run.Counts.Pending+run.Counts.Faulted == run.Counts.Total
 }
 
 // stop writes what is left and returns the first error of all.
@@ -153,13 +162,16 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 			return seen, err
 		}
 		var lines []byte
+		for i := range events {
+			events[i].Data = run.redact.JSON(events[i].Data)
+		}
 		for _, e := range events {
 			if e.Seq > written {
 				line, err := json.Marshal(e)
 				if err != nil {
 					return seen, err
 				}
-				lines = append(append(lines, run.redact.JSON(line)...), '\n')
+				lines = append(append(lines, line...), '\n')
 				written = e.Seq
 			}
 		}

@@ -107,13 +107,13 @@ func relative(base, target string) (string, error) {
 }
 
 // Redactor takes out of everything that is written of the run: the secrets that every run of this process has, and the values of the ${VAR}s
-// of its own plan. Nil if there are none.
+// of its own plan and of the variables that were passed when it was started. Nil if there are none.
 func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, bool)) *redact.Redactor {
 	all := maps.Clone(secrets)
 	if all == nil {
 		all = map[string]string{}
 	}
-	names := p.Jobs.Variables()
+	names := append(p.Jobs.Variables(), p.Env...)
 	for _, a := range p.Agents {
 		names = append(names, a.Variables()...)
 	}

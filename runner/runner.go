@@ -84,7 +84,11 @@ type Runner struct {
 	// triggersDue says that triggers should be claimed; nextDue is the earliest known time for that.
 	triggersDue bool
 	nextDue     time.Time
-	failure     error
+	// asked are the triggers that were claimed since a rollout was begun last, lapped says that one of them came a second time: then all
+	// that were due have had their turn. Only kept by a runner that ends when it is idle.
+	asked   map[string]bool
+	lapped  bool
+	failure error
 }
 
 // New makes a runner. It does nothing until Run is called.
@@ -113,6 +117,9 @@ func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
 func (r *Runner) Run(ctx context.Context, until Until) error {
 	if err := r.event.start(ctx); err != nil {
 		return err
+	}
+	if until == UntilIdle {
+		r.asked = map[string]bool{}
 	}
 	leases := r.keepLeases(ctx)
 	err := r.dispatch(ctx, until)
@@ -184,26 +191,31 @@ func (r *Runner) stopped(ctx context.Context) bool {
 // outlook says how long to wait for the next thing to do, or that there will be none.
 func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, done bool, err error) {
 	r.mu.Lock()
-	busy := r.inFlight > 0 || r.asking > 0
+	busy, lapped := r.inFlight > 0 || r.asking > 0, r.lapped
 	wait = poll
-	if r.triggersDue {
+	switch {
+	case r.asking >= watching || r.lapped && r.inFlight == 0: // whoever is done with one wakes us
+	case r.triggersDue:
 		wait = 0
-	} else if !r.nextDue.IsZero() {
+	case !r.nextDue.IsZero():
 		wait = r.nextDue.Sub(r.o.Now())
 	}
 	r.mu.Unlock()
 	if busy {
 		return clamp(wait), false, nil
 	}
-	if until == UntilFinal {
+	b, err := r.o.Store.Backlog(ctx, r.o.RunID)
+	if err != nil {
+		return 0, false, err
+	}
+	if until == UntilFinal && b.Due == 0 { // the last to end may leave jobs to be cancelled
 		run, err := r.o.Store.Run(ctx, r.o.RunID)
 		if err != nil || run.Final() {
 			return 0, true, err
 		}
 	}
-	b, err := r.o.Store.Backlog(ctx, r.o.RunID)
-	if err != nil {
-		return 0, false, err
+	if lapped {
+		b.Due = 0 // what is due again was asked already
 	}
 	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
 		return 0, true, nil
@@ -212,6 +224,8 @@ func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, 
 		r.lookAtTriggers()
 	}
 	r.mu.Lock()
+	clear(r.asked)
+	r.lapped = false
 	r.nextDue = b.NextDue
 	r.mu.Unlock()
 	if b.Runnable > 0 && r.o.Concurrency > 0 || b.Due > 0 {
@@ -253,6 +267,8 @@ func (r *Runner) begin(ctx context.Context, c store.Claim) {
 	r.active++
 	r.inFlight++
 	r.held[c.RolloutID] = cancel
+	clear(r.asked)
+	r.lapped = false
 	r.mu.Unlock()
 	r.event.watch(c.RunID)
 	r.event.kick()

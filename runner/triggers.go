@@ -28,6 +28,7 @@ func (r *Runner) claimTriggers(ctx context.Context) error {
 		r.mu.Lock()
 		due := r.triggersDue || (!r.nextDue.IsZero() && !r.nextDue.After(r.o.Now()))
 		limit := watching - r.asking
+		due = due && (!r.lapped || r.inFlight > 0)
 		r.mu.Unlock()
 		if !due || limit <= 0 {
 			return nil
@@ -40,6 +41,12 @@ func (r *Runner) claimTriggers(ctx context.Context) error {
 		r.triggersDue = len(claims) == limit
 		r.nextDue = time.Time{} // outlook finds the next one
 		r.asking += len(claims)
+		for _, c := range claims {
+			r.lapped = r.lapped || r.asked[c.TriggerID]
+			if r.asked != nil {
+				r.asked[c.TriggerID] = true
+			}
+		}
 		r.mu.Unlock()
 		for _, c := range claims {
 			r.event.watch(c.RunID)

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -198,10 +199,11 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 	case out.Interrupts != nil:
 		end.Outcome = store.OutcomeSuspended
 		if end.Triggers, err = w.triggers(out.Interrupts); err == nil {
-			err = syncTree(Workspace(w.o.Store.Dir(), w.claim.RolloutID))
+			err = w.keepWorkspace()
 		}
 	default:
-		end.Outcome, end.Output = store.OutcomeCompleted, out.Output
+		// What is stored is what will be shown, also by a process that does not know the secrets.
+		end.Outcome, end.Output = store.OutcomeCompleted, w.plan.redact.JSON(out.Output)
 	}
 	return end, err
 }
@@ -257,6 +259,9 @@ func (w *worker) triggers(interrupts []trigger.Interrupt) ([]store.NewTrigger, e
 	var out []store.NewTrigger
 	for _, in := range interrupts {
 		for _, spec := range in.Specs {
+			if shown := w.plan.redact.JSON(spec.Payload); !bytes.Equal(shown, spec.Payload) {
+				spec.Shown = shown
+			}
 			data, err := json.Marshal(spec)
 			if err != nil {
 				return nil, err

@@ -120,6 +120,15 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 	return errors.Join(err, out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
+// keepWorkspace makes durable what the agent needs when it is resumed. An agent that has removed its workspace gets an empty one.
+func (w *worker) keepWorkspace() error {
+	dir := Workspace(w.o.Store.Dir(), w.claim.RolloutID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncTree(dir)
+}
+
 // syncTree makes a folder with everything in it durable.
 func syncTree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -175,3 +175,17 @@ func BenchmarkSuspended(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkClaim claims one of 10,000 rollouts that can be claimed.
+func BenchmarkClaim(b *testing.B) {
+	ctx := context.Background()
+	s := open(b, b.TempDir())
+	if _, err := s.CreateRun(ctx, benchPlan(10_000)); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if claims, err := s.Claim(ctx, "", 1); err != nil || len(claims) != 1 {
+			b.Fatal(claims, err)
+		}
+	}
+}

@@ -158,7 +158,7 @@ func TestGarbageIsRefused(t *testing.T) {
 func TestGarbagePagesAreNoticedByNameWhenTheyAreRead(t *testing.T) {
 	_, runID, data := filled(t)
 	noticed := 0
-	for page := 1; page < len(data)/4096; page += 3 {
+	for page := 1; page < len(data)/4096; page += 6 {
 		damaged := append([]byte{}, data...)
 		r := rand.New(rand.NewPCG(uint64(page), 1))
 		for i := range 4096 {
@@ -174,8 +174,8 @@ func TestGarbagePagesAreNoticedByNameWhenTheyAreRead(t *testing.T) {
 			t.Errorf("page %d: the error %q does not name the file", page, err)
 		}
 	}
-	if noticed < len(data)/4096/3/2 {
-		t.Errorf("only %d damaged pages of %d were noticed", noticed, len(data)/4096/3)
+	if noticed < len(data)/4096/6/2 {
+		t.Errorf("only %d damaged pages of %d were noticed", noticed, len(data)/4096/6)
 	}
 }
 

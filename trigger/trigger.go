@@ -33,6 +33,16 @@ type Spec struct {
 	ResumeAt *time.Time `json:"resumeAt,omitempty"`
 	// Payload is the interrupt's value as the agent gave it; it goes into the results document.
 	Payload json.RawMessage `json:"payload"`
+	// Shown is the payload without secrets; nil if there are none in it.
+	Shown json.RawMessage `json:"shown,omitempty"`
+}
+
+// Visible is what may be shown of the payload.
+func (s Spec) Visible() json.RawMessage {
+	if s.Shown != nil {
+		return s.Shown
+	}
+	return s.Payload
 }
 
 // Type is the kind of a trigger.

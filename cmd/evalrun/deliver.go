@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/input"
@@ -175,13 +176,17 @@ func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delive
 		d.Source, d.ItemKey = source, key
 	} else {
 		t, err := s.Trigger(ctx, name)
-		if errors.Is(err, store.ErrNotFound) {
-			return store.Receipt{}, usageError("%w; evalrun triggers lists them", err)
-		}
-		if err != nil {
+		id, noID := uuid.Parse(name)
+		switch {
+		case err == nil:
+			d.TriggerID = t.ID
+		case !errors.Is(err, store.ErrNotFound):
 			return store.Receipt{}, internal(err)
+		case noID != nil || id.String() != name:
+			return store.Receipt{}, usageError("%w; evalrun triggers lists them", err)
+		default:
+			d.TriggerID = name // it may still come
 		}
-		d.TriggerID = t.ID
 	}
 	receipt, err := s.Deliver(ctx, d)
 	return receipt, internal(err)

@@ -51,6 +51,10 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *store.SQLite, env
 	if err != nil {
 		return err
 	}
+	out.redactRun = func(runID string) (*redact.Redactor, error) {
+		plan, err := planOf(context.Background(), s, runID)
+		return plan.Redactor(env.secrets(), env.resolve), err
+	}
 	documents := &documents{output: out, changed: map[string]bool{}}
 	out.onEvent = documents.note
 	if err := out.showProgress(cmd.Context(), store.Run{}); err != nil {

@@ -42,6 +42,8 @@ type output struct {
 	told     map[string]bool
 	events   *os.File
 	eventErr error
+	// redactRun, if not nil, is for a run what redact is for all of them.
+	redactRun func(runID string) (*redact.Redactor, error)
 	// onEvent, if not nil, is called with every event as well.
 	onEvent func(store.Event)
 }
@@ -181,10 +183,16 @@ func (o *output) close() error {
 
 // saveDocument brings the results document in the store up to date, and -o.
 func (o *output) saveDocument(ctx context.Context, runID, also string) error {
+	red, err := o.redact, error(nil)
+	if o.redactRun != nil {
+		if red, err = o.redactRun(runID); err != nil {
+			return err
+		}
+	}
 	own := filepath.Join(runner.RunDir(o.store.Dir(), runID), "results.json")
-	err := report.SaveResults(ctx, o.store, runID, own, o.redact)
+	err = report.SaveResults(ctx, o.store, runID, own, red)
 	if also != "" && !sameFile(own, also) {
-		err = errors.Join(err, report.SaveResults(ctx, o.store, runID, also, o.redact))
+		err = errors.Join(err, report.SaveResults(ctx, o.store, runID, also, red))
 	}
 	return err
 }

@@ -81,11 +81,9 @@ func newTriggerJSON(t store.Trigger) triggerJSON {
 
 // payloadOf is what the agent said of what it waits for.
 func payloadOf(t store.Trigger) json.RawMessage {
-	var spec struct {
-		Payload json.RawMessage `json:"payload"`
-	}
+	var spec trigger.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
-	return spec.Payload
+	return spec.Visible()
 }
 
 func listTriggers(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, all bool, w io.Writer) (n int, err error) {

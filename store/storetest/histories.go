@@ -23,7 +23,7 @@ func historySpecs(s *suite) {
 	}
 	for seed := range n {
 		s.spec(fmt.Sprintf("history %d", seed), func(w *world) {
-			ops := history(rand.New(rand.NewPCG(uint64(seed), 11)), 100)
+			ops := history(rand.New(rand.NewPCG(uint64(seed), 11)), 80)
 			err := play(w, ops)
 			if err == nil {
 				return
