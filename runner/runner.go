@@ -53,7 +53,7 @@ const (
 const poll = 5 * time.Second
 
 // finishing is how many rollouts may be committed and evaluated while the next agents run already.
-const finishing = 16
+const finishing = 32
 
 // watching is how many sources are asked at once.
 const watching = 8

@@ -94,8 +94,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	case done.State.IsTerminal():
 		w.lookAtTriggers() // jobs to cancel
 	}
-	if done.State == store.StatePending {
-		return err
+	if done.State == store.StatePending || w.claim.Segment == 1 {
+		return err // the copy is still needed, or there is none
 	}
 	return errors.Join(err, os.RemoveAll(w.copyDir()))
 }

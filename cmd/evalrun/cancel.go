@@ -47,7 +47,11 @@ func (g *globals) cancel(cmd *cobra.Command, s *store.SQLite, name string, jobs 
 	if err != nil {
 		return internal(err)
 	}
-	if err := g.settle(ctx, cmd, s, runID); err != nil {
+	var w workFlags
+	if name == runID {
+		w.concurrency = 1 // no agent is left to be started, but those of a process that is gone are to be ended
+	}
+	if err := g.settle(ctx, cmd, s, runID, w); err != nil {
 		return err
 	}
 	if g.json {
@@ -61,9 +65,8 @@ func (g *globals) cancel(cmd *cobra.Command, s *store.SQLite, name string, jobs 
 	return nil
 }
 
-// settle looks once after what is due of a run, starting no agent, and brings its events and its results document up to date.
-func (g *globals) settle(ctx context.Context, cmd *cobra.Command, s *store.SQLite, runID string) error {
-	var w workFlags
+// settle looks once after what is due of a run, starting no agent unless w says so, and brings its events and its results document up to date.
+func (g *globals) settle(ctx context.Context, cmd *cobra.Command, s *store.SQLite, runID string, w workFlags) error {
 	red, err := redactorOf(ctx, s, runID)
 	if err != nil {
 		return err

@@ -176,13 +176,12 @@ func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delive
 		d.Source, d.ItemKey = source, key
 	} else {
 		t, err := s.Trigger(ctx, name)
-		id, noID := uuid.Parse(name)
 		switch {
 		case err == nil:
 			d.TriggerID = t.ID
 		case !errors.Is(err, store.ErrNotFound):
 			return store.Receipt{}, internal(err)
-		case noID != nil || id.String() != name:
+		case !mayBeTrigger(ctx, s, name):
 			return store.Receipt{}, usageError("%w; evalrun triggers lists them", err)
 		default:
 			d.TriggerID = name // it may still come
@@ -190,6 +189,16 @@ func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delive
 	}
 	receipt, err := s.Deliver(ctx, d)
 	return receipt, internal(err)
+}
+
+// mayBeTrigger tells the id of a trigger that is not there yet, which can be derived from its rollout's, from one that never will be.
+func mayBeTrigger(ctx context.Context, s store.Store, name string) bool {
+	id, err := uuid.Parse(name)
+	if err != nil || id.String() != name || id.Version() != 5 {
+		return false
+	}
+	_, err = s.RunOf(ctx, name)
+	return errors.Is(err, store.ErrNotFound)
 }
 
 func nilIfEmpty(s string) any {
@@ -208,5 +217,5 @@ func (g *globals) settleIfFinal(cmd *cobra.Command, s *store.SQLite, runID strin
 	if err != nil || !run.Final() {
 		return internal(err)
 	}
-	return g.settle(cmd.Context(), cmd, s, runID)
+	return g.settle(cmd.Context(), cmd, s, runID, workFlags{})
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestStartWhoseAnswerIsLost starts a job at a source that can be searched. The job begins and the answer is an error: evalrun must look for the
@@ -57,5 +59,59 @@ evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
 	}
 	if starts.Load() != 1 {
 		t.Errorf("the job was started %d times\n%s", starts.Load(), &out)
+	}
+}
+
+// TestSourcesAreAskedOnce resumes a run of more jobs than are asked at once, each of which is due again before the last has answered. The
+// command must end all the same.
+func TestSourcesAreAskedOnce(t *testing.T) {
+	var checks atomic.Int32
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /jobs", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	mux.HandleFunc("GET /jobs/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		checks.Add(1)
+		time.Sleep(20 * time.Millisecond) // it is slow; that is what matters here
+		_, _ = w.Write([]byte(`{"done": false}`))
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	t.Chdir(t.TempDir())
+	t.Setenv("EVALRUN_STORE", "")
+	set := `
+version: "1.0"
+id: s
+name: S
+agent: {type: function, command: [echo, '{"__interrupt__": {"name": "P", "input_arguments": {}}}']}
+jobs:
+  P:
+    source: http
+    interval: 1ms
+    maxInterval: 1ms
+    start: {url: "URL/jobs"}
+    idempotencyHeader: Key
+    status: {url: "URL/jobs/{itemKey}", done: .done}
+epochs: 30
+evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
+`
+	if err := os.WriteFile("set.yaml", []byte(strings.ReplaceAll(set, "URL", server.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"run", "--run-id", "r", "set.yaml"}, {"resume", "r"}, {"executor", "--once"}} {
+		checks.Store(0)
+		ended := make(chan int, 1)
+		var out bytes.Buffer
+		go func() { ended <- execute(context.Background(), args, strings.NewReader(""), &out, &out) }()
+		select {
+		case code := <-ended:
+			if want := map[bool]int{true: exitOK, false: exitSuspended}[args[0] == "executor"]; code != want {
+				t.Fatalf("evalrun %v: exit code %d, want %d\n%s", args, code, want, &out)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("evalrun %v does not end; it has asked %d times", args, checks.Load())
+		}
+		if n := checks.Load(); args[0] != "run" && (n < 30 || n > 60) {
+			t.Errorf("evalrun %v asked %d times after 30 jobs", args, n)
+		}
 	}
 }

@@ -90,6 +90,9 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, c
 	if err != nil {
 		return err
 	}
+	if err := checkVariables(req.Agents, env); err != nil {
+		return err
+	}
 	s, err := g.open(false)
 	if err != nil {
 		return err
@@ -108,6 +111,15 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, c
 	created, err := s.CreateRun(ctx, plan)
 	if err != nil {
 		return internal(err)
+	}
+	if !created {
+		there, err := s.Run(ctx, plan.RunID)
+		if err != nil {
+			return internal(err)
+		}
+		if there.EvaluationSetID != plan.EvaluationSetID {
+			return usageError("--run-id %s: that run is of the eval set %q, not of %q; give this one another id", plan.RunID, there.EvaluationSetID, plan.EvaluationSetID)
+		}
 	}
 	switch {
 	case g.quiet:

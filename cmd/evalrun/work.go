@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
@@ -149,6 +150,18 @@ func (e environment) secrets() map[string]string {
 	return all
 }
 
+// checkVariables makes sure that no rollout is lost because the command was not given what its agent needs.
+func checkVariables(agents []agent.Entry, env environment) error {
+	for _, a := range agents {
+		for _, name := range a.Variables() {
+			if _, ok := env.resolve(name); !ok {
+				return usageError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file", a.Name, name)
+			}
+		}
+	}
+	return nil
+}
+
 // work runs a run until it is idle or final, reports, and says how it ended.
 func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until runner.Until, check bool) error {
 	plan, err := planOf(cmd.Context(), s, runID)
@@ -162,6 +175,11 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID 
 	run, err := s.Run(cmd.Context(), runID)
 	if err != nil {
 		return internal(err)
+	}
+	if !run.Final() {
+		if err := checkVariables(plan.Agents, env); err != nil {
+			return err
+		}
 	}
 	if err := out.showProgress(cmd.Context(), run); err != nil {
 		return err
