@@ -47,12 +47,19 @@ func (p *places) free(took time.Duration) {
 	p.pace = (3*p.pace + took) / 4
 }
 
-// ahead is how many rollouts may be claimed beyond those for which there are places.
-func (p *places) ahead() int {
+// aheadPerPlace is how many rollouts are claimed in advance for each place.
+const aheadPerPlace = 4
+
+// room says how many rollouts to claim when so many have been claimed whose agent has not ended. Claims in advance are made several at a time.
+func (p *places) room(active int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	free := cap(p.taken) - active
 	if p.pace == 0 || p.pace > shortAgent {
-		return 0
+		return free
 	}
-	return cap(p.taken)
+	if waiting := active - len(p.taken); waiting >= cap(p.taken) {
+		return 0 // there are enough
+	}
+	return free + aheadPerPlace*cap(p.taken)
 }

@@ -242,7 +242,7 @@ func clamp(d time.Duration) time.Duration { return min(max(d, time.Millisecond),
 // claimRollouts starts as many rollouts as there are free places; full says that there is none left.
 func (r *Runner) claimRollouts(ctx context.Context) (full bool, err error) {
 	r.mu.Lock()
-	limit := min(r.o.Concurrency+r.places.ahead()-r.active, r.o.Concurrency+finishing-r.inFlight)
+	limit := min(r.places.room(r.active), r.o.Concurrency*(1+aheadPerPlace)+finishing-r.inFlight)
 	r.mu.Unlock()
 	if limit <= 0 {
 		return r.o.Concurrency > 0, nil

@@ -245,6 +245,7 @@ func TestHTTPCheck(t *testing.T) {
 	}{
 		{"running", 200, "", `{"state":"Running"}`, Status{After: 7500 * time.Millisecond}},
 		{"running, with a hint", 202, "9", `{"state":"Running"}`, Status{After: 9 * time.Second}},
+		{"running, with a hint in another status", 200, "9", `{"state":"Running"}`, Status{After: 9 * time.Second}},
 		{"done", 200, "", `{"state":"Successful","output":{"n":12345678901234567890}}`, Status{Done: true, Payload: json.RawMessage(`{"state":"Successful","output":{"n":12345678901234567890}}`)}},
 		{"failed", 200, "", `{"state":"Faulted","info":"no printer"}`, Status{Done: true, Fault: &Fault{"job", "the job failed: no printer"}}},
 		{"failed without a reason", 200, "", `{"state":"Faulted"}`, Status{Done: true, Fault: &Fault{"job", `the job failed: {"state":"Faulted"}`}}},

@@ -109,7 +109,7 @@ func (c *client) do(ctx context.Context, q call) (a answer, err error) {
 	defer func() { _ = resp.Body.Close() }()
 	a.status = resp.StatusCode
 	switch a.status {
-	case http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable: // many APIs answer 200 as long as a job goes on
 		a.retryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), c.now())
 	}
 	if a.body, err = readBounded(resp.Body, maxPayload); err != nil {

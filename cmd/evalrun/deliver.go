@@ -140,7 +140,7 @@ func (g *globals) deliver(cmd *cobra.Command, name string, d store.Delivery) err
 		if err != nil {
 			return err
 		}
-		if err := g.settleIfFinal(cmd, s, receipt.Trigger.RunID); err != nil {
+		if err := g.settleFailure(cmd, s, d, receipt.Trigger.RunID); err != nil {
 			return err
 		}
 		if g.json {
@@ -208,14 +208,22 @@ func nilIfEmpty(s string) any {
 	return s
 }
 
-// settleIfFinal brings the results document up to date if the delivery was the end of the run: a failure that its agent cannot take.
-func (g *globals) settleIfFinal(cmd *cobra.Command, s *store.SQLite, runID string) error {
-	if runID == "" {
+// settleFailure brings the results document up to date if the delivery may have been the end of a rollout, or of the run: a failure that its agent
+// cannot take.
+func (g *globals) settleFailure(cmd *cobra.Command, s *store.SQLite, d store.Delivery, runID string) error {
+	if runID == "" || d.Status == store.StatusSuccessful {
 		return nil
 	}
 	run, err := s.Run(cmd.Context(), runID)
-	if err != nil || !run.Final() {
+	if err != nil {
 		return internal(err)
 	}
-	return g.settle(cmd.Context(), cmd, s, runID, workFlags{})
+	if run.Final() {
+		return g.settle(cmd.Context(), cmd, s, runID, workFlags{})
+	}
+	red, err := redactorOf(cmd.Context(), s, runID)
+	if err != nil {
+		return err
+	}
+	return internal((&output{store: s, redact: red}).saveDocument(cmd.Context(), runID, ""))
 }

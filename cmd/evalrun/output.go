@@ -183,14 +183,15 @@ func (o *output) close() error {
 
 // saveDocument brings the results document in the store up to date, and -o.
 func (o *output) saveDocument(ctx context.Context, runID, also string) error {
-	red, err := o.redact, error(nil)
+	red := o.redact
 	if o.redactRun != nil {
+		var err error
 		if red, err = o.redactRun(runID); err != nil {
 			return err
 		}
 	}
 	own := filepath.Join(runner.RunDir(o.store.Dir(), runID), "results.json")
-	err = report.SaveResults(ctx, o.store, runID, own, red)
+	err := report.SaveResults(ctx, o.store, runID, own, red)
 	if also != "" && !sameFile(own, also) {
 		err = errors.Join(err, report.SaveResults(ctx, o.store, runID, also, red))
 	}
