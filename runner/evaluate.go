@@ -47,7 +47,7 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 		}
 		results := w.score(ctx, e, subject)
 		if ctx.Err() != nil {
-			return nil
+			return w.o.Store.GiveBack(commit, w.claim.Token)
 		}
 		if len(results) == 0 {
 			continue // the evaluation does not ask for it

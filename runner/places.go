@@ -11,8 +11,11 @@ import (
 // a claim in advance would gain nothing, and would keep a rollout from other processes.
 const shortAgent = 50 * time.Millisecond
 
-// errNoPlace says that a rollout was claimed in advance and is not to be begun any more.
-var errNoPlace = errors.New("stopped before the agent was started")
+// maxAhead is how long a rollout that was claimed in advance waits for a place before it is given back.
+const maxAhead = 10 * shortAgent
+
+// errNoPlace says that a rollout was claimed in advance and is to be given back.
+var errNoPlace = errors.New("there was no place for the agent")
 
 // places are for the agents that run at once.
 type places struct {
@@ -24,16 +27,26 @@ type places struct {
 
 func newPlaces(n int) *places { return &places{taken: make(chan struct{}, n)} }
 
-// take waits for a place.
+// take waits for a place. One that was not found soon is not waited for: the agents that run have turned out to be long ones.
 func (p *places) take(ctx context.Context, stop <-chan struct{}) error {
 	select {
 	case p.taken <- struct{}{}:
 		return nil
-	case <-stop:
-		return errNoPlace
-	case <-ctx.Done():
-		return errNoPlace
+	default:
 	}
+	patience := time.NewTimer(maxAhead)
+	defer patience.Stop()
+	select {
+	case p.taken <- struct{}{}:
+		return nil
+	case <-patience.C:
+		p.mu.Lock()
+		p.pace = max(p.pace, shortAgent+1)
+		p.mu.Unlock()
+	case <-stop:
+	case <-ctx.Done():
+	}
+	return errNoPlace
 }
 
 // free gives a place back that an agent had for so long.

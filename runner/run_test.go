@@ -240,3 +240,23 @@ func TestAnEndedRunnerLeavesWhatCanBeResumed(t *testing.T) {
 		}
 	}
 }
+
+// While agents are short the next rollouts are claimed in advance. When long ones come, those wait without its being their working time, and are
+// given back.
+func TestWaitingForAPlaceIsQueued(t *testing.T) {
+	p := newProject(t)
+	s := p.open()
+	runID := p.plan(s, 15, `case $in in *'"i":10}'*|*'"i":11}'*) sleep 1.2;; esac; echo '{}'`, nil)
+	r := runner.New(runner.Options{Store: s, RunID: runID, Concurrency: 2, WorkDir: p.dir, Resolve: os.LookupEnv})
+	if err := r.Run(t.Context(), runner.UntilFinal); err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range p.rollouts(s, runID) {
+		if long := i == 10 || i == 11; o.State != store.StateCompleted || !long && o.Clocks.Working > time.Second || o.Attempt != 1 {
+			t.Errorf("%s is %s after attempt %d with the clocks %+v", o.EvaluationID, o.State, o.Attempt, o.Clocks)
+		}
+		if o.Clocks.Wall() != o.FinishedAt.Sub(o.CreatedAt) {
+			t.Errorf("%s: the clocks %+v do not add up to %v", o.EvaluationID, o.Clocks, o.FinishedAt.Sub(o.CreatedAt))
+		}
+	}
+}

@@ -275,7 +275,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim) {
 	r.work.Add(1)
 	go func() {
 		defer r.work.Done()
-		w := &worker{Runner: r, claim: c}
+		w := &worker{Runner: r, claim: c, claimed: time.Now()}
 		err := w.run(agentCtx)
 		cancel(nil)
 		r.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -23,9 +24,11 @@ type worker struct {
 	plan  *activeRun
 	// files are those of the segment that has just ended.
 	files []store.File
-	// began is when its agent was started; zero if it has no place. left says that it is not active any more.
-	began time.Time
-	left  bool
+	// claimed is when it was claimed and began when its agent was started, zero if it has no place; queued is the time between.
+	claimed, began time.Time
+	queued         time.Duration
+	// left says that it is not active any more.
+	left bool
 }
 
 // leave lets the next agent start. It is called as soon as the own one has ended; what is left is commits and evaluators.
@@ -63,17 +66,14 @@ func (w *worker) run(ctx context.Context) (err error) {
 	out, err := w.segment(ctx)
 	w.leave()
 	failpoint.Hit("runner.agentEnded")
-	if err != nil {
-		// Something is wrong with us, not with the agent, or it was never started: the rollout is put back.
-		fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: err.Error()}
-		_, again := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault})
-		if errors.Is(err, errNoPlace) {
-			return again
-		}
-		return errors.Join(err, again)
-	}
-	if errors.Is(context.Cause(ctx), errLeaseLost) {
-		return store.ErrFenced // whoever has it now runs the segment again
+	switch {
+	case errors.Is(err, errNoPlace):
+		return w.o.Store.GiveBack(commit, w.claim.Token)
+	case err != nil:
+		// Something is wrong with us, not with the agent: the rollout is put back.
+		return errors.Join(err, w.putBack(commit, err.Error()))
+	case errors.Is(context.Cause(ctx), errLeaseLost):
+		return w.putBack(commit, errLeaseLost.Error()) // unless somebody has it already, who runs the segment again
 	}
 	end, err := w.end(ctx, out)
 	if err != nil {
@@ -100,6 +100,13 @@ func (w *worker) run(ctx context.Context) (err error) {
 	return errors.Join(err, os.RemoveAll(w.copyDir()))
 }
 
+// putBack puts the rollout back so that its segment is begun again.
+func (w *worker) putBack(ctx context.Context, why string) error {
+	fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: w.plan.redact.String(why)}
+	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault})
+	return err
+}
+
 // segment runs the agent once.
 func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	c := w.claim
@@ -113,7 +120,9 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	if err := json.Unmarshal(c.Evaluation, &evaluation); err != nil {
 		return agent.Outcome{}, err
 	}
-	if err := w.prepareWorkspace(); err != nil {
+	if err := w.prepareWorkspace(); errors.Is(err, fs.ErrPermission) {
+		return agent.Outcome{Fault: unreadable(err)}, nil
+	} else if err != nil {
 		return agent.Outcome{}, err
 	}
 	seg := agent.Segment{
@@ -136,6 +145,7 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 		return agent.Outcome{}, err
 	}
 	w.began = time.Now()
+	w.queued = w.began.Sub(w.claimed)
 	return a.Run(ctx, seg)
 }
 
@@ -185,7 +195,7 @@ func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map
 // end says what to commit of an outcome, after the segment's files and, if it goes on later, its workspace have been made durable.
 func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, error) {
 	limits := w.plan.Set.Limits
-	end := store.SegmentEnd{SuspendTimeout: limits.SuspendTimeout}
+	end := store.SegmentEnd{SuspendTimeout: limits.SuspendTimeout, Queued: w.queued}
 	var err error
 	if end.Files, err = w.syncFiles(out.Files); err != nil {
 		return end, err
@@ -193,19 +203,29 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 	if out.Interrupts != nil && w.claim.Suspensions >= limits.Suspensions {
 		out.Fault = &agent.Fault{Category: agent.FaultSuspensions, Message: fmt.Sprintf("the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)}
 	}
+	if out.Interrupts != nil && out.Fault == nil {
+		if err := w.keepWorkspace(); errors.Is(err, fs.ErrPermission) {
+			out.Fault = unreadable(err)
+		} else if err != nil {
+			return end, err
+		}
+	}
 	switch {
 	case out.Fault != nil:
 		w.failed(ctx, &end, out.Fault)
 	case out.Interrupts != nil:
 		end.Outcome = store.OutcomeSuspended
-		if end.Triggers, err = w.triggers(out.Interrupts); err == nil {
-			err = w.keepWorkspace()
-		}
+		end.Triggers, err = w.triggers(out.Interrupts)
 	default:
 		// What is stored is what will be shown, also by a process that does not know the secrets.
 		end.Outcome, end.Output = store.OutcomeCompleted, w.plan.redact.JSON(out.Output)
 	}
 	return end, err
+}
+
+// unreadable is the fault of an agent that has left something in its workspace that evalrun may not read, and so cannot keep.
+func unreadable(err error) *agent.Fault {
+	return &agent.Fault{Category: agent.FaultUnresumable, Message: "the workspace cannot be kept: " + err.Error()}
 }
 
 // failed decides what follows from a fault: the end of the rollout, or another attempt.

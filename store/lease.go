@@ -85,6 +85,34 @@ func (s *SQLite) Renew(ctx context.Context) (held, cancelled []string, err error
 	return held, cancelled, err
 }
 
+// GiveBack implements Store.
+func (s *SQLite) GiveBack(ctx context.Context, tok Token) error {
+	return s.writeRelaxed(ctx, func(t *tx) error {
+		o, err := t.held(tok, StateRunning)
+		attempts, state := 1, StatePending
+		if o.State == StateEvaluating {
+			o, err = t.held(tok, StateEvaluating)
+			attempts, state = 0, StateEvaluating
+		}
+		if err != nil {
+			return err
+		}
+		t.wake = true
+		if o.cancelled {
+			return t.cancel(o.RunID, o.ID)
+		}
+		if state == StatePending {
+			if err := t.exec("UPDATE rollouts SET queued = queued + max(?1 - state_since, 0), state_since = max(?1, state_since) WHERE rollout_id = ?2", t.now, o.ID); err != nil {
+				return err
+			}
+		}
+		if err := t.become(o.ID, state, ", owner = NULL, lease_until = NULL, runnable_at = ?1, attempt = attempt - ?4", attempts); err != nil {
+			return err
+		}
+		return t.touch(o.RunID)
+	})
+}
+
 // heldRollout is a rollout that the bearer of a token holds.
 type heldRollout struct {
 	Rollout

@@ -164,6 +164,8 @@ type SegmentEnd struct {
 	Retry      bool
 	RetryAfter time.Duration
 	Files      []File
+	// Queued is how long the rollout waited after its claim before its agent was started. It is no working time.
+	Queued time.Duration
 }
 
 // Committed is what followed from a committed segment.

@@ -47,6 +47,40 @@ func retrySpecs(s *suite) {
 		equal(w, "repeats", c.Repeats, true)
 	})
 
+	s.spec("a claim that is given back was never made", func(w *world) {
+		runID, rollouts := w.create(1)
+		c := w.claim(w.a)
+		events := len(w.events(runID))
+		w.advance(time.Minute)
+		w.must(w.a.GiveBack(w.ctx, c.Token))
+		o := w.view(runID, rollouts[0])
+		equal(w, "state, segments", [2]any{o.State, len(o.Segments)}, [2]any{store.StatePending, 0})
+		equal(w, "clocks", o.Clocks, store.Clocks{Queued: time.Minute})
+		again := w.claim(w.another())
+		equal(w, "segment, attempt, failures", [3]int{again.Segment, again.Attempt, again.Failures}, [3]int{1, 1, 0})
+		equal(w, "events", len(w.events(runID)), events)
+		w.refused("giving back what another one has", w.a.GiveBack(w.ctx, c.Token), store.ErrFenced)
+	})
+
+	s.spec("a claim for evaluators that is given back keeps what they have said", func(w *world) {
+		runID, rollouts := w.create(1)
+		c := w.claim(w.a)
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}")})
+		w.must(w.a.RecordResult(w.ctx, c.Token, store.Result{EvaluatorID: "one", Data: json.RawMessage("[]")}))
+		w.must(w.a.GiveBack(w.ctx, c.Token))
+		again := w.claim(w.another())
+		equal(w, "state, results", [2]any{again.State, len(again.Results)}, [2]any{store.StateEvaluating, 1})
+		equal(w, "rollout", w.view(runID, rollouts[0]).State, store.StateEvaluating)
+	})
+
+	s.spec("waiting between the claim and the agent's start is queued", func(w *world) {
+		runID, rollouts := w.create(1)
+		c := w.claim(w.a)
+		w.advance(10 * time.Second)
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}"), Queued: 3 * time.Second})
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Working: 7 * time.Second, Queued: 3 * time.Second})
+	})
+
 	s.spec("every attempt is kept, also one that nobody ended", func(w *world) {
 		runID, rollouts := w.create(1)
 		w.commit(w.a, w.claim(w.a), failed(0))
