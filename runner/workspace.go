@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/evalrun/evalrun/durable"
 	"github.com/evalrun/evalrun/store"
@@ -165,6 +166,9 @@ func (w *worker) syncFiles(names []string) ([]store.File, error) {
 	return files, w.syncer.Sync(paths...)
 }
 
+// buffers are what files are read into for their digest.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+
 func digest(dir, name string) (store.File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -172,6 +176,8 @@ func digest(dir, name string) (store.File, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	size, err := io.Copy(h, f)
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	size, err := io.CopyBuffer(h, struct{ io.Reader }{f}, *buf) // not *os.File, which would bring a buffer of its own
 	return store.File{Name: name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}, err
 }

@@ -188,10 +188,15 @@ func (p *Process) feed(data []byte) {
 	_ = p.stdin.Close()
 }
 
+// buffers are what outputs are read into; most processes print less than one holds.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+
 // copyOut copies one output of the process. After an error of the writer it goes on reading, so that a process which
 // wants to print before it ends is not stuck.
 func (p *Process) copyOut(w io.Writer, r *os.File) {
-	buf := make([]byte, 16<<10)
+	pooled := buffers.Get().(*[]byte)
+	defer buffers.Put(pooled)
+	buf := *pooled
 	for {
 		n, err := r.Read(buf)
 		if n > 0 && w != nil {

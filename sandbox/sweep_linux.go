@@ -18,6 +18,8 @@ const (
 	wrapTime = 5 * time.Second
 	// maxPasses bounds the passes over the processes. A second one finds nothing, unless something forks against us.
 	maxPasses = 30
+	// cleanPasses is how many passes in a row must find nothing once something was found.
+	cleanPasses = 3
 	// maxEnviron is how much of an environment is read; the system allows no more in its default settings.
 	maxEnviron = 6 << 20
 	// execTime is how long we wait for a process that is in the middle of an exec to show its environment again.
@@ -59,17 +61,24 @@ func sweep(after int, rolloutIDs ...string) (int, error) {
 	}
 	s := sweeper{rollouts: rollouts, self: os.Getpid(), ended: map[int]bool{}}
 	began := time.Now()
-	for passes := 0; passes < maxPasses; {
+	for passes, clean := 0, 0; passes < maxPasses; {
+		if after > 0 && lastPID() < after {
+			after = 0 // the ids have started over
+		}
 		found, hidden, err := s.pass(after)
 		switch {
 		case err != nil:
 			return len(s.ended), err
 		case found:
 			passes++
+			clean = 0
 		case hidden && time.Since(began) < execTime:
 			time.Sleep(time.Millisecond) // nothing tells when an exec is over
 		default:
-			return len(s.ended), nil
+			// What forks and exits all the time can be missed by a pass.
+			if clean++; len(s.ended) == 0 || clean == cleanPasses {
+				return len(s.ended), nil
+			}
 		}
 	}
 	return len(s.ended), fmt.Errorf("processes with %s of %v are still there after %d passes", Marker, rolloutIDs, maxPasses)

@@ -72,11 +72,11 @@ func (t *tx) end(runID, rolloutID string, state State, fault *Fault, score *floa
 	if fault != nil {
 		data["fault"] = fault
 	}
-	if err := t.event(runID, rolloutID, RolloutFinished, data); err != nil {
+	var seq, open int64
+	if err := t.row([]any{&seq, &open}, "UPDATE runs SET seq = seq + 1, revision = revision + 1, open = open - 1 WHERE run_id = ? RETURNING seq, open", runID); err != nil {
 		return err
 	}
-	var open int
-	if err := t.row([]any{&open}, "UPDATE runs SET open = open - 1 WHERE run_id = ? RETURNING open", runID); err != nil || open > 0 {
+	if err := t.addEvent(runID, seq, rolloutID, RolloutFinished, data); err != nil || open > 0 {
 		return err
 	}
 	return t.finishRun(runID)
@@ -119,6 +119,10 @@ func (t *tx) event(runID, rolloutID string, typ EventType, data any) error {
 	if err := t.row([]any{&seq}, "UPDATE runs SET seq = seq + 1, revision = revision + 1 WHERE run_id = ? RETURNING seq", runID); err != nil {
 		return err
 	}
+	return t.addEvent(runID, seq, rolloutID, typ, data)
+}
+
+func (t *tx) addEvent(runID string, seq int64, rolloutID string, typ EventType, data any) error {
 	return t.exec("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -65,6 +66,24 @@ type triggerJSON struct {
 	Deadline       *time.Time         `json:"deadline"`
 	NextCheck      *time.Time         `json:"nextCheck"`
 	Payload        json.RawMessage    `json:"payload"`
+	// Deliveries are there with --all only.
+	Deliveries []deliveryJSON `json:"deliveries,omitempty"`
+}
+
+// deliveryJSON is something that was delivered for a trigger.
+type deliveryJSON struct {
+	Disposition store.Disposition `json:"disposition"`
+	Status      store.Status      `json:"status"`
+	By          string            `json:"by"`
+	ReceivedAt  time.Time         `json:"receivedAt"`
+}
+
+func deliveriesOf(ctx context.Context, s *store.SQLite, triggerID string) (out []deliveryJSON, err error) {
+	all, err := s.Deliveries(ctx, triggerID)
+	for _, d := range all {
+		out = append(out, deliveryJSON{d.Disposition, d.Status, d.By, d.ReceivedAt})
+	}
+	return out, err
 }
 
 func newTriggerJSON(t store.Trigger) triggerJSON {
@@ -98,11 +117,19 @@ func listTriggers(cmd *cobra.Command, g *globals, s *store.SQLite, runID string,
 			}
 			redactors[t.RunID] = red
 		}
+		var deliveries []deliveryJSON
+		if all {
+			if deliveries, err = deliveriesOf(cmd.Context(), s, t.ID); err != nil {
+				return err
+			}
+		}
 		if !g.json {
-			_, err := io.WriteString(w, red.String(describeTrigger(s, t, now)))
+			_, err := io.WriteString(w, red.String(describeTrigger(s, t, deliveries, now)))
 			return err
 		}
-		line, err := json.Marshal(newTriggerJSON(t))
+		shown := newTriggerJSON(t)
+		shown.Deliveries = deliveries
+		line, err := json.Marshal(shown)
 		if err != nil {
 			return err
 		}
@@ -116,7 +143,7 @@ func listTriggers(cmd *cobra.Command, g *globals, s *store.SQLite, runID string,
 const payloadWidth = 300
 
 // describeTrigger says what is waited for, since when, until when, and how to answer.
-func describeTrigger(s *store.SQLite, t store.Trigger, now time.Time) string {
+func describeTrigger(s *store.SQLite, t store.Trigger, deliveries []deliveryJSON, now time.Time) string {
 	var b strings.Builder
 	printf(&b, "%s  %-5s %s  %s\n", t.ID, t.Type, redact.Line(t.ItemKey), redact.Line(t.EvaluationName))
 	if payload := []rune(redact.Line(string(payloadOf(t)))); len(payload) > payloadWidth {
@@ -129,6 +156,9 @@ func describeTrigger(s *store.SQLite, t store.Trigger, now time.Time) string {
 		printf(&b, ", until %s", t.Deadline.Local().Format(time.DateTime))
 	}
 	printf(&b, ", source %s\n", t.Source)
+	for _, d := range deliveries {
+		printf(&b, "    %s: %s, by %s, at %s\n", d.Disposition, d.Status, redact.Line(d.By), d.ReceivedAt.Local().Format(time.DateTime))
+	}
 	if t.State.IsOpen() {
 		printf(&b, "    %s\n", strings.Join(answers(s, t), "\n    "))
 	}
