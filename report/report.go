@@ -176,10 +176,8 @@ type Trigger struct {
 	Payload     json.RawMessage `json:"payload"`
 	FolderKey   string          `json:"folder_key,omitempty"`
 	// ResumeTime is when a timer fires, Deadline when the suspension times out.
-	ResumeTime *time.Time         `json:"resume_time,omitempty"`
-	Deadline   *time.Time         `json:"deadline,omitempty"`
-	Source     string             `json:"source"`
-	State      store.TriggerState `json:"state"`
+	ResumeTime *time.Time `json:"resume_time,omitempty"`
+	Deadline   *time.Time `json:"deadline,omitempty"`
 }
 
 // Clocks say where a rollout's time went.

@@ -207,7 +207,7 @@ func (o Options) waiting(triggers []store.Trigger) ([]Trigger, error) {
 		shown := Trigger{
 			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
 			FolderPath: nullable(o.Redact.String(t.FolderPath)), FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
-			Deadline: timeOrNil(t.Deadline), Source: t.Source, State: t.State,
+			Deadline: timeOrNil(t.Deadline),
 		}
 		if spec.ResumeAt != nil {
 			shown.ResumeTime = timeOrNil(*spec.ResumeAt)

@@ -68,8 +68,8 @@ func parseSpec(value json.RawMessage) (Spec, error) {
 	return s, nil
 }
 
-// invocation is the payload of an InvokeProcess as the results document shows it: process_name and input_arguments
-// first, then what else was given.
+// invocation is the payload of an InvokeProcess as the results document shows it: process_name and input_arguments, then what else was
+// given. The folder is in the trigger itself.
 func invocation(o object) json.RawMessage {
 	arguments, _ := o.get("input_arguments")
 	if kindOf(arguments) != '{' {
@@ -78,7 +78,11 @@ func invocation(o object) json.RawMessage {
 	name, _ := o.get("name")
 	out := object{{key: "process_name", value: name}, {key: "input_arguments", value: arguments}}
 	for _, m := range o {
-		if m.folded != "name" && m.folded != "processname" && m.folded != "inputarguments" {
+		switch m.folded {
+		case "name", "processname", "inputarguments", "processfolderpath", "processfolderkey":
+			continue
+		}
+		if kindOf(m.value) != 'n' { // the models dump every field that was not set as null
 			out = append(out, m)
 		}
 	}
