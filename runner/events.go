@@ -190,8 +190,7 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 }
 
 // openLog opens a run's events.jsonl, locked, and says which event is the last in it. A file that knows of events which the store has lost in a
-// power cut is begun anew. seen is the number of
-// an event that is in the store.
+// power cut is begun anew. seen is the number of an event that is in the store.
 func (p *eventPump) openLog(ctx context.Context, runID string, seen int64) (log *os.File, written int64, err error) {
 	dir := RunDir(p.r.o.Store.Dir(), runID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -102,7 +102,7 @@ func (s *SQLite) GiveBack(ctx context.Context, tok Token) error {
 			return t.cancel(o.RunID, o.ID)
 		}
 		if state == StatePending {
-			if err := t.exec("UPDATE rollouts SET queued = queued + max(?1 - state_since, 0), state_since = max(?1, state_since) WHERE rollout_id = ?2", t.now, o.ID); err != nil {
+			if _, err := t.countAsQueued(o.Rollout, t.now-o.StateSince.UnixMicro()); err != nil {
 				return err
 			}
 		}

@@ -23,11 +23,9 @@ func (s *SQLite) CommitSegment(ctx context.Context, tok Token, end SegmentEnd) (
 }
 
 func (t *tx) commitSegment(o heldRollout, end SegmentEnd) (Committed, error) {
-	if waited := min(end.Queued.Microseconds(), t.now-o.StateSince.UnixMicro()); waited > 0 {
-		if err := t.exec("UPDATE rollouts SET queued = queued + ?1, state_since = state_since + ?1 WHERE rollout_id = ?2", waited, o.ID); err != nil {
-			return Committed{}, err
-		}
-		o.StateSince = o.StateSince.Add(duration(waited))
+	var err error
+	if o.StateSince, err = t.countAsQueued(o.Rollout, end.Queued.Microseconds()); err != nil {
+		return Committed{}, err
 	}
 	if err := t.exec("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", o.ID, o.Segment, o.Attempt, string(end.Outcome),
 		o.StateSince.UnixMicro(), t.now, raw(end.Output), marshal(end.Fault), marshal(end.Files)); err != nil {
