@@ -84,7 +84,7 @@ func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 	if err != nil {
 		return r.deliverFault(commit, run, c, agent.FaultJob, err.Error())
 	}
-	job := trigger.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt}
+	job := trigger.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
 	if !c.StartedAt.IsZero() {
 		job.Since = c.StartedAt
 	}

@@ -254,6 +254,8 @@ type TriggerClaim struct {
 	TriggerToken
 	Trigger
 	Action Action
+	// Until is when the claim runs out unless it is renewed. Nothing that another process must not do again may begin later.
+	Until time.Time
 }
 
 // Status says what a delivery brought.

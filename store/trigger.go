@@ -104,6 +104,7 @@ func (t *tx) claimTrigger(g Trigger) (TriggerClaim, error) {
 		return c, t.exec("UPDATE triggers SET cancel = 0, due_at = NULL, owner = NULL, fence = fence + 1 WHERE trigger_id = ?", g.ID)
 	}
 	c.State, c.Attempts, c.Checks = state, g.Attempts+starting, g.Checks+1-starting
+	c.Until = time.UnixMicro(t.after(t.store.lease)).UTC()
 	if err := t.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, attempts = ?, checks = ? WHERE trigger_id = ? RETURNING fence`,
 		string(state), t.store.holder, t.after(t.store.lease), c.Attempts, c.Checks, g.ID); err != nil || state == g.State {
 		return c, err

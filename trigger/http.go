@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/itchyny/gojq"
+
+	"github.com/evalrun/evalrun/failpoint"
 )
 
 // httpSource starts and watches jobs behind an HTTP API.
@@ -62,6 +64,10 @@ func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 	q := call{Request: *s.config.Start, pending: p, resolve: s.resolve}
 	if len(q.Body) == 0 && q.Method != http.MethodGet && q.Method != http.MethodHead {
 		q.Body = defaultBody
+	}
+	failpoint.Hit("trigger.starting")
+	if !p.Until.IsZero() && !s.client.now().Before(p.Until) {
+		return "", &RetryError{0, errors.New("the job was not started: another process may do so by now")}
 	}
 	switch s.config.StartKind {
 	case Idempotent:

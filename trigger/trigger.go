@@ -112,6 +112,8 @@ type Pending struct {
 	Checks int
 	// Since is when the trigger began to wait.
 	Since time.Time
+	// Until is when the right to start the job ends, zero if it does not: a process that was stopped in the meantime no longer starts it.
+	Until time.Time
 }
 
 // Status is the answer of a check. Done is false while the job goes on; then After says when to ask again at the earliest

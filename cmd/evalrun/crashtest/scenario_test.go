@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,7 +52,8 @@ func build(t *testing.T, tags string) string {
 	return program
 }
 
-func newScenario(t *testing.T, tags string) *scenario {
+// newScenario makes a scenario. Evaluations whose agent waits for one of the processes without are left out.
+func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "evalrun-crash")
 	if err != nil {
@@ -76,6 +78,9 @@ func newScenario(t *testing.T, tags string) *scenario {
 	}
 	evaluations := []map[string]any{}
 	add := func(n int, in agentInput) {
+		if slices.Contains(without, in.Process) {
+			return
+		}
 		for range n {
 			id := fmt.Sprintf("e%d", len(evaluations))
 			evaluations = append(evaluations, map[string]any{"id": id, "name": id + " " + in.Process, "inputs": in, "evaluationCriterias": map[string]any{
