@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/trigger"
 )
 
@@ -38,11 +39,31 @@ type Segment struct {
 	BaseDir string
 	// Env is added to the agent's environment, after its own entry's.
 	Env []string
+
+	// Place is where an agent that lives in an environment is started; nil for function agents. The fields from here to Solution are only for such agents.
+	Place *Place
+	// Prompt is what a conversational agent is asked; in a segment that goes on with a session it is not asked again.
+	Prompt string
+	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names of those that Place.Setup starts.
+	Servers []acp.MCPServer
+	Hosted  []string
+	// History are the folders of the segments before in order, as far as they belong to the conversation that goes on; empty if a new one begins.
+	History []string
+	// Solution is what the oracle runs.
+	Solution *Script
+
 	// Timeout of this segment; 0 means none. OutputBytes is how much it may print.
 	Timeout     time.Duration
 	OutputBytes int64
 	// Ended, if not nil, is called when the agent's process has ended; what it printed is still being read. Another agent may start then.
 	Ended func()
+}
+
+// Script is a program of a task.
+type Script struct {
+	// Path is that of the script as its process sees it.
+	Path string
+	Env  []string
 }
 
 // Delivery is the envelope of one payload in the resume document.
@@ -60,6 +81,10 @@ type Outcome struct {
 	Output     json.RawMessage
 	Interrupts []trigger.Interrupt
 	Fault      *Fault
+	// Limit stands beside Output: a limit ended the agent, but what it has done by then can be verified.
+	Limit *Fault
+	// Info is what else there is to report, nil if there is nothing.
+	Info *Info
 	// Files are the names of the files written to Segment.Dir. They are not yet synced.
 	Files []string
 }
@@ -95,10 +120,19 @@ const (
 	FaultStartUnknown      Category = "start-unknown"      // a job may or may not have been started before a crash
 	FaultInterrupted       Category = "interrupted"        // evalrun was ended in the middle of the segment, and it cannot be repeated
 	FaultNotRunnable       Category = "not-runnable"       // the evaluation cannot be run here
+	FaultHandshake         Category = "handshake"          // the agent did not answer before its first prompt
+	FaultProtocol          Category = "protocol"           // it does not keep to its protocol
+	FaultAgentError        Category = "agent-error"        // it answered with an error
+	FaultIdle              Category = "idle"               // nothing happened for its idleTimeout
+	FaultModel             Category = "model"              // its model failed
+	FaultMCP               Category = "mcp"                // an MCP server cannot be reached, or the agent does not take its transport
+	FaultSetup             Category = "setup"              // the environment could not be set up
+	FaultVerifier          Category = "verifier"           // the task's verifier could not be run, or left no reward
 )
 
 // Categories are all of them.
 var Categories = []Category{
 	FaultStart, FaultExit, FaultNoOutput, FaultInvalidOutput, FaultMultipleDocuments, FaultInvalidUTF8, FaultTooDeep, FaultOutputLimit, FaultTimeout,
 	FaultInterrupt, FaultUnresumable, FaultSuspensions, FaultSuspendTimeout, FaultJob, FaultJobLost, FaultStartUnknown, FaultInterrupted, FaultNotRunnable,
+	FaultHandshake, FaultProtocol, FaultAgentError, FaultIdle, FaultModel, FaultMCP, FaultSetup, FaultVerifier,
 }

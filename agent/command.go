@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -40,7 +39,7 @@ func (f *function) command(seg Segment) (sandbox.Command, *Fault) {
 func (f *function) environ(seg Segment) ([]string, *Fault) {
 	env := sandbox.Environ(os.Environ())
 	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {
-		value, unknown := f.expand(f.entry.Env[name])
+		value, unknown := f.opts.expand(f.entry.Env[name])
 		if unknown != "" {
 			return nil, &Fault{FaultStart, fmt.Sprintf("the agent's environment variable %s needs ${%s}, which is not set", name, unknown)}
 		}
@@ -52,25 +51,6 @@ func (f *function) environ(seg Segment) ([]string, *Fault) {
 		env = append(env, EnvOutputFile+"="+f.outputFile(seg))
 	}
 	return env, nil
-}
-
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
-// expand resolves every ${VAR} of a value, or names one that is unknown.
-func (f *function) expand(value string) (expanded, unknown string) {
-	resolve := f.opts.Resolve
-	if resolve == nil {
-		resolve = os.LookupEnv
-	}
-	expanded = variable.ReplaceAllStringFunc(value, func(ref string) string {
-		name := ref[2 : len(ref)-1]
-		v, ok := resolve(name)
-		if !ok && unknown == "" {
-			unknown = name
-		}
-		return v
-	})
-	return expanded, unknown
 }
 
 // findProgram finds a program as a shell would in the agent's working directory and with the agent's PATH.

@@ -14,26 +14,47 @@ import (
 // resumed with the agent that it was started with; secrets stay ${VAR} in it.
 type Entry struct {
 	Name string `json:"name"`
-	// Type is "function", the only one that this version runs.
+	// Type is TypeFunction, TypeACP, TypeOracle or TypeNop.
 	Type    string   `json:"type"`
-	Command []string `json:"command"`
-	// Cwd is relative to Segment.BaseDir, which is the default.
+	Command []string `json:"command,omitempty"`
+	// Cwd is relative to Segment.BaseDir, which is the default: where a function agent starts, and where the program of an ACP agent is looked
+	// for if its path is relative.
 	Cwd string `json:"cwd,omitempty"`
 	// Env is added to the environment; ${VAR} in a value is resolved for each segment.
 	Env map[string]string `json:"env,omitempty"`
-	// Stdin is what the agent reads, Output where its document is.
-	Stdin  StdinMode  `json:"stdin"`
-	Output OutputMode `json:"output"`
+	// Stdin is what a function agent reads, Output where its document is.
+	Stdin  StdinMode  `json:"stdin,omitempty"`
+	Output OutputMode `json:"output,omitempty"`
 	// OutputFile is the name of the file that EVALRUN_OUTPUT_FILE points to with Output "file", for programs that want a
 	// certain extension. By default it is output.json.
 	OutputFile string `json:"outputFile,omitempty"`
+	// ACP is set in entries of TypeACP.
+	*ACP
 	// ResumeWhen says whether a rollout with several triggers resumes when any of them or when all have fired.
-	ResumeWhen ResumeWhen `json:"resumeWhen"`
+	ResumeWhen ResumeWhen `json:"resumeWhen,omitempty"`
 	// AcceptsFaults says that the agent takes a failed job as {"error":…} in place of a payload.
-	AcceptsFaults bool `json:"acceptsFaults"`
+	AcceptsFaults bool `json:"acceptsFaults,omitempty"`
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
 	Timeout trigger.Duration `json:"timeout,omitzero"`
 }
+
+// The types of agents.
+const (
+	TypeFunction = "function" // a program that reads a JSON document and prints one
+	TypeACP      = "acp"      // an agent that speaks the Agent Client Protocol
+	TypeOracle   = "oracle"   // runs a task's own solution
+	TypeNop      = "nop"      // does nothing
+)
+
+// types are those that an entry may have, laterTypes those of the design that this version does not run.
+var (
+	types      = []string{TypeFunction, TypeACP, TypeOracle, TypeNop}
+	laterTypes = []string{"langgraph"}
+)
+
+// LivesInEnvironment reports whether the agent runs in the environment of its rollout (see package sandbox), and not as its owner's own
+// program.
+func (e Entry) LivesInEnvironment() bool { return e.Type != TypeFunction }
 
 // StdinMode is what a function agent reads.
 type StdinMode string
@@ -63,33 +84,49 @@ const (
 	ResumeAll ResumeWhen = "all"
 )
 
-// typeFunction is the only type of agent in this version; laterTypes are those of the design.
-const typeFunction = "function"
-
-var laterTypes = []string{"acp", "langgraph", "oracle", "nop"}
-
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // FromCommand is the entry of `-- COMMAND…`: a function agent named after its program.
 func FromCommand(args []string) Entry {
-	return Entry{Name: nameOf(args), Type: typeFunction, Command: args, Stdin: StdinEnvelope, Output: OutputStdout, ResumeWhen: ResumeAny}
+	return Entry{Name: nameOf(args), Type: TypeFunction, Command: args, Stdin: StdinEnvelope, Output: OutputStdout, ResumeWhen: ResumeAny}
 }
 
-// ParseEntry reads the value of `agent`, or of one element of `agents`. What is wrong with it is recorded in r.
+// ParseEntry reads the value of `agent`, or of one element of `agents`: an object, or a name from the registry. What is wrong with it is
+// recorded in r.
 func ParseEntry(r *input.Reader, n *input.Node) Entry {
 	if n.Kind == input.String {
-		r.Errorf(n, "the agent %q is a name from the registry, which is not supported by this version; supported: an object with \"type\": %q", n.Text, typeFunction)
-		return Entry{Name: n.Text}
+		e, ok := Registered(n.Text)
+		if !ok {
+			r.Errorf(n, "no agent has the name %q%s; the registry has %s; any other agent is an object with a \"type\"", n.Text, input.Suggest(n.Text, Names()), strings.Join(Names(), ", "))
+			return Entry{Name: n.Text}
+		}
+		return e
 	}
 	f := r.Object(n)
 	if n.Kind != input.Object {
 		return Entry{}
 	}
-	if !parseType(r, f) {
+	var e Entry
+	switch parseType(r, f) {
+	case TypeFunction:
+		e = parseFunction(r, f)
+	case TypeACP:
+		e = parseACP(r, f)
+	case TypeOracle:
+		e = Entry{Type: TypeOracle, Name: f.String("name", TypeOracle)}
+	case TypeNop:
+		e = Entry{Type: TypeNop, Name: f.String("name", TypeNop)}
+	default:
 		return Entry{Name: f.String("name", ""), Type: f.String("type", "")}
 	}
+	checkEnv(r, f)
+	f.Done()
+	return e
+}
+
+func parseFunction(r *input.Reader, f *input.Fields) Entry {
 	e := Entry{
-		Type:          typeFunction,
+		Type:          TypeFunction,
 		Cwd:           f.String("cwd", ""),
 		Env:           f.StringMap("env"),
 		Stdin:         StdinMode(f.Enum("stdin", string(StdinEnvelope), string(StdinEnvelope), string(StdinInput))),
@@ -99,22 +136,7 @@ func ParseEntry(r *input.Reader, n *input.Node) Entry {
 		AcceptsFaults: f.Bool("acceptsFaults", false),
 		Timeout:       trigger.Duration(f.Duration("timeout", 0)),
 	}
-	if command := f.Required("command", input.Array); command != nil {
-		e.Command = f.Strings("command")
-		if len(command.Items) == 0 || command.Items[0].Kind == input.String && command.Items[0].Text == "" {
-			r.Errorf(command, `expected a program and its arguments, such as ["python3", "agent.py"]`)
-		}
-	}
-	if env := f.Get("env"); e.Env != nil {
-		for _, m := range env.Members {
-			if !envName.MatchString(m.Key) {
-				r.Errorf(m.Value, "%q is not a name that an environment variable can have", m.Key)
-			}
-			if strings.HasPrefix(m.Key, "EVALRUN_") {
-				r.Errorf(m.Value, "variables that begin with EVALRUN_ are set by evalrun itself")
-			}
-		}
-	}
+	e.Command = parseCommand(r, f, f.Required("command", input.Array))
 	if e.OutputFile != "" {
 		n := f.Get("outputFile")
 		if e.Output != OutputFile {
@@ -125,27 +147,50 @@ func ParseEntry(r *input.Reader, n *input.Node) Entry {
 		}
 	}
 	e.Name = f.String("name", nameOf(e.Command))
-	f.Done()
 	return e
 }
 
-// parseType reports whether the object is an entry that this version can run.
-func parseType(r *input.Reader, f *input.Fields) bool {
+// parseCommand reads a program and its arguments; n is the value of "command", nil if there is none.
+func parseCommand(r *input.Reader, f *input.Fields, n *input.Node) []string {
+	if n == nil {
+		return nil
+	}
+	if len(n.Items) == 0 || n.Items[0].Kind == input.String && n.Items[0].Text == "" {
+		r.Errorf(n, `expected a program and its arguments, such as ["python3", "agent.py"]`)
+	}
+	return f.Strings("command")
+}
+
+// checkEnv checks the names of an entry's variables.
+func checkEnv(r *input.Reader, f *input.Fields) {
+	env := f.Get("env")
+	if env == nil {
+		return
+	}
+	for _, m := range env.Members {
+		if !envName.MatchString(m.Key) {
+			r.Errorf(m.Value, "%q is not a name that an environment variable can have", m.Key)
+		}
+		if strings.HasPrefix(m.Key, "EVALRUN_") {
+			r.Errorf(m.Value, "variables that begin with EVALRUN_ are set by evalrun itself")
+		}
+	}
+}
+
+// parseType reads the type of an entry; empty if this version cannot run it.
+func parseType(r *input.Reader, f *input.Fields) string {
 	n := f.Required("type", input.String)
 	switch {
 	case n == nil:
-		return false
-	case n.Text == typeFunction:
-		return true
+		return ""
+	case slices.Contains(types, n.Text):
+		return n.Text
+	case slices.Contains(laterTypes, n.Text):
+		r.Errorf(n, "agents of type %q are not supported by this version; supported: %s", n.Text, strings.Join(types, ", "))
+	default:
+		r.Errorf(n, "unknown type %q; supported: %s%s", n.Text, strings.Join(types, ", "), input.Suggest(n.Text, types))
 	}
-	for _, t := range laterTypes {
-		if n.Text == t {
-			r.Errorf(n, "agents of type %q are not supported by this version; supported: %s", t, typeFunction)
-			return false
-		}
-	}
-	r.Errorf(n, "unknown type %q; supported: %s%s", n.Text, typeFunction, input.Suggest(n.Text, []string{typeFunction}))
-	return false
+	return ""
 }
 
 // nameOf is the name of an agent that has none: that of its program.
@@ -154,16 +199,4 @@ func nameOf(command []string) string {
 		return ""
 	}
 	return filepath.Base(command[0])
-}
-
-// Variables names every ${VAR} of the entry, each once and in order.
-func (e Entry) Variables() []string {
-	var names []string
-	for _, value := range e.Env {
-		for _, m := range variable.FindAllStringSubmatch(value, -1) {
-			names = append(names, m[1])
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -90,7 +89,7 @@ func (f *function) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
 	}
 	if out.Fault != nil {
-		out.Fault.Message = f.redact(out.Fault.Message) + c.stderrTail()
+		out.Fault.Message = f.opts.redact(out.Fault.Message) + c.stderrTail()
 	}
 	out.Files, err = f.keep(seg)
 	return out, err
@@ -239,16 +238,4 @@ func startFault(c sandbox.Command, err error) *Fault {
 		message += "; a script needs a first line such as #!/bin/sh"
 	}
 	return &Fault{FaultStart, message}
-}
-
-// redact passes a text through Options.Redact.
-func (f *function) redact(s string) string {
-	if f.opts.Redact == nil {
-		return s
-	}
-	var b bytes.Buffer
-	w := f.opts.Redact(&b)
-	_, _ = io.WriteString(w, s) // a buffer does not fail
-	_ = w.Close()
-	return b.String()
 }

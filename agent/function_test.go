@@ -162,7 +162,7 @@ func TestProgramIsFoundAsInTheAgentsOwnShell(t *testing.T) {
 		{Command: []string{"./tool"}, Cwd: "bin"},
 		{Command: []string{"tool"}, Env: map[string]string{"PATH": "bin:/usr/bin:/bin"}},
 	} {
-		e.Type = typeFunction
+		e.Type = TypeFunction
 		if out := run(t, e, seg); string(out.Output) != "1" {
 			t.Errorf("%v: got %+v", e, out.Fault)
 		}

@@ -1,10 +1,13 @@
 package agent
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/modelproxy"
 )
 
 // Options are what an agent needs beside its entry. The zero value is usable.
@@ -14,17 +17,43 @@ type Options struct {
 	// Redact stands before every file that an agent's output goes to and before every message; nil lets all pass.
 	// Closing flushes what is held back and does not close w.
 	Redact func(w io.Writer) io.WriteCloser
+	// Models is where ACP agents find their models; nil for agents that have credentials of their own.
+	Models *modelproxy.Proxy
+	// Version is evalrun's own, which ACP agents are told.
+	Version string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
 	// Grace is the time between SIGTERM and SIGKILL; 0 means two seconds.
 	Grace time.Duration
 }
 
 // New makes an agent of an entry.
 func New(e Entry, opts Options) (Agent, error) {
-	if e.Type != typeFunction {
-		return nil, fmt.Errorf("agent %q: type %q is not supported by this version; supported: %s", e.Name, e.Type, typeFunction)
+	switch e.Type {
+	case TypeFunction, TypeACP:
+		if len(e.Command) == 0 || e.Command[0] == "" {
+			return nil, fmt.Errorf("agent %q has no command", e.Name)
+		}
+		if e.Type == TypeACP {
+			return newACPAgent(e, opts), nil
+		}
+		return &function{entry: e, opts: opts}, nil
+	case TypeOracle:
+		return &oracle{opts: opts}, nil
+	case TypeNop:
+		return nop{}, nil
 	}
-	if len(e.Command) == 0 || e.Command[0] == "" {
-		return nil, errors.New("the agent has no command")
+	return nil, fmt.Errorf("agent %q: type %q is not supported by this version; supported: %s", e.Name, e.Type, strings.Join(types, ", "))
+}
+
+// redact passes a text through Options.Redact.
+func (o Options) redact(s string) string {
+	if o.Redact == nil {
+		return s
 	}
-	return &function{entry: e, opts: opts}, nil
+	var b bytes.Buffer
+	w := o.Redact(&b)
+	_, _ = io.WriteString(w, s) // a buffer does not fail
+	_ = w.Close()
+	return b.String()
 }

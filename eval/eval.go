@@ -56,6 +56,18 @@ type Evaluation struct {
 	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
 	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty if it can.
 	NotRunnable string `json:"notRunnable,omitempty"`
+	// Task is the task directory that the evaluation is, nil if it is none.
+	Task *Task `json:"task,omitempty"`
+}
+
+// Task says where a task directory is.
+type Task struct {
+	// Dir is relative to the eval set's folder, slash-separated.
+	Dir string `json:"dir"`
+	// Digest is that of the directory when the run was planned (see tasks.Digest).
+	Digest string `json:"digest"`
+	// NoNetwork says that its agent is to be kept off the network.
+	NoNetwork bool `json:"noNetwork,omitempty"`
 }
 
 // Definition is an evaluator as its file or the eval set defines it.
@@ -74,6 +86,13 @@ type Definition struct {
 	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom Python evaluator); empty if it can.
 	NotRun string `json:"notRun,omitempty"`
 }
+
+// TypeVerifier is the type of the evaluator that a set with tasks has: it runs a task's own verifier, whose reward is its score. Package runner
+// runs it, because it needs the rollout's environment; [New] does not know it.
+const TypeVerifier = "verifier"
+
+// Verifier is its definition.
+var Verifier = Definition{ID: "verifier", Name: "verifier", Type: TypeVerifier, Weight: 1}
 
 // Limits bound a rollout. A zero duration means no limit.
 type Limits struct {

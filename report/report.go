@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
@@ -105,13 +107,31 @@ type Rollout struct {
 	Score          *float64     `json:"score"`
 	Error          *store.Fault `json:"error"`
 	ResumedBy      []Resumption `json:"resumedBy"`
-	// MCPServers and Isolation concern agents that this version does not run.
-	MCPServers           []json.RawMessage `json:"mcpServers"`
-	Isolation            string            `json:"isolation"`
-	Segments             int               `json:"segments"`
-	EvaluationRunResults []Evaluated       `json:"evaluationRunResults"`
-	AgentExecutionOutput *AgentExecution   `json:"agentExecutionOutput"`
-	Clocks               Clocks            `json:"clocks"`
+	// MCPServers has a verdict for each server that was declared for the agent.
+	MCPServers []agent.ServerVerdict `json:"mcpServers"`
+	// Isolation of the agent's processes: "none" for a function agent.
+	Isolation            string          `json:"isolation"`
+	Segments             int             `json:"segments"`
+	EvaluationRunResults []Evaluated     `json:"evaluationRunResults"`
+	AgentExecutionOutput *AgentExecution `json:"agentExecutionOutput"`
+	Clocks               Clocks          `json:"clocks"`
+	// AgentVersion is the version that the agent says it has.
+	AgentVersion string `json:"agentVersion,omitempty"`
+	// Limit is the limit that ended the agent, if what it had done by then was scored.
+	Limit *store.Fault `json:"limit,omitempty"`
+	// Usage is what the agent has used.
+	Usage *Usage `json:"usage,omitempty"`
+	// Steps are those of a task of several steps that have ended.
+	Steps []agent.StepResult `json:"steps,omitempty"`
+}
+
+// Usage is what an agent has used in all segments that counted.
+type Usage struct {
+	ToolCalls int `json:"toolCalls"`
+	// Model is what evalrun's model proxy counted; nil if the agent did not go through it.
+	Model *modelproxy.Usage `json:"model"`
+	// Agent is what the agent itself reported last.
+	Agent json.RawMessage `json:"agent"`
 }
 
 // Resumption is a segment that a rollout was resumed with.
@@ -120,6 +140,9 @@ type Resumption struct {
 	TriggerIDs []string `json:"triggerIds"`
 	// At is when its first attempt began; nil if that attempt has left nothing behind.
 	At *time.Time `json:"at"`
+	// Session says how an agent's session was gone on with: resume, load or replay. Note says why not in a better way.
+	Session agent.ResumeBy `json:"session,omitempty"`
+	Note    string         `json:"note,omitempty"`
 }
 
 // Evaluated is what one evaluator said of a rollout.

@@ -95,7 +95,7 @@ func (o Options) rollout(rv store.RolloutView, p parts) (*Rollout, error) {
 	out := &Rollout{
 		EvaluationID: o.Redact.String(rv.EvaluationID), EvaluationName: o.Redact.String(rv.EvaluationName), RolloutID: rv.ID,
 		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: rv.State, Score: rv.Score, Error: o.fault(rv.Fault),
-		ResumedBy: resumptions(rv), MCPServers: []json.RawMessage{}, Isolation: "none", Segments: rv.Segment,
+		ResumedBy: resumptions(rv), MCPServers: []agent.ServerVerdict{}, Isolation: "none", Segments: rv.Segment,
 		EvaluationRunResults: []Evaluated{}, Clocks: clocks(rv.Clocks),
 	}
 	results, err := evaluated(rv)
@@ -105,8 +105,58 @@ func (o Options) rollout(rv store.RolloutView, p parts) (*Rollout, error) {
 	for _, r := range results {
 		out.EvaluationRunResults = append(out.EvaluationRunResults, o.evaluated(r))
 	}
+	if err := o.addInfo(out, rv); err != nil {
+		return nil, err
+	}
 	out.AgentExecutionOutput, err = o.execution(rv, p)
 	return out, err
+}
+
+// addInfo adds what the segments report of agents that live in an environment. Of attempts that were repeated nothing counts but the tokens.
+func (o Options) addInfo(out *Rollout, rv store.RolloutView) error {
+	for _, s := range rv.Segments {
+		if s.Info == nil {
+			continue
+		}
+		var info agent.Info
+		if err := json.Unmarshal(o.Redact.JSON(s.Info), &info); err != nil {
+			return fmt.Errorf("what segment %d reports: %w", s.Number, err)
+		}
+		out.Isolation, out.AgentVersion, out.Steps = info.Isolation, info.AgentVersion, info.Steps
+		out.Limit = nil
+		if info.Limit != nil {
+			out.Limit = &store.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}
+		}
+		if info.MCPServers != nil {
+			out.MCPServers = info.MCPServers
+		}
+		if info.Model != nil || info.AgentUsage != nil || info.ToolCalls > 0 {
+			if out.Usage == nil {
+				out.Usage = &Usage{}
+			}
+			out.Usage.add(info)
+		}
+		for i := range out.ResumedBy {
+			if out.ResumedBy[i].Segment == s.Number {
+				out.ResumedBy[i].Session, out.ResumedBy[i].Note = info.ResumedBy, info.ResumeNote
+			}
+		}
+	}
+	return nil
+}
+
+func (u *Usage) add(info agent.Info) {
+	u.ToolCalls += info.ToolCalls
+	if info.AgentUsage != nil {
+		u.Agent = info.AgentUsage
+	}
+	if info.Model != nil {
+		sum := *info.Model
+		if u.Model != nil {
+			sum = u.Model.Plus(sum)
+		}
+		u.Model = &sum
+	}
 }
 
 func (o Options) fault(f *store.Fault) *store.Fault {
@@ -223,16 +273,17 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 	out := []json.RawMessage{}
 	for i, s := range rv.Segments {
 		last := rv.State.IsTerminal() && i == len(rv.Segments)-1
-		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last ||
-			!slices.ContainsFunc(s.Files, func(f store.File) bool { return f.Name == agent.FileTrace }) {
+		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
 			continue
 		}
-		spans, _, err := agent.ReadTrace(runner.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
-		if err != nil {
-			return nil, err
-		}
-		for _, span := range spans {
-			out = append(out, o.Redact.JSON(span))
+		for _, dir := range runner.TraceDirs(runner.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
+			spans, _, err := agent.ReadTrace(dir)
+			if err != nil {
+				return nil, err
+			}
+			for _, span := range spans {
+				out = append(out, o.Redact.JSON(span))
+			}
 		}
 	}
 	return out, nil

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,6 +34,11 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 		all = append(all, results...)
 		done[r.EvaluatorID] = true
 	}
+	if w.entry.LivesInEnvironment() {
+		if err := w.joinTrajectory(commit); err != nil {
+			return err
+		}
+	}
 	subject, err := w.subject(commit, output)
 	if err != nil {
 		return err
@@ -45,7 +51,12 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 		if done[def.ID] {
 			continue
 		}
-		results := w.score(ctx, e, subject)
+		var results []eval.Result
+		if def.Type != eval.TypeVerifier {
+			results = w.score(ctx, e, subject)
+		} else if results, err = w.verify(ctx); err != nil && ctx.Err() == nil {
+			return w.unverified(commit, err)
+		}
 		if ctx.Err() != nil {
 			return w.o.Store.GiveBack(commit, w.claim.Token)
 		}
@@ -58,7 +69,7 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 			return fmt.Errorf("evaluator %s: %w", def.ID, err)
 		}
 		result := store.Result{EvaluatorID: def.ID, Data: w.plan.redact.JSON(data)}
-		if def.Type != evaluatorCommand {
+		if def.Type != evaluatorCommand && def.Type != eval.TypeVerifier {
 			last = append(last, result)
 			continue
 		}
@@ -85,32 +96,40 @@ func (w *worker) score(ctx context.Context, e eval.Evaluator, s eval.Subject) []
 	return e.Evaluate(ctx, s)
 }
 
+// unverified ends a rollout whose verifier left no reward: it has no score, not even 0.
+func (w *worker) unverified(ctx context.Context, err error) error {
+	var fault *agent.Fault
+	if !errors.As(err, &fault) {
+		return err
+	}
+	return w.o.Store.FinishFaulted(ctx, w.claim.Token, store.Fault{Category: string(fault.Category), Message: w.plan.redact.String(fault.Message)})
+}
+
 // subject is what the evaluators see of the rollout.
 func (w *worker) subject(ctx context.Context, output json.RawMessage) (eval.Subject, error) {
 	c := w.claim
 	s := eval.Subject{
-		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output,
-		Dir: w.plan.baseDir, Workspace: Workspace(w.o.Store.Dir(), c.RolloutID), Env: sandbox.Environ(nil),
-	}
-	if err := json.Unmarshal(c.Evaluation, &s.Evaluation); err != nil {
-		return s, err
+		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output, Evaluation: w.evaluation,
+		Dir: w.plan.baseDir, Workspace: w.workspace(), Env: sandbox.Environ(nil),
 	}
 	segments, err := w.segments(ctx)
 	if err != nil {
 		return s, err
 	}
 	for _, g := range segments {
-		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended || !hasFile(g.Files, agent.FileTrace) {
+		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {
 			continue
 		}
-		spans, skipped, err := agent.ReadTrace(SegmentDir(w.o.Store.Dir(), c.RunID, c.RolloutID, g.Number, g.Attempt))
-		if err != nil {
-			return s, err
+		for _, dir := range TraceDirs(SegmentDir(w.o.Store.Dir(), c.RunID, c.RolloutID, g.Number, g.Attempt), g.Files) {
+			spans, skipped, err := agent.ReadTrace(dir)
+			if err != nil {
+				return s, err
+			}
+			if skipped > 0 {
+				w.o.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
+			}
+			s.Trace = append(s.Trace, spans...)
 		}
-		if skipped > 0 {
-			w.o.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
-		}
-		s.Trace = append(s.Trace, spans...)
 	}
 	return s, nil
 }
@@ -121,13 +140,4 @@ func (w *worker) segments(ctx context.Context) ([]store.Segment, error) {
 		return []store.Segment{{Number: 1, Attempt: c.Attempt, Outcome: store.OutcomeCompleted, Files: w.files}}, nil
 	}
 	return w.o.Store.Segments(ctx, w.claim.RolloutID)
-}
-
-func hasFile(files []store.File, name string) bool {
-	for _, f := range files {
-		if f.Name == name {
-			return true
-		}
-	}
-	return false
 }

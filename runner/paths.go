@@ -1,8 +1,13 @@
 package runner
 
 import (
+	"os"
+	"path"
 	"path/filepath"
 	"strconv"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/store"
 )
 
 // The folders of a store. Everything in them but store.db and jobs can be read without evalrun.
@@ -26,4 +31,27 @@ func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir,
 // Workspace is the folder that an agent gets.
 func Workspace(storeDir, rolloutID string) string {
 	return filepath.Join(WorkDir(storeDir, rolloutID), "workspace")
+}
+
+// StateDir is where the environments without isolation are: $XDG_STATE_HOME/evalrun, else ~/.local/state/evalrun.
+func StateDir() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "evalrun")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = os.TempDir()
+	}
+	return filepath.Join(home, ".local", "state", "evalrun")
+}
+
+// TraceDirs are the folders below that of a segment's attempt in which its agent has left a trace, those of a task's steps in order.
+func TraceDirs(dir string, files []store.File) []string {
+	var out []string
+	for _, f := range files {
+		if path.Base(f.Name) == agent.FileTrace {
+			out = append(out, filepath.Join(dir, filepath.FromSlash(path.Dir(f.Name))))
+		}
+	}
+	return out
 }

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/tasks"
 	"github.com/evalrun/evalrun/trigger"
 )
 
@@ -29,6 +31,25 @@ type Plan struct {
 	WorkDir string `json:"workDir"`
 	// Env names the variables that were passed with --env and --env-file.
 	Env []string `json:"env,omitempty"`
+	Environment
+}
+
+// Environment says how the agents of a plan live that live in an environment.
+type Environment struct {
+	// Isolation is that of package sandbox.
+	Isolation string `json:"isolation,omitempty"`
+	// MCPServers are those of --mcp-config, beside the tasks' own.
+	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
+}
+
+// lookup gives the values of the variables that a task may name: those that were passed, and no others.
+func (p Plan) lookup(resolve func(string) (string, bool)) tasks.Lookup {
+	return func(name string) (string, bool) {
+		if !slices.Contains(p.Env, name) {
+			return "", false
+		}
+		return resolve(name)
+	}
 }
 
 // PlanRequest is what a plan is made of.
@@ -43,6 +64,7 @@ type PlanRequest struct {
 	BaseDir string
 	WorkDir string
 	Env     []string
+	Environment
 }
 
 // NewPlan makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and epoch.
@@ -50,7 +72,7 @@ func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env}
+	plan := Plan{Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env, Environment: req.Environment}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
 		return store.Plan{}, err
@@ -86,8 +108,16 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 		ID: store.RolloutID(runID, e.ID, a.Name, epoch), Evaluation: i, EvaluationName: e.Name, Agent: a.Name, Epoch: epoch,
 		All: a.ResumeWhen == agent.ResumeAll, AcceptsFaults: a.AcceptsFaults,
 	}
-	if e.NotRunnable != "" {
-		r.Fault = &store.Fault{Category: string(agent.FaultNotRunnable), Message: e.NotRunnable}
+	why := e.NotRunnable
+	switch {
+	case why != "":
+	case e.Task == nil && (a.Type == agent.TypeOracle || a.Type == agent.TypeNop):
+		why = "the agent " + a.Type + " is only for tasks"
+	case e.Task != nil && e.Task.NoNetwork && !a.LivesInEnvironment():
+		why = "the task is to run without network, and a function agent cannot be kept off it"
+	}
+	if why != "" {
+		r.Fault = &store.Fault{Category: string(agent.FaultNotRunnable), Message: why}
 	}
 	return r
 }

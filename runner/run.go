@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/store"
 	"github.com/evalrun/evalrun/trigger"
@@ -72,7 +74,12 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 	run := &activeRun{Plan: plan, agents: map[string]agent.Agent{}}
 	run.baseDir = r.findBaseDir(plan)
 	run.redact = plan.Redactor(r.o.Secrets, r.o.Resolve)
-	opts := agent.Options{Resolve: r.o.Resolve}
+	opts := agent.Options{Resolve: r.o.Resolve, Now: r.o.Now, Version: r.o.Version}
+	if slices.ContainsFunc(plan.Agents, func(e agent.Entry) bool { return e.Type == agent.TypeACP }) {
+		if opts.Models, err = r.modelProxy(); err != nil {
+			return nil, err
+		}
+	}
 	if run.redact != nil {
 		opts.Redact = run.redact.Writer
 	}
@@ -82,6 +89,10 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 		}
 	}
 	for _, def := range plan.Set.Evaluators {
+		if def.Type == eval.TypeVerifier {
+			run.evaluators = append(run.evaluators, nil) // see worker.verify
+			continue
+		}
 		e, err := eval.New(def)
 		if err != nil {
 			return nil, err
@@ -118,4 +129,17 @@ func (run *activeRun) agentFor(name string) (agent.Agent, error) {
 		return nil, fmt.Errorf("the plan has no agent %q", name)
 	}
 	return a, nil
+}
+
+// modelProxy starts the model proxy with the first run that has a use for it.
+func (r *Runner) modelProxy() (*modelproxy.Proxy, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.models == nil {
+		var err error
+		if r.models, err = modelproxy.New(modelproxy.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	return r.models, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/durable"
+	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/store"
 )
 
@@ -22,6 +23,8 @@ type Options struct {
 	// WorkDir is the folder in which the command runs, Executable the evalrun program, which local jobs are started with.
 	WorkDir    string
 	Executable string
+	// Version of evalrun, which agents are told.
+	Version string
 	// Resolve gives the value of a ${VAR} in an agent entry or a job. Secrets are values that must not be written anywhere, by name;
 	// those of resolved ${VAR}s are added to them.
 	Resolve func(name string) (string, bool)
@@ -89,6 +92,8 @@ type Runner struct {
 	asked   map[string]bool
 	lapped  bool
 	failure error
+	// models is nil until an agent needs it.
+	models *modelproxy.Proxy
 }
 
 // New makes a runner. It does nothing until Run is called.
@@ -130,6 +135,11 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 	r.mu.Unlock()
 	stopped := r.event.stop()
 	r.runs.close()
+	r.mu.Lock()
+	if r.models != nil {
+		stopped = errors.Join(stopped, r.models.Close())
+	}
+	r.mu.Unlock()
 	return errors.Join(err, failure, stopped)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/failpoint"
 	"github.com/evalrun/evalrun/store"
 	"github.com/evalrun/evalrun/trigger"
@@ -22,6 +23,9 @@ type worker struct {
 	*Runner
 	claim store.Claim
 	plan  *activeRun
+	// evaluation and entry are those of the claimed rollout.
+	evaluation eval.Evaluation
+	entry      agent.Entry
 	// files are those of the segment that has just ended.
 	files []store.File
 	// claimed is when it was claimed and began when its agent was started, zero if it has no place; queued is the time between.
@@ -52,6 +56,9 @@ func (w *worker) run(ctx context.Context) (err error) {
 	defer w.leave()
 	commit := context.WithoutCancel(ctx)
 	if w.plan, err = w.runs.get(commit, w.claim.RunID); err != nil {
+		return err
+	}
+	if err := w.look(); err != nil {
 		return err
 	}
 	if w.claim.State == store.StateEvaluating {
@@ -94,10 +101,30 @@ func (w *worker) run(ctx context.Context) (err error) {
 	case done.State.IsTerminal():
 		w.lookAtTriggers() // jobs to cancel
 	}
-	if done.State == store.StatePending || w.claim.Segment == 1 {
-		return err // the copy is still needed, or there is none
+	if done.State == store.StatePending {
+		return err // the copy is still needed
+	}
+	if done.State != store.StateEvaluating && w.entry.LivesInEnvironment() {
+		err = errors.Join(err, w.joinTrajectory(commit)) // whoever evaluates does it himself
+	}
+	if w.claim.Segment == 1 {
+		return err // there is no copy
 	}
 	return errors.Join(err, os.RemoveAll(w.copyDir()))
+}
+
+// look finds what the claimed rollout is of.
+func (w *worker) look() error {
+	if err := json.Unmarshal(w.claim.Evaluation, &w.evaluation); err != nil {
+		return err
+	}
+	for _, e := range w.plan.Agents {
+		if e.Name == w.claim.Agent {
+			w.entry = e
+			return nil
+		}
+	}
+	return fmt.Errorf("the plan has no agent %q", w.claim.Agent)
 }
 
 // putBack puts the rollout back so that its segment is begun again.
@@ -114,20 +141,14 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	var evaluation struct {
-		Inputs json.RawMessage `json:"inputs"`
-	}
-	if err := json.Unmarshal(c.Evaluation, &evaluation); err != nil {
-		return agent.Outcome{}, err
-	}
 	if err := w.prepareWorkspace(); errors.Is(err, fs.ErrPermission) {
 		return agent.Outcome{Fault: unreadable(err)}, nil
 	} else if err != nil {
 		return agent.Outcome{}, err
 	}
 	seg := agent.Segment{
-		RolloutID: c.RolloutID, Marker: w.marker(c.RolloutID), Number: c.Segment, Attempt: c.Attempt, Input: evaluation.Inputs,
-		Workspace: Workspace(w.o.Store.Dir(), c.RolloutID), Dir: w.segmentDir(), BaseDir: w.plan.baseDir,
+		RolloutID: c.RolloutID, Marker: w.marker(c.RolloutID), Number: c.Segment, Attempt: c.Attempt, Input: w.evaluation.Inputs,
+		Workspace: w.workspace(), Dir: w.segmentDir(), BaseDir: w.plan.baseDir,
 		OutputBytes: w.plan.Set.Limits.OutputBytes, Ended: w.leave,
 	}
 	var fault *agent.Fault
@@ -146,6 +167,9 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	}
 	w.began = time.Now()
 	w.queued = w.began.Sub(w.claimed)
+	if w.entry.LivesInEnvironment() {
+		return w.live(ctx, a, seg)
+	}
 	return a.Run(ctx, seg)
 }
 
@@ -199,6 +223,16 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 	var err error
 	if end.Files, err = w.syncFiles(out.Files); err != nil {
 		return end, err
+	}
+	if out.Info != nil {
+		info, err := json.Marshal(out.Info)
+		if err != nil {
+			return end, err
+		}
+		end.Info = w.plan.redact.JSON(info)
+	}
+	if out.Limit != nil && w.evaluation.Task == nil {
+		out.Fault = out.Limit // nobody can say what it is worth
 	}
 	if out.Interrupts != nil && w.claim.Suspensions >= limits.Suspensions {
 		out.Fault = &agent.Fault{Category: agent.FaultSuspensions, Message: fmt.Sprintf("the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)}

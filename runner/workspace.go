@@ -13,31 +13,62 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/durable"
+	"github.com/evalrun/evalrun/sandbox"
 	"github.com/evalrun/evalrun/store"
 )
 
-// prepareWorkspace makes the workspace what it was at the segment's start. The first segment starts with an empty one. Before
+// root is the folder of what the rollout keeps. An agent that lives in an environment without isolation has it outside of any checkout, because
+// it would pick up the AGENTS.md and the .git above it.
+func (w *worker) root() string {
+	if w.entry.LivesInEnvironment() && w.plan.Isolation == sandbox.IsolationProcess {
+		return filepath.Join(StateDir(), w.o.Store.ID(), w.claim.RolloutID)
+	}
+	return WorkDir(w.o.Store.Dir(), w.claim.RolloutID)
+}
+
+func (w *worker) workspace() string { return filepath.Join(w.root(), folderWorkspace) }
+
+// prepareWorkspace makes what the rollout keeps what it was at the segment's start. The first segment starts with an empty workspace. Before
 // any other begins a copy is kept, and whoever repeats the segment starts from that.
 func (w *worker) prepareWorkspace() error {
-	workspace, saved := Workspace(w.o.Store.Dir(), w.claim.RolloutID), w.copyDir()
+	saved := w.copyDir()
 	if w.claim.Segment == 1 {
-		return makeEmpty(workspace)
+		for _, name := range w.keptFolders() {
+			if err := makeEmpty(filepath.Join(w.root(), name)); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	if err := os.MkdirAll(workspace, 0o700); err != nil {
+	if err := os.MkdirAll(w.workspace(), 0o700); err != nil {
 		return err
 	}
 	_, err := os.Lstat(saved)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// No copy: the agent of this segment was never started, and the workspace is as it was.
-		return copyTree(workspace, saved)
+		// No copy: the agent of this segment was never started, and all is as it was.
+		return copyTrees(w.root(), saved, w.keptFolders())
 	case err != nil:
 		return err
 	}
-	if err := os.RemoveAll(workspace); err != nil {
-		return err
+	for _, name := range w.keptFolders() {
+		dir := filepath.Join(w.root(), name)
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if err := copyTree(filepath.Join(saved, name), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	return copyTree(saved, workspace)
+	return nil
+}
+
+// keptFolders are the folders that survive a suspension.
+func (w *worker) keptFolders() []string {
+	if w.entry.LivesInEnvironment() {
+		return kept
+	}
+	return kept[:1]
 }
 
 // makeEmpty makes a folder, or empties it: an attempt may have been there of which not even the claim is left.
@@ -52,9 +83,26 @@ func makeEmpty(dir string) error {
 	return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 }
 
-// copyDir is where the workspace is kept as it was when the segment began.
+// copyDir is where that is kept as it was when the segment began.
 func (w *worker) copyDir() string {
-	return filepath.Join(WorkDir(w.o.Store.Dir(), w.claim.RolloutID), "segment-"+strconv.Itoa(w.claim.Segment))
+	return filepath.Join(w.root(), "segment-"+strconv.Itoa(w.claim.Segment))
+}
+
+// copyTrees copies folders of one folder to a place where nothing is. The copy appears there as a whole and durable, or not at all.
+func copyTrees(from, to string, names []string) error {
+	tmp := to + ".tmp"
+	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700)); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := copyTree(filepath.Join(from, name), filepath.Join(tmp, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(err, os.RemoveAll(tmp))
+		}
+	}
+	if err := errors.Join(durable.Sync(tmp), os.Rename(tmp, to)); err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(to))
 }
 
 // copyTree copies a folder to a place where nothing is. The copy appears there as a whole and durable, or not at all.
@@ -123,11 +171,16 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 
 // keepWorkspace makes durable what the agent needs when it is resumed. An agent that has removed its workspace gets an empty one.
 func (w *worker) keepWorkspace() error {
-	dir := Workspace(w.o.Store.Dir(), w.claim.RolloutID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+	for _, name := range w.keptFolders() {
+		dir := filepath.Join(w.root(), name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := syncTree(dir); err != nil {
+			return err
+		}
 	}
-	return syncTree(dir)
+	return nil
 }
 
 // syncTree makes a folder with everything in it durable.
@@ -156,7 +209,10 @@ func (w *worker) syncFiles(names []string) ([]store.File, error) {
 		if files[i], err = digest(dir, name); err != nil {
 			return nil, err
 		}
-		paths = append(paths, filepath.Join(dir, name))
+		path := filepath.Join(dir, name)
+		for paths = append(paths, path); filepath.Dir(path) != dir; path = filepath.Dir(path) {
+			paths = append(paths, filepath.Dir(path)) // of a step
+		}
 	}
 	// The folders from the attempt's up to that of the run's rollouts may all be new.
 	for range 4 {

@@ -2,8 +2,10 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +23,9 @@ const roleVar = "SANDBOX_TEST_ROLE"
 const raceExit = "GORACE=atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
+	InitMain()
+	name, value, _ := strings.Cut(raceExit, "=")
+	check(os.Setenv(name, value))
 	if role := roles[os.Getenv(roleVar)]; role != nil {
 		role(os.Args[1:])
 		os.Exit(0)
@@ -77,6 +82,41 @@ func init() {
 			child.ExtraFiles = []*os.File{fifo}
 			check(child.Start())
 		},
+		// evalrun starts a process in a space, says so, and waits: args are the isolation and a FIFO.
+		"evalrun": func(args []string) {
+			self := must(os.Executable())
+			s := &Space{Isolation: args[0], Binds: []Bind{{Host: filepath.Dir(args[1]), Inside: "/life", Writable: true}}}
+			p := must(Start(Command{RolloutID: fmt.Sprint("inner-", os.Getpid()), Path: "/bin/sh", Space: s, Setup: &Setup{}, Executable: self,
+				Args: []string{"sh", "-c", "trap '' TERM; exec 5> " + s.Path("/life/life") + "; echo alive >&5; while :; do sleep 1000; done"}}))
+			check(p.Ready(context.Background()))
+			fmt.Println("ready")
+			must(p.Wait(context.Background()))
+		},
+		// dial prints what an address has to say, or why it cannot be reached.
+		"dial": func(args []string) {
+			c, err := net.Dial("tcp", args[0])
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			must(io.Copy(os.Stdout, c))
+		},
+		// ask sends three million bytes to an address, ends there, and prints the answer.
+		"ask": func(args []string) {
+			c := must(net.Dial("tcp", args[0])).(*net.TCPConn)
+			must(c.Write(make([]byte, 3_000_000)))
+			check(c.CloseWrite())
+			must(io.Copy(os.Stdout, c))
+		},
+		// serve says a word to everybody who connects to an address.
+		"serve": func(args []string) {
+			l := must(net.Listen("tcp", args[0]))
+			for {
+				c := must(l.Accept())
+				_, _ = fmt.Fprintln(c, args[1]) // whoever only looks whether it is there is gone
+				_ = c.Close()
+			}
+		},
 		// flood prints without end.
 		"flood": func([]string) {
 			block := bytes.Repeat([]byte("x"), 1<<20)
@@ -130,6 +170,28 @@ func newLife(t *testing.T) life {
 	r := must(os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0))
 	t.Cleanup(func() { check(r.Close()) })
 	return life{path, r}
+}
+
+// awaitLife waits until somebody lives.
+func awaitLife(t *testing.T, l life) {
+	t.Helper()
+	check(l.r.SetReadDeadline(time.Now().Add(10 * time.Second)))
+	for {
+		if n, err := l.r.Read(make([]byte, 100)); n > 0 {
+			return
+		} else if err != nil && err != io.EOF { // before somebody opens it for writing it is at its end
+			t.Fatal(err)
+		}
+	}
+}
+
+// mustEnd fails unless nobody lives any more before long.
+func (l life) mustEnd(t *testing.T) {
+	t.Helper()
+	check(l.r.SetReadDeadline(time.Now().Add(10 * time.Second)))
+	if _, err := io.ReadAll(l.r); err != nil {
+		t.Fatalf("a process that should be gone still lives (%v)", err)
+	}
 }
 
 // mustBeOver fails unless somebody has lived and nobody does any more.

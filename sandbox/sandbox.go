@@ -1,9 +1,10 @@
 // Package sandbox is where a rollout's processes live: it starts them in a process group of their own, ends them, and
 // finds those that a crashed evalrun left behind.
 //
-// [Run] is all that most callers need. Every process bears the id of its rollout in its environment (see [Marker]), and
-// so does what it starts: by that mark [Sweep] finds the processes of a rollout whose evalrun is gone. The package knows
-// nothing of agents and rollouts but that id.
+// [Run] is all that most callers need. A [Space] says what a process sees of the machine, and a [Setup] what runs in the space
+// before it; both need the program to call [InitMain] first. Every process bears the id of its rollout in its environment (see
+// [Marker]), and so does what it starts: by that mark [Sweep] finds the processes of a rollout whose evalrun is gone. The package
+// knows nothing of agents, tasks and rollouts but that id.
 package sandbox
 
 import (
@@ -14,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -33,7 +35,8 @@ const drainTime = 500 * time.Millisecond
 type Command struct {
 	// RolloutID is the value of the marker.
 	RolloutID string
-	// Path is the program, absolute or relative to Dir. Args are its arguments, Args[0] being its name.
+	// Path is the program, absolute or relative to Dir; in a Space, a name without a slash is looked up in the PATH of Env.
+	// Args are its arguments, Args[0] being its name.
 	Path string
 	Args []string
 	Dir  string
@@ -49,18 +52,39 @@ type Command struct {
 	Grace time.Duration
 	// Ended, if not nil, is called by Wait when the process has ended, before what it left behind is looked for.
 	Ended func()
+
+	// Interactive leaves stdin and stdout to the caller, as Process.Stdin and Process.Stdout; Stdin and Stdout above are not used.
+	Interactive bool
+	// Space is where the process lives; nil for this system as it is. Path, Args, Dir and Env are as the process in the space must see them.
+	Space *Space
+	// Setup runs in the space before the process; see [Process.Ready].
+	Setup *Setup
+	// Executable is the program whose main calls [InitMain], from [os.Executable]. It starts and ends the process if there is a Setup or
+	// a Forward, and always in bwrap. A process that ends by signal n is then reported with exit status 128+n.
+	Executable string
+}
+
+// needsInit reports whether the process is started by evalrun's own init.
+func (c *Command) needsInit() bool {
+	return c.Setup != nil || c.Space != nil && (c.Space.Isolation == IsolationBwrap || len(c.Space.Forwards) > 0)
 }
 
 // Exit is how a process ended.
 type Exit struct {
 	// State is what the system reports of the process.
 	State *os.ProcessState
-	// Ended is why we ended the process: the cause of the context, or the error of a writer. Nil if it ended by itself.
+	// Ended is why we ended the process: the cause of the context, the reason given to End, or the error of a writer; or a [*SetupError] if
+	// the process was never started. Nil if it ended by itself.
 	Ended error
 }
 
 // Process is a running process. It must be waited for.
 type Process struct {
+	// Stdin and Stdout are those of an interactive process. Closing Stdin is allowed. Stdout is to be read until its end, which comes
+	// by the time at which Wait returns; what the process had printed by then can still be read.
+	Stdin  io.WriteCloser
+	Stdout io.Reader
+
 	cmd     *exec.Cmd
 	grace   time.Duration
 	marker  string
@@ -70,7 +94,16 @@ type Process struct {
 	stdin, stdout, stderr *os.File      // our ends of the pipes
 	exited                chan struct{} // closed when the process has ended, and on Linux is not yet reaped
 	failed                chan error    // what the writers failed with
+	ending                chan ending   // what End asks for
+	interactive           *interactive  // nil if it is not
+	init                  *supervised   // nil if there is none
 	copying               sync.WaitGroup
+}
+
+// ending is a call of End.
+type ending struct {
+	reason   error
+	patience time.Duration
 }
 
 // Run starts a process and waits for it.
@@ -82,18 +115,22 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	return p.Wait(ctx)
 }
 
-// Start starts a process. The error is that of the system call, as from [os.StartProcess].
+// Start starts a process. The error is that of the system call, as from [os.StartProcess], or says what is wrong with the Space. What goes
+// wrong later in a space is reported by Ready and Wait.
 func Start(c Command) (*Process, error) {
-	p := &Process{grace: c.Grace, marker: c.RolloutID, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 2)}
+	p := &Process{grace: c.Grace, marker: c.RolloutID, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
 	}
 	// The marker comes first so that it is found without reading all of an environment.
-	env := append([]string{Marker + "=" + c.RolloutID}, without(c.Env, Marker)...)
-	p.cmd = &exec.Cmd{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: env, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	c.Env = append([]string{Marker + "=" + c.RolloutID}, without(c.Env, Marker)...)
+	var err error
+	if p.cmd, p.init, err = c.prepare(); err != nil {
+		return nil, err
+	}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 
 	var theirs [3]*os.File
-	var err error
 	// The process gets files and not readers, so that exec starts no goroutines and its Wait waits for nothing else.
 	if theirs[0], p.stdin, err = os.Pipe(); err == nil {
 		if p.stdout, theirs[1], err = os.Pipe(); err == nil {
@@ -104,7 +141,7 @@ func Start(c Command) (*Process, error) {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[2]
 		err = p.cmd.Start()
 	}
-	for _, f := range theirs {
+	for _, f := range append(theirs[:], p.cmd.ExtraFiles...) {
 		_ = f.Close() // the process has its own copies; nil files answer with an error
 	}
 	if err != nil {
@@ -112,14 +149,112 @@ func Start(c Command) (*Process, error) {
 		return nil, err
 	}
 	go p.watch()
-	p.copying.Go(func() { p.feed(c.Stdin) })
-	p.copying.Go(func() { p.copyOut(c.Stdout, p.stdout) })
-	p.copying.Go(func() { p.copyOut(c.Stderr, p.stderr) })
+	p.attach(c)
 	return p, nil
+}
+
+// attach connects our ends of the pipes with what the caller gave.
+func (p *Process) attach(c Command) {
+	if c.Interactive {
+		p.interactive = &interactive{r: p.stdout}
+		p.Stdin, p.Stdout = p.stdin, p.interactive
+	} else {
+		p.copying.Go(func() { p.feed(c.Stdin) })
+		p.copying.Go(func() { p.copyOut(c.Stdout, p.stdout) })
+	}
+	if p.init == nil {
+		p.copying.Go(func() { p.copyOut(c.Stderr, p.stderr) })
+		return
+	}
+	said := &tail{w: c.Stderr} // what bwrap has to say is on stderr
+	complete := make(chan struct{})
+	p.copying.Go(func() {
+		defer close(complete)
+		p.copyOut(said, p.stderr)
+	})
+	p.copying.Go(func() { p.init.instruct(c.orders(p.grace)) })
+	p.copying.Go(func() {
+		p.init.follow(c.Path, func() string {
+			<-complete
+			return said.String()
+		})
+	})
+	var log io.Writer
+	if c.Setup != nil {
+		log = c.Setup.Log
+	}
+	p.copying.Go(func() { p.copyOut(log, p.init.log) })
+}
+
+// prepare makes the command that is started on this system for c.
+func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
+	if c.Space != nil {
+		if err := c.Space.check(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !c.needsInit() {
+		path := c.Path
+		if c.Space != nil {
+			var err error
+			if path, err = lookPath(path, c.Env); err != nil {
+				return nil, nil, err
+			}
+		}
+		return &exec.Cmd{Path: path, Args: c.Args, Dir: c.Dir, Env: c.Env}, nil, nil
+	}
+	if !filepath.IsAbs(c.Executable) {
+		return nil, nil, fmt.Errorf("the executable for the space, %q, must be an absolute path", c.Executable)
+	}
+	own, err := supervise()
+	if err != nil {
+		own.close()
+		return nil, nil, err
+	}
+	// Neither the init nor bwrap gets Env: it could make them load a library. The init gets it through its pipe.
+	cmd := &exec.Cmd{Path: c.Executable, Args: []string{c.Executable, initCommand}, Env: c.Env[:1:1], ExtraFiles: own.theirs}
+	for _, name := range []string{"GODEBUG", "GORACE"} { // the init is evalrun, and its runtime is to be as ours
+		if value, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	if c.Space != nil && c.Space.Isolation == IsolationBwrap {
+		if err := c.Space.wrap(cmd, c.Env); err != nil {
+			own.close()
+			return nil, nil, err
+		}
+	}
+	return cmd, own, nil
 }
 
 // PID is the id of the process, which is also that of its group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Ready waits until the process has been started in its space, after its setup. The error is a [*SetupError], or that of ctx. The process
+// must be waited for in either case. Without a setup or a space it is ready at once.
+func (p *Process) Ready(ctx context.Context) error {
+	if p.init == nil {
+		return nil
+	}
+	select {
+	case <-p.init.ready:
+		if p.init.err != nil {
+			return p.init.err
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// End makes Wait end the process: its stdin is closed, and if it has not gone by itself after patience it is ended as when the context is
+// done. The reason becomes Exit.Ended; of several calls the first counts.
+func (p *Process) End(reason error, patience time.Duration) {
+	select {
+	case p.ending <- ending{reason, patience}:
+	default:
+	}
+}
 
 // Wait waits until the process has ended, and ends it when ctx is done or a writer fails. After Wait no process of its
 // group and no process that bears its marker is left. The error is for what evalrun could not do.
@@ -129,6 +264,9 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	case <-p.exited:
 	case exit.Ended = <-p.failed:
 		p.end()
+	case asked := <-p.ending:
+		exit.Ended = asked.reason
+		p.endPatiently(ctx, asked.patience)
 	case <-ctx.Done():
 		exit.Ended = context.Cause(ctx)
 		p.end()
@@ -148,9 +286,16 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 
 	// Whoever could hold the pipes open is gone, so they end now, unless somebody has escaped.
 	deadline := time.Now().Add(drainTime)
-	_ = p.stdout.SetReadDeadline(deadline) // pipes have deadlines on every system we build for
-	_ = p.stderr.SetReadDeadline(deadline)
+	for _, f := range p.outputs() {
+		_ = f.SetReadDeadline(deadline) // pipes have deadlines on every system we build for
+	}
 	_ = p.stdin.Close()
+	if p.interactive != nil {
+		p.interactive.drain()
+	}
+	if p.init != nil {
+		p.init.end() // it is gone; this is for our own end
+	}
 	p.copying.Wait()
 	p.closePipes()
 	select {
@@ -158,14 +303,37 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 		exit.Ended = cmp.Or(exit.Ended, werr)
 	default:
 	}
+	if exit.Ended == nil && p.init != nil && p.init.err != nil {
+		exit.Ended = p.init.err
+	}
 	return exit, err
 }
 
-// end ends the process as DESIGN section 7 says: stdin closed, SIGTERM, the grace, SIGKILL.
+// endPatiently closes stdin, at which most processes end, and ends the process if it does not.
+func (p *Process) endPatiently(ctx context.Context, patience time.Duration) {
+	_ = p.stdin.Close() // it may be closed already
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	p.end()
+}
+
+// end ends the process as DESIGN section 7 says: stdin closed, SIGTERM, the grace, SIGKILL. An init does that itself; bwrap would kill at SIGTERM.
 func (p *Process) end() {
 	_ = p.stdin.Close() // it may be closed already
-	signalGroup(p.PID(), syscall.SIGTERM)
-	timer := time.NewTimer(p.grace)
+	grace := p.grace
+	if p.init != nil {
+		p.init.end()
+		grace += initMargin
+	} else {
+		signalGroup(p.PID(), syscall.SIGTERM)
+	}
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-p.exited:
@@ -211,8 +379,20 @@ func (p *Process) copyOut(w io.Writer, r *os.File) {
 	}
 }
 
+// outputs are the pipes that we read.
+func (p *Process) outputs() []*os.File {
+	out := []*os.File{p.stdout, p.stderr}
+	if p.init != nil {
+		out = append(out, p.init.progress, p.init.log)
+	}
+	return out
+}
+
 func (p *Process) closePipes() {
 	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
 		_ = f.Close() // nil or closed already
+	}
+	if p.init != nil {
+		p.init.close()
 	}
 }

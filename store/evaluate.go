@@ -46,3 +46,15 @@ func (s *SQLite) Finish(ctx context.Context, tok Token, score *float64, last ...
 		return t.end(o.RunID, o.ID, StateCompleted, nil, score)
 	})
 }
+
+// FinishFaulted implements Store.
+func (s *SQLite) FinishFaulted(ctx context.Context, tok Token, fault Fault) error {
+	return s.writeOp(ctx, func(t *tx) error {
+		o, err := t.held(tok, StateEvaluating)
+		if err != nil {
+			return err
+		}
+		t.wake = true
+		return t.end(o.RunID, o.ID, StateFaulted, &fault, nil)
+	})
+}

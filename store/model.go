@@ -141,6 +141,8 @@ type Segment struct {
 	Fault     *Fault
 	// Files are the files of the attempt with their SHA-256.
 	Files []File
+	// Info is SegmentEnd.Info.
+	Info json.RawMessage
 }
 
 // File is a file of a segment.
@@ -164,6 +166,8 @@ type SegmentEnd struct {
 	Retry      bool
 	RetryAfter time.Duration
 	Files      []File
+	// Info is what is to be reported of the attempt beside its output, a JSON document of the runner's; nil if there is nothing.
+	Info json.RawMessage
 	// Queued is how long the rollout waited after its claim before its agent was started. It is no working time.
 	Queued time.Duration
 }

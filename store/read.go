@@ -37,7 +37,7 @@ func (s *SQLite) Events(ctx context.Context, runID string, after int64, limit in
 	return out, err
 }
 
-const selectSegments = "SELECT segment, attempt, outcome, started_at, ended_at, output, fault, files FROM segments WHERE rollout_id = ? ORDER BY segment, attempt"
+const selectSegments = "SELECT segment, attempt, outcome, started_at, ended_at, output, fault, files, info FROM segments WHERE rollout_id = ? ORDER BY segment, attempt"
 
 // Segments implements Store.
 func (s *SQLite) Segments(ctx context.Context, rolloutID string) ([]Segment, error) {
@@ -184,7 +184,7 @@ func scanSegment(rolloutID string, r scanner) (Segment, error) {
 	g := Segment{RolloutID: rolloutID}
 	var started, ended sql.NullInt64
 	var fault, files []byte
-	if err := r.Scan(&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files); err != nil {
+	if err := r.Scan(&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files, (*[]byte)(&g.Info)); err != nil {
 		return g, err
 	}
 	g.StartedAt, g.EndedAt = fromMicros(started), fromMicros(ended)

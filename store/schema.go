@@ -75,6 +75,7 @@ CREATE TABLE segments (
   rollout_id TEXT NOT NULL, segment INTEGER NOT NULL, attempt INTEGER NOT NULL,
   outcome TEXT NOT NULL, started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL,
   output BLOB, fault BLOB, files BLOB,
+  info BLOB,                             -- what the agent's side reports of the attempt: isolation, servers, usage
   PRIMARY KEY (rollout_id, segment, attempt)
 );
 

@@ -27,8 +27,8 @@ func (t *tx) commitSegment(o heldRollout, end SegmentEnd) (Committed, error) {
 	if o.StateSince, err = t.countAsQueued(o.Rollout, end.Queued.Microseconds()); err != nil {
 		return Committed{}, err
 	}
-	if err := t.exec("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", o.ID, o.Segment, o.Attempt, string(end.Outcome),
-		o.StateSince.UnixMicro(), t.now, raw(end.Output), marshal(end.Fault), marshal(end.Files)); err != nil {
+	if err := t.exec("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", o.ID, o.Segment, o.Attempt, string(end.Outcome),
+		o.StateSince.UnixMicro(), t.now, raw(end.Output), marshal(end.Fault), marshal(end.Files), raw(end.Info)); err != nil {
 		return Committed{}, err
 	}
 	if o.cancelled {

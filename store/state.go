@@ -22,7 +22,7 @@ var transitions = map[State][]State{
 	StatePending:    {StateRunning, StateFaulted, StateCancelled},
 	StateRunning:    {StateRunning, StatePending, StateSuspended, StateEvaluating, StateFaulted, StateCancelled},
 	StateSuspended:  {StateRunning, StateFaulted, StateCancelled},
-	StateEvaluating: {StateEvaluating, StateCompleted, StateCancelled},
+	StateEvaluating: {StateEvaluating, StateCompleted, StateFaulted, StateCancelled},
 }
 
 // IsTerminal reports whether a rollout in this state never changes again.

@@ -57,6 +57,8 @@ type Store interface {
 	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout, storing the last results with its end.
 	RecordResult(ctx context.Context, t Token, r Result) error
 	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
+	// FinishFaulted ends a rollout that could not be evaluated.
+	FinishFaulted(ctx context.Context, t Token, fault Fault) error
 
 	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or cancelled.
 	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)

@@ -13,9 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/sandbox"
 )
 
-func main() { os.Exit(Main()) }
+func main() {
+	sandbox.InitMain()
+	os.Exit(Main())
+}
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {

@@ -35,46 +35,47 @@ type runFlags struct {
 	runID   string
 	retryOf string
 	strict  bool
+	placeFlags
 }
 
 func runCommand(g *globals) *cobra.Command {
 	var f runFlags
 	var w workFlags
 	cmd := &cobra.Command{
-		Use:   "run EVALSET [-- COMMAND...]",
-		Short: "Run an eval set; suspended rollouts are left suspended unless --wait",
-		Long: `Run an eval set against its agents.
+		Use:   "run EVALSET|TASKDIR... [-- COMMAND...]",
+		Short: "Run an eval set, or task directories; suspended rollouts are left suspended unless --wait",
+		Long: `Run an eval set against its agents, or task directories (folders with a task.toml, datasets, globs of these), or an eval set with
+further tasks. --agent names an agent of the set, one of the registry, or a file with an agent entry.
 
 Rollouts whose agent waits for a job or a person are suspended. With --wait the command goes on until the run is final;
 without it it ends with exit code 75, and evalrun resume, or an executor, goes on with the run later.`,
 		Example: `  evalrun run evalset.json
   evalrun run --wait -j 8 evalset.json
-  evalrun run evalset.json -- python3 agent.py`,
+  evalrun run evalset.json -- python3 agent.py
+  evalrun run --agent oracle tasks/`,
 		Args: between(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sets, command := args, []string(nil)
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
 				sets, command = args[:at], args[at:]
 			}
-			if len(sets) != 1 {
-				return usageError("expected one eval set, got %d", len(sets))
-			}
-			return run(cmd, g, f, w, sets[0], command)
+			return run(cmd, g, f, w, sets, command)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.agents, "agent", nil, "run `NAME|FILE`: one of the set's agents, or the agent entry in a file, instead of all that the set names (repeatable)")
+	fl.StringArrayVar(&f.agents, "agent", nil, "run `NAME|FILE`: one of the set's agents, one of the registry, or the agent entry in a file, instead of all that the set names (repeatable)")
 	fl.StringSliceVar(&f.evalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
 	fl.StringVar(&f.filter, "filter", "", "run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
 	fl.IntVar(&f.epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
 	fl.StringVar(&f.runID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
 	fl.StringVar(&f.retryOf, "retry-of", "", "run again the evaluations that faulted in `RUN`")
 	fl.BoolVar(&f.strict, "strict", false, "take unknown keys for errors")
+	f.placeFlags.register(cmd)
 	w.register(cmd)
 	return cmd
 }
 
-func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, command []string) (err error) {
+func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command []string) (err error) {
 	ctx := cmd.Context()
 	if err := errors.Join(w.check(), f.check(cmd)); err != nil {
 		return err
@@ -83,7 +84,7 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, path string, c
 	if err != nil {
 		return err
 	}
-	req, warnings, err := f.request(path, command)
+	req, warnings, err := f.request(paths, command)
 	if len(warnings) > 0 {
 		printf(cmd.ErrOrStderr(), "%s\n", warnings)
 	}
@@ -150,33 +151,39 @@ func (f runFlags) check(cmd *cobra.Command) error {
 }
 
 // request reads everything that the run is made of. Problems that are not errors come back as warnings.
-func (f runFlags) request(path string, command []string) (runner.PlanRequest, input.Problems, error) {
+func (f runFlags) request(paths, command []string) (runner.PlanRequest, input.Problems, error) {
 	var req runner.PlanRequest
-	set, problems, err := eval.Load(path)
-	if err != nil {
-		return req, problems.Warnings(), &exitError{exitUsage, unreadable(path, err)}
+	sets, patterns := splitArgs(paths)
+	if len(sets) > 1 {
+		return req, nil, usageError("expected one eval set, got %d", len(sets))
 	}
-	if req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path)); err != nil {
-		return req, nil, internal(err)
+	r := &input.Reader{}
+	if err := f.load(r, &req, sets, patterns); err != nil {
+		return req, r.Problems.Warnings(), err
 	}
-	if req.WorkDir, err = os.Getwd(); err != nil {
-		return req, nil, internal(err)
-	}
-	r := &input.Reader{Problems: problems}
-	req.Set, req.RunID = set, f.runID
+	set := req.Set
+	req.RunID = f.runID
 	req.Jobs = trigger.ParseJobs(r, set.Jobs)
 	req.Agents = parseAgents(r, set)
 	checkRetry(r, set)
 	if err := f.chooseAgents(r, &req, command); err != nil {
 		return req, r.Problems.Warnings(), err
 	}
+	for _, glob := range set.Tasks {
+		patterns = append(patterns, filepath.Join(filepath.Dir(set.Path), filepath.FromSlash(glob)))
+	}
+	if len(patterns) > 0 {
+		if err := addTasks(r, &req, patterns, f.capabilities()); err != nil {
+			return req, r.Problems.Warnings(), err
+		}
+	}
 	switch {
-	case len(set.Tasks) > 0:
-		r.Errorf(set.Node.Member("tasks"), "task directories are not supported by this version")
-	case len(set.Evaluations) == 0:
+	case len(set.Evaluations) == 0 && len(patterns) == 0:
 		r.Errorf(set.Node.Member("evaluations"), "expected at least one evaluation, got none")
+	case len(req.Agents) == 0 && len(sets) == 0:
+		return req, nil, usageError("no agent; give one with --agent NAME|FILE or -- COMMAND… (the registry has %s)", strings.Join(agent.Names(), ", "))
 	case len(req.Agents) == 0:
-		r.Errorf(set.Node, "no agent; add the key agent, or give one with --agent FILE or -- COMMAND…")
+		r.Errorf(set.Node, "no agent; add the key agent, or give one with --agent NAME|FILE or -- COMMAND…")
 	}
 	if err := r.Problems.Err(f.strict); err != nil {
 		if f.strict {
@@ -184,13 +191,39 @@ func (f runFlags) request(path string, command []string) (runner.PlanRequest, in
 		}
 		return req, r.Problems.Warnings(), &exitError{exitUsage, err}
 	}
+	place, problems, err := f.place(livesInEnvironment(req.Agents) || len(patterns) > 0)
+	if err != nil {
+		return req, r.Problems.Warnings(), err
+	}
+	req.Environment = place
+	r.Problems = append(r.Problems, problems...)
 	if err := set.Select(f.evalIDs, f.filter); err != nil {
-		return req, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", path, err)}
+		return req, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", set.Path, err)}
 	}
 	if f.epochs > 0 {
 		set.Epochs = f.epochs
 	}
 	return req, r.Problems.Warnings(), nil
+}
+
+// load reads the eval set, or makes one for tasks that belong to none.
+func (f runFlags) load(r *input.Reader, req *runner.PlanRequest, sets, patterns []string) (err error) {
+	if req.WorkDir, err = os.Getwd(); err != nil {
+		return internal(err)
+	}
+	req.BaseDir = req.WorkDir
+	if len(sets) == 0 {
+		req.Set, err = taskSet(patterns)
+		return err
+	}
+	set, problems, err := eval.Load(sets[0])
+	r.Problems = problems
+	if err != nil {
+		return &exitError{exitUsage, unreadable(sets[0], err)}
+	}
+	req.Set = set
+	req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path))
+	return internal(err)
 }
 
 // chooseAgents puts the agents of the command line in place of the set's. A command starts where it was typed, an agent of a file
@@ -215,6 +248,10 @@ func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command
 		}
 		if i := slices.IndexFunc(own, func(e agent.Entry) bool { return e.Name == name }); i >= 0 {
 			req.Agents = append(req.Agents, own[i])
+			continue
+		}
+		if e, ok := agent.Registered(name); ok {
+			req.Agents = append(req.Agents, e)
 			continue
 		}
 		data, err := os.ReadFile(name)
@@ -251,7 +288,8 @@ func noAgent(own []agent.Entry, name string, err error) error {
 	if len(names) > 0 {
 		has = strings.Join(names, ", ")
 	}
-	return usageError("--agent: expected the name of one of the set's agents (%s) or a file with an agent entry; %w%s", has, unreadable(name, err), input.Suggest(name, names))
+	return usageError("--agent: expected the name of one of the set's agents (%s) or of the registry's (%s), or a file with an agent entry; %w%s",
+		has, strings.Join(agent.Names(), ", "), unreadable(name, err), input.Suggest(name, append(names, agent.Names()...)))
 }
 
 // startedIn makes an agent's cwd, which is relative to dir, relative to the eval set's folder, as it is stored.

@@ -6,12 +6,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/evalrun/evalrun/sandbox"
 )
 
 var update = flag.Bool("update", false, "write what the tests got into their golden files")
 
 // TestMain lets the test binary be evalrun, under that name: for the scripts, and for the supervisors of the jobs that they start.
 func TestMain(m *testing.M) {
+	sandbox.InitMain()
 	testscript.Main(m, map[string]func(){"evalrun": func() { os.Exit(Main()) }})
 }
 

@@ -153,7 +153,7 @@ func (e environment) secrets() map[string]string {
 // checkVariables makes sure that no rollout is lost because the command was not given what its agent needs.
 func checkVariables(agents []agent.Entry, env environment) error {
 	for _, a := range agents {
-		for _, name := range a.Variables() {
+		for _, name := range a.Required() {
 			if _, ok := env.resolve(name); !ok {
 				return usageError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file", a.Name, name)
 			}
@@ -211,7 +211,7 @@ func (w *workFlags) newRunner(g *globals, s *store.SQLite, runID string, env env
 		return nil, err
 	}
 	return runner.New(runner.Options{Store: s, RunID: runID, Concurrency: w.concurrency, WorkDir: dir, Executable: exe,
-		Resolve: env.resolve, Secrets: env.secrets(), Events: out.event, Logger: logger, Lease: lease}), nil
+		Version: version(), Resolve: env.resolve, Secrets: env.secrets(), Events: out.event, Logger: logger, Lease: lease}), nil
 }
 
 // runUntil runs the runner under the signals: the first lets what runs finish, the second ends it.

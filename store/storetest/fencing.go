@@ -24,6 +24,9 @@ func fenceSpecs(s *suite) {
 		"RecordResult": func(w *world, s store.Store, t store.Token) error {
 			return s.RecordResult(w.ctx, t, store.Result{EvaluatorID: "late", Data: []byte(`[]`)})
 		},
+		"FinishFaulted": func(w *world, s store.Store, t store.Token) error {
+			return s.FinishFaulted(w.ctx, t, store.Fault{Category: "verifier"})
+		},
 		"Finish": func(w *world, s store.Store, t store.Token) error { return s.Finish(w.ctx, t, nil) },
 	}
 	for name, write := range rolloutWrites {

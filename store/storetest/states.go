@@ -53,7 +53,10 @@ var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
 	{store.StateSuspended, store.StateCancelled}:   func(w *world, id string, _ store.Claim) { w.cancel(id) },
 	{store.StateEvaluating, store.StateEvaluating}: takeOver,
 	{store.StateEvaluating, store.StateCompleted}:  func(w *world, _ string, c store.Claim) { w.must(w.a.Finish(w.ctx, c.Token, nil)) },
-	{store.StateEvaluating, store.StateCancelled}:  func(w *world, id string, _ store.Claim) { w.cancel(id) },
+	{store.StateEvaluating, store.StateFaulted}: func(w *world, _ string, c store.Claim) {
+		w.must(w.a.FinishFaulted(w.ctx, c.Token, store.Fault{Category: "verifier"}))
+	},
+	{store.StateEvaluating, store.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
 }
 
 func takeOver(w *world, _ string, _ store.Claim) {

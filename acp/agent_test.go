@@ -1,0 +1,469 @@
+package acp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func TestSessionOutlivesItsProcess(t *testing.T) {
+	first := startAgent(t, "", "", Options{}, "-version", "2.5.0")
+	s := first.open()
+	if got := first.say(s, "remember 42"); got != "I received: remember 42" {
+		t.Errorf("got %q", got)
+	}
+	first.say(s, "[[SAY second]][[UPDATE {\"sessionUpdate\":\"agent_thought_chunk\",\"content\":{\"type\":\"text\",\"text\":\"hm\"}}]]")
+	first.kill()
+
+	params := SessionParams{Cwd: first.cwd}
+	const history = `earlier turns: 2 ["I received: remember 42","second"]`
+	resumed := startAgent(t, first.home, "", Options{})
+	if _, err := resumed.Initialize(soon(t), Implementation{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := resumed.ResumeSession(soon(t), s.ID, params); err != nil || resumed.client.count() != 0 {
+		t.Fatalf("session/resume: %v, and %d updates", err, resumed.client.count())
+	}
+	if got := resumed.say(s, "[[HISTORY]]"); got != history {
+		t.Errorf("got %q", got)
+	}
+	resumed.kill()
+
+	loaded := startAgent(t, first.home, "", Options{})
+	info, err := loaded.Initialize(soon(t), Implementation{})
+	if err != nil || info.Agent.Version != "1.0.0" || !info.Capabilities.LoadSession || !info.Capabilities.Resume || !info.Capabilities.Close {
+		t.Fatalf("got %+v, %v", info, err)
+	}
+	got, err := loaded.LoadSession(soon(t), s.ID, params)
+	if err != nil || got.ID != s.ID {
+		t.Fatalf("session/load: %+v, %v", got, err)
+	}
+	var kinds []string
+	for _, u := range loaded.client.updates { // all are there before the answer
+		kinds = append(kinds, u.Kind)
+	}
+	want := []string{UpdateUserMessage, UpdateAgentMessage, UpdateUsage, UpdateUserMessage, UpdateAgentMessage, UpdateAgentThought, UpdateUsage,
+		UpdateUserMessage, UpdateAgentMessage, UpdateUsage}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("the replay was %q", kinds)
+	}
+	if text := loaded.client.text(); text != "I received: remember 42second"+history {
+		t.Errorf("the replay said %q", text)
+	}
+	if err := loaded.CloseSession(soon(t), s.ID); err != nil {
+		t.Error(err)
+	}
+	var agentError *AgentError
+	if _, err := loaded.Prompt(soon(t), s.ID, Text("x")); !errors.As(err, &agentError) || agentError.Code != CodeResourceMissing {
+		t.Errorf("a prompt to a closed session: %v", err)
+	}
+	if _, err := loaded.LoadSession(soon(t), "no such", params); !errors.As(err, &agentError) || agentError.Code != CodeResourceMissing {
+		t.Errorf("an unknown session: %v", err)
+	}
+}
+
+func TestSettingsOfASession(t *testing.T) {
+	a := startAgent(t, "", "", Options{}, "-no-load", "-no-resume", "-no-http", "-no-sse")
+	info, err := a.Initialize(soon(t), Implementation{})
+	if c := info.Capabilities; err != nil || c.LoadSession || c.Resume || c.Accepts(TransportHTTP) || c.Accepts(TransportSSE) || !c.Accepts(TransportStdio) {
+		t.Fatalf("got %+v, %v", info, err)
+	}
+	s, err := a.NewSession(soon(t), SessionParams{Cwd: a.cwd})
+	if err != nil || s.Modes == nil || len(s.Modes.Available) != 2 || s.Models == nil || s.Models.Current != "small" || len(s.ConfigOptions) != 1 || s.ConfigOptions[0].ID != "model" {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	if err := a.SetMode(soon(t), s.ID, "plan"); err != nil {
+		t.Error(err)
+	}
+	if mode, _ := a.client.updates[0].CurrentMode(); mode != "plan" {
+		t.Errorf("the mode is %q", mode)
+	}
+	if err := a.SetModel(soon(t), s.ID, "large"); err != nil {
+		t.Error(err)
+	}
+	if options, err := a.SetConfigOption(soon(t), s.ID, "model", "small"); err != nil || len(options) != 1 || string(options[0].Current) != `"small"` {
+		t.Errorf("got %+v, %v", options, err)
+	}
+	var agentError *AgentError
+	if _, err := a.SetConfigOption(soon(t), s.ID, "fast", true); !errors.As(err, &agentError) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := a.SetConfigOption(soon(t), s.ID, "fast", 1); err == nil || errors.As(err, new(*AgentError)) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := a.LoadSession(soon(t), s.ID, SessionParams{Cwd: a.cwd}); !errors.As(err, &agentError) || agentError.Code != CodeMethodNotFound {
+		t.Errorf("got %v", err)
+	}
+	if !a.recorded("> ", `"configId":"fast"`, `"type":"boolean"`, `"value":true`) {
+		t.Error("a bool was not sent as boolean")
+	}
+}
+
+func TestAgentUsesTheServersThatItWasGiven(t *testing.T) {
+	server := toolServer("http")
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	t.Cleanup(web.Close) // after the agent has ended
+	events := httptest.NewServer(mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return toolServer("sse") }, nil))
+	t.Cleanup(events.Close)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := startAgent(t, "", "", Options{}, "-ask")
+	s := a.open(
+		MCPServer{Name: "local", Transport: TransportStdio, Command: self, Env: []KeyValue{{roleVariable, "mcp"}, {"TOLD", " with env"}}},
+		MCPServer{Name: "web", Transport: TransportHTTP, URL: web.URL, Headers: []KeyValue{{"X-Told", "with header"}}},
+		MCPServer{Name: "events", Transport: TransportSSE, URL: events.URL},
+		MCPServer{Name: "dead", Transport: TransportStdio, Command: "/no/such/program"},
+	)
+	var calls ToolCalls
+	a.client.onUpdate = func(u Update) { calls.Apply(u) }
+	if got := a.say(s, `[[CALL local.echo {"text":"a]]b"}]]`); got != "stdio with env: a]]b" {
+		t.Errorf("got %q", got)
+	}
+	if got := a.say(s, `[[CALL web.echo {"text":"b"}]]`); got != "with header: b" {
+		t.Errorf("got %q", got)
+	}
+	if got := a.say(s, `[[CALL events.echo {"text":"c"}]]`); got != ": c" && got != "sse: c" {
+		t.Errorf("got %q", got)
+	}
+	if got := a.say(s, `[[CALL dead.echo {"text":"d"}]]`); !strings.HasPrefix(got, "MCP server dead: ") {
+		t.Errorf("got %q", got)
+	}
+	all := calls.All()
+	if len(all) != 4 || all[0].Status != ToolCompleted || string(all[0].RawInput) != `{"text":"a]]b"}` || !strings.Contains(string(all[0].RawOutput), "stdio with env") {
+		t.Fatalf("got %+v", all)
+	}
+	if dead := all[3]; dead.Status != ToolFailed || dead.Title != "dead.echo" {
+		t.Errorf("got %+v", dead)
+	}
+	if got := a.client.asked; len(got) != 4 || got[1].ToolCall.Title != "web.echo" || string(got[1].ToolCall.RawInput) != `{"text":"b"}` {
+		t.Errorf("asked for %+v", got)
+	}
+}
+
+func TestPermissions(t *testing.T) {
+	a := startAgent(t, "", "", Options{})
+	s := a.open()
+	if got := a.say(s, `[[ASK execute rm -rf {"path":"/"}]]`); got != "allowed" {
+		t.Errorf("got %q", got)
+	}
+	a.client.permit = func(_ context.Context, r PermissionRequest) (PermissionOutcome, error) { return Deny(r.Options), nil }
+	if got := a.say(s, `[[ASK execute rm -rf {"path":"/"}]][[SAY , then]]`); got != "rejected, then" {
+		t.Errorf("got %q", got)
+	}
+	if r := a.client.asked[1]; r.ToolCall.Kind != "execute" || r.ToolCall.Title != "rm -rf" || string(r.ToolCall.RawInput) != `{"path":"/"}` {
+		t.Errorf("asked for %+v", r)
+	}
+	// A turn that is cancelled while a permission is asked for.
+	asked := make(chan struct{})
+	a.client.permit = func(ctx context.Context, _ PermissionRequest) (PermissionOutcome, error) {
+		close(asked)
+		<-ctx.Done()
+		return PermissionOutcome{}, ctx.Err()
+	}
+	turn := background(func() PromptResult {
+		result, err := a.Prompt(soon(t), s.ID, Text("[[ASK edit file]][[SAY never]]"))
+		if err != nil {
+			t.Error(err)
+		}
+		return result
+	})
+	await(t, asked)
+	if err := a.Cancel(soon(t), s.ID); err != nil {
+		t.Error(err)
+	}
+	if result := await(t, turn); result.StopReason != StopCancelled || strings.Contains(a.client.text(), "never") {
+		t.Errorf("got %+v, %q", result, a.client.text())
+	}
+	if got := a.say(s, "[[SAY and on]]"); got != "and on" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestFaultsOfAnAgent(t *testing.T) {
+	// phase runs a conversation up to the first call that fails, and returns its name.
+	phase := func(a *agentProcess, ctx context.Context, prompt string) (string, error) {
+		if _, err := a.Initialize(ctx, Implementation{}); err != nil {
+			return "initialize", err
+		}
+		s, err := a.NewSession(ctx, SessionParams{Cwd: a.cwd})
+		if err != nil {
+			return "session/new", err
+		}
+		if _, err = a.Prompt(ctx, s.ID, Text(prompt)); err != nil {
+			return "session/prompt", err
+		}
+		return "", nil
+	}
+	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+	for _, v := range []struct {
+		fault, prompt, phase string
+		check                func(error) bool
+	}{
+		{"die:initialize", "", "initialize", is(ErrClosed)},
+		{"die:session/new", "", "session/new", is(ErrClosed)},
+		{"die:prompt", "", "session/prompt", is(ErrClosed)},
+		{"", "[[SAY a]][[FAULT die:prompt]]", "session/prompt", is(ErrClosed)},
+		{"die:mid-update", "", "session/prompt", is(ErrClosed)},
+		{"longline:2000000", "", "session/prompt", is(ErrLineTooLong)},
+		{"hang:initialize", "", "initialize", is(context.DeadlineExceeded)},
+		{"hang:session/new", "", "session/new", is(context.DeadlineExceeded)},
+		{"hang:prompt", "", "session/prompt", is(context.DeadlineExceeded)},
+		{"error:429", "", "session/prompt", func(err error) bool {
+			var e *AgentError
+			return errors.As(err, &e) && e.Code == 429 && string(e.Data) == `{"errorKind":"requested"}`
+		}},
+		{`answer:initialize={"protocolVersion":2}`, "", "initialize", func(err error) bool { return errors.As(err, new(*ProtocolError)) }},
+		{`answer:session/new={}`, "", "session/new", func(err error) bool { return errors.As(err, new(*ProtocolError)) }},
+		{`answer:session/new=[]`, "", "session/new", func(err error) bool { return errors.As(err, new(*ProtocolError)) }},
+		{`noresult:session/prompt`, "", "session/prompt", func(err error) bool { return errors.As(err, new(*ProtocolError)) }},
+		{"garbage", "x", "", is(nil)},
+		{"glue", "x", "", is(nil)},
+		{"", "[[FAULT garbage]][[SAY x]]", "", is(nil)},
+		{"unknown-update;flood:1000", "x", "", is(nil)},
+	} {
+		t.Run(v.fault+v.prompt, func(t *testing.T) {
+			a := startAgent(t, "", v.fault, Options{MaxLine: 1 << 20})
+			limit := 30 * time.Second
+			if strings.HasPrefix(v.fault, "hang") {
+				limit = 300 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			at, err := phase(a, ctx, v.prompt)
+			if at != v.phase || !v.check(err) {
+				t.Errorf("got %q: %v", at, err)
+			}
+			if err != nil && !strings.HasPrefix(err.Error(), v.phase+": ") {
+				t.Errorf("the error does not begin with the method: %v", err)
+			}
+		})
+	}
+}
+
+func TestWhatAnAgentSendsBesidesIsRecorded(t *testing.T) {
+	a := startAgent(t, "", "garbage;glue", Options{})
+	s := a.open()
+	text := a.say(s, "[[SAY one]][[SAY two]][[FAULT unknown-update]][[FAULT unknown-request]][[FAULT flood:3]]")
+	if !strings.HasPrefix(text, "onetwo") || !strings.Contains(text, `"code":-32601`) || !strings.Contains(text, "craft/drainMidTurnQueue") {
+		t.Errorf("got %q", text)
+	}
+	if !a.recorded("< ", "_vendor/tea_break", `"minutes":5`) || !a.recorded("< ", "_auth/status_update") || !a.recorded("< Starting up...") {
+		t.Error("not all was recorded")
+	}
+	if !slices.ContainsFunc(a.client.updates, func(u Update) bool { return u.Kind == "_vendor/tea_break" }) {
+		t.Error("an update of an unknown kind was not handed on")
+	}
+	if glued := slices.ContainsFunc(a.client.lines, func(line string) bool { return strings.Count(line, `"jsonrpc"`) == 2 }); !glued {
+		t.Error("the agent did not glue lines")
+	}
+	if !slices.Contains(a.client.noise, "Starting up...") || slices.ContainsFunc(a.client.noise, func(s string) bool { return strings.Contains(s, "method") }) {
+		t.Errorf("noise: %q", a.client.noise)
+	}
+}
+
+func TestFloodIsHandledInOrder(t *testing.T) {
+	const n = 50_000
+	a := startAgent(t, "", "", Options{})
+	s := a.open()
+	a.say(s, "[[FAULT flood:"+strconv.Itoa(n)+"]]")
+	next := 0
+	for _, u := range a.client.updates {
+		if text, ok := u.Text(); ok {
+			if got, err := strconv.Atoi(text); err != nil || got != next {
+				t.Fatalf("update %d is %q", next, text)
+			}
+			next++
+		}
+	}
+	if next != n {
+		t.Errorf("%d updates", next)
+	}
+}
+
+func TestEndOfAnAgent(t *testing.T) {
+	t.Run("at the end of its stdin", func(t *testing.T) {
+		a := startAgent(t, "", "", Options{})
+		a.open()
+		if a.Close(); !a.endsWithin(30 * time.Second) {
+			t.Error("it did not end")
+		}
+		a.Wait()
+	})
+	t.Run("not without SIGTERM", func(t *testing.T) {
+		a := startAgent(t, "", "", Options{})
+		a.say(a.open(), "[[FAULT ignore-eof]]")
+		if a.Close(); a.endsWithin(200 * time.Millisecond) {
+			t.Error("it ended with its stdin")
+		}
+		_ = a.cmd.Process.Signal(syscall.SIGTERM)
+		if !a.endsWithin(30 * time.Second) {
+			t.Error("it ignored SIGTERM")
+		}
+	})
+	t.Run("not without SIGKILL", func(t *testing.T) {
+		a := startAgent(t, "", "ignore-eof;ignore-term", Options{})
+		a.open()
+		a.Close()
+		_ = a.cmd.Process.Signal(syscall.SIGTERM)
+		if a.endsWithin(200 * time.Millisecond) {
+			t.Error("it did not ignore SIGTERM")
+		}
+		a.kill()
+	})
+	t.Run("and its orphan stays", func(t *testing.T) {
+		a := startAgent(t, "", "", Options{})
+		pid, err := strconv.Atoi(strings.TrimPrefix(a.say(a.open(), "[[FAULT orphan]]"), "orphan "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.kill()
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Errorf("the orphan is gone: %v", err)
+		}
+	})
+}
+
+func TestAgentReadsAndWritesOnlyInTheWorkspace(t *testing.T) {
+	home := t.TempDir()
+	cwd := filepath.Join(home, "workspace")
+	if err := os.Mkdir(cwd, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files, err := NewFiles(FilesOptions{Roots: []string{cwd}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	a := startAgent(t, home, "", Options{Files: files})
+	s := a.open()
+	got := a.say(s, "[[FAULT outside]]")
+	if strings.Contains(got, "root:") || strings.Count(got, `"code":-32602`) != 3 {
+		t.Errorf("got %s", got)
+	}
+	got = a.say(s, `[[REQUEST fs/write_text_file {"path":"`+cwd+`/a.txt","content":"one\ntwo\nthree\n"}]]`+
+		`[[REQUEST fs/read_text_file {"path":"`+cwd+`/a.txt","line":2,"limit":1}]]`+`[[REQUEST fs/read_text_file {"path":"`+cwd+`/b.txt"}]]`)
+	want := "fs/write_text_file {}\nfs/read_text_file {\"content\":\"two\\n\"}\nfs/read_text_file {\"error\":{\"code\":-32002,\"message\":\"there is no " + cwd + "/b.txt\"}}\n"
+	if got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if !a.recorded("> ", `"method":"initialize"`, `"fs":{"readTextFile":true,"writeTextFile":true},"terminal":false`) {
+		t.Error("the capability was not advertised")
+	}
+}
+
+func TestAgentRunsCommandsInTerminals(t *testing.T) {
+	home := t.TempDir()
+	cwd := filepath.Join(home, "workspace")
+	if err := os.Mkdir(cwd, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	terminals, err := NewTerminals(TerminalsOptions{Roots: []string{cwd}, Start: startCommand})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminals.Close()
+	a := startAgent(t, home, "", Options{Terminals: terminals})
+	s := a.open()
+	got := a.say(s, `[[REQUEST terminal/create {"command":"sh","args":["-c","pwd; echo $X; exit 3"],"env":[{"name":"X","value":"y"}]}]]`+
+		`[[REQUEST terminal/wait_for_exit {"terminalId":"term-1"}]][[REQUEST terminal/output {"terminalId":"term-1"}]]`+
+		`[[REQUEST terminal/release {"terminalId":"term-1"}]][[REQUEST terminal/output {"terminalId":"term-1"}]]`)
+	want := `terminal/create {"terminalId":"term-1"}
+terminal/wait_for_exit {"exitCode":3,"signal":null}
+terminal/output {"output":"` + cwd + `\ny\n","truncated":false,"exitStatus":{"exitCode":3,"signal":null}}
+terminal/release {}
+terminal/output {"error":{"code":-32002,"message":"there is no terminal \"term-1\""}}
+`
+	if got != want {
+		t.Errorf("got %s", got)
+	}
+	// A cancelled turn withdraws its wait_for_exit; the process is still there, and ends with Close.
+	going := make(chan struct{}, 100)
+	a.client.onUpdate = func(u Update) {
+		if text, _ := u.Text(); text == "go" {
+			going <- struct{}{}
+		}
+	}
+	turn := background(func() string {
+		result, err := a.Prompt(soon(t), s.ID, Text(`[[REQUEST terminal/create {"command":"sleep","args":["600"]}]][[SAY go]][[REQUEST terminal/wait_for_exit {"terminalId":"term-2"}]]`))
+		if err != nil {
+			t.Error(err)
+		}
+		return result.StopReason
+	})
+	await(t, going)
+	if err := a.Cancel(soon(t), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, turn); got != StopCancelled {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestElicitation(t *testing.T) {
+	answers := []func() (ElicitationResult, error){
+		func() (ElicitationResult, error) { return ElicitationResult{Action: ElicitDecline}, nil },
+		func() (ElicitationResult, error) { return ElicitationResult{}, errors.New("nobody is there") },
+		func() (ElicitationResult, error) { return ElicitationResult{ElicitAccept, []byte(`{"name":"x"}`)}, nil },
+	}
+	var asked []ElicitationRequest
+	a := startAgent(t, "", "", Options{Elicit: func(_ context.Context, r ElicitationRequest) (ElicitationResult, error) {
+		asked = append(asked, r)
+		return answers[len(asked)-1]()
+	}})
+	s := a.open()
+	const ask = `[[REQUEST elicitation/create {"mode":"form","message":"who?","requestedSchema":{"type":"object"}}]]`
+	want := "elicitation/create {\"action\":\"decline\"}\nelicitation/create {\"action\":\"cancel\"}\nelicitation/create {\"action\":\"accept\",\"content\":{\"name\":\"x\"}}\n"
+	if got := a.say(s, ask+ask+ask); got != want {
+		t.Errorf("got %s", got)
+	}
+	if r := asked[0]; r.Mode != "form" || r.Message != "who?" || r.SessionID != s.ID || string(r.Schema) != `{"type":"object"}` {
+		t.Errorf("asked %+v", r)
+	}
+	if !a.recorded("> ", `"method":"initialize"`, `"elicitation":{"form":{},"url":{}}`) {
+		t.Error("the capability was not advertised")
+	}
+}
+
+// startCommand is a TerminalsOptions.Start without a sandbox.
+func startCommand(c TerminalCommand) (TerminalProcess, error) {
+	cmd := exec.Command(c.Command, c.Args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = c.Cwd, c.Output, c.Output, os.Environ()
+	for _, v := range c.Env {
+		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return commandProcess{cmd}, cmd.Start()
+}
+
+type commandProcess struct{ *exec.Cmd }
+
+func (p commandProcess) Wait() TerminalExit {
+	_ = p.Cmd.Wait() // how it ended is in ProcessState
+	if status, ok := p.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		name := status.Signal().String()
+		return TerminalExit{Signal: &name}
+	}
+	code := p.ProcessState.ExitCode()
+	return TerminalExit{Code: &code}
+}
+
+func (p commandProcess) Kill() error {
+	if err := syscall.Kill(-p.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}

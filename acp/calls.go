@@ -1,0 +1,225 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+)
+
+// SessionParams is what a session needs, new or continued.
+type SessionParams struct {
+	// Cwd is an absolute path.
+	Cwd        string
+	MCPServers []MCPServer
+	// Meta is sent as _meta; nil sends none. Some agents take settings there (codex: mcpStartupAwaitTimeoutMs).
+	Meta json.RawMessage
+}
+
+// Session is a session as the agent describes it.
+type Session struct {
+	ID            string         `json:"-"`
+	Modes         *Modes         `json:"modes"`
+	Models        *Models        `json:"models"` // in no schema, but sent by codex, gemini and qwen
+	ConfigOptions []ConfigOption `json:"configOptions"`
+
+	Raw json.RawMessage `json:"-"`
+}
+
+// Modes are the modes of a session.
+type Modes struct {
+	Current   string `json:"currentModeId"`
+	Available []struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+	} `json:"availableModes"`
+}
+
+// Models are the models of a session, for [Conn.SetModel].
+type Models struct {
+	Current   string `json:"currentModelId"`
+	Available []struct {
+		ID   string `json:"modelId"`
+		Name string `json:"name"`
+	} `json:"availableModels"`
+}
+
+// ConfigOption is a setting of a session, for [Conn.SetConfigOption].
+type ConfigOption struct {
+	ID       string          `json:"id"`
+	Name     string          `json:"name"`
+	Type     string          `json:"type"`
+	Category string          `json:"category"`
+	Current  json.RawMessage `json:"currentValue"`
+	Options  json.RawMessage `json:"options"`
+}
+
+// ContentBlock is a part of a prompt.
+type ContentBlock struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+// Text is a text in a prompt, the only content that every agent takes.
+func Text(s string) ContentBlock { return ContentBlock{"text", s} }
+
+// PromptResult is how a turn has ended. StopReason is what the agent says; several say end_turn after their model failed.
+type PromptResult struct {
+	StopReason string          `json:"stopReason"`
+	Usage      json.RawMessage `json:"usage"` // unstable in v1
+	Raw        json.RawMessage `json:"-"`
+}
+
+// The reasons that the protocol knows for the end of a turn.
+const (
+	StopEndTurn         = "end_turn"
+	StopMaxTokens       = "max_tokens"
+	StopMaxTurnRequests = "max_turn_requests"
+	StopRefusal         = "refusal"
+	StopCancelled       = "cancelled"
+)
+
+// Authenticate chooses one of the agent's AuthMethods.
+func (c *Conn) Authenticate(ctx context.Context, methodID string) error {
+	_, err := c.Call(ctx, "authenticate", map[string]string{"methodId": methodID})
+	return err
+}
+
+// NewSession starts a session. An agent does not say if an MCP server cannot be reached: it prompts without its tools.
+func (c *Conn) NewSession(ctx context.Context, p SessionParams) (Session, error) {
+	const method = "session/new"
+	s, err := c.session(ctx, method, "", p)
+	if err != nil {
+		return Session{}, err
+	}
+	if s.ID = sessionIDOf(s.Raw); s.ID == "" {
+		return Session{}, &ProtocolError{method, "the agent's answer has no sessionId"}
+	}
+	return s, nil
+}
+
+// LoadSession continues a session. Its history comes as updates before LoadSession returns; gemini sends it afterwards.
+func (c *Conn) LoadSession(ctx context.Context, sessionID string, p SessionParams) (Session, error) {
+	return c.session(ctx, "session/load", sessionID, p)
+}
+
+// ResumeSession continues a session without its history being sent.
+func (c *Conn) ResumeSession(ctx context.Context, sessionID string, p SessionParams) (Session, error) {
+	return c.session(ctx, "session/resume", sessionID, p)
+}
+
+func (c *Conn) session(ctx context.Context, method, sessionID string, p SessionParams) (Session, error) {
+	if !filepath.IsAbs(p.Cwd) {
+		return Session{}, fmt.Errorf("%s: cwd %q is not an absolute path", method, p.Cwd)
+	}
+	if method != "session/new" && sessionID == "" {
+		return Session{}, fmt.Errorf("%s: the id of the session is missing", method)
+	}
+	servers := p.MCPServers
+	if servers == nil {
+		servers = []MCPServer{} // the key is required
+	}
+	for _, s := range servers {
+		if err := s.Validate(); err != nil {
+			return Session{}, fmt.Errorf("%s: %w", method, err)
+		}
+	}
+	raw, err := c.Call(ctx, method, struct {
+		SessionID  string          `json:"sessionId,omitempty"`
+		Cwd        string          `json:"cwd"`
+		MCPServers []MCPServer     `json:"mcpServers"`
+		Meta       json.RawMessage `json:"_meta,omitempty"`
+	}{sessionID, p.Cwd, servers, p.Meta})
+	if err != nil {
+		return Session{}, err
+	}
+	s := Session{ID: sessionID, Raw: raw}
+	if isNull(raw) && sessionID != "" {
+		return s, nil // as session/load may answer
+	}
+	return s, decodeResult(method, raw, &s)
+}
+
+// CloseSession ends a session that the agent keeps in memory. Ask only if Capabilities.Close.
+func (c *Conn) CloseSession(ctx context.Context, sessionID string) error {
+	_, err := c.Call(ctx, "session/close", map[string]string{"sessionId": sessionID})
+	return err
+}
+
+// SetMode chooses one of Session.Modes.
+func (c *Conn) SetMode(ctx context.Context, sessionID, modeID string) error {
+	_, err := c.Call(ctx, "session/set_mode", map[string]string{"sessionId": sessionID, "modeId": modeID})
+	return err
+}
+
+// SetModel chooses one of Session.Models. The method was taken out of version 1, but agents still serve it.
+func (c *Conn) SetModel(ctx context.Context, sessionID, modelID string) error {
+	_, err := c.Call(ctx, "session/set_model", map[string]string{"sessionId": sessionID, "modelId": modelID})
+	return err
+}
+
+// SetConfigOption sets one of Session.ConfigOptions, to a string (the id of a value) or a bool, and returns them all.
+func (c *Conn) SetConfigOption(ctx context.Context, sessionID, configID string, value any) ([]ConfigOption, error) {
+	const method = "session/set_config_option"
+	params := map[string]any{"sessionId": sessionID, "configId": configID, "value": value}
+	switch value.(type) {
+	case string:
+	case bool:
+		params["type"] = "boolean"
+	default:
+		return nil, fmt.Errorf("%s: %s can be set to a string or a bool, not to a %T", method, configID, value)
+	}
+	raw, err := c.Call(ctx, method, params)
+	if err != nil {
+		return nil, err
+	}
+	var s Session
+	err = decodeResult(method, raw, &s)
+	return s.ConfigOptions, err
+}
+
+// Prompt runs a turn and returns how it has ended. A session takes one prompt at a time: what an agent does with a second
+// one differs. When ctx ends the turn goes on; see [Conn.Cancel].
+func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBlock) (PromptResult, error) {
+	const method = "session/prompt"
+	if sessionID == "" {
+		return PromptResult{}, errors.New(method + ": there is no session yet")
+	}
+	c.mu.Lock()
+	delete(c.stopped, sessionID)
+	c.mu.Unlock()
+	raw, err := c.Call(ctx, method, struct {
+		SessionID string         `json:"sessionId"`
+		Prompt    []ContentBlock `json:"prompt"`
+	}{sessionID, prompt})
+	if err != nil {
+		return PromptResult{}, err
+	}
+	result := PromptResult{Raw: raw}
+	if err := decodeResult(method, raw, &result); err != nil {
+		return PromptResult{}, err
+	}
+	if result.StopReason == "" {
+		return PromptResult{}, &ProtocolError{method, "the agent's answer has no stopReason"}
+	}
+	return result, nil
+}
+
+// Cancel asks the agent to end a turn, which then returns StopCancelled. Permission requests of the session are answered
+// as cancelled.
+func (c *Conn) Cancel(ctx context.Context, sessionID string) error {
+	c.withdrawPermissions(sessionID)
+	return c.Notify(ctx, "session/cancel", map[string]string{"sessionId": sessionID})
+}
+
+// decodeResult decodes the answer to a call, which has to be an object.
+func decodeResult(method string, raw json.RawMessage, v any) error {
+	if len(raw) == 0 || raw[0] != '{' {
+		return &ProtocolError{method, "the agent's answer is no object"}
+	}
+	if err := decode(raw, v); err != nil {
+		return &ProtocolError{method, "the agent's answer: " + err.Error()}
+	}
+	return nil
+}

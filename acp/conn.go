@@ -1,0 +1,262 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+)
+
+// Conn is a connection to an agent. Its methods may be called concurrently, except from [Handler.Update].
+type Conn struct {
+	handler Handler
+	opts    Options
+	w       io.WriteCloser
+	queue   queue
+
+	ctx      context.Context // ends with the connection; the cause is Err
+	cancel   context.CancelCauseFunc
+	finished sync.WaitGroup
+
+	recording sync.Mutex
+
+	closing  sync.Once
+	closeErr error // of w
+
+	mu       sync.Mutex
+	lastID   uint64
+	calls    map[uint64]chan answer // by our ids
+	requests map[string]*request    // by the agent's ids, which may equal ours
+	serving  int                    // how many requests have a handler at work
+	stopped  map[string]bool        // the sessions that Cancel was called for since their last prompt
+}
+
+// answer is what came of a call.
+type answer struct {
+	result json.RawMessage
+	err    error
+}
+
+// NewConn makes a connection of an agent's stdin and stdout. The connection closes w when it ends. It reads r to its end,
+// even after Close, so that an agent which is being ended is not stuck: end the process, then [Conn.Wait].
+func NewConn(w io.WriteCloser, r io.Reader, h Handler, o Options) *Conn {
+	if o.MaxLine == 0 {
+		o.MaxLine = DefaultMaxLine
+	}
+	c := &Conn{
+		handler:  h,
+		opts:     o,
+		w:        w,
+		queue:    queue{wake: make(chan struct{}, 1)},
+		calls:    map[uint64]chan answer{},
+		requests: map[string]*request{},
+		stopped:  map[string]bool{},
+	}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.finished.Go(func() { c.queue.run(w, func(line []byte) { c.record(ToAgent, line) }) })
+	c.finished.Go(func() { c.read(r) })
+	return c
+}
+
+// Close ends the connection: stdin is closed, calls fail with ErrClosed, the contexts of handlers end. Updates that the
+// agent still sends are still handled.
+func (c *Conn) Close() error { return c.end(fmt.Errorf("%w by us", ErrClosed)) }
+
+// Done is closed when the connection has ended, for whatever reason.
+func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Err is why the connection has ended: an error that wraps ErrClosed or ErrLineTooLong. It is nil before that.
+func (c *Conn) Err() error { return context.Cause(c.ctx) }
+
+// Wait waits until the agent's stdout has ended and every handler has returned.
+func (c *Conn) Wait() { c.finished.Wait() }
+
+// Call sends a request and waits for its answer, which comes after every update that precedes it on the wire was handled.
+// The error is an [*AgentError], a [*ProtocolError], one that wraps ErrClosed or ErrLineTooLong, or one that wraps the
+// error of ctx; in the last case the agent is not told, and its late answer is recorded and dropped.
+func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	if ctx.Err() != nil {
+		return nil, contextError(ctx, method)
+	}
+	answers := make(chan answer, 1)
+	c.mu.Lock()
+	c.lastID++
+	id := c.lastID
+	c.calls[id] = answers
+	c.mu.Unlock()
+	line, err := encode(struct {
+		JSONRPC string `json:"jsonrpc"`
+		ID      uint64 `json:"id"`
+		Method  string `json:"method"`
+		Params  any    `json:"params"`
+	}{"2.0", id, method, params})
+	if err != nil {
+		c.settle(id, answer{})
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	out := &outgoing{line: line, sent: func(err error) {
+		if err != nil {
+			c.settle(id, answer{err: err})
+		}
+	}}
+	c.queue.put(out)
+
+	var a answer
+	select {
+	case a = <-answers:
+	case <-ctx.Done():
+		c.queue.withdraw(out)
+		if c.settle(id, answer{}) {
+			return nil, contextError(ctx, method)
+		}
+		a = <-answers // it came at the same time
+	}
+	if a.err != nil {
+		var protocol *ProtocolError
+		if errors.As(a.err, &protocol) {
+			return nil, &ProtocolError{method, protocol.Reason}
+		}
+		return nil, fmt.Errorf("%s: %w", method, a.err)
+	}
+	return a.result, nil
+}
+
+// Notify sends a notification and waits until it is written.
+func (c *Conn) Notify(ctx context.Context, method string, params any) error {
+	if ctx.Err() != nil {
+		return contextError(ctx, method)
+	}
+	line, err := encode(struct {
+		JSONRPC string `json:"jsonrpc"`
+		Method  string `json:"method"`
+		Params  any    `json:"params"`
+	}{"2.0", method, params})
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	sent := make(chan error, 1)
+	out := &outgoing{line: line, sent: func(err error) { sent <- err }}
+	c.queue.put(out)
+	select {
+	case err = <-sent:
+		if err != nil {
+			err = fmt.Errorf("%s: %w", method, err)
+		}
+		return err
+	case <-ctx.Done():
+		c.queue.withdraw(out)
+		return contextError(ctx, method)
+	}
+}
+
+func contextError(ctx context.Context, method string) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%s: %w: %w", method, ctx.Err(), cause)
+	}
+	return fmt.Errorf("%s: %w", method, ctx.Err())
+}
+
+// settle gives a call its answer. It reports false if the call has one already.
+func (c *Conn) settle(id uint64, a answer) bool {
+	c.mu.Lock()
+	answers, ok := c.calls[id]
+	delete(c.calls, id)
+	c.mu.Unlock()
+	if ok {
+		answers <- a
+	}
+	return ok
+}
+
+// end ends the connection, once.
+func (c *Conn) end(err error) error {
+	c.cancel(err) // the first cause stays
+	err = c.Err()
+	c.queue.close(err)
+	c.mu.Lock()
+	calls := c.calls
+	c.calls = map[uint64]chan answer{}
+	c.mu.Unlock()
+	for _, answers := range calls {
+		answers <- answer{err: err}
+	}
+	c.closing.Do(func() { c.closeErr = c.w.Close() })
+	return c.closeErr
+}
+
+// read handles the agent's lines until there are no more.
+func (c *Conn) read(r io.Reader) {
+	lines, d := newLineReader(r, c.opts.MaxLine), decoder{}
+	for {
+		line, err := lines.next()
+		switch {
+		case errors.Is(err, ErrLineTooLong):
+			_ = c.end(fmt.Errorf("%w: more than %d bytes", ErrLineTooLong, c.opts.MaxLine))
+			_, _ = io.Copy(io.Discard, r)
+			return
+		case errors.Is(err, io.EOF):
+			_ = c.end(fmt.Errorf("%w: it closed its stdout", ErrClosed)) // closing what the agent has left may fail
+			return
+		case err != nil:
+			_ = c.end(fmt.Errorf("%w: %w", ErrClosed, err))
+			return
+		case len(line) > 0:
+			c.receive(&d, line)
+		}
+	}
+}
+
+func (c *Conn) receive(d *decoder, line []byte) {
+	c.record(FromAgent, line)
+	messages := d.decode(line)
+	if len(messages) == 0 && c.opts.Noise != nil {
+		c.opts.Noise(line)
+	}
+	for _, m := range messages {
+		switch {
+		case m.method == "":
+			c.receiveAnswer(m)
+		case m.id != nil:
+			c.receiveRequest(m)
+		case m.method == "session/update":
+			if u, ok := parseUpdate(m.params); ok {
+				c.handler.Update(u)
+			}
+		case m.method == "$/cancel_request":
+			c.receiveCancel(m.params)
+		}
+	}
+}
+
+// receiveAnswer hands a response to the call that waits for it. One that nobody waits for came too late, or was never
+// asked for.
+func (c *Conn) receiveAnswer(m message) {
+	id, err := strconv.ParseUint(string(m.id), 10, 64)
+	if err != nil {
+		return
+	}
+	a := answer{result: m.result}
+	switch {
+	case m.result == nil && m.err == nil:
+		a.err = &ProtocolError{Reason: "the agent's answer has neither result nor error"}
+	case m.err != nil && !isNull(m.result):
+		a.err = &ProtocolError{Reason: "the agent's answer has both result and error"}
+	case m.err != nil:
+		agentError := &AgentError{}
+		if a.err = agentError; decode(m.err, agentError) != nil {
+			a.err = &ProtocolError{Reason: "the error that the agent answered is no object"}
+		}
+	}
+	c.settle(id, a)
+}
+
+func (c *Conn) record(dir Direction, line []byte) {
+	if c.opts.Record != nil {
+		c.recording.Lock()
+		defer c.recording.Unlock()
+		c.opts.Record(dir, line)
+	}
+}

@@ -1,0 +1,427 @@
+package acp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAgentThatDoesNotReadCannotHoldACallerBeyondItsContext(t *testing.T) {
+	c, p := dial(t, &client{}, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	result := background(func() error {
+		_, err := c.Prompt(ctx, "s", Text(strings.Repeat("x", 1<<20)))
+		return err
+	})
+	if err := await(t, result); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	// What waits behind it times out too, and is taken back: the agent never sees it.
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Notify(ctx, "withdrawn", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	after := background(func() error { return c.Notify(soon(t), "after", nil) })
+	p.expect("session/prompt")
+	p.expect("after")
+	if err := await(t, after); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseFreesAWriteThatIsStuck(t *testing.T) {
+	c, p := dial(t, &client{}, Options{})
+	result := background(func() error { return c.Notify(t.Context(), "big", strings.Repeat("x", 1<<20)) })
+	if _, err := p.in.Read(make([]byte, 1)); err != nil { // it has begun, and a pipe does not hold it
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := await(t, result); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSlowHandlerSlowsTheAgentDownAndLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20_000
+		cl := &client{}
+		gate := make(chan struct{})
+		var once sync.Once
+		cl.onUpdate = func(Update) { once.Do(func() { <-gate }) }
+		agentIn, stdin := io.Pipe() // unlike a real pipe it holds nothing
+		stdout, agentOut := io.Pipe()
+		c := NewConn(stdin, stdout, cl, Options{})
+		sent := 0
+		go func() {
+			p := &peer{t: t, buf: bufio.NewReader(agentIn)}
+			m, _ := p.next()
+			for ; sent < n; sent++ {
+				_, _ = io.WriteString(agentOut, chunk(fmt.Sprint(sent))+"\n")
+			}
+			_, _ = io.WriteString(agentOut, `{"jsonrpc":"2.0","id":`+string(m.ID)+`,"result":{"stopReason":"end_turn"}}`+"\n")
+		}()
+		result := background(func() int {
+			if _, err := c.Prompt(t.Context(), "s", Text("go")); err != nil {
+				t.Error(err)
+			}
+			return cl.count()
+		})
+		synctest.Wait()
+		if limit := 128 << 10; sent*len(chunk("")) > limit {
+			t.Errorf("with its first update unhandled the agent could send %d", sent)
+		}
+		close(gate)
+		if got := <-result; got != n {
+			t.Errorf("%d updates were handled before the answer, want %d", got, n)
+		}
+		for i, u := range cl.updates {
+			if text, _ := u.Text(); text != fmt.Sprint(i) {
+				t.Fatalf("update %d is %q", i, text)
+			}
+		}
+		c.Close()
+		agentOut.Close()
+		c.Wait()
+	})
+}
+
+func TestIDsOfTheTwoSidesDoNotMeet(t *testing.T) {
+	cl := &client{}
+	c, p := dial(t, cl, Options{})
+	p.serve(func(m rpc) string {
+		// The agent's own request has the id of the call that it interrupts.
+		p.send(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"t"},` +
+			`"options":[{"optionId":"yes","kind":"allow_once"}]}}` + "\n")
+		if a, _ := p.next(); string(a.ID) != string(m.ID) || string(a.Result) != `{"outcome":{"outcome":"selected","optionId":"yes"}}` {
+			t.Errorf("got %s %s", a.ID, a.Result)
+		}
+		return `{"stopReason":"end_turn"}`
+	})
+	result, err := c.Prompt(soon(t), "s", Text("go"))
+	if err != nil || result.StopReason != StopEndTurn {
+		t.Errorf("got %+v, %v", result, err)
+	}
+}
+
+func TestUpdatesGoOnWhileAPermissionIsDecided(t *testing.T) {
+	cl := &client{}
+	seen := make(chan struct{})
+	cl.onUpdate = func(Update) { close(seen) }
+	cl.permit = func(ctx context.Context, req PermissionRequest) (PermissionOutcome, error) {
+		<-seen
+		return PermissionOutcome{"deny"}, nil
+	}
+	_, p := dial(t, cl, Options{})
+	p.send(`{"jsonrpc":"2.0","id":"a","method":"session/request_permission","params":{"sessionId":"s"}}` + "\n" + chunk("x") + "\n")
+	if m := p.expect(""); string(m.Result) != `{"outcome":{"outcome":"selected","optionId":"deny"}}` {
+		t.Errorf("got %s", m.Result)
+	}
+}
+
+func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
+	cl := &client{}
+	asked := make(chan struct{}, 3)
+	ended := make(chan string, 3)
+	cl.permit = func(ctx context.Context, req PermissionRequest) (PermissionOutcome, error) {
+		asked <- struct{}{}
+		<-ctx.Done()
+		ended <- req.SessionID
+		return PermissionOutcome{"too late"}, nil
+	}
+	c, p := dial(t, cl, Options{})
+	ask := func(id, session string) {
+		p.send(`{"jsonrpc":"2.0","id":"` + id + `","method":"session/request_permission","params":{"sessionId":"` + session + `"}}` + "\n")
+	}
+	const cancelled = `{"outcome":{"outcome":"cancelled"}}`
+	ask("mine", "s")
+	ask("other", "s2")
+	await(t, asked)
+	await(t, asked)
+	if err := c.Cancel(soon(t), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, ended); got != "s" {
+		t.Errorf("the permission of session %s was withdrawn", got)
+	}
+	a := p.expect("")
+	if string(a.ID) != `"mine"` || string(a.Result) != cancelled {
+		t.Errorf("got %s %s", a.ID, a.Result)
+	}
+	p.expect("session/cancel")
+
+	// One that crossed session/cancel on its way is cancelled unseen; the one of the other session is still open.
+	ask("crossed", "s")
+	if a := p.expect(""); string(a.ID) != `"crossed"` || string(a.Result) != cancelled {
+		t.Errorf("got %s %s", a.ID, a.Result)
+	}
+	// The agent can withdraw by itself.
+	p.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"other"}}` + "\n")
+	if a := p.expect(""); string(a.ID) != `"other"` || string(a.Result) != cancelled {
+		t.Errorf("got %s %s", a.ID, a.Result)
+	}
+	if got := await(t, ended); got != "s2" {
+		t.Errorf("the permission of session %s was withdrawn", got)
+	}
+	// With the next prompt permissions are asked for again.
+	prompt := background(func() error { _, err := c.Prompt(soon(t), "s", Text("go on")); return err })
+	m := p.expect("session/prompt")
+	ask("again", "s")
+	await(t, asked)
+	p.answer(m, `{"stopReason":"end_turn"}`)
+	if err := await(t, prompt); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestErrorsTellWhoFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer string // with ID for the id
+		check  func(error) bool
+	}{
+		"the agent's own error": {`{"jsonrpc":"2.0","id":ID,"error":{"code":401,"message":"no key","data":{"secret":"x"}}}`, func(err error) bool {
+			var e *AgentError
+			return errors.As(err, &e) && e.Code == 401 && e.Message == "no key" && string(e.Data) == `{"secret":"x"}` && !strings.Contains(err.Error(), "secret")
+		}},
+		"a code that is a string":   {`{"jsonrpc":"2.0","id":ID,"error":{"code":"401","message":"no key"}}`, isAgentError("no key")},
+		"a null beside an error":    {`{"jsonrpc":"2.0","id":ID,"result":null,"error":{"code":1,"message":"no"}}`, isAgentError("no")},
+		"an error that is a string": {`{"jsonrpc":"2.0","id":ID,"error":"no"}`, isProtocolError("session/prompt: the error that the agent answered is no object")},
+		"neither":                   {`{"jsonrpc":"2.0","id":ID}`, isProtocolError("session/prompt: the agent's answer has neither result nor error")},
+		"both":                      {`{"jsonrpc":"2.0","id":ID,"result":{},"error":{}}`, isProtocolError("session/prompt: the agent's answer has both result and error")},
+		"no object":                 {`{"jsonrpc":"2.0","id":ID,"result":"end_turn"}`, isProtocolError("session/prompt: the agent's answer is no object")},
+		"no stopReason":             {`{"jsonrpc":"2.0","id":ID,"result":{}}`, isProtocolError("session/prompt: the agent's answer has no stopReason")},
+		"a wrong stopReason":        {`{"jsonrpc":"2.0","id":ID,"result":{"stopReason":1}}`, isProtocolError("session/prompt: the agent's answer has no stopReason")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, p := dial(t, &client{}, Options{})
+			result := background(func() error { _, err := conn.Prompt(soon(t), "s", Text("go")); return err })
+			m := p.expect("session/prompt")
+			p.send(strings.Replace(c.answer, "ID", string(m.ID), 1) + "\n")
+			if err := await(t, result); !c.check(err) {
+				t.Errorf("got %v (%T)", err, err)
+			}
+		})
+	}
+}
+
+func isAgentError(message string) func(error) bool {
+	return func(err error) bool {
+		var e *AgentError
+		return errors.As(err, &e) && e.Message == message
+	}
+}
+
+func isProtocolError(text string) func(error) bool {
+	return func(err error) bool {
+		var e *ProtocolError
+		return errors.As(err, &e) && err.Error() == text
+	}
+}
+
+func TestEndOfStdoutFailsWhatWaits(t *testing.T) {
+	cl := &client{}
+	c, p := dial(t, cl, Options{})
+	handler := make(chan error, 1)
+	cl.permit = func(ctx context.Context, _ PermissionRequest) (PermissionOutcome, error) {
+		<-ctx.Done()
+		handler <- context.Cause(ctx)
+		return PermissionOutcome{}, ctx.Err()
+	}
+	result := background(func() error { _, err := c.Prompt(t.Context(), "s", Text("go")); return err })
+	p.expect("session/prompt")
+	p.send(`{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{}}` + "\n")
+	p.send(chunk("last words") + "\n" + chunk("torn")[:40])
+	p.hangUp()
+	err := await(t, result)
+	var agentError *AgentError
+	if !errors.Is(err, ErrClosed) || errors.As(err, &agentError) {
+		t.Errorf("got %v", err)
+	}
+	if err := await(t, handler); !errors.Is(err, ErrClosed) {
+		t.Errorf("the handler's context ended with %v", err)
+	}
+	c.Wait()
+	if cl.text() != "last words" {
+		t.Errorf("got %q", cl.text())
+	}
+	if !errors.Is(c.Err(), ErrClosed) {
+		t.Errorf("Err is %v", c.Err())
+	}
+	if _, err := c.Prompt(t.Context(), "s", Text("again")); !errors.Is(err, ErrClosed) {
+		t.Errorf("a later call: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// An agent may answer, and end before it reads what we sent meanwhile: the answer counts.
+func TestAnswerOfAnAgentThatNoLongerReadsIsTaken(t *testing.T) {
+	c, p := dial(t, &client{}, Options{})
+	result := background(func() error { _, err := c.Prompt(soon(t), "s", Text("go")); return err })
+	m := p.expect("session/prompt")
+	p.in.Close()
+	if err := c.Notify(soon(t), "lost", nil); !errors.Is(err, ErrClosed) {
+		t.Errorf("a write that nobody reads: %v", err)
+	}
+	if err := c.Authenticate(soon(t), "x"); !errors.Is(err, ErrClosed) {
+		t.Errorf("a call that nobody reads: %v", err)
+	}
+	p.answer(m, `{"stopReason":"end_turn"}`)
+	if err := await(t, result); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLineThatIsTooLongEndsTheConnection(t *testing.T) {
+	const limit = 1000
+	fits := chunk(strings.Repeat("x", limit-len(chunk(""))))
+	cl := &client{}
+	c, p := dial(t, cl, Options{MaxLine: limit})
+	result := background(func() error { _, err := c.Prompt(t.Context(), "s", Text("go")); return err })
+	p.expect("session/prompt")
+	// The pipe holds less than what follows: sending it returns only if it is read to the end.
+	p.send(fits + "\n" + fits + " " + strings.Repeat("y", 1<<20) + "\n" + chunk("never") + "\n")
+	err := await(t, result)
+	if !errors.Is(err, ErrLineTooLong) || errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "1000 bytes") {
+		t.Errorf("got %v", err)
+	}
+	<-c.Done()
+	if got := cl.count(); got != 1 {
+		t.Errorf("%d updates were handled, want 1", got)
+	}
+}
+
+// endless is an agent that never ends its line.
+type endless struct{ sent int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.sent > 1<<30 {
+		return 0, io.EOF
+	}
+	e.sent += len(p)
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func TestLineThatIsTooLongIsNotBuffered(t *testing.T) {
+	source := &endless{}
+	_, err := newLineReader(source, 1<<20).next()
+	if !errors.Is(err, ErrLineTooLong) || source.sent > 2<<20 {
+		t.Errorf("got %v after %d bytes", err, source.sent)
+	}
+}
+
+func TestRecordHasEveryLineInOrder(t *testing.T) {
+	cl := &client{}
+	c, p := dial(t, cl, cl.options(Options{}))
+	p.serve(func(m rpc) string {
+		p.send("noise\n\n" + chunk("x") + "\n")
+		return `{"stopReason":"end_turn"}`
+	})
+	if _, err := c.Prompt(soon(t), "s", Text("<go>")); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	p.hangUp()
+	c.Wait()
+	want := []string{
+		`> {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"<go>"}]}}`,
+		"< noise", "< " + chunk("x"), `< {"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}`,
+	}
+	if !slices.Equal(cl.lines, want) {
+		t.Errorf("got\n%s", strings.Join(cl.lines, "\n"))
+	}
+	if !slices.Equal(cl.noise, []string{"noise"}) {
+		t.Errorf("noise is %q", cl.noise)
+	}
+}
+
+func TestRequestsBeyondTheLimitAreRefused(t *testing.T) {
+	cl := &client{}
+	cl.permit = func(ctx context.Context, _ PermissionRequest) (PermissionOutcome, error) {
+		<-ctx.Done()
+		return PermissionOutcome{}, nil
+	}
+	_, p := dial(t, cl, Options{})
+	for range maxRequests + 1 { // one id, so that a map of open requests would not count them
+		p.send(`{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s"}}` + "\n")
+	}
+	if m := p.expect(""); !strings.Contains(string(m.Error), "too many requests") {
+		t.Errorf("got %+v", m)
+	}
+}
+
+func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
+	c, p := dial(t, &client{}, Options{})
+	p.serve(func(m rpc) string { return string(m.Params) })
+	var all sync.WaitGroup
+	for caller := range 32 {
+		all.Go(func() {
+			for i := range 200 {
+				want := fmt.Sprintf("[%d,%d]", caller, i)
+				got, err := c.Call(soon(t), "echo", []int{caller, i})
+				if err != nil || string(got) != want {
+					t.Errorf("got %s, %v; want %s", got, err, want)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if len(c.calls) != 0 {
+		t.Errorf("%d calls are still pending", len(c.calls))
+	}
+}
+
+func TestCallTimesOutAndItsLateAnswerIsDropped(t *testing.T) {
+	c, p := dial(t, &client{}, Options{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	result := background(func() error { _, err := c.Call(ctx, "slow", nil); return err })
+	slow := p.expect("slow")
+	because := errors.New("the limit of the segment")
+	cancel(because)
+	if err := await(t, result); !errors.Is(err, context.Canceled) || !errors.Is(err, because) || err.Error() != "slow: context canceled: the limit of the segment" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Call(ctx, "never sent", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	p.answer(slow, `"late"`)
+	next := background(func() string { raw, _ := c.Call(soon(t), "next", nil); return string(raw) })
+	p.answer(p.expect("next"), `"mine"`)
+	if got := await(t, next); got != `"mine"` {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Nothing that the connection starts is left when it is over: synctest fails if a goroutine is.
+func TestNothingIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agentIn, stdin := io.Pipe()
+		stdout, agentOut := io.Pipe()
+		c := NewConn(stdin, stdout, &client{}, Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.Initialize(ctx, Implementation{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		c.Close()
+		agentOut.Close()
+		c.Wait()
+		agentIn.Close()
+	})
+}

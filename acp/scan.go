@@ -1,0 +1,125 @@
+package acp
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// object calls member for each member of the JSON object that b starts with, and returns the object's length, or -1 if
+// there is none. It finds where things end and does not judge what is between: the caller asks json.Valid. It exists
+// because encoding/json takes keys in any case, does not tell where glued messages part, and reads each message twice.
+func object(b []byte, member func(key string, value []byte)) int {
+	if len(b) == 0 || b[0] != '{' {
+		return -1
+	}
+	for i := skipSpace(b, 1); i < len(b); i = skipSpace(b, i+1) {
+		if b[i] == '}' {
+			return i + 1
+		}
+		start := i
+		if i = skipString(b, i); i < 0 {
+			return -1
+		}
+		key, ok := unquote(b[start:i])
+		i = skipSpace(b, i)
+		if !ok || i >= len(b) || b[i] != ':' {
+			return -1
+		}
+		start = skipSpace(b, i+1)
+		if i = skipValue(b, start); i < 0 {
+			return -1
+		}
+		member(key, b[start:i])
+		i = skipSpace(b, i)
+		if i >= len(b) {
+			return -1
+		}
+		switch b[i] {
+		case ',':
+		case '}':
+			return i + 1
+		default:
+			return -1
+		}
+	}
+	return -1
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the index after the string that starts at i, or -1.
+func skipString(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for i++; ; i++ {
+		quote := bytes.IndexByte(b[i:], '"')
+		if quote < 0 {
+			return -1
+		}
+		escapes := 0
+		for b[i+quote-1-escapes] == '\\' { // ends at the opening quote at the latest
+			escapes++
+		}
+		i += quote
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// skipValue returns the index after the value that starts at i, or -1.
+func skipValue(b []byte, i int) int {
+	if i >= len(b) {
+		return -1
+	}
+	if b[i] == '"' {
+		return skipString(b, i)
+	}
+	start := i
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			end := skipString(b, i)
+			if end < 0 {
+				return -1
+			}
+			i = end - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // of the object around a number or a word
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\t', '\r', '\n':
+			if depth == 0 && i > start {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// unquote returns the text of a JSON string.
+func unquote(b []byte) (string, bool) {
+	if len(b) < 2 || b[0] != '"' {
+		return "", false
+	}
+	if inner := b[1 : len(b)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
+		return string(inner), true
+	}
+	var s string
+	err := json.Unmarshal(b, &s)
+	return s, err == nil
+}
+
+func isNull(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }

@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/acp"
+)
+
+// sessionRecord is what the next segment needs to go on with a session.
+type sessionRecord struct {
+	SessionID string `json:"sessionId"`
+	// Sessions are all ids of this conversation, of which the last is SessionID: a replay begins a new session.
+	Sessions     []string `json:"sessions"`
+	AgentName    string   `json:"agentName"`
+	AgentVersion string   `json:"agentVersion"`
+	Cwd          string   `json:"cwd"`
+	// Asked is what a person was asked, Allowed what one has allowed and the agent has not done yet.
+	Asked   []asked  `json:"asked,omitempty"`
+	Allowed []string `json:"allowed,omitempty"`
+}
+
+// readHistory reads the record of the segment before.
+func (s *acpSegment) readHistory() error {
+	if len(s.seg.History) == 0 {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.Join(s.seg.History[len(s.seg.History)-1], FileSession))
+	if err != nil {
+		return fmt.Errorf("the session cannot be gone on with: %w", err)
+	}
+	return json.Unmarshal(data, &s.record)
+}
+
+// writeRecord writes the record for the next segment.
+func (s *acpSegment) writeRecord() error {
+	if s.record.SessionID == "" {
+		return nil
+	}
+	s.record.AgentName, s.record.AgentVersion, s.record.Cwd = s.info.AgentName, s.info.AgentVersion, s.seg.Place.Cwd
+	data, err := json.MarshalIndent(s.record, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.seg.Dir, FileSession), append(data, '\n'), 0o600)
+}
+
+// session begins a session or goes on with one, and gives the text of the prompt.
+func (s *acpSegment) session(ctx context.Context) (prompt string, fault *Fault, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, &Fault{FaultHandshake, fmt.Sprintf("the agent did not open its session within %v", handshakeTimeout)})
+	defer cancel()
+	params := acp.SessionParams{Cwd: s.seg.Place.Cwd, MCPServers: s.servers}
+	var session acp.Session
+	if s.record.SessionID == "" {
+		session, err = s.conn.NewSession(ctx, params)
+		prompt = s.seg.Prompt
+	} else {
+		session, prompt, err = s.goOn(ctx, params)
+	}
+	var broken *historyError
+	if errors.As(err, &broken) {
+		return "", nil, err
+	} else if err != nil {
+		return "", s.fault(ctx, err), nil
+	}
+	if session.ID != s.record.SessionID {
+		s.record.SessionID = session.ID
+		s.record.Sessions = append(s.record.Sessions, session.ID)
+	}
+	s.info.SessionID = session.ID
+	s.trail.add(EventSession, session.ID, "", map[string]any{
+		"agent": s.info.AgentName, "version": s.info.AgentVersion, "resumedBy": s.info.ResumedBy, "note": s.info.ResumeNote,
+	})
+	if s.seg.Resume != nil {
+		s.trail.add(EventResumed, session.ID, "", s.seg.Deliveries)
+	}
+	if err := s.configure(ctx); err != nil {
+		return "", s.fault(ctx, err), nil
+	}
+	return prompt, nil, nil
+}
+
+// configure sets what the entry says of the session.
+func (s *acpSegment) configure(ctx context.Context) error {
+	if s.entry.Mode != "" {
+		if err := s.conn.SetMode(ctx, s.record.SessionID, s.entry.Mode); err != nil {
+			return err
+		}
+	}
+	for _, id := range sortedKeys(s.entry.ConfigOptions) {
+		if _, err := s.conn.SetConfigOption(ctx, s.record.SessionID, id, s.entry.ConfigOptions[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// historyError is a history that cannot be read.
+type historyError struct{ error }
+
+// goOn goes on with a session by the first way that the agent has and that works. The prompt tells what has arrived.
+func (s *acpSegment) goOn(ctx context.Context, params acp.SessionParams) (session acp.Session, prompt string, err error) {
+	news := s.news()
+	note := ""
+	for _, way := range append(slices.Clone(s.entry.ResumeBy), ByReplay) {
+		switch {
+		case way == ByReplay:
+			history, err := s.transcript()
+			if err != nil {
+				return session, "", &historyError{err}
+			}
+			s.info.ResumedBy, s.info.ResumeNote = ByReplay, note
+			session, err = s.conn.NewSession(ctx, params)
+			return session, history + "\n\n" + news, err
+		case s.info.AgentVersion != s.record.AgentVersion || s.info.AgentName != s.record.AgentName:
+			note = fmt.Sprintf("the session is of %s %s, and this is %s %s", s.record.AgentName, s.record.AgentVersion, s.info.AgentName, s.info.AgentVersion)
+			continue
+		case way == ByResume && s.client.caps.Resume:
+			session, err = s.conn.ResumeSession(ctx, s.record.SessionID, params)
+		case way == ByLoad && s.client.caps.LoadSession:
+			s.client.replay(true)
+			session, err = s.conn.LoadSession(ctx, s.record.SessionID, params)
+			s.client.replay(false)
+		default:
+			continue
+		}
+		if err == nil {
+			s.info.ResumedBy, s.info.ResumeNote = way, note
+			return session, news, nil
+		}
+		var refused *acp.AgentError
+		if !errors.As(err, &refused) {
+			return session, "", err
+		}
+		note = fmt.Sprintf("session/%s: %v", way, err)
+	}
+	return session, "", err // not reached: the last way is a replay
+}
+
+// news tells the agent what has arrived for what it waited for.
+func (s *acpSegment) news() string {
+	var parts []string
+	for _, a := range s.record.Asked {
+		d, ok := s.seg.Deliveries[a.Interrupt]
+		if !ok {
+			continue
+		}
+		decided := decide(d)
+		if decided.allowed && a.What == askedPermission {
+			s.record.Allowed = append(s.record.Allowed, a.Interrupt)
+		}
+		parts = append(parts, a.tell(decided))
+	}
+	s.record.Asked = nil
+	return strings.Join(append(parts, "Go on with your work."), "\n\n")
+}
+
+// maxTranscript is how much of a transcript is replayed, maxResult how much of one tool's result.
+const (
+	maxTranscript = 100 << 10
+	maxResult     = 2 << 10
+)
+
+// transcript tells a new session what happened in the conversation before.
+func (s *acpSegment) transcript() (string, error) {
+	var parts []string
+	for _, dir := range s.seg.History {
+		f, err := os.Open(filepath.Join(dir, FileTrajectory))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return "", err
+		}
+		dec := json.NewDecoder(f)
+		for {
+			var e Event
+			if err := dec.Decode(&e); err != nil {
+				break // the end, or a torn line
+			}
+			if text := retell(e); text != "" && slices.Contains(s.record.Sessions, e.SessionID) {
+				parts = append(parts, text)
+			}
+		}
+		_ = f.Close() // only read
+	}
+	text := strings.Join(parts, "\n\n")
+	if len(text) > maxTranscript {
+		head, tail := text[:maxTranscript/4], text[len(text)-maxTranscript*3/4:]
+		text = strings.ToValidUTF8(head, "") + "\n\n[… left out …]\n\n" + strings.ToValidUTF8(tail, "")
+	}
+	return "This conversation was interrupted and goes on here. What was said and done so far:\n\n" + text + "\n\n[end of what was said and done]", nil
+}
+
+// retell is an event as a transcript has it; empty for those that it leaves out.
+func retell(e Event) string {
+	switch e.Type {
+	case EventPrompt:
+		return "User: " + e.Text
+	case EventMessage:
+		return "You: " + e.Text
+	case EventToolCall:
+		result := e.Call.text()
+		if len(result) > maxResult {
+			result = strings.ToValidUTF8(result[:maxResult], "") + "…"
+		}
+		return fmt.Sprintf("You called %s %s (%s): %s", e.Call.Name, e.Call.Input, e.Call.Status, result)
+	}
+	return ""
+}

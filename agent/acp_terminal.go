@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/sandbox"
+)
+
+// terminal is a command that an agent runs through us, in the same space as its own process.
+type terminal struct {
+	process *sandbox.Process
+	ctx     context.Context
+	kill    context.CancelCauseFunc
+}
+
+var errKilled = errors.New("killed by the agent")
+
+// terminal starts a command for an agent.
+func (s *acpSegment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.TerminalProcess, error) {
+	env, fault := s.environ(map[string]string{})
+	if fault != nil {
+		return nil, fault
+	}
+	for _, kv := range c.Env {
+		env = append(env, kv.Name+"="+kv.Value)
+	}
+	path, fault := findProgram(c.Command, c.Cwd, env)
+	if fault != nil {
+		return nil, errors.New(fault.Message)
+	}
+	own := *space
+	own.Forwards = nil // the ports are the agent's
+	process, err := sandbox.Start(sandbox.Command{
+		RolloutID: s.marker(), Path: path, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
+		Grace: s.opts.Grace, Space: &own, Executable: s.seg.Place.Executable,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", c.Command, err)
+	}
+	t := &terminal{process: process}
+	t.ctx, t.kill = context.WithCancelCause(context.Background())
+	return t, nil
+}
+
+// Wait implements acp.TerminalProcess.
+func (t *terminal) Wait() acp.TerminalExit {
+	exit, err := t.process.Wait(t.ctx)
+	t.kill(nil)
+	var out acp.TerminalExit
+	if err != nil || exit.State == nil {
+		signal := "unknown"
+		return acp.TerminalExit{Signal: &signal}
+	}
+	if status, ok := exit.State.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		name := status.Signal().String()
+		out.Signal = &name
+		return out
+	}
+	code := exit.State.ExitCode()
+	out.Code = &code
+	return out
+}
+
+// Kill implements acp.TerminalProcess.
+func (t *terminal) Kill() error {
+	t.kill(errKilled)
+	return nil
+}
+
+var _ acp.TerminalProcess = (*terminal)(nil)
+
+func (s *acpSegment) marker() string {
+	if s.seg.Marker != "" {
+		return s.seg.Marker
+	}
+	return s.seg.RolloutID
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// asked is something that a person was asked in the place of the agent's own user. It is kept in the session's record until the answer is there.
+type asked struct {
+	// Interrupt is the id of the interrupt, made of the kind and the canonical input: the same request again is the same interrupt.
+	Interrupt string `json:"interrupt"`
+	// What is "permission" or "question".
+	What  string `json:"what"`
+	Title string `json:"title"`
+	// Kind and Input are those of the tool call, or the mode and the schema of a question.
+	Kind  string          `json:"kind,omitempty"`
+	Input json.RawMessage `json:"input,omitempty"`
+}
+
+const (
+	askedPermission = "permission"
+	askedQuestion   = "question"
+)
+
+func newAsked(what, title, kind string, in json.RawMessage) asked {
+	a := asked{What: what, Title: title, Kind: kind, Input: in}
+	subject := in
+	if isEmpty(in) {
+		subject = json.RawMessage(fmt.Sprintf("%q", title))
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", what, kind, canonicalJSON(subject)))
+	a.Interrupt = what + "-" + hex.EncodeToString(sum[:8])
+	return a
+}
+
+// canonicalJSON is a document in one spelling: members sorted, no space. Numbers keep theirs.
+func canonicalJSON(doc json.RawMessage) string {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return string(doc)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return string(doc)
+	}
+	return string(out)
+}
+
+// interrupt is what the rollout waits for: a task for a person.
+func (a asked) interrupt() (trigger.Interrupt, error) {
+	payload, err := json.Marshal(map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input})
+	return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{{Type: trigger.Task, Name: string(trigger.Task), Payload: payload}}}, err
+}
+
+// decision is what a person answered.
+type decision struct {
+	allowed bool
+	// said is what the agent is told of it.
+	said string
+}
+
+// decide reads an answer: that of `evalrun approve` and `evalrun deny`, {"approved":true,"reason":…,"data":…}, or a bare boolean or word.
+// Whatever is not an approval is none.
+func decide(d Delivery) decision {
+	if d.Error != nil {
+		return decision{said: "nobody answered: " + d.Error.Message}
+	}
+	var bare bool
+	if json.Unmarshal(d.Payload, &bare) == nil {
+		return decision{allowed: bare}
+	}
+	var word string
+	if json.Unmarshal(d.Payload, &word) == nil {
+		return decision{allowed: isApproval(word), said: word}
+	}
+	var answer struct {
+		Action   string          `json:"action"`
+		Approved *bool           `json:"approved"`
+		Reason   string          `json:"reason"`
+		Data     json.RawMessage `json:"data"`
+	}
+	if json.Unmarshal(d.Payload, &answer) != nil {
+		return decision{said: string(d.Payload)}
+	}
+	out := decision{allowed: isApproval(answer.Action), said: answer.Reason}
+	if answer.Approved != nil {
+		out.allowed = *answer.Approved
+	}
+	if !isEmpty(answer.Data) {
+		out.said = strings.TrimSpace(out.said + " " + string(answer.Data))
+	}
+	return out
+}
+
+func isApproval(word string) bool {
+	switch strings.ToLower(strings.TrimSpace(word)) {
+	case "approve", "approved", "allow", "allowed", "yes":
+		return true
+	}
+	return false
+}
+
+// tell is the sentence about a decision in the prompt that the agent is resumed with.
+func (a asked) tell(d decision) string {
+	var b strings.Builder
+	switch {
+	case a.What == askedQuestion:
+		fmt.Fprintf(&b, "You asked: %s\nThe answer is:", a.Title)
+		if d.said == "" {
+			d.said = map[bool]string{true: "yes", false: "no"}[d.allowed]
+		}
+		return b.String() + " " + d.said
+	case d.allowed:
+		fmt.Fprintf(&b, "You asked for permission: %s\nA person has allowed it. Do it now; you will not be asked again for it.", a.Title)
+	default:
+		fmt.Fprintf(&b, "You asked for permission: %s\nIt was denied. Do not try it again; go on without it.", a.Title)
+	}
+	if d.said != "" {
+		fmt.Fprintf(&b, " They said: %s", d.said)
+	}
+	return b.String()
+}

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// Names are the names of the registry, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(registry)) }
+
+// Registered returns the registry's entry with a name. What the settings are for is measured: docs/acp.md has a line for each.
+func Registered(name string) (Entry, bool) {
+	make, ok := registry[name]
+	if !ok {
+		return Entry{}, false
+	}
+	e := make()
+	e.Name = name
+	return e, true
+}
+
+// registry has a function for each name, so that nobody changes another's entry.
+var registry = map[string]func() Entry{
+	TypeOracle: func() Entry { return Entry{Type: TypeOracle} },
+	TypeNop:    func() Entry { return Entry{Type: TypeNop} },
+	"claude": func() Entry {
+		return registered([]string{"claude-agent-acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
+			&Model{API: "anthropic", URL: "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}", Key: "${ANTHROPIC_API_KEY:-}"},
+			map[string]string{
+				"ANTHROPIC_BASE_URL": "{modelURL}", "ANTHROPIC_API_KEY": "{modelKey}", "ANTHROPIC_MODEL": "{model}", "CLAUDE_CONFIG_DIR": "{home}/.claude",
+				"ENABLE_TOOL_SEARCH":                       "false", // else MCP tools are deferred behind a search tool
+				"CLAUDE_CODE_MAX_RETRIES":                  "2",     // by default a refused key costs a minute
+				"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1",
+			}, nil)
+	},
+	"codex": func() Entry {
+		return registered([]string{"codex-acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
+			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}"},
+			map[string]string{
+				"OPENAI_API_KEY": "{modelKey}", "CODEX_HOME": "{home}/.codex", "NO_BROWSER": "1",
+				"INITIAL_AGENT_MODE": "agent-full-access", // else tools without readOnlyHint go to a review by the model first
+			},
+			map[string]string{".codex/config.toml": codexConfig})
+	},
+	"gemini": func() Entry {
+		return registered([]string{"gemini", "--acp", "-m", "gemini-2.5-pro"}, "mcp_{server}_{tool}",
+			[]ResumeBy{ByReplay}, // a session that is loaded within the minute of its start is lost, and each load repeats old results
+			&Model{API: "gemini", URL: "${GOOGLE_GEMINI_BASE_URL:-https://generativelanguage.googleapis.com}", Key: "${GEMINI_API_KEY:-}"},
+			map[string]string{
+				"GEMINI_API_KEY": "{modelKey}", "GOOGLE_GEMINI_BASE_URL": "{modelURL}", "GEMINI_CLI_HOME": "{home}", "GEMINI_CLI_NO_RELAUNCH": "true",
+			},
+			map[string]string{".gemini/settings.json": geminiSettings})
+	},
+	"opencode": func() Entry {
+		return registered([]string{"opencode", "acp"}, "{server}_{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
+			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
+			map[string]string{
+				"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_SHARE": "1",
+				"OPENCODE_CONFIG_CONTENT": opencodeConfig,
+			}, nil)
+	},
+	"qwen": func() Entry {
+		return registered([]string{"qwen", "--acp", "--approval-mode", "yolo"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
+			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}"},
+			map[string]string{
+				"OPENAI_API_KEY": "{modelKey}", "OPENAI_BASE_URL": "{modelURL}", "OPENAI_MODEL": "{model}", "QWEN_CODE_NO_RELAUNCH": "true",
+				"QWEN_CODE_LEGACY_MCP_BLOCKING": "1", // else the first request to the model has no MCP tools
+			},
+			map[string]string{".qwen/settings.json": `{"security":{"auth":{"selectedType":"openai"}},"tools":{"toolSearch":{"enabled":false}}}`})
+	},
+	"goose": func() Entry {
+		return registered([]string{"goose", "acp"}, "{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
+			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
+			map[string]string{"GOOSE_PROVIDER": "openai", "OPENAI_HOST": "{modelURL}", "OPENAI_API_KEY": "{modelKey}", "GOOSE_MODEL": "{model}", "GOOSE_MODE": "auto"}, nil)
+	},
+}
+
+func registered(command []string, toolName string, by []ResumeBy, model *Model, env, files map[string]string) Entry {
+	return Entry{
+		Type: TypeACP, Command: command, Env: env, ResumeWhen: ResumeAll, AcceptsFaults: true,
+		ACP: &ACP{Model: model, Files: files, Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: by, ToolName: toolName},
+	}
+}
+
+const codexConfig = `model = "{model}"
+model_provider = "evalrun"
+check_for_update_on_startup = false
+
+[model_providers.evalrun]
+name = "evalrun"
+base_url = "{modelURL}"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+apps = false
+remote_plugin = false
+`
+
+const geminiSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},` +
+	`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},` +
+	`"general":{"sessionRetention":{"enabled":false},"enableAutoUpdate":false,"disableAutoUpdate":true,"disableUpdateNag":true,"checkpointing":{"enabled":false}}}`
+
+// opencodeConfig makes one provider of the configured endpoint.
+var opencodeConfig = compact(`{"$schema":"https://opencode.ai/config.json","autoupdate":false,"share":"disabled",
+	"model":"evalrun/{model}","small_model":"evalrun/{model}","enabled_providers":["evalrun"],
+	"provider":{"evalrun":{"npm":"@ai-sdk/openai-compatible","name":"evalrun","options":{"baseURL":"{modelURL}","apiKey":"{modelKey}"},
+		"models":{"{model}":{"name":"{model}","limit":{"context":200000,"output":8192}}}}}}`)
+
+func compact(text string) string {
+	var v json.RawMessage
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		panic(err) // a constant of this file
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// visible are the folders that an environment has to show for a program to run there: its installation, that of the interpreter which its first
+// line names, and those of the files among its arguments. What lies in the system's own folders is seen anyway, and is harmless here.
+func visible(program string, args, env []string) []string {
+	var out []string
+	add := func(path string) {
+		for _, p := range installations(path) {
+			if !slices.Contains(out, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	add(program)
+	if interpreter := interpreterOf(program); interpreter != "" {
+		if path, fault := findProgram(interpreter, "/", env); fault == nil {
+			add(path)
+		}
+	}
+	for _, arg := range args {
+		if info, err := os.Stat(arg); filepath.IsAbs(arg) && err == nil && info.Mode().IsRegular() {
+			add(arg)
+		}
+	}
+	return out
+}
+
+// installations are the folders that a program's file belongs to: where the link is that it is called by, and where the file itself.
+func installations(path string) []string {
+	paths := []string{path}
+	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
+		paths = append(paths, real)
+	}
+	var out []string
+	for _, p := range paths {
+		if dir := installation(p); dir != "" {
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// installation is the folder of a program and what belongs to it: for a package of npm what holds node_modules, for a program in a folder bin
+// the folder above it. It is never the home of a user, or a folder that holds one.
+func installation(path string) string {
+	dir := filepath.Dir(path)
+	if before, _, ok := strings.Cut(path, "/node_modules/"); ok {
+		dir = before
+	} else if filepath.Base(dir) == "bin" {
+		dir = filepath.Dir(dir)
+	}
+	home, err := os.UserHomeDir()
+	if err == nil && (dir == home || strings.HasPrefix(home+"/", strings.TrimSuffix(dir, "/")+"/")) {
+		dir = filepath.Dir(path) // ~/bin/agent: nothing but bin
+		if dir == home || strings.HasPrefix(home+"/", strings.TrimSuffix(dir, "/")+"/") {
+			return path
+		}
+	}
+	for _, system := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/etc"} {
+		if dir == system || strings.HasPrefix(dir, system+"/") {
+			return ""
+		}
+	}
+	return dir
+}
+
+// interpreterOf is the program that the first line of a script names, without a path if it is to be looked for.
+func interpreterOf(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }() // only read
+	line, err := bufio.NewReaderSize(f, 512).ReadString('\n')
+	rest, ok := strings.CutPrefix(line, "#!")
+	if err != nil || !ok {
+		return ""
+	}
+	words := strings.Fields(rest)
+	if len(words) > 1 && filepath.Base(words[0]) == "env" {
+		words = slices.DeleteFunc(words[1:], func(w string) bool { return strings.HasPrefix(w, "-") || strings.Contains(w, "=") })
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
+}

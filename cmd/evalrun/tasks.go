@@ -1,0 +1,184 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// placeFlags say where agents live that live in an environment, and what they find there.
+type placeFlags struct {
+	isolation        string
+	mcpConfig        string
+	ignoreDockerfile bool
+}
+
+func (p *placeFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.isolation, "isolation", sandbox.IsolationBwrap, "run ACP agents and tasks in `KIND`: bwrap (a file tree and processes of their own; Linux), or process (plain folders)")
+	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
+	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks whose Dockerfile does more than copy files with what this machine has")
+}
+
+// place reads what the flags name. needed says that some agent or task has a use for it.
+func (p *placeFlags) place(needed bool) (runner.Environment, input.Problems, error) {
+	var out runner.Environment
+	if !needed {
+		if p.mcpConfig != "" {
+			return out, nil, usageError("--mcp-config has a meaning only for ACP agents")
+		}
+		return out, nil, nil
+	}
+	if err := sandbox.Supported(p.isolation); err != nil {
+		if p.isolation == sandbox.IsolationBwrap {
+			err = fmt.Errorf("%w; or run in plain folders, without isolation: --isolation process", err)
+		}
+		return out, nil, usageError("--isolation: %w", err)
+	}
+	out.Isolation = p.isolation
+	if p.mcpConfig == "" {
+		return out, nil, nil
+	}
+	servers, problems := tasks.LoadMCPConfig(p.mcpConfig)
+	if err := problems.Err(false); err != nil {
+		return out, nil, &exitError{exitUsage, err}
+	}
+	out.MCPServers = servers
+	return out, problems, nil
+}
+
+// capabilities are what the isolation can do for a task.
+func (p *placeFlags) capabilities() tasks.Capabilities {
+	isolated := p.isolation == sandbox.IsolationBwrap
+	return tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: p.ignoreDockerfile}
+}
+
+// splitArgs tells eval sets from task directories, datasets and globs of them.
+func splitArgs(args []string) (sets, patterns []string) {
+	for _, arg := range args {
+		info, err := os.Stat(arg)
+		switch {
+		case err == nil && info.IsDir(), filepath.Base(arg) == "task.toml", err != nil && strings.ContainsAny(arg, "*?["):
+			patterns = append(patterns, arg)
+		default:
+			sets = append(sets, arg)
+		}
+	}
+	return sets, patterns
+}
+
+// taskSet is an eval set for tasks that belong to none.
+func taskSet(patterns []string) (*eval.Set, error) {
+	name := "tasks"
+	if len(patterns) == 1 && !strings.ContainsAny(patterns[0], "*?[") {
+		abs, err := filepath.Abs(patterns[0])
+		if err != nil {
+			return nil, internal(err)
+		}
+		name = filepath.Base(abs)
+	}
+	data, err := json.Marshal(map[string]any{"version": "1.0", "id": name, "name": name, "evaluations": []any{}})
+	if err != nil {
+		return nil, internal(err)
+	}
+	set, _, err := eval.Parse(name, data, nil)
+	if err != nil {
+		return nil, internal(err)
+	}
+	set.Path = filepath.Join(".", name)
+	return set, nil
+}
+
+// addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what cannot be executed here makes the evaluation not
+// runnable, with the reason.
+func addTasks(r *input.Reader, req *runner.PlanRequest, patterns []string, can tasks.Capabilities) error {
+	dirs, err := tasks.Find(patterns)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	set := req.Set
+	first := map[string]string{}
+	for _, e := range set.Evaluations {
+		first[e.ID] = set.Path
+	}
+	for _, def := range set.Evaluators {
+		if def.ID == eval.Verifier.ID {
+			return usageError("%s: the evaluator %q has the name that a task's verifier has; give it another id", set.Path, def.ID)
+		}
+	}
+	for _, dir := range dirs {
+		e, problems, err := taskEvaluation(dir, req.BaseDir, can)
+		r.Problems = append(r.Problems, problems...)
+		if err != nil {
+			return err
+		}
+		if problems.Err(false) != nil {
+			continue
+		}
+		if there, ok := first[e.ID]; ok {
+			return usageError("%s: its name %q is already that of %s; give one of them another name in [task]", dir, e.ID, there)
+		}
+		first[e.ID] = dir
+		set.Evaluations = append(set.Evaluations, e)
+	}
+	set.Evaluators = append(set.Evaluators, eval.Verifier)
+	return nil
+}
+
+func taskEvaluation(dir, baseDir string, can tasks.Capabilities) (e eval.Evaluation, problems input.Problems, err error) {
+	t, problems := tasks.Load(dir)
+	if problems.Err(false) != nil {
+		return e, problems, nil
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return e, problems, internal(err)
+	}
+	ref := eval.Task{Dir: abs, NoNetwork: t.Config.Environment.NetworkMode == tasks.NetworkNone || t.Config.Agent.NetworkMode == tasks.NetworkNone}
+	if rel, err := filepath.Rel(baseDir, abs); err == nil {
+		ref.Dir = rel
+	}
+	ref.Dir = filepath.ToSlash(ref.Dir)
+	if ref.Digest, err = tasks.Digest(dir); err != nil {
+		return e, problems, usageError("%s: %w", dir, err)
+	}
+	inputs, err := json.Marshal(map[string]string{"instruction": t.Stages()[0].Instruction})
+	if err != nil {
+		return e, problems, internal(err)
+	}
+	e = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, NotRunnable: notRunnable(t, can)}
+	return e, problems, nil
+}
+
+// notRunnable says why a task cannot be run here; empty if it can.
+func notRunnable(t *tasks.Task, can tasks.Capabilities) string {
+	var reasons []string
+	if err := t.Runnable(); err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	for _, gap := range t.Gaps(can) {
+		reasons = append(reasons, gap.String())
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// livesInEnvironment reports whether some agent does.
+func livesInEnvironment(agents []agent.Entry) bool {
+	for _, e := range agents {
+		if e.LivesInEnvironment() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,92 @@
+package modelproxy
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// places are the headers in which clients send their key: OpenAI's, Anthropic's, Gemini's, Azure's. Gemini also takes it as the query
+// parameter queryPlace.
+var places = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key"}
+
+const (
+	queryPlace = "key"
+	bearer     = "Bearer "
+)
+
+// authenticate finds the session whose token a request bears, or nil.
+func (p *Proxy) authenticate(r *http.Request) *Session {
+	for _, name := range places {
+		for _, value := range r.Header.Values(name) {
+			if s := p.find(credential(name, value)); s != nil {
+				return s
+			}
+		}
+	}
+	for param := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		if value, ok := keyParam(param); ok {
+			if s := p.find(value); s != nil {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// substitute puts the provider's key where the token was, and takes out whatever else stands in these places, and every header that
+// repeats the token.
+func (s *Session) substitute(h http.Header, rawQuery string) (newQuery string) {
+	for _, name := range places {
+		bears := slices.ContainsFunc(h.Values(name), func(v string) bool { return credential(name, v) == s.token })
+		h.Del(name)
+		switch {
+		case !bears || s.upstream.Key == "":
+		case name == "Authorization":
+			h.Set(name, bearer+s.upstream.Key)
+		default:
+			h.Set(name, s.upstream.Key)
+		}
+	}
+	for name, values := range h {
+		if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, s.token) }) {
+			delete(h, name)
+		}
+	}
+	for name, value := range s.upstream.Headers {
+		h.Set(name, value)
+	}
+	var params []string // the others stay as they are, and where they are
+	for param := range strings.SplitSeq(rawQuery, "&") {
+		if value, ok := keyParam(param); ok && value == s.token {
+			if s.upstream.Key == "" {
+				continue
+			}
+			param = queryPlace + "=" + url.QueryEscape(s.upstream.Key)
+		}
+		params = append(params, param)
+	}
+	return strings.Join(params, "&")
+}
+
+// credential is what a header holds as key.
+func credential(name, value string) string {
+	if name == "Authorization" {
+		if len(value) < len(bearer) || !strings.EqualFold(value[:len(bearer)], bearer) {
+			return ""
+		}
+		value = value[len(bearer):]
+	}
+	return strings.TrimSpace(value)
+}
+
+// keyParam is the value of a query parameter if it is the one for keys.
+func keyParam(param string) (value string, ok bool) {
+	name, escaped, _ := strings.Cut(param, "=")
+	if name != queryPlace {
+		return "", false
+	}
+	value, err := url.QueryUnescape(escaped)
+	return value, err == nil
+}

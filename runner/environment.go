@@ -1,0 +1,352 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// The folders of an environment, below the rollout's own. What an agent needs when it is resumed is kept.
+const (
+	folderWorkspace = "workspace"
+	folderHome      = "home"
+	folderLogs      = "logs"
+	folderFiles     = "files"    // what a task puts outside its working directory
+	folderTests     = "tests"    // there only while they run
+	folderSolution  = "solution" // there only for the oracle
+	folderVerifier  = "verifier" // the home of the verifier, and its environment if it has one of its own
+)
+
+// kept are the folders that survive a suspension and are restored when a segment is repeated.
+var kept = []string{folderWorkspace, folderHome, folderLogs, folderFiles}
+
+// Where published tasks expect things.
+const (
+	insideHome     = "/home/agent"
+	insideLogs     = "/logs"
+	insideTests    = "/tests"
+	insideSolution = "/solution"
+	defaultWorkdir = "/app"
+)
+
+// environment is where one rollout's processes live: its folders on this machine, and how they look from inside. An evaluation of an eval set
+// has one without a task.
+type environment struct {
+	root      string
+	isolation string
+	task      *tasks.Task
+	lookup    tasks.Lookup
+	servers   []tasks.MCPServer
+	// hidden are folders of this machine that nothing in it may see.
+	hidden []string
+	// resolved are the variables of environment.env.
+	resolved []string
+}
+
+func (e *environment) dir(name string) string { return filepath.Join(e.root, name) }
+
+func (e *environment) workdir() string {
+	if e.task == nil {
+		return defaultWorkdir
+	}
+	return path.Clean(e.task.Workdir())
+}
+
+// populate puts the task's files in place, once.
+func (e *environment) populate() error {
+	for _, dir := range []string{folderWorkspace, folderHome, folderLogs, folderLogs + "/agent", folderLogs + "/verifier", folderLogs + "/artifacts", folderFiles} {
+		if err := os.MkdirAll(e.dir(dir), 0o700); err != nil {
+			return err
+		}
+	}
+	if e.task == nil {
+		return nil
+	}
+	copies, err := e.task.Files()
+	if err != nil {
+		return &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+	}
+	for _, c := range copies {
+		if err := putInto(c.Source, e.place(c.Destination)); err != nil {
+			return &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("%s cannot be put at %s: %v", filepath.Base(c.Source), c.Destination, err)}
+		}
+	}
+	return nil
+}
+
+// place is where on this machine what is put at an inside path goes.
+func (e *environment) place(inside string) string {
+	workdir := e.workdir()
+	inside = path.Clean(inside)
+	if inside == workdir || strings.HasPrefix(inside, workdir+"/") {
+		return filepath.Join(e.dir(folderWorkspace), filepath.FromSlash(strings.TrimPrefix(inside, workdir)))
+	}
+	return filepath.Join(e.dir(folderFiles), filepath.FromSlash(inside))
+}
+
+// putInto copies a file, or what is in a folder beside what is there.
+func putInto(source, target string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return copyEntry(source, target, fs.FileInfoToDirEntry(info))
+	}
+	return filepath.WalkDir(source, func(p string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(source, p)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(target, rel)
+		if entry.IsDir() {
+			return os.MkdirAll(to, 0o755)
+		}
+		if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return copyEntry(p, to, entry)
+	})
+}
+
+// space is the environment without what only one kind of process sees.
+func (e *environment) space(network tasks.Network, user string) (sandbox.Space, error) {
+	s := sandbox.Space{
+		Isolation: e.isolation, Network: e.networked(network), Hidden: e.hidden,
+		Binds: []sandbox.Bind{
+			{Host: e.dir(folderWorkspace), Inside: e.workdir(), Writable: true},
+			{Host: e.dir(folderLogs), Inside: insideLogs, Writable: true},
+		},
+	}
+	if e.isolation == sandbox.IsolationBwrap {
+		s.User = user
+	}
+	entries, err := os.ReadDir(e.dir(folderFiles))
+	if err != nil {
+		return s, err
+	}
+	for _, entry := range entries {
+		s.Binds = append(s.Binds, sandbox.Bind{Host: filepath.Join(e.dir(folderFiles), entry.Name()), Inside: "/" + entry.Name(), Writable: true})
+	}
+	return s, nil
+}
+
+// networked reports whether processes get this machine's network; a phase that says nothing has the environment's.
+func (e *environment) networked(network tasks.Network) bool {
+	mode := network.NetworkMode
+	if mode == "" && e.task != nil {
+		mode = e.task.Config.Environment.NetworkMode
+	}
+	return mode != tasks.NetworkNone
+}
+
+// agentPlace is where the agent of a stage runs. first says that the stage begins, and is not gone on with.
+func (w *worker) agentPlace(e *environment, stage *tasks.Stage, first bool) (*agent.Place, error) {
+	space, err := e.space(stage.Agent.Network, stage.Agent.User)
+	if err != nil {
+		return nil, err
+	}
+	space.Binds = append(space.Binds, sandbox.Bind{Host: e.dir(folderHome), Inside: insideHome, Writable: true})
+	p := &agent.Place{Space: space, Home: space.Path(insideHome), Cwd: space.Path(e.workdir()), Executable: w.o.Executable, Env: e.environ(&space)}
+	p.Setup, err = e.setup(&space, stage, first)
+	return p, err
+}
+
+// environ are the variables of the environment, and for process isolation where its folders are.
+func (e *environment) environ(space *sandbox.Space) []string {
+	out := slices.Clone(e.resolved)
+	return append(out, "EVALRUN_APP_DIR="+space.Path(e.workdir()), "EVALRUN_LOGS_DIR="+space.Path(insideLogs),
+		"EVALRUN_TESTS_DIR="+space.Path(insideTests), "EVALRUN_SOLUTION_DIR="+space.Path(insideSolution))
+}
+
+// resolve resolves what the task's environment refers to.
+func (e *environment) resolve() error {
+	if e.task == nil {
+		return nil
+	}
+	config := e.task.Config.Environment
+	var env []tasks.KeyValue
+	if d, err := e.task.Dockerfile(); err == nil && d != nil {
+		env = d.Env
+	}
+	own, err := tasks.ExpandEnv("environment.env", config.Env, e.lookup)
+	e.resolved = variables(append(slices.Clone(env), own...))
+	for i := range e.servers {
+		var one error
+		e.servers[i], one = tasks.ExpandServer(e.servers[i], e.lookup)
+		err = errors.Join(err, one)
+	}
+	if err != nil {
+		return &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+	}
+	return nil
+}
+
+func variables(env []tasks.KeyValue) []string {
+	var out []string
+	for _, kv := range env {
+		out = append(out, kv.Name+"="+kv.Value)
+	}
+	return out
+}
+
+// setup is what runs before the agent: servers each time, since they end with its process; the commands once.
+func (e *environment) setup(space *sandbox.Space, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
+	if e.task == nil {
+		return nil, nil
+	}
+	config := e.task.Config.Environment
+	s := &sandbox.Setup{}
+	for _, server := range e.servers {
+		if !server.Started() {
+			continue
+		}
+		dir := server.Cwd
+		if dir == "" {
+			dir = e.workdir()
+		}
+		s.Services = append(s.Services, sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: space.Path(dir), Env: variables(server.Env)})
+		if address := addressOf(server.URL); address != "" {
+			s.WaitFor = append(s.WaitFor, address)
+		}
+	}
+	firstStage := first && (stage.Name == "" || stage.Name == e.task.Config.Steps[0].Name)
+	for i, c := range config.SetupCommands {
+		if !firstStage {
+			break
+		}
+		env, err := tasks.ExpandEnv(fmt.Sprintf("environment.setup_commands[%d].env", i), c.Env, e.lookup)
+		if err != nil {
+			return nil, &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+		}
+		dir := c.Cwd
+		if dir == "" {
+			dir = e.workdir()
+		}
+		s.Commands = append(s.Commands, sandbox.SetupCommand{Command: c.Command, Dir: space.Path(dir), Env: variables(env), Timeout: c.TimeoutSec.Duration()})
+	}
+	if stage.Workdir != "" && first && fileExists(filepath.Join(e.dir(folderWorkspace), stepSetup)) {
+		s.Commands = append(s.Commands, sandbox.SetupCommand{Command: "sh ./" + stepSetup, Dir: space.Path(e.workdir())})
+	}
+	check := config.Healthcheck
+	if stage.Healthcheck != nil {
+		check = stage.Healthcheck
+	}
+	if check != nil {
+		s.Healthcheck = &sandbox.Healthcheck{
+			SetupCommand: sandbox.SetupCommand{Command: check.Command, Dir: space.Path(e.workdir()), Timeout: check.TimeoutSec.Duration()},
+			Interval:     check.IntervalSec.Duration(), StartPeriod: check.StartPeriodSec.Duration(), StartInterval: check.StartIntervalSec.Duration(), Retries: check.Retries,
+		}
+	}
+	if s.Services == nil && s.Commands == nil && s.Healthcheck == nil {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// stepSetup is run in the working directory before a step that brings it along.
+const stepSetup = "setup.sh"
+
+// addressOf is host and port of a URL, empty if it has none.
+func addressOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" {
+		return ""
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[bool]string{true: "443", false: "80"}[u.Scheme == "https"]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// project turns the task's MCP servers into what session/new wants: the names of transports differ, lists keep their order, tool filters go
+// along as a hint under _meta, as benchflow has it.
+func project(servers []tasks.MCPServer, space *sandbox.Space) (out []acp.MCPServer, hosted []string) {
+	for _, s := range servers {
+		p := acp.MCPServer{Name: s.Name, Meta: filters(s)}
+		switch s.Transport {
+		case tasks.TransportStdio:
+			p.Transport, p.Command, p.Args, p.Env = acp.TransportStdio, s.Command, s.Args, keyValues(s.Env)
+			if s.Cwd != "" {
+				p.Cwd = space.Path(s.Cwd)
+			}
+		case tasks.TransportSSE:
+			p.Transport, p.URL, p.Headers = acp.TransportSSE, s.URL, keyValues(s.Headers)
+		default:
+			p.Transport, p.URL, p.Headers = acp.TransportHTTP, s.URL, keyValues(s.Headers)
+		}
+		if s.Started() {
+			hosted = append(hosted, s.Name)
+		}
+		out = append(out, p)
+	}
+	return out, hosted
+}
+
+func keyValues(in []tasks.KeyValue) []acp.KeyValue {
+	var out []acp.KeyValue
+	for _, kv := range in {
+		out = append(out, acp.KeyValue(kv))
+	}
+	return out
+}
+
+func fileExists(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// environmentOf makes the environment of the claimed rollout, without anything in it.
+func (w *worker) environmentOf(ctx context.Context) (*environment, error) {
+	e := &environment{root: w.root(), isolation: w.plan.Isolation, lookup: w.plan.lookup(w.o.Resolve), hidden: []string{w.o.Store.Dir()}}
+	if e.isolation == "" {
+		e.isolation = sandbox.IsolationBwrap
+	}
+	ref := w.evaluation.Task
+	if ref == nil {
+		e.servers = slices.Clone(w.plan.MCPServers)
+		return e, ctx.Err()
+	}
+	dir := filepath.Join(w.plan.baseDir, filepath.FromSlash(ref.Dir))
+	if filepath.IsAbs(filepath.FromSlash(ref.Dir)) {
+		dir = filepath.FromSlash(ref.Dir)
+	}
+	digest, err := tasks.Digest(dir)
+	if err != nil {
+		return nil, &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("the task directory %s cannot be read: %v", ref.Dir, err)}
+	}
+	if digest != ref.Digest {
+		return nil, &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("the task directory %s is not what it was when the run was planned; plan a new run", ref.Dir)}
+	}
+	task, problems := tasks.Load(dir)
+	if err := problems.Err(false); err != nil {
+		return nil, &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+	}
+	e.task = task
+	e.servers = tasks.MergeServers(task.Config.Environment.MCPServers, w.plan.MCPServers)
+	e.hidden = append(e.hidden, dir)
+	return e, e.resolve()
+}

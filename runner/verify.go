@@ -1,0 +1,287 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/durable"
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// verifierLog holds what a verifier printed.
+const verifierLog = "test-stdout.txt"
+
+// defaultVerifierTimeout holds where a step of a task says nothing.
+const defaultVerifierTimeout = 10 * time.Minute
+
+// verify gives the reward of a rollout's task as the result of an evaluator. An error that is an *agent.Fault means that there is none.
+func (w *worker) verify(ctx context.Context) ([]eval.Result, error) {
+	if w.evaluation.Task == nil {
+		return nil, nil
+	}
+	started := time.Now()
+	e, err := w.environmentOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stages := e.task.Stages()
+	var reward tasks.Reward
+	if stages[0].Name == "" {
+		if reward, err = w.runVerifier(ctx, e, &stages[0]); err != nil {
+			return nil, err
+		}
+	} else if reward, err = w.stepRewards(ctx, e); err != nil {
+		return nil, err
+	}
+	result := eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: &reward.Value, Scale: 1, Duration: time.Since(started)}
+	if reward.Metrics != nil || reward.Details != nil {
+		if result.Details, err = json.Marshal(map[string]any{"metrics": reward.Metrics, "details": reward.Details}); err != nil {
+			return nil, err
+		}
+	}
+	return []eval.Result{result}, nil
+}
+
+// stepRewards combines what the steps have earned; their verifiers ran at their ends.
+func (w *worker) stepRewards(ctx context.Context, e *environment) (tasks.Reward, error) {
+	segments, err := w.o.Store.Segments(context.WithoutCancel(ctx), w.claim.RolloutID)
+	if err != nil {
+		return tasks.Reward{}, err
+	}
+	var info agent.Info
+	for _, g := range segments {
+		if g.Info != nil {
+			info = agent.Info{}
+			if err := json.Unmarshal(g.Info, &info); err != nil {
+				return tasks.Reward{}, err
+			}
+		}
+	}
+	var rewards []tasks.Reward
+	for _, step := range info.Steps {
+		if step.Reward == nil {
+			return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("step %s: %s", step.Name, step.Error)}
+		}
+		rewards = append(rewards, tasks.Reward{Value: *step.Reward, Metrics: step.Metrics})
+	}
+	combined := tasks.CombineRewards(e.task.Config.MultiStepRewardStrategy, rewards)
+	combined.Details, err = json.Marshal(map[string]any{"steps": info.Steps})
+	return combined, err
+}
+
+// verifyStep runs the verifier of a step. That it left no reward is a result as well.
+func (w *worker) verifyStep(ctx context.Context, e *environment, stage *tasks.Stage) (agent.StepResult, error) {
+	out := agent.StepResult{Name: stage.Name}
+	reward, err := w.runVerifier(ctx, e, stage)
+	var fault *agent.Fault
+	switch {
+	case errors.As(err, &fault) && fault.Category == agent.FaultVerifier:
+		out.Error = fault.Message
+	case err != nil:
+		return out, err
+	default:
+		out.Reward, out.Metrics = &reward.Value, reward.Metrics
+	}
+	return out, nil
+}
+
+// runVerifier keeps what the agent has left for it, runs the task's tests and reads their reward. No process of the agent is left by now.
+func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.Stage) (tasks.Reward, error) {
+	into := filepath.Join(RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage))
+	if err := w.collect(ctx, e, stage); err != nil {
+		return tasks.Reward{}, err
+	}
+	if err := e.keepArtifacts(stage, filepath.Join(into, "artifacts")); err != nil {
+		return tasks.Reward{}, err
+	}
+	if stage.Verifier.Separate() {
+		var err error
+		if e, err = e.separate(stage, filepath.Join(into, "artifacts")); err != nil {
+			return tasks.Reward{}, err
+		}
+	}
+	command, err := w.verifierCommand(e, stage)
+	if err != nil {
+		return tasks.Reward{}, err
+	}
+	timeout := stage.Verifier.TimeoutSec.Duration()
+	if timeout <= 0 {
+		timeout = defaultVerifierTimeout
+	}
+	running, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	log := filepath.Join(into, "verifier", verifierLog)
+	exit, err := w.runLogged(running, command, log)
+	results := filepath.Join(e.dir(folderLogs), "verifier")
+	switch {
+	case ctx.Err() != nil:
+		return tasks.Reward{}, ctx.Err()
+	case err != nil:
+		return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: "the verifier could not be started: " + err.Error()}
+	case running.Err() != nil:
+		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
+	}
+	if keepErr := w.keepFolder(results, filepath.Join(into, "verifier")); keepErr != nil {
+		return tasks.Reward{}, keepErr
+	}
+	var reward tasks.Reward
+	if err == nil {
+		reward, err = tasks.ReadReward(results, stage.Verifier.Range())
+	}
+	if err != nil {
+		if exit.State != nil && !exit.State.Success() {
+			err = fmt.Errorf("%w; it ended with %s", err, exit.State)
+		}
+		return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)}
+	}
+	return reward, nil
+}
+
+// verifierCommand is the task's test script in the environment, with a fresh home, the tests in their place and an empty log folder.
+func (w *worker) verifierCommand(e *environment, stage *tasks.Stage) (sandbox.Command, error) {
+	home, results := e.dir(folderVerifier), filepath.Join(e.dir(folderLogs), "verifier")
+	for _, dir := range []string{home, results, e.dir(folderTests)} {
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+			return sandbox.Command{}, err
+		}
+	}
+	for _, dir := range stage.Tests {
+		if err := putInto(dir, e.dir(folderTests)); err != nil {
+			return sandbox.Command{}, err
+		}
+	}
+	space, err := e.space(stage.Verifier.Network, stage.Verifier.User)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	space.Binds = append(space.Binds, sandbox.Bind{Host: e.dir(folderTests), Inside: insideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
+	own, err := tasks.ExpandEnv("verifier.env", stage.Verifier.Env, e.lookup)
+	if err != nil {
+		return sandbox.Command{}, &agent.Fault{Category: agent.FaultVerifier, Message: err.Error()}
+	}
+	script := space.Path(insideTests + "/test.sh")
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + space.Path("/home/verifier"), "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, e.environ(&space)...)
+	return sandbox.Command{
+		RolloutID: w.marker(w.claim.RolloutID), Path: "/bin/bash", Args: []string{"bash", script}, Dir: space.Path(e.workdir()), Env: append(env, variables(own)...),
+		Space: &space, Executable: w.o.Executable,
+	}, nil
+}
+
+// maxLog is how much of what a verifier or a collecting command prints is kept.
+const maxLog = 4 << 20
+
+// runLogged runs a command and keeps what it prints, through the redaction.
+func (w *worker) runLogged(ctx context.Context, c sandbox.Command, path string) (exit sandbox.Exit, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return exit, err
+	}
+	err = durable.WriteFile(path, 0o600, func(out io.Writer) error {
+		limited := &limitedWriter{w: out, left: maxLog}
+		through := io.WriteCloser(nopCloser{limited})
+		if w.plan.redact != nil {
+			through = w.plan.redact.Writer(limited)
+		}
+		both := &lockedWriter{w: through}
+		c.Stdout, c.Stderr = both, both
+		var runErr error
+		exit, runErr = sandbox.Run(ctx, c)
+		return errors.Join(runErr, through.Close())
+	})
+	return exit, err
+}
+
+// collect runs the task's own commands that gather what the tests need, where the agent ran.
+func (w *worker) collect(ctx context.Context, e *environment, stage *tasks.Stage) error {
+	for i, c := range stage.Verifier.Collect {
+		space, err := e.space(stage.Agent.Network, c.User)
+		if err != nil {
+			return err
+		}
+		running, cancel := context.WithTimeout(ctx, c.TimeoutSec.Duration())
+		command := sandbox.Command{
+			RolloutID: w.marker(w.claim.RolloutID), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: space.Path(e.workdir()),
+			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, e.environ(&space)...), Space: &space, Executable: w.o.Executable,
+		}
+		log := filepath.Join(RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
+		exit, err := w.runLogged(running, command, log)
+		timedOut := running.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("verifier.collect[%d]: %v", i, err)}
+		case timedOut, !exit.State.Success():
+			w.o.Logger.Warn("a collecting command failed", "rollout", w.claim.RolloutID, "command", i, "log", log)
+		}
+	}
+	return nil
+}
+
+// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment. What is missing is missing.
+func (e *environment) keepArtifacts(stage *tasks.Stage, to string) error {
+	space, err := e.space(stage.Agent.Network, "")
+	if err != nil {
+		return err
+	}
+	all := append([]tasks.Artifact{{Source: insideLogs + "/artifacts", Destination: "."}}, stage.Artifacts...)
+	for _, a := range all {
+		source := a.Source
+		if !path.IsAbs(source) {
+			source = path.Join(e.workdir(), source)
+		}
+		bind, rel, ok := bindOf(&space, source)
+		if !ok {
+			continue
+		}
+		destination := a.Destination
+		if destination == "" {
+			destination = path.Clean("/" + a.Source)[1:]
+		}
+		if err := extract(bind, rel, filepath.Join(to, filepath.FromSlash(destination)), a.Exclude); err != nil {
+			return fmt.Errorf("artifact %s: %w", a.Source, err)
+		}
+	}
+	return nil
+}
+
+// separate is an environment of the verifier's own: the task's files as they were, and the artifacts where they lay.
+func (e *environment) separate(stage *tasks.Stage, artifacts string) (*environment, error) {
+	own := *e
+	own.root = filepath.Join(e.root, "separate")
+	if err := os.RemoveAll(own.root); err != nil {
+		return nil, err
+	}
+	if err := own.populate(); err != nil {
+		return nil, err
+	}
+	for _, a := range stage.Artifacts {
+		destination := a.Destination
+		if destination == "" {
+			destination = path.Clean("/" + a.Source)[1:]
+		}
+		source := a.Source
+		if !path.IsAbs(source) {
+			source = path.Join(e.workdir(), source)
+		}
+		from := filepath.Join(artifacts, filepath.FromSlash(destination))
+		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := putInto(from, own.place(source)); err != nil {
+			return nil, err
+		}
+	}
+	return &own, nil
+}

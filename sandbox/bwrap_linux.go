@@ -1,0 +1,165 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Available says why bubblewrap cannot be used here and what to do about it; nil if it can. It tries once.
+func Available() error { return available() }
+
+var available = sync.OnceValue(func() error {
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		return errors.New("isolation \"bwrap\" needs bubblewrap, which is not installed: apt-get install bubblewrap (or dnf, apk, pacman), or choose isolation \"process\"")
+	}
+	files, err := (&Space{}).files("")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, append(append((&Space{}).namespaces(), files.args()...), "--", "/bin/sh", "-c", ":")...)
+	cmd.Env = []string{}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("isolation \"bwrap\" does not work here: %w: %s%s; or choose isolation \"process\"", err, bytes.TrimSpace(out), userNamespaces())
+	}
+	return nil
+})
+
+// userNamespaces says what stands in the way of a user who is not root.
+func userNamespaces() string {
+	for _, s := range []struct{ setting, forbidden string }{
+		{"kernel/unprivileged_userns_clone", "0"},             // Debian before 11
+		{"kernel/apparmor_restrict_unprivileged_userns", "1"}, // Ubuntu from 23.10
+		{"user/max_user_namespaces", "0"},
+	} {
+		value, err := os.ReadFile("/proc/sys/" + s.setting)
+		if err == nil && strings.TrimSpace(string(value)) == s.forbidden {
+			return fmt.Sprintf(": this system forbids user namespaces: sysctl %s is %s", strings.ReplaceAll(s.setting, "/", "."), s.forbidden)
+		}
+	}
+	return ": in a container, it must be started with the right to make namespaces (docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN)"
+}
+
+// wrap makes cmd, which is an init, one that runs in the space. The file descriptors of cmd stay what they are.
+func (s *Space) wrap(cmd *exec.Cmd, env []string) error {
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		return Available()
+	}
+	files, err := s.files(cmd.Path)
+	if err != nil {
+		return err
+	}
+	args := append([]string{bwrap}, s.namespaces()...)
+	args = append(args, files.args()...)
+	users, err := s.userFiles(env)
+	if err != nil {
+		return err
+	}
+	for _, f := range users {
+		args = append(args, "--perms", "0644", "--ro-bind-data", strconv.Itoa(3+len(cmd.ExtraFiles)), "/etc/"+filepath.Base(f.Name()))
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
+	cmd.Path, cmd.Args = bwrap, append(args, "--remount-ro", "/", "--chdir", "/", "--", InsideExecutable, initCommand)
+	return nil
+}
+
+// capabilities are what root in a space may do: what Docker grants (its default list), without what would open the rest of this system, as
+// there are no user namespace and no device rules here: MKNOD, NET_RAW, SETFCAP, AUDIT_WRITE, SYS_CHROOT.
+var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE"}
+
+// namespaces are the options that say what is shared with this system. The init is process 1, and bwrap ends when all of its PID namespace has:
+// with a process 1 of bwrap's own it would end before, and leave that one to be reaped by others.
+func (s *Space) namespaces() []string {
+	args := []string{"--die-with-parent", "--new-session", "--as-pid-1", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"}
+	if !s.Network {
+		args = append(args, "--unshare-net")
+	}
+	if s.Hostname != "" {
+		args = append(args, "--hostname", s.Hostname)
+	}
+	if who := s.identity(); os.Geteuid() != 0 || who.uid != 0 {
+		return append(args, "--unshare-user", "--uid", strconv.Itoa(who.uid), "--gid", strconv.Itoa(who.gid))
+	}
+	args = append(args, "--cap-drop", "ALL")
+	for _, c := range capabilities {
+		args = append(args, "--cap-add", "CAP_"+c)
+	}
+	return args
+}
+
+// userFiles are an /etc/passwd and an /etc/group in which the user of the space is, with its HOME: programs ask there who they are.
+func (s *Space) userFiles(env []string) ([]*os.File, error) {
+	who, home := s.identity(), "/"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "HOME="); ok && !strings.ContainsAny(v, ":\n") {
+			home = v
+		}
+	}
+	passwd := replaceEntry("/etc/passwd", who.name, who.uid, fmt.Sprintf("x:%d:%d::%s:/bin/sh", who.uid, who.gid, home))
+	group := replaceEntry("/etc/group", who.name, who.gid, fmt.Sprintf("x:%d:", who.gid))
+	var files []*os.File
+	for _, content := range []struct{ name, text string }{{"passwd", passwd}, {"group", group}} {
+		f, err := memoryFile(content.name, content.text)
+		if err != nil {
+			for _, f := range files {
+				_ = f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// replaceEntry returns a user database in which an id has an entry, and no other one has its name. An unnamed one keeps the name it has.
+func replaceEntry(file, name string, id int, entry string) string {
+	old, _ := os.ReadFile(file) // a system without one is fine
+	var kept []string
+	for line := range strings.Lines(string(old)) {
+		fields := strings.Split(line, ":")
+		if len(fields) > 2 && fields[2] == strconv.Itoa(id) {
+			if name == "" {
+				name = fields[0]
+			}
+			continue
+		}
+		kept = append(kept, line)
+	}
+	if name == "" {
+		name = "user"
+	}
+	content := name + ":" + entry + "\n"
+	for _, line := range kept {
+		if !strings.HasPrefix(line, name+":") {
+			content += line
+		}
+	}
+	return content
+}
+
+// memoryFile is a file without a place in the file system.
+func memoryFile(name, content string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.WriteAt([]byte(content), 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -1,0 +1,230 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// initCommand is the hidden command that makes evalrun an init.
+const initCommand = "sandbox-init"
+
+const (
+	// serviceGrace is how long services may take to end when the process has ended.
+	serviceGrace = time.Second
+	// initFailed is the exit status of an init that could not start the process.
+	initFailed = 125
+)
+
+// InitMain is to be called first in main and TestMain of a program that is given as [Command].Executable. If this process was started to be
+// the init of a space it is that, and does not return.
+//
+// The init is told what to do through file descriptor 3, answers on 4, and gives 5 to what it starts before the process. Inside
+// bwrap it is process 1. It has a process group for itself and what the setup starts, and gives the process a group of its own.
+func InitMain() {
+	if len(os.Args) != 2 || os.Args[1] != initCommand {
+		return
+	}
+	closeOnExec()
+	files := make([]*os.File, 3)
+	for i, name := range []string{"control", "progress", "log"} {
+		files[i] = os.NewFile(uintptr(3+i), name)
+	}
+	in := &initProcess{log: files[2], children: newChildren()}
+	told := json.NewDecoder(files[0])
+	if err := told.Decode(&in.orders); err != nil {
+		fmt.Fprintln(os.Stderr, "evalrun", initCommand+": this is for evalrun's own use:", err)
+		os.Exit(initFailed)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go in.obey(told, cancel)
+	os.Exit(in.run(ctx, json.NewEncoder(files[1])))
+}
+
+// closeOnExec keeps from what the init starts all files but the first three, also those that whoever started evalrun has left open.
+func closeOnExec() {
+	open, _ := os.ReadDir("/dev/fd") // it is there on every system we build for
+	for _, e := range open {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
+// service is a service of the setup that was started.
+type service struct {
+	*child
+	out *captured
+}
+
+// errTold is the end of the context of an init.
+var errTold = errors.New("it was told to end")
+
+type initProcess struct {
+	orders
+	*children
+	log      *os.File
+	services []service
+}
+
+// obey waits for the word to end. If evalrun is gone instead, everything ends at once.
+func (in *initProcess) obey(told *json.Decoder, cancel context.CancelCauseFunc) {
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-terminated
+		cancel(errTold)
+	}()
+	var word struct{}
+	for told.Decode(&word) == nil {
+		cancel(errTold)
+	}
+	in.killAll()
+}
+
+// run is the life of the init; it returns the exit status.
+func (in *initProcess) run(ctx context.Context, answer *json.Encoder) int {
+	main, failed := in.begin(ctx)
+	if failed != nil {
+		// An answer that nobody takes is not missed: evalrun is gone.
+		_ = answer.Encode(progress{Failed: &failed.Stage, Command: failed.Command, Output: failed.Output, Error: failed.Err.Error()})
+		in.endServices()
+		return initFailed
+	}
+	_ = answer.Encode(progress{})
+	status := in.await(ctx, main)
+	in.endServices()
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// begin goes through the stages until the process has been started.
+func (in *initProcess) begin(ctx context.Context) (*child, *SetupError) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	main, failed := in.stages(ctx, cancel)
+	var sooner *SetupError // the end of a service is why a later stage failed
+	if failed != nil && errors.As(context.Cause(ctx), &sooner) {
+		return nil, sooner
+	}
+	return main, failed
+}
+
+func (in *initProcess) stages(ctx context.Context, cancel context.CancelCauseFunc) (*child, *SetupError) {
+	for _, f := range in.Forwards {
+		if err := forward(f); err != nil {
+			return nil, &SetupError{Stage: StageForward, Command: fmt.Sprintf("forward port %d", f.Port), Err: err}
+		}
+	}
+	if in.Setup != nil {
+		if failed := in.setUp(ctx, cancel); failed != nil {
+			return nil, failed
+		}
+	}
+	main, err := in.startMain(ctx)
+	if err != nil {
+		return nil, &SetupError{Stage: StageMain, Command: string(in.Path), Err: err}
+	}
+	return main, nil
+}
+
+func (in *initProcess) startMain(ctx context.Context) (*child, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	path, err := lookPath(string(in.Path), in.env())
+	if err != nil {
+		return nil, err
+	}
+	return in.start(&exec.Cmd{Path: path, Args: in.args(), Dir: string(in.Dir), Env: in.env(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}})
+}
+
+// await waits for the end of the process. Told to end it does what evalrun does where there is no init.
+func (in *initProcess) await(ctx context.Context, main *child) syscall.WaitStatus {
+	select {
+	case <-main.ended:
+	case <-ctx.Done():
+		signalGroup(main.pid, syscall.SIGTERM)
+		timer := time.NewTimer(in.Grace)
+		defer timer.Stop()
+		select {
+		case <-main.ended:
+		case <-timer.C:
+		}
+	}
+	signalGroup(main.pid, syscall.SIGKILL)
+	<-main.ended
+	return main.status
+}
+
+// endServices ends what the setup has left running, as far as it is in the group of the init. The rest ends with the space or by its marker.
+func (in *initProcess) endServices() {
+	_ = syscall.Kill(0, syscall.SIGTERM) // the init hears it too, and does not mind any more
+	timer := time.NewTimer(serviceGrace)
+	defer timer.Stop()
+	for _, s := range in.services {
+		select {
+		case <-s.ended:
+			s.out.settle()
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// killAll ends everything, the init included.
+func (in *initProcess) killAll() {
+	in.killGroups()
+	_ = syscall.Kill(0, syscall.SIGKILL)
+	os.Exit(128 + int(syscall.SIGKILL)) // as process 1 it is not killed from inside, and ends the space this way
+}
+
+// forward leads a port of the loopback to a socket, for as long as the init lives.
+func forward(f Forward) error {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", f.Port))
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return // out of files; the agent's connections are refused, which it will say
+			}
+			go join(in.(*net.TCPConn), f.Socket)
+		}
+	}()
+	return nil
+}
+
+// join copies both ways until both sides have ended. Each end is passed on by itself: a request may be over long before its answer is.
+func join(in *net.TCPConn, socket string) {
+	defer func() { _ = in.Close() }()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return // seen as a connection that is closed at once
+	}
+	out := c.(*net.UnixConn)
+	defer func() { _ = out.Close() }()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, _ = io.Copy(out, in) // an error ends this direction, as an end does
+		_ = out.CloseWrite()
+	}()
+	_, _ = io.Copy(in, out)
+	_ = in.CloseWrite()
+	<-sent
+}

@@ -1,0 +1,281 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// kind is what a place in a space is.
+type kind int
+
+const (
+	bind     kind = iota // a file or folder of this machine, read-only
+	writable             // the same, writable
+	link                 // a symbolic link
+	folder               // a folder of the root, read-only in the end
+	fresh                // an empty folder that can be written to and is lost with the space
+	sticky               // the same, for all users
+	masked               // a file that cannot be read
+)
+
+// mount is a place in a space; from is the resolved path on this machine, or where a link leads.
+type mount struct {
+	kind kind
+	from string
+}
+
+// layout is the file system of a space, by inside path.
+type layout map[string]mount
+
+// files lays out the space. The executable is that of the init.
+func (s *Space) files(executable string) (layout, error) {
+	l := layout{"/tmp": {kind: sticky}, "/var/tmp": {kind: sticky}, "/run": {kind: fresh}}
+	l.addSystem()
+	l.maskEtc()
+	if s.Network {
+		l.addResolver("/etc/resolv.conf")
+	}
+	for _, v := range s.Visible {
+		real, err := filepath.EvalSymlinks(v)
+		if err != nil {
+			return nil, fmt.Errorf("visible path: %w", err)
+		}
+		l[real] = mount{bind, real}
+		if v = filepath.Clean(v); v != real && !l.shown(v) {
+			l[v] = mount{link, real}
+		}
+	}
+	for _, b := range s.Binds {
+		if err := l.bind(b.Host, filepath.Clean(b.Inside), b.Writable); err != nil {
+			return nil, fmt.Errorf("bind: %w", err)
+		}
+	}
+	if executable != "" {
+		if err := l.bind(executable, InsideExecutable, false); err != nil {
+			return nil, fmt.Errorf("executable for the space: %w", err)
+		}
+	}
+	for i, f := range s.Forwards {
+		if err := l.bind(f.Socket, insideSocket(i), false); err != nil {
+			return nil, fmt.Errorf("forward to socket: %w", err)
+		}
+	}
+	if err := l.hide(s.Hidden); err != nil {
+		return nil, err
+	}
+	return l, l.makePlaces()
+}
+
+func (l layout) bind(host, inside string, write bool) error {
+	real, err := filepath.EvalSymlinks(host)
+	if err != nil {
+		return err
+	}
+	l[inside] = mount{bind, real}
+	if write {
+		l[inside] = mount{writable, real}
+	}
+	return nil
+}
+
+// addSystem adds the programs of this system and its settings. Where /bin is a link to usr/bin, as it is on most, it stays one.
+func (l layout) addSystem() {
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"} {
+		if to, err := os.Readlink(dir); err == nil {
+			l[dir] = mount{link, to}
+		} else if _, err := os.Stat(dir); err == nil {
+			l[dir] = mount{bind, dir}
+		}
+	}
+}
+
+// private are the paths in /etc that not everybody on this machine may read: passwords, keys. They are looked for once.
+var private = sync.OnceValue(func() map[string]kind {
+	found := map[string]kind{}
+	_ = filepath.WalkDir("/etc", func(path string, d fs.DirEntry, err error) error { // the function returns no errors
+		if err != nil {
+			return nil // gone, or forbidden to us and so masked already
+		}
+		info, err := d.Info()
+		switch {
+		case err != nil:
+		case d.IsDir() && info.Mode()&0o005 != 0o005:
+			found[path] = fresh
+			return fs.SkipDir
+		case d.Type().IsRegular() && info.Mode()&0o004 == 0:
+			found[path] = masked
+		}
+		return nil
+	})
+	return found
+})
+
+func (l layout) maskEtc() {
+	for path, as := range private() {
+		l[path] = mount{kind: as}
+	}
+}
+
+// addResolver shows the file that /etc/resolv.conf leads to, which may be in /run (systemd-resolved) or /mnt (WSL).
+func (l layout) addResolver(conf string) {
+	to, err := os.Readlink(conf)
+	if err != nil {
+		return // an ordinary file is there with the rest of /etc, and none is none
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(filepath.Dir(conf), to)
+	}
+	if real, err := filepath.EvalSymlinks(conf); err == nil && !l.shown(to) {
+		l[to] = mount{bind, real}
+	}
+}
+
+// hide covers what the layout shows of the hidden paths.
+func (l layout) hide(hidden []string) error {
+	for _, h := range hidden {
+		real, err := filepath.EvalSymlinks(h)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		info, err := os.Stat(h)
+		if err != nil {
+			return fmt.Errorf("hidden path: %w", err)
+		}
+		cover := mount{kind: masked}
+		if info.IsDir() {
+			cover.kind = fresh
+		}
+		for at, m := range maps.Clone(l) {
+			if m.kind > writable || real == m.from || !within(real, m.from) {
+				continue
+			}
+			inside := filepath.Join(at, strings.TrimPrefix(real, m.from))
+			if _, explicit := l[inside]; !explicit && l.above(inside) == at {
+				l[inside] = cover
+			}
+		}
+	}
+	return nil
+}
+
+// above returns the place in which an inside path lies, empty if that is the root.
+func (l layout) above(inside string) string {
+	for dir := filepath.Dir(inside); dir != "/"; dir = filepath.Dir(dir) {
+		if _, ok := l[dir]; ok {
+			return dir
+		}
+	}
+	return ""
+}
+
+// shown reports whether a path of this machine is seen at the same place.
+func (l layout) shown(path string) bool {
+	m, ok := l[path]
+	if at := l.above(path); !ok && at != "" {
+		m, ok = l[at], l[at].from == at
+	}
+	return ok && m.kind <= writable
+}
+
+// makePlaces sees to it that every place can be made: a folder that is bound read-only has no room for one that it does not have yet, so it
+// becomes a folder of the root in which each of its entries is bound.
+func (l layout) makePlaces() error {
+	for _, inside := range slices.Sorted(maps.Keys(l)) {
+		for {
+			at := l.above(inside)
+			m := l[at]
+			if at == "" || m.kind == writable || m.kind >= folder {
+				break
+			}
+			if m.kind == link {
+				return fmt.Errorf("%s cannot be a place in the space: %s is a link to %s there", inside, at, m.from)
+			}
+			if _, err := os.Lstat(filepath.Join(m.from, strings.TrimPrefix(inside, at))); err == nil {
+				break
+			}
+			if err := l.open(at); err != nil {
+				return fmt.Errorf("make %s in the space: %w", inside, err)
+			}
+		}
+	}
+	return nil
+}
+
+// open replaces a bound folder by one with the same entries.
+func (l layout) open(at string) error {
+	dir := l[at].from
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	l[at] = mount{kind: folder}
+	for _, e := range entries {
+		place, real := filepath.Join(at, e.Name()), filepath.Join(dir, e.Name())
+		if _, taken := l[place]; taken {
+			continue
+		}
+		l[place] = mount{bind, real}
+		if e.Type() == fs.ModeSymlink {
+			to, err := os.Readlink(real)
+			if err != nil {
+				return err
+			}
+			l[place] = mount{link, to}
+		}
+	}
+	return nil
+}
+
+// args are the options that make the layout. What is above comes first.
+func (l layout) args() []string {
+	args := []string{"--proc", "/proc", "--dev", "/dev"}
+	// What root could change this machine with: a root without capabilities still owns these files.
+	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"} {
+		args = append(args, "--ro-bind-try", "/proc/"+name, "/proc/"+name)
+	}
+	made := map[string]bool{}
+	for _, inside := range slices.SortedFunc(maps.Keys(l), func(a, b string) int {
+		return cmp.Or(cmp.Compare(strings.Count(a, "/"), strings.Count(b, "/")), cmp.Compare(a, b))
+	}) {
+		args = append(args, l.parents(inside, made)...)
+		m := l[inside]
+		switch m.kind {
+		case bind:
+			args = append(args, "--ro-bind", m.from, inside)
+		case writable:
+			args = append(args, "--bind", m.from, inside)
+		case link:
+			args = append(args, "--symlink", m.from, inside)
+		case folder:
+			args = append(args, "--perms", "0755", "--dir", inside)
+		case fresh:
+			args = append(args, "--perms", "0755", "--tmpfs", inside)
+		case sticky:
+			args = append(args, "--perms", "1777", "--tmpfs", inside)
+		case masked:
+			args = append(args, "--ro-bind", "/dev/null", inside) // bound without devices, so opening it fails
+		}
+	}
+	return args
+}
+
+// parents makes the folders above a place that are in no bind; bwrap by itself would make them for their owner only.
+func (l layout) parents(inside string, made map[string]bool) (args []string) {
+	at := l.above(inside)
+	if at != "" && l[at].kind <= writable {
+		return nil
+	}
+	for dir := filepath.Dir(inside); dir != "/" && dir != at && !made[dir]; dir = filepath.Dir(dir) {
+		made[dir] = true
+		args = append([]string{"--perms", "0755", "--dir", dir}, args...)
+	}
+	return args
+}

@@ -1,0 +1,223 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The isolations of a [Space].
+const (
+	// IsolationProcess isolates nothing: the processes are ordinary ones of this system, in folders of their own.
+	IsolationProcess = "process"
+	// IsolationBwrap is bubblewrap: own root, process ids, users and, unless wanted, no network.
+	IsolationBwrap = "bwrap"
+)
+
+// InsideExecutable is where [Command].Executable is found inside bwrap.
+const InsideExecutable = insideRun + "/evalrun"
+
+// insideRun is the folder of evalrun's own things inside bwrap.
+const insideRun = "/run/evalrun"
+
+// insideSocket is where the socket of a forward is found inside bwrap.
+func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insideRun, i) }
+
+// A Space is where processes live: which files they see and where, which network, and who they are.
+//
+// In bwrap the root is read-only and holds the system's programs and /etc, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is
+// named here; nothing else of this machine. What a stranger may not read in /etc is masked. In process isolation only
+// Binds (for Path and HostPath) and Forwards are heeded, and a forwarded port is one of this machine's.
+type Space struct {
+	// Isolation is IsolationProcess or IsolationBwrap.
+	Isolation string
+	// Binds are the files and folders of this machine that are given, and where.
+	Binds []Bind
+	// Visible are paths of this machine that are seen read-only at the same place, such as an agent's installation.
+	Visible []string
+	// Hidden are paths of this machine of which nothing is seen, wherever they lie, but for what Binds and Visible give of them
+	// by name. One that does not exist when the process is started is not hidden.
+	Hidden []string
+	// Network gives the processes this machine's network. Without it there is a loopback of their own, and Forwards.
+	Network bool
+	// Forwards are the ports of the inner loopback that lead out.
+	Forwards []Forward
+	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a name, which gets number 1000. All of
+	// them act on files as evalrun's own user.
+	User string
+	// Hostname is the name of the machine as they see it; empty for its own.
+	Hostname string
+}
+
+// Bind gives a file or folder of this machine to a space. Links below Host are not followed by anything here, but a process may have made them.
+type Bind struct {
+	Host     string
+	Inside   string
+	Writable bool
+}
+
+// Forward leads connections to 127.0.0.1:Port inside to a Unix socket of this machine, which must be listened to when the process is started.
+type Forward struct {
+	Port   int
+	Socket string
+}
+
+// Path is what a process in the space must be told for an inside path: itself in bwrap, and in process isolation the place below the
+// bind that it falls in. Command's Path, Args, Dir and Env are not translated again.
+func (s *Space) Path(inside string) string {
+	if s == nil || s.Isolation != IsolationProcess {
+		return inside
+	}
+	if host, ok := s.bound(inside); ok {
+		return host
+	}
+	return inside
+}
+
+// HostPath is where on this machine an inside path lies, if it is that of a bind or a visible path.
+func (s *Space) HostPath(inside string) (string, bool) {
+	if s == nil || s.Isolation == IsolationProcess {
+		return s.Path(inside), true
+	}
+	if host, ok := s.bound(inside); ok {
+		return host, true
+	}
+	inside = filepath.Clean(inside)
+	return inside, slices.ContainsFunc(s.Visible, func(v string) bool { return within(inside, filepath.Clean(v)) })
+}
+
+// bound translates an inside path by the longest bind that holds it.
+func (s *Space) bound(inside string) (host string, ok bool) {
+	inside = filepath.Clean(inside)
+	longest := 0
+	for _, b := range s.Binds {
+		if at := filepath.Clean(b.Inside); len(at) > longest && within(inside, at) {
+			longest, host, ok = len(at), filepath.Join(b.Host, strings.TrimPrefix(inside, at)), true
+		}
+	}
+	return host, ok
+}
+
+// within reports whether a clean path is dir or lies below it.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// Supported says why an isolation cannot be used here; nil if it can.
+func Supported(isolation string) error {
+	switch isolation {
+	case IsolationProcess:
+		return nil
+	case IsolationBwrap:
+		return Available()
+	}
+	return fmt.Errorf("isolation %q is not known: use %q or %q", isolation, IsolationBwrap, IsolationProcess)
+}
+
+// users are what User may be, as useradd has it.
+var users = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
+
+// check says what is wrong with a space before anything is started in it.
+func (s *Space) check() error {
+	if err := Supported(s.Isolation); err != nil {
+		return err
+	}
+	if !users.MatchString(s.User) {
+		return fmt.Errorf("user %q: expected a name such as \"agent\", a number, or \"root\"", s.User)
+	}
+	taken := map[string]string{}
+	for _, b := range s.Binds {
+		if err := exists("bind", b.Host); err != nil {
+			return err
+		}
+		at := filepath.Clean(b.Inside)
+		if !filepath.IsAbs(at) || at == "/" {
+			return fmt.Errorf("bind %s: its place inside, %q, must be an absolute path below /", b.Host, b.Inside)
+		}
+		if first, ok := taken[at]; ok {
+			return fmt.Errorf("bind %s: %s is already the place of %s", b.Host, at, first)
+		}
+		taken[at] = b.Host
+	}
+	for _, v := range s.Visible {
+		if err := exists("visible path", v); err != nil {
+			return err
+		}
+		if filepath.Clean(v) == "/" {
+			return errors.New("visible path /: that would show the whole machine; name the folders that are needed")
+		}
+	}
+	for _, h := range s.Hidden {
+		if !filepath.IsAbs(h) {
+			return fmt.Errorf("hidden path %q must be absolute", h)
+		}
+	}
+	ports := map[int]bool{}
+	for _, f := range s.Forwards {
+		if f.Port < 1 || f.Port > 65535 || ports[f.Port] {
+			return fmt.Errorf("forwarded port %d: expected a number from 1 to 65535 that is not forwarded yet", f.Port)
+		}
+		ports[f.Port] = true
+		if err := exists("forward to socket", f.Socket); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func exists(what, path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%s %q must be an absolute path", what, path)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// identity is who the processes of a space are.
+type identity struct {
+	uid, gid int
+	name     string // empty if the system's user database is to tell
+}
+
+func (s *Space) identity() identity {
+	switch s.User {
+	case "":
+		return identity{uid: os.Geteuid(), gid: os.Getegid()}
+	case "root":
+		return identity{name: "root"}
+	}
+	if n, err := strconv.Atoi(s.User); err == nil {
+		return identity{uid: n, gid: n}
+	}
+	return identity{1000, 1000, s.User}
+}
+
+// lookPath finds a program without a slash in its name in the PATH of an environment. A process in a space cannot be looked up by its starter.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := ""
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w in PATH=%s", name, os.ErrNotExist, path)
+}

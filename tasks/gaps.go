@@ -1,0 +1,220 @@
+package tasks
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Capabilities are what the place can do in which a task is to run.
+type Capabilities struct {
+	// NoNetwork: processes can be kept off the network.
+	NoNetwork bool
+	// FileTree: there is a file tree for the task alone, so that files can be put at any absolute path.
+	FileTree bool
+	// IgnoreDockerfile: the person who runs the task knows that the host has what the Dockerfile would install.
+	IgnoreDockerfile bool
+}
+
+// Gap is something in a task that cannot be executed, or in [Task.Notes] something that is done differently.
+type Gap struct {
+	// Key is the key as in the file, or the file.
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+}
+
+// String gives key and reason.
+func (g Gap) String() string { return g.Key + ": " + g.Reason }
+
+// Gaps returns what of the task cannot be executed, sorted. A task with gaps must not be run: its score would mean
+// something else than its author's.
+func (t *Task) Gaps(can Capabilities) []Gap {
+	g := &gaps{can: can}
+	c := &t.Config
+	g.network("agent", c.Agent.Network)
+	g.environment(&c.Environment, "environment")
+	g.verifier("verifier", &c.Verifier)
+	g.artifacts("artifacts", c.Artifacts)
+	for i := range c.Steps {
+		key := fmt.Sprintf("steps[%d]", i)
+		g.network(key+".agent", c.Steps[i].Agent.Network)
+		g.verifier(key+".verifier", &c.Steps[i].Verifier)
+		g.artifacts(key+".artifacts", c.Steps[i].Artifacts)
+	}
+	g.folders(t)
+	g.files(t)
+	slices.SortStableFunc(g.found, func(a, b Gap) int { return strings.Compare(a.Key, b.Key) })
+	return slices.Compact(g.found)
+}
+
+type gaps struct {
+	can   Capabilities
+	found []Gap
+}
+
+func (g *gaps) add(key, format string, args ...any) {
+	g.found = append(g.found, Gap{Key: key, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (g *gaps) network(key string, n Network) {
+	switch {
+	case n.NetworkMode == NetworkAllowlist:
+		g.add(key+".network_mode", "the network cannot be restricted to a list of hosts, only cut off altogether")
+	case n.NetworkMode == NetworkNone && !g.can.NoNetwork:
+		g.add(key+".network_mode", "processes cannot be kept off the network without isolation")
+	}
+}
+
+func (g *gaps) environment(e *Environment, usual string) {
+	key := e.keyIn(usual)
+	g.network(key, e.Network)
+	if e.OS == "windows" {
+		g.add(key+".os", "tasks for Windows cannot be run")
+	}
+	if e.GPUs > 0 {
+		g.add(key+".gpus", "GPUs cannot be given to a task")
+	}
+	if len(e.GPUTypes) > 0 {
+		g.add(key+".gpu_types", "GPUs cannot be given to a task")
+	}
+	if e.TPU != nil {
+		g.add(key+".tpu", "TPUs cannot be given to a task (%d chips)", e.TPU.Chips())
+	}
+	switch w := e.Workdir; {
+	case w == "":
+	case !path.IsAbs(w) || path.Clean(w) == "/":
+		g.add(key+".workdir", "expected an absolute path below /, got %q", w)
+	case !g.can.FileTree:
+		g.add(key+".workdir", "%s can be the working directory only with a file tree of the task's own", w)
+	}
+	for i, s := range e.SetupCommands {
+		key := fmt.Sprintf("%s.setup_commands[%d]", key, i)
+		g.service(key+".service", s.Service)
+		if s.HostLock != "" {
+			g.add(key+".host_lock", "locks of the host are not taken")
+		}
+		if s.CaptureDir != "" || s.CaptureDirB64Env != "" || s.CaptureDirB64EnvFileVar != "" {
+			g.add(key+".capture_dir", "folders are not handed to other commands in variables")
+		}
+	}
+}
+
+func (g *gaps) verifier(key string, v *Verifier) {
+	g.network(key, v.Network)
+	if v.Type == VerifierLLMJudge {
+		g.add(key+".type", "there is no model to judge with; only test scripts are run")
+	}
+	g.service(key+".service", v.Service)
+	for i, c := range v.Collect {
+		g.service(fmt.Sprintf("%s.collect[%d].service", key, i), c.Service)
+	}
+	if v.Environment != nil {
+		usual := key + ".environment"
+		g.environment(v.Environment, usual)
+		if v.Environment.DockerImage != "" {
+			g.add(v.Environment.keyIn(usual)+".docker_image", "images are not run, and the tests of this task need one of their own")
+		}
+	}
+}
+
+func (g *gaps) service(key, service string) {
+	if service != "" && service != mainService {
+		g.add(key, "there is no service %q: compose services are not run", service)
+	}
+}
+
+func (g *gaps) artifacts(key string, artifacts []Artifact) {
+	for i, a := range artifacts {
+		g.service(fmt.Sprintf("%s[%d].service", key, i), a.Service)
+	}
+}
+
+// folders finds parts that are there under both of their names, of which only one would be used.
+func (g *gaps) folders(t *Task) {
+	dirs := []string{"."}
+	for _, s := range t.Config.Steps {
+		dirs = append(dirs, path.Join("steps", s.Name))
+	}
+	for _, dir := range dirs {
+		for _, names := range [][2]string{{"tests", "verifier"}, {"solution", "oracle"}} {
+			one, other := path.Join(dir, names[0]), path.Join(dir, names[1])
+			if isFolder(filepath.Join(t.Dir, one)) && isFolder(filepath.Join(t.Dir, other)) {
+				g.add(other, "%s is there as well, and they mean the same; keep one of them", one)
+			}
+		}
+	}
+}
+
+func (g *gaps) files(t *Task) {
+	entries, _ := os.ReadDir(filepath.Join(t.Dir, "environment")) // none is what most tasks without files have
+	for _, e := range entries {
+		if isCompose(e.Name()) {
+			g.add("environment/"+e.Name(), "compose services are not run")
+		}
+	}
+	for _, s := range t.Stages() {
+		for _, dir := range s.Tests {
+			if file := filepath.Join(dir, "Dockerfile"); s.Verifier.Separate() && !g.can.IgnoreDockerfile && isFile(file) {
+				g.add(t.relative(file), "images are not built, and the tests have one of their own")
+			}
+		}
+	}
+	const key = "environment/Dockerfile"
+	d, err := t.Dockerfile()
+	if err != nil {
+		g.add(key, "%v", err)
+		return
+	}
+	if d != nil && !g.can.IgnoreDockerfile {
+		for _, what := range d.Unsupported {
+			g.add(key, "%s: images are not built; --ignore-dockerfile runs the task with what the host has", what)
+		}
+	}
+	copies, err := t.Files()
+	if err != nil {
+		g.add("environment", "%v", err)
+	}
+	workdir := path.Clean(t.Workdir())
+	for _, c := range copies {
+		if !g.can.FileTree && c.Destination != workdir && !strings.HasPrefix(c.Destination, workdir+"/") {
+			g.add(key, "files can be put at %s only with a file tree of the task's own", c.Destination)
+		}
+	}
+}
+
+func (t *Task) relative(file string) string {
+	if rel, err := filepath.Rel(t.Dir, file); err == nil {
+		return filepath.ToSlash(rel)
+	}
+	return file
+}
+
+// Notes returns what is read and executed differently from what the task's author may expect, but does not stand in the
+// way of a run.
+func (t *Task) Notes() []Gap {
+	g := &gaps{}
+	e := &t.Config.Environment
+	key := e.keyIn("environment")
+	for name, image := range map[string]string{"docker_image": e.DockerImage, "bugswarm_image_tag": e.BugswarmImageTag} {
+		if image != "" {
+			g.add(key+"."+name, "%s is not run; the host's system takes its place", image)
+		}
+	}
+	if e.SkillsDir != "" {
+		g.add(key+".skills_dir", "skills are not copied into the agent's own folder")
+	}
+	for name, user := range map[string]string{"agent.user": t.Config.Agent.User, "verifier.user": t.Config.Verifier.User} {
+		if user != "" {
+			g.add(name, "everything runs as the user of evalrun, not as %q", user)
+		}
+	}
+	if d, err := t.Dockerfile(); err == nil && d != nil && d.Image != "" && d.Image != "scratch" {
+		g.add("environment/Dockerfile", "the base image %s is not run; the host's system takes its place", d.Image)
+	}
+	slices.SortFunc(g.found, func(a, b Gap) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Reason, b.Reason)) })
+	return g.found
+}

@@ -1,0 +1,128 @@
+package tasks
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+var everything = Capabilities{NoNetwork: true, FileTree: true}
+
+// keys are those of the gaps of a task with this task.toml and these files.
+func keys(t *testing.T, can Capabilities, document string, files map[string]string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, "task.toml", document)
+	for name, content := range files {
+		write(t, dir, name, content)
+	}
+	task, problems := Load(dir)
+	if err := problems.Err(false); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, g := range task.Gaps(can) {
+		if g.Reason == "" {
+			t.Errorf("%s has no reason", g.Key)
+		}
+		out = append(out, g.Key)
+	}
+	return out
+}
+
+// The vectors R1 to R7, and every other thing that cannot be executed.
+func TestGaps(t *testing.T) {
+	step := "[[steps]]\nname = 'a'\n[[steps]]\nname = 'b'\n"
+	for _, v := range []struct {
+		name, document string
+		want           []string
+	}{
+		{"R1 allowlist", "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"environment.network_mode"}},
+		{"R1 allowlist of the agent", "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"agent.network_mode"}},
+		{"R1 allowlist of a step", step + "[steps.verifier]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"steps[1].verifier.network_mode"}},
+		{"R1 allowlist of a verifier's environment", "[verifier.sandbox]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"verifier.sandbox.network_mode"}},
+		{"R4 workdir", "[environment]\nworkdir = '/'", []string{"environment.workdir"}},
+		{"R4 relative workdir", "[sandbox]\nworkdir = 'a'", []string{"sandbox.workdir"}},
+		{"R5 absolute workdir", "[environment]\nworkdir = '/workspace'", nil},
+		{"R6 supported task", "[environment]\ndocker_image = 'ubuntu:24.04'\nnetwork_mode = 'no-network'\ncpus = 4\n" + step, nil},
+		{"R7 LLM judge", "[verifier]\ntype = 'llm-judge'", []string{"verifier.type"}},
+		{"GPUs", "[environment]\ngpus = 1\ngpu_types = ['T4']", []string{"environment.gpu_types", "environment.gpus"}},
+		{"TPUs", "[environment.tpu]\ntype = 'v6e'\ntopology = '2x4'", []string{"environment.tpu"}},
+		{"Windows", "[environment]\nos = 'Windows'", []string{"environment.os"}},
+		{"services", "artifacts = [{source = '/a', service = 'db'}, {source = 'a', service = 'main'}]\n[verifier]\nservice = 'db'\n" +
+			"[[verifier.collect]]\ncommand = 'a'\n[[verifier.collect]]\ncommand = 'a'\nservice = 'db'\n[[environment.setup_commands]]\ncommand = 'a'\nservice = 'db'\n" +
+			step + "artifacts = [{source = '/a', service = 'db'}]",
+			[]string{"artifacts[0].service", "environment.setup_commands[0].service", "steps[1].artifacts[0].service", "verifier.collect[1].service", "verifier.service"}},
+		{"setup commands", "[[environment.setup_commands]]\ncommand = 'a'\nhost_lock = 'l'\ncapture_dir = '/a'",
+			[]string{"environment.setup_commands[0].capture_dir", "environment.setup_commands[0].host_lock"}},
+		{"separate verifier", "[verifier]\nenvironment_mode = 'separate'", nil},
+		{"separate verifier with an environment", "[verifier.environment]\ncpus = 1", nil},
+		{"separate verifier with an image", "[verifier.environment]\ndocker_image = 'a'\ngpus = 1", []string{"verifier.environment.docker_image", "verifier.environment.gpus"}},
+		{"what is only read", "[agent]\nuser = 'a'\n[verifier.hardening]\n[environment]\nskills_dir = '/skills'\nbugswarm_image_tag = 'a'", nil},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			equal(t, "gaps", keys(t, everything, v.document, nil), v.want)
+		})
+	}
+	t.Run("R3 no-network without isolation", func(t *testing.T) {
+		equal(t, "gaps", keys(t, Capabilities{FileTree: true}, "[environment]\nallow_internet = false\n[verifier]\nnetwork_mode = 'no-network'\n", nil),
+			[]string{"environment.network_mode", "verifier.network_mode"})
+	})
+	t.Run("absolute paths without a file tree", func(t *testing.T) {
+		can := Capabilities{NoNetwork: true}
+		equal(t, "workdir", keys(t, can, "[environment]\nworkdir = '/workspace'", nil), []string{"environment.workdir"})
+		equal(t, "files", keys(t, can, "", map[string]string{"environment/a": "", "environment/Dockerfile": "FROM a\nWORKDIR /app\nCOPY a .\nCOPY a b/c\nCOPY a /apple"}),
+			[]string{"environment/Dockerfile"})
+	})
+}
+
+func TestGapsOfFiles(t *testing.T) {
+	for _, v := range []struct {
+		name, document string
+		files          map[string]string
+		want           []string
+	}{
+		{"compose", "", map[string]string{"environment/docker-compose.yaml": "", "environment/compose.yml": ""}, []string{"environment/compose.yml", "environment/docker-compose.yaml"}},
+		{"Dockerfile that copies", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y", "environment/x": ""}, nil},
+		{"Dockerfile that does more", "", map[string]string{"environment/Dockerfile": "FROM a\nRUN x\nRUN y"}, []string{"environment/Dockerfile", "environment/Dockerfile"}},
+		{"Dockerfile that copies what is not there", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y"}, []string{"environment"}},
+		{"both names of a folder", "[[steps]]\nname = 's'", map[string]string{"tests/a": "", "verifier/a": "", "steps/s/solution/a": "", "steps/s/oracle/a": ""},
+			[]string{"steps/s/oracle", "verifier"}},
+		{"an image of the tests", "[verifier]\nenvironment_mode = 'separate'", map[string]string{"tests/Dockerfile": ""}, []string{"tests/Dockerfile"}},
+		{"a Dockerfile among the tests", "", map[string]string{"tests/Dockerfile": ""}, nil},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			equal(t, "gaps", keys(t, everything, v.document, v.files), v.want)
+		})
+	}
+	ignoring := Capabilities{NoNetwork: true, FileTree: true, IgnoreDockerfile: true}
+	equal(t, "ignored", keys(t, ignoring, "[verifier]\nenvironment_mode = 'separate'", map[string]string{"environment/Dockerfile": "FROM a\nRUN x", "tests/Dockerfile": ""}), []string(nil))
+}
+
+func TestGapReasons(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "task.toml", "[environment]\ngpus = 2\ndocker_image = 'ubuntu:24.04'\n[agent]\nuser = 'a'")
+	write(t, dir, "environment/Dockerfile", "FROM python:3\nRUN pip install x")
+	task, _ := Load(dir)
+	var got []string
+	for _, g := range slices.Concat(task.Gaps(everything), task.Notes()) {
+		got = append(got, g.String())
+	}
+	equal(t, "gaps and notes", got, []string{
+		"environment.gpus: GPUs cannot be given to a task",
+		"environment/Dockerfile: line 2: RUN pip install x: images are not built; --ignore-dockerfile runs the task with what the host has",
+		`agent.user: everything runs as the user of evalrun, not as "a"`,
+		"environment.docker_image: ubuntu:24.04 is not run; the host's system takes its place",
+		"environment/Dockerfile: the base image python:3 is not run; the host's system takes its place",
+	})
+}
+
+// The published task that has every table cannot be run here, and each reason is said.
+func TestGapsOfPublishedTask(t *testing.T) {
+	task, _ := Load(filepath.Join(sharedTasks(t), "every-table"))
+	var got []string
+	for _, g := range task.Gaps(everything) {
+		got = append(got, g.Key)
+	}
+	equal(t, "gaps", got, []string{"agent.network_mode", "environment.gpu_types", "environment.gpus", "environment.network_mode", "environment.tpu", "verifier.environment.docker_image"})
+}
