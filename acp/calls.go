@@ -66,9 +66,9 @@ func Text(s string) ContentBlock { return ContentBlock{"text", s} }
 
 // PromptResult is how a turn has ended. StopReason is what the agent says; several say end_turn after their model failed.
 type PromptResult struct {
-	StopReason string          `json:"stopReason"`
-	Usage      json.RawMessage `json:"usage"` // unstable in v1
-	Raw        json.RawMessage `json:"-"`
+	StopReason string
+	Usage      json.RawMessage // unstable in v1
+	Raw        json.RawMessage
 }
 
 // The reasons that the protocol knows for the end of a turn.
@@ -197,8 +197,16 @@ func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBl
 		return PromptResult{}, err
 	}
 	result := PromptResult{Raw: raw}
-	if err := decodeResult(method, raw, &result); err != nil {
-		return PromptResult{}, err
+	size := object(raw, func(key, value []byte) {
+		switch string(key) {
+		case "stopReason":
+			result.StopReason, _ = unquote(value)
+		case "usage":
+			result.Usage = value
+		}
+	})
+	if size < 0 {
+		return PromptResult{}, notAnObject(method)
 	}
 	if result.StopReason == "" {
 		return PromptResult{}, &ProtocolError{method, "the agent's answer has no stopReason"}
@@ -216,10 +224,14 @@ func (c *Conn) Cancel(ctx context.Context, sessionID string) error {
 // decodeResult decodes the answer to a call, which has to be an object.
 func decodeResult(method string, raw json.RawMessage, v any) error {
 	if len(raw) == 0 || raw[0] != '{' {
-		return &ProtocolError{method, "the agent's answer is no object"}
+		return notAnObject(method)
 	}
 	if err := decode(raw, v); err != nil {
 		return &ProtocolError{method, "the agent's answer: " + err.Error()}
 	}
 	return nil
+}
+
+func notAnObject(method string) error {
+	return &ProtocolError{method, "the agent's answer is no object"}
 }

@@ -58,8 +58,8 @@ func parseMessages(line []byte) (messages []message) {
 // A response without an outcome, or with two, counts: whoever waits for it is told that it is wrong.
 func parseMessage(b []byte) (m message, size int) {
 	var version, method []byte
-	size = object(b, func(key string, value []byte) {
-		switch key {
+	size = object(b, func(key, value []byte) {
+		switch string(key) {
 		case "jsonrpc":
 			version = value
 		case "id":

@@ -9,7 +9,7 @@ import (
 // object calls member for each member of the JSON object that b starts with, and returns the object's length, or -1 if
 // there is none. It finds where things end and does not judge what is between: the caller asks json.Valid. It exists
 // because encoding/json takes keys in any case, does not tell where glued messages part, and reads each message twice.
-func object(b []byte, member func(key string, value []byte)) int {
+func object(b []byte, member func(key, value []byte)) int {
 	if len(b) == 0 || b[0] != '{' {
 		return -1
 	}
@@ -21,9 +21,13 @@ func object(b []byte, member func(key string, value []byte)) int {
 		if i = skipString(b, i); i < 0 {
 			return -1
 		}
-		key, ok := unquote(b[start:i])
+		key := b[start+1 : i-1]
+		if bytes.IndexByte(key, '\\') >= 0 {
+			text, _ := unquote(b[start:i])
+			key = []byte(text)
+		}
 		i = skipSpace(b, i)
-		if !ok || i >= len(b) || b[i] != ':' {
+		if i >= len(b) || b[i] != ':' {
 			return -1
 		}
 		start = skipSpace(b, i+1)

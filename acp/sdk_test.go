@@ -193,7 +193,7 @@ func TestInteropWithAnAgentOfCodersSDK(t *testing.T) {
 		t.Errorf("got %+v, %v, %q", result, err, cl.text())
 	}
 	if all := calls.All(); len(all) != 1 || all[0].Kind != "edit" || all[0].Status != ToolCompleted || string(all[0].RawOutput) != `"hello"` ||
-		!strings.Contains(string(all[0].Content), "diff") {
+		!strings.Contains(string(all[0].RawInput), `"content":"hello"`) || !strings.Contains(string(all[0].Locations), "/file") {
 		t.Errorf("got %+v", all)
 	}
 

@@ -108,8 +108,8 @@ func serveWith[P any](ctx context.Context, params json.RawMessage, f func(contex
 // receiveCancel answers a request that the agent withdraws.
 func (c *Conn) receiveCancel(params json.RawMessage) {
 	var id string
-	object(params, func(key string, value []byte) {
-		if key == "requestId" {
+	object(params, func(key, value []byte) {
+		if string(key) == "requestId" {
 			id = string(value)
 		}
 	})

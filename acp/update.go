@@ -26,16 +26,16 @@ type Update struct {
 
 // parseUpdate reads the params of session/update. What has no session and no kind is no update.
 func parseUpdate(params json.RawMessage) (u Update, ok bool) {
-	object(params, func(key string, value []byte) {
-		switch key {
+	object(params, func(key, value []byte) {
+		switch string(key) {
 		case "sessionId":
 			u.SessionID, _ = unquote(value)
 		case "update":
 			u.Raw = value
 		}
 	})
-	object(u.Raw, func(key string, value []byte) {
-		if key == "sessionUpdate" {
+	object(u.Raw, func(key, value []byte) {
+		if string(key) == "sessionUpdate" {
 			u.Kind, _ = unquote(value)
 		}
 	})
@@ -123,8 +123,8 @@ func decode(raw json.RawMessage, v any) error {
 
 // sessionIDOf returns the sessionId of an object, or "".
 func sessionIDOf(raw json.RawMessage) (id string) {
-	object(raw, func(key string, value []byte) {
-		if key == "sessionId" {
+	object(raw, func(key, value []byte) {
+		if string(key) == "sessionId" {
 			id, _ = unquote(value)
 		}
 	})

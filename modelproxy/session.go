@@ -135,7 +135,8 @@ func (s *Session) ServeUnix(path string) error {
 }
 
 // Turn says whether a turn of the agent is running: calls that begin outside turns are side calls. Until it is called for the first time a
-// turn is taken to be running.
+// turn is taken to be running. It should end as soon as the agent says so: what an agent begins with tools before that looks like a call of
+// its loop.
 func (s *Session) Turn(active bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,8 +33,11 @@ func (t *Tokens) add(more Tokens) {
 //
 // The calls of the agent's own loop are counted apart from those that agents make beside it: titles, classifiers, suggestions, memory. A
 // call is main if it began in a turn and offers the model tools; where no call in a turn offers any, all that began in a turn are main.
-// So an agent without tools has main calls too. A call whose request cannot be read is taken to offer tools. That is right for the
-// title calls of opencode, claude and codex, the router of gemini (no tools) and for what qwen and claude do after a turn.
+// So an agent without tools has main calls too, and which calls are side is certain only at the end. A call whose request cannot be read
+// is taken to offer tools.
+//
+// Title calls (opencode, claude, codex) and gemini's router offer no tools; what qwen and claude do after a turn is outside it. Tested with opencode
+// 1.18.33, claude-agent-acp 0.100.0 and gemini-cli 0.61.0. A summary of a long history that is made without tools is counted as side.
 type Usage struct {
 	Main Tally `json:"main"`
 	Side Tally `json:"side"`

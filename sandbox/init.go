@@ -45,8 +45,10 @@ func InitMain() {
 		fmt.Fprintln(os.Stderr, "evalrun", initCommand+": this is for evalrun's own use:", err)
 		os.Exit(initFailed)
 	}
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM, syscall.SIGINT) // before anything is started: endServices must not end the init
 	ctx, cancel := context.WithCancelCause(context.Background())
-	go in.obey(told, cancel)
+	go in.obey(told, terminated, cancel)
 	os.Exit(in.run(ctx, json.NewEncoder(files[1])))
 }
 
@@ -77,9 +79,7 @@ type initProcess struct {
 }
 
 // obey waits for the word to end. If evalrun is gone instead, everything ends at once.
-func (in *initProcess) obey(told *json.Decoder, cancel context.CancelCauseFunc) {
-	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM, syscall.SIGINT)
+func (in *initProcess) obey(told *json.Decoder, terminated <-chan os.Signal, cancel context.CancelCauseFunc) {
 	go func() {
 		<-terminated
 		cancel(errTold)

@@ -228,6 +228,17 @@ func TestProcessInASpaceEndsWithGrace(t *testing.T) {
 	})
 }
 
+func TestManyShortProcessesBehindAnInit(t *testing.T) {
+	// The end of such a process can be earlier than anything that the init still has to do.
+	for range 200 {
+		c := shell(t, "exit 0")
+		c.Setup, c.Executable, c.Path, c.Args = &Setup{}, must(os.Executable()), "/usr/bin/true", []string{"true"}
+		if exit, _ := run(t, c); !exit.State.Success() {
+			t.Fatalf("got %v, ended %v", exit.State, exit.Ended)
+		}
+	}
+}
+
 func TestSetupIsEndedWithTheContext(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *Space) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -300,7 +311,7 @@ func TestForwardInProcessIsolation(t *testing.T) {
 
 // BenchmarkTrue starts the smallest program there is.
 func BenchmarkTrue(b *testing.B) {
-	command := Command{RolloutID: "benchmark", Path: "/bin/true", Args: []string{"true"}, Dir: "/", Executable: must(os.Executable())}
+	command := Command{RolloutID: "benchmark", Path: "/usr/bin/true", Args: []string{"true"}, Dir: "/", Executable: must(os.Executable())}
 	for name, set := range map[string]func(c *Command){
 		"plain": func(*Command) {},
 		"init":  func(c *Command) { c.Setup = &Setup{} },
