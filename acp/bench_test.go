@@ -185,7 +185,7 @@ func serveThin(r io.Reader, w io.Writer) {
 				_, _ = out.Write(update) // a client that is gone is seen when reading
 			}
 		}
-		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"stopReason":"end_turn"}}`+"\n", id)
+		_, _ = fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"stopReason":"end_turn"}}`+"\n", id)
 		if in.Buffered() == 0 {
 			_ = out.Flush()
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,11 @@ func TestAgentThatDoesNotReadCannotHoldACallerBeyondItsContext(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := c.Notify(ctx, "withdrawn", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Call(ctx, "withdrawn", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
 	}
 	after := background(func() error { return c.Notify(soon(t), "after", nil) })
@@ -196,6 +202,7 @@ func TestErrorsTellWhoFailed(t *testing.T) {
 		}},
 		"a code that is a string":   {`{"jsonrpc":"2.0","id":ID,"error":{"code":"401","message":"no key"}}`, isAgentError("no key")},
 		"a null beside an error":    {`{"jsonrpc":"2.0","id":ID,"result":null,"error":{"code":1,"message":"no"}}`, isAgentError("no")},
+		"a null beside a result":    {`{"jsonrpc":"2.0","id":ID,"result":{"stopReason":"end_turn"},"error":null}`, func(err error) bool { return err == nil }},
 		"an error that is a string": {`{"jsonrpc":"2.0","id":ID,"error":"no"}`, isProtocolError("session/prompt: the error that the agent answered is no object")},
 		"neither":                   {`{"jsonrpc":"2.0","id":ID}`, isProtocolError("session/prompt: the agent's answer has neither result nor error")},
 		"both":                      {`{"jsonrpc":"2.0","id":ID,"result":{},"error":{}}`, isProtocolError("session/prompt: the agent's answer has both result and error")},
@@ -282,6 +289,44 @@ func TestAnswerOfAnAgentThatNoLongerReadsIsTaken(t *testing.T) {
 	if err := await(t, result); err != nil {
 		t.Error(err)
 	}
+}
+
+// brittle is a pipe to an agent in which the first write gets stuck half way.
+type brittle struct {
+	io.WriteCloser
+	once sync.Once
+}
+
+func (b *brittle) Write(p []byte) (n int, err error) {
+	b.once.Do(func() {
+		n, _ = b.WriteCloser.Write(p[:len(p)/2])
+		err = errors.New("half a line")
+	})
+	if err != nil {
+		return n, err
+	}
+	return b.WriteCloser.Write(p)
+}
+
+func TestNothingIsWrittenAfterHalfALine(t *testing.T) {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, agentOut := io.Pipe()
+	c := NewConn(&brittle{WriteCloser: ours}, stdout, &client{}, Options{})
+	for range 2 {
+		if err := c.Notify(soon(t), "notification", nil); !errors.Is(err, ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	}
+	c.Close()
+	agentOut.Close()
+	c.Wait()
+	if got, err := io.ReadAll(theirs); err != nil || strings.Contains(string(got), "\n") {
+		t.Errorf("the agent got %q, %v", got, err)
+	}
+	theirs.Close()
 }
 
 func TestLineThatIsTooLongEndsTheConnection(t *testing.T) {
@@ -397,8 +442,10 @@ func TestCallTimesOutAndItsLateAnswerIsDropped(t *testing.T) {
 	if err := await(t, result); !errors.Is(err, context.Canceled) || !errors.Is(err, because) || err.Error() != "slow: context canceled: the limit of the segment" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.Call(ctx, "never sent", nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+	for range 1000 {
+		if _, err := c.Call(ctx, "never sent", nil); !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v", err)
+		}
 	}
 	p.answer(slow, `"late"`)
 	next := background(func() string { raw, _ := c.Call(soon(t), "next", nil); return string(raw) })

@@ -88,12 +88,12 @@ func sessionRequest(t *testing.T, method string, p SessionParams) string {
 func TestWrongServersAreNotSent(t *testing.T) {
 	secret := []KeyValue{{"TOKEN", "hunter2"}}
 	for want, s := range map[string]MCPServer{
-		`session/new: MCP server "a": transport stdio needs a command`:                                  {Name: "a", Transport: TransportStdio, Env: secret},
-		`session/new: MCP server "b": transport http needs a url`:                                       {Name: "b", Transport: TransportHTTP, Headers: secret},
-		`session/new: MCP server "c": transport "streamable-http" is not one of stdio, http, sse`:       {Name: "c", Transport: "streamable-http", URL: "http://hunter2@x"},
-		`session/new: MCP server "d": transport "" is not one of stdio, http, sse`:                      {Name: "d", Command: "hunter2"},
-		`session/new: cwd "relative" is not an absolute path`:                                           {Name: "e"},
-		`session/new: json: error calling MarshalJSON for type json.RawMessage: unexpected end of JSON`: {Name: "f", Transport: TransportStdio, Command: "c", Meta: json.RawMessage(`{`)},
+		`MCP server "a": transport stdio needs a command`:                            {Name: "a", Transport: TransportStdio, Env: secret},
+		`MCP server "b": transport http needs a url`:                                 {Name: "b", Transport: TransportHTTP, Headers: secret},
+		`MCP server "c": transport "streamable-http" is not one of stdio, http, sse`: {Name: "c", Transport: "streamable-http", URL: "http://hunter2@x"},
+		`MCP server "d": transport "" is not one of stdio, http, sse`:                {Name: "d", Command: "hunter2"},
+		`cwd "relative" is not an absolute path`:                                     {Name: "e"},
+		`unexpected end of JSON input`:                                               {Name: "f", Transport: TransportStdio, Command: "c", Env: secret, Meta: json.RawMessage(`{`)},
 	} {
 		c, _ := dial(t, &client{}, Options{})
 		p := SessionParams{Cwd: "/app", MCPServers: []MCPServer{s}}
@@ -101,7 +101,7 @@ func TestWrongServersAreNotSent(t *testing.T) {
 			p.Cwd = "relative"
 		}
 		_, err := c.NewSession(soon(t), p)
-		if err == nil || !(err.Error() == want || s.Name == "f" && strings.Contains(err.Error(), "unexpected end of JSON")) || strings.Contains(err.Error(), "hunter2") {
+		if err == nil || !strings.HasPrefix(err.Error(), "session/new: ") || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
 	}

@@ -142,7 +142,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 	s := p.authenticate(r)
 	switch {
 	case s == nil || only != nil && s != only || !s.enter():
-		refuse(w, http.StatusUnauthorized, "authentication_error", "this request bears no token of a running rollout; use the API key and the base URL that the agent was given")
+		refuse(w, http.StatusUnauthorized, "authentication_error",
+			"this request bears no token of a running rollout; use the API key and the base URL that the agent was given")
 		return
 	case !isBelow(r.URL.Path):
 		defer s.leave()

@@ -207,11 +207,6 @@ func (t *Task) Notes() []Gap {
 	if e.SkillsDir != "" {
 		g.add(key+".skills_dir", "skills are not copied into the agent's own folder")
 	}
-	for name, user := range map[string]string{"agent.user": t.Config.Agent.User, "verifier.user": t.Config.Verifier.User} {
-		if user != "" {
-			g.add(name, "everything runs as the user of evalrun, not as %q", user)
-		}
-	}
 	if d, err := t.Dockerfile(); err == nil && d != nil && d.Image != "" && d.Image != "scratch" {
 		g.add("environment/Dockerfile", "the base image %s is not run; the host's system takes its place", d.Image)
 	}

@@ -82,31 +82,42 @@ func expand(key, value string, reference *regexp.Regexp, lookup Lookup) (string,
 // Variables are the names of all variables that the task refers to, sorted. Those with a default need not be passed.
 func (c *Config) Variables() []string {
 	var names []string
-	note := func(name string) (string, bool) {
+	_ = c.Missing(func(name string) (string, bool) { // nothing is
 		names = append(names, name)
 		return "", true
-	}
-	environments := []*Environment{&c.Environment}
-	verifiers := []*Verifier{&c.Verifier}
-	for i := range c.Steps {
-		verifiers = append(verifiers, &c.Steps[i].Verifier)
-	}
-	for _, v := range verifiers {
-		_, _ = ExpandEnv("", v.Env, note) // nothing is missing
-		if v.Environment != nil {
-			environments = append(environments, v.Environment)
-		}
-	}
-	_, _ = ExpandEnv("", c.Solution.Env, note)
-	for _, e := range environments {
-		_, _ = ExpandEnv("", e.Env, note)
-		for _, s := range e.SetupCommands {
-			_, _ = ExpandEnv("", s.Env, note)
-		}
-		for _, s := range e.MCPServers {
-			_, _ = ExpandServer(s, note)
-		}
-	}
+	})
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Missing says which of the variables that the task refers to are not passed and have no default: it joins a [MissingVariableError] for each place.
+func (c *Config) Missing(lookup Lookup) error {
+	var errs []error
+	env := func(key string, env []KeyValue) {
+		_, err := ExpandEnv(key, env, lookup)
+		errs = append(errs, err)
+	}
+	environment := func(key string, e *Environment) {
+		env(key+".env", e.Env)
+		for i, s := range e.SetupCommands {
+			env(fmt.Sprintf("%s.setup_commands[%d].env", key, i), s.Env)
+		}
+		for _, s := range e.MCPServers {
+			_, err := ExpandServer(s, lookup)
+			errs = append(errs, err)
+		}
+	}
+	verifier := func(key string, v *Verifier) {
+		env(key+".env", v.Env)
+		if v.Environment != nil {
+			environment(key+".environment", v.Environment)
+		}
+	}
+	environment("environment", &c.Environment)
+	verifier("verifier", &c.Verifier)
+	env("solution.env", c.Solution.Env)
+	for i := range c.Steps {
+		verifier(fmt.Sprintf("steps[%d].verifier", i), &c.Steps[i].Verifier)
+	}
+	return errors.Join(errs...)
 }

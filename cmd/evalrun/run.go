@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/tasks"
 	"github.com/evalrun/evalrun/trigger"
 )
 
@@ -84,7 +85,7 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command
 	if err != nil {
 		return err
 	}
-	req, warnings, err := f.request(paths, command)
+	req, warnings, err := f.request(paths, command, env)
 	if len(warnings) > 0 {
 		printf(cmd.ErrOrStderr(), "%s\n", warnings)
 	}
@@ -151,7 +152,7 @@ func (f runFlags) check(cmd *cobra.Command) error {
 }
 
 // request reads everything that the run is made of. Problems that are not errors come back as warnings.
-func (f runFlags) request(paths, command []string) (runner.PlanRequest, input.Problems, error) {
+func (f runFlags) request(paths, command []string, env environment) (runner.PlanRequest, input.Problems, error) {
 	var req runner.PlanRequest
 	sets, patterns := splitArgs(paths)
 	if len(sets) > 1 {
@@ -169,16 +170,21 @@ func (f runFlags) request(paths, command []string) (runner.PlanRequest, input.Pr
 	if err := f.chooseAgents(r, &req, command); err != nil {
 		return req, r.Problems.Warnings(), err
 	}
-	for _, glob := range set.Tasks {
-		patterns = append(patterns, filepath.Join(filepath.Dir(set.Path), filepath.FromSlash(glob)))
+	for i, glob := range set.Tasks {
+		pattern := filepath.Join(filepath.Dir(set.Path), filepath.FromSlash(glob))
+		if _, err := tasks.Find([]string{pattern}); err != nil {
+			r.Errorf(set.Node.Member("tasks").Items[i], "%v", err)
+			continue
+		}
+		patterns = append(patterns, pattern)
 	}
 	if len(patterns) > 0 {
-		if err := addTasks(r, &req, patterns, f.capabilities()); err != nil {
+		if err := addTasks(r, &req, patterns, f.capabilities(), env.lookup); err != nil {
 			return req, r.Problems.Warnings(), err
 		}
 	}
 	switch {
-	case len(set.Evaluations) == 0 && len(patterns) == 0:
+	case len(set.Evaluations) == 0 && len(patterns) == 0 && len(set.Tasks) == 0:
 		r.Errorf(set.Node.Member("evaluations"), "expected at least one evaluation, got none")
 	case len(req.Agents) == 0 && len(sets) == 0:
 		return req, nil, usageError("no agent; give one with --agent NAME|FILE or -- COMMAND… (the registry has %s)", strings.Join(agent.Names(), ", "))

@@ -102,7 +102,7 @@ func taskSet(patterns []string) (*eval.Set, error) {
 
 // addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what cannot be executed here makes the evaluation not
 // runnable, with the reason.
-func addTasks(r *input.Reader, req *runner.PlanRequest, patterns []string, can tasks.Capabilities) error {
+func addTasks(r *input.Reader, req *runner.PlanRequest, patterns []string, can tasks.Capabilities, passed tasks.Lookup) error {
 	dirs, err := tasks.Find(patterns)
 	if err != nil {
 		return usageError("%w", err)
@@ -118,7 +118,7 @@ func addTasks(r *input.Reader, req *runner.PlanRequest, patterns []string, can t
 		}
 	}
 	for _, dir := range dirs {
-		e, problems, err := taskEvaluation(dir, req.BaseDir, can)
+		e, problems, err := taskEvaluation(dir, req.BaseDir, can, passed)
 		r.Problems = append(r.Problems, problems...)
 		if err != nil {
 			return err
@@ -136,10 +136,13 @@ func addTasks(r *input.Reader, req *runner.PlanRequest, patterns []string, can t
 	return nil
 }
 
-func taskEvaluation(dir, baseDir string, can tasks.Capabilities) (e eval.Evaluation, problems input.Problems, err error) {
+func taskEvaluation(dir, baseDir string, can tasks.Capabilities, passed tasks.Lookup) (e eval.Evaluation, problems input.Problems, err error) {
 	t, problems := tasks.Load(dir)
 	if problems.Err(false) != nil {
 		return e, problems, nil
+	}
+	if err := t.Config.Missing(passed); err != nil {
+		return e, problems, usageError("%s: %w", filepath.Join(dir, "task.toml"), err)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {

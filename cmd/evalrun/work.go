@@ -141,6 +141,12 @@ func (e environment) resolve(name string) (string, bool) {
 	return os.LookupEnv(name)
 }
 
+// lookup gives the values that were passed, and no others: what a task may name.
+func (e environment) lookup(name string) (string, bool) {
+	v, ok := e.values[name]
+	return v, ok
+}
+
 // secrets are the values that are never written.
 func (e environment) secrets() map[string]string {
 	all := redact.FromEnviron(os.Environ(), e.passed)

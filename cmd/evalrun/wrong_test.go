@@ -84,12 +84,14 @@ func transcript(t *testing.T, head string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return changing.ReplaceAllString(strings.ReplaceAll(out.String(), dir, "$WORK"), "$$ID")
+	text := strings.ReplaceAll(out.String(), dir, "$WORK")
+	return took.ReplaceAllString(changing.ReplaceAllString(text, "$$ID"), "$$TIME")
 }
 
 var (
 	// words are the words of a command line, which may be in single quotes.
 	words = regexp.MustCompile(`('[^']*'|[^ '])+`)
 	// changing is what is another at every run.
+	took     = regexp.MustCompile(`\b\d+\.\d+s\b`)
 	changing = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 )
