@@ -343,7 +343,7 @@ func TestAgentReadsAndWritesOnlyInTheWorkspace(t *testing.T) {
 	if err := os.Mkdir(cwd, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	files, err := NewFiles(FilesOptions{Roots: []string{cwd}})
+	files, err := NewFiles(FilesOptions{Roots: Folders(cwd)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func TestAgentRunsCommandsInTerminals(t *testing.T) {
 	if err := os.Mkdir(cwd, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	terminals, err := NewTerminals(TerminalsOptions{Roots: []string{cwd}, Start: startCommand})
+	terminals, err := NewTerminals(TerminalsOptions{Roots: Folders(cwd), Start: startCommand})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,6 +168,10 @@ func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
 	p.expect("session/cancel")
 
 	// One that crossed session/cancel on its way is cancelled unseen; the one of the other session is still open.
+	for range maxRequests { // nor does it count as one that is served
+		ask("crossed", "s")
+		p.expect("")
+	}
 	ask("crossed", "s")
 	if a := p.expect(""); string(a.ID) != `"crossed"` || string(a.Result) != cancelled {
 		t.Errorf("got %s %s", a.ID, a.Result)
@@ -189,6 +193,22 @@ func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
 	if err := await(t, prompt); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestRequestThatTheAgentWithdrawsIsAnsweredAtOnce(t *testing.T) {
+	asked, release := make(chan struct{}), make(chan struct{})
+	_, p := dial(t, &client{}, Options{Elicit: func(context.Context, ElicitationRequest) (ElicitationResult, error) {
+		close(asked)
+		<-release // whatever ctx says
+		return ElicitationResult{Action: ElicitAccept}, nil
+	}})
+	p.send(`{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{}}` + "\n")
+	await(t, asked)
+	p.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":3}}` + "\n")
+	if m := p.expect(""); string(m.ID) != "3" || string(m.Error) != `{"code":-32800,"message":"cancelled"}` {
+		t.Errorf("got %+v", m)
+	}
+	close(release)
 }
 
 func TestErrorsTellWhoFailed(t *testing.T) {

@@ -25,9 +25,9 @@ type Files struct {
 
 // FilesOptions are the settings of Files.
 type FilesOptions struct {
-	Roots    []string // absolute paths of folders
-	ReadOnly bool     // fs/write_text_file is neither advertised nor served
-	MaxSize  int64    // 0 means DefaultMaxFile
+	Roots    []Root
+	ReadOnly bool  // fs/write_text_file is neither advertised nor served
+	MaxSize  int64 // 0 means DefaultMaxFile
 }
 
 // NewFiles opens the folders. Close them with [Files.Close].
@@ -137,32 +137,54 @@ func (f *Files) open(path string, flag int) (*os.File, error) {
 	return file, nil
 }
 
+// Root is a folder that an agent may use. Where the agent has a file tree of its own its paths are not ours.
+type Root struct {
+	// Path is what the agent calls the folder, Host where it is; empty if that is the same. Both are absolute.
+	Path, Host string
+}
+
+// Folders are roots that are called as they are.
+func Folders(paths ...string) []Root {
+	var out []Root
+	for _, path := range paths {
+		out = append(out, Root{Path: path})
+	}
+	return out
+}
+
 // roots are the folders in which an agent may do something.
 type roots []root
 
 type root struct {
 	*os.Root
-	paths []string // as it was given, and without symbolic links
+	paths []string // as it was given and, unless it is somewhere else, without symbolic links
 }
 
-func openRoots(paths []string) (opened roots, err error) {
+func openRoots(folders []Root) (opened roots, err error) {
 	defer func() {
 		if err != nil {
 			_ = opened.close()
 			opened = nil
 		}
 	}()
-	for _, path := range paths {
-		if !filepath.IsAbs(path) {
-			return opened, fmt.Errorf("the folder %q for an agent's files is not an absolute path", path)
+	for _, folder := range folders {
+		host := folder.Host
+		if host == "" {
+			host = folder.Path
 		}
-		dir, err := os.OpenRoot(path)
+		if !filepath.IsAbs(folder.Path) || !filepath.IsAbs(host) {
+			return opened, fmt.Errorf("the folder %q for an agent's files is not an absolute path", folder.Path)
+		}
+		dir, err := os.OpenRoot(host)
 		if err != nil {
 			return opened, err
 		}
-		r := root{dir, []string{filepath.Clean(path)}}
+		r := root{dir, []string{filepath.Clean(folder.Path)}}
 		opened = append(opened, r)
-		real, err := filepath.EvalSymlinks(path)
+		if folder.Host != "" {
+			continue // what links there are on the way to it the agent cannot know
+		}
+		real, err := filepath.EvalSymlinks(host)
 		if err != nil {
 			return opened, err
 		}

@@ -67,7 +67,7 @@ func TestNothingOutsideIsReadOrWritten(t *testing.T) {
 	if err := os.Symlink("inside", filepath.Join(in, "harmless")); err != nil {
 		t.Fatal(err)
 	}
-	f := openFiles(t, FilesOptions{Roots: []string{in}})
+	f := openFiles(t, FilesOptions{Roots: Folders(in)})
 	for path, want := range map[string]int{
 		secret:                  CodeInvalidParams,
 		in + "/file":            CodeInvalidParams,
@@ -119,7 +119,7 @@ func TestRootsMayBeLinksAndSeveral(t *testing.T) {
 	if err := os.Symlink(in, link); err != nil {
 		t.Fatal(err)
 	}
-	f := openFiles(t, FilesOptions{Roots: []string{link, out}})
+	f := openFiles(t, FilesOptions{Roots: Folders(link, out)})
 	for _, path := range []string{link + "/a", in + "/a", out + "/secret"} { // an agent may know a folder by its real name
 		if _, err := f.write(t.Context(), writeFile{path, path}); err != nil {
 			t.Errorf("write: %v", err)
@@ -129,7 +129,7 @@ func TestRootsMayBeLinksAndSeveral(t *testing.T) {
 		}
 	}
 	for _, roots := range [][]string{{"relative"}, {in, filepath.Join(in, "missing")}} {
-		if f, err := NewFiles(FilesOptions{Roots: roots}); err == nil || f != nil {
+		if f, err := NewFiles(FilesOptions{Roots: Folders(roots...)}); err == nil || f != nil {
 			t.Errorf("%q is accepted", roots)
 		}
 	}
@@ -139,7 +139,7 @@ func TestLinesOfAFile(t *testing.T) {
 	in, _ := inAndOut(t)
 	path := filepath.Join(in, "f")
 	write(t, path, "one\ntwo\nthree")
-	f := openFiles(t, FilesOptions{Roots: []string{in}, MaxSize: 16})
+	f := openFiles(t, FilesOptions{Roots: Folders(in), MaxSize: 16})
 	limit := func(n int) *int { return &n }
 	for _, v := range []struct {
 		line  int
@@ -178,7 +178,7 @@ func TestLinesOfAFile(t *testing.T) {
 
 func TestReadOnlyFilesCannotBeWritten(t *testing.T) {
 	in, _ := inAndOut(t)
-	c, p := dial(t, &client{}, Options{Files: openFiles(t, FilesOptions{Roots: []string{in}, ReadOnly: true})})
+	c, p := dial(t, &client{}, Options{Files: openFiles(t, FilesOptions{Roots: Folders(in), ReadOnly: true})})
 	go func() { _, _ = c.Initialize(t.Context(), Implementation{}) }() // it is not answered
 	if m := p.expect("initialize"); !strings.Contains(string(m.Params), `"fs":{"readTextFile":true,"writeTextFile":false}`) {
 		t.Errorf("advertised %s", m.Params)
@@ -190,5 +190,20 @@ func TestReadOnlyFilesCannotBeWritten(t *testing.T) {
 	p.send(`{"jsonrpc":"2.0","id":2,"method":"fs/read_text_file","params":{"sessionId":"s","path":7}}` + "\n")
 	if m := p.expect(""); !strings.Contains(string(m.Error), "-32602") {
 		t.Errorf("got %+v", m)
+	}
+}
+
+// Given a folder that the agent calls by another name, then that name is the only one.
+func TestRootsElsewhere(t *testing.T) {
+	host := t.TempDir()
+	write(t, filepath.Join(host, "inside"), "inside")
+	f := openFiles(t, FilesOptions{Roots: []Root{{Path: "/app", Host: host}}})
+	if got, err := f.read(t.Context(), readFile{Path: "/app/inside"}); err != nil || got.(map[string]string)["content"] != "inside" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, path := range []string{filepath.Join(host, "inside"), "/app/../inside", "/app2/inside"} {
+		if _, err := f.read(t.Context(), readFile{Path: path}); code(err) != CodeInvalidParams {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }

@@ -46,8 +46,8 @@ type TerminalExit struct {
 type TerminalsOptions struct {
 	// Start starts a command. Its error is told to the agent.
 	Start func(TerminalCommand) (TerminalProcess, error)
-	// Roots are the absolute paths of the folders in which commands may start. The first is for those that name none.
-	Roots []string
+	// Roots are the folders in which commands may start. The first is for those that name none.
+	Roots []Root
 	// MaxOutput is how many bytes of output are kept of each terminal; 0 means DefaultMaxOutput.
 	MaxOutput int
 }
@@ -117,7 +117,7 @@ func (t *Terminals) create(_ context.Context, p createTerminal) (any, error) {
 	if p.Command == "" {
 		return nil, invalidParams("command is missing")
 	}
-	cwd := t.opts.Roots[0]
+	cwd := t.opts.Roots[0].Path
 	if p.Cwd != nil {
 		cwd = *p.Cwd
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/sandbox"
-	"github.com/evalrun/evalrun/trigger"
 )
 
 // The further files of a segment of an ACP agent.
@@ -24,28 +22,38 @@ const (
 	FileSetup   = "setup.log"    // what services, setup commands and healthcheck printed
 )
 
-const (
-	// handshakeTimeout is how long the agent may take for each call before its first prompt.
-	handshakeTimeout = 60 * time.Second
-	// cancelGrace is how long a turn may take to end after session/cancel; the five agents that were measured need 0.3 s at most.
-	cancelGrace = 5 * time.Second
-	// suspendGrace is how long a turn may go on after something in it has to wait for a person.
-	suspendGrace = 2 * time.Minute
-	// defaultIdle holds where an entry has no idleTimeout.
-	defaultIdle = 10 * time.Minute
-)
+// bounds are what an agent may take for what neither its entry nor the segment limits.
+type bounds struct {
+	// handshake is for initialize and authenticate, and once more for opening the session.
+	handshake time.Duration
+	// cancel is how long a turn may take to end after session/cancel; the five agents that were measured need 0.3 s at most.
+	cancel time.Duration
+	// suspend is how long a turn may go on after something in it has to wait for a person.
+	suspend time.Duration
+	// idle holds where an entry has no idleTimeout.
+	idle time.Duration
+	// exit is how long an agent may take to end by itself once its stdin is closed; most need less than 0.4 s, gemini does not end.
+	exit time.Duration
+	// wire is how many bytes it may send, whatever that is: all of it is kept.
+	wire int64
+}
+
+var defaultBounds = bounds{
+	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
+}
 
 // acpAgent runs an agent over the Agent Client Protocol: one process for each segment.
 type acpAgent struct {
-	entry Entry
-	opts  Options
+	entry  Entry
+	opts   Options
+	bounds bounds
 }
 
 func newACPAgent(e Entry, opts Options) *acpAgent {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &acpAgent{entry: e, opts: opts}
+	return &acpAgent{e, opts, defaultBounds}
 }
 
 // acpSegment is one segment of an ACP agent while it runs.
@@ -68,8 +76,9 @@ type acpSegment struct {
 	client  *client
 	record  sessionRecord
 	servers []acp.MCPServer
-	// wireErr is the first error of writing wire.
-	wireErr error
+	// received counts the bytes that the agent has sent, wireErr is the first error of writing wire.
+	received int64
+	wireErr  error
 }
 
 // Run implements Agent.
@@ -88,7 +97,7 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("agent %q: %w", a.entry.Name, err)
 	}
 	if out.Fault != nil {
-		out.Fault.Message = a.opts.redact(out.Fault.Message)
+		out.Fault.Message = Options{Redact: s.redaction()}.redact(out.Fault.Message)
 		if s.stderr != nil && saysMore(out.Fault.Category) {
 			out.Fault.Message += tailOf(s.stderr)
 		}
@@ -124,8 +133,8 @@ func (s *acpSegment) turn(ctx context.Context) (Outcome, error) {
 	if err := s.readHistory(); err != nil {
 		return Outcome{}, err
 	}
-	if err := s.open(); err != nil {
-		return Outcome{}, err
+	if fault := s.open(); fault != nil {
+		return Outcome{Fault: fault}, nil
 	}
 	if fault, err := s.start(ctx); fault != nil || err != nil {
 		return Outcome{Fault: fault}, err
@@ -140,18 +149,15 @@ func (s *acpSegment) turn(ctx context.Context) (Outcome, error) {
 	return s.prompt(ctx, prompt), nil
 }
 
-// open opens the segment's files.
-func (s *acpSegment) open() error {
-	var err error
-	if s.model, err = s.openModel(); err != nil {
-		return err
-	}
+// open opens the segment's files and the way to the model.
+func (s *acpSegment) open() (fault *Fault) {
+	s.model, fault = s.openModel()
 	s.redact = s.redaction()
 	s.trail = openTrajectory(s.seg.Dir, s.redact, s.opts.Now)
 	s.wire = newLines(filepath.Join(s.seg.Dir, FileWire), s.redact)
 	s.stderr = &logFile{path: filepath.Join(s.seg.Dir, FileStderr)}
 	s.client = newClient(s)
-	return nil
+	return fault
 }
 
 // through puts the redaction before a log.
@@ -167,7 +173,7 @@ func (s *acpSegment) through(log *logFile) io.Writer {
 
 // handshake makes sure that the agent speaks the protocol and takes the task's servers.
 func (s *acpSegment) handshake(ctx context.Context) *Fault {
-	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, &Fault{FaultHandshake, fmt.Sprintf("the agent did not answer initialize within %v", handshakeTimeout)})
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, &Fault{FaultHandshake, fmt.Sprintf("the agent did not answer initialize within %v", s.bounds.handshake)})
 	defer cancel()
 	hello, err := s.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: s.opts.Version})
 	if err != nil {
@@ -200,115 +206,6 @@ func (s *acpSegment) fault(ctx context.Context, err error) *Fault {
 	return &Fault{FaultProtocol, err.Error()}
 }
 
-// prompt has the turn: the agent works until it answers, a limit is reached, or it has asked for something that has to wait.
-func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
-	s.trail.add(EventPrompt, s.record.SessionID, text, nil)
-	s.client.begin()
-	if s.model != nil {
-		s.model.Turn(true)
-		defer s.model.Turn(false)
-	}
-	type answer struct {
-		result acp.PromptResult
-		err    error
-	}
-	answers := make(chan answer, 1)
-	calling, abandon := context.WithCancel(context.WithoutCancel(ctx))
-	defer abandon()
-	go func() {
-		result, err := s.conn.Prompt(calling, s.record.SessionID, acp.Text(text))
-		answers <- answer{result, err}
-	}()
-	idle := s.client.watchIdle()
-	defer idle.Stop()
-	var limit *Fault
-	var a answer
-	select {
-	case a = <-answers:
-	case <-ctx.Done():
-		limit = causeFault(ctx)
-	case limit = <-s.client.limits:
-	case <-s.client.waitedOut:
-		// It was told that a person has to answer, and goes on without: what it has asked for is enough.
-	}
-	if limit != nil && isLimit(limit.Category) {
-		a = answer{err: limit}
-		s.trail.add(EventLimit, s.record.SessionID, "", limit)
-		if cancelErr := s.conn.Cancel(calling, s.record.SessionID); cancelErr == nil {
-			timer := time.NewTimer(cancelGrace)
-			defer timer.Stop()
-			select {
-			case late := <-answers: // it may still report what it has used
-				s.stopped(late.result)
-			case <-timer.C:
-			}
-		}
-	}
-	switch waits := s.client.waits(); {
-	case limit != nil && isLimit(limit.Category):
-		return s.limited(limit)
-	case limit != nil:
-		return Outcome{Fault: limit}
-	case a.err != nil:
-		return Outcome{Fault: s.fault(ctx, a.err)}
-	case len(waits) > 0:
-		s.stopped(a.result)
-		return s.suspended(waits)
-	}
-	s.stopped(a.result)
-	return Outcome{Output: s.output(nil)}
-}
-
-// isLimit reports whether what the agent did until then can be judged all the same.
-func isLimit(c Category) bool { return c == FaultTimeout || c == FaultIdle || c == FaultOutputLimit }
-
-// limited is the outcome of a turn that a limit has ended: what was done by then can be verified, if there is a verifier.
-func (s *acpSegment) limited(limit *Fault) Outcome {
-	s.info.Limit = limit
-	return Outcome{Output: s.output(limit), Limit: limit}
-}
-
-// stopped records the answer to the prompt.
-func (s *acpSegment) stopped(result acp.PromptResult) {
-	if result.StopReason == "" {
-		return
-	}
-	s.info.StopReason = result.StopReason
-	if !isEmpty(result.Usage) && len(result.Usage) > 0 {
-		s.info.AgentUsage = result.Usage
-	}
-	s.trail.add(EventStop, s.record.SessionID, "", map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
-}
-
-// output is the document of an agent that speaks in words: the last thing that it said.
-func (s *acpSegment) output(limit *Fault) json.RawMessage {
-	s.client.flush()
-	out, err := json.Marshal(struct {
-		Content    string `json:"content"`
-		StopReason string `json:"stopReason,omitempty"`
-		Limit      *Fault `json:"limit,omitempty"`
-	}{s.trail.last, s.info.StopReason, limit})
-	if err != nil {
-		return json.RawMessage("{}") // strings always marshal
-	}
-	return out
-}
-
-// suspended is the outcome of a turn in which something has to wait for a person.
-func (s *acpSegment) suspended(waits []asked) Outcome {
-	var interrupts []trigger.Interrupt
-	for _, a := range waits {
-		in, err := a.interrupt()
-		if err != nil {
-			return Outcome{Fault: &Fault{FaultInterrupt, err.Error()}}
-		}
-		interrupts = append(interrupts, in)
-	}
-	s.record.Asked = waits
-	s.trail.add(EventSuspended, s.record.SessionID, "", waits)
-	return Outcome{Interrupts: interrupts}
-}
-
 // end ends the agent's process and everything around it. It says what was wrong with the process, if that explains more than what is known.
 func (s *acpSegment) end(ctx context.Context, known *Fault) *Fault {
 	if s.process == nil {
@@ -317,7 +214,7 @@ func (s *acpSegment) end(ctx context.Context, known *Fault) *Fault {
 	if s.conn != nil {
 		_ = s.conn.Close() // stdin; the process is ended next whatever came of it
 	}
-	grace := endOfInput
+	grace := s.bounds.exit
 	if ctx.Err() != nil {
 		grace = 0
 	}
@@ -343,14 +240,10 @@ func (s *acpSegment) end(ctx context.Context, known *Fault) *Fault {
 
 var errSegmentOver = errors.New("the segment is over")
 
-// endOfInput is how long an agent may take to end by itself once its stdin is closed; most need less than 0.4 s, gemini does not end.
-const endOfInput = 500 * time.Millisecond
-
 // judge looks at what the agent's words do not tell: whether its model worked.
 func (s *acpSegment) judge(out Outcome) (Outcome, error) {
 	if s.client != nil {
 		s.client.finish()
-		s.info.ToolCalls = s.client.calls
 	}
 	if s.model != nil {
 		failure := s.model.Failure()

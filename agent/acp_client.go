@@ -28,18 +28,25 @@ type client struct {
 	tools     acp.ToolCalls
 	started   map[string]time.Time
 	told      map[string]bool
-	calls     int
-	// open counts the tool calls that have not ended, asking the questions that are being answered.
-	asking int
+	// served counts the calls by the server that they are for; "" is the agent itself.
+	served map[string]int
+	// usage is what the agent reported last.
+	usage json.RawMessage
+	// active is when something happened last, idle looks at that; it is nil outside the turn.
 	active time.Time
+	idle   *time.Timer
 	// said counts the bytes of what the agent said.
-	said  int64
-	asked []asked
-	over  *time.Timer
+	said   int64
+	excess *Fault
+	asked  []asked
+	over   *time.Timer
 }
 
 func newClient(s *acpSegment) *client {
-	return &client{s: s, limits: make(chan *Fault, 1), waitedOut: make(chan struct{}), started: map[string]time.Time{}, told: map[string]bool{}, active: s.opts.Now()}
+	return &client{
+		s: s, limits: make(chan *Fault, 1), waitedOut: make(chan struct{}),
+		started: map[string]time.Time{}, told: map[string]bool{}, served: map[string]int{}, active: s.opts.Now(),
+	}
 }
 
 // replay says whether what comes now is only repeated.
@@ -74,7 +81,7 @@ func (c *client) Update(u acp.Update) {
 			return
 		}
 		if c.said += int64(len(text)); c.said > c.s.outputBytes() {
-			c.limit(&Fault{FaultOutputLimit, fmt.Sprintf("the agent said more than %d bytes (limits.outputBytes)", c.s.outputBytes())})
+			c.exceed(&Fault{FaultOutputLimit, fmt.Sprintf("the agent said more than %d bytes (limits.outputBytes)", c.s.outputBytes())})
 			return
 		}
 		kind := EventMessage
@@ -89,11 +96,26 @@ func (c *client) Update(u acp.Update) {
 	case acp.UpdatePlan:
 		trail.add(EventPlan, u.SessionID, "", u.Raw)
 	case acp.UpdateUsage:
-		c.s.info.AgentUsage = u.Raw
+		c.usage = u.Raw
 		trail.add(EventUsage, u.SessionID, "", u.Raw)
 	default:
 		trail.add(EventUpdate, u.SessionID, "", u.Raw)
 	}
+}
+
+// exceed notes that the agent has said or sent too much, and ends the turn. The caller holds mu.
+func (c *client) exceed(f *Fault) {
+	if c.excess == nil {
+		c.excess = f
+		c.limit(f)
+	}
+}
+
+// tooMuch is the fault of an agent that has said or sent too much; nil if it has not.
+func (c *client) tooMuch() *Fault {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.excess
 }
 
 // limit ends the turn; the first one counts.
@@ -108,7 +130,6 @@ func (c *client) limit(f *Fault) {
 func (c *client) toolCall(sessionID string, call *acp.ToolCall) {
 	if _, ok := c.started[call.ID]; !ok {
 		c.started[call.ID] = c.s.opts.Now()
-		c.calls++
 	}
 	if call.Ended() && !c.told[call.ID] {
 		c.told[call.ID] = true
@@ -122,11 +143,7 @@ func (c *client) record(call *acp.ToolCall) Call {
 		Locations: call.Locations, StartedAt: c.started[call.ID].UTC(),
 	}
 	out.Name, out.Server = c.s.toolName(call)
-	for i := range c.s.info.MCPServers {
-		if c.s.info.MCPServers[i].Name == out.Server {
-			c.s.info.MCPServers[i].Calls++
-		}
-	}
+	c.served[out.Server]++
 	if call.Ended() {
 		ms := c.s.opts.Now().Sub(c.started[call.ID]).Milliseconds()
 		out.DurationMs = &ms
@@ -134,14 +151,7 @@ func (c *client) record(call *acp.ToolCall) Call {
 	return out
 }
 
-// flush ends the message that is being said.
-func (c *client) flush() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.s.trail.endText()
-}
-
-// finish records the calls that have not ended. No update comes any more.
+// finish records the calls that have not ended, and what is to be reported. No update comes any more.
 func (c *client) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,6 +163,14 @@ func (c *client) finish() {
 			c.told[call.ID] = true
 			c.s.trail.call(c.s.record.SessionID, c.record(call))
 		}
+	}
+	info := c.s.info
+	info.ToolCalls = len(c.started)
+	if info.AgentUsage == nil {
+		info.AgentUsage = c.usage
+	}
+	for i := range info.MCPServers {
+		info.MCPServers[i].Calls = c.served[info.MCPServers[i].Name]
 	}
 }
 
@@ -196,7 +214,7 @@ func (c *client) permit(call acp.ToolCall, options []acp.PermissionOption) (outc
 	default:
 		return acp.Deny(options), "policy"
 	}
-	a := newAsked(askedPermission, call.Title, call.Kind, call.RawInput)
+	a := newAsked(askedPermission, call.Title, call.Kind, c.s.subject(&call), call.RawInput)
 	if i := slices.Index(c.s.record.Allowed, a.Interrupt); i >= 0 {
 		c.s.record.Allowed = slices.Delete(c.s.record.Allowed, i, i+1)
 		if once, ok := acp.Once(options); ok {
@@ -215,7 +233,7 @@ func (c *client) wait(a asked) {
 	}
 	c.asked = append(c.asked, a)
 	if c.over == nil {
-		c.over = time.AfterFunc(suspendGrace, func() { close(c.waitedOut) })
+		c.over = time.AfterFunc(c.s.bounds.suspend, func() { close(c.waitedOut) })
 	}
 }
 
@@ -226,74 +244,113 @@ func (c *client) elicit(_ context.Context, req acp.ElicitationRequest) (acp.Elic
 	c.active = c.s.opts.Now()
 	result := acp.ElicitationResult{Action: acp.ElicitDecline}
 	if c.s.entry.Elicitation == PolicySuspend && !c.replaying {
-		c.wait(newAsked(askedQuestion, req.Message, req.Mode, req.Schema))
+		in := req.Schema
+		if req.URL != "" {
+			in, _ = json.Marshal(map[string]string{"url": req.URL}) // a string always marshals
+		}
+		c.wait(newAsked(askedQuestion, req.Message, req.Mode, req.Message, in))
 		result.Action = acp.ElicitCancel
 	}
 	c.s.trail.add(EventElicitation, req.SessionID, req.Message, map[string]any{"mode": req.Mode, "action": result.Action})
 	return result, nil
 }
 
-// watchIdle ends the turn when nothing happens for too long. A tool that runs, a question that is being answered and a model that thinks are
-// something.
-func (c *client) watchIdle() *time.Timer {
-	idle := time.Duration(c.s.entry.IdleTimeout)
-	if idle <= 0 {
-		idle = defaultIdle
+// watchIdle ends the turn when nothing happens for too long, until stop is called. A tool that runs and a model that thinks are something.
+func (c *client) watchIdle() (stop func()) {
+	limit := time.Duration(c.s.entry.IdleTimeout)
+	if limit <= 0 {
+		limit = c.s.bounds.idle
 	}
-	var timer *time.Timer
-	ready := make(chan struct{})
-	timer = time.AfterFunc(idle, func() {
-		<-ready
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = time.AfterFunc(limit, func() { c.checkIdle(limit) })
+	return func() {
 		c.mu.Lock()
-		quiet := c.s.opts.Now().Sub(c.active)
-		busy := len(c.tools.Open()) > 0 || c.asking > 0
-		c.mu.Unlock()
-		if c.s.model != nil && c.s.model.Busy() {
-			busy = true
-		}
-		switch {
-		case busy:
-			timer.Reset(idle)
-		case quiet < idle:
-			timer.Reset(idle - quiet)
-		default:
-			c.limit(&Fault{FaultIdle, fmt.Sprintf("nothing came from the agent for %v (idleTimeout)", idle)})
-		}
-	})
-	close(ready)
-	return timer
+		defer c.mu.Unlock()
+		c.idle.Stop()
+		c.idle = nil
+	}
 }
 
-// toolName tells the name of a tool and the server that it belongs to.
-func (s *acpSegment) toolName(call *acp.ToolCall) (name, server string) {
-	names := []string{call.Name, metaToolName(call.Meta), call.Title}
-	for _, declared := range s.servers {
-		if s.entry.ToolName == "" {
-			break
-		}
-		before, after, _ := strings.Cut(strings.ReplaceAll(s.entry.ToolName, "{server}", declared.Name), "{tool}")
-		for _, n := range names {
-			if rest, ok := strings.CutPrefix(n, before); ok && before != "" && strings.HasSuffix(rest, after) && rest != after {
-				return strings.TrimSuffix(rest, after), declared.Name
-			}
-			// gemini: "tool (server MCP Server)"
-			if tool, ok := strings.CutSuffix(n, " ("+declared.Name+" MCP Server)"); ok {
-				return tool, declared.Name
-			}
-			// a plain "server.tool" or "server/tool"
-			for _, separator := range []string{".", "/"} {
-				if tool, ok := strings.CutPrefix(n, declared.Name+separator); ok && !strings.ContainsAny(tool, " \t") {
-					return tool, declared.Name
-				}
+func (c *client) checkIdle(limit time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle == nil {
+		return // the turn has just ended
+	}
+	now, model := c.s.opts.Now(), c.s.model
+	switch {
+	case len(c.tools.Open()) > 0, model != nil && model.Busy():
+		c.active = now
+	case model != nil:
+		for _, call := range model.Calls() {
+			if end := call.Time.Add(time.Duration(call.LatencyMs) * time.Millisecond); end.After(c.active) {
+				c.active = end
 			}
 		}
 	}
-	for _, n := range names {
-		if n != "" {
-			return n, ""
+	if rest := limit - now.Sub(c.active); rest > 0 {
+		c.idle.Reset(rest)
+		return
+	}
+	c.limit(&Fault{FaultIdle, fmt.Sprintf("nothing came from the agent for %v (idleTimeout)", limit)})
+}
+
+// subject is what a request for permission is about beside its kind and input: the tool, where that is known. Of the tools that have no kind, or
+// need no input, the title must do, so that an approval of one is none of another.
+func (s *acpSegment) subject(call *acp.ToolCall) string {
+	name, server := s.toolName(call)
+	switch {
+	case server != "":
+		return server + "." + name
+	case call.Name != "" || metaToolName(call.Meta) != "":
+		return name
+	case slices.Contains([]string{"", "other", "tool"}, call.Kind), slices.Contains([]string{"", "null", "{}", "[]"}, canonicalJSON(call.RawInput)):
+		return call.Title
+	}
+	return ""
+}
+
+// toolName tells the name of a tool and the server that it belongs to: of several whose names fit, the one with the longest.
+func (s *acpSegment) toolName(call *acp.ToolCall) (name, server string) {
+	names := slices.DeleteFunc([]string{call.Name, metaToolName(call.Meta), call.Title}, func(n string) bool { return n == "" })
+	for _, declared := range s.servers {
+		if len(declared.Name) <= len(server) {
+			continue
 		}
+		for _, n := range names {
+			if tool, ok := toolOf(n, declared.Name, s.entry.ToolName); ok {
+				name, server = tool, declared.Name
+				break
+			}
+		}
+	}
+	switch {
+	case server != "":
+		return name, server
+	case len(names) > 0:
+		return names[0], ""
 	}
 	return call.Kind, ""
+}
+
+// toolOf is the tool's own part of a name, if that has the form in which an agent names the tools of a server.
+func toolOf(name, server, form string) (tool string, ok bool) {
+	forms := []string{
+		form,                                 // as the entry says
+		"{tool} ({server} MCP Server)",       // the titles of gemini
+		"{server}.{tool}", "{server}/{tool}", // those of codex and others
+	}
+	for _, f := range forms {
+		before, after, has := strings.Cut(strings.ReplaceAll(f, "{server}", server), "{tool}")
+		if !has || !strings.Contains(f, "{server}") || !strings.HasPrefix(name, before) || !strings.HasSuffix(name, after) || len(name) <= len(before)+len(after) {
+			continue
+		}
+		if tool = name[len(before) : len(name)-len(after)]; !strings.ContainsAny(tool, " \t\n") {
+			return tool, true
+		}
+	}
+	return "", false
 }
 
 // metaToolName is the name that claude puts into _meta.

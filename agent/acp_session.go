@@ -54,7 +54,7 @@ func (s *acpSegment) writeRecord() error {
 
 // session begins a session or goes on with one, and gives the text of the prompt.
 func (s *acpSegment) session(ctx context.Context) (prompt string, fault *Fault, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, &Fault{FaultHandshake, fmt.Sprintf("the agent did not open its session within %v", handshakeTimeout)})
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, &Fault{FaultHandshake, fmt.Sprintf("the agent did not open its session within %v", s.bounds.handshake)})
 	defer cancel()
 	params := acp.SessionParams{Cwd: s.seg.Place.Cwd, MCPServers: s.servers}
 	var session acp.Session
@@ -118,7 +118,7 @@ func (s *acpSegment) goOn(ctx context.Context, params acp.SessionParams) (sessio
 			}
 			s.info.ResumedBy, s.info.ResumeNote = ByReplay, note
 			session, err = s.conn.NewSession(ctx, params)
-			return session, history + "\n\n" + news, err
+			return session, history + news, err
 		case s.info.AgentVersion != s.record.AgentVersion || s.info.AgentName != s.record.AgentName:
 			note = fmt.Sprintf("the session is of %s %s, and this is %s %s", s.record.AgentName, s.record.AgentVersion, s.info.AgentName, s.info.AgentVersion)
 			continue
@@ -146,6 +146,8 @@ func (s *acpSegment) goOn(ctx context.Context, params acp.SessionParams) (sessio
 
 // news tells the agent what has arrived for what it waited for.
 func (s *acpSegment) news() string {
+	s.client.mu.Lock() // the agent may ask for something at any time
+	defer s.client.mu.Unlock()
 	var parts []string
 	for _, a := range s.record.Asked {
 		d, ok := s.seg.Deliveries[a.Interrupt]
@@ -162,10 +164,13 @@ func (s *acpSegment) news() string {
 	return strings.Join(append(parts, "Go on with your work."), "\n\n")
 }
 
-// maxTranscript is how much of a transcript is replayed, maxResult how much of one tool's result.
 const (
+	// maxTranscript is how much of a transcript is replayed, maxResult how much of one tool's result.
 	maxTranscript = 100 << 10
 	maxResult     = 2 << 10
+	// What stands around a transcript. Its own lines are quoted, so that nothing in it can be taken for its end.
+	transcriptStart = "This conversation was interrupted and goes on here. What was said and done so far:\n\n"
+	transcriptEnd   = "\n\n[end of what was said and done]\n\n"
 )
 
 // transcript tells a new session what happened in the conversation before.
@@ -195,14 +200,18 @@ func (s *acpSegment) transcript() (string, error) {
 		head, tail := text[:maxTranscript/4], text[len(text)-maxTranscript*3/4:]
 		text = strings.ToValidUTF8(head, "") + "\n\n[… left out …]\n\n" + strings.ToValidUTF8(tail, "")
 	}
-	return "This conversation was interrupted and goes on here. What was said and done so far:\n\n" + text + "\n\n[end of what was said and done]", nil
+	return transcriptStart + "> " + strings.ReplaceAll(text, "\n", "\n> ") + transcriptEnd, nil
 }
 
 // retell is an event as a transcript has it; empty for those that it leaves out.
 func retell(e Event) string {
 	switch e.Type {
 	case EventPrompt:
-		return "User: " + e.Text
+		text := e.Text
+		if strings.HasPrefix(text, transcriptStart) { // which had what is told here already
+			_, text, _ = strings.Cut(text, transcriptEnd)
+		}
+		return "User: " + text
 	case EventMessage:
 		return "You: " + e.Text
 	case EventToolCall:

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +8,8 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
@@ -25,7 +22,7 @@ import (
 const modelPort = 18434
 
 // openModel makes the agent's way to its model, if an endpoint with a key is configured.
-func (s *acpSegment) openModel() (*modelproxy.Session, error) {
+func (s *acpSegment) openModel() (*modelproxy.Session, *Fault) {
 	m := s.entry.Model
 	if m == nil || s.opts.Models == nil {
 		return nil, nil
@@ -36,9 +33,13 @@ func (s *acpSegment) openModel() (*modelproxy.Session, error) {
 	}
 	target, unknown := s.opts.expand(m.URL)
 	if unknown != "" {
-		return nil, fmt.Errorf("the model's URL needs ${%s}, which is not set", unknown)
+		return nil, &Fault{FaultStart, fmt.Sprintf("the model's URL needs ${%s}, which is not set", unknown)}
 	}
-	return s.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key})
+	session, err := s.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key})
+	if err != nil {
+		return nil, &Fault{FaultStart, err.Error()}
+	}
+	return session, nil
 }
 
 // redaction is what stands before the segment's files: the run's, and before that what only this segment knows.
@@ -68,57 +69,46 @@ type chained struct {
 
 func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.outer.Close()) }
 
+// launch is how the agent's process is started, with its way to its model.
+func (s *acpSegment) launch() (*Launch, error) {
+	l := &Launch{
+		Entry: s.entry, Options: s.opts, Place: *s.seg.Place, BaseDir: s.seg.BaseDir, RolloutID: s.marker(), Env: s.seg.Env, Stderr: s.through(s.stderr),
+	}
+	if l.Place.Setup != nil {
+		l.SetupLog = s.through(&logFile{path: filepath.Join(s.seg.Dir, FileSetup)})
+	}
+	if s.model == nil {
+		return l, nil
+	}
+	l.ModelURL, l.ModelKey = s.model.URL(), s.model.Token()
+	if space := &l.Place.Space; !space.Network && space.Isolation == sandbox.IsolationBwrap {
+		socket := filepath.Join(l.Place.Sockets, "model.sock")
+		if err := s.model.ServeUnix(socket); err != nil {
+			return nil, err
+		}
+		space.Forwards = append(slices.Clone(space.Forwards), sandbox.Forward{Port: modelPort, Socket: socket})
+		l.ModelURL = fmt.Sprintf("http://127.0.0.1:%d", modelPort)
+	}
+	return l, nil
+}
+
 // start starts the agent's process in its place. A fault says what is wrong with the agent or its place.
 func (s *acpSegment) start(ctx context.Context) (*Fault, error) {
-	space := s.seg.Place.Space
-	modelURL := ""
-	if s.model != nil {
-		modelURL = s.model.URL()
-		if !space.Network && space.Isolation == sandbox.IsolationBwrap {
-			socket := filepath.Join(s.seg.Place.Sockets, "model.sock")
-			if err := s.model.ServeUnix(socket); err != nil {
-				return nil, err
-			}
-			space.Forwards = append(slices.Clone(space.Forwards), sandbox.Forward{Port: modelPort, Socket: socket})
-			modelURL = fmt.Sprintf("http://127.0.0.1:%d", modelPort)
-		}
-	}
-	fill := s.placeholders(modelURL)
-	env, fault := s.environ(fill)
-	if fault != nil {
-		return fault, nil
-	}
-	if err := s.writeFiles(&space, fill); err != nil {
+	l, err := s.launch()
+	if err != nil {
 		return nil, err
-	}
-	path, fault := findProgram(s.entry.Command[0], filepath.Join(s.seg.BaseDir, s.entry.Cwd), env)
-	if fault != nil {
-		return fault, nil
-	}
-	space.Visible = append(slices.Clone(space.Visible), visible(path, s.entry.Command[1:], env)...)
-	for _, dir := range s.entry.Visible {
-		space.Visible = append(space.Visible, filepath.Clean(dir))
-	}
-	command := sandbox.Command{
-		RolloutID: s.marker(), Path: path, Args: s.entry.Command, Dir: s.seg.Place.Cwd, Env: env,
-		Interactive: true, Stderr: s.through(s.stderr), Grace: s.opts.Grace, Space: &space, Setup: s.seg.Place.Setup, Executable: s.seg.Place.Executable,
-	}
-	if command.Setup != nil {
-		setup := *command.Setup
-		setup.Log = s.through(&logFile{path: filepath.Join(s.seg.Dir, FileSetup)})
-		command.Setup = &setup
 	}
 	if ctx.Err() != nil {
 		return causeFault(ctx), nil
 	}
-	var err error
-	if s.process, err = sandbox.Start(command); err != nil {
-		if fault := startFault(command, err); fault != nil {
+	if s.process, err = l.Start(); err != nil {
+		var fault *Fault
+		if errors.As(err, &fault) {
 			return fault, nil
 		}
 		return nil, err
 	}
-	if err := s.offer(&space); err != nil {
+	if err := s.offer(&l.Place.Space); err != nil {
 		return nil, err
 	}
 	if err := s.process.Ready(ctx); err != nil {
@@ -148,96 +138,6 @@ func setupFault(ctx context.Context, err error) *Fault {
 	return &Fault{FaultSetup, err.Error()}
 }
 
-// placeholders give the values of {home}, {model}, {modelURL} and {modelKey}; those for which there is nothing are missing.
-func (s *acpSegment) placeholders(modelURL string) map[string]string {
-	fill := map[string]string{"{home}": s.seg.Place.Home}
-	if s.model != nil {
-		fill["{modelURL}"], fill["{modelKey}"] = modelURL, s.model.Token()
-		if s.entry.Model.Name != "" {
-			fill["{model}"] = s.entry.Model.Name
-		}
-	}
-	return fill
-}
-
-var placeholderNames = []string{"{home}", "{model}", "{modelURL}", "{modelKey}"}
-
-// fillIn replaces the placeholders of a value; false if it names one for which there is nothing.
-func fillIn(value string, fill map[string]string) (string, bool) {
-	for _, name := range placeholderNames {
-		v, ok := fill[name]
-		if !ok && strings.Contains(value, name) {
-			return "", false
-		}
-		value = strings.ReplaceAll(value, name, v)
-	}
-	return value, true
-}
-
-// environ is the whole environment of the agent: what every program needs, that of the place, what was passed to the run, and the entry's own.
-func (s *acpSegment) environ(fill map[string]string) ([]string, *Fault) {
-	home := s.seg.Place.Home
-	env := []string{
-		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
-		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share", "XDG_STATE_HOME=" + home + "/.local/state",
-		"XDG_CACHE_HOME=" + home + "/.cache", "TMPDIR=" + home + "/tmp",
-	}
-	env = append(env, s.seg.Place.Env...)
-	hidden := map[string]bool{}
-	if s.model != nil { // the proxy has the key; the agent must not
-		for _, m := range variable.FindAllStringSubmatch(s.entry.Model.Key, -1) {
-			hidden[m[1]] = true
-		}
-	}
-	for _, e := range s.seg.Env {
-		if name, _, _ := strings.Cut(e, "="); !hidden[name] {
-			env = append(env, e)
-		}
-	}
-	for _, name := range sortedKeys(s.entry.Env) {
-		value, unknown := s.opts.expand(s.entry.Env[name])
-		if unknown != "" {
-			return nil, &Fault{FaultStart, fmt.Sprintf("the agent's environment variable %s needs ${%s}, which is not set", name, unknown)}
-		}
-		if value, ok := fillIn(value, fill); ok {
-			env = append(env, name+"="+value)
-		}
-	}
-	return env, nil
-}
-
-// writeFiles writes the entry's files into the agent's home, each when it starts there for the first time, and makes the usual folders.
-func (s *acpSegment) writeFiles(space *sandbox.Space, fill map[string]string) error {
-	host, ok := space.HostPath(s.seg.Place.Home)
-	if !ok {
-		return fmt.Errorf("the home %s is not in the agent's space", s.seg.Place.Home)
-	}
-	root, err := os.OpenRoot(host) // the agent may have left links
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // a folder that was only looked through
-	for _, dir := range []string{"tmp", ".config", ".cache", ".local/share", ".local/state"} {
-		if err := root.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-	}
-	for _, name := range sortedKeys(s.entry.Files) {
-		content, ok := fillIn(s.entry.Files[name], fill)
-		if !ok {
-			continue
-		}
-		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return err
-		}
-		// Written anew for each process: the way to the model has another token.
-		if err := root.WriteFile(name, []byte(content), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // offer makes what the entry wants the agent to be offered: the client's files and terminals.
 func (s *acpSegment) offer(space *sandbox.Space) (err error) {
 	host, ok := space.HostPath(s.seg.Place.Cwd)
@@ -245,12 +145,12 @@ func (s *acpSegment) offer(space *sandbox.Space) (err error) {
 		return nil
 	}
 	if s.entry.FS {
-		if s.files, err = acp.NewFiles(acp.FilesOptions{Roots: []string{host}}); err != nil {
+		if s.files, err = acp.NewFiles(acp.FilesOptions{Roots: []acp.Root{{Path: s.seg.Place.Cwd, Host: host}}}); err != nil {
 			return err
 		}
 	}
 	if s.entry.Terminal {
-		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []string{host}, Start: func(c acp.TerminalCommand) (acp.TerminalProcess, error) {
+		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Place.Cwd, Host: host}}, Start: func(c acp.TerminalCommand) (acp.TerminalProcess, error) {
 			return s.terminal(space, c)
 		}})
 	}
@@ -271,11 +171,17 @@ type wireLine struct {
 	Line string `json:"line"`
 }
 
-// recordLine keeps every line of the connection.
+// recordLine keeps every line of the connection, up to the bound of what the agent may send.
 func (s *acpSegment) recordLine(dir acp.Direction, line []byte) {
-	from := "agent"
-	if dir == acp.ToAgent {
-		from = "client"
+	from := "client"
+	if dir == acp.FromAgent {
+		from = "agent"
+		if s.received += int64(len(line)); s.received > s.bounds.wire {
+			s.client.mu.Lock()
+			defer s.client.mu.Unlock()
+			s.client.exceed(&Fault{FaultOutputLimit, fmt.Sprintf("the agent sent more than %d bytes", s.bounds.wire)})
+			return
+		}
 	}
 	if err := s.wire.write(wireLine{s.opts.Now().UTC().Format(time.RFC3339Nano), from, string(line)}); err != nil && s.wireErr == nil {
 		s.wireErr = err // nobody else writes there; it is looked at when the connection has ended
@@ -297,6 +203,9 @@ func (s *acpSegment) checkServers(ctx context.Context, caps acp.Capabilities) *F
 		if v.Verdict != VerdictSent && fault == nil {
 			fault = &Fault{FaultMCP, fmt.Sprintf("MCP server %q: %s", server.Name, v.Reason)}
 		}
+	}
+	if ctx.Err() != nil {
+		return causeFault(ctx) // and not the servers' fault
 	}
 	return fault
 }

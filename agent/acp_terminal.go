@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 
 	"github.com/evalrun/evalrun/acp"
@@ -21,25 +20,29 @@ var errKilled = errors.New("killed by the agent")
 
 // terminal starts a command for an agent.
 func (s *acpSegment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.TerminalProcess, error) {
-	env, fault := s.environ(map[string]string{})
+	l := Launch{Entry: s.entry, Options: s.opts, Place: *s.seg.Place, Env: s.seg.Env}
+	if s.model != nil {
+		l.ModelURL = s.model.URL() // whoever runs here must not see its key
+	}
+	env, fault := l.environ(map[string]string{})
 	if fault != nil {
 		return nil, fault
 	}
 	for _, kv := range c.Env {
 		env = append(env, kv.Name+"="+kv.Value)
 	}
-	path, fault := findProgram(c.Command, c.Cwd, env)
-	if fault != nil {
-		return nil, errors.New(fault.Message)
-	}
 	own := *space
 	own.Forwards = nil // the ports are the agent's
 	process, err := sandbox.Start(sandbox.Command{
-		RolloutID: s.marker(), Path: path, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
-		Grace: s.opts.Grace, Space: &own, Executable: s.seg.Place.Executable,
+		RolloutID: s.marker(), Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
+		Grace: s.opts.Grace, Space: &own, Shared: true, Executable: s.seg.Place.Executable,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", c.Command, err)
+		return nil, err
+	}
+	if err := process.Ready(context.Background()); err != nil {
+		_, ended := process.Wait(context.Background())
+		return nil, errors.Join(err, ended)
 	}
 	t := &terminal{process: process}
 	t.ctx, t.kill = context.WithCancelCause(context.Background())

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/input"
 	"github.com/evalrun/evalrun/trigger"
@@ -14,7 +16,7 @@ type ACP struct {
 	Extends string `json:"extends,omitempty"`
 	// Model is where the agent's model is. Without it, or without a key, the agent talks to its provider as it likes.
 	Model *Model `json:"model,omitempty"`
-	// Files are written into the agent's home before its first start, by their path there; values may hold placeholders.
+	// Files are written into the agent's home before each start, by their path there; values may hold placeholders.
 	Files map[string]string `json:"files,omitempty"`
 	// Permissions says how requests for permission are answered, Elicitation how questions are.
 	Permissions Policy `json:"permissions,omitempty"`
@@ -117,7 +119,11 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 			e.ResumeBy = append(e.ResumeBy, ResumeBy(item.Text))
 		}
 		f.Strings("resumeBy")
+		if len(n.Items) == 0 {
+			e.ResumeBy = []ResumeBy{ByReplay} // which is what is left
+		}
 	}
+	checkPaths(r, f)
 	switch n := f.Optional("command", input.Array); {
 	case n != nil:
 		e.Command = parseCommand(r, f, n)
@@ -133,6 +139,24 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 	return e
 }
 
+// checkPaths checks where an entry's files are to be, and what is to be visible.
+func checkPaths(r *input.Reader, f *input.Fields) {
+	if files := f.Get("files"); files != nil {
+		for _, m := range files.Members {
+			if !filepath.IsLocal(m.Key) || filepath.Clean(m.Key) == "." {
+				r.Errorf(m.Value, "expected the path of a file in the agent's home, such as \".config/agent.json\"; got %q", m.Key)
+			}
+		}
+	}
+	if visible := f.Get("visible"); visible != nil {
+		for _, item := range visible.Items {
+			if item.Kind == input.String && (!filepath.IsAbs(item.Text) || filepath.Clean(item.Text) == "/") {
+				r.Errorf(item, "expected the absolute path of a folder below /, got %q", item.Text)
+			}
+		}
+	}
+}
+
 func parseModel(f *input.Fields, r *input.Reader, base *Model) *Model {
 	n := f.Optional("model", input.Object)
 	if n == nil {
@@ -145,6 +169,9 @@ func parseModel(f *input.Fields, r *input.Reader, base *Model) *Model {
 	model := &Model{
 		API: m.Enum("api", base.API, "openai", "anthropic", "gemini"), URL: m.String("url", base.URL),
 		Key: m.String("key", base.Key), Name: m.String("name", base.Name),
+	}
+	if model.Key != "" && !strings.Contains(model.Key, "${") {
+		r.Warnf(m.Get("key"), "the key itself would be stored with the run; write ${NAME}, and set the variable")
 	}
 	if model.URL == "" {
 		r.Errorf(n, `expected the endpoint's "url"`)

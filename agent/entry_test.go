@@ -59,12 +59,12 @@ func TestEntry(t *testing.T) {
 
 func TestEntryThatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		`"claude-code"`:                         `set.json:1:1: the agent "claude-code" is a name from the registry, which is not supported by this version; supported: an object with "type": "function"`,
+		`"claude-code"`:                         `set.json:1:1: no agent has the name "claude-code"; did you mean "claude"?; the registry has claude, codex,`,
 		`[]`:                                    `expected an object, got an array`,
 		`{}`:                                    `type: missing; expected a string`,
-		`{"type":"acp","commnd":["x"]}`:         `set.json:1:9: type: agents of type "acp" are not supported by this version; supported: function`,
+		`{"type":"acp","commnd":["x"]}`:         `set.json:1:15: warning: commnd: unknown key; did you mean "command"?`,
 		`{"type":"langgraph","url":""}`:         `not supported by this version; supported: function`,
-		`{"type":"funktion"}`:                   `unknown type "funktion"; supported: function; did you mean "function"?`,
+		`{"type":"funktion"}`:                   `unknown type "funktion"; supported: function, acp, oracle, nop; did you mean "function"?`,
 		`{"type":"function"}`:                   `command: missing; expected an array`,
 		`{"type":"function","command":[]}`:      `command: expected a program and its arguments`,
 		`{"type":"function","command":[""]}`:    `command: expected a program and its arguments`,
@@ -78,6 +78,22 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`{"type":"function","command":["a"],"outputFile":"x"}`:                          `has a meaning only with "output": "file"`,
 		`{"type":"function","command":["a"],"output":"file","outputFile":"../x"}`:       `expected the name of a file`,
 		`{"type":"function","command":["a"],"output":"file","outputFile":"stderr.log"}`: `expected the name of a file`,
+		`{"type":"acp"}`:                                                   `command: missing; expected an array`,
+		`{"type":"acp","extends":"clude"}`:                                 `extends: no ACP agent of the registry has the name "clude"; did you mean "claude"?`,
+		`{"type":"acp","extends":"oracle"}`:                                `extends: no ACP agent of the registry has the name "oracle"`,
+		`{"type":"acp","command":["a"],"permissions":"ask"}`:               `permissions: expected one of allow, deny, suspend, got "ask"`,
+		`{"type":"acp","command":["a"],"elicitation":"allow"}`:             `elicitation: expected one of deny, suspend, got "allow"`,
+		`{"type":"acp","command":["a"],"resumeBy":["load","reload"]}`:      `resumeBy[1]: expected one of ["resume" "load" "replay"]; did you mean "load"?`,
+		`{"type":"acp","command":["a"],"model":{"api":"openai"}}`:          `model: expected the endpoint's "url"`,
+		`{"type":"acp","command":["a"],"model":{"url":"u","api":"azure"}}`: `api: expected one of openai, anthropic, gemini, got "azure"`,
+		`{"type":"acp","command":["a"],"model":{"url":"u","modle":"x"}}`:   `modle: unknown key`,
+		`{"type":"acp","command":["a"],"files":{"../x":""}}`:               `expected the path of a file in the agent's home`,
+		`{"type":"acp","command":["a"],"files":{"/etc/x":""}}`:             `expected the path of a file in the agent's home`,
+		`{"type":"acp","command":["a"],"visible":["tools"]}`:               `visible[0]: expected the absolute path of a folder below /, got "tools"`,
+		`{"type":"acp","command":["a"],"visible":["/"]}`:                   `visible[0]: expected the absolute path of a folder below /`,
+		`{"type":"acp","command":["a"],"idleTimeout":"soon"}`:              `expected a duration such as`,
+		`{"type":"acp","command":["a"],"stdin":"input"}`:                   `stdin: unknown key`,
+		`{"type":"nop","command":["a"]}`:                                   `command: unknown key`,
 	} {
 		if _, problems := parse(t, text); !strings.Contains(problems.Error(), want) {
 			t.Errorf("%s: got %v\nwant %s", text, problems, want)
@@ -86,7 +102,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 }
 
 func TestNewRefusesWhatItCannotRun(t *testing.T) {
-	for _, e := range []Entry{{Name: "a", Type: "acp", Command: []string{"a"}}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
+	for _, e := range []Entry{{Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
 		if _, err := New(e, Options{}); err == nil {
 			t.Errorf("%+v was taken", e)
 		}

@@ -13,7 +13,7 @@ import (
 
 // asked is something that a person was asked in the place of the agent's own user. It is kept in the session's record until the answer is there.
 type asked struct {
-	// Interrupt is the id of the interrupt, made of the kind and the canonical input: the same request again is the same interrupt.
+	// Interrupt is the id of the interrupt, made of the kind, the subject and the canonical input: the same request again is the same interrupt.
 	Interrupt string `json:"interrupt"`
 	// What is "permission" or "question".
 	What  string `json:"what"`
@@ -28,13 +28,10 @@ const (
 	askedQuestion   = "question"
 )
 
-func newAsked(what, title, kind string, in json.RawMessage) asked {
+// newAsked makes the id of a request. The subject is what there is to tell it by beside kind and input; titles may differ from time to time.
+func newAsked(what, title, kind, subject string, in json.RawMessage) asked {
 	a := asked{What: what, Title: title, Kind: kind, Input: in}
-	subject := in
-	if isEmpty(in) {
-		subject = json.RawMessage(fmt.Sprintf("%q", title))
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", what, kind, canonicalJSON(subject)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%q\x00%q\x00%s", what, kind, subject, canonicalJSON(in)))
 	a.Interrupt = what + "-" + hex.EncodeToString(sum[:8])
 	return a
 }
@@ -87,14 +84,15 @@ func decide(d Delivery) decision {
 		Reason   string          `json:"reason"`
 		Data     json.RawMessage `json:"data"`
 	}
-	if json.Unmarshal(d.Payload, &answer) != nil {
-		return decision{said: string(d.Payload)}
+	known := json.Unmarshal(d.Payload, &answer) == nil
+	if !known || answer.Action == "" && answer.Approved == nil && answer.Reason == "" && answer.Data == nil {
+		return decision{said: string(d.Payload)} // such as the values of a form
 	}
 	out := decision{allowed: isApproval(answer.Action), said: answer.Reason}
 	if answer.Approved != nil {
 		out.allowed = *answer.Approved
 	}
-	if !isEmpty(answer.Data) {
+	if len(answer.Data) > 0 && !isEmpty(answer.Data) {
 		out.said = strings.TrimSpace(out.said + " " + string(answer.Data))
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -65,10 +66,12 @@ type Call struct {
 }
 
 // trajectory writes the files of a segment that tell what the agent did: the trajectory, and its tool calls once more as spans, which is what
-// evaluators and reports read of every kind of agent.
+// evaluators and reports read of every kind of agent. What the agent does and what is done with it are added concurrently.
 type trajectory struct {
 	events, spans *lines
 	now           func() time.Time
+
+	mu sync.Mutex
 	// open is the message or thought that is still being said, text its text.
 	open Event
 	text strings.Builder
@@ -83,6 +86,8 @@ func openTrajectory(dir string, redact func(io.Writer) io.WriteCloser, now func(
 
 // say adds to a message or thought.
 func (t *trajectory) say(kind, sessionID, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.open.Type != kind || t.open.SessionID != sessionID {
 		t.endText()
 		t.open = Event{Time: t.now(), Type: kind, SessionID: sessionID}
@@ -90,7 +95,15 @@ func (t *trajectory) say(kind, sessionID, text string) {
 	t.text.WriteString(text)
 }
 
-// endText ends the message or thought that is being said.
+// lastMessage is the text of the last message, which ends with this.
+func (t *trajectory) lastMessage() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.endText()
+	return t.last
+}
+
+// endText ends the message or thought that is being said. The caller holds mu.
 func (t *trajectory) endText() {
 	if t.open.Type == "" {
 		return
@@ -107,6 +120,8 @@ func (t *trajectory) endText() {
 
 // add adds an event with data, which may be nil.
 func (t *trajectory) add(kind, sessionID, text string, data any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.endText()
 	e := Event{Time: t.now(), Type: kind, SessionID: sessionID, Text: text}
 	if data != nil {
@@ -119,6 +134,8 @@ func (t *trajectory) add(kind, sessionID, text string, data any) {
 
 // call adds a tool call that has ended, or will not.
 func (t *trajectory) call(sessionID string, c Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.endText()
 	t.keep(t.events.write(Event{Time: t.now(), Type: EventToolCall, SessionID: sessionID, Call: &c}))
 	t.keep(t.spans.write(spanOf(c)))
@@ -131,6 +148,8 @@ func (t *trajectory) keep(err error) {
 }
 
 func (t *trajectory) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.endText()
 	return errors.Join(t.err, t.events.close(), t.spans.close())
 }

@@ -33,9 +33,23 @@ func visible(program string, args, env []string) []string {
 	return out
 }
 
-// installations are the folders that a program's file belongs to: where the link is that it is called by, and where the file itself.
+// maxLinks is as many links as Linux follows.
+const maxLinks = 40
+
+// installations are the folders that a program's file belongs to: where the links are that it is called by, and where the file itself.
 func installations(path string) []string {
 	paths := []string{path}
+	for range maxLinks {
+		to, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+		paths = append(paths, path)
+	}
 	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
 		paths = append(paths, real)
 	}
@@ -54,15 +68,14 @@ func installation(path string) string {
 	dir := filepath.Dir(path)
 	if before, _, ok := strings.Cut(path, "/node_modules/"); ok {
 		dir = before
-	} else if filepath.Base(dir) == "bin" {
+		if holdsHome(dir) {
+			dir += "/node_modules" // ~/node_modules: with what the package needs
+		}
+	} else if filepath.Base(dir) == "bin" && !holdsHome(filepath.Dir(dir)) { // of ~/bin nothing but bin
 		dir = filepath.Dir(dir)
 	}
-	home, err := os.UserHomeDir()
-	if err == nil && (dir == home || strings.HasPrefix(home+"/", strings.TrimSuffix(dir, "/")+"/")) {
-		dir = filepath.Dir(path) // ~/bin/agent: nothing but bin
-		if dir == home || strings.HasPrefix(home+"/", strings.TrimSuffix(dir, "/")+"/") {
-			return path
-		}
+	if holdsHome(dir) {
+		return path
 	}
 	for _, system := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/etc"} {
 		if dir == system || strings.HasPrefix(dir, system+"/") {
@@ -70,6 +83,12 @@ func installation(path string) string {
 		}
 	}
 	return dir
+}
+
+// holdsHome reports whether a folder is the user's home, or holds it.
+func holdsHome(dir string) bool {
+	home, err := os.UserHomeDir()
+	return err == nil && strings.HasPrefix(filepath.Clean(home)+"/", strings.TrimSuffix(dir, "/")+"/")
 }
 
 // interpreterOf is the program that the first line of a script names, without a path if it is to be looked for.

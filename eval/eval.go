@@ -66,8 +66,6 @@ type Task struct {
 	Dir string `json:"dir"`
 	// Digest is that of the directory when the run was planned (see tasks.Digest).
 	Digest string `json:"digest"`
-	// NoNetwork says that its agent is to be kept off the network.
-	NoNetwork bool `json:"noNetwork,omitempty"`
 }
 
 // Definition is an evaluator as its file or the eval set defines it.

@@ -87,18 +87,32 @@ func (e *environment) populate() error {
 	return nil
 }
 
+// present makes sure that a rollout that goes on finds what it has left: without isolation that is not in the store, and does not move with it.
+func (e *environment) present() error {
+	if _, err := os.Stat(e.dir(folderHome)); err != nil {
+		return &agent.Fault{Category: agent.FaultUnresumable, Message: "the agent's home is not where it was: " + err.Error()}
+	}
+	return nil
+}
+
 // place is where on this machine what is put at an inside path goes.
 func (e *environment) place(inside string) string {
 	workdir := e.workdir()
 	inside = path.Clean(inside)
-	if inside == workdir || strings.HasPrefix(inside, workdir+"/") {
-		return filepath.Join(e.dir(folderWorkspace), filepath.FromSlash(strings.TrimPrefix(inside, workdir)))
+	for _, known := range []struct{ inside, folder string }{{workdir, folderWorkspace}, {insideLogs, folderLogs}, {insideHome, folderHome}} {
+		if inside == known.inside || strings.HasPrefix(inside, known.inside+"/") {
+			return filepath.Join(e.dir(known.folder), filepath.FromSlash(strings.TrimPrefix(inside, known.inside)))
+		}
 	}
 	return filepath.Join(e.dir(folderFiles), filepath.FromSlash(inside))
 }
 
-// putInto copies a file, or what is in a folder beside what is there.
+// putInto copies a file, or what is in a folder beside what is there. An agent may have been in the target: no link there is followed, but replaced.
 func putInto(source, target string) error {
+	source, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return err
+	}
 	info, err := os.Stat(source)
 	if err != nil {
 		return err
@@ -121,11 +135,18 @@ func putInto(source, target string) error {
 			return err
 		}
 		to := filepath.Join(target, rel)
+		there, err := os.Lstat(to)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		case !there.IsDir() || !entry.IsDir():
+			if err := os.RemoveAll(to); err != nil {
+				return err
+			}
+		}
 		if entry.IsDir() {
 			return os.MkdirAll(to, 0o755)
-		}
-		if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
 		}
 		return copyEntry(p, to, entry)
 	})
@@ -143,14 +164,39 @@ func (e *environment) space(network tasks.Network, user string) (sandbox.Space, 
 	if e.isolation == sandbox.IsolationBwrap {
 		s.User = user
 	}
-	entries, err := os.ReadDir(e.dir(folderFiles))
+	files, err := overlay(e.dir(folderFiles), "/")
+	s.Binds = append(s.Binds, files...)
+	return s, err
+}
+
+// ofTheSystem are the folders that every space shows.
+var ofTheSystem = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/tmp", "/run", "/var"}
+
+// overlay binds what is in a folder of this machine beside what the system has in the inside folder, of which nothing else is covered.
+func overlay(host, inside string) (binds []sandbox.Bind, err error) {
+	entries, err := os.ReadDir(host)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	for _, entry := range entries {
-		s.Binds = append(s.Binds, sandbox.Bind{Host: filepath.Join(e.dir(folderFiles), entry.Name()), Inside: "/" + entry.Name(), Writable: true})
+		from, at := filepath.Join(host, entry.Name()), path.Join(inside, entry.Name())
+		if real, err := filepath.EvalSymlinks(at); err == nil && entry.IsDir() && isOfTheSystem(at) && isOfTheSystem(real) { // /bin is a link to /usr/bin
+			if info, err := os.Stat(real); err == nil && info.IsDir() {
+				more, err := overlay(from, real)
+				if err != nil {
+					return nil, err
+				}
+				binds = append(binds, more...)
+				continue
+			}
+		}
+		binds = append(binds, sandbox.Bind{Host: from, Inside: at, Writable: true})
 	}
-	return s, nil
+	return binds, nil
+}
+
+func isOfTheSystem(inside string) bool {
+	return slices.ContainsFunc(ofTheSystem, func(dir string) bool { return inside == dir || strings.HasPrefix(inside, dir+"/") })
 }
 
 // networked reports whether processes get this machine's network; a phase that says nothing has the environment's.
@@ -181,18 +227,17 @@ func (e *environment) environ(space *sandbox.Space) []string {
 		"EVALRUN_TESTS_DIR="+space.Path(insideTests), "EVALRUN_SOLUTION_DIR="+space.Path(insideSolution))
 }
 
-// resolve resolves what the task's environment refers to.
+// resolve resolves the variables of the environment and its servers.
 func (e *environment) resolve() error {
-	if e.task == nil {
-		return nil
+	var err error
+	if e.task != nil {
+		var env, own []tasks.KeyValue
+		if d, err := e.task.Dockerfile(); err == nil && d != nil {
+			env = d.Env
+		}
+		own, err = tasks.ExpandEnv("environment.env", e.task.Config.Environment.Env, e.lookup)
+		e.resolved = variables(append(slices.Clone(env), own...))
 	}
-	config := e.task.Config.Environment
-	var env []tasks.KeyValue
-	if d, err := e.task.Dockerfile(); err == nil && d != nil {
-		env = d.Env
-	}
-	own, err := tasks.ExpandEnv("environment.env", config.Env, e.lookup)
-	e.resolved = variables(append(slices.Clone(env), own...))
 	for i := range e.servers {
 		var one error
 		e.servers[i], one = tasks.ExpandServer(e.servers[i], e.lookup)
@@ -214,10 +259,6 @@ func variables(env []tasks.KeyValue) []string {
 
 // setup is what runs before the agent: servers each time, since they end with its process; the commands once.
 func (e *environment) setup(space *sandbox.Space, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
-	if e.task == nil {
-		return nil, nil
-	}
-	config := e.task.Config.Environment
 	s := &sandbox.Setup{}
 	for _, server := range e.servers {
 		if !server.Started() {
@@ -232,6 +273,13 @@ func (e *environment) setup(space *sandbox.Space, stage *tasks.Stage, first bool
 			s.WaitFor = append(s.WaitFor, address)
 		}
 	}
+	if e.task == nil {
+		if s.Services == nil {
+			return nil, nil
+		}
+		return s, nil
+	}
+	config := e.task.Config.Environment
 	firstStage := first && (stage.Name == "" || stage.Name == e.task.Config.Steps[0].Name)
 	for i, c := range config.SetupCommands {
 		if !firstStage {
@@ -247,7 +295,7 @@ func (e *environment) setup(space *sandbox.Space, stage *tasks.Stage, first bool
 		}
 		s.Commands = append(s.Commands, sandbox.SetupCommand{Command: c.Command, Dir: space.Path(dir), Env: variables(env), Timeout: c.TimeoutSec.Duration()})
 	}
-	if stage.Workdir != "" && first && fileExists(filepath.Join(e.dir(folderWorkspace), stepSetup)) {
+	if stage.Workdir != "" && first && fileExists(filepath.Join(stage.Workdir, stepSetup)) {
 		s.Commands = append(s.Commands, sandbox.SetupCommand{Command: "sh ./" + stepSetup, Dir: space.Path(e.workdir())})
 	}
 	check := config.Healthcheck
@@ -328,7 +376,7 @@ func (w *worker) environmentOf(ctx context.Context) (*environment, error) {
 	ref := w.evaluation.Task
 	if ref == nil {
 		e.servers = slices.Clone(w.plan.MCPServers)
-		return e, ctx.Err()
+		return e, errors.Join(ctx.Err(), e.resolve())
 	}
 	dir := filepath.Join(w.plan.baseDir, filepath.FromSlash(ref.Dir))
 	if filepath.IsAbs(filepath.FromSlash(ref.Dir)) {

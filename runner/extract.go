@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/durable"
 	"github.com/evalrun/evalrun/sandbox"
 )
@@ -19,8 +20,8 @@ import (
 // maxExtracted is how many bytes are kept of what one artifact or a verifier has left.
 const maxExtracted = 1 << 30
 
-// errTooMuch says that what was left behind is too large to be kept.
-var errTooMuch = fmt.Errorf("larger than %d bytes", maxExtracted)
+// errTooMuch says that what was left behind is too much to be kept.
+var errTooMuch = fmt.Errorf("more than %d bytes", maxExtracted)
 
 // bindOf finds the bind of a space that an inside path lies in, and the rest of the path.
 func bindOf(space *sandbox.Space, inside string) (host, rel string, ok bool) {
@@ -34,9 +35,9 @@ func bindOf(space *sandbox.Space, inside string) (host, rel string, ok bool) {
 	return host, strings.TrimPrefix(strings.TrimPrefix(inside, best), "/"), ok
 }
 
-// extract copies a file or a folder that untrusted processes have left below a folder. No link is followed out of it, and none is kept; what is not there
-// is left out.
-func extract(below, rel, to string, exclude []string) error {
+// extract copies a file or a folder that untrusted processes have left below a folder, through a filter if it is not nil. No link is followed out of it,
+// and none is kept; what is not there is left out. What cannot be kept because of what they have left is an *agent.Fault.
+func extract(below, rel, to string, exclude []string, filter func(io.Writer) io.WriteCloser) error {
 	root, err := os.OpenRoot(below)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -48,27 +49,25 @@ func extract(below, rel, to string, exclude []string) error {
 		rel = "."
 	}
 	info, err := root.Stat(rel) // a link within the folder may lead to it
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
+	if err != nil {
+		return nil //nolint:nilerr // not there, or a link that leads out
 	}
-	left := int64(maxExtracted)
+	x := &extraction{left: maxExtracted, filter: filter}
 	if info.Mode().IsRegular() {
-		return extractFile(root, rel, to, &left)
+		return x.file(root, rel, to)
 	}
 	if !info.IsDir() {
 		return nil
 	}
 	folder, err := root.OpenRoot(rel)
 	if err != nil {
-		return err
+		return unkept(rel, err)
 	}
 	defer func() { _ = folder.Close() }() // only read
 	return fs.WalkDir(folder.FS(), ".", func(p string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return err
+			return unkept(path.Join(rel, p), err)
 		case p != "." && excluded(p, exclude):
 			if entry.IsDir() {
 				return fs.SkipDir
@@ -77,8 +76,48 @@ func extract(below, rel, to string, exclude []string) error {
 		case !entry.Type().IsRegular():
 			return nil
 		}
-		return extractFile(folder, p, filepath.Join(to, filepath.FromSlash(p)), &left)
+		return x.file(folder, p, filepath.Join(to, filepath.FromSlash(p)))
 	})
+}
+
+func unkept(name string, err error) error {
+	return &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("%s cannot be kept: %v", name, err)}
+}
+
+// extraction copies files until there are too many bytes.
+type extraction struct {
+	left   int64
+	filter func(io.Writer) io.WriteCloser
+}
+
+func (x *extraction) file(root *os.Root, name, to string) error {
+	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
+	if err != nil {
+		return unkept(name, err)
+	}
+	defer func() { _ = in.Close() }() // only read
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	info, err := in.Stat()
+	if err != nil {
+		return unkept(name, err)
+	}
+	err = durable.WriteFile(to, 0o600|info.Mode().Perm()&0o100, func(out io.Writer) error {
+		through := io.WriteCloser(nopCloser{out})
+		if x.filter != nil {
+			through = x.filter(out)
+		}
+		n, err := io.Copy(through, io.LimitReader(in, x.left+1))
+		if x.left -= n; x.left < 0 {
+			err = errTooMuch
+		}
+		return errors.Join(err, through.Close())
+	})
+	if errors.Is(err, errTooMuch) {
+		return unkept(name, errTooMuch)
+	}
+	return err
 }
 
 // excluded reports whether a pattern is for the path or its last part.
@@ -91,59 +130,6 @@ func excluded(p string, patterns []string) bool {
 		}
 	}
 	return false
-}
-
-func extractFile(root *os.Root, name, to string, left *int64) error {
-	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }() // only read
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return err
-	}
-	return durable.WriteFile(to, 0o600, func(out io.Writer) error {
-		n, err := io.Copy(out, io.LimitReader(in, *left+1))
-		if *left -= n; *left < 0 {
-			return errTooMuch
-		}
-		return err
-	})
-}
-
-// keepFolder keeps what a verifier has left, through the redaction.
-func (w *worker) keepFolder(from, to string) error {
-	root, err := os.OpenRoot(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // only read
-	left := int64(maxExtracted)
-	return fs.WalkDir(root.FS(), ".", func(p string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
-		}
-		in, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = in.Close() }() // only read
-		target := filepath.Join(to, filepath.FromSlash(p))
-		if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
-			return err
-		}
-		return durable.WriteFile(target, 0o600, func(out io.Writer) error {
-			through := io.WriteCloser(nopCloser{out})
-			if w.plan.redact != nil {
-				through = w.plan.redact.Writer(out)
-			}
-			n, err := io.Copy(through, io.LimitReader(in, left+1))
-			if left -= n; left < 0 {
-				err = errTooMuch
-			}
-			return errors.Join(err, through.Close())
-		})
-	})
 }
 
 // limitedWriter lets so many bytes through and drops the rest.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
@@ -113,8 +114,8 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 	case why != "":
 	case e.Task == nil && (a.Type == agent.TypeOracle || a.Type == agent.TypeNop):
 		why = "the agent " + a.Type + " is only for tasks"
-	case e.Task != nil && e.Task.NoNetwork && !a.LivesInEnvironment():
-		why = "the task is to run without network, and a function agent cannot be kept off it"
+	case e.Task != nil && !a.LivesInEnvironment():
+		why = "a function agent runs as its owner's program, not in the environment of a task"
 	}
 	if why != "" {
 		r.Fault = &store.Fault{Category: string(agent.FaultNotRunnable), Message: why}
@@ -146,6 +147,9 @@ func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, 
 	names := append(p.Jobs.Variables(), p.Env...)
 	for _, a := range p.Agents {
 		names = append(names, a.Variables()...)
+		if a.ACP != nil && a.Model != nil && a.Model.Key != "" && !strings.Contains(a.Model.Key, "${") {
+			all["MODEL_KEY"] = a.Model.Key
+		}
 	}
 	for _, name := range names {
 		if value, ok := resolve(name); ok {

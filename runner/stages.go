@@ -20,8 +20,12 @@ import (
 // A step that was suspended is gone on with; its verifier runs at its end.
 func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (agent.Outcome, error) {
 	e, err := w.environmentOf(ctx)
-	if err == nil && seg.Number == 1 {
+	switch {
+	case err != nil:
+	case seg.Number == 1:
 		err = e.populate()
+	default:
+		err = e.present()
 	}
 	if err != nil {
 		return faultOrError(err)
@@ -36,6 +40,7 @@ func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (ag
 	}
 	info := agent.Info{Steps: done}
 	var files []string
+	var limit *agent.Fault
 	for i := len(done); i < len(stages); i++ {
 		stage := &stages[i]
 		out, err := w.stage(ctx, a, seg, e, stage, history)
@@ -47,6 +52,10 @@ func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (ag
 			files = append(files, filepath.Join(stepFolder(stage), f))
 		}
 		info.Add(out.Info)
+		if limit == nil {
+			limit = out.Limit
+		}
+		info.Limit = limit // also if a later step kept to its own
 		last := i == len(stages)-1
 		if out.Output == nil || stage.Name == "" {
 			info.Steps = done

@@ -21,8 +21,8 @@ func (w *worker) joinTrajectory(ctx context.Context) error {
 		return err
 	}
 	var parts []string
-	for _, g := range segments {
-		if g.Outcome == store.OutcomeInterrupted {
+	for i, g := range segments {
+		if g.Outcome == store.OutcomeInterrupted || i+1 < len(segments) && segments[i+1].Number == g.Number {
 			continue // it was repeated
 		}
 		for _, f := range g.Files {

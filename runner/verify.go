@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -99,19 +98,25 @@ func (w *worker) verifyStep(ctx context.Context, e *environment, stage *tasks.St
 // runVerifier keeps what the agent has left for it, runs the task's tests and reads their reward. No process of the agent is left by now.
 func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.Stage) (tasks.Reward, error) {
 	into := filepath.Join(RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage))
+	// What an attempt before has left is not this one's.
+	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier"))); err != nil {
+		return tasks.Reward{}, err
+	}
 	if err := w.collect(ctx, e, stage); err != nil {
 		return tasks.Reward{}, err
 	}
-	if err := e.keepArtifacts(stage, filepath.Join(into, "artifacts")); err != nil {
+	if err := w.keepArtifacts(e, stage, filepath.Join(into, "artifacts")); err != nil {
 		return tasks.Reward{}, err
 	}
 	if stage.Verifier.Separate() {
 		var err error
-		if e, err = e.separate(stage, filepath.Join(into, "artifacts")); err != nil {
+		if e, err = e.separate(stage); err != nil {
 			return tasks.Reward{}, err
 		}
 	}
+	defer e.clearVerifier() // the agent of a next step must see neither the tests nor what they said
 	command, err := w.verifierCommand(e, stage)
+	defer func() { _ = os.RemoveAll(e.dir(folderTests)) }() // the agent of a further step must not find them; left over by a crash they are hidden all the same
 	if err != nil {
 		return tasks.Reward{}, err
 	}
@@ -132,7 +137,8 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
 	}
-	if keepErr := w.keepFolder(results, filepath.Join(into, "verifier")); keepErr != nil {
+	// The folder itself may have become a link.
+	if keepErr := extract(e.dir(folderLogs), "verifier", filepath.Join(into, "verifier"), nil, w.filter()); keepErr != nil {
 		return tasks.Reward{}, keepErr
 	}
 	var reward tasks.Reward
@@ -146,6 +152,13 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 		return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)}
 	}
 	return reward, nil
+}
+
+// clearVerifier removes what was there for the verifier alone. What cannot be removed now is before the next one runs.
+func (e *environment) clearVerifier() {
+	for _, dir := range []string{folderTests, folderVerifier, folderLogs + "/verifier"} {
+		_ = os.RemoveAll(e.dir(dir))
+	}
 }
 
 // verifierCommand is the task's test script in the environment, with a fresh home, the tests in their place and an empty log folder.
@@ -189,8 +202,8 @@ func (w *worker) runLogged(ctx context.Context, c sandbox.Command, path string) 
 	err = durable.WriteFile(path, 0o600, func(out io.Writer) error {
 		limited := &limitedWriter{w: out, left: maxLog}
 		through := io.WriteCloser(nopCloser{limited})
-		if w.plan.redact != nil {
-			through = w.plan.redact.Writer(limited)
+		if filter := w.filter(); filter != nil {
+			through = filter(limited)
 		}
 		both := &lockedWriter{w: through}
 		c.Stdout, c.Stderr = both, both
@@ -229,35 +242,45 @@ func (w *worker) collect(ctx context.Context, e *environment, stage *tasks.Stage
 	return nil
 }
 
-// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment. What is missing is missing.
-func (e *environment) keepArtifacts(stage *tasks.Stage, to string) error {
-	space, err := e.space(stage.Agent.Network, "")
-	if err != nil {
-		return err
-	}
+// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment, through the redaction. What is missing
+// is missing.
+func (w *worker) keepArtifacts(e *environment, stage *tasks.Stage, to string) error {
 	all := append([]tasks.Artifact{{Source: insideLogs + "/artifacts", Destination: "."}}, stage.Artifacts...)
-	for _, a := range all {
-		source := a.Source
-		if !path.IsAbs(source) {
-			source = path.Join(e.workdir(), source)
-		}
-		bind, rel, ok := bindOf(&space, source)
-		if !ok {
-			continue
-		}
+	return e.eachArtifact(stage, all, func(a tasks.Artifact, below, rel string) error {
 		destination := a.Destination
 		if destination == "" {
 			destination = path.Clean("/" + a.Source)[1:]
 		}
-		if err := extract(bind, rel, filepath.Join(to, filepath.FromSlash(destination)), a.Exclude); err != nil {
-			return fmt.Errorf("artifact %s: %w", a.Source, err)
+		return extract(below, rel, filepath.Join(to, filepath.FromSlash(destination)), a.Exclude, w.filter())
+	})
+}
+
+// eachArtifact calls f for every artifact with the folder of this machine in which it lies.
+func (e *environment) eachArtifact(stage *tasks.Stage, artifacts []tasks.Artifact, f func(a tasks.Artifact, below, rel string) error) error {
+	space, err := e.space(stage.Agent.Network, "")
+	if err != nil {
+		return err
+	}
+	for _, a := range artifacts {
+		if below, rel, ok := bindOf(&space, e.absolute(a.Source)); ok {
+			if err := f(a, below, rel); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// absolute is an inside path, which may be relative to the working directory.
+func (e *environment) absolute(inside string) string {
+	if path.IsAbs(inside) {
+		return inside
+	}
+	return path.Join(e.workdir(), inside)
+}
+
 // separate is an environment of the verifier's own: the task's files as they were, and the artifacts where they lay.
-func (e *environment) separate(stage *tasks.Stage, artifacts string) (*environment, error) {
+func (e *environment) separate(stage *tasks.Stage) (*environment, error) {
 	own := *e
 	own.root = filepath.Join(e.root, "separate")
 	if err := os.RemoveAll(own.root); err != nil {
@@ -266,22 +289,15 @@ func (e *environment) separate(stage *tasks.Stage, artifacts string) (*environme
 	if err := own.populate(); err != nil {
 		return nil, err
 	}
-	for _, a := range stage.Artifacts {
-		destination := a.Destination
-		if destination == "" {
-			destination = path.Clean("/" + a.Source)[1:]
-		}
-		source := a.Source
-		if !path.IsAbs(source) {
-			source = path.Join(e.workdir(), source)
-		}
-		from := filepath.Join(artifacts, filepath.FromSlash(destination))
-		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err := putInto(from, own.place(source)); err != nil {
-			return nil, err
-		}
+	return &own, e.eachArtifact(stage, stage.Artifacts, func(a tasks.Artifact, below, rel string) error {
+		return extract(below, rel, own.place(e.absolute(a.Source)), a.Exclude, nil)
+	})
+}
+
+// filter is the redaction of the run, nil if there is none.
+func (w *worker) filter() func(io.Writer) io.WriteCloser {
+	if w.plan.redact == nil {
+		return nil
 	}
-	return &own, nil
+	return w.plan.redact.Writer
 }

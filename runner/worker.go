@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +71,9 @@ func (w *worker) run(ctx context.Context) (err error) {
 		w.lookAtTriggers() // jobs to cancel
 		return err
 	}
+	if missing := w.missing(); missing != nil && w.o.RunID == "" {
+		return w.postpone(commit, missing)
+	}
 	out, err := w.segment(ctx)
 	w.leave()
 	failpoint.Hit("runner.agentEnded")
@@ -131,6 +135,32 @@ func (w *worker) look() error {
 func (w *worker) putBack(ctx context.Context, why string) error {
 	fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: w.plan.redact.String(why)}
 	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault})
+	return err
+}
+
+// missing names the variables that the rollout needs and this process does not have.
+func (w *worker) missing() (names []string) {
+	needed := w.entry.Required()
+	if w.entry.LivesInEnvironment() {
+		needed = append(needed, w.plan.Env...)
+	}
+	for _, name := range needed {
+		if _, ok := w.o.Resolve(name); !ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// postponed is how long an executor leaves a rollout alone for which it lacks variables. Somebody else may have them.
+const postponed = time.Minute
+
+// postpone puts a rollout back that an executor cannot run.
+func (w *worker) postpone(ctx context.Context, missing []string) error {
+	why := fmt.Sprintf("this executor lacks ${%s}; pass it with --env or --env-file", strings.Join(missing, "}, ${"))
+	w.o.Logger.Warn("a rollout cannot be gone on with here", "rollout", w.claim.RolloutID, "run", w.claim.RunID, "reason", why)
+	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, RetryAfter: postponed,
+		Fault: &store.Fault{Category: string(agent.FaultInterrupted), Message: why}})
 	return err
 }
 

@@ -50,6 +50,9 @@ type Command struct {
 	Stderr io.Writer
 	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace.
 	Grace time.Duration
+	// Shared says that other processes bear the same marker and are to live on: what has left the process's group is then left to whoever ends
+	// those.
+	Shared bool
 	// Ended, if not nil, is called by Wait when the process has ended, before what it left behind is looked for.
 	Ended func()
 
@@ -88,6 +91,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	grace   time.Duration
 	marker  string
+	shared  bool
 	ended   func()
 	started time.Time
 
@@ -118,7 +122,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 // Start starts a process. The error is that of the system call, as from [os.StartProcess], or says what is wrong with the Space. What goes
 // wrong later in a space is reported by Ready and Wait.
 func Start(c Command) (*Process, error) {
-	p := &Process{grace: c.Grace, marker: c.RolloutID, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
+	p := &Process{grace: c.Grace, marker: c.RolloutID, shared: c.Shared, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
 	}
@@ -277,7 +281,10 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	if p.ended != nil {
 		p.ended()
 	}
-	err := sweepAfter(p.PID(), p.started, p.marker)
+	var err error
+	if !p.shared {
+		err = sweepAfter(p.PID(), p.started, p.marker)
+	}
 	// Wait's own error repeats the process state. Another error means that there is no state.
 	if werr := p.cmd.Wait(); p.cmd.ProcessState == nil {
 		err = errors.Join(err, fmt.Errorf("wait for process %d: %w", p.PID(), werr))

@@ -39,6 +39,27 @@ func TestWhatAProcessLeavesBehindIsEnded(t *testing.T) {
 	}
 }
 
+// Given two processes with one marker, when the one that shares it has ended, then what the other one has started lives on.
+func TestSharedMarker(t *testing.T) {
+	l := newLife(t)
+	leave := roleCommand(t, "leave", l.path, "setsid")
+	leave.Shared = true
+	if exit, _ := run(t, leave); !exit.State.Success() {
+		t.Fatalf("got %+v", exit)
+	}
+	other := Command{RolloutID: leave.RolloutID, Path: "/bin/sh", Args: []string{"sh", "-c", "exit 0"}, Shared: true}
+	if exit, _ := run(t, other); !exit.State.Success() {
+		t.Fatalf("got %+v", exit)
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("processes that left their group are found on Linux only")
+	}
+	if n, err := Sweep(leave.RolloutID); err != nil || n != 1 {
+		t.Errorf("%d processes were left to be ended, want one: %v", n, err)
+	}
+	l.mustBeOver(t)
+}
+
 func TestProcessThatEscapesDoesNotHoldUsUp(t *testing.T) {
 	l := newLife(t)
 	exit, out := run(t, roleCommand(t, "leave", l.path, "setsid", "stdout", "unmarked"))

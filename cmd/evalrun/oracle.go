@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,7 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if err := addTasks(&input.Reader{}, &req, dirs, o.place.capabilities(), env.lookup); err != nil {
 		return err
 	}
-	if req.Environment, _, err = o.place.place(true); err != nil {
+	if req.Environment, _, err = o.place.place(true, env.lookup); err != nil {
 		return err
 	}
 	for _, name := range []string{agent.TypeOracle, agent.TypeNop} {
@@ -68,6 +69,8 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if err != nil {
 		return err
 	}
+	outside := filepath.Join(runner.StateDir(), s.ID()) // of what runs without isolation
+	defer func() { err = errors.Join(err, internal(os.RemoveAll(outside))) }()
 	defer func() { err = errors.Join(err, internal(s.Close())) }()
 	plan, err := runner.NewPlan(req, s.Dir())
 	if err != nil {
@@ -107,7 +110,7 @@ func (o *oracleCheck) judge(cmd *cobra.Command, g *globals, s store.Store, runID
 			case r.Score == nil || *r.Score != want:
 				printf(cmd.ErrOrStderr(), "%s: with %s the reward is %s, expected %v\n", r.EvaluationName, r.Agent, scoreText(r.Score), want)
 				wrong++
-			case !g.quiet:
+			case !g.quiet && !g.json:
 				printf(stdout(cmd), "%s: with %s the reward is %v, ok\n", r.EvaluationName, r.Agent, want)
 			}
 			return nil

@@ -20,7 +20,6 @@ import (
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
-	"github.com/evalrun/evalrun/tasks"
 	"github.com/evalrun/evalrun/trigger"
 )
 
@@ -170,15 +169,7 @@ func (f runFlags) request(paths, command []string, env environment) (runner.Plan
 	if err := f.chooseAgents(r, &req, command); err != nil {
 		return req, r.Problems.Warnings(), err
 	}
-	for i, glob := range set.Tasks {
-		pattern := filepath.Join(filepath.Dir(set.Path), filepath.FromSlash(glob))
-		if _, err := tasks.Find([]string{pattern}); err != nil {
-			r.Errorf(set.Node.Member("tasks").Items[i], "%v", err)
-			continue
-		}
-		patterns = append(patterns, pattern)
-	}
-	if len(patterns) > 0 {
+	if patterns = append(patterns, ofSet(r, set)...); len(patterns) > 0 {
 		if err := addTasks(r, &req, patterns, f.capabilities(), env.lookup); err != nil {
 			return req, r.Problems.Warnings(), err
 		}
@@ -197,7 +188,7 @@ func (f runFlags) request(paths, command []string, env environment) (runner.Plan
 		}
 		return req, r.Problems.Warnings(), &exitError{exitUsage, err}
 	}
-	place, problems, err := f.place(livesInEnvironment(req.Agents) || len(patterns) > 0)
+	place, problems, err := f.place(livesInEnvironment(req.Agents) || len(patterns) > 0, env.lookup)
 	if err != nil {
 		return req, r.Problems.Warnings(), err
 	}

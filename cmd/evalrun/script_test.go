@@ -2,7 +2,9 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -20,15 +22,29 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the scripts, each of which says what one thing does. At the end of each no process may be left.
 func TestScripts(t *testing.T) {
+	fixtures, err := filepath.Abs("../../fixtures")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := scriptCommands()
+	commands["acpagent"] = acpAgentCommand(t.TempDir())
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
-		Cmds:                scriptCommands(),
+		Cmds:                commands,
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
+		Condition: func(cond string) (bool, error) {
+			if cond != "bwrap" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return sandbox.Available() == nil, nil
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[backgroundKey{}] = map[string]*background{}
 			env.Setenv("TERM", "dumb")
+			env.Setenv("FIXTURES", fixtures)
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // with -race every process would take a second to end
 			env.Defer(func() { nothingLeft(env) })
 			return nil

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -137,7 +138,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	b.stderr, err = os.Create(ts.MkAbs(name + ".stderr"))
 	ts.Check(err)
 	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Dir = b.stdout, b.stderr, ts.MkAbs(".")
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "WORK", "TERM", "GORACE", "EVALRUN_STORE", "URL"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "WORK", "TERM", "GORACE", "EVALRUN_STORE", "XDG_STATE_HOME", "URL"} {
 		if value := ts.Getenv(key); value != "" {
 			b.cmd.Env = append(b.cmd.Env, key+"="+value)
 		}
@@ -237,6 +238,23 @@ func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
 		<-done
 	})
 	ts.Setenv(args[0], "http://"+l.Addr().String())
+}
+
+// acpAgentCommand is the command acpagent, which puts the program acp-agent into the PATH: an agent that speaks ACP and does what its prompt says
+// (fixtures/acp-agent). The first script that has a use for it builds it in the folder.
+func acpAgentCommand(dir string) func(*testscript.TestScript, bool, []string) {
+	build := sync.OnceValue(func() error {
+		out, err := exec.Command("go", "build", "-o", dir, "github.com/evalrun/evalrun/fixtures/acp-agent").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		usage(ts, !neg && len(args) == 0, "acpagent")
+		ts.Check(build())
+		ts.Setenv("PATH", dir+string(filepath.ListSeparator)+ts.Getenv("PATH"))
+	}
 }
 
 func usage(ts *testscript.TestScript, ok bool, text string) {

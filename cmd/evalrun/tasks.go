@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,9 +32,12 @@ func (p *placeFlags) register(cmd *cobra.Command) {
 	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks whose Dockerfile does more than copy files with what this machine has")
 }
 
-// place reads what the flags name. needed says that some agent or task has a use for it.
-func (p *placeFlags) place(needed bool) (runner.Environment, input.Problems, error) {
+// place reads what the flags name. needed says that some agent or task has a use for it, passed gives the variables that servers may name.
+func (p *placeFlags) place(needed bool, passed tasks.Lookup) (runner.Environment, input.Problems, error) {
 	var out runner.Environment
+	if !slices.Contains([]string{sandbox.IsolationBwrap, sandbox.IsolationProcess}, p.isolation) {
+		return out, nil, usageError("--isolation: expected %s or %s, got %q", sandbox.IsolationBwrap, sandbox.IsolationProcess, p.isolation)
+	}
 	if !needed {
 		if p.mcpConfig != "" {
 			return out, nil, usageError("--mcp-config has a meaning only for ACP agents")
@@ -55,6 +59,11 @@ func (p *placeFlags) place(needed bool) (runner.Environment, input.Problems, err
 		return out, nil, &exitError{exitUsage, err}
 	}
 	out.MCPServers = servers
+	for _, s := range servers {
+		if _, err := tasks.ExpandServer(s, passed); err != nil {
+			return out, nil, usageError("%s: %w", p.mcpConfig, err)
+		}
+	}
 	return out, problems, nil
 }
 
@@ -86,7 +95,9 @@ func taskSet(patterns []string) (*eval.Set, error) {
 		if err != nil {
 			return nil, internal(err)
 		}
-		name = filepath.Base(abs)
+		if name = filepath.Base(abs); name == "task.toml" {
+			name = filepath.Base(filepath.Dir(abs))
+		}
 	}
 	data, err := json.Marshal(map[string]any{"version": "1.0", "id": name, "name": name, "evaluations": []any{}})
 	if err != nil {
@@ -98,6 +109,19 @@ func taskSet(patterns []string) (*eval.Set, error) {
 	}
 	set.Path = filepath.Join(".", name)
 	return set, nil
+}
+
+// ofSet are the patterns of the tasks that an eval set names. One that finds none is recorded in r.
+func ofSet(r *input.Reader, set *eval.Set) (patterns []string) {
+	for i, glob := range set.Tasks {
+		pattern := filepath.Join(filepath.Dir(set.Path), filepath.FromSlash(glob))
+		if _, err := tasks.Find([]string{pattern}); err != nil {
+			r.Errorf(set.Node.Member("tasks").Items[i], "%v", err)
+			continue
+		}
+		patterns = append(patterns, pattern)
+	}
+	return patterns
 }
 
 // addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what cannot be executed here makes the evaluation not
@@ -148,7 +172,7 @@ func taskEvaluation(dir, baseDir string, can tasks.Capabilities, passed tasks.Lo
 	if err != nil {
 		return e, problems, internal(err)
 	}
-	ref := eval.Task{Dir: abs, NoNetwork: t.Config.Environment.NetworkMode == tasks.NetworkNone || t.Config.Agent.NetworkMode == tasks.NetworkNone}
+	ref := eval.Task{Dir: abs}
 	if rel, err := filepath.Rel(baseDir, abs); err == nil {
 		ref.Dir = rel
 	}

@@ -174,6 +174,12 @@ func (v *verdictOfFile) examine(path string) (kind string, problems input.Proble
 	trigger.ParseJobs(r, set.Jobs)
 	parseAgents(r, set)
 	checkRetry(r, set)
+	if dirs, err := tasks.Find(ofSet(r, set)); err == nil {
+		for _, dir := range dirs {
+			_, problems := tasks.Load(dir)
+			r.Problems = append(r.Problems, problems...)
+		}
+	}
 	return "an eval set", r.Problems, r.Problems.Err(false)
 }
 

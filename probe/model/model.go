@@ -3,6 +3,7 @@
 // show their model can be looked at.
 //
 //	[[CALL name-regexp {"json":"arguments"}]]   call the first tool whose name matches; several: one after another
+//	[[CALL server.tool …]]                      the same for a tool of an MCP server, under whatever name the agent has given it
 //	[[SAY text]]                                answer that, once the calls have their results
 //	[[SLEEP ms]]                                wait before each answer
 //	[[ERR status]]                              answer with an HTTP error

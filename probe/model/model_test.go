@@ -306,6 +306,8 @@ func TestScripts(t *testing.T) {
 		{"one after another", []Message{user(`[[CALL a_ {"n":1}]][[CALL wait {"ms":5}]]`), result}, `wait {"ms":5}`},
 		{"results of before do not count", []Message{user("[[CALL wait]]"), result, {Role: "assistant", Text: "[[SAY not me]]"}, user("[[CALL b_]]")}, "b_probe {}"},
 		{"a later text without directive changes nothing", []Message{user("[[SAY x]]"), user("a reminder")}, "x"},
+		{"server and tool", []Message{user("[[CALL a.probe]]")}, "a_probe {}"},
+		{"another server's", []Message{user("[[CALL c.probe]]")}, "None of the 3 tools matches c[\\W_]*probe$."},
 		{"no such tool", []Message{user("[[CALL zz]]")}, "None of the 3 tools matches zz."},
 		{"open", []Message{user("[[SAY x")}, "error: directive SAY: expected ]] at its end"},
 		{"open call", []Message{user("[[CALL x")}, "error: directive CALL: expected ]] at its end"},

@@ -77,7 +77,7 @@ func (s *script) parseCall(text string) (rest string, err error) {
 	if end < 0 {
 		return "", fmt.Errorf("expected ]] at its end")
 	}
-	tool, err := regexp.Compile(text[:end])
+	tool, err := compileTool(text[:end])
 	if err != nil {
 		return "", err
 	}
@@ -96,6 +96,16 @@ func (s *script) parseCall(text string) (rest string, err error) {
 	}
 	s.calls = append(s.calls, scriptedCall{tool, args})
 	return rest, nil
+}
+
+var serverAndTool = regexp.MustCompile(`^([\w-]+)\.([\w-]+)$`)
+
+// compileTool compiles what a tool's name has to match. server.tool is found under whatever name an agent makes of the two.
+func compileTool(pattern string) (*regexp.Regexp, error) {
+	if m := serverAndTool.FindStringSubmatch(pattern); m != nil {
+		pattern = m[1] + `[\W_]*` + m[2] + "$"
+	}
+	return regexp.Compile(pattern)
 }
 
 func (s *script) parseOther(name, text string) (rest string, err error) {

@@ -23,6 +23,7 @@ const statelessSince = "2026-07-28"
 type HTTPServer struct {
 	token    string
 	markers  map[string]string
+	delay    time.Duration
 	listener net.Listener
 	server   *http.Server
 	serving  sync.WaitGroup
@@ -37,17 +38,17 @@ type HTTPServer struct {
 	changed chan struct{}
 }
 
-// StartHTTP starts a server on 127.0.0.1. It must be closed.
-func StartHTTP() (*HTTPServer, error) {
+// StartHTTP starts a server on 127.0.0.1, whose first answer to a client, that to initialize, takes delay. It must be closed.
+func StartHTTP(delay time.Duration) (*HTTPServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("MCP servers of the probe: %w", err)
 	}
 	s := &HTTPServer{
 		token: rand.Text(), markers: map[string]string{HTTP: newMarker(HTTP), SSE: newMarker(SSE)},
-		listener: listener, done: make(chan struct{}), changed: make(chan struct{}),
+		delay: delay, listener: listener, done: make(chan struct{}), changed: make(chan struct{}),
 	}
-	s.overHTTP = served{transport: HTTP, marker: s.markers[HTTP], log: s.add, done: s.done}.server()
+	s.overHTTP = served{transport: HTTP, marker: s.markers[HTTP], delay: delay, log: s.add, done: s.done}.server()
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", s.streamable())
 	mux.Handle("/sse", s.sse())
@@ -76,7 +77,7 @@ func (s *HTTPServer) streamable() http.Handler {
 // sse serves clients of 2024. opencode tries streamable HTTP first, and wants to be told at once that this is none.
 func (s *HTTPServer) sse() http.Handler {
 	handler := mcp.NewSSEHandler(func(r *http.Request) *mcp.Server {
-		return served{transport: SSE, marker: s.markers[SSE], header: withoutCredentials(r.Header), log: s.add, done: s.done}.server()
+		return served{transport: SSE, marker: s.markers[SSE], delay: s.delay, header: withoutCredentials(r.Header), log: s.add, done: s.done}.server()
 	}, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Query().Get("sessionid") == "" {

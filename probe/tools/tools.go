@@ -62,6 +62,8 @@ const (
 type served struct {
 	transport string
 	marker    string
+	// delay is how long the first answer takes.
+	delay time.Duration
 	// header is that of the connection, where requests have none of their own.
 	header http.Header
 	log    func(Entry)
@@ -103,15 +105,26 @@ func (s served) wait(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallTo
 		result.IsError = true
 		return result, nil
 	}
-	timer := time.NewTimer(time.Duration(*args.Ms) * time.Millisecond)
+	if err := s.rest(ctx, time.Duration(*args.Ms)*time.Millisecond); err != nil {
+		return nil, err
+	}
+	return text(fmt.Sprintf("waited %d ms", *args.Ms)), nil
+}
+
+// rest waits, unless the request or the server ends first.
+func (s served) rest(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return text(fmt.Sprintf("waited %d ms", *args.Ms)), nil
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	case <-s.done:
-		return nil, errors.New("the server ends")
+		return errors.New("the server ends")
 	}
 }
 
@@ -130,6 +143,11 @@ func (s served) record(next mcp.MethodHandler) mcp.MethodHandler {
 			e.Header = withoutCredentials(extra.Header)
 		}
 		s.log(e)
+		if method == "initialize" || method == "server/discover" { // the first request, in the two eras of MCP
+			if err := s.rest(ctx, s.delay); err != nil {
+				return nil, err
+			}
+		}
 		result, err := next(ctx, method, req)
 		now := time.Now()
 		e.Answered, e.TookMs, e.Time = true, now.Sub(e.Time).Milliseconds(), now

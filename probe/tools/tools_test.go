@@ -43,7 +43,7 @@ func within(t *testing.T) context.Context {
 
 func start(t *testing.T) *HTTPServer {
 	t.Helper()
-	s, err := StartHTTP()
+	s, err := StartHTTP(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,11 +259,44 @@ func TestPostToTheSSEServer(t *testing.T) {
 	}
 }
 
+// The first answer of a slow server takes its time, the others do not.
+func TestSlowToBegin(t *testing.T) {
+	const delay = 200 * time.Millisecond
+	s, err := StartHTTP(delay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	client := &http.Client{Transport: withHeader{s.Token()}}
+	for _, c := range []struct {
+		transport mcp.Transport
+		version   string
+	}{
+		{&mcp.StreamableClientTransport{Endpoint: s.MCPURL(), HTTPClient: client}, "2025-06-18"},
+		{&mcp.StreamableClientTransport{Endpoint: s.MCPURL(), HTTPClient: client}, "2026-07-28"},
+		{&mcp.SSEClientTransport{Endpoint: s.SSEURL(), HTTPClient: client}, "2025-06-18"},
+	} {
+		began := time.Now()
+		session := connect(t, c.transport, c.version)
+		if took := time.Since(began); took < delay {
+			t.Errorf("%s: connected after %v", c.version, took)
+		}
+		if _, err := session.ListTools(within(t), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, e := range s.Log() {
+		if first := e.Method == "initialize" || e.Method == "server/discover"; e.Answered && first != (e.TookMs >= delay.Milliseconds()) {
+			t.Errorf("got %+v", e)
+		}
+	}
+}
+
 // Sessions, their streams and calls end with the server.
 func TestNothingIsLeft(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	before := runtime.NumGoroutine()
-	s, err := StartHTTP()
+	s, err := StartHTTP(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,9 @@ func unavailable(t *testing.T, format string, args ...any) {
 // node is the Node.js that the lab runs its agents with.
 func node(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("drives real agents")
+	}
 	home := os.Getenv("LAB_HOME")
 	if home == "" {
 		user, err := os.UserHomeDir()

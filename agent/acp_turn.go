@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// answer is what the agent answered to the prompt.
+type answer struct {
+	result acp.PromptResult
+	err    error
+}
+
+// prompt has the turn: the agent works until it answers, a limit is reached, or it has asked for something that has to wait.
+func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
+	s.trail.add(EventPrompt, s.record.SessionID, text, nil)
+	s.client.begin()
+	if s.model != nil {
+		s.model.Turn(true)
+		defer s.model.Turn(false)
+	}
+	answers := make(chan answer, 1)
+	calling, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	go func() {
+		result, err := s.conn.Prompt(calling, s.record.SessionID, acp.Text(text))
+		answers <- answer{result, err}
+	}()
+	defer s.client.watchIdle()()
+	var a answer
+	var limit *Fault
+	select {
+	case a = <-answers:
+		answers = nil
+		limit = s.client.tooMuch() // all of it has been read by now
+	case <-ctx.Done():
+		limit = causeFault(ctx)
+	case limit = <-s.client.limits:
+	case <-s.client.waitedOut:
+		// It was told that a person has to answer, and goes on without: what it has asked for is enough.
+	}
+	waits := s.client.waits()
+	if limit != nil && limit.Category == FaultIdle && len(waits) > 0 {
+		limit = nil // until the person has answered it has nothing to do
+	}
+	switch {
+	case limit != nil && isLimit(limit.Category):
+		return s.limited(calling, limit, answers)
+	case limit != nil:
+		return Outcome{Fault: limit}
+	case a.err != nil:
+		return Outcome{Fault: s.fault(ctx, a.err)}
+	}
+	s.stopped(a.result)
+	if len(waits) > 0 {
+		return s.suspended(waits)
+	}
+	return Outcome{Output: s.output(nil)}
+}
+
+// isLimit reports whether what the agent did until then can be judged all the same.
+func isLimit(c Category) bool { return c == FaultTimeout || c == FaultIdle || c == FaultOutputLimit }
+
+// limited ends a turn at a limit: what was done by then can be verified, if there is a verifier. answers is nil if the turn has ended.
+func (s *acpSegment) limited(ctx context.Context, limit *Fault, answers <-chan answer) Outcome {
+	s.trail.add(EventLimit, s.record.SessionID, "", limit)
+	if answers != nil {
+		// One that does not read what it is sent cannot be told either.
+		ctx, cancel := context.WithTimeout(ctx, s.bounds.cancel)
+		defer cancel()
+		if s.conn.Cancel(ctx, s.record.SessionID) == nil {
+			select {
+			case late := <-answers: // it may still report what it has used
+				s.stopped(late.result)
+			case <-ctx.Done():
+			}
+		}
+	}
+	s.info.Limit = limit
+	return Outcome{Output: s.output(limit), Limit: limit}
+}
+
+// stopped records the answer to the prompt.
+func (s *acpSegment) stopped(result acp.PromptResult) {
+	if result.StopReason == "" {
+		return
+	}
+	s.info.StopReason = result.StopReason
+	if len(result.Usage) > 0 && !isEmpty(result.Usage) {
+		s.info.AgentUsage = result.Usage
+	}
+	s.trail.add(EventStop, s.record.SessionID, "", map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
+}
+
+// output is the document of an agent that speaks in words: the last thing that it said.
+func (s *acpSegment) output(limit *Fault) json.RawMessage {
+	out, err := json.Marshal(struct {
+		Content    string `json:"content"`
+		StopReason string `json:"stopReason,omitempty"`
+		Limit      *Fault `json:"limit,omitempty"`
+	}{s.trail.lastMessage(), s.info.StopReason, limit})
+	if err != nil {
+		return json.RawMessage("{}") // strings always marshal
+	}
+	return out
+}
+
+// suspended is the outcome of a turn in which something has to wait for a person.
+func (s *acpSegment) suspended(waits []asked) Outcome {
+	var interrupts []trigger.Interrupt
+	for _, a := range waits {
+		in, err := a.interrupt()
+		if err != nil {
+			return Outcome{Fault: &Fault{FaultInterrupt, err.Error()}}
+		}
+		interrupts = append(interrupts, in)
+		// The record is a file: it has the words for the next prompt without secrets, and not what the tool was to be given.
+		a.Title, a.Input = Options{Redact: s.redact}.redact(a.Title), nil
+		s.record.Asked = append(s.record.Asked, a)
+	}
+	s.trail.add(EventSuspended, s.record.SessionID, "", waits)
+	return Outcome{Interrupts: interrupts}
+}

@@ -1,0 +1,201 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/probe/model"
+)
+
+// way is how a session is gone on with in a new process.
+type way struct {
+	fact   string
+	offers func(acp.Capabilities) bool
+	again  func(*acp.Conn, context.Context, string, acp.SessionParams) (acp.Session, error)
+}
+
+var (
+	byResume = way{FactResume, func(c acp.Capabilities) bool { return c.Resume }, (*acp.Conn).ResumeSession}
+	byLoad   = way{FactLoad, func(c acp.Capabilities) bool { return c.LoadSession }, (*acp.Conn).LoadSession}
+)
+
+// goOn asks whether a session survives the death of its process: after a turn the whole process group is killed, and a new process, with the same
+// home and working directory and another server, goes on with the session.
+func goOn(w way) func(context.Context, *rig, *Check) error {
+	return func(ctx context.Context, r *rig, c *Check) error {
+		first, err := r.start(ctx)
+		if err != nil {
+			return err
+		}
+		c.Verdict = No
+		if !w.offers(first.hello.Capabilities) {
+			c.add(FactAdvertised, No, timeless, "")
+			c.Detail = "not advertised"
+			return nil
+		}
+		c.add(FactAdvertised, Yes, timeless, "")
+		t := onHTTP
+		if !first.hello.Capabilities.HTTP {
+			t = onStdio
+		}
+		before, err := r.serve(t, 0)
+		if err != nil {
+			return err
+		}
+		session, _, err := first.open(ctx, before)
+		if err != nil {
+			return err
+		}
+		if err := before.awaitTools(ctx); err != nil {
+			return err
+		}
+		codeword := "petunia-" + rand.Text()
+		if _, err := first.prompt(ctx, session, "The codeword is "+codeword+". "+call(before.tool, "{}")+" [[SAY the first turn is over]]"); err != nil {
+			return err
+		}
+		if err := first.kill(); err != nil {
+			return err
+		}
+		old, err := before.log()
+		if err != nil {
+			return err
+		}
+		if !has("tools/call", before.tool, true)(old) {
+			return errors.New("the tool was not called in the first turn")
+		}
+
+		a, err := r.start(ctx)
+		if err != nil {
+			return err
+		}
+		after, err := r.serve(t, 0)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		_, err = w.again(a.conn, ctx, session, a.params([]*server{after}))
+		took := time.Since(began)
+		replayed := a.said()
+		var refused *acp.AgentError
+		if errors.As(err, &refused) {
+			c.add(w.fact, No, took, "%v", err)
+			c.Detail = err.Error()
+			return nil
+		} else if err != nil {
+			return err
+		}
+		c.add(w.fact, Yes, took, "after a start of %v", a.started.Round(time.Millisecond))
+		if err := errors.Join(a.configure(ctx, session), after.awaitTools(ctx)); err != nil {
+			return err
+		}
+		c.addReplay(replayed, a.said())
+		turn, err := a.prompt(ctx, session, call(after.tool, "{}")+" [[SAY the second turn is over]]")
+		if err != nil {
+			return err
+		}
+		c.addHistory(turn, []fragment{
+			{"the codeword", said(codeword)}, {"the call", called(before.tool)}, {"its result", func(r model.Request) bool { return holdsResult(r, before.marker) }},
+			{"what was answered", said("the first turn is over")}, {"the new prompt", said(turn.word)},
+		})
+		log, err := after.log()
+		if err != nil {
+			return err
+		}
+		c.add(FactNewServer, whether(has("tools/call", after.tool, true)(log)), timeless, "%s", methods(log))
+		if t == onHTTP { // over stdio a server is gone with its process
+			now, err := before.log()
+			if err != nil {
+				return err
+			}
+			c.add(FactOldServer, whether(len(now) == len(old)), timeless, "%d further requests", len(now)-len(old))
+		}
+		if c.Detail = c.missing(FactHistory, FactNewServer, FactOldServer); c.Detail != "" {
+			c.Verdict = "incomplete"
+			return nil
+		}
+		c.Verdict = Yes
+		return nil
+	}
+}
+
+// kill kills the process group, as the end of a machine would, and waits until it is gone.
+func (a *process) kill() error {
+	if err := syscall.Kill(-a.process.PID(), syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill the agent: %w", err)
+	}
+	return a.end(time.Minute)
+}
+
+// said counts the updates that tell of messages and tool calls.
+func (a *process) said() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, u := range a.updates {
+		switch u.Kind {
+		case acp.UpdateUserMessage, acp.UpdateAgentMessage, acp.UpdateAgentThought, acp.UpdateToolCall, acp.UpdateToolCallUpdate:
+			n++
+		}
+	}
+	return n
+}
+
+// addReplay tells when the history was replayed: n updates before the answer, and all in all so many before the prompt.
+func (c *Check) addReplay(n, all int) {
+	switch {
+	case n > 0:
+		c.add(FactReplay, "before the answer", timeless, "%d updates", n)
+	case all > 0:
+		c.add(FactReplay, "after the answer", timeless, "%d updates", all)
+	default:
+		c.add(FactReplay, No, timeless, "")
+	}
+}
+
+// fragment is a part of the history.
+type fragment struct {
+	name string
+	in   func(model.Request) bool
+}
+
+func said(text string) func(model.Request) bool {
+	return func(r model.Request) bool {
+		return slices.ContainsFunc(r.Messages, func(m model.Message) bool { return strings.Contains(m.Text, text) })
+	}
+}
+
+func called(tool string) func(model.Request) bool {
+	return func(r model.Request) bool {
+		return slices.ContainsFunc(r.Messages, func(m model.Message) bool {
+			return slices.ContainsFunc(m.Calls, func(c model.Call) bool { return strings.HasSuffix(c.Name, tool) })
+		})
+	}
+}
+
+// addHistory tells whether the first request of a turn has the whole history.
+func (c *Check) addHistory(t *turn, parts []fragment) {
+	requests := t.requests()
+	if len(requests) == 0 {
+		c.add(FactHistory, NA, timeless, notCalled)
+		return
+	}
+	var lacks, holds []string
+	for _, p := range parts {
+		if p.in(requests[0]) {
+			holds = append(holds, p.name)
+		} else {
+			lacks = append(lacks, p.name)
+		}
+	}
+	if len(lacks) > 0 {
+		c.add(FactHistory, No, timeless, "the model is not shown %s", strings.Join(lacks, ", "))
+		return
+	}
+	c.add(FactHistory, Yes, timeless, "the model is shown %s", strings.Join(holds, ", "))
+}

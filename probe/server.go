@@ -1,0 +1,134 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/probe/tools"
+	"github.com/evalrun/evalrun/sandbox"
+)
+
+// server is an MCP server of the probe as the agent is told of it, and its log.
+type server struct {
+	declared acp.MCPServer
+	// tool is the name of the tool that returns the marker, call the directive that has it called.
+	tool   string
+	marker string
+	log    func() ([]tools.Entry, error)
+	wait   func(ctx context.Context, until func([]tools.Entry) bool) error
+}
+
+// call is the directive that has a tool called, for the scripted model and for an agent that carries directives out itself.
+func call(tool, args string) string { return fmt.Sprintf("[[CALL %s.%s %s]]", serverName, tool, args) }
+
+const (
+	onStdio = acp.TransportStdio
+	onHTTP  = acp.TransportHTTP
+	onSSE   = acp.TransportSSE
+)
+
+// serve starts a server; over HTTP and SSE its first answer takes delay.
+func (r *rig) serve(t acp.Transport, delay time.Duration) (*server, error) {
+	s := &server{tool: tools.ToolPrefix + string(t)}
+	if t == onStdio {
+		r.stdio(s)
+		return s, nil
+	}
+	h, err := tools.StartHTTP(delay)
+	if err != nil {
+		return nil, err
+	}
+	r.servers = append(r.servers, h)
+	url := map[acp.Transport]string{onHTTP: h.MCPURL(), onSSE: h.SSEURL()}[t]
+	s.declared = acp.MCPServer{Name: serverName, Transport: t, URL: url, Headers: []acp.KeyValue{{Name: "Authorization", Value: "Bearer " + h.Token()}}}
+	s.marker, s.wait = h.Marker(string(t)), h.Wait
+	s.log = func() ([]tools.Entry, error) { return h.Log(), nil }
+	return s, nil
+}
+
+// stdio makes a server that the agent starts.
+func (r *rig) stdio(s *server) {
+	const name = "mcp-server.jsonl"
+	file := filepath.Join(r.dir, "logs", name)
+	s.marker = tools.NewStdioMarker()
+	program := r.o.Executable
+	if r.o.Isolation == sandbox.IsolationBwrap {
+		program = sandbox.InsideExecutable
+	}
+	s.declared = acp.MCPServer{
+		Name: serverName, Transport: onStdio, Command: program,
+		Args: append([]string{StdioCommand}, tools.StdioArgs(r.place.Space.Path("/logs/"+name), s.marker)...),
+	}
+	s.log = func() ([]tools.Entry, error) {
+		log, err := tools.ReadLog(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil // it was not started
+		}
+		return log, err
+	}
+	s.wait = func(ctx context.Context, until func([]tools.Entry) bool) error {
+		ticker := time.NewTicker(20 * time.Millisecond) // a file does not tell when it grows
+		defer ticker.Stop()
+		for {
+			log, err := s.log()
+			if err != nil || until(log) {
+				return err
+			}
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+}
+
+// deadServer is a server that is not there: its port refuses connections.
+func deadServer() (*server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	url := "http://" + l.Addr().String() + "/mcp"
+	return &server{declared: acp.MCPServer{Name: serverName, Transport: onHTTP, URL: url}}, l.Close()
+}
+
+// awaitTools waits until the server has told its tools. An agent that never asks is not waited for forever; it is no error.
+func (s *server) awaitTools(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, toolsPatience)
+	defer cancel()
+	err := s.wait(ctx, has("tools/list", "", true))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// has is a condition: an entry like this is in the log.
+func has(method, tool string, answered bool) func([]tools.Entry) bool {
+	return func(log []tools.Entry) bool {
+		return slices.ContainsFunc(log, func(e tools.Entry) bool { return e.Method == method && e.Tool == tool && e.Answered == answered })
+	}
+}
+
+// offered is what the client said when it connected: the version of MCP, and who it is.
+func offered(log []tools.Entry) string {
+	for _, e := range log {
+		var hello struct {
+			Version string             `json:"protocolVersion"`
+			Client  acp.Implementation `json:"clientInfo"`
+		}
+		if json.Unmarshal(e.Params, &hello) == nil && hello.Version != "" {
+			return fmt.Sprintf("MCP %s, as %s %s", hello.Version, hello.Client.Name, hello.Client.Version)
+		}
+	}
+	return ""
+}
