@@ -201,7 +201,7 @@ func (r *rollout) noGoroutine(segment string) {
 		}
 		left := ""
 		for _, group := range strings.Split(all.String(), "\n\n") {
-			if strings.Contains(group, label) {
+			if strings.Contains(group, label) && !strings.Contains(group, "net/http.(*persistConn)") { // those are the model proxy's
 				left += group + "\n\n"
 			}
 		}

@@ -131,14 +131,14 @@ func TestAModelThatFailsIsTheFault(t *testing.T) {
 
 // What is no idleness: each of these turns is silent for longer than the limit.
 func TestIdleness(t *testing.T) {
-	const limit = 500 * time.Millisecond
+	const limit = time.Second
 	for name, tt := range map[string]struct {
 		prompt string
 		model  bool
 		want   Category
 	}{
 		"nothing happens": {prompt: "[[RUN sleep 30]]", want: FaultIdle},
-		"a tool runs": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","status":"pending"}]] [[RUN sleep 1.3]]
+		"a tool runs": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","status":"pending"}]] [[RUN sleep 2.5]]
 			[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed"}]]`},
 		"a tool has ended":    {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]] [[RUN sleep 30]]`, want: FaultIdle},
 		"a model thinks":      {prompt: "[[RUN " + askFixture(t) + "]]", model: true},
@@ -149,7 +149,7 @@ func TestIdleness(t *testing.T) {
 			r := newRollout(t)
 			r.entry.IdleTimeout = trigger.Duration(limit)
 			if tt.model {
-				proxy, _ := model(t, http.StatusOK, func() { time.Sleep(1300 * time.Millisecond) }) // it thinks
+				proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2500 * time.Millisecond) }) // it thinks
 				r.useModel(proxy)
 			}
 			out := r.prompt(tt.prompt)
@@ -166,10 +166,10 @@ func TestIdleness(t *testing.T) {
 func TestIdlenessCountsFromTheEndOfAModelCall(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
-	r.entry.IdleTimeout = trigger.Duration(2 * time.Second)
-	proxy, _ := model(t, http.StatusOK, func() { time.Sleep(1500 * time.Millisecond) })
+	r.entry.IdleTimeout = trigger.Duration(3 * time.Second)
+	proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2 * time.Second) })
 	r.useModel(proxy)
-	if out := r.prompt("[[RUN " + askFixture(t) + " >/dev/null; sleep 1.2]]"); out.Limit != nil { // silent for 2.7 s, idle for 1.2 s
+	if out := r.prompt("[[RUN " + askFixture(t) + " >/dev/null; sleep 1.8]]"); out.Limit != nil { // silent for 3.8 s, idle for 1.8 s
 		t.Errorf("got %v", out.Limit)
 	}
 }
@@ -231,5 +231,5 @@ func askFixture(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return executable + ` ask-model "$MODEL_KEY"`
+	return "GORACE=atexit_sleep_ms=0 " + executable + ` ask-model "$MODEL_KEY"` // with -race it would end a second later
 }

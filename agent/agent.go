@@ -37,7 +37,7 @@ type Segment struct {
 	Dir       string
 	// BaseDir is the folder against which an agent's relative cwd is resolved.
 	BaseDir string
-	// Env is added to the agent's environment, after its own entry's.
+	// Env is added to the agent's environment: after its own entry's of a function agent, before those of an ACP agent, which lead to its model.
 	Env []string
 
 	// Place is where an agent that lives in an environment is started; nil for function agents. The fields from here to Solution are only for such agents.

@@ -33,7 +33,7 @@ type Entry struct {
 	// ResumeWhen says whether a rollout with several triggers resumes when any of them or when all have fired.
 	ResumeWhen ResumeWhen `json:"resumeWhen,omitempty"`
 	// AcceptsFaults says that the agent takes a failed job as {"error":…} in place of a payload.
-	AcceptsFaults bool `json:"acceptsFaults,omitempty"`
+	AcceptsFaults bool `json:"acceptsFaults"`
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
 	Timeout trigger.Duration `json:"timeout,omitzero"`
 }
@@ -114,8 +114,10 @@ func ParseEntry(r *input.Reader, n *input.Node) Entry {
 		e = parseACP(r, f)
 	case TypeOracle:
 		e = Entry{Type: TypeOracle, Name: f.String("name", TypeOracle)}
+		f.Ignore("acceptsFaults") // stored with every entry
 	case TypeNop:
 		e = Entry{Type: TypeNop, Name: f.String("name", TypeNop)}
+		f.Ignore("acceptsFaults")
 	default:
 		return Entry{Name: f.String("name", ""), Type: f.String("type", "")}
 	}

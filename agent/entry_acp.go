@@ -166,9 +166,13 @@ func parseModel(f *input.Fields, r *input.Reader, base *Model) *Model {
 		base = &Model{}
 	}
 	m := r.Object(n)
+	key := base.Key
+	if m.Has("url") {
+		key = "" // the provider's own key is for nobody else
+	}
 	model := &Model{
 		API: m.Enum("api", base.API, "openai", "anthropic", "gemini"), URL: m.String("url", base.URL),
-		Key: m.String("key", base.Key), Name: m.String("name", base.Name),
+		Key: m.String("key", key), Name: m.String("name", base.Name),
 	}
 	if model.Key != "" && !strings.Contains(model.Key, "${") {
 		r.Warnf(m.Get("key"), "the key itself would be stored with the run; write ${NAME}, and set the variable")

@@ -86,7 +86,7 @@ func TestEntryThatIsWrong(t *testing.T) {
 		`{"type":"acp","command":["a"],"resumeBy":["load","reload"]}`:      `resumeBy[1]: expected one of ["resume" "load" "replay"]; did you mean "load"?`,
 		`{"type":"acp","command":["a"],"model":{"api":"openai"}}`:          `model: expected the endpoint's "url"`,
 		`{"type":"acp","command":["a"],"model":{"url":"u","api":"azure"}}`: `api: expected one of openai, anthropic, gemini, got "azure"`,
-		`{"type":"acp","command":["a"],"model":{"url":"u","modle":"x"}}`:   `modle: unknown key`,
+		`{"type":"acp","command":["a"],"model":{"url":"u","urls":"x"}}`:    `urls: unknown key; did you mean "url"?`,
 		`{"type":"acp","command":["a"],"files":{"../x":""}}`:               `expected the path of a file in the agent's home`,
 		`{"type":"acp","command":["a"],"files":{"/etc/x":""}}`:             `expected the path of a file in the agent's home`,
 		`{"type":"acp","command":["a"],"visible":["tools"]}`:               `visible[0]: expected the absolute path of a folder below /, got "tools"`,

@@ -36,7 +36,7 @@ var registry = map[string]func() Entry{
 	},
 	"codex": func() Entry {
 		return registered([]string{"codex-acp"}, "mcp__{server}__{tool}", []ResumeBy{ByResume, ByLoad, ByReplay},
-			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}"},
+			&Model{API: "openai", URL: "${OPENAI_BASE_URL:-https://api.openai.com/v1}", Key: "${OPENAI_API_KEY:-}", Name: "gpt-5"},
 			map[string]string{
 				"OPENAI_API_KEY": "{modelKey}", "CODEX_HOME": "{home}/.codex", "NO_BROWSER": "1",
 				"INITIAL_AGENT_MODE": "agent-full-access", // else tools without readOnlyHint go to a review by the model first

@@ -85,7 +85,7 @@ func TestPlaceholdersOfTheRegistryAreKnown(t *testing.T) {
 func TestAnEntryThatExtendsOne(t *testing.T) {
 	e, problems := parse(t, `{"type":"acp","extends":"claude","name":"mine","env":{"ANTHROPIC_MODEL":"big","OWN":"1"},"files":{".claude/settings.json":"{}"},
 		"model":{"url":"http://localhost:1","name":"m"},"permissions":"suspend","elicitation":"suspend","resumeBy":["load"],"mode":"plan","configOptions":{"a":"b"},
-		"authMethod":"key","fs":true,"terminal":true,"idleTimeout":"90s","visible":["/srv/tools"],"cwd":"bin","resumeWhen":"any","acceptsFaults":false,"timeout":"1h"}`)
+		"authMethod":"key","fs":true,"terminal":true,"idleTimeout":"90s","visible":["/srv/tools"],"cwd":"bin","resumeWhen":"any","timeout":"1h"}`)
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -93,10 +93,10 @@ func TestAnEntryThatExtendsOne(t *testing.T) {
 	want := base
 	acp := *base.ACP
 	want.ACP = &acp
-	want.Name, want.Cwd, want.ResumeWhen, want.AcceptsFaults, want.Timeout = "mine", "bin", ResumeAny, false, trigger.Duration(time.Hour)
+	want.Name, want.Cwd, want.ResumeWhen, want.Timeout = "mine", "bin", ResumeAny, trigger.Duration(time.Hour)
 	want.Env = merge(base.Env, map[string]string{"ANTHROPIC_MODEL": "big", "OWN": "1"})
 	acp.Extends, acp.Files = "claude", map[string]string{".claude/settings.json": "{}"}
-	acp.Model = &Model{API: "anthropic", URL: "http://localhost:1", Key: base.Model.Key, Name: "m"}
+	acp.Model = &Model{API: "anthropic", URL: "http://localhost:1", Name: "m"}
 	acp.Permissions, acp.Elicitation, acp.ResumeBy, acp.Mode = PolicySuspend, PolicySuspend, []ResumeBy{ByLoad}, "plan"
 	acp.ConfigOptions, acp.AuthMethod, acp.FS, acp.Terminal = map[string]string{"a": "b"}, "key", true, true
 	acp.IdleTimeout, acp.Visible = trigger.Duration(90*time.Second), []string{"/srv/tools"}
@@ -119,6 +119,10 @@ func TestAnEntryOfAnyACPAgent(t *testing.T) {
 	decoded, read := stored(t, e)
 	if diff := cmp.Diff(e, decoded) + cmp.Diff(e, read); diff != "" {
 		t.Error(diff)
+	}
+	e, _ = parse(t, `{"type":"acp","command":["a"],"acceptsFaults":false}`)
+	if decoded, _ = stored(t, e); e.AcceptsFaults || decoded.AcceptsFaults {
+		t.Errorf("got %+v, stored %+v", e, decoded)
 	}
 	extended, problems := parse(t, `{"type":"acp","extends":"gemini","command":["my-gemini"]}`)
 	if len(problems) > 0 || extended.Name != "gemini" || !slices.Equal(extended.Command, []string{"my-gemini"}) || !slices.Equal(extended.ResumeBy, []ResumeBy{ByReplay}) {

@@ -45,7 +45,7 @@ func TestVisible(t *testing.T) {
 	bare := file(t, "", home, "bare")
 	target := file(t, "", root, "versions", "2.0", "agent")
 	link(t, target, root, "current", "agent")
-	chain := link(t, "../current/agent", home, ".local", "bin", "agent")
+	chain := link(t, filepath.Join(root, "current", "agent"), home, ".local", "bin", "agent")
 	argument := file(t, "", root, "scripts", "agent.py")
 
 	for name, tt := range map[string]struct {

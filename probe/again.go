@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/probe/model"
+	"github.com/evalrun/evalrun/probe/tools"
 )
 
 // way is how a session is gone on with in a new process.
@@ -41,10 +42,7 @@ func goOn(w way) func(context.Context, *rig, *Check) error {
 			return nil
 		}
 		c.add(FactAdvertised, Yes, timeless, "")
-		t := onHTTP
-		if !first.hello.Capabilities.HTTP {
-			t = onStdio
-		}
+		t, _ := first.remote()
 		before, err := r.serve(t, 0)
 		if err != nil {
 			return err
@@ -85,8 +83,8 @@ func goOn(w way) func(context.Context, *rig, *Check) error {
 		replayed := a.said()
 		var refused *acp.AgentError
 		if errors.As(err, &refused) {
-			c.add(w.fact, No, took, "%v", err)
-			c.Detail = err.Error()
+			c.Detail = refusal(err)
+			c.add(w.fact, No, took, "%s", c.Detail)
 			return nil
 		} else if err != nil {
 			return err
@@ -109,12 +107,13 @@ func goOn(w way) func(context.Context, *rig, *Check) error {
 			return err
 		}
 		c.add(FactNewServer, whether(has("tools/call", after.tool, true)(log)), timeless, "%s", methods(log))
-		if t == onHTTP { // over stdio a server is gone with its process
+		if t != onStdio { // over stdio a server is gone with its process
 			now, err := before.log()
 			if err != nil {
 				return err
 			}
-			c.add(FactOldServer, whether(len(now) == len(old)), timeless, "%d further requests", len(now)-len(old))
+			further := arrived(now) - arrived(old)
+			c.add(FactOldServer, whether(further == 0), timeless, "%d further requests", further)
 		}
 		if c.Detail = c.missing(FactHistory, FactNewServer, FactOldServer); c.Detail != "" {
 			c.Verdict = "incomplete"
@@ -123,6 +122,25 @@ func goOn(w way) func(context.Context, *rig, *Check) error {
 		c.Verdict = Yes
 		return nil
 	}
+}
+
+// arrived counts the requests that have come. The end of the answer to one is noticed only when its client is gone.
+func arrived(log []tools.Entry) (n int) {
+	for _, e := range log {
+		if !e.Answered {
+			n++
+		}
+	}
+	return n
+}
+
+// refusal is an error of the agent with what it says beside the message.
+func refusal(err error) string {
+	var refused *acp.AgentError
+	if errors.As(err, &refused) && len(refused.Data) > 0 {
+		return fmt.Sprintf("%v %s", err, refused.Data)
+	}
+	return err.Error()
 }
 
 // kill kills the process group, as the end of a machine would, and waits until it is gone.

@@ -23,10 +23,7 @@ func askCancelTool(ctx context.Context, r *rig, c *Check) error {
 	if err != nil {
 		return err
 	}
-	t := onHTTP
-	if !a.hello.Capabilities.HTTP {
-		t = onStdio
-	}
+	t, _ := a.remote()
 	s, err := r.serve(t, 0)
 	if err != nil {
 		return err
@@ -88,13 +85,13 @@ func askCancelModel(ctx context.Context, r *rig, c *Check) error {
 	}
 	// The model sleeps; an agent that carries directives out itself waits.
 	running := a.begin(ctx, session, quote("[[SLEEP "+forever+"]]")+"[[WAIT]]")
-	asked := func(all []model.Request) bool { return len(running.among(all)) > 0 }
+	asked := func(all []model.Request) bool { return slices.ContainsFunc(all, running.asks) }
 	err = running.until(ctx, func(ctx context.Context) error {
 		ctx, stop := context.WithTimeout(ctx, modelPatience)
 		defer stop()
 		return r.model.Wait(ctx, asked)
 	})
-	called := err == nil
+	called := len(running.requests()) > 0
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -109,7 +106,9 @@ func askCancelModel(ctx context.Context, r *rig, c *Check) error {
 	defer stop()
 	began := time.Now()
 	err = r.model.Wait(left, func(all []model.Request) bool {
-		return slices.ContainsFunc(running.among(all), func(r model.Request) bool { return r.Aborted })
+		return slices.ContainsFunc(all, func(r model.Request) bool {
+			return running.mentions(r) && (len(r.Tools) > 0 || !asked(all)) && r.Aborted
+		})
 	})
 	switch {
 	case err == nil:
@@ -173,7 +172,7 @@ func (r *running) cancel(ctx context.Context, c *Check) error {
 	case r.err == nil:
 		c.add(FactReturned, r.result.StopReason, took, "")
 	case errors.As(r.err, &agentError):
-		c.add(FactReturned, "error", took, "%v", r.err)
+		c.add(FactReturned, "error", took, "%s", refusal(r.err))
 	default:
 		return fmt.Errorf("after session/cancel: %w", r.err)
 	}

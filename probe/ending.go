@@ -32,11 +32,17 @@ func askExit(ctx context.Context, r *rig, c *Check) error {
 		if err != nil {
 			return err
 		}
-		session, _, err := a.open(ctx)
+		t, _ := a.remote()
+		s, err := r.serve(t, 0)
 		if err != nil {
 			return err
 		}
-		if _, err := a.prompt(ctx, session, "[[SAY a turn]]"); err != nil {
+		session, _, err := a.open(ctx, s)
+		if err != nil {
+			return err
+		}
+		// With a connection to a server: that keeps some programs from ending.
+		if _, err := a.prompt(ctx, session, call(s.tool, "{}")+" [[SAY a turn]]"); err != nil {
 			return err
 		}
 		var took time.Duration

@@ -25,7 +25,7 @@ const (
 	// toolsPatience is how long an agent may take to ask a server for its tools; a prompt before that would measure something else.
 	toolsPatience = 10 * time.Second
 	// modelPatience is how long an agent may take to call its model. The fixture of an agent has none.
-	modelPatience = 3 * time.Second
+	modelPatience = 5 * time.Second
 	// tellPatience is how long an agent may take to tell others of a cancel.
 	tellPatience = 2 * time.Second
 )
@@ -213,16 +213,19 @@ func (t *turn) run(ctx context.Context, sessionID, text string) (err error) {
 }
 
 // requests are those of the agent's own loop for this turn. Agents ask for a title and the like as well, and offer no tools there.
-func (t *turn) requests() []model.Request { return t.among(t.a.r.model.Requests()) }
-
-func (t *turn) among(all []model.Request) []model.Request {
-	mine := slices.DeleteFunc(all, func(r model.Request) bool {
-		return r.API == "" || !slices.ContainsFunc(r.Messages, func(m model.Message) bool { return strings.Contains(m.Text, t.word) })
-	})
-	if loop := slices.DeleteFunc(slices.Clone(mine), func(r model.Request) bool { return len(r.Tools) == 0 }); len(loop) > 0 {
+func (t *turn) requests() []model.Request {
+	all := t.a.r.model.Requests()
+	if loop := slices.DeleteFunc(slices.Clone(all), func(r model.Request) bool { return !t.asks(r) }); len(loop) > 0 {
 		return loop
 	}
-	return mine
+	return slices.DeleteFunc(all, func(r model.Request) bool { return !t.mentions(r) }) // an agent without any tools
+}
+
+// asks reports whether a request is one of the agent's loop for this turn, and offers tools.
+func (t *turn) asks(r model.Request) bool { return len(r.Tools) > 0 && t.mentions(r) }
+
+func (t *turn) mentions(r model.Request) bool {
+	return r.API != "" && slices.ContainsFunc(r.Messages, func(m model.Message) bool { return strings.Contains(m.Text, t.word) })
 }
 
 // Update implements [acp.Handler].

@@ -35,6 +35,16 @@ const (
 	onSSE   = acp.TransportSSE
 )
 
+// remote is a transport of a server that outlives the agent; false if the agent takes none.
+func (a *process) remote() (acp.Transport, bool) {
+	for _, t := range []acp.Transport{onHTTP, onSSE} {
+		if a.hello.Capabilities.Accepts(t) {
+			return t, true
+		}
+	}
+	return onStdio, false
+}
+
 // serve starts a server; over HTTP and SSE its first answer takes delay.
 func (r *rig) serve(t acp.Transport, delay time.Duration) (*server, error) {
 	s := &server{tool: tools.ToolPrefix + string(t)}
@@ -92,13 +102,13 @@ func (r *rig) stdio(s *server) {
 }
 
 // deadServer is a server that is not there: its port refuses connections.
-func deadServer() (*server, error) {
+func deadServer(t acp.Transport) (*server, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	url := "http://" + l.Addr().String() + "/mcp"
-	return &server{declared: acp.MCPServer{Name: serverName, Transport: onHTTP, URL: url}}, l.Close()
+	return &server{declared: acp.MCPServer{Name: serverName, Transport: t, URL: url}}, l.Close()
 }
 
 // awaitTools waits until the server has told its tools. An agent that never asks is not waited for forever; it is no error.
@@ -119,16 +129,25 @@ func has(method, tool string, answered bool) func([]tools.Entry) bool {
 	}
 }
 
-// offered is what the client said when it connected: the version of MCP, and who it is.
+// offered is what the client said when it connected: the version of MCP, and who it is. Since 2026-07-28 that is in the _meta of each request.
 func offered(log []tools.Entry) string {
 	for _, e := range log {
 		var hello struct {
 			Version string             `json:"protocolVersion"`
 			Client  acp.Implementation `json:"clientInfo"`
+			Meta    struct {
+				Version string             `json:"io.modelcontextprotocol/protocolVersion"`
+				Client  acp.Implementation `json:"io.modelcontextprotocol/clientInfo"`
+			} `json:"_meta"`
 		}
-		if json.Unmarshal(e.Params, &hello) == nil && hello.Version != "" {
-			return fmt.Sprintf("MCP %s, as %s %s", hello.Version, hello.Client.Name, hello.Client.Version)
+		if json.Unmarshal(e.Params, &hello) != nil || hello.Version+hello.Meta.Version == "" {
+			continue
 		}
+		version, client := hello.Version, hello.Client
+		if version == "" {
+			version, client = hello.Meta.Version, hello.Meta.Client
+		}
+		return fmt.Sprintf("MCP %s, as %s %s", version, client.Name, client.Version)
 	}
 	return ""
 }

@@ -37,13 +37,17 @@ const (
 	FactAfterTerm   = "after SIGTERM"
 	FactAfterKill   = "after SIGKILL"
 	FactMethods     = "authentication"
-	notCalled       = "the model was not called"
 	FactLoad        = "session/load"
 	FactResume      = "session/resume"
 	FactClose       = "session/close"
 	FactHTTP        = "MCP over http"
 	FactSSE         = "MCP over sse"
 	FactInitialized = "answered"
+)
+
+const (
+	notCalled = "the model was not called"
+	noRemote  = "the agent takes only servers over stdio"
 )
 
 // askInitialize asks what the agent says of itself.
@@ -65,7 +69,7 @@ func askInitialize(ctx context.Context, r *rig, c *Check) error {
 	for _, m := range a.hello.AuthMethods {
 		methods = append(methods, m.ID)
 	}
-	c.add(FactMethods, fmt.Sprintf("%d methods", len(methods)), timeless, "%s", strings.Join(methods, ", "))
+	c.add(FactMethods, fmt.Sprint(len(methods)), timeless, "%s", strings.Join(methods, ", "))
 	return nil
 }
 
@@ -176,11 +180,7 @@ func (c *Check) addArrived(log []tools.Entry, tool string) {
 			n, took = n+1, time.Duration(e.TookMs)*time.Millisecond
 		}
 	}
-	detail := fmt.Sprintf("%d calls", n)
-	if n == 0 {
-		detail = "the server was asked for " + methods(log)
-	}
-	c.add(FactArrived, whether(n > 0), took, "%s", detail)
+	c.add(FactArrived, whether(n > 0), took, "the server was asked for %s", methods(log))
 }
 
 // methods are what a server was asked for.
@@ -204,7 +204,8 @@ func (c *Check) addShown(t *turn, marker string) {
 		c.add(FactShown, NA, timeless, notCalled)
 		return
 	}
-	c.add(FactShown, whether(holdsResult(requests[len(requests)-1], marker)), timeless, "the turn ended with %s after %d requests", t.result.StopReason, len(requests))
+	shown := holdsResult(requests[len(requests)-1], marker)
+	c.add(FactShown, whether(shown), timeless, "in the last of %d requests; the turn ended with %s", len(requests), t.result.StopReason)
 }
 
 func holdsResult(r model.Request, text string) bool {
@@ -222,9 +223,9 @@ func askSlowServer(ctx context.Context, r *rig, c *Check) error {
 	if err != nil {
 		return err
 	}
-	t := onHTTP
-	if !a.hello.Capabilities.HTTP {
-		c.Verdict, c.Detail = NA, "the agent takes no servers over http"
+	t, ok := a.remote()
+	if !ok {
+		c.Verdict, c.Detail = NA, noRemote
 		return nil
 	}
 	s, err := r.serve(t, slowness)
@@ -266,11 +267,12 @@ func askDeadServer(ctx context.Context, r *rig, c *Check) error {
 	if err != nil {
 		return err
 	}
-	if !a.hello.Capabilities.HTTP {
-		c.Verdict, c.Detail = NA, "the agent takes no servers over http"
+	t, ok := a.remote()
+	if !ok {
+		c.Verdict, c.Detail = NA, noRemote
 		return nil
 	}
-	s, err := deadServer()
+	s, err := deadServer(t)
 	if err != nil {
 		return err
 	}
@@ -280,7 +282,7 @@ func askDeadServer(ctx context.Context, r *rig, c *Check) error {
 			return err
 		}
 		c.Verdict = "session/new fails"
-		c.add(FactSession, No, took, "%v", err)
+		c.add(FactSession, No, took, "%s", refusal(err))
 		return nil
 	}
 	c.add(FactSession, Yes, took, "")

@@ -157,6 +157,19 @@ func TestARepeatedSegmentFindsTheWorkspaceAsItWas(t *testing.T) {
 	}
 }
 
+// J2 of facts/tasks-and-benchflow.md 9.5: with two repetitions an agent that always fails is started three times.
+func TestRetries(t *testing.T) {
+	p := newProject(t)
+	s := p.open()
+	runID := p.plan(s, 1, `echo x >> "$PROJECT/ran"; exit 3`, func(set *eval.Set) { set.Retry.Max, set.Retry.On = 2, []string{"exit"} })
+	if err := p.runner(s, runID).Run(t.Context(), runner.UntilFinal); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(p.file("ran"), "\n"); n != 3 {
+		t.Errorf("the agent ran %d times, want 3", n)
+	}
+}
+
 func TestWhatIsNotRetriedIsFaulted(t *testing.T) {
 	p := newProject(t)
 	s := p.open()

@@ -1,4 +1,4 @@
-// Package schemas holds the JSON Schemas (2020-12) of the files that evalrun reads and writes: evalset, evaluator, results,
+// Package schemas holds the JSON Schemas (2020-12) of the files that evalrun reads and writes: evalset, agent, evaluator, results,
 // event (one line of events.jsonl) and span (one line of trace.jsonl).
 //
 // Those of files that people write say what a key holds and let unknown keys pass, which evalrun itself warns of; those of
@@ -24,7 +24,7 @@ import (
 var FS embed.FS
 
 // Names are the names of the schemas.
-var Names = []string{"evalset", "evaluator", "results", "event", "span"}
+var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span"}
 
 var resolved = struct {
 	sync.Mutex

@@ -2,11 +2,17 @@ package schemas
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/input"
 )
 
@@ -86,6 +92,9 @@ func TestEvalset(t *testing.T) {
 	}{
 		{set(``), true},
 		{set(`,"unknown":1`), true},
+		{set(`,"agents":["codex",{"type":"acp","command":["a"],"permissions":"suspend"},{"type":"oracle"}],"tasks":["tasks/*"]`), true},
+		{set(`,"agents":["codecs"]`), false},
+		{set(`,"tasks":"tasks/*"`), false},
 		{set(`,"agent":{"type":"function","command":["python3","a.py"],"resumeWhen":"all","timeout":"10m","env":{"A":"${B}"}}`), true},
 		{set(`,"agent":{"type":"function"}`), false},
 		{set(`,"agent":{"type":"function","command":["x"],"timeOut":"1m"}`), false},
@@ -107,6 +116,79 @@ func TestEvalset(t *testing.T) {
 		if err := Validate("evalset", []byte(c.doc)); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.doc, err)
 		}
+	}
+}
+
+func TestAgent(t *testing.T) {
+	for _, c := range []struct {
+		doc string
+		ok  bool
+	}{
+		{`"claude"`, true},
+		{`"clod"`, false},
+		{`{"type":"oracle","name":"solution"}`, true},
+		{`{"type":"nop","command":["true"]}`, false},
+		{`{"type":"langgraph","url":"http://x"}`, false},
+		{`{"type":"function","command":["python3","a.py"],"permissions":"allow"}`, false},
+		{`{"type":"acp"}`, false},
+		{`{"type":"acp","extends":"codex"}`, true},
+		{`{"type":"acp","extends":"oracle"}`, false},
+		{`{"type":"acp","name":"a","command":["agent","--acp"],"cwd":".","env":{"KEY":"{modelKey}"},"files":{".config/a.json":"{}"},
+			"model":{"api":"openai","url":"https://x","key":"${K}","name":"m"},"permissions":"suspend","elicitation":"suspend","mode":"code",
+			"configOptions":{"model":"large"},"authMethod":"api-key","resumeBy":["load","replay"],"toolName":"{server}.{tool}","fs":true,"terminal":true,
+			"idleTimeout":"5m","visible":["/opt/data"],"resumeWhen":"all","acceptsFaults":true,"timeout":"1h"}`, true},
+		{`{"type":"acp","command":["a"],"permissions":"ask"}`, false},
+		{`{"type":"acp","command":["a"],"elicitation":"allow"}`, false},
+		{`{"type":"acp","command":["a"],"model":{"key":"k"}}`, false},
+		{`{"type":"acp","command":["a"],"resumeBy":["fork"]}`, false},
+		{`{"type":"acp","command":["a"],"stdin":"input"}`, false},
+	} {
+		if err := Validate("agent", []byte(c.doc)); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.doc, err)
+		}
+	}
+}
+
+// What the program accepts of an agent the schema accepts, and the other way round: the two have the same keys.
+func TestAgentHasTheKeysOfTheProgram(t *testing.T) {
+	for _, kind := range []struct {
+		name string
+		of   []reflect.Type
+		// not are the keys of other kinds.
+		not []string
+	}{
+		{"function", []reflect.Type{reflect.TypeFor[agent.Entry]()}, nil},
+		{"acp", []reflect.Type{reflect.TypeFor[agent.Entry](), reflect.TypeFor[agent.ACP]()}, []string{"stdin", "output", "outputFile"}},
+	} {
+		schema, err := load("agent.schema.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := slices.Sorted(maps.Keys(schema.Defs[kind.name].Properties))
+		var want []string
+		for _, of := range kind.of {
+			for i := range of.NumField() {
+				name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+				if name != "" && !slices.Contains(kind.not, name) {
+					want = append(want, name)
+				}
+			}
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, has); diff != "" {
+			t.Errorf("%s: %s", kind.name, diff)
+		}
+	}
+	var enum []any
+	for _, name := range agent.Names() {
+		enum = append(enum, name)
+	}
+	schema, err := load("agent.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(enum, schema.AnyOf[0].Enum); diff != "" {
+		t.Errorf("names of the registry: %s", diff)
 	}
 }
 

@@ -50,8 +50,12 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if req.Set, err = taskSet(dirs); err != nil {
 		return err
 	}
-	if err := addTasks(&input.Reader{}, &req, dirs, o.place.capabilities(), env.lookup); err != nil {
+	r := &input.Reader{}
+	if err := addTasks(r, &req, dirs, o.place.capabilities(), env.lookup); err != nil {
 		return err
+	}
+	if err := r.Problems.Err(false); err != nil {
+		return &exitError{exitUsage, err}
 	}
 	if req.Environment, _, err = o.place.place(true, env.lookup); err != nil {
 		return err

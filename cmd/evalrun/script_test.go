@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"evalrun": func() { os.Exit(Main()) }})
 }
 
-// TestScripts runs the scripts, each of which says what one thing does. At the end of each no process may be left.
+// TestScripts runs the scripts, each of which says what one thing does. At the end of each no process may be left,
+// and the files of its runs must be as their schemas say.
 func TestScripts(t *testing.T) {
 	fixtures, err := filepath.Abs("../../fixtures")
 	if err != nil {
@@ -47,6 +48,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // with -race every process would take a second to end
 			env.Defer(func() { nothingLeft(env) })
+			env.Defer(func() { likeTheirSchemas(env) })
 			return nil
 		},
 	})

@@ -18,6 +18,8 @@ import (
 
 	"github.com/itchyny/gojq"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // patience is how long a script waits for something that is bound to happen, and lookAgain how often it looks.
@@ -260,6 +262,36 @@ func acpAgentCommand(dir string) func(*testscript.TestScript, bool, []string) {
 func usage(ts *testscript.TestScript, ok bool, text string) {
 	if !ok {
 		ts.Fatalf("usage: %s", text)
+	}
+}
+
+// likeTheirSchemas fails if a results document or an event that a script has left in a store does not keep to its schema.
+func likeTheirSchemas(env *testscript.Env) {
+	check := func(schema, path string, data []byte) {
+		if err := schemas.Validate(schema, data); err != nil {
+			env.T().Log(path, ": ", err)
+			env.T().FailNow()
+		}
+	}
+	err := filepath.WalkDir(env.WorkDir, func(path string, entry fs.DirEntry, err error) error {
+		run := filepath.Base(filepath.Dir(filepath.Dir(path))) == "runs"
+		if err != nil || !entry.Type().IsRegular() || !run {
+			return nil //nolint:nilerr // what is gone is no document
+		}
+		data, err := os.ReadFile(path)
+		switch entry.Name() {
+		case "results.json":
+			check("results", path, data)
+		case "events.jsonl":
+			for line := range bytes.Lines(data) {
+				check("event", path, line)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		env.T().Log(err)
+		env.T().FailNow()
 	}
 }
 

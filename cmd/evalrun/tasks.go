@@ -166,7 +166,10 @@ func taskEvaluation(dir, baseDir string, can tasks.Capabilities, passed tasks.Lo
 		return e, problems, nil
 	}
 	if err := t.Config.Missing(passed); err != nil {
-		return e, problems, usageError("%s: %w", filepath.Join(dir, "task.toml"), err)
+		for line := range strings.SplitSeq(err.Error(), "\n") { // one for each variable
+			problems = append(problems, input.Problem{File: filepath.Join(dir, "task.toml"), Message: line})
+		}
+		return e, problems, nil
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
