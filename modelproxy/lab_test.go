@@ -107,7 +107,7 @@ func TestRealAgents(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer m.Close()
-			servers, err := tools.StartHTTP()
+			servers, err := tools.StartHTTP(0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,97 +31,114 @@ var (
 // home and working directory and another server, goes on with the session.
 func goOn(w way) func(context.Context, *rig, *Check) error {
 	return func(ctx context.Context, r *rig, c *Check) error {
-		first, err := r.start(ctx)
-		if err != nil {
-			return err
-		}
-		c.Verdict = No
-		if !w.offers(first.hello.Capabilities) {
-			c.add(FactAdvertised, No, timeless, "")
-			c.Detail = "not advertised"
-			return nil
-		}
-		c.add(FactAdvertised, Yes, timeless, "")
-		t, _ := first.remote()
-		before, err := r.serve(t, 0)
-		if err != nil {
-			return err
-		}
-		session, _, err := first.open(ctx, before)
-		if err != nil {
-			return err
-		}
-		if err := before.awaitTools(ctx); err != nil {
-			return err
-		}
-		codeword := "petunia-" + rand.Text()
-		if _, err := first.prompt(ctx, session, "The codeword is "+codeword+". "+call(before.tool, "{}")+" [[SAY the first turn is over]]"); err != nil {
-			return err
-		}
-		if err := first.kill(); err != nil {
-			return err
-		}
-		old, err := before.log()
-		if err != nil {
-			return err
-		}
-		if !has("tools/call", before.tool, true)(old) {
-			return errors.New("the tool was not called in the first turn")
-		}
-
 		a, err := r.start(ctx)
 		if err != nil {
 			return err
 		}
-		after, err := r.serve(t, 0)
+		offered := w.offers(a.hello.Capabilities)
+		c.add(FactAdvertised, whether(offered), timeless, "")
+		if !offered {
+			c.Verdict, c.Detail = No, "not advertised"
+			return nil
+		}
+		l, err := a.lose(ctx)
+		if err != nil {
+			return err
+		}
+		if a, err = r.start(ctx); err != nil {
+			return err
+		}
+		after, err := r.serve(l.server.declared.Transport, 0)
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		_, err = w.again(a.conn, ctx, session, a.params([]*server{after}))
+		_, err = w.again(a.conn, ctx, l.session, a.params([]*server{after}))
 		took := time.Since(began)
 		replayed := a.said()
 		var refused *acp.AgentError
 		if errors.As(err, &refused) {
-			c.Detail = refusal(err)
+			c.Verdict, c.Detail = No, refusal(err)
 			c.add(w.fact, No, took, "%s", c.Detail)
 			return nil
 		} else if err != nil {
 			return err
 		}
 		c.add(w.fact, Yes, took, "after a start of %v", a.started.Round(time.Millisecond))
-		if err := errors.Join(a.configure(ctx, session), after.awaitTools(ctx)); err != nil {
+		if err := errors.Join(a.configure(ctx, l.session), after.awaitTools(ctx)); err != nil {
 			return err
 		}
 		c.addReplay(replayed, a.said())
-		turn, err := a.prompt(ctx, session, call(after.tool, "{}")+" [[SAY the second turn is over]]")
-		if err != nil {
+		if err := c.addSecondTurn(ctx, a, l, after); err != nil {
 			return err
-		}
-		c.addHistory(turn, []fragment{
-			{"the codeword", said(codeword)}, {"the call", called(before.tool)}, {"its result", func(r model.Request) bool { return holdsResult(r, before.marker) }},
-			{"what was answered", said("the first turn is over")}, {"the new prompt", said(turn.word)},
-		})
-		log, err := after.log()
-		if err != nil {
-			return err
-		}
-		c.add(FactNewServer, whether(has("tools/call", after.tool, true)(log)), timeless, "%s", methods(log))
-		if t != onStdio { // over stdio a server is gone with its process
-			now, err := before.log()
-			if err != nil {
-				return err
-			}
-			further := arrived(now) - arrived(old)
-			c.add(FactOldServer, whether(further == 0), timeless, "%d further requests", further)
-		}
-		if c.Detail = c.missing(FactHistory, FactNewServer, FactOldServer); c.Detail != "" {
-			c.Verdict = "incomplete"
-			return nil
 		}
 		c.Verdict = Yes
+		if c.Detail = c.missing(FactHistory, FactNewServer, FactOldServer); c.Detail != "" {
+			c.Verdict = "incomplete"
+		}
 		return nil
 	}
+}
+
+// lost is a session whose process is gone.
+type lost struct {
+	session string
+	// codeword was said in its first turn, a tool of server called. log is what the server had seen by the end.
+	codeword string
+	server   *server
+	log      []tools.Entry
+}
+
+// lose has a turn and kills the process.
+func (a *process) lose(ctx context.Context) (l lost, err error) {
+	l.codeword = "petunia-" + rand.Text()
+	t, _ := a.remote()
+	if l.server, err = a.r.serve(t, 0); err != nil {
+		return l, err
+	}
+	if l.session, _, err = a.open(ctx, l.server); err != nil {
+		return l, err
+	}
+	if err := l.server.awaitTools(ctx); err != nil {
+		return l, err
+	}
+	if _, err := a.prompt(ctx, l.session, "The codeword is "+l.codeword+". "+call(l.server.tool, "{}")+" [[SAY the first turn is over]]"); err != nil {
+		return l, err
+	}
+	if err := a.kill(); err != nil {
+		return l, err
+	}
+	if l.log, err = l.server.log(); err == nil && !has("tools/call", l.server.tool, true)(l.log) {
+		err = errors.New("the tool was not called in the first turn")
+	}
+	return l, err
+}
+
+// addSecondTurn has a turn in the new process, and tells what the model is shown and which server is called.
+func (c *Check) addSecondTurn(ctx context.Context, a *process, l lost, after *server) error {
+	turn, err := a.prompt(ctx, l.session, call(after.tool, "{}")+" [[SAY the second turn is over]]")
+	if err != nil {
+		return err
+	}
+	c.addHistory(turn, []fragment{
+		{"the codeword", said(l.codeword)}, {"the call", called(l.server.tool)}, {"its result", func(r model.Request) bool { return holdsResult(r, l.server.marker) }},
+		{"what was answered", said("the first turn is over")}, {"the new prompt", said(turn.word)},
+	})
+	log, err := after.log()
+	if err != nil {
+		return err
+	}
+	c.add(FactNewServer, whether(has("tools/call", after.tool, true)(log)), timeless, "it was asked for %s", methods(log))
+	if after.declared.Transport == onStdio {
+		return nil // the old server is gone with its process
+	}
+	now, err := l.server.log()
+	if err != nil {
+		return err
+	}
+	further := arrived(now) - arrived(l.log)
+	c.add(FactOldServer, whether(further == 0), timeless, "%d further requests", further)
+	return nil
 }
 
 // arrived counts the requests that have come. The end of the answer to one is noticed only when its client is gone.

@@ -173,14 +173,7 @@ func (a *process) asks() (options []string) {
 
 // addArrived tells whether a tool was called, by the server's own log.
 func (c *Check) addArrived(log []tools.Entry, tool string) {
-	n := 0
-	took := timeless
-	for _, e := range log {
-		if e.Method == "tools/call" && e.Tool == tool && e.Answered {
-			n, took = n+1, time.Duration(e.TookMs)*time.Millisecond
-		}
-	}
-	c.add(FactArrived, whether(n > 0), took, "the server was asked for %s", methods(log))
+	c.add(FactArrived, whether(has("tools/call", tool, true)(log)), timeless, "the server was asked for %s", methods(log))
 }
 
 // methods are what a server was asked for.

@@ -28,31 +28,53 @@ func TestKilledAtEachStep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills real processes")
 	}
-	steps := countSteps(t)
-	n := min(kills(t), steps)
-	t.Logf("%d durable steps, %d kills", steps, n)
-	for i := range n {
-		step := 1 + i*steps/n
-		t.Run(fmt.Sprintf("step %d", step), func(t *testing.T) {
-			t.Parallel()
-			s := newScenario(t, "failpoint")
-			if !s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:any:%d", step))) {
-				t.Logf("there was no step %d this time", step)
-			}
-			s.finish()
-			for _, wrong := range s.violations() {
-				t.Error(wrong)
-			}
-		})
+	for _, kind := range kinds() {
+		steps := countSteps(t, kind.scenario)
+		n := min(max(kills(t)/kind.share, 1), steps)
+		t.Logf("%s: %d durable steps, %d kills", kind.name, steps, n)
+		for i := range n {
+			killAt(t, kind, 1+i*steps/n)
+		}
 	}
 }
 
+func killAt(t *testing.T, kind kind, step int) {
+	t.Run(fmt.Sprintf("%s step %d", kind.name, step), func(t *testing.T) {
+		t.Parallel()
+		s := kind.scenario(t)
+		if !s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:any:%d", step))) {
+			t.Logf("there was no step %d this time", step)
+		}
+		s.finish()
+		for _, wrong := range s.violations() {
+			t.Error(wrong)
+		}
+	})
+}
+
+// kind is a kind of scenario.
+type kind struct {
+	name     string
+	scenario func(*testing.T) *scenario
+	// share is how many times fewer kills it gets.
+	share int
+}
+
+// kinds are the kinds of scenarios: agents that wait for jobs, and agents in environments that wait for a person.
+func kinds() []kind {
+	all := []kind{{"jobs", func(t *testing.T) *scenario { return newScenario(t, "failpoint") }, 1}}
+	for _, isolation := range isolations() {
+		all = append(all, kind{isolation, func(t *testing.T) *scenario { return newApprovedScenario(t, isolation) }, 4})
+	}
+	return all
+}
+
 // countSteps counts the durable steps of an undisturbed run, by halving: the process is killed if there are at least so many.
-func countSteps(t *testing.T) int {
+func countSteps(t *testing.T, scenario func(*testing.T) *scenario) int {
 	low, high := 1, 2048
 	for low < high {
 		middle := (low + high + 1) / 2
-		s := newScenario(t, "failpoint")
+		s := scenario(t)
 		if s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:any:%d", middle))) {
 			low = middle
 		} else {
@@ -68,26 +90,32 @@ func TestKilledAtRandom(t *testing.T) {
 		t.Skip("kills real processes")
 	}
 	const perRun = 4
-	for i := range max(kills(t)/perRun, 1) {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			t.Parallel()
-			s := newScenario(t, "failpoint")
-			for range perRun {
-				cmd := s.command()
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				// A moment of the process's life, not a wait for something: it is killed whatever it is doing then.
-				timer := time.AfterFunc(time.Duration(rand.IntN(600))*time.Millisecond, func() { _ = cmd.Process.Kill() })
-				_ = cmd.Wait() // killed, or done
-				timer.Stop()
-			}
-			s.finish()
-			for _, wrong := range s.violations() {
-				t.Error(wrong)
-			}
-		})
+	for _, kind := range kinds() {
+		for i := range max(kills(t)/perRun/kind.share, 1) {
+			killAtRandom(t, kind, i, perRun)
+		}
 	}
+}
+
+func killAtRandom(t *testing.T, kind kind, i, times int) {
+	t.Run(kind.name+" "+strconv.Itoa(i), func(t *testing.T) {
+		t.Parallel()
+		s := kind.scenario(t)
+		for range times {
+			cmd := s.command()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// A moment of the process's life, not a wait for something: it is killed whatever it is doing then.
+			timer := time.AfterFunc(time.Duration(rand.IntN(600))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+			_ = cmd.Wait() // killed, or done
+			timer.Stop()
+		}
+		s.finish()
+		for _, wrong := range s.violations() {
+			t.Error(wrong)
+		}
+	})
 }
 
 // TestStopped stops a process at a step until its lease has run out and another one has finished the run. When it goes on it must not
@@ -110,6 +138,22 @@ func TestStopped(t *testing.T) {
 				t.Error(wrong)
 			}
 		})
+	}
+}
+
+// TestStoppedWithAgents is the same with agents in environments: the agent of the stopped process is still there when another one takes its rollout over.
+func TestStoppedWithAgents(t *testing.T) {
+	for _, isolation := range isolations() {
+		for _, step := range []string{"runner.claimed", "runner.prepared", "runner.agentEnded", "runner.filesSynced", "runner.segmentCommitted", "runner.evaluated"} {
+			t.Run(isolation+" "+step, func(t *testing.T) {
+				t.Parallel()
+				s := newApprovedScenario(t, isolation)
+				s.overtake(step)
+				for _, wrong := range s.violations() {
+					t.Error(wrong)
+				}
+			})
+		}
 	}
 }
 

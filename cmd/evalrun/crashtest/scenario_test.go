@@ -26,6 +26,11 @@ type scenario struct {
 	dir     string
 	service *jobService
 	total   int
+	// results is how many each rollout has, asks that the agents are those that ask for permission.
+	results int
+	asks    bool
+	// flags are further ones of its command.
+	flags []string
 }
 
 // programs are built once for each set of build tags.
@@ -52,8 +57,8 @@ func build(t *testing.T, tags string) string {
 	return program
 }
 
-// newScenario makes a scenario. Evaluations whose agent waits for one of the processes without are left out.
-func newScenario(t *testing.T, tags string, without ...string) *scenario {
+// emptyScenario makes one without an eval set.
+func emptyScenario(t *testing.T, tags string) *scenario {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "evalrun-crash")
 	if err != nil {
@@ -61,7 +66,14 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	}
 	// Not t.TempDir: a local job may outlive everything else and still write its result.
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &scenario{t: t, program: build(t, tags), dir: dir, service: newJobService(t)}
+	return &scenario{t: t, program: build(t, tags), dir: dir}
+}
+
+// newScenario makes a scenario. Evaluations whose agent waits for one of the processes without are left out.
+func newScenario(t *testing.T, tags string, without ...string) *scenario {
+	t.Helper()
+	s := emptyScenario(t, tags)
+	s.service, s.results = newJobService(t), 2
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -126,9 +138,10 @@ func (s *scenario) write(name string, v any) {
 
 // command is evalrun run of the scenario's run, which creates it or goes on with it.
 func (s *scenario) command(env ...string) *exec.Cmd {
-	cmd := exec.Command(s.program, "run", "--wait", "--wait-timeout", "60s", "-j", "4", "--run-id", runID, "--fail-on-error=100%", "set.json")
+	cmd := exec.Command(s.program, "run", "--wait", "--wait-timeout", "60s", "-j", "4", "--run-id", runID, "--fail-on-error=100%")
+	cmd.Args = append(cmd.Args, append(s.flags, "set.json")...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(s.dir, "state")), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
@@ -186,7 +199,11 @@ func (s *scenario) violations() (wrong []string) {
 	}
 	checkEvents(events, s.total, note)
 	s.checkEventLog(events, note)
-	s.checkJobs(note)
+	if s.asks {
+		s.checkProcesses(note)
+	} else {
+		s.checkJobs(note)
+	}
 	return wrong
 }
 
@@ -199,8 +216,11 @@ func (s *scenario) checkRollout(o store.RolloutView, note func(string, ...any)) 
 		return
 	case o.Score == nil || *o.Score != 1:
 		note("rollout %s (%s) has the score %v: an answer or its workspace was lost: %v", o.ID, o.EvaluationName, o.Score, o.Results)
-	case len(o.Results) != 2:
+	case len(o.Results) != s.results:
 		note("rollout %s (%s) has %d results", o.ID, o.EvaluationName, len(o.Results))
+	}
+	if s.asks {
+		s.checkPrompts(o, note)
 	}
 	ended := map[int]int{}
 	for _, g := range o.Segments {

@@ -34,7 +34,7 @@ func TestDeliveredByManyProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.total = len(evaluations)
+	s.total, s.results = len(evaluations), 1
 	s.write("set.json", map[string]any{"version": "1.0", "id": "hundred", "name": "Hundred", "evaluations": evaluations,
 		"agent":      map[string]any{"type": "function", "command": []string{self, "agent"}},
 		"evaluators": []any{map[string]any{"version": "1.0", "id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": map[string]any{"name": "exact"}}}})
@@ -79,9 +79,7 @@ func TestDeliveredByManyProcesses(t *testing.T) {
 		}
 	}
 	for _, wrong := range s.violations() {
-		if !strings.Contains(wrong, "has 1 results") { // the other scenarios have two evaluators
-			t.Error(wrong)
-		}
+		t.Error(wrong)
 	}
 }
 
