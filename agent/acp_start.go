@@ -130,7 +130,7 @@ func setupFault(ctx context.Context, err error) *Fault {
 		return &Fault{FaultStart, err.Error()}
 	case errors.As(err, &failed):
 		message := err.Error()
-		if text := cleanTail([]byte(failed.Output), tailBytes); text != "" {
+		if text := cleanTail([]byte(failed.Output)); text != "" {
 			message += "; it printed:\n" + text
 		}
 		return &Fault{FaultSetup, message}

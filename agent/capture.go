@@ -55,15 +55,6 @@ func (c *capture) close() error {
 	return errors.Join(errs...)
 }
 
-// stderrTail is the end of stderr, ready to be put after a message.
-func (c *capture) stderrTail() string {
-	text := cleanTail(c.log.last, tailBytes)
-	if text == "" {
-		return ""
-	}
-	return "; stderr ends with:\n" + text
-}
-
 // stdoutWriter counts stdout and keeps it up to the limit.
 type stdoutWriter struct {
 	left int64

@@ -89,7 +89,7 @@ func (f *function) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
 	}
 	if out.Fault != nil {
-		out.Fault.Message = f.opts.redact(out.Fault.Message) + c.stderrTail()
+		out.Fault.Message = f.opts.redact(out.Fault.Message) + tailOf(c.log)
 	}
 	out.Files, err = f.keep(seg)
 	return out, err

@@ -71,14 +71,22 @@ func (l *logFile) Close() error {
 	return l.err
 }
 
+// tailOf is the end of a log of stderr, ready to be put after a message.
+func tailOf(log *logFile) string {
+	if text := cleanTail(log.last); text != "" {
+		return "; stderr ends with:\n" + text
+	}
+	return ""
+}
+
 // escape is a terminal escape sequence: CSI, OSC and the like up to their end, or two characters.
 var escape = regexp.MustCompile(`(?:\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]`)
 
-// cleanTail returns the end of a text, in whole lines where that is possible, without terminal escapes and control
+// cleanTail returns the end of a text, up to tailBytes, in whole lines where that is possible, without terminal escapes and control
 // characters.
-func cleanTail(data []byte, most int) string {
-	if len(data) > most {
-		data = data[len(data)-most:]
+func cleanTail(data []byte) string {
+	if len(data) > tailBytes {
+		data = data[len(data)-tailBytes:]
 		if i := bytes.IndexByte(data, '\n'); i >= 0 && i < len(data)-1 {
 			data = data[i+1:]
 		}

@@ -83,7 +83,7 @@ func TestTailIsCleaned(t *testing.T) {
 		long:                             strings.TrimSpace(long[len(long)-tailBytes/11*11:]),
 		strings.Repeat("x", 3*tailBytes): strings.Repeat("x", tailBytes),
 	} {
-		if got := cleanTail([]byte(text), tailBytes); got != want {
+		if got := cleanTail([]byte(text)); got != want {
 			t.Errorf("%.40q: got %.80q, want %.80q", text, got, want)
 		}
 	}

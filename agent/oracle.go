@@ -72,13 +72,6 @@ func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	return result, nil
 }
 
-func tailOf(log *logFile) string {
-	if text := cleanTail(log.last, tailBytes); text != "" {
-		return "; stderr ends with:\n" + text
-	}
-	return ""
-}
-
 // nop does nothing, and a task that it solves is broken as well.
 type nop struct{}
 

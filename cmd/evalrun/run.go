@@ -70,7 +70,7 @@ without it it ends with exit code 75, and evalrun resume, or an executor, goes o
 	fl.StringVar(&f.runID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
 	fl.StringVar(&f.retryOf, "retry-of", "", "run again the evaluations that faulted in `RUN`")
 	fl.BoolVar(&f.strict, "strict", false, "take unknown keys for errors")
-	f.placeFlags.register(cmd)
+	f.register(cmd)
 	w.register(cmd)
 	return cmd
 }

@@ -191,6 +191,24 @@ func (s *scenario) checkPrompts(o store.RolloutView, note func(string, ...any)) 
 	}
 }
 
+// checkWorkspace looks for what the agent has left: nobody may have emptied its folders later.
+func (s *scenario) checkWorkspace(o store.RolloutView, note func(string, ...any)) {
+	if !strings.Contains(asking[o.EvaluationID][0], "RUN") {
+		return
+	}
+	var found []string
+	for _, root := range []string{".evalrun/work", "state/evalrun/*"} {
+		logs, err := filepath.Glob(filepath.Join(s.dir, root, o.ID, "workspace", "log"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		found = append(found, logs...)
+	}
+	if len(found) != 1 {
+		note("the workspace of %s has lost what the agent wrote: %v", o.EvaluationName, found)
+	}
+}
+
 // checkProcesses looks for processes that the scenario has left: its folder is in the environment of all of them. Those that were just killed get a moment.
 func (s *scenario) checkProcesses(note func(string, ...any)) {
 	left := ""
