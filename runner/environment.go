@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -368,7 +367,7 @@ func fileExists(path string) bool {
 }
 
 // environmentOf makes the environment of the claimed rollout, without anything in it.
-func (w *worker) environmentOf(ctx context.Context) (*environment, error) {
+func (w *worker) environmentOf() (*environment, error) {
 	e := &environment{root: w.root(), isolation: w.plan.Isolation, lookup: w.plan.lookup(w.o.Resolve), hidden: []string{w.o.Store.Dir()}}
 	if e.isolation == "" {
 		e.isolation = sandbox.IsolationBwrap
@@ -376,7 +375,7 @@ func (w *worker) environmentOf(ctx context.Context) (*environment, error) {
 	ref := w.evaluation.Task
 	if ref == nil {
 		e.servers = slices.Clone(w.plan.MCPServers)
-		return e, errors.Join(ctx.Err(), e.resolve())
+		return e, e.resolve()
 	}
 	dir := filepath.Join(w.plan.baseDir, filepath.FromSlash(ref.Dir))
 	if filepath.IsAbs(filepath.FromSlash(ref.Dir)) {

@@ -19,7 +19,7 @@ import (
 // live runs an agent that lives in an environment: once, or for a task of several steps once for each step, with the step's verifier after it.
 // A step that was suspended is gone on with; its verifier runs at its end.
 func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (agent.Outcome, error) {
-	e, err := w.environmentOf(ctx)
+	e, err := w.environmentOf()
 	switch {
 	case err != nil:
 	case seg.Number == 1:
@@ -63,7 +63,10 @@ func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (ag
 			return out, nil
 		}
 		result, err := w.verifyStep(ctx, e, stage)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return agent.Outcome{Fault: causeOf(ctx), Info: &info, Files: files}, nil
+		case err != nil:
 			return faultOrError(err)
 		}
 		done = append(done, result)

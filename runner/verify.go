@@ -30,7 +30,7 @@ func (w *worker) verify(ctx context.Context) ([]eval.Result, error) {
 		return nil, nil
 	}
 	started := time.Now()
-	e, err := w.environmentOf(ctx)
+	e, err := w.environmentOf()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/durable"
 	"github.com/evalrun/evalrun/sandbox"
@@ -31,6 +34,9 @@ func (w *worker) workspace() string { return filepath.Join(w.root(), folderWorks
 // prepareWorkspace makes what the rollout keeps what it was at the segment's start. The first segment starts with an empty workspace. Before
 // any other begins a copy is kept, and whoever repeats the segment starts from that.
 func (w *worker) prepareWorkspace() error {
+	if err := w.stillHeld(); err != nil {
+		return err
+	}
 	saved := w.copyDir()
 	if w.claim.Segment == 1 {
 		for _, name := range w.keptFolders() {
@@ -61,6 +67,19 @@ func (w *worker) prepareWorkspace() error {
 		}
 	}
 	return nil
+}
+
+// stillHeld makes sure, if some time has passed since the claim, that nobody else has the rollout by now: this process may have been stopped for a while,
+// and what it is about to empty may be what a later segment has left.
+func (w *worker) stillHeld() error {
+	if time.Since(w.claimed) < w.o.Lease/3 {
+		return nil
+	}
+	held, _, err := w.o.Store.Renew(context.Background())
+	if err == nil && !slices.Contains(held, w.claim.RolloutID) {
+		return store.ErrFenced
+	}
+	return err
 }
 
 // keptFolders are the folders that survive a suspension.

@@ -191,24 +191,6 @@ func (s *scenario) checkPrompts(o store.RolloutView, note func(string, ...any)) 
 	}
 }
 
-// checkWorkspace looks for what the agent has left: nobody may have emptied its folders later.
-func (s *scenario) checkWorkspace(o store.RolloutView, note func(string, ...any)) {
-	if !strings.Contains(asking[o.EvaluationID][0], "RUN") {
-		return
-	}
-	var found []string
-	for _, root := range []string{".evalrun/work", "state/evalrun/*"} {
-		logs, err := filepath.Glob(filepath.Join(s.dir, root, o.ID, "workspace", "log"))
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		found = append(found, logs...)
-	}
-	if len(found) != 1 {
-		note("the workspace of %s has lost what the agent wrote: %v", o.EvaluationName, found)
-	}
-}
-
 // checkProcesses looks for processes that the scenario has left: its folder is in the environment of all of them. Those that were just killed get a moment.
 func (s *scenario) checkProcesses(note func(string, ...any)) {
 	left := ""
@@ -226,4 +208,19 @@ func (s *scenario) checkProcesses(note func(string, ...any)) {
 		}
 	}
 	note("processes are left:\n%s", left)
+}
+
+// TestStoppedBeforeItsAgent stops a process that has claimed a rollout and done nothing for it yet. Another one runs it to its end. When the first goes on
+// it must not prepare what it has claimed, because that would empty what the rollout has left since.
+func TestStoppedBeforeItsAgent(t *testing.T) {
+	s := newApprovedScenario(t, sandbox.IsolationProcess)
+	s.flags = append(s.flags, "--eval-id", "task") // alone: of several rollouts some would be stopped in the middle of preparing theirs
+	s.total = 1
+	s.overtake("runner.claimed")
+	for _, wrong := range s.violations() {
+		t.Error(wrong)
+	}
+	if logs, err := filepath.Glob(filepath.Join(s.dir, "state", "evalrun", "*", "*", "workspace", "log")); err != nil || len(logs) != 1 {
+		t.Errorf("the workspace has lost what the agent wrote: %v, %v", logs, err)
+	}
 }

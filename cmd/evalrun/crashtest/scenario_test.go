@@ -221,7 +221,6 @@ func (s *scenario) checkRollout(o store.RolloutView, note func(string, ...any)) 
 	}
 	if s.asks {
 		s.checkPrompts(o, note)
-		s.checkWorkspace(o, note)
 	}
 	ended := map[int]int{}
 	for _, g := range o.Segments {
