@@ -175,7 +175,12 @@ func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e 
 		seg.Resume, seg.Deliveries = nil, nil
 	}
 	seg.Servers, seg.Hosted = project(e.servers, &place.Space)
-	seg.Timeout = lesser(seg.Timeout, stage.Agent.TimeoutSec.Duration())
+	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
+		if stage.Name == "" { // of a step nobody has kept how long it has worked
+			limit = max(limit-w.claim.Clocks.Working, time.Millisecond)
+		}
+		seg.Timeout = lesser(seg.Timeout, limit)
+	}
 	if stage.Name != "" {
 		seg.Dir = filepath.Join(seg.Dir, stepFolder(stage))
 		seg.Ended = nil // another step may follow

@@ -267,8 +267,13 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 	if out.Interrupts != nil && w.claim.Suspensions >= limits.Suspensions {
 		out.Fault = &agent.Fault{Category: agent.FaultSuspensions, Message: fmt.Sprintf("the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)}
 	}
-	if out.Interrupts != nil && out.Fault == nil {
-		if err := w.keepWorkspace(); errors.Is(err, fs.ErrPermission) {
+	// What is gone on with, or verified, must be there after a power failure as well.
+	if out.Fault == nil && (out.Interrupts != nil || w.evaluation.Task != nil) {
+		folders := w.keptFolders()
+		if out.Interrupts == nil {
+			folders = slices.DeleteFunc(slices.Clone(folders), func(name string) bool { return name == folderHome }) // the verifier has one of its own
+		}
+		if err := w.keep(folders); errors.Is(err, fs.ErrPermission) {
 			out.Fault = unreadable(err)
 		} else if err != nil {
 			return end, err

@@ -188,9 +188,9 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 	return errors.Join(err, out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
-// keepWorkspace makes durable what the agent needs when it is resumed. An agent that has removed its workspace gets an empty one.
-func (w *worker) keepWorkspace() error {
-	for _, name := range w.keptFolders() {
+// keep makes folders of the rollout durable, which whoever comes next needs. If the agent has removed one there is an empty one in its place.
+func (w *worker) keep(folders []string) error {
+	for _, name := range folders {
 		dir := filepath.Join(w.root(), name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
