@@ -53,6 +53,8 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	for _, dir := range l.Entry.Visible {
 		space.Visible = append(space.Visible, filepath.Clean(dir))
 	}
+	// Where nothing is seen anyway nothing has to be hidden, however many tasks there are.
+	space.Hidden = slices.DeleteFunc(slices.Clone(space.Hidden), func(path string) bool { return !space.Shows(path) })
 	command := sandbox.Command{
 		RolloutID: l.RolloutID, Path: path, Args: l.Entry.Command, Dir: l.Place.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
 		Grace: l.Options.Grace, Ended: l.Ended, Space: space, Setup: l.Place.Setup, Executable: l.Place.Executable,

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,15 +75,27 @@ func installation(path string) string {
 	} else if filepath.Base(dir) == "bin" && !holdsHome(filepath.Dir(dir)) { // of ~/bin nothing but bin
 		dir = filepath.Dir(dir)
 	}
-	if holdsHome(dir) {
-		return path
-	}
 	for _, system := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/etc"} {
 		if dir == system || strings.HasPrefix(dir, system+"/") {
 			return ""
 		}
 	}
+	if holdsHome(dir) || dir == filepath.Dir(path) && isExecutable(path) {
+		return path // a program by itself needs nothing beside it; what does can be made visible
+	}
 	return dir
+}
+
+// isExecutable reports whether a file is a program of its own and not a script.
+func isExecutable(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // only read
+	magic := make([]byte, 4)
+	_, err = io.ReadFull(f, magic)
+	return err == nil && string(magic) == "\x7fELF"
 }
 
 // holdsHome reports whether a folder is the user's home, or holds it.

@@ -48,6 +48,9 @@ func TestVisible(t *testing.T) {
 	chain := link(t, filepath.Join(root, "current", "agent"), home, ".local", "bin", "agent")
 	argument := file(t, "", root, "scripts", "agent.py")
 
+	shell := file(t, "#!/bin/sh\n", root, "project", "agent.sh")
+	single := file(t, "\x7fELF and so on", root, "project", "agent")
+
 	for name, tt := range map[string]struct {
 		program string
 		args    []string
@@ -62,6 +65,8 @@ func TestVisible(t *testing.T) {
 		"a program in the home":        {bare, nil, []string{bare}},
 		"a link to a link":             {chain, nil, []string{filepath.Join(home, ".local"), filepath.Join(root, "current"), filepath.Join(root, "versions", "2.0")}},
 		"a program of the system":      {"/usr/bin/env", nil, nil},
+		"a shell script":               {shell, nil, []string{filepath.Dir(shell)}},
+		"a program by itself":          {single, nil, []string{single}},
 		"a script among the arguments": {"/usr/bin/env", []string{argument, "--flag", "relative.py", filepath.Join(root, "missing"), root}, []string{filepath.Join(root, "scripts")}},
 	} {
 		if got := visible(tt.program, tt.args, env); !slices.Equal(got, tt.want) {

@@ -3,7 +3,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -79,7 +78,8 @@ func (e *environment) populate() error {
 		return &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
 	}
 	for _, c := range copies {
-		if err := putInto(c.Source, e.place(c.Destination)); err != nil {
+		below, rel := e.place(c.Destination)
+		if err := putInto(c.Source, below, rel); err != nil {
 			return &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("%s cannot be put at %s: %v", filepath.Base(c.Source), c.Destination, err)}
 		}
 	}
@@ -94,61 +94,15 @@ func (e *environment) present() error {
 	return nil
 }
 
-// place is where on this machine what is put at an inside path goes.
-func (e *environment) place(inside string) string {
-	workdir := e.workdir()
+// place is where on this machine what is put at an inside path goes: a folder of the environment, and the path in it.
+func (e *environment) place(inside string) (below, rel string) {
 	inside = path.Clean(inside)
-	for _, known := range []struct{ inside, folder string }{{workdir, folderWorkspace}, {insideLogs, folderLogs}, {insideHome, folderHome}} {
-		if inside == known.inside || strings.HasPrefix(inside, known.inside+"/") {
-			return filepath.Join(e.dir(known.folder), filepath.FromSlash(strings.TrimPrefix(inside, known.inside)))
+	for _, known := range []struct{ inside, folder string }{{e.workdir(), folderWorkspace}, {insideLogs, folderLogs}, {insideHome, folderHome}} {
+		if rest, ok := strings.CutPrefix(inside, known.inside); ok && (rest == "" || rest[0] == '/') {
+			return e.dir(known.folder), strings.TrimPrefix(rest, "/")
 		}
 	}
-	return filepath.Join(e.dir(folderFiles), filepath.FromSlash(inside))
-}
-
-// putInto copies a file, or what is in a folder beside what is there. An agent may have been in the target: no link there is followed, but replaced.
-func putInto(source, target string) error {
-	source, err := filepath.EvalSymlinks(source)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(source)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return copyEntry(source, target, fs.FileInfoToDirEntry(info))
-	}
-	return filepath.WalkDir(source, func(p string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(source, p)
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(target, rel)
-		there, err := os.Lstat(to)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return err
-		case !there.IsDir() || !entry.IsDir():
-			if err := os.RemoveAll(to); err != nil {
-				return err
-			}
-		}
-		if entry.IsDir() {
-			return os.MkdirAll(to, 0o755)
-		}
-		return copyEntry(p, to, entry)
-	})
+	return e.dir(folderFiles), strings.TrimPrefix(inside, "/")
 }
 
 // space is the environment without what only one kind of process sees.
@@ -369,6 +323,9 @@ func fileExists(path string) bool {
 // environmentOf makes the environment of the claimed rollout, without anything in it.
 func (w *worker) environmentOf() (*environment, error) {
 	e := &environment{root: w.root(), isolation: w.plan.Isolation, lookup: w.plan.lookup(w.o.Resolve), hidden: []string{w.o.Store.Dir()}}
+	for _, hidden := range w.plan.Hidden {
+		e.hidden = append(e.hidden, w.within(hidden))
+	}
 	if e.isolation == "" {
 		e.isolation = sandbox.IsolationBwrap
 	}
@@ -377,10 +334,7 @@ func (w *worker) environmentOf() (*environment, error) {
 		e.servers = slices.Clone(w.plan.MCPServers)
 		return e, e.resolve()
 	}
-	dir := filepath.Join(w.plan.baseDir, filepath.FromSlash(ref.Dir))
-	if filepath.IsAbs(filepath.FromSlash(ref.Dir)) {
-		dir = filepath.FromSlash(ref.Dir)
-	}
+	dir := w.within(ref.Dir)
 	digest, err := tasks.Digest(dir)
 	if err != nil {
 		return nil, &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("the task directory %s cannot be read: %v", ref.Dir, err)}
@@ -396,4 +350,12 @@ func (w *worker) environmentOf() (*environment, error) {
 	e.servers = tasks.MergeServers(task.Config.Environment.MCPServers, w.plan.MCPServers)
 	e.hidden = append(e.hidden, dir)
 	return e, e.resolve()
+}
+
+// within is a path that the plan has relative to the eval set's folder.
+func (w *worker) within(rel string) string {
+	if rel = filepath.FromSlash(rel); filepath.IsAbs(rel) {
+		return rel
+	}
+	return filepath.Join(w.plan.baseDir, rel)
 }

@@ -64,7 +64,7 @@ func TestPutIntoFollowsNoLinkThatAnAgentHasLeft(t *testing.T) {
 	outside := tree(t, t.TempDir(), map[string]string{"x": "untouched"})
 	target := tree(t, t.TempDir(), map[string]string{"data": "->" + outside, "file/inner": "a folder", "link": "->" + filepath.Join(outside, "x"), "mine": "kept"})
 	source := tree(t, t.TempDir(), map[string]string{"data/x": "new", "file": "new", "link": "new", "own": "->elsewhere"})
-	if err := putInto(source, target); err != nil {
+	if err := putInto(source, target, ""); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"data/x": "new", "file": "new", "link": "new", "mine": "kept", "own": "->elsewhere"}
@@ -81,11 +81,54 @@ func TestPutIntoFollowsNoLinkThatAnAgentHasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := t.TempDir()
-	if err := putInto(linked, again); err != nil {
+	if err := putInto(linked, again, ""); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(contents(t, source), contents(t, again)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A link on the way to where something is put does not lead out either.
+func TestPutIntoDoesNotLeaveTheFolder(t *testing.T) {
+	outside := tree(t, t.TempDir(), map[string]string{"victim": "untouched"})
+	target := tree(t, t.TempDir(), map[string]string{"a/link": "->" + outside, "a/inner/x": "x", "a/near": "->inner"})
+	source := filepath.Join(tree(t, t.TempDir(), map[string]string{"f": "new"}), "f")
+	for _, rel := range []string{"a/link/victim", "a/link/new/f", "../f", "a/link/../f"} {
+		if err := putInto(source, target, rel); err == nil {
+			t.Errorf("%s was put there", rel)
+		}
+	}
+	if err := putInto(source, target, "a/near/f"); err != nil { // a link that stays within
+		t.Error(err)
+	}
+	if diff := cmp.Diff(map[string]string{"victim": "untouched"}, contents(t, outside)); diff != "" {
+		t.Error(diff)
+	}
+	if data, err := os.ReadFile(filepath.Join(target, "a/inner/f")); err != nil || string(data) != "new" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// What an agent has taken our rights to can be removed all the same.
+func TestReclaim(t *testing.T) {
+	dir := tree(t, t.TempDir(), map[string]string{"x/y/f": "f", "x/link": "->/etc"})
+	inner := filepath.Join(dir, "x", "y")
+	for _, path := range []string{filepath.Join(inner, "f"), inner, filepath.Join(dir, "x")} {
+		if err := os.Chmod(path, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := reclaim(dir); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{inner: 0o700 | os.ModeDir, filepath.Join(inner, "f"): 0o600} {
+		if info, err := os.Lstat(path); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v; want %v", path, info.Mode(), err, want)
+		}
+	}
+	if err := reclaim(filepath.Join(dir, "missing")); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -94,7 +137,8 @@ func TestFilesOutsideOfTheWorkingDirectoryCoverNothing(t *testing.T) {
 	e := &environment{root: t.TempDir(), isolation: sandbox.IsolationBwrap, task: &tasks.Task{}}
 	e.task.Config.Environment.Workdir = "/srv/app"
 	for _, inside := range []string{"/usr/bin/mine", "/opt/evalrun-none/a", "/opt/evalrun-none/b", "/srv/data/x", "/srv/app/y", "/logs/z", "/home/agent/.rc", "/etc/hostname"} {
-		tree(t, "/", map[string]string{e.place(inside): inside})
+		below, rel := e.place(inside)
+		tree(t, below, map[string]string{rel: inside})
 	}
 	if err := errors.Join(os.MkdirAll(e.dir(folderFiles), 0o755), os.MkdirAll(e.dir(folderHome), 0o755)); err != nil {
 		t.Fatal(err)

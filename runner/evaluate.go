@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -83,7 +84,7 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 		return err
 	}
 	failpoint.Hit("runner.finished")
-	return nil
+	return os.RemoveAll(w.verified())
 }
 
 func (w *worker) score(ctx context.Context, e eval.Evaluator, s eval.Subject) []eval.Result {
@@ -102,7 +103,10 @@ func (w *worker) unverified(ctx context.Context, err error) error {
 	if !errors.As(err, &fault) {
 		return err
 	}
-	return w.o.Store.FinishFaulted(ctx, w.claim.Token, store.Fault{Category: string(fault.Category), Message: w.plan.redact.String(fault.Message)})
+	if err := w.o.Store.FinishFaulted(ctx, w.claim.Token, store.Fault{Category: string(fault.Category), Message: w.plan.redact.String(fault.Message)}); err != nil {
+		return err
+	}
+	return os.RemoveAll(w.verified())
 }
 
 // subject is what the evaluators see of the rollout.

@@ -20,6 +20,11 @@ import (
 // maxExtracted is how many bytes are kept of what one artifact or a verifier has left.
 const maxExtracted = 1 << 30
 
+// maxFiles is how many files.
+const maxFiles = 10_000
+
+var errTooMany = fmt.Errorf("more than %d files", maxFiles)
+
 // errTooMuch says that what was left behind is too much to be kept.
 var errTooMuch = fmt.Errorf("more than %d bytes", maxExtracted)
 
@@ -87,13 +92,19 @@ func unkept(name string, err error) error {
 // extraction copies files until there are too many bytes.
 type extraction struct {
 	left   int64
+	files  int
 	filter func(io.Writer) io.WriteCloser
 }
 
 func (x *extraction) file(root *os.Root, name, to string) error {
 	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
-	if err != nil {
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // whoever left it did not want it to be kept
+	} else if err != nil {
 		return unkept(name, err)
+	}
+	if x.files++; x.files > maxFiles {
+		return errors.Join(unkept(name, errTooMany), in.Close())
 	}
 	defer func() { _ = in.Close() }() // only read
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {

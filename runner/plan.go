@@ -41,6 +41,9 @@ type Environment struct {
 	Isolation string `json:"isolation,omitempty"`
 	// MCPServers are those of --mcp-config, beside the tasks' own.
 	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
+	// Hidden are what no agent may see of the eval set's folder and others, even if it lies where its program does: all tasks of the run, the
+	// eval set and its evaluators. Relative to the eval set's folder, slash-separated.
+	Hidden []string `json:"hidden,omitempty"`
 }
 
 // lookup gives the values of the variables that a task may name: those that were passed, and no others.

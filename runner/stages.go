@@ -41,8 +41,16 @@ func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (ag
 	info := agent.Info{Steps: done}
 	var files []string
 	var limit *agent.Fault
+	began, budget := time.Now(), seg.Timeout
 	for i := len(done); i < len(stages); i++ {
 		stage := &stages[i]
+		if budget > 0 { // of all steps together
+			if seg.Timeout = budget - time.Since(began); seg.Timeout <= 0 {
+				info.Steps = done
+				return agent.Outcome{Fault: &agent.Fault{Category: agent.FaultTimeout, Message: fmt.Sprintf("no time was left for step %s (limits.timeout)", stage.Name)},
+					Info: &info, Files: files}, nil
+			}
+		}
 		out, err := w.stage(ctx, a, seg, e, stage, history)
 		if err != nil {
 			return out, err
@@ -154,7 +162,7 @@ func (w *worker) before(ctx context.Context) (done []agent.StepResult, history [
 func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e *environment, stage *tasks.Stage, history []string) (agent.Outcome, error) {
 	first := history == nil
 	if first && stage.Workdir != "" {
-		if err := putInto(stage.Workdir, e.dir(folderWorkspace)); err != nil {
+		if err := putInto(stage.Workdir, e.dir(folderWorkspace), ""); err != nil {
 			return agent.Outcome{}, err
 		}
 	}
@@ -208,7 +216,7 @@ func (w *worker) addSolution(e *environment, stage *tasks.Stage, place *agent.Pl
 		return nil
 	}
 	dir := e.dir(folderSolution)
-	if err := errors.Join(os.RemoveAll(dir), putInto(stage.Solution, dir)); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), putInto(stage.Solution, dir, "")); err != nil {
 		return err
 	}
 	env, err := tasks.ExpandEnv("solution.env", e.task.Config.Solution.Env, e.lookup)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -37,6 +39,9 @@ func (w *worker) verify(ctx context.Context) ([]eval.Result, error) {
 	stages := e.task.Stages()
 	var reward tasks.Reward
 	if stages[0].Name == "" {
+		if err := w.asTheAgentLeftIt(); err != nil {
+			return nil, err
+		}
 		if reward, err = w.runVerifier(ctx, e, &stages[0]); err != nil {
 			return nil, err
 		}
@@ -50,6 +55,28 @@ func (w *worker) verify(ctx context.Context) ([]eval.Result, error) {
 		}
 	}
 	return []eval.Result{result}, nil
+}
+
+// verified is the copy of what the agent has left, for a verifier that has to be repeated: it may have changed all of it.
+func (w *worker) verified() string { return filepath.Join(w.root(), "verified") }
+
+// asTheAgentLeftIt keeps a copy of what the agent has left, or restores it if a verifier before was ended in the middle. The verifier of a step needs
+// none: its whole segment is repeated.
+func (w *worker) asTheAgentLeftIt() error {
+	names := slices.DeleteFunc(slices.Clone(kept), func(name string) bool { return name == folderHome })
+	if err := reclaim(filepath.Join(w.root(), folderLogs)); err != nil {
+		return unkept("logs", err)
+	}
+	var err error
+	if _, there := os.Lstat(w.verified()); errors.Is(there, fs.ErrNotExist) {
+		err = copyTrees(w.root(), w.verified(), names)
+	} else {
+		err = restoreTrees(w.verified(), w.root(), names)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return unkept("workspace", err)
+	}
+	return err
 }
 
 // stepRewards combines what the steps have earned; their verifiers ran at their ends.
@@ -102,6 +129,9 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier"))); err != nil {
 		return tasks.Reward{}, err
 	}
+	if err := reclaim(e.dir(folderLogs)); err != nil {
+		return tasks.Reward{}, unkept("logs", err)
+	}
 	if err := w.collect(ctx, e, stage); err != nil {
 		return tasks.Reward{}, err
 	}
@@ -116,7 +146,6 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 	}
 	defer e.clearVerifier() // the agent of a next step must see neither the tests nor what they said
 	command, err := w.verifierCommand(e, stage)
-	defer func() { _ = os.RemoveAll(e.dir(folderTests)) }() // the agent of a further step must not find them; left over by a crash they are hidden all the same
 	if err != nil {
 		return tasks.Reward{}, err
 	}
@@ -136,6 +165,9 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 		return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: "the verifier could not be started: " + err.Error()}
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
+	}
+	if err := reclaim(results); err != nil {
+		return tasks.Reward{}, unkept("verifier", err)
 	}
 	// The folder itself may have become a link.
 	if keepErr := extract(e.dir(folderLogs), "verifier", filepath.Join(into, "verifier"), nil, w.filter()); keepErr != nil {
@@ -170,7 +202,7 @@ func (w *worker) verifierCommand(e *environment, stage *tasks.Stage) (sandbox.Co
 		}
 	}
 	for _, dir := range stage.Tests {
-		if err := putInto(dir, e.dir(folderTests)); err != nil {
+		if err := putInto(dir, e.dir(folderTests), ""); err != nil {
 			return sandbox.Command{}, err
 		}
 	}
@@ -289,9 +321,22 @@ func (e *environment) separate(stage *tasks.Stage) (*environment, error) {
 	if err := own.populate(); err != nil {
 		return nil, err
 	}
-	return &own, e.eachArtifact(stage, stage.Artifacts, func(a tasks.Artifact, below, rel string) error {
-		return extract(below, rel, own.place(e.absolute(a.Source)), a.Exclude, nil)
+	// In between they lie where nobody has left links.
+	between := filepath.Join(own.root, "artifacts")
+	err := e.eachArtifact(stage, stage.Artifacts, func(a tasks.Artifact, below, rel string) error {
+		if err := os.RemoveAll(between); err != nil {
+			return err
+		}
+		if err := extract(below, rel, between, a.Exclude, nil); err != nil {
+			return err
+		}
+		if _, err := os.Lstat(between); err != nil {
+			return nil //nolint:nilerr // there is no such artifact
+		}
+		to, at := own.place(e.absolute(a.Source))
+		return putInto(between, to, at)
 	})
+	return &own, err
 }
 
 // filter is the redaction of the run, nil if there is none.

@@ -57,16 +57,7 @@ func (w *worker) prepareWorkspace() error {
 	case err != nil:
 		return err
 	}
-	for _, name := range w.keptFolders() {
-		dir := filepath.Join(w.root(), name)
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
-		if err := copyTree(filepath.Join(saved, name), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return restoreTrees(saved, w.root(), w.keptFolders())
 }
 
 // stillHeld makes sure, if some time has passed since the claim, that nobody else has the rollout by now: this process may have been stopped for a while,
@@ -105,6 +96,20 @@ func makeEmpty(dir string) error {
 // copyDir is where that is kept as it was when the segment began.
 func (w *worker) copyDir() string {
 	return filepath.Join(w.root(), "segment-"+strconv.Itoa(w.claim.Segment))
+}
+
+// restoreTrees puts copies of folders in the place of what has become of them.
+func restoreTrees(saved, to string, names []string) error {
+	for _, name := range names {
+		dir := filepath.Join(to, name)
+		if err := errors.Join(reclaim(dir), os.RemoveAll(dir)); err != nil {
+			return err
+		}
+		if err := copyTree(filepath.Join(saved, name), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // copyTrees copies folders of one folder to a place where nothing is. The copy appears there as a whole and durable, or not at all.

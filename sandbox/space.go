@@ -91,6 +91,15 @@ func (s *Space) HostPath(inside string) (string, bool) {
 	return inside, slices.ContainsFunc(s.Visible, func(v string) bool { return within(inside, filepath.Clean(v)) })
 }
 
+// Shows reports whether a path of this machine, or something below it, can be seen in bwrap at the same place if it is not hidden.
+func (s *Space) Shows(path string) bool {
+	path = filepath.Clean(path)
+	return slices.ContainsFunc(append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...), func(seen string) bool {
+		seen = filepath.Clean(seen)
+		return within(path, seen) || within(seen, path)
+	})
+}
+
 // bound translates an inside path by the longest bind that holds it.
 func (s *Space) bound(inside string) (host string, ok bool) {
 	inside = filepath.Clean(inside)

@@ -88,6 +88,8 @@ func (g *gaps) environment(e *Environment, usual string) {
 	case w == "":
 	case !path.IsAbs(w) || path.Clean(w) == "/":
 		g.add(key+".workdir", "expected an absolute path below /, got %q", w)
+	case taken(path.Clean(w)):
+		g.add(key+".workdir", "%s has a purpose of its own and cannot be the working directory; choose another folder, such as /app", w)
 	case !g.can.FileTree:
 		g.add(key+".workdir", "%s can be the working directory only with a file tree of the task's own", w)
 	}
@@ -101,6 +103,18 @@ func (g *gaps) environment(e *Environment, usual string) {
 			g.add(key+".capture_dir", "folders are not handed to other commands in variables")
 		}
 	}
+}
+
+// The places that something else has in every environment: agents' homes and logs as they are, the others with all that is below them.
+var (
+	takenPlaces = []string{"/logs", "/home/agent", "/home/verifier", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib"}
+	takenTrees  = []string{"/tests", "/solution", "/logs/verifier", "/proc", "/dev", "/run/evalrun", "/bin", "/sbin", "/lib", "/lib64"}
+)
+
+// taken reports whether an inside path cannot be the working directory: something else would be there, or be covered by it.
+func taken(inside string) bool {
+	return slices.Contains(takenPlaces, inside) ||
+		slices.ContainsFunc(takenTrees, func(dir string) bool { return inside == dir || strings.HasPrefix(inside, dir+"/") })
 }
 
 func (g *gaps) verifier(key string, v *Verifier) {
@@ -179,7 +193,13 @@ func (g *gaps) files(t *Task) {
 		g.add("environment", "%v", err)
 	}
 	workdir := path.Clean(t.Workdir())
+	if t.Config.Environment.Workdir == "" && (workdir == "/" || taken(workdir)) {
+		g.add(key, "WORKDIR %s has a purpose of its own and cannot be the working directory; set environment.workdir to another folder, such as /app", workdir)
+	}
 	for _, c := range copies {
+		if isBelow(c.Destination, "/tests") || isBelow(c.Destination, "/solution") {
+			g.add(key, "%s has a purpose of its own; put files somewhere else", c.Destination)
+		}
 		if !g.can.FileTree && c.Destination != workdir && !strings.HasPrefix(c.Destination, workdir+"/") {
 			g.add(key, "files can be put at %s only with a file tree of the task's own", c.Destination)
 		}
@@ -213,3 +233,5 @@ func (t *Task) Notes() []Gap {
 	slices.SortFunc(g.found, func(a, b Gap) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Reason, b.Reason)) })
 	return g.found
 }
+
+func isBelow(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

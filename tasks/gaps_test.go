@@ -43,6 +43,10 @@ func TestGaps(t *testing.T) {
 		{"R1 allowlist of a verifier's environment", "[verifier.sandbox]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"verifier.sandbox.network_mode"}},
 		{"R4 workdir", "[environment]\nworkdir = '/'", []string{"environment.workdir"}},
 		{"R4 relative workdir", "[sandbox]\nworkdir = 'a'", []string{"sandbox.workdir"}},
+		{"workdir among the logs", "[environment]\nworkdir = '/logs/'", []string{"environment.workdir"}},
+		{"workdir that is the tests' place", "[environment]\nworkdir = '/app/../tests/a'", []string{"environment.workdir"}},
+		{"workdir that covers the shell", "[environment]\nworkdir = '/usr/bin'", []string{"environment.workdir"}},
+		{"workdir in the agent's home", "[environment]\nworkdir = '/home/agent/project'", nil},
 		{"R5 absolute workdir", "[environment]\nworkdir = '/workspace'", nil},
 		{"R6 supported task", "[environment]\ndocker_image = 'ubuntu:24.04'\nnetwork_mode = 'no-network'\ncpus = 4\n" + step, nil},
 		{"R7 LLM judge", "[verifier]\ntype = 'llm-judge'", []string{"verifier.type"}},
@@ -86,6 +90,8 @@ func TestGapsOfFiles(t *testing.T) {
 		{"Dockerfile that copies", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y", "environment/x": ""}, nil},
 		{"Dockerfile that does more", "", map[string]string{"environment/Dockerfile": "FROM a\nRUN x\nRUN y"}, []string{"environment/Dockerfile", "environment/Dockerfile"}},
 		{"Dockerfile that copies what is not there", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y"}, []string{"environment"}},
+		{"Dockerfile that works in a place of something else", "", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /solution"}, []string{"environment/Dockerfile"}},
+		{"Dockerfile whose WORKDIR does not count", "environment.workdir = '/a'", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /solution"}, nil},
 		{"both names of a folder", "[[steps]]\nname = 's'", map[string]string{"tests/a": "", "verifier/a": "", "steps/s/solution/a": "", "steps/s/oracle/a": ""},
 			[]string{"steps/s/oracle", "verifier"}},
 		{"an image of the tests", "[verifier]\nenvironment_mode = 'separate'", map[string]string{"tests/Dockerfile": ""}, []string{"tests/Dockerfile"}},
@@ -101,7 +107,7 @@ func TestGapsOfFiles(t *testing.T) {
 
 func TestGapReasons(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, "task.toml", "[environment]\ngpus = 2\ndocker_image = 'ubuntu:24.04'\n[agent]\nuser = 'a'")
+	write(t, dir, "task.toml", "[environment]\ngpus = 2\ndocker_image = 'ubuntu:24.04'")
 	write(t, dir, "environment/Dockerfile", "FROM python:3\nRUN pip install x")
 	task, _ := Load(dir)
 	var got []string
@@ -111,7 +117,6 @@ func TestGapReasons(t *testing.T) {
 	equal(t, "gaps and notes", got, []string{
 		"environment.gpus: GPUs cannot be given to a task",
 		"environment/Dockerfile: line 2: RUN pip install x: images are not built; --ignore-dockerfile runs the task with what the host has",
-		`agent.user: everything runs as the user of evalrun, not as "a"`,
 		"environment.docker_image: ubuntu:24.04 is not run; the host's system takes its place",
 		"environment/Dockerfile: the base image python:3 is not run; the host's system takes its place",
 	})

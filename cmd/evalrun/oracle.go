@@ -60,6 +60,7 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if req.Environment, _, err = o.place.place(true, env.lookup); err != nil {
 		return err
 	}
+	req.Hidden = hidden(req.Set, false)
 	for _, name := range []string{agent.TypeOracle, agent.TypeNop} {
 		e, _ := agent.Registered(name)
 		req.Agents = append(req.Agents, e)

@@ -192,7 +192,9 @@ func (f runFlags) request(paths, command []string, env environment) (runner.Plan
 	if err != nil {
 		return req, r.Problems.Warnings(), err
 	}
-	req.Environment = place
+	if req.Environment = place; place.Isolation != "" {
+		req.Hidden = hidden(set, len(sets) > 0)
+	}
 	r.Problems = append(r.Problems, problems...)
 	if err := set.Select(f.evalIDs, f.filter); err != nil {
 		return req, nil, &exitError{exitUsage, fmt.Errorf("%s: %w", set.Path, err)}

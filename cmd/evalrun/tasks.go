@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -211,4 +212,24 @@ func livesInEnvironment(agents []agent.Entry) bool {
 		}
 	}
 	return false
+}
+
+// hidden is what no agent may see of a run, relative to the eval set's folder.
+func hidden(set *eval.Set, fromFile bool) (out []string) {
+	seen := map[string]bool{}
+	for _, e := range set.Evaluations {
+		if e.Task != nil {
+			// With the dataset around it; but where that is the folder of the agent's program, which is shown, the task alone.
+			for _, dir := range []string{path.Dir(e.Task.Dir), e.Task.Dir} {
+				if !seen[dir] {
+					seen[dir] = true
+					out = append(out, dir)
+				}
+			}
+		}
+	}
+	if fromFile {
+		out = append(out, filepath.Base(set.Path), "../evaluators")
+	}
+	return out
 }
