@@ -52,7 +52,8 @@ func TestMCPTask(t *testing.T) {
 			if !strings.Contains(r.AgentExecutionOutput.Result.Output.Content, "all done") {
 				t.Errorf("output: %+v", r.AgentExecutionOutput.Result.Output)
 			}
-			if r.Usage.Model.Main.Calls != 4 || r.Usage.Model.Main.InputTokens != 400 {
+			// claude asks for a suggestion when its turn is over, at times before the end of the turn has reached us.
+			if main := r.Usage.Model.Main; main.Calls != 4 && (name != "claude" || main.Calls != 5) || main.InputTokens != 100*main.Calls {
 				t.Errorf("usage: %+v", r.Usage)
 			}
 			// The servers' own logs, and what the model was shown.
