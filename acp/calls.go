@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/evalrun/evalrun/rawjson"
 )
 
 // SessionParams is what a session needs, new or continued.
@@ -135,7 +137,7 @@ func (c *Conn) session(ctx context.Context, method, sessionID string, p SessionP
 		return Session{}, err
 	}
 	s := Session{ID: sessionID, Raw: raw}
-	if isNull(raw) && sessionID != "" {
+	if rawjson.IsNull(raw) && sessionID != "" {
 		return s, nil // as session/load may answer
 	}
 	return s, decodeResult(method, raw, &s)
@@ -197,10 +199,10 @@ func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBl
 		return PromptResult{}, err
 	}
 	result := PromptResult{Raw: raw}
-	size := object(raw, func(key, value []byte) {
+	size := rawjson.Members(raw, func(key, value []byte) {
 		switch string(key) {
 		case "stopReason":
-			result.StopReason, _ = unquote(value)
+			result.StopReason, _ = rawjson.Unquote(value)
 		case "usage":
 			result.Usage = value
 		}

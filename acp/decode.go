@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"regexp"
+
+	"github.com/evalrun/evalrun/rawjson"
 )
 
 // message is one JSON-RPC message as it came. Its slices are parts of the line.
@@ -42,7 +44,7 @@ var escapeSequence = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\
 
 // parseMessages returns the messages that make up a line, or nil if anything else is in it.
 func parseMessages(line []byte) (messages []message) {
-	for i := skipSpace(line, 0); i < len(line); i = skipSpace(line, i) {
+	for i := rawjson.SkipSpace(line, 0); i < len(line); i = rawjson.SkipSpace(line, i) {
 		m, size := parseMessage(line[i:])
 		if size < 0 {
 			return nil
@@ -58,7 +60,7 @@ func parseMessages(line []byte) (messages []message) {
 // A response without an outcome, or with two, counts: whoever waits for it is told that it is wrong.
 func parseMessage(b []byte) (m message, size int) {
 	var version, method []byte
-	size = object(b, func(key, value []byte) {
+	size = rawjson.Members(b, func(key, value []byte) {
 		switch string(key) {
 		case "jsonrpc":
 			version = value
@@ -81,13 +83,13 @@ func parseMessage(b []byte) (m message, size int) {
 		if m.id == nil {
 			return m, -1
 		}
-		if m.result != nil && isNull(m.err) {
+		if m.result != nil && rawjson.IsNull(m.err) {
 			m.err = nil // "error": null beside a result is wrong but clear
 		}
 		return m, size
 	}
 	var ok bool
-	if m.method, ok = unquote(method); !ok || m.result != nil || m.err != nil {
+	if m.method, ok = rawjson.Unquote(method); !ok || m.result != nil || m.err != nil {
 		return m, -1
 	}
 	return m, size

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"sync/atomic"
+
+	"github.com/evalrun/evalrun/rawjson"
 )
 
 // maxRequests is how many requests of the agent are served at once. One that exceeds it is refused, and not queued, so
@@ -108,7 +110,7 @@ func serveWith[P any](ctx context.Context, params json.RawMessage, f func(contex
 // receiveCancel answers a request that the agent withdraws.
 func (c *Conn) receiveCancel(params json.RawMessage) {
 	var id string
-	object(params, func(key, value []byte) {
+	rawjson.Members(params, func(key, value []byte) {
 		if string(key) == "requestId" {
 			id = string(value)
 		}

@@ -2,6 +2,8 @@ package acp
 
 import (
 	"encoding/json"
+
+	"github.com/evalrun/evalrun/rawjson"
 )
 
 // The states of a tool call.
@@ -40,7 +42,7 @@ func (t *ToolCall) Merge(u ToolCall) {
 		to   *json.RawMessage
 		from json.RawMessage
 	}{{&t.RawInput, u.RawInput}, {&t.RawOutput, u.RawOutput}, {&t.Content, u.Content}, {&t.Locations, u.Locations}, {&t.Meta, u.Meta}} {
-		if !isNull(f.from) {
+		if !rawjson.IsNull(f.from) {
 			*f.to = f.from
 		}
 	}

@@ -3,6 +3,8 @@ package acp
 import (
 	"encoding/json"
 	"errors"
+
+	"github.com/evalrun/evalrun/rawjson"
 )
 
 // The kinds of updates that evalrun looks into. There are others, and agents send kinds of their own.
@@ -26,17 +28,17 @@ type Update struct {
 
 // parseUpdate reads the params of session/update. What has no session and no kind is no update.
 func parseUpdate(params json.RawMessage) (u Update, ok bool) {
-	object(params, func(key, value []byte) {
+	rawjson.Members(params, func(key, value []byte) {
 		switch string(key) {
 		case "sessionId":
-			u.SessionID, _ = unquote(value)
+			u.SessionID, _ = rawjson.Unquote(value)
 		case "update":
 			u.Raw = value
 		}
 	})
-	object(u.Raw, func(key, value []byte) {
+	rawjson.Members(u.Raw, func(key, value []byte) {
 		if string(key) == "sessionUpdate" {
-			u.Kind, _ = unquote(value)
+			u.Kind, _ = rawjson.Unquote(value)
 		}
 	})
 	return u, u.SessionID != "" && u.Kind != ""
@@ -123,9 +125,9 @@ func decode(raw json.RawMessage, v any) error {
 
 // sessionIDOf returns the sessionId of an object, or "".
 func sessionIDOf(raw json.RawMessage) (id string) {
-	object(raw, func(key, value []byte) {
+	rawjson.Members(raw, func(key, value []byte) {
 		if string(key) == "sessionId" {
-			id, _ = unquote(value)
+			id, _ = rawjson.Unquote(value)
 		}
 	})
 	return id

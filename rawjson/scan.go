@@ -1,4 +1,6 @@
-package acp
+// Package rawjson cuts JSON into its parts and puts them together again without decoding them: what nobody has to understand stays as it
+// came, to the byte. It knows nothing of what the documents mean.
+package rawjson
 
 import (
 	"bytes"
@@ -6,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// object calls member for each member of the JSON object that b starts with, and returns the object's length, or -1 if
+// Members calls member for each member of the JSON object that b starts with, and returns the object's length, or -1 if
 // there is none. It finds where things end and does not judge what is between: the caller asks json.Valid. It exists
 // because encoding/json takes keys in any case, does not tell where glued messages part, and reads each message twice.
-func object(b []byte, member func(key, value []byte)) int {
+func Members(b []byte, member func(key, value []byte)) int {
 	if len(b) == 0 || b[0] != '{' {
 		return -1
 	}
-	for i := skipSpace(b, 1); i < len(b); i = skipSpace(b, i+1) {
+	for i := SkipSpace(b, 1); i < len(b); i = SkipSpace(b, i+1) {
 		if b[i] == '}' {
 			return i + 1
 		}
@@ -23,19 +25,19 @@ func object(b []byte, member func(key, value []byte)) int {
 		}
 		key := b[start+1 : i-1]
 		if bytes.IndexByte(key, '\\') >= 0 {
-			text, _ := unquote(b[start:i])
+			text, _ := Unquote(b[start:i])
 			key = []byte(text)
 		}
-		i = skipSpace(b, i)
+		i = SkipSpace(b, i)
 		if i >= len(b) || b[i] != ':' {
 			return -1
 		}
-		start = skipSpace(b, i+1)
+		start = SkipSpace(b, i+1)
 		if i = skipValue(b, start); i < 0 {
 			return -1
 		}
 		member(key, b[start:i])
-		i = skipSpace(b, i)
+		i = SkipSpace(b, i)
 		if i >= len(b) {
 			return -1
 		}
@@ -50,7 +52,8 @@ func object(b []byte, member func(key, value []byte)) int {
 	return -1
 }
 
-func skipSpace(b []byte, i int) int {
+// SkipSpace returns the index of the first byte from i on that is no white space.
+func SkipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n') {
 		i++
 	}
@@ -113,8 +116,8 @@ func skipValue(b []byte, i int) int {
 	return -1
 }
 
-// unquote returns the text of a JSON string.
-func unquote(b []byte) (string, bool) {
+// Unquote returns the text of a JSON string.
+func Unquote(b []byte) (string, bool) {
 	if len(b) < 2 || b[0] != '"' {
 		return "", false
 	}
@@ -126,4 +129,5 @@ func unquote(b []byte) (string, bool) {
 	return s, err == nil
 }
 
-func isNull(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
+// IsNull reports whether a value is null or missing.
+func IsNull(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
