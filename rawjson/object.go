@@ -1,6 +1,7 @@
 package rawjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -104,4 +105,19 @@ func Quote(s string) json.RawMessage {
 		}
 	}
 	return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
+}
+
+// Canonical is a document in one spelling: members sorted by their keys, no space. Numbers keep theirs. What is no JSON stays as it is.
+func Canonical(doc json.RawMessage) string {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil {
+		return string(doc)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return string(doc)
+	}
+	return string(out)
 }

@@ -20,6 +20,11 @@ func TriggerID(rolloutID, interruptID string, occurrence, sibling int) string {
 	return derive(rolloutID, interruptID, strconv.Itoa(occurrence), strconv.Itoa(sibling))
 }
 
+// CallID derives the id of a call of a tool, a UUIDv5 of rollout, server, tool, digest of the arguments and ordinal.
+func CallID(rolloutID string, key CallKey, ordinal int) string {
+	return derive(rolloutID, "call", key.Server, key.Tool, key.Arguments, strconv.Itoa(ordinal))
+}
+
 // derive joins with a separator that is no part of an id.
 func derive(base string, parts ...string) string {
 	space, err := uuid.Parse(base)

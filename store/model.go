@@ -320,6 +320,24 @@ type Result struct {
 	Data json.RawMessage
 }
 
+// CallKey says which calls of tools that an agent makes are equal.
+type CallKey struct {
+	Server string
+	Tool   string
+	// Arguments is a digest of the arguments.
+	Arguments string
+}
+
+// Call is a call of a tool that may start something that outlives the agent.
+type Call struct {
+	// ID is derived from the rollout, the key and how many equal calls have ended before.
+	ID string
+	// New says that the call was not there before.
+	New bool
+	// Work is what it has started; nil as long as that is not known.
+	Work json.RawMessage
+}
+
 // Backlog says what is left to do.
 type Backlog struct {
 	// Runnable rollouts can be claimed now, Delayed ones after a backoff; Held ones are being worked on by somebody whose lease is good.

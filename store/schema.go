@@ -132,4 +132,15 @@ CREATE TABLE events (
   rollout_id TEXT NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY (run_id, seq)
 ) WITHOUT ROWID;
+`, `
+CREATE TABLE calls (
+  call_id    TEXT PRIMARY KEY,
+  rollout_id TEXT NOT NULL,
+  server TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL,  -- what calls are equal by; of the arguments the digest
+  ordinal    INTEGER NOT NULL,           -- how many equal calls have ended before
+  work       BLOB,                       -- what the call has started, once that is known
+  ended      INTEGER NOT NULL DEFAULT 0, -- its final result has reached the agent
+  begun_at   INTEGER NOT NULL, ended_at INTEGER,
+  UNIQUE (rollout_id, server, tool, arguments, ordinal)
+) WITHOUT ROWID;
 `}

@@ -8,6 +8,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 )
@@ -54,6 +55,11 @@ type Store interface {
 	Renew(ctx context.Context) (held, cancelled []string, err error)
 	// CommitSegment ends a segment: its outcome and all that follows from it.
 	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
+	// BeginCall records that the agent of a running rollout is about to call a tool, unless the last equal call has not ended: that one is
+	// returned. CallStarted records what a call has started, EndCall that its final result has reached the agent.
+	BeginCall(ctx context.Context, t Token, key CallKey) (Call, error)
+	CallStarted(ctx context.Context, t Token, callID string, work json.RawMessage) error
+	EndCall(ctx context.Context, t Token, callID string) error
 	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout, storing the last results with its end.
 	RecordResult(ctx context.Context, t Token, r Result) error
 	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
