@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/sandbox"
 )
@@ -76,6 +77,7 @@ type acpSegment struct {
 	client  *client
 	record  sessionRecord
 	servers []acp.MCPServer
+	access  *gateway.Access // nil if the servers are not behind the gateway
 	// received counts the bytes that the agent has sent, wireErr is the first error of writing wire.
 	received int64
 	wireErr  error
@@ -119,6 +121,9 @@ func saysMore(c Category) bool {
 // run starts the agent, has the turn and ends the agent. Faults are in the outcome.
 func (s *acpSegment) run(ctx context.Context) (out Outcome, err error) {
 	out, err = s.turn(ctx)
+	if lost := s.noteServers(); lost != nil && out.Fault == nil {
+		out = Outcome{Fault: lost}
+	}
 	if fault := s.end(ctx, out.Fault); fault != nil && out.Fault == nil {
 		out = Outcome{Fault: fault}
 	}
@@ -133,8 +138,8 @@ func (s *acpSegment) turn(ctx context.Context) (Outcome, error) {
 	if err := s.readHistory(); err != nil {
 		return Outcome{}, err
 	}
-	if fault := s.open(); fault != nil {
-		return Outcome{Fault: fault}, nil
+	if fault, err := s.open(); fault != nil || err != nil {
+		return Outcome{Fault: fault}, err
 	}
 	if fault, err := s.start(ctx); fault != nil || err != nil {
 		return Outcome{Fault: fault}, err
@@ -146,18 +151,25 @@ func (s *acpSegment) turn(ctx context.Context) (Outcome, error) {
 	if fault != nil || err != nil {
 		return Outcome{Fault: fault}, err
 	}
+	if prompt == "" && len(s.record.Asked) > 0 { // what has arrived is nothing yet
+		return s.suspended(nil), nil
+	}
+	if fault := s.awaitTools(ctx); fault != nil {
+		return Outcome{Fault: fault}, nil
+	}
 	return s.prompt(ctx, prompt), nil
 }
 
-// open opens the segment's files and the way to the model.
-func (s *acpSegment) open() (fault *Fault) {
+// open opens the segment's files and the ways to the model and the servers.
+func (s *acpSegment) open() (fault *Fault, err error) {
+	s.client = newClient(s)
 	s.model, fault = s.openModel()
+	err = s.openGateway(s.seg.Place)
 	s.redact = s.redaction()
 	s.trail = openTrajectory(s.seg.Dir, s.redact, s.opts.Now)
 	s.wire = newLines(filepath.Join(s.seg.Dir, FileWire), s.redact)
 	s.stderr = &logFile{path: filepath.Join(s.seg.Dir, FileStderr)}
-	s.client = newClient(s)
-	return fault
+	return fault, err
 }
 
 // through puts the redaction before a log.
@@ -186,6 +198,7 @@ func (s *acpSegment) handshake(ctx context.Context) *Fault {
 			return s.fault(ctx, err)
 		}
 	}
+	s.servers = s.declared(hello.Capabilities)
 	return s.checkServers(ctx, hello.Capabilities)
 }
 
@@ -222,6 +235,9 @@ func (s *acpSegment) end(ctx context.Context, known *Fault) *Fault {
 	exit, err := s.process.Wait(context.WithoutCancel(ctx))
 	if s.conn != nil {
 		s.conn.Wait()
+	}
+	if s.access != nil {
+		err = errors.Join(err, s.access.Close()) // nobody bears its token any more
 	}
 	if s.terms != nil {
 		err = errors.Join(err, s.terms.Close())
@@ -287,6 +303,9 @@ func (s *acpSegment) close() error {
 	}
 	if s.files != nil {
 		errs = append(errs, s.files.Close())
+	}
+	if s.access != nil {
+		errs = append(errs, s.access.Close())
 	}
 	if s.model != nil {
 		_, err := s.model.Close()

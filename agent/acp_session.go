@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,8 +68,15 @@ func (s *acpSegment) session(ctx context.Context) (prompt string, fault *Fault, 
 	var broken *historyError
 	if errors.As(err, &broken) {
 		return "", nil, err
-	} else if err != nil {
+	}
+	if errors.As(err, &fault) {
+		return "", fault, nil
+	}
+	if err != nil {
 		return "", s.fault(ctx, err), nil
+	}
+	if prompt == "" && s.record.SessionID != "" {
+		return "", nil, nil // there is nothing to tell
 	}
 	if session.ID != s.record.SessionID {
 		s.record.SessionID = session.ID
@@ -107,7 +115,10 @@ type historyError struct{ error }
 
 // goOn goes on with a session by the first way that the agent has and that works. The prompt tells what has arrived.
 func (s *acpSegment) goOn(ctx context.Context, params acp.SessionParams) (session acp.Session, prompt string, err error) {
-	news := s.news()
+	news, err := s.news(ctx)
+	if err != nil || news == "" {
+		return acp.Session{ID: s.record.SessionID}, "", err
+	}
 	note := ""
 	for _, way := range append(slices.Clone(s.entry.ResumeBy), ByReplay) {
 		switch {
@@ -144,24 +155,64 @@ func (s *acpSegment) goOn(ctx context.Context, params acp.SessionParams) (sessio
 	return session, "", err // not reached: the last way is a replay
 }
 
-// news tells the agent what has arrived for what it waited for.
-func (s *acpSegment) news() string {
+// news tells the agent what has arrived for what it waited for. What has not is waited for again; it is empty if that is all.
+func (s *acpSegment) news(ctx context.Context) (string, error) {
+	waited := s.record.Asked
+	s.record.Asked = nil
+	var parts []string
+	for _, a := range waited {
+		d, ok := s.seg.Deliveries[a.Interrupt]
+		switch {
+		case !ok:
+			s.record.Asked = append(s.record.Asked, a)
+		case a.Work == nil:
+			parts = append(parts, s.tellDecision(a, decide(d)))
+		default:
+			result, again, fault := s.result(ctx, a.Work, d)
+			switch {
+			case fault != nil:
+				return "", fault
+			case again:
+				s.record.Asked = append(s.record.Asked, a)
+				continue
+			}
+			if err := s.seg.Gateway.Ledger.Ended(ctx, a.Work.CallID); err != nil {
+				return "", &historyError{err}
+			}
+			parts = append(parts, s.recordResult(a, result))
+		}
+	}
+	if parts == nil {
+		return "", nil
+	}
+	if n := len(s.record.Asked); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d more that you wait for will come in a later message.", n))
+	}
+	return strings.Join(append(parts, "Go on with your work."), "\n\n"), nil
+}
+
+// tellDecision notes what a person has allowed, and tells it.
+func (s *acpSegment) tellDecision(a asked, decided decision) string {
 	s.client.mu.Lock() // the agent may ask for something at any time
 	defer s.client.mu.Unlock()
-	var parts []string
-	for _, a := range s.record.Asked {
-		d, ok := s.seg.Deliveries[a.Interrupt]
-		if !ok {
-			continue
-		}
-		decided := decide(d)
-		if decided.allowed && a.What == askedPermission {
-			s.record.Allowed = append(s.record.Allowed, a.Interrupt)
-		}
-		parts = append(parts, a.tell(decided))
+	if decided.allowed && a.What == askedPermission {
+		s.record.Allowed = append(s.record.Allowed, a.Interrupt)
 	}
-	s.record.Asked = nil
-	return strings.Join(append(parts, "Go on with your work."), "\n\n")
+	return a.tell(decided)
+}
+
+// recordResult records the result of work as that of the call that has started it, and tells it.
+func (s *acpSegment) recordResult(a asked, result json.RawMessage) string {
+	told, text, failed := tellResult(a.Work, result)
+	call := Call{
+		ID: cmp.Or(a.ToolCallID, a.Interrupt), Name: a.Work.Tool, Server: a.Work.Server, Status: "completed", Input: a.Work.Arguments, StartedAt: s.opts.Now().UTC(),
+	}
+	if failed {
+		call.Status = "failed"
+	}
+	call.Content, _ = json.Marshal([]any{map[string]any{"type": "content", "content": map[string]string{"type": "text", "text": text}}}) // strings always marshal
+	s.trail.call(s.record.SessionID, call)
+	return told
 }
 
 const (

@@ -48,6 +48,9 @@ func (s *acpSegment) redaction() func(io.Writer) io.WriteCloser {
 	if s.model != nil {
 		secrets["MODEL_TOKEN"] = s.model.Token()
 	}
+	if s.access != nil {
+		secrets["MCP_TOKEN"] = s.access.Token()
+	}
 	own := redact.New(secrets)
 	switch {
 	case own == nil:
@@ -193,14 +196,17 @@ func (s *acpSegment) checkServers(ctx context.Context, caps acp.Capabilities) *F
 	var fault *Fault
 	for _, server := range s.seg.Servers {
 		v := ServerVerdict{Name: server.Name, Transport: string(server.Transport), Verdict: VerdictSent}
+		if s.access != nil && !caps.Accepts(acp.TransportHTTP) {
+			v.Verdict = VerdictBridged
+		}
 		switch why := s.unreachable(ctx, server); {
-		case !caps.Accepts(server.Transport):
+		case s.access == nil && !caps.Accepts(server.Transport):
 			v.Verdict, v.Reason = VerdictUnsupported, fmt.Sprintf("the agent does not advertise the transport %s (mcpCapabilities)", server.Transport)
 		case why != "":
 			v.Verdict, v.Reason = VerdictUnreachable, why
 		}
 		s.info.MCPServers = append(s.info.MCPServers, v)
-		if v.Verdict != VerdictSent && fault == nil {
+		if v.Reason != "" && fault == nil {
 			fault = &Fault{FaultMCP, fmt.Sprintf("MCP server %q: %s", server.Name, v.Reason)}
 		}
 	}

@@ -32,7 +32,7 @@ func (s *acpSegment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.
 		env = append(env, kv.Name+"="+kv.Value)
 	}
 	own := *space
-	own.Forwards = nil // the ports are the agent's
+	own.Forwards, own.Exposes, own.Spawns = nil, nil, nil // they are those of the agent's process
 	process, err := sandbox.Start(sandbox.Command{
 		RolloutID: s.marker(), Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
 		Grace: s.opts.Grace, Space: &own, Shared: true, Executable: s.seg.Place.Executable,

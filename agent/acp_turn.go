@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/trigger"
@@ -42,7 +43,7 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 	case <-s.client.waitedOut:
 		// It was told that a person has to answer, and goes on without: what it has asked for is enough.
 	}
-	waits := s.client.waits()
+	waits := slices.Concat(s.record.Asked, s.client.waits()) // what was not answered yet is still waited for
 	if limit != nil && limit.Category == FaultIdle && len(waits) > 0 {
 		limit = nil // until the person has answered it has nothing to do
 	}
@@ -56,7 +57,7 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 	}
 	s.stopped(a.result)
 	if len(waits) > 0 {
-		return s.suspended(waits)
+		return s.suspended(s.client.waits())
 	}
 	return Outcome{Output: s.output(nil)}
 }
@@ -108,19 +109,30 @@ func (s *acpSegment) output(limit *Fault) json.RawMessage {
 	return out
 }
 
-// suspended is the outcome of a turn in which something has to wait for a person.
+// suspended is the outcome of a turn in which something has to wait, beside what has been waited for before.
 func (s *acpSegment) suspended(waits []asked) Outcome {
 	var interrupts []trigger.Interrupt
+	waits = slices.DeleteFunc(slices.Clone(waits), func(a asked) bool {
+		return slices.ContainsFunc(s.record.Asked, func(b asked) bool { return b.Interrupt == a.Interrupt })
+	})
 	for _, a := range waits {
+		if a.Work != nil {
+			s.client.mu.Lock()
+			a.ToolCallID = s.client.callOf(a.Work)
+			s.client.mu.Unlock()
+		}
+		// The record is a file: it has the words for the next prompt without secrets, and not what the tool was to be given.
+		kept := a
+		kept.Title, kept.Input = Options{Redact: s.redact}.redact(a.Title), nil
+		s.record.Asked = append(s.record.Asked, kept)
+	}
+	for _, a := range slices.Concat(s.record.Asked[:len(s.record.Asked)-len(waits)], waits) {
 		in, err := a.interrupt()
 		if err != nil {
 			return Outcome{Fault: &Fault{FaultInterrupt, err.Error()}}
 		}
 		interrupts = append(interrupts, in)
-		// The record is a file: it has the words for the next prompt without secrets, and not what the tool was to be given.
-		a.Title, a.Input = Options{Redact: s.redact}.redact(a.Title), nil
-		s.record.Asked = append(s.record.Asked, a)
 	}
-	s.trail.add(EventSuspended, s.record.SessionID, "", waits)
+	s.trail.add(EventSuspended, s.record.SessionID, "", s.record.Asked)
 	return Outcome{Interrupts: interrupts}
 }

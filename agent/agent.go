@@ -47,6 +47,8 @@ type Segment struct {
 	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names of those that Place.Setup starts.
 	Servers []acp.MCPServer
 	Hosted  []string
+	// Gateway puts the servers behind the MCP gateway; nil sends them to the agent as they are.
+	Gateway *Gateway
 	// History are the folders of the segments before in order, as far as they belong to the conversation that goes on; empty if a new one begins.
 	History []string
 	// Solution is what the oracle runs.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/modelproxy"
 )
 
@@ -19,6 +20,8 @@ type Options struct {
 	Redact func(w io.Writer) io.WriteCloser
 	// Models is where ACP agents find their models; nil for agents that have credentials of their own.
 	Models *modelproxy.Proxy
+	// Gateway is the MCP gateway for segments that have their servers behind it.
+	Gateway *gateway.Gateway
 	// Version is evalrun's own, which ACP agents are told.
 	Version string
 	// Now is the clock; nil means time.Now.

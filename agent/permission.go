@@ -1,31 +1,36 @@
 package agent
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
 
+	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/rawjson"
 	"github.com/evalrun/evalrun/trigger"
 )
 
-// asked is something that a person was asked in the place of the agent's own user. It is kept in the session's record until the answer is there.
+// asked is something that a rollout waits for: what a person was asked in the place of the agent's own user, or work. It is kept in the session's record until the answer is there.
 type asked struct {
 	// Interrupt is the id of the interrupt, made of the kind, the subject and the canonical input: the same request again is the same interrupt.
 	Interrupt string `json:"interrupt"`
-	// What is "permission" or "question".
+	// What is "permission", "question" or "work".
 	What  string `json:"what"`
 	Title string `json:"title"`
-	// Kind and Input are those of the tool call, or the mode and the schema of a question.
+	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the server that has started work.
 	Kind  string          `json:"kind,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
+	// Work is what a call has started, and ToolCallID the agent's own id of the call.
+	Work       *gateway.Work `json:"work,omitempty"`
+	ToolCallID string        `json:"toolCallId,omitempty"`
 }
 
 const (
 	askedPermission = "permission"
 	askedQuestion   = "question"
+	askedWork       = "work"
 )
 
 // newAsked makes the id of a request. The subject is what there is to tell it by beside kind and input; titles may differ from time to time.
@@ -36,23 +41,15 @@ func newAsked(what, title, kind, subject string, in json.RawMessage) asked {
 	return a
 }
 
-// canonicalJSON is a document in one spelling: members sorted, no space. Numbers keep theirs.
-func canonicalJSON(doc json.RawMessage) string {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	var v any
-	if dec.Decode(&v) != nil {
-		return string(doc)
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		return string(doc)
-	}
-	return string(out)
-}
+// canonicalJSON is a document in one spelling.
+func canonicalJSON(doc json.RawMessage) string { return rawjson.Canonical(doc) }
 
-// interrupt is what the rollout waits for: a task for a person.
+// interrupt is what the rollout waits for: a task for a person, or work.
 func (a asked) interrupt() (trigger.Interrupt, error) {
+	if a.Work != nil {
+		spec, err := WorkSpec(*a.Work)
+		return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{spec}}, err
+	}
 	payload, err := json.Marshal(map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input})
 	return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{{Type: trigger.Task, Name: string(trigger.Task), Payload: payload}}}, err
 }

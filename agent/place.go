@@ -55,8 +55,9 @@ type ServerVerdict struct {
 	Verdict   Verdict `json:"verdict"`
 	// Reason of a verdict that is not VerdictSent.
 	Reason string `json:"reason,omitempty"`
-	// Calls counts the calls of its tools.
+	// Calls counts the calls of its tools, Held those that were held open because what they had started would not outlive evalrun.
 	Calls int `json:"calls"`
+	Held  int `json:"held,omitempty"`
 }
 
 // Verdict is what became of a server.
@@ -66,6 +67,7 @@ type Verdict string
 const (
 	VerdictSent        Verdict = "sent"        // declared to the agent in session/new, session/load or session/resume
 	VerdictUnsupported Verdict = "unsupported" // the agent does not take its transport
+	VerdictBridged     Verdict = "bridged"     // declared as a stdio server, since the agent does not take HTTP: the bridge to the gateway
 	VerdictUnreachable Verdict = "unreachable" // nothing answers there, or its program is missing
 )
 

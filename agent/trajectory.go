@@ -36,6 +36,7 @@ const (
 	EventMessage     = "message"     // what it said
 	EventThought     = "thought"     // what it thought
 	EventToolCall    = "tool_call"   // a tool that it called
+	EventMCPCall     = "mcp_call"    // a call of a tool as the MCP gateway saw it
 	EventPermission  = "permission"  // a request for permission, and the answer
 	EventElicitation = "elicitation" // a question, and the answer
 	EventPlan        = "plan"

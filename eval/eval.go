@@ -102,6 +102,9 @@ type Limits struct {
 	SuspendTimeout time.Duration `json:"suspendTimeoutNs,omitempty"`
 	// EvaluatorTimeout is how long one command evaluator may take (default 5m).
 	EvaluatorTimeout time.Duration `json:"evaluatorTimeoutNs,omitempty"`
+	// SoftWait is how long a tool call that has started a long-running job is held open before the rollout is suspended; 0 is the gateway's
+	// default (40 s).
+	SoftWait time.Duration `json:"softWaitNs,omitempty"`
 	// Suspensions is how often a rollout may be suspended (default 100).
 	Suspensions int `json:"suspensions"`
 	// OutputBytes is how much an agent may print on stdout in one segment (default 16 MiB).

@@ -209,6 +209,7 @@ func (l *loader) limits(f *input.Fields, set *Set) {
 		SegmentTimeout:   o.Duration("segmentTimeout", 0),
 		SuspendTimeout:   o.Duration("suspendTimeout", 0),
 		EvaluatorTimeout: o.Duration("evaluatorTimeout", defaultEvaluatorTimeout),
+		SoftWait:         o.Duration("softWait", 0),
 		Suspensions:      o.Int("suspensions", defaultSuspensions, 0, 1_000_000),
 		OutputBytes:      int64(o.Int("outputBytes", defaultOutputBytes, 1, 1<<30)),
 	}

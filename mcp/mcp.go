@@ -149,8 +149,8 @@ func (e *Error) JSON() json.RawMessage {
 	return rawjson.Object{{Key: "code", Value: json.RawMessage(strconv.FormatInt(e.Code, 10))}, {Key: "message", Value: rawjson.Quote(e.Message)}}.JSON()
 }
 
-// parseError reads an error object. One that is none is kept all the same.
-func parseError(raw json.RawMessage) *Error {
+// ParseError reads an error object. One that is none is kept all the same.
+func ParseError(raw json.RawMessage) *Error {
 	e := &Error{Code: CodeInternal, Message: "the error is no JSON-RPC error object", Raw: raw}
 	o, err := rawjson.ParseObject(raw)
 	if err != nil {

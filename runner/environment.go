@@ -48,6 +48,8 @@ type environment struct {
 	task      *tasks.Task
 	lookup    tasks.Lookup
 	servers   []tasks.MCPServer
+	// declared are the servers with their ${VAR}s.
+	declared []tasks.MCPServer
 	// hidden are folders of this machine that nothing in it may see.
 	hidden []string
 	// resolved are the variables of environment.env.
@@ -191,6 +193,7 @@ func (e *environment) resolve() error {
 		own, err = tasks.ExpandEnv("environment.env", e.task.Config.Environment.Env, e.lookup)
 		e.resolved = variables(append(slices.Clone(env), own...))
 	}
+	e.declared = slices.Clone(e.servers)
 	for i := range e.servers {
 		var one error
 		e.servers[i], one = tasks.ExpandServer(e.servers[i], e.lookup)

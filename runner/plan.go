@@ -39,6 +39,8 @@ type Plan struct {
 type Environment struct {
 	// Isolation is that of package sandbox.
 	Isolation string `json:"isolation,omitempty"`
+	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these are behind the gateway.
+	MCP string `json:"mcp,omitempty"`
 	// MCPServers are those of --mcp-config, beside the tasks' own.
 	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
 	// Hidden are what no agent may see of the eval set's folder and others, even if it lies where its program does: all tasks of the run, the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/store"
@@ -79,6 +80,9 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 		if opts.Models, err = r.modelProxy(); err != nil {
 			return nil, err
 		}
+		if opts.Gateway, err = r.mcpGateway(); err != nil {
+			return nil, err
+		}
 	}
 	if run.redact != nil {
 		opts.Redact = run.redact.Writer
@@ -101,7 +105,7 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 	}
 	run.sources = trigger.NewSources(trigger.Options{
 		Jobs: plan.Jobs, BaseDir: run.baseDir, StoreDir: r.o.Store.Dir(), WakeDir: store.WakeDir(r.o.Store.Dir()), Executable: r.o.Executable,
-		Resolve: r.o.Resolve, Now: r.o.Now,
+		Resolve: r.o.Resolve, Now: r.o.Now, MCP: mcpSource{plan.lookup(r.o.Resolve), r.http, r.o.Now},
 	})
 	return run, nil
 }
@@ -142,4 +146,17 @@ func (r *Runner) modelProxy() (*modelproxy.Proxy, error) {
 		}
 	}
 	return r.models, nil
+}
+
+// mcpGateway starts the MCP gateway with the first run that has a use for it.
+func (r *Runner) mcpGateway() (*gateway.Gateway, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gateway == nil {
+		var err error
+		if r.gateway, err = gateway.Listen("127.0.0.1:0"); err != nil {
+			return nil, err
+		}
+	}
+	return r.gateway, nil
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/durable"
+	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/store"
 )
@@ -94,6 +96,9 @@ type Runner struct {
 	failure error
 	// models is nil until an agent needs it.
 	models *modelproxy.Proxy
+	// gateway is nil until an agent's servers need it, http is for what is asked of MCP servers while nobody runs.
+	gateway *gateway.Gateway
+	http    *http.Client
 }
 
 // New makes a runner. It does nothing until Run is called.
@@ -111,6 +116,9 @@ func New(o Options) *Runner {
 	r.runs.load = r.loadRun
 	r.syncer.Dir = o.Store.Dir()
 	r.event = newEventPump(r)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.IdleConnTimeout = 16, 30*time.Second
+	r.http = &http.Client{Transport: transport}
 	return r
 }
 
@@ -135,7 +143,11 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 	r.mu.Unlock()
 	stopped := r.event.stop()
 	r.runs.close()
+	r.http.CloseIdleConnections()
 	r.mu.Lock()
+	if r.gateway != nil {
+		stopped = errors.Join(stopped, r.gateway.Close())
+	}
 	if r.models != nil {
 		stopped = errors.Join(stopped, r.models.Close())
 	}

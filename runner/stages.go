@@ -183,6 +183,7 @@ func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e 
 		seg.Resume, seg.Deliveries = nil, nil
 	}
 	seg.Servers, seg.Hosted = project(e.servers, &place.Space)
+	seg.Gateway, w.declared = w.behindGateway(e), e.declared
 	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
 		if stage.Name == "" { // of a step nobody has kept how long it has worked
 			limit = max(limit-w.claim.Clocks.Working, time.Millisecond)

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/failpoint"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/tasks"
 	"github.com/evalrun/evalrun/trigger"
 )
 
@@ -32,6 +33,8 @@ type worker struct {
 	// claimed is when it was claimed and began when its agent was started, zero if it has no place; queued is the time between.
 	claimed, began time.Time
 	queued         time.Duration
+	// declared are the MCP servers of the environment with their ${VAR}s.
+	declared []tasks.MCPServer
 	// left says that it is not active any more.
 	left bool
 }
@@ -317,7 +320,7 @@ func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent
 
 // neverRetried are the faults that another attempt cannot mend.
 var neverRetried = map[agent.Category]bool{
-	agent.FaultUnresumable: true, agent.FaultSuspensions: true, agent.FaultSuspendTimeout: true, agent.FaultNotRunnable: true,
+	agent.FaultStartUnknown: true, agent.FaultUnresumable: true, agent.FaultSuspensions: true, agent.FaultSuspendTimeout: true, agent.FaultNotRunnable: true,
 }
 
 func retryable(on []string, category agent.Category) bool {
@@ -348,6 +351,9 @@ func (w *worker) triggers(interrupts []trigger.Interrupt) ([]store.NewTrigger, e
 	var out []store.NewTrigger
 	for _, in := range interrupts {
 		for _, spec := range in.Specs {
+			if err := w.addServer(&spec); err != nil {
+				return nil, err
+			}
 			if shown := w.plan.redact.JSON(spec.Payload); !bytes.Equal(shown, spec.Payload) {
 				spec.Shown = shown
 			}

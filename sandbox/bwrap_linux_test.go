@@ -28,12 +28,6 @@ func say(t *testing.T, s *Space, script string) string {
 	return strings.TrimSpace(out.String())
 }
 
-func write(t *testing.T, path, content string) {
-	t.Helper()
-	check(os.MkdirAll(filepath.Dir(path), 0o755))
-	check(os.WriteFile(path, []byte(content), 0o644))
-}
-
 func TestBwrapHasTheFilesOfTheTaskAndNoOthers(t *testing.T) {
 	s := bwrapSpace(t)
 	tests, opt, secret := t.TempDir(), t.TempDir(), filepath.Join(must(os.UserHomeDir()), "."+unique(t))
@@ -162,6 +156,16 @@ func TestBwrapWithoutNetworkHasOnlyTheForwards(t *testing.T) {
 	})}}
 	if got := say(t, s, roleScript("ask", "127.0.0.1:8080")); got != "3000000 bytes" {
 		t.Errorf("forward: got %q", got)
+	}
+}
+
+// What is in the space has no way to the sockets that lead into it: it could get past evalrun, or lead evalrun elsewhere.
+func TestBwrapDoesNotShowTheSocketsThatLeadIn(t *testing.T) {
+	s := bwrapSpace(t)
+	s.Spawns = []Spawn{{Socket: place(t), Command: SetupCommand{Args: []string{"cat"}}}}
+	got := say(t, s, "ls "+filepath.Dir(InsideExecutable)+"; ls "+s.Spawns[0].Socket+" 2>/dev/null; ls -l /proc/self/fd | grep -c socket:; grep -c ' /' /proc/net/unix; true")
+	if got != filepath.Base(InsideExecutable)+"\n0\n0" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 type children struct {
 	mu      sync.Mutex
 	running map[int]*child
+	over    bool // nothing is started any more
 }
 
 // child is a process that an init has started. Its status may be read when ended is closed.
@@ -40,6 +41,9 @@ func newChildren() *children {
 func (c *children) start(cmd *exec.Cmd) (*child, error) {
 	c.mu.Lock() // the process is not reaped before it is known
 	defer c.mu.Unlock()
+	if c.over {
+		return nil, errTold
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -69,10 +73,11 @@ func (c *children) reap() bool {
 	return true
 }
 
-// killGroups kills the groups other than the init's own.
+// killGroups kills the groups other than the init's own, for good: nothing is started after it.
 func (c *children) killGroups() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.over = true
 	for _, child := range c.running {
 		if child.leader {
 			signalGroup(child.pid, syscall.SIGKILL)

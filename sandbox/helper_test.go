@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -82,10 +83,16 @@ func init() {
 			child.ExtraFiles = []*os.File{fifo}
 			check(child.Start())
 		},
-		// evalrun starts a process in a space, says so, and waits: args are the isolation and a FIFO.
+		// evalrun starts a process in a space, says so, and waits: args are the isolation and a FIFO, and if the space is to have a program for
+		// the connections to a socket, another FIFO and the socket.
 		"evalrun": func(args []string) {
 			self := must(os.Executable())
 			s := &Space{Isolation: args[0], Binds: []Bind{{Host: filepath.Dir(args[1]), Inside: "/life", Writable: true}}}
+			if len(args) > 2 {
+				s.Binds = append(s.Binds, Bind{Host: filepath.Dir(args[2]), Inside: "/spawned", Writable: true})
+				s.Spawns = []Spawn{{Socket: args[3], Grace: time.Hour, Command: SetupCommand{
+					Command: "trap '' TERM; exec 5> " + s.Path("/spawned/life") + "; echo alive >&5; while :; do sleep 1000; done"}}}
+			}
 			p := must(Start(Command{RolloutID: fmt.Sprint("inner-", os.Getpid()), Path: "/bin/sh", Space: s, Setup: &Setup{}, Executable: self,
 				Args: []string{"sh", "-c", "trap '' TERM; exec 5> " + s.Path("/life/life") + "; echo alive >&5; while :; do sleep 1000; done"}}))
 			check(p.Ready(context.Background()))
@@ -116,6 +123,23 @@ func init() {
 				_, _ = fmt.Fprintln(c, args[1]) // whoever only looks whether it is there is gone
 				_ = c.Close()
 			}
+		},
+		// count says to everybody who connects to an address how many bytes were sent.
+		"count": func(args []string) {
+			l := must(net.Listen("tcp", args[0]))
+			for {
+				c := must(l.Accept()).(*net.TCPConn)
+				n, _ := io.Copy(io.Discard, c)
+				_, _ = fmt.Fprintf(c, "%d bytes", n) // whoever only looks whether it is there is gone
+				_ = c.Close()
+			}
+		},
+		// answer answers each line with its process id, its marker, WORD and the line, and says when there are no more.
+		"answer": func([]string) {
+			for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+				fmt.Println(os.Getpid(), os.Getenv(Marker), os.Getenv("WORD"), in.Text())
+			}
+			fmt.Println("bye")
 		},
 		// flood prints without end.
 		"flood": func([]string) {
@@ -205,6 +229,12 @@ func (l life) mustBeOver(t *testing.T) {
 	if len(said) == 0 {
 		t.Fatal("the process never came to life: the test has shown nothing")
 	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	check(os.MkdirAll(filepath.Dir(path), 0o755))
+	check(os.WriteFile(path, []byte(content), 0o644))
 }
 
 func check(err error) {

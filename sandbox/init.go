@@ -28,8 +28,9 @@ const (
 // InitMain is to be called first in main and TestMain of a program that is given as [Command].Executable. If this process was started to be
 // the init of a space it is that, and does not return.
 //
-// The init is told what to do through file descriptor 3, answers on 4, and gives 5 to what it starts before the process. Inside
-// bwrap it is process 1. It has a process group for itself and what the setup starts, and gives the process a group of its own.
+// The init is told what to do through file descriptor 3, answers on 4, and writes to 5 what it starts beside the process has to say. From 6 on are
+// the sockets that lead into the space. Inside bwrap it is process 1. It has a process group for itself and what the setup starts, and gives
+// the process, and each program of a Spawn, a group of its own.
 func InitMain() {
 	if len(os.Args) != 2 || os.Args[1] != initCommand {
 		return
@@ -39,7 +40,7 @@ func InitMain() {
 	for i, name := range []string{"control", "progress", "log"} {
 		files[i] = os.NewFile(uintptr(3+i), name)
 	}
-	in := &initProcess{log: files[2], children: newChildren()}
+	in := &initProcess{log: files[2], children: newChildren(), visits: visits{over: make(chan struct{})}}
 	told := json.NewDecoder(files[0])
 	if err := told.Decode(&in.orders); err != nil {
 		fmt.Fprintln(os.Stderr, "evalrun", initCommand+": this is for evalrun's own use:", err)
@@ -76,6 +77,7 @@ type initProcess struct {
 	*children
 	log      *os.File
 	services []service
+	visits   visits
 }
 
 // obey waits for the word to end. If evalrun is gone instead, everything ends at once.
@@ -132,6 +134,9 @@ func (in *initProcess) stages(ctx context.Context, cancel context.CancelCauseFun
 			return nil, failed
 		}
 	}
+	if failed := in.admit(); failed != nil {
+		return nil, failed
+	}
 	main, err := in.startMain(ctx)
 	if err != nil {
 		return nil, &SetupError{Stage: StageMain, Command: string(in.Path), Err: err}
@@ -169,8 +174,11 @@ func (in *initProcess) await(ctx context.Context, main *child) syscall.WaitStatu
 	return main.status
 }
 
-// endServices ends what the setup has left running, as far as it is in the group of the init. The rest ends with the space or by its marker.
+// endServices ends the programs of connections, and what the setup has left running, as far as it is in the group of the init. The rest ends with
+// the space or by its marker.
 func (in *initProcess) endServices() {
+	defer in.killGroups()
+	gone := in.dismiss()
 	_ = syscall.Kill(0, syscall.SIGTERM) // the init hears it too, and does not mind any more
 	timer := time.NewTimer(serviceGrace)
 	defer timer.Stop()
@@ -181,6 +189,10 @@ func (in *initProcess) endServices() {
 		case <-timer.C:
 			return
 		}
+	}
+	select {
+	case <-gone:
+	case <-timer.C:
 	}
 }
 
@@ -203,20 +215,26 @@ func forward(f Forward) error {
 			if err != nil {
 				return // out of files; the agent's connections are refused, which it will say
 			}
-			go join(in.(*net.TCPConn), f.Socket)
+			go join(in.(*net.TCPConn), func() (net.Conn, error) { return net.Dial("unix", f.Socket) })
 		}
 	}()
 	return nil
 }
 
+// duplex is a connection of which each direction ends by itself.
+type duplex interface {
+	net.Conn
+	CloseWrite() error
+}
+
 // join copies both ways until both sides have ended. Each end is passed on by itself: a request may be over long before its answer is.
-func join(in *net.TCPConn, socket string) {
+func join(in duplex, dial func() (net.Conn, error)) {
 	defer func() { _ = in.Close() }()
-	c, err := net.Dial("unix", socket)
+	c, err := dial()
 	if err != nil {
 		return // seen as a connection that is closed at once
 	}
-	out := c.(*net.UnixConn)
+	out := c.(duplex)
 	defer func() { _ = out.Close() }()
 	sent := make(chan struct{})
 	go func() {

@@ -62,14 +62,14 @@ type Command struct {
 	Space *Space
 	// Setup runs in the space before the process; see [Process.Ready].
 	Setup *Setup
-	// Executable is the program whose main calls [InitMain], from [os.Executable]. It starts and ends the process if there is a Setup or
-	// a Forward, and always in bwrap. A process that ends by signal n is then reported with exit status 128+n.
+	// Executable is the program whose main calls [InitMain], from [os.Executable]. It starts and ends the process if there is a Setup,
+	// a Forward, an Expose or a Spawn, and always in bwrap. A process that ends by signal n is then reported with exit status 128+n.
 	Executable string
 }
 
 // needsInit reports whether the process is started by evalrun's own init.
 func (c *Command) needsInit() bool {
-	return c.Setup != nil || c.Space != nil && (c.Space.Isolation == IsolationBwrap || len(c.Space.Forwards) > 0)
+	return c.Setup != nil || c.Space != nil && (c.Space.Isolation == IsolationBwrap || len(c.Space.Forwards) > 0 || len(c.Space.entrances()) > 0)
 }
 
 // Exit is how a process ended.
@@ -211,6 +211,9 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 		return nil, nil, fmt.Errorf("the executable for the space, %q, must be an absolute path", c.Executable)
 	}
 	own, err := supervise()
+	if err == nil {
+		err = own.listen(c.Space.entrances())
+	}
 	if err != nil {
 		own.close()
 		return nil, nil, err

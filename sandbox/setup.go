@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ type Stage string
 // The stages, in their order.
 const (
 	StageSpace       Stage = "space"       // bwrap makes the space
-	StageForward     Stage = "forward"     // the forwarded ports are listened to
+	StageForward     Stage = "forward"     // the forwarded ports, and the sockets that lead in, are listened to
 	StageService     Stage = "service"     // services are started
 	StageCommand     Stage = "command"     // commands run
 	StageWait        Stage = "wait"        // addresses are waited for
@@ -103,6 +104,8 @@ type orders struct {
 	Args, Env []byte // with a NUL between two
 	Grace     time.Duration
 	Forwards  []Forward
+	Exposes   []Expose
+	Spawns    []Spawn
 	Setup     *Setup
 }
 
@@ -117,6 +120,7 @@ const initMargin = serviceGrace + time.Second
 type supervised struct {
 	control, progress, log *os.File
 	theirs                 []*os.File
+	sockets                []string // those that we have made
 	endOnce                sync.Once
 	ending                 chan struct{}
 	ready                  chan struct{} // closed when the process was started, or when err says why not
@@ -173,6 +177,9 @@ func (s *supervised) close() {
 	for _, f := range append(s.theirs, s.control, s.progress, s.log) {
 		_ = f.Close() // nil or closed already
 	}
+	for _, socket := range s.sockets {
+		_ = os.Remove(socket) // its folder may be gone
+	}
 }
 
 // orders are what the init of a command is told.
@@ -185,6 +192,11 @@ func (c *Command) orders(grace time.Duration) orders {
 				f.Socket = insideSocket(i)
 			}
 			o.Forwards = append(o.Forwards, f)
+		}
+		o.Exposes = c.Space.Exposes
+		for _, s := range c.Space.Spawns {
+			s.Grace = cmp.Or(s.Grace, DefaultGrace)
+			o.Spawns = append(o.Spawns, s)
 		}
 	}
 	return o

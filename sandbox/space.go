@@ -32,7 +32,7 @@ func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insid
 //
 // In bwrap the root is read-only and holds the system's programs and /etc, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is
 // named here; nothing else of this machine. What a stranger may not read in /etc is masked. In process isolation only
-// Binds (for Path and HostPath) and Forwards are heeded, and a forwarded port is one of this machine's.
+// Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or exposed port is one of this machine's.
 type Space struct {
 	// Isolation is IsolationProcess or IsolationBwrap.
 	Isolation string
@@ -47,6 +47,10 @@ type Space struct {
 	Network bool
 	// Forwards are the ports of the inner loopback that lead out.
 	Forwards []Forward
+	// Exposes are the sockets of this machine that lead to ports of the inner loopback, and Spawns those that lead to a program which is started
+	// inside. The sockets are there when Start returns; they lead in as soon as the process is ready.
+	Exposes []Expose
+	Spawns  []Spawn
 	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a name, which gets number 1000. All of
 	// them act on files as evalrun's own user.
 	User string
@@ -176,7 +180,7 @@ func (s *Space) check() error {
 			return err
 		}
 	}
-	return nil
+	return s.checkEntrances()
 }
 
 func exists(what, path string) error {

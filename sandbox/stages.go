@@ -89,14 +89,27 @@ func (in *initProcess) runCommand(ctx context.Context, c SetupCommand, leader bo
 	return out.String(), err
 }
 
-// startCommand starts a command of the setup, in the group of the init or as the leader of one of its own.
-func (in *initProcess) startCommand(c SetupCommand, leader bool) (*child, *captured, error) {
+// command is what starts a command, in the group of the init or as the leader of one of its own.
+func (in *initProcess) command(c SetupCommand, leader bool) (*exec.Cmd, error) {
 	args := c.Args
 	if len(args) == 0 {
 		args = []string{"/bin/sh", "-c", c.Command}
 	}
-	env := append(in.env(), c.Env...)
+	dir := cmp.Or(c.Dir, string(in.Dir))
+	if _, err := os.Stat(dir); err != nil && dir != "" { // or it would seem to be the program that is not there
+		return nil, fmt.Errorf("its folder: %w", err)
+	}
+	env := append(in.env(), without(c.Env, Marker)...)
 	path, err := lookPath(args[0], env)
+	if err != nil {
+		return nil, err
+	}
+	return &exec.Cmd{Path: path, Args: args, Dir: dir, Env: env, SysProcAttr: &syscall.SysProcAttr{Setpgid: leader}}, nil
+}
+
+// startCommand starts a command of the setup.
+func (in *initProcess) startCommand(c SetupCommand, leader bool) (*child, *captured, error) {
+	cmd, err := in.command(c, leader)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,7 +117,8 @@ func (in *initProcess) startCommand(c SetupCommand, leader bool) (*child, *captu
 	if err != nil {
 		return nil, nil, err
 	}
-	started, err := in.start(&exec.Cmd{Path: path, Args: args, Dir: cmp.Or(c.Dir, string(in.Dir)), Env: env, Stdout: w, Stderr: w, SysProcAttr: &syscall.SysProcAttr{Setpgid: leader}})
+	cmd.Stdout, cmd.Stderr = w, w
+	started, err := in.start(cmd)
 	_ = w.Close() // the command has its own copy
 	if err != nil {
 		_ = r.Close()

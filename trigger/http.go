@@ -20,15 +20,16 @@ type httpSource struct {
 	// resolve gives the values of variables, for each request anew.
 	resolve resolver
 	config  HTTPConfig
+	polling Polling
 	// The compiled jq expressions; nil where none is configured.
 	startKey, findKey, done, failed, why, value *gojq.Code
 }
 
-func newHTTP(c *client, resolve resolver, config HTTPConfig) (*httpSource, error) {
+func newHTTP(c *client, resolve resolver, config HTTPConfig, polling Polling) (*httpSource, error) {
 	if config.StartKind == "" {
 		config.StartKind = AtMostOnce
 	}
-	s := &httpSource{client: c, resolve: resolve, config: config}
+	s := &httpSource{client: c, resolve: resolve, config: config, polling: polling}
 	expressions := map[**gojq.Code]string{&s.startKey: config.ItemKey, &s.done: config.Status.Done, &s.failed: config.Status.Failed, &s.why: config.Status.Error}
 	if config.Find != nil {
 		expressions[&s.findKey] = config.Find.ItemKey
@@ -241,13 +242,17 @@ func (s *httpSource) retry(p Pending, a answer, err error) error {
 	return &RetryError{s.after(p, a), err}
 }
 
+func (s *httpSource) after(p Pending, a answer) time.Duration {
+	return s.polling.after(p.Checks, a.retryAfter, s.client.rand)
+}
+
 // after says when to ask again: when the server says so, else after the interval, which doubles with every check up to the longest,
 // with full jitter between the interval and that.
-func (s *httpSource) after(p Pending, a answer) time.Duration {
-	if a.retryAfter > 0 {
-		return a.retryAfter
+func (c Polling) after(checks int, retryAfter time.Duration, rand func() float64) time.Duration {
+	if retryAfter > 0 {
+		return retryAfter
 	}
-	least, most := time.Duration(s.config.Interval), time.Duration(s.config.MaxInterval)
+	least, most := time.Duration(c.Interval), time.Duration(c.MaxInterval)
 	if least <= 0 {
 		least = defaultInterval
 	}
@@ -255,10 +260,10 @@ func (s *httpSource) after(p Pending, a answer) time.Duration {
 		most = max(defaultMaxInterval, least)
 	}
 	upper := least
-	for i := 0; i <= p.Checks && upper < most; i++ {
+	for i := 0; i <= checks && upper < most; i++ {
 		upper *= 2
 	}
-	return least + time.Duration(s.client.rand()*float64(min(upper, most)-least))
+	return least + time.Duration(rand()*float64(min(upper, most)-least))
 }
 
 // evaluate gives the first value of a jq expression; null if there is none.

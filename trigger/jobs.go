@@ -11,11 +11,20 @@ import (
 // every process without an entry of its own. It is stored with a run as JSON; secrets in it are still written ${VAR}.
 type Jobs map[string]JobConfig
 
-// JobConfig is one entry of Jobs. Source is "external", "exec" or "http".
+// JobConfig is one entry of Jobs. Source is "external", "exec", "http" or "uipath".
 type JobConfig struct {
 	Source string `json:"source"`
 	*ExecConfig
 	*HTTPConfig
+	*UiPathConfig
+	// Polling is for the sources that ask over the network. It stands here, for the names of JSON members must not come twice at one depth.
+	Polling
+}
+
+// Polling is how often a job is asked after: at first after Interval, then more and more rarely up to MaxInterval.
+type Polling struct {
+	Interval    Duration `json:"interval,omitzero"`
+	MaxInterval Duration `json:"maxInterval,omitzero"`
 }
 
 // ExecConfig is a job that is a local command.
@@ -39,11 +48,21 @@ type HTTPConfig struct {
 	Cancel *Request       `json:"cancel,omitempty"`
 	Find   *FindRequest   `json:"find,omitempty"`
 	// ItemKey is a jq expression over the answer to Start; without it the trigger's id is the key.
-	ItemKey           string   `json:"itemKey,omitempty"`
-	IdempotencyHeader string   `json:"idempotencyHeader,omitempty"`
-	StartKind         Start    `json:"startKind,omitempty"`
-	Interval          Duration `json:"interval,omitzero"`
-	MaxInterval       Duration `json:"maxInterval,omitzero"`
+	ItemKey           string `json:"itemKey,omitempty"`
+	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
+	StartKind         Start  `json:"startKind,omitempty"`
+}
+
+// UiPathConfig is a job of UiPath's Orchestrator. All of its fields may contain ${VAR}.
+type UiPathConfig struct {
+	// URL is where Orchestrator's API is: what stands before /odata.
+	URL string `json:"url"`
+	// Token is sent as Authorization: Bearer.
+	Token string `json:"token"`
+	// FolderKey or FolderPath is the folder in which jobs are started, whatever the agent says, and in which one is looked for whose
+	// folder the agent has not said. Both are empty where only the agent knows.
+	FolderKey  string `json:"folderKey,omitempty"`
+	FolderPath string `json:"folderPath,omitempty"`
 }
 
 // Request is one HTTP request. URL and Headers may contain ${VAR}, and URL placeholders such as {itemKey}. Body is a
@@ -88,6 +107,9 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
+// SourceOf is the source of the jobs of a process; empty if nothing is configured.
+func (j Jobs) SourceOf(process string) string { return j.forProcess(process).Source }
+
 // forProcess gives the entry of a process: its own, that of "*", or the external one.
 func (j Jobs) forProcess(name string) JobConfig {
 	if c, ok := j[name]; ok {
@@ -111,6 +133,11 @@ func (j Jobs) Variables() []string {
 		if c.HTTPConfig != nil {
 			for _, q := range c.requests() {
 				q.variables(names)
+			}
+		}
+		if u := c.UiPathConfig; u != nil {
+			for _, s := range []string{u.URL, u.Token, u.FolderKey, u.FolderPath} {
+				variables(s, names)
 			}
 		}
 	}

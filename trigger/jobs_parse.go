@@ -45,12 +45,14 @@ func (p jobReader) job(n *input.Node) JobConfig {
 		f.Required("source", input.String)
 		return JobConfig{}
 	}
-	c := JobConfig{Source: f.Enum("source", "", SourceExternal, SourceExec, SourceHTTP)}
+	c := JobConfig{Source: f.Enum("source", "", SourceExternal, SourceExec, SourceHTTP, SourceUiPath, SourceMCP)}
 	switch c.Source {
 	case SourceExec:
 		c.ExecConfig = p.exec(f)
 	case SourceHTTP:
-		c.HTTPConfig = p.http(f)
+		c.HTTPConfig, c.Polling = p.http(f), p.polling(f)
+	case SourceUiPath:
+		c.UiPathConfig, c.Polling = p.uipath(f), p.polling(f)
 	case "":
 		return c // the other keys cannot be judged
 	}
@@ -88,8 +90,6 @@ func (p jobReader) http(f *input.Fields) *HTTPConfig {
 	c := &HTTPConfig{
 		ItemKey:           p.jq(f, "itemKey"),
 		IdempotencyHeader: f.String("idempotencyHeader", ""),
-		Interval:          Duration(f.Duration("interval", defaultInterval)),
-		MaxInterval:       Duration(f.Duration("maxInterval", defaultMaxInterval)),
 		StartKind:         Start(f.Enum("startKind", "", string(Idempotent), string(Searchable), string(AtMostOnce))),
 	}
 	if n := f.Optional("start", input.Object); n != nil {
@@ -150,6 +150,10 @@ func (p jobReader) consistent(f *input.Fields, c *HTTPConfig) {
 	if n := f.Get("idempotencyHeader"); n != nil && !token.MatchString(c.IdempotencyHeader) {
 		p.r.Errorf(n, "expected the name of a header, got %q", c.IdempotencyHeader)
 	}
+}
+
+func (p jobReader) polling(f *input.Fields) Polling {
+	c := Polling{Duration(f.Duration("interval", defaultInterval)), Duration(f.Duration("maxInterval", defaultMaxInterval))}
 	if n := f.Get("interval"); n != nil && c.Interval <= 0 {
 		p.r.Errorf(n, "expected a duration above 0")
 	}
@@ -159,6 +163,36 @@ func (p jobReader) consistent(f *input.Fields, c *HTTPConfig) {
 		}
 		c.MaxInterval = c.Interval
 	}
+	return c
+}
+
+func (p jobReader) uipath(f *input.Fields) *UiPathConfig {
+	c := &UiPathConfig{URL: f.RequiredString("url"), Token: f.RequiredString("token"), FolderKey: f.String("folderKey", ""), FolderPath: f.String("folderPath", "")}
+	if n := f.Get("url"); n != nil && c.URL != "" {
+		if strings.ContainsAny(c.URL, "?#") {
+			p.r.Errorf(n, "expected the URL that stands before /odata, without a query or a fragment")
+		} else if err := checkURL(c.URL, nil); err != nil {
+			p.r.Errorf(n, "%s", err)
+		}
+	}
+	for _, name := range []string{"token", "folderKey", "folderPath"} {
+		n := f.Get(name)
+		if n == nil || n.Kind != input.String {
+			continue
+		}
+		if p.vars(n); strings.ContainsAny(n.Text, "\r\n\x00") {
+			p.r.Errorf(n, "expected a text on one line")
+		}
+		if used := map[string]bool{}; name == "token" && n.Text != "" {
+			if variables(n.Text, used); len(used) == 0 && !strings.Contains(n.Text, "${") {
+				p.r.Warnf(n, "what stands here is stored with every run; write it as a variable such as ${UIPATH_ACCESS_TOKEN}")
+			}
+		}
+	}
+	if n := f.Get("folderPath"); n != nil && c.FolderKey != "" && c.FolderPath != "" {
+		p.r.Errorf(n, "expected either folderKey or folderPath, got both")
+	}
+	return c
 }
 
 // token is what RFC 9110 allows as the name of a header, and as a method.

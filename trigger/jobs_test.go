@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -42,6 +43,9 @@ func TestJobsAreStoredAsTheyWereRead(t *testing.T) {
 	if r := jobs["*"]; r.StartKind != Searchable || r.Result.Value != ".result" || r.Start != nil {
 		t.Errorf("wrong defaults: %+v", r.HTTPConfig)
 	}
+	if r := jobs["Robot"]; time.Duration(r.Interval) != 2*time.Second || time.Duration(r.MaxInterval) != time.Minute {
+		t.Errorf("wrong defaults: %+v", r.Polling)
+	}
 	stored, err := json.Marshal(jobs)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +67,7 @@ func TestJobsAreStoredAsTheyWereRead(t *testing.T) {
 }
 
 func TestJobsVariables(t *testing.T) {
-	if diff := cmp.Diff([]string{"API_KEY", "BASE", "BUILD_TOKEN"}, exampleJobs(t).Variables()); diff != "" {
+	if diff := cmp.Diff([]string{"API_KEY", "BASE", "BUILD_TOKEN", "FOLDER", "UIPATH_ACCESS_TOKEN"}, exampleJobs(t).Variables()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -84,7 +88,7 @@ func TestJobsProblems(t *testing.T) {
 		{"not an object", `[]`, `x.json:1:1: expected an object of process names and their sources, got an array`},
 		{"not an object inside", `{"P":1}`, `x.json:1:6: P: expected an object, got a number`},
 		{"no source", `{"P":{"command":["x"]}}`, `x.json:1:6: P.source: missing; expected a string`},
-		{"a wrong source", `{"P":{"source":"htp"}}`, `x.json:1:16: P.source: expected one of external, exec, http, got "htp"; did you mean "http"?`},
+		{"a wrong source", `{"P":{"source":"htp"}}`, `x.json:1:16: P.source: expected one of external, exec, http, uipath, mcp, got "htp"; did you mean "http"?`},
 		{"an unknown key", `{"P":{"source":"exec","command":["x"],"timeuot":"1s"}}`, `x.json:1:39: warning: P.timeuot: unknown key; did you mean "timeout"?`},
 		{"no command", `{"P":{"source":"exec"}}`, `x.json:1:6: P.command: missing; expected an array`},
 		{"an empty command", `{"P":{"source":"exec","command":[]}}`, `x.json:1:33: P.command: expected the program and its arguments, got none`},
@@ -116,6 +120,17 @@ func TestJobsProblems(t *testing.T) {
 		{"a header's value", `{"P":{"source":"http","status":{"url":"https://h/{itemKey}","headers":{"A":"x\ny"}}}}`, `x.json:1:76: P.status.headers.A: expected the value of a header on one line`},
 		{"a method", `{"P":{"source":"http","status":{"url":"https://h/{itemKey}","method":"GE T"}}}`, `x.json:1:70: P.status.method: expected an HTTP method, got "GE T"`},
 		{"the idempotency header", `{"P":{"source":"http","idempotencyHeader":"a:b",` + status + `}}`, `x.json:1:43: P.idempotencyHeader: expected the name of a header, got "a:b"`},
+		{"UiPath without a token", `{"P":{"source":"uipath","url":"https://h/o"}}`, `x.json:1:6: P.token: missing; expected a string`},
+		{"UiPath without a URL", `{"P":{"source":"uipath","token":"${T}"}}`, `x.json:1:6: P.url: missing; expected a string`},
+		{"UiPath's URL with a placeholder", `{"P":{"source":"uipath","url":"https://h/{process}","token":"${T}"}}`, `x.json:1:31: P.url: expected no placeholder, got {process}`},
+		{"UiPath's URL with a query", `{"P":{"source":"uipath","url":"https://h/?a=b","token":"${T}"}}`, `x.json:1:31: P.url: expected the URL that stands before /odata, without a query or a fragment`},
+		{"UiPath's URL without a host", `{"P":{"source":"uipath","url":"cloud.uipath.com","token":"${T}"}}`, `x.json:1:31: P.url: expected a URL that begins with http:// or https:// and a host`},
+		{"UiPath's token in the file", `{"P":{"source":"uipath","url":"https://h","token":"rt_1"}}`, `x.json:1:51: warning: P.token: what stands here is stored with every run; write it as a variable such as ${UIPATH_ACCESS_TOKEN}`},
+		{"UiPath's token, not closed", `{"P":{"source":"uipath","url":"https://h","token":"${T"}}`, `x.json:1:51: P.token: a ${ is not closed by a }`},
+		{"two folders", `{"P":{"source":"uipath","url":"https://h","token":"${T}","folderKey":"k","folderPath":"Shared"}}`, `x.json:1:87: P.folderPath: expected either folderKey or folderPath, got both`},
+		{"a folder on two lines", `{"P":{"source":"uipath","url":"https://h","token":"${T}","folderPath":"a\nb"}}`, `x.json:1:71: P.folderPath: expected a text on one line`},
+		{"UiPath's intervals", `{"P":{"source":"uipath","url":"https://h","token":"${T}","interval":"5m","maxInterval":"1m"}}`, `x.json:1:88: P.maxInterval: expected at least the interval, 5m0s`},
+		{"a key of another source", `{"P":{"source":"uipath","url":"https://h","token":"${T}","status":{}}}`, `x.json:1:58: warning: P.status: unknown key`},
 		{"a placeholder in a text", `{"P":{"source":"http","start":{"url":"https://h/","body":{"a":["job {triggerId}"]}},` + status + `}}`,
 			`x.json:1:64: warning: P.start.body.a[0]: {triggerId} is replaced only where it is the whole string`},
 		{"a placeholder misspelled", `{"P":{"source":"http","start":{"url":"https://h/","body":{"a":"{inputArgument}"}},` + status + `}}`,
@@ -133,6 +148,7 @@ func TestJobsProblems(t *testing.T) {
 func TestNamesOfSources(t *testing.T) {
 	s := NewSources(Options{Jobs: exampleJobs(t)})
 	only := NewSources(Options{Jobs: Jobs{"Build": {Source: "exec", ExecConfig: &ExecConfig{Command: []string{"x"}}}}})
+	robots := NewSources(Options{Jobs: Jobs{"*": {Source: "uipath", UiPathConfig: &UiPathConfig{URL: "https://h", Token: "${T}"}}}})
 	for _, c := range []struct {
 		name    string
 		sources *Sources
@@ -142,6 +158,12 @@ func TestNamesOfSources(t *testing.T) {
 		{"a process's entry", s, Spec{Type: Job, Process: "Build"}, "exec"},
 		{"http", s, Spec{Type: Job, Process: "Report"}, "http"},
 		{"external", s, Spec{Type: Job, Process: "Approval"}, "external"},
+		{"uipath starts", s, Spec{Type: Job, Process: "Robot"}, "uipath"},
+		{"uipath watches", s, Spec{Type: Job, Process: "Robot", ItemKey: "k"}, "uipath"},
+		{"uipath for all, to start", robots, Spec{Type: Job, Process: "Other"}, "uipath"},
+		{"uipath for all, to watch", robots, Spec{Type: Job, ItemKey: "k"}, "uipath"},
+		{"uipath for all, neither", robots, Spec{Type: Job}, "external"},
+		{"uipath has no tasks", robots, Spec{Type: Task, ItemKey: "7"}, "external"},
 		{"* cannot start", s, Spec{Type: Job, Process: "Other"}, "external"},
 		{"* can watch", s, Spec{Type: Job, Process: "Other", ItemKey: "k"}, "http"},
 		{"* watches a job without a process", s, Spec{Type: Job, ItemKey: "k"}, "http"},

@@ -62,6 +62,9 @@ type call struct {
 	resolve resolver
 	// keyHeader is the header that carries the trigger's id, if the server knows one.
 	keyHeader string
+	// literalHeaders and literalBody are sent as they are. What comes from a model or a server is no template.
+	literalHeaders map[string]string
+	literalBody    json.RawMessage
 }
 
 // answer is what came back. Of a call that failed only sent is known: whether the request may have reached the server.
@@ -136,7 +139,7 @@ func (q call) build(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, &Fault{faultJob, what + ": " + err.Error()}
 	}
-	var body []byte
+	body := []byte(q.literalBody)
 	if len(q.Body) > 0 {
 		if body, err = renderBody(q.Body, q.resolve, v, q.pending.Spec.InputArguments()); err != nil {
 			return nil, &Fault{faultJob, what + ": body: " + err.Error()}
@@ -155,6 +158,9 @@ func (q call) build(ctx context.Context) (*http.Request, error) {
 		if err != nil {
 			return nil, &Fault{faultJob, what + ": header " + name + ": " + err.Error()}
 		}
+		req.Header.Set(name, value)
+	}
+	for name, value := range q.literalHeaders {
 		req.Header.Set(name, value)
 	}
 	if q.keyHeader != "" {

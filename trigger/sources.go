@@ -14,10 +14,12 @@ const (
 	SourceTimer    = "timer"
 	SourceExec     = "exec"
 	SourceHTTP     = "http"
+	SourceUiPath   = "uipath"
+	SourceMCP      = "mcp" // the MCP server whose tool has started it
 )
 
 // SourceNames are all of them.
-var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP}
+var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMCP}
 
 // Options are what [NewSources] needs.
 type Options struct {
@@ -32,6 +34,8 @@ type Options struct {
 	Executable string
 	// Resolve gives the value of a ${VAR}. Nil means that there are none.
 	Resolve func(name string) (string, bool)
+	// MCP asks MCP servers for what calls of their tools have started; nil means that nobody can.
+	MCP Source
 	// Now and Rand (0 ≤ x < 1) are for tests; nil means the real ones.
 	Now  func() time.Time
 	Rand func() float64
@@ -56,12 +60,16 @@ func NewSources(o Options) *Sources {
 	return &Sources{o: o, http: newClient(o.HTTPClient, o.Rand, o.Now)}
 }
 
-// Name gives the name of the source for a spec. A job that exists already can be watched over HTTP only; one that nobody
-// is configured to start or to watch is external.
+// Name gives the name of the source for a spec. A job that exists already can be watched over HTTP or by UiPath's Orchestrator only;
+// one that nobody is configured to start or to watch is external.
 func (s *Sources) Name(spec Spec) string {
 	switch spec.Type {
 	case Timer:
 		return SourceTimer
+	case MCPTask:
+		if spec.Watch != nil && s.o.MCP != nil {
+			return SourceMCP
+		}
 	case Job:
 		c := s.o.Jobs.forProcess(spec.Process)
 		switch {
@@ -69,6 +77,10 @@ func (s *Sources) Name(spec Spec) string {
 			return SourceExec
 		case c.Source == SourceHTTP && c.HTTPConfig != nil && (spec.ItemKey != "" || c.Start != nil):
 			return SourceHTTP
+		case c.Source == SourceMCP && spec.Watch != nil && s.o.MCP != nil:
+			return SourceMCP
+		case c.Source == SourceUiPath && c.UiPathConfig != nil && (spec.ItemKey != "" || spec.Process != ""):
+			return SourceUiPath
 		}
 	}
 	return SourceExternal
@@ -80,12 +92,16 @@ func (s *Sources) For(name string, spec Spec) (Source, error) {
 	switch {
 	case name == SourceExternal:
 		return external{}, nil
+	case name == SourceMCP && s.o.MCP != nil:
+		return s.o.MCP, nil
 	case name == SourceTimer && spec.ResumeAt != nil:
 		return timer{s.o.Now}, nil
 	case name == SourceExec && c.Source == name && c.ExecConfig != nil:
 		return newExec(s.o, *c.ExecConfig), nil
 	case name == SourceHTTP && c.Source == name && c.HTTPConfig != nil:
-		return newHTTP(s.http, s.o.Resolve, *c.HTTPConfig)
+		return newHTTP(s.http, s.o.Resolve, *c.HTTPConfig, c.Polling)
+	case name == SourceUiPath && c.Source == name && c.UiPathConfig != nil:
+		return newUiPath(s.http, s.o.Resolve, *c.UiPathConfig, c.Polling), nil
 	}
 	return nil, fmt.Errorf("the jobs of the eval set have no %s source for the process %q", name, cmp.Or(spec.Process, "*"))
 }

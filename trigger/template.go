@@ -118,6 +118,9 @@ func checkURL(template string, allowed []string) error {
 		dummies[name] = "x"
 	}
 	for _, p := range parts {
+		if p.placeholder != "" && len(allowed) == 0 {
+			return fmt.Errorf("expected no placeholder, got {%s}", p.placeholder)
+		}
 		if p.placeholder != "" && !slices.Contains(allowed, p.placeholder) {
 			return fmt.Errorf("expected one of the placeholders {%s}, got {%s}", strings.Join(allowed, "}, {"), p.placeholder)
 		}

@@ -33,6 +33,10 @@ type Spec struct {
 	ResumeAt *time.Time `json:"resumeAt,omitempty"`
 	// Payload is the interrupt's value as the agent gave it; it goes into the results document.
 	Payload json.RawMessage `json:"payload"`
+	// ExpiresAt is when the source forgets the result, nil if never.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	// Watch is what the source needs beside the key to ask for it. It is never shown.
+	Watch json.RawMessage `json:"watch,omitempty"`
 	// Shown is the payload without secrets; nil if there are none in it.
 	Shown json.RawMessage `json:"shown,omitempty"`
 }

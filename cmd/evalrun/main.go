@@ -74,8 +74,8 @@ is scored.
 		return err
 	}
 	root.AddCommand(runCommand(g), resumeCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
-		listCommand(g), showCommand(g), cancelCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(),
-		probeCommand(g), probeServerCommand())
+		listCommand(g), showCommand(g), cancelCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
+		probeCommand(g), probeServerCommand(), gatewayCommand(g))
 	return root
 }
 

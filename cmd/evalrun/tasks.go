@@ -23,6 +23,7 @@ import (
 type placeFlags struct {
 	isolation        string
 	mcpConfig        string
+	mcp              string
 	ignoreDockerfile bool
 }
 
@@ -30,6 +31,7 @@ func (p *placeFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.isolation, "isolation", sandbox.IsolationBwrap, "run ACP agents and tasks in `KIND`: bwrap (a file tree and processes of their own; Linux), or process (plain folders)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
+	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers through the `gateway`, which records calls and suspends rollouts on long-running work, or direct: as they are declared")
 	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks whose Dockerfile does more than copy files with what this machine has")
 }
 
@@ -38,6 +40,13 @@ func (p *placeFlags) place(needed bool, passed tasks.Lookup) (runner.Environment
 	var out runner.Environment
 	if !slices.Contains([]string{sandbox.IsolationBwrap, sandbox.IsolationProcess}, p.isolation) {
 		return out, nil, usageError("--isolation: expected %s or %s, got %q", sandbox.IsolationBwrap, sandbox.IsolationProcess, p.isolation)
+	}
+	switch p.mcp {
+	case "gateway":
+	case runner.MCPDirect:
+		out.MCP = p.mcp
+	default:
+		return out, nil, usageError("--mcp: expected gateway or direct, got %q", p.mcp)
 	}
 	if !needed {
 		if p.mcpConfig != "" {

@@ -1,0 +1,330 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/trigger"
+)
+
+// Gateway says how the servers of a segment are put behind the MCP gateway.
+type Gateway struct {
+	// Ledger keeps the calls that may start something.
+	Ledger gateway.Ledger
+	// Check asks once whether a job is done; see [gateway.Calls].
+	Check func(ctx context.Context, w gateway.Work) (gateway.Progress, error)
+	// Refetch reports whether a job whose result is not there when it is fetched is to be waited for again.
+	Refetch func(w gateway.Work) bool
+	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
+	SoftWait time.Duration
+	// Filters are the tools that the agent may see, by the name of the server.
+	Filters map[string]gateway.Filter
+}
+
+// gatewayPort is where the gateway is on the loopback of a space without network.
+const gatewayPort = 18435
+
+// toolsTimeout is how long an agent may take, once its session is open, to ask for the tools of its servers.
+const toolsTimeout = 30 * time.Second
+
+// BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the gateway, for agents that know no HTTP. It finds
+// the endpoint and the token in the variables.
+const (
+	BridgeCommand  = "mcp-bridge"
+	BridgeURLVar   = "EVALRUN_MCP_URL"
+	BridgeTokenVar = "EVALRUN_MCP_TOKEN"
+)
+
+// openGateway opens the agent's access to its servers, and the ways to those of them that live in its space.
+func (s *acpSegment) openGateway(place *Place) error {
+	g := s.seg.Gateway
+	if g == nil || s.opts.Gateway == nil || len(s.seg.Servers) == 0 {
+		return nil
+	}
+	space := &place.Space
+	o := gateway.AccessOptions{Now: s.opts.Now, Calls: &gateway.Calls{
+		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait,
+		Suspended: s.client.waitForWork,
+		Unknown: func(w gateway.Work) {
+			s.client.limit(&Fault{FaultStartUnknown, fmt.Sprintf("the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server)})
+		},
+		Called: func(r gateway.Record) { s.trail.add(EventMCPCall, s.record.SessionID, "", r) },
+	}}
+	for i, server := range s.seg.Servers {
+		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: g.Filters[server.Name]})
+		behind := &o.Servers[i]
+		switch {
+		case server.Transport == acp.TransportStdio:
+			behind.Mortal = true
+			behind.Target.Start = s.spawn(place, i, server)
+		default:
+			behind.Target.URL, behind.Target.SSE, behind.Target.Header = server.URL, server.Transport == acp.TransportSSE, http.Header{}
+			for _, h := range server.Headers {
+				behind.Target.Header.Add(h.Name, h.Value)
+			}
+			if slices.Contains(s.seg.Hosted, server.Name) {
+				behind.Mortal = true
+				if err := s.expose(place, i, server.URL, &behind.Target); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	var err error
+	if s.access, err = s.opts.Gateway.Open(o); err != nil {
+		return err
+	}
+	if !space.Network && space.Isolation == sandbox.IsolationBwrap {
+		socket := filepath.Join(place.Sockets, "mcp.sock")
+		if err := s.access.ServeUnix(socket); err != nil {
+			return err
+		}
+		space.Forwards = append(slices.Clone(space.Forwards), sandbox.Forward{Port: gatewayPort, Socket: socket})
+	}
+	return nil
+}
+
+// spawn makes the way to a stdio server, which is started in the agent's space for each connection.
+func (s *acpSegment) spawn(place *Place, i int, server acp.MCPServer) func(context.Context) (io.ReadWriteCloser, error) {
+	socket := filepath.Join(place.Sockets, fmt.Sprintf("stdio-%d.sock", i))
+	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cmp.Or(server.Cwd, place.Cwd)}
+	for _, kv := range server.Env {
+		c.Env = append(c.Env, kv.Name+"="+kv.Value)
+	}
+	place.Space.Spawns = append(slices.Clone(place.Space.Spawns), sandbox.Spawn{Socket: socket, Command: c})
+	return func(ctx context.Context) (io.ReadWriteCloser, error) { return dialUnix(ctx, socket) }
+}
+
+// expose makes the way to an HTTP server that is started in a space without this machine's network.
+func (s *acpSegment) expose(place *Place, i int, raw string, target *mcp.Target) error {
+	if place.Space.Network || place.Space.Isolation != sandbox.IsolationBwrap {
+		return nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return &Fault{FaultMCP, "its url is none"}
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		port = map[bool]int{true: 443, false: 80}[u.Scheme == "https"]
+	}
+	socket := filepath.Join(place.Sockets, fmt.Sprintf("http-%d.sock", i))
+	place.Space.Exposes = append(slices.Clone(place.Space.Exposes), sandbox.Expose{Socket: socket, Port: port})
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, socket) }}
+	s.streams = append(s.streams, closeFunc(transport.CloseIdleConnections))
+	target.HTTPClient = &http.Client{Transport: transport}
+	return nil
+}
+
+type closeFunc func()
+
+// Close implements io.Closer.
+func (f closeFunc) Close() error { f(); return nil }
+
+func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", socket)
+}
+
+// declared are the servers as the agent is told of them: as they are, or those of the gateway under their names, over HTTP or, if the agent does not know
+// that, over a bridge that it starts.
+func (s *acpSegment) declared(caps acp.Capabilities) []acp.MCPServer {
+	if s.access == nil {
+		return s.seg.Servers
+	}
+	var out []acp.MCPServer
+	for _, server := range s.seg.Servers {
+		base := s.access.URL(server.Name)
+		if space := &s.seg.Place.Space; !space.Network && space.Isolation == sandbox.IsolationBwrap {
+			base = fmt.Sprintf("http://127.0.0.1:%d%s", gatewayPort, s.access.Path(server.Name))
+		}
+		p := acp.MCPServer{Name: server.Name, Meta: server.Meta}
+		if caps.Accepts(acp.TransportHTTP) {
+			p.Transport, p.URL, p.Headers = acp.TransportHTTP, base, []acp.KeyValue{{Name: "Authorization", Value: "Bearer " + s.access.Token()}}
+		} else {
+			p.Transport, p.Command, p.Args = acp.TransportStdio, s.executable(), []string{BridgeCommand}
+			p.Env = []acp.KeyValue{{Name: BridgeURLVar, Value: base}, {Name: BridgeTokenVar, Value: s.access.Token()}}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// executable is evalrun itself as the agent finds it.
+func (s *acpSegment) executable() string {
+	if s.seg.Place.Space.Isolation == sandbox.IsolationBwrap {
+		return sandbox.InsideExecutable
+	}
+	return s.seg.Place.Executable
+}
+
+// awaitTools waits until the agent has seen the tools of its servers: some agents go on without them.
+func (s *acpSegment) awaitTools(ctx context.Context) *Fault {
+	if s.access == nil {
+		return nil
+	}
+	errLate := errors.New("late")
+	waiting, cancel := context.WithTimeoutCause(ctx, toolsTimeout, errLate)
+	defer cancel()
+	switch err := s.access.Ready(waiting); {
+	case err == nil, errors.Is(err, errLate): // an agent that never asks does without
+		return nil
+	case ctx.Err() != nil:
+		return causeFault(ctx)
+	default:
+		return &Fault{FaultMCP, err.Error()}
+	}
+}
+
+// noteServers reports what went through the gateway, and whether a server went away in the middle of a call.
+func (s *acpSegment) noteServers() (lost *Fault) {
+	if s.access == nil {
+		return nil
+	}
+	for i := range s.info.MCPServers {
+		v := &s.info.MCPServers[i]
+		e := s.access.Endpoint(v.Name)
+		stats := e.Stats()
+		v.Calls, v.Held = stats.Calls, stats.Held
+		if stats.Lost != "" && lost == nil {
+			lost = &Fault{FaultMCP, fmt.Sprintf("MCP server %q went away in the middle of a call: %s", v.Name, stats.Lost)}
+		}
+	}
+	return lost
+}
+
+// waitForWork notes that the turn has started what the rollout has to wait for.
+func (c *client) waitForWork(w gateway.Work) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active = c.s.opts.Now()
+	c.wait(asked{Interrupt: "call-" + w.CallID, What: askedWork, Title: w.Tool, Kind: w.Server, Work: &w})
+}
+
+// callOf is the id that the agent itself gives a call which has started work: of several that fit, the last. The caller holds mu.
+func (c *client) callOf(w *gateway.Work) (id string) {
+	for _, call := range c.tools.All() {
+		name, server := c.s.toolName(call)
+		if server == w.Server && name == w.Tool && (len(call.RawInput) == 0 || canonicalJSON(call.RawInput) == canonicalJSON(w.Arguments)) {
+			id = call.ID
+		}
+	}
+	return id
+}
+
+// WorkSpec is what a rollout waits for that has started work: the job, or the MCP task. A task's id may be all that it takes to read its result: it
+// is shown as a hash.
+func WorkSpec(w gateway.Work) (trigger.Spec, error) {
+	payload := map[string]any{"server": w.Server, "tool": w.Tool, "arguments": w.Arguments}
+	spec := trigger.Spec{Type: trigger.Job, Name: "JOB_RAW", Process: w.Tool}
+	if w.Task != nil {
+		sum := sha256.Sum256([]byte(w.Task.ID))
+		spec.Type, spec.Name, spec.ItemKey = trigger.MCPTask, string(trigger.MCPTask), "task-"+hex.EncodeToString(sum[:8])
+		if at := w.Task.ExpiresAt(); !at.IsZero() {
+			spec.ExpiresAt = &at
+		}
+	} else {
+		spec.ItemKey, spec.FolderKey = w.Job.Key, w.Job.FolderKey
+	}
+	var err error
+	if spec.Payload, err = json.Marshal(payload); err != nil {
+		return spec, err
+	}
+	spec.Watch, err = json.Marshal(w)
+	return spec, err
+}
+
+// result is what came of work that was waited for: a result of its tool. again says that it is not there yet.
+func (s *acpSegment) result(ctx context.Context, w *gateway.Work, d Delivery) (result json.RawMessage, again bool, fault *Fault) {
+	if d.Error != nil {
+		return gateway.TextResult(d.Error.Message, true), false, nil
+	}
+	if w.Task != nil {
+		var outcome gateway.Outcome
+		if json.Unmarshal(d.Payload, &outcome) != nil || outcome.Result == nil && outcome.Error == nil {
+			return gateway.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
+		}
+		if outcome.Error != nil {
+			return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
+		}
+		return outcome.Result, false, nil
+	}
+	ending := gateway.EndingOf(w.Tool, *w.Job, d.Payload)
+	if !ending.Fetch {
+		return gateway.TextResult(ending.Text, true), false, nil
+	}
+	if s.access == nil || s.access.Endpoint(w.Server) == nil {
+		return nil, false, &Fault{FaultMCP, fmt.Sprintf("the result of %s cannot be fetched: MCP server %q is not behind the gateway any more", w.Tool, w.Server)}
+	}
+	result, err := s.access.Endpoint(w.Server).Fetch(ctx, w.Tool, *w.Job)
+	var said *mcp.Error
+	switch {
+	case errors.Is(err, gateway.ErrNotDone) && s.seg.Gateway.Refetch != nil && s.seg.Gateway.Refetch(*w):
+		return nil, true, nil
+	case errors.Is(err, gateway.ErrNotDone):
+		return gateway.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false, nil
+	case errors.As(err, &said):
+		return gateway.TextResult(said.Error(), true), false, nil
+	case ctx.Err() != nil:
+		return nil, false, causeFault(ctx)
+	case err != nil:
+		return nil, false, &Fault{FaultMCP, err.Error()}
+	}
+	return result, false, nil
+}
+
+// maxTold is how much of a result is told: some agents show their model no more of what a tool gives either.
+const maxTold = 100 << 10
+
+// tellResult is the part of the next prompt that gives a result, and the text of the result.
+func tellResult(w *gateway.Work, result json.RawMessage) (told, text string, failed bool) {
+	var r struct {
+		Content    []json.RawMessage `json:"content"`
+		Structured json.RawMessage   `json:"structuredContent"`
+		IsError    bool              `json:"isError"`
+	}
+	if json.Unmarshal(result, &r) != nil {
+		text = string(result)
+	}
+	var parts []string
+	for _, raw := range r.Content {
+		var block struct {
+			Type string `json:"type"`
+			Text string `json:"text"`
+		}
+		if json.Unmarshal(raw, &block) == nil && block.Type == "text" {
+			parts = append(parts, block.Text)
+		} else {
+			parts = append(parts, string(raw))
+		}
+	}
+	if text = cmp.Or(text, strings.Join(parts, "\n")); text == "" {
+		text = string(r.Structured)
+	}
+	if len(text) > maxTold {
+		text = strings.ToValidUTF8(text[:maxTold], "") + "\n[… left out …]"
+	}
+	what := "The result of"
+	if r.IsError {
+		what = "It has failed:"
+	}
+	return fmt.Sprintf("%s %s %s, which you started before and which is done now:\n\n%s", what, w.Tool, canonicalJSON(w.Arguments), text), text, r.IsError
+}

@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// Calls decides what becomes of long-running work that calls of tools start, for one client that cannot wait for it itself.
+//
+// A call that may start something is recorded before it is made, and what it has started before anybody is told. If the work ends within SoftWait
+// the client gets its result. Else Suspended is called and the client is told to end its turn; whoever watches the work hands the result in
+// later. Work that would end with us is held instead: the call stays open for up to Hold, and the same call, made again, joins it.
+type Calls struct {
+	Ledger Ledger
+	// Check asks once whether a job is done. Nil, or ErrUnwatched, is for jobs of which only a delivery can tell.
+	Check func(ctx context.Context, w Work) (Progress, error)
+	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
+	SoftWait, Hold time.Duration
+	// Suspended is called when the client has been told that it waits for work, Unknown when nobody can tell whether a call that was
+	// broken off by a crash has started something. Called is called after each call of a tool. All may be nil.
+	Suspended func(w Work)
+	Unknown   func(w Work)
+	Called    func(r Record)
+	// Progress is how often a client that waits is told that its call goes on; 0 means 5 s.
+	Progress time.Duration
+}
+
+const (
+	defaultSoftWait = 40 * time.Second
+	defaultHold     = 290 * time.Second
+	defaultProgress = 5 * time.Second
+)
+
+// Ledger keeps the calls that may start something. Each method is durable when it returns. Calls are told apart by key and ordinal: how many equal calls
+// came before whose final result has reached the client.
+type Ledger interface {
+	// Begin records that a call is about to be made, unless the last call with the key has not ended: then that one is returned.
+	Begin(ctx context.Context, key CallKey) (Entry, error)
+	// Started records what a call has started.
+	Started(ctx context.Context, id string, work json.RawMessage) error
+	// Ended records that the client has the final result of a call.
+	Ended(ctx context.Context, id string) error
+}
+
+// CallKey says which calls are equal.
+type CallKey struct {
+	Server string
+	Tool   string
+	// Arguments is the SHA-256 of the arguments in canonical spelling, in hex.
+	Arguments string
+}
+
+func keyOf(server, tool string, arguments json.RawMessage) CallKey {
+	sum := sha256.Sum256([]byte(rawjson.Canonical(arguments)))
+	return CallKey{Server: server, Tool: tool, Arguments: hex.EncodeToString(sum[:])}
+}
+
+// Entry is a call in the ledger.
+type Entry struct {
+	// ID is unique, and the same for the same call in every process: it is the idempotency key of what the call starts.
+	ID string
+	// New says that the call was not in the ledger before.
+	New bool
+	// Work is what the call has started; nil as long as that is not known.
+	Work json.RawMessage
+}
+
+// Work is what a call of a tool has started: a job or an MCP task. It is kept in the ledger and in triggers.
+type Work struct {
+	// CallID is the call's id in the ledger.
+	CallID    string          `json:"callId"`
+	Server    string          `json:"server"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	// Job is set for a job of the uipath.com/job contract, Task for an MCP task.
+	Job  *Job  `json:"job,omitempty"`
+	Task *Task `json:"task,omitempty"`
+}
+
+// Progress is the answer to Check.
+type Progress struct {
+	Done bool
+	// Payload is the job as its source gives it, if it is done.
+	Payload json.RawMessage
+	// After says when to ask again; 0 leaves it to the asker.
+	After time.Duration
+}
+
+// Record is a call of a tool as the gateway saw it.
+type Record struct {
+	Server    string          `json:"server"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	// Meta is the _meta of the client, where some name their own id of the call.
+	Meta json.RawMessage `json:"meta,omitempty"`
+	// Result is the result that the client got, Error the error.
+	Result     json.RawMessage `json:"result,omitempty"`
+	Error      json.RawMessage `json:"error,omitempty"`
+	StartedAt  time.Time       `json:"startedAt"`
+	DurationMs int64           `json:"durationMs"`
+	// Started says that the result only tells that work has been started, Held that the call was held open for it.
+	Started bool `json:"started,omitempty"`
+	Held    bool `json:"held,omitempty"`
+}

@@ -1,0 +1,356 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// Server is one MCP server behind the gateway.
+type Server struct {
+	Name string
+	// Target is where it is, Protocol the era that it speaks; empty finds out.
+	Target   mcp.Target
+	Protocol mcp.Era
+	// Mortal says that what the server works on ends with us: its process is a child of ours, or of what we have started.
+	Mortal bool
+	Filter
+	// Timeout is how long a call may take without any progress; 0 means 10 minutes.
+	Timeout time.Duration
+}
+
+// Filter says which tools of a server a client may see: those named, all if there are none; with one of the tags to include, if there are any; and
+// with none of those to exclude.
+type Filter struct {
+	Tools, IncludeTags, ExcludeTags []string
+}
+
+const defaultTimeout = 10 * time.Minute
+
+func (s *Server) timeout() time.Duration {
+	if s.Timeout > 0 {
+		return s.Timeout
+	}
+	return defaultTimeout
+}
+
+// Endpoint serves one client with one server: it is what the client takes for the server. Each legacy session of the client has a connection of
+// its own, as it would have without us; the requests of modern clients, which have no sessions, share one.
+type Endpoint struct {
+	server Server
+	policy policy
+	now    func() time.Time
+	http   *mcp.HTTPHandler
+
+	// ctx ends with the endpoint.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	ready     chan struct{} // closed when the client has seen the tools
+	failed    chan struct{} // closed when the server could not be reached
+	readyOnce sync.Once
+
+	mu      sync.Mutex
+	err     error
+	links   map[*link]bool
+	shared  *link
+	pending map[string]*pendingCall
+	tools   map[string]tool
+	stats   Stats
+}
+
+// Stats say what went through an endpoint.
+type Stats struct {
+	// Calls counts calls of tools, Held those that were kept waiting because what they started would not outlive us.
+	Calls, Held int
+	// Lost says why the server went in the middle of a call; empty if it did not.
+	Lost string
+}
+
+// policy is what becomes of calls of tools, and how the work that they may start is shown.
+type policy interface {
+	// hello changes what the client is told of the server; meta are the members of its _meta.
+	hello(era mcp.Era, capabilities, meta rawjson.Object) (rawjson.Object, rawjson.Object)
+	// tool changes how a tool is shown.
+	tool(l *link, t rawjson.Object) rawjson.Object
+	// capabilities changes what a modern server is told of the client.
+	capabilities(c rawjson.Object) rawjson.Object
+	// call handles tools/call.
+	call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error)
+	// serve handles the methods that are the policy's own; ok is false for all others.
+	serve(ctx context.Context, l *link, r *mcp.Request) (result json.RawMessage, ok bool, err error)
+}
+
+func newEndpoint(s Server, calls *Calls, now func() time.Time) *Endpoint {
+	e := &Endpoint{
+		server: s, now: now, ready: make(chan struct{}), failed: make(chan struct{}),
+		links: map[*link]bool{}, pending: map[string]*pendingCall{}, tools: map[string]tool{},
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.policy = transparent{}
+	if calls != nil {
+		e.policy = newSupervised(e, calls)
+	}
+	return e
+}
+
+// Name is that of the server.
+func (e *Endpoint) Name() string { return e.server.Name }
+
+// Stats returns what went through so far.
+func (e *Endpoint) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stats
+}
+
+func (e *Endpoint) markReady() { e.readyOnce.Do(func() { close(e.ready) }) }
+
+// fail notes that the server cannot be reached. Only the first failure counts, and none after the client has seen the tools.
+func (e *Endpoint) fail(err error) {
+	e.readyOnce.Do(func() {
+		e.mu.Lock()
+		e.err = err
+		e.mu.Unlock()
+		close(e.failed)
+	})
+}
+
+func (e *Endpoint) failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// close ends the sessions and the connections.
+func (e *Endpoint) close() {
+	e.cancel()
+	if e.http != nil { // else somebody else serves it
+		e.http.Close()
+	}
+	e.mu.Lock()
+	links := e.links
+	e.links, e.shared = nil, nil
+	e.mu.Unlock()
+	for l := range links {
+		l.close()
+	}
+	e.running.Wait()
+}
+
+// Serve implements mcp.Handler.
+func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	switch {
+	case r.Method == mcp.MethodInitialize:
+		return e.initialize(ctx, r)
+	case r.Method == mcp.MethodDiscover:
+		return e.discover(ctx, r)
+	}
+	l, err := e.linkOf(ctx, r)
+	if err != nil {
+		return nil, e.unreachable(err)
+	}
+	if result, ok, err := e.policy.serve(ctx, l, r); ok {
+		return result, err
+	}
+	switch r.Method {
+	case mcp.MethodListen:
+		return l.listen(ctx, r)
+	case mcp.MethodToolsList:
+		return l.listTools(ctx, r)
+	case mcp.MethodToolsCall:
+		return e.callTool(ctx, l, r)
+	case mcp.MethodSetLevel:
+		return l.setLevel(ctx, r)
+	case mcp.MethodSubscribe, mcp.MethodUnsubscribe:
+		return l.subscribe(ctx, r)
+	}
+	return l.forward(ctx, r)
+}
+
+// callTool counts a call and has the policy make it.
+func (e *Endpoint) callTool(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
+	e.mu.Lock()
+	e.stats.Calls++
+	e.mu.Unlock()
+	if err := e.checkTool(r); err != nil {
+		return nil, err
+	}
+	return e.policy.call(ctx, l, r)
+}
+
+// Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.
+func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessage) {
+	l, _ := s.Value().(*link)
+	if l == nil || method == mcp.NoteInitialized || l.client().Era() != mcp.Legacy {
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, time.Minute)
+	defer cancel()
+	_ = l.client().Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
+}
+
+// Closed implements mcp.Handler.
+func (e *Endpoint) Closed(s *mcp.Session) {
+	l, _ := s.Value().(*link)
+	if l == nil {
+		return
+	}
+	e.mu.Lock()
+	delete(e.links, l)
+	e.mu.Unlock()
+	l.close()
+}
+
+// unreachable is what a client is told whose server cannot be reached.
+func (e *Endpoint) unreachable(err error) error {
+	var known *mcp.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q cannot be reached: %v", e.server.Name, err)
+}
+
+// linkOf finds the connection that a request belongs to, and makes one where there is none: for the first modern request, for a session of which
+// only the id is known, and after the server has gone.
+func (e *Endpoint) linkOf(ctx context.Context, r *mcp.Request) (*link, error) {
+	if r.Era == mcp.Modern {
+		meta := metaOf(r.Params)
+		e.mu.Lock()
+		if e.shared == nil {
+			e.shared = &link{e: e, capabilities: meta.Object(mcp.MetaClientCapabilities), info: meta.Get(mcp.MetaClientInfo)}
+			if e.links == nil {
+				e.mu.Unlock()
+				return nil, errClosed
+			}
+			e.links[e.shared] = true
+		}
+		l := e.shared
+		e.mu.Unlock()
+		return l, l.connect(ctx)
+	}
+	l, _ := r.Session.Value().(*link)
+	if l == nil {
+		l = &link{e: e, session: r.Session, version: r.Version}
+		if !e.adopt(l) {
+			return nil, errClosed
+		}
+		r.Session.SetValue(l)
+	}
+	return l, l.connect(ctx)
+}
+
+func (e *Endpoint) adopt(l *link) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.links == nil {
+		return false
+	}
+	e.links[l] = true
+	return true
+}
+
+// link is the connection of one legacy session, or of all modern requests, to the server.
+type link struct {
+	e *Endpoint
+	// session is nil for the link of modern clients.
+	session *mcp.Session
+	// version, capabilities and info are those of the client.
+	version      string
+	capabilities rawjson.Object
+	info         json.RawMessage
+
+	connecting sync.Mutex
+	mu         sync.Mutex
+	conn       *mcp.Client
+	offers     offers
+	level      string
+	follows    follows
+	listeners  []*listener
+	// kept says that the session with the server must not be ended: another process will go on with it.
+	kept bool
+}
+
+// client is the connection, which may have ended. There is one, since connect has succeeded before.
+func (l *link) client() *mcp.Client {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
+// connect makes the connection, unless there is a good one.
+func (l *link) connect(ctx context.Context) error {
+	l.connecting.Lock()
+	defer l.connecting.Unlock()
+	if c := l.client(); c != nil {
+		select {
+		case <-c.Done():
+		default:
+			return nil
+		}
+	}
+	return l.reconnect(ctx)
+}
+
+// reconnect makes a new connection. The caller holds connecting.
+func (l *link) reconnect(ctx context.Context) error {
+	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.capabilities.JSON(), Notified: l.notified, Asked: l.askedApart}
+	if slices.Contains(mcp.LegacyVersions, l.version) {
+		o.Version = l.version
+	}
+	c, err := mcp.Connect(ctx, l.e.server.Target, o)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.e.fail(err)
+		}
+		return err
+	}
+	l.mu.Lock()
+	old := l.conn
+	l.conn = c
+	l.offers = offersOf(c)
+	l.mu.Unlock()
+	if old != nil {
+		_ = old.Abandon() // it has ended
+	}
+	l.follow()
+	return nil
+}
+
+// close ends the connection and the session with the server.
+func (l *link) close() {
+	l.connecting.Lock()
+	defer l.connecting.Unlock()
+	l.unfollow()
+	c := l.client()
+	l.mu.Lock()
+	kept := l.kept
+	l.mu.Unlock()
+	switch {
+	case c == nil:
+	case kept:
+		_ = c.Abandon() // whoever used it is gone
+	default:
+		_ = c.Close() // as above
+	}
+}
+
+// keep keeps the session with the server when the connection is closed.
+func (l *link) keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = true
+}
+
+// gone is an error of a connection, for people.
+func (l *link) gone(err error) string {
+	return fmt.Sprintf("MCP server %q: %v", l.e.server.Name, err)
+}

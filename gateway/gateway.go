@@ -1,0 +1,248 @@
+// Package gateway stands between MCP clients and MCP servers. It passes on everything as it came, in both protocol eras on both sides, and
+// notices work that takes longer than anybody should wait for: jobs of the uipath.com/job contract and MCP tasks.
+//
+// [Listen] makes a [Gateway], which listens on loopback. [Gateway.Open] gives one client, such as the process of an agent, a token and an
+// endpoint for each of its servers. What becomes of long-running work is decided by the [Calls] that the client's access is opened with: an
+// agent is told that its job has been started and should end its turn. The package knows nothing of rollouts, tasks directories or agents.
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/mcp"
+)
+
+// tokenPrefix tells people who find a token what it is.
+const tokenPrefix = "evalrun-mcp-"
+
+// pathPrefix is where the endpoints are; the name of the server follows.
+const pathPrefix = "/mcp/"
+
+// tokenPath is where clients that cannot send a header have their token: /t/TOKEN/mcp/NAME.
+const tokenPath = "/t/"
+
+// errClosed is the end of everything.
+var errClosed = errors.New("the MCP gateway is closed")
+
+// Gateway serves endpoints over HTTP. It is safe for concurrent use and must be closed.
+type Gateway struct {
+	listener net.Listener
+	server   *http.Server
+	serving  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	open   map[[sha256.Size]byte]*Access
+}
+
+// Listen makes a gateway that listens on an address, such as 127.0.0.1:0.
+func Listen(address string) (*Gateway, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("MCP gateway: %w", err)
+	}
+	g := &Gateway{listener: listener, open: map[[sha256.Size]byte]*Access{}}
+	g.server = newServer(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, nil) })
+	g.serving.Go(func() { _ = g.server.Serve(listener) }) // ends with Close
+	return g, nil
+}
+
+func newServer(serve http.HandlerFunc) *http.Server {
+	return &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+}
+
+// Addr is the address that the gateway listens on.
+func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
+
+// Close ends every access and the gateway.
+func (g *Gateway) Close() error {
+	g.mu.Lock()
+	g.closed = true
+	var open []*Access
+	for _, a := range g.open {
+		open = append(open, a)
+	}
+	g.mu.Unlock()
+	var errs []error
+	for _, a := range open {
+		errs = append(errs, a.Close())
+	}
+	errs = append(errs, g.server.Close())
+	g.serving.Wait()
+	return errors.Join(errs...)
+}
+
+func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
+
+// serve serves a request of whoever bears a token, of one access only if that is given: a unix socket is one client's.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	path := r.URL.EscapedPath()
+	if rest, ok := strings.CutPrefix(path, tokenPath); ok {
+		token, path, _ = strings.Cut(rest, "/")
+		path = "/" + path
+	}
+	g.mu.Lock()
+	a := g.open[digest(token)]
+	g.mu.Unlock()
+	if a == nil || only != nil && a != only {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="evalrun MCP gateway"`)
+		http.Error(w, "evalrun's MCP gateway: this request bears no token of a client that is connected; use the URL and the Authorization header that you were given", http.StatusUnauthorized)
+		return
+	}
+	name, err := url.PathUnescape(strings.TrimPrefix(path, pathPrefix))
+	e := a.endpoints[name]
+	if err != nil || e == nil || !strings.HasPrefix(path, pathPrefix) {
+		http.Error(w, "evalrun's MCP gateway: no such MCP server here; the path is "+pathPrefix+"NAME", http.StatusNotFound)
+		return
+	}
+	r.Header.Del("Authorization") // it was for us
+	e.http.ServeHTTP(w, r)
+}
+
+// AccessOptions are what a client is given.
+type AccessOptions struct {
+	// Servers are the servers that it may reach, with different names.
+	Servers []Server
+	// Calls decides on calls of tools that start long-running work; nil passes on what the servers answer.
+	Calls *Calls
+	// Token is what the client must bear; empty for a fresh one.
+	Token string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Access is what one client may reach: an endpoint for each of its servers, under one token. It is safe for concurrent use and must be closed.
+type Access struct {
+	gateway   *Gateway
+	token     string
+	endpoints map[string]*Endpoint
+	order     []*Endpoint
+
+	closing sync.Once
+	mu      sync.Mutex
+	sockets []*http.Server
+	serving sync.WaitGroup
+}
+
+// Open opens an access.
+func (g *Gateway) Open(o AccessOptions) (*Access, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	a := &Access{gateway: g, token: o.Token, endpoints: map[string]*Endpoint{}}
+	if a.token == "" {
+		a.token = tokenPrefix + rand.Text() + rand.Text()
+	}
+	for _, s := range o.Servers {
+		if s.Name == "" || a.endpoints[s.Name] != nil {
+			return nil, fmt.Errorf("MCP server %q: expected a name of its own", s.Name)
+		}
+		e := newEndpoint(s, o.Calls, o.Now)
+		e.http = mcp.NewHTTPHandler(e, mcp.ServerOptions{Hosts: []string{"*"}}) // the token stands before it, and no browser has one
+		a.endpoints[s.Name] = e
+		a.order = append(a.order, e)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, errClosed
+	}
+	g.open[digest(a.token)] = a
+	return a, nil
+}
+
+// Token is what the client must send as Authorization: Bearer.
+func (a *Access) Token() string { return a.token }
+
+// Path is the path of a server's endpoint.
+func (a *Access) Path(server string) string { return pathPrefix + url.PathEscape(server) }
+
+// URL is that of a server's endpoint on the gateway's own address.
+func (a *Access) URL(server string) string {
+	return "http://" + a.gateway.listener.Addr().String() + a.Path(server)
+}
+
+// URLWithToken is that of a server's endpoint for a client that cannot send headers. It is as secret as the token.
+func (a *Access) URLWithToken(server string) string {
+	return "http://" + a.gateway.listener.Addr().String() + tokenPath + a.token + a.Path(server)
+}
+
+// Endpoint returns the endpoint of a server, nil if there is none of that name.
+func (a *Access) Endpoint(server string) *Endpoint { return a.endpoints[server] }
+
+// Endpoints are all endpoints, in the order of the servers.
+func (a *Access) Endpoints() []*Endpoint { return a.order }
+
+// ServeUnix serves this access, and no other, on a unix socket until the access is closed. A socket that is left at that path is replaced.
+func (a *Access) ServeUnix(path string) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("MCP gateway: %w", err)
+		}
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("MCP gateway: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return fmt.Errorf("MCP gateway: %w", errors.Join(err, listener.Close()))
+	}
+	server := newServer(func(w http.ResponseWriter, r *http.Request) { a.gateway.serve(w, r, a) })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sockets = append(a.sockets, server)
+	a.serving.Go(func() { _ = server.Serve(listener) }) // ends with Close
+	return nil
+}
+
+// Ready waits until the client has seen the tools of every server. The error is that of the first server that could not be reached, or that of ctx.
+func (a *Access) Ready(ctx context.Context) error {
+	for _, e := range a.order {
+		select {
+		case <-e.ready:
+		case <-e.failed:
+			return e.failure()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// Close revokes the token and ends the client's sessions and the connections to its servers.
+func (a *Access) Close() error {
+	var errs []error
+	a.closing.Do(func() {
+		a.gateway.mu.Lock()
+		delete(a.gateway.open, digest(a.token))
+		a.gateway.mu.Unlock()
+		var closing sync.WaitGroup
+		for _, e := range a.order {
+			closing.Go(e.close)
+		}
+		closing.Wait()
+		a.mu.Lock()
+		sockets := a.sockets
+		a.mu.Unlock()
+		for _, s := range sockets {
+			errs = append(errs, s.Close())
+		}
+		a.serving.Wait()
+	})
+	return errors.Join(errs...)
+}

@@ -1,0 +1,446 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// supervised is the policy for a client that cannot wait, such as an agent whose rollout can be suspended. It knows nothing of tasks and jobs,
+// which we look after: servers' advertisements of them are kept from it, and so are the output schemas of tools whose answer may be that
+// something was started, since clients enforce them.
+type supervised struct {
+	e     *Endpoint
+	calls Calls
+
+	mu      sync.Mutex
+	running map[CallKey]*runningCall
+}
+
+func newSupervised(e *Endpoint, calls *Calls) *supervised {
+	s := &supervised{e: e, calls: *calls, running: map[CallKey]*runningCall{}}
+	for _, d := range []struct {
+		value     *time.Duration
+		otherwise time.Duration
+	}{{&s.calls.SoftWait, defaultSoftWait}, {&s.calls.Hold, defaultHold}, {&s.calls.Progress, defaultProgress}} {
+		if *d.value <= 0 {
+			*d.value = d.otherwise
+		}
+	}
+	return s
+}
+
+// runningCall is a call that may start something, from before it is made until its final result is there.
+type runningCall struct {
+	id string
+	// started is closed when it is known what the call has started, or that it has started nothing; done when the outcome is there.
+	started, done chan struct{}
+	work          *Work
+	outcome       Outcome
+}
+
+func (s *supervised) hello(_ mcp.Era, capabilities, meta rawjson.Object) (rawjson.Object, rawjson.Object) {
+	capabilities = slices.Clone(capabilities).Delete("tasks")
+	if extensions := capabilities.Object("extensions"); extensions.Has(mcp.ExtensionTasks) {
+		if extensions = extensions.Delete(mcp.ExtensionTasks); len(extensions) == 0 {
+			capabilities = capabilities.Delete("extensions")
+		} else {
+			capabilities = capabilities.Set("extensions", extensions.JSON())
+		}
+	}
+	return capabilities, slices.Clone(meta).Delete(metaJob, metaIdempotency)
+}
+
+func (s *supervised) tool(l *link, t rawjson.Object) rawjson.Object {
+	known := toolOf(t)
+	if s.mayStart(l, known) {
+		t = t.Delete("outputSchema")
+	}
+	return t.Delete("execution")
+}
+
+func (s *supervised) capabilities(c rawjson.Object) rawjson.Object {
+	return c.Set("extensions", c.Object("extensions").Set(mcp.ExtensionTasks, json.RawMessage("{}")).JSON())
+}
+
+func (s *supervised) serve(context.Context, *link, *mcp.Request) (json.RawMessage, bool, error) {
+	return nil, false, nil
+}
+
+// mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with tasks every tool may; hints that a tool only reads are believed.
+func (s *supervised) mayStart(l *link, t tool) bool {
+	switch o := l.offered(); {
+	case t.readOnly:
+		return false
+	case o.jobs > 0:
+		return true
+	case !o.tasks:
+		return false
+	case l.client().Era() == mcp.Legacy:
+		return t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.Mortal
+	}
+	return true
+}
+
+func (l *link) offered() offers {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.offers
+}
+
+// call makes a call of a tool and records it.
+func (s *supervised) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
+	params, err := rawjson.ParseObject(r.Params)
+	if err != nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	rec := Record{Server: s.e.server.Name, Tool: params.Text("name"), Arguments: params.Get("arguments"), Meta: params.Get("_meta"), StartedAt: s.e.now()}
+	result, err := s.callTool(ctx, l, r, &rec)
+	if s.calls.Called != nil {
+		rec.DurationMs = s.e.now().Sub(rec.StartedAt).Milliseconds()
+		rec.Result = result
+		var said *mcp.Error
+		if errors.As(err, &said) {
+			rec.Error = said.JSON()
+		} else if err != nil {
+			rec.Error = mcp.Errorf(mcp.CodeInternal, "%v", err).JSON()
+		}
+		s.calls.Called(rec)
+	}
+	return result, err
+}
+
+func (s *supervised) callTool(ctx context.Context, l *link, r *mcp.Request, rec *Record) (json.RawMessage, error) {
+	var t tool
+	if o := l.offered(); o.jobs > 0 || o.tasks {
+		t = l.known(ctx, rec.Tool)
+		if s.mayStart(l, t) {
+			return s.callStarting(ctx, l, r, t, rec)
+		}
+	}
+	result, err := l.pass(ctx, r, r.Params)
+	if err != nil {
+		return s.broken(l, err)
+	}
+	return l.toClient(r, result), nil
+}
+
+// broken is the end of a call whose server has gone: a result that the model reads. What the server itself says goes through as it came.
+func (s *supervised) broken(l *link, err error) (json.RawMessage, error) {
+	told := l.failed(err)
+	if errors.Is(err, mcp.ErrClosed) || errors.Is(err, errTimeout) {
+		return TextResult(told.(*mcp.Error).Message, true), nil
+	}
+	return nil, told
+}
+
+// callStarting makes a call that may start something, or joins the equal one that runs.
+func (s *supervised) callStarting(ctx context.Context, l *link, r *mcp.Request, t tool, rec *Record) (json.RawMessage, error) {
+	key := keyOf(rec.Server, rec.Tool, rec.Arguments)
+	s.mu.Lock()
+	c := s.running[key]
+	first := c == nil
+	if first {
+		c = &runningCall{started: make(chan struct{}), done: make(chan struct{})}
+		s.running[key] = c
+	}
+	s.mu.Unlock()
+	if first {
+		// Neither the client's patience nor its end ends what it has begun: what came of it must be known.
+		s.e.running.Go(func() {
+			s.run(l, r, t, key, c, rec.Arguments)
+			s.mu.Lock()
+			if s.running[key] == c {
+				delete(s.running, key)
+			}
+			s.mu.Unlock()
+		})
+	}
+	return s.await(ctx, l, r, c, rec)
+}
+
+// run makes the call, and follows what it starts until its result is there, the endpoint is closed, or it is left to others.
+func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runningCall, arguments json.RawMessage) {
+	defer close(c.done)
+	ctx := s.e.ctx
+	work, result, err := s.start(ctx, l, r, t, key, c, arguments)
+	c.work = work
+	close(c.started)
+	if err == nil && work != nil {
+		c.outcome, err = s.follow(ctx, l, r, work)
+	} else if err == nil {
+		c.outcome.Result = result
+	}
+	if errors.Is(err, errLeft) || ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		result, failed := s.broken(l, err)
+		c.outcome = Outcome{Result: result}
+		if failed != nil {
+			var said *mcp.Error
+			errors.As(failed, &said)
+			c.outcome.Error = said.JSON()
+		}
+	}
+	if c.id != "" && work == nil && !errors.Is(err, errUnknown) {
+		s.ended(c) // what has started nothing may be called again, whether or not the client has heard the answer
+	}
+}
+
+// ended records the end of a call.
+func (s *supervised) ended(c *runningCall) {
+	if err := s.calls.Ledger.Ended(s.e.ctx, c.id); err != nil {
+		c.outcome = Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", err).JSON()}
+	}
+}
+
+var (
+	// errLeft says that somebody else watches the work from now on.
+	errLeft = errors.New("the work is left to others")
+	// errUnknown says that a call may or may not have started something before a crash.
+	errUnknown = errors.New("the call was begun before and broken off, and nobody can tell whether it has started something; it was not made again")
+)
+
+// start makes the call, unless it was made before. Either work or result is set.
+func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool, key CallKey, c *runningCall, arguments json.RawMessage) (*Work, json.RawMessage, error) {
+	entry, err := s.calls.Ledger.Begin(ctx, key)
+	if err != nil {
+		return nil, nil, mcp.Errorf(mcp.CodeInternal, "the call could not be recorded, and was not made: %v", err)
+	}
+	c.id = entry.ID
+	work := &Work{CallID: entry.ID, Server: key.Server, Tool: key.Tool, Arguments: arguments}
+	o := l.offered()
+	switch {
+	case entry.Work != nil:
+		if err := json.Unmarshal(entry.Work, work); err != nil {
+			return nil, nil, err
+		}
+		return work, nil, nil
+	case !entry.New && !o.deduplicates && !t.idempotent:
+		if s.calls.Unknown != nil {
+			s.calls.Unknown(*work)
+		}
+		return nil, nil, errUnknown
+	}
+	params := r.Params
+	if o.jobs > 0 {
+		params = startMeta(params, o.jobs, entry.ID)
+	}
+	if o.tasks && l.client().Era() == mcp.Legacy && (t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.Mortal) {
+		p, err := rawjson.ParseObject(params)
+		if err != nil {
+			return nil, nil, err
+		}
+		params = p.Set("task", json.RawMessage("{}")).JSON()
+	}
+	result, err := l.pass(ctx, r, params)
+	if err != nil {
+		return nil, nil, err
+	}
+	if work.Task = taskOf(result, l.client(), s.e.now()); work.Task == nil && o.jobs > 0 {
+		work.Job = jobOf(result)
+	}
+	if work.Task == nil && work.Job == nil {
+		return nil, l.toClient(r, result), nil
+	}
+	raw, err := json.Marshal(work)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.calls.Ledger.Started(ctx, entry.ID, raw); err != nil {
+		return nil, nil, mcp.Errorf(mcp.CodeInternal, "what was started could not be recorded: %v", err)
+	}
+	return work, nil, nil
+}
+
+// outlives reports whether work goes on without us.
+func (s *supervised) outlives(w *Work) bool { return w.Job != nil || !s.e.server.Mortal }
+
+// follow waits for the result of work: as long as the soft wait allows if it outlives us, else for ever.
+func (s *supervised) follow(ctx context.Context, l *link, r *mcp.Request, w *Work) (Outcome, error) {
+	if s.outlives(w) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
+		defer cancel()
+	}
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return Outcome{}, context.Cause(ctx)
+		case <-pause.C:
+		}
+		outcome, after, err := s.look(ctx, l, r, w)
+		switch {
+		case ctx.Err() != nil:
+			return Outcome{}, context.Cause(ctx)
+		case errors.Is(err, errLeft):
+			return Outcome{}, err
+		case err != nil:
+			// One that cannot be asked now may be later; of what we hold nobody else will know.
+			if failures++; failures >= maxFailures || errors.Is(err, ErrTaskLost) {
+				if s.outlives(w) && !errors.Is(err, ErrTaskLost) {
+					return Outcome{}, errLeft
+				}
+				return Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.gone(err))
+			}
+		case outcome != nil:
+			return *outcome, nil
+		default:
+			failures = 0
+		}
+		pause.Reset(min(max(after, minPoll), maxPoll))
+	}
+}
+
+const (
+	minPoll     = 50 * time.Millisecond
+	maxPoll     = 5 * time.Second
+	maxFailures = 3
+)
+
+// look asks once for work.
+func (s *supervised) look(ctx context.Context, l *link, r *mcp.Request, w *Work) (outcome *Outcome, after time.Duration, err error) {
+	if w.Task != nil {
+		outcome, err = Poll(ctx, l.client(), w.Task, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+			return l.askClient(ctx, r, method, params)
+		})
+		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
+	}
+	if s.calls.Check == nil {
+		return nil, 0, errLeft
+	}
+	progress, err := s.calls.Check(ctx, *w)
+	switch {
+	case errors.Is(err, ErrUnwatched):
+		return nil, 0, errLeft
+	case err != nil || !progress.Done:
+		return nil, max(progress.After, time.Second/4), err
+	}
+	ending := EndingOf(w.Tool, *w.Job, progress.Payload)
+	if !ending.Fetch {
+		return &Outcome{Result: TextResult(ending.Text, true)}, 0, nil
+	}
+	result, err := l.fetch(ctx, w.Tool, *w.Job)
+	var said *mcp.Error
+	switch {
+	case errors.Is(err, ErrNotDone):
+		return nil, time.Second, nil
+	case errors.As(err, &said):
+		return &Outcome{Error: said.JSON()}, 0, nil
+	case err != nil:
+		return nil, time.Second, err
+	}
+	return &Outcome{Result: result}, 0, nil
+}
+
+// ErrUnwatched says that nobody but a delivery can tell whether a job is done.
+var ErrUnwatched = errors.New("nobody can tell whether the job is done")
+
+// await waits with the client for a call, and tells it to go on without where that takes too long.
+func (s *supervised) await(ctx context.Context, l *link, r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
+	hold := time.NewTimer(s.calls.Hold)
+	defer hold.Stop()
+	tick := time.NewTicker(s.calls.Progress)
+	defer tick.Stop()
+	token := metaOf(r.Params).Get(mcp.MetaProgressToken)
+	for n := 1; ; n++ {
+		select {
+		case <-c.done:
+			return s.finish(l, r, c, rec)
+		case <-hold.C:
+			select {
+			case <-c.started:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			if c.work == nil || s.outlives(c.work) {
+				continue // the soft wait or the server's own timeout ends it
+			}
+			s.countHeld(rec)
+			return l.toClient(r, TextResult(fmt.Sprintf("%s is still running. Call it again with the same arguments to go on waiting for its result; it will not be started a second time.", rec.Tool), false)), nil
+		case <-tick.C:
+			if token != nil {
+				_ = r.Notify(mcp.NoteProgress, rawjson.Object{
+					{Key: "progressToken", Value: token}, {Key: "progress", Value: json.RawMessage(fmt.Sprint(n))}, {Key: "message", Value: json.RawMessage(`"still running"`)},
+				}.JSON()) // a client that has gone ends ctx
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (s *supervised) countHeld(rec *Record) {
+	rec.Held = true
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	s.e.stats.Held++
+}
+
+// finish gives the client what came of a call.
+func (s *supervised) finish(l *link, r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
+	if c.work != nil && !s.outlives(c.work) {
+		s.countHeld(rec)
+	}
+	if c.work != nil && (c.outcome.Error != nil || c.outcome.Result != nil) {
+		s.mu.Lock() // several may have waited
+		s.ended(c)
+		s.mu.Unlock()
+	}
+	switch {
+	case c.outcome.Error != nil:
+		return nil, mcp.ParseError(c.outcome.Error)
+	case c.outcome.Result != nil:
+		return s.shown(r, c.outcome.Result), nil
+	case c.work == nil:
+		return nil, mcp.Errorf(mcp.CodeInternal, "the gateway was closed before the call was answered")
+	case s.e.ctx.Err() != nil:
+		return nil, mcp.Errorf(mcp.CodeInternal, "the gateway was closed before the call was answered")
+	}
+	rec.Started = true
+	if c.work.Task != nil {
+		l.keep()
+	}
+	if s.calls.Suspended != nil {
+		s.calls.Suspended(*c.work)
+	}
+	return s.shown(r, TextResult(startedText(c.work), false)), nil
+}
+
+// shown is a result as the protocol of the client wants it.
+func (s *supervised) shown(r *mcp.Request, result json.RawMessage) json.RawMessage {
+	o, err := rawjson.ParseObject(result)
+	switch {
+	case err != nil:
+		return result
+	case r.Era == mcp.Modern && !o.Has("resultType"):
+		return o.Set("resultType", json.RawMessage(`"complete"`)).JSON()
+	case r.Era == mcp.Legacy && o.Has("resultType"):
+		return o.Delete("resultType").JSON()
+	}
+	return result
+}
+
+// startedText is what a model is told of work that goes on without it.
+func startedText(w *Work) string {
+	what := "job"
+	if w.Task != nil {
+		what = "task"
+	}
+	return strings.Join([]string{
+		fmt.Sprintf("%s has started a %s that goes on by itself and takes longer than this call can wait.", w.Tool, what),
+		"Its result is not here yet, and calling the tool again will not bring it sooner.",
+		"Do what you can do without it, then end your turn: the result will be given to you in a later message.",
+	}, " ")
+}

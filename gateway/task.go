@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// The statuses of tasks, which are those of both eras.
+const (
+	TaskWorking       = "working"
+	TaskInputRequired = "input_required"
+	TaskCompleted     = "completed"
+	TaskFailed        = "failed"
+	TaskCancelled     = "cancelled"
+)
+
+// IsTerminal reports whether a status is one that a task ends with.
+func IsTerminal(status string) bool {
+	return status == TaskCompleted || status == TaskFailed || status == TaskCancelled
+}
+
+// Task is an MCP task at its server.
+type Task struct {
+	ID     string  `json:"taskId"`
+	Era    mcp.Era `json:"era"`
+	Status string  `json:"status"`
+	// Message is what the server says of the status.
+	Message   string    `json:"statusMessage,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+	// TTLMs is how long the server keeps the task after its creation, nil for ever. PollMs is how often it wants to be asked.
+	TTLMs  *int64 `json:"ttlMs"`
+	PollMs int64  `json:"pollIntervalMs,omitempty"`
+	// Session is what another process needs to ask for the task.
+	Session mcp.SessionState `json:"session"`
+}
+
+// ExpiresAt is when the server forgets the task; zero if never.
+func (t *Task) ExpiresAt() time.Time {
+	if t.TTLMs == nil || t.CreatedAt.IsZero() {
+		return time.Time{}
+	}
+	return t.CreatedAt.Add(time.Duration(*t.TTLMs) * time.Millisecond)
+}
+
+// wireTask is a task as both eras write it.
+type wireTask struct {
+	TaskID         string          `json:"taskId"`
+	Status         string          `json:"status"`
+	StatusMessage  string          `json:"statusMessage"`
+	CreatedAt      time.Time       `json:"createdAt"`
+	TTL            *int64          `json:"ttl"`
+	TTLMs          *int64          `json:"ttlMs"`
+	PollInterval   int64           `json:"pollInterval"`
+	PollIntervalMs int64           `json:"pollIntervalMs"`
+	Result         json.RawMessage `json:"result"`
+	Error          json.RawMessage `json:"error"`
+	InputRequests  rawObject       `json:"inputRequests"`
+}
+
+// rawObject is a member that is an object.
+type rawObject struct{ rawjson.Object }
+
+func (o *rawObject) UnmarshalJSON(b []byte) (err error) {
+	o.Object, err = rawjson.ParseObject(append([]byte(nil), b...))
+	return err
+}
+
+func (w *wireTask) apply(t *Task) {
+	t.Status, t.Message = w.Status, w.StatusMessage
+	if !w.CreatedAt.IsZero() {
+		t.CreatedAt = w.CreatedAt
+	}
+	if t.TTLMs = w.TTL; w.TTLMs != nil {
+		t.TTLMs = w.TTLMs
+	}
+	if t.PollMs = w.PollInterval; w.PollIntervalMs != 0 {
+		t.PollMs = w.PollIntervalMs
+	}
+}
+
+// taskOf finds the handle of a task in the result of a call: that of the extension first, then that of 2025-11-25.
+func taskOf(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
+	o, err := rawjson.ParseObject(result)
+	if err != nil {
+		return nil
+	}
+	raw := result
+	switch {
+	case o.Text("resultType") == "task":
+	case o.Has("task") && !o.Has("content"):
+		raw = o.Get("task")
+	default:
+		return nil
+	}
+	var w wireTask
+	if json.Unmarshal(raw, &w) != nil || w.TaskID == "" {
+		return nil
+	}
+	t := &Task{ID: w.TaskID, Era: c.Era(), CreatedAt: now, Session: c.State()}
+	w.apply(t)
+	return t
+}
+
+// Outcome is the end of a task: a result or an error, raw.
+type Outcome struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+// ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has lost its memory.
+var ErrTaskLost = errors.New("the server does not know the task any more")
+
+// Asker answers what a task wants to know. method is elicitation/create, sampling/createMessage or roots/list.
+type Asker func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
+
+// Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if the task has ended and its result is there.
+// What the task wants to know ask answers; nil declines. tasks/result, which blocks, is called only when it has something to give.
+func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+	if ask == nil {
+		ask = func(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *mcp.Error) {
+			return alone(method)
+		}
+	}
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: taskParams(t.ID), Capabilities: extensionCapabilities})
+	var said *mcp.Error
+	switch {
+	case errors.As(err, &said) && said.Code == mcp.CodeInvalidParams, errors.Is(err, mcp.ErrSessionLost):
+		return nil, fmt.Errorf("%w: %w", ErrTaskLost, err)
+	case err != nil:
+		return nil, err
+	}
+	var w wireTask
+	if err := json.Unmarshal(result, &w); err != nil || w.Status == "" {
+		return nil, fmt.Errorf("the answer to tasks/get is no task: %.200s", result)
+	}
+	w.apply(t)
+	switch {
+	case t.Era == mcp.Modern && t.Status == TaskInputRequired:
+		return nil, answerTask(ctx, c, t, w.InputRequests.Object, ask)
+	case t.Era == mcp.Modern && t.Status == TaskCompleted && w.Result != nil:
+		return &Outcome{Result: w.Result}, nil
+	case t.Era == mcp.Modern && t.Status == TaskFailed && w.Error != nil:
+		return &Outcome{Error: w.Error}, nil
+	case t.Status == TaskCancelled:
+		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
+	case t.Era == mcp.Legacy && (t.Status == TaskCompleted || t.Status == TaskFailed || t.Status == TaskInputRequired):
+		return taskResult(ctx, c, t, ask)
+	}
+	return nil, nil
+}
+
+// extensionCapabilities declare the extension for tasks, which every request for one must.
+var extensionCapabilities = json.RawMessage(`{"extensions":{"` + mcp.ExtensionTasks + `":{}}}`)
+
+func taskParams(id string) json.RawMessage {
+	return rawjson.Object{{Key: "taskId", Value: rawjson.Quote(id)}}.JSON()
+}
+
+// resultTimeout is how long tasks/result may take for a task that has ended. Some servers say so a little before they have the result.
+const resultTimeout = 10 * time.Second
+
+// taskResult gets the result of a legacy task; while it is open the server asks what it wants to know.
+func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+	if t.Status != TaskInputRequired {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, resultTimeout)
+		defer cancel()
+	}
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksResult, Params: taskParams(t.ID), Asked: func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		return ask(ctx, method, params)
+	}})
+	var said *mcp.Error
+	switch {
+	case errors.As(err, &said):
+		t.Status = TaskFailed
+		return &Outcome{Error: said.JSON()}, nil
+	case err != nil:
+		return nil, err
+	}
+	if !IsTerminal(t.Status) {
+		t.Status = TaskCompleted
+	}
+	return &Outcome{Result: withoutMeta(result, mcp.MetaRelatedTask)}, nil
+}
+
+// answerTask answers what a modern task wants to know.
+func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests rawjson.Object, ask Asker) error {
+	var responses rawjson.Object
+	for _, r := range requests {
+		asked, _ := rawjson.ParseObject(r.Value)
+		answer, failed := ask(ctx, asked.Text("method"), asked.Get("params"))
+		if failed != nil {
+			answer = json.RawMessage(`{"action":"cancel"}`)
+		}
+		responses = append(responses, rawjson.Member{Key: r.Key, Value: answer})
+	}
+	if len(responses) == 0 {
+		return nil
+	}
+	params := rawjson.Object{{Key: "taskId", Value: rawjson.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
+	return err
+}
+
+// CancelTask asks a server to cancel a task. One that has ended already is no error.
+func CancelTask(ctx context.Context, c *mcp.Client, t *Task) error {
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksCancel, Params: taskParams(t.ID), Capabilities: extensionCapabilities})
+	var said *mcp.Error
+	if errors.As(err, &said) && said.Code == mcp.CodeInvalidParams {
+		return nil
+	}
+	return err
+}

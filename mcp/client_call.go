@@ -1,0 +1,260 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// Call is a request.
+type Call struct {
+	Method       string
+	Params       json.RawMessage // nil: none. _meta may hold a progressToken of the caller's choice
+	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
+	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options
+	// Notified gets what the server sends for this call, in order, before Call returns; progress bears the caller's own token. It must
+	// not block longer than the call's context lasts, and must not call the client. nil: as notifications without a call.
+	Notified func(method string, params json.RawMessage)
+	// Asked answers the requests of a legacy server that belong to this call: over HTTP those on its stream, over stdio and SSE those
+	// that come while it is the only call in flight. Its context ends with the call. nil: ClientOptions.Asked.
+	Asked func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
+}
+
+// clientCall is a call in flight.
+type clientCall struct {
+	Call // as the caller made it, but for the params, which are as they go out
+
+	id      int64
+	token   json.RawMessage    // the caller's progress token; nil: no progress was asked for
+	ctx     context.Context    // ends with the call
+	answers chan clientAnswer  // holds one, which is put in by whoever takes the call out of Client.calls
+	cancel  context.CancelFunc // of ctx
+
+	notifying sync.Mutex // held while Notified runs
+	over      bool       // Call has returned: Notified must not run any more
+}
+
+// clientAnswer is what came of a call.
+type clientAnswer struct {
+	result json.RawMessage
+	err    error
+}
+
+// Call sends a request and waits for its result. The error is an [*Error] if the server answered one; else it wraps the error of ctx,
+// in which case the server was told and its late answer is dropped; or ErrClosed; or ErrSessionLost; or a [*StatusError].
+// A call of MethodListen lasts as long as the subscription.
+func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
+	result, err := c.call(ctx, call)
+	var answer *Error
+	if err != nil && !errors.As(err, &answer) {
+		err = fmt.Errorf("%s: %w", call.Method, err)
+	}
+	return result, err
+}
+
+func (c *Client) call(ctx context.Context, call Call) (json.RawMessage, error) {
+	if ctx.Err() != nil {
+		return nil, clientContextError(ctx)
+	}
+	p, err := c.begin(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	defer c.finish(p)
+	return c.link.call(ctx, p)
+}
+
+// begin makes a call of what the caller wants, ready to be sent.
+func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
+	p := &clientCall{Call: call, answers: make(chan clientAnswer, 1)}
+	c.mu.Lock()
+	c.lastID++
+	p.id = c.lastID
+	c.mu.Unlock()
+	if err := c.addMeta(p); err != nil {
+		return nil, err
+	}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		p.cancel()
+		return nil, c.Err()
+	}
+	c.calls[p.id] = p
+	return p, nil
+}
+
+// finish makes sure that nothing of a call happens after it.
+func (c *Client) finish(p *clientCall) {
+	c.take(p)
+	p.cancel()
+	p.notifying.Lock()
+	p.over = true
+	p.notifying.Unlock()
+}
+
+// addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params stay as they are, to the byte.
+func (c *Client) addMeta(p *clientCall) error {
+	if p.Params != nil && !json.Valid(p.Params) {
+		return errors.New("the params are not JSON")
+	}
+	params, err := rawjson.ParseObject(p.Params)
+	if err != nil {
+		return errors.New("the params are no object")
+	}
+	meta, err := rawjson.ParseObject(params.Get("_meta"))
+	if err != nil {
+		return errors.New("the _meta of the params is no object")
+	}
+	changed := false
+	if token := meta.Get(MetaProgressToken); !rawjson.IsNull(token) {
+		p.token, changed = token, true
+		meta = meta.Set(MetaProgressToken, p.rawID())
+	}
+	if c.era == Modern {
+		changed = true
+		meta = meta.Set(MetaProtocolVersion, rawjson.Quote(Version2026_07_28))
+		meta = meta.Set(MetaClientInfo, clientOr(p.Info, c.o.Info))
+		meta = meta.Set(MetaClientCapabilities, clientOr(p.Capabilities, c.o.Capabilities))
+	} else {
+		// They are somebody else's, and would make a server of both eras take the request for a modern one.
+		for _, key := range []string{MetaProtocolVersion, MetaClientInfo, MetaClientCapabilities, MetaLogLevel} {
+			if meta.Has(key) {
+				meta, changed = meta.Delete(key), true
+			}
+		}
+	}
+	if changed {
+		p.Params = params.Set("_meta", meta.JSON()).JSON()
+	}
+	return nil
+}
+
+func clientOr(value, otherwise json.RawMessage) json.RawMessage {
+	if value == nil {
+		return otherwise
+	}
+	return value
+}
+
+// Notify sends a notification, and waits until it is written or, over HTTP, taken. The errors are those of Call.
+func (c *Client) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	err := c.Err()
+	switch {
+	case ctx.Err() != nil:
+		err = clientContextError(ctx)
+	case params != nil && !json.Valid(params):
+		err = errors.New("the params are not JSON")
+	case err == nil:
+		err = c.link.send(ctx, message{method: method, params: params})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
+}
+
+func (p *clientCall) rawID() json.RawMessage { return strconv.AppendInt(nil, p.id, 10) }
+
+func (p *clientCall) message() message {
+	return message{id: p.rawID(), method: p.Method, params: p.Params}
+}
+
+// answered reports whether the answer is there.
+func (p *clientCall) answered() bool { return len(p.answers) > 0 }
+
+// deliver hands a notification to the call. It reports false if the call wants none.
+func (p *clientCall) deliver(method string, params json.RawMessage) bool {
+	if p.Notified == nil {
+		return false
+	}
+	p.notifying.Lock()
+	defer p.notifying.Unlock()
+	if !p.over {
+		p.Notified(method, params)
+	}
+	return true
+}
+
+// await waits for the answer of a call on a stream that all share.
+func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, error) {
+	select {
+	case a := <-p.answers:
+		return a.result, a.err
+	case <-ctx.Done():
+	}
+	if !c.take(p) { // the answer came at the same time
+		a := <-p.answers
+		return a.result, a.err
+	}
+	c.tellCancelled(ctx, p)
+	return nil, clientContextError(ctx)
+}
+
+// clientTellTimeout is how long it may take to tell a server that nobody waits for a call any more.
+const clientTellTimeout = 5 * time.Second
+
+// tellCancelled tells the server that a call is not waited for any more. The caller does not wait for that either.
+func (c *Client) tellCancelled(ctx context.Context, p *clientCall) {
+	if p.Method == MethodInitialize { // the specification forbids it
+		return
+	}
+	m := message{method: NoteCancelled, params: rawjson.Object{
+		{Key: "requestId", Value: p.rawID()}, {Key: "reason", Value: rawjson.Quote(context.Cause(ctx).Error())},
+	}.JSON()}
+	c.spawn(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), clientTellTimeout)
+		defer cancel()
+		_ = c.link.send(ctx, m) // a server that cannot be told is not in the way
+	})
+}
+
+// take takes a call out of those that wait. It reports false if it has its answer already.
+func (c *Client) take(p *clientCall) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := c.calls[p.id] == p
+	delete(c.calls, p.id)
+	return waiting
+}
+
+// settle gives a call its answer, unless it has one.
+func (c *Client) settle(p *clientCall, a clientAnswer) {
+	if c.take(p) {
+		p.answers <- a
+	}
+}
+
+// lookup returns the call in flight with an id that came back, nil if there is none.
+func (c *Client) lookup(id json.RawMessage) *clientCall {
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	if err != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[n]
+}
+
+// only returns the call that is the only one in flight, subscriptions apart; nil if there is none or are several.
+func (c *Client) only() (only *clientCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.calls {
+		if p.Method == MethodListen {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = p
+	}
+	return only
+}

@@ -1,0 +1,223 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// Connect connects to a server. Where the era is not given it asks the server for the modern one first: over stdio a process that is
+// started for the question, since some legacy servers exit or fall silent on it; that process is kept if it is a modern one. The
+// connection does not end with ctx, which is for the handshake.
+//
+// The error wraps a [*StatusError] if the server wants credentials, an [*Error] if it refused, ErrClosed if it is not there or has
+// gone, ErrSessionLost never: a session that is gone on with is not tried.
+func Connect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
+	if err := checkClient(t, o); err != nil {
+		return nil, err
+	}
+	if o.Session != nil {
+		return clientResume(ctx, t, o)
+	}
+	if o.Protocol == Legacy || t.SSE {
+		return clientAttempt(ctx, t, o, Legacy)
+	}
+	c, err := clientAttempt(ctx, t, o, Modern)
+	if err == nil || o.Protocol == Modern || ctx.Err() != nil || isFinal(t, err) {
+		return c, err
+	}
+	before := err.Error()
+	if c, err = clientAttempt(ctx, t, o, Legacy); err != nil {
+		return nil, fmt.Errorf("%w (before that: %s)", err, before)
+	}
+	return c, nil
+}
+
+func checkClient(t Target, o ClientOptions) error {
+	switch {
+	case (t.Start == nil) == (t.URL == ""):
+		return errors.New("an MCP server needs either a command or a URL")
+	case o.Protocol != "" && o.Protocol != Legacy && o.Protocol != Modern:
+		return fmt.Errorf("unknown MCP protocol %q: expected %q or %q", o.Protocol, Legacy, Modern)
+	case o.Protocol == Modern && t.SSE:
+		return errors.New("the SSE transport of 2024-11-05 has no modern protocol")
+	case o.Version != "" && !slices.Contains(LegacyVersions, o.Version):
+		return fmt.Errorf("unknown legacy MCP version %q: expected one of %s", o.Version, strings.Join(LegacyVersions, ", "))
+	case o.Info != nil && !clientIsObject(o.Info):
+		return errors.New("the client info is no JSON object")
+	case o.Capabilities != nil && !clientIsObject(o.Capabilities):
+		return errors.New("the client capabilities are no JSON object")
+	case o.Session == nil:
+		return nil
+	case t.Start != nil || t.SSE:
+		return errors.New("a session over stdio or SSE ends with its connection: there is none to go on with")
+	}
+	if era, ok := EraOf(o.Session.Version); !ok || era != o.Session.Era {
+		return fmt.Errorf("the session to go on with has era %q and version %q, which do not belong together", o.Session.Era, o.Session.Version)
+	}
+	return nil
+}
+
+// clientIsObject reports whether a text is one JSON object.
+func clientIsObject(doc json.RawMessage) bool {
+	_, err := rawjson.ParseObject(doc)
+	return err == nil && !rawjson.IsNull(doc) && json.Valid(doc)
+}
+
+// clientStartError says that there is no process to talk to.
+type clientStartError struct{ cause error }
+
+func (e *clientStartError) Error() string { return "start the MCP server: " + e.cause.Error() }
+func (e *clientStartError) Unwrap() error { return e.cause }
+
+// isFinal reports whether a server that has not taken the modern handshake need not be asked for the legacy one.
+func isFinal(t Target, err error) bool {
+	var start *clientStartError
+	if t.Start != nil {
+		return errors.As(err, &start) // whatever else a legacy server does with an unknown request
+	}
+	var status *StatusError
+	if errors.As(err, &status) && status.Unauthorized() {
+		return true
+	}
+	var answer *Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	switch answer.Code {
+	case CodeHeaderMismatch, CodeMissingCapability:
+		return true
+	case CodeUnsupportedVersion:
+		data, _ := rawjson.ParseObject(answer.Data())
+		return !slices.ContainsFunc(clientTexts(data.Get("supported")), func(v string) bool { return slices.Contains(LegacyVersions, v) })
+	}
+	return false
+}
+
+// clientTexts returns the strings of a list.
+func clientTexts(list json.RawMessage) (texts []string) {
+	_ = json.Unmarshal(list, &texts) // what is no list of strings has none
+	return texts
+}
+
+// clientAttempt opens a connection and shakes hands in an era.
+func clientAttempt(ctx context.Context, t Target, o ClientOptions, era Era) (*Client, error) {
+	c := newClient(o)
+	limit, probing := c.o.HandshakeTimeout, era == Modern && o.Protocol == ""
+	if probing {
+		limit = c.o.ProbeTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, clientTimeout(limit))
+	defer cancel()
+	c.era = era
+	c.silent.Store(probing)
+	err := c.open(ctx, t)
+	if err == nil {
+		err = c.greet(ctx)
+	}
+	if err != nil {
+		_ = c.Close() // the handshake's error says more
+		return nil, err
+	}
+	if c.detach != nil {
+		c.detach()
+	}
+	c.silent.Store(false)
+	return c, nil
+}
+
+// clientTimeout is the cause of a handshake that took too long.
+type clientTimeout time.Duration
+
+func (d clientTimeout) Error() string {
+	return fmt.Sprintf("the MCP server did not answer within %v", time.Duration(d))
+}
+
+func (c *Client) open(ctx context.Context, t Target) error {
+	switch {
+	case t.Start != nil:
+		return openStdio(ctx, c, t)
+	case t.SSE:
+		return openSSE(ctx, c, t)
+	}
+	c.link = newHTTPLink(c, t)
+	return nil
+}
+
+func (c *Client) greet(ctx context.Context) error {
+	if c.era == Modern {
+		return c.discover(ctx)
+	}
+	return c.initialize(ctx)
+}
+
+func (c *Client) discover(ctx context.Context) error {
+	hello, err := c.Call(ctx, Call{Method: MethodDiscover})
+	if err != nil {
+		return err
+	}
+	result, err := rawjson.ParseObject(hello)
+	if err != nil {
+		return fmt.Errorf("%s: %w", MethodDiscover, errClientMalformed)
+	}
+	if versions := clientTexts(result.Get("supportedVersions")); !slices.Contains(versions, Version2026_07_28) {
+		return fmt.Errorf("%s: the MCP server speaks %q and not %s", MethodDiscover, versions, Version2026_07_28)
+	}
+	c.version, c.hello = Version2026_07_28, hello
+	return nil
+}
+
+func (c *Client) initialize(ctx context.Context) error {
+	hello, err := c.Call(ctx, Call{Method: MethodInitialize, Params: rawjson.Object{
+		{Key: "protocolVersion", Value: rawjson.Quote(c.o.Version)}, {Key: "capabilities", Value: c.o.Capabilities}, {Key: "clientInfo", Value: c.o.Info},
+	}.JSON()})
+	if err != nil {
+		return err
+	}
+	result, err := rawjson.ParseObject(hello)
+	if err != nil {
+		return fmt.Errorf("%s: %w", MethodInitialize, errClientMalformed)
+	}
+	version := result.Text("protocolVersion")
+	if !slices.Contains(LegacyVersions, version) {
+		return fmt.Errorf("%s: the MCP server wants to speak version %q; expected one of %s", MethodInitialize, version, strings.Join(LegacyVersions, ", "))
+	}
+	c.version, c.hello = version, hello
+	http, _ := c.link.(*httpLink)
+	if http != nil {
+		http.setVersion(version)
+	}
+	if err := c.Notify(ctx, NoteInitialized, nil); err != nil {
+		return err
+	}
+	if http != nil && !c.o.NoStream {
+		c.spawn(http.listen)
+	}
+	return nil
+}
+
+// clientResume goes on with a session. The server is not asked whether it still knows it: the first call tells.
+func clientResume(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
+	c := newClient(o)
+	s := o.Session
+	c.era, c.version, c.hello = s.Era, s.Version, s.Hello
+	c.lastID = rand.Int64N(1 << 52) // ids must not come again within a session
+	if err := c.open(ctx, t); err != nil {
+		return nil, err
+	}
+	if http, ok := c.link.(*httpLink); ok && s.Era == Legacy {
+		http.setSession(s.SessionID)
+		http.setVersion(s.Version)
+		if !o.NoStream {
+			c.spawn(http.listen)
+		}
+	}
+	return c, nil
+}

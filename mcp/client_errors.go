@@ -1,0 +1,83 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+var (
+	// ErrClosed says that the connection to the server has gone: its process has ended, or the HTTP connection was refused or cut in
+	// the middle of a call. Whether the server has processed a call that ends so is not known.
+	ErrClosed = errors.New("the connection to the MCP server is gone")
+	// ErrSessionLost says that the server does not know the session any more, and so has not processed the request.
+	ErrSessionLost = errors.New("the MCP server does not know the session any more")
+
+	errClientTooLong   = errors.New("a message of the MCP server is too long")
+	errClientMalformed = errors.New("the MCP server's answer is not valid")
+)
+
+// StatusError is an HTTP status that is no success and came without a JSON-RPC answer, or is 401 or 403.
+type StatusError struct {
+	Status int
+	Body   string // how it begins
+	// Answer is the JSON-RPC error that came with a 401 or 403; nil if there was none.
+	Answer *Error
+}
+
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("the MCP server answered HTTP %d %s", e.Status, http.StatusText(e.Status))
+	if e.Body != "" {
+		text += ": " + e.Body
+	}
+	return text
+}
+
+// Unwrap returns the answer.
+func (e *StatusError) Unwrap() error {
+	if e.Answer == nil {
+		return nil
+	}
+	return e.Answer
+}
+
+// Unauthorized reports whether the server wants other credentials, or none at all of this client.
+func (e *StatusError) Unauthorized() bool {
+	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+}
+
+// clientExcerpt is how a body begins, on one line and without what a terminal would obey.
+func clientExcerpt(body []byte) string {
+	const limit = 300
+	short := body[:min(len(body), limit)]
+	for len(short) > 0 && len(short) < len(body) && !utf8.Valid(short) && len(short) > limit-utf8.UTFMax {
+		short = short[:len(short)-1] // not in the middle of a character
+	}
+	text := strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(string(short), "\uFFFD"))
+	text = strings.Join(strings.Fields(text), " ")
+	if len(short) < len(body) {
+		text += "…"
+	}
+	return text
+}
+
+// clientContextError says that a context has ended, and why.
+func clientContextError(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}
+
+// clientGone wraps ErrClosed around what has cut a connection.
+func clientGone(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrClosed, fmt.Errorf(format, args...))
+}

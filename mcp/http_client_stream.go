@@ -1,0 +1,144 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+)
+
+// How long to wait before a stream that ended is continued, where the server does not say: doubled each time that nothing came.
+const (
+	clientFirstDelay = time.Second
+	clientLastDelay  = 30 * time.Second
+)
+
+// clientDelay is how long to wait after so many streams on which nothing came.
+func clientDelay(fruitless int) time.Duration {
+	return min(clientFirstDelay<<min(fruitless, 10), clientLastDelay)
+}
+
+// stream reads the stream of a call until its answer is there. A stream of Legacy that ends earlier is resumed where its events bear
+// ids: the server may have closed it on purpose and go on later (SEP-1699).
+func (l *httpLink) stream(ctx context.Context, p *clientCall, body io.ReadCloser) (rest io.ReadCloser, err error) {
+	events := newClientEvents(l.c.o.MaxMessage)
+	for fruitless := 0; ; fruitless++ {
+		n := 0
+		err := l.events(events, body, func(data []byte) bool {
+			n++
+			l.c.receive(p, data)
+			return !p.answered()
+		})
+		if p.answered() {
+			return body, nil
+		}
+		body.Close()
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, errClientTooLong):
+			return nil, err
+		case l.c.era == Modern || events.id == "":
+			return nil, clientGone("the stream of the answer has ended before it: %w", err)
+		}
+		if n > 0 {
+			fruitless = 0
+		}
+		delay := events.retry
+		if delay < 0 {
+			delay = 0 // it may just have been cut
+			if fruitless > 0 {
+				delay = clientDelay(fruitless - 1)
+			}
+		}
+		if err := l.c.o.wait(ctx, delay); err != nil {
+			return nil, err
+		}
+		if body, err = l.get(ctx, events.id); err != nil {
+			return nil, clientGone("the stream of the answer was cut and cannot be resumed: %w", err)
+		}
+	}
+}
+
+// events handles the messages on a stream until it ends or there should be no more, which is no error.
+func (l *httpLink) events(s *clientEvents, body io.Reader, handle func(data []byte) (more bool)) error {
+	s.from(body)
+	for {
+		e, err := s.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		case len(e.data) == 0 || e.name != "" && e.name != "message":
+			continue
+		}
+		if !handle(e.data) {
+			return nil
+		}
+	}
+}
+
+// get opens a stream; last is the id of the last event that was seen on the one that it continues, empty if there is none.
+func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) {
+	req, err := l.request(ctx, http.MethodGet, l.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	l.addState(req.Header)
+	req.Header.Set("Accept", clientSSE)
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := l.do(req)
+	if err != nil {
+		return nil, err
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode == http.StatusOK && kind == clientSSE {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 == 2 {
+		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream", errClientMalformed, resp.StatusCode, kind)
+	}
+	return nil, l.failure(resp, nil, false)
+}
+
+// listen reads the stream of what belongs to no call, and opens it again until the connection ends or the server does not have one.
+func (l *httpLink) listen() {
+	events := newClientEvents(l.c.o.MaxMessage)
+	for fruitless := 0; ; fruitless++ {
+		body, err := l.get(l.c.ctx, events.id)
+		if err != nil && !errors.Is(err, ErrClosed) && !isServerFault(err) {
+			return
+		}
+		if err == nil {
+			err = l.events(events, body, func(data []byte) bool {
+				fruitless = -1
+				l.c.receive(nil, data)
+				return true
+			})
+			body.Close()
+			if errors.Is(err, errClientTooLong) {
+				l.c.ignored.Add(1)
+			}
+		}
+		delay := events.retry
+		if delay < 0 {
+			delay = clientDelay(max(fruitless, 0))
+		}
+		if l.c.o.wait(l.c.ctx, delay) != nil {
+			return
+		}
+	}
+}
+
+// isServerFault reports whether an error is a status that may be another the next time.
+func isServerFault(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && (status.Status/100 == 5 || status.Status == http.StatusTooManyRequests)
+}

@@ -1,0 +1,514 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestClientFindsOutTheEraOverHTTP(t *testing.T) {
+	rpcError := func(id json.RawMessage, code int, data string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no","data":%s}}`, id, code, data)
+	}
+	modern := `{"supportedVersions":["2026-07-28"]}`
+	tests := []struct {
+		name     string
+		discover func(x clientExchange)
+		era      Era    // "" if it cannot connect
+		err      string // then
+	}{
+		{"modern", func(x clientExchange) { x.json(modern) }, Modern, ""},
+		{"modern on a stream", func(x clientExchange) {
+			x.stream()
+			x.event("", `{"jsonrpc":"2.0","id":`+string(x.id)+`,"result":`+modern+`}`)
+		}, Modern, ""},
+		{"text and 400", func(x clientExchange) { x.refuse(400, "Bad Request: no session") }, Legacy, ""},
+		{"404", func(x clientExchange) { x.refuse(404, "") }, Legacy, ""},
+		{"500", func(x clientExchange) { x.refuse(500, "<html>") }, Legacy, ""},
+		{"an error with 200", func(x clientExchange) {
+			x.w.Header().Set("Content-Type", clientJSON)
+			x.refuse(200, rpcError(x.id, -32601, "{}"))
+		}, Legacy, ""},
+		{"an error for no id", func(x clientExchange) { x.refuse(400, rpcError(json.RawMessage("null"), -32000, "{}")) }, Legacy, ""},
+		{"legacy versions", func(x clientExchange) {
+			x.refuse(400, rpcError(x.id, CodeUnsupportedVersion, `{"supported":["2025-11-25","2025-06-18"]}`))
+		}, Legacy, ""},
+		{"nothing", func(x clientExchange) { x.w.WriteHeader(202) }, Legacy, ""},
+		{"other versions", func(x clientExchange) {
+			x.refuse(400, rpcError(x.id, CodeUnsupportedVersion, `{"supported":["2031-01-01"]}`))
+		}, "", "-32022"},
+		{"a missing capability", func(x clientExchange) { x.refuse(400, rpcError(x.id, CodeMissingCapability, "{}")) }, "", "-32021"},
+		{"401", func(x clientExchange) { x.refuse(401, "who are you?\x1b[31m") }, "", "HTTP 401 Unauthorized: who are you? [31m"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			legacy := clientServeLegacy(t, nil)
+			s := clientServe(t, func(x clientExchange) {
+				if x.method == MethodDiscover {
+					if x.r.Header.Get("Mcp-Protocol-Version") != Version2026_07_28 || x.r.Header.Get("Mcp-Method") != MethodDiscover {
+						t.Errorf("the headers are %v", x.r.Header)
+					}
+					test.discover(x)
+					return
+				}
+				if x.r.Method == http.MethodPost {
+					x.r.Body = io.NopCloser(bytes.NewReader(x.encode()))
+				}
+				legacy.Config.Handler.ServeHTTP(x.w, x.r)
+			})
+			c, err := Connect(clientSoon(t), Target{URL: s.URL}, ClientOptions{})
+			if test.era == "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "initialize") {
+					t.Errorf("the error is %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if c.Era() != test.era {
+				t.Errorf("the era is %s", c.Era())
+			}
+		})
+	}
+}
+
+func TestClientTellsOfStatusesWithoutAnAnswer(t *testing.T) {
+	var reply func(x clientExchange)
+	s := clientServeLegacy(t, func(x clientExchange) {
+		if x.r.Method == http.MethodPost {
+			reply(x)
+		}
+	})
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy})
+	id := func(x clientExchange) string { return string(x.id) }
+	tests := []struct {
+		name   string
+		reply  func(x clientExchange)
+		status int // of a StatusError; 0: none
+		code   int64
+		is     error
+	}{
+		{"a proxy", func(x clientExchange) { x.refuse(502, "<html>\n bad gateway") }, 502, 0, nil},
+		{"an answer", func(x clientExchange) {
+			x.refuse(400, `{"jsonrpc":"2.0","id":`+id(x)+`,"error":{"code":-32602,"message":"session is a bad word"}}`)
+		}, 0, -32602, nil},
+		{"an answer without an id", func(x clientExchange) { x.refuse(500, `{"jsonrpc":"2.0","error":{"code":-1,"message":"m"}}`) }, 0, -1, nil},
+		{"an answer for another", func(x clientExchange) { x.refuse(500, `{"jsonrpc":"2.0","id":"a","error":{"code":-1,"message":"m"}}`) }, 500, 0, nil},
+		{"403 with an answer", func(x clientExchange) {
+			x.refuse(403, `{"jsonrpc":"2.0","id":`+id(x)+`,"error":{"code":-5,"message":"scope"}}`)
+		}, 403, -5, nil},
+		{"the session is lost", func(x clientExchange) { x.refuse(404, "session not found") }, 404, 0, ErrSessionLost},
+		{"the session is lost, with an answer", func(x clientExchange) {
+			x.refuse(404, `{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}`)
+		}, 404, 0, ErrSessionLost},
+		{"the session is lost at server-everything", func(x clientExchange) {
+			x.refuse(400, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)
+		}, 400, 0, ErrSessionLost},
+		{"no answer", func(x clientExchange) { x.w.WriteHeader(202) }, 0, 0, errClientMalformed},
+		{"a web page", func(x clientExchange) { x.refuse(200, "<html>hello") }, 0, 0, errClientMalformed},
+		{"a malformed answer", func(x clientExchange) { x.refuse(200, `{"jsonrpc":"2.0","id":`+id(x)+`}`) }, 0, 0, errClientMalformed},
+		{"the answer to another call", func(x clientExchange) { x.refuse(200, `{"jsonrpc":"2.0","id":99,"result":{}}`) }, 0, 0, errClientMalformed},
+		{"elsewhere", func(x clientExchange) {
+			x.w.Header().Set("Location", "http://localhost:1/")
+			x.w.WriteHeader(307)
+		}, 307, 0, nil},
+		{"cut", func(x clientExchange) {
+			x.w.Header().Set("Content-Length", "100")
+			x.refuse(200, `{"jsonrpc"`)
+		}, 0, 0, ErrClosed},
+		{"dead", func(clientExchange) { panic(http.ErrAbortHandler) }, 0, 0, ErrClosed},
+		{"a stream without an answer", func(x clientExchange) { x.stream() }, 0, 0, ErrClosed},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			reply = test.reply
+			_, err := c.Call(clientSoon(t), Call{Method: "x"})
+			var status *StatusError
+			if got := errors.As(err, &status); got != (test.status != 0) || got && status.Status != test.status {
+				t.Errorf("the error is %v; want status %d", err, test.status)
+			}
+			var answer *Error
+			if got := errors.As(err, &answer); got != (test.code != 0) || got && answer.Code != test.code {
+				t.Errorf("the error is %v; want code %d", err, test.code)
+			}
+			if err == nil || test.is != nil && !errors.Is(err, test.is) || test.is != ErrSessionLost && errors.Is(err, ErrSessionLost) {
+				t.Errorf("the error is %v; want %v", err, test.is)
+			}
+		})
+	}
+}
+
+func TestClientTellsThatAServerIsNotThere(t *testing.T) {
+	s := clientServeLegacy(t, nil)
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{})
+	s.Close()
+	if _, err := c.Call(clientSoon(t), Call{Method: "x"}); !errors.Is(err, ErrClosed) {
+		t.Errorf("the error is %v", err)
+	}
+	if c.Err() != nil {
+		t.Errorf("the connection has ended: %v", c.Err())
+	}
+	if _, err := Connect(clientSoon(t), Target{URL: s.URL}, ClientOptions{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("the error of a new one is %v", err)
+	}
+}
+
+func TestClientEndsTheSessionUnlessItIsAbandoned(t *testing.T) {
+	var deleted atomic.Int64
+	s := clientServeLegacy(t, func(x clientExchange) {
+		session, version := x.r.Header.Get("Mcp-Session-Id"), x.r.Header.Get("Mcp-Protocol-Version")
+		if session != "s1" || version != "2025-11-25" || x.r.Header.Get("X-Key") != "k" {
+			t.Errorf("%s has the headers %v", x.r.Method, x.r.Header)
+		}
+		switch x.r.Method {
+		case http.MethodDelete:
+			deleted.Add(1)
+		case http.MethodGet:
+			x.refuse(405, "")
+		default:
+			x.json(`{"id":` + string(x.id) + `}`)
+		}
+	})
+	target := Target{URL: s.URL, Header: http.Header{"X-Key": {"k"}}}
+	first := clientDial(t, target, ClientOptions{})
+	if err := first.Abandon(); err != nil || deleted.Load() != 0 {
+		t.Errorf("abandoned: %v, %d deleted", err, deleted.Load())
+	}
+	text, err := json.Marshal(first.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"era":"legacy","version":"2025-11-25","sessionId":"s1","hello":` + clientHello + `}`; string(text) != want {
+		t.Errorf("the state is %s", text)
+	}
+	var state SessionState
+	if err := json.Unmarshal(text, &state); err != nil {
+		t.Fatal(err)
+	}
+
+	second := clientDial(t, target, ClientOptions{Session: &state})
+	if diff := cmp.Diff(first.State(), second.State()); diff != "" || second.Era() != Legacy {
+		t.Error(diff)
+	}
+	result, err := second.Call(clientSoon(t), Call{Method: "x"})
+	if err != nil || len(clientMember(result, "id")) < 5 {
+		t.Errorf("the call with an id that must be new: %s, %v", result, err)
+	}
+	if err := second.Close(); err != nil || deleted.Load() != 1 {
+		t.Errorf("closed: %v, %d deleted", err, deleted.Load())
+	}
+	clientAwait(t, second.Done())
+	if _, err := second.Call(clientSoon(t), Call{Method: "x"}); !errors.Is(err, ErrClosed) {
+		t.Errorf("the error of a later call is %v", err)
+	}
+}
+
+func TestClientGoesOnWithoutAHandshakeInModern(t *testing.T) {
+	s := clientServe(t, func(x clientExchange) {
+		if x.r.Method != http.MethodPost || x.method != "x" {
+			t.Errorf("the client sent %s %s", x.r.Method, x.method)
+		}
+		x.json(`{}`)
+	})
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Session: &SessionState{Era: Modern, Version: Version2026_07_28}})
+	if _, err := c.Call(clientSoon(t), Call{Method: "x"}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClientReadsTheStreamOfACall(t *testing.T) {
+	answered := make(chan message, 1)
+	s := clientServeLegacy(t, func(x clientExchange) {
+		switch {
+		case x.isAnswer():
+			x.w.WriteHeader(202)
+			answered <- x.message
+		case x.method == "x":
+			x.stream()
+			token := clientMember(x.params, "_meta", "progressToken")
+			for i := range 100 {
+				x.event("", fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, token, i))
+			}
+			x.event("", `{"jsonrpc":"2.0","id":0,"method":"elicitation/create","params":{}}`)
+			select {
+			case m := <-answered:
+				x.event("", `{"jsonrpc":"2.0","method":"notifications/message","params":`+string(m.result)+`}`)
+			case <-x.r.Context().Done():
+			}
+			x.event("", `{"jsonrpc":"2.0","id":`+string(x.id)+",\ndata:\"result\":{\"n\":9007199254740993}}")
+		default:
+			x.refuse(405, "")
+		}
+	})
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy})
+	var got, want []clientNote
+	for i := range 100 {
+		want = append(want, clientNote{NoteProgress, fmt.Sprintf(`{"progressToken":"mine","progress":%d}`, i)})
+	}
+	want = append(want, clientNote{NoteMessage, `{"action":"accept"}`})
+	result, err := c.Call(clientSoon(t), Call{
+		Method: "x", Params: json.RawMessage(`{"_meta":{"progressToken":"mine"}}`),
+		Notified: func(method string, params json.RawMessage) { got = append(got, clientNote{method, string(params)}) },
+		Asked: func(context.Context, string, json.RawMessage) (json.RawMessage, *Error) {
+			return json.RawMessage(`{"action":"accept"}`), nil
+		},
+	})
+	if err != nil || string(result) != `{"n":9007199254740993}` {
+		t.Errorf("the result is %s, %v", result, err)
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(clientNote{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestClientResumesACutStream(t *testing.T) {
+	var waits []time.Duration
+	var mu sync.Mutex
+	wait := func(ctx context.Context, d time.Duration) error {
+		mu.Lock()
+		waits = append(waits, d)
+		mu.Unlock()
+		return ctx.Err()
+	}
+	var id string
+	s := clientServeLegacy(t, func(x clientExchange) {
+		last := x.r.Header.Get("Last-Event-ID")
+		note := func(n int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/n","params":{"n":%d}}`, n) }
+		switch {
+		case x.method == "x":
+			id = string(x.id)
+			x.stream()
+			x.event("e1", note(1))
+			panic(http.ErrAbortHandler)
+		case last == "":
+			x.refuse(405, "")
+		case last == "e1":
+			x.stream()
+			fmt.Fprint(x.w, "id: e2\nretry: 1234\ndata\n\n") // as servers prime a client that is to come back
+			x.event("e3", note(2))
+			fmt.Fprint(x.w, "id: e4\ndata: {\"cut") // which does not count
+		case last == "e3":
+			x.stream()
+			x.event("e5", `{"jsonrpc":"2.0","id":`+id+`,"result":{}}`)
+		default:
+			t.Errorf("Last-Event-ID is %s", last)
+		}
+	})
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy, wait: wait})
+	var got []string
+	_, err := c.Call(clientSoon(t), Call{Method: "x", Notified: func(_ string, params json.RawMessage) { got = append(got, string(params)) }})
+	if err != nil || strings.Join(got, " ") != `{"n":1} {"n":2}` {
+		t.Errorf("the call got %v, %v", got, err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff([]time.Duration{0, 1234 * time.Millisecond}, waits); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestClientFailsACallWhoseStreamCannotBeResumed(t *testing.T) {
+	s := clientServeLegacy(t, func(x clientExchange) {
+		if x.method != "x" {
+			x.refuse(404, "")
+			return
+		}
+		x.stream()
+		x.event("e1", `{"jsonrpc":"2.0","method":"notifications/n"}`)
+	})
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy})
+	if _, err := c.Call(clientSoon(t), Call{Method: "x"}); !errors.Is(err, ErrClosed) || errors.Is(err, ErrSessionLost) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestClientKeepsTheStandaloneStreamOpen(t *testing.T) {
+	waits := make(chan time.Duration)
+	wait := func(ctx context.Context, d time.Duration) error {
+		select {
+		case waits <- d:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	asked := make(chan message, 1)
+	var streams atomic.Int64
+	s := clientServeLegacy(t, func(x clientExchange) {
+		if x.isAnswer() {
+			x.w.WriteHeader(202)
+			asked <- x.message
+			return
+		}
+		if x.r.Method != http.MethodGet {
+			return
+		}
+		switch streams.Add(1) {
+		case 1:
+			x.stream()
+			x.event("a", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		case 2, 3:
+			x.refuse(503, "")
+		case 4:
+			if x.r.Header.Get("Last-Event-ID") != "a" {
+				t.Errorf("the headers are %v", x.r.Header)
+			}
+			x.stream()
+			x.event("", `{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+		default:
+			x.refuse(404, "")
+		}
+	})
+	notes := clientNotes{came: make(chan clientNote, 9)}
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy, Notified: notes.add, wait: wait,
+		Asked: func(context.Context, string, json.RawMessage) (json.RawMessage, *Error) {
+			return json.RawMessage(`{"roots":[]}`), nil
+		}})
+	if note := clientAwait(t, notes.came); note.method != "notifications/tools/list_changed" {
+		t.Errorf("the note is %v", note)
+	}
+	for i, want := range []time.Duration{time.Second, time.Second, 2 * time.Second, time.Second} {
+		if got := clientAwait(t, waits); got != want {
+			t.Errorf("wait %d is %v; want %v", i, got, want)
+		}
+	}
+	if m := clientAwait(t, asked); string(m.encode()) != `{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}` {
+		t.Errorf("the answer is %s", m.encode())
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestClientCancelsOverHTTP(t *testing.T) {
+	for _, era := range []Era{Legacy, Modern} {
+		t.Run(string(era), func(t *testing.T) {
+			began, ended, told := make(chan string, 1), make(chan struct{}), make(chan message, 1)
+			handle := func(x clientExchange) {
+				switch x.method {
+				case "x":
+					x.stream()
+					began <- string(x.id)
+					<-x.r.Context().Done()
+					close(ended)
+				case NoteCancelled:
+					told <- x.message
+				}
+			}
+			s := clientServeLegacy(t, handle)
+			o := ClientOptions{Protocol: Legacy}
+			if era == Modern {
+				s = clientServe(t, handle)
+				o = ClientOptions{Session: &SessionState{Era: Modern, Version: Version2026_07_28}}
+			}
+			c := clientDial(t, Target{URL: s.URL}, o)
+			ctx, cancel := context.WithCancel(clientSoon(t))
+			call := clientGo(ctx, c, Call{Method: "x"})
+			id := clientAwait(t, began)
+			cancel()
+			if r := clientAwait(t, call); !errors.Is(r.err, context.Canceled) {
+				t.Errorf("the error is %v", r.err)
+			}
+			clientAwait(t, ended)
+			if err := c.Close(); err != nil { // which waits for what is being told
+				t.Error(err)
+			}
+			if era == Legacy {
+				if m := clientAwait(t, told); clientMember(m.params, "requestId") != id {
+					t.Errorf("the server was told %s", m.params)
+				}
+			} else if len(told) > 0 {
+				t.Error("a modern server was told")
+			}
+		})
+	}
+}
+
+func TestClientCloseEndsCallsOverHTTP(t *testing.T) {
+	began := make(chan struct{}, 1)
+	s := clientServeLegacy(t, func(x clientExchange) {
+		if x.method == "x" {
+			x.stream()
+			began <- struct{}{}
+			<-x.r.Context().Done()
+		}
+	})
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy})
+	call := clientGo(clientSoon(t), c, Call{Method: "x"})
+	clientAwait(t, began)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if r := clientAwait(t, call); !errors.Is(r.err, ErrClosed) {
+		t.Errorf("the error is %v", r.err)
+	}
+}
+
+func TestClientBoundsWhatItReads(t *testing.T) {
+	large := `{"x":"` + strings.Repeat("x", 2000) + `"}`
+	s := clientServeLegacy(t, func(x clientExchange) {
+		switch x.method {
+		case "body":
+			x.json(large)
+		case "event":
+			x.stream()
+			x.event("e", `{"jsonrpc":"2.0","id":`+string(x.id)+`,"result":`+large+`}`)
+		case "endless":
+			x.stream()
+			for x.r.Context().Err() == nil {
+				fmt.Fprint(x.w, "data: x\n")
+			}
+		default:
+			x.refuse(405, "")
+		}
+	})
+	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy, MaxMessage: 1000})
+	for _, method := range []string{"body", "event", "endless"} {
+		if _, err := c.Call(clientSoon(t), Call{Method: method}); !errors.Is(err, errClientTooLong) {
+			t.Errorf("%s: the error is %v", method, err)
+		}
+	}
+}
+
+func TestClientTellsNoOtherServerItsSecrets(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the other server got %v", r.Header) }))
+	defer other.Close()
+	s := clientServe(t, func(x clientExchange) {
+		switch x.r.URL.Path {
+		case "/same":
+			http.Redirect(x.w, x.r, "/mcp", http.StatusTemporaryRedirect)
+		case "/mcp":
+			x.json(`{"auth":"` + x.r.Header.Get("Authorization") + `"}`)
+		default:
+			http.Redirect(x.w, x.r, other.URL, http.StatusPermanentRedirect)
+		}
+	})
+	o := ClientOptions{Session: &SessionState{Era: Modern, Version: Version2026_07_28}}
+	h := http.Header{"authorization": {"Bearer t"}}
+	result, err := clientDial(t, Target{URL: s.URL + "/same", Header: h}, o).Call(clientSoon(t), Call{Method: "x"})
+	if err != nil || string(result) != `{"auth":"Bearer t"}` {
+		t.Errorf("the same server: %s, %v", result, err)
+	}
+	_, err = clientDial(t, Target{URL: s.URL + "/other", Header: h}, o).Call(clientSoon(t), Call{Method: "x"})
+	var status *StatusError
+	if !errors.As(err, &status) || status.Status != http.StatusPermanentRedirect {
+		t.Errorf("the other server: %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// serveGet serves the standalone stream of a session, or what is left of a stream that was cut. A second connection replaces the first.
+func (x *HTTPHandler) serveGet(w http.ResponseWriter, r *http.Request, s *Session) {
+	st, after, ok := s.resume(r.Header.Get(headerLastEvent))
+	if !ok { // not 404, which would say that the session is gone
+		http.Error(w, "the stream of the header "+headerLastEvent+" cannot be resumed", http.StatusBadRequest)
+		return
+	}
+	connection := st.attach()
+	defer st.detach(connection)
+	x.writeEvents(w, r, st, connection, after)
+}
+
+// writeEvents writes what comes on a stream as events, until it is complete or its session or the connection ends. It reports whether it is
+// complete.
+func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *stream, connection int, after int64) bool {
+	s := st.session
+	control := http.NewResponseController(w)
+	cut := make(chan struct{})
+	stop := context.AfterFunc(s.ctx, func() {
+		defer close(cut)
+		_ = control.SetWriteDeadline(time.Now().Add(lingering)) // a writer that knows no deadline is not waited for in vain: it is a test's
+	})
+	defer func() {
+		if !stop() {
+			<-cut
+			_ = control.SetWriteDeadline(time.Time{}) // another request may come on the connection
+		}
+	}()
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache, no-transform")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	// Something must follow the header at once, or proxies keep it (golang/go#31125).
+	first := ": ok\n\n"
+	if resumable := st.makeResumable(); resumable && after == 0 && s.Version() >= Version2025_11_25 && r.Method == http.MethodPost {
+		// With this event a client can resume before it has seen another. Older ones would take its data for a message.
+		first = fmt.Sprintf("event: prime\nid: %s\nretry: 1000\ndata: \n\n", st.eventID(0))
+	}
+	if _, err := w.Write([]byte(first)); err != nil || flush(control) != nil {
+		return false
+	}
+	silence := time.NewTicker(x.keepAlive)
+	defer silence.Stop()
+	for {
+		state := st.look(connection, after)
+		for _, e := range state.events {
+			if writeEvent(w, st, e) != nil {
+				return false
+			}
+			after = e.seq
+		}
+		if len(state.events) > 0 {
+			if flush(control) != nil {
+				return false
+			}
+			st.wrote(connection, after)
+			silence.Reset(x.keepAlive)
+		}
+		switch {
+		case state.replaced:
+			return false
+		case state.complete:
+			return true
+		}
+		ended := s.ctx.Done()
+		if r.Method == http.MethodPost {
+			ended = nil // the answer is still to come
+		}
+		select {
+		case <-state.wake:
+		case <-silence.C:
+			if _, err := w.Write([]byte(": still here\n\n")); err != nil || flush(control) != nil {
+				return false
+			}
+		case <-ended:
+			return false
+		case <-r.Context().Done():
+			return false
+		}
+	}
+}
+
+// flush flushes. That a writer cannot is the fault of who has wrapped it, and no reason to send nothing.
+func flush(control *http.ResponseController) error {
+	if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
+
+// writeEvent writes one event.
+func writeEvent(w http.ResponseWriter, st *stream, e *event) error {
+	var b bytes.Buffer
+	if st.id != "" {
+		b.WriteString("id: " + st.eventID(e.seq) + "\n")
+	}
+	b.WriteString("event: message\ndata: ")
+	for _, part := range [][]byte{b.Bytes(), onOneLine(e.data), []byte("\n\n")} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// clientBrokenGrace is how long a server that does not read any more may still answer what it has read.
+const clientBrokenGrace = 2 * time.Second
+
+// stdioLink is the connection to a process: a message a line. One goroutine reads, and one writes, so that no caller is caught in a
+// write that a server which does not read would never let return.
+type stdioLink struct {
+	c       *Client
+	rwc     io.ReadWriteCloser
+	lines   chan clientLine
+	release context.CancelFunc // of the context that the process was started with
+}
+
+// clientLine is a line that is to be written.
+type clientLine struct {
+	text    []byte     // ends with a line feed
+	written chan error // holds one
+}
+
+// openStdio starts the process of a server.
+func openStdio(ctx context.Context, c *Client, t Target) error {
+	// Not bound to c.ctx: who starts processes with exec.CommandContext would have this one killed before it is asked to end.
+	life, release := context.WithCancel(context.WithoutCancel(ctx))
+	c.detach = context.AfterFunc(ctx, release)
+	rwc, err := t.Start(life)
+	if err != nil {
+		c.detach()
+		release()
+		return &clientStartError{err}
+	}
+	l := &stdioLink{c, rwc, make(chan clientLine), release}
+	c.link = l
+	c.spawn(l.write)
+	c.spawn(l.read)
+	return nil
+}
+
+func (l *stdioLink) close(bool) error {
+	defer l.release()
+	return l.rwc.Close()
+}
+
+func (l *stdioLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {
+	taken, err := l.put(ctx, p.message())
+	switch {
+	case p.answered() || err == nil, taken && ctx.Err() != nil:
+		return l.c.await(ctx, p)
+	case ctx.Err() != nil:
+		return nil, clientContextError(ctx)
+	}
+	return nil, err
+}
+
+func (l *stdioLink) send(ctx context.Context, m message) error {
+	_, err := l.put(ctx, m)
+	return err
+}
+
+// put writes a message. It reports whether the message may have been written, if only in part, and so will be as a whole.
+func (l *stdioLink) put(ctx context.Context, m message) (taken bool, err error) {
+	line := clientLine{append(clientOnOneLine(m.encode()), '\n'), make(chan error, 1)}
+	select {
+	case l.lines <- line:
+	case <-ctx.Done():
+		return false, clientContextError(ctx)
+	case <-l.c.ctx.Done():
+		return false, l.c.Err()
+	}
+	select {
+	case err = <-line.written:
+		return true, err
+	case <-ctx.Done():
+		return true, clientContextError(ctx)
+	case <-l.c.ctx.Done():
+		return true, l.c.Err()
+	}
+}
+
+// write writes lines until the connection ends. What was sent before a write that fails may still be answered, so the connection
+// ends a little later.
+func (l *stdioLink) write() {
+	var broken error
+	for {
+		select {
+		case line := <-l.lines:
+			if broken == nil {
+				if _, err := l.rwc.Write(line.text); err != nil {
+					broken = clientGone("it does not read: %w", err)
+					l.c.spawn(func() {
+						if l.c.o.wait(l.c.ctx, clientBrokenGrace) == nil {
+							_ = l.c.end(broken, false)
+						}
+					})
+				}
+			}
+			line.written <- broken
+		case <-l.c.ctx.Done():
+			return
+		}
+	}
+}
+
+// read handles the server's lines until there are no more.
+func (l *stdioLink) read() {
+	lines := clientLines{bufio.NewReaderSize(l.rwc, 64<<10), l.c.o.MaxMessage}
+	for {
+		line, err := lines.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = l.c.end(clientGone("it has closed its stdout"), false) // an exit status is of no interest to callers
+			return
+		case err != nil:
+			_ = l.c.end(clientGone("%w", err), false)
+			return
+		case len(line) > 0:
+			l.c.receive(nil, line)
+		}
+	}
+}
+
+// clientLines reads lines up to a length.
+type clientLines struct {
+	r   *bufio.Reader
+	max int
+}
+
+// next returns the next line without its end. The last line may lack a line feed. The caller owns the line.
+func (l *clientLines) next() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := l.r.ReadSlice('\n')
+		if len(line)+len(bytes.TrimRight(part, "\r\n")) > l.max {
+			return nil, fmt.Errorf("%w: more than %d bytes", errClientTooLong, l.max)
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return bytes.TrimRight(line, "\r\n"), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case len(line) > 0:
+			return line, nil // the error comes again
+		default:
+			return nil, err
+		}
+	}
+}
+
+// clientOnOneLine makes a message fit in a line: outside of strings, where JSON has none, a line feed is a space.
+func clientOnOneLine(text []byte) []byte {
+	for i, b := range text {
+		if b == '\n' || b == '\r' {
+			text[i] = ' '
+		}
+	}
+	return text
+}

@@ -1,0 +1,200 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// maxSpawnLog is how much of a program's stderr goes to the log.
+const maxSpawnLog = 1 << 20
+
+// program is a running program of a [Spawn].
+//
+// Its files are pipes and not the connection, although that would save the copying: what ends a program must see the end of the connection,
+// whatever the program reads and whoever else has got hold of its stdout; and a runtime that makes its stdin non-blocking
+// would do so with stdout, if both were one socket, and then lose what does not fit.
+type program struct {
+	*child
+	stdin, stdout, stderr *os.File // our ends
+}
+
+// spawn starts a program as the leader of a group.
+func (in *initProcess) spawn(c SetupCommand) (*program, error) {
+	cmd, err := in.command(c, true)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{}
+	var theirs [3]*os.File
+	if theirs[0], p.stdin, err = os.Pipe(); err == nil {
+		if p.stdout, theirs[1], err = os.Pipe(); err == nil {
+			p.stderr, theirs[2], err = os.Pipe()
+		}
+	}
+	if err == nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
+		p.child, err = in.start(cmd)
+	}
+	for _, f := range theirs {
+		_ = f.Close() // the program has its own copies; nil files answer with an error
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *program) close() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		_ = f.Close() // nil or closed already
+	}
+}
+
+// attend is the life of a connection that starts a program.
+func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
+	defer func() { _ = c.Close() }()
+	p, err := in.spawn(s.Command)
+	if err != nil {
+		in.note("start %s: %v", s.Command, err)
+		part(c)
+		_, _ = io.Copy(io.Discard, c) // see part
+		return
+	}
+	defer p.close()
+	input, output, said, gone := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(input)
+		pass(p.stdin, c) // until the program reads no more, which is its own affair, or nothing more comes
+		_ = p.stdin.Close()
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	go func() {
+		defer close(output)
+		rest := &remainder{p.stdout, maxRest}
+		pass(c, rest)
+		_, _ = io.Copy(io.Discard, rest) // if nobody reads any more the program may still have to print before it ends
+		_ = c.CloseWrite()
+	}()
+	go func() {
+		defer close(said)
+		_, _ = io.Copy(&excerpt{in.log, maxSpawnLog}, &remainder{p.stderr, maxRest}) // the log fails when evalrun is gone
+	}()
+	go func() {
+		defer close(gone)
+		awaitHangup(c, input)
+	}()
+
+	asked := true
+	select {
+	case <-p.ended:
+		asked = false
+	case <-input:
+	case <-gone:
+	case <-in.visits.over:
+	}
+	in.endProgram(p, s.Grace)
+	signalGroup(p.pid, syscall.SIGKILL)
+	for _, f := range []*os.File{p.stdout, p.stderr} {
+		_ = f.SetReadDeadline(time.Now()) // what escaped may go on writing; see remainder
+	}
+	<-output
+	<-said
+	if err := ended(p.status); err != nil && !asked {
+		in.note("%s: %v", s.Command, err)
+	}
+	part(c)
+	_ = p.stdin.Close() // what escaped may hold it and not read
+	<-input
+	<-gone
+}
+
+// endProgram waits for the end of a program: after the grace it gets SIGTERM, at the end of the space at once, and after another grace SIGKILL.
+func (in *initProcess) endProgram(p *program, grace time.Duration) {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+		return
+	case <-timer.C:
+	case <-in.visits.over:
+	}
+	signalGroup(p.pid, syscall.SIGTERM)
+	timer.Reset(grace)
+	select {
+	case <-p.ended:
+	case <-timer.C: // at the end of the space endServices may kill before
+		signalGroup(p.pid, syscall.SIGKILL)
+		<-p.ended
+	}
+}
+
+// pass copies until one side has ended, with a buffer that takes as much as a pipe holds. It keeps the system from moving pages from file to file by
+// itself (splice), which for messages of 64 KiB is no faster, and makes a pipe full with 16 messages however small.
+func pass(w io.Writer, r io.Reader) {
+	_, _ = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 64<<10)) // an error is an end
+}
+
+// part ends a connection in both directions: the client reads an end and cannot write. What it had written can still be read and must be, before
+// the connection is closed: the client would get an error in place of the end.
+func part(c *net.UnixConn) {
+	_ = c.CloseWrite() // fails if the client was first
+	_ = c.CloseRead()
+}
+
+// note tells the log what became of a program.
+func (in *initProcess) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(in.log, "evalrun: "+format+"\n", args...) // fails when evalrun is gone
+}
+
+// remainder reads a pipe to its end, or after its deadline until nothing more is there at the moment, and then no more than left bytes. What a program
+// has printed is in the pipe when it has ended, so nothing of it is lost however slow the reader is, and what has escaped
+// with a copy of the pipe keeps nobody waiting.
+type remainder struct {
+	r    *os.File
+	left int
+}
+
+func (r *remainder) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	raw, err := r.r.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := raw.Control(func(fd uintptr) {
+		n, err = syscall.Read(int(fd), p[:min(len(p), r.left)]) // does not block: the runtime has made our end so
+	}); cerr != nil {
+		return 0, cerr
+	}
+	if n <= 0 || err != nil { // EAGAIN
+		return 0, io.EOF
+	}
+	r.left -= n
+	return n, nil
+}
+
+// excerpt passes on the first left bytes, says that there were more, and discards them.
+type excerpt struct {
+	w    io.Writer
+	left int
+}
+
+func (e *excerpt) Write(p []byte) (int, error) {
+	if e.left == 0 {
+		return len(p), nil
+	}
+	first := p[:min(len(p), e.left)]
+	if e.left -= len(first); e.left == 0 {
+		first = append(first[:len(first):len(first)], "\nevalrun: this was the last that is kept of it\n"...)
+	}
+	_, err := e.w.Write(first)
+	return len(p), err
+}
