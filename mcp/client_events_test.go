@@ -1,6 +1,9 @@
 package mcp
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -69,5 +72,26 @@ func FuzzClientEvents(f *testing.F) {
 				t.Errorf("%d bytes of data", len(e.data))
 			}
 		}
+	})
+}
+
+func FuzzClientReceive(f *testing.F) {
+	f.Add([]byte(`[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","method":"ping","id":null}]`))
+	f.Add([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"_meta":7}}`))
+	f.Add([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
+	f.Add([]byte(`{"id":1,"error":[]}`))
+	f.Fuzz(func(_ *testing.T, text []byte) {
+		c := newClient(ClientOptions{Notified: func(string, json.RawMessage) {}})
+		c.era = Legacy
+		c.link = &stdioLink{c: c, lines: make(chan clientLine)} // answers wait there for the end
+		p, err := c.begin(context.Background(), Call{Method: MethodListen, Params: json.RawMessage(`{"_meta":{"progressToken":1}}`)})
+		if err != nil {
+			panic(err)
+		}
+		c.receive(nil, bytes.Clone(text))
+		c.receive(p, text)
+		c.cancel(errClientClosed)
+		c.finish(p)
+		c.finished.Wait()
 	})
 }

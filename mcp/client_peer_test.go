@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -170,9 +169,15 @@ type clientExchange struct {
 // isAnswer reports whether it brings the answer to a request of the server.
 func (x clientExchange) isAnswer() bool { return x.r.Method == http.MethodPost && x.isResponse() }
 
+// write writes and flushes. A client that has gone is the test's intention.
+func (x clientExchange) write(text string) {
+	_, _ = io.WriteString(x.w, text)
+	_ = http.NewResponseController(x.w).Flush()
+}
+
 func (x clientExchange) json(result string) {
 	x.w.Header().Set("Content-Type", clientJSON)
-	fmt.Fprintf(x.w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, x.id, result)
+	x.write(`{"jsonrpc":"2.0","id":` + string(x.id) + `,"result":` + result + `}`)
 }
 
 // stream begins an SSE answer.
@@ -186,18 +191,17 @@ func (x clientExchange) stream() {
 func (x clientExchange) event(id, data string) {
 	switch {
 	case data == "":
-		fmt.Fprint(x.w, ": nothing\n\n")
+		x.write(": nothing\n\n")
 	case id == "":
-		fmt.Fprintf(x.w, "data: %s\n\n", data)
+		x.write("data: " + data + "\n\n")
 	default:
-		fmt.Fprintf(x.w, "event: message\nid: %s\ndata: %s\n\n", id, data)
+		x.write("event: message\nid: " + id + "\ndata: " + data + "\n\n")
 	}
-	_ = http.NewResponseController(x.w).Flush()
 }
 
 func (x clientExchange) refuse(status int, body string) {
 	x.w.WriteHeader(status)
-	fmt.Fprint(x.w, body)
+	x.write(body)
 }
 
 // clientServe starts an HTTP server that the test plays: each request is handled by handle.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,8 +69,8 @@ type clientProcess struct {
 }
 
 func (p *clientProcess) Close() error {
-	p.WriteCloser.Close() // it has a few seconds to end by itself
-	t := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
+	p.WriteCloser.Close() // it has a moment to end by itself
+	t := time.AfterFunc(2*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer t.Stop()
 	return p.cmd.Wait()
 }
@@ -211,7 +214,14 @@ func TestClientCancelsCallsOfServersOfTheSDK(t *testing.T) {
 func TestClientLosesTheSessionWithItsServer(t *testing.T) {
 	server := clientSDKServer(nil)
 	var handler atomic.Pointer[sdk.StreamableHTTPHandler]
+	closeSessions := func() {
+		for session := range server.Sessions() {
+			_ = session.Close()
+		}
+	}
+	defer closeSessions()
 	restart := func() {
+		closeSessions()
 		handler.Store(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil))
 	}
 	restart()
@@ -233,6 +243,30 @@ func TestClientLosesTheSessionWithItsServer(t *testing.T) {
 	}
 }
 
+func TestClientLeavesNothingBehind(t *testing.T) {
+	ours := regexp.MustCompile(`/mcp\.(\(\*(Client|stdioLink|httpLink|sseLink)\)|openS)`)
+	for name, target := range clientSDKTargets(t, nil) {
+		c := clientDial(t, target, ClientOptions{})
+		if _, err := c.Call(clientSoon(t), clientCallTool("echo", "{}")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		call := clientGo(ctx, c, clientCallTool("wait", "{}"))
+		cancel()
+		clientAwait(t, call)
+		if err := c.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		for _, one := range bytes.Split(stacks, []byte("\n\n")) {
+			if ours.Match(one) {
+				t.Errorf("%s leaves a goroutine:\n%s", name, one)
+			}
+		}
+	}
+}
+
 func TestClientEndsWithTheStreamOfAnSSEServer(t *testing.T) {
 	began := make(chan struct{}, 1)
 	s := clientServe(t, func(x clientExchange) {
@@ -242,8 +276,7 @@ func TestClientEndsWithTheStreamOfAnSSEServer(t *testing.T) {
 			return
 		}
 		x.stream()
-		fmt.Fprint(x.w, "event: endpoint\ndata: messages?id=1\n\n")
-		_ = http.NewResponseController(x.w).Flush()
+		x.write("event: endpoint\ndata: messages?id=1\n\n")
 		select {
 		case <-began:
 			x.event("", `{"jsonrpc":"2.0","id":1,"result":`+clientHello+`}`)
@@ -262,7 +295,7 @@ func TestClientEndsWithTheStreamOfAnSSEServer(t *testing.T) {
 func TestClientRefusesAnEndpointElsewhere(t *testing.T) {
 	s := clientServe(t, func(x clientExchange) {
 		x.w.Header().Set("Content-Type", clientSSE)
-		fmt.Fprint(x.w, "event: endpoint\ndata: http://example.com/messages\n\n")
+		x.write("event: endpoint\ndata: http://example.com/messages\n\n")
 	})
 	if _, err := Connect(clientSoon(t), Target{URL: s.URL, SSE: true}, ClientOptions{}); err == nil || !strings.Contains(err.Error(), "example.com is not on the server") {
 		t.Errorf("the error is %v", err)

@@ -279,7 +279,9 @@ func newClientHTTP(t Target) clientHTTP {
 	} else {
 		h.own = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 32,
-			IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second,
+			// Node closes idle connections after 5 s. A request that meets that fails, and whether it was processed nobody knows.
+			IdleConnTimeout: 4 * time.Second,
 		}
 		h.client = &http.Client{Transport: h.own}
 	}
@@ -313,7 +315,7 @@ func (h *clientHTTP) request(ctx context.Context, method, target string, body []
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, r)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the URL of the MCP server: %w", withoutURL(err))
 	}
 	for name, values := range h.header {
 		req.Header[http.CanonicalHeaderKey(name)] = append([]string(nil), values...)
@@ -332,9 +334,18 @@ func (h *clientHTTP) request(ctx context.Context, method, target string, body []
 func (h *clientHTTP) do(req *http.Request) (*http.Response, error) {
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return nil, clientGone("%w", err)
+		return nil, clientGone("%w", withoutURL(err))
 	}
 	return resp, nil
+}
+
+// withoutURL takes the URL out of an error: it may hold a key.
+func withoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
 }
 
 func (h *clientHTTP) closeIdle() {

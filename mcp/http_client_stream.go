@@ -102,10 +102,11 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
+	body, _ := readClientBody(resp.Body, clientDrainBytes) // what there is
 	if resp.StatusCode/100 == 2 {
-		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream", errClientMalformed, resp.StatusCode, kind)
+		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream: %s", errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
 	}
-	return nil, l.failure(resp, nil, false)
+	return nil, &StatusError{Status: resp.StatusCode, Body: clientExcerpt(body)}
 }
 
 // listen reads the stream of what belongs to no call, and opens it again until the connection ends or the server does not have one.
@@ -113,7 +114,7 @@ func (l *httpLink) listen() {
 	events := newClientEvents(l.c.o.MaxMessage)
 	for fruitless := 0; ; fruitless++ {
 		body, err := l.get(l.c.ctx, events.id)
-		if err != nil && !errors.Is(err, ErrClosed) && !isServerFault(err) {
+		if err != nil && !errors.Is(err, ErrClosed) && !mayChange(err) {
 			return
 		}
 		if err == nil {
@@ -137,8 +138,16 @@ func (l *httpLink) listen() {
 	}
 }
 
-// isServerFault reports whether an error is a status that may be another the next time.
-func isServerFault(err error) bool {
+// mayChange reports whether an error is a status that may be another the next time. A conflict is one: the server has not noticed
+// yet that the stream of whom we take the session over from has ended.
+func mayChange(err error) bool {
 	var status *StatusError
-	return errors.As(err, &status) && (status.Status/100 == 5 || status.Status == http.StatusTooManyRequests)
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status {
+	case http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	}
+	return status.Status >= 500
 }

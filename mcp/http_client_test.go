@@ -145,7 +145,7 @@ func TestClientTellsOfStatusesWithoutAnAnswer(t *testing.T) {
 			if got := errors.As(err, &answer); got != (test.code != 0) || got && answer.Code != test.code {
 				t.Errorf("the error is %v; want code %d", err, test.code)
 			}
-			if err == nil || test.is != nil && !errors.Is(err, test.is) || test.is != ErrSessionLost && errors.Is(err, ErrSessionLost) {
+			if err == nil || test.is != nil && !errors.Is(err, test.is) || errors.Is(err, ErrSessionLost) != errors.Is(test.is, ErrSessionLost) {
 				t.Errorf("the error is %v; want %v", err, test.is)
 			}
 		})
@@ -162,7 +162,8 @@ func TestClientTellsThatAServerIsNotThere(t *testing.T) {
 	if c.Err() != nil {
 		t.Errorf("the connection has ended: %v", c.Err())
 	}
-	if _, err := Connect(clientSoon(t), Target{URL: s.URL}, ClientOptions{}); !errors.Is(err, ErrClosed) {
+	_, err := Connect(clientSoon(t), Target{URL: s.URL + "/?key=hush"}, ClientOptions{})
+	if !errors.Is(err, ErrClosed) || strings.Contains(err.Error(), "hush") {
 		t.Errorf("the error of a new one is %v", err)
 	}
 }
@@ -290,7 +291,9 @@ func TestClientResumesACutStream(t *testing.T) {
 	var id string
 	s := clientServeLegacy(t, func(x clientExchange) {
 		last := x.r.Header.Get("Last-Event-ID")
-		note := func(n int) string { return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/n","params":{"n":%d}}`, n) }
+		note := func(n int) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/n","params":{"n":%d}}`, n)
+		}
 		switch {
 		case x.method == "x":
 			id = string(x.id)
@@ -301,9 +304,9 @@ func TestClientResumesACutStream(t *testing.T) {
 			x.refuse(405, "")
 		case last == "e1":
 			x.stream()
-			fmt.Fprint(x.w, "id: e2\nretry: 1234\ndata\n\n") // as servers prime a client that is to come back
+			x.write("id: e2\nretry: 1234\ndata\n\n") // as servers prime a client that is to come back
 			x.event("e3", note(2))
-			fmt.Fprint(x.w, "id: e4\ndata: {\"cut") // which does not count
+			x.write("id: e4\ndata: {\"cut") // which does not count
 		case last == "e3":
 			x.stream()
 			x.event("e5", `{"jsonrpc":"2.0","id":`+id+`,"result":{}}`)
@@ -364,8 +367,10 @@ func TestClientKeepsTheStandaloneStreamOpen(t *testing.T) {
 		case 1:
 			x.stream()
 			x.event("a", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-		case 2, 3:
+		case 2:
 			x.refuse(503, "")
+		case 3:
+			x.refuse(409, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Conflict: Only one SSE stream is allowed per session"},"id":null}`)
 		case 4:
 			if x.r.Header.Get("Last-Event-ID") != "a" {
 				t.Errorf("the headers are %v", x.r.Header)
@@ -473,7 +478,7 @@ func TestClientBoundsWhatItReads(t *testing.T) {
 		case "endless":
 			x.stream()
 			for x.r.Context().Err() == nil {
-				fmt.Fprint(x.w, "data: x\n")
+				x.write("data: x\n")
 			}
 		default:
 			x.refuse(405, "")

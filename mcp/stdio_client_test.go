@@ -409,7 +409,9 @@ func TestClientDeliversProgressInOrderBeforeTheResult(t *testing.T) {
 }
 
 func TestClientAnswersTheServer(t *testing.T) {
-	ask := func(id, method string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"n":1}}` }
+	ask := func(id, method string) string {
+		return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"n":1}}`
+	}
 	answers := make(chan message, 10)
 	var request message
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {

@@ -256,7 +256,13 @@ type rollout struct {
 
 func results(t *testing.T, dir string) rollout {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	return readResults(t, filepath.Join(dir, "results.json"))
+}
+
+// readResults reads a results document with one rollout.
+func readResults(t *testing.T, path string) rollout {
+	t.Helper()
+	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

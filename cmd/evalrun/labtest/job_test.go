@@ -1,0 +1,188 @@
+package labtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/fixtures/mcp/jobs/service"
+)
+
+var buildJobs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "evalrun-lab")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "jobs")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/evalrun/evalrun/fixtures/mcp/jobs").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// jobs are a job service and an MCP server whose tool starts jobs there.
+type jobs struct {
+	t   *testing.T
+	dir string
+	// url is that of the job service, mcp that of the MCP server.
+	url, mcp string
+}
+
+func startJobs(t *testing.T, flags ...string) *jobs {
+	t.Helper()
+	program, err := buildJobs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &jobs{t: t, dir: t.TempDir()}
+	s, err := service.New(service.Options{Dir: j.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	j.url = server.URL
+	portFile := filepath.Join(t.TempDir(), "port")
+	cmd := exec.Command(program, append([]string{"server", "--service", j.url, "--listen", "127.0.0.1:0", "--port-file", portFile, "--log", j.log()}, flags...)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	j.mcp = "http://127.0.0.1:" + readWhenThere(t, portFile) + "/mcp"
+	return j
+}
+
+// readWhenThere reads what a program writes to a file when it is ready.
+func readWhenThere(t *testing.T, path string) string {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if data, err := os.ReadFile(path); err == nil && len(data) > 0 {
+			return strings.TrimSpace(string(data))
+		}
+	}
+	t.Fatalf("%s was not written", path)
+	return ""
+}
+
+func (j *jobs) log() string { return filepath.Join(j.dir, "calls.jsonl") }
+
+// calls are the calls that the MCP server got, as their kinds.
+func (j *jobs) calls() (kinds []string) {
+	j.t.Helper()
+	data, err := os.ReadFile(j.log())
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var call struct {
+			Kind string `json:"kind"`
+		}
+		if err := json.Unmarshal([]byte(line), &call); err != nil {
+			j.t.Fatal(err)
+		}
+		kinds = append(kinds, call.Kind)
+	}
+	return kinds
+}
+
+// started counts the jobs that were started.
+func (j *jobs) started() (n int) {
+	j.t.Helper()
+	starts, err := service.ReadStarts(j.dir)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	for _, s := range starts {
+		if s.New {
+			n++
+		}
+	}
+	return n
+}
+
+// evalSet writes an eval set with one evaluation, whose agent is given the MCP server.
+func (j *jobs) evalSet(dir, prompt, expected string) (args []string) {
+	j.t.Helper()
+	write := func(name string, v any) {
+		data, err := json.MarshalIndent(v, "", "  ")
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+	write("evalset.json", map[string]any{
+		"version": "1.0", "id": "jobs", "name": "Jobs", "evaluatorRefs": []string{"says"},
+		"evaluators":  []any{map[string]any{"version": "1.0", "id": "says", "evaluatorTypeId": "uipath-contains", "evaluatorConfig": map[string]any{"name": "says", "targetOutputKey": "content"}}},
+		"evaluations": []any{map[string]any{"id": "one", "name": "One", "inputs": map[string]any{"prompt": prompt}, "evaluationCriterias": map[string]any{"says": map[string]any{"searchText": expected}}}},
+		"jobs":        map[string]any{"*": map[string]any{"source": "uipath", "url": j.url, "token": "${JOBS_TOKEN}", "interval": "200ms"}},
+		"limits":      map[string]any{"softWait": "300ms"},
+	})
+	write("mcp.json", map[string]any{"mcpServers": map[string]any{"rpa": map[string]any{"type": "http", "url": j.mcp}}})
+	j.t.Setenv("JOBS_TOKEN", "token-of-the-job-service")
+	return []string{"evalset.json", "--mcp-config", "mcp.json"}
+}
+
+// TestJobSuspends has real agents call a tool that starts a job of the uipath.com/job contract: the rollout is suspended on it with no process left,
+// an executor in another process watches the job, and the agent is resumed with the result that was fetched.
+func TestJobSuspends(t *testing.T) {
+	for _, c := range []struct{ name, process, want string }{
+		{"claude", "invoice", "INV-"}, {"opencode", "invoice", "INV-"}, {"claude", "broken", "the printer burns"},
+	} {
+		t.Run(c.name+"/"+c.process, func(t *testing.T) {
+			m, j := startModel(t), startJobs(t)
+			dir := t.TempDir()
+			// What the model is to say at the end comes back with the result of the job. The escapes keep it from being read at once.
+			say := `\u005b\u005bSAY I am done\u005d\u005d`
+			prompt := fmt.Sprintf(`The codeword is petunia. [[CALL run_process {"process":%q,"arguments":{"ms":2500,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, c.process, say)
+			args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, c.name, nil)}, j.evalSet(dir, prompt, "I am done")...)
+			evalrun(t, dir, 75, args...)
+
+			r := results(t, dir)
+			trigger := r.AgentExecutionOutput.Result.Trigger
+			if r.Status != "suspended" || trigger.Type != "JOB" || r.Score != nil {
+				t.Fatalf("%+v", r)
+			}
+			if got := fmt.Sprint(r.MCPServers); got != "[{rpa http sent 1}]" {
+				t.Errorf("servers: %s", got)
+			}
+			nothingLeft(t, dir, r)
+			before := len(m.requests())
+
+			kept, err := filepath.Glob(filepath.Join(dir, ".evalrun/runs/*/results.json"))
+			if err != nil || len(kept) != 1 {
+				t.Fatal(kept, err)
+			}
+			for deadline := time.Now().Add(time.Minute); r.Status == "suspended" && time.Now().Before(deadline); {
+				evalrun(t, dir, 0, "executor", "--once")
+				r = readResults(t, kept[0])
+			}
+			if r.Score == nil || *r.Score != 1 {
+				t.Errorf("score %v: %+v", r.Score, r)
+			}
+			if j.started() != 1 {
+				t.Errorf("%d jobs were started", j.started())
+			}
+			if want := map[string]string{"invoice": "[start fetch]", "broken": "[start]"}[c.process]; fmt.Sprint(j.calls()) != want {
+				t.Errorf("the server got %v, want %s", j.calls(), want)
+			}
+			history := m.requests()[before].history()
+			for _, want := range []string{"petunia", "run_process", "has started a job", c.want} {
+				if !strings.Contains(history, want) {
+					t.Errorf("the model's first request after the resume lacks %q:\n%s", want, history)
+				}
+			}
+			nothingLeft(t, dir, r)
+			keyIsNowhere(t, dir)
+		})
+	}
+}
