@@ -66,14 +66,19 @@ func (l *link) forward(ctx context.Context, r *mcp.Request) (json.RawMessage, er
 
 // pass makes the request of a client at the server, with other params if need be, and gives the result as the server does.
 func (l *link) pass(ctx context.Context, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
-	result, err := l.passOnce(ctx, r, params)
+	return l.passWith(ctx, r, func() json.RawMessage { return params })
+}
+
+// passWith is pass with params that depend on what the server has offered in the session.
+func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
+	result, err := l.passOnce(ctx, r, params())
 	if errors.Is(err, mcp.ErrSessionLost) {
 		// The server has not looked at the request: it does not know the session any more.
 		l.connecting.Lock()
 		err = l.reconnect(ctx)
 		l.connecting.Unlock()
 		if err == nil {
-			result, err = l.passOnce(ctx, r, params)
+			result, err = l.passOnce(ctx, r, params())
 		}
 	}
 	return result, err

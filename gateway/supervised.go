@@ -231,22 +231,11 @@ func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool,
 		}
 		return nil, nil, errUnknown
 	}
-	params := r.Params
-	if o.jobs > 0 {
-		params = startMeta(params, o.jobs, entry.ID)
-	}
-	if o.tasks && l.client().Era() == mcp.Legacy && (t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.Mortal) {
-		p, err := rawjson.ParseObject(params)
-		if err != nil {
-			return nil, nil, err
-		}
-		params = p.Set("task", json.RawMessage("{}")).JSON()
-	}
-	result, err := l.pass(ctx, r, params)
+	result, err := l.passWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, t, entry.ID) })
 	if err != nil {
 		return nil, nil, err
 	}
-	if work.Task = taskOf(result, l.client(), s.e.now()); work.Task == nil && o.jobs > 0 {
+	if work.Task = taskOf(result, l.client(), s.e.now()); work.Task == nil && l.offered().jobs > 0 {
 		work.Job = jobOf(result)
 	}
 	if work.Task == nil && work.Job == nil {
@@ -260,6 +249,20 @@ func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool,
 		return nil, nil, mcp.Errorf(mcp.CodeInternal, "what was started could not be recorded: %v", err)
 	}
 	return work, nil, nil
+}
+
+// startParams are the params of a call that may start something: they say what the caller can wait for, as far as the server has offered it in this session.
+func (s *supervised) startParams(l *link, params json.RawMessage, t tool, id string) json.RawMessage {
+	o := l.offered()
+	if o.jobs > 0 {
+		params = startMeta(params, o.jobs, id)
+	}
+	if o.tasks && l.client().Era() == mcp.Legacy && (t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.Mortal) {
+		if p, err := rawjson.ParseObject(params); err == nil {
+			params = p.Set("task", json.RawMessage("{}")).JSON()
+		}
+	}
+	return params
 }
 
 // outlives reports whether work goes on without us.

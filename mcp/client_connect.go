@@ -198,7 +198,7 @@ func (c *Client) initialize(ctx context.Context) error {
 		return err
 	}
 	if http != nil && !c.o.NoStream {
-		c.spawn(http.listen)
+		http.startListening(ctx)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func clientResume(ctx context.Context, t Target, o ClientOptions) (*Client, erro
 		http.setSession(s.SessionID)
 		http.setVersion(s.Version)
 		if !o.NoStream {
-			c.spawn(http.listen)
+			http.startListening(ctx)
 		}
 	}
 	return c, nil

@@ -16,6 +16,10 @@ const (
 	clientLastDelay  = 30 * time.Second
 )
 
+// clientListenWait is how long Connect waits for the stream of what belongs to no call: what a server wants to say on it earlier may
+// be lost. Not every server answers the request for it before there is something to say.
+const clientListenWait = 500 * time.Millisecond
+
 // clientDelay is how long to wait after so many streams on which nothing came.
 func clientDelay(fruitless int) time.Duration {
 	return min(clientFirstDelay<<min(fruitless, 10), clientLastDelay)
@@ -109,11 +113,22 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 	return nil, &StatusError{Status: resp.StatusCode, Body: clientExcerpt(body)}
 }
 
+// startListening starts to listen, and waits for the stream if that does not take long.
+func (l *httpLink) startListening(ctx context.Context) {
+	ctx, answered := context.WithTimeout(ctx, clientListenWait)
+	if !l.c.spawn(func() { l.listen(answered) }) {
+		answered()
+	}
+	<-ctx.Done()
+}
+
 // listen reads the stream of what belongs to no call, and opens it again until the connection ends or the server does not have one.
-func (l *httpLink) listen() {
+// It calls answered when the server has answered for the first time.
+func (l *httpLink) listen(answered func()) {
 	events := newClientEvents(l.c.o.MaxMessage)
 	for fruitless := 0; ; fruitless++ {
 		body, err := l.get(l.c.ctx, events.id)
+		answered()
 		if err != nil && !errors.Is(err, ErrClosed) && !mayChange(err) {
 			return
 		}

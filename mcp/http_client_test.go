@@ -87,10 +87,10 @@ func TestClientFindsOutTheEraOverHTTP(t *testing.T) {
 }
 
 func TestClientTellsOfStatusesWithoutAnAnswer(t *testing.T) {
-	var reply func(x clientExchange)
+	var reply atomic.Value // of func(x clientExchange)
 	s := clientServeLegacy(t, func(x clientExchange) {
 		if x.r.Method == http.MethodPost {
-			reply(x)
+			reply.Load().(func(x clientExchange))(x)
 		}
 	})
 	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy})
@@ -135,7 +135,7 @@ func TestClientTellsOfStatusesWithoutAnAnswer(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			reply = test.reply
+			reply.Store(test.reply)
 			_, err := c.Call(clientSoon(t), Call{Method: "x"})
 			var status *StatusError
 			if got := errors.As(err, &status); got != (test.status != 0) || got && status.Status != test.status {

@@ -42,7 +42,7 @@ func (p *placeFlags) place(needed bool, passed tasks.Lookup) (runner.Environment
 		return out, nil, usageError("--isolation: expected %s or %s, got %q", sandbox.IsolationBwrap, sandbox.IsolationProcess, p.isolation)
 	}
 	switch p.mcp {
-	case "gateway":
+	case "", "gateway":
 	case runner.MCPDirect:
 		out.MCP = p.mcp
 	default:
