@@ -41,6 +41,7 @@ var errClosed = errors.New("the MCP gateway is closed")
 // Gateway serves endpoints over HTTP. It is safe for concurrent use and must be closed.
 type Gateway struct {
 	listener net.Listener
+	loopback bool
 	server   *http.Server
 	serving  sync.WaitGroup
 
@@ -55,7 +56,8 @@ func Listen(address string) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("MCP gateway: %w", err)
 	}
-	g := &Gateway{listener: listener, open: map[[sha256.Size]byte]*Access{}}
+	tcp, _ := listener.Addr().(*net.TCPAddr)
+	g := &Gateway{listener: listener, loopback: tcp != nil && tcp.IP.IsLoopback(), open: map[[sha256.Size]byte]*Access{}}
 	g.server = newServer(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, nil) })
 	g.serving.Go(func() { _ = g.server.Serve(listener) }) // ends with Close
 	return g, nil
@@ -90,6 +92,12 @@ func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)
 
 // serve serves a request of whoever bears a token, of one access only if that is given: a unix socket is one client's.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
+	if only == nil && g.loopback { // on other addresses we do not know by which names we are called, and web sites do not reach a socket
+		if err := mcp.CheckHost(r); err != nil {
+			http.Error(w, "evalrun's MCP gateway: "+err.Error(), http.StatusForbidden)
+			return
+		}
+	}
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	path := r.URL.EscapedPath()
 	if rest, ok := strings.CutPrefix(path, tokenPath); ok {
@@ -153,7 +161,7 @@ func (g *Gateway) Open(o AccessOptions) (*Access, error) {
 			return nil, fmt.Errorf("MCP server %q: expected a name of its own", s.Name)
 		}
 		e := newEndpoint(s, o.Calls, o.Now)
-		e.http = mcp.NewHTTPHandler(e, mcp.ServerOptions{Hosts: []string{"*"}}) // the token stands before it, and no browser has one
+		e.http = mcp.NewHTTPHandler(e, mcp.ServerOptions{Hosts: []string{"*"}}) // the gateway has looked at them
 		a.endpoints[s.Name] = e
 		a.order = append(a.order, e)
 	}

@@ -197,8 +197,8 @@ func (x *HTTPHandler) begin() bool {
 
 // ServeHTTP implements [http.Handler].
 func (x *HTTPHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if name, value := x.foreign(r); name != "" {
-		http.Error(w, fmt.Sprintf("the header %s names %q, which is not this server", name, value), http.StatusForbidden)
+	if err := CheckHost(r, x.opts.Hosts...); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
 	version := r.Header.Get(headerVersion)
@@ -255,21 +255,22 @@ func (x *HTTPHandler) sessionOf(w http.ResponseWriter, r *http.Request) *httpSes
 	return s
 }
 
-// foreign names the header by which a request was meant for another host, or comes from another site.
-func (x *HTTPHandler) foreign(r *http.Request) (name, value string) {
-	if !x.isOwn(r.Host) {
-		return "Host", r.Host
+// CheckHost refuses a request that was meant for another host, or comes from another site: a web site that has its name resolve to this machine
+// could otherwise use a server on loopback (DNS rebinding). Loopback hosts are always right; own are the others, and "*" is all.
+func CheckHost(r *http.Request, own ...string) error {
+	if !isOwn(r.Host, own) {
+		return fmt.Errorf("the header Host names %q, which is not this server", r.Host)
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
-		if u, err := url.Parse(origin); err != nil || !x.isOwn(u.Host) {
-			return "Origin", origin
+		if u, err := url.Parse(origin); err != nil || !isOwn(u.Host, own) {
+			return fmt.Errorf("the header Origin names %q, which is not this server", origin)
 		}
 	}
-	return "", ""
+	return nil
 }
 
 // isOwn reports whether a host, which may have a port, is ours.
-func (x *HTTPHandler) isOwn(host string) bool {
+func isOwn(host string, own []string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -277,7 +278,7 @@ func (x *HTTPHandler) isOwn(host string) bool {
 	if ip := net.ParseIP(host); strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() {
 		return true
 	}
-	return slices.ContainsFunc(x.opts.Hosts, func(own string) bool { return own == "*" || strings.EqualFold(own, host) })
+	return slices.ContainsFunc(own, func(own string) bool { return own == "*" || strings.EqualFold(own, host) })
 }
 
 // accepts says which answers a request allows. One that does not say allows all, and so do types with a star.

@@ -143,4 +143,29 @@ CREATE TABLE calls (
   begun_at   INTEGER NOT NULL, ended_at INTEGER,
   UNIQUE (rollout_id, server, tool, arguments, ordinal)
 ) WITHOUT ROWID;
+`, `
+CREATE TABLE mcp_tasks (
+  id         INTEGER PRIMARY KEY,        -- keeps the order in which they were made
+  task_id    TEXT NOT NULL UNIQUE,       -- what the client knows it by
+  access     TEXT NOT NULL,              -- the digest of the token of whoever may ask for it
+  session    TEXT NOT NULL,              -- likewise the legacy session; empty for clients that have none
+  server TEXT NOT NULL, tool TEXT NOT NULL,
+  status TEXT NOT NULL, message TEXT NOT NULL,
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,           -- when it is forgotten, whatever it is then
+  poll       INTEGER NOT NULL,
+  work       BLOB,                       -- what another gateway needs to go on with it; null if it ends with this one
+  input_requests BLOB, result BLOB, error BLOB,
+  told       INTEGER NOT NULL            -- the client was told of its end without having asked
+);
+CREATE INDEX mcp_tasks_session ON mcp_tasks (access, session, id);
+CREATE INDEX mcp_tasks_expires ON mcp_tasks (expires_at);
+CREATE INDEX mcp_tasks_open ON mcp_tasks (access, id) WHERE status IN ('working', 'input_required');
+
+CREATE TABLE mcp_sessions (
+  session_id TEXT PRIMARY KEY,
+  access TEXT NOT NULL, endpoint TEXT NOT NULL, version TEXT NOT NULL,
+  capabilities BLOB, info BLOB,          -- the client's
+  created_at INTEGER NOT NULL, used_at INTEGER NOT NULL
+) WITHOUT ROWID;
 `}

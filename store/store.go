@@ -99,6 +99,8 @@ type Store interface {
 	// Events returns up to limit events of a run after a sequence number.
 	Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error)
 
+	MCPTasks
+
 	// Wake returns a channel that receives after another process committed something that may concern a dispatcher. Wake-ups are
 	// folded together and may be lost. The strings are ids of triggers whose local job said that it is done.
 	Wake() <-chan []string

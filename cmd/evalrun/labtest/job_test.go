@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/fixtures/mcp/jobs/service"
+	"github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 )
 
 var buildJobs = sync.OnceValues(func() (string, error) {
@@ -183,6 +184,43 @@ func TestJobSuspends(t *testing.T) {
 			}
 			nothingLeft(t, dir, r)
 			keyIsNowhere(t, dir)
+		})
+	}
+}
+
+// TestTaskSuspends has a real agent call a tool that its server runs as an MCP task, of either era: the rollout is suspended on the task, another
+// process watches it, in the session of the first if it has one, and the agent is resumed with the result.
+func TestTaskSuspends(t *testing.T) {
+	for _, c := range []struct{ agent, era string }{{"claude", "legacy"}, {"opencode", "modern"}} {
+		t.Run(c.agent+"/"+c.era, func(t *testing.T) {
+			m := startModel(t)
+			tasks, err := server.New(server.Options{Era: server.Era(c.era), Dir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			http := httptest.NewServer(tasks)
+			t.Cleanup(func() { http.Close(); tasks.Close() })
+			j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service", mcp: http.URL + "/mcp"}
+			dir := t.TempDir()
+			args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, c.agent, nil)},
+				j.evalSet(dir, `The codeword is petunia. [[CALL required_compute {"ms":3000,"text":"\u005b\u005bSAY I am done\u005d\u005d"}]] [[SAY first turn over]]`, "I am done")...)
+			evalrun(t, dir, 75, args...)
+			r := results(t, dir)
+			trigger := r.AgentExecutionOutput.Result.Trigger
+			if r.Status != "suspended" || trigger.Type != "MCP_TASK" {
+				t.Fatalf("%+v", r)
+			}
+			nothingLeft(t, dir, r)
+			before := len(m.requests())
+			evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "results.json")
+			r = results(t, dir)
+			if r.Score == nil || *r.Score != 1 {
+				t.Errorf("score %v: %+v", r.Score, r)
+			}
+			if history := m.requests()[before].history(); !strings.Contains(history, "petunia") || !strings.Contains(history, "has started a task") || !strings.Contains(history, "which is done now") {
+				t.Errorf("the model's first request after the resume:\n%s", history)
+			}
+			nothingLeft(t, dir, r)
 		})
 	}
 }
