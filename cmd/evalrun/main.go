@@ -75,7 +75,7 @@ is scored.
 	}
 	root.AddCommand(runCommand(g), resumeCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		listCommand(g), showCommand(g), cancelCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
-		probeCommand(g), probeServerCommand(), gatewayCommand(g))
+		probeCommand(g), probeServerCommand(), gatewayCommand(g), conformanceClientCommand())
 	return root
 }
 

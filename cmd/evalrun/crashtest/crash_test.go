@@ -64,6 +64,7 @@ type kind struct {
 // kinds are the kinds of scenarios: agents that wait for jobs, and agents in environments that wait for a person.
 func kinds() []kind {
 	all := []kind{{"jobs", func(t *testing.T) *scenario { return newScenario(t, "failpoint") }, 1}}
+	all = append(all, kind{"calls", newCallingScenario, 2})
 	for _, isolation := range isolations() {
 		all = append(all, kind{isolation, func(t *testing.T) *scenario { return newApprovedScenario(t, isolation) }, 4})
 	}

@@ -29,6 +29,8 @@ type scenario struct {
 	// results is how many each rollout has, asks that the agents are those that ask for permission.
 	results int
 	asks    bool
+	// called is set where agents start jobs by calling tools.
+	called *calledJobs
 	// flags are further ones of its command.
 	flags []string
 }
@@ -141,7 +143,7 @@ func (s *scenario) command(env ...string) *exec.Cmd {
 	cmd := exec.Command(s.program, "run", "--wait", "--wait-timeout", "60s", "-j", "4", "--run-id", runID, "--fail-on-error=100%")
 	cmd.Args = append(cmd.Args, append(s.flags, "set.json")...)
 	cmd.Dir = s.dir
-	cmd.Env = append(append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(s.dir, "state")), env...)
+	cmd.Env = append(append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(s.dir, "state"), "JOBS_TOKEN=the-token-of-the-jobs"), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
@@ -199,9 +201,13 @@ func (s *scenario) violations() (wrong []string) {
 	}
 	checkEvents(events, s.total, note)
 	s.checkEventLog(events, note)
-	if s.asks {
+	switch {
+	case s.called != nil:
+		s.checkCalled(note)
 		s.checkProcesses(note)
-	} else {
+	case s.asks:
+		s.checkProcesses(note)
+	default:
 		s.checkJobs(note)
 	}
 	return wrong
