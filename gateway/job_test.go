@@ -483,7 +483,9 @@ func TestCallsAreJoined(t *testing.T) {
 		}
 	})
 	t.Run("unless the server deduplicates", func(t *testing.T) {
-		s, ledger := &jobServer{meta: func(int) string { return `,"_meta":{"uipath.com/job":{"version":1},"evalrun.dev/idempotency":{"version":1}}` }, call: robot}, &memory{}
+		s, ledger := &jobServer{meta: func(int) string {
+			return `,"_meta":{"uipath.com/job":{"version":1},"evalrun.dev/idempotency":{"version":1}}`
+		}, call: robot}, &memory{}
 		before, err := ledger.Begin(t.Context(), keyOf("rpa", "run", json.RawMessage("{}")))
 		if err != nil {
 			t.Fatal(err)

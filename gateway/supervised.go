@@ -315,7 +315,12 @@ const (
 // look asks once for work.
 func (s *supervised) look(ctx context.Context, l *link, r *mcp.Request, w *Work) (outcome *Outcome, after time.Duration, err error) {
 	if w.Task != nil {
-		outcome, err = Poll(ctx, l.client(), w.Task, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		c, leave, err := s.clientOf(ctx, l, w.Task)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer leave()
+		outcome, err = Poll(ctx, c, w.Task, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 			return l.askClient(ctx, r, method, params)
 		})
 		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
@@ -345,6 +350,18 @@ func (s *supervised) look(ctx context.Context, l *link, r *mcp.Request, w *Work)
 		return nil, time.Second, err
 	}
 	return &Outcome{Result: result}, 0, nil
+}
+
+// clientOf is a connection over which a task can be asked for: those of 2025-11-25 belong to the session that has started them, which may be that of
+// a process before us.
+func (s *supervised) clientOf(ctx context.Context, l *link, t *Task) (c *mcp.Client, leave func(), err error) {
+	if c = l.client(); t.Era == mcp.Modern || t.Session.SessionID == c.State().SessionID {
+		return c, func() {}, nil
+	}
+	if c, err = mcp.Connect(ctx, s.e.server.Target, mcp.ClientOptions{Session: &t.Session, NoStream: true}); err != nil {
+		return nil, nil, err
+	}
+	return c, func() { _ = c.Abandon() }, nil // its session is somebody else's
 }
 
 // ErrUnwatched says that nobody but a delivery can tell whether a job is done.

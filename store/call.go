@@ -3,34 +3,35 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 )
 
 // BeginCall implements Store.
 func (s *SQLite) BeginCall(ctx context.Context, tok Token, key CallKey) (c Call, err error) {
 	err = s.writeOp(ctx, func(t *tx) error {
-		if _, err := t.held(tok, StateRunning); err != nil {
+		o, err := t.held(tok, StateRunning)
+		if err != nil {
 			return err
 		}
-		var ordinal int
-		var ended bool
-		var work []byte
-		err := t.row([]any{&c.ID, &ordinal, &work, &ended}, `SELECT call_id, ordinal, work, ended FROM calls
-			WHERE rollout_id = ? AND server = ? AND tool = ? AND arguments = ? ORDER BY ordinal DESC LIMIT 1`, tok.RolloutID, key.Server, key.Tool, key.Arguments)
-		switch {
-		case errors.Is(err, ErrNotFound):
-		case err != nil:
+		equal, err := t.equalCalls(tok.RolloutID, key)
+		if err != nil {
 			return err
-		case !ended:
-			c.New, c.Work = false, work
+		}
+		for _, e := range equal {
+			switch {
+			case e.segment > 0 && (e.segment < o.Segment || e.attempt == o.Attempt):
+				continue // this agent, or the conversation that it goes on with, has its result
+			case e.segment > 0 && e.work == nil:
+				// An attempt that came to nothing has got an answer that nothing was started: the call can be made again.
+				c = Call{ID: e.id, New: true}
+				return t.exec("UPDATE calls SET segment = NULL, attempt = NULL, begun_at = ? WHERE call_id = ?", t.now, e.id)
+			}
+			c = Call{ID: e.id, Work: e.work}
 			return nil
-		default:
-			ordinal++
 		}
-		c = Call{ID: CallID(tok.RolloutID, key, ordinal), New: true}
+		c = Call{ID: CallID(tok.RolloutID, key, len(equal)), New: true}
 		return t.exec("INSERT INTO calls (call_id, rollout_id, server, tool, arguments, ordinal, begun_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-			c.ID, tok.RolloutID, key.Server, key.Tool, key.Arguments, ordinal, t.now)
+			c.ID, tok.RolloutID, key.Server, key.Tool, key.Arguments, len(equal), t.now)
 	})
 	if err != nil {
 		return Call{}, err
@@ -38,23 +39,47 @@ func (s *SQLite) BeginCall(ctx context.Context, tok Token, key CallKey) (c Call,
 	return c, nil
 }
 
+// equalCall is one of the equal calls of a rollout. segment is 0 if it has not ended.
+type equalCall struct {
+	id               string
+	work             []byte
+	segment, attempt int
+}
+
+// equalCalls are the equal calls of a rollout in their order.
+func (t *tx) equalCalls(rolloutID string, key CallKey) (out []equalCall, err error) {
+	err = t.rows(func(r scanner) error {
+		var e equalCall
+		err := r.Scan(&e.id, &e.work, &e.segment, &e.attempt)
+		out = append(out, e)
+		return err
+	}, `SELECT call_id, work, coalesce(segment, 0), coalesce(attempt, 0) FROM calls
+		WHERE rollout_id = ? AND server = ? AND tool = ? AND arguments = ? ORDER BY ordinal`, rolloutID, key.Server, key.Tool, key.Arguments)
+	return out, err
+}
+
 // CallStarted implements Store.
 func (s *SQLite) CallStarted(ctx context.Context, tok Token, callID string, work json.RawMessage) error {
-	return s.changeCall(ctx, tok, callID, "work = ?1", func(*tx) any { return raw(work) })
+	return s.changeCall(ctx, tok, callID, func(t *tx, _ Rollout) (int64, error) {
+		return t.change("UPDATE calls SET work = ? WHERE call_id = ? AND rollout_id = ?", raw(work), callID, tok.RolloutID)
+	})
 }
 
 // EndCall implements Store.
 func (s *SQLite) EndCall(ctx context.Context, tok Token, callID string) error {
-	return s.changeCall(ctx, tok, callID, "ended = 1, ended_at = ?1", func(t *tx) any { return t.now })
+	return s.changeCall(ctx, tok, callID, func(t *tx, o Rollout) (int64, error) {
+		return t.change("UPDATE calls SET segment = ?, attempt = ?, ended_at = ? WHERE call_id = ? AND rollout_id = ?", o.Segment, o.Attempt, t.now, callID, tok.RolloutID)
+	})
 }
 
 // changeCall changes a call of a rollout that is held.
-func (s *SQLite) changeCall(ctx context.Context, tok Token, callID, set string, value func(*tx) any) error {
+func (s *SQLite) changeCall(ctx context.Context, tok Token, callID string, change func(*tx, Rollout) (int64, error)) error {
 	return s.writeOp(ctx, func(t *tx) error {
-		if _, err := t.held(tok, StateRunning); err != nil {
+		o, err := t.held(tok, StateRunning)
+		if err != nil {
 			return err
 		}
-		n, err := t.change("UPDATE calls SET "+set+" WHERE call_id = ?2 AND rollout_id = ?3", value(t), callID, tok.RolloutID)
+		n, err := change(t, o.Rollout)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("call %s of rollout %s: %w", callID, tok.RolloutID, ErrNotFound)
 		}

@@ -139,7 +139,7 @@ CREATE TABLE calls (
   server TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL,  -- what calls are equal by; of the arguments the digest
   ordinal    INTEGER NOT NULL,           -- how many equal calls have ended before
   work       BLOB,                       -- what the call has started, once that is known
-  ended      INTEGER NOT NULL DEFAULT 0, -- its final result has reached the agent
+  segment    INTEGER, attempt INTEGER,   -- the attempt of a segment whose agent has got its final result, null if none has
   begun_at   INTEGER NOT NULL, ended_at INTEGER,
   UNIQUE (rollout_id, server, tool, arguments, ordinal)
 ) WITHOUT ROWID;

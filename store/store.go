@@ -55,8 +55,9 @@ type Store interface {
 	Renew(ctx context.Context) (held, cancelled []string, err error)
 	// CommitSegment ends a segment: its outcome and all that follows from it.
 	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
-	// BeginCall records that the agent of a running rollout is about to call a tool, unless the last equal call has not ended: that one is
-	// returned. CallStarted records what a call has started, EndCall that its final result has reached the agent.
+	// BeginCall records that the agent of a running rollout is about to call a tool, unless there is an equal call whose final result this agent
+	// does not have: then that one is returned, also if the agent of an earlier attempt of the segment had it. CallStarted records what a
+	// call has started, EndCall that the agent has its final result.
 	BeginCall(ctx context.Context, t Token, key CallKey) (Call, error)
 	CallStarted(ctx context.Context, t Token, callID string, work json.RawMessage) error
 	EndCall(ctx context.Context, t Token, callID string) error

@@ -36,6 +36,31 @@ func callSpecs(s *suite) {
 		equal(w, "second", second, store.Call{ID: store.CallID(c.Rollout.ID, key, 1), New: true})
 	})
 
+	s.spec("an attempt that is repeated finds the calls of the one before in their order", func(w *world) {
+		w.create(1)
+		c := w.claim(w.a)
+		first, err := w.a.BeginCall(w.ctx, c.Token, key)
+		w.must(err)
+		w.must(w.a.CallStarted(w.ctx, c.Token, first.ID, json.RawMessage(`{"job":1}`)))
+		w.must(w.a.EndCall(w.ctx, c.Token, first.ID))
+		second, err := w.a.BeginCall(w.ctx, c.Token, key)
+		w.must(err)
+		w.must(w.a.EndCall(w.ctx, c.Token, second.ID)) // an ordinary result
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeInterrupted})
+
+		c = w.claim(w.a)
+		again, err := w.a.BeginCall(w.ctx, c.Token, key)
+		w.must(err)
+		equal(w, "first again", again, store.Call{ID: first.ID, Work: json.RawMessage(`{"job":1}`)})
+		w.must(w.a.EndCall(w.ctx, c.Token, first.ID))
+		again, err = w.a.BeginCall(w.ctx, c.Token, key)
+		w.must(err)
+		equal(w, "second again: it has started nothing", again, store.Call{ID: second.ID, New: true})
+		again, err = w.a.BeginCall(w.ctx, c.Token, key)
+		w.must(err)
+		equal(w, "and is now open", again, store.Call{ID: second.ID})
+	})
+
 	s.spec("calls differ by server, tool and arguments", func(w *world) {
 		w.create(1)
 		c := w.claim(w.a)
