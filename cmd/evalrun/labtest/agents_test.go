@@ -46,7 +46,7 @@ func TestMCPTask(t *testing.T) {
 			if r.Score == nil || *r.Score != 1 || r.Isolation != "bwrap" {
 				t.Errorf("score %v in %s, want 1 in bwrap", r.Score, r.Isolation)
 			}
-			if got := fmt.Sprint(r.MCPServers); got != "[{notes stdio sent 2} {vault http sent 1}]" {
+			if got := fmt.Sprint(r.MCPServers); got != "[{notes stdio sent 2 0} {vault http sent 1 0}]" {
 				t.Errorf("servers: %s", got)
 			}
 			if !strings.Contains(r.AgentExecutionOutput.Result.Output.Content, "all done") {

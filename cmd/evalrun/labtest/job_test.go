@@ -3,6 +3,7 @@ package labtest
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -153,7 +154,7 @@ func TestJobSuspends(t *testing.T) {
 			if r.Status != "suspended" || trigger.Type != "JOB" || r.Score != nil {
 				t.Fatalf("%+v", r)
 			}
-			if got := fmt.Sprint(r.MCPServers); got != "[{rpa http sent 1}]" {
+			if got := fmt.Sprint(r.MCPServers); got != "[{rpa http sent 1 0}]" {
 				t.Errorf("servers: %s", got)
 			}
 			nothingLeft(t, dir, r)
@@ -223,4 +224,87 @@ func TestTaskSuspends(t *testing.T) {
 			nothingLeft(t, dir, r)
 		})
 	}
+}
+
+// everythingDir is where the lab has the official server-everything.
+var everythingDir = os.ExpandEnv("$HOME/.cache/evalrun-lab/everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+
+// TestEverything has a real agent call the task-only tool of the official server-everything. Over stdio the task would die with us: the call is held, and
+// the results document says so. Over HTTP the rollout is suspended, and another process takes over the session.
+func TestEverything(t *testing.T) {
+	if _, err := os.Stat(everythingDir); err != nil {
+		unavailable(t, "%v", err)
+	}
+	const prompt = `The codeword is petunia. [[CALL simulate-research-query {"topic":"tulips","ambiguous":false}]] [[SAY I am done]]`
+	set := func(t *testing.T, dir string, m *model, server map[string]any) []string {
+		j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service"}
+		args := append([]string{"run", "-o", "results.json", "--isolation", "process", "--agent", m.agentEntry(dir, "claude", nil)}, j.evalSet(dir, prompt, "done")...)
+		data, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"everything": server}})
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "mcp.json"), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return args
+	}
+	t.Run("stdio", func(t *testing.T) {
+		m, dir := startModel(t), t.TempDir()
+		evalrun(t, dir, 0, set(t, dir, m, map[string]any{"command": node(t), "args": []string{everythingDir, "stdio"}})...)
+		r := results(t, dir)
+		if r.Score == nil || *r.Score != 1 || len(r.MCPServers) != 1 || r.MCPServers[0].Held != 1 {
+			t.Errorf("%+v", r)
+		}
+		seen := m.requests()
+		if history := seen[len(seen)-1].history(); !strings.Contains(history, "# Research Report: tulips") {
+			t.Error(history)
+		}
+		nothingLeft(t, dir, r)
+	})
+	t.Run("http", func(t *testing.T) {
+		m, dir := startModel(t), t.TempDir()
+		url := startEverything(t)
+		evalrun(t, dir, 75, set(t, dir, m, map[string]any{"type": "http", "url": url})...)
+		r := results(t, dir)
+		if r.Status != "suspended" || r.AgentExecutionOutput.Result.Trigger.Type != "MCP_TASK" {
+			t.Fatalf("%+v", r)
+		}
+		nothingLeft(t, dir, r)
+		before := len(m.requests())
+		evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "results.json")
+		if r = results(t, dir); r.Score == nil || *r.Score != 1 {
+			t.Errorf("%+v", r)
+		}
+		if history := m.requests()[before].history(); !strings.Contains(history, "petunia") || !strings.Contains(history, "# Research Report: tulips") {
+			t.Error(history)
+		}
+	})
+}
+
+// startEverything starts server-everything over HTTP, and returns its URL.
+func startEverything(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it does not say which port it has taken, so it is given one
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(address)
+	cmd := exec.Command(node(t), everythingDir, "streamableHttp")
+	cmd.Env = append(os.Environ(), "PORT="+port)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if c, err := net.Dial("tcp", address); err == nil {
+			_ = c.Close()
+			return "http://" + address + "/mcp"
+		}
+	}
+	t.Fatal("server-everything does not listen")
+	return ""
 }

@@ -228,6 +228,7 @@ type rollout struct {
 		Transport string `json:"transport"`
 		Verdict   string `json:"verdict"`
 		Calls     int    `json:"calls"`
+		Held      int    `json:"held"`
 	} `json:"mcpServers"`
 	ResumedBy []struct {
 		Session string `json:"session"`
