@@ -201,6 +201,8 @@ type Trigger struct {
 	// ResumeTime is when a timer fires, Deadline when the suspension times out.
 	ResumeTime *time.Time `json:"resume_time,omitempty"`
 	Deadline   *time.Time `json:"deadline,omitempty"`
+	// ExpiresAt is when the source forgets the result.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
 // Clocks say where a rollout's time went.

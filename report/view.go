@@ -262,6 +262,9 @@ func (o Options) waiting(triggers []store.Trigger) ([]Trigger, error) {
 		if spec.ResumeAt != nil {
 			shown.ResumeTime = timeOrNil(*spec.ResumeAt)
 		}
+		if spec.ExpiresAt != nil {
+			shown.ExpiresAt = timeOrNil(*spec.ExpiresAt)
+		}
 		out = append(out, shown)
 	}
 	return out, nil

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/trigger"
 )
 
 // Options are what a Runner needs.
@@ -22,6 +24,8 @@ type Options struct {
 	RunID string
 	// Concurrency is how many agents run at once. With 0 no agent is started: only triggers are looked after.
 	Concurrency int
+	// Stay makes Run with UntilIdle stay for results that their sources will forget, until they are here.
+	Stay bool
 	// WorkDir is the folder in which the command runs, Executable the evalrun program, which local jobs are started with.
 	WorkDir    string
 	Executable string
@@ -94,6 +98,8 @@ type Runner struct {
 	asked   map[string]bool
 	lapped  bool
 	failure error
+	// staying says that it was told that we stay.
+	staying bool
 	// models is nil until an agent needs it.
 	models *modelproxy.Proxy
 	// gateway is nil until an agent's servers need it, http is for what is asked of MCP servers while nobody runs.
@@ -240,7 +246,9 @@ func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, 
 		b.Due = 0 // what is due again was asked already
 	}
 	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
-		return 0, true, nil
+		if stay, err := r.expiring(ctx); err != nil || !stay {
+			return 0, true, err
+		}
 	}
 	if b.Due > 0 {
 		r.lookAtTriggers()
@@ -257,6 +265,28 @@ func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, 
 		return poll, false, nil
 	}
 	return clamp(b.NextDue.Sub(r.o.Now())), false, nil
+}
+
+// expiring reports whether there is something to stay for: a result that its source will forget.
+func (r *Runner) expiring(ctx context.Context) (stay bool, err error) {
+	if !r.o.Stay {
+		return false, nil
+	}
+	err = r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
+		var spec trigger.Spec
+		if err := json.Unmarshal(t.Spec, &spec); err != nil {
+			return err
+		}
+		if spec.ExpiresAt != nil && !stay {
+			stay = true
+			if !r.staying {
+				r.staying = true
+				r.o.Logger.Warn("waiting for a result that its source will forget; --detach leaves it to an executor", "trigger", t.ID, "until", spec.ExpiresAt.Local().Format(time.DateTime))
+			}
+		}
+		return nil
+	})
+	return stay, err
 }
 
 func clamp(d time.Duration) time.Duration { return min(max(d, time.Millisecond), poll) }

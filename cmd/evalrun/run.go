@@ -35,6 +35,7 @@ type runFlags struct {
 	runID   string
 	retryOf string
 	strict  bool
+	detach  bool
 	placeFlags
 }
 
@@ -48,7 +49,8 @@ func runCommand(g *globals) *cobra.Command {
 further tasks. --agent names an agent of the set, one of the registry, or a file with an agent entry.
 
 Rollouts whose agent waits for a job or a person are suspended. With --wait the command goes on until the run is final;
-without it it ends with exit code 75, and evalrun resume, or an executor, goes on with the run later.`,
+without it it ends with exit code 75, and evalrun resume, or an executor, goes on with the run later. A result that its source will
+forget, such as that of an MCP task with a time to live, is waited for all the same, unless --detach leaves it to others.`,
 		Example: `  evalrun run evalset.json
   evalrun run --wait -j 8 evalset.json
   evalrun run evalset.json -- python3 agent.py
@@ -59,6 +61,7 @@ without it it ends with exit code 75, and evalrun resume, or an executor, goes o
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
 				sets, command = args[:at], args[at:]
 			}
+			w.stay = !f.detach
 			return run(cmd, g, f, w, sets, command)
 		},
 	}
@@ -70,6 +73,7 @@ without it it ends with exit code 75, and evalrun resume, or an executor, goes o
 	fl.StringVar(&f.runID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
 	fl.StringVar(&f.retryOf, "retry-of", "", "run again the evaluations that faulted in `RUN`")
 	fl.BoolVar(&f.strict, "strict", false, "take unknown keys for errors")
+	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget: an executor, or a resume in time, will fetch them")
 	f.register(cmd)
 	w.register(cmd)
 	return cmd

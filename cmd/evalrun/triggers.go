@@ -65,7 +65,9 @@ type triggerJSON struct {
 	CreatedAt      time.Time          `json:"createdAt"`
 	Deadline       *time.Time         `json:"deadline"`
 	NextCheck      *time.Time         `json:"nextCheck"`
-	Payload        json.RawMessage    `json:"payload"`
+	// ExpiresAt is when the source forgets the result.
+	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
+	Payload   json.RawMessage `json:"payload"`
 	// Deliveries are there with --all only.
 	Deliveries []deliveryJSON `json:"deliveries,omitempty"`
 }
@@ -95,15 +97,17 @@ func newTriggerJSON(t store.Trigger) triggerJSON {
 	if !t.NextDue.IsZero() {
 		out.NextCheck = &t.NextDue
 	}
+	out.ExpiresAt = specOf(t).ExpiresAt
 	return out
 }
 
-// payloadOf is what the agent said of what it waits for.
-func payloadOf(t store.Trigger) json.RawMessage {
-	var spec trigger.Spec
+// specOf is what the agent said of what it waits for.
+func specOf(t store.Trigger) (spec trigger.Spec) {
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
-	return spec.Visible()
+	return spec
 }
+
+func payloadOf(t store.Trigger) json.RawMessage { return specOf(t).Visible() }
 
 func listTriggers(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, all bool, w io.Writer) (n int, err error) {
 	now := time.Now()
@@ -154,6 +158,9 @@ func describeTrigger(s *store.SQLite, t store.Trigger, deliveries []deliveryJSON
 	printf(&b, "    %s since %s (%s)", t.State, t.CreatedAt.Local().Format(time.DateTime), now.Sub(t.CreatedAt).Round(time.Second))
 	if !t.Deadline.IsZero() {
 		printf(&b, ", until %s", t.Deadline.Local().Format(time.DateTime))
+	}
+	if at := specOf(t).ExpiresAt; at != nil {
+		printf(&b, ", its source forgets it at %s", at.Local().Format(time.DateTime))
 	}
 	printf(&b, ", source %s\n", t.Source)
 	for _, d := range deliveries {

@@ -30,6 +30,8 @@ type workFlags struct {
 	envFiles       []string
 	failOnError    string
 	allowSuspended bool
+	// stay is runner.Options.Stay.
+	stay bool
 }
 
 func (w *workFlags) register(cmd *cobra.Command) {
@@ -217,7 +219,7 @@ func (w *workFlags) newRunner(g *globals, s *store.SQLite, runID string, env env
 		return nil, err
 	}
 	return runner.New(runner.Options{Store: s, RunID: runID, Concurrency: w.concurrency, WorkDir: dir, Executable: exe,
-		Version: version(), Resolve: env.resolve, Secrets: env.secrets(), Events: out.event, Logger: logger, Lease: lease}), nil
+		Version: version(), Resolve: env.resolve, Secrets: env.secrets(), Events: out.event, Logger: logger, Lease: lease, Stay: w.stay}), nil
 }
 
 // runUntil runs the runner under the signals: the first lets what runs finish, the second ends it.

@@ -203,7 +203,7 @@ func TestTaskSuspends(t *testing.T) {
 			t.Cleanup(func() { http.Close(); tasks.Close() })
 			j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service", mcp: http.URL + "/mcp"}
 			dir := t.TempDir()
-			args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, c.agent, nil)},
+			args := append([]string{"run", "--detach", "-o", "results.json", "--agent", m.agentEntry(dir, c.agent, nil)},
 				j.evalSet(dir, `The codeword is petunia. [[CALL required_compute {"ms":3000,"text":"\u005b\u005bSAY I am done\u005d\u005d"}]] [[SAY first turn over]]`, "I am done")...)
 			evalrun(t, dir, 75, args...)
 			r := results(t, dir)
@@ -238,7 +238,7 @@ func TestEverything(t *testing.T) {
 	const prompt = `The codeword is petunia. [[CALL simulate-research-query {"topic":"tulips","ambiguous":false}]] [[SAY I am done]]`
 	set := func(t *testing.T, dir string, m *model, server map[string]any) []string {
 		j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service"}
-		args := append([]string{"run", "-o", "results.json", "--isolation", "process", "--agent", m.agentEntry(dir, "claude", nil)}, j.evalSet(dir, prompt, "done")...)
+		args := append([]string{"run", "--detach", "-o", "results.json", "--isolation", "process", "--agent", m.agentEntry(dir, "claude", nil)}, j.evalSet(dir, prompt, "done")...)
 		data, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"everything": server}})
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "mcp.json"), data, 0o600)
