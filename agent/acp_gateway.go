@@ -190,6 +190,12 @@ func (s *acpSegment) awaitTools(ctx context.Context) *Fault {
 	case ctx.Err() != nil:
 		return causeFault(ctx)
 	default:
+		var unreachable *gateway.UnreachableError
+		for i := range s.info.MCPServers {
+			if v := &s.info.MCPServers[i]; errors.As(err, &unreachable) && v.Name == unreachable.Server {
+				v.Verdict, v.Reason = VerdictUnreachable, unreachable.Err.Error()
+			}
+		}
 		return &Fault{FaultMCP, err.Error()}
 	}
 }
@@ -257,15 +263,14 @@ func (s *acpSegment) result(ctx context.Context, w *gateway.Work, d Delivery) (r
 	if d.Error != nil {
 		return gateway.TextResult(d.Error.Message, true), false, nil
 	}
-	if w.Task != nil {
-		var outcome gateway.Outcome
-		if json.Unmarshal(d.Payload, &outcome) != nil || outcome.Result == nil && outcome.Error == nil {
-			return gateway.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
-		}
-		if outcome.Error != nil {
-			return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
-		}
+	var outcome gateway.Outcome // what the source mcp delivers
+	switch err := json.Unmarshal(d.Payload, &outcome); {
+	case err == nil && outcome.Error != nil:
+		return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
+	case err == nil && outcome.Result != nil:
 		return outcome.Result, false, nil
+	case w.Task != nil:
+		return gateway.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
 	}
 	ending := gateway.EndingOf(w.Tool, *w.Job, d.Payload)
 	if !ending.Fetch {
