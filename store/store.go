@@ -1,7 +1,7 @@
 // Package store keeps the durable state of runs: rollouts, their segments, triggers and deliveries, results and events.
 //
 // [Open] opens a store; [Store] is what the rest of the program uses. Every method that changes something is one
-// transaction, durable when it returns; only Claim need not survive a power cut. A rollout is changed only by its holder, who got a [Token] from Claim; a holder
+// transaction, durable when it returns; only Claim and TriggerPending need not survive a power cut. A rollout is changed only by its holder, who got a [Token] from Claim; a holder
 // that was overtaken gets [ErrFenced] and must drop what it was doing. The package knows nothing of agents, sources or
 // evaluators: specs, payloads and results are JSON to it.
 package store

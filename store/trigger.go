@@ -131,7 +131,8 @@ func (s *SQLite) TriggerStarted(ctx context.Context, tok TriggerToken, itemKey s
 
 // TriggerPending implements Store.
 func (s *SQLite) TriggerPending(ctx context.Context, tok TriggerToken, next time.Time) error {
-	return s.writeOp(ctx, func(t *tx) error {
+	// If a power cut takes it back, the trigger is looked at once more when its claim has ended.
+	return s.writeRelaxed(ctx, func(t *tx) error {
 		_, err := t.release(tok, next, false)
 		return err
 	})

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -26,7 +25,12 @@ import (
 type gatewayFlags struct {
 	listen    string
 	tokenFile string
+	aggregate bool
+	tasks     gateway.TaskOptions
 }
+
+// aggregateName is the name of the endpoint that has what all servers have.
+const aggregateName = "all"
 
 func gatewayCommand(g *globals) *cobra.Command {
 	var o gatewayFlags
@@ -37,35 +41,62 @@ func gatewayCommand(g *globals) *cobra.Command {
 to clients of every version of MCP. ${NAME} in url, headers and env is taken from the environment.
 
 When it is ready it prints the servers as an MCP client's configuration wants them, with the token that clients must bear. A client that cannot
-send headers may call /t/TOKEN/mcp/NAME instead. It ends with Ctrl-C.`,
+send headers may call /t/TOKEN/mcp/NAME instead. It ends with Ctrl-C.
+
+Clients that know MCP tasks can have calls that take long as tasks, whatever the server knows; for others the gateway waits. Tasks and sessions are
+kept in the store, and the token beside it, so that clients can go on when the gateway was started again.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+			return o.run(ctx, g, cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "listen on `ADDRESS`; a port of 0 takes a free one")
-	f.StringVar(&o.tokenFile, "token-file", "", "take the token from `FILE` instead of making one")
+	f.StringVar(&o.tokenFile, "token-file", "", "take the token from `FILE` instead of the one that is kept in the store")
+	f.BoolVar(&o.aggregate, "aggregate", false, "serve the tools, prompts and resources of all servers at one endpoint more, "+aggregateName)
+	f.DurationVar(&o.tasks.TTL, "task-ttl", gateway.DefaultTaskTTL, "keep tasks for `TIME` whose client does not say for how long")
+	f.DurationVar(&o.tasks.MaxTTL, "max-task-ttl", gateway.DefaultMaxTaskTTL, "keep no task for longer than `TIME`")
+	f.IntVar(&o.tasks.Max, "max-tasks", gateway.DefaultMaxTasks, "keep at most `N` tasks")
+	f.IntVar(&o.tasks.MaxPerSession, "max-tasks-per-session", gateway.DefaultMaxSessionTasks, "keep at most `N` tasks of one session")
+	f.BoolVar(&o.tasks.Strict, "require-task-capability", false, "refuse calls that need a task if a client of 2026-07-28 has not declared tasks, instead of waiting for it")
 	return cmd
 }
 
-func (o *gatewayFlags) run(ctx context.Context, stdout, stderr io.Writer, config string) (err error) {
-	token, err := o.token()
-	if err != nil {
+func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Writer, config string) (err error) {
+	if err := o.check(); err != nil {
 		return err
 	}
 	servers, err := gatewayServers(config, stderr)
 	if err != nil {
 		return err
 	}
+	st, err := g.open(false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, internal(st.Close())) }()
+	token, err := gatewayToken(o.tokenFile, st.Dir())
+	if err != nil {
+		return err
+	}
+	unlock, err := lockGateway(st.Dir(), token)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	gw, err := gateway.Listen(o.listen)
 	if err != nil {
 		return usageError("--listen: %w", err)
 	}
 	defer func() { err = errors.Join(err, gw.Close()) }()
-	access, err := gw.Open(gateway.AccessOptions{Servers: servers, Token: token})
+	o.tasks.Store = st
+	options := gateway.AccessOptions{Servers: servers, Token: token, Tasks: &o.tasks}
+	if o.aggregate {
+		options.Aggregate = aggregateName
+	}
+	access, err := gw.Open(options)
 	if err != nil {
 		return usageError("%s: %w", config, err)
 	}
@@ -76,22 +107,23 @@ func (o *gatewayFlags) run(ctx context.Context, stdout, stderr io.Writer, config
 	return nil
 }
 
-// minToken is how long a token must be that somebody has chosen.
-const minToken = 16
-
-func (o *gatewayFlags) token() (string, error) {
-	if o.tokenFile == "" {
-		return "", nil
+// check refuses what would be no limit.
+func (o *gatewayFlags) check() error {
+	for flag, value := range map[string]int64{
+		"--task-ttl": int64(o.tasks.TTL), "--max-task-ttl": int64(o.tasks.MaxTTL), "--max-tasks": int64(o.tasks.Max), "--max-tasks-per-session": int64(o.tasks.MaxPerSession),
+	} {
+		if value <= 0 {
+			return usageError("%s: expected more than 0", flag)
+		}
 	}
-	data, err := os.ReadFile(o.tokenFile)
-	if err != nil {
-		return "", usageError("--token-file: %w", unreadable(o.tokenFile, err))
+	// What was not given follows what was.
+	if o.tasks.TTL == gateway.DefaultTaskTTL {
+		o.tasks.TTL = min(o.tasks.TTL, o.tasks.MaxTTL)
 	}
-	token := strings.TrimSpace(string(data))
-	if len(token) < minToken || strings.ContainsAny(token, " \t\r\n/") {
-		return "", usageError("--token-file: %s: expected a token of at least %d characters without spaces and slashes", o.tokenFile, minToken)
+	if o.tasks.MaxPerSession == gateway.DefaultMaxSessionTasks {
+		o.tasks.MaxPerSession = min(o.tasks.MaxPerSession, o.tasks.Max)
 	}
-	return token, nil
+	return nil
 }
 
 // gatewayServers reads the servers of a file.
@@ -170,8 +202,8 @@ func printClientConfig(w io.Writer, a *gateway.Access) error {
 		Headers map[string]string `json:"headers"`
 	}
 	out := map[string]map[string]server{"mcpServers": {}}
-	for _, e := range a.Endpoints() {
-		out["mcpServers"][e.Name()] = server{"http", a.URL(e.Name()), map[string]string{"Authorization": "Bearer " + a.Token()}}
+	for _, name := range a.Names() {
+		out["mcpServers"][name] = server{"http", a.URL(name), map[string]string{"Authorization": "Bearer " + a.Token()}}
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -29,7 +29,12 @@ func BenchmarkExecutorIdle(b *testing.B) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		b.Skip("reads /proc")
 	}
-	program, dir := buildProgram(b), suspendedStore(b)
+	measureExecutor(b, buildProgram(b), suspendedStore(b, external))
+}
+
+// measureExecutor runs the real executor over a store, and reports what it takes.
+func measureExecutor(b *testing.B, program, dir string) {
+	b.Helper()
 	window := 5 * time.Second
 	if n, err := strconv.Atoi(os.Getenv("EVALRUN_IDLE_SECONDS")); err == nil {
 		window = time.Duration(n) * time.Second
@@ -59,7 +64,7 @@ func BenchmarkExecutorIdle(b *testing.B) {
 
 // BenchmarkTriggers lists 10,000 triggers with the real program; BenchmarkOpen opens and closes their store.
 func BenchmarkTriggers(b *testing.B) {
-	program, dir := buildProgram(b), suspendedStore(b)
+	program, dir := buildProgram(b), suspendedStore(b, external)
 	for b.Loop() {
 		out, err := exec.Command(program, "triggers", "--store", dir, "--json").Output()
 		if n := bytes.Count(out, []byte("\n")); err != nil || n != suspended {
@@ -69,7 +74,7 @@ func BenchmarkTriggers(b *testing.B) {
 }
 
 func BenchmarkOpen(b *testing.B) {
-	dir := suspendedStore(b)
+	dir := suspendedStore(b, external)
 	for b.Loop() {
 		s, err := store.Open(dir, store.Options{MustExist: true})
 		if err != nil {
@@ -90,8 +95,16 @@ func buildProgram(b *testing.B) string {
 	return program
 }
 
-// suspendedStore makes a store with 10,000 suspended rollouts of one run, each waiting for something outside.
-func suspendedStore(b *testing.B) string {
+// external is something outside that a rollout waits for.
+func external(int) store.NewTrigger {
+	return store.NewTrigger{
+		InterruptID: "i", Type: "JOB", Name: "JOB", Source: "external", KeyPrefix: "job-", FolderPath: "Shared",
+		Spec: json.RawMessage(`{"type":"JOB","name":"JOB","process":"P","payload":{"process_name":"P","input_arguments":{"a":1}}}`),
+	}
+}
+
+// suspendedStore makes a store with 10,000 suspended rollouts of one run, each with the trigger that waits makes for it.
+func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 	b.Helper()
 	ctx := context.Background()
 	dir := filepath.Join(b.TempDir(), ".evalrun")
@@ -115,6 +128,7 @@ func suspendedStore(b *testing.B) string {
 	if _, err := s.CreateRun(ctx, plan); err != nil {
 		b.Fatal(err)
 	}
+	made := 0
 	for left := suspended; left > 0; {
 		claims, err := s.Claim(ctx, plan.RunID, 200)
 		if err != nil {
@@ -122,11 +136,10 @@ func suspendedStore(b *testing.B) string {
 		}
 		errs := make(chan error, len(claims))
 		for _, c := range claims {
+			waitsFor := waits(made)
+			made++
 			go func() {
-				_, err := s.CommitSegment(ctx, c.Token, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: []store.NewTrigger{{
-					InterruptID: "i", Type: "JOB", Name: "JOB", Source: "external", KeyPrefix: "job-", FolderPath: "Shared",
-					Spec: json.RawMessage(`{"type":"JOB","name":"JOB","process":"P","payload":{"process_name":"P","input_arguments":{"a":1}}}`),
-				}}})
+				_, err := s.CommitSegment(ctx, c.Token, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: []store.NewTrigger{waitsFor}})
 				errs <- err
 			}()
 		}

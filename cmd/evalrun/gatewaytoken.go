@@ -1,0 +1,69 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// minToken is how long a token must be that somebody has chosen.
+const minToken = 16
+
+// gatewayToken is the token that clients of the gateway bear: that of a file, or the one that is kept in the store, which is made if it is not there.
+func gatewayToken(file, storeDir string) (string, error) {
+	name := "--token-file: " + file
+	if file == "" {
+		file = filepath.Join(storeDir, "gateway.token")
+		name = file
+		if err := makeToken(file); err != nil {
+			return "", internal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", usageError("%w", unreadable(name, err))
+	}
+	token := strings.TrimSpace(string(data))
+	if len(token) < minToken || strings.ContainsAny(token, " \t\r\n/") {
+		return "", usageError("%s: expected a token of at least %d characters without spaces and slashes", name, minToken)
+	}
+	return token, nil
+}
+
+// makeToken makes a file with a token, unless it is there.
+func makeToken(file string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), ".gateway.token-*") // which only its owner can read
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString("evalrun-mcp-" + rand.Text() + rand.Text() + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// lockGateway makes sure that one gateway at a time looks after the tasks of a token. The lock ends with the process.
+func lockGateway(storeDir, token string) (unlock func(), err error) {
+	sum := sha256.Sum256([]byte(token))
+	f, err := os.OpenFile(filepath.Join(storeDir, "gateway-"+hex.EncodeToString(sum[:4])+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, internal(err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		_ = f.Close() // nothing was written
+		return nil, usageError("another gateway uses the store %s with the same token; end it, or give another --store or --token-file", storeDir)
+	}
+	return func() { _ = f.Close() }, nil // a file system without locks has none
+}
