@@ -182,7 +182,7 @@ func (s *acpSegment) news(ctx context.Context) (string, error) {
 			parts = append(parts, s.recordResult(a, result))
 		}
 	}
-	if parts == nil {
+	if parts == nil && len(s.record.Asked) > 0 {
 		return "", nil
 	}
 	if n := len(s.record.Asked); n > 0 {
