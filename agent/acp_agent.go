@@ -31,6 +31,10 @@ type bounds struct {
 	cancel time.Duration
 	// suspend is how long a turn may go on after something in it has to wait for a person.
 	suspend time.Duration
+	// settle is how long the calls that run at the end of a turn may take to say what they have started.
+	settle time.Duration
+	// fetch is how long the result of one job may take to be fetched.
+	fetch time.Duration
 	// idle holds where an entry has no idleTimeout.
 	idle time.Duration
 	// exit is how long an agent may take to end by itself once its stdin is closed; most need less than 0.4 s, gemini does not end.
@@ -40,7 +44,7 @@ type bounds struct {
 }
 
 var defaultBounds = bounds{
-	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
+	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
 }
 
 // acpAgent runs an agent over the Agent Client Protocol: one process for each segment.

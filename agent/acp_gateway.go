@@ -62,7 +62,7 @@ func (s *acpSegment) openGateway(place *Place) error {
 	space := &place.Space
 	o := gateway.AccessOptions{Now: s.opts.Now, Calls: &gateway.Calls{
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait,
-		Suspended: s.client.waitForWork,
+		Suspended: s.client.waitForWork, Arrived: s.client.workArrived,
 		Unknown: func(w gateway.Work) {
 			s.client.limit(&Fault{FaultStartUnknown, fmt.Sprintf("the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server)})
 		},
@@ -225,6 +225,28 @@ func (c *client) waitForWork(w gateway.Work) {
 	c.wait(asked{Interrupt: "call-" + w.CallID, What: askedWork, Title: w.Tool, Kind: w.Server, Work: &w})
 }
 
+// workArrived notes that a call has brought the result of work that was waited for.
+func (c *client) workArrived(w gateway.Work) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	arrived := func(a asked) bool { return a.Work != nil && a.Work.CallID == w.CallID }
+	c.asked, c.s.record.Asked = slices.DeleteFunc(c.asked, arrived), slices.DeleteFunc(c.s.record.Asked, arrived)
+	if len(c.asked) == 0 && c.over != nil {
+		c.over.Stop()
+		c.over = nil
+	}
+}
+
+// settle is called at the end of a turn: what its calls have started is waited for, also if the agent has not waited for the answers.
+func (s *acpSegment) settle(ctx context.Context) {
+	if s.access == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.bounds.settle)
+	defer cancel()
+	s.access.Settle(ctx)
+}
+
 // callOf is the id that the agent itself gives a call which has started work: of several that fit, the last. The caller holds mu.
 func (c *client) callOf(w *gateway.Work) (id string) {
 	for _, call := range c.tools.All() {
@@ -263,11 +285,10 @@ func (s *acpSegment) result(ctx context.Context, w *gateway.Work, d Delivery) (r
 	if d.Error != nil {
 		return gateway.TextResult(d.Error.Message, true), false, nil
 	}
-	var outcome gateway.Outcome // what the source mcp delivers
-	switch err := json.Unmarshal(d.Payload, &outcome); {
-	case err == nil && outcome.Error != nil:
+	switch outcome := gateway.ReadOutcome(d.Payload); {
+	case outcome != nil && outcome.Error != nil:
 		return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
-	case err == nil && outcome.Result != nil:
+	case outcome != nil:
 		return outcome.Result, false, nil
 	case w.Task != nil:
 		return gateway.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
@@ -279,7 +300,9 @@ func (s *acpSegment) result(ctx context.Context, w *gateway.Work, d Delivery) (r
 	if s.access == nil || s.access.Endpoint(w.Server) == nil {
 		return nil, false, &Fault{FaultMCP, fmt.Sprintf("the result of %s cannot be fetched: MCP server %q is not behind the gateway any more", w.Tool, w.Server)}
 	}
-	result, err := s.access.Endpoint(w.Server).Fetch(ctx, w.Tool, *w.Job)
+	fetching, cancel := context.WithTimeout(ctx, s.bounds.fetch)
+	defer cancel()
+	result, err := s.access.Endpoint(w.Server).Fetch(fetching, w.Tool, *w.Job)
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, gateway.ErrNotDone) && s.seg.Gateway.Refetch != nil && s.seg.Gateway.Refetch(*w):

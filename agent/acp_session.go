@@ -55,6 +55,15 @@ func (s *acpSegment) writeRecord() error {
 
 // session begins a session or goes on with one, and gives the text of the prompt.
 func (s *acpSegment) session(ctx context.Context) (prompt string, fault *Fault, err error) {
+	news := ""
+	if s.record.SessionID != "" {
+		if news, err = s.news(ctx); errors.As(err, &fault) {
+			return "", fault, nil
+		}
+		if err != nil || news == "" { // there is nothing to tell
+			return "", nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, &Fault{FaultHandshake, fmt.Sprintf("the agent did not open its session within %v", s.bounds.handshake)})
 	defer cancel()
 	params := acp.SessionParams{Cwd: s.seg.Place.Cwd, MCPServers: s.servers}
@@ -63,20 +72,14 @@ func (s *acpSegment) session(ctx context.Context) (prompt string, fault *Fault, 
 		session, err = s.conn.NewSession(ctx, params)
 		prompt = s.seg.Prompt
 	} else {
-		session, prompt, err = s.goOn(ctx, params)
+		session, prompt, err = s.goOn(ctx, params, news)
 	}
 	var broken *historyError
 	if errors.As(err, &broken) {
 		return "", nil, err
 	}
-	if errors.As(err, &fault) {
-		return "", fault, nil
-	}
 	if err != nil {
 		return "", s.fault(ctx, err), nil
-	}
-	if prompt == "" && s.record.SessionID != "" {
-		return "", nil, nil // there is nothing to tell
 	}
 	if session.ID != s.record.SessionID {
 		s.record.SessionID = session.ID
@@ -114,11 +117,7 @@ func (s *acpSegment) configure(ctx context.Context) error {
 type historyError struct{ error }
 
 // goOn goes on with a session by the first way that the agent has and that works. The prompt tells what has arrived.
-func (s *acpSegment) goOn(ctx context.Context, params acp.SessionParams) (session acp.Session, prompt string, err error) {
-	news, err := s.news(ctx)
-	if err != nil || news == "" {
-		return acp.Session{ID: s.record.SessionID}, "", err
-	}
+func (s *acpSegment) goOn(ctx context.Context, params acp.SessionParams, news string) (session acp.Session, prompt string, err error) {
 	note := ""
 	for _, way := range append(slices.Clone(s.entry.ResumeBy), ByReplay) {
 		switch {
@@ -177,7 +176,7 @@ func (s *acpSegment) news(ctx context.Context) (string, error) {
 				continue
 			}
 			if err := s.seg.Gateway.Ledger.Ended(ctx, a.Work.CallID); err != nil {
-				return "", &historyError{err}
+				return "", err
 			}
 			parts = append(parts, s.recordResult(a, result))
 		}

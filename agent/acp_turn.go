@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/trigger"
 )
 
@@ -43,7 +44,11 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 	case <-s.client.waitedOut:
 		// It was told that a person has to answer, and goes on without: what it has asked for is enough.
 	}
-	waits := slices.Concat(s.record.Asked, s.client.waits()) // what was not answered yet is still waited for
+	if limit == nil || limit.Category == FaultIdle {
+		s.settle(ctx)
+	}
+	asked := s.client.waits()
+	waits := slices.Concat(s.record.Asked, asked) // what was not answered yet is still waited for
 	if limit != nil && limit.Category == FaultIdle && len(waits) > 0 {
 		limit = nil // until the person has answered it has nothing to do
 	}
@@ -57,7 +62,7 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 	}
 	s.stopped(a.result)
 	if len(waits) > 0 {
-		return s.suspended(s.client.waits())
+		return s.suspended(asked)
 	}
 	return Outcome{Output: s.output(nil)}
 }
@@ -122,9 +127,7 @@ func (s *acpSegment) suspended(waits []asked) Outcome {
 			s.client.mu.Unlock()
 		}
 		// The record is a file: it has the words for the next prompt without secrets, and not what the tool was to be given.
-		kept := a
-		kept.Title, kept.Input = Options{Redact: s.redact}.redact(a.Title), nil
-		s.record.Asked = append(s.record.Asked, kept)
+		s.record.Asked = append(s.record.Asked, s.recorded(a))
 	}
 	for _, a := range slices.Concat(s.record.Asked[:len(s.record.Asked)-len(waits)], waits) {
 		in, err := a.interrupt()
@@ -133,6 +136,33 @@ func (s *acpSegment) suspended(waits []asked) Outcome {
 		}
 		interrupts = append(interrupts, in)
 	}
-	s.trail.add(EventSuspended, s.record.SessionID, "", s.record.Asked)
+	s.trail.add(EventSuspended, s.record.SessionID, "", s.waitsFor())
 	return Outcome{Interrupts: interrupts}
+}
+
+// recorded is something that is waited for as the session's record has it: a file, and so without secrets. What it takes to ask for work is in the
+// trigger; the handle of a job is needed to fetch its result.
+func (s *acpSegment) recorded(a asked) asked {
+	opts := Options{Redact: s.redact}
+	a.Title, a.Input = opts.redact(a.Title), nil
+	if a.Work != nil {
+		work := *a.Work
+		work.Arguments = json.RawMessage(opts.redact(string(work.Arguments)))
+		if !json.Valid(work.Arguments) {
+			work.Arguments = json.RawMessage("{}")
+		}
+		if work.Task != nil {
+			work.Task = &gateway.Task{Era: work.Task.Era}
+		}
+		a.Work = &work
+	}
+	return a
+}
+
+// waitsFor is what the trajectory tells of what is waited for.
+func (s *acpSegment) waitsFor() (out []map[string]string) {
+	for _, a := range s.record.Asked {
+		out = append(out, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
+	}
+	return out
 }

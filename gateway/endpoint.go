@@ -42,10 +42,11 @@ func (s *Server) timeout() time.Duration {
 }
 
 // Endpoint serves one client with one server: it is what the client takes for the server. Each legacy session of the client has a connection of
-// its own, as it would have without us; the requests of modern clients, which have no sessions, share one.
+// its own, as it would have without us; the requests of modern clients, which have no sessions, share theirs.
 type Endpoint struct {
 	server Server
 	policy policy
+	tasks  *keeper // nil if clients get no tasks
 	now    func() time.Time
 	http   *mcp.HTTPHandler
 
@@ -61,7 +62,7 @@ type Endpoint struct {
 	mu      sync.Mutex
 	err     error
 	links   map[*link]bool
-	shared  *link
+	shared  []*link // of modern clients
 	pending map[string]*pendingCall
 	tools   map[string]tool
 	stats   Stats
@@ -148,22 +149,40 @@ func (e *Endpoint) close() {
 
 // Serve implements mcp.Handler.
 func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	switch {
-	case r.Method == mcp.MethodInitialize:
-		return e.initialize(ctx, r)
-	case r.Method == mcp.MethodDiscover:
+	if r.Method == mcp.MethodInitialize {
+		hello, err := e.initialize(ctx, r)
+		if l, _ := r.Session.Value().(*link); err == nil && e.tasks != nil {
+			err = e.tasks.opened(ctx, e.server.Name, r.Session, hello, l.capabilities, l.info)
+		}
+		return hello, err
+	}
+	if e.tasks != nil {
+		if result, ok, err := e.tasks.serve(ctx, r); ok {
+			return result, err
+		}
+	}
+	if r.Method == mcp.MethodDiscover {
 		return e.discover(ctx, r)
 	}
 	l, err := e.linkOf(ctx, r)
 	if err != nil {
 		return nil, e.unreachable(err)
 	}
+	return e.serveOn(ctx, l, r)
+}
+
+// serveOn serves a request over a link that is connected.
+func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	if result, ok, err := e.policy.serve(ctx, l, r); ok {
 		return result, err
 	}
 	switch r.Method {
 	case mcp.MethodListen:
-		return l.listen(ctx, r)
+		result, err := l.listen(ctx, r)
+		if err == nil {
+			e.tasks.linger(ctx, r)
+		}
+		return result, err
 	case mcp.MethodToolsList:
 		return l.listTools(ctx, r)
 	case mcp.MethodToolsCall:
@@ -190,16 +209,23 @@ func (e *Endpoint) callTool(ctx context.Context, l *link, r *mcp.Request) (json.
 // Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.
 func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessage) {
 	l, _ := s.Value().(*link)
-	if l == nil || method == mcp.NoteInitialized || l.client().Era() != mcp.Legacy {
+	if l == nil || method == mcp.NoteInitialized {
 		return
+	}
+	c := l.client()
+	if c == nil || c.Era() != mcp.Legacy {
+		return // a modern server wants to hear nothing of this kind
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, time.Minute)
 	defer cancel()
-	_ = l.client().Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
+	_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
 }
 
 // Closed implements mcp.Handler.
 func (e *Endpoint) Closed(s *mcp.Session) {
+	if e.tasks != nil {
+		e.tasks.closed(s)
+	}
 	l, _ := s.Value().(*link)
 	if l == nil {
 		return
@@ -223,29 +249,66 @@ func (e *Endpoint) unreachable(err error) error {
 // only the id is known, and after the server has gone.
 func (e *Endpoint) linkOf(ctx context.Context, r *mcp.Request) (*link, error) {
 	if r.Era == mcp.Modern {
-		meta := metaOf(r.Params)
-		e.mu.Lock()
-		if e.shared == nil {
-			e.shared = &link{e: e, capabilities: meta.Object(mcp.MetaClientCapabilities), info: meta.Get(mcp.MetaClientInfo)}
-			if e.links == nil {
-				e.mu.Unlock()
-				return nil, errClosed
-			}
-			e.links[e.shared] = true
-		}
-		l := e.shared
-		e.mu.Unlock()
-		return l, l.connect(ctx)
+		return e.sharedLink(ctx, r)
 	}
 	l, _ := r.Session.Value().(*link)
 	if l == nil {
 		l = &link{e: e, session: r.Session, version: r.Version}
+		if e.tasks != nil {
+			l.capabilities, l.info = e.tasks.client(ctx, e.server.Name, r.Session.ID())
+		}
 		if !e.adopt(l) {
 			return nil, errClosed
 		}
 		r.Session.SetValue(l)
 	}
 	return l, l.connect(ctx)
+}
+
+// maxShared is how many sets of capabilities are told apart at a legacy server.
+const maxShared = 8
+
+// sharedLink is the link for a modern request. All of them share one, as their capabilities come with each; but a legacy server is told them only
+// once, so that there each set of capabilities has a link of its own.
+func (e *Endpoint) sharedLink(ctx context.Context, r *mcp.Request) (*link, error) {
+	meta := metaOf(r.Params)
+	first, err := e.share(meta, true)
+	if err == nil {
+		err = first.connect(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if first.key == string(meta.Get(mcp.MetaClientCapabilities)) || first.client().Era() == mcp.Modern {
+		return first, nil
+	}
+	l, err := e.share(meta, false)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.connect(ctx)
+}
+
+// share finds or makes a shared link: the first one, or that for the capabilities in a request's _meta.
+func (e *Endpoint) share(meta rawjson.Object, first bool) (*link, error) {
+	capabilities := meta.Get(mcp.MetaClientCapabilities)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.links == nil {
+		return nil, errClosed
+	}
+	for _, l := range e.shared {
+		if first || l.key == string(capabilities) {
+			return l, nil
+		}
+	}
+	if len(e.shared) == maxShared {
+		return e.shared[0], nil // what a client cannot do is looked at with every request
+	}
+	l := &link{e: e, key: string(capabilities), capabilities: meta.Object(mcp.MetaClientCapabilities), info: meta.Get(mcp.MetaClientInfo)}
+	e.shared = append(e.shared, l)
+	e.links[l] = true
+	return l, nil
 }
 
 func (e *Endpoint) adopt(l *link) bool {
@@ -258,11 +321,12 @@ func (e *Endpoint) adopt(l *link) bool {
 	return true
 }
 
-// link is the connection of one legacy session, or of all modern requests, to the server.
+// link is the connection of one legacy session, or of modern requests, to the server.
 type link struct {
 	e *Endpoint
-	// session is nil for the link of modern clients.
+	// session is nil for the link of modern clients; key is how they spell their capabilities.
 	session *mcp.Session
+	key     string
 	// version, capabilities and info are those of the client.
 	version      string
 	capabilities rawjson.Object
@@ -272,11 +336,15 @@ type link struct {
 	mu         sync.Mutex
 	conn       *mcp.Client
 	offers     offers
-	level      string
+	level      string // of the logs that the server was asked for
+	flights    []*flight
 	follows    follows
 	listeners  []*listener
 	// kept says that the session with the server must not be ended: another process will go on with it.
 	kept bool
+	// users counts what goes on over the connection although its client may be gone; closing says that it is to be closed when they are done.
+	users   int
+	closing bool
 }
 
 // client is the connection, which may have ended. There is one, since connect has succeeded before.
@@ -302,9 +370,12 @@ func (l *link) connect(ctx context.Context) error {
 
 // reconnect makes a new connection. The caller holds connecting.
 func (l *link) reconnect(ctx context.Context) error {
-	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.capabilities.JSON(), Notified: l.notified, Asked: l.askedApart}
+	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.capabilities.JSON(), Notified: l.hears, Asked: l.isAsked}
 	if slices.Contains(mcp.LegacyVersions, l.version) {
 		o.Version = l.version
+	}
+	if _, only := l.e.policy.(transparent); only && l.session != nil {
+		o.First = mcp.Legacy // of what need not be translated nothing is lost
 	}
 	c, err := mcp.Connect(ctx, l.e.server.Target, o)
 	if err != nil {
@@ -320,13 +391,38 @@ func (l *link) reconnect(ctx context.Context) error {
 	l.mu.Unlock()
 	if old != nil {
 		_ = old.Abandon() // it has ended
+		l.e.forgetTools()
+		l.restore(ctx, c)
 	}
-	l.follow()
+	l.follow(ctx)
 	return nil
+}
+
+// use keeps the connection open until the function is called that it returns, also if its client goes; only the end of the endpoint closes it.
+func (l *link) use() (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+	return func() {
+		l.mu.Lock()
+		l.users--
+		last := l.closing && l.users == 0
+		l.mu.Unlock()
+		if last {
+			l.close()
+		}
+	}
 }
 
 // close ends the connection and the session with the server.
 func (l *link) close() {
+	l.mu.Lock()
+	l.closing = true
+	used := l.users > 0 && l.e.ctx.Err() == nil
+	l.mu.Unlock()
+	if used {
+		return
+	}
 	l.connecting.Lock()
 	defer l.connecting.Unlock()
 	l.unfollow()

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
@@ -71,11 +69,15 @@ func (l *link) pass(ctx context.Context, r *mcp.Request, params json.RawMessage)
 
 // passWith is pass with params that depend on what the server has offered in the session.
 func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
+	c := l.client()
 	result, err := l.passOnce(ctx, r, params())
 	if errors.Is(err, mcp.ErrSessionLost) {
 		// The server has not looked at the request: it does not know the session any more.
 		l.connecting.Lock()
-		err = l.reconnect(ctx)
+		err = nil
+		if l.client() == c { // nobody else has reconnected since
+			err = l.reconnect(ctx)
+		}
 		l.connecting.Unlock()
 		if err == nil {
 			result, err = l.passOnce(ctx, r, params())
@@ -97,45 +99,45 @@ func (l *link) passOnce(ctx context.Context, r *mcp.Request, params json.RawMess
 	} else if level := l.logLevel(); c.Era() == mcp.Modern && level != "" {
 		call.Params = withMeta(call.Params, mcp.MetaLogLevel, rawjson.Quote(level))
 	}
-	ctx, watch := l.deadline(ctx)
-	defer watch.Stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	w := newWatch(l.e.server.timeout(), end)
+	defer w.stop()
 	level := meta.Text(mcp.MetaLogLevel)
 	call.Notified = func(method string, params json.RawMessage) {
-		watch.Reset(l.e.server.timeout())
-		if method == mcp.NoteMessage && r.Era == mcp.Modern && level == "" {
+		w.heard()
+		params, ours := l.withOurTask(method, params)
+		if !ours {
+			return
+		}
+		if method == mcp.NoteMessage && r.Era == mcp.Modern && !wantsLog(level, params) {
 			return // a modern client gets no logs that it has not asked for
 		}
 		_ = r.Notify(method, withoutMeta(params, mcp.MetaSubscriptionID)) // a client that has gone is noticed elsewhere
 	}
+	f := &flight{notified: call.Notified, level: level, capabilities: capabilities}
 	switch {
 	case c.Era() == mcp.Modern:
+		defer l.enter(f)()
 		call.Capabilities = l.e.policy.capabilities(slices.Clone(capabilities)).JSON()
 		if r.Era == mcp.Legacy {
-			return l.answerInputs(ctx, c, r, call)
+			return l.answerInputs(ctx, w, c, r, call)
 		}
 		return c.Call(ctx, call)
 	case r.Era == mcp.Modern:
-		if level != "" && level != l.logLevel() {
-			if _, err := c.Call(ctx, mcp.Call{Method: mcp.MethodSetLevel, Params: rawjson.Object{{Key: "level", Value: rawjson.Quote(level)}}.JSON()}); err == nil {
-				l.setLogLevel(level)
-			}
+		if level != "" {
+			l.wantLogs(ctx, c, level)
 		}
-		return l.callPending(ctx, c, r, call, capabilities)
+		return l.callPending(ctx, c, f, call)
 	}
-	call.Asked = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+	f.ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		w.pause()
+		defer w.resume()
 		return answerOf(r.Ask(ctx, method, params))
 	}
+	call.Asked = f.ask // a client that cannot says so itself
+	defer l.enter(f)()
 	return c.Call(ctx, call)
-}
-
-// errTimeout ends a call of which nothing was heard for too long.
-var errTimeout = errors.New("nothing was heard of the call for too long")
-
-// deadline ends a call when nothing is heard of it for the server's timeout.
-func (l *link) deadline(ctx context.Context) (context.Context, *time.Timer) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timeout := l.e.server.timeout()
-	return ctx, time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w: %v", errTimeout, timeout)) })
 }
 
 // failed is what a client is told of a request that the server has not answered. An answer that is an error goes through as it came.
@@ -144,7 +146,10 @@ func (l *link) failed(err error) error {
 	if errors.As(err, &said) {
 		return said
 	}
-	if errors.Is(err, mcp.ErrClosed) {
+	l.mu.Lock()
+	ours := l.closing || l.e.ctx.Err() != nil
+	l.mu.Unlock()
+	if errors.Is(err, mcp.ErrClosed) && !ours {
 		l.e.mu.Lock()
 		l.e.stats.Lost = err.Error()
 		l.e.mu.Unlock()
@@ -180,29 +185,4 @@ func (l *link) toClient(r *mcp.Request, result json.RawMessage) json.RawMessage 
 		}
 	}
 	return o.JSON()
-}
-
-func (l *link) logLevel() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.level
-}
-
-func (l *link) setLogLevel(level string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.level = level
-}
-
-// setLevel is the legacy way to ask for logs; a modern server is asked with each request.
-func (l *link) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	if l.client().Era() == mcp.Legacy {
-		return l.forward(ctx, r)
-	}
-	params, err := rawjson.ParseObject(r.Params)
-	if err != nil || params.Text("level") == "" {
-		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: expected a level")
-	}
-	l.setLogLevel(params.Text("level"))
-	return json.RawMessage("{}"), nil
 }

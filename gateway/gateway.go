@@ -113,13 +113,13 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 		return
 	}
 	name, err := url.PathUnescape(strings.TrimPrefix(path, pathPrefix))
-	e := a.endpoints[name]
-	if err != nil || e == nil || !strings.HasPrefix(path, pathPrefix) {
+	handler := a.handler(name)
+	if err != nil || handler == nil || !strings.HasPrefix(path, pathPrefix) {
 		http.Error(w, "evalrun's MCP gateway: no such MCP server here; the path is "+pathPrefix+"NAME", http.StatusNotFound)
 		return
 	}
 	r.Header.Del("Authorization") // it was for us
-	e.http.ServeHTTP(w, r)
+	handler.ServeHTTP(w, r)
 }
 
 // AccessOptions are what a client is given.
@@ -128,6 +128,10 @@ type AccessOptions struct {
 	Servers []Server
 	// Calls decides on calls of tools that start long-running work; nil passes on what the servers answer.
 	Calls *Calls
+	// Tasks gives clients tasks for calls that take long; nil does not. Only one of Calls and Tasks may be set.
+	Tasks *TaskOptions
+	// Aggregate is the name of one more endpoint, which has what all servers have; empty for none.
+	Aggregate string
 	// Token is what the client must bear; empty for a fresh one.
 	Token string
 	// Now is the clock; nil means time.Now.
@@ -140,6 +144,8 @@ type Access struct {
 	token     string
 	endpoints map[string]*Endpoint
 	order     []*Endpoint
+	tasks     *keeper    // nil without tasks
+	aggregate *aggregate // nil if there is none
 
 	closing sync.Once
 	mu      sync.Mutex
@@ -148,7 +154,7 @@ type Access struct {
 }
 
 // Open opens an access.
-func (g *Gateway) Open(o AccessOptions) (*Access, error) {
+func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -156,22 +162,56 @@ func (g *Gateway) Open(o AccessOptions) (*Access, error) {
 	if a.token == "" {
 		a.token = tokenPrefix + rand.Text() + rand.Text()
 	}
+	if o.Tasks != nil {
+		if o.Calls != nil {
+			return nil, errors.New("long-running work is either for tasks or for calls")
+		}
+		if a.tasks, err = newKeeper(*o.Tasks, a.token, o.Now); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			a.end()
+		}
+	}()
 	for _, s := range o.Servers {
 		if s.Name == "" || a.endpoints[s.Name] != nil {
 			return nil, fmt.Errorf("MCP server %q: expected a name of its own", s.Name)
 		}
 		e := newEndpoint(s, o.Calls, o.Now)
-		e.http = mcp.NewHTTPHandler(e, mcp.ServerOptions{Hosts: []string{"*"}}) // the gateway has looked at them
+		a.tasks.take(e)
+		e.http = mcp.NewHTTPHandler(e, a.tasks.serverOptions(s.Name))
 		a.endpoints[s.Name] = e
 		a.order = append(a.order, e)
+	}
+	if o.Aggregate != "" {
+		if err := checkAggregate(o.Aggregate, a.endpoints, a.tasks); err != nil {
+			return nil, err
+		}
+		a.aggregate = newAggregate(o.Aggregate, a.order, a.tasks)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return nil, errClosed
 	}
+	if err := a.tasks.start(); err != nil {
+		return nil, err
+	}
 	g.open[digest(a.token)] = a
 	return a, nil
+}
+
+// handler serves an endpoint, nil if there is none of that name.
+func (a *Access) handler(name string) http.Handler {
+	if a.aggregate != nil && name == a.aggregate.name {
+		return a.aggregate.http
+	}
+	if e := a.endpoints[name]; e != nil {
+		return e.http
+	}
+	return nil
 }
 
 // Token is what the client must send as Authorization: Bearer.
@@ -188,6 +228,18 @@ func (a *Access) URL(server string) string {
 // URLWithToken is that of a server's endpoint for a client that cannot send headers. It is as secret as the token.
 func (a *Access) URLWithToken(server string) string {
 	return "http://" + a.gateway.listener.Addr().String() + tokenPath + a.token + a.Path(server)
+}
+
+// Names are those of all endpoints: those of the servers in their order, and that for all servers if there is one.
+func (a *Access) Names() []string {
+	var names []string
+	for _, e := range a.order {
+		names = append(names, e.Name())
+	}
+	if a.aggregate != nil {
+		names = append(names, a.aggregate.name)
+	}
+	return names
 }
 
 // Endpoint returns the endpoint of a server, nil if there is none of that name.
@@ -218,13 +270,34 @@ func (a *Access) ServeUnix(path string) error {
 	return nil
 }
 
-// Ready waits until the client has seen the tools of every server. The error is that of the first server that could not be reached, or that of ctx.
+// UnreachableError is a server that could not be reached.
+type UnreachableError struct {
+	Server string
+	Err    error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("MCP server %q cannot be reached: %v", e.Server, e.Err)
+}
+
+// Settle is called when the turn of a client that cannot wait is over: what its calls have started is left to others, which all have been told of when it
+// returns, and nothing more is started.
+func (a *Access) Settle(ctx context.Context) {
+	for _, e := range a.order {
+		if s, ok := e.policy.(*supervised); ok {
+			s.settle(ctx)
+		}
+	}
+}
+
+// Ready waits until the client has seen the tools of every server. The error is an *UnreachableError, of the first server that could not be reached, or
+// that of ctx.
 func (a *Access) Ready(ctx context.Context) error {
 	for _, e := range a.order {
 		select {
 		case <-e.ready:
 		case <-e.failed:
-			return e.failure()
+			return &UnreachableError{e.server.Name, e.failure()}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -239,11 +312,7 @@ func (a *Access) Close() error {
 		a.gateway.mu.Lock()
 		delete(a.gateway.open, digest(a.token))
 		a.gateway.mu.Unlock()
-		var closing sync.WaitGroup
-		for _, e := range a.order {
-			closing.Go(e.close)
-		}
-		closing.Wait()
+		a.end()
 		a.mu.Lock()
 		sockets := a.sockets
 		a.mu.Unlock()
@@ -253,4 +322,21 @@ func (a *Access) Close() error {
 		a.serving.Wait()
 	})
 	return errors.Join(errs...)
+}
+
+// end ends the sessions and the connections.
+func (a *Access) end() {
+	a.tasks.leave()
+	for _, e := range a.order {
+		e.cancel()
+	}
+	if a.aggregate != nil {
+		a.aggregate.http.Close()
+	}
+	var closing sync.WaitGroup
+	for _, e := range a.order {
+		closing.Go(e.close)
+	}
+	closing.Wait()
+	a.tasks.close()
 }

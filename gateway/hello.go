@@ -57,7 +57,7 @@ func (e *Endpoint) initialize(ctx context.Context, r *mcp.Request) (json.RawMess
 	if err := l.connect(ctx); err != nil {
 		return nil, e.unreachable(err)
 	}
-	if !l.offers.hasTools {
+	if !l.offered().hasTools {
 		e.markReady()
 	}
 	return l.hello(mcp.Legacy), nil
@@ -69,7 +69,7 @@ func (e *Endpoint) discover(ctx context.Context, r *mcp.Request) (json.RawMessag
 	if err != nil {
 		return nil, e.unreachable(err)
 	}
-	if !l.offers.hasTools {
+	if !l.offered().hasTools {
 		e.markReady()
 	}
 	return l.hello(mcp.Modern), nil

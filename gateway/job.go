@@ -49,12 +49,12 @@ func startMeta(params json.RawMessage, version int, id string) json.RawMessage {
 var ErrNotDone = errors.New("the server gave the handle of the job again instead of its result")
 
 // Fetch gets the result of a job, over a connection of its own: the one over which it was started may be long gone. An error of the server is
-// an *mcp.Error. ErrNotDone says that there is no result yet.
+// an *mcp.Error, and one that cannot be reached an *UnreachableError. ErrNotDone says that there is no result yet.
 func (e *Endpoint) Fetch(ctx context.Context, tool string, j Job) (json.RawMessage, error) {
 	l := &link{e: e}
 	defer l.close()
 	if err := l.connect(ctx); err != nil {
-		return nil, e.unreachable(err)
+		return nil, &UnreachableError{e.server.Name, err} // and not what the server says of the job
 	}
 	return l.fetch(ctx, tool, j)
 }

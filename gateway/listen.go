@@ -3,7 +3,11 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
@@ -24,6 +28,40 @@ type listener struct {
 	request   *mcp.Request
 	wants     rawjson.Object
 	resources []string
+
+	mu sync.Mutex
+	// early is what came before the client was told that it will be told.
+	early []func()
+	told  bool
+}
+
+// tell sends a notification, not before the acknowledgement.
+func (n *listener) tell(method string, params json.RawMessage) {
+	send := func() {
+		_ = n.request.Notify(method, withMeta(params, mcp.MetaSubscriptionID, n.request.ID)) // a client that has gone ends the request
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.told {
+		send()
+	} else {
+		n.early = append(n.early, send)
+	}
+}
+
+// acknowledge tells the client what it will be told.
+func (n *listener) acknowledge(l *link, granted rawjson.Object) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := l.tell(n.request, mcp.NoteAcknowledged, rawjson.Object{
+		{Key: "notifications", Value: granted.JSON()}, {Key: "_meta", Value: rawjson.Object{{Key: mcp.MetaSubscriptionID, Value: n.request.ID}}.JSON()},
+	}.JSON())
+	n.told = true
+	for _, send := range n.early {
+		send()
+	}
+	n.early = nil
+	return err
 }
 
 // listen serves a modern client's wish to be told of changes for as long as it lasts.
@@ -33,7 +71,10 @@ func (l *link) listen(ctx context.Context, r *mcp.Request) (json.RawMessage, err
 		// The server tags what it sends with our request's id; the client knows only its own.
 		call := mcp.Call{Method: r.Method, Params: withoutMeta(r.Params, hopKeys...), Capabilities: metaOf(r.Params).Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
 		call.Notified = func(method string, params json.RawMessage) {
-			_ = r.Notify(method, withMeta(params, mcp.MetaSubscriptionID, r.ID)) // a client that has gone ends ctx
+			if method == noteToolsChanged {
+				l.e.forgetTools()
+			}
+			_ = l.tell(r, method, withMeta(params, mcp.MetaSubscriptionID, r.ID)) // a client that has gone ends ctx
 		}
 		result, err := c.Call(ctx, call)
 		if err != nil {
@@ -49,19 +90,20 @@ func (l *link) listen(ctx context.Context, r *mcp.Request) (json.RawMessage, err
 	if uris := n.wants.Get("resourceSubscriptions"); uris != nil && json.Unmarshal(uris, &n.resources) != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: notifications.resourceSubscriptions: expected a list of URIs")
 	}
-	granted := slices.Clone(n.wants).Delete("taskIds")
+	granted := grant(c, slices.Clone(n.wants))
+	if !granted.Has("resourceSubscriptions") {
+		n.resources = nil
+	}
+	l.mu.Lock()
+	l.listeners = append(l.listeners, n) // now: what changes after a subscription must not be missed
+	l.mu.Unlock()
 	for _, uri := range n.resources {
 		if _, err := c.Call(ctx, mcp.Call{Method: mcp.MethodSubscribe, Params: uriParams(uri)}); err != nil {
 			granted = granted.Delete("resourceSubscriptions")
 			break
 		}
 	}
-	l.mu.Lock()
-	l.listeners = append(l.listeners, n)
-	l.mu.Unlock()
-	err = r.Notify(mcp.NoteAcknowledged, rawjson.Object{
-		{Key: "notifications", Value: granted.JSON()}, {Key: "_meta", Value: rawjson.Object{{Key: mcp.MetaSubscriptionID, Value: r.ID}}.JSON()},
-	}.JSON())
+	err = n.acknowledge(l, granted)
 	if err == nil {
 		<-ctx.Done()
 	}
@@ -85,10 +127,30 @@ func uriParams(uri string) json.RawMessage {
 	return rawjson.Object{{Key: "uri", Value: rawjson.Quote(uri)}}.JSON()
 }
 
+// grant leaves of what a modern client wants to be told what a legacy server can tell.
+func grant(c *mcp.Client, wants rawjson.Object) rawjson.Object {
+	hello, _ := rawjson.ParseObject(c.Hello())
+	capabilities := hello.Object("capabilities")
+	return slices.DeleteFunc(wants, func(m rawjson.Member) bool {
+		kind, isList := strings.CutSuffix(m.Key, "ListChanged")
+		switch {
+		case isList:
+			return string(capabilities.Object(kind).Get("listChanged")) != "true"
+		case m.Key == "resourceSubscriptions":
+			return string(capabilities.Object("resources").Get("subscribe")) != "true"
+		}
+		return true
+	})
+}
+
 // notified passes on what a legacy server says outside of calls.
 func (l *link) notified(method string, params json.RawMessage) {
 	if method == noteToolsChanged {
 		l.e.forgetTools()
+	}
+	if method == mcp.NoteMessage {
+		l.logApart(params)
+		return
 	}
 	if l.session != nil {
 		_ = l.session.Notify(method, params) // a session that has ended does not want it
@@ -99,7 +161,7 @@ func (l *link) notified(method string, params json.RawMessage) {
 	l.mu.Unlock()
 	for _, n := range listeners {
 		if n.hears(method, params) {
-			_ = n.request.Notify(method, withMeta(params, mcp.MetaSubscriptionID, n.request.ID)) // as above
+			n.tell(method, params)
 		}
 	}
 }
@@ -120,44 +182,90 @@ type follows struct {
 	ended     chan struct{}
 }
 
-// follow begins to listen at a modern server for a legacy session, or begins anew with other resources.
-func (l *link) follow() {
+const (
+	// ackTimeout is how long a server may take to say that it will tell of changes.
+	ackTimeout = 5 * time.Second
+	// A subscription that was cut is begun anew after the first delay, which is doubled up to the last.
+	followFirst, followLast = time.Second, 30 * time.Second
+)
+
+// follow begins to listen at a modern server for a legacy session, or to listen to something else. When it returns the server has said that it
+// will tell, or does not want to. The caller holds connecting.
+func (l *link) follow(ctx context.Context) {
 	c := l.client()
 	if l.session == nil || c.Era() != mcp.Modern {
 		return
 	}
-	l.unfollow()
+	wants := l.wants(c)
+	life, end := context.WithCancel(l.e.ctx)
+	ended, acknowledged := make(chan struct{}), make(chan struct{})
+	go func() { // unfollow waits for it
+		defer close(ended)
+		if len(wants) > 0 {
+			l.listenTo(life, c, wants, sync.OnceFunc(func() { close(acknowledged) }))
+		}
+	}()
+	late := time.NewTimer(ackTimeout)
+	defer late.Stop()
+	select {
+	case <-acknowledged:
+	case <-ended:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	l.unfollow() // only now, so that nothing is missed
+	l.mu.Lock()
+	l.follows.end, l.follows.ended = end, ended
+	l.mu.Unlock()
+}
+
+// wants is what a legacy client would be told of without being asked, and what it has asked for.
+func (l *link) wants(c *mcp.Client) (wants rawjson.Object) {
 	hello, _ := rawjson.ParseObject(c.Hello())
 	capabilities := hello.Object("capabilities")
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var wants rawjson.Object
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		if string(capabilities.Object(kind).Get("listChanged")) == "true" {
 			wants = wants.Set(kind+"ListChanged", json.RawMessage("true"))
 		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(l.follows.resources) > 0 {
 		uris, _ := json.Marshal(l.follows.resources) // strings always marshal
 		wants = wants.Set("resourceSubscriptions", uris)
 	}
-	if len(wants) == 0 {
-		return
+	return wants
+}
+
+// listenTo listens until the context ends or the server does not want to tell.
+func (l *link) listenTo(ctx context.Context, c *mcp.Client, wants rawjson.Object, acknowledged func()) {
+	call := mcp.Call{Method: mcp.MethodListen, Params: rawjson.Object{{Key: "notifications", Value: wants.JSON()}}.JSON()}
+	for delay := followFirst; ; delay = min(2*delay, followLast) {
+		call.Notified = func(method string, params json.RawMessage) {
+			if method == mcp.NoteAcknowledged {
+				acknowledged()
+				delay = followFirst
+				return
+			}
+			l.notified(method, withoutMeta(params, mcp.MetaSubscriptionID))
+		}
+		_, err := c.Call(ctx, call)
+		acknowledged() // nobody need wait any longer
+		var said *mcp.Error
+		if errors.As(err, &said) {
+			return
+		}
+		pause := time.NewTimer(delay)
+		select {
+		case <-pause.C:
+		case <-c.Done():
+			pause.Stop()
+			return // who connects anew follows anew
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
 	}
-	ctx, end := context.WithCancel(l.e.ctx)
-	ended := make(chan struct{})
-	l.follows.end, l.follows.ended = end, ended
-	go func() { // unfollow waits for it
-		defer close(ended)
-		_, _ = c.Call(ctx, mcp.Call{ // a server that does not want to tell of changes tells of none
-			Method: mcp.MethodListen, Params: rawjson.Object{{Key: "notifications", Value: wants.JSON()}}.JSON(),
-			Notified: func(method string, params json.RawMessage) {
-				if method != mcp.NoteAcknowledged {
-					l.notified(method, withoutMeta(params, mcp.MetaSubscriptionID))
-				}
-			},
-		})
-	}()
 }
 
 // unfollow ends the subscription and waits for its end.
@@ -174,22 +282,51 @@ func (l *link) unfollow() {
 
 // subscribe is a legacy client's wish to be told of a resource, or to be told no more.
 func (l *link) subscribe(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	if l.client().Era() == mcp.Legacy || r.Era == mcp.Modern {
-		return l.forward(ctx, r)
-	}
 	params, err := rawjson.ParseObject(r.Params)
 	uri := params.Text("uri")
+	if l.client().Era() == mcp.Legacy {
+		result, failed := l.forward(ctx, r)
+		if failed == nil {
+			l.note(uri, r.Method == mcp.MethodSubscribe)
+		}
+		return result, failed
+	}
 	if err != nil || uri == "" {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: expected a uri")
 	}
 	l.connecting.Lock()
 	defer l.connecting.Unlock()
+	l.note(uri, r.Method == mcp.MethodSubscribe)
+	l.follow(ctx)
+	return json.RawMessage("{}"), nil
+}
+
+// note notes whether a legacy client wants to be told of a resource.
+func (l *link) note(uri string, wants bool) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.follows.resources = slices.DeleteFunc(l.follows.resources, func(other string) bool { return other == uri })
-	if r.Method == mcp.MethodSubscribe {
+	if wants {
 		l.follows.resources = append(l.follows.resources, uri)
 	}
+}
+
+// restore tells a legacy server to which we have a new connection what its clients had told it on the old one.
+func (l *link) restore(ctx context.Context, c *mcp.Client) {
+	if c.Era() != mcp.Legacy {
+		return
+	}
+	l.mu.Lock()
+	level, uris := l.level, slices.Clone(l.follows.resources)
+	for _, n := range l.listeners {
+		uris = append(uris, n.resources...)
+	}
 	l.mu.Unlock()
-	l.follow()
-	return json.RawMessage("{}"), nil
+	if level != "" {
+		_, _ = c.Call(ctx, mcp.Call{Method: mcp.MethodSetLevel, Params: levelParams(level)}) // it is another server now if it fails
+	}
+	slices.Sort(uris)
+	for _, uri := range slices.Compact(uris) {
+		_, _ = c.Call(ctx, mcp.Call{Method: mcp.MethodSubscribe, Params: uriParams(uri)}) // as above
+	}
 }

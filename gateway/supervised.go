@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,12 +22,17 @@ type supervised struct {
 	e     *Endpoint
 	calls Calls
 
+	// turn is done when the client's turn is over.
+	turn    context.Context
+	endTurn context.CancelFunc
+
 	mu      sync.Mutex
 	running map[CallKey]*runningCall
 }
 
 func newSupervised(e *Endpoint, calls *Calls) *supervised {
 	s := &supervised{e: e, calls: *calls, running: map[CallKey]*runningCall{}}
+	s.turn, s.endTurn = context.WithCancel(e.ctx)
 	for _, d := range []struct {
 		value     *time.Duration
 		otherwise time.Duration
@@ -45,6 +51,10 @@ type runningCall struct {
 	started, done chan struct{}
 	work          *Work
 	outcome       Outcome
+	// left says that the work is left to others; ended that the end of the call was recorded, and how.
+	left  bool
+	ended sync.Once
+	err   error
 }
 
 func (s *supervised) hello(_ mcp.Era, capabilities, meta rawjson.Object) (rawjson.Object, rawjson.Object) {
@@ -75,12 +85,11 @@ func (s *supervised) serve(context.Context, *link, *mcp.Request) (json.RawMessag
 	return nil, false, nil
 }
 
-// mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with tasks every tool may; hints that a tool only reads are believed.
+// mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with tasks every tool may. That a tool only reads is believed of one
+// that might start a job.
 func (s *supervised) mayStart(l *link, t tool) bool {
 	switch o := l.offered(); {
-	case t.readOnly:
-		return false
-	case o.jobs > 0:
+	case o.jobs > 0 && !t.readOnly:
 		return true
 	case !o.tasks:
 		return false
@@ -102,7 +111,10 @@ func (s *supervised) call(ctx context.Context, l *link, r *mcp.Request) (json.Ra
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
-	rec := Record{Server: s.e.server.Name, Tool: params.Text("name"), Arguments: params.Get("arguments"), Meta: params.Get("_meta"), StartedAt: s.e.now()}
+	rec := Record{Server: s.e.server.Name, Tool: params.Text("name"), Arguments: params.Get("arguments"), StartedAt: s.e.now()}
+	if meta := metaOf(r.Params).Delete(append([]string{mcp.MetaProgressToken}, hopKeys...)...); len(meta) > 0 {
+		rec.Meta = meta.JSON()
+	}
 	result, err := s.callTool(ctx, l, r, &rec)
 	if s.calls.Called != nil {
 		rec.DurationMs = s.e.now().Sub(rec.StartedAt).Milliseconds()
@@ -144,6 +156,9 @@ func (s *supervised) broken(l *link, err error) (json.RawMessage, error) {
 
 // callStarting makes a call that may start something, or joins the equal one that runs.
 func (s *supervised) callStarting(ctx context.Context, l *link, r *mcp.Request, t tool, rec *Record) (json.RawMessage, error) {
+	if s.turn.Err() != nil {
+		return l.toClient(r, TextResult("Your turn is over: end it now. What you have started goes on, and its result will be given to you in a later message.", true)), nil
+	}
 	key := keyOf(rec.Server, rec.Tool, rec.Arguments)
 	s.mu.Lock()
 	c := s.running[key]
@@ -170,6 +185,7 @@ func (s *supervised) callStarting(ctx context.Context, l *link, r *mcp.Request, 
 // run makes the call, and follows what it starts until its result is there, the endpoint is closed, or it is left to others.
 func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runningCall, arguments json.RawMessage) {
 	defer close(c.done)
+	defer l.use()()
 	ctx := s.e.ctx
 	work, result, err := s.start(ctx, l, r, t, key, c, arguments)
 	c.work = work
@@ -180,26 +196,72 @@ func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runnin
 		c.outcome.Result = result
 	}
 	if errors.Is(err, errLeft) || ctx.Err() != nil {
+		// Whoever has made the call may be gone by now; the work is not.
+		if work != nil && s.outlives(work) && s.calls.Suspended != nil {
+			c.left = true
+			s.calls.Suspended(*work)
+		}
 		return
 	}
-	if err != nil {
-		result, failed := s.broken(l, err)
-		c.outcome = Outcome{Result: result}
-		if failed != nil {
-			var said *mcp.Error
-			errors.As(failed, &said)
-			c.outcome.Error = said.JSON()
+	var said *mcp.Error
+	answered := err == nil || errors.As(err, &said)
+	switch {
+	case work != nil, c.id == "", errors.Is(err, errUnknown):
+	case answered, s.e.server.Mortal && l.offered().jobs == 0:
+		// What has started nothing may be called again, whether or not the client has heard the answer; and what a dead process has started is dead.
+		if endErr := s.calls.Ledger.Ended(ctx, c.id); endErr != nil {
+			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
 		}
+	case !l.offered().deduplicates && !t.idempotent:
+		// It was broken off after it had been sent. With the same key it could be made again, without one it cannot.
+		s.unknown(Work{CallID: c.id, Server: key.Server, Tool: key.Tool, Arguments: arguments})
 	}
-	if c.id != "" && work == nil && !errors.Is(err, errUnknown) {
-		s.ended(c) // what has started nothing may be called again, whether or not the client has heard the answer
+	if err != nil {
+		c.outcome = Outcome{}
+		result, failed := s.broken(l, err)
+		if c.outcome.Result = result; failed != nil {
+			c.outcome.Error = asError(failed).JSON()
+		}
 	}
 }
 
-// ended records the end of a call.
-func (s *supervised) ended(c *runningCall) {
-	if err := s.calls.Ledger.Ended(s.e.ctx, c.id); err != nil {
-		c.outcome = Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", err).JSON()}
+// asError is an error as the client is told it.
+func asError(err error) *mcp.Error {
+	var said *mcp.Error
+	if errors.As(err, &said) {
+		return said
+	}
+	return mcp.Errorf(mcp.CodeInternal, "%v", err)
+}
+
+// unknown says that nobody can tell whether a call has started something.
+func (s *supervised) unknown(w Work) {
+	if s.calls.Unknown != nil {
+		s.calls.Unknown(w)
+	}
+}
+
+// settle is called when the turn of the client is over: calls that may start something are refused from now on, and what has been started and outlives us
+// is left to others. It returns when all of that has been announced.
+func (s *supervised) settle(ctx context.Context) {
+	s.endTurn()
+	s.mu.Lock()
+	running := slices.Collect(maps.Values(s.running))
+	s.mu.Unlock()
+	for _, c := range running {
+		select {
+		case <-c.started:
+		case <-ctx.Done():
+			return
+		}
+		if c.work == nil || !s.outlives(c.work) {
+			continue
+		}
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -214,7 +276,7 @@ var (
 func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool, key CallKey, c *runningCall, arguments json.RawMessage) (*Work, json.RawMessage, error) {
 	entry, err := s.calls.Ledger.Begin(ctx, key)
 	if err != nil {
-		return nil, nil, mcp.Errorf(mcp.CodeInternal, "the call could not be recorded, and was not made: %v", err)
+		return nil, nil, fmt.Errorf("the call could not be recorded, and was not made: %w", err)
 	}
 	c.id = entry.ID
 	work := &Work{CallID: entry.ID, Server: key.Server, Tool: key.Tool, Arguments: arguments}
@@ -224,11 +286,12 @@ func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool,
 		if err := json.Unmarshal(entry.Work, work); err != nil {
 			return nil, nil, err
 		}
+		if work.Task != nil {
+			l.keep()
+		}
 		return work, nil, nil
 	case !entry.New && !o.deduplicates && !t.idempotent:
-		if s.calls.Unknown != nil {
-			s.calls.Unknown(*work)
-		}
+		s.unknown(*work)
 		return nil, nil, errUnknown
 	}
 	result, err := l.passWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, t, entry.ID) })
@@ -241,12 +304,15 @@ func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool,
 	if work.Task == nil && work.Job == nil {
 		return nil, l.toClient(r, result), nil
 	}
+	if work.Task != nil {
+		l.keep() // whatever becomes of us, the task is in this session
+	}
 	raw, err := json.Marshal(work)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := s.calls.Ledger.Started(ctx, entry.ID, raw); err != nil {
-		return nil, nil, mcp.Errorf(mcp.CodeInternal, "what was started could not be recorded: %v", err)
+		return nil, nil, fmt.Errorf("what was started could not be recorded: %w", err)
 	}
 	return work, nil, nil
 }
@@ -274,6 +340,10 @@ func (s *supervised) follow(ctx context.Context, l *link, r *mcp.Request, w *Wor
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
 		defer cancel()
+		var leave context.CancelCauseFunc
+		ctx, leave = context.WithCancelCause(ctx)
+		defer leave(nil)
+		defer context.AfterFunc(s.turn, func() { leave(errLeft) })()
 	}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -413,28 +483,26 @@ func (s *supervised) finish(l *link, r *mcp.Request, c *runningCall, rec *Record
 	if c.work != nil && !s.outlives(c.work) {
 		s.countHeld(rec)
 	}
-	if c.work != nil && (c.outcome.Error != nil || c.outcome.Result != nil) {
-		s.mu.Lock() // several may have waited
-		s.ended(c)
-		s.mu.Unlock()
+	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
+		c.ended.Do(func() { // several may have waited
+			c.err = s.calls.Ledger.Ended(s.e.ctx, c.id)
+			if s.calls.Arrived != nil {
+				s.calls.Arrived(*c.work)
+			}
+		})
+		if c.err != nil {
+			return nil, mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", c.err)
+		}
 	}
 	switch {
 	case c.outcome.Error != nil:
 		return nil, mcp.ParseError(c.outcome.Error)
 	case c.outcome.Result != nil:
 		return s.shown(r, c.outcome.Result), nil
-	case c.work == nil:
-		return nil, mcp.Errorf(mcp.CodeInternal, "the gateway was closed before the call was answered")
-	case s.e.ctx.Err() != nil:
+	case !c.left:
 		return nil, mcp.Errorf(mcp.CodeInternal, "the gateway was closed before the call was answered")
 	}
 	rec.Started = true
-	if c.work.Task != nil {
-		l.keep()
-	}
-	if s.calls.Suspended != nil {
-		s.calls.Suspended(*c.work)
-	}
 	return s.shown(r, TextResult(startedText(c.work), false)), nil
 }
 

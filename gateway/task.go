@@ -54,6 +54,7 @@ type wireTask struct {
 	Status         string          `json:"status"`
 	StatusMessage  string          `json:"statusMessage"`
 	CreatedAt      time.Time       `json:"createdAt"`
+	LastUpdatedAt  time.Time       `json:"lastUpdatedAt"`
 	TTL            *int64          `json:"ttl"`
 	TTLMs          *int64          `json:"ttlMs"`
 	PollInterval   int64           `json:"pollInterval"`
@@ -107,10 +108,34 @@ func taskOf(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
 	return t
 }
 
-// Outcome is the end of a task: a result or an error, raw.
+// Outcome is the end of work: a result or an error, raw.
 type Outcome struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+// outcomeKey tells the payload of an outcome from everything else that may be delivered.
+const outcomeKey = "evalrun.dev/outcome"
+
+// Payload is the outcome as it is delivered.
+func (o *Outcome) Payload() (json.RawMessage, error) {
+	return json.Marshal(map[string]*Outcome{outcomeKey: o})
+}
+
+// ReadOutcome reads what [Outcome.Payload] has written; nil is any other payload.
+func ReadOutcome(payload json.RawMessage) *Outcome {
+	doc, err := rawjson.ParseObject(payload)
+	if err != nil {
+		return nil
+	}
+	inner := doc.Object(outcomeKey)
+	switch {
+	case !rawjson.IsNull(inner.Get("error")):
+		return &Outcome{Error: inner.Get("error")}
+	case !rawjson.IsNull(inner.Get("result")):
+		return &Outcome{Result: inner.Get("result")}
+	}
+	return nil
 }
 
 // ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has lost its memory.
@@ -147,6 +172,11 @@ func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, err
 		return &Outcome{Result: w.Result}, nil
 	case t.Era == mcp.Modern && t.Status == TaskFailed && w.Error != nil:
 		return &Outcome{Error: w.Error}, nil
+	case t.Era == mcp.Modern && (t.Status == TaskCompleted || t.Status == TaskFailed):
+		if time.Since(w.LastUpdatedAt) < lateResult {
+			return nil, nil // some say so a little before they have it
+		}
+		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
 	case t.Status == TaskCancelled:
 		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
 	case t.Era == mcp.Legacy && (t.Status == TaskCompleted || t.Status == TaskFailed || t.Status == TaskInputRequired):
@@ -161,6 +191,9 @@ var extensionCapabilities = json.RawMessage(`{"extensions":{"` + mcp.ExtensionTa
 func taskParams(id string) json.RawMessage {
 	return rawjson.Object{{Key: "taskId", Value: rawjson.Quote(id)}}.JSON()
 }
+
+// lateResult is how long after the end of a modern task its result may be missing.
+const lateResult = time.Minute
 
 // resultTimeout is how long tasks/result may take for a task that has ended. Some servers say so a little before they have the result.
 const resultTimeout = 10 * time.Second

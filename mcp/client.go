@@ -32,6 +32,7 @@ type Target struct {
 // ClientOptions are what a client needs to know beside its target. The zero value will do.
 type ClientOptions struct {
 	Protocol     Era             // what to speak; "" finds out
+	First        Era             // what to try first, where it is to be found out; "" is Modern
 	Version      string          // the legacy version to offer; "" is the newest
 	Info         json.RawMessage // clientInfo; nil: evalrun and its version
 	Capabilities json.RawMessage // client capabilities, an object; nil: {}

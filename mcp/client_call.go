@@ -102,7 +102,7 @@ func (c *Client) finish(p *clientCall) {
 
 // addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params stay as they are, to the byte.
 func (c *Client) addMeta(p *clientCall) error {
-	if p.Params != nil && !json.Valid(p.Params) {
+	if p.Params != nil && !rawjson.Valid(p.Params) {
 		return errors.New("the params are not JSON")
 	}
 	params, err := rawjson.ParseObject(p.Params)
@@ -150,7 +150,7 @@ func (c *Client) Notify(ctx context.Context, method string, params json.RawMessa
 	switch {
 	case ctx.Err() != nil:
 		err = clientContextError(ctx)
-	case params != nil && !json.Valid(params):
+	case params != nil && !rawjson.Valid(params):
 		err = errors.New("the params are not JSON")
 	case err == nil:
 		err = c.link.send(ctx, message{method: method, params: params})

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/rawjson"
 )
 
-// Connect connects to a server. Where the era is not given it asks the server for the modern one first: over stdio a process that is
-// started for the question, since some legacy servers exit or fall silent on it; that process is kept if it is a modern one. The
+// Connect connects to a server. Where the era is not given it asks the server for the modern one first, or for that of the options: over stdio a
+// process that is started for the question, since some legacy servers exit or fall silent on it; that process is kept if it is a modern one. The
 // connection does not end with ctx, which is for the handshake.
 //
 // The error wraps a [*StatusError] if the server wants credentials, an [*Error] if it refused, ErrClosed if it is not there or has
@@ -26,15 +26,24 @@ func Connect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	if o.Session != nil {
 		return clientResume(ctx, t, o)
 	}
-	if o.Protocol == Legacy || t.SSE {
+	first, second := Modern, Legacy
+	switch {
+	case t.SSE:
 		return clientAttempt(ctx, t, o, Legacy)
+	case o.Protocol != "":
+		first = o.Protocol
+	case o.First == Legacy:
+		first, second = Legacy, Modern
 	}
-	c, err := clientAttempt(ctx, t, o, Modern)
-	if err == nil || o.Protocol == Modern || ctx.Err() != nil || isFinal(t, err) {
+	c, err := clientAttempt(ctx, t, o, first)
+	if first == Modern && slices.Contains(clientSupported(err), Version2026_07_28) { // it was refused what it says it speaks: once more
+		c, err = clientAttempt(ctx, t, o, first)
+	}
+	if err == nil || o.Protocol != "" || ctx.Err() != nil || isFinal(t, err, second) {
 		return c, err
 	}
 	before := err.Error()
-	if c, err = clientAttempt(ctx, t, o, Legacy); err != nil {
+	if c, err = clientAttempt(ctx, t, o, second); err != nil {
 		return nil, fmt.Errorf("%w (before that: %s)", err, before)
 	}
 	return c, nil
@@ -68,7 +77,7 @@ func checkClient(t Target, o ClientOptions) error {
 // clientIsObject reports whether a text is one JSON object.
 func clientIsObject(doc json.RawMessage) bool {
 	_, err := rawjson.ParseObject(doc)
-	return err == nil && !rawjson.IsNull(doc) && json.Valid(doc)
+	return err == nil && !rawjson.IsNull(doc) && rawjson.Valid(doc)
 }
 
 // clientStartError says that there is no process to talk to.
@@ -77,8 +86,8 @@ type clientStartError struct{ cause error }
 func (e *clientStartError) Error() string { return "start the MCP server: " + e.cause.Error() }
 func (e *clientStartError) Unwrap() error { return e.cause }
 
-// isFinal reports whether a server that has not taken the modern handshake need not be asked for the legacy one.
-func isFinal(t Target, err error) bool {
+// isFinal reports whether a server that has not taken the handshake of one era need not be asked for the other.
+func isFinal(t Target, err error, other Era) bool {
 	var start *clientStartError
 	if t.Start != nil {
 		return errors.As(err, &start) // whatever else a legacy server does with an unknown request
@@ -93,12 +102,24 @@ func isFinal(t Target, err error) bool {
 	}
 	switch answer.Code {
 	case CodeHeaderMismatch, CodeMissingCapability:
-		return true
+		return other == Legacy
 	case CodeUnsupportedVersion:
-		data, _ := rawjson.ParseObject(answer.Data())
-		return !slices.ContainsFunc(clientTexts(data.Get("supported")), func(v string) bool { return slices.Contains(LegacyVersions, v) })
+		return !slices.ContainsFunc(clientSupported(err), func(v string) bool {
+			era, ok := EraOf(v)
+			return ok && era == other
+		})
 	}
 	return false
+}
+
+// clientSupported returns the versions that a server has named when it refused one.
+func clientSupported(err error) []string {
+	var answer *Error
+	if !errors.As(err, &answer) || answer.Code != CodeUnsupportedVersion {
+		return nil
+	}
+	data, _ := rawjson.ParseObject(answer.Data())
+	return clientTexts(data.Get("supported"))
 }
 
 // clientTexts returns the strings of a list.
@@ -110,7 +131,7 @@ func clientTexts(list json.RawMessage) (texts []string) {
 // clientAttempt opens a connection and shakes hands in an era.
 func clientAttempt(ctx context.Context, t Target, o ClientOptions, era Era) (*Client, error) {
 	c := newClient(o)
-	limit, probing := c.o.HandshakeTimeout, era == Modern && o.Protocol == ""
+	limit, probing := c.o.HandshakeTimeout, era == Modern && o.Protocol == "" && o.First != Legacy
 	if probing {
 		limit = c.o.ProbeTimeout
 	}

@@ -72,7 +72,7 @@ func (c *Client) receiveAnswer(from *clientCall, m message) {
 // receiveMalformed fails the call that an answer is for which is none, so that nobody waits for a better one.
 func (c *Client) receiveMalformed(from *clientCall, text []byte) {
 	o, err := rawjson.ParseObject(text)
-	if err != nil || !json.Valid(text) || o.Has("method") {
+	if err != nil || !rawjson.Valid(text) || o.Has("method") {
 		c.ignored.Add(1)
 		return
 	}
@@ -194,7 +194,7 @@ func (c *Client) serve(ctx context.Context, m message, asked func(context.Contex
 		switch {
 		case err != nil:
 			answer.err = err.JSON()
-		case !json.Valid(result):
+		case !rawjson.Valid(result):
 			answer.err = Errorf(CodeInternal, "the client's answer is not valid").JSON()
 		default:
 			answer.result = result

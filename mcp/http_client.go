@@ -107,13 +107,13 @@ func (l *httpLink) exchange(ctx context.Context, p *clientCall) (rest io.ReadClo
 		return l.stream(ctx, p, resp.Body)
 	}
 	defer resp.Body.Close()
-	body, err := readClientBody(resp.Body, l.c.o.MaxMessage)
+	body, err := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage)
 	switch {
 	case errors.Is(err, errClientTooLong):
 		return nil, err
 	case err != nil:
 		return nil, clientGone("the response was cut: %w", err)
-	case kind != clientJSON && !json.Valid(body):
+	case kind != clientJSON && !rawjson.Valid(body):
 		return nil, fmt.Errorf("%w: HTTP %d with content type %q: %s", errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
 	}
 	l.c.receive(p, body)
@@ -212,7 +212,7 @@ func (l *httpLink) close(endSession bool) error {
 
 // failure is what a status that is no success means for a request with an id; nil: a notification. The body is read.
 func (l *httpLink) failure(resp *http.Response, id json.RawMessage, hadSession bool) error {
-	body, _ := readClientBody(resp.Body, l.c.o.MaxMessage) // what there is
+	body, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // what there is
 	status := &StatusError{Status: resp.StatusCode, Body: clientExcerpt(body)}
 	answer, own := clientErrorAnswer(body, id)
 	processed := own && (answer.Code == CodeMethodNotFound || resp.StatusCode != http.StatusNotFound)
@@ -224,6 +224,8 @@ func (l *httpLink) failure(resp *http.Response, id json.RawMessage, hadSession b
 		return status
 	case answer != nil:
 		return answer
+	case id != nil && resp.StatusCode == http.StatusBadRequest && bytes.HasPrefix(body, []byte("JSON RPC not handled")):
+		return Errorf(CodeMethodNotFound, "%s", status.Body) // the Go SDK's legacy server says it so
 	}
 	return status
 }
@@ -242,7 +244,7 @@ func isSessionLost(status int, body []byte) bool {
 // request, but must not bear another; own: it bears that of the request.
 func clientErrorAnswer(body []byte, id json.RawMessage) (answer *Error, own bool) {
 	o, err := rawjson.ParseObject(body)
-	if err != nil || !json.Valid(body) || !clientIsObject(o.Get("error")) {
+	if err != nil || !rawjson.Valid(body) || !clientIsObject(o.Get("error")) {
 		return nil, false
 	}
 	theirs := o.Get("id")
@@ -254,8 +256,8 @@ func clientErrorAnswer(body []byte, id json.RawMessage) (answer *Error, own bool
 }
 
 // readClientBody reads a body up to a length. The part that was read comes with an error too.
-func readClientBody(r io.Reader, limit int) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+func readClientBody(r io.Reader, length int64, limit int) ([]byte, error) {
+	body, err := readAll(io.LimitReader(r, int64(limit)+1), length)
 	if err == nil && len(body) > limit {
 		err = fmt.Errorf("%w: more than %d bytes", errClientTooLong, limit)
 	}

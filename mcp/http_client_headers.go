@@ -81,7 +81,7 @@ func (p clientParamHeader) value(arguments rawjson.Object) (string, bool) {
 
 // clientInteger returns a JSON number in decimal, if it is an integer that every JSON parser reads as the same.
 func clientInteger(raw json.RawMessage) (string, bool) {
-	if len(raw) > 32 || !json.Valid(raw) {
+	if len(raw) > 32 || !rawjson.Valid(raw) {
 		return "", false
 	}
 	f, _, err := big.ParseFloat(string(raw), 10, 256, big.ToNearestEven)

@@ -106,7 +106,7 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	body, _ := readClientBody(resp.Body, clientDrainBytes) // what there is
+	body, _ := readClientBody(resp.Body, resp.ContentLength, clientDrainBytes) // what there is
 	if resp.StatusCode/100 == 2 {
 		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream: %s", errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
 	}

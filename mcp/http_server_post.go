@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -27,7 +26,7 @@ func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the header Accept allows neither application/json nor text/event-stream", http.StatusNotAcceptable)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(x.opts.MaxMessage)))
+	body, err := readAll(http.MaxBytesReader(w, r.Body, int64(x.opts.MaxMessage)), r.ContentLength)
 	if err != nil {
 		var tooLong *http.MaxBytesError
 		if errors.As(err, &tooLong) {

@@ -21,7 +21,7 @@ var errNoMessage = errors.New("expected one JSON-RPC 2.0 message")
 // parseMessage takes a message apart.
 func parseMessage(b []byte) (m message, err error) {
 	b = b[rawjson.SkipSpace(b, 0):]
-	if !json.Valid(b) {
+	if !rawjson.Valid(b) {
 		return m, errNoMessage
 	}
 	var version, method []byte

@@ -217,7 +217,7 @@ func unsupportedVersion(requested string) *Error {
 
 // invalidMessage says what is wrong with text that parseMessage refused.
 func invalidMessage(b []byte) *Error {
-	if !json.Valid(b) {
+	if !rawjson.Valid(b) {
 		return Errorf(CodeParse, "the message is not valid JSON")
 	}
 	return Errorf(CodeInvalidRequest, "%v", errNoMessage)

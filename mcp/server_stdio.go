@@ -18,28 +18,20 @@ import (
 // non-blocking stdin: a blocking read may stop the garbage collector for a minute (docs/gateway.md).
 func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o ServerOptions) error {
 	o = o.withDefaults()
-	c := &stdioConn{w: w, wake: make(chan struct{}, 1), broken: make(chan struct{}), written: make(chan struct{})}
+	c := &stdioConn{w: w, idle: closedChannel(), broken: make(chan struct{})}
 	c.session = newSession(context.WithoutCancel(ctx), "", "", "", h)
 	c.session.out = c
-	go c.write()
-	lines, readError := make(chan []byte), make(chan error, 1)
-	done := make(chan struct{})
-	go func() { readError <- readLines(r, o.MaxMessage, lines, done) }()
+	readError := make(chan error, 1)
+	go func() { readError <- readLines(r, o.MaxMessage, c.receive) }()
 
 	var err error
-	for open := true; open; {
-		select {
-		case line := <-lines:
-			c.receive(line)
-		case err = <-readError:
-			open = false
-		case <-c.broken:
-			err, open = c.failure(), false
-		case <-ctx.Done():
-			err, open = context.Cause(ctx), false
-		}
+	select {
+	case err = <-readError:
+	case <-c.broken:
+		err = c.failure()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
 	}
-	close(done)
 	if ctx.Err() != nil {
 		c.session.end(fmt.Errorf("%w: %w", ErrShutdown, context.Cause(ctx)))
 	} else {
@@ -58,23 +50,29 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 // maxQueue is how much may wait for a client that does not read, in bytes, before notifications are refused.
 const maxQueue = 8 << 20
 
-// stdioConn is the outlet of a connection. One goroutine writes, so that messages do not mix and nobody waits for the client but those who have
-// an answer for it.
+// stdioConn is the outlet of a connection. One goroutine at a time writes, so that messages do not mix: that of a request which is over, or one of its
+// own. So nobody waits for the client who has something better to do.
 type stdioConn struct {
 	session *Session
 	w       io.Writer
-	wake    chan struct{}
 	broken  chan struct{} // closed when w has failed
-	written chan struct{} // closed when write has returned
 
-	mu     sync.Mutex
-	queue  [][]byte
-	queued int
-	closed bool
-	err    error
+	mu      sync.Mutex
+	queue   [][]byte
+	queued  int
+	writing bool
+	idle    chan struct{} // closed when nobody writes
+	closed  bool
+	err     error
 }
 
-// put queues a message. An answer is taken in any case: there are not more of them than requests.
+func closedChannel() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// put queues a message. An answer is taken in any case: there are not more of them than requests. It is written by flush, everything else at once.
 func (c *stdioConn) put(k messageKind, message []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,41 +88,50 @@ func (c *stdioConn) put(k messageKind, message []byte) error {
 	}
 	c.queue = append(c.queue, append(onOneLine(message), '\n'))
 	c.queued += len(message)
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	if k != kindAnswer && c.begin() {
+		go c.write()
 	}
 	return nil
 }
 
-// write writes what is queued until the queue is closed and empty, or w fails.
+// begin makes the caller the one who writes, if there is something to write and nobody does. The caller holds mu.
+func (c *stdioConn) begin() bool {
+	if c.writing || len(c.queue) == 0 || c.err != nil {
+		return false
+	}
+	c.writing, c.idle = true, make(chan struct{})
+	return true
+}
+
+// flush writes what is queued, unless somebody does.
+func (c *stdioConn) flush() {
+	c.mu.Lock()
+	first := c.begin()
+	c.mu.Unlock()
+	if first {
+		c.write()
+	}
+}
+
+// write writes what is queued until there is no more, or w fails. Who calls it has begun.
 func (c *stdioConn) write() {
-	defer close(c.written)
-	for range c.wake {
-		for {
-			c.mu.Lock()
-			if len(c.queue) == 0 {
-				closed := c.closed
-				c.mu.Unlock()
-				if closed {
-					return
-				}
-				break
-			}
-			line := c.queue[0]
-			c.queue[0] = nil
-			c.queue = c.queue[1:]
-			c.queued -= len(line) - 1
-			c.mu.Unlock()
-			if _, err := c.w.Write(line); err != nil {
-				c.mu.Lock()
-				c.err = fmt.Errorf("writing to the MCP client: %w", err)
-				c.mu.Unlock()
-				close(c.broken)
-				return
-			}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > 0 && c.err == nil {
+		line := c.queue[0]
+		c.queue[0] = nil
+		c.queue = c.queue[1:]
+		c.queued -= len(line) - 1
+		c.mu.Unlock()
+		_, err := c.w.Write(line)
+		c.mu.Lock()
+		if err != nil {
+			c.err = fmt.Errorf("writing to the MCP client: %w", err)
+			close(c.broken)
 		}
 	}
+	c.writing = false
+	close(c.idle)
 }
 
 func (c *stdioConn) failure() error {
@@ -137,13 +144,13 @@ func (c *stdioConn) failure() error {
 func (c *stdioConn) finish(ctx context.Context) {
 	c.mu.Lock()
 	c.closed = true
+	if c.begin() {
+		go c.write()
+	}
+	idle := c.idle
 	c.mu.Unlock()
 	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-	select {
-	case <-c.written:
+	case <-idle:
 	case <-ctx.Done():
 	}
 }
@@ -154,23 +161,27 @@ func closeIfCloser(end any) {
 	}
 }
 
-// receive acts on a line: a message or a batch of them.
+// receive acts on a line: a message or a batch of them. What it answers itself others write, so that reading goes on.
 func (c *stdioConn) receive(line []byte) {
 	messages, isBatch := splitBatch(line)
-	if !isBatch {
+	switch {
+	case !isBatch:
 		c.receiveOne(line, c, false)
-		return
-	}
-	if len(messages) == 0 {
+	case len(messages) == 0:
 		_ = c.put(kindAnswer, errorMessage(nil, Errorf(CodeInvalidRequest, "an empty batch"))) // fails if the connection has
-		return
+	default:
+		b := &stdioBatch{outlet: c, open: 1}
+		for _, m := range messages {
+			b.expect()
+			c.receiveOne(m, b, true)
+		}
+		b.close()
 	}
-	b := &stdioBatch{outlet: c, open: 1}
-	for _, m := range messages {
-		b.expect()
-		c.receiveOne(m, b, true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.begin() {
+		go c.write()
 	}
-	b.close()
 }
 
 // receiveOne acts on one message. What it puts fails only if the connection has.
@@ -248,6 +259,13 @@ func (b *stdioBatch) close() {
 	}
 }
 
+// flush writes the answers if all have been counted.
+func (b *stdioBatch) flush() {
+	if f, ok := b.outlet.(flusher); ok {
+		f.flush()
+	}
+}
+
 func (b *stdioBatch) put(k messageKind, message []byte) error {
 	if k != kindAnswer {
 		return b.outlet.put(k, message)
@@ -270,8 +288,8 @@ func joinBatch(messages [][]byte) []byte {
 // errLongLine is for a message that exceeds MaxMessage.
 var errLongLine = errors.New("a message of the MCP client is too long")
 
-// readLines sends the lines of r that are not empty, until done is closed or r ends; then it returns nil.
-func readLines(r io.Reader, maxLine int, lines chan<- []byte, done <-chan struct{}) error {
+// readLines calls receive for the lines of r that are not empty, until r ends; then it returns nil.
+func readLines(r io.Reader, maxLine int, receive func(line []byte)) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var line []byte
 	for {
@@ -284,11 +302,7 @@ func readLines(r io.Reader, maxLine int, lines chan<- []byte, done <-chan struct
 			continue
 		}
 		if text := bytes.TrimSpace(line); len(text) > 0 {
-			select {
-			case lines <- text:
-			case <-done:
-				return nil
-			}
+			receive(text)
 		}
 		line = nil
 		switch {

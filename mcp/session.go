@@ -202,28 +202,39 @@ func (s *Session) start(ctx context.Context, r *Request) *Error {
 		return err
 	}
 	go func() { // register has counted it
-		defer s.serving.Done()
-		defer unlink()
-		defer r.cancel(nil)
-		answer := s.serve(ctx, r)
-		s.mu.Lock()
-		delete(s.running, string(r.ID))
-		if r.Method == MethodInitialize && s.starting != nil {
-			close(s.starting)
-			s.starting = nil
+		s.answer(ctx, r, unlink)
+		if f, ok := r.out.(flusher); ok {
+			f.flush()
 		}
-		s.mu.Unlock()
-		r.mu.Lock()
-		r.answered = true
-		unwanted := r.cancelled && r.Header == nil // a POST must be answered
-		r.mu.Unlock()
-		var text []byte
-		if !unwanted {
-			text = answer.encode()
-		}
-		_ = r.out.put(kindAnswer, text) // a client that has gone needs no answer
 	}()
 	return nil
+}
+
+// flusher is an outlet that keeps answers until they are flushed. Whoever flushes may have to wait for the client.
+type flusher interface{ flush() }
+
+// answer serves a request and answers it.
+func (s *Session) answer(ctx context.Context, r *Request, unlink func() bool) {
+	defer s.serving.Done()
+	defer unlink()
+	defer r.cancel(nil)
+	answer := s.serve(ctx, r)
+	s.mu.Lock()
+	delete(s.running, string(r.ID))
+	if r.Method == MethodInitialize && s.starting != nil {
+		close(s.starting)
+		s.starting = nil
+	}
+	s.mu.Unlock()
+	r.mu.Lock()
+	r.answered = true
+	unwanted := r.cancelled && r.Header == nil // a POST must be answered
+	r.mu.Unlock()
+	var text []byte
+	if !unwanted {
+		text = answer.encode()
+	}
+	_ = r.out.put(kindAnswer, text) // a client that has gone needs no answer
 }
 
 func (s *Session) register(r *Request) *Error {

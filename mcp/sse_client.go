@@ -68,7 +68,7 @@ func (l *sseLink) open(ctx context.Context) (io.ReadCloser, *url.URL, error) {
 		return resp.Body, resp.Request.URL, nil
 	}
 	defer resp.Body.Close()
-	text, _ := readClientBody(resp.Body, l.c.o.MaxMessage) // what there is
+	text, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // what there is
 	if resp.StatusCode == http.StatusOK {
 		return nil, nil, fmt.Errorf("%w: content type %q instead of a stream: %s", errClientMalformed, kind, clientExcerpt(text))
 	}
@@ -128,7 +128,7 @@ func (l *sseLink) send(ctx context.Context, m message) error {
 		return err
 	}
 	defer resp.Body.Close()
-	body, _ := readClientBody(resp.Body, clientDrainBytes) // there should be nothing
+	body, _ := readClientBody(resp.Body, resp.ContentLength, clientDrainBytes) // there should be nothing
 	if resp.StatusCode/100 != 2 {
 		return &StatusError{Status: resp.StatusCode, Body: clientExcerpt(body)}
 	}

@@ -27,6 +27,7 @@ type stdioLink struct {
 type clientLine struct {
 	text    []byte     // ends with a line feed
 	written chan error // holds one
+	quiet   bool       // only an error is of interest
 }
 
 // openStdio starts the process of a server.
@@ -53,38 +54,51 @@ func (l *stdioLink) close(bool) error {
 }
 
 func (l *stdioLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {
-	taken, err := l.put(ctx, p.message())
-	switch {
-	case p.answered() || err == nil, taken && ctx.Err() != nil:
-		return l.c.await(ctx, p)
-	case ctx.Err() != nil:
-		return nil, clientContextError(ctx)
+	line := newClientLine(p.message())
+	line.quiet = true // the answer says enough
+	if err := l.put(ctx, line); err != nil {
+		return nil, err
 	}
-	return nil, err
+	select {
+	case err := <-line.written:
+		if !p.answered() {
+			return nil, err
+		}
+	case a := <-p.answers:
+		return a.result, a.err
+	case <-ctx.Done():
+	}
+	return l.c.await(ctx, p)
 }
 
 func (l *stdioLink) send(ctx context.Context, m message) error {
-	_, err := l.put(ctx, m)
-	return err
-}
-
-// put writes a message. It reports whether the message may have been written, if only in part, and so will be as a whole.
-func (l *stdioLink) put(ctx context.Context, m message) (taken bool, err error) {
-	line := clientLine{append(clientOnOneLine(m.encode()), '\n'), make(chan error, 1)}
-	select {
-	case l.lines <- line:
-	case <-ctx.Done():
-		return false, clientContextError(ctx)
-	case <-l.c.ctx.Done():
-		return false, l.c.Err()
+	line := newClientLine(m)
+	if err := l.put(ctx, line); err != nil {
+		return err
 	}
 	select {
-	case err = <-line.written:
-		return true, err
+	case err := <-line.written:
+		return err
 	case <-ctx.Done():
-		return true, clientContextError(ctx)
+		return clientContextError(ctx)
 	case <-l.c.ctx.Done():
-		return true, l.c.Err()
+		return l.c.Err()
+	}
+}
+
+func newClientLine(m message) clientLine {
+	return clientLine{text: append(clientOnOneLine(m.encode()), '\n'), written: make(chan error, 1)}
+}
+
+// put hands a line to the one who writes, who will have written it, if only in part, unless this fails.
+func (l *stdioLink) put(ctx context.Context, line clientLine) error {
+	select {
+	case l.lines <- line:
+		return nil
+	case <-ctx.Done():
+		return clientContextError(ctx)
+	case <-l.c.ctx.Done():
+		return l.c.Err()
 	}
 }
 
@@ -105,7 +119,9 @@ func (l *stdioLink) write() {
 					})
 				}
 			}
-			line.written <- broken
+			if broken != nil || !line.quiet {
+				line.written <- broken
+			}
 		case <-l.c.ctx.Done():
 			return
 		}

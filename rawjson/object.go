@@ -14,6 +14,8 @@ type Object []Member
 type Member struct {
 	Key   string
 	Value json.RawMessage
+	// spelled is the key as it came, quotes included; nil for one that was made here.
+	spelled []byte
 }
 
 // errNoObject is for text that is not one JSON object.
@@ -25,7 +27,7 @@ func ParseObject(doc json.RawMessage) (o Object, err error) {
 	if IsNull(doc[start:]) {
 		return nil, nil
 	}
-	size := Members(doc[start:], func(key, value []byte) { o = append(o, Member{string(key), value}) })
+	size := members(doc[start:], func(key, spelled, value []byte) { o = append(o, Member{string(key), value, spelled}) })
 	if size < 0 || SkipSpace(doc, start+size) != len(doc) {
 		return nil, errNoObject
 	}
@@ -67,7 +69,7 @@ func (o Object) Set(key string, value json.RawMessage) Object {
 			return o
 		}
 	}
-	return append(o, Member{key, value})
+	return append(o, Member{Key: key, Value: value})
 }
 
 // Delete takes members out. The object that Delete was called on must not be used any more.
@@ -79,14 +81,18 @@ func (o Object) Delete(keys ...string) Object {
 func (o Object) JSON() json.RawMessage {
 	size := 2
 	for _, m := range o {
-		size += len(m.Key) + len(m.Value) + 4
+		size += max(len(m.Key)+2, len(m.spelled)) + len(m.Value) + 2
 	}
 	out := append(make([]byte, 0, size), '{')
 	for i, m := range o {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, Quote(m.Key)...)
+		if m.spelled != nil {
+			out = append(out, m.spelled...)
+		} else {
+			out = append(out, Quote(m.Key)...)
+		}
 		out = append(out, ':')
 		out = append(out, m.Value...)
 	}

@@ -9,9 +9,14 @@ import (
 )
 
 // Members calls member for each member of the JSON object that b starts with, and returns the object's length, or -1 if
-// there is none. It finds where things end and does not judge what is between: the caller asks json.Valid. It exists
+// there is none. It finds where things end and does not judge what is between: the caller asks Valid. It exists
 // because encoding/json takes keys in any case, does not tell where glued messages part, and reads each message twice.
 func Members(b []byte, member func(key, value []byte)) int {
+	return members(b, func(key, _, value []byte) { member(key, value) })
+}
+
+// members is Members that gives each key as it is spelled, too.
+func members(b []byte, member func(key, spelled, value []byte)) int {
 	if len(b) == 0 || b[0] != '{' {
 		return -1
 	}
@@ -23,9 +28,10 @@ func Members(b []byte, member func(key, value []byte)) int {
 		if i = skipString(b, i); i < 0 {
 			return -1
 		}
-		key := b[start+1 : i-1]
+		spelled := b[start:i]
+		key := spelled[1 : len(spelled)-1]
 		if bytes.IndexByte(key, '\\') >= 0 {
-			text, _ := Unquote(b[start:i])
+			text, _ := Unquote(spelled)
 			key = []byte(text)
 		}
 		i = SkipSpace(b, i)
@@ -36,7 +42,7 @@ func Members(b []byte, member func(key, value []byte)) int {
 		if i = skipValue(b, start); i < 0 {
 			return -1
 		}
-		member(key, b[start:i])
+		member(key, spelled, b[start:i])
 		i = SkipSpace(b, i)
 		if i >= len(b) {
 			return -1

@@ -122,6 +122,8 @@ const (
 	lastPoll  = time.Minute
 	// beforeExpiry is how long before a server forgets a result it is asked for the last time.
 	beforeExpiry = 10 * time.Second
+	// afterExpiry is how long after that a server that cannot be asked is asked again.
+	afterExpiry = time.Minute
 	// askTimeout is how long one look at a server may take.
 	askTimeout = time.Minute
 )
@@ -142,17 +144,23 @@ func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	w, server, err := m.read(p)
-	if err != nil {
-		return trigger.Status{}, err
+	var missing *tasks.MissingVariableError
+	switch {
+	case errors.As(err, &missing):
+		return trigger.Status{}, err // another process may have it
+	case err != nil:
+		return failedJob(err)
 	}
 	outcome, after, err := m.ask(ctx, w, server)
 	switch {
 	case errors.Is(err, gateway.ErrTaskLost):
-		return trigger.Status{Done: true, Fault: &trigger.Fault{Category: string(agent.FaultJob), Message: err.Error()}}, nil
+		return failedJob(err)
+	case err != nil && p.Spec.ExpiresAt != nil && m.now().Sub(*p.Spec.ExpiresAt) > afterExpiry:
+		return failedJob(fmt.Errorf("its server has forgotten the result by now, and could not be asked: %w", err))
 	case err != nil:
 		return trigger.Status{}, err
 	case outcome != nil:
-		payload, err := json.Marshal(outcome)
+		payload, err := outcome.Payload()
 		return trigger.Status{Done: true, Payload: payload}, err
 	}
 	after = min(max(after, firstPoll), lastPoll)
@@ -165,6 +173,11 @@ func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status
 	return trigger.Status{After: after}, nil
 }
 
+// failedJob is the end of what cannot be asked for any more.
+func failedJob(err error) (trigger.Status, error) {
+	return trigger.Status{Done: true, Fault: &trigger.Fault{Category: string(agent.FaultJob), Message: err.Error()}}, nil
+}
+
 func (m mcpSource) read(p trigger.Pending) (w gateway.Work, server gateway.Server, err error) {
 	var watch watched
 	if err := json.Unmarshal(p.Spec.Watch, &watch); err != nil {
@@ -175,7 +188,7 @@ func (m mcpSource) read(p trigger.Pending) (w gateway.Work, server gateway.Serve
 		return w, server, err
 	}
 	if declared.URL == "" {
-		return w, server, fmt.Errorf("MCP server %q has no URL at which it could be asked", watch.Work.Server)
+		return w, server, fmt.Errorf("MCP server %q has no URL at which it could be asked while no agent runs; deliver the result, or configure a source that can tell", watch.Work.Server)
 	}
 	header := http.Header{}
 	for _, h := range declared.Headers {
@@ -185,7 +198,7 @@ func (m mcpSource) read(p trigger.Pending) (w gateway.Work, server gateway.Serve
 	return watch.Work, gateway.Server{Name: declared.Name, Target: target}, nil
 }
 
-// ask looks once. A session is ended when there is nothing more to be asked of it.
+// ask looks once.
 func (m mcpSource) ask(ctx context.Context, w gateway.Work, server gateway.Server) (outcome *gateway.Outcome, after time.Duration, err error) {
 	if w.Task == nil {
 		result, err := gateway.Fetch(ctx, server, w.Tool, *w.Job)
@@ -206,11 +219,7 @@ func (m mcpSource) ask(ctx context.Context, w gateway.Work, server gateway.Serve
 		return nil, 0, err
 	}
 	outcome, err = gateway.Poll(ctx, c, w.Task, nil)
-	if outcome != nil {
-		_ = c.Close() // the result is here; a session that does not end times out
-	} else {
-		_ = c.Abandon() // nothing is lost with it
-	}
+	_ = c.Abandon() // there may be other tasks in the session, which times out when nobody has a use for it
 	return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 }
 
@@ -224,5 +233,5 @@ func (m mcpSource) Cancel(ctx context.Context, p trigger.Pending) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(gateway.CancelTask(ctx, c, w.Task), c.Close())
+	return errors.Join(gateway.CancelTask(ctx, c, w.Task), c.Abandon())
 }

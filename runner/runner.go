@@ -277,7 +277,7 @@ func (r *Runner) expiring(ctx context.Context) (stay bool, err error) {
 		if err := json.Unmarshal(t.Spec, &spec); err != nil {
 			return err
 		}
-		if spec.ExpiresAt != nil && !stay {
+		if spec.ExpiresAt != nil && !stay && r.o.Now().Sub(*spec.ExpiresAt) < 2*afterExpiry {
 			stay = true
 			if !r.staying {
 				r.staying = true

@@ -1,0 +1,285 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// aggregate serves at one endpoint what all servers of an access have. Tools and prompts get names of their own there; resources keep their URIs,
+// and of several servers with one URI the first has it.
+type aggregate struct {
+	name      string
+	endpoints []*Endpoint
+	tasks     *keeper
+	http      *mcp.HTTPHandler
+
+	tools, prompts catalog
+	resources      routes
+}
+
+func newAggregate(name string, endpoints []*Endpoint, tasks *keeper) *aggregate {
+	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks}
+	a.tools.byName, a.prompts.byName, a.resources.byURI = map[string]origin{}, map[string]origin{}, map[string]*Endpoint{}
+	a.http = mcp.NewHTTPHandler(a, tasks.serverOptions(name))
+	return a
+}
+
+// aggregateSession is a legacy session: a link to each server.
+type aggregateSession map[*Endpoint]*link
+
+// open makes the links of a legacy session, which are not connected.
+func (a *aggregate) open(s *mcp.Session, version string, capabilities rawjson.Object, info json.RawMessage) (aggregateSession, error) {
+	links := aggregateSession{}
+	s.SetValue(links)
+	for _, e := range a.endpoints {
+		links[e] = &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
+		if !e.adopt(links[e]) {
+			return nil, errClosed
+		}
+	}
+	return links, nil
+}
+
+// linkTo is the connected link of a request's client to a server.
+func (a *aggregate) linkTo(ctx context.Context, e *Endpoint, r *mcp.Request) (*link, error) {
+	if r.Era == mcp.Modern {
+		return e.linkOf(ctx, r)
+	}
+	links, _ := r.Session.Value().(aggregateSession)
+	if links == nil {
+		return nil, errClosed
+	}
+	return links[e], links[e].connect(ctx)
+}
+
+// Serve implements mcp.Handler.
+func (a *aggregate) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	if r.Method == mcp.MethodInitialize {
+		return a.initialize(ctx, r)
+	}
+	if r.Era == mcp.Legacy && r.Session.Value() == nil { // of an earlier process
+		capabilities, info := a.tasks.client(ctx, a.name, r.Session.ID())
+		if _, err := a.open(r.Session, r.Version, capabilities, info); err != nil {
+			return nil, err
+		}
+	}
+	if result, ok, err := a.tasks.serve(ctx, r); ok {
+		return result, err
+	}
+	switch r.Method {
+	case mcp.MethodDiscover:
+		return a.hello(ctx, r, "")
+	case mcp.MethodToolsList:
+		return a.list(ctx, r, "tools", "name", &a.tools)
+	case "prompts/list":
+		return a.list(ctx, r, "prompts", "name", &a.prompts)
+	case "resources/list":
+		return a.list(ctx, r, "resources", "uri", nil)
+	case "resources/templates/list":
+		return a.list(ctx, r, "resourceTemplates", "uriTemplate", nil)
+	case mcp.MethodToolsCall:
+		return a.named(ctx, r, mcp.MethodToolsList, &a.tools, "Unknown tool")
+	case "prompts/get":
+		return a.named(ctx, r, "prompts/list", &a.prompts, "Unknown prompt")
+	case "completion/complete":
+		return a.complete(ctx, r)
+	case "resources/read", mcp.MethodSubscribe, mcp.MethodUnsubscribe:
+		params, _ := rawjson.ParseObject(r.Params)
+		return a.resource(ctx, r, params.Text("uri"))
+	case mcp.MethodSetLevel:
+		return a.setLevel(ctx, r)
+	case mcp.MethodListen:
+		return a.listen(ctx, r)
+	}
+	return nil, mcp.Errorf(mcp.CodeMethodNotFound, "Method not found: %s", r.Method)
+}
+
+func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	params, err := rawjson.ParseObject(r.Params)
+	if err != nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	version, capabilities, info := params.Text("protocolVersion"), params.Object("capabilities"), params.Get("clientInfo")
+	if !slices.Contains(mcp.LegacyVersions, version) {
+		version = mcp.LegacyVersions[0]
+	}
+	if _, err := a.open(r.Session, version, capabilities, info); err != nil {
+		return nil, err
+	}
+	hello, err := a.hello(ctx, r, version)
+	if err == nil {
+		err = a.tasks.opened(ctx, a.name, r.Session, hello, capabilities, info)
+	}
+	return hello, err
+}
+
+// each calls f for the link to each server that can be reached, at the same time. The error is there if no server can be reached.
+func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *link)) error {
+	errs := make([]error, len(a.endpoints))
+	var all sync.WaitGroup
+	for i, e := range a.endpoints {
+		all.Go(func() {
+			l, err := a.linkTo(ctx, e, r)
+			if err != nil {
+				errs[i] = e.unreachable(err)
+				return
+			}
+			f(i, l)
+		})
+	}
+	all.Wait()
+	if !slices.Contains(errs, nil) {
+		return mcp.Errorf(mcp.CodeInternal, "%v", errors.Join(errs...))
+	}
+	return nil
+}
+
+// hello says what the servers have together. version is that of a legacy client.
+func (a *aggregate) hello(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
+	said := make([]rawjson.Object, len(a.endpoints))
+	if err := a.each(ctx, r, func(i int, l *link) { said[i], _ = rawjson.ParseObject(l.client().Hello()) }); err != nil {
+		return nil, err
+	}
+	var capabilities rawjson.Object
+	var instructions []string
+	for i, hello := range said {
+		if text := hello.Text("instructions"); text != "" {
+			instructions = append(instructions, a.endpoints[i].server.Name+": "+text)
+		}
+		for _, kind := range []string{"tools", "prompts", "resources", "completions", "logging"} {
+			theirs := hello.Object("capabilities")
+			if !theirs.Has(kind) || kind == "logging" && version == "" {
+				continue
+			}
+			ours := slices.Clone(capabilities.Object(kind))
+			for _, flag := range []string{"listChanged", "subscribe"} {
+				if string(theirs.Object(kind).Get(flag)) == "true" {
+					ours = ours.Set(flag, json.RawMessage("true"))
+				}
+			}
+			capabilities = capabilities.Set(kind, ours.JSON())
+		}
+	}
+	info := json.RawMessage(`{"name":"evalrun","version":"1"}`)
+	var out rawjson.Object
+	if version != "" {
+		out = rawjson.Object{{Key: "protocolVersion", Value: rawjson.Quote(version)}, {Key: "serverInfo", Value: info}, {Key: "capabilities", Value: offerTasks(mcp.Legacy, capabilities).JSON()}}
+	} else {
+		versions, err := json.Marshal(mcp.Versions)
+		if err != nil {
+			return nil, err
+		}
+		out = append(modernResult(), rawjson.Object{
+			{Key: "supportedVersions", Value: versions}, {Key: "capabilities", Value: offerTasks(mcp.Modern, capabilities).JSON()},
+			{Key: "_meta", Value: rawjson.Object{{Key: mcp.MetaServerInfo, Value: info}}.JSON()},
+		}...)
+	}
+	if len(instructions) > 0 {
+		out = out.Set("instructions", rawjson.Quote(strings.Join(instructions, "\n\n")))
+	}
+	return out.JSON(), nil
+}
+
+// modernResult is what every list of Modern says of itself.
+func modernResult() rawjson.Object {
+	return rawjson.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "ttlMs", Value: json.RawMessage("0")}, {Key: "cacheScope", Value: json.RawMessage(`"private"`)}}
+}
+
+// named passes a request on to the server that has a tool or a prompt, under its own name there.
+func (a *aggregate) named(ctx context.Context, r *mcp.Request, list string, c *catalog, unknown string) (json.RawMessage, error) {
+	params, err := rawjson.ParseObject(r.Params)
+	if err != nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	o, err := a.find(ctx, r, list, c, params.Text("name"))
+	if err != nil {
+		return nil, err
+	}
+	if o.endpoint == nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "%s: %s", unknown, params.Text("name"))
+	}
+	r.Params = params.Set("name", rawjson.Quote(o.name)).JSON()
+	return a.serveAt(ctx, o.endpoint, r)
+}
+
+// find finds what has a name. What has not been listed yet is listed now.
+func (a *aggregate) find(ctx context.Context, r *mcp.Request, list string, c *catalog, name string) (origin, error) {
+	if o, ok := c.resolve(name); ok {
+		return o, nil
+	}
+	member := strings.TrimSuffix(list, "/list")
+	if _, err := a.collect(ctx, r, list, member, "name", c); err != nil {
+		return origin{}, err
+	}
+	o, _ := c.resolve(name)
+	return o, nil
+}
+
+func (a *aggregate) serveAt(ctx context.Context, e *Endpoint, r *mcp.Request) (json.RawMessage, error) {
+	l, err := a.linkTo(ctx, e, r)
+	if err != nil {
+		return nil, e.unreachable(err)
+	}
+	return e.serveOn(ctx, l, r)
+}
+
+// setLevel tells all servers; it is enough if one listens.
+func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	errs := make([]error, len(a.endpoints))
+	err := a.each(ctx, r, func(i int, l *link) { _, errs[i] = l.setLevel(ctx, r) })
+	if err == nil && !slices.Contains(errs, nil) {
+		err = errs[0]
+	}
+	return emptyObject, err
+}
+
+// Notified implements mcp.Handler.
+func (a *aggregate) Notified(s *mcp.Session, method string, params json.RawMessage) {
+	links, _ := s.Value().(aggregateSession)
+	if method == mcp.NoteInitialized {
+		return
+	}
+	for _, e := range a.endpoints {
+		l := links[e]
+		if l == nil {
+			continue
+		}
+		if c := l.client(); c != nil && c.Era() == mcp.Legacy {
+			ctx, cancel := context.WithTimeout(e.ctx, time.Minute)
+			_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
+			cancel()
+		}
+	}
+}
+
+// Closed implements mcp.Handler.
+func (a *aggregate) Closed(s *mcp.Session) {
+	a.tasks.closed(s)
+	links, _ := s.Value().(aggregateSession)
+	for e, l := range links {
+		e.mu.Lock()
+		delete(e.links, l)
+		e.mu.Unlock()
+		l.close()
+	}
+}
+
+// check says why the servers cannot be served at one endpoint.
+func checkAggregate(name string, endpoints map[string]*Endpoint, tasks *keeper) error {
+	switch {
+	case tasks == nil:
+		return errors.New("one endpoint for all servers needs tasks")
+	case endpoints[name] != nil:
+		return fmt.Errorf("MCP server %q: the name is taken by the endpoint for all servers", name)
+	}
+	return nil
+}

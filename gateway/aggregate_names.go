@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// maxName is how long the name of a tool or prompt may be: some models take no longer ones.
+const maxName = 64
+
+// origin is a tool or prompt of a server.
+type origin struct {
+	endpoint *Endpoint
+	name     string
+}
+
+// catalog names what several servers have: SERVER_NAME of [a-z0-9_-], at most 64 characters. A name that had to be cut, and every one of those
+// that would be equal, ends with a digest of the server and its own name, so that names depend on neither order nor time.
+type catalog struct {
+	mu     sync.Mutex
+	byName map[string]origin
+}
+
+// canonical is the name of something, as long as no other has it; cut says that it did not fit.
+func canonical(server, name string) (out string, cut bool) {
+	out = strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r == '_', r == '-':
+			return r
+		}
+		return '_'
+	}, strings.ToLower(server+"_"+name))
+	return out, len(out) > maxName
+}
+
+// digested is a canonical name that no other can have.
+func digested(out, server, name string) string {
+	sum := sha256.Sum256([]byte(server + "\x00" + name))
+	suffix := "_" + hex.EncodeToString(sum[:4])
+	return out[:min(len(out), maxName-len(suffix))] + suffix
+}
+
+// names gives each of a list its name, and notes them.
+func (c *catalog) names(all []origin) []string {
+	count := map[string]int{}
+	for _, o := range all {
+		name, _ := canonical(o.endpoint.server.Name, o.name)
+		count[name]++
+	}
+	names := make([]string, len(all))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, o := range all {
+		name, cut := canonical(o.endpoint.server.Name, o.name)
+		if cut || count[name] > 1 {
+			name = digested(name, o.endpoint.server.Name, o.name)
+		}
+		names[i] = name
+		c.byName[name] = o
+	}
+	return names
+}
+
+// resolve finds what has a name, in any case.
+func (c *catalog) resolve(name string) (origin, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o, ok := c.byName[strings.ToLower(name)]
+	return o, ok
+}
+
+// routes remembers which server has a resource.
+type routes struct {
+	mu    sync.Mutex
+	byURI map[string]*Endpoint
+}
+
+// note notes that a server has a resource, unless an earlier one has it too.
+func (r *routes) note(uri string, e *Endpoint, order []*Endpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.byURI[uri]; known == nil || slices.Index(order, e) < slices.Index(order, known) {
+		r.byURI[uri] = e
+	}
+}
+
+// first is the order in which the servers are asked for a resource.
+func (r *routes) first(uri string, order []*Endpoint) []*Endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.byURI[uri]
+	if known == nil {
+		return order
+	}
+	return append([]*Endpoint{known}, slices.DeleteFunc(slices.Clone(order), func(e *Endpoint) bool { return e == known })...)
+}

@@ -1,0 +1,398 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/store"
+)
+
+// declared are the client's capabilities with the extension for tasks.
+func (t *surfaceTask) declared() json.RawMessage {
+	c := append(rawjson.Object(nil), t.capabilities...)
+	return c.Set("extensions", append(rawjson.Object(nil), c.Object("extensions")...).Set(mcp.ExtensionTasks, emptyObject).JSON()).JSON()
+}
+
+// call makes the call of a task. The result is nil if the server has made a task of it. asTask asks for that, in the way of the server's era.
+func (t *surfaceTask) call(ctx context.Context, c toolCall, asTask bool) (json.RawMessage, error) {
+	result, err := t.callOnce(ctx, c, asTask)
+	if errors.Is(err, mcp.ErrSessionLost) { // the server has not looked at it
+		if err = c.l.renew(ctx); err == nil {
+			result, err = t.callOnce(ctx, c, asTask)
+		}
+	}
+	return result, err
+}
+
+func (t *surfaceTask) callOnce(ctx context.Context, c toolCall, asTask bool) (json.RawMessage, error) {
+	client := c.l.client()
+	params, err := rawjson.ParseObject(withoutMeta(c.params.JSON(), hopKeys...))
+	if err != nil {
+		return nil, err
+	}
+	call := mcp.Call{Method: mcp.MethodToolsCall, Capabilities: c.capabilities.JSON(), Info: c.info(), Notified: t.heard(c), Asked: t.ask}
+	if asTask {
+		call.Capabilities = t.declared()
+	}
+	if client.Era() == mcp.Legacy {
+		params = t.taskParam(params, c, asTask)
+		f := &flight{capabilities: t.capabilities, ask: t.ask, notified: call.Notified}
+		defer c.l.enter(f)()
+	} else {
+		params = params.Delete("task")
+	}
+	for range maxRounds {
+		call.Params = params.JSON()
+		result, err := client.Call(ctx, call)
+		if err != nil {
+			return nil, err
+		}
+		if theirs := taskOf(result, client, t.s.e.now()); theirs != nil {
+			return nil, t.attach(client, theirs, result)
+		}
+		o, err := rawjson.ParseObject(result)
+		if err != nil || o.Text("resultType") != "input_required" || t.handOver(result) {
+			return result, nil
+		}
+		responses, err := t.askAll(ctx, o.Object("inputRequests"))
+		if err != nil {
+			return nil, err
+		}
+		params = params.Delete("inputResponses", "requestState").Set("inputResponses", responses.JSON())
+		if state := o.Get("requestState"); state != nil {
+			params = params.Set("requestState", state)
+		}
+	}
+	return nil, mcp.Errorf(mcp.CodeInternal, "the server asked for input %d times", maxRounds)
+}
+
+// renew makes a new connection in place of one whose session is lost.
+func (l *link) renew(ctx context.Context) error {
+	l.connecting.Lock()
+	defer l.connecting.Unlock()
+	return l.reconnect(ctx)
+}
+
+// taskParam says to a legacy server whether the call is to be a task: in the client's words, where it has any.
+func (t *surfaceTask) taskParam(params rawjson.Object, c toolCall, asTask bool) rawjson.Object {
+	known, _ := t.s.e.listed(c.name)
+	source := t.s.sourceOf(c.l, known, true)
+	if !asTask || source != theirTask && source != requiredTask {
+		return params.Delete("task")
+	}
+	task := append(rawjson.Object(nil), params.Object("task")...)
+	if !c.asTask || c.r.Era == mcp.Modern || task.Has("ttl") {
+		task = task.Set("ttl", millis(c.ttl))
+	}
+	return params.Set("task", task.JSON())
+}
+
+// info is clientInfo for a modern server.
+func (c *toolCall) info() json.RawMessage {
+	if c.r.Era == mcp.Modern {
+		return metaOf(c.r.Params).Get(mcp.MetaClientInfo)
+	}
+	return c.l.info
+}
+
+// handOver gives the questions of a modern server to a modern client that still waits for the call, and reports whether it did.
+func (t *surfaceTask) handOver(questions json.RawMessage) bool {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	if !t.passInput || t.kept {
+		return false
+	}
+	return t.changeHeld(func(rec *store.MCPTask) { rec.Status, rec.Result = TaskCompleted, questions }) == nil
+}
+
+// heard passes on what a server says in the middle of a call, with the call or, when that has been answered, with the client's session.
+func (t *surfaceTask) heard(c toolCall) func(method string, params json.RawMessage) {
+	return func(method string, params json.RawMessage) {
+		if method == mcp.NoteTaskStatus || method == mcp.NoteTask {
+			t.s.k.heardStatus(t.s, c.l.client(), params)
+			return
+		}
+		params = withoutMeta(params, mcp.MetaRelatedTask, mcp.MetaSubscriptionID)
+		if method == mcp.NoteMessage && c.r.Era == mcp.Modern && metaOf(c.r.Params).Text(mcp.MetaLogLevel) == "" {
+			return // a modern client gets no logs that it has not asked for
+		}
+		if c.r.Notify(method, params) != nil && c.r.Era == mcp.Legacy {
+			_ = c.r.Session.Notify(method, params) // one that has ended does not want to know
+		}
+	}
+}
+
+// attach notes the task that the server has made. One whose id another task of ours has is refused, and so is the other: nobody can tell to which
+// of the calls its result belongs.
+func (t *surfaceTask) attach(client *mcp.Client, theirs *Task, reply json.RawMessage) error {
+	if other := t.s.k.claim(t, client, theirs.ID); other != nil {
+		e := mcp.Errorf(mcp.CodeInternal, "MCP server %q has given two calls one task id; whose result is whose cannot be told", t.s.e.server.Name)
+		other.fail(e)
+		other.cancel()
+		return e
+	}
+	t.mu.Lock()
+	t.client, t.theirs, t.reply = client, theirs, reply
+	t.mu.Unlock()
+	return t.change(func(rec *store.MCPTask) {
+		rec.Message = theirs.Message
+		if theirs.PollMs > 0 {
+			rec.Poll = time.Duration(theirs.PollMs) * time.Millisecond
+		}
+		rec.Work = t.work()
+	})
+}
+
+// taskWork is what another process needs to go on with a task.
+type taskWork struct {
+	Task         *Task           `json:"task"`
+	Capabilities json.RawMessage `json:"capabilities"`
+}
+
+func (t *surfaceTask) work() json.RawMessage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	work, err := json.Marshal(taskWork{t.theirs, t.capabilities.JSON()})
+	if err != nil {
+		return nil // the capabilities were no JSON; the task is lost with us
+	}
+	return work
+}
+
+// conclude brings a task to its end after its call: result is nil if its server works on it.
+func (t *surfaceTask) conclude(result json.RawMessage, err error) {
+	defer t.cancel()
+	end := taskEnd{status: TaskCompleted, result: result}
+	if err == nil && result == nil {
+		end, err = t.follow()
+	}
+	switch {
+	case t.s.e.ctx.Err() != nil: // another process goes on with it
+		return
+	case t.ctx.Err() != nil: // whoever ended it has said so
+		t.cancelTheirs()
+		return
+	case err != nil:
+		var said *mcp.Error
+		if !errors.As(err, &said) {
+			said = mcp.Errorf(mcp.CodeInternal, "MCP server %q: %v", t.s.e.server.Name, err)
+		}
+		t.fail(said)
+		return
+	}
+	t.finish(func(rec *store.MCPTask) {
+		rec.Status, rec.Message, rec.Result, rec.Error = end.status, end.message, end.result, end.err
+	})
+}
+
+// cancelTimeout is how long a server may take to be told that a task is not wanted any more.
+const cancelTimeout = 5 * time.Second
+
+func (t *surfaceTask) cancelTheirs() {
+	t.mu.Lock()
+	client, theirs := t.client, t.theirs
+	t.mu.Unlock()
+	if theirs == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.s.e.ctx, cancelTimeout)
+	defer cancel()
+	_ = CancelTask(ctx, client, theirs) // one that cannot be told will forget it
+}
+
+// taskEnd is how a server's task has ended.
+type taskEnd struct {
+	status, message string
+	result, err     json.RawMessage
+}
+
+const (
+	// resultGrace is how long a task may be done before its result is there.
+	resultGrace = 2 * time.Second
+	// longestRetry is how rarely a server is asked that cannot be reached.
+	longestRetry = 30 * time.Second
+	// maxRefusals is how often in a row a server may refuse to tell of a task.
+	maxRefusals = 5
+)
+
+// errNoResult says that a task is done and its result is not there yet.
+var errNoResult = errors.New("the task is done, but its result is not there")
+
+// follow asks the server for its task until that has ended. A server that cannot be reached is asked again for as long as the task is kept.
+func (t *surfaceTask) follow() (taskEnd, error) {
+	var refusals, unreached int
+	var since time.Time // the result is missing
+	for {
+		end, err := t.lookOnce()
+		rec, _ := t.record()
+		pause := min(max(rec.Poll, minPoll), longestRetry)
+		var said *mcp.Error
+		switch {
+		case t.ctx.Err() != nil:
+			return taskEnd{}, t.ctx.Err()
+		case err == nil && end != nil:
+			return *end, nil
+		case err == nil:
+			refusals, unreached = 0, 0
+		case errors.Is(err, errNoResult):
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if time.Since(since) >= resultGrace {
+				if errors.As(err, &said) {
+					return taskEnd{status: TaskFailed, message: said.Message, err: said.JSON()}, nil
+				}
+				return taskEnd{}, err
+			}
+			pause = min(pause, resultGrace/8)
+		case errors.Is(err, mcp.ErrSessionLost), errors.As(err, &said) && said.Code == mcp.CodeInvalidParams:
+			return taskEnd{}, t.lost(err)
+		case errors.As(err, &said):
+			if refusals++; refusals >= maxRefusals || said.Code == mcp.CodeMethodNotFound {
+				return taskEnd{}, fmt.Errorf("it does not tell of the task: %w", said)
+			}
+		case t.client.Err() != nil:
+			return taskEnd{}, err // its process has gone, and the task with it
+		default:
+			unreached++
+			pause = min(max(pause, time.Second/2)<<min(unreached-1, 6), longestRetry)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-t.poke:
+		case <-t.client.Done():
+		case <-t.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// lost says that the server has forgotten the task, and what it had said about that.
+func (t *surfaceTask) lost(err error) error {
+	until := "for ever"
+	if at := t.theirs.ExpiresAt(); !at.IsZero() {
+		until = "until " + at.UTC().Format(time.RFC3339)
+	}
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has forgotten the task before its result could be fetched, though it was to keep it %s: %v", t.s.e.server.Name, until, err)
+}
+
+// lookTimeout is how long a server may take to say how a task is.
+const lookTimeout = time.Minute
+
+// lookOnce asks the server once. The end is nil as long as there is none.
+func (t *surfaceTask) lookOnce() (*taskEnd, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, lookTimeout)
+	defer cancel()
+	result, err := t.client.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: taskParams(t.theirs.ID), Capabilities: t.declared()})
+	if err != nil {
+		return nil, err
+	}
+	var w wireTask
+	if err := json.Unmarshal(result, &w); err != nil || w.Status == "" {
+		return nil, mcp.Errorf(mcp.CodeInternal, "the answer to tasks/get is no task: %.200s", result)
+	}
+	w.apply(t.theirs)
+	switch w.Status {
+	case TaskCompleted, TaskFailed:
+		if t.theirs.Era == mcp.Legacy {
+			return t.fetch(ctx, w)
+		}
+		return modernEnd(w)
+	case TaskCancelled:
+		return &taskEnd{status: TaskCancelled, message: w.StatusMessage}, nil
+	}
+	t.setQuestionsOf(w)
+	_ = t.change(func(rec *store.MCPTask) { // what is not stored is seen at the next look
+		rec.Message = w.StatusMessage
+		if poll := max(w.PollInterval, w.PollIntervalMs); poll > 0 {
+			rec.Poll = time.Duration(poll) * time.Millisecond
+		}
+	})
+	if w.Status == TaskInputRequired && t.theirs.Era == mcp.Legacy {
+		return t.fetch(t.ctx, w) // what it wants to know it asks while this waits
+	}
+	if w.Status == TaskInputRequired && t.direct != nil {
+		return nil, t.askDirect(ctx)
+	}
+	return nil, nil
+}
+
+func (t *surfaceTask) setQuestionsOf(w wireTask) {
+	if t.theirs.Era != mcp.Modern {
+		return
+	}
+	t.setQuestions(w.InputRequests.Object)
+	if w.Status == TaskInputRequired {
+		select {
+		case t.asked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// askDirect asks a client that waits for its call what a modern task wants to know.
+func (t *surfaceTask) askDirect(ctx context.Context) error {
+	for q := t.claim(); q != nil; q = t.claim() {
+		asked, _ := rawjson.ParseObject(q.request)
+		answer, failed := t.ask(t.ctx, asked.Text("method"), asked.Get("params"))
+		if failed != nil {
+			answer = json.RawMessage(`{"action":"cancel"}`)
+		}
+		if err := t.respond(ctx, rawjson.Object{{Key: q.key, Value: answer}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// modernEnd reads the end of a task of the extension. A tool that has failed is a failed task in the other era.
+func modernEnd(w wireTask) (*taskEnd, error) {
+	end := &taskEnd{status: w.Status, message: w.StatusMessage, result: w.Result, err: w.Error}
+	if end.result == nil && end.err == nil {
+		return nil, errNoResult
+	}
+	if w.Status == TaskCompleted {
+		end.err = nil
+		if o, _ := rawjson.ParseObject(w.Result); string(o.Get("isError")) == "true" {
+			end.status = TaskFailed
+		}
+	} else {
+		end.result = nil
+	}
+	return end, nil
+}
+
+// fetch gets the payload of a legacy task, and waits for it while the task waits for input.
+func (t *surfaceTask) fetch(ctx context.Context, w wireTask) (*taskEnd, error) {
+	ended := IsTerminal(w.Status)
+	result, err := t.client.Call(ctx, mcp.Call{
+		Method: mcp.MethodTasksResult, Params: taskParams(t.theirs.ID), Asked: t.ask,
+		Notified: func(string, json.RawMessage) {}, // of the task's status we hear otherwise
+	})
+	var said *mcp.Error
+	switch {
+	case errors.As(err, &said) && ended && (w.Status == TaskCompleted || said.Code == mcp.CodeInternal || said.Code == mcp.CodeInvalidParams):
+		return nil, fmt.Errorf("%w: %w", errNoResult, said) // it may come yet; in the end it is the error
+	case errors.As(err, &said) && ended:
+		return &taskEnd{status: TaskFailed, message: w.StatusMessage, err: said.JSON()}, nil
+	case errors.As(err, &said):
+		t.look()
+		return nil, nil // it has ended while we waited; how is asked next
+	case err != nil:
+		return nil, err
+	}
+	end := &taskEnd{status: w.Status, message: w.StatusMessage, result: withoutMeta(result, mcp.MetaRelatedTask)}
+	if !ended {
+		end.status, end.message = TaskCompleted, ""
+		if o, _ := rawjson.ParseObject(result); string(o.Get("isError")) == "true" {
+			end.status = TaskFailed
+		}
+	}
+	return end, nil
+}

@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
+)
+
+// serve answers what clients ask about tasks. It needs no connection to a server. ok is false for all else.
+func (k *keeper) serve(ctx context.Context, r *mcp.Request) (result json.RawMessage, ok bool, err error) {
+	if r.Era == mcp.Legacy {
+		k.greet(ctx, r.Session)
+	}
+	var f func(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error)
+	switch r.Method {
+	case mcp.MethodTasksGet:
+		f = k.get
+	case mcp.MethodTasksCancel:
+		f = k.cancelTask
+	case mcp.MethodTasksList:
+		f = k.list
+	case mcp.MethodTasksResult:
+		f = k.result
+	case mcp.MethodTasksUpdate:
+		f = k.update
+	case mcp.MethodListen:
+		return k.listen(ctx, r)
+	default:
+		return nil, false, nil
+	}
+	modern := r.Method == mcp.MethodTasksUpdate
+	if legacy := r.Method == mcp.MethodTasksList || r.Method == mcp.MethodTasksResult; legacy && r.Era == mcp.Modern || modern && r.Era == mcp.Legacy {
+		return nil, true, mcp.Errorf(mcp.CodeMethodNotFound, "Method not found: %s", r.Method)
+	}
+	if r.Era == mcp.Modern && !hasTasks(metaOf(r.Params).Object(mcp.MetaClientCapabilities)) {
+		return nil, true, missingTasks()
+	}
+	params, err := rawjson.ParseObject(r.Params)
+	if err != nil {
+		return nil, true, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	if _, isText := rawjson.Unquote(params.Get("taskId")); !isText && r.Method != mcp.MethodTasksList {
+		return nil, true, mcp.Errorf(mcp.CodeInvalidParams, "params.taskId: expected a string")
+	}
+	result, err = f(ctx, r, params)
+	var said *mcp.Error
+	if err != nil && !errors.As(err, &said) {
+		err = mcp.Errorf(mcp.CodeInternal, "%v", err)
+	}
+	return result, true, err
+}
+
+// sessionOf is the session that the tasks of a request's client belong to.
+func sessionOf(r *mcp.Request) string {
+	if r.Era == mcp.Modern {
+		return ""
+	}
+	return r.Session.ID()
+}
+
+var acknowledged = json.RawMessage(`{"resultType":"complete"}`)
+
+func (k *keeper) get(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error) {
+	_, rec, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+	if err != nil {
+		return nil, err
+	}
+	if r.Era == mcp.Legacy {
+		return legacyTask(rec), nil
+	}
+	return append(rawjson.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}}, modernTask(rec)...).JSON(), nil
+}
+
+// cancelTask cancels a task. In Legacy the answer is the task, and one that has ended is an error.
+func (k *keeper) cancelTask(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error) {
+	t, rec, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+	if err != nil {
+		return nil, err
+	}
+	if t != nil {
+		t.stop("cancelled by its client")
+		rec, _ = t.record()
+	}
+	switch {
+	case r.Era == mcp.Modern:
+		return acknowledged, nil
+	case t == nil, rec.Status != TaskCancelled:
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "Cannot cancel task: it is %s", rec.Status)
+	}
+	return legacyTask(rec), nil
+}
+
+// list gives a page of the tasks of a session. A cursor is the number of the last one.
+func (k *keeper) list(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error) {
+	var after int64
+	if cursor := params.Get("cursor"); !rawjson.IsNull(cursor) {
+		n, err := strconv.ParseInt(params.Text("cursor"), 36, 64)
+		if err != nil || n < 0 {
+			return nil, mcp.Errorf(mcp.CodeInvalidParams, "Invalid cursor")
+		}
+		after = n
+	}
+	all, err := k.o.Store.MCPTasks(ctx, k.access, sessionOf(r), after, k.o.Page+1)
+	if err != nil {
+		return nil, err
+	}
+	more := len(all) > k.o.Page
+	all = all[:min(len(all), k.o.Page)]
+	views := make([]json.RawMessage, len(all))
+	for i, rec := range all {
+		views[i] = legacyTask(rec)
+	}
+	tasks, err := json.Marshal(views)
+	if err != nil {
+		return nil, err
+	}
+	page := rawjson.Object{{Key: "tasks", Value: tasks}}
+	if more {
+		page = page.Set("nextCursor", rawjson.Quote(strconv.FormatInt(all[len(all)-1].Seq, 36)))
+	}
+	return page.JSON(), nil
+}
+
+// result waits for the end of a task, and meanwhile asks the client what the task wants to know.
+func (k *keeper) result(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error) {
+	t, rec, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+	if err != nil {
+		return nil, err
+	}
+	for t != nil {
+		var changed <-chan struct{}
+		if rec, changed = t.record(); rec.Ended() {
+			break
+		}
+		if q := t.claim(); q != nil {
+			if err := t.askIn(ctx, r, q); err != nil {
+				return nil, err
+			}
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-t.s.e.ctx.Done():
+			return nil, mcp.Errorf(mcp.CodeInternal, "the gateway is being closed; ask again")
+		}
+	}
+	return payloadOf(rec, mcp.Legacy, true)
+}
+
+// update hands in what a modern client answers.
+func (k *keeper) update(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error) {
+	t, _, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+	if err != nil {
+		return nil, err
+	}
+	responses, err := rawjson.ParseObject(params.Get("inputResponses"))
+	if err != nil || rawjson.IsNull(params.Get("inputResponses")) {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params.inputResponses: expected an object")
+	}
+	if t != nil { // else it has ended, and answers do not matter
+		if err := t.respond(ctx, responses); err != nil {
+			return nil, err
+		}
+	}
+	return acknowledged, nil
+}
