@@ -37,16 +37,16 @@ func newAggregate(name string, endpoints []*Endpoint, tasks *keeper) *aggregate 
 type aggregateSession map[*Endpoint]*link
 
 // open makes the links of a legacy session, which are not connected.
-func (a *aggregate) open(s *mcp.Session, version string, capabilities rawjson.Object, info json.RawMessage) (aggregateSession, error) {
+func (a *aggregate) open(s *mcp.Session, version string, capabilities rawjson.Object, info json.RawMessage) error {
 	links := aggregateSession{}
 	s.SetValue(links)
 	for _, e := range a.endpoints {
 		links[e] = &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
 		if !e.adopt(links[e]) {
-			return nil, errClosed
+			return errClosed
 		}
 	}
-	return links, nil
+	return nil
 }
 
 // linkTo is the connected link of a request's client to a server.
@@ -68,7 +68,7 @@ func (a *aggregate) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage,
 	}
 	if r.Era == mcp.Legacy && r.Session.Value() == nil { // of an earlier process
 		capabilities, info := a.tasks.client(ctx, a.name, r.Session.ID())
-		if _, err := a.open(r.Session, r.Version, capabilities, info); err != nil {
+		if err := a.open(r.Session, r.Version, capabilities, info); err != nil {
 			return nil, err
 		}
 	}
@@ -112,7 +112,7 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 	if !slices.Contains(mcp.LegacyVersions, version) {
 		version = mcp.LegacyVersions[0]
 	}
-	if _, err := a.open(r.Session, version, capabilities, info); err != nil {
+	if err := a.open(r.Session, version, capabilities, info); err != nil {
 		return nil, err
 	}
 	hello, err := a.hello(ctx, r, version)

@@ -200,7 +200,7 @@ func (e *Endpoint) callTool(ctx context.Context, l *link, r *mcp.Request) (json.
 	e.mu.Lock()
 	e.stats.Calls++
 	e.mu.Unlock()
-	if err := e.checkTool(r); err != nil {
+	if err := l.checkTool(ctx, r); err != nil {
 		return nil, err
 	}
 	return e.policy.call(ctx, l, r)
@@ -374,8 +374,8 @@ func (l *link) reconnect(ctx context.Context) error {
 	if slices.Contains(mcp.LegacyVersions, l.version) {
 		o.Version = l.version
 	}
-	if _, only := l.e.policy.(transparent); only && l.session != nil {
-		o.First = mcp.Legacy // of what need not be translated nothing is lost
+	if _, is := l.e.policy.(*supervised); !is && l.session != nil {
+		o.First = mcp.Legacy // of what need not be translated nothing is lost; but who suspends wants the tasks of modern servers
 	}
 	c, err := mcp.Connect(ctx, l.e.server.Target, o)
 	if err != nil {

@@ -358,6 +358,31 @@ func TestOddSchemasGoThrough(t *testing.T) {
 	})
 }
 
+// A tool that the filters hide cannot be called, whether the client has listed the tools or not.
+func TestHiddenToolsCannotBeCalled(t *testing.T) {
+	eachEra(t, func(t *testing.T, client, server mcp.Era) {
+		s := &rawServer{era: server, serve: func(q *rawRequest) string {
+			if q.Method == "tools/list" {
+				return `"result":{"resultType":"complete","tools":[{"name":"echo","_meta":{"tags":["safe"]}},{"name":"rm","_meta":{"tags":["danger"]}},{"name":"plain"}]}`
+			}
+			return echo(q)
+		}}
+		for name, filter := range map[string]gateway.Filter{
+			"excluded by its tag": {ExcludeTags: []string{"danger"}}, "without a tag to include": {IncludeTags: []string{"safe"}}, "not named": {Tools: []string{"echo"}},
+		} {
+			a := open(t, gateway.Server{Name: "raw", Target: s.target(t, "http"), Filter: filter})
+			c := newClient(t, a, "raw", "http", &rawClient{era: client})
+			for range 2 {
+				fails(t, c.call("tools/call", c.params(`"name":"rm","arguments":{}`, "")), "Unknown tool: rm")
+				echoes(t, c, `{"a":1}`)
+				if m := c.call("tools/list", c.params("", "")); !strings.Contains(string(m.Result), `"echo"`) || strings.Contains(string(m.Result), `"rm"`) {
+					t.Errorf("%s: tools/list: %s %s", name, m.Result, m.Error)
+				}
+			}
+		}
+	})
+}
+
 func TestLargeResults(t *testing.T) {
 	large := `{"text":"` + strings.Repeat("0123456789abcde\\n", 10<<20/17) + `"}`
 	for _, upstream := range []string{"http", "stdio", "sse"} {

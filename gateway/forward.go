@@ -89,7 +89,7 @@ func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.
 func (l *link) passOnce(ctx context.Context, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
 	c := l.client()
 	meta := metaOf(params)
-	call := mcp.Call{Method: r.Method, Params: withoutMeta(params, hopKeys...), Info: l.info}
+	call := mcp.Call{Method: r.Method, Params: withoutMeta(params, hopKeys...), Checked: true, Info: l.info}
 	capabilities := l.capabilities
 	if r.Era == mcp.Modern {
 		capabilities, call.Info = meta.Object(mcp.MetaClientCapabilities), meta.Get(mcp.MetaClientInfo)

@@ -182,6 +182,17 @@ func (s *surface) sourceOf(l *link, t tool, listed bool) taskSource {
 	return ownTask
 }
 
+// know is what is known of a tool, which is listed for that if need be. That may be forgotten at once, since lists change.
+func (s *surface) know(ctx context.Context, l *link, name string) (t tool, listed bool) {
+	for range 3 {
+		if t, listed = s.e.listed(name); listed {
+			break
+		}
+		l.known(ctx, name)
+	}
+	return t, listed
+}
+
 // toolCall is a call of a tool on its way to a result or a task.
 type toolCall struct {
 	l *link
@@ -193,6 +204,8 @@ type toolCall struct {
 	capabilities rawjson.Object
 	asTask       bool
 	ttl          time.Duration
+	// source is where its task comes from. It stays, whatever is heard of the tools meanwhile: without a task some must not be called.
+	source taskSource
 }
 
 // read reads what a client wants.
@@ -250,13 +263,13 @@ func (s *surface) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMe
 	if err != nil {
 		return nil, err
 	}
-	source, listed := noTask, true
+	listed := true
 	if c.asTask || l.offered().tasks && l.client().Era() == mcp.Legacy {
-		l.known(ctx, c.name)
 		var t tool
-		t, listed = l.e.listed(c.name)
-		source = s.sourceOf(l, t, listed)
+		t, listed = s.know(ctx, l, c.name)
+		c.source = s.sourceOf(l, t, listed)
 	}
+	source := c.source
 	switch {
 	case source == requiredTask && !c.asTask && r.Era == mcp.Modern && s.k.o.Strict:
 		return nil, missingTasks()

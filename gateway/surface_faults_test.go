@@ -13,6 +13,7 @@ import (
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/store"
 )
 
 // scripted is a legacy server with one tool, which says what a test wants.
@@ -224,8 +225,31 @@ func TestTasksOfServersThatMisbehave(t *testing.T) {
 		c := g.client(mcp.Legacy, "plain")
 		id := c.must(mcp.MethodToolsCall, `{"name":"slow","arguments":{},"task":{"ttl":100}}`).Object("task").Text("taskId")
 		waitFor(t, p.began)
-		waitFor(t, p.ended)
+		_ = waitFor(t, p.ended) // it is what a cancelled call ends with
 		c.note(id, "cancelled")
 		c.refused(mcp.CodeInvalidParams, mcp.MethodTasksGet, `{"taskId":%q}`, id)
 	})
+}
+
+type taskStore = store.MCPTasks
+
+// forgetting is a store that takes so long that the list of tools changes meanwhile.
+type forgetting struct {
+	taskStore
+	forget func()
+}
+
+func (f forgetting) AddMCPTask(ctx context.Context, t store.MCPTask, limits store.MCPTaskLimits) (store.MCPTask, error) {
+	f.forget()
+	return f.taskStore.AddMCPTask(ctx, t, limits)
+}
+
+func TestRequiredToolIsCalledAsATaskThoughTheListChanges(t *testing.T) {
+	_, s := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
+	g := startTaskGateway(t, TaskOptions{}, s)
+	g.access.tasks.o.Store = forgetting{g.store, g.access.Endpoint("tasks").forgetTools}
+	c := g.client(mcp.Legacy, "tasks")
+	if text, _, err := c.result(c.task("required_compute", `{"ms":10,"text":"x"}`)); text != "x" || err != nil {
+		t.Error(text, err)
+	}
 }

@@ -85,6 +85,7 @@ func TestTasksOfServerEverything(t *testing.T) {
 		t.Run("a task client, "+string(era), func(t *testing.T) {
 			t.Parallel()
 			c := g.client(era, "everything")
+			c.t = t
 			id := c.task(tool, arguments)
 			if text, isError, err := c.result(id); !strings.Contains(text, "owls") || isError || err != nil {
 				t.Error(text, isError, err)

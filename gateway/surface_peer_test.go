@@ -306,15 +306,21 @@ func (c *taskClient) must(method, params string, args ...any) rawjson.Object {
 	return o
 }
 
+// refusal is what a server says when it refuses.
+type refusal struct {
+	Message string
+	Data    json.RawMessage
+}
+
 // refused expects an error of a code.
-func (c *taskClient) refused(code int64, method, params string, args ...any) *mcp.Error {
+func (c *taskClient) refused(code int64, method, params string, args ...any) refusal {
 	c.t.Helper()
 	o, err := c.try(method, fmt.Sprintf(params, args...))
 	var said *mcp.Error
 	if !errors.As(err, &said) || said.Code != code {
 		c.t.Fatalf("%s: expected error %d, got %s, %v", method, code, o.JSON(), err)
 	}
-	return said
+	return refusal{said.Message, said.Data()}
 }
 
 // task calls a tool as a task and returns its id.

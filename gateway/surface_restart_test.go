@@ -120,7 +120,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	c := g.clientWith("plain", mcp.ClientOptions{Protocol: mcp.Legacy, NoStream: true})
 	c.task("slow", "{}")
 	waitFor(t, p.began)
-	waitFor(t, p.ended) // the session has ended, and its task with it
+	_ = waitFor(t, p.ended) // the session has ended, and its task with it
 	eventually(t, "the session is kept", func() bool {
 		_, err := g.store.MCPSession(t.Context(), g.access.tasks.access, "plain", c.State().SessionID)
 		return err != nil

@@ -80,9 +80,7 @@ func (l *link) renew(ctx context.Context) error {
 
 // taskParam says to a legacy server whether the call is to be a task: in the client's words, where it has any.
 func (t *surfaceTask) taskParam(params rawjson.Object, c toolCall, asTask bool) rawjson.Object {
-	known, _ := t.s.e.listed(c.name)
-	source := t.s.sourceOf(c.l, known, true)
-	if !asTask || source != theirTask && source != requiredTask {
+	if !asTask || c.source != theirTask && c.source != requiredTask {
 		return params.Delete("task")
 	}
 	task := append(rawjson.Object(nil), params.Object("task")...)

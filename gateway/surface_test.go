@@ -133,8 +133,8 @@ func TestTasksOf2025(t *testing.T) {
 		c := g.client(mcp.Legacy, "scripted")
 		id := c.task("tool", "{}")
 		failed := c.refused(-32042, mcp.MethodTasksResult, `{"taskId":%q}`, id)
-		if failed.Message != "upstream result failure" || string(failed.Data()) != `{"n":9007199254740993}` {
-			t.Error(string(failed.JSON()))
+		if failed.Message != "upstream result failure" || string(failed.Data) != `{"n":9007199254740993}` {
+			t.Error(failed)
 		}
 		c.until(id, "failed")
 	})
@@ -151,7 +151,7 @@ func TestTasksOf2025(t *testing.T) {
 		if got := c.get(id).Text("status"); got != "cancelled" {
 			t.Error(got)
 		}
-		waitFor(t, p.ended)
+		_ = waitFor(t, p.ended) // it is what a cancelled call ends with
 		c.refused(mcp.CodeInvalidParams, mcp.MethodTasksCancel, `{"taskId":%q}`, id)
 	})
 
@@ -238,7 +238,7 @@ func TestTasksOf2025(t *testing.T) {
 		if err := c.Close(); err != nil { // DELETE
 			t.Fatal(err)
 		}
-		waitFor(t, p.ended)
+		_ = waitFor(t, p.ended) // it is what a cancelled call ends with
 		eventually(t, "the task is still looked after", func() bool { return g.active() == 0 })
 		other := g.client(mcp.Legacy, "plain")
 		other.refused(mcp.CodeInvalidParams, mcp.MethodTasksGet, `{"taskId":%q}`, id)
@@ -336,7 +336,7 @@ func TestTasksOf2026(t *testing.T) {
 			strict := startTaskGateway(t, TaskOptions{Strict: true}, tasks)
 			c := strict.clientWith("tasks", mcp.ClientOptions{Protocol: mcp.Modern})
 			e := c.refused(mcp.CodeMissingCapability, mcp.MethodToolsCall, `{"name":"required_compute","arguments":{}}`)
-			if got := string(e.Data()); got != `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}` {
+			if got := string(e.Data); got != `{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}` {
 				t.Error(got)
 			}
 		})
@@ -389,7 +389,7 @@ func TestTasksOf2026(t *testing.T) {
 				t.Error(got)
 			}
 		}
-		waitFor(t, p.ended)
+		_ = waitFor(t, p.ended) // it is what a cancelled call ends with
 		if got := c.get(id).Text("status"); got != "cancelled" {
 			t.Error(got)
 		}
@@ -509,7 +509,7 @@ func TestTasksOf2026(t *testing.T) {
 			{mcp.MethodTasksGet, `{"taskId":"` + id + `"}`}, {mcp.MethodTasksCancel, `{"taskId":"` + id + `"}`}, {mcp.MethodTasksUpdate, `{"taskId":"` + id + `","inputResponses":{}}`},
 			{mcp.MethodListen, `{"notifications":{"taskIds":["` + id + `"]}}`},
 		} {
-			if e := without.refused(mcp.CodeMissingCapability, call[0], "%s", call[1]); e.Data() == nil {
+			if e := without.refused(mcp.CodeMissingCapability, call[0], "%s", call[1]); e.Data == nil {
 				t.Errorf("%s: no data", call[0])
 			}
 		}

@@ -145,14 +145,22 @@ func (e *Endpoint) forgetTools() {
 }
 
 // checkTool refuses calls of tools that are not shown, and of modern clients whose headers do not fit what they send.
-func (e *Endpoint) checkTool(r *mcp.Request) error {
+func (l *link) checkTool(ctx context.Context, r *mcp.Request) error {
+	server := &l.e.server
+	byTag := len(server.IncludeTags)+len(server.ExcludeTags) > 0
+	if !byTag && len(server.Tools) == 0 && (r.Era == mcp.Legacy || r.Header == nil) {
+		return nil
+	}
 	params, err := rawjson.ParseObject(r.Params)
 	if err != nil {
 		return mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	name := params.Text("name")
-	t, ok := e.listed(name)
-	if t.hidden || len(e.server.Tools) > 0 && !slices.Contains(e.server.Tools, name) {
+	t, ok := l.e.listed(name)
+	if !ok && byTag { // its tags are not known before it has been listed
+		t = l.known(ctx, name)
+	}
+	if t.hidden || len(server.Tools) > 0 && !slices.Contains(server.Tools, name) {
 		return mcp.Errorf(mcp.CodeInvalidParams, "Unknown tool: %s", name)
 	}
 	if ok && r.Era == mcp.Modern && r.Header != nil {

@@ -16,6 +16,7 @@ import (
 type Call struct {
 	Method       string
 	Params       json.RawMessage // nil: none. _meta may hold a progressToken of the caller's choice
+	Checked      bool            // Params are known to be JSON, as those of a request are that somebody has sent
 	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
 	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options
 	// Notified gets what the server sends for this call, in order, before Call returns; progress bears the caller's own token. It must
@@ -102,7 +103,7 @@ func (c *Client) finish(p *clientCall) {
 
 // addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params stay as they are, to the byte.
 func (c *Client) addMeta(p *clientCall) error {
-	if p.Params != nil && !rawjson.Valid(p.Params) {
+	if p.Params != nil && !p.Checked && !rawjson.Valid(p.Params) {
 		return errors.New("the params are not JSON")
 	}
 	params, err := rawjson.ParseObject(p.Params)

@@ -265,10 +265,13 @@ func (p *post) status(answers [][]byte) int {
 	if p.r.Header.Get(headerVersion) != Version2026_07_28 || len(answers) != 1 {
 		return http.StatusOK
 	}
-	if m, err := parseMessage(answers[0]); err == nil && m.err != nil {
-		return statusOf(ParseError(m.err).Code)
-	}
-	return http.StatusOK
+	status := http.StatusOK
+	rawjson.Members(answers[0], func(key, value []byte) {
+		if string(key) == "error" {
+			status = statusOf(ParseError(value).Code)
+		}
+	})
+	return status
 }
 
 func (p *post) writeAnswers(status int, answers [][]byte) {

@@ -87,7 +87,7 @@ func (l *stdioLink) send(ctx context.Context, m message) error {
 }
 
 func newClientLine(m message) clientLine {
-	return clientLine{text: append(clientOnOneLine(m.encode()), '\n'), written: make(chan error, 1)}
+	return clientLine{text: append(onOneLine(m.encode()), '\n'), written: make(chan error, 1)}
 }
 
 // put hands a line to the one who writes, who will have written it, if only in part, unless this fails.
@@ -171,14 +171,4 @@ func (l *clientLines) next() ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// clientOnOneLine makes a message fit in a line: outside of strings, where JSON has none, a line feed is a space.
-func clientOnOneLine(text []byte) []byte {
-	for i, b := range text {
-		if b == '\n' || b == '\r' {
-			text[i] = ' '
-		}
-	}
-	return text
 }

@@ -43,7 +43,7 @@ func makeToken(file string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // a file that nobody reads
 	_, err = f.WriteString("evalrun-mcp-" + rand.Text() + rand.Text() + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
