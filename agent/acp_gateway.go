@@ -71,8 +71,8 @@ func (s *acpSegment) openGateway(place *Place) error {
 	for i, server := range s.seg.Servers {
 		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: g.Filters[server.Name]})
 		behind := &o.Servers[i]
-		switch {
-		case server.Transport == acp.TransportStdio:
+		switch server.Transport {
+		case acp.TransportStdio:
 			behind.Mortal = true
 			behind.Target.Start = s.spawn(place, i, server)
 		default:

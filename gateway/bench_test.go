@@ -169,7 +169,9 @@ func TestBenchProcess(t *testing.T) {
 		fmt.Println(a.URLWithToken("raw"))
 		select {} // until it is killed
 	case "gateway-stdio":
-		served.Target = mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) { return startPiped(helper(t, "server-stdio", era, "")) }}
+		served.Target = mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
+			return startPiped(helper(t, "server-stdio", era, ""))
+		}}
 		a := open(t, served)
 		_ = mcp.ServeStdio(t.Context(), stdin, os.Stdout, a.Endpoint("raw"), mcp.ServerOptions{})
 		_ = a.Close()

@@ -99,7 +99,7 @@ func TestStdioServerDiesInACall(t *testing.T) {
 			return echo(q)
 		}}
 		a := open(t, gateway.Server{Name: "raw", Target: s.target(), Protocol: server})
-		c := newClient(t, a, "raw", "http", &rawClient{era: client})
+		c := newClient(t, a, "http", &rawClient{era: client})
 		for range 3 {
 			echoes(t, c, `{"a":1}`)
 			fails(t, c.call("tools/call", c.params(`"name":"echo","arguments":{"what":"die"}`, "")), `raw`, "gone")
@@ -115,7 +115,7 @@ func TestStdioServerDiesBetweenCalls(t *testing.T) {
 	eachEra(t, func(t *testing.T, client, server mcp.Era) {
 		s := &mortal{rawServer: &rawServer{era: server, serve: echo}}
 		a := open(t, gateway.Server{Name: "raw", Target: s.target(), Protocol: server})
-		c := newClient(t, a, "raw", "http", &rawClient{era: client})
+		c := newClient(t, a, "http", &rawClient{era: client})
 		for i := range 3 {
 			echoes(t, c, fmt.Sprintf(`{"a":%d}`, i))
 			s.die()
@@ -165,7 +165,7 @@ func TestLegacyServerForgetsItsSessions(t *testing.T) {
 			}))
 			defer server.Close()
 			a := open(t, gateway.Server{Name: "raw", Target: mcp.Target{URL: server.URL}})
-			c := newClient(t, a, "raw", "http", &rawClient{era: client})
+			c := newClient(t, a, "http", &rawClient{era: client})
 			meta := ""
 			if client == mcp.Legacy {
 				c.call("logging/setLevel", `{"level":"info"}`)
@@ -220,7 +220,7 @@ func TestHTTPServerDies(t *testing.T) {
 		}))
 		t.Cleanup(upstream.Close)
 		a := open(t, gateway.Server{Name: "raw", Target: mcp.Target{URL: upstream.URL}, Protocol: server})
-		c := newClient(t, a, "raw", "http", &rawClient{era: client})
+		c := newClient(t, a, "http", &rawClient{era: client})
 		echoes(t, c, `{"a":1}`)
 		deaths.Store(3)
 		for range 3 {
@@ -258,7 +258,7 @@ func TestServerDoesNotAnswer(t *testing.T) {
 				}}
 				a := open(t, gateway.Server{Name: "raw", Target: s.target(t, transport), Timeout: 200 * time.Millisecond})
 				t.Cleanup(func() { close(waiting) }) // before the server is closed
-				c := newClient(t, a, "raw", "http", &rawClient{era: client})
+				c := newClient(t, a, "http", &rawClient{era: client})
 				begin := time.Now()
 				fails(t, c.call("tools/call", c.params(`"name":"echo","arguments":{"what":"wait"}`, "")), "raw", "too long", "200ms")
 				if took := time.Since(begin); took < 400*time.Millisecond {
@@ -293,7 +293,7 @@ func TestServerTalksNonsense(t *testing.T) {
 			}}
 			a := open(t, gateway.Server{Name: "raw", Target: s.target(t, transport)})
 			for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
-				c := newClient(t, a, "raw", "http", &rawClient{era: era})
+				c := newClient(t, a, "http", &rawClient{era: era})
 				for i := range 3 {
 					echoes(t, c, fmt.Sprintf(`{"a":%d}`, i))
 				}
@@ -326,7 +326,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 			}))
 			defer server.Close()
 			a := open(t, gateway.Server{Name: "raw", Target: mcp.Target{URL: server.URL}})
-			c := newClient(t, a, "raw", "http", &rawClient{era: mcp.Legacy})
+			c := newClient(t, a, "http", &rawClient{era: mcp.Legacy})
 			fails(t, c.call("tools/call", c.params(`"name":"echo","arguments":{}`, "")), "raw", "not valid")
 			bad = false
 			echoes(t, c, `{"a":1}`)
@@ -346,7 +346,7 @@ func TestOddSchemasGoThrough(t *testing.T) {
 			return echo(q)
 		}}
 		a := open(t, gateway.Server{Name: "raw", Target: s.target(t, "http")})
-		c := newClient(t, a, "raw", "http", &rawClient{era: client})
+		c := newClient(t, a, "http", &rawClient{era: client})
 		if m := c.call("tools/list", c.params("", "")); !strings.Contains(string(m.Result), `"tools":`+tools) {
 			t.Errorf("tools/list: %s %s", m.Result, m.Error)
 		}
@@ -371,7 +371,7 @@ func TestHiddenToolsCannotBeCalled(t *testing.T) {
 			"excluded by its tag": {ExcludeTags: []string{"danger"}}, "without a tag to include": {IncludeTags: []string{"safe"}}, "not named": {Tools: []string{"echo"}},
 		} {
 			a := open(t, gateway.Server{Name: "raw", Target: s.target(t, "http"), Filter: filter})
-			c := newClient(t, a, "raw", "http", &rawClient{era: client})
+			c := newClient(t, a, "http", &rawClient{era: client})
 			for range 2 {
 				fails(t, c.call("tools/call", c.params(`"name":"rm","arguments":{}`, "")), "Unknown tool: rm")
 				echoes(t, c, `{"a":1}`)
@@ -391,7 +391,7 @@ func TestLargeResults(t *testing.T) {
 				s := &rawServer{era: mcp.Legacy, serve: echo}
 				a := open(t, gateway.Server{Name: "raw", Target: s.target(t, upstream)})
 				for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
-					c := newClient(t, a, "raw", downstream, &rawClient{era: era})
+					c := newClient(t, a, downstream, &rawClient{era: era})
 					echoes(t, c, large)
 				}
 			})
@@ -416,8 +416,10 @@ func TestManyCallersLoseNothing(t *testing.T) {
 			a := open(t, gateway.Server{Name: "raw", Target: s.target(t, p.upstream)})
 			var mu sync.Mutex
 			progress := map[string]int{}
-			c := newClient(t, a, "raw", p.downstream, &rawClient{era: p.client, other: func(text []byte) string {
-				var m struct{ Params struct{ ProgressToken string } }
+			c := newClient(t, a, p.downstream, &rawClient{era: p.client, other: func(text []byte) string {
+				var m struct {
+					Params struct{ ProgressToken string }
+				}
 				if json.Unmarshal(text, &m) == nil {
 					mu.Lock()
 					progress[m.Params.ProgressToken]++
@@ -473,7 +475,7 @@ func TestTwoClientsOfOneServer(t *testing.T) {
 		}
 		accesses = append(accesses, a)
 		for range 2 {
-			clients = append(clients, newClient(t, a, "raw", "http", &rawClient{era: mcp.Legacy}))
+			clients = append(clients, newClient(t, a, "http", &rawClient{era: mcp.Legacy}))
 		}
 	}
 	for i, c := range clients {
@@ -556,7 +558,7 @@ func TestClientTalksNonsense(t *testing.T) {
 	a := open(t, gateway.Server{Name: "raw", Target: s.target(t, "stdio")})
 	for _, transport := range []string{"http", "stdio"} {
 		for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
-			c := newClient(t, a, "raw", transport, &rawClient{era: era})
+			c := newClient(t, a, transport, &rawClient{era: era})
 			for _, text := range []string{
 				`{`, `nothing`, `[]`, `7`, `{"jsonrpc":"2.0","id":{},"method":"tools/call"}`, `{"jsonrpc":"2.0","id":7}`, `{"id":7,"method":"ping"}`,
 				`{"jsonrpc":"2.0","id":true,"method":"tools/call","params":[]}`, `{"jsonrpc":"2.0","id":"never asked","result":{}}`,

@@ -68,9 +68,8 @@ func (r randomJSON) object(depth int) string {
 
 // pair is one way through the gateway.
 type pair struct {
-	client, server         mcp.Era
-	downstream, upstream   string
-	clientCaps, serverCaps string
+	client, server       mcp.Era
+	downstream, upstream string
 }
 
 func (p pair) String() string {
@@ -129,7 +128,7 @@ func TestNothingIsLost(t *testing.T) {
 			x := &lossless{T: t, pair: p, r: randomJSON{rand.New(rand.NewPCG(seed, uint64(i)))}}
 			x.server = &rawServer{era: p.server, serve: x.serve, capabilities: `{"tools":{},"prompts":{},"resources":{},"logging":{}}`}
 			a := open(t, gateway.Server{Name: "raw", Target: x.server.target(t, p.upstream)})
-			x.c = newClient(t, a, "raw", p.downstream, &rawClient{era: p.client, capabilities: `{"elicitation":{},"sampling":{},"roots":{}}`, other: x.received})
+			x.c = newClient(t, a, p.downstream, &rawClient{era: p.client, capabilities: `{"elicitation":{},"sampling":{},"roots":{}}`, other: x.received})
 			for range rounds {
 				x.results()
 				x.errors()
@@ -209,10 +208,10 @@ func (x *lossless) result(members string) string {
 // got checks the result that the client has got. One of the other era has members more.
 func (x *lossless) got(m rawMessage, members string) {
 	x.Helper()
-	switch {
-	case x.pair.client == x.pair.server:
+	switch x.client {
+	case x.pair.server:
 		x.same("result", string(m.Result), x.result(members), true)
-	case x.pair.client == mcp.Legacy:
+	case mcp.Legacy:
 		x.same("result", string(m.Result), "{"+members+"}", true)
 	default:
 		x.same("result", string(m.Result), "{"+members+`,"resultType":"complete"`, false)

@@ -306,9 +306,9 @@ type rawClient struct {
 }
 
 // newClient makes a client of an endpoint over a transport: http, or stdio by way of the bridge. It has shaken hands.
-func newClient(t testing.TB, a *gateway.Access, server, transport string, c *rawClient) *rawClient {
+func newClient(t testing.TB, a *gateway.Access, transport string, c *rawClient) *rawClient {
 	t.Helper()
-	c.t, c.url, c.token = t, a.URL(server), a.Token()
+	c.t, c.url, c.token = t, a.URL("raw"), a.Token()
 	c.session.Store("")
 	if c.capabilities == "" {
 		c.capabilities = "{}"

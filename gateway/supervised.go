@@ -149,7 +149,7 @@ func (s *supervised) callTool(ctx context.Context, l *link, r *mcp.Request, rec 
 func (s *supervised) broken(l *link, err error) (json.RawMessage, error) {
 	told := l.failed(err)
 	if errors.Is(err, mcp.ErrClosed) || errors.Is(err, errTimeout) {
-		return TextResult(told.(*mcp.Error).Message, true), nil
+		return TextResult(asError(told).Message, true), nil
 	}
 	return nil, told
 }
@@ -447,7 +447,7 @@ func (s *supervised) await(ctx context.Context, l *link, r *mcp.Request, c *runn
 	for n := 1; ; n++ {
 		select {
 		case <-c.done:
-			return s.finish(l, r, c, rec)
+			return s.finish(r, c, rec)
 		case <-hold.C:
 			select {
 			case <-c.started:
@@ -479,7 +479,7 @@ func (s *supervised) countHeld(rec *Record) {
 }
 
 // finish gives the client what came of a call.
-func (s *supervised) finish(l *link, r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
+func (s *supervised) finish(r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
 	if c.work != nil && !s.outlives(c.work) {
 		s.countHeld(rec)
 	}

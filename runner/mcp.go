@@ -149,14 +149,14 @@ func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status
 	case errors.As(err, &missing):
 		return trigger.Status{}, err // another process may have it
 	case err != nil:
-		return failedJob(err)
+		return failedJob(err), nil
 	}
 	outcome, after, err := m.ask(ctx, w, server)
 	switch {
 	case errors.Is(err, gateway.ErrTaskLost):
-		return failedJob(err)
+		return failedJob(err), nil
 	case err != nil && p.Spec.ExpiresAt != nil && m.now().Sub(*p.Spec.ExpiresAt) > afterExpiry:
-		return failedJob(fmt.Errorf("its server has forgotten the result by now, and could not be asked: %w", err))
+		return failedJob(fmt.Errorf("its server has forgotten the result by now, and could not be asked: %w", err)), nil
 	case err != nil:
 		return trigger.Status{}, err
 	case outcome != nil:
@@ -174,8 +174,8 @@ func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status
 }
 
 // failedJob is the end of what cannot be asked for any more.
-func failedJob(err error) (trigger.Status, error) {
-	return trigger.Status{Done: true, Fault: &trigger.Fault{Category: string(agent.FaultJob), Message: err.Error()}}, nil
+func failedJob(err error) trigger.Status {
+	return trigger.Status{Done: true, Fault: &trigger.Fault{Category: string(agent.FaultJob), Message: err.Error()}}
 }
 
 func (m mcpSource) read(p trigger.Pending) (w gateway.Work, server gateway.Server, err error) {

@@ -15,7 +15,7 @@ func callSpecs(s *suite) {
 		c := w.claim(w.a)
 		first, err := w.a.BeginCall(w.ctx, c.Token, key)
 		w.must(err)
-		equal(w, "first", first, store.Call{ID: store.CallID(c.Rollout.ID, key, 0), New: true})
+		equal(w, "first", first, store.Call{ID: store.CallID(c.ID, key, 0), New: true})
 		again, err := w.a.BeginCall(w.ctx, c.Token, key)
 		w.must(err)
 		equal(w, "again, before anything is known", again, store.Call{ID: first.ID})
@@ -33,7 +33,7 @@ func callSpecs(s *suite) {
 		w.must(w.a.EndCall(w.ctx, c.Token, first.ID))
 		second, err := w.a.BeginCall(w.ctx, c.Token, key)
 		w.must(err)
-		equal(w, "second", second, store.Call{ID: store.CallID(c.Rollout.ID, key, 1), New: true})
+		equal(w, "second", second, store.Call{ID: store.CallID(c.ID, key, 1), New: true})
 	})
 
 	s.spec("an attempt that is repeated finds the calls of the one before in their order", func(w *world) {
