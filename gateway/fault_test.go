@@ -401,7 +401,7 @@ func TestLargeResults(t *testing.T) {
 
 // 32 callers at once, each of which must get its own answers and no others.
 func TestManyCallersLoseNothing(t *testing.T) {
-	const callers, calls = 32, 25
+	const callers, calls = 32, 10
 	for _, p := range pairs() {
 		t.Run(p.String(), func(t *testing.T) {
 			s := &rawServer{era: p.server, serve: func(q *rawRequest) string {

@@ -71,8 +71,8 @@ func (l *link) pass(ctx context.Context, r *mcp.Request, params json.RawMessage)
 func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
 	c := l.client()
 	result, err := l.passOnce(ctx, r, params())
-	if errors.Is(err, mcp.ErrSessionLost) {
-		// The server has not looked at the request: it does not know the session any more.
+	if errors.Is(err, mcp.ErrSessionLost) || errors.Is(err, mcp.ErrUnsent) {
+		// The server has not looked at the request: it does not know the session any more, or was gone before.
 		l.connecting.Lock()
 		err = nil
 		if l.client() == c { // nobody else has reconnected since

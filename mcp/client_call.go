@@ -48,7 +48,7 @@ type clientAnswer struct {
 }
 
 // Call sends a request and waits for its result. The error is an [*Error] if the server answered one; else it wraps the error of ctx,
-// in which case the server was told and its late answer is dropped; or ErrClosed; or ErrSessionLost; or a [*StatusError].
+// in which case the server was told and its late answer is dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError].
 // A call of MethodListen lasts as long as the subscription.
 func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
 	result, err := c.call(ctx, call)
@@ -86,7 +86,7 @@ func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
 	defer c.mu.Unlock()
 	if c.ended {
 		p.cancel()
-		return nil, c.Err()
+		return nil, clientUnsent(c.Err())
 	}
 	c.calls[p.id] = p
 	return p, nil

@@ -15,6 +15,8 @@ var (
 	ErrClosed = errors.New("the connection to the MCP server is gone")
 	// ErrSessionLost says that the server does not know the session any more, and so has not processed the request.
 	ErrSessionLost = errors.New("the MCP server does not know the session any more")
+	// ErrUnsent says, beside ErrClosed, that the connection was gone before anything of the request was written.
+	ErrUnsent = errors.New("the request was not sent")
 
 	errClientTooLong   = errors.New("a message of the MCP server is too long")
 	errClientMalformed = errors.New("the MCP server's answer is not valid")
@@ -81,3 +83,6 @@ func clientContextError(ctx context.Context) error {
 func clientGone(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrClosed, fmt.Errorf(format, args...))
 }
+
+// clientUnsent adds ErrUnsent to what has ended a connection.
+func clientUnsent(err error) error { return fmt.Errorf("%w; %w", err, ErrUnsent) }

@@ -114,13 +114,18 @@ func TestStdioLegacy(t *testing.T) {
 
 	// Cancelling: the answer is not sent, and the next one is.
 	p.write(call("5", "wait", ""))
-	r := receive(t, h.started)
+	receive(t, h.started)
 	p.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
 	p.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
 	if cause := receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
-	exchange(call("6", "echo", ""), `"id":6,"result"`)
+	p.write(call("6", "wait", ""))
+	r := receive(t, h.started)
+	h.goOn <- struct{}{}
+	if got := p.read(); !strings.Contains(got, `"id":6,"result"`) {
+		t.Error(got)
+	}
 	if err := r.Notify("x", nil); err == nil {
 		t.Error("a notification after the answer")
 	}

@@ -98,7 +98,7 @@ func (l *stdioLink) put(ctx context.Context, line clientLine) error {
 	case <-ctx.Done():
 		return clientContextError(ctx)
 	case <-l.c.ctx.Done():
-		return l.c.Err()
+		return clientUnsent(l.c.Err())
 	}
 }
 
@@ -109,8 +109,10 @@ func (l *stdioLink) write() {
 	for {
 		select {
 		case line := <-l.lines:
+			n := 0
 			if broken == nil {
-				if _, err := l.rwc.Write(line.text); err != nil {
+				var err error
+				if n, err = l.rwc.Write(line.text); err != nil {
 					broken = clientGone("it does not read: %w", err)
 					l.c.spawn(func() {
 						if l.c.o.wait(l.c.ctx, clientBrokenGrace) == nil {
@@ -119,7 +121,10 @@ func (l *stdioLink) write() {
 					})
 				}
 			}
-			if broken != nil || !line.quiet {
+			switch {
+			case broken != nil && n == 0:
+				line.written <- clientUnsent(broken)
+			case broken != nil || !line.quiet:
 				line.written <- broken
 			}
 		case <-l.c.ctx.Done():
