@@ -21,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
 	"github.com/evalrun/evalrun/sandbox"
 	"github.com/evalrun/evalrun/trigger"
 )
@@ -61,7 +62,7 @@ func (s *acpSegment) openGateway(place *Place) error {
 	}
 	space := &place.Space
 	o := gateway.AccessOptions{Now: s.opts.Now, Calls: &gateway.Calls{
-		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait,
+		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
 		Suspended: s.client.waitForWork, Arrived: s.client.workArrived,
 		Unknown: func(w gateway.Work) {
 			s.client.limit(&Fault{FaultStartUnknown, fmt.Sprintf("the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server)})
@@ -263,13 +264,16 @@ func (c *client) callOf(w *gateway.Work) (id string) {
 func WorkSpec(w gateway.Work) (trigger.Spec, error) {
 	payload := map[string]any{"server": w.Server, "tool": w.Tool, "arguments": w.Arguments}
 	spec := trigger.Spec{Type: trigger.Job, Name: "JOB_RAW", Process: w.Tool}
-	if w.Task != nil {
+	switch {
+	case w.Input != nil:
+		return questionSpec(w, payload)
+	case w.Task != nil:
 		sum := sha256.Sum256([]byte(w.Task.ID))
 		spec.Type, spec.Name, spec.ItemKey = trigger.MCPTask, string(trigger.MCPTask), "task-"+hex.EncodeToString(sum[:8])
 		if at := w.Task.ExpiresAt(); !at.IsZero() {
 			spec.ExpiresAt = &at
 		}
-	} else {
+	default:
 		spec.ItemKey, spec.FolderKey = w.Job.Key, w.Job.FolderKey
 	}
 	var err error
@@ -280,8 +284,36 @@ func WorkSpec(w gateway.Work) (trigger.Spec, error) {
 	return spec, err
 }
 
-// result is what came of work that was waited for: a result of its tool. again says that it is not there yet.
-func (s *acpSegment) result(ctx context.Context, w *gateway.Work, d Delivery) (result json.RawMessage, again bool, fault *Fault) {
+// questionSpec is a task for a person: to answer what a server wants to know.
+func questionSpec(w gateway.Work, payload map[string]any) (trigger.Spec, error) {
+	requests, _ := rawjson.ParseObject(w.Input.Requests)
+	var titles []string
+	for _, r := range requests {
+		asked, _ := rawjson.ParseObject(r.Value)
+		titles = append(titles, asked.Object("params").Text("message"))
+	}
+	if titles == nil {
+		titles = []string{cmp.Or(w.Input.Message, w.Tool+" wants to know something before it goes on")}
+	}
+	payload["what"], payload["title"] = askedQuestion, strings.Join(titles, "\n")
+	if requests != nil {
+		payload["requests"] = w.Input.Requests
+	}
+	if w.Task != nil && !w.Task.ExpiresAt().IsZero() {
+		payload["expiresAt"] = w.Task.ExpiresAt() // the server forgets what it has asked
+	}
+	spec := trigger.Spec{Type: trigger.Task, Name: string(trigger.Task)}
+	var err error
+	spec.Payload, err = json.Marshal(payload)
+	return spec, err
+}
+
+// result is what came of work that was waited for: a result of its tool. again says that it is not there yet: a is what is to be waited for then.
+func (s *acpSegment) result(ctx context.Context, a *asked, d Delivery) (result json.RawMessage, again bool, fault *Fault) {
+	w := a.Work
+	if w.Input != nil {
+		return s.answer(ctx, a, d)
+	}
 	if d.Error != nil {
 		return gateway.TextResult(d.Error.Message, true), false, nil
 	}
@@ -290,6 +322,13 @@ func (s *acpSegment) result(ctx context.Context, w *gateway.Work, d Delivery) (r
 		return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
 	case outcome != nil:
 		return outcome.Result, false, nil
+	case w.Task != nil && gateway.ReadInput(d.Payload) != nil:
+		work, fault := s.workOf(ctx, w)
+		if fault == nil {
+			work.Input = gateway.ReadInput(d.Payload)
+			s.waitAgain(a, work)
+		}
+		return nil, true, fault
 	case w.Task != nil:
 		return gateway.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
 	}
@@ -317,6 +356,55 @@ func (s *acpSegment) result(ctx context.Context, w *gateway.Work, d Delivery) (r
 		return nil, false, &Fault{FaultMCP, err.Error()}
 	}
 	return result, false, nil
+}
+
+// answer gives a server what a person has answered, and is what came of it.
+func (s *acpSegment) answer(ctx context.Context, a *asked, d Delivery) (result json.RawMessage, again bool, fault *Fault) {
+	if s.access == nil || s.access.Endpoint(a.Work.Server) == nil {
+		return nil, false, &Fault{FaultMCP, fmt.Sprintf("%s cannot be answered: MCP server %q is not behind the gateway any more", a.Work.Tool, a.Work.Server)}
+	}
+	work, fault := s.workOf(ctx, a.Work)
+	if fault != nil {
+		return nil, false, fault
+	}
+	outcome, err := s.access.Endpoint(a.Work.Server).Answer(ctx, work, *a.Work.Input, elicited(d, *a.Work.Input))
+	var said *mcp.Error
+	switch {
+	case errors.Is(err, gateway.ErrUnknown):
+		return nil, false, &Fault{FaultStartUnknown, fmt.Sprintf("%s of MCP server %q: %v", a.Work.Tool, a.Work.Server, err)}
+	case errors.Is(err, gateway.ErrTaskLost):
+		return gateway.TextResult("The answer came too late: "+err.Error(), true), false, nil
+	case errors.As(err, &said):
+		return gateway.TextResult(said.Error(), true), false, nil
+	case ctx.Err() != nil:
+		return nil, false, causeFault(ctx)
+	case err != nil:
+		return nil, false, &Fault{FaultMCP, err.Error()}
+	case outcome == nil:
+		s.waitAgain(a, work)
+		return nil, true, nil
+	case outcome.Error != nil:
+		return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
+	}
+	return outcome.Result, false, nil
+}
+
+// workOf is work as the ledger has it.
+func (s *acpSegment) workOf(ctx context.Context, recorded *gateway.Work) (*gateway.Work, *Fault) {
+	work := &gateway.Work{}
+	raw, err := s.seg.Gateway.Ledger.Work(ctx, recorded.CallID)
+	if err == nil {
+		err = json.Unmarshal(raw, work)
+	}
+	if err != nil {
+		return nil, &Fault{FaultMCP, fmt.Sprintf("what %s of MCP server %q waits for cannot be read: %v", recorded.Tool, recorded.Server, err)}
+	}
+	return work, nil
+}
+
+// waitAgain notes that a is still waited for, as work is now.
+func (s *acpSegment) waitAgain(a *asked, work *gateway.Work) {
+	a.whole, a.Work = work, s.recorded(asked{Work: work}).Work
 }
 
 // maxTold is how much of a result is told: some agents show their model no more of what a tool gives either.

@@ -167,7 +167,7 @@ func (s *acpSegment) news(ctx context.Context) (string, error) {
 		case a.Work == nil:
 			parts = append(parts, s.tellDecision(a, decide(d)))
 		default:
-			result, again, fault := s.result(ctx, a.Work, d)
+			result, again, fault := s.result(ctx, &a, d)
 			switch {
 			case fault != nil:
 				return "", fault

@@ -154,6 +154,12 @@ func (s *acpSegment) recorded(a asked) asked {
 		if work.Task != nil {
 			work.Task = &gateway.Task{Era: work.Task.Era}
 		}
+		if work.Input != nil {
+			work.Input = &gateway.Input{Requests: json.RawMessage(opts.redact(string(work.Input.Requests)))}
+			if !json.Valid(work.Input.Requests) {
+				work.Input.Requests = nil
+			}
+		}
 		a.Work = &work
 	}
 	return a

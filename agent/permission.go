@@ -1,13 +1,17 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
 	"github.com/evalrun/evalrun/trigger"
 )
@@ -22,9 +26,11 @@ type asked struct {
 	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the server that has started work.
 	Kind  string          `json:"kind,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
-	// Work is what a call has started, and ToolCallID the agent's own id of the call.
+	// Work is what a call has started or waits for, and ToolCallID the agent's own id of the call.
 	Work       *gateway.Work `json:"work,omitempty"`
 	ToolCallID string        `json:"toolCallId,omitempty"`
+	// whole is Work with what the record does not hold, where that is known.
+	whole *gateway.Work
 }
 
 const (
@@ -46,8 +52,8 @@ func canonicalJSON(doc json.RawMessage) string { return rawjson.Canonical(doc) }
 
 // interrupt is what the rollout waits for: a task for a person, or work.
 func (a asked) interrupt() (trigger.Interrupt, error) {
-	if a.Work != nil {
-		spec, err := WorkSpec(*a.Work)
+	if w := cmp.Or(a.whole, a.Work); w != nil {
+		spec, err := WorkSpec(*w)
 		return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{spec}}, err
 	}
 	payload, err := json.Marshal(map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input})
@@ -93,6 +99,50 @@ func decide(d Delivery) decision {
 		out.said = strings.TrimSpace(out.said + " " + string(answer.Data))
 	}
 	return out
+}
+
+// elicited is what a person has answered to a question of a server, for that server: an ElicitResult as it is; an answer to a permission with its data
+// as the form's content; every other object is the content itself. Of several questions at once each has its answer by its key, or all have the same; a
+// task of 2025-11-25 asks one, and what it asks further in the same breath is declined.
+func elicited(d Delivery, asked gateway.Input) gateway.Asker {
+	answer, _ := rawjson.ParseObject(d.Payload)
+	requests, _ := rawjson.ParseObject(asked.Requests)
+	keyed := len(requests) > 1 && slices.ContainsFunc(requests, func(r rawjson.Member) bool { return answer.Has(r.Key) })
+	n := 0
+	return func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		n++
+		switch {
+		case method != gateway.AskElicitation, len(requests) == 0 && n > 1:
+			return gateway.Decline(ctx, method, params)
+		case d.Error != nil:
+			return json.RawMessage(`{"action":"cancel"}`), nil
+		case keyed:
+			for _, r := range requests {
+				if q, _ := rawjson.ParseObject(r.Value); canonicalJSON(q.Get("params")) == canonicalJSON(params) && answer.Has(r.Key) {
+					one, _ := rawjson.ParseObject(answer.Get(r.Key))
+					return elicitResult(answer.Get(r.Key), one), nil
+				}
+			}
+			return gateway.Decline(ctx, method, params)
+		}
+		return elicitResult(d.Payload, answer), nil
+	}
+}
+
+// elicitResult makes an ElicitResult of an answer, whose members answer are if it is an object.
+func elicitResult(payload json.RawMessage, answer rawjson.Object) json.RawMessage {
+	switch action := answer.Text("action"); {
+	case slices.Contains([]string{"accept", "decline", "cancel"}, action):
+		return payload
+	case answer == nil || action != "" || answer.Has("approved"):
+		if !decide(Delivery{Payload: payload}).allowed {
+			return json.RawMessage(`{"action":"decline"}`)
+		}
+		if payload = answer.Get("data"); len(payload) == 0 || isEmpty(payload) {
+			payload = json.RawMessage("{}")
+		}
+	}
+	return rawjson.Object{{Key: "action", Value: json.RawMessage(`"accept"`)}, {Key: "content", Value: payload}}.JSON()
 }
 
 func isApproval(word string) bool {

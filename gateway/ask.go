@@ -11,7 +11,7 @@ import (
 
 // What servers ask of clients.
 const (
-	askElicitation = "elicitation/create"
+	AskElicitation = "elicitation/create"
 	askSampling    = "sampling/createMessage"
 	askRoots       = "roots/list"
 )
@@ -34,7 +34,7 @@ func answerOf(result json.RawMessage, err error) (json.RawMessage, *mcp.Error) {
 // alone answers a server where no client can: a person would decline, there are no roots, and nobody samples.
 func alone(method string) (json.RawMessage, *mcp.Error) {
 	switch method {
-	case askElicitation:
+	case AskElicitation:
 		return json.RawMessage(`{"action":"decline"}`), nil
 	case askRoots:
 		return json.RawMessage(`{"roots":[]}`), nil
@@ -45,7 +45,7 @@ func alone(method string) (json.RawMessage, *mcp.Error) {
 // able reports whether a client with these capabilities can answer a request.
 func able(capabilities rawjson.Object, method string) bool {
 	switch method {
-	case askElicitation:
+	case AskElicitation:
 		return capabilities.Has("elicitation")
 	case askSampling:
 		return capabilities.Has("sampling")
@@ -63,7 +63,7 @@ func (l *link) answerInputs(ctx context.Context, w *watch, c *mcp.Client, r *mcp
 			return nil, err
 		}
 		o, err := rawjson.ParseObject(result)
-		if err != nil || o.Text("resultType") != "input_required" {
+		if err != nil || o.Text("resultType") != "input_required" || l.e.policy.asksPerson() && inputOf(result) != nil {
 			return result, nil
 		}
 		var responses rawjson.Object

@@ -417,6 +417,10 @@ func (l diskLedger) Started(ctx context.Context, id string, work json.RawMessage
 	return l.store.CallStarted(ctx, l.token, id, work)
 }
 
+func (l diskLedger) Work(ctx context.Context, id string) (json.RawMessage, error) {
+	return l.store.CallWork(ctx, l.token, id)
+}
+
 func (l diskLedger) Ended(ctx context.Context, id string) error {
 	return l.store.EndCall(ctx, l.token, id)
 }

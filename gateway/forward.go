@@ -119,7 +119,7 @@ func (l *link) passOnce(ctx context.Context, r *mcp.Request, params json.RawMess
 	switch {
 	case c.Era() == mcp.Modern:
 		defer l.enter(f)()
-		call.Capabilities = l.e.policy.capabilities(slices.Clone(capabilities)).JSON()
+		call.Capabilities = l.e.policy.capabilities(mcp.Modern, slices.Clone(capabilities)).JSON()
 		if r.Era == mcp.Legacy {
 			return l.answerInputs(ctx, w, c, r, call)
 		}
@@ -136,6 +136,9 @@ func (l *link) passOnce(ctx context.Context, r *mcp.Request, params json.RawMess
 		return answerOf(r.Ask(ctx, method, params))
 	}
 	call.Asked = f.ask // a client that cannot says so itself
+	if l.e.policy.asksPerson() {
+		call.Asked = f.answer // the server was told that somebody can
+	}
 	defer l.enter(f)()
 	return c.Call(ctx, call)
 }

@@ -162,6 +162,12 @@ func (m *memory) Started(_ context.Context, id string, work json.RawMessage) err
 	return nil
 }
 
+func (m *memory) Work(_ context.Context, id string) (json.RawMessage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.find(id).Work, nil
+}
+
 func (m *memory) Ended(_ context.Context, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

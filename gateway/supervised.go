@@ -77,7 +77,14 @@ func (s *supervised) tool(l *link, t rawjson.Object) rawjson.Object {
 	return t.Delete("execution")
 }
 
-func (s *supervised) capabilities(c rawjson.Object) rawjson.Object {
+// capabilities are the client's, with the tasks of the modern era, and with elicitation if a person is asked.
+func (s *supervised) capabilities(era mcp.Era, c rawjson.Object) rawjson.Object {
+	if s.asksPerson() && !c.Has("elicitation") {
+		c = c.Set("elicitation", json.RawMessage(`{"form":{},"url":{}}`))
+	}
+	if era == mcp.Legacy {
+		return c
+	}
 	return c.Set("extensions", c.Object("extensions").Set(mcp.ExtensionTasks, json.RawMessage("{}")).JSON())
 }
 
@@ -141,6 +148,11 @@ func (s *supervised) callTool(ctx context.Context, l *link, r *mcp.Request, rec 
 	result, err := l.pass(ctx, r, r.Params)
 	if err != nil {
 		return s.broken(l, err)
+	}
+	if s.asksPerson() {
+		if in := inputOf(result); in != nil {
+			return s.askPerson(ctx, r, rec, in)
+		}
 	}
 	return l.toClient(r, result), nil
 }
@@ -206,7 +218,7 @@ func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runnin
 	var said *mcp.Error
 	answered := err == nil || errors.As(err, &said)
 	switch {
-	case work != nil, c.id == "", errors.Is(err, errUnknown):
+	case work != nil, c.id == "", errors.Is(err, ErrUnknown):
 	case answered, s.e.server.Mortal && l.offered().jobs == 0:
 		// What has started nothing may be called again, whether or not the client has heard the answer; and what a dead process has started is dead.
 		if endErr := s.calls.Ledger.Ended(ctx, c.id); endErr != nil {
@@ -265,12 +277,11 @@ func (s *supervised) settle(ctx context.Context) {
 	}
 }
 
-var (
-	// errLeft says that somebody else watches the work from now on.
-	errLeft = errors.New("the work is left to others")
-	// errUnknown says that a call may or may not have started something before a crash.
-	errUnknown = errors.New("the call was begun before and broken off, and nobody can tell whether it has started something; it was not made again")
-)
+// errLeft says that somebody else watches the work from now on.
+var errLeft = errors.New("the work is left to others")
+
+// ErrUnknown says that a call may or may not have started something before a crash, and must not be made twice.
+var ErrUnknown = errors.New("the call was begun before and broken off, and nobody can tell whether it has started something; it was not made again")
 
 // start makes the call, unless it was made before. Either work or result is set.
 func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool, key CallKey, c *runningCall, arguments json.RawMessage) (*Work, json.RawMessage, error) {
@@ -292,29 +303,16 @@ func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool,
 		return work, nil, nil
 	case !entry.New && !o.deduplicates && !t.idempotent:
 		s.unknown(*work)
-		return nil, nil, errUnknown
+		return nil, nil, ErrUnknown
 	}
 	result, err := l.passWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, t, entry.ID) })
 	if err != nil {
 		return nil, nil, err
 	}
-	if work.Task = taskOf(result, l.client(), s.e.now()); work.Task == nil && l.offered().jobs > 0 {
-		work.Job = jobOf(result)
-	}
-	if work.Task == nil && work.Job == nil {
+	if !s.startedBy(l, result, work) {
 		return nil, l.toClient(r, result), nil
 	}
-	if work.Task != nil {
-		l.keep() // whatever becomes of us, the task is in this session
-	}
-	raw, err := json.Marshal(work)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.calls.Ledger.Started(ctx, entry.ID, raw); err != nil {
-		return nil, nil, fmt.Errorf("what was started could not be recorded: %w", err)
-	}
-	return work, nil, nil
+	return work, nil, s.note(ctx, work)
 }
 
 // startParams are the params of a call that may start something: they say what the caller can wait for, as far as the server has offered it in this session.
@@ -334,8 +332,12 @@ func (s *supervised) startParams(l *link, params json.RawMessage, t tool, id str
 // outlives reports whether work goes on without us.
 func (s *supervised) outlives(w *Work) bool { return w.Job != nil || !s.e.server.Mortal }
 
-// follow waits for the result of work: as long as the soft wait allows if it outlives us, else for ever.
+// follow waits for the result of work: as long as the soft wait allows if it outlives us, else for ever. A person is not waited for. r is nil where
+// no client can be asked.
 func (s *supervised) follow(ctx context.Context, l *link, r *mcp.Request, w *Work) (Outcome, error) {
+	if w.Input != nil {
+		return Outcome{}, errLeft
+	}
 	if s.outlives(w) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
@@ -354,11 +356,18 @@ func (s *supervised) follow(ctx context.Context, l *link, r *mcp.Request, w *Wor
 		case <-pause.C:
 		}
 		outcome, after, err := s.look(ctx, l, r, w)
+		var asked *InputRequiredError
 		switch {
 		case ctx.Err() != nil:
 			return Outcome{}, context.Cause(ctx)
 		case errors.Is(err, errLeft):
 			return Outcome{}, err
+		case errors.As(err, &asked):
+			w.Input = &asked.Input
+			if err := s.note(ctx, w); err != nil {
+				return Outcome{}, err
+			}
+			return Outcome{}, errLeft
 		case err != nil:
 			// One that cannot be asked now may be later; of what we hold nobody else will know.
 			if failures++; failures >= maxFailures || errors.Is(err, ErrTaskLost) {
@@ -390,9 +399,13 @@ func (s *supervised) look(ctx context.Context, l *link, r *mcp.Request, w *Work)
 			return nil, 0, err
 		}
 		defer leave()
-		outcome, err = Poll(ctx, c, w.Task, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		ask := Asker(func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 			return l.askClient(ctx, r, method, params)
 		})
+		if s.asksPerson() {
+			ask = nil
+		}
+		outcome, err = Poll(ctx, c, w.Task, ask)
 		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 	}
 	if s.calls.Check == nil {
@@ -522,12 +535,15 @@ func (s *supervised) shown(r *mcp.Request, result json.RawMessage) json.RawMessa
 
 // startedText is what a model is told of work that goes on without it.
 func startedText(w *Work) string {
-	what := "job"
-	if w.Task != nil {
-		what = "task"
+	why := fmt.Sprintf("%s has started a job that goes on by itself and takes longer than this call can wait.", w.Tool)
+	switch {
+	case w.Input != nil:
+		why = fmt.Sprintf("%s wants to know something before it goes on, and a person was asked.", w.Tool)
+	case w.Task != nil:
+		why = fmt.Sprintf("%s has started a task that goes on by itself and takes longer than this call can wait.", w.Tool)
 	}
 	return strings.Join([]string{
-		fmt.Sprintf("%s has started a %s that goes on by itself and takes longer than this call can wait.", w.Tool, what),
+		why,
 		"Its result is not here yet, and calling the tool again will not bring it sooner.",
 		"Do what you can do without it, then end your turn: the result will be given to you in a later message.",
 	}, " ")

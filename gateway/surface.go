@@ -134,18 +134,21 @@ func (s *surface) tool(l *link, t rawjson.Object) rawjson.Object {
 	if l.session == nil {
 		return t.Delete("execution")
 	}
-	if execution := t.Object("execution"); !execution.Has("taskSupport") {
-		// Of a server with tasks, what it does not say is no. What else servers offer can become a task of ours.
-		support := json.RawMessage(`"optional"`)
-		if l.offered().tasks && l.client().Era() == mcp.Legacy {
-			support = json.RawMessage(`"forbidden"`)
-		}
-		return t.Set("execution", slices.Clone(execution).Set("taskSupport", support).JSON())
+	// Of a server with tasks, what it does not say is no. One without may say no (the SDK for TypeScript always does), which is of tasks of its own:
+	// what it offers can become a task of ours.
+	execution, support := t.Object("execution"), json.RawMessage(`"optional"`)
+	switch tasks, said := l.offered().tasks, execution.Text("taskSupport"); {
+	case said == "" && tasks && l.client().Era() == mcp.Legacy:
+		support = json.RawMessage(`"forbidden"`)
+	case said != "" && (said != "forbidden" || tasks):
+		return t
 	}
-	return t
+	return t.Set("execution", slices.Clone(execution).Set("taskSupport", support).JSON())
 }
 
-func (s *surface) capabilities(c rawjson.Object) rawjson.Object { return c }
+func (s *surface) capabilities(_ mcp.Era, c rawjson.Object) rawjson.Object { return c }
+
+func (s *surface) asksPerson() bool { return false }
 
 // serve has nothing to do: what concerns tasks is served before there is a link.
 func (s *surface) serve(context.Context, *link, *mcp.Request) (json.RawMessage, bool, error) {
@@ -170,7 +173,7 @@ func (s *surface) sourceOf(l *link, t tool, listed bool) taskSource {
 		return noTask // the server knows what to say
 	case legacy && t.taskSupport == "required":
 		return requiredTask
-	case t.taskSupport == "forbidden":
+	case tasks && t.taskSupport == "forbidden":
 		return noTask
 	case legacy && tasks && t.taskSupport == "optional":
 		return theirTask

@@ -1,13 +1,35 @@
 package gateway
 
 import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/rawjson"
 )
+
+// withoutTasks is a legacy server without tasks, whose tools say that in each way there is; the SDK for TypeScript has them say forbidden.
+type withoutTasks struct{ scripted }
+
+func (withoutTasks) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, error) {
+	switch r.Method {
+	case mcp.MethodInitialize:
+		return json.RawMessage(`{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},"capabilities":{"tools":{}}}`), nil
+	case mcp.MethodToolsList:
+		return json.RawMessage(`{"tools":[{"name":"silent","inputSchema":{"type":"object"}},{"name":"empty","inputSchema":{"type":"object"},"execution":{}},
+			{"name":"forbidden","inputSchema":{"type":"object"},"execution":{"taskSupport":"forbidden"}}]}`), nil
+	}
+	params, _ := rawjson.ParseObject(r.Params)
+	if params.Has("task") {
+		return nil, mcp.Errorf(mcp.CodeMethodNotFound, "called as a task")
+	}
+	return rawjson.Object{{Key: "content", Value: json.RawMessage(`[{"type":"text","text":` + string(params.Get("name")) + `}]`)}}.JSON(), nil
+}
 
 // The checklist of ADR-0010 (facts 4.1), row by row.
 func TestTaskSurfaceChecklist(t *testing.T) {
@@ -31,6 +53,22 @@ func TestTaskSurfaceChecklist(t *testing.T) {
 				if support == "" || c == local && support != "optional" {
 					t.Errorf("%s: %q", name, support)
 				}
+			}
+		}
+	})
+
+	t.Run("whatever tools of a server without tasks say of that", func(t *testing.T) {
+		x := mcp.NewHTTPHandler(withoutTasks{}, mcp.ServerOptions{})
+		h := httptest.NewServer(x)
+		t.Cleanup(func() { x.Close(); h.Close() })
+		c := startTaskGateway(t, TaskOptions{}, Server{Name: "without", Protocol: mcp.Legacy, Target: mcp.Target{URL: h.URL}}).client(mcp.Legacy, "without")
+		tools := supportOf(c)
+		if len(tools) != 3 {
+			t.Error(tools)
+		}
+		for name, support := range tools {
+			if text, _, err := c.result(c.task(name, "{}")); support != "optional" || text != name || err != nil {
+				t.Errorf("%s: %s, %q, %v", name, support, text, err)
 			}
 		}
 	})

