@@ -67,6 +67,7 @@ type acpSegment struct {
 	seg    Segment
 	redact func(io.Writer) io.WriteCloser
 	info   *Info
+	clock  *workClock
 	trail  *trajectory
 	wire   *lines
 	stderr *logFile
@@ -92,13 +93,12 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	if seg.Place == nil {
 		return Outcome{}, fmt.Errorf("agent %q: there is no place for it to run in", a.entry.Name)
 	}
-	if timeout := shorter(seg.Timeout, time.Duration(a.entry.Timeout)); timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, &Fault{FaultTimeout, fmt.Sprintf("the segment took longer than %v and was ended", timeout)})
-		defer cancel()
-	}
-	s := &acpSegment{acpAgent: a, seg: seg, servers: seg.Servers, info: &Info{Isolation: seg.Place.Space.Isolation}}
+	timeout := shorter(seg.Timeout, time.Duration(a.entry.Timeout))
+	ctx, clock, stop := newWorkClock(ctx, timeout, &Fault{FaultTimeout, fmt.Sprintf("the segment took longer than %v and was ended", timeout)})
+	defer stop()
+	s := &acpSegment{acpAgent: a, seg: seg, servers: seg.Servers, clock: clock, info: &Info{Isolation: seg.Place.Space.Isolation}}
 	out, err := s.run(ctx)
+	s.info.HeldMs = clock.waited().Milliseconds()
 	if err = errors.Join(err, s.close()); err != nil {
 		return Outcome{}, fmt.Errorf("agent %q: %w", a.entry.Name, err)
 	}

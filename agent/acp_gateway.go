@@ -63,7 +63,7 @@ func (s *acpSegment) openGateway(place *Place) error {
 	space := &place.Space
 	o := gateway.AccessOptions{Now: s.opts.Now, Calls: &gateway.Calls{
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
-		Suspended: s.client.waitForWork, Arrived: s.client.workArrived,
+		Holding: s.clock.hold, Suspended: s.client.waitForWork, Arrived: s.client.workArrived,
 		Unknown: func(w gateway.Work) {
 			s.client.limit(&Fault{FaultStartUnknown, fmt.Sprintf("the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server)})
 		},

@@ -39,6 +39,8 @@ type Info struct {
 	// MCPServers has a verdict for each server of the task.
 	MCPServers []ServerVerdict `json:"mcpServers,omitempty"`
 	ToolCalls  int             `json:"toolCalls,omitempty"`
+	// HeldMs is how long calls were held open in milliseconds: the segment waited, and did not work.
+	HeldMs int64 `json:"heldMs,omitempty"`
 	// Model is what the model proxy counted, AgentUsage what the agent itself reported last.
 	Model      *modelproxy.Usage `json:"model,omitempty"`
 	AgentUsage json.RawMessage   `json:"agentUsage,omitempty"`
@@ -86,7 +88,7 @@ func (i *Info) Add(more *Info) {
 		return
 	}
 	sum := *more
-	sum.Steps, sum.ToolCalls = i.Steps, i.ToolCalls+more.ToolCalls
+	sum.Steps, sum.ToolCalls, sum.HeldMs = i.Steps, i.ToolCalls+more.ToolCalls, i.HeldMs+more.HeldMs
 	if i.ResumedBy != "" {
 		sum.ResumedBy, sum.ResumeNote = i.ResumedBy, i.ResumeNote
 	}

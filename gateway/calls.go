@@ -21,9 +21,10 @@ type Calls struct {
 	Check func(ctx context.Context, w Work) (Progress, error)
 	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
 	SoftWait, Hold time.Duration
-	// Suspended is called when work is left to others, before the client is told, and Arrived when a call brings the result of work after all.
+	// Holding is called when a call begins to be held, and when that ends. Suspended is called when work is left to others, before the client is told, and Arrived when a call brings the result of work after all.
 	// Unknown is called when nobody can tell whether a call that was
 	// broken off by a crash has started something. Called is called after each call of a tool. All may be nil.
+	Holding   func(on bool)
 	Suspended func(w Work)
 	Arrived   func(w Work)
 	Unknown   func(w Work)

@@ -203,6 +203,10 @@ func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runnin
 	c.work = work
 	close(c.started)
 	if err == nil && work != nil {
+		if !s.outlives(work) && s.calls.Holding != nil {
+			s.calls.Holding(true)
+			defer s.calls.Holding(false)
+		}
 		c.outcome, err = s.follow(ctx, l, r, work)
 	} else if err == nil {
 		c.outcome.Result = result
@@ -457,16 +461,15 @@ func (s *supervised) await(ctx context.Context, l *link, r *mcp.Request, c *runn
 	tick := time.NewTicker(s.calls.Progress)
 	defer tick.Stop()
 	token := metaOf(r.Params).Get(mcp.MetaProgressToken)
+	var started <-chan struct{} // looked at when the hold is over
 	for n := 1; ; n++ {
 		select {
 		case <-c.done:
 			return s.finish(r, c, rec)
 		case <-hold.C:
-			select {
-			case <-c.started:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
+			started = c.started
+		case <-started:
+			started = nil
 			if c.work == nil || s.outlives(c.work) {
 				continue // the soft wait or the server's own timeout ends it
 			}

@@ -45,7 +45,7 @@ func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (ag
 	for i := len(done); i < len(stages); i++ {
 		stage := &stages[i]
 		if budget > 0 { // of all steps together
-			if seg.Timeout = budget - time.Since(began); seg.Timeout <= 0 {
+			if seg.Timeout = budget - time.Since(began) + time.Duration(info.HeldMs)*time.Millisecond; seg.Timeout <= 0 {
 				info.Steps = done
 				return agent.Outcome{Fault: &agent.Fault{Category: agent.FaultTimeout, Message: fmt.Sprintf("no time was left for step %s (limits.timeout)", stage.Name)},
 					Info: &info, Files: files}, nil

@@ -263,6 +263,7 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 			return end, err
 		}
 		end.Info = w.plan.redact.JSON(info)
+		end.Held = time.Duration(out.Info.HeldMs) * time.Millisecond
 	}
 	if out.Limit != nil && w.evaluation.Task == nil {
 		out.Fault = out.Limit // nobody can say what it is worth

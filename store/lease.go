@@ -102,7 +102,7 @@ func (s *SQLite) GiveBack(ctx context.Context, tok Token) error {
 			return t.cancel(o.RunID, o.ID)
 		}
 		if state == StatePending {
-			if _, err := t.countAsQueued(o.Rollout, t.now-o.StateSince.UnixMicro()); err != nil {
+			if _, err := t.countAs("queued", o.Rollout, t.now-o.StateSince.UnixMicro()); err != nil {
 				return err
 			}
 		}

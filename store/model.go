@@ -170,6 +170,8 @@ type SegmentEnd struct {
 	Info json.RawMessage
 	// Queued is how long the rollout waited after its claim before its agent was started. It is no working time.
 	Queued time.Duration
+	// Held is how long the agent waited for calls that were held open for it. It is waiting time.
+	Held time.Duration
 }
 
 // Committed is what followed from a committed segment.

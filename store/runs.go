@@ -109,14 +109,14 @@ const stateChange = `working = working + CASE WHEN state = 'running' THEN max(?1
 	                               WHEN state = 'suspended' THEN max(?1 - coalesce(runnable_at, ?1), 0) ELSE 0 END,
 	state = ?2, state_since = ?1`
 
-// countAsQueued counts the first microseconds of the state that a rollout is in as queued, as far as they have passed, and returns since when it
-// is in that state then.
-func (t *tx) countAsQueued(o Rollout, micros int64) (since time.Time, err error) {
+// countAs counts some microseconds of the state that a rollout is in for another clock, as far as they have passed. since is when it got into that
+// state, if they were the first.
+func (t *tx) countAs(clock string, o Rollout, micros int64) (since time.Time, err error) {
 	micros = min(micros, t.now-o.StateSince.UnixMicro())
 	if micros <= 0 {
 		return o.StateSince, nil
 	}
-	return o.StateSince.Add(duration(micros)), t.exec("UPDATE rollouts SET queued = queued + ?1, state_since = state_since + ?1 WHERE rollout_id = ?2", micros, o.ID)
+	return o.StateSince.Add(duration(micros)), t.exec("UPDATE rollouts SET "+clock+" = "+clock+" + ?1, state_since = state_since + ?1 WHERE rollout_id = ?2", micros, o.ID)
 }
 
 // become changes a rollout's state, and with it what else is to be set, whose arguments begin with ?4.

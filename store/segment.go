@@ -24,7 +24,10 @@ func (s *SQLite) CommitSegment(ctx context.Context, tok Token, end SegmentEnd) (
 
 func (t *tx) commitSegment(o heldRollout, end SegmentEnd) (Committed, error) {
 	var err error
-	if o.StateSince, err = t.countAsQueued(o.Rollout, end.Queued.Microseconds()); err != nil {
+	if o.StateSince, err = t.countAs("queued", o.Rollout, end.Queued.Microseconds()); err != nil {
+		return Committed{}, err
+	}
+	if _, err = t.countAs("waiting", o.Rollout, end.Held.Microseconds()); err != nil {
 		return Committed{}, err
 	}
 	if err := t.exec("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", o.ID, o.Segment, o.Attempt, string(end.Outcome),

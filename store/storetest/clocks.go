@@ -46,6 +46,23 @@ func clockSpecs(s *suite) {
 		equal(w, "wall", o.Clocks.Wall(), o.FinishedAt.Sub(o.CreatedAt))
 	})
 
+	s.spec("held calls are waited for, as far as they can have been", func(w *world) {
+		runID, rollouts := w.create(1)
+		c := w.claim(w.a)
+		w.advance(time.Minute)
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true, Queued: 10 * time.Second, Held: 20 * time.Second})
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 10 * time.Second, Waiting: 20 * time.Second, Working: 30 * time.Second})
+		c = w.claim(w.a)
+		w.advance(time.Minute)
+		w.suspend(w.a, c, external("i"))
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 10 * time.Second, Waiting: 20 * time.Second, Working: 90 * time.Second})
+		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
+		c = w.claim(w.a)
+		w.advance(time.Second)
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: []byte(`{}`), Held: time.Hour})
+		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 10 * time.Second, Waiting: 21 * time.Second, Working: 90 * time.Second})
+	})
+
 	s.spec("a delivery that was there before costs no waiting", func(w *world) {
 		runID, rollouts := w.create(1)
 		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
