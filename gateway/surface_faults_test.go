@@ -89,9 +89,7 @@ func TestTasksBetweenEras(t *testing.T) {
 }
 
 func TestTaskPages(t *testing.T) {
-	_, plain := startPlainServer(t)
-	g := startTaskGateway(t, TaskOptions{}, plain)
-	c := g.client(mcp.Legacy, "plain")
+	_, _, c := plainBehind(t, TaskOptions{}, mcp.Legacy)
 	var want []string
 	for range 101 {
 		want = append(want, c.task("quick", "{}"))

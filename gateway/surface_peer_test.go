@@ -35,6 +35,22 @@ type taskGateway struct {
 	access  *Access
 }
 
+// plainBehind is a server without tasks behind a gateway, and a client of it.
+func plainBehind(t *testing.T, o TaskOptions, client mcp.Era) (*plainServer, *taskGateway, *taskClient) {
+	t.Helper()
+	p, plain := startPlainServer(t)
+	g := startTaskGateway(t, o, plain)
+	return p, g, g.client(client, "plain")
+}
+
+// tasksBehind is the fixture's server of one era behind a gateway, and a client of it.
+func tasksBehind(t *testing.T, server taskserver.Era, o TaskOptions, client mcp.Era) (*taskFixture, *taskGateway, *taskClient) {
+	t.Helper()
+	f, tasks := startTaskFixture(t, taskserver.Options{Era: server})
+	g := startTaskGateway(t, o, tasks)
+	return f, g, g.client(client, "tasks")
+}
+
 const taskToken = "a-token-that-survives"
 
 func startTaskGateway(t *testing.T, o TaskOptions, servers ...Server) *taskGateway {

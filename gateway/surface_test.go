@@ -61,9 +61,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("CallToolAsTaskAsync_ProxiesUpstreamRequiredToolAndSupportsListGetAndResult", func(t *testing.T) {
-		f, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
-		g := startTaskGateway(t, TaskOptions{}, tasks)
-		c := g.client(mcp.Legacy, "tasks")
+		f, _, c := tasksBehind(t, taskserver.Legacy, TaskOptions{}, mcp.Legacy)
 		id := c.task("required_compute", `{"ms":100,"text":"required:alpha"}`)
 		if list := string(c.must(mcp.MethodTasksList, "{}").Get("tasks")); !strings.Contains(list, id) {
 			t.Error(list)
@@ -90,9 +88,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("TaskStatusNotification_IsForwardedForUpstreamTask", func(t *testing.T) {
-		_, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
-		g := startTaskGateway(t, TaskOptions{}, tasks)
-		c := g.client(mcp.Legacy, "tasks")
+		_, _, c := tasksBehind(t, taskserver.Legacy, TaskOptions{}, mcp.Legacy)
 		c.note(c.task("required_compute", `{"ms":100,"text":"x"}`), "completed")
 	})
 
@@ -140,9 +136,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("CallToolAsTaskAsync_CancelsGatewayManagedLocalTask", func(t *testing.T) {
-		p, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{}, plain)
-		c := g.client(mcp.Legacy, "plain")
+		p, _, c := plainBehind(t, TaskOptions{}, mcp.Legacy)
 		id := c.task("slow", "{}")
 		waitFor(t, p.began)
 		if got := c.must(mcp.MethodTasksCancel, `{"taskId":%q}`, id).Text("status"); got != "cancelled" {
@@ -156,9 +150,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("CallToolAsTaskAsync_CancelsUpstreamProxyTask", func(t *testing.T) {
-		f, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
-		g := startTaskGateway(t, TaskOptions{}, tasks)
-		c := g.client(mcp.Legacy, "tasks")
+		f, _, c := tasksBehind(t, taskserver.Legacy, TaskOptions{}, mcp.Legacy)
 		id := c.task("required_compute", `{"ms":60000,"text":"x"}`)
 		if got := c.must(mcp.MethodTasksCancel, `{"taskId":%q}`, id).Text("status"); got != "cancelled" {
 			t.Error(got)
@@ -170,9 +162,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("CallToolAsTaskAsync_WaitsForGatewayManagedLocalTaskResult", func(t *testing.T) {
-		p, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{}, plain)
-		c := g.client(mcp.Legacy, "plain")
+		p, _, c := plainBehind(t, TaskOptions{}, mcp.Legacy)
 		id := c.task("slow", "{}")
 		waitFor(t, p.began)
 		if got := c.get(id).Text("status"); got != "working" {
@@ -189,9 +179,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("CallToolAsTaskAsync_StoresFailedResultForGatewayManagedLocalTask", func(t *testing.T) {
-		_, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{}, plain)
-		c := g.client(mcp.Legacy, "plain")
+		_, _, c := plainBehind(t, TaskOptions{}, mcp.Legacy)
 		id := c.task("failing", "{}")
 		if text, isError, err := c.result(id); text != "boom:epsilon" || !isError || err != nil {
 			t.Error(text, isError, err)
@@ -202,9 +190,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("CompletedUpstreamTaskReleasesIsolatedBindingAndKeepsResult", func(t *testing.T) {
-		_, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
-		g := startTaskGateway(t, TaskOptions{}, tasks)
-		c := g.client(mcp.Legacy, "tasks")
+		_, g, c := tasksBehind(t, taskserver.Legacy, TaskOptions{}, mcp.Legacy)
 		id := c.task("required_compute", `{"ms":50,"text":"kept"}`)
 		c.until(id, "completed")
 		if n := g.active(); n != 0 {
@@ -218,9 +204,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("CancelledLocalTaskReleasesIsolatedBinding", func(t *testing.T) {
-		p, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{}, plain)
-		c := g.client(mcp.Legacy, "plain")
+		p, g, c := plainBehind(t, TaskOptions{}, mcp.Legacy)
 		id := c.task("slow", "{}")
 		waitFor(t, p.began)
 		c.must(mcp.MethodTasksCancel, `{"taskId":%q}`, id)
@@ -230,9 +214,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("RemoveSessionAsync_CancelsActiveLocalTaskAndReleasesBinding", func(t *testing.T) {
-		p, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{}, plain)
-		c := g.client(mcp.Legacy, "plain")
+		p, g, c := plainBehind(t, TaskOptions{}, mcp.Legacy)
 		id := c.task("slow", "{}")
 		waitFor(t, p.began)
 		if err := c.Close(); err != nil { // DELETE
@@ -245,9 +227,7 @@ func TestTasksOf2025(t *testing.T) {
 	})
 
 	t.Run("GetTaskResultAsync_ThrowsImmediatelyWhenTerminalTaskHasNoStoredResult", func(t *testing.T) {
-		p, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{}, plain)
-		c := g.client(mcp.Legacy, "plain")
+		p, _, c := plainBehind(t, TaskOptions{}, mcp.Legacy)
 		id := c.task("slow", "{}")
 		waitFor(t, p.began)
 		c.must(mcp.MethodTasksCancel, `{"taskId":%q}`, id)
@@ -306,9 +286,7 @@ func refusesOptions(t *testing.T) {
 // The new tests of MCPGateway for the tasks extension of 2026-07-28 (facts 4.3), by their names.
 func TestTasksOf2026(t *testing.T) {
 	t.Run("ListToolsAsync_AdvertisesCurrentTasksAndAppsExtensions", func(t *testing.T) {
-		_, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{}, plain)
-		c := g.client(mcp.Modern, "plain")
+		_, _, c := plainBehind(t, TaskOptions{}, mcp.Modern)
 		capabilities := capabilitiesOf(c)
 		if !capabilities.Object("extensions").Has(mcp.ExtensionTasks) || capabilities.Has("tasks") {
 			t.Error(string(capabilities.JSON()))
@@ -342,9 +320,7 @@ func TestTasksOf2026(t *testing.T) {
 		})
 
 		t.Run("CallToolAsTaskAsync_CompletesAnUpstreamRequiredToolThroughGatewayOwnedTaskState/of a "+string(era)+" server", func(t *testing.T) {
-			f, tasks := startTaskFixture(t, taskserver.Options{Era: era})
-			g := startTaskGateway(t, TaskOptions{}, tasks)
-			c := g.client(mcp.Modern, "tasks")
+			f, _, c := tasksBehind(t, era, TaskOptions{}, mcp.Modern)
 			id := c.task("required_compute", `{"ms":100,"text":"done","big":9007199254740993}`)
 			if text, _, err := c.result(id); text != "done" || err != nil {
 				t.Error(text, err)
@@ -358,9 +334,7 @@ func TestTasksOf2026(t *testing.T) {
 	}
 
 	t.Run("CallToolWithPollingAsync_ReturnsTheCompletedLocalTaskResult", func(t *testing.T) {
-		p, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{Grace: time.Millisecond}, plain)
-		c := g.client(mcp.Modern, "plain")
+		p, _, c := plainBehind(t, TaskOptions{Grace: time.Millisecond}, mcp.Modern)
 		id := c.task("slow", "{}")
 		waitFor(t, p.began)
 		close(p.goOn)
@@ -370,18 +344,14 @@ func TestTasksOf2026(t *testing.T) {
 	})
 
 	t.Run("what is quick is no task", func(t *testing.T) {
-		_, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{Grace: taskLimit}, plain)
-		c := g.client(mcp.Modern, "plain")
+		_, _, c := plainBehind(t, TaskOptions{Grace: taskLimit}, mcp.Modern)
 		if o := c.must(mcp.MethodToolsCall, `{"name":"quick","arguments":{}}`); o.Text("resultType") != "complete" || !o.Has("content") {
 			t.Error(string(o.JSON()))
 		}
 	})
 
 	t.Run("CancelTaskAsync_CancelsAGatewayManagedLocalTask", func(t *testing.T) {
-		p, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{Grace: time.Millisecond}, plain)
-		c := g.client(mcp.Modern, "plain")
+		p, _, c := plainBehind(t, TaskOptions{Grace: time.Millisecond}, mcp.Modern)
 		id := c.task("slow", "{}")
 		waitFor(t, p.began)
 		for range 2 { // one that has ended is acknowledged, too
@@ -397,9 +367,7 @@ func TestTasksOf2026(t *testing.T) {
 
 	t.Run("CallToolAsTaskAsync_StoresToolFailuresAsCompletedErrorResults", func(t *testing.T) {
 		for _, era := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
-			_, tasks := startTaskFixture(t, taskserver.Options{Era: era})
-			g := startTaskGateway(t, TaskOptions{}, tasks)
-			c := g.client(mcp.Modern, "tasks")
+			_, g, c := tasksBehind(t, era, TaskOptions{}, mcp.Modern)
 			id := c.task("failing_job", "{}")
 			if text, isError, err := c.result(id); text != "the job failed" || !isError || err != nil {
 				t.Error(text, isError, err)
@@ -428,9 +396,7 @@ func TestTasksOf2026(t *testing.T) {
 	})
 
 	t.Run("EnforcesTheConfiguredGlobalLimit", func(t *testing.T) {
-		f, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Modern})
-		g := startTaskGateway(t, TaskOptions{Max: 1}, tasks)
-		c := g.client(mcp.Modern, "tasks")
+		f, _, c := tasksBehind(t, taskserver.Modern, TaskOptions{Max: 1}, mcp.Modern)
 		c.task("compute", `{"ms":60000}`)
 		c.refused(mcp.CodeInternal, mcp.MethodToolsCall, `{"name":"compute","arguments":{"ms":60000}}`)
 		eventually(t, "what was refused goes on at the server", func() bool { return f.asked("tasks/cancel", "") == 1 })
@@ -456,9 +422,7 @@ func TestTasksOf2026(t *testing.T) {
 	})
 
 	t.Run("ResolveInputRequests_ReturnsToWorking", func(t *testing.T) {
-		_, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Modern})
-		g := startTaskGateway(t, TaskOptions{}, tasks)
-		c := g.client(mcp.Modern, "tasks")
+		_, _, c := tasksBehind(t, taskserver.Modern, TaskOptions{}, mcp.Modern)
 		id := c.task("multi_input", "{}")
 		open := c.until(id, "input_required").Object("inputRequests")
 		if len(open) != 2 || !open.Has("first") || !open.Has("second") {
@@ -476,9 +440,7 @@ func TestTasksOf2026(t *testing.T) {
 	})
 
 	t.Run("ReclaimsExpiredEntriesBeforeApplyingTheLimit", func(t *testing.T) {
-		_, plain := startPlainServer(t)
-		g := startTaskGateway(t, TaskOptions{Max: 1, TTL: 50 * time.Millisecond}, plain)
-		c := g.client(mcp.Legacy, "plain")
+		_, _, c := plainBehind(t, TaskOptions{Max: 1, TTL: 50 * time.Millisecond}, mcp.Legacy)
 		first := c.must(mcp.MethodToolsCall, `{"name":"quick","arguments":{},"task":{}}`).Object("task").Text("taskId")
 		eventually(t, "the task is not forgotten", func() bool {
 			_, err := c.try(mcp.MethodTasksGet, fmt.Sprintf(`{"taskId":%q}`, first))

@@ -150,6 +150,10 @@ const payloadWidth = 300
 func describeTrigger(s *store.SQLite, t store.Trigger, deliveries []deliveryJSON, now time.Time) string {
 	var b strings.Builder
 	printf(&b, "%s  %-5s %s  %s\n", t.ID, t.Type, redact.Line(t.ItemKey), redact.Line(t.EvaluationName))
+	var question struct{ Title string }
+	if json.Unmarshal(payloadOf(t), &question) == nil && question.Title != "" { // what a person is asked
+		printf(&b, "    %s\n", redact.Line(question.Title))
+	}
 	if payload := []rune(redact.Line(string(payloadOf(t)))); len(payload) > payloadWidth {
 		printf(&b, "    %s…\n", string(payload[:payloadWidth]))
 	} else if len(payload) > 0 {
