@@ -286,18 +286,18 @@ func WorkSpec(w gateway.Work) (trigger.Spec, error) {
 
 // questionSpec is a task for a person: to answer what a server wants to know.
 func questionSpec(w gateway.Work, payload map[string]any) (trigger.Spec, error) {
-	requests, _ := rawjson.ParseObject(w.Input.Requests)
+	questions := w.Input.Questions()
 	var titles []string
-	for _, r := range requests {
-		asked, _ := rawjson.ParseObject(r.Value)
-		titles = append(titles, asked.Object("params").Text("message"))
+	for _, q := range questions {
+		asked, _ := rawjson.ParseObject(q.Value)
+		titles = append(titles, asked.Text("message"))
 	}
 	if titles == nil {
 		titles = []string{cmp.Or(w.Input.Message, w.Tool+" wants to know something before it goes on")}
 	}
 	payload["what"], payload["title"] = askedQuestion, strings.Join(titles, "\n")
-	if requests != nil {
-		payload["requests"] = w.Input.Requests
+	if questions != nil {
+		payload["questions"] = questions.JSON()
 	}
 	if w.Task != nil && !w.Task.ExpiresAt().IsZero() {
 		payload["expiresAt"] = w.Task.ExpiresAt() // the server forgets what it has asked

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/gateway"
-	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
 	"github.com/evalrun/evalrun/trigger"
 )
@@ -101,40 +99,37 @@ func decide(d Delivery) decision {
 	return out
 }
 
-// elicited is what a person has answered to a question of a server, for that server: an ElicitResult as it is; an answer to a permission with its data
-// as the form's content; every other object is the content itself. Of several questions at once each has its answer by its key, or all have the same; a
-// task of 2025-11-25 asks one, and what it asks further in the same breath is declined.
-func elicited(d Delivery, asked gateway.Input) gateway.Asker {
-	answer, _ := rawjson.ParseObject(d.Payload)
-	requests, _ := rawjson.ParseObject(asked.Requests)
-	keyed := len(requests) > 1 && slices.ContainsFunc(requests, func(r rawjson.Member) bool { return answer.Has(r.Key) })
-	n := 0
-	return func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-		n++
+// elicited is what a person has answered to the questions of a server. Of several at once each has its answer by its key, or all have the same.
+func elicited(d Delivery, asked gateway.Input) gateway.Reply {
+	answers, _ := rawjson.ParseObject(d.Payload)
+	questions := asked.Questions()
+	keyed := len(questions) > 1 && slices.ContainsFunc(questions, func(q rawjson.Member) bool { return answers.Has(q.Key) })
+	return func(key string, params json.RawMessage) json.RawMessage {
 		switch {
-		case method != gateway.AskElicitation, len(requests) == 0 && n > 1:
-			return gateway.Decline(ctx, method, params)
 		case d.Error != nil:
-			return json.RawMessage(`{"action":"cancel"}`), nil
+			return json.RawMessage(`{"action":"cancel"}`)
+		case keyed && !answers.Has(key):
+			return json.RawMessage(`{"action":"decline"}`)
 		case keyed:
-			for _, r := range requests {
-				if q, _ := rawjson.ParseObject(r.Value); canonicalJSON(q.Get("params")) == canonicalJSON(params) && answer.Has(r.Key) {
-					one, _ := rawjson.ParseObject(answer.Get(r.Key))
-					return elicitResult(answer.Get(r.Key), one), nil
-				}
-			}
-			return gateway.Decline(ctx, method, params)
+			return elicitResult(answers.Get(key), params)
 		}
-		return elicitResult(d.Payload, answer), nil
+		return elicitResult(d.Payload, params)
 	}
 }
 
-// elicitResult makes an ElicitResult of an answer, whose members answer are if it is an object.
-func elicitResult(payload json.RawMessage, answer rawjson.Object) json.RawMessage {
-	switch action := answer.Text("action"); {
-	case slices.Contains([]string{"accept", "decline", "cancel"}, action):
+// elicitResult makes an ElicitResult of an answer: that of `evalrun approve` and `evalrun deny`, with its data as the form's content; the content itself;
+// an ElicitResult, as it is; or what else decide reads.
+func elicitResult(payload, params json.RawMessage) json.RawMessage {
+	form, _ := rawjson.ParseObject(params)
+	properties := form.Object("requestedSchema").Object("properties")
+	answer, _ := rawjson.ParseObject(payload)
+	content := slices.DeleteFunc(slices.Clone(answer), func(m rawjson.Member) bool { return !properties.Has(m.Key) })
+	switch ours := answer.Has("action") && answer.Has("approved"); {
+	case !ours && len(content) > 0:
+		payload = content.JSON()
+	case !ours && slices.Contains([]string{"accept", "decline", "cancel"}, answer.Text("action")):
 		return payload
-	case answer == nil || action != "" || answer.Has("approved"):
+	case answer == nil, answer.Has("action"), answer.Has("approved"):
 		if !decide(Delivery{Payload: payload}).allowed {
 			return json.RawMessage(`{"action":"decline"}`)
 		}

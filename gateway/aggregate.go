@@ -21,15 +21,19 @@ type aggregate struct {
 	endpoints []*Endpoint
 	tasks     *keeper
 	http      *mcp.HTTPHandler
+	// patience is how long a server may take for what is asked of all of them; then its part is left out.
+	patience time.Duration
 
-	tools, prompts catalog
+	tools, prompts *catalog
 	resources      routes
 }
 
+const defaultPatience = 10 * time.Second
+
 func newAggregate(name string, endpoints []*Endpoint, tasks *keeper) *aggregate {
-	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks}
-	a.tools.byName, a.prompts.byName, a.resources.byURI = map[string]origin{}, map[string]origin{}, map[string]*Endpoint{}
-	a.http = mcp.NewHTTPHandler(a, tasks.serverOptions(name))
+	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience, tools: newCatalog(endpoints), prompts: newCatalog(endpoints)}
+	a.resources.byURI = map[string]*Endpoint{}
+	a.http = mcp.NewHTTPHandler(a, tasks.serverOptions(name, a.open))
 	return a
 }
 
@@ -66,12 +70,6 @@ func (a *aggregate) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage,
 	if r.Method == mcp.MethodInitialize {
 		return a.initialize(ctx, r)
 	}
-	if r.Era == mcp.Legacy && r.Session.Value() == nil { // of an earlier process
-		capabilities, info := a.tasks.client(ctx, a.name, r.Session.ID())
-		if err := a.open(r.Session, r.Version, capabilities, info); err != nil {
-			return nil, err
-		}
-	}
 	if result, ok, err := a.tasks.serve(ctx, r); ok {
 		return result, err
 	}
@@ -79,17 +77,17 @@ func (a *aggregate) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage,
 	case mcp.MethodDiscover:
 		return a.hello(ctx, r, "")
 	case mcp.MethodToolsList:
-		return a.list(ctx, r, "tools", "name", &a.tools)
+		return a.list(ctx, r, "tools", "name", a.tools)
 	case "prompts/list":
-		return a.list(ctx, r, "prompts", "name", &a.prompts)
+		return a.list(ctx, r, "prompts", "name", a.prompts)
 	case "resources/list":
 		return a.list(ctx, r, "resources", "uri", nil)
 	case "resources/templates/list":
 		return a.list(ctx, r, "resourceTemplates", "uriTemplate", nil)
 	case mcp.MethodToolsCall:
-		return a.named(ctx, r, mcp.MethodToolsList, &a.tools, "Unknown tool")
+		return a.named(ctx, r, mcp.MethodToolsList, a.tools, "Unknown tool")
 	case "prompts/get":
-		return a.named(ctx, r, "prompts/list", &a.prompts, "Unknown prompt")
+		return a.named(ctx, r, "prompts/list", a.prompts, "Unknown prompt")
 	case "completion/complete":
 		return a.complete(ctx, r)
 	case "resources/read", mcp.MethodSubscribe, mcp.MethodUnsubscribe:
@@ -232,8 +230,15 @@ func (a *aggregate) serveAt(ctx context.Context, e *Endpoint, r *mcp.Request) (j
 	return e.serveOn(ctx, l, r)
 }
 
+// patiently ends a context for what is asked of all servers when that takes too long.
+func (a *aggregate) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("it has not answered within %v", a.patience))
+}
+
 // setLevel tells all servers; it is enough if one listens.
 func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	ctx, cancel := a.patiently(ctx)
+	defer cancel()
 	errs := make([]error, len(a.endpoints))
 	err := a.each(ctx, r, func(i int, l *link) { _, errs[i] = l.setLevel(ctx, r) })
 	if err == nil && !slices.Contains(errs, nil) {

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
@@ -31,8 +33,10 @@ func (a *aggregate) list(ctx context.Context, r *mcp.Request, member, key string
 	return out.Set(member, list).JSON(), nil
 }
 
-// collect gets a list of all servers that can be reached. With a catalog what is in it gets new names; without one it is noted who has it.
+// collect gets a list of all servers that can be reached and answer in time. With a catalog what is in it gets new names; without one it is noted who has it.
 func (a *aggregate) collect(ctx context.Context, r *mcp.Request, method, member, key string, c *catalog) ([]json.RawMessage, error) {
+	ctx, cancel := a.patiently(ctx)
+	defer cancel()
 	lists := make([][]rawjson.Object, len(a.endpoints))
 	err := a.each(ctx, r, func(i int, l *link) { lists[i] = a.listOf(ctx, l, r, method, member) })
 	if err != nil {
@@ -120,9 +124,10 @@ func (l *link) passMethod(ctx context.Context, r *mcp.Request, method string, pa
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.e.server.timeout())
 	defer cancel()
-	result, err := l.client().Call(ctx, call)
+	c := l.client()
+	result, err := c.Call(ctx, call)
 	if errors.Is(err, mcp.ErrSessionLost) {
-		if err = l.renew(ctx); err == nil {
+		if err = l.renew(ctx, c); err == nil {
 			result, err = l.client().Call(ctx, call)
 		}
 	}
@@ -167,7 +172,7 @@ func (a *aggregate) complete(ctx context.Context, r *mcp.Request) (json.RawMessa
 	if ref.Text("type") == "ref/resource" {
 		return a.resource(ctx, r, ref.Text("uri"))
 	}
-	o, err := a.find(ctx, r, "prompts/list", &a.prompts, ref.Text("name"))
+	o, err := a.find(ctx, r, "prompts/list", a.prompts, ref.Text("name"))
 	if err != nil {
 		return nil, err
 	}
@@ -191,13 +196,47 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 	a.tasks.mute(ctx, r)
 	var all sync.WaitGroup
 	for _, e := range a.endpoints {
-		all.Go(func() {
-			if l, err := a.linkTo(ctx, e, r); err == nil { // of a server that cannot be reached there are no changes to tell
-				_, _ = l.listen(ctx, r) // as above
-			}
-		})
+		all.Go(func() { a.listenAt(ctx, e, r, granted) })
 	}
 	all.Wait()
 	<-ctx.Done()
-	return rawjson.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON(), nil
+	return listened(ctx, r)
+}
+
+// listenAt listens for a client at one server until the context ends or the server does not want to tell. One that cannot be reached, or has cut the
+// subscription, is tried again; what has changed meanwhile nobody knows, and so the client is told that everything has.
+func (a *aggregate) listenAt(ctx context.Context, e *Endpoint, r *mcp.Request, wants rawjson.Object) {
+	again := false
+	for delay := followFirst; ; delay = min(2*delay, followLast) {
+		if l, err := a.linkTo(ctx, e, r); err == nil {
+			_, err = l.listen(ctx, r, func() {
+				delay = followFirst
+				if again {
+					l.tellAll(r, wants)
+				}
+			})
+			var said *mcp.Error
+			if errors.As(err, &said) {
+				return
+			}
+		}
+		again = true
+		pause := time.NewTimer(delay)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// tellAll tells a modern client that every list of the server has changed that it wants to hear of.
+func (l *link) tellAll(r *mcp.Request, wants rawjson.Object) {
+	hello, _ := rawjson.ParseObject(l.client().Hello())
+	for method, wish := range changes {
+		if string(wants.Get(wish)) == "true" && hello.Object("capabilities").Has(strings.TrimSuffix(wish, "ListChanged")) {
+			_ = r.Notify(method, rawjson.Object{{Key: "_meta", Value: subscriptionMeta(r)}}.JSON()) // a client that has gone ends the request
+		}
+	}
 }

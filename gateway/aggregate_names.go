@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -17,12 +18,39 @@ type origin struct {
 	name     string
 }
 
-// catalog names what several servers have: SERVER_NAME of [a-z0-9_-], at most 64 characters. A name that had to be cut, and every one of those
-// that would be equal, ends with a digest of the server and its own name, so that names depend on neither order nor time.
+// catalog names what several servers have: SERVER_NAME of [a-z0-9_-], at most 64 characters. A name ends with a digest of the server and its own
+// name if it had to be cut, if another server could have given it, or if its server would give it twice: so whose a name is does not depend on which
+// servers can be reached.
 type catalog struct {
+	// prefixes are what the names of each server begin with.
+	prefixes []string
+
 	mu     sync.Mutex
 	byName map[string]origin
 }
+
+func newCatalog(endpoints []*Endpoint) *catalog {
+	c := &catalog{byName: map[string]origin{}}
+	for _, e := range endpoints {
+		prefix, _ := canonical(e.server.Name, "")
+		c.prefixes = append(c.prefixes, prefix)
+	}
+	return c
+}
+
+// isAmbiguous reports whether more servers than one could give a name, with a digest or without.
+func (c *catalog) isAmbiguous(name string) bool {
+	servers := 0
+	for _, prefix := range c.prefixes {
+		if strings.HasPrefix(name, prefix) {
+			servers++
+		}
+	}
+	return servers > 1 || likeDigested.MatchString(name)
+}
+
+// likeDigested is what names with a digest look like.
+var likeDigested = regexp.MustCompile("_[0-9a-f]{8}$")
 
 // canonical is the name of something, as long as no other has it; cut says that it did not fit.
 func canonical(server, name string) (out string, cut bool) {
@@ -55,7 +83,7 @@ func (c *catalog) names(all []origin) []string {
 	defer c.mu.Unlock()
 	for i, o := range all {
 		name, cut := canonical(o.endpoint.server.Name, o.name)
-		if cut || count[name] > 1 {
+		if cut || count[name] > 1 || c.isAmbiguous(name) {
 			name = digested(name, o.endpoint.server.Name, o.name)
 		}
 		names[i] = name

@@ -8,7 +8,10 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -81,9 +84,8 @@ func TestAggregate(t *testing.T) {
 					of[sdkText(t, r, err)] = tool.Name
 				}
 			}
-			collision, _ := canonical("a", "b_c")
 			want := map[string]string{
-				"a b_c": digested(collision, "a", "b_c"), "a_b c": digested(collision, "a_b", "c"), "a_b other": "a_b_other",
+				"a b_c": digested("a_b_c", "a", "b_c"), "a_b c": digested("a_b_c", "a_b", "c"), "a_b other": digested("a_b_other", "a_b", "other"),
 				"a Read File": "a_read_file", "a " + long: digested("a_"+long, "a", long),
 			}
 			if fmt.Sprint(of) != fmt.Sprint(want) {
@@ -101,7 +103,7 @@ func TestAggregate(t *testing.T) {
 			if err != nil || len(prompts.Prompts) != 2 {
 				t.Fatal(prompts, err)
 			}
-			if p, err := c.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "a_b_greet"}); err != nil || p.Description != "of a_b" {
+			if p, err := c.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: digested("a_b_greet", "a_b", "greet")}); err != nil || p.Description != "of a_b" {
 				t.Error(p, err)
 			}
 			for _, name := range []string{"a_b", "a"} {
@@ -136,6 +138,162 @@ func TestAggregate(t *testing.T) {
 			t.Error(a.Close())
 		}
 	})
+}
+
+// aggregated is a gateway with one endpoint more, all, for its servers.
+func aggregated(t *testing.T, servers ...Server) *taskGateway {
+	t.Helper()
+	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: servers, Token: taskToken, Tasks: &TaskOptions{}, Aggregate: "all"}}
+	g.start("127.0.0.1:0")
+	t.Cleanup(g.stop)
+	return g
+}
+
+// A name is that of one tool of one server, whichever servers can be reached.
+func TestAggregateNamesAreOfOneServer(t *testing.T) {
+	stranger := digested("github_enterprise_search", "github_enterprise", "search")
+	_, first := startCatalog(t, "github", "search", "enterprise_search", strings.TrimPrefix(stranger, "github_"))
+	_, second := startCatalog(t, "github_enterprise", "search")
+	want := map[string]string{
+		"github_search": "github search", digested("github_enterprise_search", "github", "enterprise_search"): "github enterprise_search",
+		digested(stranger, "github", strings.TrimPrefix(stranger, "github_")): "github " + strings.TrimPrefix(stranger, "github_"),
+		stranger: "github_enterprise search",
+	}
+	down := "http://127.0.0.1:1/"
+	up := []string{first.Target.URL, second.Target.URL}
+	for name, urls := range map[string][]string{"both": up, "the first": {up[0], down}, "the second": {down, up[1]}} {
+		t.Run(name+" can be reached", func(t *testing.T) {
+			first.Target.URL, second.Target.URL = urls[0], urls[1]
+			c := aggregated(t, first, second).client(mcp.Modern, "all")
+			for name, text := range want {
+				reached := slices.Equal(urls, up) || (urls[0] == up[0]) == strings.HasPrefix(text, "github ")
+				o, err := c.try(mcp.MethodToolsCall, fmt.Sprintf(`{"name":%q,"arguments":{}}`, name))
+				if reached != (err == nil) || reached && !strings.Contains(string(o.Get("content")), text) {
+					t.Errorf("%s: %s, %v", name, o.JSON(), err)
+				}
+			}
+			c.refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, `{"name":"github_enterprise_search","arguments":{}}`)
+		})
+	}
+}
+
+// hung is a server that says hello, if that, and nothing more.
+type hung struct{ mute bool }
+
+func (h hung) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	if r.Method == mcp.MethodInitialize && !h.mute {
+		return json.RawMessage(`{"protocolVersion":"2025-11-25","serverInfo":{"name":"hung","version":"1"},"capabilities":{"tools":{},"logging":{}}}`), nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+func (hung) Notified(*mcp.Session, string, json.RawMessage) {}
+func (hung) Closed(*mcp.Session)                            {}
+
+// A server that does not answer is not in the way of the others.
+func TestAggregateDoesNotWaitForOneServer(t *testing.T) {
+	for name, h := range map[string]hung{"has said hello": {}, "has not said hello": {mute: true}} {
+		t.Run("one that "+name, func(t *testing.T) {
+			x := mcp.NewHTTPHandler(h, mcp.ServerOptions{})
+			s := httptest.NewServer(x)
+			t.Cleanup(func() { x.Close(); s.Close() })
+			_, first := startCatalog(t, "ok", "tool")
+			g := aggregated(t, first, Server{Name: "hung", Protocol: mcp.Legacy, Target: mcp.Target{URL: s.URL}})
+			g.access.aggregate.patience = 200 * time.Millisecond
+			// The modern client goes on with what it knows: the gateway has not connected to any server when it is asked for the first list.
+			o := mcp.ClientOptions{Session: &mcp.SessionState{Era: mcp.Modern, Version: mcp.Version2026_07_28}}
+			if !h.mute {
+				o = mcp.ClientOptions{Protocol: mcp.Legacy}
+			}
+			c := g.clientWith("all", o)
+			if !h.mute {
+				c.must(mcp.MethodSetLevel, `{"level":"info"}`)
+			}
+			start := time.Now()
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					if o, err := c.try(mcp.MethodToolsList, "{}"); err != nil || !strings.Contains(string(o.Get("tools")), `"ok_tool"`) {
+						t.Error(string(o.JSON()), err)
+					}
+				})
+			}
+			all.Wait()
+			c.must(mcp.MethodToolsCall, `{"name":"ok_tool","arguments":{}}`)
+			if took := time.Since(start); took > taskLimit/2 {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// cutting is a modern server whose subscriptions end when the test says so.
+type cutting struct{ began, cut chan struct{} }
+
+func (s cutting) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	switch r.Method {
+	case mcp.MethodDiscover:
+		return json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}}}`), nil
+	case mcp.MethodListen:
+		if err := r.Notify(mcp.NoteAcknowledged, json.RawMessage(`{"notifications":{"toolsListChanged":true}}`)); err != nil {
+			return nil, err
+		}
+		s.began <- struct{}{}
+		select {
+		case <-s.cut:
+		case <-ctx.Done():
+		}
+	}
+	return json.RawMessage(`{"resultType":"complete"}`), nil
+}
+func (cutting) Notified(*mcp.Session, string, json.RawMessage) {}
+func (cutting) Closed(*mcp.Session)                            {}
+
+// A subscription that a server has cut is begun again there, and so is one at a server that could not be reached before. The client is told that
+// it may have missed something.
+func TestAggregateListensAgain(t *testing.T) {
+	s := cutting{make(chan struct{}, 10), make(chan struct{})}
+	x := mcp.NewHTTPHandler(s, mcp.ServerOptions{})
+	var up atomic.Bool
+	refused := make(chan string, 100)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !up.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+			refused <- r.Method
+			return
+		}
+		x.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { x.Close(); h.Close() })
+	_, other := startCatalog(t, "other", "tool")
+	g := aggregated(t, Server{Name: "cutting", Protocol: mcp.Modern, Target: mcp.Target{URL: h.URL}}, other)
+	c := g.client(mcp.Modern, "all")
+	for len(refused) > 0 {
+		<-refused
+	}
+	notes := make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = c.Call(ctx, mcp.Call{ // it is ended below
+			Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true}}`),
+			Notified: func(method string, _ json.RawMessage) { notes <- method },
+		})
+	}()
+	defer func() { cancel(); <-ended }()
+	if got := waitFor(t, notes); got != mcp.NoteAcknowledged {
+		t.Fatal(got)
+	}
+	waitFor(t, refused)
+	up.Store(true)
+	for range 2 {
+		waitFor(t, s.began)
+		if got := waitFor(t, notes); got != noteToolsChanged {
+			t.Error(got)
+		}
+		s.cut <- struct{}{}
+	}
 }
 
 func TestAggregateTellsModernClientsOfChanges(t *testing.T) {

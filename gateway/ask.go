@@ -11,13 +11,15 @@ import (
 
 // What servers ask of clients.
 const (
-	AskElicitation = "elicitation/create"
+	askElicitation = "elicitation/create"
 	askSampling    = "sampling/createMessage"
 	askRoots       = "roots/list"
 )
 
 // maxRounds is how often a modern server may ask for more input for one request.
 const maxRounds = 10
+
+var errRounds = mcp.Errorf(mcp.CodeInternal, "the server asked for input %d times", maxRounds)
 
 // answerOf splits an answer into what package mcp wants of a handler.
 func answerOf(result json.RawMessage, err error) (json.RawMessage, *mcp.Error) {
@@ -34,7 +36,7 @@ func answerOf(result json.RawMessage, err error) (json.RawMessage, *mcp.Error) {
 // alone answers a server where no client can: a person would decline, there are no roots, and nobody samples.
 func alone(method string) (json.RawMessage, *mcp.Error) {
 	switch method {
-	case AskElicitation:
+	case askElicitation:
 		return json.RawMessage(`{"action":"decline"}`), nil
 	case askRoots:
 		return json.RawMessage(`{"roots":[]}`), nil
@@ -45,7 +47,7 @@ func alone(method string) (json.RawMessage, *mcp.Error) {
 // able reports whether a client with these capabilities can answer a request.
 func able(capabilities rawjson.Object, method string) bool {
 	switch method {
-	case AskElicitation:
+	case askElicitation:
 		return capabilities.Has("elicitation")
 	case askSampling:
 		return capabilities.Has("sampling")
@@ -87,7 +89,7 @@ func (l *link) answerInputs(ctx context.Context, w *watch, c *mcp.Client, r *mcp
 		}
 		call.Params = params.JSON()
 	}
-	return nil, mcp.Errorf(mcp.CodeInternal, "the server asked for input %d times", maxRounds)
+	return nil, errRounds
 }
 
 // askClient asks a legacy client in the middle of its request.

@@ -180,11 +180,17 @@ func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.R
 	}
 	switch r.Method {
 	case mcp.MethodListen:
-		result, err := l.listen(ctx, r)
+		result, err := l.listen(ctx, r, func() {})
 		if err == nil {
 			e.tasks.linger(ctx, r)
 		}
-		return result, err
+		switch {
+		case ctx.Err() != nil:
+			return listened(ctx, r)
+		case err != nil:
+			return nil, l.failed(err)
+		}
+		return result, nil
 	case mcp.MethodToolsList:
 		return l.listTools(ctx, r)
 	case mcp.MethodToolsCall:
@@ -247,22 +253,25 @@ func (e *Endpoint) unreachable(err error) error {
 	return mcp.Errorf(mcp.CodeInternal, "MCP server %q cannot be reached: %v", e.server.Name, err)
 }
 
-// linkOf finds the connection that a request belongs to, and makes one where there is none: for the first modern request, for a session of which
-// only the id is known, and after the server has gone.
+// open makes the link of a legacy session, which is not connected.
+func (e *Endpoint) open(s *mcp.Session, version string, capabilities rawjson.Object, info json.RawMessage) error {
+	l := &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
+	if !e.adopt(l) {
+		return errClosed
+	}
+	s.SetValue(l)
+	return nil
+}
+
+// linkOf finds the connection that a request belongs to, and makes one where there is none: for the first modern request, for a legacy session that
+// was not used yet, and after the server has gone.
 func (e *Endpoint) linkOf(ctx context.Context, r *mcp.Request) (*link, error) {
 	if r.Era == mcp.Modern {
 		return e.sharedLink(ctx, r)
 	}
 	l, _ := r.Session.Value().(*link)
 	if l == nil {
-		l = &link{e: e, session: r.Session, version: r.Version}
-		if e.tasks != nil {
-			l.capabilities, l.info = e.tasks.client(ctx, e.server.Name, r.Session.ID())
-		}
-		if !e.adopt(l) {
-			return nil, errClosed
-		}
-		r.Session.SetValue(l)
+		return nil, errClosed
 	}
 	return l, l.connect(ctx)
 }
@@ -334,7 +343,7 @@ type link struct {
 	capabilities rawjson.Object
 	info         json.RawMessage
 
-	connecting sync.Mutex
+	connecting turn
 	mu         sync.Mutex
 	conn       *mcp.Client
 	offers     offers
@@ -349,6 +358,33 @@ type link struct {
 	closing bool
 }
 
+// turn is a mutex for which one can wait until a context ends: connecting to a server that does not answer takes long. The zero value is free.
+type turn struct {
+	once sync.Once
+	held chan struct{} // has an element while somebody holds the turn
+}
+
+func (t *turn) slot() chan struct{} {
+	t.once.Do(func() { t.held = make(chan struct{}, 1) })
+	return t.held
+}
+
+// Lock implements sync.Locker.
+func (t *turn) Lock() { t.slot() <- struct{}{} }
+
+// Unlock implements sync.Locker.
+func (t *turn) Unlock() { <-t.slot() }
+
+// lockIn locks, unless the context ends first.
+func (t *turn) lockIn(ctx context.Context) error {
+	select {
+	case t.slot() <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // client is the connection, which may have ended. There is one, since connect has succeeded before.
 func (l *link) client() *mcp.Client {
 	l.mu.Lock()
@@ -358,7 +394,9 @@ func (l *link) client() *mcp.Client {
 
 // connect makes the connection, unless there is a good one.
 func (l *link) connect(ctx context.Context) error {
-	l.connecting.Lock()
+	if err := l.connecting.lockIn(ctx); err != nil {
+		return err
+	}
 	defer l.connecting.Unlock()
 	if c := l.client(); c != nil {
 		select {
@@ -392,7 +430,7 @@ func (l *link) reconnect(ctx context.Context) error {
 	l.offers = offersOf(c)
 	l.mu.Unlock()
 	if old != nil {
-		_ = old.Abandon() // it has ended
+		l.retire(old)
 		l.e.forgetTools()
 		l.restore(ctx, c)
 	}

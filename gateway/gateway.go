@@ -98,7 +98,10 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 			return
 		}
 	}
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") { // in any case: RFC 9110, 11.1
+		token = ""
+	}
 	path := r.URL.EscapedPath()
 	if rest, ok := strings.CutPrefix(path, tokenPath); ok {
 		token, path, _ = strings.Cut(rest, "/")
@@ -181,7 +184,7 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 		}
 		e := newEndpoint(s, o.Calls, o.Now)
 		a.tasks.take(e)
-		e.http = mcp.NewHTTPHandler(e, a.tasks.serverOptions(s.Name))
+		e.http = mcp.NewHTTPHandler(e, a.tasks.serverOptions(s.Name, e.open))
 		a.endpoints[s.Name] = e
 		a.order = append(a.order, e)
 	}

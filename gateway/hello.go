@@ -49,12 +49,11 @@ func (e *Endpoint) initialize(ctx context.Context, r *mcp.Request) (json.RawMess
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
-	l := &link{e: e, session: r.Session, version: params.Text("protocolVersion"), capabilities: params.Object("capabilities"), info: params.Get("clientInfo")}
-	if !e.adopt(l) {
-		return nil, e.unreachable(errClosed)
+	if err := e.open(r.Session, params.Text("protocolVersion"), params.Object("capabilities"), params.Get("clientInfo")); err != nil {
+		return nil, e.unreachable(err)
 	}
-	r.Session.SetValue(l)
-	if err := l.connect(ctx); err != nil {
+	l, err := e.linkOf(ctx, r)
+	if err != nil {
 		return nil, e.unreachable(err)
 	}
 	if !l.offered().hasTools {

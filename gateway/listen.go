@@ -64,8 +64,9 @@ func (n *listener) acknowledge(l *link, granted rawjson.Object) error {
 	return err
 }
 
-// listen serves a modern client's wish to be told of changes for as long as it lasts.
-func (l *link) listen(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+// listen serves a modern client's wish to be told of changes for as long as it lasts; begun is called when the server, or what we know of it, has
+// acknowledged it. The error is that of the call at a modern server.
+func (l *link) listen(ctx context.Context, r *mcp.Request, begun func()) (json.RawMessage, error) {
 	c := l.client()
 	if c.Era() == mcp.Modern {
 		// The server tags what it sends with our request's id; the client knows only its own.
@@ -75,12 +76,11 @@ func (l *link) listen(ctx context.Context, r *mcp.Request) (json.RawMessage, err
 				l.e.forgetTools()
 			}
 			_ = l.tell(r, method, withMeta(params, mcp.MetaSubscriptionID, r.ID)) // a client that has gone ends ctx
+			if method == mcp.NoteAcknowledged {
+				begun()
+			}
 		}
-		result, err := c.Call(ctx, call)
-		if err != nil {
-			return nil, l.failed(err)
-		}
-		return result, nil
+		return c.Call(ctx, call)
 	}
 	params, err := rawjson.ParseObject(r.Params)
 	if err != nil {
@@ -105,6 +105,7 @@ func (l *link) listen(ctx context.Context, r *mcp.Request) (json.RawMessage, err
 	}
 	err = n.acknowledge(l, granted)
 	if err == nil {
+		begun()
 		<-ctx.Done()
 	}
 	l.mu.Lock()
@@ -120,7 +121,7 @@ func (l *link) listen(ctx context.Context, r *mcp.Request) (json.RawMessage, err
 		// That the server goes on telling is no harm: nobody hears it.
 		_, _ = c.Call(l.e.ctx, mcp.Call{Method: mcp.MethodUnsubscribe, Params: uriParams(uri)})
 	}
-	return json.RawMessage(`{"resultType":"complete"}`), nil
+	return acknowledged, err
 }
 
 func uriParams(uri string) json.RawMessage {

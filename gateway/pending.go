@@ -61,7 +61,7 @@ func (l *link) callPending(ctx context.Context, c *mcp.Client, f *flight, call m
 		}
 		return l.e.awaitPending(ctx, p)
 	}
-	if !able(f.capabilities, AskElicitation) && !able(f.capabilities, askSampling) && !able(f.capabilities, askRoots) {
+	if !able(f.capabilities, askElicitation) && !able(f.capabilities, askSampling) && !able(f.capabilities, askRoots) {
 		call.Asked = f.answer
 		defer l.enter(f)()
 		return c.Call(ctx, call)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
@@ -12,8 +13,8 @@ import (
 
 // Input is what a person has to answer before a call or a task goes on.
 type Input struct {
-	// Requests is what the server asks, an object of elicitation/create requests by keys. A task of 2025-11-25 has none: its server asks whoever
-	// waits for the result, and only once, so that it is asked when the answer is there. Message is what it says meanwhile.
+	// Requests is what the server asks, its inputRequests. A task of 2025-11-25 has none: its server asks whoever waits for the result, and only
+	// once, so that it is asked when the answer is there. Message is what it says meanwhile.
 	Requests json.RawMessage `json:"requests,omitempty"`
 	Message  string          `json:"message,omitempty"`
 	// State is the requestState of a call that has to be made again with the answers.
@@ -49,18 +50,35 @@ type InputRequiredError struct{ Input Input }
 // Error implements error.
 func (e *InputRequiredError) Error() string { return "the task waits for an answer" }
 
-// questionsIn are the members of inputRequests that a person can answer; nil if there are none.
-func questionsIn(requests rawjson.Object) json.RawMessage {
-	var out rawjson.Object
+// Questions are the params of those requests that a person can answer, by their keys.
+func (in *Input) Questions() (out rawjson.Object) {
+	requests, _ := rawjson.ParseObject(in.Requests)
 	for _, r := range requests {
-		if asked, _ := rawjson.ParseObject(r.Value); asked.Text("method") == AskElicitation {
-			out = append(out, r)
+		if asked, _ := rawjson.ParseObject(r.Value); asked.Text("method") == askElicitation {
+			out = append(out, rawjson.Member{Key: r.Key, Value: asked.Get("params")})
 		}
 	}
-	if out == nil {
-		return nil
+	return out
+}
+
+// Reply is what a person answers to a question: an ElicitResult. The key is empty for a task of 2025-11-25.
+type Reply func(key string, params json.RawMessage) json.RawMessage
+
+// responses are the answers to inputRequests. What no person can answer is declined.
+func responses(requests rawjson.Object, reply Reply) (out rawjson.Object) {
+	for _, r := range requests {
+		asked, _ := rawjson.ParseObject(r.Value)
+		method := asked.Text("method")
+		answer, failed := alone(method)
+		switch {
+		case method == askElicitation:
+			answer = reply(r.Key, asked.Get("params"))
+		case failed != nil:
+			answer = json.RawMessage(`{"action":"cancel"}`)
+		}
+		out = append(out, rawjson.Member{Key: r.Key, Value: answer})
 	}
-	return out.JSON()
+	return out
 }
 
 // inputOf is what the result of a call asks a person; nil for every other result.
@@ -69,8 +87,8 @@ func inputOf(result json.RawMessage) *Input {
 	if err != nil || o.Text("resultType") != "input_required" {
 		return nil
 	}
-	if asked := questionsIn(o.Object("inputRequests")); asked != nil {
-		return &Input{Requests: asked, State: o.Get("requestState")}
+	if in := (&Input{Requests: o.Get("inputRequests"), State: o.Get("requestState")}); in.Questions() != nil {
+		return in
 	}
 	return nil
 }
@@ -110,7 +128,7 @@ func (s *supervised) note(ctx context.Context, w *Work) error {
 // Answer gives a server the answer to what it asked, over a connection of its own, and then waits for the end of the work, as long as the soft wait
 // allows. w is the work as the ledger has it. Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The errors
 // are those of [Endpoint.Fetch], ErrTaskLost and ErrUnknown.
-func (e *Endpoint) Answer(ctx context.Context, w *Work, asked Input, answer Asker) (*Outcome, error) {
+func (e *Endpoint) Answer(ctx context.Context, w *Work, asked Input, reply Reply) (*Outcome, error) {
 	s, ok := e.policy.(*supervised)
 	if !ok {
 		return nil, errors.New("only calls of clients that cannot wait are answered for them")
@@ -124,9 +142,9 @@ func (e *Endpoint) Answer(ctx context.Context, w *Work, asked Input, answer Aske
 	var err error
 	switch {
 	case w.Task != nil:
-		outcome, err = s.answerTask(ctx, l, w, asked, answer)
+		outcome, err = s.answerTask(ctx, l, w, asked, reply)
 	case w.Input != nil:
-		outcome, err = s.answerCall(ctx, l, w, answer)
+		outcome, err = s.answerCall(ctx, l, w, reply)
 	}
 	if err != nil || outcome != nil || w.Input != nil {
 		return outcome, err
@@ -142,23 +160,30 @@ func (e *Endpoint) Answer(ctx context.Context, w *Work, asked Input, answer Aske
 }
 
 // answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input is what it wants to know then.
-func (s *supervised) answerTask(ctx context.Context, l *link, w *Work, asked Input, answer Asker) (*Outcome, error) {
+func (s *supervised) answerTask(ctx context.Context, l *link, w *Work, asked Input, reply Reply) (*Outcome, error) {
 	c, leave, err := s.clientOf(ctx, l, w.Task)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	l.keep()
+	if c == l.client() {
+		l.keep()
+	}
 	asking, cancel := context.WithTimeout(ctx, s.calls.SoftWait)
 	defer cancel()
 	outcome, err := Poll(asking, c, w.Task, nil)
 	var now *InputRequiredError
 	if w.Input = nil; errors.As(err, &now) {
-		if !sameKeys(now.Input.Requests, asked.Requests) {
+		requests, _ := rawjson.ParseObject(now.Input.Requests)
+		switch {
+		case !sameKeys(now.Input.Requests, asked.Requests):
 			w.Input = &now.Input
 			return nil, s.note(ctx, w)
+		case requests != nil:
+			err = updateTask(asking, c, w.Task, responses(requests, reply))
+		default:
+			outcome, err = Poll(asking, c, w.Task, onlyOnce(reply))
 		}
-		outcome, err = Poll(asking, c, w.Task, answer)
 	}
 	if err != nil && asking.Err() != nil && ctx.Err() == nil {
 		err = nil // it was answered, and goes on
@@ -167,6 +192,17 @@ func (s *supervised) answerTask(ctx context.Context, l *link, w *Work, asked Inp
 		return outcome, err
 	}
 	return nil, s.note(ctx, w)
+}
+
+// onlyOnce answers the first question of a task of 2025-11-25. What it asks further in the same breath is declined.
+func onlyOnce(reply Reply) Asker {
+	var answered atomic.Bool
+	return func(_ context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		if method != askElicitation || answered.Swap(true) {
+			return alone(method)
+		}
+		return reply("", params), nil
+	}
 }
 
 // sameKeys reports whether two sets of requests ask the same: keys are not used twice.
@@ -182,7 +218,7 @@ func sameKeys(a, b json.RawMessage) bool {
 }
 
 // answerCall makes a call again, with the answers.
-func (s *supervised) answerCall(ctx context.Context, l *link, w *Work, answer Asker) (*Outcome, error) {
+func (s *supervised) answerCall(ctx context.Context, l *link, w *Work, reply Reply) (*Outcome, error) {
 	t := l.known(ctx, w.Tool)
 	if w.Input.Sent && !l.offered().deduplicates && !t.idempotent {
 		return nil, ErrUnknown
@@ -191,36 +227,40 @@ func (s *supervised) answerCall(ctx context.Context, l *link, w *Work, answer As
 	if err := s.note(ctx, w); err != nil {
 		return nil, err
 	}
-	requests, err := rawjson.ParseObject(w.Input.Requests)
-	if err != nil {
-		return nil, err
-	}
-	params := rawjson.Object{
-		{Key: "name", Value: rawjson.Quote(w.Tool)}, {Key: "arguments", Value: w.Arguments}, {Key: "inputResponses", Value: answersTo(ctx, requests, answer).JSON()},
-	}
-	if w.Input.State != nil {
-		params = params.Set("requestState", w.Input.State)
-	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	watch := newWatch(s.e.server.timeout(), end)
 	defer watch.stop()
-	c := l.client()
-	result, err := c.Call(ctx, mcp.Call{
-		Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID), Capabilities: s.capabilities(mcp.Modern, nil).JSON(),
-		Notified: func(string, json.RawMessage) { watch.heard() },
-	})
-	var said *mcp.Error
-	switch {
-	case errors.As(err, &said):
-		return &Outcome{Error: said.JSON()}, nil
-	case err != nil:
+	requests, err := rawjson.ParseObject(w.Input.Requests)
+	if err != nil {
 		return nil, err
 	}
-	if !s.startedBy(l, result, w) {
-		return &Outcome{Result: result}, nil
+	state := w.Input.State
+	for range maxRounds {
+		params := rawjson.Object{{Key: "name", Value: rawjson.Quote(w.Tool)}, {Key: "arguments", Value: w.Arguments}, {Key: "inputResponses", Value: responses(requests, reply).JSON()}}
+		if state != nil {
+			params = params.Set("requestState", state)
+		}
+		result, err := l.client().Call(ctx, mcp.Call{
+			Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID), Capabilities: s.capabilities(mcp.Modern, nil).JSON(),
+			Notified: func(string, json.RawMessage) { watch.heard() },
+		})
+		var said *mcp.Error
+		switch {
+		case errors.As(err, &said):
+			return &Outcome{Error: said.JSON()}, nil
+		case err != nil:
+			return nil, err
+		case s.startedBy(l, result, w):
+			return nil, s.note(ctx, w)
+		}
+		o, err := rawjson.ParseObject(result)
+		if err != nil || o.Text("resultType") != "input_required" {
+			return &Outcome{Result: result}, nil
+		}
+		requests, state = o.Object("inputRequests"), o.Get("requestState") // nothing that a person can answer
 	}
-	return nil, s.note(ctx, w)
+	return nil, errRounds
 }
 
 // startedBy notes in w what the result of its call has started, or asks; false if it is a final one.

@@ -53,6 +53,8 @@ func (s *asking) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, erro
 			return json.RawMessage(`{"resultType":"input_required","requestState":"r","inputRequests":{` + askedRoot + `}}`), nil
 		case given == nil:
 			return json.RawMessage(`{"resultType":"input_required","requestState":{"n":9007199254740993},"inputRequests":{` + askedName + "," + askedRoot + `}}`), nil
+		case given.Object("who").Object("content").Text("name") == "lost":
+			return json.RawMessage(`{"resultType":"input_required","requestState":3,"inputRequests":{` + askedRoot + `}}`), nil
 		case given.Object("who").Object("content").Text("name") == "nobody":
 			return json.RawMessage(`{"resultType":"input_required","requestState":2,"inputRequests":{"really":{"method":"elicitation/create","params":{"message":"Really?"}}}}`), nil
 		}
@@ -70,13 +72,10 @@ func (s *asking) made() int {
 	return len(s.calls)
 }
 
-// saying is an answer to every elicitation.
-func saying(content string) Asker {
-	return func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-		if method != AskElicitation {
-			return Decline(ctx, method, params)
-		}
-		return json.RawMessage(`{"action":"accept","content":` + content + `}`), nil
+// saying is an answer to every question.
+func saying(content string) Reply {
+	return func(string, json.RawMessage) json.RawMessage {
+		return json.RawMessage(`{"action":"accept","content":` + content + `}`)
 	}
 }
 
@@ -91,7 +90,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		w := a.suspended[len(a.suspended)-1]
-		if string(w.Input.Requests) != "{"+askedName+"}" {
+		if string(w.Input.Requests) != "{"+askedName+","+askedRoot+"}" || len(w.Input.Questions()) != 1 {
 			t.Fatalf("asked: %s", w.Input.Requests)
 		}
 		return &w
@@ -109,7 +108,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		if string(last.Get("arguments")) != `{"n":9007199254740993}` || string(last.Get("requestState")) != `{"n":9007199254740993}` {
 			t.Errorf("made again as %s", last.JSON())
 		}
-		if want := `{"who":{"action":"accept","content":{"name":"Ada"}}}`; string(last.Get("inputResponses")) != want {
+		if want := `{"who":{"action":"accept","content":{"name":"Ada"}},"where":{"roots":[]}}`; string(last.Get("inputResponses")) != want {
 			t.Errorf("answered %s, want %s", last.Get("inputResponses"), want)
 		}
 	})
@@ -128,6 +127,16 @@ func TestCallsThatAskAPerson(t *testing.T) {
 			t.Errorf("recorded %s", raw)
 		}
 		if outcome, err = a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{}`)); err != nil || !strings.Contains(string(outcome.Result), "really") {
+			t.Error(outcome, err)
+		}
+	})
+
+	t.Run("a further question that no person can answer is answered at once", func(t *testing.T) {
+		_, server := startAsking(t)
+		a := behind(t, server, &memory{}, person)
+		w := ask(t, a, "greet")
+		outcome, err := a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{"name":"lost"}`))
+		if err != nil || outcome == nil || !strings.Contains(string(outcome.Result), `answers {\"where\"`) {
 			t.Error(outcome, err)
 		}
 	})

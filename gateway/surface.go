@@ -36,19 +36,19 @@ type TaskOptions struct {
 	Strict bool
 }
 
-// The defaults of TaskOptions that are shown to people, the others, and what may not be exceeded.
+// The defaults and bounds of TaskOptions that are shown to people, and the others.
 const (
 	DefaultTaskTTL         = 30 * time.Minute
 	DefaultMaxTaskTTL      = 2 * time.Hour
 	DefaultMaxTasks        = 10_000
 	DefaultMaxSessionTasks = 1_000
+	LongestTaskTTL         = 30 * 24 * time.Hour
+	MostTasks              = 1_000_000
 
 	defaultTaskPoll    = time.Second
 	defaultTaskCleanup = time.Minute
 	defaultTaskPage    = 100
 	defaultTaskGrace   = time.Second
-	longestTaskTTL     = 30 * 24 * time.Hour
-	mostTasks          = 1_000_000
 	largestTaskPage    = 1_000
 )
 
@@ -65,9 +65,9 @@ func (o TaskOptions) complete() (TaskOptions, error) {
 		value          *time.Duration
 		otherwise, max time.Duration
 	}{
-		{"longest time to live of tasks", &o.MaxTTL, 0, longestTaskTTL}, {"time to live of tasks", &o.TTL, min(DefaultTaskTTL, o.MaxTTL), o.MaxTTL},
+		{"longest time to live of tasks", &o.MaxTTL, 0, LongestTaskTTL}, {"time to live of tasks", &o.TTL, min(DefaultTaskTTL, o.MaxTTL), o.MaxTTL},
 		{"poll interval of tasks", &o.Poll, defaultTaskPoll, time.Hour}, {"cleanup interval of tasks", &o.Cleanup, defaultTaskCleanup, time.Hour},
-		{"grace of calls", &o.Grace, defaultTaskGrace, time.Hour}, {"time of idle sessions", &o.SessionIdle, max(DefaultMaxTaskTTL, o.MaxTTL), 2 * longestTaskTTL},
+		{"grace of calls", &o.Grace, defaultTaskGrace, time.Hour}, {"time of idle sessions", &o.SessionIdle, max(DefaultMaxTaskTTL, o.MaxTTL), 2 * LongestTaskTTL},
 	} {
 		if *d.value == 0 {
 			*d.value = d.otherwise
@@ -84,7 +84,7 @@ func (o TaskOptions) complete() (TaskOptions, error) {
 		value          *int
 		otherwise, max int
 	}{
-		{"number of tasks", &o.Max, DefaultMaxTasks, mostTasks}, {"number of tasks of a session", &o.MaxPerSession, min(DefaultMaxSessionTasks, o.Max), o.Max},
+		{"number of tasks", &o.Max, DefaultMaxTasks, MostTasks}, {"number of tasks of a session", &o.MaxPerSession, min(DefaultMaxSessionTasks, o.Max), o.Max},
 		{"number of tasks of a page", &o.Page, defaultTaskPage, largestTaskPage},
 	} {
 		if *n.value == 0 {
@@ -187,6 +187,8 @@ func (s *surface) sourceOf(l *link, t tool, listed bool) taskSource {
 
 // know is what is known of a tool, which is listed for that if need be. That may be forgotten at once, since lists change.
 func (s *surface) know(ctx context.Context, l *link, name string) (t tool, listed bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.e.server.timeout()) // of all tries
+	defer cancel()
 	for range 3 {
 		if t, listed = s.e.listed(name); listed {
 			break
@@ -319,6 +321,7 @@ func (s *surface) plain(ctx context.Context, c toolCall) (json.RawMessage, error
 func (s *surface) adopt(ctx context.Context, c toolCall, server *mcp.Client, theirs *Task, reply json.RawMessage) (json.RawMessage, error) {
 	t := s.newTask(c)
 	if err := t.attach(server, theirs, reply); err != nil {
+		t.cancel()
 		return nil, err
 	}
 	if c.asTask {
@@ -341,7 +344,7 @@ func (s *surface) proxy(ctx context.Context, c toolCall) (json.RawMessage, error
 	if err := t.keep(); err != nil { // before the call, so that a limit costs nobody a job
 		return nil, err
 	}
-	result, err := t.call(ctx, c, true)
+	result, err := t.callWatched(ctx, c)
 	if err != nil {
 		t.forget()
 		return nil, c.l.failed(err)
@@ -399,7 +402,7 @@ func (s *surface) wait(ctx context.Context, c toolCall) (json.RawMessage, error)
 		}
 		return answerOf(c.r.Ask(ctx, method, params))
 	}
-	s.see(t, func() { t.conclude(t.call(t.ctx, c, true)) })
+	s.see(t, func() { t.conclude(t.callWatched(t.ctx, c)) })
 	return t.await(ctx, c)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/evalrun/evalrun/mcp"
@@ -20,7 +21,12 @@ type taskQuestion struct {
 	// answer takes the answer; nil if the server is told by tasks/update.
 	answer chan taskAnswer
 	asking bool // a legacy client is being asked
+	// given is what it has answered, until the server has taken that. It is of who has claimed the question.
+	given json.RawMessage
 }
+
+// cancelAnswer is the answer to a modern server where there is none.
+var cancelAnswer = json.RawMessage(`{"action":"cancel"}`)
 
 type taskAnswer struct {
 	result json.RawMessage
@@ -81,6 +87,8 @@ func (t *surfaceTask) ask(ctx context.Context, method string, params json.RawMes
 	if !able(t.capabilities, method) {
 		return alone(method)
 	}
+	t.watch.pause()
+	defer t.watch.resume()
 	if t.direct != nil {
 		return t.direct(ctx, method, withoutMeta(params, mcp.MetaRelatedTask))
 	}
@@ -143,6 +151,7 @@ func (t *surfaceTask) setQuestions(requests rawjson.Object) {
 			open = append(open, t.questions[i])
 		} else {
 			open = append(open, &taskQuestion{key: m.Key, request: m.Value})
+			t.wake() // it may be in the record, from an earlier process
 		}
 	}
 	t.questions = open
@@ -171,6 +180,8 @@ func (t *surfaceTask) respond(ctx context.Context, responses rawjson.Object) err
 		return nil
 	}
 	params := rawjson.Object{{Key: "taskId", Value: rawjson.Quote(theirs.ID)}, {Key: "inputResponses", Value: forward.JSON()}}
+	ctx, cancel := context.WithTimeout(ctx, t.lookTimeout())
+	defer cancel()
 	if _, err := client.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: t.declared()}); err != nil {
 		return err
 	}
@@ -206,8 +217,34 @@ func (t *surfaceTask) claim() *taskQuestion {
 	return nil
 }
 
+// release gives back a question that was claimed, for whoever waits to ask it.
+func (t *surfaceTask) release(q *taskQuestion) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q.asking = false
+	t.wake()
+}
+
+// handIn tells a modern server what was answered to a question that is claimed. If it cannot be told the answer is kept for the next time; what it
+// refuses is asked again.
+func (t *surfaceTask) handIn(ctx context.Context, q *taskQuestion) error {
+	err := t.respond(ctx, rawjson.Object{{Key: q.key, Value: q.given}})
+	if err == nil {
+		return nil
+	}
+	var said *mcp.Error
+	if errors.As(err, &said) && said.Code == mcp.CodeInvalidParams {
+		q.given = nil
+	}
+	t.release(q)
+	return err
+}
+
 // askIn asks a legacy client in the middle of its tasks/result. It is no error if the task ends meanwhile.
 func (t *surfaceTask) askIn(ctx context.Context, r *mcp.Request, q *taskQuestion) error {
+	if q.given != nil {
+		return t.handIn(ctx, q)
+	}
 	rec, _ := t.record()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -232,9 +269,7 @@ func (t *surfaceTask) askIn(ctx context.Context, r *mcp.Request, q *taskQuestion
 		answer.result, answer.err = alone(method)
 	}
 	if ctx.Err() != nil {
-		t.mu.Lock()
-		q.asking = false
-		t.mu.Unlock()
+		t.release(q)
 		return nil // the caller looks why
 	}
 	if q.answer != nil {
@@ -246,7 +281,8 @@ func (t *surfaceTask) askIn(ctx context.Context, r *mcp.Request, q *taskQuestion
 		return nil
 	}
 	if answer.err != nil {
-		answer.result = json.RawMessage(`{"action":"cancel"}`)
+		answer.result = cancelAnswer
 	}
-	return t.respond(ctx, rawjson.Object{{Key: q.key, Value: answer.result}})
+	q.given = answer.result
+	return t.handIn(ctx, q)
 }

@@ -66,10 +66,10 @@ func (k *keeper) take(e *Endpoint) {
 }
 
 // serverOptions are those of the handler of an endpoint.
-func (k *keeper) serverOptions(endpoint string) mcp.ServerOptions {
+func (k *keeper) serverOptions(endpoint string, open opener) mcp.ServerOptions {
 	o := mcp.ServerOptions{Hosts: []string{"*"}} // the gateway has looked at them
 	if k != nil {
-		o.Restore, o.IdleTimeout, o.Now = k.restore(endpoint), k.o.SessionIdle, k.now
+		o.Restore, o.IdleTimeout, o.Now = k.restore(endpoint, open), k.o.SessionIdle, k.now
 	}
 	return o
 }

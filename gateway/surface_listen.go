@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 
@@ -61,7 +62,17 @@ func (k *keeper) listen(ctx context.Context, r *mcp.Request) (result json.RawMes
 	if err := k.acknowledge(r, rawjson.Object{{Key: "notifications", Value: emptyObject}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON()); err == nil {
 		<-ctx.Done()
 	}
-	return rawjson.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON(), true, nil
+	result, err = listened(ctx, r)
+	return result, true, err
+}
+
+// listened is the answer to a subscription that was open until its context ended. It is complete if we are closed; a client that could not be sent
+// all that it had subscribed to must not take it for that.
+func listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, mcp.ErrShutdown) {
+		return nil, err
+	}
+	return rawjson.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON(), nil
 }
 
 // mute says that a subscription is acknowledged, whatever its servers say.

@@ -217,6 +217,8 @@ func startPlainServer(t *testing.T) (*plainServer, Server) {
 		case <-ctx.Done():
 			p.ended <- ctx.Err()
 			return nil, ctx.Err()
+		case <-t.Context().Done(): // or the server, which waits for its tools, would not end when it was not told
+			return nil, t.Context().Err()
 		}
 	})
 	p.server.AddTool(&sdk.Tool{Name: "failing", InputSchema: object}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {

@@ -1,13 +1,21 @@
 package gateway
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/store"
 )
 
 // Tasks and sessions survive the gateway, with both eras on both sides: the client goes on as if nothing had been.
@@ -54,6 +62,26 @@ func TestTasksSurviveARestart(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A client that waits for the result before the gateway has looked at the task again is asked all the same.
+func TestQuestionsSurviveARestart(t *testing.T) {
+	var look sync.RWMutex // held for what must not be looked at
+	g := startTaskGateway(t, TaskOptions{}, startHandler(t, &askingTask{look: func() { look.RLock(); defer look.RUnlock() }}, mcp.Modern))
+	c := g.client(mcp.Legacy, "scripted")
+	id := c.task("tool", "{}")
+	c.until(id, "input_required")
+	g.restart(look.Lock)
+	task, _, err := g.access.tasks.find(t.Context(), c.State().SessionID, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, changed := task.record() // what tasks/result waits for
+	look.Unlock()
+	waitFor(t, changed)
+	if text, _, err := c.result(id); text != "done" || err != nil {
+		t.Error(text, err)
 	}
 }
 
@@ -150,5 +178,141 @@ func TestTasksOfAServerThatIsDown(t *testing.T) {
 		}
 		c.must(mcp.MethodTasksCancel, `{"taskId":%q}`, running)
 		c.until(running, "cancelled")
+	}
+}
+
+// fullStore is a store that cannot store how a task ends.
+type fullStore struct {
+	taskStore
+	tried    chan string
+	repaired atomic.Bool
+}
+
+func (f *fullStore) ChangeMCPTask(ctx context.Context, t store.MCPTask) (store.MCPTask, bool, error) {
+	if t.Ended() && !f.repaired.Load() {
+		select {
+		case f.tried <- t.ID:
+		default:
+		}
+		return t, false, errors.New("database or disk is full")
+	}
+	return f.taskStore.ChangeMCPTask(ctx, t)
+}
+
+// What cannot be stored does not keep the gateway open: the next one goes on with it.
+func TestGatewayEndsThoughTheStoreFails(t *testing.T) {
+	_, s := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
+	g := startTaskGateway(t, TaskOptions{}, s)
+	full := &fullStore{taskStore: g.store, tried: make(chan string, 1)}
+	defer full.repaired.Store(true)
+	g.access.tasks.o.Store = full
+	c := g.client(mcp.Legacy, "tasks")
+	id := c.task("compute", `{"ms":10,"text":"kept"}`)
+	waitFor(t, full.tried)
+	restarted := make(chan struct{})
+	go func() {
+		defer close(restarted)
+		g.restart(nil)
+	}()
+	waitFor(t, restarted)
+	if text, _, err := c.result(id); text != "kept" || err != nil {
+		t.Error(text, err)
+	}
+}
+
+// forgetful is a legacy server that loses its sessions. Calls in a session that it does not know are told so together.
+type forgetful struct {
+	lost, began  chan struct{}
+	refuse, goOn chan struct{}
+
+	mu       sync.Mutex
+	sessions map[string]bool
+	last     int
+}
+
+func (f *forgetful) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.sessions)
+}
+
+func (f *forgetful) known(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sessions[id]
+}
+
+func (f *forgetful) begin() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last++
+	id := fmt.Sprint("session", f.last)
+	f.sessions[id] = true
+	return id
+}
+
+func (f *forgetful) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	var m struct {
+		ID     json.RawMessage
+		Method string
+	}
+	if err := json.NewDecoder(r.Body).Decode(&m); err != nil || m.ID == nil {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	result := `{}`
+	switch {
+	case m.Method == mcp.MethodInitialize:
+		w.Header().Set("Mcp-Session-Id", f.begin())
+		result = `{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},"capabilities":{"tools":{}}}`
+	case !f.known(r.Header.Get("Mcp-Session-Id")):
+		f.lost <- struct{}{}
+		<-f.refuse
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case m.Method == mcp.MethodToolsList:
+		result = `{"tools":[{"name":"tool","inputSchema":{"type":"object"}}]}`
+	case m.Method == mcp.MethodToolsCall:
+		f.began <- struct{}{}
+		select {
+		case <-f.goOn:
+		case <-r.Context().Done():
+			return
+		}
+		result = `{"content":[{"type":"text","text":"done"}]}`
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result) // to a client that has gone
+}
+
+// Of several calls that find their session lost the first begins a new one, for all of them.
+func TestCallsThatFindTheirSessionLost(t *testing.T) {
+	f := &forgetful{lost: make(chan struct{}, 10), began: make(chan struct{}, 10), refuse: make(chan struct{}), goOn: make(chan struct{}), sessions: map[string]bool{}}
+	h := httptest.NewServer(f)
+	t.Cleanup(h.Close)
+	g := startTaskGateway(t, TaskOptions{}, Server{Name: "forgetful", Protocol: mcp.Legacy, Target: mcp.Target{URL: h.URL}})
+	c := g.client(mcp.Legacy, "forgetful")
+	c.must(mcp.MethodToolsList, "{}")
+	f.forget()
+	ids := []string{c.task("tool", `{"n":1}`), c.task("tool", `{"n":2}`)}
+	for range ids {
+		waitFor(t, f.lost)
+	}
+	close(f.refuse)
+	for range ids {
+		waitFor(t, f.began)
+	}
+	close(f.goOn)
+	for _, id := range ids {
+		if text, _, err := c.result(id); text != "done" || err != nil {
+			t.Error(text, err)
+		}
+	}
+	if f.last != 2 {
+		t.Errorf("%d sessions", f.last)
 	}
 }

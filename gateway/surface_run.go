@@ -20,17 +20,28 @@ func (t *surfaceTask) declared() json.RawMessage {
 
 // call makes the call of a task. The result is nil if the server has made a task of it. asTask asks for that, in the way of the server's era.
 func (t *surfaceTask) call(ctx context.Context, c toolCall, asTask bool) (json.RawMessage, error) {
-	result, err := t.callOnce(ctx, c, asTask)
+	client := c.l.client()
+	result, err := t.callOnce(ctx, client, c, asTask)
 	if errors.Is(err, mcp.ErrSessionLost) { // the server has not looked at it
-		if err = c.l.renew(ctx); err == nil {
-			result, err = t.callOnce(ctx, c, asTask)
+		if err = c.l.renew(ctx, client); err == nil {
+			result, err = t.callOnce(ctx, c.l.client(), c, asTask)
 		}
 	}
 	return result, err
 }
 
-func (t *surfaceTask) callOnce(ctx context.Context, c toolCall, asTask bool) (json.RawMessage, error) {
-	client := c.l.client()
+// callWatched is call, as a task, of which its server should soon be heard, since somebody waits for it to become one: it ends when nothing is, and
+// with the task.
+func (t *surfaceTask) callWatched(ctx context.Context, c toolCall) (json.RawMessage, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(t.ctx, func() { end(errTaskEnded) })()
+	t.watch = newWatch(t.s.e.server.timeout(), end)
+	defer t.watch.stop()
+	return t.call(ctx, c, true)
+}
+
+func (t *surfaceTask) callOnce(ctx context.Context, client *mcp.Client, c toolCall, asTask bool) (json.RawMessage, error) {
 	params, err := rawjson.ParseObject(withoutMeta(c.params.JSON(), hopKeys...))
 	if err != nil {
 		return nil, err
@@ -71,11 +82,29 @@ func (t *surfaceTask) callOnce(ctx context.Context, c toolCall, asTask bool) (js
 	return nil, mcp.Errorf(mcp.CodeInternal, "the server asked for input %d times", maxRounds)
 }
 
-// renew makes a new connection in place of one whose session is lost.
-func (l *link) renew(ctx context.Context) error {
+// renew makes a new connection in place of one whose session is lost, unless somebody else has.
+func (l *link) renew(ctx context.Context, lost *mcp.Client) error {
 	l.connecting.Lock()
 	defer l.connecting.Unlock()
+	if l.client() != lost {
+		return nil
+	}
 	return l.reconnect(ctx)
+}
+
+// retire ends a connection that another has replaced. If it was only its session that was lost, what else goes on over it is to hear so from the
+// server: that it has not looked at a request.
+func (l *link) retire(old *mcp.Client) {
+	l.e.running.Go(func() {
+		over := time.NewTimer(l.e.server.timeout()) // after which a call of which nothing is heard has ended
+		defer over.Stop()
+		select {
+		case <-over.C:
+		case <-old.Done():
+		case <-l.e.ctx.Done():
+		}
+		_ = old.Abandon() // nobody uses it any more
+	})
 }
 
 // taskParam says to a legacy server whether the call is to be a task: in the client's words, where it has any.
@@ -111,6 +140,7 @@ func (t *surfaceTask) handOver(questions json.RawMessage) bool {
 // heard passes on what a server says in the middle of a call, with the call or, when that has been answered, with the client's session.
 func (t *surfaceTask) heard(c toolCall) func(method string, params json.RawMessage) {
 	return func(method string, params json.RawMessage) {
+		t.watch.heard()
 		if method == mcp.NoteTaskStatus || method == mcp.NoteTask {
 			t.s.k.heardStatus(t.s, c.l.client(), params)
 			return
@@ -280,12 +310,14 @@ func (t *surfaceTask) lost(err error) error {
 	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has forgotten the task before its result could be fetched, though it was to keep it %s: %v", t.s.e.server.Name, until, err)
 }
 
-// lookTimeout is how long a server may take to say how a task is.
-const lookTimeout = time.Minute
+// longestLook is how long a server may take to say how a task is, or to take an answer, if a call may take as long.
+const longestLook = time.Minute
+
+func (t *surfaceTask) lookTimeout() time.Duration { return min(longestLook, t.s.e.server.timeout()) }
 
 // lookOnce asks the server once. The end is nil as long as there is none.
 func (t *surfaceTask) lookOnce() (*taskEnd, error) {
-	ctx, cancel := context.WithTimeout(t.ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(t.ctx, t.lookTimeout())
 	defer cancel()
 	result, err := t.client.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: taskParams(t.theirs.ID), Capabilities: t.declared()})
 	if err != nil {
@@ -308,7 +340,7 @@ func (t *surfaceTask) lookOnce() (*taskEnd, error) {
 	t.setQuestionsOf(w)
 	_ = t.change(func(rec *store.MCPTask) { // what is not stored is seen at the next look
 		rec.Message = w.StatusMessage
-		if poll := max(w.PollInterval, w.PollIntervalMs); poll > 0 {
+		if poll := w.PollInterval; poll > 0 {
 			rec.Poll = time.Duration(poll) * time.Millisecond
 		}
 	})
@@ -316,7 +348,7 @@ func (t *surfaceTask) lookOnce() (*taskEnd, error) {
 		return t.fetch(t.ctx, w) // what it wants to know it asks while this waits
 	}
 	if w.Status == TaskInputRequired && t.direct != nil {
-		return nil, t.askDirect(ctx)
+		return nil, t.askDirect() // which may take as long as a person does
 	}
 	return nil, nil
 }
@@ -325,7 +357,7 @@ func (t *surfaceTask) setQuestionsOf(w wireTask) {
 	if t.theirs.Era != mcp.Modern {
 		return
 	}
-	t.setQuestions(w.InputRequests.Object)
+	t.setQuestions(w.InputRequests)
 	if w.Status == TaskInputRequired {
 		select {
 		case t.asked <- struct{}{}:
@@ -335,14 +367,17 @@ func (t *surfaceTask) setQuestionsOf(w wireTask) {
 }
 
 // askDirect asks a client that waits for its call what a modern task wants to know.
-func (t *surfaceTask) askDirect(ctx context.Context) error {
+func (t *surfaceTask) askDirect() error {
 	for q := t.claim(); q != nil; q = t.claim() {
-		asked, _ := rawjson.ParseObject(q.request)
-		answer, failed := t.ask(t.ctx, asked.Text("method"), asked.Get("params"))
-		if failed != nil {
-			answer = json.RawMessage(`{"action":"cancel"}`)
+		if q.given == nil {
+			asked, _ := rawjson.ParseObject(q.request)
+			answer, failed := t.ask(t.ctx, asked.Text("method"), asked.Get("params"))
+			if failed != nil {
+				answer = cancelAnswer
+			}
+			q.given = answer
 		}
-		if err := t.respond(ctx, rawjson.Object{{Key: q.key, Value: answer}}); err != nil {
+		if err := t.handIn(t.ctx, q); err != nil {
 			return err
 		}
 	}

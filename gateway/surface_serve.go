@@ -12,9 +12,6 @@ import (
 
 // serve answers what clients ask about tasks. It needs no connection to a server. ok is false for all else.
 func (k *keeper) serve(ctx context.Context, r *mcp.Request) (result json.RawMessage, ok bool, err error) {
-	if r.Era == mcp.Legacy {
-		k.greet(ctx, r.Session)
-	}
 	var f func(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error)
 	switch r.Method {
 	case mcp.MethodTasksGet:

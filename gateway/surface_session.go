@@ -47,40 +47,37 @@ func (k *keeper) opened(ctx context.Context, endpoint string, s *mcp.Session, he
 	return nil
 }
 
-// greet notes a session of an earlier process that its client goes on with, and tells it which of its tasks have ended meanwhile.
-func (k *keeper) greet(ctx context.Context, s *mcp.Session) {
-	k.mu.Lock()
-	known := k.sessions[s.ID()] != nil
-	k.sessions[s.ID()] = s
-	k.mu.Unlock()
-	if known {
-		return
+// opener makes the links of a legacy session to the servers of an endpoint, which are not connected.
+type opener func(s *mcp.Session, version string, capabilities rawjson.Object, info json.RawMessage) error
+
+// restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier process goes on with it, if only by listening.
+func (k *keeper) restore(endpoint string, open opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
+	return func(ctx context.Context, s *mcp.Session) (string, bool) {
+		rec, err := k.o.Store.MCPSession(ctx, k.access, endpoint, s.ID())
+		if err != nil {
+			return "", false
+		}
+		capabilities, _ := rawjson.ParseObject(rec.Capabilities) // they were stored as an object
+		if open(s, rec.Version, capabilities, rec.Info) != nil {
+			return "", false
+		}
+		k.mu.Lock()
+		k.sessions[s.ID()] = s
+		k.mu.Unlock()
+		k.catchUp(s)
+		return rec.Version, true
 	}
-	ended, err := k.o.Store.TellMCPTasks(ctx, k.access, s.ID())
+}
+
+// catchUp tells the client of a session which of its tasks have ended while it could not be told.
+func (k *keeper) catchUp(s *mcp.Session) {
+	ended, err := k.o.Store.TellMCPTasks(k.ctx, k.access, s.ID())
 	if err != nil {
 		return // it asks by itself
 	}
 	for _, rec := range ended {
-		_ = s.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // as above
+		_ = s.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // one that has ended does not want to know
 	}
-}
-
-// restore is mcp.ServerOptions.Restore for an endpoint.
-func (k *keeper) restore(endpoint string) func(ctx context.Context, id string) (string, bool) {
-	return func(ctx context.Context, id string) (string, bool) {
-		s, err := k.o.Store.MCPSession(ctx, k.access, endpoint, id)
-		return s.Version, err == nil
-	}
-}
-
-// client is what the client of a restored session has said of itself.
-func (k *keeper) client(ctx context.Context, endpoint, id string) (capabilities rawjson.Object, info json.RawMessage) {
-	s, err := k.o.Store.MCPSession(ctx, k.access, endpoint, id)
-	if err != nil {
-		return nil, nil
-	}
-	capabilities, _ = rawjson.ParseObject(s.Capabilities)
-	return capabilities, s.Info
 }
 
 // closed ends what belongs to a session that has ended, unless only we have.
@@ -91,8 +88,8 @@ func (k *keeper) closed(s *mcp.Session) {
 	if errors.Is(s.Err(), mcp.ErrShutdown) {
 		return
 	}
+	_ = k.o.Store.EndMCPSession(k.ctx, k.access, s.ID()) // first, since its client takes it for ended; else it is forgotten later
 	k.endTasks(s.ID())
-	_ = k.o.Store.EndMCPSession(k.ctx, k.access, s.ID()) // else it is forgotten later
 }
 
 // endTasks cancels the tasks of a session, and waits until nothing runs for them any more.

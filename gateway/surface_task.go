@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"sync"
 	"time"
 
@@ -29,6 +30,8 @@ type surfaceTask struct {
 	// server's questions as they are.
 	direct    Asker
 	passInput bool
+	// watch is that of a call that somebody waits for to become a task; nil for others, which a time to live bounds.
+	watch *watch
 
 	done  chan struct{} // closed when the task has ended and that is stored
 	gone  chan struct{} // closed when nothing runs for it any more
@@ -39,7 +42,7 @@ type surfaceTask struct {
 	mu       sync.Mutex
 	rec      store.MCPTask
 	kept     bool          // rec is in the store
-	changed  chan struct{} // closed and replaced at every change
+	changed  chan struct{} // closed and replaced at every change, and when a question is given back
 	// client and theirs are the task at its server; nil before that has made one, and for calls that we run. reply is what it said then.
 	client    *mcp.Client
 	theirs    *Task
@@ -103,10 +106,11 @@ func (t *surfaceTask) forget() {
 	rec, _ := t.record()
 	t.s.k.drop(t)
 	t.cancel()
+	close(t.gone)
 	_ = t.s.k.o.Store.RemoveMCPTask(t.s.k.ctx, rec.ID) // else it stays until its time is over, and nobody knows its id
 }
 
-// change changes the task: in the store, then for all who wait for it. A task that has ended stays as it is.
+// change changes the task: in the store, then for all who wait for it. A task that has ended stays as it is, and one that nothing changes.
 func (t *surfaceTask) change(f func(rec *store.MCPTask)) error {
 	t.changing.Lock()
 	defer t.changing.Unlock()
@@ -125,6 +129,9 @@ func (t *surfaceTask) changeHeld(f func(rec *store.MCPTask)) error {
 	k := t.s.k
 	session := k.session(rec.Session)
 	rec.Told = rec.Ended() && session != nil
+	if reflect.DeepEqual(rec, before) {
+		return nil
+	}
 	if t.kept { // under changing it does not change
 		after, known, err := k.o.Store.ChangeMCPTask(k.ctx, rec)
 		if err != nil {
@@ -132,12 +139,12 @@ func (t *surfaceTask) changeHeld(f func(rec *store.MCPTask)) error {
 		}
 		if rec = after; !known { // its time is over
 			rec.Status, rec.Message, rec.Result, rec.Error = TaskCancelled, "its time to live is over", nil, nil
+			t.cancel() // who sees it through tells its server
 		}
 	}
 	t.mu.Lock()
 	t.rec = rec
-	close(t.changed)
-	t.changed = make(chan struct{})
+	t.wake()
 	t.mu.Unlock()
 	if rec.Ended() {
 		close(t.done)
@@ -146,19 +153,27 @@ func (t *surfaceTask) changeHeld(f func(rec *store.MCPTask)) error {
 	if t.kept && (rec.Status != before.Status || rec.Message != before.Message || string(rec.InputRequests) != string(before.InputRequests)) {
 		if session != nil {
 			_ = session.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // one that has ended does not want to know
+		} else if back := k.session(rec.Session); back != nil && rec.Ended() {
+			k.catchUp(back) // its client has come back just now
 		}
 		k.tellListeners(rec)
 	}
 	return nil
 }
 
-// finish ends the task: the end is shown when it is stored, however often that has to be tried.
+// wake wakes who waits for a change. The caller holds mu.
+func (t *surfaceTask) wake() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// finish ends the task: the end is shown when it is stored, however often that has to be tried while the gateway runs.
 func (t *surfaceTask) finish(f func(rec *store.MCPTask)) {
 	for t.change(f) != nil {
 		again := time.NewTimer(time.Second)
 		select {
 		case <-again.C:
-		case <-t.s.k.ctx.Done():
+		case <-t.s.e.ctx.Done(): // that of the keeper ends only when this has
 			again.Stop()
 			return
 		}
@@ -176,10 +191,13 @@ func (t *surfaceTask) fail(e *mcp.Error) {
 	t.finish(func(rec *store.MCPTask) { rec.Status, rec.Message, rec.Error = TaskFailed, e.Message, e.JSON() })
 }
 
-// await waits with a client for the end of a task that it does not know, and tells it that its call goes on.
+// await waits with a client for the end of a task that it does not know, as long as tasks may live, and tells it that its call goes on.
 func (t *surfaceTask) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	tick := time.NewTicker(defaultProgress)
 	defer tick.Stop()
+	limit := t.s.k.o.MaxTTL
+	late := time.NewTimer(limit)
+	defer late.Stop()
 	told := ""
 	for n := 1; ; n++ {
 		rec, changed := t.record()
@@ -195,6 +213,9 @@ func (t *surfaceTask) await(ctx context.Context, c toolCall) (json.RawMessage, e
 			if t.token != nil {
 				_ = c.r.Notify(mcp.NoteProgress, progressOf(t.token, n, "still running")) // as above
 			}
+		case <-late.C:
+			t.fail(mcp.Errorf(mcp.CodeInternal, "MCP server %q has not ended the call within %v", t.s.e.server.Name, limit))
+			t.cancel() // who sees it through tells the server
 		case <-ctx.Done():
 			t.stop("its client has gone")
 			return nil, context.Cause(ctx)

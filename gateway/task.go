@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/mcp"
@@ -50,26 +51,49 @@ func (t *Task) ExpiresAt() time.Time {
 
 // wireTask is a task as both eras write it.
 type wireTask struct {
-	TaskID         string          `json:"taskId"`
-	Status         string          `json:"status"`
-	StatusMessage  string          `json:"statusMessage"`
-	CreatedAt      time.Time       `json:"createdAt"`
-	LastUpdatedAt  time.Time       `json:"lastUpdatedAt"`
-	TTL            *int64          `json:"ttl"`
-	TTLMs          *int64          `json:"ttlMs"`
-	PollInterval   int64           `json:"pollInterval"`
-	PollIntervalMs int64           `json:"pollIntervalMs"`
-	Result         json.RawMessage `json:"result"`
-	Error          json.RawMessage `json:"error"`
-	InputRequests  rawObject       `json:"inputRequests"`
+	TaskID, Status, StatusMessage string
+	CreatedAt, LastUpdatedAt      time.Time
+	// TTL and PollInterval are milliseconds, TTL nil if there is none.
+	TTL           *int64
+	PollInterval  int64
+	Result, Error json.RawMessage
+	InputRequests rawjson.Object
 }
 
-// rawObject is a member that is an object.
-type rawObject struct{ rawjson.Object }
+// UnmarshalJSON implements json.Unmarshaler. What is not as it should be counts as absent: a task with an odd time to live is a task all the same.
+func (w *wireTask) UnmarshalJSON(b []byte) error {
+	o, err := rawjson.ParseObject(slices.Clone(b))
+	if err != nil {
+		return err
+	}
+	*w = wireTask{TaskID: o.Text("taskId"), Status: o.Text("status"), StatusMessage: o.Text("statusMessage"), InputRequests: o.Object("inputRequests")}
+	w.CreatedAt, _ = time.Parse(time.RFC3339, o.Text("createdAt"))
+	w.LastUpdatedAt, _ = time.Parse(time.RFC3339, o.Text("lastUpdatedAt"))
+	for _, key := range []string{"ttl", "ttlMs"} {
+		if ms, ok := wireMillis(o.Get(key)); ok {
+			w.TTL = &ms
+		}
+	}
+	for _, key := range []string{"pollInterval", "pollIntervalMs"} {
+		if ms, ok := wireMillis(o.Get(key)); ok {
+			w.PollInterval = ms
+		}
+	}
+	for key, to := range map[string]*json.RawMessage{"result": &w.Result, "error": &w.Error} {
+		if value := o.Get(key); !rawjson.IsNull(value) {
+			*to = value
+		}
+	}
+	return nil
+}
 
-func (o *rawObject) UnmarshalJSON(b []byte) (err error) {
-	o.Object, err = rawjson.ParseObject(append([]byte(nil), b...))
-	return err
+// wireMillis reads a number of milliseconds that makes sense, up to some decades.
+func wireMillis(raw json.RawMessage) (ms int64, ok bool) {
+	var f float64
+	if rawjson.IsNull(raw) || json.Unmarshal(raw, &f) != nil || f < 0 || f > 1e12 {
+		return 0, false
+	}
+	return int64(f), true
 }
 
 func (w *wireTask) apply(t *Task) {
@@ -77,12 +101,7 @@ func (w *wireTask) apply(t *Task) {
 	if !w.CreatedAt.IsZero() {
 		t.CreatedAt = w.CreatedAt
 	}
-	if t.TTLMs = w.TTL; w.TTLMs != nil {
-		t.TTLMs = w.TTLMs
-	}
-	if t.PollMs = w.PollInterval; w.PollIntervalMs != 0 {
-		t.PollMs = w.PollIntervalMs
-	}
+	t.TTLMs, t.PollMs = w.TTL, w.PollInterval
 }
 
 // taskOf finds the handle of a task in the result of a call: that of the extension first, then that of 2025-11-25.
@@ -166,15 +185,18 @@ func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, err
 	}
 	w.apply(t)
 	if t.Status == TaskInputRequired && ask == nil {
-		asked := questionsIn(w.InputRequests.Object)
-		if t.Era == mcp.Legacy || asked != nil {
-			return nil, &InputRequiredError{Input{Requests: asked, Message: t.Message}}
+		asked := Input{Message: t.Message}
+		if w.InputRequests != nil {
+			asked.Requests = w.InputRequests.JSON()
+		}
+		if t.Era == mcp.Legacy || asked.Questions() != nil {
+			return nil, &InputRequiredError{asked}
 		}
 		ask = Decline
 	}
 	switch {
 	case t.Era == mcp.Modern && t.Status == TaskInputRequired:
-		return nil, answerTask(ctx, c, t, w.InputRequests.Object, ask)
+		return nil, answerTask(ctx, c, t, w.InputRequests, ask)
 	case t.Era == mcp.Modern && t.Status == TaskCompleted && w.Result != nil:
 		return &Outcome{Result: w.Result}, nil
 	case t.Era == mcp.Modern && t.Status == TaskFailed && w.Error != nil:
@@ -231,17 +253,7 @@ func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcom
 
 // answerTask answers what a modern task wants to know.
 func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests rawjson.Object, ask Asker) error {
-	responses := answersTo(ctx, requests, ask)
-	if len(responses) == 0 {
-		return nil
-	}
-	params := rawjson.Object{{Key: "taskId", Value: rawjson.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
-	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
-	return err
-}
-
-// answersTo are the inputResponses to inputRequests.
-func answersTo(ctx context.Context, requests rawjson.Object, ask Asker) (responses rawjson.Object) {
+	var responses rawjson.Object
 	for _, r := range requests {
 		asked, _ := rawjson.ParseObject(r.Value)
 		answer, failed := ask(ctx, asked.Text("method"), asked.Get("params"))
@@ -250,7 +262,17 @@ func answersTo(ctx context.Context, requests rawjson.Object, ask Asker) (respons
 		}
 		responses = append(responses, rawjson.Member{Key: r.Key, Value: answer})
 	}
-	return responses
+	return updateTask(ctx, c, t, responses)
+}
+
+// updateTask hands in answers by their keys.
+func updateTask(ctx context.Context, c *mcp.Client, t *Task, responses rawjson.Object) error {
+	if len(responses) == 0 {
+		return nil
+	}
+	params := rawjson.Object{{Key: "taskId", Value: rawjson.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
+	return err
 }
 
 // CancelTask asks a server to cancel a task. One that has ended already is no error.

@@ -114,6 +114,8 @@ func (l *link) known(ctx context.Context, name string) tool {
 	if t, ok := l.e.listed(name); ok {
 		return t
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.e.server.timeout())
+	defer cancel()
 	var cursor json.RawMessage
 	for range 100 { // pages
 		params := json.RawMessage("{}")

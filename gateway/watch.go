@@ -11,7 +11,7 @@ import (
 // errTimeout ends a call of which nothing was heard for too long.
 var errTimeout = errors.New("nothing was heard of the call for too long")
 
-// watch ends a call of which nothing is heard for too long. The time in which a client is asked does not count.
+// watch ends a call of which nothing is heard for too long. The time in which a client is asked does not count. A watch that is nil watches nothing.
 type watch struct {
 	limit time.Duration
 	timer *time.Timer
@@ -26,6 +26,9 @@ func newWatch(limit time.Duration, end context.CancelCauseFunc) *watch {
 }
 
 func (w *watch) set(pause int, over bool) {
+	if w == nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.paused += pause

@@ -181,7 +181,8 @@ func (c *Client) receiveRequest(from *clientCall, m message) {
 	}
 }
 
-// serve answers a request of the server. One that the server has withdrawn gets no answer.
+// serve answers a request of the server. One that the server has withdrawn gets no answer, nor does one that could not be answered before its call
+// was left: another process may go on with what the server does, and then be asked again.
 func (c *Client) serve(ctx context.Context, m message, asked func(context.Context, string, json.RawMessage) (json.RawMessage, *Error)) {
 	answer := message{id: m.id}
 	switch {
@@ -200,7 +201,8 @@ func (c *Client) serve(ctx context.Context, m message, asked func(context.Contex
 			answer.result = result
 		}
 	}
-	if !errors.Is(context.Cause(ctx), errClientWithdrawn) {
-		_ = c.link.send(c.ctx, answer) // a server that does not take it will say so on the call
+	if ctx.Err() != nil && (answer.err != nil || errors.Is(context.Cause(ctx), errClientWithdrawn)) {
+		return
 	}
+	_ = c.link.send(c.ctx, answer) // a server that does not take it will say so on the call
 }

@@ -44,9 +44,13 @@ type HTTPHandler struct {
 	// serving counts the requests of HTTP that have been read, and what ends sessions.
 	serving sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[string]*httpSession // the legacy ones that are open
+	// restoring is held by who looks for a session outside of sessions, so that each is restored once.
+	restoring sync.Mutex
+
+	mu     sync.Mutex
+	closed bool
+	// sessions are the legacy ones that are open, and those that have ended and whose end the handler has not dealt with.
+	sessions map[string]*httpSession
 }
 
 // httpSession is a session with what its idleness is told by.
@@ -54,6 +58,7 @@ type httpSession struct {
 	*Session
 	users    int // requests of HTTP, streams included
 	lastUsed time.Time
+	over     bool // it is not found any more, and must not be restored
 }
 
 // NewHTTPHandler serves both eras over streamable HTTP on one path. It does not authenticate.
@@ -101,10 +106,10 @@ func (x *HTTPHandler) Close() {
 func (x *HTTPHandler) sweep() {
 	var idle []*httpSession
 	x.mu.Lock()
-	for id, s := range x.sessions {
-		if s.users == 0 && x.opts.Now().Sub(s.lastUsed) >= x.opts.IdleTimeout && !s.isServing() {
+	for _, s := range x.sessions {
+		if !s.over && s.users == 0 && x.opts.Now().Sub(s.lastUsed) >= x.opts.IdleTimeout && !s.isServing() {
 			idle = append(idle, s)
-			delete(x.sessions, id)
+			s.over = true
 		}
 	}
 	x.mu.Unlock()
@@ -125,11 +130,19 @@ func (x *HTTPHandler) newSession(id string, era Era, version string) *Session {
 	s := newSession(x.ctx, id, era, version, x.handler)
 	s.ended = func(s *Session) {
 		x.mu.Lock()
-		if known := x.sessions[s.id]; known != nil && known.Session == s {
-			delete(x.sessions, s.id)
+		defer x.mu.Unlock()
+		known := x.sessions[s.id]
+		if known != nil {
+			known.over = true
 		}
-		x.serving.Go(func() { s.close(era == Legacy) })
-		x.mu.Unlock()
+		x.serving.Go(func() {
+			s.close(era == Legacy)
+			if known != nil {
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				delete(x.sessions, s.id)
+			}
+		})
 	}
 	if era == Legacy {
 		s.openStreams(rand.Text()[:8], x.opts.MaxMessage)
@@ -142,39 +155,45 @@ func (x *HTTPHandler) newSession(id string, era Era, version string) *Session {
 func (x *HTTPHandler) enter(s *Session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.closed { // else its context has ended
+	if !x.closed && s.ctx.Err() == nil { // else it has ended before it was open
 		x.sessions[s.id] = &httpSession{Session: s, lastUsed: x.opts.Now()}
 	}
 }
 
 // find finds a session, or restores it. The caller releases it.
 func (x *HTTPHandler) find(ctx context.Context, id string) *httpSession {
-	if s := x.use(id); s != nil || x.opts.Restore == nil {
+	if s, known := x.use(id); known || x.opts.Restore == nil {
 		return s
 	}
-	version, ok := x.opts.Restore(ctx, id)
+	x.restoring.Lock()
+	defer x.restoring.Unlock()
+	if s, known := x.use(id); known { // another request was quicker
+		return s
+	}
+	restored := x.newSession(id, Legacy, "")
+	version, ok := x.opts.Restore(ctx, restored)
 	if !ok {
+		restored.cancel(errEnded)
 		return nil
 	}
-	restored := x.newSession(id, Legacy, version)
-	x.mu.Lock()
-	if x.sessions[id] == nil && !x.closed {
-		x.sessions[id] = &httpSession{Session: restored, lastUsed: x.opts.Now()}
-	} else {
-		restored.cancel(errEnded) // another request was quicker
-	}
-	x.mu.Unlock()
-	return x.use(id)
-}
-
-func (x *HTTPHandler) use(id string) *httpSession {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	s := x.sessions[id]
-	if s != nil {
-		s.users++
+	restored.initialized(version)
+	s, _ := x.use(id)
+	if s == nil {
+		restored.end(ErrShutdown) // unless it has ended already, x is closed
 	}
 	return s
+}
+
+// use finds a session, unless it has ended; known says that it must not be restored.
+func (x *HTTPHandler) use(id string) (s *httpSession, known bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s, known = x.sessions[id]
+	if !known || s.over {
+		return nil, known
+	}
+	s.users++
+	return s, true
 }
 
 func (x *HTTPHandler) release(s *httpSession) {

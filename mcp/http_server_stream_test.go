@@ -214,6 +214,20 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	e.handler.Close() // does not wait for it for long
 }
 
+// However long a message is, a client that reads gets it.
+func TestLongNotification(t *testing.T) {
+	e := serveHTTP(t, newTestServer(), ServerOptions{})
+	session := e.initialize(Version2025_11_25)
+	for name, response := range map[string]*reply{
+		"legacy": e.post(call("1", "long", ""), session), "modern": e.post(call("1", "long", ","+modernMeta), modern("tools/call", "long")...),
+	} {
+		body := text(t, response)
+		if !strings.Contains(body, `"result"`) || len(body) < maxQueue {
+			t.Errorf("%s: %d bytes: %.200s", name, len(body), body)
+		}
+	}
+}
+
 func TestHistoryIsBounded(t *testing.T) {
 	s := newSession(t.Context(), "x", Legacy, Version2025_11_25, newTestServer())
 	s.openStreams("n", 3*historySize)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -266,24 +268,89 @@ func TestSessionEnds(t *testing.T) {
 func TestSessionIsRestored(t *testing.T) {
 	h := newTestServer()
 	asked := make(chan string, 10)
-	e := serveHTTP(t, h, ServerOptions{Restore: func(_ context.Context, id string) (string, bool) {
-		asked <- id
-		return Version2025_06_18, id == "of-another-process"
+	e := serveHTTP(t, h, ServerOptions{Restore: func(_ context.Context, s *Session) (string, bool) {
+		asked <- s.ID()
+		s.SetValue("restored")
+		_ = s.Notify("meanwhile", nil) // who does not listen does not hear
+		return Version2025_06_18, s.ID() == "of-another-process"
 	}})
 	session := headerSession + ": of-another-process"
 	e.postAside(call("1", "wait", ""), session)
-	if r := receive(t, h.started); r.Version != Version2025_06_18 || r.Session.Version() != r.Version || r.Session.Value() != nil || r.Session.ID() != "of-another-process" {
+	if r := receive(t, h.started); r.Version != Version2025_06_18 || r.Session.Version() != r.Version || r.Session.Value() != "restored" || r.Session.ID() != "of-another-process" {
 		t.Errorf("%+v", r)
 	}
 	h.goOn <- struct{}{}
-	if r := e.do(t.Context(), "GET", "", session, headerLastEvent+": ABC-0_3"); r.StatusCode != 200 {
-		t.Errorf("status %d", r.StatusCode)
-	}
+	events(t, e.do(t.Context(), "GET", "", session, headerLastEvent+": ABC-0_3"), holds("meanwhile"))
 	if r := e.post(call("1", "echo", ""), headerSession+": unknown"); r.StatusCode != 404 {
 		t.Errorf("status %d", r.StatusCode)
 	}
 	if n := len(asked); n != 2 {
 		t.Errorf("asked %d times", n)
+	}
+}
+
+// Whatever comes at once, a session is restored once, and not served before that.
+func TestSessionIsRestoredOnce(t *testing.T) {
+	asked, restored := make(chan string, 10), make(chan struct{})
+	h := newTestServer()
+	e := serveHTTP(t, h, ServerOptions{Restore: func(_ context.Context, s *Session) (string, bool) {
+		asked <- s.ID()
+		<-restored
+		s.SetValue("restored")
+		return Version2025_11_25, true
+	}})
+	arrived := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- r.Method
+		e.handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	e.url = server.URL
+	session := headerSession + ": x"
+	for i := range 8 {
+		e.postAside(call(fmt.Sprint(i), "wait", ""), session)
+	}
+	for range 8 {
+		receive(t, arrived)
+	}
+	receive(t, asked)
+	close(restored)
+	for range 8 {
+		if r := receive(t, h.started); r.Session.Value() != "restored" {
+			t.Error("it is served before it was restored")
+		}
+	}
+	if len(asked) > 0 {
+		t.Errorf("asked %d times more", len(asked))
+	}
+	close(h.goOn)
+}
+
+// A session that a client has ended must not come back as long as the handler has not dealt with its end.
+func TestEndedSessionIsNotRestored(t *testing.T) {
+	h := newTestServer()
+	h.closed = make(chan *Session) // so that Closed waits for us
+	asked := make(chan string, 10)
+	e := serveHTTP(t, h, ServerOptions{Restore: func(_ context.Context, s *Session) (string, bool) {
+		asked <- s.ID()
+		return "", false
+	}})
+	session := e.initialize(Version2025_11_25)
+	if r := e.do(t.Context(), "DELETE", "", session); r.StatusCode != 204 {
+		t.Errorf("status %d", r.StatusCode)
+	}
+	for _, method := range []string{"GET", "DELETE"} {
+		if r := e.do(t.Context(), method, "", session); r.StatusCode != 404 {
+			t.Errorf("%s: status %d", method, r.StatusCode)
+		}
+	}
+	if r := e.post(call("1", "echo", ""), session); r.StatusCode != 404 || len(asked) > 0 {
+		t.Errorf("status %d, asked %d times", r.StatusCode, len(asked))
+	}
+	s := receive(t, h.closed)
+	<-s.gone
+	if r := e.post(call("1", "echo", ""), session); r.StatusCode != 404 {
+		t.Errorf("status %d", r.StatusCode)
 	}
 }
 

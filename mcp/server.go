@@ -33,9 +33,10 @@ type ServerOptions struct {
 	MaxMessage int
 	// IdleTimeout is after how long a legacy HTTP session ends that has no request and no stream; 0 means never.
 	IdleTimeout time.Duration
-	// Restore is asked for the version of a legacy HTTP session that is not known here, such as one of an earlier process. If ok is false, or
-	// Restore is nil, there is no such session. The handler finds Value() nil. It is also asked after a session has ended.
-	Restore func(ctx context.Context, id string) (version string, ok bool)
+	// Restore is asked for the version of a legacy HTTP session that is not known here, such as one of an earlier process, whatever its client
+	// sends first. If ok is false, or Restore is nil, there is no such session. Until it returns the session is not served: it may be given a
+	// Value, and its client be told something. Restore is also asked after a session has ended, but not before Closed has returned.
+	Restore func(ctx context.Context, s *Session) (version string, ok bool)
 	// Hosts are the names that the headers Host and Origin may have beside loopback ones; "*" allows all. Others are refused, because a web
 	// site that has its name resolve to this machine could otherwise use the server (DNS rebinding).
 	Hosts []string

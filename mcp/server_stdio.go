@@ -47,7 +47,8 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 	return err
 }
 
-// maxQueue is how much may wait for a client that does not read, in bytes, before notifications are refused.
+// maxQueue is how much may wait for a client that does not read, in bytes, before notifications are refused. How long a message is does not count:
+// a client that reads must not be cut for the first long one.
 const maxQueue = 8 << 20
 
 // stdioConn is the outlet of a connection. One goroutine at a time writes, so that messages do not mix: that of a request which is over, or one of its
@@ -83,7 +84,7 @@ func (c *stdioConn) put(k messageKind, message []byte) error {
 		return c.err
 	case c.closed:
 		return errEnded
-	case k != kindAnswer && c.queued+len(message) > maxQueue:
+	case k != kindAnswer && c.queued >= maxQueue:
 		return errFull
 	}
 	c.queue = append(c.queue, append(onOneLine(message), '\n'))

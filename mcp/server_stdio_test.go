@@ -253,6 +253,22 @@ func TestStdioEnds(t *testing.T) {
 	})
 }
 
+func TestStdioLongNotification(t *testing.T) {
+	p := serveStdio(t, newTestServer(), ServerOptions{})
+	p.initialize()
+	p.write(call("1", "long", ""))
+	longest := 0
+	for {
+		line := p.read()
+		if longest = max(longest, len(line)); strings.Contains(line, `"id":1`) {
+			if !strings.Contains(line, `"result"`) || longest < maxQueue {
+				t.Errorf("the longest line has %d bytes: %.200s", longest, line)
+			}
+			return
+		}
+	}
+}
+
 func TestStdioServesConcurrently(t *testing.T) {
 	h := newTestServer()
 	p := serveStdio(t, h, ServerOptions{})

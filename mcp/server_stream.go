@@ -85,7 +85,7 @@ func (st *stream) put(k messageKind, message []byte) error {
 		return nil
 	case st.silent && k == kindAsk:
 		return errNoStream
-	case k != kindAnswer && st.attached && st.queued+len(message) > maxQueue:
+	case k != kindAnswer && st.attached && st.queued >= maxQueue:
 		if s.id == "" {
 			s.cancel(errFull) // as if it had gone, which Modern takes for cancelling
 		}

@@ -125,6 +125,13 @@ func (h *testServer) call(ctx context.Context, r *Request, params rawjson.Object
 				return nil, ctx.Err()
 			}
 		}
+	case "long":
+		for _, size := range []int{1, maxQueue, 1} {
+			if err := r.Notify("notifications/message", json.RawMessage(`{"text":"`+strings.Repeat("x", size)+`"}`)); size > 1 && err != nil {
+				return nil, err
+			}
+		}
+		return json.RawMessage(`{"content":[]}`), nil
 	case "panic":
 		panic("oops")
 	case "data":

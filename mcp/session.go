@@ -88,7 +88,7 @@ func (s *Session) SetValue(v any) {
 	s.value = v
 }
 
-// Value is what SetValue was last given; nil in a session that was restored.
+// Value is what SetValue was last given.
 func (s *Session) Value() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()

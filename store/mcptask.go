@@ -22,11 +22,12 @@ type MCPTasks interface {
 	RemoveMCPTask(ctx context.Context, id string) error
 	// MCPTask returns a task of an access and session; ErrNotFound if it is not there or its time is over.
 	MCPTask(ctx context.Context, access, session, id string) (MCPTask, error)
-	// MCPTasks returns up to limit tasks of an access and session after one of them, by Seq, the oldest first.
+	// MCPTasks returns up to limit tasks of an access and session after one of them, by Seq, the oldest first. What may be large is left out,
+	// Work, InputRequests, Result and Error, and Told, which lies behind it.
 	MCPTasks(ctx context.Context, access, session string, after int64, limit int) ([]MCPTask, error)
 	// OpenMCPTasks returns the tasks of an access that have not ended.
 	OpenMCPTasks(ctx context.Context, access string) ([]MCPTask, error)
-	// TellMCPTasks returns the tasks of a session whose end has not been told, and takes it for told.
+	// TellMCPTasks returns the tasks of a session whose end has not been told, as MCPTasks does, and takes it for told.
 	TellMCPTasks(ctx context.Context, access, session string) ([]MCPTask, error)
 
 	// PutMCPSession records a session; MCPSession returns it, or ErrNotFound; EndMCPSession forgets it.
@@ -85,7 +86,9 @@ type MCPSession struct {
 
 const (
 	mcpTaskOpen    = "status IN ('working', 'input_required')"
-	mcpTaskColumns = `id, task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll, work, input_requests, result, error, told`
+	mcpTaskHead    = "id, task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll, "
+	mcpTaskColumns = mcpTaskHead + "work, input_requests, result, error, told"
+	mcpTaskBrief   = mcpTaskHead + "NULL, NULL, NULL, NULL, 0" // a column behind a large one costs as much to read as that
 )
 
 func scanMCPTask(r scanner) (t MCPTask, err error) {
@@ -168,17 +171,17 @@ func (s *SQLite) MCPTask(ctx context.Context, access, session, id string) (MCPTa
 
 // MCPTasks implements MCPTasks.
 func (s *SQLite) MCPTasks(ctx context.Context, access, session string, after int64, limit int) ([]MCPTask, error) {
-	return s.mcpTasks(ctx, "access = ? AND session = ? AND id > ? AND expires_at > ? ORDER BY id LIMIT ?", access, session, after, s.now().UnixMicro(), limit)
+	return s.mcpTasks(ctx, mcpTaskBrief, "access = ? AND session = ? AND id > ? AND expires_at > ? ORDER BY id LIMIT ?", access, session, after, s.now().UnixMicro(), limit)
 }
 
 // OpenMCPTasks implements MCPTasks.
 func (s *SQLite) OpenMCPTasks(ctx context.Context, access string) ([]MCPTask, error) {
-	return s.mcpTasks(ctx, mcpTaskOpen+" AND access = ? ORDER BY id", access)
+	return s.mcpTasks(ctx, mcpTaskColumns, mcpTaskOpen+" AND access = ? ORDER BY id", access)
 }
 
-func (s *SQLite) mcpTasks(ctx context.Context, where string, args ...any) (out []MCPTask, err error) {
+func (s *SQLite) mcpTasks(ctx context.Context, columns, where string, args ...any) (out []MCPTask, err error) {
 	defer func() { err = s.describe(err) }()
-	rows, err := s.read.QueryContext(ctx, "SELECT "+mcpTaskColumns+" FROM mcp_tasks WHERE "+where, args...)
+	rows, err := s.read.QueryContext(ctx, "SELECT "+columns+" FROM mcp_tasks WHERE "+where, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +203,7 @@ func (s *SQLite) TellMCPTasks(ctx context.Context, access, session string) (out 
 			task.Told = true
 			out = append(out, task)
 			return err
-		}, "SELECT "+mcpTaskColumns+" FROM mcp_tasks"+where+mcpTaskOpen+" ORDER BY id", access, session)
+		}, "SELECT "+mcpTaskBrief+" FROM mcp_tasks"+where+mcpTaskOpen+" ORDER BY id", access, session)
 		if err != nil || len(out) == 0 {
 			return err
 		}

@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,45 +46,6 @@ func MergeServers(task, added []MCPServer) []MCPServer {
 		}
 	}
 	return out
-}
-
-// LoadMCPConfig reads the file of --mcp-config: {"mcpServers": {name: {…}}} as Claude has it, a list or map mcp_servers,
-// or [[environment.mcp_servers]] as in task.toml; in JSON, YAML or TOML, by the file's extension. Other keys of the file are
-// not looked at.
-func LoadMCPConfig(file string) ([]MCPServer, input.Problems) {
-	data, err := readFile(file)
-	if err != nil {
-		return nil, input.Problems{{File: file, Message: "cannot be read: " + reason(err)}}
-	}
-	parse := input.Parse
-	if strings.EqualFold(filepath.Ext(file), ".toml") {
-		parse = parseTOML
-	}
-	root, err := parse(file, data)
-	if err != nil {
-		return nil, asProblems(file, err)
-	}
-	var r input.Reader
-	top := open(&r, root)
-	n := top.Get("mcpServers") // or mcp_servers
-	for _, table := range []string{"environment", "sandbox"} {
-		if t := top.Get(table); n == nil && t != nil {
-			n = t.Member("mcp_servers")
-		}
-	}
-	switch {
-	case r.Problems != nil:
-		return nil, r.Problems
-	case n == nil:
-		r.Errorf(root, "there are no MCP servers in the file; expected mcpServers, mcp_servers or environment.mcp_servers")
-	case n.Kind == input.Array:
-		return readServers(&r, n.Items, guessTransport), r.Problems
-	case n.Kind == input.Object:
-		return readServerMap(&r, n), r.Problems
-	default:
-		r.Errorf(n, "expected an object or an array of MCP servers, got %s", n.Kind)
-	}
-	return nil, r.Problems
 }
 
 // readServers reads a list of servers; otherwise is the transport of one that does not say it.

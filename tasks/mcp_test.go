@@ -129,8 +129,8 @@ func TestMCPConfig(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			file := write(t, t.TempDir(), v.file, v.document)
-			servers, problems := LoadMCPConfig(file)
-			equal(t, "servers", servers, v.want)
+			config, problems := LoadMCPConfig(file)
+			equal(t, "servers", config.Servers, v.want)
 			if len(problems) != len(v.problems) {
 				t.Fatalf("got problems %v", problems)
 			}
@@ -144,6 +144,22 @@ func TestMCPConfig(t *testing.T) {
 	if _, problems := LoadMCPConfig(t.TempDir() + "/none.json"); problems.Err(false) == nil {
 		t.Error("a file that is not there is a problem")
 	}
+}
+
+// Given a file whose servers name variables, when they are expanded with an environment, then each that is missing is said with its place in the file.
+func TestMCPConfigExpand(t *testing.T) {
+	file := write(t, t.TempDir(), "mcp.yaml", "mcpServers:\n  a.b:\n    type: http\n    url: http://${HOST}/${VV}\n    headers:\n      X.Y: ${NOPE} ${VV}\n      Z: ${NOPE:-z}\n")
+	config, problems := LoadMCPConfig(file)
+	if problems != nil {
+		t.Fatal(problems)
+	}
+	servers, problems := config.Expand(lookup)
+	equal(t, "servers", servers, []MCPServer{{Name: "a.b", Transport: TransportHTTP, URL: "http:///v", Headers: []KeyValue{{"X.Y", " v"}, {"Z", "z"}}}})
+	equal(t, "declared", config.Servers[0].Headers[0].Value, "${NOPE} ${VV}")
+	want := file + ":4:10: mcpServers.a.b.url: the variable ${HOST} is not set in the environment; set it, or give a default: ${HOST:-…}\n" +
+		file + ":6:12: mcpServers.a.b.headers.X.Y: the variable ${NOPE} is not set in the environment; set it, or give a default: ${NOPE:-…}"
+	equal(t, "problems", problems.Error(), want)
+	equal(t, "a key that is not there", config.Place(0, "headers", "none").Path, "mcpServers.a.b.headers")
 }
 
 func TestMergeServers(t *testing.T) {

@@ -34,49 +34,72 @@ func (e *MissingVariableError) Error() string {
 // ExpandEnv resolves the variables of environment.env, verifier.env, solution.env or the env of a setup command; key is
 // which of them it is, for errors. The error joins a [MissingVariableError] for each variable that is missing.
 func ExpandEnv(key string, env []KeyValue, lookup Lookup) ([]KeyValue, error) {
-	return expandAll(key, env, wholeReference, lookup)
+	x := expansion{reference: wholeReference, lookup: lookup}
+	out := x.all(env)
+	return out, x.err(key)
 }
 
 // ExpandServer resolves what env, headers and url of an MCP server refer to, wherever in the value it stands.
 func ExpandServer(s MCPServer, lookup Lookup) (MCPServer, error) {
-	key := "mcp_servers." + s.Name
-	url, err := expand(key+".url", s.URL, partReference, lookup)
-	env, envErr := expandAll(key+".env", s.Env, partReference, lookup)
-	headers, headersErr := expandAll(key+".headers", s.Headers, partReference, lookup)
-	s.URL, s.Env, s.Headers = url, env, headers
-	return s, errors.Join(err, envErr, headersErr)
+	x := expansion{reference: partReference, lookup: lookup}
+	x.server(&s)
+	return s, x.err("mcp_servers." + s.Name)
 }
 
-func expandAll(key string, values []KeyValue, reference *regexp.Regexp, lookup Lookup) ([]KeyValue, error) {
-	out := slices.Clone(values)
+// expansion resolves variables and collects those that are missing.
+type expansion struct {
+	reference *regexp.Regexp
+	lookup    Lookup
+	missing   []missingVariable
+}
+
+// missingVariable is a variable that is missing, and the keys below which the reference stands.
+type missingVariable struct {
+	name string
+	keys []string
+}
+
+// err joins a [MissingVariableError] for each variable that is missing.
+func (x *expansion) err(key string) error {
 	var errs []error
-	for i := range out {
-		value, err := expand(key+"."+out[i].Name, out[i].Value, reference, lookup)
-		out[i].Value = value
-		errs = append(errs, err)
+	for _, m := range x.missing {
+		errs = append(errs, &MissingVariableError{Key: key + "." + strings.Join(m.keys, "."), Name: m.name})
 	}
-	return out, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
-func expand(key, value string, reference *regexp.Regexp, lookup Lookup) (string, error) {
+func (x *expansion) server(s *MCPServer) {
+	s.URL = x.value(s.URL, "url")
+	s.Env = x.all(s.Env, "env")
+	s.Headers = x.all(s.Headers, "headers")
+}
+
+func (x *expansion) all(values []KeyValue, keys ...string) []KeyValue {
+	out := slices.Clone(values)
+	for i := range out {
+		out[i].Value = x.value(out[i].Value, append(slices.Clip(keys), out[i].Name)...)
+	}
+	return out
+}
+
+func (x *expansion) value(value string, keys ...string) string {
 	var out strings.Builder
-	var errs []error
 	end := 0
-	for _, m := range reference.FindAllStringSubmatchIndex(value, -1) {
+	for _, m := range x.reference.FindAllStringSubmatchIndex(value, -1) {
 		out.WriteString(value[end:m[0]])
 		end = m[1]
 		name := value[m[2]:m[3]]
-		switch v, ok := lookup(name); {
+		switch v, ok := x.lookup(name); {
 		case ok:
 			out.WriteString(v)
 		case m[4] >= 0:
 			out.WriteString(value[m[4]:m[5]])
 		default:
-			errs = append(errs, &MissingVariableError{Key: key, Name: name})
+			x.missing = append(x.missing, missingVariable{name, keys})
 		}
 	}
 	out.WriteString(value[end:])
-	return out.String(), errors.Join(errs...)
+	return out.String()
 }
 
 // Variables are the names of all variables that the task refers to, sorted. Those with a default need not be passed.

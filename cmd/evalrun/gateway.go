@@ -1,32 +1,31 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
+	"net"
 	"os"
-	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/gateway"
-	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/sandbox"
-	"github.com/evalrun/evalrun/tasks"
 )
 
 // gatewayFlags are those of `evalrun gateway`.
 type gatewayFlags struct {
-	listen    string
-	tokenFile string
-	aggregate bool
-	tasks     gateway.TaskOptions
+	listen      string
+	allowRemote bool
+	tokenFile   string
+	aggregate   bool
+	tasks       gateway.TaskOptions
 }
 
 // aggregateName is the name of the endpoint that has what all servers have.
@@ -38,7 +37,8 @@ func gatewayCommand(g *globals) *cobra.Command {
 		Use:   "gateway CONFIG",
 		Short: "Serve the MCP servers of a file to any MCP client",
 		Long: `Serve the MCP servers of CONFIG (mcpServers as Claude has it, in JSON, YAML or TOML) over streamable HTTP, each at an endpoint of its own,
-to clients of every version of MCP. ${NAME} in url, headers and env is taken from the environment.
+to clients of every version of MCP. ${NAME} in url, headers and env is taken from the environment; one that is not set is
+an error, unless it has a default: ${NAME:-default}.
 
 When it is ready it prints the servers as an MCP client's configuration wants them, with the token that clients must bear. A client that cannot
 send headers may call /t/TOKEN/mcp/NAME instead. It ends with Ctrl-C.
@@ -49,11 +49,15 @@ kept in the store, and the token beside it, so that clients can go on when the g
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			if err := o.check(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			return o.run(ctx, g, cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "listen on `ADDRESS`; a port of 0 takes a free one")
+	f.BoolVar(&o.allowRemote, "allow-remote", false, "let --listen name an address that other machines reach; there is no encryption, and the token is all that keeps strangers out")
 	f.StringVar(&o.tokenFile, "token-file", "", "take the token from `FILE` instead of the one that is kept in the store")
 	f.BoolVar(&o.aggregate, "aggregate", false, "serve the tools, prompts and resources of all servers at one endpoint more, "+aggregateName)
 	f.DurationVar(&o.tasks.TTL, "task-ttl", gateway.DefaultTaskTTL, "keep tasks for `TIME` whose client does not say for how long")
@@ -65,10 +69,10 @@ kept in the store, and the token beside it, so that clients can go on when the g
 }
 
 func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Writer, config string) (err error) {
-	if err := o.check(); err != nil {
-		return err
+	declared, warnings, err := gatewayConfig(config)
+	if len(warnings) > 0 {
+		printf(stderr, "%s\n", warnings)
 	}
-	servers, err := gatewayServers(config, stderr)
 	if err != nil {
 		return err
 	}
@@ -81,18 +85,31 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	unlock, err := lockGateway(st.Dir(), token)
+	mark, unlock, err := lockGateway(st, token)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if n, err := sandbox.Sweep(mark); err != nil {
+		return internal(err)
+	} else if n > 0 && !g.quiet {
+		printf(stderr, "ended what an earlier gateway had left running of its MCP servers: %d processes\n", n)
+	}
 	gw, err := gateway.Listen(o.listen)
 	if err != nil {
 		return usageError("--listen: %w", err)
 	}
-	defer func() { err = errors.Join(err, gw.Close()) }()
+	defer func() {
+		err = errors.Join(err, gw.Close())
+		_, left := sandbox.Sweep(mark)
+		err = errors.Join(err, internal(left))
+	}()
+	host, err := o.host(gw, stderr)
+	if err != nil {
+		return err
+	}
 	o.tasks.Store = st
-	options := gateway.AccessOptions{Servers: servers, Token: token, Tasks: &o.tasks}
+	options := gateway.AccessOptions{Servers: gatewayServers(declared, mark, stderr), Token: token, Tasks: &o.tasks}
 	if o.aggregate {
 		options.Aggregate = aggregateName
 	}
@@ -100,102 +117,55 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	if err != nil {
 		return usageError("%s: %w", config, err)
 	}
-	if err := printClientConfig(stdout, access); err != nil {
+	if err := printClientConfig(stdout, host, access); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// check refuses what would be no limit.
-func (o *gatewayFlags) check() error {
-	for flag, value := range map[string]int64{
-		"--task-ttl": int64(o.tasks.TTL), "--max-task-ttl": int64(o.tasks.MaxTTL), "--max-tasks": int64(o.tasks.Max), "--max-tasks-per-session": int64(o.tasks.MaxPerSession),
-	} {
-		if value <= 0 {
-			return usageError("%s: expected more than 0", flag)
-		}
+// check refuses limits that are none, and lets those that were not given follow those that were.
+func (o *gatewayFlags) check(given func(flag string) bool) error {
+	t := &o.tasks
+	if !given("task-ttl") {
+		t.TTL = min(t.TTL, t.MaxTTL)
 	}
-	// What was not given follows what was.
-	if o.tasks.TTL == gateway.DefaultTaskTTL {
-		o.tasks.TTL = min(o.tasks.TTL, o.tasks.MaxTTL)
+	if !given("max-tasks-per-session") {
+		t.MaxPerSession = min(t.MaxPerSession, t.Max)
 	}
-	if o.tasks.MaxPerSession == gateway.DefaultMaxSessionTasks {
-		o.tasks.MaxPerSession = min(o.tasks.MaxPerSession, o.tasks.Max)
+	return cmp.Or(
+		within("--max-task-ttl", t.MaxTTL, time.Millisecond, gateway.LongestTaskTTL, ""),
+		within("--task-ttl", t.TTL, time.Millisecond, t.MaxTTL, ", which is --max-task-ttl"),
+		within("--max-tasks", t.Max, 1, gateway.MostTasks, ""),
+		within("--max-tasks-per-session", t.MaxPerSession, 1, t.Max, ", which is --max-tasks"),
+	)
+}
+
+func within[T cmp.Ordered](flag string, value, least, most T, why string) error {
+	if value < least || value > most {
+		return usageError("%s: expected %v to %v%s, got %v", flag, least, most, why, value)
 	}
 	return nil
 }
 
-// gatewayServers reads the servers of a file.
-func gatewayServers(config string, stderr io.Writer) ([]gateway.Server, error) {
-	declared, problems := tasks.LoadMCPConfig(config)
-	if err := problems.Err(false); err != nil {
-		return nil, &exitError{exitUsage, err}
+// host is where clients on this machine reach the gateway. Other machines are to reach it only if that was asked for.
+func (o *gatewayFlags) host(gw *gateway.Gateway, stderr io.Writer) (string, error) {
+	addr, ok := gw.Addr().(*net.TCPAddr)
+	if !ok || addr.IP.IsLoopback() {
+		return gw.Addr().String(), nil
 	}
-	if len(declared) == 0 {
-		return nil, usageError("%s: there are no MCP servers in it", config)
+	if !o.allowRemote {
+		return "", usageError("--listen %s: other machines can reach this address, to which clients would send the token unencrypted; listen on a loopback address such as 127.0.0.1:0, or add --allow-remote", o.listen)
 	}
-	var out []gateway.Server
-	for _, d := range declared {
-		s, err := tasks.ExpandServer(d, os.LookupEnv)
-		if err != nil {
-			return nil, usageError("%s: %w", config, err)
-		}
-		server := gateway.Server{Name: s.Name, Filter: gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}}
-		if s.Transport == tasks.TransportStdio {
-			server.Mortal = true
-			server.Target.Start = func(context.Context) (io.ReadWriteCloser, error) { return startStdio(s, stderr) }
-		} else {
-			server.Target = mcp.Target{URL: s.URL, SSE: s.Transport == tasks.TransportSSE, Header: http.Header{}}
-			for _, h := range s.Headers {
-				server.Target.Header.Add(h.Name, h.Value)
-			}
-		}
-		out = append(out, server)
+	printf(stderr, "warning: --allow-remote: clients send the token to %s unencrypted\n", addr)
+	if addr.IP.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port)), nil
 	}
-	return out, nil
-}
-
-// stdioServer is a server that runs as a process of this machine.
-type stdioServer struct {
-	io.Reader
-	io.WriteCloser
-	process *sandbox.Process
-}
-
-// stdioGrace is how long a server may take to end by itself once its stdin is closed.
-const stdioGrace = 2 * time.Second
-
-var errGatewayDone = errors.New("the gateway has no use for it any more")
-
-// Close implements io.Closer: the process is ended and reaped.
-func (s *stdioServer) Close() error {
-	err := s.WriteCloser.Close()
-	s.process.End(errGatewayDone, stdioGrace)
-	_, waitErr := s.process.Wait(context.Background())
-	return errors.Join(err, waitErr)
-}
-
-func startStdio(s tasks.MCPServer, stderr io.Writer) (io.ReadWriteCloser, error) {
-	path, err := exec.LookPath(s.Command)
-	if err != nil {
-		return nil, err
-	}
-	env := os.Environ()
-	for _, kv := range s.Env {
-		env = append(env, kv.Name+"="+kv.Value)
-	}
-	p, err := sandbox.Start(sandbox.Command{
-		RolloutID: fmt.Sprintf("gateway-%d", os.Getpid()), Path: path, Args: append([]string{s.Command}, s.Args...), Dir: s.Cwd, Env: env, Interactive: true, Shared: true, Stderr: stderr,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &stdioServer{p.Stdout, p.Stdin, p}, nil
+	return addr.String(), nil
 }
 
 // printClientConfig prints the endpoints as clients want them in their configuration.
-func printClientConfig(w io.Writer, a *gateway.Access) error {
+func printClientConfig(w io.Writer, host string, a *gateway.Access) error {
 	type server struct {
 		Type    string            `json:"type"`
 		URL     string            `json:"url"`
@@ -203,7 +173,7 @@ func printClientConfig(w io.Writer, a *gateway.Access) error {
 	}
 	out := map[string]map[string]server{"mcpServers": {}}
 	for _, name := range a.Names() {
-		out["mcpServers"][name] = server{"http", a.URL(name), map[string]string{"Authorization": "Bearer " + a.Token()}}
+		out["mcpServers"][name] = server{"http", "http://" + host + a.Path(name), map[string]string{"Authorization": "Bearer " + a.Token()}}
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -180,13 +184,6 @@ func TestGatewayRefuses(t *testing.T) {
 		says string
 	}{
 		{nil, "another gateway uses the store"},
-		{[]string{"--task-ttl", "0s"}, "--task-ttl: expected more than 0"},
-		{[]string{"--max-task-ttl", "-1h"}, "--max-task-ttl: expected more than 0"},
-		{[]string{"--max-tasks", "0"}, "--max-tasks: expected more than 0"},
-		{[]string{"--max-tasks-per-session", "-5"}, "--max-tasks-per-session: expected more than 0"},
-		{[]string{"--task-ttl", "3h", "--store", filepath.Join(dir, "a")}, "time to live"},
-		{[]string{"--max-task-ttl", "9999h", "--store", filepath.Join(dir, "a")}, "time to live"},
-		{[]string{"--max-tasks", "100", "--max-tasks-per-session", "101", "--store", filepath.Join(dir, "a")}, "of a session"},
 		{[]string{"--aggregate", "--store", filepath.Join(dir, "a")}, "the name is taken"},
 		{[]string{"--token-file", short}, "at least 16 characters"},
 	} {
@@ -194,6 +191,133 @@ func TestGatewayRefuses(t *testing.T) {
 		args := append([]string{"gateway", "--store", filepath.Join(dir, "store"), config}, test.args...)
 		if code := execute(t.Context(), args, strings.NewReader(""), &out, &out); code != exitUsage || !strings.Contains(out.String(), test.says) {
 			t.Errorf("%q: exit code %d, %s", test.args, code, &out)
+		}
+	}
+}
+
+// stdioGateway is a gateway whose one server is a process that does not speak MCP, but starts others and outlives its stdin.
+type stdioGateway struct {
+	gatewayProcess
+	mark string
+}
+
+func newStdioGateway(t *testing.T, name string, args ...string) *stdioGateway {
+	g := &stdioGateway{gatewayProcess{t: t}, filepath.Join(t.TempDir(), name)}
+	config := filepath.Join(t.TempDir(), name+".json")
+	text := fmt.Sprintf(`{"mcpServers":{"s":{"command":"sh","args":["-c","setsid sleep 1000 & cat >/dev/null; sleep 1000"],"env":{"GATEWAY_TEST":%q}}}}`, g.mark)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.args = append([]string{config}, args...)
+	t.Cleanup(func() {
+		g.kill()
+		for _, pid := range g.processes() {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the test has failed
+		}
+	})
+	return g
+}
+
+// processes are those of the server that are running.
+func (g *stdioGateway) processes() (pids []int) {
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range environs {
+		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte("GATEWAY_TEST="+g.mark+"\x00")) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// use has the gateway start the server, and waits until that has started its own processes.
+func (g *stdioGateway) use() {
+	g.t.Helper()
+	go func() { // ends with the gateway
+		if r, err := g.post("s", g.servers["s"].Headers["Authorization"]); err == nil {
+			_ = r.Body.Close()
+		}
+	}()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(lookAgain) {
+		if len(g.processes()) == 3 {
+			return
+		}
+	}
+	g.t.Fatalf("the server was not started: %v", g.processes())
+}
+
+// post sends an initialize request.
+func (g *gatewayProcess) post(server, authorization string) (*http.Response, error) {
+	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+	r, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.servers[server].URL, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Authorization": {authorization}}
+	return http.DefaultClient.Do(r)
+}
+
+// Given a gateway that was killed, and another one in the same store with a token of its own, when the first is started again, then the processes
+// that it had left are gone before it serves anybody, and those of the other one are not; and when it is ended it leaves none.
+func TestGatewayLeavesNoProcesses(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes that left their group are found on Linux only")
+	}
+	t.Parallel()
+	store, token := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("the-token-of-the-other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, other := newStdioGateway(t, "one", "--store", store), newStdioGateway(t, "other", "--store", store, "--token-file", token)
+	for _, g := range []*stdioGateway{g, other} {
+		g.start()
+		g.use()
+	}
+	g.kill()
+	if len(g.processes()) == 0 {
+		t.Fatal("nothing has outlived the gateway")
+	}
+	g.start()
+	if left := g.processes(); len(left) > 0 {
+		t.Errorf("left by the gateway that was killed: %v", left)
+	}
+	if left := other.processes(); len(left) != 3 {
+		t.Errorf("of the other gateway's processes %v are left", left)
+	}
+	g.use()
+	if err := g.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left := g.processes(); len(left) > 0 {
+		t.Errorf("left by the gateway that was ended: %v", left)
+	}
+}
+
+func TestGatewayAuthorization(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(config, []byte(`{"mcpServers":{"a":{"type":"http","url":"http://127.0.0.1:1/mcp"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := &gatewayProcess{t: t, args: []string{config, "--store", filepath.Join(t.TempDir(), "store"), "--listen", "0.0.0.0:0", "--allow-remote"}}
+	g.start()
+	defer g.kill()
+	if url := g.servers["a"].URL; !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Errorf("clients are to use %s", url)
+	}
+	token := strings.TrimPrefix(g.servers["a"].Headers["Authorization"], "Bearer ")
+	for authorization, accepted := range map[string]bool{
+		"Bearer " + token: true, "bearer " + token: true, "BEARER " + token: true, token: false, "Basic " + token: false, "Bearer" + token: false, "Bearer ": false, "": false,
+	} {
+		r, err := g.post("a", authorization)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close() // only the status counts
+		if got := r.StatusCode != http.StatusUnauthorized; got != accepted {
+			t.Errorf("%q: %s", authorization, r.Status)
 		}
 	}
 }

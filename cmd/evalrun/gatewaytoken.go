@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/store"
 )
 
 // minToken is how long a token must be that somebody has chosen.
@@ -54,16 +57,21 @@ func makeToken(file string) (err error) {
 	return nil
 }
 
-// lockGateway makes sure that one gateway at a time looks after the tasks of a token. The lock ends with the process.
-func lockGateway(storeDir, token string) (unlock func(), err error) {
+// lockGateway makes sure that one gateway at a time looks after the tasks of a token in a store. The lock ends with the process. The mark is what
+// the processes of the gateway's servers bear: it is the same for the next gateway that gets the lock, so that it finds those of one that was killed.
+func lockGateway(st *store.SQLite, token string) (mark string, unlock func(), err error) {
 	sum := sha256.Sum256([]byte(token))
-	f, err := os.OpenFile(filepath.Join(storeDir, "gateway-"+hex.EncodeToString(sum[:4])+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	name := "gateway-" + hex.EncodeToString(sum[:4])
+	mark = st.ID() + "/" + name
+	f, err := os.OpenFile(filepath.Join(st.Dir(), name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, internal(err)
+		return "", nil, internal(err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		_ = f.Close() // nothing was written
-		return nil, usageError("another gateway uses the store %s with the same token; end it, or give another --store or --token-file", storeDir)
+		return "", nil, usageError("another gateway uses the store %s with the same token; end it, or give another --store or --token-file", st.Dir())
+	} else if err != nil { // a file system without locks: there may be other gateways, whose processes are not ours
+		mark += "-" + strconv.Itoa(os.Getpid())
 	}
-	return func() { _ = f.Close() }, nil // a file system without locks has none
+	return mark, func() { _ = f.Close() }, nil
 }

@@ -64,12 +64,12 @@ func (p *placeFlags) place(needed bool, passed tasks.Lookup) (runner.Environment
 	if p.mcpConfig == "" {
 		return out, nil, nil
 	}
-	servers, problems := tasks.LoadMCPConfig(p.mcpConfig)
+	config, problems := tasks.LoadMCPConfig(p.mcpConfig)
 	if err := problems.Err(false); err != nil {
 		return out, nil, &exitError{exitUsage, err}
 	}
-	out.MCPServers = servers
-	for _, s := range servers {
+	out.MCPServers = config.Servers
+	for _, s := range config.Servers {
 		if _, err := tasks.ExpandServer(s, passed); err != nil {
 			return out, nil, usageError("%s: %w", p.mcpConfig, err)
 		}

@@ -101,6 +101,21 @@ func mcpTaskSpecs(s *suite) {
 		equal(w, "second", ids(second), []string{"b"})
 	})
 
+	s.spec("lists and what is told leave out what may be large", func(w *world) {
+		t := add(w, mcpTask("1", "s"))
+		t.Status, t.Message, t.InputRequests, t.Result, t.Error = "completed", "done", json.RawMessage("{}"), json.RawMessage("{}"), json.RawMessage("{}")
+		t, _, err := w.a.ChangeMCPTask(w.ctx, t)
+		w.must(err)
+		t.Work, t.InputRequests, t.Result, t.Error = nil, nil, nil, nil
+		list, err := w.a.MCPTasks(w.ctx, "token", "s", 0, 10)
+		w.must(err)
+		equal(w, "list", list, []store.MCPTask{t})
+		told, err := w.a.TellMCPTasks(w.ctx, "token", "s")
+		w.must(err)
+		t.Told = true
+		equal(w, "told", told, []store.MCPTask{t})
+	})
+
 	s.spec("limits hold for a session and for all, and what has expired makes room", func(w *world) {
 		limits := store.MCPTaskLimits{Total: 3, PerSession: 2}
 		try := func(id, session string) error {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// gatewayConfig reads the servers of a file, and finds out what will never do before a client has to.
+func gatewayConfig(file string) ([]tasks.MCPServer, input.Problems, error) {
+	config, problems := tasks.LoadMCPConfig(file)
+	warnings := problems.Warnings()
+	if err := problems.Err(false); err != nil {
+		return nil, warnings, &exitError{exitUsage, err}
+	}
+	servers, problems := config.Expand(os.LookupEnv)
+	r := input.Reader{Problems: problems}
+	if problems == nil { // what is not known cannot be checked
+		for i, s := range servers {
+			checkServer(&r, s, func(keys ...string) *input.Node { return config.Place(i, keys...) })
+		}
+	}
+	switch err := r.Problems.Err(false); {
+	case err != nil:
+		return nil, warnings, &exitError{exitUsage, err}
+	case len(servers) == 0:
+		return nil, warnings, usageError("%s: there are no MCP servers in it", file)
+	}
+	return servers, warnings, nil
+}
+
+// headerName is what a header may be called: RFC 9110, 5.1.
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+// checkServer finds out what is wrong with a server whose variables are resolved. Values of headers and variables are not shown: they may be secrets.
+func checkServer(r *input.Reader, s tasks.MCPServer, place func(keys ...string) *input.Node) {
+	if s.Transport == tasks.TransportStdio {
+		if info, err := os.Stat(s.Cwd); s.Cwd != "" && (err != nil || !info.IsDir()) {
+			r.Errorf(place("cwd"), "expected a folder, got %q", s.Cwd)
+		} else if _, err := program(s); err != nil {
+			r.Errorf(place("command"), "expected a program, got %q: %v", s.Command, err)
+		}
+		return
+	}
+	if s.Started() {
+		r.Errorf(place("command"), "the gateway does not start a server that has a url; remove command, or url and its type")
+	}
+	if u, err := url.Parse(s.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		n := place("url")
+		r.Errorf(n, "expected a URL of http or https such as https://example.com/mcp, got %q", n.Text)
+	}
+	for _, h := range s.Headers {
+		n := place("headers", h.Name)
+		if !headerName.MatchString(h.Name) {
+			r.Errorf(n, "the name of a header may have letters, digits and !#$%%&'*+-.^_`|~ in it, nothing else")
+		}
+		if strings.ContainsFunc(h.Value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) { // RFC 9110, 5.5
+			r.Errorf(n, "the value of a header may not have line breaks and other control characters in it")
+		}
+	}
+}
+
+// program is the path of the program of a stdio server. A relative path begins where the process will.
+func program(s tasks.MCPServer) (string, error) {
+	path := s.Command
+	if strings.Contains(path, "/") && !filepath.IsAbs(path) {
+		var err error
+		if path, err = filepath.Abs(filepath.Join(s.Cwd, path)); err != nil {
+			return "", err
+		}
+	}
+	path, err := exec.LookPath(path)
+	var reason *exec.Error
+	if errors.As(err, &reason) {
+		return "", reason.Err
+	}
+	return path, err
+}
+
+// gatewayServers are the servers as the gateway reaches them. The processes of those that it starts bear the mark.
+func gatewayServers(declared []tasks.MCPServer, mark string, stderr io.Writer) []gateway.Server {
+	var out []gateway.Server
+	for _, s := range declared {
+		server := gateway.Server{Name: s.Name, Filter: gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}}
+		if s.Transport == tasks.TransportStdio {
+			server.Mortal = true
+			server.Target.Start = func(context.Context) (io.ReadWriteCloser, error) { return startStdio(s, mark, stderr) }
+		} else {
+			server.Target = mcp.Target{URL: s.URL, SSE: s.Transport == tasks.TransportSSE, Header: http.Header{}}
+			for _, h := range s.Headers {
+				server.Target.Header.Add(h.Name, h.Value)
+			}
+		}
+		out = append(out, server)
+	}
+	return out
+}
