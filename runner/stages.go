@@ -2,6 +2,8 @@ package runner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,7 +172,7 @@ func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e 
 	if err != nil {
 		return faultOrError(err)
 	}
-	if place.Sockets, err = os.MkdirTemp("", "evalrun-"); err != nil {
+	if place.Sockets, err = socketFolder(w.claim.RolloutID); err != nil {
 		return agent.Outcome{}, err
 	}
 	defer func() { _ = os.RemoveAll(place.Sockets) }() // nothing but sockets
@@ -209,6 +211,21 @@ func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e 
 		}
 	}
 	return a.Run(ctx, seg)
+}
+
+// socketFolder makes the folder for the sockets of a rollout, in place of what a process that was killed has left of it. It is not in the store, since
+// the paths of sockets must be short.
+func socketFolder(rolloutID string) (string, error) {
+	sum := sha256.Sum256([]byte(rolloutID))
+	prefix := "evalrun-" + hex.EncodeToString(sum[:8]) + "-"
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return "", err
+	}
+	return os.MkdirTemp("", prefix)
 }
 
 // addSolution gives the oracle the task's solution.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -121,5 +122,28 @@ func TestFindBaseDir(t *testing.T) {
 				t.Errorf("got %s, expected %s", got, filepath.Join(dir, test.want))
 			}
 		})
+	}
+}
+
+func TestSocketFolderTakesThePlaceOfOneThatWasLeft(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	left, err := socketFolder("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, "mcp.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, err := socketFolder("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := socketFolder("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
+	if want := []string{again, other}; err != nil || len(found) != 2 || !slices.Contains(want, found[0]) || !slices.Contains(want, found[1]) {
+		t.Errorf("there are %v, want %v", found, want)
 	}
 }
