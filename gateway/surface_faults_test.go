@@ -203,13 +203,19 @@ func TestTasksOfServersThatMisbehave(t *testing.T) {
 
 		t.Run(string(era)+"/one id for two tasks", func(t *testing.T) {
 			t.Parallel()
-			c := serve(t, taskserver.Options{SameTaskID: true})
+			_, s := startTaskFixture(t, taskserver.Options{Era: era, SameTaskID: true})
+			g := startTaskGateway(t, TaskOptions{}, s)
+			c := g.client(mcp.Era(era), "tasks")
 			first := c.task("compute", `{"ms":2000,"text":"first"}`)
+			g.access.tasks.mu.Lock()
+			running := g.access.tasks.active[first]
+			g.access.tasks.mu.Unlock()
 			c.refused(mcp.CodeInternal, mcp.MethodToolsCall, `{"name":"compute","arguments":{"ms":10,"text":"second"},"task":{}}`)
 			if _, _, err := c.result(first); err == nil || !strings.Contains(err.Error(), "one task id") {
 				t.Error(err)
 			}
-			if text, _, err := c.result(c.task("compute", `{"ms":10,"text":"third"}`)); text != "third" { // after them the id is free
+			waitFor(t, running.gone) // it is cancelled at its server, and the id is free
+			if text, _, err := c.result(c.task("compute", `{"ms":10,"text":"third"}`)); text != "third" {
 				t.Error(text, err)
 			}
 		})
