@@ -185,10 +185,9 @@ func (s *supervised) callStarting(ctx context.Context, l *link, r *mcp.Request, 
 		s.e.running.Go(func() {
 			s.run(l, r, t, key, c, rec.Arguments)
 			s.mu.Lock()
-			if s.running[key] == c {
-				delete(s.running, key)
-			}
-			s.mu.Unlock()
+			defer s.mu.Unlock()
+			delete(s.running, key)
+			close(c.done) // from now on an equal call is another
 		})
 	}
 	return s.await(ctx, l, r, c, rec)
@@ -196,7 +195,6 @@ func (s *supervised) callStarting(ctx context.Context, l *link, r *mcp.Request, 
 
 // run makes the call, and follows what it starts until its result is there, the endpoint is closed, or it is left to others.
 func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runningCall, arguments json.RawMessage) {
-	defer close(c.done)
 	defer l.use()()
 	ctx := s.e.ctx
 	work, result, err := s.start(ctx, l, r, t, key, c, arguments)
