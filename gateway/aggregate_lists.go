@@ -13,9 +13,6 @@ import (
 	"github.com/evalrun/evalrun/rawjson"
 )
 
-// maxPages is how many pages of a list a server may have.
-const maxPages = 100
-
 // list answers a list with the lists of all servers, on one page.
 func (a *aggregate) list(ctx context.Context, r *mcp.Request, member, key string, c *catalog) (json.RawMessage, error) {
 	all, err := a.collect(ctx, r, r.Method, member, key, c)
@@ -67,12 +64,11 @@ func (a *aggregate) collect(ctx context.Context, r *mcp.Request, method, member,
 
 // listOf gets the list of a server, as its own endpoint shows it. A server that does not have such a list, or fails, has an empty one.
 func (a *aggregate) listOf(ctx context.Context, l *link, r *mcp.Request, method, member string) (all []rawjson.Object) {
-	hello, _ := rawjson.ParseObject(l.client().Hello())
 	kind := member
 	if kind == "resourceTemplates" {
 		kind = "resources"
 	}
-	if !hello.Object("capabilities").Has(kind) {
+	if !serverCapabilities(l.client()).Has(kind) {
 		return nil
 	}
 	var cursor json.RawMessage
@@ -143,8 +139,7 @@ func (a *aggregate) resource(ctx context.Context, r *mcp.Request, uri string) (j
 			refused = errors.Join(refused, e.unreachable(err))
 			continue
 		}
-		hello, _ := rawjson.ParseObject(l.client().Hello())
-		if !hello.Object("capabilities").Has("resources") {
+		if !serverCapabilities(l.client()).Has("resources") {
 			continue
 		}
 		result, err := e.serveOn(ctx, l, r)
@@ -233,9 +228,8 @@ func (a *aggregate) listenAt(ctx context.Context, e *Endpoint, r *mcp.Request, w
 
 // tellAll tells a modern client that every list of the server has changed that it wants to hear of.
 func (l *link) tellAll(r *mcp.Request, wants rawjson.Object) {
-	hello, _ := rawjson.ParseObject(l.client().Hello())
 	for method, wish := range changes {
-		if string(wants.Get(wish)) == "true" && hello.Object("capabilities").Has(strings.TrimSuffix(wish, "ListChanged")) {
+		if string(wants.Get(wish)) == "true" && serverCapabilities(l.client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
 			_ = r.Notify(method, rawjson.Object{{Key: "_meta", Value: subscriptionMeta(r)}}.JSON()) // a client that has gone ends the request
 		}
 	}

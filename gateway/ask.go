@@ -83,13 +83,34 @@ func (l *link) answerInputs(ctx context.Context, w *watch, c *mcp.Client, r *mcp
 		if err != nil {
 			return nil, err
 		}
-		params = params.Delete("inputResponses", "requestState").Set("inputResponses", responses.JSON())
-		if state := o.Get("requestState"); state != nil {
-			params = params.Set("requestState", state)
-		}
-		call.Params = params.JSON()
+		call.Params = withResponses(params, responses, o.Get("requestState")).JSON()
 	}
 	return nil, errRounds
+}
+
+// withResponses are the params of a call that is made again, with the answers to what its server asked and the state that it gave.
+func withResponses(params, responses rawjson.Object, state json.RawMessage) rawjson.Object {
+	params = params.Delete("inputResponses", "requestState").Set("inputResponses", responses.JSON())
+	if state != nil {
+		params = params.Set("requestState", state)
+	}
+	return params
+}
+
+// cancelAnswer is the answer to a modern server where there is none.
+var cancelAnswer = json.RawMessage(`{"action":"cancel"}`)
+
+// answersTo are the answers to inputRequests, by their keys.
+func answersTo(requests rawjson.Object, answer func(key, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)) (responses rawjson.Object) {
+	for _, r := range requests {
+		asked, _ := rawjson.ParseObject(r.Value)
+		result, failed := answer(r.Key, asked.Text("method"), asked.Get("params"))
+		if failed != nil {
+			result = cancelAnswer
+		}
+		responses = append(responses, rawjson.Member{Key: r.Key, Value: result})
+	}
+	return responses
 }
 
 // askClient asks a legacy client in the middle of its request.

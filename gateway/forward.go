@@ -73,13 +73,7 @@ func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.
 	result, err := l.passOnce(ctx, r, params())
 	if errors.Is(err, mcp.ErrSessionLost) || errors.Is(err, mcp.ErrUnsent) {
 		// The server has not looked at the request: it does not know the session any more, or was gone before.
-		l.connecting.Lock()
-		err = nil
-		if l.client() == c { // nobody else has reconnected since
-			err = l.reconnect(ctx)
-		}
-		l.connecting.Unlock()
-		if err == nil {
+		if err = l.renew(ctx, c); err == nil {
 			result, err = l.passOnce(ctx, r, params())
 		}
 	}

@@ -43,6 +43,24 @@ func offersOf(c *mcp.Client) (o offers) {
 	return o
 }
 
+// serverCapabilities are what a server offers.
+func serverCapabilities(c *mcp.Client) rawjson.Object {
+	hello, _ := rawjson.ParseObject(c.Hello())
+	return hello.Object("capabilities")
+}
+
+// withoutExtension takes the extension for tasks out of the capabilities of a server.
+func withoutExtension(capabilities rawjson.Object) rawjson.Object {
+	extensions := capabilities.Object("extensions")
+	if !extensions.Has(mcp.ExtensionTasks) {
+		return capabilities
+	}
+	if extensions = extensions.Delete(mcp.ExtensionTasks); len(extensions) == 0 {
+		return capabilities.Delete("extensions")
+	}
+	return capabilities.Set("extensions", extensions.JSON())
+}
+
 // initialize answers a legacy client with what its server says.
 func (e *Endpoint) initialize(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, err := rawjson.ParseObject(r.Params)

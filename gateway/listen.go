@@ -130,8 +130,7 @@ func uriParams(uri string) json.RawMessage {
 
 // grant leaves of what a modern client wants to be told what a legacy server can tell.
 func grant(c *mcp.Client, wants rawjson.Object) rawjson.Object {
-	hello, _ := rawjson.ParseObject(c.Hello())
-	capabilities := hello.Object("capabilities")
+	capabilities := serverCapabilities(c)
 	return slices.DeleteFunc(wants, func(m rawjson.Member) bool {
 		kind, isList := strings.CutSuffix(m.Key, "ListChanged")
 		switch {
@@ -222,8 +221,7 @@ func (l *link) follow(ctx context.Context) {
 
 // wants is what a legacy client would be told of without being asked, and what it has asked for.
 func (l *link) wants(c *mcp.Client) (wants rawjson.Object) {
-	hello, _ := rawjson.ParseObject(c.Hello())
-	capabilities := hello.Object("capabilities")
+	capabilities := serverCapabilities(c)
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		if string(capabilities.Object(kind).Get("listChanged")) == "true" {
 			wants = wants.Set(kind+"ListChanged", json.RawMessage("true"))

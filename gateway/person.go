@@ -65,20 +65,13 @@ func (in *Input) Questions() (out rawjson.Object) {
 type Reply func(key string, params json.RawMessage) json.RawMessage
 
 // responses are the answers to inputRequests. What no person can answer is declined.
-func responses(requests rawjson.Object, reply Reply) (out rawjson.Object) {
-	for _, r := range requests {
-		asked, _ := rawjson.ParseObject(r.Value)
-		method := asked.Text("method")
-		answer, failed := alone(method)
-		switch {
-		case method == askElicitation:
-			answer = reply(r.Key, asked.Get("params"))
-		case failed != nil:
-			answer = json.RawMessage(`{"action":"cancel"}`)
+func responses(requests rawjson.Object, reply Reply) rawjson.Object {
+	return answersTo(requests, func(key, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		if method == askElicitation {
+			return reply(key, params), nil
 		}
-		out = append(out, rawjson.Member{Key: r.Key, Value: answer})
-	}
-	return out
+		return alone(method)
+	})
 }
 
 // inputOf is what the result of a call asks a person; nil for every other result.
@@ -237,10 +230,7 @@ func (s *supervised) answerCall(ctx context.Context, l *link, w *Work, reply Rep
 	}
 	state := w.Input.State
 	for range maxRounds {
-		params := rawjson.Object{{Key: "name", Value: rawjson.Quote(w.Tool)}, {Key: "arguments", Value: w.Arguments}, {Key: "inputResponses", Value: responses(requests, reply).JSON()}}
-		if state != nil {
-			params = params.Set("requestState", state)
-		}
+		params := withResponses(rawjson.Object{{Key: "name", Value: rawjson.Quote(w.Tool)}, {Key: "arguments", Value: w.Arguments}}, responses(requests, reply), state)
 		result, err := l.client().Call(ctx, mcp.Call{
 			Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID), Capabilities: s.capabilities(mcp.Modern, nil).JSON(),
 			Notified: func(string, json.RawMessage) { watch.heard() },

@@ -58,15 +58,7 @@ type runningCall struct {
 }
 
 func (s *supervised) hello(_ mcp.Era, capabilities, meta rawjson.Object) (rawjson.Object, rawjson.Object) {
-	capabilities = slices.Clone(capabilities).Delete("tasks")
-	if extensions := capabilities.Object("extensions"); extensions.Has(mcp.ExtensionTasks) {
-		if extensions = extensions.Delete(mcp.ExtensionTasks); len(extensions) == 0 {
-			capabilities = capabilities.Delete("extensions")
-		} else {
-			capabilities = capabilities.Set("extensions", extensions.JSON())
-		}
-	}
-	return capabilities, slices.Clone(meta).Delete(metaJob, metaIdempotency)
+	return withoutExtension(slices.Clone(capabilities).Delete("tasks")), slices.Clone(meta).Delete(metaJob, metaIdempotency)
 }
 
 func (s *supervised) tool(l *link, t rawjson.Object) rawjson.Object {
@@ -126,11 +118,8 @@ func (s *supervised) call(ctx context.Context, l *link, r *mcp.Request) (json.Ra
 	if s.calls.Called != nil {
 		rec.DurationMs = s.e.now().Sub(rec.StartedAt).Milliseconds()
 		rec.Result = result
-		var said *mcp.Error
-		if errors.As(err, &said) {
-			rec.Error = said.JSON()
-		} else if err != nil {
-			rec.Error = mcp.Errorf(mcp.CodeInternal, "%v", err).JSON()
+		if err != nil {
+			rec.Error = asError(err).JSON()
 		}
 		s.calls.Called(rec)
 	}
@@ -475,9 +464,7 @@ func (s *supervised) await(ctx context.Context, l *link, r *mcp.Request, c *runn
 			return l.toClient(r, TextResult(fmt.Sprintf("%s is still running. Call it again with the same arguments to go on waiting for its result; it will not be started a second time.", rec.Tool), false)), nil
 		case <-tick.C:
 			if token != nil {
-				_ = r.Notify(mcp.NoteProgress, rawjson.Object{
-					{Key: "progressToken", Value: token}, {Key: "progress", Value: json.RawMessage(fmt.Sprint(n))}, {Key: "message", Value: json.RawMessage(`"still running"`)},
-				}.JSON()) // a client that has gone ends ctx
+				_ = r.Notify(mcp.NoteProgress, progressOf(token, n, "still running")) // a client that has gone ends ctx
 			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

@@ -115,18 +115,11 @@ func (s *surface) hello(era mcp.Era, capabilities, meta rawjson.Object) (rawjson
 // offerTasks puts what we do about tasks into the capabilities of a server, in place of what it does itself.
 func offerTasks(era mcp.Era, capabilities rawjson.Object) rawjson.Object {
 	capabilities = slices.Clone(capabilities)
-	extensions := slices.Clone(capabilities.Object("extensions"))
 	if era == mcp.Modern {
+		extensions := slices.Clone(capabilities.Object("extensions"))
 		return capabilities.Delete("tasks").Set("extensions", extensions.Set(mcp.ExtensionTasks, emptyObject).JSON())
 	}
-	if extensions.Has(mcp.ExtensionTasks) {
-		if extensions = extensions.Delete(mcp.ExtensionTasks); len(extensions) == 0 {
-			capabilities = capabilities.Delete("extensions")
-		} else {
-			capabilities = capabilities.Set("extensions", extensions.JSON())
-		}
-	}
-	return capabilities.Set("tasks", legacyTasksOffer)
+	return withoutExtension(capabilities).Set("tasks", legacyTasksOffer)
 }
 
 // tool shows in the legacy era which tools can be called as tasks. The modern one does not know that of tools.

@@ -25,9 +25,6 @@ type taskQuestion struct {
 	given json.RawMessage
 }
 
-// cancelAnswer is the answer to a modern server where there is none.
-var cancelAnswer = json.RawMessage(`{"action":"cancel"}`)
-
 type taskAnswer struct {
 	result json.RawMessage
 	err    *mcp.Error

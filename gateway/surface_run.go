@@ -74,12 +74,9 @@ func (t *surfaceTask) callOnce(ctx context.Context, client *mcp.Client, c toolCa
 		if err != nil {
 			return nil, err
 		}
-		params = params.Delete("inputResponses", "requestState").Set("inputResponses", responses.JSON())
-		if state := o.Get("requestState"); state != nil {
-			params = params.Set("requestState", state)
-		}
+		params = withResponses(params, responses, o.Get("requestState"))
 	}
-	return nil, mcp.Errorf(mcp.CodeInternal, "the server asked for input %d times", maxRounds)
+	return nil, errRounds
 }
 
 // renew makes a new connection in place of one whose session is lost, unless somebody else has.

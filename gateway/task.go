@@ -253,16 +253,9 @@ func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcom
 
 // answerTask answers what a modern task wants to know.
 func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests rawjson.Object, ask Asker) error {
-	var responses rawjson.Object
-	for _, r := range requests {
-		asked, _ := rawjson.ParseObject(r.Value)
-		answer, failed := ask(ctx, asked.Text("method"), asked.Get("params"))
-		if failed != nil {
-			answer = json.RawMessage(`{"action":"cancel"}`)
-		}
-		responses = append(responses, rawjson.Member{Key: r.Key, Value: answer})
-	}
-	return updateTask(ctx, c, t, responses)
+	return updateTask(ctx, c, t, answersTo(requests, func(_, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		return ask(ctx, method, params)
+	}))
 }
 
 // updateTask hands in answers by their keys.

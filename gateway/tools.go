@@ -109,6 +109,9 @@ func tagsOf(t rawjson.Object) (tags []string) {
 	return tags
 }
 
+// maxPages is how many pages of a list a server may have.
+const maxPages = 100
+
 // known is what is known of a tool. What has not been listed yet is listed now.
 func (l *link) known(ctx context.Context, name string) tool {
 	if t, ok := l.e.listed(name); ok {
@@ -117,7 +120,7 @@ func (l *link) known(ctx context.Context, name string) tool {
 	ctx, cancel := context.WithTimeout(ctx, l.e.server.timeout())
 	defer cancel()
 	var cursor json.RawMessage
-	for range 100 { // pages
+	for range maxPages {
 		params := json.RawMessage("{}")
 		if cursor != nil {
 			params = rawjson.Object{{Key: "cursor", Value: cursor}}.JSON()

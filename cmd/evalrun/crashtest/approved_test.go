@@ -104,17 +104,22 @@ func newAskingScenario(t *testing.T) *scenario {
 }
 
 // acpAgent builds the scripted agent of the fixtures once.
-var acpAgent = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "evalrun-crash")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", dir, "github.com/evalrun/evalrun/fixtures/acp-agent").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return filepath.Join(dir, "acp-agent"), nil
-})
+var acpAgent = fixture("acp-agent")
+
+// fixture gives what builds a program of the fixtures, once.
+func fixture(path string) func() (program string, err error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "evalrun-crash")
+		if err != nil {
+			return "", err
+		}
+		out, err := exec.Command("go", "build", "-o", dir, "github.com/evalrun/evalrun/fixtures/"+path).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+		return filepath.Join(dir, filepath.Base(path)), nil
+	})
+}
 
 // askedFor is what a rollout asks for, under the id that the runner gives it.
 type askedFor struct {

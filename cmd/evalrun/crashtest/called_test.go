@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,17 +23,7 @@ type calledJobs struct {
 }
 
 // jobsServer builds the MCP server of the fixtures once.
-var jobsServer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "evalrun-crash")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", dir, "github.com/evalrun/evalrun/fixtures/mcp/jobs").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return filepath.Join(dir, "jobs"), nil
-})
+var jobsServer = fixture("mcp/jobs")
 
 // newCallingScenario makes a scenario of ACP agents that start jobs by calling tools, through the MCP gateway.
 func newCallingScenario(t *testing.T) *scenario {
