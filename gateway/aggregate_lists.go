@@ -75,7 +75,7 @@ func (a *aggregate) listOf(ctx context.Context, l *link, r *mcp.Request, method,
 	for range maxPages {
 		var params rawjson.Object
 		if r.Era == mcp.Modern {
-			params = rawjson.Object{{Key: "_meta", Value: metaOf(r.Params).JSON()}}
+			params = rawjson.Object{{Key: "_meta", Value: r.Meta().JSON()}}
 		}
 		if cursor != nil {
 			params = params.Set("cursor", cursor)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/timeout"
 )
 
 // Server is one MCP server behind the gateway.
@@ -49,6 +50,7 @@ type Endpoint struct {
 	tasks  *keeper // nil if clients get no tasks
 	now    func() time.Time
 	http   *mcp.HTTPHandler
+	limits *timeout.Queue // of the calls of which nothing is heard
 
 	// ctx ends with the endpoint.
 	ctx     context.Context
@@ -94,7 +96,7 @@ type policy interface {
 
 func newEndpoint(s Server, calls *Calls, now func() time.Time) *Endpoint {
 	e := &Endpoint{
-		server: s, now: now, ready: make(chan struct{}), failed: make(chan struct{}),
+		server: s, now: now, limits: timeout.NewQueue(s.timeout()), ready: make(chan struct{}), failed: make(chan struct{}),
 		links: map[*link]bool{}, pending: map[string]*pendingCall{}, tools: map[string]tool{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -282,7 +284,7 @@ const maxShared = 8
 // sharedLink is the link for a modern request. All of them share one, as their capabilities come with each; but a legacy server is told them only
 // once, so that there each set of capabilities has a link of its own.
 func (e *Endpoint) sharedLink(ctx context.Context, r *mcp.Request) (*link, error) {
-	meta := metaOf(r.Params)
+	meta := r.Meta()
 	first, err := e.share(meta, true)
 	if err == nil {
 		err = first.connect(ctx)

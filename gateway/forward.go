@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,28 +13,20 @@ import (
 // hopKeys are the keys of _meta that speak of one hop. The progress token is looked after by package mcp.
 var hopKeys = []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo, mcp.MetaClientCapabilities, mcp.MetaLogLevel, mcp.MetaSubscriptionID}
 
-var metaQuoted = []byte(`"_meta"`)
-
 // metaOf are the members of the _meta of params or a result.
 func metaOf(doc json.RawMessage) rawjson.Object {
-	if !bytes.Contains(doc, metaQuoted) {
-		return nil
-	}
-	o, _ := rawjson.ParseObject(doc)
-	return o.Object("_meta")
+	meta, _ := rawjson.ParseObject(rawjson.Get(doc, "_meta"))
+	return meta
 }
 
 // withoutMeta takes keys out of the _meta of a document, and an empty _meta with the last of them. A document without them stays as it is.
 func withoutMeta(doc json.RawMessage, keys ...string) json.RawMessage {
-	if !bytes.Contains(doc, metaQuoted) {
+	meta := metaOf(doc)
+	if !slices.ContainsFunc(meta, func(m rawjson.Member) bool { return slices.Contains(keys, m.Key) }) {
 		return doc
 	}
 	o, err := rawjson.ParseObject(doc)
 	if err != nil {
-		return doc
-	}
-	meta := o.Object("_meta")
-	if !slices.ContainsFunc(meta, func(m rawjson.Member) bool { return slices.Contains(keys, m.Key) }) {
 		return doc
 	}
 	if meta = meta.Delete(keys...); len(meta) == 0 {
@@ -82,20 +73,25 @@ func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.
 
 func (l *link) passOnce(ctx context.Context, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
 	c := l.client()
-	meta := metaOf(params)
-	call := mcp.Call{Method: r.Method, Params: withoutMeta(params, hopKeys...), Checked: true, Info: l.info}
+	meta := r.Meta()
+	call := mcp.Call{Method: r.Method, Params: params, Checked: true, Info: l.info}
 	capabilities := l.capabilities
 	if r.Era == mcp.Modern {
 		capabilities, call.Info = meta.Object(mcp.MetaClientCapabilities), meta.Get(mcp.MetaClientInfo)
-		if c.Era() == mcp.Modern && meta.Has(mcp.MetaLogLevel) {
-			call.Params = withMeta(call.Params, mcp.MetaLogLevel, meta.Get(mcp.MetaLogLevel))
+	}
+	if r.Era == mcp.Modern && c.Era() == mcp.Modern { // what the client says of this hop holds for the next, too
+		if meta.Has(mcp.MetaSubscriptionID) {
+			call.Params = withoutMeta(params, mcp.MetaSubscriptionID)
 		}
-	} else if level := l.logLevel(); c.Era() == mcp.Modern && level != "" {
-		call.Params = withMeta(call.Params, mcp.MetaLogLevel, rawjson.Quote(level))
+	} else {
+		call.Params = withoutMeta(params, hopKeys...)
+		if level := l.logLevel(); c.Era() == mcp.Modern && level != "" {
+			call.Params = withMeta(call.Params, mcp.MetaLogLevel, rawjson.Quote(level))
+		}
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	w := newWatch(l.e.server.timeout(), end)
+	w := l.e.watch(end)
 	defer w.stop()
 	level := meta.Text(mcp.MetaLogLevel)
 	call.Notified = func(method string, params json.RawMessage) {

@@ -70,7 +70,7 @@ func (l *link) listen(ctx context.Context, r *mcp.Request, begun func()) (json.R
 	c := l.client()
 	if c.Era() == mcp.Modern {
 		// The server tags what it sends with our request's id; the client knows only its own.
-		call := mcp.Call{Method: r.Method, Params: withoutMeta(r.Params, hopKeys...), Capabilities: metaOf(r.Params).Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
+		call := mcp.Call{Method: r.Method, Params: withoutMeta(r.Params, hopKeys...), Capabilities: r.Meta().Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
 		call.Notified = func(method string, params json.RawMessage) {
 			if method == noteToolsChanged {
 				l.e.forgetTools()

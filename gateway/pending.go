@@ -68,7 +68,7 @@ func (l *link) callPending(ctx context.Context, c *mcp.Client, f *flight, call m
 	}
 	p := &pendingCall{id: rand.Text(), done: make(chan struct{}), fresh: make(chan struct{}, 1), taken: make(chan struct{}), notified: call.Notified}
 	p.ctx, p.end = context.WithCancelCause(l.e.ctx)
-	p.watch = newWatch(l.e.server.timeout(), p.end)
+	p.watch = l.e.watch(p.end)
 	call.Notified = func(method string, params json.RawMessage) {
 		p.watch.heard()
 		p.mu.Lock()

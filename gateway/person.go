@@ -222,7 +222,7 @@ func (s *supervised) answerCall(ctx context.Context, l *link, w *Work, reply Rep
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	watch := newWatch(s.e.server.timeout(), end)
+	watch := s.e.watch(end)
 	defer watch.stop()
 	requests, err := rawjson.ParseObject(w.Input.Requests)
 	if err != nil {

@@ -111,7 +111,7 @@ func (s *supervised) call(ctx context.Context, l *link, r *mcp.Request) (json.Ra
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	rec := Record{Server: s.e.server.Name, Tool: params.Text("name"), Arguments: params.Get("arguments"), StartedAt: s.e.now()}
-	if meta := metaOf(r.Params).Delete(append([]string{mcp.MetaProgressToken}, hopKeys...)...); len(meta) > 0 {
+	if meta := slices.Clone(r.Meta()).Delete(append([]string{mcp.MetaProgressToken}, hopKeys...)...); len(meta) > 0 {
 		rec.Meta = meta.JSON()
 	}
 	result, err := s.callTool(ctx, l, r, &rec)
@@ -447,7 +447,7 @@ func (s *supervised) await(ctx context.Context, l *link, r *mcp.Request, c *runn
 	defer hold.Stop()
 	tick := time.NewTicker(s.calls.Progress)
 	defer tick.Stop()
-	token := metaOf(r.Params).Get(mcp.MetaProgressToken)
+	token := r.Meta().Get(mcp.MetaProgressToken)
 	var started <-chan struct{} // looked at when the hold is over
 	for n := 1; ; n++ {
 		select {

@@ -214,7 +214,7 @@ func (s *surface) read(l *link, r *mcp.Request) (c toolCall, err error) {
 	}
 	c.name = c.params.Text("name")
 	if r.Era == mcp.Modern {
-		c.capabilities = metaOf(r.Params).Object(mcp.MetaClientCapabilities)
+		c.capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
 		c.asTask = hasTasks(c.capabilities)
 		c.params = c.params.Delete("task") // of another era, and so nothing
 		return c, nil

@@ -33,7 +33,7 @@ func (k *keeper) listen(ctx context.Context, r *mcp.Request) (result json.RawMes
 	if !wants.Has("taskIds") || r.Era != mcp.Modern {
 		return nil, false, nil
 	}
-	if !hasTasks(metaOf(r.Params).Object(mcp.MetaClientCapabilities)) {
+	if !hasTasks(r.Meta().Object(mcp.MetaClientCapabilities)) {
 		return nil, true, missingTasks()
 	}
 	var ids []string

@@ -36,7 +36,7 @@ func (t *surfaceTask) callWatched(ctx context.Context, c toolCall) (json.RawMess
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(t.ctx, func() { end(errTaskEnded) })()
-	t.watch = newWatch(t.s.e.server.timeout(), end)
+	t.watch = t.s.e.watch(end)
 	defer t.watch.stop()
 	return t.call(ctx, c, true)
 }
@@ -119,7 +119,7 @@ func (t *surfaceTask) taskParam(params rawjson.Object, c toolCall, asTask bool) 
 // info is clientInfo for a modern server.
 func (c *toolCall) info() json.RawMessage {
 	if c.r.Era == mcp.Modern {
-		return metaOf(c.r.Params).Get(mcp.MetaClientInfo)
+		return c.r.Meta().Get(mcp.MetaClientInfo)
 	}
 	return c.l.info
 }
@@ -143,7 +143,7 @@ func (t *surfaceTask) heard(c toolCall) func(method string, params json.RawMessa
 			return
 		}
 		params = withoutMeta(params, mcp.MetaRelatedTask, mcp.MetaSubscriptionID)
-		if method == mcp.NoteMessage && c.r.Era == mcp.Modern && metaOf(c.r.Params).Text(mcp.MetaLogLevel) == "" {
+		if method == mcp.NoteMessage && c.r.Era == mcp.Modern && c.r.Meta().Text(mcp.MetaLogLevel) == "" {
 			return // a modern client gets no logs that it has not asked for
 		}
 		if c.r.Notify(method, params) != nil && c.r.Era == mcp.Legacy {

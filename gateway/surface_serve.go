@@ -33,7 +33,7 @@ func (k *keeper) serve(ctx context.Context, r *mcp.Request) (result json.RawMess
 	if legacy := r.Method == mcp.MethodTasksList || r.Method == mcp.MethodTasksResult; legacy && r.Era == mcp.Modern || modern && r.Era == mcp.Legacy {
 		return nil, true, mcp.Errorf(mcp.CodeMethodNotFound, "Method not found: %s", r.Method)
 	}
-	if r.Era == mcp.Modern && !hasTasks(metaOf(r.Params).Object(mcp.MetaClientCapabilities)) {
+	if r.Era == mcp.Modern && !hasTasks(r.Meta().Object(mcp.MetaClientCapabilities)) {
 		return nil, true, missingTasks()
 	}
 	params, err := rawjson.ParseObject(r.Params)

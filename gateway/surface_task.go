@@ -61,7 +61,7 @@ func (s *surface) newTask(c toolCall) *surfaceTask {
 	}
 	t := s.blankTask(rec)
 	t.link, t.capabilities = c.l, c.capabilities
-	t.token = metaOf(c.r.Params).Get(mcp.MetaProgressToken)
+	t.token = c.r.Meta().Get(mcp.MetaProgressToken)
 	return t
 }
 

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
+
+	"github.com/evalrun/evalrun/timeout"
 )
 
 // errTimeout ends a call of which nothing was heard for too long.
@@ -13,16 +14,16 @@ var errTimeout = errors.New("nothing was heard of the call for too long")
 
 // watch ends a call of which nothing is heard for too long. The time in which a client is asked does not count. A watch that is nil watches nothing.
 type watch struct {
-	limit time.Duration
-	timer *time.Timer
+	limit *timeout.Timer
 
 	mu     sync.Mutex
 	paused int
 	over   bool
 }
 
-func newWatch(limit time.Duration, end context.CancelCauseFunc) *watch {
-	return &watch{limit: limit, timer: time.AfterFunc(limit, func() { end(fmt.Errorf("%w: %v", errTimeout, limit)) })}
+// watch begins to watch a call, which is ended with the cause.
+func (e *Endpoint) watch(end context.CancelCauseFunc) *watch {
+	return &watch{limit: e.limits.Start(func() { end(fmt.Errorf("%w: %v", errTimeout, e.limits.After())) })}
 }
 
 func (w *watch) set(pause int, over bool) {
@@ -34,9 +35,9 @@ func (w *watch) set(pause int, over bool) {
 	w.paused += pause
 	w.over = w.over || over
 	if w.paused > 0 || w.over {
-		w.timer.Stop()
+		w.limit.Stop()
 	} else {
-		w.timer.Reset(w.limit)
+		w.limit.Restart()
 	}
 }
 

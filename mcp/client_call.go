@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,13 +33,14 @@ type clientCall struct {
 	Call // as the caller made it, but for the params, which are as they go out
 
 	id      int64
-	token   json.RawMessage    // the caller's progress token; nil: no progress was asked for
-	ctx     context.Context    // ends with the call
-	answers chan clientAnswer  // holds one, which is put in by whoever takes the call out of Client.calls
-	cancel  context.CancelFunc // of ctx
+	token   json.RawMessage   // the caller's progress token; nil: no progress was asked for
+	ctx     context.Context   // of the caller
+	answers chan clientAnswer // holds one, which is put in by whoever takes the call out of Client.calls
 
-	notifying sync.Mutex // held while Notified runs
-	over      bool       // Call has returned: Notified must not run any more
+	notifying  sync.Mutex         // held while Notified runs
+	over       bool               // Call has returned: Notified must not run any more
+	asking     context.Context    // ends with the call; nil before the server has asked something
+	stopAsking context.CancelFunc // of asking
 }
 
 // clientAnswer is what came of a call.
@@ -73,7 +75,7 @@ func (c *Client) call(ctx context.Context, call Call) (json.RawMessage, error) {
 
 // begin makes a call of what the caller wants, ready to be sent.
 func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
-	p := &clientCall{Call: call, answers: make(chan clientAnswer, 1)}
+	p := &clientCall{Call: call, ctx: ctx, answers: make(chan clientAnswer, 1)}
 	c.mu.Lock()
 	c.lastID++
 	p.id = c.lastID
@@ -81,11 +83,9 @@ func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
 	if err := c.addMeta(p); err != nil {
 		return nil, err
 	}
-	p.ctx, p.cancel = context.WithCancel(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
-		p.cancel()
 		return nil, clientUnsent(c.Err())
 	}
 	c.calls[p.id] = p
@@ -95,10 +95,25 @@ func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
 // finish makes sure that nothing of a call happens after it.
 func (c *Client) finish(p *clientCall) {
 	c.take(p)
-	p.cancel()
 	p.notifying.Lock()
+	defer p.notifying.Unlock()
 	p.over = true
-	p.notifying.Unlock()
+	if p.asking != nil {
+		p.stopAsking()
+	}
+}
+
+// askingContext is the context in which the server's questions are answered: it ends with the call.
+func (p *clientCall) askingContext() context.Context {
+	p.notifying.Lock()
+	defer p.notifying.Unlock()
+	if p.asking == nil {
+		p.asking, p.stopAsking = context.WithCancel(p.ctx)
+		if p.over {
+			p.stopAsking()
+		}
+	}
+	return p.asking
 }
 
 // addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params stay as they are, to the byte.
@@ -106,24 +121,27 @@ func (c *Client) addMeta(p *clientCall) error {
 	if p.Params != nil && !p.Checked && !rawjson.Valid(p.Params) {
 		return errors.New("the params are not JSON")
 	}
-	params, err := rawjson.ParseObject(p.Params)
-	if err != nil {
+	if doc := p.Params[rawjson.SkipSpace(p.Params, 0):]; !rawjson.IsNull(doc) && doc[0] != '{' {
 		return errors.New("the params are no object")
 	}
-	meta, err := rawjson.ParseObject(params.Get("_meta"))
+	meta, err := rawjson.ParseObject(rawjson.Get(p.Params, "_meta"))
 	if err != nil {
 		return errors.New("the _meta of the params is no object")
 	}
 	changed := false
+	set := func(key string, value json.RawMessage) {
+		if !bytes.Equal(meta.Get(key), value) {
+			meta, changed = meta.Set(key, value), true
+		}
+	}
 	if token := meta.Get(MetaProgressToken); !rawjson.IsNull(token) {
-		p.token, changed = token, true
-		meta = meta.Set(MetaProgressToken, p.rawID())
+		p.token = token
+		set(MetaProgressToken, p.rawID())
 	}
 	if c.era == Modern {
-		changed = true
-		meta = meta.Set(MetaProtocolVersion, rawjson.Quote(Version2026_07_28))
-		meta = meta.Set(MetaClientInfo, clientOr(p.Info, c.o.Info))
-		meta = meta.Set(MetaClientCapabilities, clientOr(p.Capabilities, c.o.Capabilities))
+		set(MetaProtocolVersion, rawjson.Quote(Version2026_07_28))
+		set(MetaClientInfo, clientOr(p.Info, c.o.Info))
+		set(MetaClientCapabilities, clientOr(p.Capabilities, c.o.Capabilities))
 	} else {
 		// They are somebody else's, and would make a server of both eras take the request for a modern one.
 		for _, key := range []string{MetaProtocolVersion, MetaClientInfo, MetaClientCapabilities, MetaLogLevel} {
@@ -133,6 +151,10 @@ func (c *Client) addMeta(p *clientCall) error {
 		}
 	}
 	if changed {
+		params, err := rawjson.ParseObject(p.Params)
+		if err != nil {
+			return errors.New("the params are no object")
+		}
 		p.Params = params.Set("_meta", meta.JSON()).JSON()
 	}
 	return nil

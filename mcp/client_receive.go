@@ -159,7 +159,7 @@ func (c *Client) receiveRequest(from *clientCall, m message) {
 		p = c.only()
 	}
 	if p != nil && p.Asked != nil {
-		asked, parent = p.Asked, p.ctx
+		asked, parent = p.Asked, p.askingContext()
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	c.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"sync"
 	"time"
@@ -98,7 +97,7 @@ func (l *httpLink) exchange(ctx context.Context, p *clientCall) (rest io.ReadClo
 	if p.Method == MethodInitialize {
 		l.setSession(resp.Header.Get("Mcp-Session-Id"))
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	kind := mediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode/100 != 2:
 		defer resp.Body.Close()

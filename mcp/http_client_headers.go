@@ -30,7 +30,6 @@ func (l *httpLink) addStandard(h http.Header, m message) error {
 		return nil
 	}
 	h.Set("Mcp-Method", clientHeaderValue(m.method))
-	params, _ := rawjson.ParseObject(m.params)
 	key := ""
 	switch {
 	case m.method == MethodToolsCall || m.method == "prompts/get":
@@ -40,20 +39,22 @@ func (l *httpLink) addStandard(h http.Header, m message) error {
 	case strings.HasPrefix(m.method, "tasks/"):
 		key = "taskId"
 	}
-	if name, ok := rawjson.Unquote(params.Get(key)); ok {
+	name, ok := rawjson.Unquote(rawjson.Get(m.params, key))
+	if ok {
 		h.Set("Mcp-Name", clientHeaderValue(name))
 	}
 	if m.method != MethodToolsCall {
 		return nil
 	}
 	l.mu.Lock()
-	tool := l.tools[params.Text("name")]
+	tool := l.tools[name]
 	l.mu.Unlock()
 	if tool.invalid != nil {
-		return fmt.Errorf("the tool %q cannot be called: %w", params.Text("name"), tool.invalid)
+		return fmt.Errorf("the tool %q cannot be called: %w", name, tool.invalid)
 	}
 	for _, header := range tool.headers {
-		if value, ok := header.value(params.Object("arguments")); ok {
+		arguments, _ := rawjson.ParseObject(rawjson.Get(m.params, "arguments"))
+		if value, ok := header.value(arguments); ok {
 			h.Set("Mcp-Param-"+header.name, value)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"time"
 )
@@ -101,7 +100,7 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 	if err != nil {
 		return nil, err
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	kind := mediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode == http.StatusOK && kind == clientSSE {
 		return resp.Body, nil
 	}

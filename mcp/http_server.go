@@ -3,9 +3,7 @@ package mcp
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/evalrun/evalrun/timeout"
 )
 
 // The headers of MCP.
@@ -37,6 +37,8 @@ type HTTPHandler struct {
 	handler   Handler
 	opts      ServerOptions
 	keepAlive time.Duration
+	// late and lateListen make event streams of POSTs that have no answer yet.
+	late, lateListen *timeout.Queue
 
 	// ctx ends with Close; every session's context is below it.
 	ctx    context.Context
@@ -63,7 +65,11 @@ type httpSession struct {
 
 // NewHTTPHandler serves both eras over streamable HTTP on one path. It does not authenticate.
 func NewHTTPHandler(h Handler, o ServerOptions) *HTTPHandler {
-	x := &HTTPHandler{handler: h, opts: o.withDefaults(), keepAlive: keepAlive, sessions: map[string]*httpSession{}}
+	o = o.withDefaults()
+	x := &HTTPHandler{
+		handler: h, opts: o, keepAlive: keepAlive, sessions: map[string]*httpSession{},
+		late: timeout.NewQueue(o.AfterFirst), lateListen: timeout.NewQueue(min(o.AfterFirst, firstOfListen)),
+	}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	if o.IdleTimeout > 0 {
 		x.serving.Go(func() {
@@ -125,9 +131,9 @@ func (s *Session) isServing() bool {
 	return len(s.running) > 0
 }
 
-// newSession makes a session that is closed by us. A legacy one is entered when it has been initialized.
-func (x *HTTPHandler) newSession(id string, era Era, version string) *Session {
-	s := newSession(x.ctx, id, era, version, x.handler)
+// newSession makes a legacy session that is closed by us. It is entered when it has been initialized.
+func (x *HTTPHandler) newSession(id string) *Session {
+	s := newSession(x.ctx, id, Legacy, "", x.handler)
 	s.ended = func(s *Session) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -136,7 +142,7 @@ func (x *HTTPHandler) newSession(id string, era Era, version string) *Session {
 			known.over = true
 		}
 		x.serving.Go(func() {
-			s.close(era == Legacy)
+			s.close()
 			if known != nil {
 				x.mu.Lock()
 				defer x.mu.Unlock()
@@ -144,10 +150,8 @@ func (x *HTTPHandler) newSession(id string, era Era, version string) *Session {
 			}
 		})
 	}
-	if era == Legacy {
-		s.openStreams(rand.Text()[:8], x.opts.MaxMessage)
-		s.opened = x.enter
-	}
+	s.openStreams(rand.Text()[:8], x.opts.MaxMessage)
+	s.opened = x.enter
 	return s
 }
 
@@ -170,7 +174,7 @@ func (x *HTTPHandler) find(ctx context.Context, id string) *httpSession {
 	if s, known := x.use(id); known { // another request was quicker
 		return s
 	}
-	restored := x.newSession(id, Legacy, "")
+	restored := x.newSession(id)
 	version, ok := x.opts.Restore(ctx, restored)
 	if !ok {
 		restored.cancel(errEnded)
@@ -307,7 +311,7 @@ func accepts(r *http.Request) (json, stream bool) {
 		return true, true
 	}
 	for value := range strings.SplitSeq(strings.Join(values, ","), ",") {
-		kind, _, _ := mime.ParseMediaType(value)
+		kind := mediaType(value)
 		json = json || kind == "application/json" || kind == "application/*" || kind == "*/*"
 		stream = stream || kind == "text/event-stream" || kind == "text/*" || kind == "*/*"
 	}
@@ -316,11 +320,13 @@ func accepts(r *http.Request) (json, stream bool) {
 
 // isJSON reports whether a request says that its body is JSON.
 func isJSON(r *http.Request) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
-		return false
-	}
-	return kind == "application/json"
+	return mediaType(r.Header.Get("Content-Type")) == "application/json"
+}
+
+// mediaType is the type that a Content-Type or a part of an Accept names, without its parameters.
+func mediaType(value string) string {
+	kind, _, _ := strings.Cut(value, ";")
+	return strings.ToLower(strings.TrimSpace(kind))
 }
 
 func writeJSON(w http.ResponseWriter, status int, body []byte) {

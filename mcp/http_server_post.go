@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/timeout"
 )
 
 // firstOfListen is how long subscriptions/listen may stay without an event stream: what is wrong with it can still be told as the status.
@@ -21,7 +23,7 @@ func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the Content-Type must be application/json", http.StatusUnsupportedMediaType)
 		return
 	}
-	p := &post{HTTPHandler: x, w: w, r: r, first: x.opts.AfterFirst}
+	p := &post{HTTPHandler: x, w: w, r: r, late: x.late}
 	if p.json, p.stream = accepts(r); !p.json && !p.stream {
 		http.Error(w, "the header Accept allows neither application/json nor text/event-stream", http.StatusNotAcceptable)
 		return
@@ -55,8 +57,8 @@ type post struct {
 	r *http.Request
 	// json and stream say which answers the client accepts.
 	json, stream bool
-	// first is how long there may be no answer before the response becomes an event stream.
-	first time.Duration
+	// late has the response become an event stream if there is no answer for so long.
+	late *timeout.Queue
 	// opening is the session that the POST opens, if it does, batch says that it is an array of messages.
 	opening *Session
 	batch   bool
@@ -108,7 +110,7 @@ func (p *post) serveModern(m message, meta rawjson.Object) {
 		p.refuse(statusOf(err.Code), m.id, err)
 		return
 	}
-	s := p.newSession("", Modern, Version2026_07_28)
+	s := newSession(p.ctx, "", Modern, Version2026_07_28, p.handler)
 	defer s.end(errEnded)
 	if !m.isRequest() {
 		if !m.isResponse() && m.method != NoteCancelled {
@@ -117,39 +119,37 @@ func (p *post) serveModern(m message, meta rawjson.Object) {
 		p.w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	st := newStream(s, 1)
-	st.silent = !p.stream
-	connection := st.attach()
-	defer st.detach(connection)
-	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Modern, Version: Version2026_07_28, Header: p.r.Header, out: st}
-	if err := s.start(context.WithoutCancel(p.r.Context()), q); err != nil {
+	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Modern, Version: Version2026_07_28, Header: p.r.Header, meta: meta}
+	ctx, err := s.begin(q)
+	if err != nil {
 		p.refuse(statusOf(err.Code), m.id, err)
 		return
 	}
+	st := p.newStream(s, 1)
+	q.out = st
 	if m.method == MethodListen {
-		p.first = min(p.first, firstOfListen)
+		p.late = p.lateListen
 	}
-	if !p.answer(st, connection) {
-		s.end(ErrCancelled) // a client that goes takes its request with it
-	}
+	// A client that goes takes its request with it.
+	p.respond(st, func() { s.end(ErrCancelled) }, func() { s.answer(ctx, q) })
 }
 
 // initialize serves the request that begins a legacy session.
 func (p *post) initialize(m message) {
-	s := p.newSession(rand.Text(), Legacy, "")
-	st := newStream(s, 1)
-	st.silent = !p.stream
-	connection := st.attach()
-	defer st.detach(connection)
-	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Header: p.r.Header, out: st}
-	if err := s.start(context.WithoutCancel(p.r.Context()), q); err != nil {
+	s := p.newSession(rand.Text())
+	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Header: p.r.Header, meta: serverMeta(m.params)}
+	ctx, err := s.begin(q)
+	if err != nil {
 		s.end(errEnded)
 		p.refuse(http.StatusBadRequest, m.id, err)
 		return
 	}
+	st := p.newStream(s, 1)
+	q.out = st
 	p.opening = s
-	if !p.answer(st, connection) || s.Version() == "" {
-		s.end(errEnded) // the client does not know of it
+	unknown := func() { s.end(errEnded) } // to its client
+	if !p.respond(st, unknown, func() { s.answer(ctx, q) }) || s.Version() == "" {
+		unknown()
 	}
 }
 
@@ -199,58 +199,106 @@ func (p *post) serveBatch(texts []json.RawMessage) {
 
 // serveLegacy serves the requests of a POST in a session. refused are the answers to what were none.
 func (p *post) serveLegacy(s *Session, requests []message, refused [][]byte) {
-	st := newStream(s, len(requests)+len(refused))
-	st.silent = !p.stream
-	connection := st.attach()
-	defer st.detach(connection)
+	st := p.newStream(s, len(requests)+len(refused))
 	for _, text := range refused {
 		_ = st.put(kindAnswer, text) // we are its connection
 	}
-	for _, m := range requests {
-		q := &Request{
-			Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Version: s.Version(), Header: p.r.Header, out: st,
+	// What a lost connection leaves over waits in the session.
+	p.respond(st, func() {}, func() {
+		var others sync.WaitGroup
+		defer others.Wait()
+		for i, m := range requests {
+			q := &Request{
+				Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Version: s.Version(), Header: p.r.Header, meta: serverMeta(m.params), out: st,
+			}
+			ctx, err := s.begin(q)
+			switch {
+			case err != nil:
+				_ = st.put(kindAnswer, errorMessage(m.id, err)) // a client that has gone needs no answer
+			case i == len(requests)-1:
+				s.answer(ctx, q)
+			default:
+				others.Go(func() { s.answer(ctx, q) })
+			}
 		}
-		if err := s.start(context.WithoutCancel(p.r.Context()), q); err != nil {
-			_ = st.put(kindAnswer, errorMessage(m.id, err)) // we are its connection
-		}
-	}
-	p.answer(st, connection) // what a lost connection leaves over waits in the session
+	})
 }
 
-// answer writes what comes on a stream to the response: as its body if there is nothing but answers and they come soon, else as events. It
-// reports whether the client has got everything, as far as one can know.
-func (p *post) answer(st *stream, connection int) bool {
-	timer := time.NewTimer(p.first)
-	defer timer.Stop()
-	late := !p.json
-	for {
-		state := st.look(connection, 0)
-		var answers [][]byte
-		for _, e := range state.events {
-			if e.kind != kindAnswer {
-				late = true
-				break
-			}
-			answers = append(answers, e.data)
+// newStream is the stream for the answers to a POST.
+func (p *post) newStream(s *Session, answers int) *stream {
+	st := newStream(s, answers)
+	st.silent = !p.stream
+	return st
+}
+
+// respond has serve answer the requests of a POST, and writes what comes on their stream to the response: as its body if there is nothing but answers
+// and they come soon, else as events. It calls gone if the client goes before, and reports whether that has got everything, as far as one can know.
+func (p *post) respond(st *stream, gone, serve func()) bool {
+	connection := st.attach()
+	defer st.detach(connection)
+	leave := func() {
+		st.detach(connection)
+		gone()
+	}
+	stay := context.AfterFunc(p.r.Context(), leave)
+	events := &postEvents{write: func() bool {
+		stay() // writing notices it, too
+		p.nameSession()
+		complete := p.writeEvents(p.w, p.r, st, connection, 0)
+		if !complete {
+			leave()
 		}
-		if state.complete && len(answers) == len(state.events) {
-			if status := p.status(answers); p.json || status != http.StatusOK {
-				p.writeAnswers(status, answers)
-				return true
-			}
-		}
-		if late && p.stream {
-			p.nameSession()
-			return p.writeEvents(p.w, p.r, st, connection, 0)
-		}
-		select {
-		case <-state.wake:
-		case <-timer.C:
-			late = true
-		case <-p.r.Context().Done():
-			return false
+		return complete
+	}}
+	if p.stream {
+		st.noted = events.begin
+		if p.json {
+			defer p.late.Start(events.begin).Stop()
+		} else {
+			events.begin()
 		}
 	}
+	serve()
+	if complete, begun := events.end(); begun {
+		return complete
+	}
+	if !stay() {
+		return false
+	}
+	p.writeAnswers(st.answers())
+	return true
+}
+
+// postEvents are the response to a POST as events, from when it becomes that.
+type postEvents struct {
+	write func() (complete bool)
+
+	mu      sync.Mutex
+	over    bool
+	written chan bool // what write has returned; nil before it has begun
+}
+
+// begin has the events written, unless they are already or the response has become something else.
+func (e *postEvents) begin() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over || e.written != nil {
+		return
+	}
+	e.written = make(chan bool, 1)
+	go func() { e.written <- e.write() }()
+}
+
+// end waits for what has begun, and lets nothing begin any more.
+func (e *postEvents) end() (complete, begun bool) {
+	e.mu.Lock()
+	e.over = true
+	written := e.written
+	e.mu.Unlock()
+	if written == nil {
+		return false, false
+	}
+	return <-written, true
 }
 
 // nameSession tells the client the id of the session that it has opened.
@@ -274,7 +322,9 @@ func (p *post) status(answers [][]byte) int {
 	return status
 }
 
-func (p *post) writeAnswers(status int, answers [][]byte) {
+// writeAnswers writes answers as the body of the response.
+func (p *post) writeAnswers(answers [][]byte) {
+	status := p.status(answers)
 	if p.opening == nil || p.opening.Version() != "" { // else it is over
 		p.nameSession()
 	}

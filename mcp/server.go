@@ -86,6 +86,7 @@ type Request struct {
 	// Header is that of the HTTP request; nil on stdio.
 	Header http.Header
 
+	meta   rawjson.Object
 	out    outlet
 	cancel context.CancelCauseFunc
 
@@ -107,6 +108,9 @@ const (
 	kindAsk                       // likewise, and if there is no stream
 	kindAnswer                    // is always taken; nil stands for one that must not be sent
 )
+
+// Meta is the _meta of the params; nil if there is none. It is shared and must not be changed.
+func (r *Request) Meta() rawjson.Object { return r.meta }
 
 // Notify sends a notification that belongs to the request: on its stream, or on the connection. Notifications come in order and before the
 // response; it fails once Serve has returned, and if the client has left or does not read. A client that accepts no stream is not told.
@@ -182,12 +186,7 @@ var removedMethods = map[string]bool{
 
 // serverMeta is the _meta of a message's params.
 func serverMeta(params json.RawMessage) rawjson.Object {
-	var meta rawjson.Object
-	rawjson.Members(params[rawjson.SkipSpace(params, 0):], func(key, value []byte) {
-		if string(key) == "_meta" {
-			meta, _ = rawjson.ParseObject(value)
-		}
-	})
+	meta, _ := rawjson.ParseObject(rawjson.Get(params, "_meta"))
 	return meta
 }
 

@@ -44,8 +44,7 @@ func checkHeaders(header http.Header, m message, meta rawjson.Object) *Error {
 		return err
 	}
 	if named, ok := nameParams[m.method]; ok {
-		params, _ := rawjson.ParseObject(m.params)
-		name, isText := rawjson.Unquote(params.Get(named.param))
+		name, isText := rawjson.Unquote(rawjson.Get(m.params, named.param))
 		stated := header.Values(headerName)
 		switch {
 		case len(stated) == 0 && (!isText || !named.required):

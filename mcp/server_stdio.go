@@ -37,7 +37,7 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 	} else {
 		c.session.end(errEnded)
 	}
-	c.session.close(true)
+	c.session.close()
 	c.finish(ctx)
 	if err == nil {
 		return c.failure()
@@ -200,10 +200,9 @@ func (c *stdioConn) receiveOne(text []byte, out outlet, inBatch bool) {
 		}
 		return
 	}
-	r := &Request{Session: c.session, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, out: out}
-	meta := serverMeta(m.params)
+	r := &Request{Session: c.session, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, meta: serverMeta(m.params), out: out}
 	era := c.session.Era()
-	if version := meta.Text(MetaProtocolVersion); version != "" {
+	if version := r.meta.Text(MetaProtocolVersion); version != "" {
 		if e, ok := EraOf(version); !ok || e == Modern {
 			r.Era, r.Version = Modern, version
 		}
@@ -214,7 +213,7 @@ func (c *stdioConn) receiveOne(text []byte, out outlet, inBatch bool) {
 		c.session.meet(r.Era)
 	}
 	if r.Era == Modern {
-		invalid := checkMeta(r.Method, meta)
+		invalid := checkMeta(r.Method, r.meta)
 		if inBatch {
 			invalid = Errorf(CodeInvalidRequest, "%s has no batches", Version2026_07_28)
 		}
@@ -223,7 +222,7 @@ func (c *stdioConn) receiveOne(text []byte, out outlet, inBatch bool) {
 			return
 		}
 	}
-	if err := c.session.start(c.session.ctx, r); err != nil {
+	if err := c.session.start(r); err != nil {
 		refuse(r.ID, err)
 	}
 }

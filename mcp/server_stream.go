@@ -52,12 +52,14 @@ type stream struct {
 	connection int
 	attached   bool
 	over       bool
-	// wake is closed and replaced when something has changed.
+	// noted is called with what is no answer; nil if nobody wants to know. It must not block, and not use the session.
+	noted func()
+	// wake is closed when something has changed; nil if nobody waits for that.
 	wake chan struct{}
 }
 
 func newStream(s *Session, open int) *stream {
-	return &stream{session: s, open: open, wake: make(chan struct{})}
+	return &stream{session: s, open: open}
 }
 
 // openStreams makes a session one that has resumable streams, and a standalone one.
@@ -98,13 +100,28 @@ func (st *stream) put(k messageKind, message []byte) error {
 	s.streams.history = append(s.streams.history, e)
 	s.streams.kept += len(message)
 	s.trim()
+	if k != kindAnswer && st.noted != nil {
+		st.noted()
+	}
 	return nil
+}
+
+// answers are what was put, if there were only answers.
+func (st *stream) answers() (answers [][]byte) {
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	for _, e := range st.events {
+		answers = append(answers, e.data)
+	}
+	return answers
 }
 
 // changed tells the connection of the stream. The caller holds the session's mu.
 func (st *stream) changed() {
-	close(st.wake)
-	st.wake = make(chan struct{})
+	if st.wake != nil {
+		close(st.wake)
+		st.wake = nil
+	}
 }
 
 // trim drops the oldest events if there are too many: first what was written and notifications, then answers that nobody has come for, never
@@ -214,6 +231,9 @@ type streamState struct {
 func (st *stream) look(connection int, after int64) streamState {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
+	if st.wake == nil {
+		st.wake = make(chan struct{})
+	}
 	state := streamState{complete: st.open <= 0, replaced: connection != st.connection, wake: st.wake}
 	if first := slices.IndexFunc(st.events, func(e *event) bool { return e.seq > after }); first >= 0 {
 		state.events = slices.Clone(st.events[first:])

@@ -24,7 +24,7 @@ type Session struct {
 
 	ctx     context.Context // ends with the session; the cause says why
 	cancel  context.CancelCauseFunc
-	serving sync.WaitGroup // a goroutine for each request
+	serving sync.WaitGroup // the requests that have begun
 	gone    chan struct{}  // closed when close has returned
 	// notifying keeps notifications apart.
 	notifying sync.Mutex
@@ -192,17 +192,13 @@ func (s *Session) receive(m message) {
 }
 
 // start has a request served on a goroutine of its own. An error has not been sent.
-func (s *Session) start(ctx context.Context, r *Request) *Error {
-	ctx, r.cancel = context.WithCancelCause(ctx)
-	unlink := context.AfterFunc(s.ctx, func() { r.cancel(s.Err()) })
-	err := s.register(r)
+func (s *Session) start(r *Request) *Error {
+	ctx, err := s.begin(r)
 	if err != nil {
-		unlink()
-		r.cancel(err)
 		return err
 	}
-	go func() { // register has counted it
-		s.answer(ctx, r, unlink)
+	go func() { // begin has counted it
+		s.answer(ctx, r)
 		if f, ok := r.out.(flusher); ok {
 			f.flush()
 		}
@@ -210,13 +206,23 @@ func (s *Session) start(ctx context.Context, r *Request) *Error {
 	return nil
 }
 
+// begin enters a request. Unless that fails, which has not been sent then, the caller has it answered in the context.
+func (s *Session) begin(r *Request) (context.Context, *Error) {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	r.cancel = cancel
+	if err := s.register(r); err != nil {
+		cancel(err)
+		return nil, err
+	}
+	return ctx, nil
+}
+
 // flusher is an outlet that keeps answers until they are flushed. Whoever flushes may have to wait for the client.
 type flusher interface{ flush() }
 
 // answer serves a request and answers it.
-func (s *Session) answer(ctx context.Context, r *Request, unlink func() bool) {
+func (s *Session) answer(ctx context.Context, r *Request) {
 	defer s.serving.Done()
-	defer unlink()
 	defer r.cancel(nil)
 	answer := s.serve(ctx, r)
 	s.mu.Lock()
@@ -306,12 +312,10 @@ func (s *Session) end(cause error) {
 }
 
 // close waits for what runs in a session that has ended, and tells the handler.
-func (s *Session) close(tell bool) {
+func (s *Session) close() {
 	defer close(s.gone)
 	s.serving.Wait()
 	s.notifying.Lock()
 	defer s.notifying.Unlock()
-	if tell {
-		s.handler.Closed(s)
-	}
+	s.handler.Closed(s)
 }

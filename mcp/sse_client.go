@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 )
@@ -63,7 +62,7 @@ func (l *sseLink) open(ctx context.Context) (io.ReadCloser, *url.URL, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	kind := mediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode == http.StatusOK && kind == clientSSE {
 		return resp.Body, resp.Request.URL, nil
 	}

@@ -27,7 +27,12 @@ func ParseObject(doc json.RawMessage) (o Object, err error) {
 	if IsNull(doc[start:]) {
 		return nil, nil
 	}
-	size := members(doc[start:], func(key, spelled, value []byte) { o = append(o, Member{string(key), value, spelled}) })
+	size := members(doc[start:], func(key, spelled, value []byte) {
+		if o == nil {
+			o = make(Object, 0, 6) // what most objects have
+		}
+		o = append(o, Member{string(key), value, spelled})
+	})
 	if size < 0 || SkipSpace(doc, start+size) != len(doc) {
 		return nil, errNoObject
 	}

@@ -15,6 +15,16 @@ func Members(b []byte, member func(key, value []byte)) int {
 	return members(b, func(key, _, value []byte) { member(key, value) })
 }
 
+// Get returns a member of the object that a document is, the first with that key; nil if there is none.
+func Get(doc json.RawMessage, key string) (found json.RawMessage) {
+	Members(doc[SkipSpace(doc, 0):], func(k, value []byte) {
+		if found == nil && string(k) == key {
+			found = value
+		}
+	})
+	return found
+}
+
 // members is Members that gives each key as it is spelled, too.
 func members(b []byte, member func(key, spelled, value []byte)) int {
 	if len(b) == 0 || b[0] != '{' {
