@@ -19,13 +19,14 @@ import (
 
 	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/nowait"
 	"github.com/evalrun/evalrun/store"
 )
 
 // BenchmarkHop compares a call of a tool made directly, through the least that can stand between (it reads a message and writes it on, ids
 // untouched), and through the gateway, by turns in one run. Server, forwarder and gateway are processes of their own, and all but the gateway as bare as
 // can be. It reports the median of each in µs, and how many times the bare forwarder's the gateway's is, which should be at most 1.25. Over stdio the
-// gateway is reached as the bridge serves a client.
+// gateway serves its client as evalrun gateway --stdio does.
 //
 //	go test -run '^$' -bench Hop -benchtime 3000x ./gateway
 func BenchmarkHop(b *testing.B) {
@@ -104,7 +105,7 @@ func startLines(b *testing.B, role string, era mcp.Era) io.ReadWriter {
 	return rw
 }
 
-// startPiped starts a process with pipes to its stdin and stdout; closing them ends it.
+// startPiped starts a process with pipes to its stdin and stdout, which are used as those of package sandbox are; closing them ends it.
 func startPiped(cmd *exec.Cmd) (*pipe, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -114,7 +115,7 @@ func startPiped(cmd *exec.Cmd) (*pipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pipe{out, in, func() error {
+	return &pipe{nowait.Reader(out.(*os.File)), in, func() error {
 		_ = in.Close()
 		return cmd.Wait()
 	}}, cmd.Start()
@@ -169,11 +170,14 @@ func TestBenchProcess(t *testing.T) {
 		fmt.Println(a.URLWithToken("raw"))
 		select {} // until it is killed
 	case "gateway-stdio":
+		if err := syscall.SetNonblock(1, true); err != nil {
+			t.Fatal(err)
+		}
 		served.Target = mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
 			return startPiped(helper(t, "server-stdio", era, ""))
 		}}
 		a := open(t, served)
-		_ = mcp.ServeStdio(t.Context(), stdin, os.Stdout, a.Endpoint("raw"), mcp.ServerOptions{})
+		_ = a.ServeStdio(t.Context(), "raw", stdin, os.NewFile(1, "stdout"))
 		_ = a.Close()
 	}
 	os.Exit(0)

@@ -88,8 +88,9 @@ type policy interface {
 	capabilities(era mcp.Era, c rawjson.Object) rawjson.Object
 	// asksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
 	asksPerson() bool
-	// call handles tools/call.
+	// call handles tools/call. startCall does it for who must not wait, where nothing is to be done but to pass the call on; see [mcp.Starter].
 	call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error)
+	startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool
 	// serve handles the methods that are the policy's own; ok is false for all others.
 	serve(ctx context.Context, l *link, r *mcp.Request) (result json.RawMessage, ok bool, err error)
 }
@@ -175,6 +176,22 @@ func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 	return e.serveOn(ctx, l, r)
 }
 
+// Start implements mcp.Starter: a call of a tool that is only to be passed on, over a connection that can be used without waiting, is.
+func (e *Endpoint) Start(r *mcp.Request, answer func(json.RawMessage, error)) bool {
+	if r.Method != mcp.MethodToolsCall || !e.server.takesAll(r) {
+		return false
+	}
+	l, _ := r.Session.Value().(*link)
+	if r.Era == mcp.Modern {
+		l, _ = e.share(r.Meta(), true) // which is the right one if the server is modern, too
+	}
+	if l == nil || !e.policy.startCall(l, r, answer) {
+		return false
+	}
+	e.countCall()
+	return true
+}
+
 // serveOn serves a request over a link that is connected.
 func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	if result, ok, err := e.policy.serve(ctx, l, r); ok {
@@ -207,13 +224,17 @@ func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.R
 
 // callTool counts a call and has the policy make it.
 func (e *Endpoint) callTool(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
-	e.mu.Lock()
-	e.stats.Calls++
-	e.mu.Unlock()
+	e.countCall()
 	if err := l.checkTool(ctx, r); err != nil {
 		return nil, err
 	}
 	return e.policy.call(ctx, l, r)
+}
+
+func (e *Endpoint) countCall() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Calls++
 }
 
 // Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.

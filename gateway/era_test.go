@@ -201,13 +201,19 @@ func newEraClient(t *testing.T, a *gateway.Access, era mcp.Era, transport string
 	})
 	client.AddRoots(&sdk.Root{URI: "file:///root"})
 	var over sdk.Transport = &sdk.StreamableClientTransport{Endpoint: a.URLWithToken("era")}
-	if transport == "stdio" {
+	if transport != "http" {
 		ours, theirs := pipes()
 		ended := make(chan error, 1)
-		go func() { ended <- gateway.Bridge(context.Background(), a.URL("era"), a.Token(), theirs, theirs) }()
+		go func() {
+			if transport == "stdio" {
+				ended <- a.ServeStdio(context.Background(), "era", theirs, theirs)
+			} else {
+				ended <- gateway.Bridge(context.Background(), a.URL("era"), a.Token(), theirs, theirs)
+			}
+		}()
 		t.Cleanup(func() {
 			_ = ours.Close()
-			_ = within(t, "the end of the bridge", ended) // it was ended
+			_ = within(t, "the end of what serves the client", ended) // it was ended
 		})
 		over = &sdk.IOTransport{Reader: ours, Writer: ours}
 	}

@@ -88,8 +88,17 @@ func eachEra(t *testing.T, run func(t *testing.T, client, server mcp.Era)) {
 	}
 }
 
+// eachWay is eachEra for clients over HTTP and over stdio.
+func eachWay(t *testing.T, run func(t *testing.T, client, server mcp.Era, downstream string)) {
+	for _, downstream := range []string{"http", "stdio"} {
+		t.Run(downstream, func(t *testing.T) {
+			eachEra(t, func(t *testing.T, client, server mcp.Era) { run(t, client, server, downstream) })
+		})
+	}
+}
+
 func TestStdioServerDiesInACall(t *testing.T) {
-	eachEra(t, func(t *testing.T, client, server mcp.Era) {
+	eachWay(t, func(t *testing.T, client, server mcp.Era, downstream string) {
 		s := &mortal{}
 		s.rawServer = &rawServer{era: server, serve: func(q *rawRequest) string {
 			if strings.Contains(string(q.Params), "die") {
@@ -99,7 +108,7 @@ func TestStdioServerDiesInACall(t *testing.T) {
 			return echo(q)
 		}}
 		a := open(t, gateway.Server{Name: "raw", Target: s.target(), Protocol: server})
-		c := newClient(t, a, "http", &rawClient{era: client})
+		c := newClient(t, a, downstream, &rawClient{era: client})
 		for range 3 {
 			echoes(t, c, `{"a":1}`)
 			fails(t, c.call("tools/call", c.params(`"name":"echo","arguments":{"what":"die"}`, "")), `raw`, "gone")
@@ -112,10 +121,10 @@ func TestStdioServerDiesInACall(t *testing.T) {
 }
 
 func TestStdioServerDiesBetweenCalls(t *testing.T) {
-	eachEra(t, func(t *testing.T, client, server mcp.Era) {
+	eachWay(t, func(t *testing.T, client, server mcp.Era, downstream string) {
 		s := &mortal{rawServer: &rawServer{era: server, serve: echo}}
 		a := open(t, gateway.Server{Name: "raw", Target: s.target(), Protocol: server})
-		c := newClient(t, a, "http", &rawClient{era: client})
+		c := newClient(t, a, downstream, &rawClient{era: client})
 		for i := range 3 {
 			echoes(t, c, fmt.Sprintf(`{"a":%d}`, i))
 			s.die()
@@ -292,10 +301,12 @@ func TestServerTalksNonsense(t *testing.T) {
 				return echo(q)
 			}}
 			a := open(t, gateway.Server{Name: "raw", Target: s.target(t, transport)})
-			for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
-				c := newClient(t, a, "http", &rawClient{era: era})
-				for i := range 3 {
-					echoes(t, c, fmt.Sprintf(`{"a":%d}`, i))
+			for _, downstream := range []string{"http", "stdio"} {
+				for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
+					c := newClient(t, a, downstream, &rawClient{era: era})
+					for i := range 3 {
+						echoes(t, c, fmt.Sprintf(`{"a":%d}`, i))
+					}
 				}
 			}
 		})
@@ -386,7 +397,7 @@ func TestHiddenToolsCannotBeCalled(t *testing.T) {
 func TestLargeResults(t *testing.T) {
 	large := `{"text":"` + strings.Repeat("0123456789abcde\\n", 10<<20/17) + `"}`
 	for _, upstream := range []string{"http", "stdio", "sse"} {
-		for _, downstream := range []string{"http", "stdio"} {
+		for _, downstream := range []string{"http", "stdio", "bridge"} {
 			t.Run(upstream+" "+downstream, func(t *testing.T) {
 				s := &rawServer{era: mcp.Legacy, serve: echo}
 				a := open(t, gateway.Server{Name: "raw", Target: s.target(t, upstream)})
@@ -556,14 +567,14 @@ func TestTokens(t *testing.T) {
 func TestClientTalksNonsense(t *testing.T) {
 	s := &rawServer{era: mcp.Legacy, serve: echo}
 	a := open(t, gateway.Server{Name: "raw", Target: s.target(t, "stdio")})
-	for _, transport := range []string{"http", "stdio"} {
+	for _, transport := range []string{"http", "stdio", "bridge"} {
 		for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 			c := newClient(t, a, transport, &rawClient{era: era})
 			for _, text := range []string{
 				`{`, `nothing`, `[]`, `7`, `{"jsonrpc":"2.0","id":{},"method":"tools/call"}`, `{"jsonrpc":"2.0","id":7}`, `{"id":7,"method":"ping"}`,
 				`{"jsonrpc":"2.0","id":true,"method":"tools/call","params":[]}`, `{"jsonrpc":"2.0","id":"never asked","result":{}}`,
 			} {
-				if transport == "stdio" {
+				if transport != "http" {
 					if err := c.send(text, nil); err != nil {
 						t.Fatal(err)
 					}

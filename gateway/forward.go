@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,10 +20,12 @@ func metaOf(doc json.RawMessage) rawjson.Object {
 	return meta
 }
 
+func hasAny(o rawjson.Object, keys []string) bool { return slices.ContainsFunc(keys, o.Has) }
+
 // withoutMeta takes keys out of the _meta of a document, and an empty _meta with the last of them. A document without them stays as it is.
 func withoutMeta(doc json.RawMessage, keys ...string) json.RawMessage {
 	meta := metaOf(doc)
-	if !slices.ContainsFunc(meta, func(m rawjson.Member) bool { return slices.Contains(keys, m.Key) }) {
+	if !hasAny(meta, keys) {
 		return doc
 	}
 	o, err := rawjson.ParseObject(doc)
@@ -47,6 +50,11 @@ func withMeta(doc json.RawMessage, key string, value json.RawMessage) json.RawMe
 // forward passes a request on and its answer back.
 func (l *link) forward(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	result, err := l.pass(ctx, r, r.Params)
+	return l.outcome(r, result, err)
+}
+
+// outcome is what the server has made of a request, as its client is to see it.
+func (l *link) outcome(r *mcp.Request, result json.RawMessage, err error) (json.RawMessage, error) {
 	if err != nil {
 		return nil, l.failed(err)
 	}
@@ -61,75 +69,123 @@ func (l *link) pass(ctx context.Context, r *mcp.Request, params json.RawMessage)
 // passWith is pass with params that depend on what the server has offered in the session.
 func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
 	c := l.client()
-	result, err := l.passOnce(ctx, r, params())
-	if errors.Is(err, mcp.ErrSessionLost) || errors.Is(err, mcp.ErrUnsent) {
-		// The server has not looked at the request: it does not know the session any more, or was gone before.
-		if err = l.renew(ctx, c); err == nil {
-			result, err = l.passOnce(ctx, r, params())
-		}
+	result, err := l.passOnce(ctx, c, r, params())
+	if notSeen(err) {
+		return l.passAgain(ctx, c, r, params)
 	}
 	return result, err
 }
 
-func (l *link) passOnce(ctx context.Context, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
+// notSeen reports whether the server has not looked at a request: it does not know the session any more, or was gone before.
+func notSeen(err error) bool {
+	return errors.Is(err, mcp.ErrSessionLost) || errors.Is(err, mcp.ErrUnsent)
+}
+
+// passAgain makes a request that the server has not looked at over a new connection, in place of c.
+func (l *link) passAgain(ctx context.Context, c *mcp.Client, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
+	if err := l.renew(ctx, c); err != nil {
+		return nil, err
+	}
+	return l.passOnce(ctx, l.client(), r, params())
+}
+
+// startPassing is pass for who must not wait: done gets what pass would return. It reports false, and has done nothing, if that is not possible with the
+// connection as it is.
+func (l *link) startPassing(r *mcp.Request, params json.RawMessage, done func(json.RawMessage, error)) bool {
 	c := l.client()
-	meta := r.Meta()
-	call := mcp.Call{Method: r.Method, Params: params, Checked: true, Info: l.info}
-	capabilities := l.capabilities
+	if l.e.server.Target.Start == nil || c == nil || c.Err() != nil || c.Era() != r.Era {
+		return false
+	}
+	w := l.e.watch(r.Cancel)
+	f, call := l.prepare(c, r, params, w)
+	leave := l.enter(f)
+	cancel, started := c.Start(call, func(result json.RawMessage, err error) {
+		leave()
+		w.stop()
+		if notSeen(err) {
+			l.e.running.Go(func() {
+				done(l.passAgain(r.Context(), c, r, func() json.RawMessage { return params }))
+			})
+			return
+		}
+		done(result, err)
+	})
+	if !started {
+		leave()
+		w.stop()
+		return false
+	}
+	r.OnCancel(cancel)
+	return true
+}
+
+// prepare makes the call at the server of the request of a client, and its flight.
+func (l *link) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w *watch) (*flight, mcp.Call) {
+	f := &flight{level: r.Meta().Text(mcp.MetaLogLevel), capabilities: l.capabilities}
+	call := mcp.Call{Method: r.Method, Params: params, Checked: true, Meta: r.Meta(), Info: l.info}
 	if r.Era == mcp.Modern {
-		capabilities, call.Info = meta.Object(mcp.MetaClientCapabilities), meta.Get(mcp.MetaClientInfo)
+		f.capabilities, call.Info = call.Meta.Object(mcp.MetaClientCapabilities), call.Meta.Get(mcp.MetaClientInfo)
 	}
+	if !bytes.Equal(params, r.Params) {
+		call.Meta = metaOf(params)
+	}
+	ofHop := hopKeys
 	if r.Era == mcp.Modern && c.Era() == mcp.Modern { // what the client says of this hop holds for the next, too
-		if meta.Has(mcp.MetaSubscriptionID) {
-			call.Params = withoutMeta(params, mcp.MetaSubscriptionID)
-		}
-	} else {
-		call.Params = withoutMeta(params, hopKeys...)
-		if level := l.logLevel(); c.Era() == mcp.Modern && level != "" {
-			call.Params = withMeta(call.Params, mcp.MetaLogLevel, rawjson.Quote(level))
-		}
+		ofHop = []string{mcp.MetaSubscriptionID}
 	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	w := l.e.watch(end)
-	defer w.stop()
-	level := meta.Text(mcp.MetaLogLevel)
+	if hasAny(call.Meta, ofHop) {
+		call.Params = withoutMeta(params, ofHop...)
+		call.Meta = metaOf(call.Params)
+	}
+	if level := l.logLevel(); r.Era == mcp.Legacy && c.Era() == mcp.Modern && level != "" {
+		call.Params = withMeta(call.Params, mcp.MetaLogLevel, rawjson.Quote(level))
+		call.Meta = metaOf(call.Params)
+	}
 	call.Notified = func(method string, params json.RawMessage) {
 		w.heard()
 		params, ours := l.withOurTask(method, params)
 		if !ours {
 			return
 		}
-		if method == mcp.NoteMessage && r.Era == mcp.Modern && !wantsLog(level, params) {
+		if method == mcp.NoteMessage && r.Era == mcp.Modern && !wantsLog(f.level, params) {
 			return // a modern client gets no logs that it has not asked for
 		}
 		_ = r.Notify(method, withoutMeta(params, mcp.MetaSubscriptionID)) // a client that has gone is noticed elsewhere
 	}
-	f := &flight{notified: call.Notified, level: level, capabilities: capabilities}
+	f.notified = call.Notified
 	switch {
 	case c.Era() == mcp.Modern:
-		defer l.enter(f)()
-		call.Capabilities = l.e.policy.capabilities(mcp.Modern, slices.Clone(capabilities)).JSON()
-		if r.Era == mcp.Legacy {
-			return l.answerInputs(ctx, w, c, r, call)
+		call.Capabilities = l.e.policy.capabilities(mcp.Modern, slices.Clone(f.capabilities)).JSON()
+	case r.Era == mcp.Legacy:
+		f.ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+			w.pause()
+			defer w.resume()
+			return answerOf(r.Ask(ctx, method, params))
 		}
-		return c.Call(ctx, call)
-	case r.Era == mcp.Modern:
-		if level != "" {
-			l.wantLogs(ctx, c, level)
+		call.Asked = f.ask // a client that cannot says so itself
+		if l.e.policy.asksPerson() {
+			call.Asked = f.answer // the server was told that somebody can
+		}
+	}
+	return f, call
+}
+
+func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	w := l.e.watch(end)
+	defer w.stop()
+	f, call := l.prepare(c, r, params, w)
+	if r.Era == mcp.Modern && c.Era() == mcp.Legacy {
+		if f.level != "" {
+			l.wantLogs(ctx, c, f.level)
 		}
 		return l.callPending(ctx, c, f, call)
 	}
-	f.ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-		w.pause()
-		defer w.resume()
-		return answerOf(r.Ask(ctx, method, params))
-	}
-	call.Asked = f.ask // a client that cannot says so itself
-	if l.e.policy.asksPerson() {
-		call.Asked = f.answer // the server was told that somebody can
-	}
 	defer l.enter(f)()
+	if r.Era == mcp.Legacy && c.Era() == mcp.Modern {
+		return l.answerInputs(ctx, w, c, r, call)
+	}
 	return c.Call(ctx, call)
 }
 

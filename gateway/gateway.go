@@ -38,9 +38,9 @@ const tokenPath = "/t/"
 // errClosed is the end of everything.
 var errClosed = errors.New("the MCP gateway is closed")
 
-// Gateway serves endpoints over HTTP. It is safe for concurrent use and must be closed.
+// Gateway serves endpoints. It is safe for concurrent use and must be closed.
 type Gateway struct {
-	listener net.Listener
+	listener net.Listener // nil if it listens nowhere
 	loopback bool
 	server   *http.Server
 	serving  sync.WaitGroup
@@ -50,15 +50,22 @@ type Gateway struct {
 	open   map[[sha256.Size]byte]*Access
 }
 
+// New makes a gateway that does not listen: its clients are served by [Access.ServeStdio] or [Access.ServeUnix].
+func New() *Gateway {
+	g := &Gateway{open: map[[sha256.Size]byte]*Access{}}
+	g.server = newServer(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, nil) })
+	return g
+}
+
 // Listen makes a gateway that listens on an address, such as 127.0.0.1:0.
 func Listen(address string) (*Gateway, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("MCP gateway: %w", err)
 	}
+	g := New()
 	tcp, _ := listener.Addr().(*net.TCPAddr)
-	g := &Gateway{listener: listener, loopback: tcp != nil && tcp.IP.IsLoopback(), open: map[[sha256.Size]byte]*Access{}}
-	g.server = newServer(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, nil) })
+	g.listener, g.loopback = listener, tcp != nil && tcp.IP.IsLoopback()
 	g.serving.Go(func() { _ = g.server.Serve(listener) }) // ends with Close
 	return g, nil
 }
@@ -67,7 +74,7 @@ func newServer(serve http.HandlerFunc) *http.Server {
 	return &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 }
 
-// Addr is the address that the gateway listens on.
+// Addr is the address that the gateway listens on. One from New has none, and its accesses have no URLs.
 func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
 
 // Close ends every access and the gateway.
@@ -150,6 +157,11 @@ type Access struct {
 	tasks     *keeper    // nil without tasks
 	aggregate *aggregate // nil if there is none
 
+	// ctx ends with the access, stdio counts the clients that are served on lines.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	stdio  sync.WaitGroup
+
 	closing sync.Once
 	mu      sync.Mutex
 	sockets []*http.Server
@@ -162,6 +174,7 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 		o.Now = time.Now
 	}
 	a := &Access{gateway: g, token: o.Token, endpoints: map[string]*Endpoint{}}
+	a.ctx, a.cancel = context.WithCancelCause(context.Background())
 	if a.token == "" {
 		a.token = tokenPrefix + rand.Text() + rand.Text()
 	}
@@ -206,7 +219,7 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 	return a, nil
 }
 
-// handler serves an endpoint, nil if there is none of that name.
+// handler serves an endpoint over HTTP, nil if there is none of that name.
 func (a *Access) handler(name string) http.Handler {
 	if a.aggregate != nil && name == a.aggregate.name {
 		return a.aggregate.http
@@ -215,6 +228,32 @@ func (a *Access) handler(name string) http.Handler {
 		return e.http
 	}
 	return nil
+}
+
+// ServeStdio serves one client of an endpoint on lines, until it ends, or ctx or the access does; see [mcp.ServeStdio]. Who has the ends of the
+// connection needs no token.
+func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.Writer) error {
+	var handler mcp.Handler
+	switch e := a.endpoints[name]; {
+	case a.aggregate != nil && name == a.aggregate.name:
+		handler = a.aggregate
+	case e != nil:
+		handler = e
+	default:
+		return fmt.Errorf("there is no MCP server %q", name)
+	}
+	a.mu.Lock()
+	if a.ctx.Err() != nil {
+		a.mu.Unlock()
+		return errClosed
+	}
+	a.stdio.Add(1)
+	a.mu.Unlock()
+	defer a.stdio.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(a.ctx, func() { cancel(errClosed) })()
+	return mcp.ServeStdio(ctx, r, w, handler, mcp.ServerOptions{})
 }
 
 // Token is what the client must send as Authorization: Bearer.
@@ -330,9 +369,13 @@ func (a *Access) Close() error {
 // end ends the sessions and the connections.
 func (a *Access) end() {
 	a.tasks.leave()
+	a.mu.Lock()
+	a.cancel(errClosed)
+	a.mu.Unlock()
 	for _, e := range a.order {
 		e.cancel()
 	}
+	a.stdio.Wait()
 	if a.aggregate != nil {
 		a.aggregate.http.Close()
 	}

@@ -80,7 +80,7 @@ func (p pair) String() string {
 func pairs() (all []pair) {
 	for _, client := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		for _, server := range []mcp.Era{mcp.Legacy, mcp.Modern} {
-			for _, downstream := range []string{"http", "stdio"} {
+			for _, downstream := range []string{"http", "stdio", "bridge"} {
 				for _, upstream := range []string{"http", "stdio", "sse"} {
 					if server == mcp.Legacy || upstream != "sse" {
 						all = append(all, pair{client: client, server: server, downstream: downstream, upstream: upstream})

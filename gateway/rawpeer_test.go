@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -179,6 +181,8 @@ func (s *rawServer) serveStream(r io.Reader, w io.Writer) {
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	defer running.Wait()
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
 	say := func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -191,7 +195,7 @@ func (s *rawServer) serveStream(r io.Reader, w io.Writer) {
 			return
 		}
 		handle := func() {
-			if answer := s.handle(context.Background(), line, say); answer != "" {
+			if answer := s.handle(ctx, line, say); answer != "" {
 				say(answer)
 			}
 		}
@@ -211,6 +215,14 @@ type pipe struct {
 }
 
 func (p *pipe) Close() error { return p.close() }
+
+// SyscallConn implements syscall.Conn, so that a pipe to a process is written to as evalrun's own are.
+func (p *pipe) SyscallConn() (syscall.RawConn, error) {
+	if file, ok := p.Writer.(syscall.Conn); ok {
+		return file.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
 
 // pipes connects two ends. Closing one ends both.
 func pipes() (here, there *pipe) {
@@ -305,16 +317,24 @@ type rawClient struct {
 	session atomic.Value // string
 }
 
-// newClient makes a client of an endpoint over a transport: http, or stdio by way of the bridge. It has shaken hands.
+// newClient makes a client of an endpoint over a transport: http, stdio, or bridge, which is stdio by way of HTTP. It has shaken hands.
 func newClient(t testing.TB, a *gateway.Access, transport string, c *rawClient) *rawClient {
 	t.Helper()
-	c.t, c.url, c.token = t, a.URL("raw"), a.Token()
+	c.t, c.token = t, a.Token()
+	if transport != "stdio" {
+		c.url = a.URL("raw")
+	}
 	c.session.Store("")
 	if c.capabilities == "" {
 		c.capabilities = "{}"
 	}
-	if c.send = c.sendHTTP; transport == "stdio" {
-		c.send = c.bridge()
+	switch c.send = c.sendHTTP; transport {
+	case "stdio":
+		c.send = c.overLines(func(r io.Reader, w io.Writer) error { return a.ServeStdio(context.Background(), "raw", r, w) })
+	case "bridge":
+		c.send = c.overLines(func(r io.Reader, w io.Writer) error {
+			return gateway.Bridge(context.Background(), c.url, c.token, r, w)
+		})
 	}
 	if c.era == mcp.Modern {
 		return c
@@ -456,11 +476,11 @@ func (c *rawClient) received(data []byte, answered func([]byte)) {
 	}
 }
 
-// bridge sends messages over the bridge, on lines.
-func (c *rawClient) bridge() func(text string, answered func([]byte)) error {
+// overLines sends messages on lines to what serves them.
+func (c *rawClient) overLines(serve func(r io.Reader, w io.Writer) error) func(text string, answered func([]byte)) error {
 	ours, theirs := pipes()
 	ended := make(chan error, 1)
-	go func() { ended <- gateway.Bridge(context.Background(), c.url, c.token, theirs.Reader, theirs.Writer) }()
+	go func() { ended <- serve(theirs.Reader, theirs.Writer) }()
 	var mu sync.Mutex
 	waiting := map[string]func([]byte){}
 	go func() {
@@ -486,7 +506,7 @@ func (c *rawClient) bridge() func(text string, answered func([]byte)) error {
 		select {
 		case <-ended:
 		case <-time.After(patience):
-			c.t.Error("the bridge has not ended")
+			c.t.Error("the client is still served")
 		}
 	})
 	var writing sync.Mutex

@@ -152,13 +152,18 @@ func (e *Endpoint) forgetTools() {
 	clear(e.tools)
 }
 
+// takesAll reports whether there is nothing to check about a call.
+func (s *Server) takesAll(r *mcp.Request) bool {
+	return len(s.Tools)+len(s.IncludeTags)+len(s.ExcludeTags) == 0 && (r.Era == mcp.Legacy || r.Header == nil)
+}
+
 // checkTool refuses calls of tools that are not shown, and of modern clients whose headers do not fit what they send.
 func (l *link) checkTool(ctx context.Context, r *mcp.Request) error {
 	server := &l.e.server
-	byTag := len(server.IncludeTags)+len(server.ExcludeTags) > 0
-	if !byTag && len(server.Tools) == 0 && (r.Era == mcp.Legacy || r.Header == nil) {
+	if server.takesAll(r) {
 		return nil
 	}
+	byTag := len(server.IncludeTags)+len(server.ExcludeTags) > 0
 	params, err := rawjson.ParseObject(r.Params)
 	if err != nil {
 		return mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
@@ -190,6 +195,9 @@ func (transparent) capabilities(_ mcp.Era, c rawjson.Object) rawjson.Object { re
 func (transparent) asksPerson() bool                                        { return false }
 func (transparent) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	return l.forward(ctx, r)
+}
+func (transparent) startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool {
+	return l.startPassing(r, r.Params, func(result json.RawMessage, err error) { answer(l.outcome(r, result, err)) })
 }
 func (transparent) serve(context.Context, *link, *mcp.Request) (json.RawMessage, bool, error) {
 	return nil, false, nil

@@ -18,7 +18,7 @@ import (
 // Target is where a server is: one of Start and URL is set.
 type Target struct {
 	// Start starts a stdio server. Closing what it returns ends the process, reaps it and ends a Read. The context ends with the
-	// connection, after that.
+	// connection, after that. What is a [syscall.Conn], of where it is written to, is written to without waiting if that does not block.
 	Start func(ctx context.Context) (io.ReadWriteCloser, error)
 	// URL is an endpoint of streamable HTTP, or of the HTTP+SSE transport of 2024-11-05 if SSE is set.
 	URL string
@@ -168,7 +168,7 @@ func (c *Client) end(cause error, endSession bool) error {
 	c.cancel(cause) // the first cause stays
 	c.mu.Unlock()
 	for _, p := range calls {
-		p.answers <- clientAnswer{err: c.Err()}
+		p.settle(clientAnswer{err: c.Err()})
 	}
 	c.closing.Do(func() {
 		if c.link != nil { // else it was never opened

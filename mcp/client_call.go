@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,8 +17,9 @@ import (
 // Call is a request.
 type Call struct {
 	Method       string
-	Params       json.RawMessage // nil: none. _meta may hold a progressToken of the caller's choice
-	Checked      bool            // Params are known to be JSON, as those of a request are that somebody has sent
+	Params       json.RawMessage // nil: none. _meta may hold a progressToken of the caller's choice. They must not be changed any more
+	Checked      bool            // Params are known to be JSON, as those of a request are that somebody has sent, and Meta is their _meta
+	Meta         rawjson.Object  // is not changed
 	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
 	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options
 	// Notified gets what the server sends for this call, in order, before Call returns; progress bears the caller's own token. It must
@@ -32,10 +34,12 @@ type Call struct {
 type clientCall struct {
 	Call // as the caller made it, but for the params, which are as they go out
 
-	id      int64
-	token   json.RawMessage   // the caller's progress token; nil: no progress was asked for
-	ctx     context.Context   // of the caller
-	answers chan clientAnswer // holds one, which is put in by whoever takes the call out of Client.calls
+	id    int64
+	token json.RawMessage // the caller's progress token; nil: no progress was asked for
+	ctx   context.Context // of the caller, or of the connection if the caller does not wait
+	// answers holds one, which is put in by whoever takes the call out of Client.calls; who has it may do something else instead.
+	answers chan clientAnswer
+	done    func(a clientAnswer) // gets the answer instead, if it is not nil
 
 	notifying  sync.Mutex         // held while Notified runs
 	over       bool               // Call has returned: Notified must not run any more
@@ -53,29 +57,57 @@ type clientAnswer struct {
 // in which case the server was told and its late answer is dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError].
 // A call of MethodListen lasts as long as the subscription.
 func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
-	result, err := c.call(ctx, call)
-	var answer *Error
-	if err != nil && !errors.As(err, &answer) {
-		err = fmt.Errorf("%s: %w", call.Method, err)
+	p, err := c.begin(ctx, call, nil)
+	if err != nil {
+		return nil, call.failed(err)
 	}
-	return result, err
+	defer c.finish(p)
+	result, err := c.link.call(ctx, p)
+	return result, call.failed(err)
 }
 
-func (c *Client) call(ctx context.Context, call Call) (json.RawMessage, error) {
+// Start is Call for those who must not wait: done gets what Call would return, once, from anywhere, perhaps before Start returns. It must not wait for
+// anybody either. The function that is returned ends the call as the end of a context does. Start does nothing and reports false where a call cannot be
+// begun without waiting, which it can over stdio.
+func (c *Client) Start(call Call, done func(json.RawMessage, error)) (cancel context.CancelCauseFunc, started bool) {
+	l, ok := c.link.(*stdioLink)
+	if !ok {
+		return nil, false
+	}
+	p, err := c.begin(c.ctx, call, done)
+	if err != nil {
+		done(nil, call.failed(err))
+		return func(error) {}, true
+	}
+	return l.start(p), true
+}
+
+// failed is an error of a call, which says of what unless the server has said it.
+func (call *Call) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	var answer *Error
+	if errors.As(err, &answer) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", call.Method, err)
+}
+
+// begin makes a call of what the caller wants, ready to be sent. done is that of Start, or nil.
+func (c *Client) begin(ctx context.Context, call Call, done func(json.RawMessage, error)) (*clientCall, error) {
 	if ctx.Err() != nil {
 		return nil, clientContextError(ctx)
 	}
-	p, err := c.begin(ctx, call)
-	if err != nil {
-		return nil, err
+	p := &clientCall{Call: call, ctx: ctx}
+	if done == nil {
+		p.answers = make(chan clientAnswer, 1)
+	} else {
+		p.done = func(a clientAnswer) {
+			c.finish(p)
+			done(a.result, call.failed(a.err))
+		}
 	}
-	defer c.finish(p)
-	return c.link.call(ctx, p)
-}
-
-// begin makes a call of what the caller wants, ready to be sent.
-func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
-	p := &clientCall{Call: call, ctx: ctx, answers: make(chan clientAnswer, 1)}
 	c.mu.Lock()
 	c.lastID++
 	p.id = c.lastID
@@ -103,6 +135,15 @@ func (c *Client) finish(p *clientCall) {
 	}
 }
 
+// settle gives the call its answer. The caller has taken it out of Client.calls.
+func (p *clientCall) settle(a clientAnswer) {
+	if p.done != nil {
+		p.done(a)
+		return
+	}
+	p.answers <- a
+}
+
 // askingContext is the context in which the server's questions are answered: it ends with the call.
 func (p *clientCall) askingContext() context.Context {
 	p.notifying.Lock()
@@ -124,9 +165,12 @@ func (c *Client) addMeta(p *clientCall) error {
 	if doc := p.Params[rawjson.SkipSpace(p.Params, 0):]; !rawjson.IsNull(doc) && doc[0] != '{' {
 		return errors.New("the params are no object")
 	}
-	meta, err := rawjson.ParseObject(rawjson.Get(p.Params, "_meta"))
-	if err != nil {
-		return errors.New("the _meta of the params is no object")
+	meta := slices.Clone(p.Meta)
+	if !p.Checked {
+		var err error
+		if meta, err = rawjson.ParseObject(rawjson.Get(p.Params, "_meta")); err != nil {
+			return errors.New("the _meta of the params is no object")
+		}
 	}
 	changed := false
 	set := func(key string, value json.RawMessage) {
@@ -217,7 +261,7 @@ func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, err
 		a := <-p.answers
 		return a.result, a.err
 	}
-	c.tellCancelled(ctx, p)
+	c.tellCancelled(p, context.Cause(ctx))
 	return nil, clientContextError(ctx)
 }
 
@@ -225,12 +269,12 @@ func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, err
 const clientTellTimeout = 5 * time.Second
 
 // tellCancelled tells the server that a call is not waited for any more. The caller does not wait for that either.
-func (c *Client) tellCancelled(ctx context.Context, p *clientCall) {
+func (c *Client) tellCancelled(p *clientCall, cause error) {
 	if p.Method == MethodInitialize { // the specification forbids it
 		return
 	}
 	m := message{method: NoteCancelled, params: rawjson.Object{
-		{Key: "requestId", Value: p.rawID()}, {Key: "reason", Value: rawjson.Quote(context.Cause(ctx).Error())},
+		{Key: "requestId", Value: p.rawID()}, {Key: "reason", Value: rawjson.Quote(cause.Error())},
 	}.JSON()}
 	c.spawn(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), clientTellTimeout)
@@ -251,7 +295,7 @@ func (c *Client) take(p *clientCall) bool {
 // settle gives a call its answer, unless it has one.
 func (c *Client) settle(p *clientCall, a clientAnswer) {
 	if c.take(p) {
-		p.answers <- a
+		p.settle(a)
 	}
 }
 

@@ -72,11 +72,14 @@ func clientExcerpt(body []byte) string {
 }
 
 // clientContextError says that a context has ended, and why.
-func clientContextError(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+func clientContextError(ctx context.Context) error { return clientEnded(ctx.Err(), context.Cause(ctx)) }
+
+// clientEnded is the error of a context, with its cause.
+func clientEnded(err, cause error) error {
+	if !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
 	}
-	return ctx.Err()
+	return err
 }
 
 // clientGone wraps ErrClosed around what has cut a connection.

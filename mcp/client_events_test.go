@@ -83,8 +83,8 @@ func FuzzClientReceive(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text []byte) {
 		c := newClient(ClientOptions{Notified: func(string, json.RawMessage) {}})
 		c.era = Legacy
-		c.link = &stdioLink{c: c, lines: make(chan clientLine)} // answers wait there for the end
-		p, err := c.begin(context.Background(), Call{Method: MethodListen, Params: json.RawMessage(`{"_meta":{"progressToken":1}}`)})
+		c.link = &stdioLink{c: c, out: newLineWriter(io.Discard, c.spawn, func(error) {})}
+		p, err := c.begin(context.Background(), Call{Method: MethodListen, Params: json.RawMessage(`{"_meta":{"progressToken":1}}`)}, nil)
 		if err != nil {
 			panic(err)
 		}

@@ -77,7 +77,7 @@ func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, er
 	}
 	if ctx.Err() != nil {
 		if l.c.era == Legacy {
-			l.c.tellCancelled(ctx, p) // in Modern the end of the stream says it
+			l.c.tellCancelled(p, context.Cause(ctx)) // in Modern the end of the stream says it
 		}
 		return nil, clientContextError(ctx)
 	}

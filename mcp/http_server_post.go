@@ -66,7 +66,7 @@ type post struct {
 
 // refuse answers with an error by which HTTP says what is wrong, too.
 func (p *post) refuse(status int, id json.RawMessage, e *Error) {
-	writeJSON(p.w, status, errorMessage(id, e))
+	writeJSON(p.w, status, errorMessage(id, e).encode())
 }
 
 // serveOne serves the message that is the body.
@@ -120,8 +120,7 @@ func (p *post) serveModern(m message, meta rawjson.Object) {
 		return
 	}
 	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Modern, Version: Version2026_07_28, Header: p.r.Header, meta: meta}
-	ctx, err := s.begin(q)
-	if err != nil {
+	if err := s.begin(q); err != nil {
 		p.refuse(statusOf(err.Code), m.id, err)
 		return
 	}
@@ -131,15 +130,14 @@ func (p *post) serveModern(m message, meta rawjson.Object) {
 		p.late = p.lateListen
 	}
 	// A client that goes takes its request with it.
-	p.respond(st, func() { s.end(ErrCancelled) }, func() { s.answer(ctx, q) })
+	p.respond(st, func() { s.end(ErrCancelled) }, func() { s.answer(q) })
 }
 
 // initialize serves the request that begins a legacy session.
 func (p *post) initialize(m message) {
 	s := p.newSession(rand.Text())
 	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Header: p.r.Header, meta: serverMeta(m.params)}
-	ctx, err := s.begin(q)
-	if err != nil {
+	if err := s.begin(q); err != nil {
 		s.end(errEnded)
 		p.refuse(http.StatusBadRequest, m.id, err)
 		return
@@ -148,7 +146,7 @@ func (p *post) initialize(m message) {
 	q.out = st
 	p.opening = s
 	unknown := func() { s.end(errEnded) } // to its client
-	if !p.respond(st, unknown, func() { s.answer(ctx, q) }) || s.Version() == "" {
+	if !p.respond(st, unknown, func() { s.answer(q) }) || s.Version() == "" {
 		unknown()
 	}
 }
@@ -157,7 +155,7 @@ func (p *post) initialize(m message) {
 func (p *post) serveBatch(texts []json.RawMessage) {
 	var requests []message
 	var others []message
-	var refused [][]byte
+	var refused []*message
 	version := p.r.Header.Get(headerVersion)
 	for _, text := range texts {
 		m, err := parseMessage(text)
@@ -198,10 +196,10 @@ func (p *post) serveBatch(texts []json.RawMessage) {
 }
 
 // serveLegacy serves the requests of a POST in a session. refused are the answers to what were none.
-func (p *post) serveLegacy(s *Session, requests []message, refused [][]byte) {
+func (p *post) serveLegacy(s *Session, requests []message, refused []*message) {
 	st := p.newStream(s, len(requests)+len(refused))
-	for _, text := range refused {
-		_ = st.put(kindAnswer, text) // we are its connection
+	for _, m := range refused {
+		_ = st.put(kindAnswer, m) // we are its connection
 	}
 	// What a lost connection leaves over waits in the session.
 	p.respond(st, func() {}, func() {
@@ -211,14 +209,14 @@ func (p *post) serveLegacy(s *Session, requests []message, refused [][]byte) {
 			q := &Request{
 				Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Version: s.Version(), Header: p.r.Header, meta: serverMeta(m.params), out: st,
 			}
-			ctx, err := s.begin(q)
+			err := s.begin(q)
 			switch {
 			case err != nil:
 				_ = st.put(kindAnswer, errorMessage(m.id, err)) // a client that has gone needs no answer
 			case i == len(requests)-1:
-				s.answer(ctx, q)
+				s.answer(q)
 			default:
-				others.Go(func() { s.answer(ctx, q) })
+				others.Go(func() { s.answer(q) })
 			}
 		}
 	})

@@ -240,7 +240,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		return st
 	}
 	a := lost()
-	if err := a.put(kindAnswer, kb(700)); err != nil {
+	if err := a.put(kindAnswer, &message{result: kb(700)}); err != nil {
 		t.Fatal(err)
 	}
 	for range 10000 {
@@ -257,7 +257,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	streams := []*stream{a}
 	for range 10 {
 		streams = append(streams, lost())
-		if err := streams[len(streams)-1].put(kindAnswer, kb(700)); err != nil {
+		if err := streams[len(streams)-1].put(kindAnswer, &message{result: kb(700)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,12 +20,8 @@ var errNoMessage = errors.New("expected one JSON-RPC 2.0 message")
 
 // parseMessage takes a message apart.
 func parseMessage(b []byte) (m message, err error) {
-	b = b[rawjson.SkipSpace(b, 0):]
-	if !rawjson.Valid(b) {
-		return m, errNoMessage
-	}
 	var version, method []byte
-	size := rawjson.Members(b, func(key, value []byte) {
+	valid := rawjson.ValidMembers(b, func(key, value []byte) {
 		switch string(key) {
 		case "jsonrpc":
 			version = value
@@ -41,8 +37,8 @@ func parseMessage(b []byte) (m message, err error) {
 			m.err = value
 		}
 	})
-	if size < 0 || string(version) != `"2.0"` {
-		return m, errNoMessage
+	if !valid || string(version) != `"2.0"` {
+		return message{}, errNoMessage
 	}
 	if method == nil {
 		if m.result != nil && rawjson.IsNull(m.err) {
@@ -65,20 +61,27 @@ func (m *message) isResponse() bool { return m.method == "" }
 
 // encode writes the message without a line feed.
 func (m *message) encode() []byte {
-	b := make([]byte, 0, len(m.params)+len(m.result)+len(m.err)+len(m.id)+len(m.method)+64)
+	head, body := m.head(len(m.params) + len(m.result) + len(m.err) + 2)
+	return append(append(head, body...), '}')
+}
+
+// head is the message up to its params, result or error, which is its body; what is missing then is the brace that ends it. There is room for so many
+// bytes more in it.
+func (m *message) head(room int) (head, body []byte) {
+	b := make([]byte, 0, len(m.id)+len(m.method)+62+room)
 	b = append(b, `{"jsonrpc":"2.0"`...)
 	if m.id != nil {
 		b = append(append(b, `,"id":`...), m.id...)
 	}
 	if m.method != "" {
-		b = append(append(b, `,"method":`...), rawjson.Quote(m.method)...)
+		b = rawjson.AppendQuoted(append(b, `,"method":`...), m.method)
 		if m.params != nil {
-			b = append(append(b, `,"params":`...), m.params...)
+			b = append(b, `,"params":`...)
 		}
-		return append(b, '}')
+		return b, m.params
 	}
 	if m.err != nil {
-		return append(append(append(b, `,"error":`...), m.err...), '}')
+		return append(b, `,"error":`...), m.err
 	}
-	return append(append(append(b, `,"result":`...), m.result...), '}')
+	return append(b, `,"result":`...), m.result
 }

@@ -27,6 +27,14 @@ type Handler interface {
 	Closed(s *Session)
 }
 
+// Starter is a Handler that can begin to serve some requests without waiting for anybody, so that they need no goroutine where it matters: over stdio.
+type Starter interface {
+	Handler
+	// Start begins to serve a request, for which it calls answer with what Serve would return: once, at any time, and from anywhere. It must not
+	// wait for anybody. If it reports false it has done nothing, and Serve is called.
+	Start(r *Request, answer func(json.RawMessage, error)) bool
+}
+
 // ServerOptions are what a server may be given. The zero value works.
 type ServerOptions struct {
 	// MaxMessage is how long a message of a client may be, in bytes; 0 means 64 MiB.
@@ -86,18 +94,20 @@ type Request struct {
 	// Header is that of the HTTP request; nil on stdio.
 	Header http.Header
 
-	meta   rawjson.Object
-	out    outlet
-	cancel context.CancelCauseFunc
+	meta rawjson.Object
+	out  outlet
 
-	mu        sync.Mutex
-	answered  bool
-	cancelled bool // by the client
+	mu       sync.Mutex
+	answered bool
+	cause    error // of its being cancelled
+	ctx      context.Context
+	cancel   context.CancelCauseFunc // of ctx
+	onCancel func(cause error)
 }
 
 // outlet is where the messages go that belong to a request, or to no request. It never waits for the client.
 type outlet interface {
-	put(k messageKind, message []byte) error
+	put(k messageKind, m *message) error
 }
 
 // messageKind is what a message is for an outlet.
@@ -112,11 +122,70 @@ const (
 // Meta is the _meta of the params; nil if there is none. It is shared and must not be changed.
 func (r *Request) Meta() rawjson.Object { return r.meta }
 
+// Context ends with the request: when it has been answered, or was cancelled. It is the one that Serve gets.
+func (r *Request) Context() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx == nil {
+		r.ctx, r.cancel = context.WithCancelCause(r.Session.ctx)
+		if r.answered || r.cause != nil {
+			r.cancel(r.cause)
+		}
+	}
+	return r.ctx
+}
+
+// Cancel ends the context of the request with a cause, which it has from then on.
+func (r *Request) Cancel(cause error) {
+	r.mu.Lock()
+	if r.answered || r.cause != nil {
+		r.mu.Unlock()
+		return
+	}
+	r.cause = cause
+	cancel, onCancel := r.cancel, r.onCancel
+	r.mu.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+	if onCancel != nil {
+		onCancel(cause)
+	}
+}
+
+// OnCancel has a function called with the cause if the request is cancelled before it has been answered, or was already. It is what a [Starter] has in place
+// of the context, and must not block. There is one for a request.
+func (r *Request) OnCancel(f func(cause error)) {
+	r.mu.Lock()
+	cause := r.cause
+	if r.onCancel = f; cause == nil || r.answered {
+		r.mu.Unlock()
+		return
+	}
+	r.mu.Unlock()
+	f(cause)
+}
+
+// finish notes that a request has its answer, whose first caller is told so. A client that has cancelled it does not want the answer, but a POST must be
+// answered.
+func (r *Request) finish() (wanted, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		return false, false
+	}
+	r.answered = true
+	if r.cancel != nil {
+		r.cancel(nil)
+	}
+	return r.Header != nil || !errors.Is(r.cause, ErrCancelled), true
+}
+
 // Notify sends a notification that belongs to the request: on its stream, or on the connection. Notifications come in order and before the
 // response; it fails once Serve has returned, and if the client has left or does not read. A client that accepts no stream is not told.
 func (r *Request) Notify(method string, params json.RawMessage) error {
 	m := message{method: method, params: params}
-	return r.put(kindNote, m.encode())
+	return r.put(kindNote, &m)
 }
 
 // Ask sends the client a request that belongs to this one, and waits for the answer. The error is an [*Error] if that is the answer. Clients of
@@ -131,13 +200,13 @@ func (r *Request) Ask(ctx context.Context, method string, params json.RawMessage
 	return r.Session.ask(ctx, r.put, method, params)
 }
 
-func (r *Request) put(k messageKind, message []byte) error {
+func (r *Request) put(k messageKind, m *message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {
 		return errAnswered
 	}
-	return r.out.put(k, message)
+	return r.out.put(k, m)
 }
 
 // run has the handler answer the request.
@@ -145,18 +214,10 @@ func (r *Request) run(ctx context.Context, h Handler) (answer message) {
 	answer.id = r.ID
 	defer func() {
 		if p := recover(); p != nil {
-			answer.result, answer.err = nil, Errorf(CodeInternal, "panic while serving %s: %v", r.Method, p).JSON()
+			answer.result, answer.err = nil, panicked(r, p)
 		}
 	}()
-	result, err := h.Serve(ctx, r)
-	switch {
-	case err != nil:
-		answer.err = errorJSON(err)
-	case len(result) == 0:
-		answer.result = json.RawMessage("{}")
-	default:
-		answer.result = result
-	}
+	answer = r.reply(h.Serve(ctx, r))
 	if r.Method == MethodInitialize && answer.err == nil {
 		o, _ := rawjson.ParseObject(answer.result)
 		version := o.Text("protocolVersion")
@@ -167,6 +228,23 @@ func (r *Request) run(ctx context.Context, h Handler) (answer message) {
 		r.Session.initialized(version)
 	}
 	return answer
+}
+
+// reply is the answer to a request for which a handler has returned this.
+func (r *Request) reply(result json.RawMessage, err error) message {
+	answer := message{id: r.ID, result: result}
+	switch {
+	case err != nil:
+		answer.result, answer.err = nil, errorJSON(err)
+	case len(result) == 0:
+		answer.result = json.RawMessage("{}")
+	}
+	return answer
+}
+
+// panicked is what a client is told of a handler that has panicked.
+func panicked(r *Request, p any) json.RawMessage {
+	return Errorf(CodeInternal, "panic while serving %s: %v", r.Method, p).JSON()
 }
 
 // errorJSON is what a handler's error looks like on the wire.
@@ -228,7 +306,9 @@ func splitBatch(b []byte) (messages []json.RawMessage, isBatch bool) {
 	if i := rawjson.SkipSpace(b, 0); i == len(b) || b[i] != '[' {
 		return nil, false
 	}
-	return messages, json.Unmarshal(b, &messages) == nil
+	var all []json.RawMessage
+	err := json.Unmarshal(b, &all)
+	return all, err == nil
 }
 
 // validID reports whether a request's id is a string or a number, as it must be.
@@ -237,12 +317,11 @@ func validID(id json.RawMessage) bool {
 }
 
 // errorMessage is a response that was made here. An id that is missing or no id becomes null.
-func errorMessage(id json.RawMessage, e *Error) []byte {
+func errorMessage(id json.RawMessage, e *Error) *message {
 	if !validID(id) {
 		id = json.RawMessage("null")
 	}
-	m := message{id: id, err: e.JSON()}
-	return m.encode()
+	return &message{id: id, err: e.JSON()}
 }
 
 // onOneLine makes white space of the line ends of a message, which are all between tokens, for the framings that end messages with them.

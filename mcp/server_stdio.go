@@ -4,25 +4,36 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
+	"sync/atomic"
+
+	"github.com/evalrun/evalrun/nowait"
 )
 
 // ServeStdio serves one connection of messages on lines, of either era, until r ends or ctx is done; it returns when all handlers have.
 // Requests are served concurrently and answered in any order. The error is nil if r has ended, else the cause of ctx, a line that is longer
 // than MaxMessage, or what r or w failed with. Only MaxMessage of the options counts.
 //
-// Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not return from that is left behind. Give it a
-// non-blocking stdin: a blocking read may stop the garbage collector for a minute (docs/gateway.md).
+// Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not return from that is left behind. Files that do not
+// block are used without a thread that waits in them, and without a goroutine for what a [Starter] starts. Give it such a stdin: a read that blocks
+// may stop the garbage collector for a minute.
 func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o ServerOptions) error {
 	o = o.withDefaults()
-	c := &stdioConn{w: w, idle: closedChannel(), broken: make(chan struct{})}
-	c.session = newSession(context.WithoutCancel(ctx), "", "", "", h)
+	c := &stdioConn{broken: make(chan struct{})}
+	c.out = newLineWriter(w, func(f func()) bool { go f(); return true }, func(error) { close(c.broken) })
+	c.session = newSession(context.WithoutCancel(ctx), rand.Text(), "", "", h)
 	c.session.out = c
 	readError := make(chan error, 1)
-	go func() { readError <- readLines(r, o.MaxMessage, c.receive) }()
+	in := r
+	if file, ok := r.(*os.File); ok {
+		in = nowait.Reader(file)
+	}
+	go func() { readError <- readLines(in, o.MaxMessage, c.receive) }()
 
 	var err error
 	select {
@@ -38,7 +49,8 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 		c.session.end(errEnded)
 	}
 	c.session.close()
-	c.finish(ctx)
+	c.closed.Store(true)
+	c.out.wait(ctx)
 	if err == nil {
 		return c.failure()
 	}
@@ -51,109 +63,40 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 // a client that reads must not be cut for the first long one.
 const maxQueue = 8 << 20
 
-// stdioConn is the outlet of a connection. One goroutine at a time writes, so that messages do not mix: that of a request which is over, or one of its
-// own. So nobody waits for the client who has something better to do.
+// stdioConn is the outlet of a connection.
 type stdioConn struct {
 	session *Session
-	w       io.Writer
-	broken  chan struct{} // closed when w has failed
-
-	mu      sync.Mutex
-	queue   [][]byte
-	queued  int
-	writing bool
-	idle    chan struct{} // closed when nobody writes
-	closed  bool
-	err     error
+	out     *lineWriter
+	broken  chan struct{} // closed when out has failed
+	closed  atomic.Bool   // nothing is taken any more
 }
 
-func closedChannel() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}
-
-// put queues a message. An answer is taken in any case: there are not more of them than requests. It is written by flush, everything else at once.
-func (c *stdioConn) put(k messageKind, message []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// put has a message written. An answer is taken in any case: there are not more of them than requests.
+func (c *stdioConn) put(k messageKind, m *message) error {
 	switch {
-	case message == nil:
+	case m == nil:
 		return nil // nobody wants the answer
-	case c.err != nil:
-		return c.err
-	case c.closed:
+	case c.closed.Load():
 		return errEnded
-	case k != kindAnswer && c.queued >= maxQueue:
+	case k != kindAnswer && c.out.waiting() >= maxQueue:
 		return errFull
 	}
-	c.queue = append(c.queue, append(onOneLine(message), '\n'))
-	c.queued += len(message)
-	if k != kindAnswer && c.begin() {
-		go c.write()
+	return c.write(newOutLine(m))
+}
+
+func (c *stdioConn) write(l *outLine) error {
+	if c.out.put(l) != nil {
+		return c.failure()
 	}
 	return nil
 }
 
-// begin makes the caller the one who writes, if there is something to write and nobody does. The caller holds mu.
-func (c *stdioConn) begin() bool {
-	if c.writing || len(c.queue) == 0 || c.err != nil {
-		return false
-	}
-	c.writing, c.idle = true, make(chan struct{})
-	return true
-}
-
-// flush writes what is queued, unless somebody does.
-func (c *stdioConn) flush() {
-	c.mu.Lock()
-	first := c.begin()
-	c.mu.Unlock()
-	if first {
-		c.write()
-	}
-}
-
-// write writes what is queued until there is no more, or w fails. Who calls it has begun.
-func (c *stdioConn) write() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.queue) > 0 && c.err == nil {
-		line := c.queue[0]
-		c.queue[0] = nil
-		c.queue = c.queue[1:]
-		c.queued -= len(line) - 1
-		c.mu.Unlock()
-		_, err := c.w.Write(line)
-		c.mu.Lock()
-		if err != nil {
-			c.err = fmt.Errorf("writing to the MCP client: %w", err)
-			close(c.broken)
-		}
-	}
-	c.writing = false
-	close(c.idle)
-}
-
+// failure is what writing has failed with, for people.
 func (c *stdioConn) failure() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
-
-// finish has the rest written, for which a context that is done does not wait.
-func (c *stdioConn) finish(ctx context.Context) {
-	c.mu.Lock()
-	c.closed = true
-	if c.begin() {
-		go c.write()
+	if err := c.out.failure(); err != nil {
+		return fmt.Errorf("writing to the MCP client: %w", err)
 	}
-	idle := c.idle
-	c.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
+	return nil
 }
 
 func closeIfCloser(end any) {
@@ -162,7 +105,7 @@ func closeIfCloser(end any) {
 	}
 }
 
-// receive acts on a line: a message or a batch of them. What it answers itself others write, so that reading goes on.
+// receive acts on a line: a message or a batch of them.
 func (c *stdioConn) receive(line []byte) {
 	messages, isBatch := splitBatch(line)
 	switch {
@@ -171,17 +114,12 @@ func (c *stdioConn) receive(line []byte) {
 	case len(messages) == 0:
 		_ = c.put(kindAnswer, errorMessage(nil, Errorf(CodeInvalidRequest, "an empty batch"))) // fails if the connection has
 	default:
-		b := &stdioBatch{outlet: c, open: 1}
+		b := &stdioBatch{conn: c, open: 1}
 		for _, m := range messages {
 			b.expect()
 			c.receiveOne(m, b, true)
 		}
 		b.close()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.begin() {
-		go c.write()
 	}
 }
 
@@ -238,7 +176,7 @@ func (s *Session) meet(era Era) {
 
 // stdioBatch collects the answers to the requests of a batch. Everything else goes its way at once.
 type stdioBatch struct {
-	outlet
+	conn    *stdioConn
 	mu      sync.Mutex
 	open    int
 	answers [][]byte
@@ -255,24 +193,17 @@ func (b *stdioBatch) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open--; b.open == 0 && len(b.answers) > 0 {
-		_ = b.outlet.put(kindAnswer, joinBatch(b.answers)) // fails if the connection has
+		_ = b.conn.write(newTextLine(joinBatch(b.answers))) // fails if the connection has
 	}
 }
 
-// flush writes the answers if all have been counted.
-func (b *stdioBatch) flush() {
-	if f, ok := b.outlet.(flusher); ok {
-		f.flush()
-	}
-}
-
-func (b *stdioBatch) put(k messageKind, message []byte) error {
+func (b *stdioBatch) put(k messageKind, m *message) error {
 	if k != kindAnswer {
-		return b.outlet.put(k, message)
+		return b.conn.put(k, m)
 	}
-	if message != nil {
+	if m != nil {
 		b.mu.Lock()
-		b.answers = append(b.answers, message)
+		b.answers = append(b.answers, m.encode())
 		b.mu.Unlock()
 	}
 	b.close()
@@ -290,7 +221,7 @@ var errLongLine = errors.New("a message of the MCP client is too long")
 
 // readLines calls receive for the lines of r that are not empty, until r ends; then it returns nil.
 func readLines(r io.Reader, maxLine int, receive func(line []byte)) error {
-	in := bufio.NewReaderSize(r, 64<<10)
+	in := bufio.NewReaderSize(r, lineBuffer)
 	var line []byte
 	for {
 		part, err := in.ReadSlice('\n')

@@ -129,7 +129,7 @@ func TestStdioLegacy(t *testing.T) {
 	if err := r.Notify("x", nil); err == nil {
 		t.Error("a notification after the answer")
 	}
-	if r.Header != nil || r.Era != Legacy || r.Version != Version2025_06_18 || r.Session.Era() != Legacy || r.Session.ID() != "" {
+	if r.Header != nil || r.Era != Legacy || r.Version != Version2025_06_18 || r.Session.Era() != Legacy || r.Session.ID() == "" {
 		t.Errorf("%+v", r)
 	}
 	go func() { _ = r.Session.Notify("outside", nil) }()

@@ -72,7 +72,8 @@ func (s *Session) openStreams(nonce string, maxAnswers int) {
 }
 
 // put adds a message.
-func (st *stream) put(k messageKind, message []byte) error {
+func (st *stream) put(k messageKind, m *message) error {
+	text := m.encode()
 	s := st.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,11 +95,11 @@ func (st *stream) put(k messageKind, message []byte) error {
 		return errFull
 	}
 	st.seq++
-	e := &event{st, st.seq, k, message}
+	e := &event{st, st.seq, k, text}
 	st.events = append(st.events, e)
-	st.queued += len(message)
+	st.queued += len(text)
 	s.streams.history = append(s.streams.history, e)
-	s.streams.kept += len(message)
+	s.streams.kept += len(text)
 	s.trim()
 	if k != kindAnswer && st.noted != nil {
 		st.noted()

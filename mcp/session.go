@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -64,7 +66,7 @@ func newSession(ctx context.Context, id string, era Era, version string, h Handl
 	return s
 }
 
-// ID is the id of a legacy HTTP session, else empty.
+// ID is the id of a legacy HTTP session, or one that is made for a connection over stdio. The session of a modern HTTP request has none.
 func (s *Session) ID() string { return s.id }
 
 // Era is that of the client: on stdio that of its first request, unless it has sent initialize since then.
@@ -100,7 +102,7 @@ func (s *Session) Value() any {
 // modern HTTP request, and if the client does not read.
 func (s *Session) Notify(method string, params json.RawMessage) error {
 	m := message{method: method, params: params}
-	return s.put(kindNote, m.encode())
+	return s.put(kindNote, &m)
 }
 
 // Ask sends the client a request that belongs to none of its own, and waits for the answer. The error is an [*Error] if that is the answer.
@@ -118,18 +120,18 @@ func (s *Session) Close() { s.end(errEnded) }
 // Err is why the session has ended, nil before that. It wraps [ErrShutdown] if the client had no part in it.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
-func (s *Session) put(k messageKind, message []byte) error {
+func (s *Session) put(k messageKind, m *message) error {
 	switch {
 	case s.ctx.Err() != nil:
 		return s.Err()
 	case s.out == nil:
 		return errNoStream
 	}
-	return s.out.put(k, message)
+	return s.out.put(k, m)
 }
 
 // ask sends a request by put and waits for the answer.
-func (s *Session) ask(ctx context.Context, put func(messageKind, []byte) error, method string, params json.RawMessage) (json.RawMessage, error) {
+func (s *Session) ask(ctx context.Context, put func(messageKind, *message) error, method string, params json.RawMessage) (json.RawMessage, error) {
 	answers := make(chan message, 1)
 	s.mu.Lock()
 	s.lastID++
@@ -142,7 +144,7 @@ func (s *Session) ask(ctx context.Context, put func(messageKind, []byte) error, 
 		s.mu.Unlock()
 	}()
 	m := message{id: json.RawMessage(id), method: method, params: params}
-	if err := put(kindAsk, m.encode()); err != nil {
+	if err := put(kindAsk, &m); err != nil {
 		return nil, fmt.Errorf("asking the client for %s: %w", method, err)
 	}
 	select {
@@ -155,7 +157,7 @@ func (s *Session) ask(ctx context.Context, put func(messageKind, []byte) error, 
 		return nil, fmt.Errorf("asking the client for %s: %w", method, s.Err())
 	case <-ctx.Done():
 		cancelled := message{method: NoteCancelled, params: rawjson.Object{{Key: "requestId", Value: m.id}}.JSON()}
-		_ = put(kindNote, cancelled.encode()) // a client that cannot be told does not answer either
+		_ = put(kindNote, &cancelled) // a client that cannot be told does not answer either
 		return nil, fmt.Errorf("asking the client for %s: %w", method, context.Cause(ctx))
 	}
 }
@@ -177,10 +179,7 @@ func (s *Session) receive(m message) {
 		r := s.running[string(o.Get("requestId"))]
 		s.mu.Unlock()
 		if r != nil { // else it has been answered: some clients always cancel
-			r.mu.Lock()
-			r.cancelled = true
-			r.mu.Unlock()
-			r.cancel(ErrCancelled)
+			r.Cancel(ErrCancelled)
 		}
 	default:
 		s.notifying.Lock()
@@ -191,40 +190,50 @@ func (s *Session) receive(m message) {
 	}
 }
 
-// start has a request served on a goroutine of its own. An error has not been sent.
+// start has a request served without the caller waiting for anybody: on a goroutine of its own, unless the handler can do without. An error has not
+// been sent.
 func (s *Session) start(r *Request) *Error {
-	ctx, err := s.begin(r)
-	if err != nil {
+	if err := s.begin(r); err != nil {
 		return err
 	}
-	go func() { // begin has counted it
-		s.answer(ctx, r)
-		if f, ok := r.out.(flusher); ok {
-			f.flush()
-		}
-	}()
+	if h, ok := s.handler.(Starter); !ok || !s.ready(r) || !s.startWith(h, r) {
+		go s.answer(r)
+	}
 	return nil
 }
 
-// begin enters a request. Unless that fails, which has not been sent then, the caller has it answered in the context.
-func (s *Session) begin(r *Request) (context.Context, *Error) {
-	ctx, cancel := context.WithCancelCause(s.ctx)
-	r.cancel = cancel
-	if err := s.register(r); err != nil {
-		cancel(err)
-		return nil, err
+// ready reports whether a request is for the handler and need not wait for initialize. It notes the request's version.
+func (s *Session) ready(r *Request) bool {
+	if r.Era == Modern {
+		return true
 	}
-	return ctx, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Version = s.version
+	return s.starting == nil && s.version != "" && r.Method != MethodInitialize && r.Method != MethodPing
 }
 
-// flusher is an outlet that keeps answers until they are flushed. Whoever flushes may have to wait for the client.
-type flusher interface{ flush() }
+// startWith has a handler start a request.
+func (s *Session) startWith(h Starter, r *Request) (started bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.conclude(r, message{id: r.ID, err: panicked(r, p)})
+			started = true
+		}
+	}()
+	return h.Start(r, func(result json.RawMessage, err error) { s.conclude(r, r.reply(result, err)) })
+}
 
 // answer serves a request and answers it.
-func (s *Session) answer(ctx context.Context, r *Request) {
+func (s *Session) answer(r *Request) { s.conclude(r, s.serve(r.Context(), r)) }
+
+// conclude answers a request, once.
+func (s *Session) conclude(r *Request, answer message) {
+	wanted, first := r.finish()
+	if !first {
+		return
+	}
 	defer s.serving.Done()
-	defer r.cancel(nil)
-	answer := s.serve(ctx, r)
 	s.mu.Lock()
 	delete(s.running, string(r.ID))
 	if r.Method == MethodInitialize && s.starting != nil {
@@ -232,18 +241,15 @@ func (s *Session) answer(ctx context.Context, r *Request) {
 		s.starting = nil
 	}
 	s.mu.Unlock()
-	r.mu.Lock()
-	r.answered = true
-	unwanted := r.cancelled && r.Header == nil // a POST must be answered
-	r.mu.Unlock()
-	var text []byte
-	if !unwanted {
-		text = answer.encode()
+	if !wanted {
+		_ = r.out.put(kindAnswer, nil)
+		return
 	}
-	_ = r.out.put(kindAnswer, text) // a client that has gone needs no answer
+	_ = r.out.put(kindAnswer, &answer) // a client that has gone needs no answer
 }
 
-func (s *Session) register(r *Request) *Error {
+// begin enters a request, which must be concluded then. An error has not been sent.
+func (s *Session) begin(r *Request) *Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -302,9 +308,13 @@ func (s *Session) end(cause error) {
 	s.mu.Lock()
 	over := s.over
 	s.over = true
+	running := slices.Collect(maps.Values(s.running))
 	s.mu.Unlock()
 	if !over {
 		s.cancel(cause)
+		for _, r := range running {
+			r.Cancel(s.Err())
+		}
 		if s.ended != nil {
 			s.ended(s)
 		}

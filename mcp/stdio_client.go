@@ -14,20 +14,12 @@ import (
 // clientBrokenGrace is how long a server that does not read any more may still answer what it has read.
 const clientBrokenGrace = 2 * time.Second
 
-// stdioLink is the connection to a process: a message a line. One goroutine reads, and one writes, so that no caller is caught in a
-// write that a server which does not read would never let return.
+// stdioLink is the connection to a process: a message a line.
 type stdioLink struct {
 	c       *Client
 	rwc     io.ReadWriteCloser
-	lines   chan clientLine
+	out     *lineWriter
 	release context.CancelFunc // of the context that the process was started with
-}
-
-// clientLine is a line that is to be written.
-type clientLine struct {
-	text    []byte     // ends with a line feed
-	written chan error // holds one
-	quiet   bool       // only an error is of interest
 }
 
 // openStdio starts the process of a server.
@@ -41,9 +33,9 @@ func openStdio(ctx context.Context, c *Client, t Target) error {
 		release()
 		return &clientStartError{err}
 	}
-	l := &stdioLink{c, rwc, make(chan clientLine), release}
+	l := &stdioLink{c: c, rwc: rwc, release: release}
+	l.out = newLineWriter(rwc, c.spawn, l.broken)
 	c.link = l
-	c.spawn(l.write)
 	c.spawn(l.read)
 	return nil
 }
@@ -53,89 +45,93 @@ func (l *stdioLink) close(bool) error {
 	return l.rwc.Close()
 }
 
-func (l *stdioLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {
-	line := newClientLine(p.message())
-	line.quiet = true // the answer says enough
-	if err := l.put(ctx, line); err != nil {
-		return nil, err
-	}
-	select {
-	case err := <-line.written:
-		if !p.answered() {
-			return nil, err
+// broken ends the connection a little later: what was sent before may still be answered.
+func (l *stdioLink) broken(err error) {
+	l.c.spawn(func() {
+		if l.c.o.wait(l.c.ctx, clientBrokenGrace) == nil {
+			_ = l.c.end(clientUnread(err), false)
 		}
+	})
+}
+
+// clientUnread is the error of who writes to a server that does not read any more.
+func clientUnread(err error) error { return clientGone("it does not read: %w", err) }
+
+// clientUnwritten is the error for a message of which only a part was written, if any.
+func clientUnwritten(sent int64, err error) error {
+	if err = clientUnread(err); sent == 0 {
+		return clientUnsent(err)
+	}
+	return err
+}
+
+// request has the request of a call written. A failure settles the call.
+func (l *stdioLink) request(p *clientCall) *outLine {
+	m := p.message()
+	line := newOutLine(&m)
+	line.done = func(sent int64, err error) {
+		if err != nil {
+			l.c.settle(p, clientAnswer{err: clientUnwritten(sent, err)})
+		}
+	}
+	if err := l.out.put(line); err != nil {
+		line.done(0, err)
+	}
+	return line
+}
+
+func (l *stdioLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {
+	line := l.request(p)
+	select {
 	case a := <-p.answers:
 		return a.result, a.err
 	case <-ctx.Done():
 	}
+	if l.out.withdraw(line) {
+		return nil, clientContextError(ctx)
+	}
 	return l.c.await(ctx, p)
 }
 
+// start is call for who does not wait: the call is settled whatever happens, or cancelled.
+func (l *stdioLink) start(p *clientCall) (cancel context.CancelCauseFunc) {
+	line := l.request(p)
+	return func(cause error) {
+		if !l.c.take(p) {
+			return
+		}
+		if !l.out.withdraw(line) {
+			l.c.tellCancelled(p, cause)
+		}
+		p.settle(clientAnswer{err: clientEnded(context.Canceled, cause)})
+	}
+}
+
 func (l *stdioLink) send(ctx context.Context, m message) error {
-	line := newClientLine(m)
-	if err := l.put(ctx, line); err != nil {
-		return err
+	line, written := newOutLine(&m), make(chan error, 1)
+	line.done = func(sent int64, err error) {
+		if err != nil {
+			err = clientUnwritten(sent, err)
+		}
+		written <- err
+	}
+	if err := l.out.put(line); err != nil {
+		return clientUnwritten(0, err)
 	}
 	select {
-	case err := <-line.written:
+	case err := <-written:
 		return err
 	case <-ctx.Done():
+		l.out.withdraw(line)
 		return clientContextError(ctx)
 	case <-l.c.ctx.Done():
 		return l.c.Err()
 	}
 }
 
-func newClientLine(m message) clientLine {
-	return clientLine{text: append(onOneLine(m.encode()), '\n'), written: make(chan error, 1)}
-}
-
-// put hands a line to the one who writes, who will have written it, if only in part, unless this fails.
-func (l *stdioLink) put(ctx context.Context, line clientLine) error {
-	select {
-	case l.lines <- line:
-		return nil
-	case <-ctx.Done():
-		return clientContextError(ctx)
-	case <-l.c.ctx.Done():
-		return clientUnsent(l.c.Err())
-	}
-}
-
-// write writes lines until the connection ends. What was sent before a write that fails may still be answered, so the connection
-// ends a little later.
-func (l *stdioLink) write() {
-	var broken error
-	for {
-		select {
-		case line := <-l.lines:
-			n := 0
-			if broken == nil {
-				var err error
-				if n, err = l.rwc.Write(line.text); err != nil {
-					broken = clientGone("it does not read: %w", err)
-					l.c.spawn(func() {
-						if l.c.o.wait(l.c.ctx, clientBrokenGrace) == nil {
-							_ = l.c.end(broken, false)
-						}
-					})
-				}
-			}
-			switch {
-			case broken != nil && n == 0:
-				line.written <- clientUnsent(broken)
-			case broken != nil || !line.quiet:
-				line.written <- broken
-			}
-		case <-l.c.ctx.Done():
-			return
-		}
-	}
-}
-
 // read handles the server's lines until there are no more.
 func (l *stdioLink) read() {
-	lines := clientLines{bufio.NewReaderSize(l.rwc, 64<<10), l.c.o.MaxMessage}
+	lines := clientLines{bufio.NewReaderSize(l.rwc, lineBuffer), l.c.o.MaxMessage}
 	for {
 		line, err := lines.next()
 		switch {

@@ -96,7 +96,7 @@ func (o Object) JSON() json.RawMessage {
 		if m.spelled != nil {
 			out = append(out, m.spelled...)
 		} else {
-			out = append(out, Quote(m.Key)...)
+			out = AppendQuoted(out, m.Key)
 		}
 		out = append(out, ':')
 		out = append(out, m.Value...)
@@ -105,17 +105,20 @@ func (o Object) JSON() json.RawMessage {
 }
 
 // Quote returns a text as a JSON string.
-func Quote(s string) json.RawMessage {
+func Quote(s string) json.RawMessage { return AppendQuoted(make([]byte, 0, len(s)+2), s) }
+
+// AppendQuoted appends a text as a JSON string.
+func AppendQuoted(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
 			quoted, err := json.Marshal(s)
 			if err != nil {
-				return json.RawMessage(`""`) // a string always marshals
+				return append(b, `""`...) // a string always marshals
 			}
-			return quoted
+			return append(b, quoted...)
 		}
 	}
-	return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // Canonical is a document in one spelling: members sorted by their keys, no space. Numbers keep theirs. What is no JSON stays as it is.

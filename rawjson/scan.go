@@ -39,11 +39,7 @@ func members(b []byte, member func(key, spelled, value []byte)) int {
 			return -1
 		}
 		spelled := b[start:i]
-		key := spelled[1 : len(spelled)-1]
-		if bytes.IndexByte(key, '\\') >= 0 {
-			text, _ := Unquote(spelled)
-			key = []byte(text)
-		}
+		key := unspell(spelled)
 		i = SkipSpace(b, i)
 		if i >= len(b) || b[i] != ':' {
 			return -1
@@ -66,6 +62,16 @@ func members(b []byte, member func(key, spelled, value []byte)) int {
 		}
 	}
 	return -1
+}
+
+// unspell returns the key that is spelled so.
+func unspell(spelled []byte) []byte {
+	key := spelled[1 : len(spelled)-1]
+	if bytes.IndexByte(key, '\\') >= 0 {
+		text, _ := Unquote(spelled)
+		return []byte(text)
+	}
+	return key
 }
 
 // SkipSpace returns the index of the first byte from i on that is no white space.

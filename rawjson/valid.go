@@ -12,6 +12,17 @@ func Valid(b []byte) bool {
 	return i >= 0 && SkipSpace(b, i) == len(b)
 }
 
+// ValidMembers is Valid for an object, and calls member for each of its members on the way. What it was called with means nothing if the text turns out
+// not to be valid.
+func ValidMembers(b []byte, member func(key, value []byte)) bool {
+	i := SkipSpace(b, 0)
+	if i == len(b) || b[i] != '{' {
+		return false
+	}
+	i = validItems(b, i, 0, func(spelled, value []byte) { member(unspell(spelled), value) })
+	return i >= 0 && SkipSpace(b, i) == len(b)
+}
+
 // validValue returns the index after the value that starts at i, or -1.
 func validValue(b []byte, i, depth int) int {
 	if i >= len(b) {
@@ -21,9 +32,9 @@ func validValue(b []byte, i, depth int) int {
 	case c == '"':
 		return validString(b, i)
 	case c == '{':
-		return validItems(b, i, depth, true)
+		return validItems(b, i, depth, nil)
 	case c == '[':
-		return validItems(b, i, depth, false)
+		return validItems(b, i, depth, nil)
 	case c == 't':
 		return validWord(b, i, "true")
 	case c == 'f':
@@ -36,11 +47,12 @@ func validValue(b []byte, i, depth int) int {
 	return -1
 }
 
-// validItems is validValue for an object or an array.
-func validItems(b []byte, i, depth int, isObject bool) int {
+// validItems is validValue for an object or an array. member, if it is not nil, gets the members of an object.
+func validItems(b []byte, i, depth int, member func(spelled, value []byte)) int {
 	if depth == maxDepth {
 		return -1
 	}
+	isObject := b[i] == '{'
 	end := byte(']')
 	if isObject {
 		end = '}'
@@ -49,17 +61,24 @@ func validItems(b []byte, i, depth int, isObject bool) int {
 		return i + 1
 	}
 	for {
+		var spelled []byte
 		if isObject {
+			start := i
 			if i = validString(b, i); i < 0 {
 				return -1
 			}
+			spelled = b[start:i]
 			if i = SkipSpace(b, i); i >= len(b) || b[i] != ':' {
 				return -1
 			}
 			i = SkipSpace(b, i+1)
 		}
+		start := i
 		if i = validValue(b, i, depth+1); i < 0 {
 			return -1
+		}
+		if member != nil {
+			member(spelled, b[start:i])
 		}
 		if i = SkipSpace(b, i); i >= len(b) {
 			return -1

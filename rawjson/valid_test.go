@@ -3,6 +3,7 @@ package rawjson
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -17,8 +18,24 @@ func FuzzValid(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if got, want := Valid(text), json.Valid(text); got != want {
+		want := json.Valid(text)
+		if got := Valid(text); got != want {
 			t.Fatalf("Valid(%q) = %v, want %v", text, got, want)
+		}
+		// The members on the way are those that are found without a look at what is between.
+		var got, found []string
+		note := func(to *[]string) func(key, value []byte) {
+			return func(key, value []byte) { *to = append(*to, string(key)+" "+string(value)) }
+		}
+		isObject := want && bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
+		if valid := ValidMembers(text, note(&got)); valid != isObject {
+			t.Fatalf("ValidMembers(%q) = %v, want %v", text, valid, isObject)
+		}
+		if isObject {
+			Members(text[SkipSpace(text, 0):], note(&found))
+			if !slices.Equal(got, found) {
+				t.Fatalf("the members of %q are %q and %q", text, got, found)
+			}
 		}
 	})
 }

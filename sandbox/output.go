@@ -10,8 +10,8 @@ import (
 // interactive is the stdout of an interactive process.
 type interactive struct {
 	mu    sync.Mutex // held while r is read, which keeps what drain reads in its order
-	r     *os.File
-	rest  []byte // what was read ahead when the process had ended
+	r     io.Reader  // a pipe
+	rest  []byte     // what was read ahead when the process had ended
 	ended bool
 }
 

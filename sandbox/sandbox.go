@@ -19,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/evalrun/evalrun/nowait"
 )
 
 // Marker is the environment variable that every process of a rollout bears, with the rollout's id as its value.
@@ -160,7 +162,7 @@ func Start(c Command) (*Process, error) {
 // attach connects our ends of the pipes with what the caller gave.
 func (p *Process) attach(c Command) {
 	if c.Interactive {
-		p.interactive = &interactive{r: p.stdout}
+		p.interactive = &interactive{r: nowait.Reader(p.stdout)}
 		p.Stdin, p.Stdout = p.stdin, p.interactive
 	} else {
 		p.copying.Go(func() { p.feed(c.Stdin) })

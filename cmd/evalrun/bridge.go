@@ -25,7 +25,8 @@ func bridgeCommand() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return gateway.Bridge(ctx, url, token, os.Stdin, os.Stdout)
+			in, out := messageFiles()
+			return gateway.Bridge(ctx, url, token, in, out)
 		},
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/evalrun/evalrun/gateway"
 	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // gatewayFlags are those of `evalrun gateway`.
@@ -25,6 +28,7 @@ type gatewayFlags struct {
 	allowRemote bool
 	tokenFile   string
 	aggregate   bool
+	stdio       string // the endpoint to serve on stdin and stdout; empty for HTTP
 	tasks       gateway.TaskOptions
 }
 
@@ -43,14 +47,19 @@ an error, unless it has a default: ${NAME:-default}.
 When it is ready it prints the servers as an MCP client's configuration wants them, with the token that clients must bear. A client that cannot
 send headers may call /t/TOKEN/mcp/NAME instead. It ends with Ctrl-C.
 
+With --stdio it serves one of the endpoints on stdin and stdout, for clients that start their servers, until stdin ends.
+
 Clients that know MCP tasks can have calls that take long as tasks, whatever the server knows; for others the gateway waits. Tasks and sessions are
-kept in the store, and the token beside it, so that clients can go on when the gateway was started again.`,
+kept in the store, and the token beside it, so that clients can go on when the gateway was started again; with --stdio they end with it.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if err := o.check(cmd.Flags().Changed); err != nil {
 				return err
+			}
+			if o.stdio != "" {
+				return o.runStdio(ctx, cmd.ErrOrStderr(), args[0])
 			}
 			return o.run(ctx, g, cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
@@ -60,6 +69,7 @@ kept in the store, and the token beside it, so that clients can go on when the g
 	f.BoolVar(&o.allowRemote, "allow-remote", false, "let --listen name an address that other machines reach; there is no encryption, and the token is all that keeps strangers out")
 	f.StringVar(&o.tokenFile, "token-file", "", "take the token from `FILE` instead of the one that is kept in the store")
 	f.BoolVar(&o.aggregate, "aggregate", false, "serve the tools, prompts and resources of all servers at one endpoint more, "+aggregateName)
+	f.StringVar(&o.stdio, "stdio", "", "serve the server `NAME` on stdin and stdout instead of all over HTTP, or all of them at once if that is "+aggregateName)
 	f.DurationVar(&o.tasks.TTL, "task-ttl", gateway.DefaultTaskTTL, "keep tasks for `TIME` whose client does not say for how long")
 	f.DurationVar(&o.tasks.MaxTTL, "max-task-ttl", gateway.DefaultMaxTaskTTL, "keep no task for longer than `TIME`")
 	f.IntVar(&o.tasks.Max, "max-tasks", gateway.DefaultMaxTasks, "keep at most `N` tasks")
@@ -69,10 +79,7 @@ kept in the store, and the token beside it, so that clients can go on when the g
 }
 
 func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Writer, config string) (err error) {
-	declared, warnings, err := gatewayConfig(config)
-	if len(warnings) > 0 {
-		printf(stderr, "%s\n", warnings)
-	}
+	declared, err := readGatewayConfig(config, stderr)
 	if err != nil {
 		return err
 	}
@@ -110,12 +117,9 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	}
 	o.tasks.Store = st
 	options := gateway.AccessOptions{Servers: gatewayServers(declared, mark, stderr), Token: token, Tasks: &o.tasks}
-	if o.aggregate {
-		options.Aggregate = aggregateName
-	}
-	access, err := gw.Open(options)
+	access, err := o.open(gw, options, config)
 	if err != nil {
-		return usageError("%s: %w", config, err)
+		return err
 	}
 	if err := printClientConfig(stdout, host, access); err != nil {
 		return err
@@ -124,8 +128,76 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	return nil
 }
 
+// runStdio serves one endpoint to whoever has started us, who alone can reach it: it needs no token, and what is kept for it goes with it.
+func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config string) (err error) {
+	declared, err := readGatewayConfig(config, stderr)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range declared {
+		names = append(names, s.Name)
+	}
+	if !slices.Contains(names, o.stdio) {
+		if o.stdio != aggregateName {
+			return usageError("--stdio: there is no MCP server %q in %s; expected %s, or %s", o.stdio, config, strings.Join(names, ", "), aggregateName)
+		}
+		o.aggregate = true
+	}
+	dir, err := os.MkdirTemp("", "evalrun-gateway-")
+	if err != nil {
+		return internal(err)
+	}
+	defer func() { err = errors.Join(err, internal(os.RemoveAll(dir))) }()
+	st, err := openStore(dir, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, internal(st.Close())) }()
+	gw, mark := gateway.New(), st.ID()+"/gateway"
+	defer func() {
+		err = errors.Join(err, gw.Close())
+		_, left := sandbox.Sweep(mark)
+		err = errors.Join(err, internal(left))
+	}()
+	o.tasks.Store = st
+	access, err := o.open(gw, gateway.AccessOptions{Servers: gatewayServers(declared, mark, stderr), Tasks: &o.tasks}, config)
+	if err != nil {
+		return err
+	}
+	in, out := messageFiles()
+	if err := access.ServeStdio(ctx, o.stdio, in, out); err != nil && ctx.Err() == nil {
+		return internal(err)
+	}
+	return nil
+}
+
+func readGatewayConfig(config string, stderr io.Writer) ([]tasks.MCPServer, error) {
+	declared, warnings, err := gatewayConfig(config)
+	if len(warnings) > 0 {
+		printf(stderr, "%s\n", warnings)
+	}
+	return declared, err
+}
+
+func (o *gatewayFlags) open(gw *gateway.Gateway, options gateway.AccessOptions, config string) (*gateway.Access, error) {
+	if o.aggregate {
+		options.Aggregate = aggregateName
+	}
+	access, err := gw.Open(options)
+	if err != nil {
+		return nil, usageError("%s: %w", config, err)
+	}
+	return access, nil
+}
+
 // check refuses limits that are none, and lets those that were not given follow those that were.
 func (o *gatewayFlags) check(given func(flag string) bool) error {
+	for _, flag := range []string{"listen", "allow-remote", "token-file", "store"} {
+		if o.stdio != "" && given(flag) {
+			return usageError("--%s is for clients over HTTP, and has no use with --stdio", flag)
+		}
+	}
 	t := &o.tasks
 	if !given("task-ttl") {
 		t.TTL = min(t.TTL, t.MaxTTL)

@@ -1,0 +1,159 @@
+package mcp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// writerEnds are a line writer and who reads what it writes.
+type writerEnds struct {
+	*lineWriter
+	r      io.ReadCloser
+	failed chan error
+}
+
+// throughAll runs a test with a pipe that can be written to without waiting, and with one that cannot.
+func throughAll(t *testing.T, test func(t *testing.T, w writerEnds)) {
+	run := func(name string, r io.ReadCloser, out io.WriteCloser) {
+		t.Run(name, func(t *testing.T) {
+			var running sync.WaitGroup
+			w := writerEnds{r: r, failed: make(chan error, 1)}
+			w.lineWriter = newLineWriter(out, func(f func()) bool { running.Go(f); return true }, func(err error) { w.failed <- err })
+			if (w.now != nil) != (name == "file") {
+				t.Fatalf("writes at once: %v", w.now != nil)
+			}
+			test(t, w)
+			_ = r.Close()
+			_ = out.Close()
+			running.Wait()
+		})
+	}
+	fr, fw, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run("file", fr, fw)
+	pr, pw := io.Pipe()
+	run("memory", pr, pw)
+}
+
+func note(text string) *outLine {
+	return newOutLine(&message{method: "n", params: []byte(`"` + text + `"`)})
+}
+
+// Lines of several come whole and each one's in their order, the long ones too, whose parts are not joined.
+func TestLineWriterKeepsOrder(t *testing.T) {
+	const putters, each = 4, 100
+	throughAll(t, func(t *testing.T, w writerEnds) {
+		for p := range putters {
+			go func() {
+				for i := range each {
+					long := strings.Repeat("x", (i%3)*maxJoined)
+					if err := w.put(note(fmt.Sprintf("%d %d %s", p, i, long))); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		in := bufio.NewReader(w.r)
+		var next [putters]int
+		for range putters * each {
+			line, err := in.ReadBytes('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := parseMessage(line)
+			if err != nil {
+				t.Fatalf("%.100s: %v", line, err)
+			}
+			var p, i int
+			if _, err := fmt.Sscanf(string(m.params), `"%d %d `, &p, &i); err != nil || next[p] != i {
+				t.Fatalf("%.20s comes where %d should (%v)", m.params, next[p], err)
+			}
+			if want := (i % 3) * maxJoined; strings.Count(string(m.params), "x") != want {
+				t.Errorf("%.20s is not %d long", m.params, want)
+			}
+			next[p]++
+		}
+		w.wait(t.Context())
+		if left := w.waiting(); left != 0 {
+			t.Errorf("%d bytes wait", left)
+		}
+	})
+}
+
+// Nobody waits for who does not read. What has not begun to be written can be taken back, and only that.
+func TestLineWriterDoesNotWait(t *testing.T) {
+	throughAll(t, func(t *testing.T, w writerEnds) {
+		long := strings.Repeat("x", 1<<20)
+		begun, taken, kept := note("begun"+long), note("taken"), note("kept")
+		for _, l := range []*outLine{begun, taken, kept} {
+			if err := w.put(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in := bufio.NewReaderSize(w.r, 16)
+		if _, err := in.Peek(1); err != nil { // it has begun
+			t.Fatal(err)
+		}
+		if w.withdraw(begun) || !w.withdraw(taken) || w.withdraw(taken) {
+			t.Error("only what has not begun is taken back, once")
+		}
+		for _, want := range []string{`"begun` + long, `"kept`} {
+			line, err := in.ReadBytes('\n')
+			if err != nil || !strings.Contains(string(line), want) {
+				t.Fatalf("%.100s, %v; want %.10s", line, err, want)
+			}
+		}
+	})
+}
+
+// A writer that fails says so to everybody: how much of a line has gone, and that nothing is taken any more.
+func TestLineWriterFails(t *testing.T) {
+	throughAll(t, func(t *testing.T, w writerEnds) {
+		var mu sync.Mutex
+		var said []string
+		over := make(chan struct{}, 3)
+		put := func(name, text string) {
+			l := note(text)
+			l.done = func(sent int64, err error) {
+				mu.Lock()
+				said = append(said, fmt.Sprintf("%s: begun %v, failed %v", name, sent > 0, err != nil))
+				mu.Unlock()
+				over <- struct{}{}
+			}
+			if err := w.put(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in := bufio.NewReaderSize(w.r, 16)
+		put("read", "short")
+		if _, err := in.ReadBytes('\n'); err != nil {
+			t.Fatal(err)
+		}
+		<-over
+		put("cut", strings.Repeat("x", 1<<20))
+		put("queued", "short")
+		if _, err := in.ReadByte(); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.r.Close()
+		<-over
+		<-over
+		if want := []string{"read: begun true, failed false", "cut: begun true, failed true", "queued: begun false, failed true"}; !slices.Equal(said, want) {
+			t.Errorf("got  %q\nwant %q", said, want)
+		}
+		err := <-w.failed
+		if err == nil || !errors.Is(w.failure(), err) || w.put(note("late")) == nil {
+			t.Errorf("failed with %v, failure is %v", err, w.failure())
+		}
+		w.wait(t.Context())
+	})
+}
