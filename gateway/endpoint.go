@@ -84,8 +84,8 @@ type policy interface {
 	hello(era mcp.Era, capabilities, meta rawjson.Object) (rawjson.Object, rawjson.Object)
 	// tool changes how a tool is shown.
 	tool(l *link, t rawjson.Object) rawjson.Object
-	// capabilities changes what a server is told of the client.
-	capabilities(era mcp.Era, c rawjson.Object) rawjson.Object
+	// capabilities changes what a server is told of the client, an object.
+	capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
 	// asksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
 	asksPerson() bool
 	// call handles tools/call. startCall does it for who must not wait, where nothing is to be done but to pass the call on; see [mcp.Starter].
@@ -433,7 +433,7 @@ func (l *link) connect(ctx context.Context) error {
 
 // reconnect makes a new connection. The caller holds connecting.
 func (l *link) reconnect(ctx context.Context) error {
-	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.e.policy.capabilities(mcp.Legacy, slices.Clone(l.capabilities)).JSON(), Notified: l.hears, Asked: l.isAsked}
+	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.e.policy.capabilities(mcp.Legacy, l.capabilities.JSON()), Notified: l.hears, Asked: l.isAsked}
 	if slices.Contains(mcp.LegacyVersions, l.version) {
 		o.Version = l.version
 	}

@@ -121,10 +121,10 @@ func (l *link) startPassing(r *mcp.Request, params json.RawMessage, done func(js
 
 // prepare makes the call at the server of the request of a client, and its flight.
 func (l *link) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w *watch) (*flight, mcp.Call) {
-	f := &flight{level: r.Meta().Text(mcp.MetaLogLevel), capabilities: l.capabilities}
+	f := &flight{level: r.Meta().Text(mcp.MetaLogLevel)}
 	call := mcp.Call{Method: r.Method, Params: params, Checked: true, Meta: r.Meta(), Info: l.info}
 	if r.Era == mcp.Modern {
-		f.capabilities, call.Info = call.Meta.Object(mcp.MetaClientCapabilities), call.Meta.Get(mcp.MetaClientInfo)
+		call.Info = call.Meta.Get(mcp.MetaClientInfo)
 	}
 	if !bytes.Equal(params, r.Params) {
 		call.Meta = metaOf(params)
@@ -154,9 +154,14 @@ func (l *link) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w 
 	}
 	f.notified = call.Notified
 	switch {
+	case r.Era == mcp.Modern && c.Era() == mcp.Modern:
+		call.Capabilities = l.e.policy.capabilities(mcp.Modern, r.Meta().Get(mcp.MetaClientCapabilities))
 	case c.Era() == mcp.Modern:
-		call.Capabilities = l.e.policy.capabilities(mcp.Modern, slices.Clone(f.capabilities)).JSON()
-	case r.Era == mcp.Legacy:
+		call.Capabilities = l.e.policy.capabilities(mcp.Modern, l.capabilities.JSON())
+	case r.Era == mcp.Modern:
+		f.capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
+	default:
+		f.capabilities = l.capabilities
 		f.ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 			w.pause()
 			defer w.resume()

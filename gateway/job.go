@@ -75,7 +75,7 @@ func (l *link) fetch(ctx context.Context, tool string, j Job) (json.RawMessage, 
 		{Key: "name", Value: rawjson.Quote(tool)}, {Key: "arguments", Value: json.RawMessage("null")},
 		{Key: "_meta", Value: rawjson.Object{{Key: metaJob, Value: handle}}.JSON()},
 	}
-	result, err := l.client().Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON(), Capabilities: l.e.policy.capabilities(mcp.Modern, nil).JSON()})
+	result, err := l.client().Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON(), Capabilities: l.e.policy.capabilities(mcp.Modern, emptyObject)})
 	if err != nil {
 		return nil, err
 	}

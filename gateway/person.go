@@ -232,7 +232,7 @@ func (s *supervised) answerCall(ctx context.Context, l *link, w *Work, reply Rep
 	for range maxRounds {
 		params := withResponses(rawjson.Object{{Key: "name", Value: rawjson.Quote(w.Tool)}, {Key: "arguments", Value: w.Arguments}}, responses(requests, reply), state)
 		result, err := l.client().Call(ctx, mcp.Call{
-			Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID), Capabilities: s.capabilities(mcp.Modern, nil).JSON(),
+			Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID), Capabilities: s.capabilities(mcp.Modern, emptyObject),
 			Notified: func(string, json.RawMessage) { watch.heard() },
 		})
 		var said *mcp.Error

@@ -70,14 +70,15 @@ func (s *supervised) tool(l *link, t rawjson.Object) rawjson.Object {
 }
 
 // capabilities are the client's, with the tasks of the modern era, and with elicitation if a person is asked.
-func (s *supervised) capabilities(era mcp.Era, c rawjson.Object) rawjson.Object {
+func (s *supervised) capabilities(era mcp.Era, doc json.RawMessage) json.RawMessage {
+	c, _ := rawjson.ParseObject(doc)
 	if s.asksPerson() && !c.Has("elicitation") {
 		c = c.Set("elicitation", json.RawMessage(`{"form":{},"url":{}}`))
 	}
-	if era == mcp.Legacy {
-		return c
+	if era == mcp.Modern {
+		c = c.Set("extensions", c.Object("extensions").Set(mcp.ExtensionTasks, emptyObject).JSON())
 	}
-	return c.Set("extensions", c.Object("extensions").Set(mcp.ExtensionTasks, json.RawMessage("{}")).JSON())
+	return c.JSON()
 }
 
 func (s *supervised) serve(context.Context, *link, *mcp.Request) (json.RawMessage, bool, error) {

@@ -139,7 +139,7 @@ func (s *surface) tool(l *link, t rawjson.Object) rawjson.Object {
 	return t.Set("execution", slices.Clone(execution).Set("taskSupport", support).JSON())
 }
 
-func (s *surface) capabilities(_ mcp.Era, c rawjson.Object) rawjson.Object { return c }
+func (s *surface) capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { return c }
 
 func (s *surface) asksPerson() bool { return false }
 

@@ -125,7 +125,7 @@ func (l *link) known(ctx context.Context, name string) tool {
 		if cursor != nil {
 			params = rawjson.Object{{Key: "cursor", Value: cursor}}.JSON()
 		}
-		result, err := l.client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList, Params: params, Capabilities: l.e.policy.capabilities(mcp.Modern, nil).JSON()})
+		result, err := l.client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList, Params: params, Capabilities: l.e.policy.capabilities(mcp.Modern, emptyObject)})
 		if err != nil {
 			break
 		}
@@ -190,9 +190,9 @@ type transparent struct{}
 func (transparent) hello(_ mcp.Era, capabilities, meta rawjson.Object) (rawjson.Object, rawjson.Object) {
 	return capabilities, meta
 }
-func (transparent) tool(_ *link, t rawjson.Object) rawjson.Object           { return t }
-func (transparent) capabilities(_ mcp.Era, c rawjson.Object) rawjson.Object { return c }
-func (transparent) asksPerson() bool                                        { return false }
+func (transparent) tool(_ *link, t rawjson.Object) rawjson.Object             { return t }
+func (transparent) capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { return c }
+func (transparent) asksPerson() bool                                          { return false }
 func (transparent) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	return l.forward(ctx, r)
 }

@@ -165,36 +165,38 @@ func (c *Client) addMeta(p *clientCall) error {
 	if doc := p.Params[rawjson.SkipSpace(p.Params, 0):]; !rawjson.IsNull(doc) && doc[0] != '{' {
 		return errors.New("the params are no object")
 	}
-	meta := slices.Clone(p.Meta)
+	meta, own := p.Meta, false
 	if !p.Checked {
 		var err error
 		if meta, err = rawjson.ParseObject(rawjson.Get(p.Params, "_meta")); err != nil {
 			return errors.New("the _meta of the params is no object")
 		}
 	}
-	changed := false
 	set := func(key string, value json.RawMessage) {
-		if !bytes.Equal(meta.Get(key), value) {
-			meta, changed = meta.Set(key, value), true
+		if bytes.Equal(meta.Get(key), value) {
+			return
 		}
+		if !own {
+			meta, own = slices.Clone(meta), true
+		}
+		meta = meta.Set(key, value)
 	}
 	if token := meta.Get(MetaProgressToken); !rawjson.IsNull(token) {
 		p.token = token
 		set(MetaProgressToken, p.rawID())
 	}
 	if c.era == Modern {
-		set(MetaProtocolVersion, rawjson.Quote(Version2026_07_28))
+		set(MetaProtocolVersion, quotedModern)
 		set(MetaClientInfo, clientOr(p.Info, c.o.Info))
 		set(MetaClientCapabilities, clientOr(p.Capabilities, c.o.Capabilities))
 	} else {
 		// They are somebody else's, and would make a server of both eras take the request for a modern one.
-		for _, key := range []string{MetaProtocolVersion, MetaClientInfo, MetaClientCapabilities, MetaLogLevel} {
-			if meta.Has(key) {
-				meta, changed = meta.Delete(key), true
-			}
+		theirs := func(m rawjson.Member) bool { return slices.Contains(clientModernMeta, m.Key) }
+		if slices.ContainsFunc(meta, theirs) {
+			meta, own = slices.DeleteFunc(slices.Clone(meta), theirs), true
 		}
 	}
-	if changed {
+	if own {
 		params, err := rawjson.ParseObject(p.Params)
 		if err != nil {
 			return errors.New("the params are no object")
@@ -203,6 +205,11 @@ func (c *Client) addMeta(p *clientCall) error {
 	}
 	return nil
 }
+
+// clientModernMeta are the keys of _meta that make a request a modern one.
+var clientModernMeta = []string{MetaProtocolVersion, MetaClientInfo, MetaClientCapabilities, MetaLogLevel}
+
+var quotedModern = rawjson.Quote(Version2026_07_28)
 
 func clientOr(value, otherwise json.RawMessage) json.RawMessage {
 	if value == nil {
