@@ -57,6 +57,9 @@ type clientAnswer struct {
 // in which case the server was told and its late answer is dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError].
 // A call of MethodListen lasts as long as the subscription.
 func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
+	if ctx.Err() != nil {
+		return nil, call.failed(clientContextError(ctx))
+	}
 	p, err := c.begin(ctx, call, nil)
 	if err != nil {
 		return nil, call.failed(err)
@@ -96,9 +99,6 @@ func (call *Call) failed(err error) error {
 
 // begin makes a call of what the caller wants, ready to be sent. done is that of Start, or nil.
 func (c *Client) begin(ctx context.Context, call Call, done func(json.RawMessage, error)) (*clientCall, error) {
-	if ctx.Err() != nil {
-		return nil, clientContextError(ctx)
-	}
 	p := &clientCall{Call: call, ctx: ctx}
 	if done == nil {
 		p.answers = make(chan clientAnswer, 1)
