@@ -104,10 +104,12 @@ func (l *link) startPassing(r *mcp.Request, params json.RawMessage, done func(js
 		w.stop()
 		if notSeen(err) {
 			l.e.running.Go(func() {
+				defer failPanic(r, done)
 				done(l.passAgain(r.Context(), c, r, func() json.RawMessage { return params }))
 			})
 			return
 		}
+		defer failPanic(r, done)
 		done(result, err)
 	})
 	if !started {
@@ -117,6 +119,13 @@ func (l *link) startPassing(r *mcp.Request, params json.RawMessage, done func(js
 	}
 	r.OnCancel(cancel)
 	return true
+}
+
+// failPanic has a panic fail a request that was started. It is deferred.
+func failPanic(r *mcp.Request, done func(json.RawMessage, error)) {
+	if p := recover(); p != nil {
+		done(nil, mcp.Errorf(mcp.CodeInternal, "panic while serving %s: %v", r.Method, p))
+	}
 }
 
 // prepare makes the call at the server of the request of a client, and its flight.

@@ -315,7 +315,10 @@ func (s *surface) startCall(l *link, r *mcp.Request, answer func(json.RawMessage
 			answer(l.outcome(r, result, err))
 			return
 		}
-		s.e.running.Go(func() { answer(s.concluded(r.Context(), c, result, err)) }) // the server has not said that it knows tasks
+		s.e.running.Go(func() { // the server has not said that it knows tasks
+			defer failPanic(r, answer)
+			answer(s.concluded(r.Context(), c, result, err))
+		})
 	})
 }
 

@@ -23,7 +23,15 @@ type watch struct {
 
 // watch begins to watch a call, which is ended with the cause.
 func (e *Endpoint) watch(end context.CancelCauseFunc) *watch {
-	return &watch{limit: e.limits.Start(func() { end(fmt.Errorf("%w: %v", errTimeout, e.limits.After())) })}
+	w := &watch{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limit = e.limits.Start(func() {
+		if w.runs() { // it may have been stopped when the time had just passed
+			end(fmt.Errorf("%w: %v", errTimeout, e.limits.After()))
+		}
+	})
+	return w
 }
 
 func (w *watch) set(pause int, over bool) {
@@ -39,6 +47,12 @@ func (w *watch) set(pause int, over bool) {
 	} else {
 		w.limit.Restart()
 	}
+}
+
+func (w *watch) runs() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.paused == 0 && !w.over
 }
 
 // heard begins the time anew.

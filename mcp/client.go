@@ -167,8 +167,12 @@ func (c *Client) end(cause error, endSession bool) error {
 	c.calls = map[int64]*clientCall{}
 	c.cancel(cause) // the first cause stays
 	c.mu.Unlock()
-	for _, p := range calls {
-		p.settle(clientAnswer{err: c.Err()})
+	if l, ok := c.link.(*stdioLink); ok {
+		l.end(calls)
+	} else {
+		for _, p := range calls {
+			p.settle(clientAnswer{err: c.Err()})
+		}
 	}
 	c.closing.Do(func() {
 		if c.link != nil { // else it was never opened

@@ -40,6 +40,7 @@ type clientCall struct {
 	// answers holds one, which is put in by whoever takes the call out of Client.calls; who has it may do something else instead.
 	answers chan clientAnswer
 	done    func(a clientAnswer) // gets the answer instead, if it is not nil
+	line    *outLine             // over stdio, with which it is sent; the client's mu guards it
 
 	notifying  sync.Mutex         // held while Notified runs
 	over       bool               // Call has returned: Notified must not run any more

@@ -234,13 +234,19 @@ func (p *post) newStream(s *Session, answers int) *stream {
 func (p *post) respond(st *stream, gone, serve func()) bool {
 	connection := st.attach()
 	defer st.detach(connection)
+	left := make(chan struct{})
 	leave := func() {
+		defer close(left)
 		st.detach(connection)
 		gone()
+		p.hangUp()
 	}
 	stay := context.AfterFunc(p.r.Context(), leave)
 	events := &postEvents{write: func() bool {
-		stay() // writing notices it, too
+		if !stay() {
+			<-left
+			return false
+		}
 		p.nameSession()
 		complete := p.writeEvents(p.w, p.r, st, connection, 0)
 		if !complete {
@@ -261,10 +267,19 @@ func (p *post) respond(st *stream, gone, serve func()) bool {
 		return complete
 	}
 	if !stay() {
+		<-left
 		return false
 	}
 	p.writeAnswers(st.answers())
 	return true
+}
+
+// hangUp closes the connection of a client that has gone, or goes on with its stream on another: the request may take long to end.
+func (p *post) hangUp() {
+	conn, _, err := http.NewResponseController(p.w).Hijack()
+	if err == nil {
+		_ = conn.Close()
+	} // else it is no connection of its own, as in HTTP/2
 }
 
 // postEvents are the response to a POST as events, from when it becomes that.

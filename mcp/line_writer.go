@@ -26,7 +26,7 @@ type lineWriter struct {
 	mu      sync.Mutex
 	queue   []*outLine
 	room    [4]*outLine // of queue, as long as it is short
-	queued  int         // bytes
+	queued  int         // bytes that have not begun to be written
 	writing bool
 	idle    chan struct{} // closed when nobody writes; nil if nobody waits for that
 	err     error
@@ -94,7 +94,10 @@ func (w *lineWriter) write(now bool) bool {
 	w.mu.Lock()
 	for len(w.queue) > 0 {
 		l := w.queue[0]
-		l.open = true
+		if !l.open {
+			l.open = true
+			w.queued -= l.size
+		}
 		w.mu.Unlock()
 		err := l.write(w, now)
 		if errors.Is(err, nowait.ErrWouldWait) {
@@ -112,7 +115,6 @@ func (w *lineWriter) write(now bool) bool {
 		if w.queue = w.queue[1:]; len(w.queue) == 0 {
 			w.queue = w.room[:0]
 		}
-		w.queued -= l.size
 	}
 	w.rest()
 	w.mu.Unlock()
@@ -168,7 +170,27 @@ func (w *lineWriter) withdraw(l *outLine) bool {
 	return true
 }
 
-// waiting is how much has not been written, in bytes.
+// close has nothing written any more but what has begun, and reports of a line whether that has. The error is that of lines that are put from now on.
+func (w *lineWriter) close(err error) (begun func(l *outLine) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	if len(w.queue) > 0 {
+		w.queue = w.queue[:1]
+		if !w.queue[0].open {
+			w.queue = nil
+		}
+	}
+	return func(l *outLine) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return l != nil && l.open
+	}
+}
+
+// waiting is how much has not begun to be written, in bytes.
 func (w *lineWriter) waiting() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

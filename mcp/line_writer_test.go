@@ -157,3 +157,28 @@ func TestLineWriterFails(t *testing.T) {
 		w.wait(t.Context())
 	})
 }
+
+// How long a message is does not count against a client that reads: what waits is what has not begun to be written.
+func TestLineWriterCountsWhatWaits(t *testing.T) {
+	throughAll(t, func(t *testing.T, w writerEnds) {
+		long, short := note(strings.Repeat("x", 9<<20)), note("short")
+		if err := w.put(long); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(w.r)
+		if _, err := in.Peek(1); err != nil { // it has begun
+			t.Fatal(err)
+		}
+		if waits := w.waiting(); waits != 0 {
+			t.Errorf("%d bytes wait", waits)
+		}
+		if err := w.put(short); err != nil || w.waiting() != short.size {
+			t.Errorf("%d bytes wait, %v; want %d", w.waiting(), err, short.size)
+		}
+		for range 2 {
+			if _, err := in.ReadBytes('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

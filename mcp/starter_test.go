@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 )
@@ -215,4 +216,33 @@ func TestClientStartsNothingOverHTTP(t *testing.T) {
 	if _, started := c.Start(Call{Method: MethodToolsCall}, func(json.RawMessage, error) { t.Error("done was called") }); started {
 		t.Error("a call was started that has to wait")
 	}
+}
+
+// What has not begun to be written when the connection ends may be sent again, and what has begun may not.
+func TestClientTellsWhatWasUnsent(t *testing.T) {
+	throughAll(t, func(t *testing.T, w writerEnds) {
+		c := newClient(ClientOptions{})
+		c.era = Legacy
+		l := &stdioLink{c: c, rwc: struct {
+			io.ReadCloser
+			io.Writer
+		}{w.r, w.w}, out: w.lineWriter, release: func() {}}
+		c.link = l
+		long := Call{Method: MethodToolsCall, Params: json.RawMessage(`{"name":"` + strings.Repeat("x", 1<<20) + `"}`)}
+		begun, _ := startOnly(t, c, long)
+		if _, err := io.ReadFull(w.r, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		queued, _ := startOnly(t, c, clientCallTool("echo", `{}`))
+		_ = c.end(clientGone("it has closed its stdout"), false)
+		late, _ := startOnly(t, c, clientCallTool("echo", `{}`))
+		for name, test := range map[string]struct {
+			outcome clientResult
+			unsent  bool
+		}{"begun": {clientAwait(t, begun), false}, "queued": {clientAwait(t, queued), true}, "late": {clientAwait(t, late), true}} {
+			if err := test.outcome.err; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnsent) != test.unsent {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
 }

@@ -59,7 +59,10 @@ func clientUnread(err error) error { return clientGone("it does not read: %w", e
 
 // clientUnwritten is the error for a message of which only a part was written, if any.
 func clientUnwritten(sent int64, err error) error {
-	if err = clientUnread(err); sent == 0 {
+	if !errors.Is(err, ErrClosed) { // else the connection has ended before
+		err = clientUnread(err)
+	}
+	if sent == 0 {
 		return clientUnsent(err)
 	}
 	return err
@@ -74,10 +77,28 @@ func (l *stdioLink) request(p *clientCall) *outLine {
 			l.c.settle(p, clientAnswer{err: clientUnwritten(sent, err)})
 		}
 	}
+	l.c.mu.Lock()
+	p.line = line
+	l.c.mu.Unlock()
 	if err := l.out.put(line); err != nil {
 		line.done(0, err)
 	}
 	return line
+}
+
+// end has nothing written any more, and gives the calls that were open the connection's error. Whether anything of them was sent is known.
+func (l *stdioLink) end(calls map[int64]*clientCall) {
+	begun := l.out.close(l.c.Err())
+	for _, p := range calls {
+		l.c.mu.Lock()
+		line := p.line
+		l.c.mu.Unlock()
+		err := l.c.Err()
+		if !begun(line) {
+			err = clientUnsent(err)
+		}
+		p.settle(clientAnswer{err: err})
+	}
 }
 
 func (l *stdioLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {

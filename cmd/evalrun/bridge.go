@@ -25,7 +25,8 @@ func bridgeCommand() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			in, out := messageFiles()
+			in, out, restore := messageFiles()
+			defer restore()
 			return gateway.Bridge(ctx, url, token, in, out)
 		},
 	}

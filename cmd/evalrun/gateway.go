@@ -144,6 +144,8 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 		}
 		o.aggregate = true
 	}
+	in, out, restore := messageFiles() // before there is something to clean up
+	defer restore()
 	dir, err := os.MkdirTemp("", "evalrun-gateway-")
 	if err != nil {
 		return internal(err)
@@ -165,7 +167,6 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 	if err != nil {
 		return err
 	}
-	in, out := messageFiles()
 	if err := access.ServeStdio(ctx, o.stdio, in, out); err != nil && ctx.Err() == nil {
 		return internal(err)
 	}

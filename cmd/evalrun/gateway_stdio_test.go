@@ -182,3 +182,128 @@ func TestGatewayOverStdioIsTerminated(t *testing.T) {
 	_ = g.Close()
 	mustHaveEnded(t, g, tmp)
 }
+
+// descriptors are two ends of a connection, the first of which is the gateway's.
+func descriptors(t *testing.T, make func(fds *[2]int) error) (theirs, ours *os.File) {
+	t.Helper()
+	var fds [2]int
+	if err := make(&fds); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds { // of which the process gets copies
+		syscall.CloseOnExec(fd)
+	}
+	if err := syscall.SetNonblock(fds[1], true); err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours = os.NewFile(uintptr(fds[0]), "theirs"), os.NewFile(uintptr(fds[1]), "ours")
+	t.Cleanup(func() {
+		_ = theirs.Close()
+		_ = ours.Close()
+	})
+	return theirs, ours
+}
+
+// The gateway takes what it is given as stdin, stdout and stderr, and long messages go through.
+func TestGatewayOnAnyDescriptors(t *testing.T) {
+	config := taskServerConfig(t)
+	in := func(t *testing.T, nonblock bool) (theirs, ours *os.File) {
+		return descriptors(t, func(fds *[2]int) error {
+			return errors.Join(syscall.Pipe(fds[:]), syscall.SetNonblock(fds[0], nonblock))
+		})
+	}
+	out := func(t *testing.T, nonblock bool) (theirs, ours *os.File) {
+		return descriptors(t, func(fds *[2]int) error {
+			err := syscall.Pipe(fds[:])
+			fds[0], fds[1] = fds[1], fds[0]
+			return errors.Join(err, syscall.SetNonblock(fds[0], nonblock))
+		})
+	}
+	for name, connect := range map[string]func(t *testing.T, cmd *exec.Cmd) (io.Reader, io.WriteCloser){
+		"pipes that do not block": func(t *testing.T, cmd *exec.Cmd) (io.Reader, io.WriteCloser) {
+			stdin, w := in(t, true)
+			stdout, r := out(t, true)
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, os.Stderr
+			return r, w
+		},
+		"stdout and stderr are one": func(t *testing.T, cmd *exec.Cmd) (io.Reader, io.WriteCloser) {
+			stdin, w := in(t, false)
+			stdout, r := out(t, false)
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stdout
+			return r, w
+		},
+		"one socket": func(t *testing.T, cmd *exec.Cmd) (io.Reader, io.WriteCloser) {
+			socket, conn := descriptors(t, func(fds *[2]int) (err error) {
+				*fds, err = syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+				return err
+			})
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = socket, socket, os.Stderr
+			return conn, conn
+		},
+		"one socket for all": func(t *testing.T, cmd *exec.Cmd) (io.Reader, io.WriteCloser) {
+			socket, conn := descriptors(t, func(fds *[2]int) (err error) {
+				*fds, err = syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+				return err
+			})
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = socket, socket, socket
+			return conn, conn
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tmp := t.TempDir()
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := &startedGateway{cmd: exec.Command(self)}
+			g.cmd.Args = []string{"evalrun", "gateway", config, "--stdio", "tasks"}
+			g.cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+			g.Reader, g.WriteCloser = connect(t, g.cmd)
+			c, err := mcp.Connect(t.Context(), mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
+				err := g.cmd.Start()
+				_ = g.cmd.Stdin.(io.Closer).Close() // the process has its own
+				_ = g.cmd.Stdout.(io.Closer).Close()
+				return g, err
+			}}, mcp.ClientOptions{Protocol: mcp.Legacy})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Repeat("long ", 400_000)
+			if got := callGateway(t, c, mcp.MethodToolsCall, `{"name":"echo","arguments":{"text":"`+text+`"}}`); !strings.Contains(string(got.Get("content")), text) {
+				t.Error("the long text was not echoed")
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			mustHaveEnded(t, g, tmp)
+		})
+	}
+}
+
+// A client that dies in the middle of an answer is no reason to leave something behind.
+func TestGatewayWhoseClientDies(t *testing.T) {
+	tmp := t.TempDir()
+	g, err := startGateway(tmp, taskServerConfig(t), "--stdio", "tasks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"` + strings.Repeat("long ", 400_000) + `"}}}`,
+	} {
+		if _, err := io.WriteString(g, text+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := make([]byte, 1<<10) // the first answer, and the beginning of the second
+	if _, err := io.ReadFull(g, begin); err != nil {
+		t.Fatal(err)
+	}
+	_ = g.Reader.(io.Closer).Close()
+	_ = g.Close()
+	var exit *exec.ExitError
+	if errors.As(g.exit, &exit) && exit.Exited() {
+		g.exit = nil // it may say that its client has gone
+	}
+	mustHaveEnded(t, g, tmp)
+}
