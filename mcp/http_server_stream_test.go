@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,22 @@ func TestCutStreamIsResumed(t *testing.T) {
 	// After the last, nothing is left.
 	if got = events(t, e.do(t.Context(), "GET", "", session, headerLastEvent+": "+got[2].id), nil); len(got) != 0 {
 		t.Fatalf("%v", got)
+	}
+}
+
+// A response whose stream goes on elsewhere ends, although its request runs.
+func TestReplacedStreamEnds(t *testing.T) {
+	h := newTestServer()
+	e := serveHTTP(t, h, ServerOptions{})
+	session := e.initialize(Version2025_11_25)
+	cut := e.post(call("1", "note-and-wait", ""), session)
+	first := events(t, cut, func(e sse) bool { return e.data != "" })
+	receive(t, h.started)
+	again := e.do(t.Context(), "GET", "", session, headerLastEvent+": "+first[1].id)
+	_, _ = io.Copy(io.Discard, cut.Body) // ends
+	h.goOn <- struct{}{}
+	if got := events(t, again, nil); len(got) != 2 || !strings.Contains(got[1].data, `"waited":true`) {
+		t.Errorf("%v", got)
 	}
 }
 
