@@ -106,11 +106,7 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	if err != nil {
 		return usageError("--listen: %w", err)
 	}
-	defer func() {
-		err = errors.Join(err, gw.Close())
-		_, left := sandbox.Sweep(mark)
-		err = errors.Join(err, internal(left))
-	}()
+	defer func() { err = errors.Join(err, endGateway(gw, mark)) }()
 	host, err := o.host(gw, stderr)
 	if err != nil {
 		return err
@@ -157,11 +153,7 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 	}
 	defer func() { err = errors.Join(err, internal(st.Close())) }()
 	gw, mark := gateway.New(), st.ID()+"/gateway"
-	defer func() {
-		err = errors.Join(err, gw.Close())
-		_, left := sandbox.Sweep(mark)
-		err = errors.Join(err, internal(left))
-	}()
+	defer func() { err = errors.Join(err, endGateway(gw, mark)) }()
 	o.tasks.Store = st
 	access, err := o.open(gw, gateway.AccessOptions{Servers: gatewayServers(declared, mark, stderr), Tasks: &o.tasks}, config)
 	if err != nil {
@@ -171,6 +163,13 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 		return internal(err)
 	}
 	return nil
+}
+
+// endGateway closes a gateway and ends what its servers, whose processes bear the mark, have left running.
+func endGateway(gw *gateway.Gateway, mark string) error {
+	err := gw.Close()
+	_, left := sandbox.Sweep(mark)
+	return errors.Join(err, internal(left))
 }
 
 func readGatewayConfig(config string, stderr io.Writer) ([]tasks.MCPServer, error) {

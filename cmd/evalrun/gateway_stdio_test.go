@@ -32,8 +32,8 @@ func (g *startedGateway) Close() error {
 	return err
 }
 
-// startGateway starts a gateway in front of the task server with its temporary files in a folder.
-func startGateway(tmp string, args ...string) (*startedGateway, error) {
+// newGateway is a gateway that is to be started, with its temporary files in a folder.
+func newGateway(tmp string, args ...string) (*startedGateway, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -41,6 +41,15 @@ func startGateway(tmp string, args ...string) (*startedGateway, error) {
 	g := &startedGateway{cmd: exec.Command(self)}
 	g.cmd.Args = append([]string{"evalrun", "gateway"}, args...)
 	g.cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	return g, nil
+}
+
+// startGateway starts a gateway whose stdin and stdout are pipes.
+func startGateway(tmp string, args ...string) (*startedGateway, error) {
+	g, err := newGateway(tmp, args...)
+	if err != nil {
+		return nil, err
+	}
 	g.cmd.Stderr = os.Stderr
 	if g.WriteCloser, err = g.cmd.StdinPipe(); err == nil {
 		g.Reader, err = g.cmd.StdoutPipe()
@@ -251,13 +260,10 @@ func TestGatewayOnAnyDescriptors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tmp := t.TempDir()
-			self, err := os.Executable()
+			g, err := newGateway(tmp, config, "--stdio", "tasks")
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := &startedGateway{cmd: exec.Command(self)}
-			g.cmd.Args = []string{"evalrun", "gateway", config, "--stdio", "tasks"}
-			g.cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 			g.Reader, g.WriteCloser = connect(t, g.cmd)
 			c, err := mcp.Connect(t.Context(), mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
 				err := g.cmd.Start()
