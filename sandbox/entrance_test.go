@@ -124,15 +124,15 @@ func TestRemainderOfAPipeThatIsHeldOpen(t *testing.T) {
 	must(w.Write(make([]byte, 50_000)))
 	// Given a deadline that has passed, then all that is there is read, and an open end keeps nobody waiting.
 	check(r.SetReadDeadline(time.Now()))
-	if got, err := io.ReadAll(&remainder{r, maxRest}); err != nil || len(got) != 50_000 {
+	if got, err := io.ReadAll(&remainder{r, r, maxRest}); err != nil || len(got) != 50_000 {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
 	must(w.Write(make([]byte, 50_000)))
-	if got, err := io.ReadAll(&remainder{r, 100}); err != nil || len(got) != 100 {
+	if got, err := io.ReadAll(&remainder{r, r, 100}); err != nil || len(got) != 100 {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
 	check(r.Close())
-	if _, err := (&remainder{r, 100}).Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
+	if _, err := (&remainder{r, r, 100}).Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -5,12 +5,13 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 )
 
 // interactive is the stdout of an interactive process.
 type interactive struct {
 	mu    sync.Mutex // held while r is read, which keeps what drain reads in its order
-	r     io.Reader  // a pipe
+	r     *remainder // of a pipe
 	rest  []byte     // what was read ahead when the process had ended
 	ended bool
 }
@@ -22,11 +23,7 @@ func (i *interactive) Read(p []byte) (int, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !i.ended {
-		n, err := i.r.Read(p)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = io.EOF
-		}
-		return n, err
+		return i.r.Read(p)
 	}
 	if len(i.rest) == 0 {
 		return 0, io.EOF
@@ -40,8 +37,38 @@ func (i *interactive) Read(p []byte) (int, error) {
 func (i *interactive) drain() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.rest, _ = io.ReadAll(io.LimitReader(i.r, maxRest)) // only the deadline can fail
+	i.rest, _ = io.ReadAll(i.r) // a pipe that can be read cannot fail
 	i.ended = true
+}
+
+// remainder reads a pipe to its end, or after its deadline until nothing more is there at the moment, and then no more than left bytes.
+// What a process has printed is in the pipe when it has ended. So nothing of it is lost however slow the reader is, and what has
+// escaped with a copy of the pipe keeps nobody waiting.
+type remainder struct {
+	r    io.Reader // reads pipe, and fails at its deadline
+	pipe *os.File
+	left int
+}
+
+func (r *remainder) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	raw, err := r.pipe.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if cerr := raw.Control(func(fd uintptr) {
+		n, err = syscall.Read(int(fd), p[:min(len(p), r.left)]) // does not block: the runtime has made our end so
+	}); cerr != nil {
+		return 0, cerr
+	}
+	if n <= 0 || err != nil { // EAGAIN
+		return 0, io.EOF
+	}
+	r.left -= n
+	return n, nil
 }
 
 // tail passes on what is written and keeps the end of it.

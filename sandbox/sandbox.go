@@ -30,9 +30,6 @@ const Marker = "EVALRUN_ROLLOUT"
 // DefaultGrace is how long a process may take to end after SIGTERM.
 const DefaultGrace = 2 * time.Second
 
-// drainTime is how long the pipes may stay open after the last process that we know of has ended.
-const drainTime = 500 * time.Millisecond
-
 // Command is a process to start.
 type Command struct {
 	// RolloutID is the value of the marker.
@@ -162,7 +159,7 @@ func Start(c Command) (*Process, error) {
 // attach connects our ends of the pipes with what the caller gave.
 func (p *Process) attach(c Command) {
 	if c.Interactive {
-		p.interactive = &interactive{r: nowait.Reader(p.stdout)}
+		p.interactive = &interactive{r: &remainder{nowait.Reader(p.stdout), p.stdout, maxRest}}
 		p.Stdin, p.Stdout = p.stdin, p.interactive
 	} else {
 		p.copying.Go(func() { p.feed(c.Stdin) })
@@ -296,10 +293,10 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	}
 	exit.State = p.cmd.ProcessState
 
-	// Whoever could hold the pipes open is gone, so they end now, unless somebody has escaped.
-	deadline := time.Now().Add(drainTime)
+	// Whoever could write is gone, so what was printed is in the pipes by now. The deadline only wakes those that wait for more, because
+	// somebody who has escaped may hold the pipes open; each reader then takes what is there (see remainder).
 	for _, f := range p.outputs() {
-		_ = f.SetReadDeadline(deadline) // pipes have deadlines on every system we build for
+		_ = f.SetReadDeadline(time.Now()) // pipes have deadlines on every system we build for
 	}
 	_ = p.stdin.Close()
 	if p.interactive != nil {
@@ -373,7 +370,8 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }
 
 // copyOut copies one output of the process. After an error of the writer it goes on reading, so that a process which
 // wants to print before it ends is not stuck.
-func (p *Process) copyOut(w io.Writer, r *os.File) {
+func (p *Process) copyOut(w io.Writer, f *os.File) {
+	r := &remainder{f, f, maxRest}
 	pooled := buffers.Get().(*[]byte)
 	defer buffers.Put(pooled)
 	buf := *pooled

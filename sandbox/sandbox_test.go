@@ -221,3 +221,29 @@ func TestConcurrentProcessesDoNotHarmEachOther(t *testing.T) {
 		}
 	}
 }
+
+// slowWriter takes its first bytes only after a pause, as evalrun does when it is stopped, or has no CPU, while a process ends.
+type slowWriter struct {
+	bytes.Buffer
+	pause <-chan time.Time
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	if w.pause != nil {
+		<-w.pause
+		w.pause = nil
+	}
+	return w.Buffer.Write(p)
+}
+
+// R2. What a process has printed is read however long we take to do so: what is in the pipe when it has ended is not dropped at a deadline.
+func TestOutputIsReadHoweverLateWeAre(t *testing.T) {
+	const size = 60000 // more than is read at once, less than a pipe holds
+	c := shell(t, fmt.Sprintf("head -c %d /dev/zero; head -c %d /dev/zero >&2", size, size))
+	out, errs := &slowWriter{pause: time.After(time.Second)}, &slowWriter{pause: time.After(time.Second)}
+	c.Stdout, c.Stderr = out, errs
+	exit, _ := run(t, c)
+	if !exit.State.Success() || exit.Ended != nil || out.Len() != size || errs.Len() != size {
+		t.Errorf("read %d and %d bytes of %d, %v, ended %v", out.Len(), errs.Len(), size, exit.State, exit.Ended)
+	}
+}

@@ -155,7 +155,7 @@ func (s *supervised) end() { s.endOnce.Do(func() { close(s.ending) }) }
 func (s *supervised) follow(command string, stderr func() string) {
 	defer close(s.ready)
 	var p progress
-	if err := json.NewDecoder(s.progress).Decode(&p); err != nil {
+	if err := json.NewDecoder(&remainder{s.progress, s.progress, maxRest}).Decode(&p); err != nil {
 		said := stderr()
 		s.err = &SetupError{Stage: StageSpace, Command: command, Output: said, Err: errors.New("ended before the process was started" + lastLine(said))}
 		return

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -76,14 +75,14 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 	}()
 	go func() {
 		defer close(output)
-		rest := &remainder{p.stdout, maxRest}
+		rest := &remainder{p.stdout, p.stdout, maxRest}
 		pass(c, rest)
 		_, _ = io.Copy(io.Discard, rest) // if nobody reads any more the program may still have to print before it ends
 		_ = c.CloseWrite()
 	}()
 	go func() {
 		defer close(said)
-		_, _ = io.Copy(&excerpt{in.log, maxSpawnLog}, &remainder{p.stderr, maxRest}) // the log fails when evalrun is gone
+		_, _ = io.Copy(&excerpt{in.log, maxSpawnLog}, &remainder{p.stderr, p.stderr, maxRest}) // the log fails when evalrun is gone
 	}()
 	go func() {
 		defer close(gone)
@@ -150,35 +149,6 @@ func part(c *net.UnixConn) {
 // note tells the log what became of a program.
 func (in *initProcess) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(in.log, "evalrun: "+format+"\n", args...) // fails when evalrun is gone
-}
-
-// remainder reads a pipe to its end, or after its deadline until nothing more is there at the moment, and then no more than left bytes. What a program
-// has printed is in the pipe when it has ended, so nothing of it is lost however slow the reader is, and what has escaped
-// with a copy of the pipe keeps nobody waiting.
-type remainder struct {
-	r    *os.File
-	left int
-}
-
-func (r *remainder) Read(p []byte) (int, error) {
-	n, err := r.r.Read(p)
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, err
-	}
-	raw, err := r.r.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	if cerr := raw.Control(func(fd uintptr) {
-		n, err = syscall.Read(int(fd), p[:min(len(p), r.left)]) // does not block: the runtime has made our end so
-	}); cerr != nil {
-		return 0, cerr
-	}
-	if n <= 0 || err != nil { // EAGAIN
-		return 0, io.EOF
-	}
-	r.left -= n
-	return n, nil
 }
 
 // excerpt passes on the first left bytes, says that there were more, and discards them.
