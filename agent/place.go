@@ -24,9 +24,14 @@ type Place struct {
 	Executable string
 }
 
+// EnvironmentHost is the Environment of a task that ran on this machine's own system, and in no image.
+const EnvironmentHost = "host"
+
 // Info is what is to be reported of a segment beside its outcome. It is stored with the segment.
 type Info struct {
 	Isolation string `json:"isolation,omitempty"`
+	// Environment is what a task ran on; empty where the rollout is not one of a task.
+	Environment string `json:"environment,omitempty"`
 	// AgentName and AgentVersion are what the agent says of itself.
 	AgentName    string `json:"agentName,omitempty"`
 	AgentVersion string `json:"agentVersion,omitempty"`

@@ -110,7 +110,9 @@ type Rollout struct {
 	// MCPServers has a verdict for each server that was declared for the agent.
 	MCPServers []agent.ServerVerdict `json:"mcpServers"`
 	// Isolation of the agent's processes: "none" for a function agent.
-	Isolation            string          `json:"isolation"`
+	Isolation string `json:"isolation"`
+	// Environment of a task: "host" for this machine's own system.
+	Environment          string          `json:"environment,omitempty"`
 	Segments             int             `json:"segments"`
 	EvaluationRunResults []Evaluated     `json:"evaluationRunResults"`
 	AgentExecutionOutput *AgentExecution `json:"agentExecutionOutput"`

@@ -122,7 +122,7 @@ func (o Options) addInfo(out *Rollout, rv store.RolloutView) error {
 		if err := json.Unmarshal(o.Redact.JSON(s.Info), &info); err != nil {
 			return fmt.Errorf("what segment %d reports: %w", s.Number, err)
 		}
-		out.Isolation, out.AgentVersion, out.Steps = info.Isolation, info.AgentVersion, info.Steps
+		out.Isolation, out.Environment, out.AgentVersion, out.Steps = info.Isolation, info.Environment, info.AgentVersion, info.Steps
 		out.Limit = nil
 		if info.Limit != nil {
 			out.Limit = &store.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}

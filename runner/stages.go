@@ -18,9 +18,18 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// live runs an agent that lives in an environment: once, or for a task of several steps once for each step, with the step's verifier after it.
-// A step that was suspended is gone on with; its verifier runs at its end.
+// live runs an agent that lives in an environment, and reports which one that was.
 func (w *worker) live(ctx context.Context, a agent.Agent, seg agent.Segment) (agent.Outcome, error) {
+	out, err := w.runStages(ctx, a, seg)
+	if out.Info != nil && w.evaluation.Task != nil {
+		out.Info.Environment = agent.EnvironmentHost
+	}
+	return out, err
+}
+
+// runStages runs an agent once, or for a task of several steps once for each step, with the step's verifier after it. A step that was suspended
+// is gone on with; its verifier runs at its end.
+func (w *worker) runStages(ctx context.Context, a agent.Agent, seg agent.Segment) (agent.Outcome, error) {
 	e, err := w.environmentOf()
 	switch {
 	case err != nil:

@@ -3,6 +3,7 @@ package tasks
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -12,7 +13,7 @@ import (
 // Dockerfile is what evalrun can do of a Dockerfile without building an image: the files that it copies, the working
 // directory and the variables.
 type Dockerfile struct {
-	// Image is the base image, which is not used: the host's system takes its place.
+	// Image is the base image, which is not used: the system of this machine takes its place.
 	Image   string
 	Workdir string
 	Env     []KeyValue
@@ -20,7 +21,9 @@ type Dockerfile struct {
 	// Unsupported are the instructions that would have to be executed, with their lines.
 	Unsupported []string
 
+	// vars are the values of ENV and ARG; env says which of them ENV has set.
 	vars map[string]string
+	env  map[string]bool
 	dirs map[string]bool
 }
 
@@ -51,11 +54,14 @@ var (
 	heredoc      = regexp.MustCompile(`<<-?["']?([A-Za-z_][A-Za-z0-9_]*)["']?`)
 	dockerEscape = regexp.MustCompile(`(?i)^#\s*escape\s*=\s*[^\\\s]`)
 	dockerVar    = regexp.MustCompile(`\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})`)
+	rootUser     = regexp.MustCompile(`^(root|0)(:(root|0))?$`)
+	noEntrypoint = regexp.MustCompile(`^\[\s*("")?\s*\]$`)
 	archive      = regexp.MustCompile(`(?i)\.(tar|tar\.\w+|tgz|tbz2?|txz)$`)
 )
 
 func parseDockerfile(text string) Dockerfile {
-	d := Dockerfile{vars: map[string]string{}, dirs: map[string]bool{"/": true}}
+	// The PATH of this machine takes the place of the image's, as its programs do.
+	d := Dockerfile{vars: map[string]string{"PATH": os.Getenv("PATH")}, env: map[string]bool{"PATH": true}, dirs: map[string]bool{"/": true}}
 	lines := strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n")
 	if dockerEscape.MatchString(lines[0]) {
 		d.unsupported(1, "the directive escape")
@@ -102,12 +108,19 @@ func parseDockerfile(text string) Dockerfile {
 				d.workdir(dir)
 			}
 		case "ENV":
-			d.env(first, args)
+			d.setEnv(first, args)
+		case "ARG":
+			d.arg(first, args)
 		case "LABEL", "MAINTAINER", "EXPOSE", "STOPSIGNAL":
 			// They say something of the image and change nothing in it.
-		case "CMD":
-			// Harbor runs every task's container with a command of its own, so CMD is never run.
+		case "SHELL":
+			// It changes how RUN is run, which is not done anyway.
+		case "CMD", "HEALTHCHECK":
+			// Harbor runs every task's container with a command of its own, so CMD is never run, and it checks its health as task.toml says.
 		default:
+			if name == "USER" && rootUser.MatchString(args) || name == "ENTRYPOINT" && noEntrypoint.MatchString(args) {
+				continue // as it is without them
+			}
 			d.unsupported(first, name+" "+args)
 		}
 	}
@@ -131,10 +144,10 @@ func (d *Dockerfile) from(line int, args string) {
 		d.unsupported(line, "FROM without an image")
 		return
 	}
-	d.Image = words[0]
+	d.Image = dockerVar.ReplaceAllStringFunc(words[0], func(ref string) string { return d.vars[strings.Trim(ref, "${}")] })
 }
 
-// expand puts in the variables that ENV has set. Others would come from the base image, which is not there.
+// expand puts in the variables that ENV and ARG have set. Others would come from the base image, which is not there.
 func (d *Dockerfile) expand(line int, name, s string) (string, bool) {
 	known := true
 	out := dockerVar.ReplaceAllStringFunc(s, func(ref string) string {
@@ -143,7 +156,7 @@ func (d *Dockerfile) expand(line int, name, s string) (string, bool) {
 		return v
 	})
 	if !known || strings.ContainsAny(dockerVar.ReplaceAllString(s, ""), `$\`) {
-		d.unsupported(line, fmt.Sprintf("%s %s: only variables that ENV sets above can be used, without escapes", name, s))
+		d.unsupported(line, fmt.Sprintf("%s %s: only variables that ENV or ARG sets above can be used, without escapes", name, s))
 		return "", false
 	}
 	return out, true
@@ -209,8 +222,26 @@ func (d *Dockerfile) copyFiles(line int, name, args string) {
 	d.Copies = append(d.Copies, CopyInstruction{Line: line, Sources: sources, Destination: destination, Folder: folder})
 }
 
-// env reads ENV name=value …, with quotes, and the older ENV name value.
-func (d *Dockerfile) env(line int, args string) {
+// arg reads ARG name[=value] …. One without a value that was not set before is empty, as no build passes one.
+func (d *Dockerfile) arg(line int, args string) {
+	pairs, ok := quotedWords(args)
+	if !ok || len(pairs) == 0 {
+		d.unsupported(line, "ARG "+args)
+		return
+	}
+	for _, pair := range pairs {
+		name, value, given := strings.Cut(pair, "=")
+		if value, ok = d.expand(line, "ARG", value); !ok {
+			return
+		}
+		if _, there := d.vars[name]; !d.env[name] && (given || !there) {
+			d.vars[name] = value
+		}
+	}
+}
+
+// setEnv reads ENV name=value …, with quotes, and the older ENV name value.
+func (d *Dockerfile) setEnv(line int, args string) {
 	name, value, _ := strings.Cut(args, " ")
 	pairs := []string{name + "=" + strings.TrimSpace(value)}
 	if strings.Contains(name, "=") {
@@ -236,7 +267,7 @@ func (d *Dockerfile) env(line int, args string) {
 	}
 	// All of one instruction see the variables as they were before it.
 	for _, kv := range added {
-		d.vars[kv.Name] = kv.Value
+		d.vars[kv.Name], d.env[kv.Name] = kv.Value, true
 		d.Env = set(d.Env, kv)
 	}
 }

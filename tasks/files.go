@@ -101,6 +101,9 @@ func contextFiles(dir fs.FS) []string {
 	return names
 }
 
+// composeFile is the one file in which Harbor looks for services.
+const composeFile = "docker-compose.yaml"
+
 func isCompose(name string) bool {
 	return (strings.HasPrefix(name, "docker-compose") || strings.HasPrefix(name, "compose.")) &&
 		(strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml"))

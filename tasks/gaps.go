@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -16,7 +15,7 @@ type Capabilities struct {
 	NoNetwork bool
 	// FileTree: there is a file tree for the task alone, so that files can be put at any absolute path.
 	FileTree bool
-	// IgnoreDockerfile: the person who runs the task knows that the host has what the Dockerfile would install.
+	// IgnoreDockerfile: the person who runs the task knows that this machine has what the task's image would have.
 	IgnoreDockerfile bool
 }
 
@@ -46,6 +45,7 @@ func (t *Task) Gaps(can Capabilities) []Gap {
 		g.artifacts(key+".artifacts", c.Steps[i].Artifacts)
 	}
 	g.folders(t)
+	g.images(t)
 	g.files(t)
 	slices.SortStableFunc(g.found, func(a, b Gap) int { return strings.Compare(a.Key, b.Key) })
 	return slices.Compact(g.found)
@@ -129,9 +129,6 @@ func (g *gaps) verifier(key string, v *Verifier) {
 	if v.Environment != nil {
 		usual := key + ".environment"
 		g.environment(v.Environment, usual)
-		if v.Environment.DockerImage != "" {
-			g.add(v.Environment.keyIn(usual)+".docker_image", "images are not run, and the tests of this task need one of their own")
-		}
 	}
 }
 
@@ -163,30 +160,64 @@ func (g *gaps) folders(t *Task) {
 	}
 }
 
-func (g *gaps) files(t *Task) {
-	entries, _ := os.ReadDir(filepath.Join(t.Dir, "environment")) // none is what most tasks without files have
-	for _, e := range entries {
-		if isCompose(e.Name()) {
-			g.add("environment/"+e.Name(), "compose services are not run")
-		}
+const dockerfileKey = "environment/Dockerfile"
+
+// images finds the images that the task names. Whether a task needs what is in its image cannot be told from its files: most tests of published
+// tasks install programs, which needs nothing of a Dockerfile but FROM. Without its image such a task gets a reward of 0 that says nothing.
+func (g *gaps) images(t *Task) {
+	d, err := t.Dockerfile()
+	if err != nil {
+		g.add(dockerfileKey, "%v", err)
 	}
-	for _, s := range t.Stages() {
+	if g.can.IgnoreDockerfile {
+		return
+	}
+	const instead = "; --ignore-dockerfile runs it with what this machine has"
+	e := &t.Config.Environment
+	g.image(e, e.keyIn("environment"), "the task is to run in the image %s, and images are not run"+instead)
+	if d != nil {
+		g.add(dockerfileKey, "the task is to run in the image that this makes of %s, and images are not built%s", or(d.Image, "nothing"), instead)
+	}
+	for i, s := range t.Stages() {
+		if e := s.Verifier.Environment; e != nil {
+			usual := "verifier.environment"
+			if s.Name != "" && t.Config.Steps[i].Verifier.Environment != nil {
+				usual = fmt.Sprintf("steps[%d].%s", i, usual)
+			}
+			g.image(e, e.keyIn(usual), "the tests are to run in the image %s, and images are not run"+instead)
+		}
 		for _, dir := range s.Tests {
-			if file := filepath.Join(dir, "Dockerfile"); s.Verifier.Separate() && !g.can.IgnoreDockerfile && isFile(file) {
-				g.add(t.relative(file), "images are not built, and the tests have one of their own")
+			if file := filepath.Join(dir, "Dockerfile"); s.Verifier.Separate() && isFile(file) {
+				g.add(t.relative(file), "the tests are to run in the image that this makes, and images are not built%s", instead)
 			}
 		}
 	}
-	const key = "environment/Dockerfile"
-	d, err := t.Dockerfile()
-	if err != nil {
-		g.add(key, "%v", err)
-		return
+}
+
+// image finds the images that a table names; format has a place for the name.
+func (g *gaps) image(e *Environment, key, format string) {
+	if e.DockerImage != "" {
+		g.add(key+".docker_image", format, e.DockerImage)
 	}
-	if d != nil && !g.can.IgnoreDockerfile {
-		for _, what := range d.Unsupported {
-			g.add(key, "%s: images are not built; --ignore-dockerfile runs the task with what the host has", what)
+	if e.BugswarmImageTag != "" {
+		g.add(key+".bugswarm_image_tag", format, e.BugswarmImageTag)
+	}
+}
+
+func (g *gaps) files(t *Task) {
+	entries, _ := os.ReadDir(filepath.Join(t.Dir, "environment")) // none is what most tasks without files have
+	image := t.Config.Environment.DockerImage != "" || isFile(filepath.Join(t.Dir, filepath.FromSlash(dockerfileKey)))
+	for _, e := range entries {
+		switch {
+		case e.Name() == composeFile:
+			g.add("environment/"+e.Name(), "compose services are not run")
+		case isCompose(e.Name()) && !image:
+			g.add("environment/"+e.Name(), "compose services are not run, and are read from %s alone; beside an image the file would be data", composeFile)
 		}
+	}
+	const key = dockerfileKey
+	if _, err := t.Dockerfile(); err != nil {
+		return // images says so
 	}
 	copies, err := t.Files()
 	if err != nil {
@@ -218,19 +249,15 @@ func (t *Task) relative(file string) string {
 func (t *Task) Notes() []Gap {
 	g := &gaps{}
 	e := &t.Config.Environment
-	key := e.keyIn("environment")
-	for name, image := range map[string]string{"docker_image": e.DockerImage, "bugswarm_image_tag": e.BugswarmImageTag} {
-		if image != "" {
-			g.add(key+"."+name, "%s is not run; the host's system takes its place", image)
+	if e.SkillsDir != "" {
+		g.add(e.keyIn("environment")+".skills_dir", "skills are not copied into the agent's own folder")
+	}
+	if d, err := t.Dockerfile(); err == nil && d != nil {
+		for _, what := range d.Unsupported {
+			g.add(dockerfileKey, "%s: --ignore-dockerfile leaves this out", what)
 		}
 	}
-	if e.SkillsDir != "" {
-		g.add(key+".skills_dir", "skills are not copied into the agent's own folder")
-	}
-	if d, err := t.Dockerfile(); err == nil && d != nil && d.Image != "" && d.Image != "scratch" {
-		g.add("environment/Dockerfile", "the base image %s is not run; the host's system takes its place", d.Image)
-	}
-	slices.SortFunc(g.found, func(a, b Gap) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Reason, b.Reason)) })
+	slices.SortStableFunc(g.found, func(a, b Gap) int { return strings.Compare(a.Key, b.Key) })
 	return g.found
 }
 

@@ -6,7 +6,10 @@ import (
 	"testing"
 )
 
-var everything = Capabilities{NoNetwork: true, FileTree: true}
+var (
+	everything = Capabilities{NoNetwork: true, FileTree: true}
+	ignoring   = Capabilities{NoNetwork: true, FileTree: true, IgnoreDockerfile: true}
+)
 
 // keys are those of the gaps of a task with this task.toml and these files.
 func keys(t *testing.T, can Capabilities, document string, files map[string]string) []string {
@@ -48,7 +51,7 @@ func TestGaps(t *testing.T) {
 		{"workdir that covers the shell", "[environment]\nworkdir = '/usr/bin'", []string{"environment.workdir"}},
 		{"workdir in the agent's home", "[environment]\nworkdir = '/home/agent/project'", nil},
 		{"R5 absolute workdir", "[environment]\nworkdir = '/workspace'", nil},
-		{"R6 supported task", "[environment]\ndocker_image = 'ubuntu:24.04'\nnetwork_mode = 'no-network'\ncpus = 4\n" + step, nil},
+		{"R6 supported task", "[environment]\nnetwork_mode = 'no-network'\ncpus = 4\n" + step, nil},
 		{"R7 LLM judge", "[verifier]\ntype = 'llm-judge'", []string{"verifier.type"}},
 		{"GPUs", "[environment]\ngpus = 1\ngpu_types = ['T4']", []string{"environment.gpu_types", "environment.gpus"}},
 		{"TPUs", "[environment.tpu]\ntype = 'v6e'\ntopology = '2x4'", []string{"environment.tpu"}},
@@ -62,7 +65,7 @@ func TestGaps(t *testing.T) {
 		{"separate verifier", "[verifier]\nenvironment_mode = 'separate'", nil},
 		{"separate verifier with an environment", "[verifier.environment]\ncpus = 1", nil},
 		{"separate verifier with an image", "[verifier.environment]\ndocker_image = 'a'\ngpus = 1", []string{"verifier.environment.docker_image", "verifier.environment.gpus"}},
-		{"what is only read", "[agent]\nuser = 'a'\n[verifier.hardening]\n[environment]\nskills_dir = '/skills'\nbugswarm_image_tag = 'a'", nil},
+		{"what is only read", "[agent]\nuser = 'a'\n[verifier.hardening]\n[environment]\nskills_dir = '/skills'", nil},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			equal(t, "gaps", keys(t, everything, v.document, nil), v.want)
@@ -73,11 +76,39 @@ func TestGaps(t *testing.T) {
 			[]string{"environment.network_mode", "verifier.network_mode"})
 	})
 	t.Run("absolute paths without a file tree", func(t *testing.T) {
-		can := Capabilities{NoNetwork: true}
+		can := Capabilities{NoNetwork: true, IgnoreDockerfile: true}
 		equal(t, "workdir", keys(t, can, "[environment]\nworkdir = '/workspace'", nil), []string{"environment.workdir"})
 		equal(t, "files", keys(t, can, "", map[string]string{"environment/a": "", "environment/Dockerfile": "FROM a\nWORKDIR /app\nCOPY a .\nCOPY a b/c\nCOPY a /apple"}),
 			[]string{"environment/Dockerfile"})
 	})
+}
+
+// T1: a task that names an image is not run on this machine's system unless somebody says so, however little its Dockerfile does.
+func TestGapsOfImages(t *testing.T) {
+	step := "\n[[steps]]\nname = 'a'\n[[steps]]\nname = 'b'\n"
+	for _, v := range []struct {
+		name, document string
+		files          map[string]string
+		want           []string
+	}{
+		{"none", "", map[string]string{"environment/data.txt": ""}, nil},
+		{"docker_image", "environment.docker_image = 'ubuntu:24.04'", nil, []string{"environment.docker_image"}},
+		{"image of a sandbox", "sandbox.image = 'ubuntu:24.04'", nil, []string{"sandbox.docker_image"}},
+		{"bugswarm_image_tag", "environment.bugswarm_image_tag = 'a'", nil, []string{"environment.bugswarm_image_tag"}},
+		{"Dockerfile that does nothing", "", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app"}, []string{"environment/Dockerfile"}},
+		{"Dockerfile that copies", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y", "environment/x": ""}, []string{"environment/Dockerfile"}},
+		{"Dockerfile that does more", "", map[string]string{"environment/Dockerfile": "FROM a\nRUN x\nRUN y"}, []string{"environment/Dockerfile"}},
+		{"image of the tests", "verifier.environment.docker_image = 'a'", nil, []string{"verifier.environment.docker_image"}},
+		{"image of all steps' tests", "verifier.sandbox.docker_image = 'a'" + step, nil, []string{"verifier.sandbox.docker_image"}},
+		{"image of a step's tests", step + "verifier.environment.docker_image = 'a'", nil, []string{"steps[1].verifier.environment.docker_image"}},
+		{"Dockerfile of the tests", "[verifier]\nenvironment_mode = 'separate'", map[string]string{"tests/Dockerfile": ""}, []string{"tests/Dockerfile"}},
+		{"a Dockerfile among the tests", "", map[string]string{"tests/Dockerfile": ""}, nil},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			equal(t, "gaps", keys(t, everything, v.document, v.files), v.want)
+			equal(t, "ignored", keys(t, ignoring, v.document, v.files), []string(nil))
+		})
+	}
 }
 
 func TestGapsOfFiles(t *testing.T) {
@@ -87,22 +118,19 @@ func TestGapsOfFiles(t *testing.T) {
 		want           []string
 	}{
 		{"compose", "", map[string]string{"environment/docker-compose.yaml": "", "environment/compose.yml": ""}, []string{"environment/compose.yml", "environment/docker-compose.yaml"}},
-		{"Dockerfile that copies", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y", "environment/x": ""}, nil},
-		{"Dockerfile that does more", "", map[string]string{"environment/Dockerfile": "FROM a\nRUN x\nRUN y"}, []string{"environment/Dockerfile", "environment/Dockerfile"}},
+		// T4: Harbor reads docker-compose.yaml alone.
+		{"compose files that are data", "", map[string]string{"environment/Dockerfile": "FROM a", "environment/docker-compose.yml": "", "environment/compose.yaml": ""}, nil},
 		{"Dockerfile that copies what is not there", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y"}, []string{"environment"}},
-		{"Dockerfile that works in a place of something else", "", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /solution"}, []string{"environment/Dockerfile"}},
-		{"Dockerfile whose WORKDIR does not count", "environment.workdir = '/a'", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /solution"}, nil},
+		{"Dockerfile that cannot be read", "", map[string]string{"environment/Dockerfile/x": ""}, []string{"environment/Dockerfile"}},
+		{"Dockerfile that works in a place of something else", "", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /tests"}, []string{"environment/Dockerfile"}},
+		{"Dockerfile whose WORKDIR does not count", "environment.workdir = '/a'", map[string]string{"environment/Dockerfile": "FROM a\nWORKDIR /tests"}, nil},
 		{"both names of a folder", "[[steps]]\nname = 's'", map[string]string{"tests/a": "", "verifier/a": "", "steps/s/solution/a": "", "steps/s/oracle/a": ""},
 			[]string{"steps/s/oracle", "verifier"}},
-		{"an image of the tests", "[verifier]\nenvironment_mode = 'separate'", map[string]string{"tests/Dockerfile": ""}, []string{"tests/Dockerfile"}},
-		{"a Dockerfile among the tests", "", map[string]string{"tests/Dockerfile": ""}, nil},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			equal(t, "gaps", keys(t, everything, v.document, v.files), v.want)
+			equal(t, "gaps", keys(t, ignoring, v.document, v.files), v.want)
 		})
 	}
-	ignoring := Capabilities{NoNetwork: true, FileTree: true, IgnoreDockerfile: true}
-	equal(t, "ignored", keys(t, ignoring, "[verifier]\nenvironment_mode = 'separate'", map[string]string{"environment/Dockerfile": "FROM a\nRUN x", "tests/Dockerfile": ""}), []string(nil))
 }
 
 func TestGapReasons(t *testing.T) {
@@ -114,11 +142,12 @@ func TestGapReasons(t *testing.T) {
 	for _, g := range slices.Concat(task.Gaps(everything), task.Notes()) {
 		got = append(got, g.String())
 	}
+	const instead = "--ignore-dockerfile runs it with what this machine has"
 	equal(t, "gaps and notes", got, []string{
+		"environment.docker_image: the task is to run in the image ubuntu:24.04, and images are not run; " + instead,
 		"environment.gpus: GPUs cannot be given to a task",
-		"environment/Dockerfile: line 2: RUN pip install x: images are not built; --ignore-dockerfile runs the task with what the host has",
-		"environment.docker_image: ubuntu:24.04 is not run; the host's system takes its place",
-		"environment/Dockerfile: the base image python:3 is not run; the host's system takes its place",
+		"environment/Dockerfile: the task is to run in the image that this makes of python:3, and images are not built; " + instead,
+		"environment/Dockerfile: line 2: RUN pip install x: --ignore-dockerfile leaves this out",
 	})
 }
 
@@ -129,5 +158,5 @@ func TestGapsOfPublishedTask(t *testing.T) {
 	for _, g := range task.Gaps(everything) {
 		got = append(got, g.Key)
 	}
-	equal(t, "gaps", got, []string{"agent.network_mode", "environment.gpu_types", "environment.gpus", "environment.network_mode", "environment.tpu", "verifier.environment.docker_image"})
+	equal(t, "gaps", got, []string{"agent.network_mode", "environment.docker_image", "environment.gpu_types", "environment.gpus", "environment.network_mode", "environment.tpu", "verifier.environment.docker_image"})
 }

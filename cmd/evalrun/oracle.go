@@ -24,7 +24,7 @@ type oracleCheck struct {
 func (o *oracleCheck) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.place.isolation, "isolation", "bwrap", "with --oracle: run the tasks in `KIND`, bwrap or process")
-	f.BoolVar(&o.place.ignoreDockerfile, "ignore-dockerfile", false, "with --oracle: run tasks whose Dockerfile does more than copy files with what this machine has")
+	f.BoolVar(&o.place.ignoreDockerfile, "ignore-dockerfile", false, "take tasks that name an image, or have a Dockerfile, for ones that can be run with what this machine has instead")
 	f.IntVarP(&o.work.concurrency, "concurrency", "j", 4, "with --oracle: run `N` tasks at once")
 	f.StringArrayVar(&o.work.env, "env", nil, "with --oracle: pass the environment variable `NAME` (repeatable)")
 	f.StringArrayVar(&o.work.envFiles, "env-file", nil, "with --oracle: pass the variables of `FILE` (repeatable)")

@@ -32,7 +32,7 @@ func (p *placeFlags) register(cmd *cobra.Command) {
 	f.StringVar(&p.isolation, "isolation", sandbox.IsolationBwrap, "run ACP agents and tasks in `KIND`: bwrap (a file tree and processes of their own; Linux), or process (plain folders)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers through the `gateway`, which records calls and suspends rollouts on long-running work, or direct: as they are declared")
-	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks whose Dockerfile does more than copy files with what this machine has")
+	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks that name an image, or have a Dockerfile, with what this machine has instead")
 }
 
 // place reads what the flags name. needed says that some agent or task has a use for it, passed gives the variables that servers may name.

@@ -49,7 +49,7 @@ With --oracle the tasks are run after all: the oracle, which is a task's own sol
 			verdicts := []verdictOfFile{}
 			var dirs []string
 			for _, path := range paths {
-				v := validateFile(path, strict)
+				v := validateFile(path, strict, check.place.ignoreDockerfile)
 				if v.err != nil {
 					wrong++
 				} else if v.Task != nil {
@@ -116,10 +116,10 @@ func (v verdictOfFile) print(cmd *cobra.Command, quiet bool) {
 	}
 }
 
-func validateFile(path string, strict bool) verdictOfFile {
+func validateFile(path string, strict, ignoreDockerfile bool) verdictOfFile {
 	v := verdictOfFile{Path: path, Problems: []string{}}
 	var problems input.Problems
-	v.Kind, problems, v.err = v.examine(path)
+	v.Kind, problems, v.err = v.examine(path, ignoreDockerfile)
 	if strict && (v.err == nil || len(problems) > 0) {
 		v.err = problems.Err(true)
 	} else {
@@ -136,14 +136,14 @@ func validateFile(path string, strict bool) verdictOfFile {
 }
 
 // examine checks a path as what it looks like. The problems hold the warnings too; the error is what is wrong.
-func (v *verdictOfFile) examine(path string) (kind string, problems input.Problems, err error) {
+func (v *verdictOfFile) examine(path string, ignoreDockerfile bool) (kind string, problems input.Problems, err error) {
 	if tasks.IsDir(path) {
 		t, problems := tasks.Load(path)
 		if err := problems.Err(false); err != nil {
 			return "a task", problems, err
 		}
 		isolated := sandbox.Available() == nil
-		v.Task, v.Gaps, v.Notes = t, t.Gaps(tasks.Capabilities{NoNetwork: isolated, FileTree: isolated}), t.Notes()
+		v.Task, v.Gaps, v.Notes = t, t.Gaps(tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: ignoreDockerfile}), t.Notes()
 		return "a task", problems, nil
 	}
 	if _, patterns := splitArgs([]string{path}); patterns != nil {
