@@ -14,7 +14,7 @@ import (
 // binaryClassification scores 1 if the predicted class is the expected one; over the set it gives precision, recall or
 // F-score of the positive class.
 func binaryClassification(e *evaluator, c *config) {
-	positive := strings.ToLower(c.RequiredString("positiveClass"))
+	positive := toLower(c.RequiredString("positiveClass"))
 	metric := c.Enum("metricType", "precision", "precision", "recall", "f-score")
 	beta := c.Float("fValue", 1, 0, 1000)
 	e.dataset = &classification{
@@ -60,7 +60,7 @@ func classify(c *config, classes []string) func(context.Context, Subject, *objec
 		return class, nil
 	}
 	o.compare = func(_ context.Context, expected, actual any) outcome {
-		e, a := strings.ToLower(str(expected)), strings.ToLower(str(actual))
+		e, a := toLower(str(expected)), toLower(str(actual))
 		if classes != nil && !slices.Contains(classes, e) {
 			return failed("INVALID_EXPECTED_CLASS: the expected class %q is none of %s", e, strings.Join(classes, ", "))
 		}
@@ -75,7 +75,7 @@ func classify(c *config, classes []string) func(context.Context, Subject, *objec
 func lower(labels []string) []string {
 	out := make([]string, len(labels))
 	for i, label := range labels {
-		out[i] = strings.ToLower(label)
+		out[i] = toLower(label)
 	}
 	return out
 }
@@ -87,7 +87,7 @@ func indexOf(classes []string) func(label string) (int, bool) {
 		index[class] = i
 	}
 	return func(label string) (int, bool) {
-		i, ok := index[strings.ToLower(label)]
+		i, ok := index[toLower(label)]
 		return i, ok
 	}
 }

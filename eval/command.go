@@ -83,9 +83,11 @@ func commandDocument(s Subject, criteria *object) ([]byte, error) {
 	if len(criteria.Keys) == 0 {
 		in.Criteria = nil
 	}
-	for _, span := range s.Trace {
-		if json.Valid(span) {
-			in.Trace = append(in.Trace, span)
+	for _, segment := range s.Trace {
+		for _, span := range segment {
+			if json.Valid(span) {
+				in.Trace = append(in.Trace, span)
+			}
 		}
 	}
 	return json.Marshal(in)

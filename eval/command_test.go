@@ -28,7 +28,7 @@ func runScript(t *testing.T, ctx context.Context, script string) Result {
 		Evaluation: Evaluation{ID: "1", Name: "one", Inputs: json.RawMessage(`{"a":1}`),
 			Criteria: map[string]json.RawMessage{"c": json.RawMessage(`{"want":2}`)}},
 		RolloutID: "r", Agent: "a", Epoch: 3, Output: json.RawMessage(`{"x":1}`), Dir: dir, Workspace: "/ws",
-		Trace: []json.RawMessage{json.RawMessage(`{"attributes":{"tool.name":"t","tool.id":"i"}}`), json.RawMessage(`{"torn`)},
+		Trace: [][]json.RawMessage{{json.RawMessage(`{"attributes":{"tool.name":"t","tool.id":"i"}}`), json.RawMessage(`{"torn`)}},
 		Env:   []string{"PATH=/usr/bin:/bin", "GREETING=hello"},
 	})
 	if len(results) != 1 {

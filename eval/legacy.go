@@ -220,11 +220,11 @@ func csvValues(text string, columns []string) ([]string, error) {
 	}
 	index := map[string]int{}
 	for i, name := range header {
-		index[strings.ToLower(name)] = i
+		index[toLower(name)] = i
 	}
 	var missing []string
 	for _, column := range columns {
-		if _, ok := index[strings.ToLower(column)]; !ok {
+		if _, ok := index[toLower(column)]; !ok {
 			missing = append(missing, column)
 		}
 	}
@@ -240,7 +240,7 @@ func csvValues(text string, columns []string) ([]string, error) {
 	}
 	values := make([]string, len(columns))
 	for i, column := range columns {
-		if at := index[strings.ToLower(column)]; at < len(row) {
+		if at := index[toLower(column)]; at < len(row) {
 			values[i] = strings.TrimSpace(row[at])
 		}
 	}

@@ -38,7 +38,7 @@ func matches(expected, actual any, caseSensitive bool) bool {
 	}
 	e, a := str(expected), str(actual)
 	if !caseSensitive {
-		e, a = strings.ToLower(e), strings.ToLower(a)
+		e, a = toLower(e), toLower(a)
 	}
 	return e == a
 }
@@ -60,7 +60,7 @@ func contains(e *evaluator, c *config) {
 	o.compare = func(_ context.Context, expected, actual any) outcome {
 		search, text := str(expected), str(actual)
 		if !caseSensitive {
-			search, text = strings.ToLower(search), strings.ToLower(text)
+			search, text = toLower(search), toLower(text)
 		}
 		return outcome{score: truth(strings.Contains(text, search) != negated), details: comparison{search, text}}
 	}

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 )
 
 // str is Python's str(): a string as it is, anything else as repr prints it.
@@ -43,13 +46,17 @@ func writeRepr(b *strings.Builder, v any) {
 		writeReprString(b, v)
 	case []any:
 		b.WriteByte('[')
-		for i, item := range v {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			writeRepr(b, item)
-		}
+		writeItems(b, v)
 		b.WriteByte(']')
+	case tuple:
+		b.WriteByte('(')
+		writeItems(b, v)
+		if len(v) == 1 {
+			b.WriteByte(',')
+		}
+		b.WriteByte(')')
+	case opaque:
+		b.WriteString(string(v))
 	case *object:
 		b.WriteByte('{')
 		for i, key := range v.Keys {
@@ -63,6 +70,18 @@ func writeRepr(b *strings.Builder, v any) {
 		b.WriteByte('}')
 	}
 }
+
+func writeItems(b *strings.Builder, items []any) {
+	for i, item := range items {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		writeRepr(b, item)
+	}
+}
+
+// toLower is Python's str.lower(): of "İ" two characters, and of the last "Σ" of a word "ς".
+func toLower(s string) string { return cases.Lower(language.Und).String(s) }
 
 // reprFloat prints the shortest digits that give the float back, with an exponent below 1e-4 and from 1e16 on.
 func reprFloat(f float64) string {

@@ -34,6 +34,17 @@ func TestRepr(t *testing.T) {
 	}
 }
 
+// U8
+func TestLower(t *testing.T) {
+	for s, want := range map[string]string{
+		"ABC": "abc", "İ": "i̇", "ΑΣ": "ας", "ΑΣΑ Σ": "ασα σ", "ΑΣ.": "ας.", "ẞ": "ß", "Ǆ": "ǆ", "": "", "Å": "å",
+	} {
+		if got := toLower(s); got != want {
+			t.Errorf("toLower(%q) = %q, want %q", s, got, want)
+		}
+	}
+}
+
 func TestEqual(t *testing.T) {
 	for _, v := range []struct {
 		a, b string
@@ -55,16 +66,24 @@ func TestEqual(t *testing.T) {
 func TestPythonLiteral(t *testing.T) {
 	for _, v := range []struct{ literal, want string }{
 		{`{'city': 'Paris', 'n': 1, 'f': 1.5, 'ok': True, 'no': None}`, `{'city': 'Paris', 'n': 1, 'f': 1.5, 'ok': True, 'no': None}`},
-		{`{"a": [1, 2,], 'b': (3, 'x'), 'c': (4), 'd': (5,)}`, `{'a': [1, 2], 'b': [3, 'x'], 'c': 4, 'd': [5]}`},
+		{`{"a": [1, 2,], 'b': (3, 'x'), 'c': (4), 'd': (5,)}`, `{'a': [1, 2], 'b': (3, 'x'), 'c': 4, 'd': (5,)}`},
 		{`'it\'s \x41\u00e9\q'`, `"it's Aé\\q"`},
-		{`-1e-5`, `-1e-05`}, {`[1., -.5, +2]`, `[1.0, -0.5, 2]`}, {` [ ] `, `[]`}, {`{}`, `{}`}, {`()`, `[]`},
+		{`-1e-5`, `-1e-05`}, {`[1., -.5, +2]`, `[1.0, -0.5, 2]`}, {` [ ] `, `[]`}, {`{}`, `{}`}, {`()`, `()`},
+		// U6
+		{`{'a': u'x', 'b': R'\n\'', 'c': b'\x00\u0041', 'd': Br'\x'}`, `{'a': 'x', 'b': "\\n\\'", 'c': b'\x00\\u0041', 'd': b'\\x'}`},
+		{"'''it's\n\"two\" lines'''", `'it\'s\n"two" lines'`}, {`'a' "b"  u'c'`, `'abc'`}, {`'\101\0\7z'`, `'A\x00\x07z'`}, {"'a\\\nb'", `'ab'`},
+		{`[0x1F, 0o17, 0b11, 1_000, 1_0.2_5, 00, -0, 1E3, 0XfF]`, `[31, 15, 3, 1000, 10.25, 0, 0, 1000.0, 255]`},
+		{"{'a': 1, # one\n 'b': 2\n} # end", `{'a': 1, 'b': 2}`}, {"\n{'a': 1}\n", `{'a': 1}`}, {`({'a': 1})`, `{'a': 1}`},
+		{`{1: 'x', 'a': (1, [2])}`, `{1: 'x', 'a': (1, [2])}`}, {`{'a'}`, `{'a'}`}, {`b'\xe9\\'`, `b'\xe9\\'`}, {`set()`, `set()`}, {`...`, `Ellipsis`}, {`1+2j`, `(1+2j)`}, {`- 1`, `-1`},
+		{`9007199254740993`, `9007199254740993`}, {`1e999`, `inf`},
 	} {
 		got, err := parseLiteral(v.literal)
 		if err != nil || repr(got) != v.want {
 			t.Errorf("%s: got %s, %v, want %s", v.literal, repr(got), err, v.want)
 		}
 	}
-	for _, bad := range []string{``, `{`, `{'a'}`, `{1: 2}`, `[1 2]`, `'a`, `foo`, `__import__('os')`, `1 2`, `'\x4'`, `0x10`, `nan`, `007`, `1_0`, `.`, `+`} {
+	for _, bad := range []string{``, `{`, `[1 2]`, `'a`, `foo`, `__import__('os')`, `1 2`, `'\x4'`, `nan`, `NaN`, `007`, `.`, `+`, `1__0`, `1_`, `0x`, `1,`, `--1`, `1+2`, `f'x'`, `'a' b'b'`, `{[1]: 2}`, `{'a': 1, 'b'}`, `{'a', 'b': 1}`,
+		`{'a': 1,,}`, `dict(a=1)`, `'''a`, `r'\`, `'\N{DASH}'`, `b'é'`, `True1`, `1if`, `1e`, "'a\x00'"} {
 		if got, err := parseLiteral(bad); err == nil {
 			t.Errorf("%s: got %s, want an error", bad, repr(got))
 		}

@@ -18,48 +18,49 @@ type ToolCall struct {
 	Output string `json:"output"`
 
 	args *object
-	// callID, spanID and finished serve to tell whether a later span tells the same call again.
+	// callID and spanID identify the call and its span, where the span says so; finished is set if there is an output.
 	callID   string
 	spanID   string
 	finished bool
+	// segment is the one in which the call was seen last.
+	segment int
 }
 
-// ToolCalls extracts the tool calls from the spans of all segments of a rollout, in order: every span with the attribute
+// ToolCalls extracts the tool calls from the spans of a rollout's segments, in order: every span with the attribute
 // tool.name that is not marked tool.synthesized. A span is one JSON object with its attributes as an object or as OTLP's
 // list of keys and values, or a whole OTLP export (resourceSpans).
 //
-// A call that is told again counts once, with its later output and in its first position. That is so if both spans
-//   - are the same span (trace and span id), or
-//   - have the same call id (tool.call_id, tool_call.id or gen_ai.tool.call.id), or
-//   - name the same tool with the same arguments, and the earlier one has no output.value, or an empty one, where the
-//     later one has some: the agent was suspended in the middle of the call.
+// Each span is a call of its own, unless it tells an earlier one again. Such a call counts once, in its first position and
+// with its later output:
+//   - the same span (trace and span id) is the same call;
+//   - across a suspension, two spans of one tool are one call if they have the same call id (tool.call_id, tool_call.id or
+//     gen_ai.tool.call.id), or if neither has an id, their arguments are the same, and the earlier one has no output.value,
+//     or an empty one: the agent was suspended in the middle of the call.
 //
-// Two finished calls of one tool with the same arguments are two calls. The tool's own id (tool.id) does not tell calls
-// apart, because UiPath gives it to the tool and not to the call.
-func ToolCalls(spans []json.RawMessage) []ToolCall {
-	t := callTable{byIdentity: map[string]int{}, open: map[string][]int{}}
-	for _, raw := range spans {
-		v, err := parseValue(raw)
-		if err != nil {
-			continue // a torn last line of a trace
-		}
-		eachSpan(v, t.add)
-	}
-	out := make([]ToolCall, 0, len(t.calls))
-	for _, call := range t.calls {
-		if call != nil {
-			out = append(out, *call)
+// Within a segment nothing is joined: a call that failed without an output and was tried again is two calls. The tool's own
+// id (tool.id) does not tell calls apart, because UiPath gives it to the tool and not to the call.
+func ToolCalls(segments [][]json.RawMessage) []ToolCall {
+	t := callTable{bySpan: map[string]int{}, seen: map[string][]int{}}
+	for _, spans := range segments {
+		t.segment++
+		for _, raw := range spans {
+			v, err := parseValue(raw)
+			if err != nil {
+				continue // a torn last line of a trace
+			}
+			eachSpan(v, t.add)
 		}
 	}
-	return out
+	return t.calls
 }
 
-// callTable holds the calls seen so far; one that was merged into an earlier one is nil.
+// callTable holds the calls seen so far.
 type callTable struct {
-	calls []*ToolCall
-	// byIdentity finds a call by its span or call id, open the unfinished ones by tool and arguments.
-	byIdentity map[string]int
-	open       map[string][]int
+	calls   []ToolCall
+	segment int
+	bySpan  map[string]int
+	// seen are the calls that a span of a later segment may tell again, by ToolCall.key, oldest first.
+	seen map[string][]int
 }
 
 func (t *callTable) add(span *object) {
@@ -67,65 +68,54 @@ func (t *callTable) add(span *object) {
 	if call == nil {
 		return
 	}
-	at, known := t.find(call)
+	call.segment = t.segment
+	key := call.key()
+	at, known := t.bySpan[call.spanID]
 	if !known {
+		at, known = t.earlier(key)
+	}
+	switch {
+	case !known:
 		at = len(t.calls)
-		t.calls = append(t.calls, call)
-	} else if earlier := t.calls[at]; call.finished || !earlier.finished {
-		t.calls[at] = call
+		t.calls = append(t.calls, *call)
+	case call.finished || !t.calls[at].finished:
+		t.calls[at] = *call
+	default:
+		t.calls[at].segment = t.segment
 	}
-	for _, id := range []string{call.spanID, call.callID} {
-		if id != "" {
-			t.byIdentity[id] = at
-		}
+	if call.spanID != "" {
+		t.bySpan[call.spanID] = at
 	}
-	if key := call.signature(); !known && !call.finished {
-		t.open[key] = append(t.open[key], at)
-	}
-}
-
-// find gives the position of the call that this one repeats. All unfinished spans of the same tool and arguments are
-// one call that was suspended several times.
-func (t *callTable) find(call *ToolCall) (int, bool) {
-	for _, id := range []string{call.spanID, call.callID} {
-		if at, ok := t.byIdentity[id]; ok && id != "" {
-			return at, true
-		}
-	}
-	if !call.finished || call.callID != "" {
-		return 0, false
-	}
-	key := call.signature()
-	first, found := 0, false
-	for _, at := range t.open[key] {
-		earlier := t.calls[at]
-		switch {
-		case earlier == nil || earlier.finished || earlier.callID != "":
-		case !found:
-			first, found = at, true
-		default:
-			t.calls[at] = nil
-			t.forget(at, first)
-		}
-	}
-	delete(t.open, key)
-	return first, found
-}
-
-// forget makes the ids of a merged call find the call that it was merged into.
-func (t *callTable) forget(at, into int) {
-	for id, i := range t.byIdentity {
-		if i == at {
-			t.byIdentity[id] = into
-		}
+	if t.calls[at].mayComeAgain() {
+		t.seen[key] = append(t.seen[key], at)
 	}
 }
 
-// signature is equal for calls of the same tool with the same arguments.
-func (c *ToolCall) signature() string {
+// earlier takes the oldest call of an earlier segment that has the key.
+func (t *callTable) earlier(key string) (at int, found bool) {
+	list := t.seen[key]
+	for len(list) > 0 && !found {
+		at = list[0]
+		if t.calls[at].segment == t.segment {
+			break
+		}
+		list, found = list[1:], t.calls[at].mayComeAgain()
+	}
+	t.seen[key] = list
+	return at, found
+}
+
+func (c *ToolCall) mayComeAgain() bool { return c.callID != "" || !c.finished }
+
+// key is equal for spans that may be the same call: of the same tool, with the same call id or without one and with the
+// same arguments.
+func (c *ToolCall) key() string {
 	id := ""
 	if c.ID != nil {
 		id = *c.ID
+	}
+	if c.callID != "" {
+		return c.Name + "\x00" + id + "\x00call\x00" + c.callID
 	}
 	return c.Name + "\x00" + id + "\x00" + canonical(c.args)
 }
@@ -159,16 +149,12 @@ func toolCall(span *object) *ToolCall {
 		s := str(id)
 		call.ID = &s
 	}
-	args, err := call.args.MarshalJSON()
-	if err != nil { // an argument is an infinite number
-		args, call.args = json.RawMessage("{}"), newObject()
-	}
-	call.Args = args
+	call.Args, _ = call.args.MarshalJSON() // every value marshals
 	output := attributes.Values["output.value"]
 	call.finished = output != nil && output != ""
 	call.Output = toolOutput(output)
 	if id, ok := attributes.get("tool.call_id", "tool_call.id", "gen_ai.tool.call.id"); ok && truthy(id) {
-		call.callID = "call " + str(id)
+		call.callID = str(id)
 	}
 	context, ok := span.Values["context"].(*object)
 	if !ok {
@@ -177,7 +163,7 @@ func toolCall(span *object) *ToolCall {
 	trace, _ := context.get("traceId", "trace_id")
 	id, _ := context.get("spanId", "span_id")
 	if truthy(id) {
-		call.spanID = fmt.Sprintf("span %s %s", str(trace), str(id))
+		call.spanID = fmt.Sprintf("%s %s", str(trace), str(id))
 	}
 	return call
 }
@@ -236,7 +222,7 @@ func otlpValue(v any) any {
 // toolArgs reads a call's arguments: an object, or one in a string of JSON or of a Python literal.
 func toolArgs(v any) *object {
 	if s, ok := v.(string); ok {
-		parsed, err := parseValue([]byte(s))
+		parsed, err := parsePythonJSON(s)
 		if err != nil {
 			if parsed, err = parseLiteral(s); err != nil {
 				return newObject()
@@ -257,7 +243,7 @@ func toolOutput(v any) string {
 	case nil:
 		return ""
 	case string:
-		parsed, err := parseValue([]byte(v))
+		parsed, err := parsePythonJSON(v)
 		o, ok := parsed.(*object)
 		if err != nil || !ok {
 			return v
@@ -302,6 +288,14 @@ func sanitize(name string) string {
 		}
 	}
 	return b.String()[:min(b.Len(), 64)]
+}
+
+// known is what criteria may call the tool: its id, or if it has none its name.
+func (c *ToolCall) known() string {
+	if c.ID != nil {
+		return *c.ID
+	}
+	return c.Name
 }
 
 // is reports whether criteria that name a tool so mean this call. A call with an id is known by it alone.

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-)
-
-const (
-	bothEmpty   = "Both expected and actual tool calls are empty"
-	eitherEmpty = "Either expected or actual tool calls are empty"
+	"math"
+	"strconv"
+	"strings"
 )
 
 // orderDetails are the details of the tool call order evaluator.
@@ -39,10 +37,7 @@ func toolCallOrder(e *evaluator, c *config) {
 func orderScore(calls []ToolCall, expected []any, strict bool) outcome {
 	actual := make([]any, len(calls))
 	for i, call := range calls {
-		actual[i] = call.Name
-		if call.ID != nil {
-			actual[i] = *call.ID
-		}
+		actual[i] = call.known()
 	}
 	details := orderDetails{repr(actual), repr(expected), []any{}}
 	switch {
@@ -97,27 +92,36 @@ func commonSubsequence(calls []ToolCall, expected []any) []any {
 	return lcs
 }
 
-// explained is a details object with one sentence for each comparison under the given key.
-func explained(key string, sentences *object) *object {
+// explanation makes the details of a tool call evaluator: both sides as Python prints them, and under the evaluator's own key
+// one sentence for each comparison.
+type explanation struct {
+	key              string
+	what             string // of which the evaluator speaks in a sentence
+	expected, actual string
+}
+
+func (x explanation) details(sentences *object) *object {
 	o := newObject()
-	o.set(key, sentences)
+	o.set("expected", x.expected)
+	o.set("actual", x.actual)
+	o.set(x.key, sentences)
 	return o
 }
 
-func sentence(key, text string) *object {
+func (x explanation) only(key, text string) *object {
 	o := newObject()
 	o.set(key, text)
-	return o
+	return x.details(o)
 }
 
 // emptyScore settles the cases in which one side has no calls at all. That gives 0 even where no call is what was expected, as
 // in {"a": ["=", 0]}: so does UiPath's.
-func emptyScore(expected, actual int, key string) (outcome, bool) {
+func (x explanation) emptyScore(expected, actual int) (outcome, bool) {
 	switch {
 	case expected == 0 && actual == 0:
-		return outcome{score: 1, details: explained(key, sentence("_result", bothEmpty))}, true
+		return outcome{score: 1, details: x.only("_result", "Both expected and actual "+x.what+" are empty")}, true
 	case expected == 0 || actual == 0:
-		return outcome{details: explained(key, sentence("_result", eitherEmpty))}, true
+		return outcome{details: x.only("_result", "Either expected or actual "+x.what+" are empty")}, true
 	}
 	return outcome{}, false
 }
@@ -147,56 +151,86 @@ func toolCallCount(e *evaluator, c *config) {
 }
 
 func countScore(calls []ToolCall, expected *object, strict bool) outcome {
-	const key = "explained_tool_calls_count"
-	counts := map[string]int{}
-	for _, call := range calls {
-		counts[call.Name]++
-		if call.ID != nil && *call.ID != call.Name {
-			counts[*call.ID]++
-		}
-	}
-	if out, done := emptyScore(len(expected.Keys), len(calls), key); done {
-		return out
-	}
-	sentences, passed := newObject(), 0.0
-	for _, name := range expected.Keys {
-		compare, want, err := countExpectation(name, expected.Values[name])
+	counts := countCalls(calls)
+	x := explanation{key: "explained_tool_calls_count", what: "tool calls", actual: repr(counts)}
+	wants, shown := make([]countExpectation, len(expected.Keys)), newObject()
+	for i, name := range expected.Keys {
+		want, err := readCountExpectation(name, expected.Values[name])
 		if err != nil {
 			return outcome{err: err}
 		}
-		count, ok := counts[name]
+		wants[i] = want
+		shown.set(name, tuple{want.op, want.count})
+	}
+	x.expected = repr(shown)
+	if out, done := x.emptyScore(len(wants), len(calls)); done {
+		return out
+	}
+	sentences, passed := newObject(), 0.0
+	for i, name := range expected.Keys {
+		count, ok := counts.Values[name]
 		if !ok {
-			count = counts[sanitize(name)]
+			if count, ok = counts.Values[sanitize(name)]; !ok {
+				count = wholeNumber(0)
+			}
 		}
-		score := truth(compare(float64(count), want.Float))
-		text := fmt.Sprintf("Actual: %d, Expected: %s, Score: %s", count, str(want), reprFloat(score))
+		score := truth(comparators[wants[i].op](count.(number).Float, wants[i].count.Float)) // countCalls puts nothing else in
+		text := fmt.Sprintf("Actual: %s, Expected: %s, Score: %s", str(count), str(wants[i].count), reprFloat(score))
 		sentences.set(name, text)
 		if strict && score == 0 {
-			return outcome{details: explained(key, sentence(name, text))}
+			return outcome{details: x.only(name, text)}
 		}
 		passed += score
 	}
-	return outcome{score: passed / float64(len(expected.Keys)), details: explained(key, sentences)}
+	return outcome{score: passed / float64(len(wants)), details: x.details(sentences)}
 }
 
-func countExpectation(name string, v any) (compare func(actual, expected float64) bool, want number, err error) {
+// countCalls counts the calls of each tool by the name that criteria may give it: its id, or if it has none its name.
+func countCalls(calls []ToolCall) *object {
+	counts := newObject()
+	for i := range calls {
+		key, n := calls[i].known(), 0.0
+		if count, ok := counts.Values[key].(number); ok {
+			n = count.Float
+		}
+		counts.set(key, wholeNumber(n+1))
+	}
+	return counts
+}
+
+func wholeNumber(n float64) number { return parseNumber(strconv.FormatFloat(n, 'f', 0, 64)) }
+
+type countExpectation struct {
+	op    string
+	count number
+}
+
+// readCountExpectation reads a pair such as ["=", 1]. A count may be written as 1.0, "1" or true: UiPath makes a whole number of
+// them.
+func readCountExpectation(name string, v any) (countExpectation, error) {
 	pair, _ := v.([]any)
 	if len(pair) != 2 {
-		return nil, number{}, fmt.Errorf(`criteria: toolCallsCount: %s: expected a pair such as ["=", 1]`, name)
+		return countExpectation{}, fmt.Errorf(`criteria: toolCallsCount: %s: expected a pair such as ["=", 1]`, name)
 	}
 	op, _ := pair[0].(string)
-	compare, known := comparators[op]
-	want, isNumber := pair[1].(number)
-	if !known || !isNumber {
-		return nil, number{}, fmt.Errorf(`criteria: toolCallsCount: %s: expected one of > < >= <= = == != and a number, got %s`, name, repr(v))
+	count, isNumber := asNumber(pair[1])
+	if text, ok := pair[1].(string); ok {
+		n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		count, isNumber = wholeNumber(float64(n)), err == nil
 	}
-	return compare, want, nil
+	if _, known := comparators[op]; !known || !isNumber || count.Float != math.Trunc(count.Float) || math.IsInf(count.Float, 0) {
+		return countExpectation{}, fmt.Errorf(`criteria: toolCallsCount: %s: expected one of > < >= <= = == != and a whole number, got %s`, name, repr(v))
+	}
+	if !count.Integer {
+		count = wholeNumber(count.Float)
+	}
+	return countExpectation{op, count}, nil
 }
 
 // expectedCall is a call that criteria expect, with its arguments or its output.
 type expectedCall struct {
 	name   string
-	key    string // by which a call that has an id is known: the expected id, or the name
+	id     *string
 	args   *object
 	output string
 }
@@ -218,9 +252,10 @@ func expectedCalls(criteria *object, camel, snake string, read func(*expectedCal
 		if !ok {
 			return nil, fmt.Errorf("criteria: %s[%d]: name: expected a string, got %s", camel, i, kindOf(o.Values["name"]))
 		}
-		calls[i] = expectedCall{name: name, key: name}
-		if id := o.Values["id"]; id != nil {
-			calls[i].key = str(id)
+		calls[i] = expectedCall{name: name}
+		if v := o.Values["id"]; v != nil {
+			id := str(v)
+			calls[i].id = &id
 		}
 		if err := read(&calls[i], o); err != nil {
 			return nil, fmt.Errorf("criteria: %s[%d]: %w", camel, i, err)
@@ -230,10 +265,19 @@ func expectedCalls(criteria *object, camel, snake string, read func(*expectedCal
 }
 
 func (e *expectedCall) matches(call *ToolCall) bool {
-	if call.ID != nil {
-		return call.is(e.key)
+	if call.ID != nil && e.id != nil {
+		return *call.ID == *e.id
 	}
 	return call.is(e.name)
+}
+
+// printCall prints a call as Python prints UiPath's model of it, ToolCall or ToolOutput.
+func printCall(model, name, field string, value any, id *string) opaque {
+	var shown any
+	if id != nil {
+		shown = *id
+	}
+	return opaque(fmt.Sprintf("%s(name=%s, %s=%s, id=%s)", model, repr(name), field, repr(value), repr(shown)))
 }
 
 // toolCallArgs scores the share of expected calls that were made with the expected arguments, in any order; strict is all
@@ -258,8 +302,15 @@ func toolCallArgs(e *evaluator, c *config) {
 }
 
 func argsScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
-	const key = "explained_tool_calls_args"
-	if out, done := emptyScore(len(expected), len(calls), key); done {
+	var printedCalls, printedExpected []any
+	for _, c := range calls {
+		printedCalls = append(printedCalls, printCall("ToolCall", c.Name, "args", c.args, c.ID))
+	}
+	for _, e := range expected {
+		printedExpected = append(printedExpected, printCall("ToolCall", e.name, "args", e.args, e.id))
+	}
+	x := explanation{"explained_tool_calls_args", "tool calls", repr(printedExpected), repr(printedCalls)}
+	if out, done := x.emptyScore(len(expected), len(calls)); done {
 		return out
 	}
 	m := newMatching(calls)
@@ -273,7 +324,7 @@ func argsScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
 	if strict {
 		score = truth(m.matched == len(expected))
 	}
-	return outcome{score: score, details: explained(key, m.sentences)}
+	return outcome{score: score, details: x.details(m.sentences)}
 }
 
 func hasArgs(actual, expected *object) bool {
@@ -306,8 +357,15 @@ func toolCallOutput(e *evaluator, c *config) {
 }
 
 func outputScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
-	const key = "explained_tool_calls_outputs"
-	if out, done := emptyScore(len(expected), len(calls), key); done {
+	var printedCalls, printedExpected []any
+	for _, c := range calls {
+		printedCalls = append(printedCalls, printCall("ToolOutput", c.Name, "output", c.Output, c.ID))
+	}
+	for _, e := range expected {
+		printedExpected = append(printedExpected, printCall("ToolOutput", e.name, "output", e.output, e.id))
+	}
+	x := explanation{"explained_tool_calls_outputs", "tool calls outputs", repr(printedExpected), repr(printedCalls)}
+	if out, done := x.emptyScore(len(expected), len(calls)); done {
 		return out
 	}
 	m := newMatching(calls)
@@ -319,12 +377,12 @@ func outputScore(calls []ToolCall, expected []expectedCall, strict bool) outcome
 		})
 		if strict && !ok {
 			if m.last == "" {
-				return outcome{details: explained(key, sentence("_result", "No matching actual tool call found for expected "+e.name))}
+				return outcome{details: x.only("_result", "No matching actual tool call found for expected "+e.name)}
 			}
-			return outcome{details: explained(key, sentence(m.last, str(m.sentences.Values[m.last])))}
+			return outcome{details: x.only(m.last, str(m.sentences.Values[m.last]))}
 		}
 	}
-	return outcome{score: float64(m.matched) / float64(len(expected)), details: explained(key, m.sentences)}
+	return outcome{score: float64(m.matched) / float64(len(expected)), details: x.details(m.sentences)}
 }
 
 // matching pairs expected with actual calls: greedily, one to one, each comparison explained under <name>_<n>.

@@ -53,6 +53,8 @@ func (o *object) get(names ...string) (any, bool) {
 // maxDepth is how deep an agent's output may nest before it is refused.
 const maxDepth = 1000
 
+var errJSON = errors.New("not valid JSON")
+
 var errDepth = fmt.Errorf("nested deeper than %d levels", maxDepth)
 
 // parseValue reads one JSON value. No text at all is null, because an agent may have no output.
@@ -61,7 +63,7 @@ func parseValue(data []byte) (any, error) {
 		return nil, nil
 	}
 	if !json.Valid(data) {
-		return nil, errors.New("not valid JSON")
+		return nil, errJSON
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -252,10 +254,15 @@ func (o *object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// MarshalJSON gives a number as it was written.
+// MarshalJSON gives a number as it was written, and one that JSON has not as a string: "NaN", "Infinity", "-Infinity".
 func (n number) MarshalJSON() ([]byte, error) {
 	if n.Text != "" {
 		return []byte(n.Text), nil
+	}
+	for name, f := range nonFinite {
+		if f == n.Float || math.IsNaN(f) && math.IsNaN(n.Float) {
+			return json.Marshal(name)
+		}
 	}
 	return json.Marshal(n.Float)
 }

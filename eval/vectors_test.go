@@ -21,9 +21,7 @@ func evaluate(t *testing.T, def Definition, criteria, output string, spans ...st
 		Evaluation: Evaluation{ID: "1", Name: "one", Criteria: map[string]json.RawMessage{def.ID: json.RawMessage(criteria)}},
 		Output:     json.RawMessage(output),
 	}
-	for _, span := range spans {
-		s.Trace = append(s.Trace, json.RawMessage(span))
-	}
+	s.Trace = [][]json.RawMessage{rawSpans(spans)}
 	return e.Evaluate(context.Background(), s)
 }
 

@@ -124,6 +124,7 @@ func (w *worker) subject(ctx context.Context, output json.RawMessage) (eval.Subj
 		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {
 			continue
 		}
+		var segment []json.RawMessage
 		for _, dir := range TraceDirs(SegmentDir(w.o.Store.Dir(), c.RunID, c.RolloutID, g.Number, g.Attempt), g.Files) {
 			spans, skipped, err := agent.ReadTrace(dir)
 			if err != nil {
@@ -132,8 +133,9 @@ func (w *worker) subject(ctx context.Context, output json.RawMessage) (eval.Subj
 			if skipped > 0 {
 				w.o.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
 			}
-			s.Trace = append(s.Trace, spans...)
+			segment = append(segment, spans...)
 		}
+		s.Trace = append(s.Trace, segment)
 	}
 	return s, nil
 }
