@@ -85,6 +85,8 @@ type StepResult struct {
 	Reward  *float64           `json:"reward"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	Error   string             `json:"error,omitempty"`
+	// Notes say what was left out of what the step has left, and what is missing of it.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Add adds what a further step of the same segment reports.

@@ -4,14 +4,16 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/sandbox"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -110,26 +112,54 @@ func TestPutIntoDoesNotLeaveTheFolder(t *testing.T) {
 	}
 }
 
-// What an agent has taken our rights to can be removed all the same.
+// asNobody runs the test again as a user without privileges, and reports whether this is that user. What follows is of no meaning as root, who may
+// read and change everything.
+func asNobody(t *testing.T) bool {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return true
+	}
+	dir, err := os.MkdirTemp("", "evalrun-nobody-") // not below TempDir, which is root's
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	program := filepath.Join(dir, "test")
+	data, err := os.ReadFile("/proc/self/exe")
+	if err := errors.Join(err, os.WriteFile(program, data, 0o755), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+	return false
+}
+
+// What an agent has taken our rights to can be read and removed all the same, and nothing else is changed.
 func TestReclaim(t *testing.T) {
-	dir := tree(t, t.TempDir(), map[string]string{"x/y/f": "f", "x/link": "->/etc"})
+	if !asNobody(t) {
+		return
+	}
+	dir := tree(t, t.TempDir(), map[string]string{"x/y/f": "f", "x/y/mine": "mine", "x/link": "->/etc"})
 	inner := filepath.Join(dir, "x", "y")
-	for _, path := range []string{filepath.Join(inner, "f"), inner, filepath.Join(dir, "x")} {
-		if err := os.Chmod(path, 0); err != nil {
+	for _, c := range []struct {
+		path string
+		mode os.FileMode
+	}{{filepath.Join(inner, "mine"), 0o444}, {filepath.Join(inner, "f"), 0}, {inner, 0}, {filepath.Join(dir, "x"), 0}} {
+		if err := os.Chmod(c.path, c.mode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := reclaim(dir); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]os.FileMode{inner: 0o700 | os.ModeDir, filepath.Join(inner, "f"): 0o600} {
+	reclaim(dir)
+	for path, want := range map[string]os.FileMode{inner: 0o700 | os.ModeDir, filepath.Join(inner, "f"): 0o600, filepath.Join(inner, "mine"): 0o444} {
 		if info, err := os.Lstat(path); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v; want %v", path, info.Mode(), err, want)
 		}
 	}
-	if err := reclaim(filepath.Join(dir, "missing")); err != nil {
-		t.Error(err)
-	}
+	reclaim(filepath.Join(dir, "missing"))
 }
 
 // What a Dockerfile copies into a folder of the system lies beside what is there, and covers nothing.
@@ -187,8 +217,12 @@ func TestExtractTakesFilesOnly(t *testing.T) {
 		{"missing", nil, map[string]string{}},
 	} {
 		to := filepath.Join(t.TempDir(), "to")
-		if err := extract(below, c.rel, to, c.exclude, nil); err != nil {
+		x := newExtraction(c.exclude, nil)
+		if err := x.copy(below, c.rel, to); err != nil {
 			t.Errorf("%s: %v", c.rel, err)
+		}
+		if want := c.rel == "out" || c.rel == "a/out"; (len(x.notes) > 0) != want {
+			t.Errorf("%s: notes %q", c.rel, x.notes)
 		}
 		if c.want == nil {
 			if data, err := os.ReadFile(to); err != nil || string(data) != "1" {
@@ -205,23 +239,90 @@ func TestExtractTakesFilesOnly(t *testing.T) {
 	}
 }
 
-// What is too much is the agent's fault, and does not end evalrun.
+// R3: what cannot be kept is left out and noted, and what can be is kept.
+func TestExtractionLeavesOutWhatCannotBeKept(t *testing.T) {
+	if !asNobody(t) {
+		return
+	}
+	long := strings.Repeat("n", 250)
+	below := tree(t, t.TempDir(), map[string]string{"a/closed/x": "x", "a/file": "1", "a/kept": "2", "b": "3", long + "/" + long: "x"})
+	sparse, err := os.Create(filepath.Join(below, "a", "sparse"))
+	if err := errors.Join(err, sparse.Truncate(maxExtracted+1), sparse.Close(), os.Chmod(filepath.Join(below, "a", "closed"), 0),
+		os.Chmod(filepath.Join(below, "a", "file"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reclaim(below) })
+	to := t.TempDir()
+	x := newExtraction(nil, nil)
+	if err := x.copy(below, "a", to); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"kept": "2"}, contents(t, to)); diff != "" {
+		t.Error(diff)
+	}
+	want := []string{"closed: permission denied", "file: permission denied", "sparse: too large: 1024 MiB are kept"}
+	if diff := cmp.Diff(want, x.notes); diff != "" {
+		t.Error(diff)
+	}
+
+	// What does not fit beside what is there, or has too long a name there.
+	for rel, to := range map[string]string{"b": filepath.Join(to, "kept", "b"), long: filepath.Join(to, strings.Repeat(long+"/", 16))} {
+		x := newExtraction(nil, nil)
+		if err := x.copy(below, rel, to); err != nil || len(x.notes) != 1 {
+			t.Errorf("%s: %v, %q", rel, err, x.notes)
+		}
+	}
+}
+
 func TestExtractionStopsAtItsLimit(t *testing.T) {
-	below, to := tree(t, t.TempDir(), map[string]string{"a": "12345", "b": "123456"}), t.TempDir()
-	root, err := os.OpenRoot(below)
+	below, to := tree(t, t.TempDir(), map[string]string{"a": "12345", "b": "123456", "c": "12345"}), t.TempDir()
+	x := newExtraction(nil, nil)
+	x.left = 10
+	if err := x.copy(below, "", to); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "12345", "c": "12345"}, contents(t, to)); diff != "" {
+		t.Error(diff)
+	}
+	if len(x.notes) != 1 || !strings.HasPrefix(x.notes[0], "b: too large") {
+		t.Errorf("notes %q", x.notes)
+	}
+	many := t.TempDir()
+	for i := range maxNotes + 2 {
+		x.note(many, i)
+	}
+	if len(x.notes) != maxNotes+1 {
+		t.Errorf("%d notes", len(x.notes))
+	}
+}
+
+// R3: a copy of a file that has only a size takes no room either.
+func TestCopyKeepsHoles(t *testing.T) {
+	dir := t.TempDir()
+	in, err := os.Create(filepath.Join(dir, "in"))
+	if err == nil {
+		_, err = in.WriteAt([]byte("far out"), 1<<34)
+	}
+	if err := errors.Join(err, in.Truncate(1<<35), in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = root.Close() }() // only read
-	x := &extraction{left: 10}
-	if err := x.file(root, "a", filepath.Join(to, "a")); err != nil {
-		t.Error(err)
+	if err := copyEntry(in.Name(), filepath.Join(dir, "out"), entries[0]); err != nil {
+		t.Fatal(err)
 	}
-	var fault *agent.Fault
-	if err := x.file(root, "b", filepath.Join(to, "b")); !errors.As(err, &fault) || fault.Category != agent.FaultVerifier {
-		t.Errorf("got %v", err)
+	var stat unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, "out"), &stat); err != nil || stat.Size != 1<<35 || stat.Blocks*512 > 1<<20 {
+		t.Errorf("%d bytes in %d blocks, %v", stat.Size, stat.Blocks, err)
 	}
-	if diff := cmp.Diff(map[string]string{"a": "12345"}, contents(t, to)); diff != "" {
-		t.Error(diff)
+	out, err := os.Open(filepath.Join(dir, "out"))
+	got := make([]byte, 7)
+	if err == nil {
+		_, err = out.ReadAt(got, 1<<34)
+	}
+	if err := errors.Join(err, out.Close()); err != nil || string(got) != "far out" {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/durable"
 	"github.com/evalrun/evalrun/sandbox"
 )
@@ -22,11 +21,6 @@ const maxExtracted = 1 << 30
 
 // maxFiles is how many files.
 const maxFiles = 10_000
-
-var errTooMany = fmt.Errorf("more than %d files", maxFiles)
-
-// errTooMuch says that what was left behind is too much to be kept.
-var errTooMuch = fmt.Errorf("more than %d bytes", maxExtracted)
 
 // bindOf finds the bind of a space that an inside path lies in, and the rest of the path.
 func bindOf(space *sandbox.Space, inside string) (host, rel string, ok bool) {
@@ -40,9 +34,42 @@ func bindOf(space *sandbox.Space, inside string) (host, rel string, ok bool) {
 	return host, strings.TrimPrefix(strings.TrimPrefix(inside, best), "/"), ok
 }
 
-// extract copies a file or a folder that untrusted processes have left below a folder, through a filter if it is not nil. No link is followed out of it,
-// and none is kept; what is not there is left out. What cannot be kept because of what they have left is an *agent.Fault.
-func extract(below, rel, to string, exclude []string, filter func(io.Writer) io.WriteCloser) error {
+// extraction copies what untrusted processes have left, through a filter if it is not nil, until it is too much. No link is followed out of its
+// folder, and none is kept. What cannot be kept because of what they have left is noted and left out: nobody escapes a verdict that way.
+type extraction struct {
+	exclude []string
+	filter  func(io.Writer) io.WriteCloser
+
+	left  int64
+	files int
+	notes []string
+	// found says that there was something to copy.
+	found bool
+}
+
+func newExtraction(exclude []string, filter func(io.Writer) io.WriteCloser) *extraction {
+	return &extraction{exclude: exclude, filter: filter, left: maxExtracted}
+}
+
+// maxNotes is how many notes an extraction makes.
+const maxNotes = 10
+
+// note says that a part was left out, or with "." all of it.
+func (x *extraction) note(part string, reason any) {
+	text := fmt.Sprint(reason)
+	if part != "." {
+		text = part + ": " + text
+	}
+	switch {
+	case len(x.notes) < maxNotes:
+		x.notes = append(x.notes, text)
+	case len(x.notes) == maxNotes:
+		x.notes = append(x.notes, "more was left out, which is not listed")
+	}
+}
+
+// copy copies a file or a folder below a folder. The error is for what evalrun could not do.
+func (x *extraction) copy(below, rel, to string) error {
 	root, err := os.OpenRoot(below)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -55,80 +82,99 @@ func extract(below, rel, to string, exclude []string, filter func(io.Writer) io.
 	}
 	info, err := root.Stat(rel) // a link within the folder may lead to it
 	if err != nil {
-		return nil //nolint:nilerr // not there, or a link that leads out
+		if _, there := root.Lstat(rel); there == nil {
+			x.found = true
+			x.note(".", "a link that leads to nothing, or out of its folder")
+		}
+		return nil //nolint:nilerr // not there, or noted
 	}
-	x := &extraction{left: maxExtracted, filter: filter}
-	if info.Mode().IsRegular() {
-		return x.file(root, rel, to)
-	}
-	if !info.IsDir() {
+	x.found = true
+	switch {
+	case info.Mode().IsRegular():
+		return x.file(root, rel, ".", to)
+	case !info.IsDir():
+		x.note(".", "neither a file nor a folder")
 		return nil
 	}
 	folder, err := root.OpenRoot(rel)
 	if err != nil {
-		return unkept(rel, err)
+		x.note(".", reasonOf(err))
+		return nil
 	}
 	defer func() { _ = folder.Close() }() // only read
 	return fs.WalkDir(folder.FS(), ".", func(p string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return unkept(path.Join(rel, p), err)
-		case p != "." && excluded(p, exclude):
+			x.note(p, reasonOf(err))
+			return fs.SkipDir
+		case p != "." && excluded(p, x.exclude):
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		case !entry.Type().IsRegular():
 			return nil
+		case x.files >= maxFiles:
+			x.note(p, fmt.Sprintf("more than %d files", maxFiles))
+			return fs.SkipAll
 		}
-		return x.file(folder, p, filepath.Join(to, filepath.FromSlash(p)))
+		return x.file(folder, p, p, filepath.Join(to, filepath.FromSlash(p)))
 	})
 }
 
-func unkept(name string, err error) error {
-	return &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("%s cannot be kept: %v", name, err)}
-}
-
-// extraction copies files until there are too many bytes.
-type extraction struct {
-	left   int64
-	files  int
-	filter func(io.Writer) io.WriteCloser
-}
-
-func (x *extraction) file(root *os.Root, name, to string) error {
-	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
-	if errors.Is(err, fs.ErrPermission) {
-		return nil // whoever left it did not want it to be kept
-	} else if err != nil {
-		return unkept(name, err)
-	}
-	if x.files++; x.files > maxFiles {
-		return errors.Join(unkept(name, errTooMany), in.Close())
-	}
-	defer func() { _ = in.Close() }() // only read
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return err
-	}
-	info, err := in.Stat()
-	if err != nil {
-		return unkept(name, err)
-	}
-	err = durable.WriteFile(to, 0o600|info.Mode().Perm()&0o100, func(out io.Writer) error {
-		through := io.WriteCloser(nopCloser{out})
-		if x.filter != nil {
-			through = x.filter(out)
-		}
-		n, err := io.Copy(through, io.LimitReader(in, x.left+1))
-		if x.left -= n; x.left < 0 {
-			err = errTooMuch
-		}
-		return errors.Join(err, through.Close())
-	})
-	if errors.Is(err, errTooMuch) {
-		return unkept(name, errTooMuch)
+// reasonOf is an error without the path, which a note has already.
+func reasonOf(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err
 	}
 	return err
+}
+
+var errTooMuch = fmt.Errorf("too large: %d MiB are kept", maxExtracted>>20)
+
+// file copies one file of a folder; the label is what notes call it.
+func (x *extraction) file(root *os.Root, name, label, to string) error {
+	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
+	if err != nil {
+		x.note(label, reasonOf(err))
+		return nil
+	}
+	defer func() { _ = in.Close() }() // only read
+	info, err := in.Stat()
+	switch {
+	case err != nil:
+		x.note(label, reasonOf(err))
+		return nil
+	case info.Size() > x.left: // also one that has only a size, and no content
+		x.note(label, errTooMuch)
+		return nil
+	}
+	x.files++
+	err = os.MkdirAll(filepath.Dir(to), 0o700)
+	if err == nil {
+		err = durable.WriteFile(to, 0o600|info.Mode().Perm()&0o100, func(out io.Writer) error {
+			through := io.WriteCloser(nopCloser{out})
+			if x.filter != nil {
+				through = x.filter(out)
+			}
+			n, err := io.Copy(through, io.LimitReader(in, x.left+1))
+			if x.left -= n; x.left < 0 {
+				err = errTooMuch
+			}
+			return errors.Join(err, through.Close())
+		})
+	}
+	if errors.Is(err, errTooMuch) || namedBadly(err) {
+		x.note(label, reasonOf(err))
+		return nil
+	}
+	return err
+}
+
+// namedBadly reports whether something cannot be written because of its name: it is too long, or another file is where its folder should be.
+func namedBadly(err error) bool {
+	return errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
 }
 
 // excluded reports whether a pattern is for the path or its last part.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // putInto copies a file, or what is in a folder beside what is there, to a place below a folder. Task and agent may have left links there: none leads
@@ -94,28 +96,28 @@ func putEntry(root *os.Root, from, to string, entry fs.DirEntry) error {
 	return errors.Join(err, out.Close(), root.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
-// reclaim makes everything below a folder ours to read and remove again: the processes that were there may have taken our own rights away.
-func reclaim(dir string) error {
-	return filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && p == dir:
-			return nil
-		case err != nil:
-			return err
-		case entry.Type()&fs.ModeSymlink != 0:
-			return nil
-		}
-		info, err := entry.Info()
+// reclaim makes everything below a folder ours to read, and its folders ours to change: the processes that were there may have taken our own
+// rights away. What it cannot change is noticed where it is needed. What we have the rights to stays as it is, since tests may look at them.
+func reclaim(dir string) {
+	_ = filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error { // the function returns no error
 		if err != nil {
-			return err
+			return fs.SkipDir
 		}
-		want := info.Mode().Perm() | 0o600
-		if entry.IsDir() {
-			want |= 0o700 // before what is in it is looked at
-		}
-		if !entry.IsDir() && !entry.Type().IsRegular() || want == info.Mode().Perm() {
+		var rights, needed fs.FileMode
+		switch {
+		case entry.IsDir(): // before what is in it is looked at
+			rights, needed = unix.R_OK|unix.W_OK|unix.X_OK, 0o700
+		case entry.Type().IsRegular():
+			rights, needed = unix.R_OK, 0o600
+		default:
 			return nil
 		}
-		return os.Chmod(p, want)
+		if unix.Access(p, uint32(rights)) == nil {
+			return nil
+		}
+		if info, err := entry.Info(); err == nil {
+			_ = os.Chmod(p, info.Mode().Perm()|needed)
+		}
+		return nil
 	})
 }

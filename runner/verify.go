@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -38,19 +39,24 @@ func (w *worker) verify(ctx context.Context) ([]eval.Result, error) {
 	}
 	stages := e.task.Stages()
 	var reward tasks.Reward
+	var notes []string
 	if stages[0].Name == "" {
 		if err := w.asTheAgentLeftIt(); err != nil {
 			return nil, err
 		}
-		if reward, err = w.runVerifier(ctx, e, &stages[0]); err != nil {
+		if reward, notes, err = w.runVerifier(ctx, e, &stages[0]); err != nil {
 			return nil, err
 		}
 	} else if reward, err = w.stepRewards(ctx, e); err != nil {
 		return nil, err
 	}
 	result := eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: &reward.Value, Scale: 1, Duration: time.Since(started)}
-	if reward.Metrics != nil || reward.Details != nil {
-		if result.Details, err = json.Marshal(map[string]any{"metrics": reward.Metrics, "details": reward.Details}); err != nil {
+	if reward.Metrics != nil || reward.Details != nil || notes != nil {
+		details := map[string]any{"metrics": reward.Metrics, "details": reward.Details}
+		if notes != nil {
+			details["notes"] = notes
+		}
+		if result.Details, err = json.Marshal(details); err != nil {
 			return nil, err
 		}
 	}
@@ -64,17 +70,17 @@ func (w *worker) verified() string { return filepath.Join(w.root(), "verified") 
 // none: its whole segment is repeated.
 func (w *worker) asTheAgentLeftIt() error {
 	names := slices.DeleteFunc(slices.Clone(kept), func(name string) bool { return name == folderHome })
-	if err := reclaim(filepath.Join(w.root(), folderLogs)); err != nil {
-		return unkept("logs", err)
+	if _, err := os.Lstat(w.verified()); err == nil {
+		return restoreTrees(w.verified(), w.root(), names)
 	}
-	var err error
-	if _, there := os.Lstat(w.verified()); errors.Is(there, fs.ErrNotExist) {
-		err = copyTrees(w.root(), w.verified(), names)
-	} else {
-		err = restoreTrees(w.verified(), w.root(), names)
+	for _, name := range names {
+		reclaim(filepath.Join(w.root(), name))
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		return unkept("workspace", err)
+	err := copyTrees(w.root(), w.verified(), names)
+	if errors.Is(err, fs.ErrPermission) || namedBadly(err) {
+		// It is verified all the same: else an agent could escape its verdict by what it leaves.
+		w.o.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it", "rollout", w.claim.RolloutID, "error", err)
+		return nil
 	}
 	return err
 }
@@ -109,7 +115,8 @@ func (w *worker) stepRewards(ctx context.Context, e *environment) (tasks.Reward,
 // verifyStep runs the verifier of a step. That it left no reward is a result as well.
 func (w *worker) verifyStep(ctx context.Context, e *environment, stage *tasks.Stage) (agent.StepResult, error) {
 	out := agent.StepResult{Name: stage.Name}
-	reward, err := w.runVerifier(ctx, e, stage)
+	reward, notes, err := w.runVerifier(ctx, e, stage)
+	out.Notes = notes
 	var fault *agent.Fault
 	switch {
 	case errors.As(err, &fault) && fault.Category == agent.FaultVerifier:
@@ -122,32 +129,37 @@ func (w *worker) verifyStep(ctx context.Context, e *environment, stage *tasks.St
 	return out, nil
 }
 
-// runVerifier keeps what the agent has left for it, runs the task's tests and reads their reward. No process of the agent is left by now.
-func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.Stage) (tasks.Reward, error) {
+// runVerifier keeps what the agent has left for it, runs the task's tests and reads their reward. No process of the agent is left by now. The notes say
+// what could not be kept; a fault's message has them too.
+func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.Stage) (reward tasks.Reward, notes []string, err error) {
+	defer func() {
+		var fault *agent.Fault
+		if errors.As(err, &fault) && len(notes) > 0 {
+			fault.Message += "; not kept: " + strings.Join(notes, "; ")
+		} else if len(notes) > 0 {
+			w.o.Logger.Warn("not everything that the agent left was kept", "rollout", w.claim.RolloutID, "notes", strings.Join(notes, "; "))
+		}
+	}()
 	into := filepath.Join(RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage))
 	// What an attempt before has left is not this one's.
-	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier"))); err != nil {
-		return tasks.Reward{}, err
-	}
-	if err := reclaim(e.dir(folderLogs)); err != nil {
-		return tasks.Reward{}, unkept("logs", err)
+	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), takeBack(e.root, kept)); err != nil {
+		return reward, nil, err
 	}
 	if err := w.collect(ctx, e, stage); err != nil {
-		return tasks.Reward{}, err
+		return reward, nil, err
 	}
-	if err := w.keepArtifacts(e, stage, filepath.Join(into, "artifacts")); err != nil {
-		return tasks.Reward{}, err
+	if notes, err = w.keepArtifacts(e, stage, filepath.Join(into, "artifacts")); err != nil {
+		return reward, nil, err
 	}
 	if stage.Verifier.Separate() {
-		var err error
 		if e, err = e.separate(stage); err != nil {
-			return tasks.Reward{}, err
+			return reward, notes, err
 		}
 	}
 	defer e.clearVerifier() // the agent of a next step must see neither the tests nor what they said
 	command, err := w.verifierCommand(e, stage)
 	if err != nil {
-		return tasks.Reward{}, err
+		return reward, notes, err
 	}
 	timeout := stage.Verifier.TimeoutSec.Duration()
 	if timeout <= 0 {
@@ -160,20 +172,18 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 	results := filepath.Join(e.dir(folderLogs), "verifier")
 	switch {
 	case ctx.Err() != nil:
-		return tasks.Reward{}, ctx.Err()
+		return reward, notes, ctx.Err()
 	case err != nil:
-		return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: "the verifier could not be started: " + err.Error()}
+		return reward, notes, &agent.Fault{Category: agent.FaultVerifier, Message: "the verifier could not be started: " + err.Error()}
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
 	}
-	if err := reclaim(results); err != nil {
-		return tasks.Reward{}, unkept("verifier", err)
+	reclaim(results)
+	logs := newExtraction(nil, w.filter())
+	if err := logs.copy(e.dir(folderLogs), "verifier", filepath.Join(into, "verifier")); err != nil { // the folder itself may have become a link
+		return reward, notes, err
 	}
-	// The folder itself may have become a link.
-	if keepErr := extract(e.dir(folderLogs), "verifier", filepath.Join(into, "verifier"), nil, w.filter()); keepErr != nil {
-		return tasks.Reward{}, keepErr
-	}
-	var reward tasks.Reward
+	notes = append(notes, logs.notes...)
 	if err == nil {
 		reward, err = tasks.ReadReward(results, stage.Verifier.Range())
 	}
@@ -181,9 +191,9 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 		if exit.State != nil && !exit.State.Success() {
 			err = fmt.Errorf("%w; it ended with %s", err, exit.State)
 		}
-		return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)}
+		return tasks.Reward{}, notes, &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)}
 	}
-	return reward, nil
+	return reward, notes, nil
 }
 
 // clearVerifier removes what was there for the verifier alone. What cannot be removed now is before the next one runs.
@@ -274,30 +284,45 @@ func (w *worker) collect(ctx context.Context, e *environment, stage *tasks.Stage
 	return nil
 }
 
-// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment, through the redaction. What is missing
-// is missing.
-func (w *worker) keepArtifacts(e *environment, stage *tasks.Stage, to string) error {
+// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment, through the redaction. The notes
+// say what is missing and what was left out.
+func (w *worker) keepArtifacts(e *environment, stage *tasks.Stage, to string) (notes []string, err error) {
 	all := append([]tasks.Artifact{{Source: insideLogs + "/artifacts", Destination: "."}}, stage.Artifacts...)
-	return e.eachArtifact(stage, all, func(a tasks.Artifact, below, rel string) error {
+	err = e.eachArtifact(stage, all, func(a tasks.Artifact, below, rel string) error {
 		destination := a.Destination
 		if destination == "" {
 			destination = path.Clean("/" + a.Source)[1:]
 		}
-		return extract(below, rel, filepath.Join(to, filepath.FromSlash(destination)), a.Exclude, w.filter())
+		x := newExtraction(a.Exclude, w.filter())
+		if below != "" {
+			if err := x.copy(below, rel, filepath.Join(to, filepath.FromSlash(destination))); err != nil {
+				return err
+			}
+		}
+		switch {
+		case below == "":
+			x.note(".", "missing; without isolation, only what is in the folders of the rollout is kept")
+		case !x.found && a.Source != insideLogs+"/artifacts": // which is every task's, and need not be used
+			x.note(".", "missing; nothing was left at this path")
+		}
+		for _, note := range x.notes {
+			notes = append(notes, "artifact "+a.Source+": "+note)
+		}
+		return nil
 	})
+	return notes, err
 }
 
-// eachArtifact calls f for every artifact with the folder of this machine in which it lies.
+// eachArtifact calls f for every artifact with the folder of this machine in which it lies, empty if it lies in none.
 func (e *environment) eachArtifact(stage *tasks.Stage, artifacts []tasks.Artifact, f func(a tasks.Artifact, below, rel string) error) error {
 	space, err := e.space(stage.Agent.Network, "")
 	if err != nil {
 		return err
 	}
 	for _, a := range artifacts {
-		if below, rel, ok := bindOf(&space, e.absolute(a.Source)); ok {
-			if err := f(a, below, rel); err != nil {
-				return err
-			}
+		below, rel, _ := bindOf(&space, e.absolute(a.Source))
+		if err := f(a, below, rel); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -324,17 +349,23 @@ func (e *environment) separate(stage *tasks.Stage) (*environment, error) {
 	// In between they lie where nobody has left links.
 	between := filepath.Join(own.root, "artifacts")
 	err := e.eachArtifact(stage, stage.Artifacts, func(a tasks.Artifact, below, rel string) error {
+		if below == "" {
+			return nil
+		}
 		if err := os.RemoveAll(between); err != nil {
 			return err
 		}
-		if err := extract(below, rel, between, a.Exclude, nil); err != nil {
+		if err := newExtraction(a.Exclude, nil).copy(below, rel, between); err != nil { // what it notes was noted when they were kept
 			return err
 		}
 		if _, err := os.Lstat(between); err != nil {
 			return nil //nolint:nilerr // there is no such artifact
 		}
 		to, at := own.place(e.absolute(a.Source))
-		return putInto(between, to, at)
+		if err := putInto(between, to, at); !namedBadly(err) {
+			return err
+		}
+		return nil // its place is taken by another artifact, and the tests will miss it
 	})
 	return &own, err
 }

@@ -102,7 +102,8 @@ func (w *worker) copyDir() string {
 func restoreTrees(saved, to string, names []string) error {
 	for _, name := range names {
 		dir := filepath.Join(to, name)
-		if err := errors.Join(reclaim(dir), os.RemoveAll(dir)); err != nil {
+		reclaim(dir)
+		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
 		if err := copyTree(filepath.Join(saved, name), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -188,21 +189,33 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	// On file systems that can, io.Copy shares the blocks (copy_file_range).
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
+	return errors.Join(copyContent(out, in, info.Size()), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
-// keep makes folders of the rollout durable, which whoever comes next needs. If the agent has removed one there is an empty one in its place.
+// keep makes folders of the rollout durable, which whoever comes next needs.
 func (w *worker) keep(folders []string) error {
+	if err := takeBack(w.root(), folders); err != nil {
+		return err
+	}
 	for _, name := range folders {
-		dir := filepath.Join(w.root(), name)
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := syncTree(filepath.Join(w.root(), name)); err != nil {
 			return err
 		}
-		if err := syncTree(dir); err != nil {
-			return err
+	}
+	return nil
+}
+
+// takeBack makes folders that agents may write to folders of ours again, whatever has become of them. If an agent has removed or replaced one there
+// is an empty one in its place.
+func takeBack(root string, folders []string) error {
+	for _, name := range folders {
+		dir := filepath.Join(root, name)
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+				return err
+			}
 		}
+		reclaim(dir)
 	}
 	return nil
 }
