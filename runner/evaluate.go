@@ -59,7 +59,7 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 			return w.unverified(commit, err)
 		}
 		if ctx.Err() != nil {
-			return w.o.Store.GiveBack(commit, w.claim.Token)
+			return w.o.Store.GiveBack(commit, w.claim.Token, 0)
 		}
 		if len(results) == 0 {
 			continue // the evaluation does not ask for it
@@ -83,6 +83,7 @@ func (w *worker) evaluate(ctx context.Context, output json.RawMessage) error {
 	if err := w.o.Store.Finish(commit, w.claim.Token, eval.RolloutScore(w.plan.Set.Evaluators, all), last...); err != nil {
 		return err
 	}
+	w.state = store.StateCompleted
 	failpoint.Hit("runner.finished")
 	return os.RemoveAll(w.verified())
 }
@@ -106,6 +107,7 @@ func (w *worker) unverified(ctx context.Context, err error) error {
 	if err := w.o.Store.FinishFaulted(ctx, w.claim.Token, store.Fault{Category: string(fault.Category), Message: w.plan.redact.String(fault.Message)}); err != nil {
 		return err
 	}
+	w.state = store.StateFaulted
 	return os.RemoveAll(w.verified())
 }
 

@@ -139,10 +139,7 @@ func (p *eventPump) flush(last bool) {
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
 func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64, err error) {
 	ctx := context.Background()
-	run, err := p.r.runs.get(ctx, runID)
-	if err != nil {
-		return seen, err
-	}
+	redactor := p.r.redactorOf(ctx, runID)
 	log, written, err := p.openLog(ctx, runID, seen)
 	if err != nil {
 		return seen, err
@@ -163,7 +160,7 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 		}
 		var lines []byte
 		for i := range events {
-			events[i].Data = run.redact.JSON(events[i].Data)
+			events[i].Data = redactor.JSON(events[i].Data)
 		}
 		for _, e := range events {
 			if e.Seq > written {

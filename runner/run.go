@@ -22,6 +22,7 @@ type activeRun struct {
 	Plan
 	baseDir    string
 	agents     map[string]agent.Agent
+	agentErrs  map[string]error // why an agent of the plan cannot be made
 	sources    *trigger.Sources
 	evaluators []eval.Evaluator
 	redact     *redact.Redactor
@@ -72,7 +73,7 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 	if err != nil {
 		return nil, err
 	}
-	run := &activeRun{Plan: plan, agents: map[string]agent.Agent{}}
+	run := &activeRun{Plan: plan, agents: map[string]agent.Agent{}, agentErrs: map[string]error{}}
 	run.baseDir = r.findBaseDir(plan)
 	run.redact = plan.Redactor(r.o.Secrets, r.o.Resolve)
 	opts := agent.Options{Resolve: r.o.Resolve, Now: r.o.Now, Version: r.o.Version}
@@ -89,7 +90,7 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 	}
 	for _, e := range plan.Agents {
 		if run.agents[e.Name], err = agent.New(e, opts); err != nil {
-			return nil, err
+			run.agentErrs[e.Name] = err // harms only its own rollouts
 		}
 	}
 	for _, def := range plan.Set.Evaluators {
@@ -128,6 +129,9 @@ func (r *Runner) findBaseDir(p Plan) string {
 
 // agentFor returns an agent of the plan.
 func (run *activeRun) agentFor(name string) (agent.Agent, error) {
+	if err := run.agentErrs[name]; err != nil {
+		return nil, err
+	}
 	a, ok := run.agents[name]
 	if !ok {
 		return nil, fmt.Errorf("the plan has no agent %q", name)

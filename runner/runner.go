@@ -98,6 +98,9 @@ type Runner struct {
 	asked   map[string]bool
 	lapped  bool
 	failure error
+	// failures counts how often in a row this process has failed with a rollout; internalPause is the first pause after that.
+	failures      map[string]int
+	internalPause time.Duration
 	// staying says that it was told that we stay.
 	staying bool
 	// models is nil until an agent needs it.
@@ -118,7 +121,8 @@ func New(o Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), places: newPlaces(o.Concurrency), held: map[string]context.CancelCauseFunc{}, triggersDue: true}
+	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), places: newPlaces(o.Concurrency), held: map[string]context.CancelCauseFunc{}, triggersDue: true,
+		failures: map[string]int{}, internalPause: firstRetry}
 	r.runs.load = r.loadRun
 	r.syncer.Dir = o.Store.Dir()
 	r.event = newEventPump(r)
@@ -274,8 +278,8 @@ func (r *Runner) expiring(ctx context.Context) (stay bool, err error) {
 	}
 	err = r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
 		var spec trigger.Spec
-		if err := json.Unmarshal(t.Spec, &spec); err != nil {
-			return err
+		if json.Unmarshal(t.Spec, &spec) != nil {
+			return nil // whoever claims it finds that out
 		}
 		if spec.ExpiresAt != nil && !stay && r.o.Now().Sub(*spec.ExpiresAt) < 2*afterExpiry {
 			stay = true
@@ -303,17 +307,19 @@ func (r *Runner) claimRollouts(ctx context.Context) (full bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := r.endLeftovers(claims); err != nil {
-		return false, err
-	}
+	leftover := r.endLeftovers(claims)
 	for _, c := range claims {
-		r.begin(ctx, c)
+		if c.TakenOver {
+			r.begin(ctx, c, leftover)
+		} else {
+			r.begin(ctx, c, nil)
+		}
 	}
 	return len(claims) == limit, nil
 }
 
-// begin starts the goroutine of one claimed rollout.
-func (r *Runner) begin(ctx context.Context, c store.Claim) {
+// begin starts the goroutine of one claimed rollout. leftover says that processes which an earlier holder left could not be ended.
+func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 	agentCtx, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
 	r.active++
@@ -327,19 +333,16 @@ func (r *Runner) begin(ctx context.Context, c store.Claim) {
 	r.work.Add(1)
 	go func() {
 		defer r.work.Done()
-		w := &worker{Runner: r, claim: c, claimed: time.Now()}
-		err := w.run(agentCtx)
+		w := &worker{Runner: r, claim: c, state: c.State, leftover: leftover, claimed: time.Now()}
+		err := w.settle(agentCtx, w.attempt(agentCtx))
 		cancel(nil)
 		r.mu.Lock()
 		r.inFlight--
 		delete(r.held, c.RolloutID)
-		if err != nil && !errors.Is(err, store.ErrFenced) && r.failure == nil {
+		if err != nil && r.failure == nil {
 			r.failure = fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err)
 		}
 		r.mu.Unlock()
-		if errors.Is(err, store.ErrFenced) {
-			r.o.Logger.Warn("another process has taken over the rollout", "rollout", c.RolloutID)
-		}
 		r.changed()
 	}()
 }

@@ -60,10 +60,10 @@ func (r *Runner) claimTriggers(ctx context.Context) error {
 
 // act does what a claimed trigger needs. A trigger that was delivered in the meantime needs nothing any more.
 func (r *Runner) act(ctx context.Context, c store.TriggerClaim) {
-	err := r.tryAct(ctx, c)
+	err := r.actSafely(ctx, c)
 	r.mu.Lock()
 	r.asking--
-	if err != nil && !errors.Is(err, store.ErrFenced) && r.failure == nil {
+	if err != nil && r.failure == nil {
 		r.failure = fmt.Errorf("trigger %s: %w", c.TriggerID, err)
 	}
 	r.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -24,7 +25,11 @@ import (
 type worker struct {
 	*Runner
 	claim store.Claim
-	plan  *activeRun
+	// state is that of the rollout, as this worker has committed it.
+	state store.State
+	// leftover is why processes of an earlier holder could not be ended.
+	leftover error
+	plan     *activeRun
 	// evaluation and entry are those of the claimed rollout.
 	evaluation eval.Evaluation
 	entry      agent.Entry
@@ -59,6 +64,9 @@ func (w *worker) run(ctx context.Context) (err error) {
 	failpoint.Hit("runner.claimed")
 	defer w.leave()
 	commit := context.WithoutCancel(ctx)
+	if w.leftover != nil {
+		return w.leftover
+	}
 	if w.plan, err = w.runs.get(commit, w.claim.RunID); err != nil {
 		return err
 	}
@@ -70,7 +78,10 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return w.evaluate(ctx, w.claim.Output)
 	}
 	if w.claim.Cancelled {
-		_, err := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeCancelled})
+		done, err := w.o.Store.CommitSegment(commit, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeCancelled})
+		if err == nil {
+			w.state = done.State
+		}
 		w.lookAtTriggers() // jobs to cancel
 		return err
 	}
@@ -82,10 +93,9 @@ func (w *worker) run(ctx context.Context) (err error) {
 	failpoint.Hit("runner.agentEnded")
 	switch {
 	case errors.Is(err, errNoPlace):
-		return w.o.Store.GiveBack(commit, w.claim.Token)
+		return w.o.Store.GiveBack(commit, w.claim.Token, 0)
 	case err != nil:
-		// Something is wrong with us, not with the agent: the rollout is put back.
-		return errors.Join(err, w.putBack(commit, err.Error()))
+		return err // something is wrong with us, not with the agent: see settle
 	case errors.Is(context.Cause(ctx), errLeaseLost):
 		return w.putBack(commit, errLeaseLost.Error()) // unless somebody has it already, who runs the segment again
 	}
@@ -99,6 +109,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	w.state = done.State
 	failpoint.Hit("runner.segmentCommitted")
 	switch {
 	case done.State == store.StateEvaluating:
@@ -134,9 +145,12 @@ func (w *worker) look() error {
 	return fmt.Errorf("the plan has no agent %q", w.claim.Agent)
 }
 
-// putBack puts the rollout back so that its segment is begun again.
+// putBack puts the rollout back so that its segment is begun again, or what is left of its evaluators is run.
 func (w *worker) putBack(ctx context.Context, why string) error {
-	fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: w.plan.redact.String(why)}
+	if w.state == store.StateEvaluating {
+		return w.o.Store.GiveBack(ctx, w.claim.Token, 0)
+	}
+	fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: w.redactorOf(ctx, w.claim.RunID).String(why)}
 	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault})
 	return err
 }
@@ -174,10 +188,8 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	if err := w.prepareWorkspace(); errors.Is(err, fs.ErrPermission) {
-		return agent.Outcome{Fault: unreadable(err)}, nil
-	} else if err != nil {
-		return agent.Outcome{}, err
+	if err := w.prepareWorkspace(); err != nil {
+		return workspaceFault(err)
 	}
 	seg := agent.Segment{
 		RolloutID: c.RolloutID, Marker: w.marker(c.RolloutID), Number: c.Segment, Attempt: c.Attempt, Input: w.evaluation.Inputs,
@@ -277,10 +289,12 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 		if out.Interrupts == nil {
 			folders = slices.DeleteFunc(slices.Clone(folders), func(name string) bool { return name == folderHome }) // the verifier has one of its own
 		}
-		if err := w.keep(folders); errors.Is(err, fs.ErrPermission) {
-			out.Fault = unreadable(err)
-		} else if err != nil {
-			return end, err
+		if err := w.keep(folders); err != nil {
+			unkept, err := workspaceFault(err)
+			if err != nil {
+				return end, err
+			}
+			out.Fault = unkept.Fault
 		}
 	}
 	switch {
@@ -296,9 +310,22 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 	return end, err
 }
 
-// unreadable is the fault of an agent that has left something in its workspace that evalrun may not read, and so cannot keep.
-func unreadable(err error) *agent.Fault {
-	return &agent.Fault{Category: agent.FaultUnresumable, Message: "the workspace cannot be kept: " + err.Error()}
+// workspaceFault is the outcome if the agent has left something in its workspace that cannot be kept: what evalrun may not read, or folders
+// that are nested deeper than a path can be long. Any other error is evalrun's own.
+func workspaceFault(err error) (agent.Outcome, error) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) {
+		return agent.Outcome{Fault: &agent.Fault{Category: agent.FaultUnresumable, Message: "the workspace cannot be kept: " + cutMiddle(err.Error())}}, nil
+	}
+	return faultOrError(err)
+}
+
+// cutMiddle shortens a message that contains a very long path.
+func cutMiddle(s string) string {
+	const most = 1000
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most/2]+" … "+s[len(s)-most/2:], "")
 }
 
 // failed decides what follows from a fault: the end of the rollout, or another attempt.

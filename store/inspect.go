@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -117,6 +118,25 @@ type databaseError struct {
 
 func (e *databaseError) Error() string { return e.text + ": " + e.err.Error() }
 func (e *databaseError) Unwrap() error { return e.err }
+
+// IsBroken reports whether an error says that the store itself does not work, so that nothing can go on. Every other error of a method
+// concerns only the run, rollout or trigger that it was called for.
+func IsBroken(err error) bool {
+	for _, own := range []error{errClosed, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} { // the store is its folder as well
+		if errors.Is(err, own) {
+			return true
+		}
+	}
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
+		return false // what was to be written is wrong
+	}
+	return true
+}
 
 // describe says what an error of the database means for a person. Errors that are not the database's own stay what they are.
 func (s *SQLite) describe(err error) error {

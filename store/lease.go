@@ -86,7 +86,7 @@ func (s *SQLite) Renew(ctx context.Context) (held, cancelled []string, err error
 }
 
 // GiveBack implements Store.
-func (s *SQLite) GiveBack(ctx context.Context, tok Token) error {
+func (s *SQLite) GiveBack(ctx context.Context, tok Token, pause time.Duration) error {
 	return s.writeRelaxed(ctx, func(t *tx) error {
 		o, err := t.held(tok, StateRunning)
 		attempts, state := 1, StatePending
@@ -106,7 +106,7 @@ func (s *SQLite) GiveBack(ctx context.Context, tok Token) error {
 				return err
 			}
 		}
-		if err := t.become(o.ID, state, ", owner = NULL, lease_until = NULL, runnable_at = ?1, attempt = attempt - ?4", attempts); err != nil {
+		if err := t.become(o.ID, state, ", owner = NULL, lease_until = NULL, runnable_at = ?5, attempt = attempt - ?4", attempts, t.after(pause)); err != nil {
 			return err
 		}
 		return t.touch(o.RunID)
