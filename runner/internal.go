@@ -162,11 +162,12 @@ func (r *Runner) pause(ctx context.Context, d time.Duration) bool {
 func (r *Runner) recordFailure(ctx context.Context, runID, rolloutID string, attempt int, failure error) *store.Fault {
 	red := r.redactorOf(ctx, runID)
 	message := red.String(failure.Error())
-	r.o.Logger.Error("evalrun failed with a rollout", "run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
 	text := fmt.Sprintf("%s attempt %d of %d: %s\n", r.o.Now().UTC().Format(time.RFC3339Nano), attempt, internalAttempts, message)
 	if p := (*panicError)(nil); errors.As(failure, &p) {
 		text += red.String(string(p.stack)) + "\n"
 	}
+	message = cutMiddle(message)
+	r.o.Logger.Error("evalrun failed with a rollout", "run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
 	if err := appendText(filepath.Join(RolloutDir(r.o.Store.Dir(), runID, rolloutID), internalLog), text); err != nil {
 		r.o.Logger.Error("the failure could not be kept in the rollout's folder", "rollout", rolloutID, "error", err)
 	}
