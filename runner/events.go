@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,11 +34,12 @@ type eventPump struct {
 	mu sync.Mutex
 	// seen is the number of the last event of each watched run that was handed to the caller.
 	seen map[string]int64
-	err  error
+	// errs are the errors of the runs whose file is not up to date.
+	errs map[string]error
 }
 
 func newEventPump(r *Runner) *eventPump {
-	return &eventPump{r: r, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}}
+	return &eventPump{r: r, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, errs: map[string]error{}}
 }
 
 func (p *eventPump) kick() {
@@ -110,12 +113,12 @@ func justMade(run store.Run) bool {
 	return run.Seq == int64(planned) && run.Counts.Pending+run.Counts.Faulted == run.Counts.Total
 }
 
-// stop writes what is left and returns the first error of all.
+// stop writes what is left and returns the errors of the runs whose file is not complete.
 func (p *eventPump) stop() error {
 	close(p.quit)
 	p.done.Wait()
 	p.flush(true)
-	return p.err
+	return errors.Join(slices.Collect(maps.Values(p.errs))...)
 }
 
 func (p *eventPump) flush(last bool) {
@@ -129,11 +132,22 @@ func (p *eventPump) flush(last bool) {
 		reached, err := p.flushRun(id, seq, last)
 		p.mu.Lock()
 		p.seen[id] = reached
-		if err != nil && p.err == nil {
-			p.err = fmt.Errorf("the events of run %s: %w", id, err)
-		}
+		p.note(id, err)
 		p.mu.Unlock()
 	}
+}
+
+// note keeps the error of a run until its file is up to date again, and logs the first one at once. p.mu is held.
+func (p *eventPump) note(runID string, err error) {
+	if err == nil {
+		delete(p.errs, runID)
+		return
+	}
+	err = fmt.Errorf("the events of run %s: %w", runID, err)
+	if p.errs[runID] == nil {
+		p.r.o.Logger.Error("events.jsonl is not up to date", "error", err)
+	}
+	p.errs[runID] = err
 }
 
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
@@ -189,6 +203,9 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 // openLog opens a run's events.jsonl, locked, and says which event is the last in it. A file that knows of events which the store has lost in a
 // power cut is begun anew. seen is the number of an event that is in the store.
 func (p *eventPump) openLog(ctx context.Context, runID string, seen int64) (log *os.File, written int64, err error) {
+	if err := p.r.o.Store.InPlace(); err != nil {
+		return nil, 0, err
+	}
 	dir := RunDir(p.r.o.Store.Dir(), runID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, 0, err

@@ -65,6 +65,8 @@ func (w *worker) settle(ctx context.Context, failure error) (err error) {
 		err = failure
 	case store.IsBroken(failure):
 		return failure
+	case w.o.Store.InPlace() != nil:
+		return w.o.Store.InPlace() // that is why
 	case w.state != store.StateRunning && w.state != store.StateEvaluating:
 		w.o.Logger.Warn("a rollout could not be tidied up after", "rollout", id, "error", failure)
 		return nil
@@ -126,6 +128,8 @@ func (r *Runner) actSafely(ctx context.Context, c store.TriggerClaim) error {
 			return nil
 		case store.IsBroken(err):
 			return err
+		case r.o.Store.InPlace() != nil:
+			return r.o.Store.InPlace() // that is why
 		}
 		fault := r.recordFailure(commit, c.RunID, c.RolloutID, attempt, fmt.Errorf("trigger %s: %w", c.TriggerID, err))
 		switch {

@@ -162,7 +162,11 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 		stopped = errors.Join(stopped, r.models.Close())
 	}
 	r.mu.Unlock()
-	return errors.Join(err, failure, stopped)
+	err = errors.Join(err, failure)
+	if errors.Is(err, store.ErrMoved) {
+		return err // everything else follows from that
+	}
+	return errors.Join(err, stopped)
 }
 
 // CheckNow makes every source be asked at once, whenever it would be asked otherwise.

@@ -349,6 +349,7 @@ func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent
 // neverRetried are the faults that another attempt cannot mend.
 var neverRetried = map[agent.Category]bool{
 	agent.FaultStartUnknown: true, agent.FaultUnresumable: true, agent.FaultSuspensions: true, agent.FaultSuspendTimeout: true, agent.FaultNotRunnable: true,
+	agent.FaultWorkspace: true,
 }
 
 func retryable(on []string, category agent.Category) bool {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/durable"
 	"github.com/evalrun/evalrun/sandbox"
 	"github.com/evalrun/evalrun/store"
@@ -46,12 +47,13 @@ func (w *worker) prepareWorkspace() error {
 		}
 		return nil
 	}
-	if err := os.MkdirAll(w.workspace(), 0o700); err != nil {
-		return err
-	}
 	_, err := os.Lstat(saved)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		// The segment before has left a workspace, even if its agent had removed it: see keep.
+		if _, err := os.Lstat(w.workspace()); errors.Is(err, fs.ErrNotExist) {
+			return &agent.Fault{Category: agent.FaultWorkspace, Message: "the workspace that the rollout was suspended with is missing: " + w.workspace()}
+		}
 		// No copy: the agent of this segment was never started, and all is as it was.
 		return copyTrees(w.root(), saved, w.keptFolders())
 	case err != nil:

@@ -35,6 +35,9 @@ func (s *SQLite) Claim(ctx context.Context, runID string, limit int) (claims []C
 	if limit <= 0 {
 		return nil, nil
 	}
+	if err := s.InPlace(); err != nil {
+		return nil, err
+	}
 	err = s.writeRelaxed(ctx, func(t *tx) error {
 		claims = nil
 		ids, err := t.claimable(runID, limit)

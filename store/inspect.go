@@ -122,7 +122,7 @@ func (e *databaseError) Unwrap() error { return e.err }
 // IsBroken reports whether an error says that the store itself does not work, so that nothing can go on. Every other error of a method
 // concerns only the run, rollout or trigger that it was called for.
 func IsBroken(err error) bool {
-	for _, own := range []error{errClosed, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} { // the store is its folder as well
+	for _, own := range []error{errClosed, ErrMoved, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} { // the store is its folder as well
 		if errors.Is(err, own) {
 			return true
 		}

@@ -48,8 +48,10 @@ type SQLite struct {
 	now     func() time.Time
 
 	// read serves queries; writes go through the committer's one connection.
-	read   *sql.DB
-	write  *sql.DB
+	read  *sql.DB
+	write *sql.DB
+	// place are the folder and the file as they were when the store was opened.
+	place  [2]os.FileInfo
 	commit *committer
 	wake   *waker
 
@@ -98,6 +100,11 @@ func Open(dir string, opts Options) (*SQLite, error) {
 	if err := s.connect(opts.Busy); err != nil {
 		return nil, s.describe(err)
 	}
+	for i, path := range []string{dir, file} {
+		if s.place[i], err = os.Stat(path); err != nil {
+			return nil, errors.Join(err, s.closeDatabases())
+		}
+	}
 	if s.wake, err = newWaker(dir); err != nil {
 		return nil, errors.Join(err, s.closeDatabases())
 	}
@@ -130,11 +137,21 @@ func (s *SQLite) connect(busy time.Duration) (err error) {
 	if err := s.migrate(); err != nil {
 		return errors.Join(err, s.closeDatabases())
 	}
-	if s.read, err = sql.Open("sqlite", name+"?"+pragmas+"&_pragma=query_only(1)"); err != nil {
+	if s.read, err = sql.Open("sqlite", name+"?"+pragmas+"&_pragma=query_only(1)&mode=rw"); err != nil {
 		return errors.Join(err, s.closeDatabases())
 	}
 	s.read.SetMaxOpenConns(4)
 	s.read.SetMaxIdleConns(1)
+	return nil
+}
+
+// InPlace implements Store.
+func (s *SQLite) InPlace() error {
+	for i, path := range []string{s.dir, s.file} {
+		if now, err := os.Stat(path); err != nil || !os.SameFile(now, s.place[i]) {
+			return fmt.Errorf("the store %s: %w; start again with the place where it is now (--store)", s.dir, ErrMoved)
+		}
+	}
 	return nil
 }
 

@@ -19,6 +19,8 @@ var (
 	ErrFenced = errors.New("the lease was lost")
 	// ErrNotFound means that there is no run, rollout or trigger with the id.
 	ErrNotFound = errors.New("not found")
+	// ErrMoved means that what is in the store's place is not the store that was opened.
+	ErrMoved = errors.New("it was moved, deleted or replaced while this process used it")
 )
 
 // Store is the durable state of runs. Implementations are safe for concurrent use by several goroutines and, as far as
@@ -28,6 +30,9 @@ type Store interface {
 	ID() string
 	// Dir is the folder under which the store's files are, absolute.
 	Dir() string
+	// InPlace returns ErrMoved if another store, or none, is where this one was opened. Claim and ClaimTriggers check it as well. Whoever
+	// writes a file of the store checks it before.
+	InPlace() error
 	// Holder is the id under which this process claims.
 	Holder() string
 	// Close ends every claim's goroutines and closes the store. Claims that are still held stay until their lease is void.

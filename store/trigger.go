@@ -42,6 +42,9 @@ func (s *SQLite) ClaimTriggers(ctx context.Context, runID string, limit int) (cl
 	if limit <= 0 {
 		return nil, nil
 	}
+	if err := s.InPlace(); err != nil {
+		return nil, err
+	}
 	err = s.writeOp(ctx, func(t *tx) error {
 		claims = nil
 		due, err := t.dueTriggers(runID, limit)

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -55,7 +57,7 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *store.SQLite, env
 		plan, err := planOf(context.Background(), s, runID)
 		return plan.Redactor(env.secrets(), env.resolve), err
 	}
-	documents := &documents{output: out, changed: map[string]bool{}}
+	documents := &documents{output: out, changed: map[string]bool{}, errs: map[string]error{}}
 	out.onEvent = documents.note
 	if err := out.showProgress(cmd.Context(), store.Run{}); err != nil {
 		return err
@@ -85,7 +87,11 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *store.SQLite, env
 			return internal(err)
 		}
 	}
-	return internal(errors.Join(r.Run(ctx, until), documents.close(), out.close()))
+	err = r.Run(ctx, until)
+	if errors.Is(err, store.ErrMoved) {
+		return internal(err) // there is nothing to write to any more
+	}
+	return internal(errors.Join(err, documents.close(), out.close()))
 }
 
 // documentDelay is how long the executor waits after a change before it writes a results document.
@@ -99,7 +105,8 @@ type documents struct {
 	changed map[string]bool
 	timer   *time.Timer
 	closed  bool
-	err     error
+	// errs are the errors of the runs whose document is not up to date.
+	errs map[string]error
 	// saving is held while documents are written.
 	saving sync.Mutex
 }
@@ -123,20 +130,31 @@ func (d *documents) save() {
 	d.changed = map[string]bool{}
 	d.mu.Unlock()
 	began := time.Now()
-	var errs []error
 	for id := range runs {
-		errs = append(errs, d.output.saveDocument(context.Background(), id, ""))
+		d.saved(id, d.output.saveDocument(context.Background(), id, ""))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timer = nil
-	d.err = errors.Join(append(errs, d.err)...)
 	if len(d.changed) > 0 && !d.closed {
 		d.timer = time.AfterFunc(max(documentDelay, 10*time.Since(began)), d.save)
 	}
 }
 
-// close writes what is left.
+// saved keeps the error of a run until its document is written, and says the first one at once. An executor may run for months.
+func (d *documents) saved(runID string, err error) {
+	before := d.errs[runID]
+	if err == nil {
+		delete(d.errs, runID)
+		return
+	}
+	d.errs[runID] = err
+	if before == nil {
+		d.output.say("%v", err)
+	}
+}
+
+// close writes what is left, and returns the errors of the runs whose document could not be written.
 func (d *documents) close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -145,7 +163,7 @@ func (d *documents) close() error {
 	}
 	d.mu.Unlock()
 	d.save()
-	return d.err
+	return errors.Join(slices.Collect(maps.Values(d.errs))...)
 }
 
 // onSignals calls f for each SIGINT or SIGTERM with its number until the returned function is called.

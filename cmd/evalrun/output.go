@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -103,8 +104,9 @@ func (o *output) event(e store.Event) {
 		_, writeErr := o.events.Write(append(o.redact.JSON(line), '\n'))
 		err = errors.Join(err, marshalErr, writeErr)
 	}
-	if o.eventErr == nil {
+	if err != nil && o.eventErr == nil {
 		o.eventErr = err
+		_, _ = o.writeLocked(fmt.Appendf(nil, "evalrun: the events cannot be shown or written: %v\n", err)) // said again at the end
 	}
 	if o.onEvent != nil {
 		o.onEvent(e)
@@ -151,6 +153,11 @@ func (o *output) redraw() {
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.writeLocked(p)
+}
+
+// writeLocked is Write for whoever holds o.mu.
+func (o *output) writeLocked(p []byte) (int, error) {
 	clean := o.redact.Bytes(p)
 	var err error
 	if o.live != nil {
@@ -183,6 +190,9 @@ func (o *output) close() error {
 
 // saveDocument brings the results document in the store up to date, and -o.
 func (o *output) saveDocument(ctx context.Context, runID, also string) error {
+	if err := o.store.InPlace(); err != nil {
+		return err
+	}
 	red := o.redact
 	if o.redactRun != nil {
 		var err error

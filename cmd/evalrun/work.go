@@ -193,6 +193,9 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID 
 		return err
 	}
 	ended, workErr := w.runUntil(cmd, g, s, runID, env, until, check, out)
+	if errors.Is(workErr, store.ErrMoved) {
+		return internal(errors.Join(workErr, out.close())) // there is nothing to write to any more
+	}
 	reportErr := out.finish(runID, w)
 	if err := errors.Join(workErr, reportErr); err != nil {
 		return internal(err)
