@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -560,6 +561,31 @@ func TestTokens(t *testing.T) {
 		if got := status(test.url, test.header); got != test.want {
 			t.Errorf("token %s: HTTP %d, want %d", test.name, got, test.want)
 		}
+	}
+}
+
+// S8: who bears no token is told so before the body has come, which is not waited for.
+func TestHalfABodyWithoutAToken(t *testing.T) {
+	t.Parallel()
+	g, err := gateway.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	conn, err := net.Dial("tcp", g.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "POST /mcp/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn) // until the gateway has closed the connection
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 401 ") {
+		t.Errorf("%s, %v", answer, err)
 	}
 }
 

@@ -97,11 +97,23 @@ func (g *Gateway) Close() error {
 
 func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
+// refusedBody is how long a client that is refused may take for the rest of what it sends.
+const refusedBody = time.Second
+
+// refuse answers a request that is not served, and does not wait for its body.
+func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
+	if r.ContentLength != 0 {
+		mcp.BoundBody(w, refusedBody)
+		w.Header().Set("Connection", "close")
+	}
+	http.Error(w, "evalrun's MCP gateway: "+why, status)
+}
+
 // serve serves a request of whoever bears a token, of one access only if that is given: a unix socket is one client's.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	if only == nil && g.loopback { // on other addresses we do not know by which names we are called, and web sites do not reach a socket
 		if err := mcp.CheckHost(r); err != nil {
-			http.Error(w, "evalrun's MCP gateway: "+err.Error(), http.StatusForbidden)
+			refuse(w, r, http.StatusForbidden, err.Error())
 			return
 		}
 	}
@@ -119,13 +131,13 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	g.mu.Unlock()
 	if a == nil || only != nil && a != only {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="evalrun MCP gateway"`)
-		http.Error(w, "evalrun's MCP gateway: this request bears no token of a client that is connected; use the URL and the Authorization header that you were given", http.StatusUnauthorized)
+		refuse(w, r, http.StatusUnauthorized, "this request bears no token of a client that is connected; use the URL and the Authorization header that you were given")
 		return
 	}
 	name, err := url.PathUnescape(strings.TrimPrefix(path, pathPrefix))
 	handler := a.handler(name)
 	if err != nil || handler == nil || !strings.HasPrefix(path, pathPrefix) {
-		http.Error(w, "evalrun's MCP gateway: no such MCP server here; the path is "+pathPrefix+"NAME", http.StatusNotFound)
+		refuse(w, r, http.StatusNotFound, "no such MCP server here; the path is "+pathPrefix+"NAME")
 		return
 	}
 	r.Header.Del("Authorization") // it was for us

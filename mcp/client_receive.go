@@ -69,10 +69,11 @@ func (c *Client) receiveAnswer(from *clientCall, m message) {
 	c.settle(p, a)
 }
 
-// receiveMalformed fails the call that an answer is for which is none, so that nobody waits for a better one.
+// receiveMalformed fails the call that an answer is for which is none, so that nobody waits for a better one. The text need not be valid JSON, as
+// long as its outermost members can be told: an answer may be nested deeper than JSON is read here.
 func (c *Client) receiveMalformed(from *clientCall, text []byte) {
 	o, err := rawjson.ParseObject(text)
-	if err != nil || !rawjson.Valid(text) || o.Has("method") {
+	if err != nil || o.Has("method") {
 		c.ignored.Add(1)
 		return
 	}
@@ -85,7 +86,11 @@ func (c *Client) receiveMalformed(from *clientCall, text []byte) {
 		c.ignored.Add(1)
 		return
 	}
-	c.settle(p, clientAnswer{err: fmt.Errorf("%w: it needs jsonrpc \"2.0\" and one of result and error, but is %s", errClientMalformed, clientExcerpt(text))})
+	why := `it needs jsonrpc "2.0" and one of result and error`
+	if !rawjson.Valid(text) {
+		why = fmt.Sprintf("it is not JSON, or is nested deeper than %d levels", rawjson.MaxDepth)
+	}
+	c.settle(p, clientAnswer{err: fmt.Errorf("%w: %s, but is %s", errClientMalformed, why, clientExcerpt(text))})
 }
 
 func (c *Client) receiveNotification(from *clientCall, m message) {

@@ -32,11 +32,16 @@ const keepAlive = 25 * time.Second
 // lingering is how long a client may take to read the rest when its session has ended.
 const lingering = 2 * time.Second
 
+// bodyTimeout is how long a client may take to send the body of a request. Nobody waits for one that never comes.
+const bodyTimeout = time.Minute
+
 // HTTPHandler serves clients of both eras over streamable HTTP. It must be closed.
 type HTTPHandler struct {
 	handler   Handler
 	opts      ServerOptions
 	keepAlive time.Duration
+	// bodyTimeout is how long a client may take for a body.
+	bodyTimeout time.Duration
 	// late and lateListen make event streams of POSTs that have no answer yet.
 	late, lateListen *timeout.Queue
 
@@ -67,7 +72,7 @@ type httpSession struct {
 func NewHTTPHandler(h Handler, o ServerOptions) *HTTPHandler {
 	o = o.withDefaults()
 	x := &HTTPHandler{
-		handler: h, opts: o, keepAlive: keepAlive, sessions: map[string]*httpSession{},
+		handler: h, opts: o, keepAlive: keepAlive, bodyTimeout: bodyTimeout, sessions: map[string]*httpSession{},
 		late: timeout.NewQueue(o.AfterFirst), lateListen: timeout.NewQueue(min(o.AfterFirst, firstOfListen)),
 	}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
@@ -218,8 +223,22 @@ func (x *HTTPHandler) begin() bool {
 	return true
 }
 
+// BoundBody sets how long the body of a request may take, also if it is never read: the HTTP server wants the rest of it before it goes on with the
+// connection.
+func BoundBody(w http.ResponseWriter, limit time.Duration) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit)) // a writer that knows no deadline is a test's
+}
+
+// bodyRead lifts the bound of [BoundBody], which would else end the connection while the request is served.
+func bodyRead(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as above
+}
+
 // ServeHTTP implements [http.Handler].
 func (x *HTTPHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		BoundBody(w, x.bodyTimeout)
+	}
 	if err := CheckHost(r, x.opts.Hosts...); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return

@@ -45,8 +45,9 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *st
 	// Something must follow the header at once, or proxies keep it (golang/go#31125).
 	first := ": ok\n\n"
 	if resumable := st.makeResumable(); resumable && after == 0 && s.Version() >= Version2025_11_25 && r.Method == http.MethodPost {
-		// With this event a client can resume before it has seen another. Older ones would take its data for a message.
-		first = fmt.Sprintf("event: prime\nid: %s\nretry: 1000\ndata: \n\n", st.eventID(0))
+		// With this event a client can resume before it has seen another. It has no name, since some clients warn of names that they do not know.
+		// Clients of older versions would take its empty data for a message.
+		first = fmt.Sprintf("id: %s\nretry: 1000\ndata: \n\n", st.eventID(0))
 	}
 	if _, err := w.Write([]byte(first)); err != nil || flush(control) != nil {
 		return false

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -29,15 +30,20 @@ func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := readAll(http.MaxBytesReader(w, r.Body, int64(x.opts.MaxMessage)), r.ContentLength)
-	if err != nil {
-		var tooLong *http.MaxBytesError
-		if errors.As(err, &tooLong) {
-			http.Error(w, fmt.Sprintf("the body is longer than %d bytes", tooLong.Limit), http.StatusRequestEntityTooLarge)
-		} else {
-			http.Error(w, "the body cannot be read", http.StatusBadRequest)
-		}
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		http.Error(w, fmt.Sprintf("the body is longer than %d bytes", tooLong.Limit), http.StatusRequestEntityTooLarge)
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		http.Error(w, fmt.Sprintf("the body did not come within %v", x.bodyTimeout), http.StatusRequestTimeout)
+		return
+	case err != nil:
+		http.Error(w, "the body cannot be read", http.StatusBadRequest)
 		return
 	}
+	bodyRead(w)
 	if !x.begin() { // not before the body is there: Close does not wait for what clients may never send
 		http.Error(w, ErrShutdown.Error(), http.StatusServiceUnavailable)
 		return

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -430,4 +432,37 @@ func TestConcurrentRequests(t *testing.T) {
 	}
 	close(h.goOn)
 	all.Wait()
+}
+
+// S8: a body that does not come ends the request and the connection; one that has come does not end the request later.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	h := newTestServer()
+	e := serveHTTP(t, h, ServerOptions{})
+	e.handler.bodyTimeout = 20 * time.Millisecond
+	conn, err := net.Dial("tcp", e.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	head := "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+	if _, err := io.WriteString(conn, head+"Content-Length: 1000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") {
+		t.Errorf("%s, %v", answer, err)
+	}
+	bounded := time.Since(began)
+
+	response := e.post(call("1", "note-and-wait", ","+modernMeta), modern("tools/call", "note-and-wait")...)
+	receive(t, h.started)
+	passed := time.NewTimer(2 * bounded) // in which the bound would have ended the request
+	<-passed.C
+	h.goOn <- struct{}{}
+	if got := events(t, response, nil); len(got) == 0 || !strings.Contains(got[len(got)-1].data, `"waited":true`) {
+		t.Errorf("%v", got)
+	}
 }

@@ -2,8 +2,8 @@ package rawjson
 
 import "encoding/binary"
 
-// maxDepth is how deep objects and arrays may be in each other: as deep as encoding/json takes them.
-const maxDepth = 10000
+// MaxDepth is how deep objects and arrays may be in each other: as deep as encoding/json takes them.
+const MaxDepth = 10000
 
 // Valid reports whether a text is one JSON value, as json.Valid does. It is several times faster where the strings are long, which is
 // what tools answer.
@@ -49,7 +49,7 @@ func validValue(b []byte, i, depth int) int {
 
 // validItems is validValue for an object or an array. member, if it is not nil, gets the members of an object.
 func validItems(b []byte, i, depth int, member func(spelled, value []byte)) int {
-	if depth == maxDepth {
+	if depth == MaxDepth {
 		return -1
 	}
 	isObject := b[i] == '{'

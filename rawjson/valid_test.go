@@ -41,7 +41,7 @@ func FuzzValid(f *testing.F) {
 }
 
 func TestValidDepth(t *testing.T) {
-	for _, depth := range []int{maxDepth - 1, maxDepth, maxDepth + 1, maxDepth + 2} {
+	for _, depth := range []int{MaxDepth - 1, MaxDepth, MaxDepth + 1, MaxDepth + 2} {
 		text := []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 		if got, want := Valid(text), json.Valid(text); got != want {
 			t.Errorf("depth %d: %v, want %v", depth, got, want)
