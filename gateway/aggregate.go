@@ -46,8 +46,8 @@ func (a *aggregate) open(s *mcp.Session, version string, capabilities rawjson.Ob
 	s.SetValue(links)
 	for _, e := range a.endpoints {
 		links[e] = &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
-		if !e.adopt(links[e]) {
-			return errClosed
+		if err := e.adopt(links[e]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -25,6 +25,8 @@ type Server struct {
 	Filter
 	// Timeout is how long a call may take without any progress; 0 means 10 minutes.
 	Timeout time.Duration
+	// MaxSessions is how many legacy sessions may be open at once; 0 is no limit. Each session of a stdio server is a process.
+	MaxSessions int
 }
 
 // Filter says which tools of a server a client may see: those named, all if there are none; with one of the tags to include, if there are any; and
@@ -279,8 +281,8 @@ func (e *Endpoint) unreachable(err error) error {
 // open makes the link of a legacy session, which is not connected.
 func (e *Endpoint) open(s *mcp.Session, version string, capabilities rawjson.Object, info json.RawMessage) error {
 	l := &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
-	if !e.adopt(l) {
-		return errClosed
+	if err := e.adopt(l); err != nil {
+		return err
 	}
 	s.SetValue(l)
 	return nil
@@ -345,14 +347,19 @@ func (e *Endpoint) share(meta rawjson.Object, first bool) (*link, error) {
 	return l, nil
 }
 
-func (e *Endpoint) adopt(l *link) bool {
+// adopt enters the link of a legacy session.
+func (e *Endpoint) adopt(l *link) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.links == nil {
-		return false
+	limit := e.server.MaxSessions
+	switch {
+	case e.links == nil:
+		return errClosed
+	case limit > 0 && len(e.links)-len(e.shared) >= limit:
+		return mcp.Errorf(mcp.CodeInternal, "MCP server %q has %d sessions, which is the limit; end one, or try again later", e.server.Name, limit)
 	}
 	e.links[l] = true
-	return true
+	return nil
 }
 
 // link is the connection of one legacy session, or of modern requests, to the server.

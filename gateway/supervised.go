@@ -144,6 +144,9 @@ func (s *supervised) callTool(ctx context.Context, l *link, r *mcp.Request, rec 
 	if err != nil {
 		return s.broken(l, err)
 	}
+	if namesTask(result) {
+		return nil, s.e.errLostTask()
+	}
 	if s.asksPerson() {
 		if in := inputOf(result); in != nil {
 			return s.askPerson(ctx, r, rec, in)
@@ -303,6 +306,12 @@ func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool,
 		return nil, nil, ErrUnknown
 	}
 	result, err := l.passWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, t, entry.ID) })
+	if err == nil && t.taskSupport == "optional" && s.e.lostTask(ctx, l.client(), result) { // the tool can do without a task
+		result, err = l.passWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, tool{}, entry.ID) })
+	}
+	if err == nil && s.e.lostTask(ctx, l.client(), result) {
+		err = s.e.errLostTask()
+	}
 	if err != nil {
 		return nil, nil, err
 	}

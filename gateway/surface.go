@@ -311,7 +311,7 @@ func (s *surface) startCall(l *link, r *mcp.Request, answer func(json.RawMessage
 		return false
 	}
 	return l.startPassing(r, c.plainParams(), func(result json.RawMessage, err error) {
-		if err == nil && taskOf(result, l.client(), s.e.now()) == nil || err != nil && !needsTasks(err) {
+		if err == nil && !namesTask(result) || err != nil && !needsTasks(err) {
 			answer(l.outcome(r, result, err))
 			return
 		}
@@ -331,6 +331,9 @@ func (s *surface) concluded(ctx context.Context, c toolCall, result json.RawMess
 		return nil, c.l.failed(err)
 	}
 	server := c.l.client()
+	if s.e.lostTask(ctx, server, result) {
+		return nil, s.e.errLostTask()
+	}
 	if theirs := taskOf(result, server, s.e.now()); theirs != nil {
 		return s.adopt(ctx, c, server, theirs, result)
 	}

@@ -189,7 +189,9 @@ func TestTaskPages(t *testing.T) {
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%d tasks, expected %d in order", len(got), len(want))
 	}
-	c.refused(mcp.CodeInvalidParams, mcp.MethodTasksList, `{"cursor":"!"}`)
+	for _, cursor := range []string{"!", "zz", "1", "", "1-00000000"} { // G6
+		c.refused(mcp.CodeInvalidParams, mcp.MethodTasksList, `{"cursor":%q}`, cursor)
+	}
 }
 
 // Servers that misbehave.
@@ -274,6 +276,23 @@ func TestTasksOfServersThatMisbehave(t *testing.T) {
 		o := c.must(mcp.MethodToolsCall, `{"name":"required_compute","arguments":{"ms":10,"text":"x"}}`)
 		if o.Has("isError") && string(o.Get("isError")) != "false" || !o.Has("content") || o.Object("_meta").Has(mcp.MetaRelatedTask) {
 			t.Error(string(o.JSON()))
+		}
+	})
+
+	// G6
+	t.Run("a status that there is not", func(t *testing.T) {
+		server := startScripted(t, func(method string, params rawjson.Object) (string, *mcp.Error) {
+			if method == mcp.MethodToolsCall {
+				return `{"task":` + wireTaskOf("their1", "dancing") + `}`, nil
+			}
+			return wireTaskOf(params.Text("taskId"), "dancing"), nil
+		})
+		c := startTaskGateway(t, TaskOptions{}, server).client(mcp.Legacy, "scripted")
+		if _, _, err := c.result(c.task("tool", `{}`)); err == nil || !strings.Contains(err.Error(), `the task is "dancing"`) {
+			t.Error(err)
+		}
+		if text := behind(t, server, &memory{}, nil).text("tool", `{}`); !strings.Contains(text, `the task is "dancing"`) {
+			t.Error(text)
 		}
 	})
 

@@ -27,7 +27,26 @@ func (t *surfaceTask) call(ctx context.Context, c toolCall, asTask bool) (json.R
 			result, err = t.callOnce(ctx, c.l.client(), c, asTask)
 		}
 	}
+	if asTask && needsTasks(err) {
+		if modern := t.s.inModern(ctx, c); modern != nil { // it has refused the call
+			c.l = modern
+			return t.callOnce(ctx, modern.client(), c, true)
+		}
+	}
 	return result, err
+}
+
+// inModern is a link over which a server can make a task of a call that has come over a legacy one: some servers have tasks in the modern era only.
+// It is nil if this server does not. Modern links are shared, as they have no sessions.
+func (s *surface) inModern(ctx context.Context, c toolCall) *link {
+	if c.l.client().Era() == mcp.Modern {
+		return nil
+	}
+	l, err := s.e.share(rawjson.Object{{Key: mcp.MetaClientCapabilities, Value: c.capabilities.JSON()}, {Key: mcp.MetaClientInfo, Value: c.info()}}, true)
+	if err != nil || l.connect(ctx) != nil || l.client().Era() != mcp.Modern || !l.offered().tasks {
+		return nil
+	}
+	return l
 }
 
 // callWatched is call, as a task, of which its server should soon be heard, since somebody waits for it to become one: it ends when nothing is, and
@@ -62,6 +81,12 @@ func (t *surfaceTask) callOnce(ctx context.Context, client *mcp.Client, c toolCa
 		result, err := client.Call(ctx, call)
 		if err != nil {
 			return nil, err
+		}
+		if t.s.e.lostTask(ctx, client, result) {
+			if asTask && c.source == theirTask { // the tool can do without a task
+				return t.callOnce(ctx, client, c, false)
+			}
+			return nil, t.s.e.errLostTask()
 		}
 		if theirs := taskOf(result, client, t.s.e.now()); theirs != nil {
 			return nil, t.attach(client, theirs, result)
@@ -142,7 +167,7 @@ func (t *surfaceTask) heard(c toolCall) func(method string, params json.RawMessa
 			t.s.k.heardStatus(t.s, c.l.client(), params)
 			return
 		}
-		params = withoutMeta(params, mcp.MetaRelatedTask, mcp.MetaSubscriptionID)
+		params = withoutMeta(params, mcp.MetaRelatedTask, metaForeignRelated, mcp.MetaSubscriptionID)
 		if method == mcp.NoteMessage && c.r.Era == mcp.Modern && c.r.Meta().Text(mcp.MetaLogLevel) == "" {
 			return // a modern client gets no logs that it has not asked for
 		}
@@ -325,6 +350,10 @@ func (t *surfaceTask) lookOnce() (*taskEnd, error) {
 		return nil, mcp.Errorf(mcp.CodeInternal, "the answer to tasks/get is no task: %.200s", result)
 	}
 	w.apply(t.theirs)
+	if !knownStatus(w.Status) {
+		unknown := unknownStatus(w.Status)
+		return &taskEnd{status: TaskFailed, message: unknown.Message, err: unknown.JSON()}, nil
+	}
 	switch w.Status {
 	case TaskCompleted, TaskFailed:
 		if t.theirs.Era == mcp.Legacy {
@@ -417,7 +446,7 @@ func (t *surfaceTask) fetch(ctx context.Context, w wireTask) (*taskEnd, error) {
 	case err != nil:
 		return nil, err
 	}
-	end := &taskEnd{status: w.Status, message: w.StatusMessage, result: withoutMeta(result, mcp.MetaRelatedTask)}
+	end := &taskEnd{status: w.Status, message: w.StatusMessage, result: withoutMeta(result, mcp.MetaRelatedTask, metaForeignRelated)}
 	if !ended {
 		end.status, end.message = TaskCompleted, ""
 		if o, _ := rawjson.ParseObject(result); string(o.Get("isError")) == "true" {

@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
@@ -91,17 +94,26 @@ func (k *keeper) cancelTask(ctx context.Context, r *mcp.Request, params rawjson.
 	return legacyTask(rec), nil
 }
 
-// list gives a page of the tasks of a session. A cursor is the number of the last one.
+// cursor stands for the tasks of a session after one of them. It bears a checksum, so that it is known whether we have given it.
+func (k *keeper) cursor(session string, seq int64) string {
+	number := strconv.FormatInt(seq, 36)
+	sum := sha256.Sum256([]byte(k.access + " " + session + " " + number))
+	return number + "-" + hex.EncodeToString(sum[:4])
+}
+
+// list gives a page of the tasks of a session.
 func (k *keeper) list(ctx context.Context, r *mcp.Request, params rawjson.Object) (json.RawMessage, error) {
 	var after int64
+	session := sessionOf(r)
 	if cursor := params.Get("cursor"); !rawjson.IsNull(cursor) {
-		n, err := strconv.ParseInt(params.Text("cursor"), 36, 64)
-		if err != nil || n < 0 {
+		number, _, _ := strings.Cut(params.Text("cursor"), "-")
+		n, err := strconv.ParseInt(number, 36, 64)
+		if err != nil || params.Text("cursor") != k.cursor(session, n) {
 			return nil, mcp.Errorf(mcp.CodeInvalidParams, "Invalid cursor")
 		}
 		after = n
 	}
-	all, err := k.o.Store.MCPTasks(ctx, k.access, sessionOf(r), after, k.o.Page+1)
+	all, err := k.o.Store.MCPTasks(ctx, k.access, session, after, k.o.Page+1)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +129,7 @@ func (k *keeper) list(ctx context.Context, r *mcp.Request, params rawjson.Object
 	}
 	page := rawjson.Object{{Key: "tasks", Value: tasks}}
 	if more {
-		page = page.Set("nextCursor", rawjson.Quote(strconv.FormatInt(all[len(all)-1].Seq, 36)))
+		page = page.Set("nextCursor", rawjson.Quote(k.cursor(session, all[len(all)-1].Seq)))
 	}
 	return page.JSON(), nil
 }

@@ -128,6 +128,7 @@ func (l *link) withOurTask(method string, params json.RawMessage) (json.RawMessa
 		k.heardStatus(s, l.client(), params)
 		return nil, false
 	}
+	params = withoutMeta(params, metaForeignRelated)
 	related := metaOf(params).Get(mcp.MetaRelatedTask)
 	if related == nil {
 		return params, true

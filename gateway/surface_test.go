@@ -259,6 +259,46 @@ func TestTasksOf2025(t *testing.T) {
 		}
 	})
 
+	// S8
+	t.Run("tasks of a session that has ended are not in the way", func(t *testing.T) {
+		_, g, c := plainBehind(t, TaskOptions{Max: 2}, mcp.Legacy)
+		for range 2 {
+			c.until(c.task("quick", "{}"), TaskCompleted)
+		}
+		other := g.client(mcp.Legacy, "plain")
+		other.refused(mcp.CodeInternal, mcp.MethodToolsCall, `{"name":"quick","arguments":{},"task":{}}`)
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the limit still holds", func() bool {
+			_, err := other.try(mcp.MethodToolsCall, `{"name":"quick","arguments":{},"task":{}}`)
+			return err == nil
+		})
+	})
+
+	// G6: each session of a stdio server is a process.
+	t.Run("sessions of a server have a limit", func(t *testing.T) {
+		server := overPipes(taskserver.Options{Era: taskserver.Legacy})
+		server.MaxSessions = 2
+		g := startTaskGateway(t, TaskOptions{}, server)
+		c := g.client(mcp.Legacy, "tasks")
+		g.client(mcp.Legacy, "tasks")
+		third := func() error {
+			client, err := mcp.Connect(t.Context(), mcp.Target{URL: g.access.URLWithToken("tasks")}, mcp.ClientOptions{Protocol: mcp.Legacy})
+			if err == nil {
+				t.Cleanup(func() { _ = client.Abandon() })
+			}
+			return err
+		}
+		if err := third(); err == nil || !strings.Contains(err.Error(), `MCP server "tasks" has 2 sessions, which is the limit`) {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the limit still holds", func() bool { return third() == nil })
+	})
+
 	t.Run("Constructor_RejectsUnboundedInvalidTaskStoreOptions", func(t *testing.T) { refusesOptions(t) })
 }
 

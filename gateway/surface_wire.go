@@ -60,7 +60,7 @@ func (t *surfaceTask) created(era mcp.Era) json.RawMessage {
 	t.mu.Unlock()
 	rec.Status = TaskWorking // as every task begins; what came since then is told otherwise
 	said, _ := rawjson.ParseObject(reply)
-	meta := said.Object("_meta").Delete(mcp.MetaRelatedTask, mcp.MetaServerInfo)
+	meta := said.Object("_meta").Delete(mcp.MetaRelatedTask, metaForeignTask, metaForeignRelated, mcp.MetaServerInfo)
 	var o rawjson.Object
 	if era == mcp.Legacy {
 		var theirs rawjson.Object

@@ -21,6 +21,17 @@ const (
 	TaskCancelled     = "cancelled"
 )
 
+// knownStatus reports whether a status is one that a task can have.
+func knownStatus(status string) bool {
+	return status == TaskWorking || status == TaskInputRequired || IsTerminal(status)
+}
+
+// unknownStatus is the error of a task whose server gives it a status that there is not.
+func unknownStatus(status string) *mcp.Error {
+	return mcp.Errorf(mcp.CodeInternal, "its server says that the task is %.100q; expected %s, %s, %s, %s or %s",
+		status, TaskWorking, TaskInputRequired, TaskCompleted, TaskFailed, TaskCancelled)
+}
+
 // IsTerminal reports whether a status is one that a task ends with.
 func IsTerminal(status string) bool {
 	return status == TaskCompleted || status == TaskFailed || status == TaskCancelled
@@ -39,6 +50,8 @@ type Task struct {
 	PollMs int64  `json:"pollIntervalMs,omitempty"`
 	// Session is what another process needs to ask for the task.
 	Session mcp.SessionState `json:"session"`
+
+	foreign bool // it was named in another way than that of the specification
 }
 
 // ExpiresAt is when the server forgets the task; zero if never.
@@ -104,17 +117,19 @@ func (w *wireTask) apply(t *Task) {
 	t.TTLMs, t.PollMs = w.TTL, w.PollInterval
 }
 
-// taskOf finds the handle of a task in the result of a call: that of the extension first, then that of 2025-11-25.
+// taskOf finds the handle of a task in the result of a call: that of the extension first, then those of 2025-11-25.
 func taskOf(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
 	o, err := rawjson.ParseObject(result)
 	if err != nil {
 		return nil
 	}
-	raw := result
+	raw, foreign := result, foreignTask(o)
 	switch {
 	case o.Text("resultType") == "task":
 	case o.Has("task") && !o.Has("content"):
 		raw = o.Get("task")
+	case foreign != nil && c.Era() == mcp.Legacy:
+		raw = foreign
 	default:
 		return nil
 	}
@@ -122,7 +137,7 @@ func taskOf(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
 	if json.Unmarshal(raw, &w) != nil || w.TaskID == "" {
 		return nil
 	}
-	t := &Task{ID: w.TaskID, Era: c.Era(), CreatedAt: now, Session: c.State()}
+	t := &Task{ID: w.TaskID, Era: c.Era(), CreatedAt: now, Session: c.State(), foreign: foreign != nil}
 	w.apply(t)
 	return t
 }
@@ -184,6 +199,9 @@ func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, err
 		return nil, fmt.Errorf("the answer to tasks/get is no task: %.200s", result)
 	}
 	w.apply(t)
+	if !knownStatus(t.Status) {
+		return &Outcome{Error: unknownStatus(t.Status).JSON()}, nil
+	}
 	if t.Status == TaskInputRequired && ask == nil {
 		asked := Input{Message: t.Message}
 		if w.InputRequests != nil {
@@ -248,7 +266,7 @@ func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcom
 	if !IsTerminal(t.Status) {
 		t.Status = TaskCompleted
 	}
-	return &Outcome{Result: withoutMeta(result, mcp.MetaRelatedTask)}, nil
+	return &Outcome{Result: withoutMeta(result, mcp.MetaRelatedTask, metaForeignRelated)}, nil
 }
 
 // answerTask answers what a modern task wants to know.

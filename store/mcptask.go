@@ -42,7 +42,8 @@ type MCPTasks interface {
 // ErrTooManyTasks means that an access or a session has as many tasks as it may.
 var ErrTooManyTasks = errors.New("there are too many MCP tasks")
 
-// MCPTaskLimits bound the tasks of an access, and of each of its sessions; 0 is no limit. What belongs to no session counts for the access only.
+// MCPTaskLimits bound the tasks of an access, and of each of its sessions; 0 is no limit. What belongs to no session counts for the access only, and
+// what belongs to a session that has ended does not count: nobody can ask for it.
 type MCPTaskLimits struct{ Total, PerSession int }
 
 // MCPTask is a task that an MCP gateway has given a client.
@@ -109,14 +110,15 @@ func (s *SQLite) AddMCPTask(ctx context.Context, task MCPTask, limits MCPTaskLim
 		for _, l := range []struct {
 			limit int
 			of    string
-			where string
+			query string
 			args  []any
 		}{
-			{limits.Total, "the gateway", "access = ?", []any{task.Access}},
-			{limits.PerSession, "the session", "access = ? AND session = ? AND session <> ''", []any{task.Access, task.Session}},
+			{limits.Total, "the gateway", `SELECT coalesce(sum(n), 0) FROM (SELECT session, count(*) AS n FROM mcp_tasks WHERE access = ? GROUP BY session)
+				WHERE session IN ('', ?) OR EXISTS (SELECT 1 FROM mcp_sessions WHERE session_id = session)`, []any{task.Access, task.Session}},
+			{limits.PerSession, "the session", "SELECT count(*) FROM mcp_tasks WHERE access = ? AND session = ? AND session <> ''", []any{task.Access, task.Session}},
 		} {
 			var n int
-			if err := t.row([]any{&n}, "SELECT count(*) FROM mcp_tasks WHERE "+l.where, l.args...); err != nil {
+			if err := t.row([]any{&n}, l.query, l.args...); err != nil {
 				return err
 			}
 			if l.limit > 0 && n >= l.limit {

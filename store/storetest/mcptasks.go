@@ -122,6 +122,7 @@ func mcpTaskSpecs(s *suite) {
 			_, err := w.a.AddMCPTask(w.ctx, mcpTask(id, session), limits)
 			return err
 		}
+		w.must(w.a.PutMCPSession(w.ctx, store.MCPSession{ID: "s", Access: "token", Endpoint: "e", Version: "v"}))
 		w.must(try("1", "s"))
 		w.must(try("2", "s"))
 		if err := try("3", "s"); !errors.Is(err, store.ErrTooManyTasks) {
@@ -133,6 +134,26 @@ func mcpTaskSpecs(s *suite) {
 		}
 		w.advance(time.Hour)
 		w.must(try("4", "s"))
+	})
+
+	// S8
+	s.spec("tasks that nobody can ask for any more are not in the way of others", func(w *world) {
+		try := func(id, session string) error {
+			_, err := w.a.AddMCPTask(w.ctx, mcpTask(id, session), store.MCPTaskLimits{Total: 2})
+			return err
+		}
+		w.must(w.a.PutMCPSession(w.ctx, store.MCPSession{ID: "s", Access: "token", Endpoint: "e", Version: "v"}))
+		w.must(try("1", "s"))
+		w.must(try("2", "s"))
+		if err := try("3", ""); !errors.Is(err, store.ErrTooManyTasks) {
+			w.Errorf("while the session is there: %v", err)
+		}
+		w.must(w.a.EndMCPSession(w.ctx, "token", "s"))
+		w.must(try("3", ""))
+		w.must(try("4", ""))
+		if err := try("5", ""); !errors.Is(err, store.ErrTooManyTasks) {
+			w.Errorf("a third that counts: %v", err)
+		}
 	})
 
 	s.spec("the tasks that have not ended are found for another process", func(w *world) {
