@@ -30,6 +30,7 @@ type gatewayFlags struct {
 	aggregate   bool
 	stdio       string // the endpoint to serve on stdin and stdout; empty for HTTP
 	tasks       gateway.TaskOptions
+	maxSessions int // of one stdio server
 }
 
 // aggregateName is the name of the endpoint that has what all servers have.
@@ -53,7 +54,7 @@ Clients that know MCP tasks can have calls that take long as tasks, whatever the
 kept in the store, and the token beside it, so that clients can go on when the gateway was started again; with --stdio they end with it.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(cmd.Context(), endSignals()...)
 			defer stop()
 			if err := o.check(cmd.Flags().Changed); err != nil {
 				return err
@@ -74,8 +75,18 @@ kept in the store, and the token beside it, so that clients can go on when the g
 	f.DurationVar(&o.tasks.MaxTTL, "max-task-ttl", gateway.DefaultMaxTaskTTL, "keep no task for longer than `TIME`")
 	f.IntVar(&o.tasks.Max, "max-tasks", gateway.DefaultMaxTasks, "keep at most `N` tasks")
 	f.IntVar(&o.tasks.MaxPerSession, "max-tasks-per-session", gateway.DefaultMaxSessionTasks, "keep at most `N` tasks of one session")
+	f.IntVar(&o.maxSessions, "max-sessions", 100, "have at most `N` sessions of one stdio server, each of which is a process")
 	f.BoolVar(&o.tasks.Strict, "require-task-capability", false, "refuse calls that need a task if a client of 2026-07-28 has not declared tasks, instead of waiting for it")
 	return cmd
+}
+
+// endSignals are those that end the gateway, which then ends its servers. Under nohup the end of the terminal is none of them.
+func endSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Writer, config string) (err error) {
@@ -112,7 +123,7 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 		return err
 	}
 	o.tasks.Store = st
-	options := gateway.AccessOptions{Servers: gatewayServers(declared, mark, stderr), Token: token, Tasks: &o.tasks}
+	options := gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Token: token, Tasks: &o.tasks}
 	access, err := o.open(gw, options, config)
 	if err != nil {
 		return err
@@ -155,7 +166,7 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 	gw, mark := gateway.New(), st.ID()+"/gateway"
 	defer func() { err = errors.Join(err, endGateway(gw, mark)) }()
 	o.tasks.Store = st
-	access, err := o.open(gw, gateway.AccessOptions{Servers: gatewayServers(declared, mark, stderr), Tasks: &o.tasks}, config)
+	access, err := o.open(gw, gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Tasks: &o.tasks}, config)
 	if err != nil {
 		return err
 	}
@@ -210,6 +221,7 @@ func (o *gatewayFlags) check(given func(flag string) bool) error {
 		within("--task-ttl", t.TTL, time.Millisecond, t.MaxTTL, ", which is --max-task-ttl"),
 		within("--max-tasks", t.Max, 1, gateway.MostTasks, ""),
 		within("--max-tasks-per-session", t.MaxPerSession, 1, t.Max, ", which is --max-tasks"),
+		within("--max-sessions", o.maxSessions, 1, 100_000, ""),
 	)
 }
 

@@ -294,6 +294,47 @@ func TestGatewayLeavesNoProcesses(t *testing.T) {
 	if left := g.processes(); len(left) > 0 {
 		t.Errorf("left by the gateway that was ended: %v", left)
 	}
+	if err := other.cmd.Process.Signal(syscall.SIGHUP); err != nil { // S8
+		t.Fatal(err)
+	}
+	if err := other.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left := other.processes(); len(left) > 0 {
+		t.Errorf("left by the gateway whose terminal was closed: %v", left)
+	}
+}
+
+// S8: a stdio server sees of the gateway's environment what it needs, and what its configuration names.
+func TestEnvironmentOfStdioServers(t *testing.T) {
+	t.Setenv("EVALRUN_TEST_SECRET", "a secret of the gateway")
+	t.Setenv("LC_ALL", "C.UTF-8")
+	dump := filepath.Join(t.TempDir(), "env")
+	config := filepath.Join(t.TempDir(), "mcp.json")
+	text := fmt.Sprintf(`{"mcpServers":{"s":{"command":"sh","args":["-c","env > '%s.new' && mv '%[1]s.new' '%[1]s'"],"env":{"NAMED":"${EVALRUN_TEST_SECRET}"}}}}`, dump)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := &gatewayProcess{t: t, args: []string{config, "--store", filepath.Join(t.TempDir(), "store")}}
+	g.start()
+	defer g.kill()
+	r, err := g.post("s", g.servers["s"].Headers["Authorization"]) // it has ended its stdout when this is answered
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Body.Close()
+	env, err := os.ReadFile(dump)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"NAMED=a secret of the gateway", "LC_ALL=C.UTF-8", "PATH=" + os.Getenv("PATH")} {
+		if !strings.Contains("\n"+string(env), "\n"+line+"\n") {
+			t.Errorf("%q is missing in %s", line, env)
+		}
+	}
+	if strings.Contains(string(env), "EVALRUN_TEST_SECRET") {
+		t.Errorf("the server sees what is not its own: %s", env)
+	}
 }
 
 func TestGatewayAuthorization(t *testing.T) {

@@ -89,13 +89,13 @@ func program(s tasks.MCPServer) (string, error) {
 	return path, err
 }
 
-// gatewayServers are the servers as the gateway reaches them. The processes of those that it starts bear the mark.
-func gatewayServers(declared []tasks.MCPServer, mark string, stderr io.Writer) []gateway.Server {
+// servers are the servers as the gateway reaches them. The processes of those that it starts bear the mark.
+func (o *gatewayFlags) servers(declared []tasks.MCPServer, mark string, stderr io.Writer) []gateway.Server {
 	var out []gateway.Server
 	for _, s := range declared {
 		server := gateway.Server{Name: s.Name, Filter: gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}}
 		if s.Transport == tasks.TransportStdio {
-			server.Mortal = true
+			server.Mortal, server.MaxSessions = true, o.maxSessions
 			server.Target.Start = func(context.Context) (io.ReadWriteCloser, error) { return startStdio(s, mark, stderr) }
 		} else {
 			server.Target = mcp.Target{URL: s.URL, SSE: s.Transport == tasks.TransportSSE, Header: http.Header{}}

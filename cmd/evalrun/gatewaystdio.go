@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,18 +26,32 @@ const stdioGrace = 2 * time.Second
 
 var errGatewayDone = errors.New("the gateway has no use for it any more")
 
+// inherited are the variables of the gateway that its servers get beside those that their configuration names: what the SDKs of MCP pass on, language,
+// time zone and folders. Nothing else is theirs to see: it may be a secret.
+var inherited = []string{"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TZ", "TMPDIR"}
+
+// stdioEnv is the environment of a stdio server.
+func stdioEnv(environ []string, named []tasks.KeyValue) (env []string) {
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if slices.Contains(inherited, name) || strings.HasPrefix(name, "LC_") || strings.HasPrefix(name, "XDG_") {
+			env = append(env, kv)
+		}
+	}
+	for _, kv := range named {
+		env = append(env, kv.Name+"="+kv.Value)
+	}
+	return env
+}
+
 func startStdio(s tasks.MCPServer, mark string, stderr io.Writer) (io.ReadWriteCloser, error) {
 	path, err := program(s)
 	if err != nil {
 		return nil, err
 	}
-	env := os.Environ()
-	for _, kv := range s.Env {
-		env = append(env, kv.Name+"="+kv.Value)
-	}
 	// What leaves the group of its process is ended with the gateway: other processes of the server bear the same mark.
 	p, err := sandbox.Start(sandbox.Command{
-		RolloutID: mark, Path: path, Args: append([]string{s.Command}, s.Args...), Dir: s.Cwd, Env: env, Interactive: true, Shared: true, Stderr: stderr,
+		RolloutID: mark, Path: path, Args: append([]string{s.Command}, s.Args...), Dir: s.Cwd, Env: stdioEnv(os.Environ(), s.Env), Interactive: true, Shared: true, Stderr: stderr,
 	})
 	if err != nil {
 		return nil, err
