@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -14,8 +15,9 @@ import (
 )
 
 // Connect connects to a server. Where the era is not given it asks the server for the modern one first, or for that of the options: over stdio a
-// process that is started for the question, since some legacy servers exit or fall silent on it; that process is kept if it is a modern one. The
-// connection does not end with ctx, which is for the handshake.
+// process that is started for the question, since some legacy servers exit or fall silent on it; that process is kept if it is a modern one. Where
+// streamable HTTP is refused the SSE transport of 2024-11-05 is tried at the same URL, as the specification says of clients that want to support
+// older servers. The connection does not end with ctx, which is for the handshake.
 //
 // The error wraps a [*StatusError] if the server wants credentials, an [*Error] if it refused, ErrClosed if it is not there or has
 // gone, ErrSessionLost never: a session that is gone on with is not tried.
@@ -26,6 +28,24 @@ func Connect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	if o.Session != nil {
 		return clientResume(ctx, t, o)
 	}
+	c, err := clientConnect(ctx, t, o)
+	if err != nil && t.URL != "" && !t.SSE && o.Protocol != Modern && ctx.Err() == nil && refusesPosts(err) {
+		t.SSE = true
+		if older, sseErr := clientConnect(ctx, t, o); sseErr == nil {
+			return older, nil
+		}
+	}
+	return c, err
+}
+
+// refusesPosts reports whether a server has answered as one does that has no streamable HTTP.
+func refusesPosts(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}, status.Status)
+}
+
+// clientConnect connects over the transport of a target.
+func clientConnect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	first, second := Modern, Legacy
 	switch {
 	case t.SSE:

@@ -267,6 +267,26 @@ func TestClientLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// G5: a server of the transport of 2024-11-05 is found at a URL of which nobody has said that.
+func TestClientFallsBackToSSE(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "old", Version: "1"}, nil)
+	sse := httptest.NewServer(sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return server }, nil))
+	t.Cleanup(sse.Close)
+	for _, first := range []Era{Legacy, Modern} {
+		c := clientDial(t, Target{URL: sse.URL}, ClientOptions{First: first})
+		if c.Era() != Legacy || !strings.Contains(string(c.Hello()), `"old"`) {
+			t.Errorf("%s: %s", c.Era(), c.Hello())
+		}
+	}
+	// What is said of a server that is neither is what it answered first.
+	none := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(none.Close)
+	var status *StatusError
+	if _, err := Connect(clientSoon(t), Target{URL: none.URL}, ClientOptions{}); !errors.As(err, &status) || status.Status != http.StatusNotFound {
+		t.Error(err)
+	}
+}
+
 func TestClientEndsWithTheStreamOfAnSSEServer(t *testing.T) {
 	began := make(chan struct{}, 1)
 	s := clientServe(t, func(x clientExchange) {

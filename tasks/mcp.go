@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -71,9 +72,9 @@ func readServers(r *input.Reader, items []*input.Node, otherwise func(fields) st
 }
 
 // readServerMap reads the map of Claude's files.
-func readServerMap(r *input.Reader, n *input.Node) []MCPServer {
+func readServerMap(r *input.Reader, members []input.Member) []MCPServer {
 	var out []MCPServer
-	for _, m := range n.Members {
+	for _, m := range members {
 		f := open(r, m.Value)
 		if strings.TrimSpace(m.Key) == "" {
 			r.Errorf(m.Value, "expected a name of the MCP server that is not blank")
@@ -87,20 +88,18 @@ func readServerMap(r *input.Reader, n *input.Node) []MCPServer {
 // defaultTransport is the transport of a server of task.toml that does not say it.
 func defaultTransport(fields) string { return TransportSSE }
 
-// guessTransport is that of a server of --mcp-config, as in Harbor's loader.
+// guessTransport is that of a server of --mcp-config which does not say it. SSE is tried anyway where streamable HTTP does not do.
 func guessTransport(f fields) string {
-	if f.Has("command") && !f.Has("url") {
+	f.Ignore("disabled", "enabled") // they were looked at before
+	if f.Has("command") && !f.Has("url") && !f.Has("httpUrl") {
 		return TransportStdio
 	}
-	if !f.Has("type") && !f.Has("transport") && f.Has("url") {
-		f.r.Warnf(f.Node, `no "type" is given; %q is taken, write "http" for streamable HTTP`, TransportSSE)
-	}
-	return TransportSSE
+	return TransportHTTP
 }
 
 func readServer(f fields, name, otherwise string) MCPServer {
-	s := MCPServer{
-		Name: name, Transport: readTransport(f, otherwise), URL: f.String("url", ""), Command: f.String("command", ""), Args: f.Strings("args"),
+	s := MCPServer{ // Gemini calls the URL of streamable HTTP httpUrl, and takes it first
+		Name: name, Transport: readTransport(f, otherwise), URL: cmp.Or(f.String("httpUrl", ""), f.String("url", "")), Command: f.String("command", ""), Args: f.Strings("args"),
 		Cwd: f.String("cwd", ""), Env: f.keyValues("env"), Headers: f.keyValues("headers"),
 		Tools: readFilter(f, "tools"), IncludeTags: readFilter(f, "include_tags"), ExcludeTags: readFilter(f, "exclude_tags"),
 	}

@@ -114,17 +114,31 @@ func TestMCPConfig(t *testing.T) {
 			[]MCPServer{{Name: "api", Transport: TransportHTTP, URL: "https://example.com/mcp"}}, nil},
 		{"a list without transport", "mcp.json", `{"mcp_servers": [{"name": "a", "command": "x"}]}`, []MCPServer{{Name: "a", Transport: TransportStdio, Command: "x"}}, nil},
 		{"sandbox", "mcp.toml", "[[sandbox.mcp_servers]]\nname = 'a'\ntransport = 'http'\nurl = 'u'", []MCPServer{{Name: "a", Transport: TransportHTTP, URL: "u"}}, nil},
-		{"a url without type", "mcp.json", `{"mcpServers": {"a": {"url": "u"}}}`, []MCPServer{{Name: "a", Transport: TransportSSE, URL: "u"}},
-			[]string{`mcp.json:1:22: warning: mcpServers.a: no "type" is given`}},
-		{"neither command nor url", "mcp.json", `{"mcpServers": {"a": {}}}`, []MCPServer{{Name: "a", Transport: TransportSSE}},
-			[]string{"mcp.json:1:22: mcpServers.a.url: 'url' is required for transport 'sse'"}},
+		{"a url without type", "mcp.json", `{"mcpServers": {"a": {"url": "u"}}}`, []MCPServer{{Name: "a", Transport: TransportHTTP, URL: "u"}}, nil}, // G5
+		{"neither command nor url", "mcp.json", `{"mcpServers": {"a": {}}}`, []MCPServer{{Name: "a", Transport: TransportHTTP}},
+			[]string{"mcp.json:1:22: mcpServers.a.url: 'url' is required for transport 'streamable-http'"}},
+		// G5
+		{"VS Code's JSON, with comments and trailing commas", "mcp.json", `{
+			// what VS Code asks for
+			"inputs": [], /* none */
+			"servers": {"a": {"type": "http", "url": "http://x/*/mcp", "hedaers": {},},},
+			}`, []MCPServer{{Name: "a", Transport: TransportHTTP, URL: "http://x/*/mcp"}}, []string{`mcp.json:4:63: warning: servers.a.hedaers: unknown key; did you mean "headers"?`}},
+		{"Gemini's JSON", "settings.json", `{"mcpServers": {"a": {"httpUrl": "u", "url": "v"}, "b": {"httpUrl": "u"}}}`,
+			[]MCPServer{{Name: "a", Transport: TransportHTTP, URL: "u"}, {Name: "b", Transport: TransportHTTP, URL: "u"}}, nil},
+		{"a comment that does not end", "mcp.json", "{\n/* \n}", nil, []string{"mcp.json:2:1: "}},
+		// G4
+		{"servers that are switched off", "mcp.json", `{"mcpServers": {"a": {"command": "x", "disabled": true}, "b": {"command": "x", "enabled": false, "typo": 1}, "c": {"command": "x", "disabled": false, "enabled": true}}}`,
+			[]MCPServer{{Name: "c", Transport: TransportStdio, Command: "x"}}, nil},
+		{"a list with one that is switched off", "mcp.toml", "[[mcp_servers]]\nname = 'a'\nenabled = false\n[[mcp_servers]]\nname = 'b'\ncommand = 'x'", []MCPServer{{Name: "b", Transport: TransportStdio, Command: "x"}}, nil},
+		{"a switch that is none", "mcp.json", `{"mcpServers": {"a": {"command": "x", "disabled": "yes"}}}`, []MCPServer{{Name: "a", Transport: TransportStdio, Command: "x"}},
+			[]string{"mcp.json:1:51: mcpServers.a.disabled: expected a boolean, got a string"}},
 		{"blank name", "mcp.json", `{"mcpServers": {"": {"command": "x"}}}`, []MCPServer{{Transport: TransportStdio, Command: "x"}},
 			[]string{"mcp.json:1:21: mcpServers.: expected a name of the MCP server that is not blank"}},
 		{"a name twice", "mcp.json", `{"mcpServers": {"a": {"command": "x"}, "a": {"command": "x"}}}`, nil, []string{"mcp.json:1:40: mcpServers.a: the key is given twice"}},
-		{"no servers", "mcp.json", `{"servers": {}}`, nil, []string{"mcp.json:1:1: there are no MCP servers in the file; expected mcpServers, mcp_servers or environment.mcp_servers"}},
+		{"no servers", "mcp.json", `{"server": {}}`, nil, []string{"mcp.json:1:1: there are no MCP servers in the file; expected mcpServers, servers, mcp_servers or environment.mcp_servers"}},
 		{"not an object", "mcp.json", `[]`, nil, []string{"mcp.json:1:1: expected an object, got an array"}},
 		{"servers that are a string", "mcp.json", `{"mcpServers": "x"}`, nil, []string{"mcp.json:1:16: mcpServers: expected an object or an array of MCP servers, got a string"}},
-		{"a server that is a string", "mcp.json", `{"mcpServers": {"a": "x"}}`, []MCPServer{{Name: "a", Transport: TransportSSE}}, []string{"mcp.json:1:22: mcpServers.a: expected an object, got a string"}},
+		{"a server that is a string", "mcp.json", `{"mcpServers": {"a": "x"}}`, []MCPServer{{Name: "a", Transport: TransportHTTP}}, []string{"mcp.json:1:22: mcpServers.a: expected an object, got a string"}},
 		{"not TOML", "mcp.toml", "a = ", nil, []string{"mcp.toml:1:4: not valid TOML"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -159,6 +173,21 @@ func TestMCPConfigExpand(t *testing.T) {
 	want := file + ":4:10: mcpServers.a.b.url: the variable ${HOST} is not set in the environment; set it, or give a default: ${HOST:-…}\n" +
 		file + ":6:12: mcpServers.a.b.headers.X.Y: the variable ${NOPE} is not set in the environment; set it, or give a default: ${NOPE:-…}"
 	equal(t, "problems", problems.Error(), want)
+
+	// G5: in command and args, too, and as VS Code writes it. What an editor would ask for is refused.
+	file = write(t, t.TempDir(), "mcp.json", `{"servers": {"a": {"command": "${VV}", "args": ["--x=${env:VV}", "$VV", "${NOPE}"]},
+"b": {"command": "x", "env": {"T": "${input:token}"}}}}`)
+	config, _ = LoadMCPConfig(file)
+	servers, problems = config.Expand(lookup)
+	equal(t, "args", servers[0], MCPServer{Name: "a", Transport: TransportStdio, Command: "v", Args: []string{"--x=v", "$VV", ""}})
+	equal(t, "declared", config.Servers[0].Args[0], "--x=${env:VV}")
+	want = file + ":1:73: servers.a.args[2]: the variable ${NOPE} is not set in the environment; set it, or give a default: ${NOPE:-…}\n" +
+		file + ":2:36: servers.b.env.T: ${input:token} is what an editor asks its user for; put it into a variable of the environment, and write ${NAME}"
+	equal(t, "problems", problems.Error(), want)
+}
+
+func TestPlaceInAConfig(t *testing.T) {
+	config, _ := LoadMCPConfig(write(t, t.TempDir(), "mcp.yaml", "mcpServers:\n  a.b:\n    url: u\n    headers: {Z: z}\n"))
 	equal(t, "a key that is not there", config.Place(0, "headers", "none").Path, "mcpServers.a.b.headers")
 }
 

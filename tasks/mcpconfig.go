@@ -2,7 +2,12 @@ package tasks
 
 import (
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/tailscale/hujson"
 
 	"github.com/evalrun/evalrun/input"
 )
@@ -14,9 +19,10 @@ type MCPConfig struct {
 	nodes []*input.Node
 }
 
-// LoadMCPConfig reads the file of --mcp-config: {"mcpServers": {name: {…}}} as Claude has it, a list or map mcp_servers,
-// or [[environment.mcp_servers]] as in task.toml; in JSON, YAML or TOML, by the file's extension. Other keys of the file are
-// not looked at. If one of the problems is not a warning the servers are not to be used.
+// LoadMCPConfig reads the file of --mcp-config: {"mcpServers": {name: {…}}} as Claude and Gemini have it, {"servers": {name: {…}}} as VS Code does, a list
+// or map mcp_servers, or [[environment.mcp_servers]] as in task.toml; in JSON, YAML or TOML, by the file's extension. JSON may have comments and trailing
+// commas. Servers that are switched off are left out, and other keys of the file are not looked at. If one of the problems is not a warning the
+// servers are not to be used.
 func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 	c := &MCPConfig{}
 	data, err := readFile(file)
@@ -24,8 +30,14 @@ func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 		return c, input.Problems{{File: file, Message: "cannot be read: " + reason(err)}}
 	}
 	parse := input.Parse
-	if strings.EqualFold(filepath.Ext(file), ".toml") {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".toml":
 		parse = parseTOML
+	case ".yaml", ".yml":
+	default:
+		if standard, err := hujson.Standardize(data); err == nil { // else the parser says what is wrong; what was taken out is space now
+			data = standard
+		}
 	}
 	root, err := parse(file, data)
 	if err != nil {
@@ -39,15 +51,20 @@ func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 			n = t.Member("mcp_servers")
 		}
 	}
+	if n == nil {
+		n = top.Get("servers")
+	}
 	switch {
 	case r.Problems != nil:
 	case n == nil:
-		r.Errorf(root, "there are no MCP servers in the file; expected mcpServers, mcp_servers or environment.mcp_servers")
+		r.Errorf(root, "there are no MCP servers in the file; expected mcpServers, servers, mcp_servers or environment.mcp_servers")
 	case n.Kind == input.Array:
-		c.Servers, c.nodes = readServers(&r, n.Items, guessTransport), n.Items
+		c.nodes = slices.DeleteFunc(slices.Clone(n.Items), func(item *input.Node) bool { return isOff(&r, item) })
+		c.Servers = readServers(&r, c.nodes, guessTransport)
 	case n.Kind == input.Object:
-		c.Servers = readServerMap(&r, n)
-		for _, m := range n.Members {
+		on := slices.DeleteFunc(slices.Clone(n.Members), func(m input.Member) bool { return isOff(&r, m.Value) })
+		c.Servers = readServerMap(&r, on)
+		for _, m := range on {
 			c.nodes = append(c.nodes, m.Value)
 		}
 	default:
@@ -56,11 +73,23 @@ func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 	return c, r.Problems
 }
 
+// isOff reports whether a server is switched off: by "disabled": true or "enabled": false. The rest of it is not looked at then.
+func isOff(r *input.Reader, server *input.Node) bool {
+	if server.Kind != input.Object {
+		return false
+	}
+	f := r.Object(server)
+	return f.Bool("disabled", false) || !f.Bool("enabled", true)
+}
+
 // Place is where the value below some keys of a server stands in the file, or as much of it as the file has.
 func (c *MCPConfig) Place(server int, keys ...string) *input.Node {
 	n := c.nodes[server]
 	for _, key := range keys {
 		m := n.Member(key)
+		if i, err := strconv.Atoi(key); err == nil && i < len(n.Items) {
+			m = n.Items[i]
+		}
 		if m == nil {
 			break
 		}
@@ -69,17 +98,42 @@ func (c *MCPConfig) Place(server int, keys ...string) *input.Node {
 	return n
 }
 
-// Expand resolves what the servers refer to, as [ExpandServer] does, with the variables of the environment.
+// configReference is a reference in a configuration. VS Code writes ${env:NAME}.
+var configReference = regexp.MustCompile(`\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}`)
+
+// inputReference is what VS Code asks its user for.
+var inputReference = regexp.MustCompile(`\$\{input:[^}]*\}`)
+
+// Expand resolves what the servers refer to, as [ExpandServer] does, with the variables of the environment; in command and args, too.
 func (c *MCPConfig) Expand(environment Lookup) ([]MCPServer, input.Problems) {
 	var r input.Reader
 	var out []MCPServer
 	for i, s := range c.Servers {
-		x := expansion{reference: partReference, lookup: environment}
+		x := expansion{reference: configReference, lookup: environment}
 		x.server(&s)
+		s.Command = x.value(s.Command, "command")
+		s.Args = slices.Clone(s.Args)
+		for j := range s.Args {
+			s.Args[j] = x.value(s.Args[j], "args", strconv.Itoa(j))
+		}
+		c.refuseInputs(&r, c.nodes[i])
 		for _, m := range x.missing {
 			r.Errorf(c.Place(i, m.keys...), "the variable ${%s} is not set in the environment; set it, or give a default: ${%s:-…}", m.name, m.name)
 		}
 		out = append(out, s)
 	}
 	return out, r.Problems
+}
+
+// refuseInputs records every reference to an input: nobody is asked for one here.
+func (c *MCPConfig) refuseInputs(r *input.Reader, n *input.Node) {
+	if found := inputReference.FindString(n.Text); n.Kind == input.String && found != "" {
+		r.Errorf(n, "%s is what an editor asks its user for; put it into a variable of the environment, and write ${NAME}", found)
+	}
+	for _, item := range n.Items {
+		c.refuseInputs(r, item)
+	}
+	for _, m := range n.Members {
+		c.refuseInputs(r, m.Value)
+	}
 }
