@@ -23,6 +23,7 @@ func binaryClassification(e *evaluator, c *config) {
 		score: func(m *confusion) float64 {
 			return m.class(0, beta).metric(metric)
 		},
+		expected: e.expectedClass,
 	}
 	e.score = classify(c, nil)
 }
@@ -40,6 +41,8 @@ func multiclassClassification(e *evaluator, c *config) {
 		classes: classes,
 		classOf: indexOf(classes),
 		score:   func(m *confusion) float64 { return m.average(averaging, beta).metric(metric) },
+
+		expected: e.expectedClass,
 	}
 	e.score = classify(c, classes)
 }
@@ -98,6 +101,8 @@ type classification struct {
 	classOf func(label string) (int, bool)
 	// score is the evaluator's score of the set, nil if that is the mean.
 	score func(*confusion) float64
+	// expected finds the class that an evaluation expects, where score is not nil.
+	expected func(*Evaluation) (label string, ok bool)
 	// aggregators are published one by one.
 	aggregators []aggregator
 }
@@ -137,6 +142,37 @@ func (c *classification) add(m *confusion, result Result) {
 	} else {
 		m.missed[expected]++
 	}
+}
+
+// lose counts a prediction that is none of the classes, or that was not made: a false negative of the class that was expected.
+func (c *classification) lose(m *confusion, evaluation *Evaluation) {
+	if c.expected == nil || evaluation == nil {
+		return
+	}
+	m.total++
+	label, ok := c.expected(evaluation)
+	expected, known := c.classOf(label)
+	if !ok || !known {
+		m.skipped++
+		return
+	}
+	m.scored++
+	m.missed[expected]++
+}
+
+// expectedClass is the class that an evaluation expects, in lower case.
+func (e *evaluator) expectedClass(evaluation *Evaluation) (string, bool) {
+	raw, asked := evaluation.Criteria[e.def.ID]
+	if !asked {
+		return "", false
+	}
+	criteria, err := e.criteria(raw, evaluation.ExpectedOutput)
+	if err != nil {
+		return "", false
+	}
+	v, _ := criteria.get("expectedClass", "expected_class")
+	class, ok := v.(string)
+	return strings.ToLower(class), ok
 }
 
 // Metrics are those of one class, or an average over classes.

@@ -25,7 +25,37 @@ func predictions(pairs ...string) []Rollout {
 	return rollouts
 }
 
-// facts 1.20: the score of a classification evaluator over the set replaces its mean.
+// C8: of eight predictions six are none of the classes. UiPath drops them, and finds nothing wrong with the rest.
+func TestPredictionsOutsideTheClasses(t *testing.T) {
+	def := definition("uipath-multiclass-classification", `{"classes":["a","b"],"targetOutputKey":"label"}`)
+	e, err := New(def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rollouts []Rollout
+	for i, pair := range []string{"aa", "az", "az", "az", "bb", "bz", "bz", "bz"} {
+		evaluation := Evaluation{ID: fmt.Sprint(i), Criteria: map[string]json.RawMessage{"e": json.RawMessage(fmt.Sprintf(`{"expectedClass":%q}`, pair[:1]))}}
+		results := e.Evaluate(t.Context(), Subject{Evaluation: evaluation, Output: json.RawMessage(fmt.Sprintf(`{"label":%q}`, pair[1:]))})
+		rollouts = append(rollouts, Rollout{EvaluationID: evaluation.ID, State: StateCompleted, Evaluation: &evaluation, Results: results})
+	}
+	set := &Set{Evaluators: []Definition{def}, Thresholds: Thresholds{Pass: 1, Evaluators: map[string]float64{"e": 0.9}}}
+	s := summarize(set, rollouts...)
+	near(t, "UiPath's score", s.Evaluators[0].Score, 1)
+	near(t, "strict score", s.Evaluators[0].ScoreStrict, 0.4) // scikit-learn, labels=["a","b"]
+	if s.Evaluators[0].Skipped != 6 || s.Gates[0].Verdict != GateFail {
+		t.Errorf("got %+v, %+v", s.Evaluators[0], s.Gates)
+	}
+	// A crash is a wrong prediction as well, and what is still open can change everything.
+	crash := rollouts[0]
+	crash.State, crash.AgentsFault, crash.Results = StateFaulted, true, nil
+	near(t, "strict score with a crash", summarize(set, append([]Rollout{crash}, rollouts[4:]...)...).Evaluators[0].ScoreStrict, 0.2)
+	crash.State = StateSuspended
+	if g := summarize(set, append([]Rollout{crash}, rollouts[1:]...)...).Gates[0]; g.Verdict != GateUndecided {
+		t.Errorf("got %+v", g)
+	}
+}
+
+// The score of a classification evaluator over the set replaces its mean.
 func TestSetLevelScores(t *testing.T) {
 	threeClasses := predictions("a/a", "a/a", "a/b", "b/b", "b/b", "b/b", "b/a", "c/c", "c/c", "c/a")
 	twoThirds := predictions("spam/spam", "spam/spam", "ham/spam", "spam/ham", "ham/ham")
@@ -104,7 +134,7 @@ func TestAggregatorVectors(t *testing.T) {
 
 func TestDatasetDetails(t *testing.T) {
 	results := dataset(t, `{"classes":["cat","Dog"],"aggregators":[{"type":"precision","averaging":"micro"},{"type":"confusion_matrix"}]}`,
-		append(predictions("cat/cat", "CAT/dog", "dog/dog", "cat/platypus", "zebra/dog"), completed("x", Result{EvaluatorID: "e", Error: "boom"}))...)
+		append(predictions("cat/cat", "CAT/dog", "dog/dog", "cat/platypus", "zebra/dog"), completed("x", Result{EvaluatorID: "e", Score: new(float64), Error: "INVALID_PREDICTED_CLASS"}))...)
 	got, err := json.Marshal(results)
 	if err != nil {
 		t.Fatal(err)

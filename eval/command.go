@@ -62,12 +62,12 @@ func command(e *evaluator, c *config) {
 	e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
 		stdin, err := commandDocument(s, criteria)
 		if err != nil {
-			return outcome{err: err}
+			return outcome{failure: err}
 		}
 		dir := filepath.Join(s.Dir, filepath.FromSlash(e.def.Dir))
 		stdout, err := runCommand(ctx, argv, dir, s.Env, stdin)
 		if err != nil {
-			return outcome{err: err}
+			return outcome{failure: err}
 		}
 		return commandAnswer(stdout)
 	}
@@ -128,22 +128,27 @@ func commandAnswer(stdout []byte) outcome {
 	const want = `expected one JSON document such as {"score": 0.5}`
 	v, err := parseValue(stdout)
 	if err != nil {
-		return failed("the evaluator's answer is %w; %s", err, want)
+		return broken("the evaluator's answer is %w; %s", err, want)
 	}
 	answer, ok := v.(*object)
 	if !ok {
-		return failed("the evaluator's answer is %s; %s", kindOf(v), want)
+		return broken("the evaluator's answer is %s; %s", kindOf(v), want)
 	}
 	score, ok := answer.Values["score"].(number)
 	if !ok || score.Float < 0 || score.Float > 1 {
-		return failed("the evaluator's answer: score: expected a number from 0 to 1, got %s", str(answer.Values["score"]))
+		return broken("the evaluator's answer: score: expected a number from 0 to 1, got %s", str(answer.Values["score"]))
 	}
 	details := answer.Values["details"]
 	switch details.(type) {
 	case nil, string, *object:
 		return outcome{score: score.Float, details: details}
 	}
-	return failed("the evaluator's answer: details: expected a string or an object, got %s", kindOf(details))
+	return broken("the evaluator's answer: details: expected a string or an object, got %s", kindOf(details))
+}
+
+// broken is the outcome of an evaluator that failed: it gives no score, not even 0.
+func broken(format string, args ...any) outcome {
+	return outcome{failure: fmt.Errorf(format, args...)}
 }
 
 // limited is a buffer that fails when more than max bytes are written to it, which ends the writer with SIGPIPE.

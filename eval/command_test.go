@@ -78,6 +78,10 @@ func TestCommandAnswers(t *testing.T) {
 			if r.Error != v.error || string(r.Details) != v.details {
 				t.Errorf("got error %q, details %s", r.Error, r.Details)
 			}
+			if v.error != "" { // C2: no score, not even 0
+				absent(t, "score", r.Score)
+				return
+			}
 			wantScore(t, r, v.score)
 		})
 	}
@@ -89,7 +93,7 @@ func TestCommandThatCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := e.Evaluate(t.Context(), Subject{Dir: t.TempDir(), Evaluation: Evaluation{Criteria: map[string]json.RawMessage{"e": nil}}})[0]
-	if !strings.HasPrefix(r.Error, "cannot start the evaluator: ") {
+	if r.Score != nil || !strings.HasPrefix(r.Error, "cannot start the evaluator: ") {
 		t.Errorf("error %q", r.Error)
 	}
 }

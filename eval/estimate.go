@@ -2,78 +2,110 @@ package eval
 
 import "math"
 
-// Estimate describes the reduced scores of evaluations.
+// z is the 0.975 quantile of the normal distribution.
+const z = 1.959963984540054
+
+// level is the confidence of the intervals.
+const level = 0.95
+
+// Estimate describes one figure of each evaluation, such as its reduced score.
 type Estimate struct {
-	N    int      `json:"n"`
-	Mean *float64 `json:"mean"`
-	// StandardError of the mean; nil below two evaluations. Epochs of one evaluation are reduced first, so that it is
-	// clustered by evaluation.
+	N int `json:"n"`
+	// Clusters is how many groups of evaluations there are; N if no evaluation names its cluster.
+	Clusters int      `json:"clusters"`
+	Mean     *float64 `json:"mean"`
+	// StandardError of the mean, clustered; nil below two clusters.
 	StandardError *float64 `json:"standardError"`
-	Min           *float64 `json:"min"`
-	Max           *float64 `json:"max"`
-	// Passed evaluations have a reduced score of at least Thresholds.Pass. PassRateLow and PassRateHigh bound the 95 %
-	// Wilson interval.
-	Passed       int      `json:"passed"`
-	PassRate     *float64 `json:"passRate"`
-	PassRateLow  *float64 `json:"passRateLow"`
-	PassRateHigh *float64 `json:"passRateHigh"`
+	// Low and High bound the confidence interval of Level; nil if there is none.
+	Low  *float64 `json:"low"`
+	High *float64 `json:"high"`
+	// Interval names the method: wilson, wilson-effective or t.
+	Interval string  `json:"interval,omitempty"`
+	Level    float64 `json:"level,omitempty"`
 }
 
-// moments are a running mean and variance (Welford), with bounds and the number of passes.
-type moments struct {
-	n, passed         int
-	mean, m2          float64
-	smallest, largest float64
+// values are one figure of each evaluation, with the clusters of the evaluations.
+type values struct {
+	x        []float64
+	clusters []string
 }
 
-func (m *moments) add(x, pass float64) {
-	m.n++
-	if m.n == 1 {
-		m.smallest, m.largest = x, x
+func (v *values) add(cluster string, x float64) {
+	v.x, v.clusters = append(v.x, x), append(v.clusters, cluster)
+}
+
+// mean is the mean and its clustered standard error (Miller 2024, appendix A, with the correction C/(C-1)), nil below two clusters.
+func (v *values) mean() (mean float64, se *float64, clusters int) {
+	n := float64(len(v.x))
+	for _, x := range v.x {
+		mean += x
 	}
-	m.smallest, m.largest = min(m.smallest, x), max(m.largest, x)
-	d := x - m.mean
-	m.mean += d / float64(m.n)
-	m.m2 += d * (x - m.mean)
-	if passes(x, pass) {
-		m.passed++
+	mean /= n
+	sums := make(map[string]float64, len(v.x))
+	for i, x := range v.x {
+		sums[v.clusters[i]] += x - mean
 	}
+	clusters = len(sums)
+	if clusters < 2 {
+		return mean, nil, clusters
+	}
+	// The evaluations are walked through, not the map, so that the sum is the same at every call.
+	var squares float64
+	for _, cluster := range v.clusters {
+		if sum, ok := sums[cluster]; ok {
+			squares += sum * sum
+			delete(sums, cluster)
+		}
+	}
+	c := float64(clusters)
+	e := math.Sqrt(c/(c-1)*squares) / n
+	return mean, &e, clusters
 }
 
-func (m *moments) estimate() Estimate {
-	e := Estimate{N: m.n, Passed: m.passed}
-	if m.n == 0 {
+func (v *values) estimate() Estimate {
+	e := Estimate{N: len(v.x)}
+	if e.N == 0 {
 		return e
 	}
-	rate := float64(m.passed) / float64(m.n)
-	low, high := wilson(m.passed, m.n)
-	mean, smallest, largest := m.mean, m.smallest, m.largest
-	e.Mean, e.Min, e.Max, e.PassRate, e.PassRateLow, e.PassRateHigh = &mean, &smallest, &largest, &rate, &low, &high
-	if m.n > 1 {
-		se := math.Sqrt(m.m2 / float64(m.n-1) / float64(m.n))
-		e.StandardError = &se
+	mean, se, clusters := v.mean()
+	e.Mean, e.StandardError, e.Clusters = &mean, se, clusters
+	low, high := 0.0, 0.0
+	n, c := float64(e.N), float64(clusters)
+	flat := v.binary() || se != nil && *se < 1e-12
+	switch {
+	case flat && clusters == e.N:
+		e.Interval = "wilson"
+		low, high = wilson(mean, n, z)
+	case clusters < 2:
+		return e
+	case flat:
+		e.Interval = "wilson-effective" // Korn and Graubard
+		if *se >= 1e-12 {
+			n = min(n, mean*(1-mean)/(*se**se))
+		}
+		low, high = wilson(mean, n, studentQuantile(c-1))
+	default:
+		e.Interval = "t"
+		half := studentQuantile(c-1) * *se
+		low, high = max(0, mean-half), min(1, mean+half)
 	}
+	e.Low, e.High, e.Level = &low, &high, level
 	return e
 }
 
-// wilson is the 95 % Wilson score interval of a share.
-func wilson(passed, n int) (low, high float64) {
-	const z = 1.959963984540054
-	total := float64(n)
-	p := float64(passed) / total
-	center := (p + z*z/(2*total)) / (1 + z*z/total)
-	half := z * math.Sqrt(p*(1-p)/total+z*z/(4*total*total)) / (1 + z*z/total)
-	return max(0, center-half), min(1, center+half)
+func (v *values) binary() bool {
+	for _, x := range v.x {
+		if x != 0 && x != 1 {
+			return false
+		}
+	}
+	return true
 }
 
-// choices is C(c,k)/C(n,k), as a product of ratios so that no factor overflows.
-func choices(c, n, k int) float64 {
-	p := 1.0
-	for i := range k {
-		if c <= i {
-			return 0
-		}
-		p *= float64(c-i) / float64(n-i)
-	}
-	return p
+// wilson is the Wilson score interval of a share p of n, where quantile is that of the normal distribution or of Student's t.
+func wilson(p, n, quantile float64) (low, high float64) {
+	square := quantile * quantile
+	center := (p + square/(2*n)) / (1 + square/n)
+	half := quantile * math.Sqrt(p*(1-p)/n+square/(4*n*n)) / (1 + square/n)
+	return max(0, center-half), min(1, center+half)
 }

@@ -32,6 +32,8 @@ type Set struct {
 	Limits     Limits     `json:"limits"`
 	Retry      Retry      `json:"retry"`
 	Thresholds Thresholds `json:"thresholds"`
+	// Faults says for categories of faults whose they are ("agent" or "environment") where that is not as usual.
+	Faults map[string]string `json:"faults,omitempty"`
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
 
@@ -54,6 +56,10 @@ type Evaluation struct {
 	// this evaluation.
 	Criteria              map[string]json.RawMessage `json:"criteria"`
 	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
+	// Cluster names a group of evaluations that are alike, such as variants of one text; standard errors are clustered by it.
+	Cluster string `json:"cluster,omitempty"`
+	// Tags are for people and filters.
+	Tags []string `json:"tags,omitempty"`
 	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty if it can.
 	NotRunnable string `json:"notRunnable,omitempty"`
 	// Task is the task directory that the evaluation is, nil if it is none.
@@ -122,12 +128,12 @@ type Retry struct {
 	MaxBackoff time.Duration `json:"maxBackoffNs"`
 }
 
-// Thresholds are judged when a run is final. A nil threshold is not judged.
+// Thresholds are judged for each agent. A nil threshold is not judged.
 type Thresholds struct {
-	// Score is the least mean score of the set; ScoreWithFaulted the same with faulted rollouts counted as 0.
+	// Score is the least mean score of the set, with the agent's own faults as 0. ScoreWithFaulted is its old name.
 	Score            *float64 `json:"score,omitempty"`
 	ScoreWithFaulted *float64 `json:"scoreWithFaulted,omitempty"`
-	// PassRate is the least share of evaluations that pass.
+	// PassRate is the least share of epochs that pass, averaged over the evaluations.
 	PassRate *float64 `json:"passRate,omitempty"`
 	// Evaluators holds the least mean score of single evaluators, by id.
 	Evaluators map[string]float64 `json:"evaluators,omitempty"`
@@ -162,17 +168,19 @@ type Subject struct {
 	Env []string
 }
 
-// Result is what one evaluator says of one rollout. Exactly one of Score and NotRun is set; if Error is set Score is 0.
+// Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run, which NotRun says, or if it failed, which Error
+// says. Where the agent's output or the criteria do not fit the evaluator (wrong path, missing criteria, unknown class), Error says so and
+// Score is 0.
 type Result struct {
 	EvaluatorID   string `json:"evaluatorId"`
 	EvaluatorName string `json:"evaluatorName"`
-	// Score on the evaluator's own scale: 0 to 1, of legacy evaluators 0 to 100. Nil if the evaluator did not run.
+	// Score on the evaluator's own scale: 0 to 1, of legacy evaluators 0 to 100.
 	Score *float64 `json:"score"`
 	// Scale is 1 or 100: the score that means perfect.
 	Scale float64 `json:"scale"`
 	// Details is a string or an object, nil if the evaluator has none.
 	Details json.RawMessage `json:"details,omitempty"`
-	// Error is set where the evaluator failed (wrong path, missing criteria, an exception): its score is then 0.
+	// Error says what went wrong.
 	Error string `json:"error,omitempty"`
 	// NotRun says why there is no score.
 	NotRun string `json:"notRun,omitempty"`

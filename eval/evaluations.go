@@ -36,6 +36,8 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		Inputs:                f.Required("inputs", input.Object).JSON(),
 		ExpectedAgentBehavior: f.String("expectedAgentBehavior", ""),
 		Criteria:              map[string]json.RawMessage{},
+		Cluster:               f.String("cluster", ""),
+		Tags:                  f.Strings("tags"),
 	}
 	if guid.MatchString(e.ID) {
 		e.ID = strings.ToLower(e.ID)

@@ -69,7 +69,10 @@ type outcome struct {
 	// score is from 0 to 1.
 	score   float64
 	details any
-	err     error
+	// err says that the agent's output, or the criteria, do not fit the evaluator: the score is 0, as UiPath's is.
+	err error
+	// failure says that the evaluator itself failed: there is no score.
+	failure error
 	// lines are the outcomes of the single lines of a line-by-line evaluator.
 	lines []outcome
 }
@@ -107,10 +110,13 @@ func (e *evaluator) Evaluate(ctx context.Context, s Subject) []Result {
 func (e *evaluator) result(out outcome) Result {
 	score := out.score * e.scale
 	result := Result{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Score: &score, Scale: e.scale}
-	if out.err == nil && out.details != nil {
-		result.Details, out.err = json.Marshal(out.details)
+	if out.err == nil && out.failure == nil && out.details != nil {
+		result.Details, out.failure = json.Marshal(out.details)
 	}
-	if out.err != nil {
+	switch {
+	case out.failure != nil:
+		result.Score, result.Details, result.Error = nil, nil, out.failure.Error()
+	case out.err != nil:
 		score, result.Details, result.Error = 0, nil, out.err.Error()
 	}
 	return result

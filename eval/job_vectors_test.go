@@ -20,7 +20,7 @@ func TestJobVectors(t *testing.T) {
 	})
 	t.Run("J14 1.0 passes, 0 and 0.5 fail, a faulted one is neither", func(t *testing.T) {
 		s := summarize(set(), append(verifier(1, 0, 0.5), in(StateFaulted, "x"))...)
-		near(t, "pass rate", s.Score.PassRate, 1.0/3)
+		near(t, "pass rate", s.PassRate.Mean, 1.0/3)
 		if s.Rollouts.Completed != 3 || s.Rollouts.Faulted != 1 {
 			t.Errorf("%+v", s.Rollouts)
 		}
@@ -33,7 +33,7 @@ func TestJobVectors(t *testing.T) {
 		"J15 5 of 8, errors being left out":   {append(verifier(1, 1, 1, 1, 1, 0, 0, 0), in(StateFaulted, "x"), in(StateFaulted, "y")), 5.0 / 8},
 		"J13 a reward that is nearly 1 fails": {verifier(0.999, 1), 0.5},
 	} {
-		t.Run(name, func(t *testing.T) { near(t, "pass rate", summarize(set(), tt.rollouts...).Score.PassRate, tt.want) })
+		t.Run(name, func(t *testing.T) { near(t, "pass rate", summarize(set(), tt.rollouts...).PassRate.Mean, tt.want) })
 	}
-	t.Run("J15 0 of 0 has no rate", func(t *testing.T) { absent(t, "pass rate", summarize(set(), in(StateFaulted, "x")).Score.PassRate) })
+	t.Run("J15 0 of 0 has no rate", func(t *testing.T) { absent(t, "pass rate", summarize(set(), in(StateFaulted, "x")).PassRate.Mean) })
 }

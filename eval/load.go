@@ -93,6 +93,7 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	l.limits(f, set)
 	l.retry(f, set)
 	l.thresholds(f, set)
+	l.faults(f, set)
 	if f.Has("tasks") {
 		f.Optional("evaluations", input.Array)
 	} else {
@@ -271,6 +272,23 @@ func (l *loader) thresholds(f *input.Fields, set *Set) {
 			}
 			set.Thresholds.Evaluators[m.Key] = single.Float(m.Key, 0, 0, 1)
 		}
+	}
+	o.Done()
+}
+
+// faults reads whose the faults of some categories are. Who knows the categories checks them.
+func (l *loader) faults(f *input.Fields, set *Set) {
+	n := f.Optional("faults", input.Object)
+	if n == nil {
+		return
+	}
+	o := l.Object(n)
+	set.Faults = map[string]string{}
+	for _, m := range n.Members {
+		if m.Value.Kind == input.Null {
+			l.Errorf(m.Value, "expected agent or environment, got null")
+		}
+		set.Faults[m.Key] = o.Enum(m.Key, "environment", "agent", "environment")
 	}
 	o.Done()
 }

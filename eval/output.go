@@ -68,7 +68,9 @@ func (o *output) score(ctx context.Context, s Subject, criteria *object) outcome
 	if err != nil {
 		return failed("the agent's output: %w", err)
 	}
-	if actual, err = o.actual(actual); err != nil {
+	if actual, err = o.actual(actual); errors.Is(err, errAttachment) {
+		return outcome{failure: err} // it is not the agent's doing
+	} else if err != nil {
 		return outcome{err: err}
 	}
 	expected, err := o.expected(criteria)
@@ -102,7 +104,7 @@ func (o *output) actual(v any) (any, error) {
 		}
 	}
 	if slices.ContainsFunc(parts, isAttachment) {
-		return nil, errors.New("the output is an attachment of UiPath's storage, which evalrun cannot download")
+		return nil, errAttachment
 	}
 	return v, nil
 }
@@ -143,6 +145,8 @@ func (o *output) part(v any, side string) (any, error) {
 	}
 	return parts, nil
 }
+
+var errAttachment = errors.New("the output is an attachment of UiPath's storage, which evalrun cannot download")
 
 // isAttachment recognises a file in UiPath's storage, by its URN or by the object that describes one.
 func isAttachment(v any) bool {

@@ -14,13 +14,11 @@ const (
 	StateCompleted  State = "completed"
 	StateFaulted    State = "faulted"
 	StateCancelled  State = "cancelled"
-	// StateNotRun is the state of a rollout whose evaluation cannot be run here (Evaluation.NotRunnable).
-	StateNotRun State = "notRun"
 )
 
 // IsTerminal reports whether the rollout can change no more.
 func (s State) IsTerminal() bool {
-	return s == StateCompleted || s == StateFaulted || s == StateCancelled || s == StateNotRun
+	return s == StateCompleted || s == StateFaulted || s == StateCancelled
 }
 
 // Rollout is what the statistics need to know of one rollout.
@@ -29,13 +27,37 @@ type Rollout struct {
 	Agent        string
 	Epoch        int
 	State        State
+	// AgentsFault says that the fault of a faulted rollout is the agent's own: it is a failure of the agent, with the score 0. The faults of its
+	// environment are missing data.
+	AgentsFault bool
+	// Evaluation says what is asked of the rollout. Where it is nil, the evaluators that have a result are taken for those that were asked.
+	Evaluation *Evaluation
 	// Results are the evaluators' results; they are read only if the rollout is completed.
 	Results []Result
 }
 
-// RolloutScore is the weighted mean, from 0 to 1, of a rollout's results. Results of lines and of evaluators that were not
-// run do not count; failed ones count as 0. It is nil if nothing counts. An evaluator without a definition, such as a task's
-// verifier, has the weight 1.
+// cluster is the group of evaluations that the rollout's evaluation belongs to: the one that it names, or itself alone.
+func (r Rollout) cluster() string {
+	if r.Evaluation != nil && r.Evaluation.Cluster != "" {
+		return "cluster " + r.Evaluation.Cluster
+	}
+	return "evaluation " + r.EvaluationID
+}
+
+// asks reports whether an evaluator is to score the evaluation.
+func (e *Evaluation) asks(def Definition) bool {
+	if e == nil {
+		return false
+	}
+	if def.Type == TypeVerifier {
+		return e.Task != nil
+	}
+	_, ok := e.Criteria[def.ID]
+	return ok
+}
+
+// RolloutScore is the weighted mean, from 0 to 1, of a rollout's results. Results of lines, of evaluators that were not run and of evaluators
+// that failed do not count. It is nil if nothing counts. An evaluator without a definition, such as a task's verifier, has the weight 1.
 func RolloutScore(defs []Definition, results []Result) *float64 {
 	var sum, weights float64
 	for _, result := range results {
@@ -56,21 +78,18 @@ func RolloutScore(defs []Definition, results []Result) *float64 {
 
 // normalized is a result's score from 0 to 1, nil if the result counts in no average.
 func (r Result) normalized() *float64 {
-	if r.Line || r.NotRun != "" {
+	if r.Line || r.Score == nil {
 		return nil
 	}
-	score := 0.0
-	switch {
-	case r.Error != "":
-	case r.Score == nil:
-		return nil
-	case r.Scale > 0:
-		score = *r.Score / r.Scale
-	default:
-		score = *r.Score
+	score := *r.Score
+	if r.Scale > 0 {
+		score /= r.Scale
 	}
 	return &score
 }
+
+// failed says that the evaluator itself failed, so that there is no score.
+func (r Result) failed() bool { return r.Score == nil && r.Error != "" }
 
 func weightOf(defs []Definition, id string) float64 {
 	for i := range defs {
@@ -84,22 +103,30 @@ func weightOf(defs []Definition, id string) float64 {
 // passes allows for the rounding of a weighted mean of perfect scores.
 func passes(score, pass float64) bool { return score >= pass-1e-9 }
 
-// reduce makes one score of the scores of an evaluation's epochs, nil of none.
-func (r Reducer) reduce(scores []float64, pass float64) *float64 {
-	if len(scores) == 0 {
-		return nil
-	}
-	var reduced float64
+// reduce makes one score of the scores of an evaluation's epochs, of which there is at least one.
+func (r Reducer) reduce(scores []float64, pass float64) float64 {
 	switch r {
 	case ReduceAtLeastOne:
-		reduced = truth(passes(slices.Max(scores), pass))
+		return truth(passes(slices.Max(scores), pass))
 	case ReduceAll:
-		reduced = truth(passes(slices.Min(scores), pass))
-	default:
-		for _, score := range scores {
-			reduced += score
-		}
-		reduced /= float64(len(scores))
+		return truth(passes(slices.Min(scores), pass))
 	}
-	return &reduced
+	return mean(scores)
+}
+
+// passShare is the share of the scores that pass.
+func passShare(scores []float64, pass float64) float64 {
+	passed := 0.0
+	for _, score := range scores {
+		passed += truth(passes(score, pass))
+	}
+	return passed / float64(len(scores))
+}
+
+func mean(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v
+	}
+	return sum / float64(len(x))
 }

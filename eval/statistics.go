@@ -1,217 +1,335 @@
 package eval
 
-// Statistics folds rollouts into a Summary. Its memory does not grow with the number of rollouts: of an evaluation that is
-// over only sums are kept.
+// Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are kept.
 type Statistics struct {
 	set             *Set
 	classifications map[string]*classification
-	total           *tally
-	agents          map[string]*tally
-	group           group
+	agents          []*tally
+	group           []Rollout
 }
 
-// group holds the rollouts of one evaluation and agent until the last of them has come.
-type group struct {
-	evaluation, agent string
-	rollouts          []Rollout
-}
-
-// NewStatistics starts the statistics of a run of the set. Set.Epochs is how many rollouts make an evaluation complete.
+// NewStatistics starts the statistics of a run of the set.
 func NewStatistics(set *Set) *Statistics {
-	s := &Statistics{set: set, classifications: map[string]*classification{}, agents: map[string]*tally{}}
+	s := &Statistics{set: set, classifications: map[string]*classification{}}
 	for _, def := range set.Evaluators {
 		if e, err := build(def); err == nil && e.dataset != nil {
 			s.classifications[def.ID] = e.dataset
 		}
 	}
-	s.total = s.newTally()
 	return s
 }
 
-// Add adds one rollout. All epochs of one evaluation and agent must come one after another.
+// Add adds one rollout. All planned epochs of one evaluation and agent must come, one after another.
 func (s *Statistics) Add(r Rollout) {
-	if len(s.group.rollouts) > 0 && (s.group.evaluation != r.EvaluationID || s.group.agent != r.Agent) {
+	if len(s.group) > 0 && (s.group[0].EvaluationID != r.EvaluationID || s.group[0].Agent != r.Agent) {
 		s.closeGroup()
 	}
-	s.group.evaluation, s.group.agent = r.EvaluationID, r.Agent
-	s.group.rollouts = append(s.group.rollouts, r)
+	s.group = append(s.group, r)
 }
 
 func (s *Statistics) closeGroup() {
-	if len(s.group.rollouts) == 0 {
+	if len(s.group) == 0 {
 		return
 	}
-	agent := s.agents[s.group.agent]
-	if agent == nil {
-		agent = s.newTally()
-		s.agents[s.group.agent] = agent
+	s.tally(s.group[0].Agent).add(s.group)
+	clear(s.group)
+	s.group = s.group[:0]
+}
+
+func (s *Statistics) tally(agent string) *tally {
+	for _, t := range s.agents {
+		if t.agent == agent {
+			return t
+		}
 	}
-	s.total.add(s.group.rollouts)
-	agent.add(s.group.rollouts)
-	clear(s.group.rollouts)
-	s.group.rollouts = s.group.rollouts[:0]
+	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{}}
+	for _, def := range s.set.Evaluators {
+		t.evaluator(def.ID, def.Name)
+	}
+	s.agents = append(s.agents, t)
+	return t
 }
 
 // Summary gives the statistics of what was added. It ends the evaluation that was added last, so that it is asked for
 // after the last rollout.
 func (s *Statistics) Summary() Summary {
 	s.closeGroup()
-	summary := s.total.summary()
-	if len(s.agents) > 1 {
-		summary.Agents = make(map[string]Summary, len(s.agents))
-		for name, t := range s.agents {
-			summary.Agents[name] = t.summary()
+	if len(s.agents) == 0 {
+		s.tally("") // the evaluators are named although there is nothing
+	}
+	summary := Summary{Epochs: max(s.set.Epochs, 1), Reduce: s.set.Reduce, Thresholds: s.set.Thresholds, Gates: []Gate{}, Dataset: map[string]DatasetResult{}}
+	several := len(s.agents) > 1
+	for _, t := range s.agents {
+		one := t.summary()
+		if several {
+			summary.Agents = append(summary.Agents, one)
+			summary.addCounts(one)
+		} else {
+			summary.AgentSummary = one
+		}
+		summary.Gates = append(summary.Gates, t.gates()...)
+		for key, result := range t.datasets() {
+			if several {
+				key += "::" + t.agent
+			}
+			summary.Dataset[key] = result
 		}
 	}
 	return summary
 }
 
-// tally holds the sums over all evaluations, of one agent or of all.
+// tally holds what is kept of all evaluations of one agent. Nothing is ever averaged over agents.
 type tally struct {
-	set                *Set
-	classifications    map[string]*classification
-	rollouts           RolloutCounts
-	evaluations        EvaluationCounts
-	score, withFaulted moments
-	evaluators         []*evaluatorTally
-	byID               map[string]*evaluatorTally
-	// attempts[k-1] sums pass@k and pass^k.
-	attempts []attempts
+	agent            string
+	set              *Set
+	classifications  map[string]*classification
+	rollouts         RolloutCounts
+	faults           FaultCounts
+	coverage         Coverage
+	score, completed figure
+	passRate         figure
+	passed           int
+	evaluators       []*evaluatorTally
+	byID             map[string]*evaluatorTally
+	// attempts are over completed rollouts, withFaulted has the agent's faults as failures.
+	attempts, withFaulted attempts
 }
 
 type evaluatorTally struct {
-	id, name       string
-	weight         float64
-	moments        moments
+	id, name        string
+	weight          float64
+	score, passRate figure
+	// plain is over completed rollouts alone, as UiPath averages.
+	plain          values
+	passed         int
 	errors, notRun int
 	classification *classification
-	confusion      *confusion
-	// epochs are the scores in the evaluation that is being added.
-	epochs []float64
+	// confusion leaves out what UiPath leaves out; in strict, a prediction outside the classes is a wrong one.
+	confusion, strict *confusion
+	// epochs and completed are those of the evaluation that is being added.
+	epochs, completed epochs
 }
 
-type attempts struct {
-	n            int
-	atLeast, all float64
-}
-
-func (s *Statistics) newTally() *tally {
-	t := &tally{set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{},
-		attempts: make([]attempts, max(s.set.Epochs, 1))}
-	for _, def := range s.set.Evaluators {
-		t.evaluator(def.ID, def.Name)
-	}
-	return t
-}
-
-// evaluator finds the tally of an evaluator, and makes one if it comes for the first time, as a task's verifier does.
+// evaluator finds the tally of an evaluator, and makes one if it comes for the first time.
 func (t *tally) evaluator(id, name string) *evaluatorTally {
 	if e := t.byID[id]; e != nil {
 		return e
 	}
 	e := &evaluatorTally{id: id, name: name, weight: weightOf(t.set.Evaluators, id), classification: t.classifications[id]}
 	if e.classification != nil {
-		e.confusion = e.classification.newConfusion()
+		e.confusion, e.strict = e.classification.newConfusion(), e.classification.newConfusion()
 	}
 	t.byID[id] = e
 	t.evaluators = append(t.evaluators, e)
 	return e
 }
 
-// add adds all the rollouts of one evaluation and agent.
-func (t *tally) add(rollouts []Rollout) {
-	complete := len(rollouts) >= t.set.Epochs
-	notRun := true
-	for _, r := range rollouts {
-		t.rollouts.count(r.State)
-		complete = complete && r.State.IsTerminal()
-		notRun = notRun && r.State == StateNotRun
+// epochs are what is known of a figure in the epochs of one evaluation.
+type epochs struct {
+	known []float64
+	// open counts the epochs that may bring something still, and those that were cancelled.
+	open int
+	// unfinished says that an epoch can still change.
+	unfinished bool
+}
+
+func (e *epochs) know(x float64) { e.known = append(e.known, x) }
+
+func (e *epochs) miss(state State) {
+	e.open++
+	e.unfinished = e.unfinished || !state.IsTerminal()
+}
+
+// figure is a figure of each evaluation, with the sums of what those without one could bring at least and at most.
+type figure struct {
+	values
+	low, high float64
+	// total counts the evaluations, missing those whose figure is not known or may change.
+	total, missing int
+}
+
+// add adds an evaluation. An epoch that was lost to its environment is left out where others are known; where none is, the figure is missing.
+func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
+	f.total++
+	if len(e.known) > 0 && !e.unfinished {
+		f.values.add(cluster, reduce(e.known))
 	}
-	t.evaluations.Total++
-	if !complete && !notRun {
-		t.evaluations.Incomplete++
+	if e.open == 0 && len(e.known) > 0 {
+		reduced := reduce(e.known)
+		f.low, f.high = f.low+reduced, f.high+reduced
 		return
 	}
-	scores := make([]float64, 0, len(rollouts))
-	faulted := 0
+	f.missing++
+	if e.open == 0 {
+		f.high++
+		return
+	}
+	filled := append(append([]float64{}, e.known...), make([]float64, e.open)...)
+	f.low += reduce(filled)
+	for i := len(e.known); i < len(filled); i++ {
+		filled[i] = 1
+	}
+	f.high += reduce(filled)
+}
+
+// bounds are the least and the greatest mean that the missing figures allow.
+func (f *figure) bounds() (low, high float64) {
+	if f.total == 0 {
+		return 0, 1
+	}
+	return f.low / float64(f.total), f.high / float64(f.total)
+}
+
+// add adds all the rollouts of one evaluation.
+func (t *tally) add(rollouts []Rollout) {
+	var score, completed epochs
+	unscored, cancelled := 0, false
 	for _, r := range rollouts {
-		switch r.State {
-		case StateFaulted:
-			faulted++
-		case StateCompleted:
-			t.addResults(r.Results)
-			if score := RolloutScore(t.set.Evaluators, r.Results); score != nil {
-				scores = append(scores, *score)
+		t.rollouts.count(r.State)
+		switch {
+		case r.State == StateCompleted:
+			t.addResults(r)
+			if s := RolloutScore(t.set.Evaluators, r.Results); s != nil {
+				score.know(*s)
+				completed.know(*s)
+			} else {
+				unscored++
 			}
+		case r.State == StateFaulted && r.AgentsFault:
+			t.faults.Agent++
+			score.know(0)
+			t.asked(r, func(e *evaluatorTally) { e.epochs.know(0); e.lose(r) })
+		case r.State == StateFaulted:
+			t.faults.Environment++
+		default:
+			cancelled = cancelled || r.State == StateCancelled
+			score.miss(r.State)
+			t.asked(r, func(e *evaluatorTally) { e.epochs.miss(r.State) })
 		}
 	}
-	t.addScores(scores, faulted)
-	for _, e := range t.evaluators {
-		if reduced := t.set.Reduce.reduce(e.epochs, t.set.Thresholds.Pass); reduced != nil {
-			e.moments.add(*reduced, t.set.Thresholds.Pass)
+	if unscored > 0 && len(completed.known) == 0 {
+		score.known = nil // the agent's faults alone are no score of an evaluation that nothing can score
+	}
+	t.cover(score, unscored > 0, cancelled)
+	cluster, pass := rollouts[0].cluster(), t.set.Thresholds.Pass
+	reduce := func(scores []float64) float64 { return t.set.Reduce.reduce(scores, pass) }
+	passing := func(scores []float64) float64 { return passShare(scores, pass) }
+	t.score.add(cluster, score, reduce)
+	t.passRate.add(cluster, score, passing)
+	if !score.unfinished {
+		if len(score.known) > 0 && passes(reduce(score.known), pass) {
+			t.passed++
 		}
-		e.epochs = e.epochs[:0]
+		if len(completed.known) > 0 {
+			t.completed.add(cluster, completed, reduce)
+		}
+		t.attempts.add(cluster, completed.known, pass)
+		t.withFaulted.add(cluster, score.known, pass)
+	}
+	for _, e := range t.evaluators {
+		e.close(cluster, reduce, passing, pass, !score.unfinished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))
 	}
 }
 
-func (t *tally) addScores(scores []float64, faulted int) {
-	pass := t.set.Thresholds.Pass
-	if reduced := t.set.Reduce.reduce(scores, pass); reduced != nil {
-		t.evaluations.Scored++
-		t.score.add(*reduced, pass)
-		t.addAttempts(scores)
-	} else {
-		t.evaluations.Unscored++
+// cover counts what has become of an evaluation.
+func (t *tally) cover(score epochs, unscored, cancelled bool) {
+	c := &t.coverage
+	c.Evaluations++
+	switch {
+	case score.unfinished:
+		c.Incomplete++
+	case len(score.known) > 0:
+		c.Scored++
+	case unscored:
+		c.Unscored++
+	case cancelled:
+		c.Cancelled++
+	default:
+		c.Faulted++
 	}
-	if reduced := t.set.Reduce.reduce(append(scores, make([]float64, faulted)...), pass); reduced != nil {
-		t.withFaulted.add(*reduced, pass)
+}
+
+func (t *tally) typeOf(id string) string {
+	for _, def := range t.set.Evaluators {
+		if def.ID == id {
+			return def.Type
+		}
+	}
+	return ""
+}
+
+// asked calls f for each evaluator that was to score the rollout.
+func (t *tally) asked(r Rollout, f func(*evaluatorTally)) {
+	for _, def := range t.set.Evaluators {
+		if r.Evaluation.asks(def) {
+			f(t.byID[def.ID])
+		}
 	}
 }
 
 // addResults adds one rollout's results to their evaluators. Several results of one evaluator count as their mean, as
 // they do for UiPath.
-func (t *tally) addResults(results []Result) {
-	sums := map[*evaluatorTally][]float64{}
-	for _, result := range results {
+func (t *tally) addResults(r Rollout) {
+	scores := map[*evaluatorTally][]float64{}
+	for _, result := range r.Results {
 		if result.Line {
 			continue
 		}
 		e := t.evaluator(result.EvaluatorID, result.EvaluatorName)
-		if result.NotRun != "" {
+		switch {
+		case result.NotRun != "":
 			e.notRun++
+			t.coverage.EvaluatorsNotRun++
+			continue
+		case result.failed():
+			e.errors++
+			t.coverage.EvaluatorErrors++
 			continue
 		}
-		if result.Error != "" {
-			e.errors++
-		}
+		t.coverage.EvaluatorResults++
 		if e.classification != nil {
-			e.classification.add(e.confusion, result)
+			e.classify(r, result)
 		}
 		if score := result.normalized(); score != nil {
-			sums[e] = append(sums[e], *score)
+			scores[e] = append(scores[e], *score)
 		}
 	}
-	for e, scores := range sums {
-		e.epochs = append(e.epochs, *ReduceMean.reduce(scores, 1))
+	for e, x := range scores {
+		e.epochs.know(mean(x))
+		e.completed.know(mean(x))
 	}
 }
 
-// addAttempts adds the unbiased estimates of pass@k and pass^k from n attempts of which c passed: the shares of the
-// C(n,k) choices of k attempts in which at least one passed, and in which all did.
-func (t *tally) addAttempts(scores []float64) {
-	n, c := len(scores), 0
-	for _, score := range scores {
-		if passes(score, t.set.Thresholds.Pass) {
-			c++
+// classify counts a prediction. One without labels in its result, as where the agent's output has none, is wrong if it is known what was expected.
+func (e *evaluatorTally) classify(r Rollout, result Result) {
+	e.classification.add(e.confusion, result)
+	if result.Error != "" {
+		e.lose(r)
+		return
+	}
+	e.classification.add(e.strict, result)
+}
+
+// lose counts a prediction that was not made, or that is none of the classes.
+func (e *evaluatorTally) lose(r Rollout) {
+	if e.classification != nil {
+		e.classification.lose(e.strict, r.Evaluation)
+	}
+}
+
+// close ends the evaluation that is being added.
+func (e *evaluatorTally) close(cluster string, reduce, passing func([]float64) float64, pass float64, finished, asked bool) {
+	if asked || len(e.epochs.known) > 0 {
+		e.epochs.unfinished = !finished
+		e.score.add(cluster, e.epochs, reduce)
+		e.passRate.add(cluster, e.epochs, passing)
+		if finished && len(e.epochs.known) > 0 && passes(reduce(e.epochs.known), pass) {
+			e.passed++
 		}
 	}
-	for len(t.attempts) < n {
-		t.attempts = append(t.attempts, attempts{})
+	if finished && len(e.completed.known) > 0 {
+		e.plain.add(cluster, reduce(e.completed.known))
 	}
-	for k := 1; k <= n; k++ {
-		a := &t.attempts[k-1]
-		a.n++
-		a.atLeast += 1 - choices(n-c, n, k)
-		a.all += choices(c, n, k)
-	}
+	e.epochs = epochs{known: e.epochs.known[:0]}
+	e.completed = epochs{known: e.completed.known[:0]}
 }

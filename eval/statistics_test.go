@@ -15,6 +15,11 @@ func completed(evaluation string, results ...Result) Rollout {
 	return Rollout{EvaluationID: evaluation, Agent: "a", State: StateCompleted, Results: results}
 }
 
+// crashed is a rollout that faulted by its agent's own fault.
+func crashed(evaluation string) Rollout {
+	return Rollout{EvaluationID: evaluation, Agent: "a", State: StateFaulted, AgentsFault: true}
+}
+
 func in(state State, evaluation string) Rollout {
 	return Rollout{EvaluationID: evaluation, Agent: "a", State: state}
 }
@@ -84,7 +89,8 @@ func TestRolloutScore(t *testing.T) {
 		{"a verifier that the set does not define weighs 1", []Result{score("a", 1), score("verifier", 0)}, 0.75},
 		{"lines do not count", []Result{line, score("a", 1)}, 1.0},
 		{"evaluators that were not run do not count", []Result{score("a", 1), {EvaluatorID: "b", NotRun: "no model"}}, 1.0},
-		{"a failed evaluator counts as 0", []Result{score("a", 1), {EvaluatorID: "b", Error: "boom"}}, 0.75},
+		{"an output that does not fit counts as 0", []Result{score("a", 1), {EvaluatorID: "b", Score: new(float64), Error: "no such path"}}, 0.75},
+		{"an evaluator that failed does not count", []Result{score("a", 1), {EvaluatorID: "b", Error: "boom"}}, 1.0}, // C2
 		{"the legacy scale", []Result{{EvaluatorID: "b", Score: &eighty, Scale: 100}}, 0.8},
 		{"no results", nil, nil},
 		{"nothing that counts", []Result{{EvaluatorID: "a", NotRun: "x"}}, nil},
@@ -96,33 +102,6 @@ func TestRolloutScore(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Given scores 0, 0.5 and 1: mean 1/2, variance 1/4, standard error sqrt(1/12); one of three passes, and the 95 % Wilson
-// interval of 1/3 is 0.0615 to 0.7923.
-func TestEstimateByHand(t *testing.T) {
-	s := summarize(&Set{}, completed("1", score("e", 0)), completed("2", score("e", 0.5)), completed("3", score("e", 1)))
-	for _, e := range []Estimate{s.Score, s.ScoreWithFaulted, s.Evaluators[0].Estimate} {
-		if e.N != 3 || e.Passed != 1 {
-			t.Errorf("n %d, passed %d", e.N, e.Passed)
-		}
-		near(t, "mean", e.Mean, 0.5)
-		near(t, "standard error", e.StandardError, math.Sqrt(1.0/12))
-		near(t, "min", e.Min, 0)
-		near(t, "max", e.Max, 1)
-		near(t, "pass rate", e.PassRate, 1.0/3)
-		near(t, "low", e.PassRateLow, 0.06149194472039626)
-		near(t, "high", e.PassRateHigh, 0.7923403991979523)
-	}
-}
-
-func TestWilsonBounds(t *testing.T) {
-	low, high := wilson(0, 10)
-	near(t, "low of 0/10", &low, 0)
-	near(t, "high of 0/10", &high, 0.27753279964075)
-	low, high = wilson(10, 10)
-	near(t, "low of 10/10", &low, 0.72246720035925)
-	near(t, "high of 10/10", &high, 1)
 }
 
 // Given an evaluation of three epochs with the scores 1, 0.5 and 0.
@@ -150,36 +129,47 @@ func TestAnEvaluationCountsOnceAllItsEpochsAreTerminal(t *testing.T) {
 	for _, open := range []State{StatePending, StateRunning, StateSuspended, StateEvaluating} {
 		s := summarize(set, completed("1", score("e", 1)), in(open, "1"), completed("2", score("e", 0)), completed("2", score("e", 0)))
 		near(t, "score", s.Score.Mean, 0)
-		if s.Evaluations != (EvaluationCounts{Total: 2, Scored: 1, Incomplete: 1}) || s.Evaluators[0].N != 1 {
-			t.Errorf("%s: %+v", open, s.Evaluations)
+		if s.Coverage != (Coverage{Evaluations: 2, Scored: 1, Incomplete: 1, EvaluatorResults: 3}) || s.Evaluators[0].N != 1 {
+			t.Errorf("%s: %+v", open, s.Coverage)
 		}
 	}
-	s := summarize(set, completed("1", score("e", 1)))
-	if s.Evaluations.Incomplete != 1 || s.Score.N != 0 {
-		t.Errorf("an epoch that has not been planned: %+v", s.Evaluations)
+}
+
+// C4: given a completed evaluation, one whose agent crashed, one whose environment failed, a cancelled and a suspended one and one that nothing
+// scored: each is counted where it belongs, and only the agent's own fault is 0.
+func TestFaultsHaveAnOwner(t *testing.T) {
+	s := summarize(&Set{}, completed("1", score("e", 1)), crashed("2"), in(StateFaulted, "3"), in(StateCancelled, "4"), in(StateSuspended, "5"), completed("6"))
+	near(t, "score", s.Score.Mean, 0.5)
+	near(t, "completed", s.ScoreCompleted.Mean, 1)
+	near(t, "pass rate", s.PassRate.Mean, 0.5)
+	if s.Rollouts != (RolloutCounts{Total: 6, Completed: 2, Faulted: 2, Cancelled: 1, Suspended: 1}) || s.Faults != (FaultCounts{1, 1}) {
+		t.Errorf("rollouts %+v, faults %+v", s.Rollouts, s.Faults)
+	}
+	if s.Coverage != (Coverage{Evaluations: 6, Scored: 2, Unscored: 1, Incomplete: 1, Cancelled: 1, Faulted: 1, EvaluatorResults: 1}) {
+		t.Errorf("coverage %+v", s.Coverage)
 	}
 }
 
-// Given a completed, a faulted, a cancelled and a suspended evaluation and one that cannot be run: each is counted where it
-// belongs, and the faulted one is 0 in the second total only.
-func TestFaultedRollouts(t *testing.T) {
-	s := summarize(&Set{}, completed("1", score("e", 1)), in(StateFaulted, "2"), in(StateCancelled, "3"), in(StateSuspended, "4"), in(StateNotRun, "5"), completed("6"))
-	near(t, "without", s.Score.Mean, 1)
-	near(t, "with", s.ScoreWithFaulted.Mean, 0.5)
-	near(t, "pass rate with", s.ScoreWithFaulted.PassRate, 0.5)
-	if s.Rollouts != (RolloutCounts{Total: 6, Completed: 2, Faulted: 1, Cancelled: 1, Suspended: 1, NotRun: 1}) {
-		t.Errorf("rollouts %+v", s.Rollouts)
-	}
-	if s.Evaluations != (EvaluationCounts{Total: 6, Scored: 1, Incomplete: 1, Unscored: 4}) {
-		t.Errorf("evaluations %+v", s.Evaluations)
-	}
-}
-
+// C4
 func TestFaultedEpochs(t *testing.T) {
 	set := &Set{Epochs: 4}
-	s := summarize(set, completed("1", score("e", 1)), in(StateFaulted, "1"), completed("1", score("e", 0.5)), in(StateFaulted, "1"))
-	near(t, "without", s.Score.Mean, 0.75)
-	near(t, "with", s.ScoreWithFaulted.Mean, 0.375)
+	s := summarize(set, completed("1", score("e", 1)), crashed("1"), completed("1", score("e", 0.5)), in(StateFaulted, "1"))
+	near(t, "completed", s.ScoreCompleted.Mean, 0.75)
+	near(t, "score", s.Score.Mean, 0.5)
+	near(t, "pass rate", s.PassRate.Mean, 1.0/3)
+}
+
+// C4: an evaluator that was to score a rollout gives its agent's crash a 0 as well.
+func TestACrashCountsForEachEvaluatorThatWasAsked(t *testing.T) {
+	one, two := completed("1", score("e", 1)), crashed("2")
+	one.Evaluation = &Evaluation{Criteria: map[string]json.RawMessage{"e": nil}}
+	two.Evaluation = one.Evaluation
+	s := summarize(&Set{Evaluators: []Definition{{ID: "e", Weight: 1}, {ID: "other", Weight: 1}}}, one, two)
+	near(t, "mean", s.Evaluators[0].Mean, 0.5)
+	near(t, "score as UiPath computes it", s.Evaluators[0].Score, 1)
+	if s.Evaluators[1].N != 0 {
+		t.Errorf("the evaluator that was not asked: %+v", s.Evaluators[1])
+	}
 }
 
 // Given 5 attempts of which 2 passed: pass@2 = 1 - C(3,2)/C(5,2) = 0.7, pass^2 = C(2,2)/C(5,2) = 0.1. A second evaluation
@@ -209,12 +199,37 @@ func TestPassAtK(t *testing.T) {
 	}
 }
 
-func TestChoicesIsStable(t *testing.T) {
-	p := choices(9_000, 10_000, 5_000) // C(10000,5000) is far beyond a float
-	if math.IsNaN(p) || p < 0 || p > 1 {
-		t.Errorf("got %v", p)
+// C9: a curve over another set of evaluations for each k may fall, so that there is one over those with all their epochs.
+func TestPassAtKOverOneSet(t *testing.T) {
+	set := &Set{Epochs: 4}
+	var rollouts []Rollout
+	for i := range 4 {
+		rollouts = append(rollouts, completed("1", score("e", truth(i == 0))))
 	}
-	near(t, "C(50,3)/C(100,3)", ptr(choices(50, 100, 3)), 19600.0/161700)
+	rollouts = append(rollouts, completed("2", score("e", 1)), completed("2", score("e", 1)), in(StateFaulted, "2"), in(StateFaulted, "2"))
+	s := summarize(set, rollouts...)
+	if near(t, "pass@2 over both", s.PassK[1].PassAtK, 0.75); *s.PassK[2].PassAtK != 0.75 || s.PassK[2].N != 1 {
+		t.Errorf("got %+v", s.PassK)
+	}
+	for i, want := range []float64{0.25, 0.5, 0.75, 1} {
+		near(t, "pass@k over those with all epochs", s.PassKCommon[i].PassAtK, want)
+		if s.PassKCommon[i].N != 1 {
+			t.Errorf("got %+v", s.PassKCommon[i])
+		}
+	}
+	if all := summarize(set, rollouts[:4]...); all.PassKCommon != nil || all.PassKWithFaulted != nil {
+		t.Error("there is nothing else to say where all epochs count")
+	}
+}
+
+func TestPassAtKIsStable(t *testing.T) {
+	curve := attempts{{10_000, 9_000, "1"}, {100, 50, "2"}}.curve(5_000) // C(10000,5000) is far beyond a float
+	for _, p := range curve {
+		if math.IsNaN(*p.PassHatK) || *p.PassHatK < 0 || *p.PassAtK > 1 {
+			t.Fatalf("got %+v", p)
+		}
+	}
+	near(t, "C(50,3)/C(100,3)", attempts{{100, 50, "2"}}.curve(3)[2].PassHatK, 19600.0/161700)
 }
 
 func ptr(v float64) *float64 { return &v }
@@ -230,25 +245,29 @@ func TestAgentsAreToldApart(t *testing.T) {
 		}
 	}
 	summary := s.Summary()
-	near(t, "all", summary.Score.Mean, 0.5)
-	near(t, "good", summary.Agents["good"].Score.Mean, 1)
-	near(t, "bad", summary.Agents["bad"].Score.Mean, 0)
-	if summary.Evaluations.Total != 4 || summary.Agents["good"].Evaluations.Total != 2 {
-		t.Errorf("evaluations %+v", summary.Evaluations)
+	absent(t, "together", summary.Score.Mean) // C3
+	if len(summary.Agents) != 2 || summary.Agents[0].Agent != "good" || summary.Coverage.Evaluations != 4 || summary.Agents[0].Coverage.Evaluations != 2 {
+		t.Fatalf("got %+v", summary)
 	}
-	if one := summarize(set, completed("1", score("e", 1))); one.Agents != nil {
+	near(t, "good", summary.Agents[0].Score.Mean, 1)
+	near(t, "bad", summary.Agents[1].Score.Mean, 0)
+	if one := summarize(set, completed("1", score("e", 1))); one.Agents != nil || one.Agent != "a" {
 		t.Error("one agent needs no breakdown")
 	}
 }
 
 func TestErrorsAndNotRunAreCounted(t *testing.T) {
 	s := summarize(&Set{Evaluators: []Definition{{ID: "judge", Weight: 1}}},
-		completed("1", Result{EvaluatorID: "judge", NotRun: "no model"}, Result{EvaluatorID: "broken", Error: "boom"}))
+		completed("1", Result{EvaluatorID: "judge", NotRun: "no model"}, Result{EvaluatorID: "broken", Error: "boom"}, score("fits", 0.5)))
 	if s.Evaluators[0].ID != "judge" || s.Evaluators[0].NotRun != 1 || s.Evaluators[0].N != 0 || s.Evaluators[1].Errors != 1 {
 		t.Errorf("%+v", s.Evaluators)
 	}
 	absent(t, "score of a judge that was not run", s.Evaluators[0].Score)
-	near(t, "score of a broken evaluator", s.Evaluators[1].Score, 0)
+	absent(t, "score of a broken evaluator", s.Evaluators[1].Score) // C2
+	near(t, "the rest", s.Score.Mean, 0.5)
+	if s.Coverage != (Coverage{Evaluations: 1, Scored: 1, EvaluatorResults: 1, EvaluatorErrors: 1, EvaluatorsNotRun: 1}) {
+		t.Errorf("coverage %+v", s.Coverage)
+	}
 }
 
 func TestSummaryJSON(t *testing.T) {
@@ -257,30 +276,83 @@ func TestSummaryJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	estimate := `"n":1,"mean":1,"standardError":null,"min":1,"max":1,"passed":1,"passRate":1,"passRateLow":0.20654931437723745,"passRateHigh":1`
-	want := `{"rollouts":{"total":1,"completed":1,"suspended":0,"faulted":0,"cancelled":0,"notRun":0,"open":0},` +
-		`"evaluations":{"total":1,"scored":1,"incomplete":0,"unscored":0},"score":{` + estimate + `},"scoreWithFaulted":{` + estimate + `},"evaluatorScore":1,` +
-		`"evaluators":[{"id":"e","name":"e","weight":1,` + estimate + `,"score":1,"errors":0,"notRun":0}],"passK":[{"k":1,"n":1,"passAtK":1,"passHatK":1}]}`
+	estimate := `"n":1,"clusters":1,"mean":1,"standardError":null,"low":0.20654931437723745,"high":1,"interval":"wilson","level":0.95`
+	want := `{"epochs":1,"reduce":"","thresholds":{"pass":1},"agent":"a","rollouts":{"total":1,"completed":1,"suspended":0,"faulted":0,"cancelled":0,"open":0},` +
+		`"faults":{"agent":0,"environment":0},"coverage":{"evaluations":1,"scored":1,"unscored":0,"incomplete":0,"cancelled":0,"faulted":0,"evaluatorResults":1,` +
+		`"evaluatorErrors":0,"evaluatorsNotRun":0},"score":{` + estimate + `},"scoreCompleted":{` + estimate + `},"passRate":{` + estimate + `},"evaluationsPassed":1,` +
+		`"evaluatorScore":1,"evaluators":[{"id":"e","name":"e","weight":1,` + estimate + `,"passRate":{` + estimate + `},"evaluationsPassed":1,"score":1,"errors":0,"notRun":0}],` +
+		`"passK":[{"k":1,"n":1,"passAtK":1,"passAtKStandardError":null,"passHatK":1,"passHatKStandardError":null}],"gates":[]}`
 	if string(got) != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
 }
 
-func TestThresholds(t *testing.T) {
-	s := summarize(&Set{}, completed("1", score("e", 1)), completed("2", score("e", 0.5)), in(StateFaulted, "3"))
+func TestGates(t *testing.T) {
 	for _, v := range []struct {
 		name string
 		t    Thresholds
 		want string
 	}{
 		{"none", Thresholds{}, `[]`},
-		{"met", Thresholds{Score: ptr(0.75), ScoreWithFaulted: ptr(0.5), PassRate: ptr(0.5), Evaluators: map[string]float64{"e": 0.7}}, `[]`},
-		{"missed", Thresholds{Score: ptr(0.8), ScoreWithFaulted: ptr(0.6), PassRate: ptr(0.9), Evaluators: map[string]float64{"e": 0.8, "never": 0}},
-			`[score: 0.75 is less than 0.8 score with faulted rollouts as 0: 0.5 is less than 0.6 pass rate: 0.5 is less than 0.9 ` +
-				`evaluator e: 0.75 is less than 0.8 evaluator never: nothing was scored, expected at least 0]`},
+		{"met", Thresholds{Score: ptr(0.5), ScoreWithFaulted: ptr(0.5), PassRate: ptr(0.3), Evaluators: map[string]float64{"e": 0.7}},
+			`[pass score: 0.5, expected at least 0.5 pass scoreWithFaulted: 0.5, expected at least 0.5 pass passRate: 0.333333, expected at least 0.3 pass evaluators.e: 0.75, expected at least 0.7]`},
+		{"missed", Thresholds{Score: ptr(0.8), PassRate: ptr(0.9), Evaluators: map[string]float64{"e": 0.8, "never": 0.1}},
+			`[fail score: 0.5 is less than 0.8 fail passRate: 0.333333 is less than 0.9 fail evaluators.e: 0.75 is less than 0.8 ` +
+				`undecided evaluators.never: undecided, from 0 to 1 by what is missing, expected at least 0.1]`},
 	} {
-		if got := fmt.Sprint(v.t.Judge(s)); got != v.want {
+		v.t.Pass = 1
+		got := []string{}
+		for _, g := range summarize(&Set{Thresholds: v.t}, completed("1", score("e", 1)), completed("2", score("e", 0.5)), crashed("3")).Gates {
+			got = append(got, string(g.Verdict)+" "+g.String())
+		}
+		if fmt.Sprint(got) != v.want {
 			t.Errorf("%s:\n got %s\nwant %s", v.name, got, v.want)
 		}
+	}
+}
+
+// C6: what is missing is anything from 0 to 1.
+func TestGatesOnBounds(t *testing.T) {
+	unscored := completed("3")
+	for _, v := range []struct {
+		name     string
+		epochs   int
+		rollouts []Rollout
+		verdict  Verdict
+		low      float64
+		high     float64
+	}{
+		{"a suspended one could still save it", 1, []Rollout{completed("1", score("e", 1)), in(StateSuspended, "2")}, GateUndecided, 0.5, 1},
+		{"a suspended one cannot save it", 1, []Rollout{completed("1", score("e", 0)), completed("2", score("e", 0)), in(StateSuspended, "3")}, GateFail, 0, 1.0 / 3},
+		{"cancelled is open", 1, []Rollout{completed("1", score("e", 1)), in(StateCancelled, "2")}, GateUndecided, 0.5, 1},
+		{"unscored is open", 1, []Rollout{completed("1", score("e", 1)), completed("2", score("e", 1)), unscored}, GateUndecided, 2.0 / 3, 1},
+		{"a fault of the environment is open", 1, []Rollout{completed("1", score("e", 1)), in(StateFaulted, "2")}, GateUndecided, 0.5, 1},
+		{"a fault of the agent is not", 1, []Rollout{completed("1", score("e", 1)), crashed("2")}, GateFail, 0.5, 0.5},
+		{"an epoch lost to the environment is left out where others are known", 2, []Rollout{completed("1", score("e", 1)), in(StateFaulted, "1")}, GatePass, 1, 1},
+		{"an open epoch", 2, []Rollout{completed("1", score("e", 1)), in(StatePending, "1")}, GateUndecided, 0.5, 1},
+		{"a cancelled epoch", 2, []Rollout{completed("1", score("e", 0)), in(StateCancelled, "1")}, GateFail, 0, 0.5},
+	} {
+		set := &Set{Epochs: v.epochs, Thresholds: Thresholds{Pass: 1, Score: ptr(0.9), PassRate: ptr(0.9)}}
+		for _, g := range summarize(set, v.rollouts...).Gates {
+			if g.Verdict != v.verdict || math.Abs(g.Low-v.low) > 1e-9 || math.Abs(g.High-v.high) > 1e-9 {
+				t.Errorf("%s: got %+v", v.name, g)
+			}
+		}
+	}
+}
+
+// C3: good 1.0 and bad 0.8 do not meet 0.9 together.
+func TestGatesHoldForEachAgent(t *testing.T) {
+	s := NewStatistics(&Set{Thresholds: Thresholds{Pass: 1, Score: ptr(0.9)}})
+	for i := range 10 {
+		for _, agent := range []string{"good", "bad"} {
+			r := completed(fmt.Sprint(i), score("e", truth(agent == "good" || i > 1)))
+			r.Agent = agent
+			s.Add(r)
+		}
+	}
+	gates := s.Summary().Gates
+	if len(gates) != 2 || gates[0].Agent != "good" || gates[0].Verdict != GatePass || gates[1].Agent != "bad" || gates[1].Verdict != GateFail {
+		t.Errorf("got %+v", gates)
 	}
 }

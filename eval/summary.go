@@ -1,30 +1,62 @@
 package eval
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-)
+import "maps"
 
-// Summary are the statistics of a run. All scores are from 0 to 1, whatever the scale of the evaluator.
+// Summary are the statistics of a run. All scores are from 0 to 1, whatever the scale of the evaluator. Nothing is averaged over agents: of
+// several agents the Summary itself has the counts alone, and Agents the rest.
 type Summary struct {
-	// Rollouts counts the rollouts by state.
+	Epochs     int        `json:"epochs"`
+	Reduce     Reducer    `json:"reduce"`
+	Thresholds Thresholds `json:"thresholds"`
+	AgentSummary
+	// Agents has one entry an agent if there is more than one, in the order of the plan.
+	Agents []AgentSummary `json:"agents,omitempty"`
+	// Gates are the thresholds as they were judged, for each agent.
+	Gates []Gate `json:"gates"`
+	// Dataset holds set-level results under <evaluator name>::<type>; the results document has its own place for it.
+	Dataset map[string]DatasetResult `json:"-"`
+}
+
+// PerAgent has one entry for each agent.
+func (s Summary) PerAgent() []AgentSummary {
+	if len(s.Agents) > 0 {
+		return s.Agents
+	}
+	return []AgentSummary{s.AgentSummary}
+}
+
+func (s *Summary) addCounts(one AgentSummary) {
+	s.Rollouts.add(one.Rollouts)
+	s.Coverage.add(one.Coverage)
+	s.Faults.Agent += one.Faults.Agent
+	s.Faults.Environment += one.Faults.Environment
+	s.Evaluators, s.PassK = []EvaluatorSummary{}, []PassK{}
+}
+
+// AgentSummary are the statistics of one agent.
+type AgentSummary struct {
+	Agent string `json:"agent,omitempty"`
+	// Rollouts counts the rollouts by state, Faults the faulted ones by owner, Coverage the evaluations by what has become of them.
 	Rollouts RolloutCounts `json:"rollouts"`
-	// Evaluations counts the evaluations, one for each agent, by what became of them.
-	Evaluations EvaluationCounts `json:"evaluations"`
-	// Score is over the evaluations' reduced scores without faulted rollouts, ScoreWithFaulted counts those as 0.
-	Score            Estimate `json:"score"`
-	ScoreWithFaulted Estimate `json:"scoreWithFaulted"`
+	Faults   FaultCounts   `json:"faults"`
+	Coverage Coverage      `json:"coverage"`
+	// Score is over the evaluations' reduced scores with the agent's own faults as 0; ScoreCompleted leaves faulted rollouts out. What is missing is
+	// in neither.
+	Score          Estimate `json:"score"`
+	ScoreCompleted Estimate `json:"scoreCompleted"`
+	// PassRate is over the shares of the evaluations' epochs that pass, where the agent's own faults do not.
+	PassRate Estimate `json:"passRate"`
+	// EvaluationsPassed counts the evaluations whose reduced score is at least Thresholds.Pass.
+	EvaluationsPassed int `json:"evaluationsPassed"`
 	// EvaluatorScore is the weighted mean of the evaluators' scores, as UiPath computes the score of a set; nil without any.
 	EvaluatorScore *float64 `json:"evaluatorScore"`
 	// Evaluators has one entry an evaluator, in the order of the set.
 	Evaluators []EvaluatorSummary `json:"evaluators"`
-	// PassK has one entry for each k from 1 to the number of epochs.
-	PassK []PassK `json:"passK"`
-	// Agents breaks the summary down by agent if there is more than one.
-	Agents map[string]Summary `json:"agents,omitempty"`
-	// Dataset holds set-level results under <evaluator name>::<type>; the results document has its own place for it.
-	Dataset map[string]DatasetResult `json:"-"`
+	// PassK has one entry for each k from 1 to the number of epochs, over completed rollouts. PassKWithFaulted has the agent's faults as failures, if
+	// there are any; PassKCommon is over the evaluations with all their epochs, if others have fewer.
+	PassK            []PassK `json:"passK"`
+	PassKWithFaulted []PassK `json:"passKWithFaulted,omitempty"`
+	PassKCommon      []PassK `json:"passKCommon,omitempty"`
 }
 
 // RolloutCounts counts rollouts by state. Open are those that are pending, running or evaluating.
@@ -34,7 +66,6 @@ type RolloutCounts struct {
 	Suspended int `json:"suspended"`
 	Faulted   int `json:"faulted"`
 	Cancelled int `json:"cancelled"`
-	NotRun    int `json:"notRun"`
 	Open      int `json:"open"`
 }
 
@@ -49,50 +80,79 @@ func (c *RolloutCounts) count(state State) {
 		c.Faulted++
 	case StateCancelled:
 		c.Cancelled++
-	case StateNotRun:
-		c.NotRun++
 	default:
 		c.Open++
 	}
 }
 
-// EvaluationCounts counts evaluations.
-type EvaluationCounts struct {
-	Total int `json:"total"`
-	// Scored have a reduced score; Incomplete have epochs that are not terminal; Unscored are complete and have no score.
-	Scored     int `json:"scored"`
-	Incomplete int `json:"incomplete"`
-	Unscored   int `json:"unscored"`
+func (c *RolloutCounts) add(other RolloutCounts) {
+	c.Total += other.Total
+	c.Completed += other.Completed
+	c.Suspended += other.Suspended
+	c.Faulted += other.Faulted
+	c.Cancelled += other.Cancelled
+	c.Open += other.Open
 }
 
-// EvaluatorSummary is what one evaluator says of the set.
+// FaultCounts counts faulted rollouts by the owner of the fault.
+type FaultCounts struct {
+	Agent       int `json:"agent"`
+	Environment int `json:"environment"`
+}
+
+// Coverage says of how many evaluations there is a score, and why there is none of the others: each counts once.
+type Coverage struct {
+	Evaluations int `json:"evaluations"`
+	Scored      int `json:"scored"`
+	// Unscored are complete, and no evaluator gave a score. Incomplete can still change. Of Cancelled and Faulted no epoch was scored because
+	// it was cancelled, or faulted by its environment.
+	Unscored   int `json:"unscored"`
+	Incomplete int `json:"incomplete"`
+	Cancelled  int `json:"cancelled"`
+	Faulted    int `json:"faulted"`
+	// EvaluatorResults counts the scores that evaluators gave, EvaluatorErrors how often one failed instead, EvaluatorsNotRun how often one could not
+	// be run.
+	EvaluatorResults int `json:"evaluatorResults"`
+	EvaluatorErrors  int `json:"evaluatorErrors"`
+	EvaluatorsNotRun int `json:"evaluatorsNotRun"`
+}
+
+func (c *Coverage) add(other Coverage) {
+	c.Evaluations += other.Evaluations
+	c.Scored += other.Scored
+	c.Unscored += other.Unscored
+	c.Incomplete += other.Incomplete
+	c.Cancelled += other.Cancelled
+	c.Faulted += other.Faulted
+	c.EvaluatorResults += other.EvaluatorResults
+	c.EvaluatorErrors += other.EvaluatorErrors
+	c.EvaluatorsNotRun += other.EvaluatorsNotRun
+}
+
+// EvaluatorSummary is what one evaluator says of the set. The agent's own faults count as 0 where the evaluator was to score them.
 type EvaluatorSummary struct {
 	ID     string  `json:"id"`
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
 	Estimate
-	// Score is the evaluator's score of the set: the mean, or for a classification its precision, recall or F-score.
+	PassRate          Estimate `json:"passRate"`
+	EvaluationsPassed int      `json:"evaluationsPassed"`
+	// Score is the evaluator's score of the set as UiPath computes it: the mean over completed rollouts, or for a classification its
+	// precision, recall or F-score over those predictions that are among its classes.
 	Score *float64 `json:"score"`
+	// ScoreStrict is that of a classification with every other prediction as a wrong one, which thresholds are judged on. Skipped counts those.
+	ScoreStrict *float64 `json:"scoreStrict,omitempty"`
+	Skipped     int      `json:"nSkipped,omitempty"`
 	// Errors counts the rollouts in which the evaluator failed, NotRun those in which it could not be run.
 	Errors int `json:"errors"`
 	NotRun int `json:"notRun"`
 }
 
-// PassK says how likely it is that of k attempts at an evaluation at least one passes (pass@k) and that all pass
-// (pass^k), as unbiased estimates averaged over the N evaluations with at least k completed epochs.
-type PassK struct {
-	K        int      `json:"k"`
-	N        int      `json:"n"`
-	PassAtK  *float64 `json:"passAtK"`
-	PassHatK *float64 `json:"passHatK"`
-}
-
-func (t *tally) summary() Summary {
-	s := Summary{
-		Rollouts: t.rollouts, Evaluations: t.evaluations,
-		Score: t.score.estimate(), ScoreWithFaulted: t.withFaulted.estimate(),
-		Evaluators: make([]EvaluatorSummary, 0, len(t.evaluators)), PassK: make([]PassK, len(t.attempts)),
-		Dataset: map[string]DatasetResult{},
+func (t *tally) summary() AgentSummary {
+	s := AgentSummary{
+		Agent: t.agent, Rollouts: t.rollouts, Faults: t.faults, Coverage: t.coverage,
+		Score: t.score.estimate(), ScoreCompleted: t.completed.estimate(), PassRate: t.passRate.estimate(), EvaluationsPassed: t.passed,
+		Evaluators: make([]EvaluatorSummary, 0, len(t.evaluators)),
 	}
 	var sum, weights float64
 	for _, e := range t.evaluators {
@@ -102,63 +162,48 @@ func (t *tally) summary() Summary {
 			sum += e.weight * *one.Score
 			weights += e.weight
 		}
-		if e.classification != nil {
-			maps.Copy(s.Dataset, e.classification.results(e.confusion))
-		}
 	}
 	if weights > 0 {
 		mean := sum / weights
 		s.EvaluatorScore = &mean
 	}
-	for i, a := range t.attempts {
-		s.PassK[i] = PassK{K: i + 1, N: a.n}
-		if a.n > 0 {
-			atLeast, all := a.atLeast/float64(a.n), a.all/float64(a.n)
-			s.PassK[i].PassAtK, s.PassK[i].PassHatK = &atLeast, &all
-		}
+	most := max(t.set.Epochs, 1)
+	s.PassK = t.attempts.curve(most)
+	if t.faults.Agent > 0 {
+		s.PassKWithFaulted = t.withFaulted.curve(most)
+	}
+	if common := t.attempts.common(most); common != nil {
+		s.PassKCommon = common.curve(most)
 	}
 	return s
 }
 
 func (e *evaluatorTally) summary() EvaluatorSummary {
-	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.moments.estimate(), Errors: e.errors, NotRun: e.notRun}
-	s.Score = s.Mean
-	if e.classification != nil && e.classification.score != nil && e.confusion.total > 0 {
+	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.estimate(), PassRate: e.passRate.estimate(),
+		EvaluationsPassed: e.passed, Errors: e.errors, NotRun: e.notRun}
+	s.Score = e.plain.estimate().Mean
+	if e.isClassification() && e.confusion.total > 0 {
 		score := e.classification.score(e.confusion)
-		s.Score = &score
+		s.Score, s.Skipped = &score, e.confusion.skipped
+	}
+	if e.isClassification() && e.strict.total > 0 {
+		score := e.classification.score(e.strict)
+		s.ScoreStrict = &score
 	}
 	return s
 }
 
-// Judge gives a sentence for each threshold that the summary does not meet, in a fixed order. A threshold on something that was
-// never scored is not met. Over several agents it judges them together.
-func (t Thresholds) Judge(s Summary) []string {
-	var failed []string
-	judge := func(what string, got *float64, least float64) {
-		switch {
-		case got == nil:
-			failed = append(failed, fmt.Sprintf("%s: nothing was scored, expected at least %g", what, least))
-		case !passes(*got, least):
-			failed = append(failed, fmt.Sprintf("%s: %.6g is less than %g", what, *got, least))
+// isClassification says that the evaluator's score of the set is not a mean.
+func (e *evaluatorTally) isClassification() bool {
+	return e.classification != nil && e.classification.score != nil
+}
+
+func (t *tally) datasets() map[string]DatasetResult {
+	out := map[string]DatasetResult{}
+	for _, e := range t.evaluators {
+		if e.classification != nil {
+			maps.Copy(out, e.classification.results(e.confusion))
 		}
 	}
-	if t.Score != nil {
-		judge("score", s.Score.Mean, *t.Score)
-	}
-	if t.ScoreWithFaulted != nil {
-		judge("score with faulted rollouts as 0", s.ScoreWithFaulted.Mean, *t.ScoreWithFaulted)
-	}
-	if t.PassRate != nil {
-		judge("pass rate", s.Score.PassRate, *t.PassRate)
-	}
-	for _, id := range slices.Sorted(maps.Keys(t.Evaluators)) {
-		var got *float64
-		for _, e := range s.Evaluators {
-			if e.ID == id {
-				got = e.Score
-			}
-		}
-		judge("evaluator "+id, got, t.Evaluators[id])
-	}
-	return failed
+	return out
 }

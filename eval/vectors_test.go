@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -195,6 +196,10 @@ func TestOutputErrors(t *testing.T) {
 			results := evaluate(t, definition("uipath-exact-match", v.config), v.criteria, v.output)
 			if len(results) != 1 || results[0].Error != v.want {
 				t.Fatalf("got %+v, want the error %q", results, v.want)
+			}
+			if strings.HasPrefix(v.name, "attachment") {
+				absent(t, "score of what evalrun cannot read", results[0].Score) // C2
+				return
 			}
 			wantScore(t, results[0], 0)
 		})

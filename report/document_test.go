@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
@@ -35,11 +37,11 @@ func TestASuspendedRolloutLooksLikeTheDesign(t *testing.T) {
 		EvaluationSetResults []json.RawMessage
 	}
 	r.check(json.Unmarshal(r.document(), &doc))
-	if doc.Status != Suspended || doc.Final || doc.Statistics != nil || doc.Summary != (Summary{Total: 1, Suspended: 1}) {
+	if doc.Status != Suspended || doc.Final || !cmp.Equal(doc.Summary, Summary{Total: 1, Suspended: 1, ScoreOf: "withFaulted"}) {
 		t.Errorf("got %+v", doc.Head)
 	}
 	keys := keysOf(t, doc.EvaluationSetResults[0])
-	want := "evaluationId evaluationName rolloutId agent epoch status score error resumedBy mcpServers isolation segments evaluationRunResults agentExecutionOutput clocks"
+	want := "evaluationId evaluationName rolloutId agent epoch status score error resumedBy mcpServers isolation segments evaluationRunResults agentExecutionOutput clocks inputs criteria"
 	if keys != want {
 		t.Errorf("got %s, want %s", keys, want)
 	}
@@ -104,7 +106,7 @@ func TestEveryStateMakesAValidDocument(t *testing.T) {
 		r.commit("a", store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage(`"x"`)}, nil)
 		r.check(r.st.RecordResult(t.Context(), r.claims["a"].Token, store.Result{EvaluatorID: "exact", Data: json.RawMessage(`[{"evaluatorId":"exact","score":1,"scale":1}]`)}))
 		doc := string(r.document())
-		if !strings.Contains(doc, `"status": "evaluating"`) || !strings.Contains(doc, `"output": "x"`) || strings.Contains(doc, "statistics") || strings.Contains(doc, "evaluatorName") {
+		if !strings.Contains(doc, `"status": "evaluating"`) || !strings.Contains(doc, `"output": "x"`) || strings.Contains(doc, "evaluatorName") {
 			t.Error(doc)
 		}
 	})
@@ -252,7 +254,7 @@ func TestReadResultsRefuses(t *testing.T) {
 		"eval set":      {`{"id":"x","evaluations":[]}`, "is an eval set"},
 		"UiPath":        {`{"evaluationSetName":"x","evaluationSetResults":[]}`, "UiPath's own format"},
 		"other":         {`{"a":1}`, "not a results document"},
-		"newer":         {strings.Replace(string(whole), `"1.0"`, `"2.0"`, 1), "update evalrun"},
+		"newer":         {strings.Replace(string(whole), `"2.0"`, `"3.0"`, 1), "update evalrun"},
 		"wrong type":    {strings.Replace(string(whole), `"final": false`, `"final": "no"`, 1), "final"},
 		"no run":        {strings.Replace(string(whole), testRunID, "", 1), "runId"},
 	} {

@@ -30,7 +30,11 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	x.open("", "testsuites", append([]string{"name", "evalrun"}, counts...)...)
 	x.open("  ", "testsuite", append([]string{"name", r.EvaluationSetName}, counts...)...)
 	x.open("    ", "properties")
-	for _, p := range [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"status", string(r.Status)}, {"score", formatScore(r.Summary.Score)}} {
+	properties := [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"status", string(r.Status)}, {"score", formatScore(r.Summary.Score)}}
+	for _, a := range r.Summary.Agents {
+		properties = append(properties, [2]string{"score." + a.Agent, formatScore(a.Score)})
+	}
+	for _, p := range properties {
 		x.empty("      ", "property", "name", p[0], "value", p[1])
 	}
 	x.close("    ", "properties")
@@ -82,8 +86,10 @@ func evaluatorLines(one *Rollout) string {
 			fmt.Fprintf(&b, " of %s", formatScore(&e.Result.Scale))
 		}
 		switch {
-		case e.Result.Error != "":
+		case e.Result.Error != "" && e.Result.Score == nil:
 			b.WriteString(" (failed: " + e.Result.Error + ")")
+		case e.Result.Error != "":
+			b.WriteString(" (" + e.Result.Error + ")")
 		case e.Result.NotRun != "":
 			b.WriteString(" (not run: " + e.Result.NotRun + ")")
 		}

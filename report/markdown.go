@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
@@ -21,11 +20,11 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 	}
 	out := &lines{w: w}
 	out.printf("## %s: %s\n\n", markdown(r.EvaluationSetName), r.Status)
-	out.printf("%s; score **%s**", c, formatScore(r.Summary.Score))
+	out.printf("%s; **%s**", c, markdown(r.formatScores()))
 	if !r.Final {
 		out.printf(" so far")
 	}
-	out.printf(" (run %s)\n", code(r.RunID))
+	out.printf("%s (run %s)\n", r.missing(), code(r.RunID))
 	r.markdownEvaluators(out)
 	for _, s := range []struct {
 		v       verdict
@@ -41,6 +40,9 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 				return []string{markdown(c.label(one)), "", ""}
 			}
 			return []string{markdown(c.label(one)), markdown(one.Error.Category), markdown(shorten(redact.Line(one.Error.Message), 500))}
+		}},
+		{unscored, "Unscored", []string{"evaluation", "reason"}, func(one *Rollout) []string {
+			return []string{markdown(c.label(one)), markdown(shorten(reason(one), 500))}
 		}},
 		{failed, "Failed", []string{"evaluation", "score", "evaluators"}, func(one *Rollout) []string {
 			return []string{markdown(c.label(one)), formatScore(one.Score), markdown(shorten(reason(one), 500))}
@@ -58,18 +60,20 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 }
 
 func (r *Report) markdownEvaluators(out *lines) {
-	if r.Statistics == nil || len(r.Statistics.Evaluators) == 0 {
+	if head, rows := r.summaryTable(markdown); rows != nil {
+		out.printf("\n")
+		tableHead(out, head...)
+		for _, row := range rows {
+			tableRow(out, row...)
+		}
+	}
+	if r.Statistics == nil || len(r.Statistics.Gates) == 0 {
 		return
 	}
 	out.printf("\n")
-	tableHead(out, "evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", "failed", "not run")
-	for _, e := range r.Statistics.Evaluators {
-		tableRow(out, markdown(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.Estimate), fmt.Sprint(e.Errors), fmt.Sprint(e.NotRun))
-	}
-	s := r.Statistics
-	tableRow(out, "**together**", fmt.Sprint(s.Score.N), formatMean(s.Score), formatPassRate(s.Score), "", "")
-	if s.Rollouts.Faulted > 0 {
-		tableRow(out, "with faulted as 0", fmt.Sprint(s.ScoreWithFaulted.N), formatMean(s.ScoreWithFaulted), formatPassRate(s.ScoreWithFaulted), "", "")
+	tableHead(out, "threshold", "agent", "verdict")
+	for _, g := range r.Statistics.Gates {
+		tableRow(out, markdown(g.String()), markdown(g.Agent), string(g.Verdict))
 	}
 }
 

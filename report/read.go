@@ -28,6 +28,9 @@ func Open(path string) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{Head: d.Head, Dataset: d.dataset, Pass: 1}
+	if d.Statistics != nil {
+		r.Pass = d.Statistics.Thresholds.Pass
+	}
 	r.each = func(_ parts, f func(*Rollout) error) error {
 		_, err := readDocument(path, f)
 		return err
@@ -70,6 +73,8 @@ type documentReader struct {
 	keys     []string
 	dataset  map[string]eval.DatasetResult
 	headOnly bool
+	// statistics are read when the version of the document is known.
+	statistics json.RawMessage
 }
 
 func openDocument(path string) (*documentReader, error) {
@@ -109,7 +114,34 @@ func (d *documentReader) read(each func(*Rollout) error) error {
 	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
 		return d.problem("", "expected the end of the file after the document, got more text; "+again)
 	}
-	return d.check()
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.readStatistics()
+}
+
+// readStatistics reads the statistics in the form that they have in the document's version.
+func (d *documentReader) readStatistics() (err error) {
+	old := major(d.SchemaVersion) == "1"
+	switch {
+	case d.statistics == nil:
+	case old:
+		d.Statistics, err = fromVersion1(d.statistics)
+	default:
+		err = json.Unmarshal(d.statistics, &d.Statistics)
+	}
+	if err != nil {
+		return d.wrong("statistics", err)
+	}
+	if old {
+		d.SchemaVersion, d.Summary = schemaVersion, summary1(d.Summary, d.Statistics)
+	}
+	return nil
+}
+
+func major(version string) string {
+	major, _, _ := strings.Cut(version, ".")
+	return major
 }
 
 // member reads one member of the document.
@@ -118,7 +150,7 @@ func (d *documentReader) member(key string, each func(*Rollout) error) error {
 	fields := map[string]any{
 		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath, "revision": &d.Revision,
 		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "status": &d.Status,
-		"summary": &d.Summary, "statistics": &d.Statistics, "datasetEvaluatorResults": &d.dataset,
+		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
 	}
 	if into, ok := fields[key]; ok {
 		if err := d.dec.Decode(into); err != nil {
@@ -262,7 +294,6 @@ func (d *documentReader) check() error {
 		}
 		return true
 	}
-	major, _, _ := strings.Cut(d.SchemaVersion, ".")
 	switch {
 	case has("evaluationSetResults") && !has("runId"):
 		return fmt.Errorf("%s is an eval output of UiPath's own format, which does not say of which run; give evalrun's results document or the run's id", d.path)
@@ -270,8 +301,8 @@ func (d *documentReader) check() error {
 		return fmt.Errorf("%s is an eval set, not a results document; start it with evalrun run", d.path)
 	case !has("schemaVersion", "runId", "storeId", "revision", "evaluationSetResults"):
 		return fmt.Errorf("%s is not a results document of evalrun: expected the keys schemaVersion, runId, storeId, revision and evaluationSetResults", d.path)
-	case major != "1":
-		return fmt.Errorf("%s has the schema version %q, this evalrun knows 1; update evalrun", d.path, d.SchemaVersion)
+	case major(d.SchemaVersion) != "1" && major(d.SchemaVersion) != major(schemaVersion):
+		return fmt.Errorf("%s has the schema version %q, this evalrun knows 1 and 2; update evalrun", d.path, d.SchemaVersion)
 	case d.RunID == "" || d.StoreID == "":
 		return fmt.Errorf("%s: runId or storeId is empty; %s", d.path, again)
 	}

@@ -22,14 +22,14 @@ import (
 )
 
 // schemaVersion is the version of the results document.
-const schemaVersion = "1.0"
+const schemaVersion = "2.0"
 
 // Report is a run at one moment.
 type Report struct {
 	Head
 	// Dataset holds set-level results under <evaluator name>::<type>.
 	Dataset map[string]eval.DatasetResult
-	// Pass is the score from which on a rollout passes. A results document does not tell; then it is 1.
+	// Pass is the score from which on a rollout passes. A results document of version 1 does not tell; then it is 1.
 	Pass float64
 
 	each func(parts, func(*Rollout) error) error
@@ -56,17 +56,31 @@ type Head struct {
 	EvaluationSetName string  `json:"evaluationSetName"`
 	Status            Status  `json:"status"`
 	Summary           Summary `json:"summary"`
-	// Statistics is nil as long as nothing has been scored.
+	// Statistics may be nil in a document of version 1.
 	Statistics *eval.Summary `json:"statistics,omitempty"`
 }
 
-// Summary counts rollouts. Score is the mean of what has been scored.
+// Summary counts rollouts, and says what the score is. Of several agents each has its own.
 type Summary struct {
-	Total     int      `json:"total"`
-	Completed int      `json:"completed"`
-	Suspended int      `json:"suspended"`
-	Faulted   int      `json:"faulted"`
-	Score     *float64 `json:"score"`
+	Total     int `json:"total"`
+	Completed int `json:"completed"`
+	Suspended int `json:"suspended"`
+	Faulted   int `json:"faulted"`
+	// Score counts the agent's own faults as 0, as ScoreOf says; ScoreCompleted leaves faulted rollouts out.
+	Score          *float64     `json:"score"`
+	ScoreOf        string       `json:"scoreOf,omitempty"`
+	ScoreCompleted *float64     `json:"scoreCompleted"`
+	Agents         []AgentScore `json:"agents,omitempty"`
+}
+
+// scoreWithFaulted is what Summary.ScoreOf says.
+const scoreWithFaulted = "withFaulted"
+
+// AgentScore is the score of one agent of several.
+type AgentScore struct {
+	Agent          string   `json:"agent"`
+	Score          *float64 `json:"score"`
+	ScoreCompleted *float64 `json:"scoreCompleted"`
 }
 
 // Status is how a run stands.
@@ -125,6 +139,11 @@ type Rollout struct {
 	Usage *Usage `json:"usage,omitempty"`
 	// Steps are those of a task of several steps that have ended.
 	Steps []agent.StepResult `json:"steps,omitempty"`
+	// Inputs, ExpectedOutput, Criteria (by evaluator) and Tags are the evaluation's.
+	Inputs         json.RawMessage            `json:"inputs,omitempty"`
+	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`
+	Criteria       map[string]json.RawMessage `json:"criteria,omitzero"`
+	Tags           []string                   `json:"tags,omitempty"`
 }
 
 // Usage is what an agent has used in all segments that counted.
@@ -155,7 +174,7 @@ type Evaluated struct {
 	IsLineResult  bool             `json:"isLineResult"`
 }
 
-// EvaluationResult holds a score, or in NotRun why there is none.
+// EvaluationResult holds a score, or in NotRun or Error why there is none.
 type EvaluationResult struct {
 	Score   *float64        `json:"score"`
 	Details json.RawMessage `json:"details,omitempty"`
@@ -163,7 +182,7 @@ type EvaluationResult struct {
 	Scale float64 `json:"scale,omitempty"`
 	// EvaluationTime is in seconds.
 	EvaluationTime float64 `json:"evaluationTime"`
-	// Error says how the evaluator failed, whose score is then 0.
+	// Error says how the evaluator failed, which gives no score, or why the agent's output does not fit it, which gives the score 0.
 	Error  string `json:"error,omitempty"`
 	NotRun string `json:"notRun,omitempty"`
 }

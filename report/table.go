@@ -29,7 +29,7 @@ func (r *Report) WriteTable(w io.Writer, command Command) error {
 		return err
 	}
 	r.tableOfEvaluators(out)
-	out.printf("%s; score %s\n", c, formatScore(r.Summary.Score))
+	out.printf("%s; %s%s\n", c, r.formatScores(), r.missing())
 	if n := c.verdicts[verdict(store.StateSuspended)]; n > 0 && command != nil {
 		out.printf("\nWaiting; to go on:\n")
 		if err := r.commands(out, c, n, command); err != nil {
@@ -45,7 +45,8 @@ func (r *Report) tableOfRollouts(out *lines, c census) error {
 	shown, wanted := 0, 0
 	if err := r.Rollouts(func(one *Rollout) error {
 		v := r.verdict(one)
-		if !all && (v == passed || v == unscored) {
+		told := v != passed || evaluatorFailed(one)
+		if !all && !told {
 			return nil
 		}
 		wanted++
@@ -54,7 +55,7 @@ func (r *Report) tableOfRollouts(out *lines, c census) error {
 		}
 		shown++
 		why := ""
-		if v != passed {
+		if told {
 			why = shorten(reason(one), reasonWidth)
 		}
 		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", v, formatScore(one.Score), shorten(c.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why)
@@ -75,23 +76,14 @@ func (r *Report) tableOfRollouts(out *lines, c census) error {
 }
 
 func (r *Report) tableOfEvaluators(out *lines) {
-	if r.Statistics == nil || len(r.Statistics.Evaluators) == 0 {
+	head, rows := r.summaryTable(func(name string) string { return shorten(redact.Line(name), nameWidth) })
+	if rows == nil {
 		return
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) { _, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) } // out keeps the error
-	row("evaluator", "evaluations", "mean", "pass rate", "")
-	for _, e := range r.Statistics.Evaluators {
-		var notes []string
-		if e.Errors > 0 {
-			notes = append(notes, fmt.Sprintf("%d failed", e.Errors))
-		}
-		if e.NotRun > 0 {
-			notes = append(notes, fmt.Sprintf("%d not run", e.NotRun))
-		}
-		row(shorten(redact.Line(e.Name), nameWidth), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.Estimate), strings.Join(notes, ", "))
+	for _, row := range append([][]string{head}, rows...) {
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // out keeps the error
 	}
-	row("together", fmt.Sprint(r.Statistics.Score.N), formatMean(r.Statistics.Score), formatPassRate(r.Statistics.Score), "")
 	_ = table.Flush()
 	out.printf("\n")
 }

@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,8 +106,10 @@ func reason(one *Rollout) string {
 		case e.IsLineResult:
 		case e.Result.NotRun != "":
 			notRun = append(notRun, e.EvaluatorName+" not run: "+e.Result.NotRun)
-		case e.Result.Error != "":
+		case e.Result.Error != "" && e.Result.Score == nil:
 			out = append(out, e.EvaluatorName+" failed: "+e.Result.Error)
+		case e.Result.Error != "":
+			out = append(out, e.EvaluatorName+" "+formatScore(e.Result.Score)+": "+e.Result.Error)
 		case e.Result.Score != nil:
 			out = append(out, e.EvaluatorName+" "+formatScore(e.Result.Score))
 		}
@@ -113,7 +117,30 @@ func reason(one *Rollout) string {
 	if len(out) == 0 {
 		out = notRun // it is all there is to say
 	}
+	if len(out) == 0 && one.Status == store.StateCompleted && one.Criteria != nil {
+		out = []string{"no criterion for any evaluator"}
+		if has := slices.Sorted(maps.Keys(one.Criteria)); len(has) > 0 {
+			out[0] += " (has: " + strings.Join(has, ", ") + ")"
+		}
+	}
 	return redact.Line(strings.Join(out, ", "))
+}
+
+// FirstUnscored names the first completed rollout that has no score, with the reason.
+func (r *Report) FirstUnscored() (string, error) {
+	c, out := census{}, ""
+	err := r.Rollouts(func(one *Rollout) error {
+		if out == "" && r.verdict(one) == unscored {
+			out = c.label(one) + ": " + reason(one)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// evaluatorFailed says that an evaluator failed, so that the score is without it.
+func evaluatorFailed(one *Rollout) bool {
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
 }
 
 // waitingFor names the triggers of a suspended rollout.
@@ -157,16 +184,133 @@ func formatMean(e eval.Estimate) string {
 	return out
 }
 
-// formatPassRate is the share that passes and its 95 % Wilson interval.
+// formatPassRate is the share that passes and its 95 % interval.
 func formatPassRate(e eval.Estimate) string {
-	if e.PassRate == nil {
+	if e.Mean == nil {
 		return "-"
 	}
-	out := percent(*e.PassRate)
-	if e.PassRateLow != nil && e.PassRateHigh != nil {
-		out += " [" + percent(*e.PassRateLow) + ", " + percent(*e.PassRateHigh) + "]"
+	out := percent(*e.Mean)
+	if e.Low != nil && e.High != nil {
+		out += " [" + percent(*e.Low) + ", " + percent(*e.High) + "]"
 	}
 	return out
+}
+
+// formatScores is the score of the run, for each agent if there are several.
+func (r *Report) formatScores() string {
+	one := func(score, completed *float64) string {
+		out := formatScore(score)
+		if c := formatScore(completed); completed != nil && c != out {
+			out += " (" + c + " without faulted)"
+		}
+		return out
+	}
+	s := r.Summary
+	if len(s.Agents) == 0 {
+		return "score " + one(s.Score, s.ScoreCompleted)
+	}
+	var out []string
+	for _, a := range s.Agents {
+		out = append(out, redact.Line(a.Agent)+" "+one(a.Score, a.ScoreCompleted))
+	}
+	return "score " + strings.Join(out, ", ")
+}
+
+// missing says in a few words what the scores are without.
+func (r *Report) missing() string {
+	if r.Statistics == nil {
+		return ""
+	}
+	var out []string
+	c := r.Statistics.Coverage
+	if c.Unscored > 0 && (len(r.Statistics.PerAgent()[0].Evaluators) > 0 || len(r.Statistics.Gates) > 0) {
+		out = append(out, fmt.Sprintf("%d of %s unscored", c.Unscored, count(c.Evaluations, "evaluation")))
+	}
+	if c.EvaluatorErrors > 0 {
+		out = append(out, count(c.EvaluatorErrors, "evaluator error"))
+	}
+	if c.EvaluatorsNotRun > 0 {
+		out = append(out, count(c.EvaluatorsNotRun, "evaluator result")+" not run")
+	}
+	if f := r.Statistics.Faults; f.Environment > 0 {
+		out = append(out, count(f.Environment, "fault")+" of the environment")
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "; missing: " + strings.Join(out, ", ")
+}
+
+// summaryTable has a row for each evaluator and one for all of them together; with several agents a column for each. escape is for names.
+func (r *Report) summaryTable(escape func(string) string) (head []string, rows [][]string) {
+	s := r.Statistics
+	if s == nil {
+		return nil, nil
+	}
+	agents := s.PerAgent()
+	scored := false
+	for _, a := range agents {
+		scored = scored || slices.ContainsFunc(a.Evaluators, func(e eval.EvaluatorSummary) bool { return e.N+e.Errors+e.NotRun > 0 })
+	}
+	if !scored {
+		return nil, nil
+	}
+	if len(agents) == 1 {
+		a := agents[0]
+		for _, e := range a.Evaluators {
+			rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
+		}
+		rows = append(rows, []string{"together", fmt.Sprint(a.Score.N), formatMean(a.Score), formatPassRate(a.PassRate), ""})
+		if s.Faults.Agent > 0 {
+			rows = append(rows, []string{"without faulted", fmt.Sprint(a.ScoreCompleted.N), formatMean(a.ScoreCompleted), "", ""})
+		}
+		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""}, rows
+	}
+	head = []string{"evaluator"}
+	for _, a := range agents {
+		head = append(head, escape(a.Agent))
+	}
+	cell := func(score, passRate eval.Estimate, notes string) string {
+		out := formatMean(score)
+		if passRate.Mean != nil {
+			out += ", " + formatPassRate(passRate)
+		}
+		if notes != "" {
+			out += ", " + notes
+		}
+		return out
+	}
+	for i, e := range agents[0].Evaluators {
+		row := []string{escape(e.Name)}
+		for _, a := range agents {
+			row = append(row, cell(a.Evaluators[i].Estimate, a.Evaluators[i].PassRate, notes(a.Evaluators[i])))
+		}
+		rows = append(rows, row)
+	}
+	together, completed := []string{"together"}, []string{"without faulted"}
+	for _, a := range agents {
+		together = append(together, cell(a.Score, a.PassRate, ""))
+		completed = append(completed, formatMean(a.ScoreCompleted))
+	}
+	if rows = append(rows, together); s.Faults.Agent > 0 {
+		rows = append(rows, completed)
+	}
+	return head, rows
+}
+
+// notes say what an evaluator's mean is without.
+func notes(e eval.EvaluatorSummary) string {
+	var out []string
+	if e.Errors > 0 {
+		out = append(out, fmt.Sprintf("%d failed", e.Errors))
+	}
+	if e.NotRun > 0 {
+		out = append(out, fmt.Sprintf("%d not run", e.NotRun))
+	}
+	if e.ScoreStrict != nil && e.Score != nil && *e.ScoreStrict != *e.Score {
+		out = append(out, fmt.Sprintf("score %s, or %s without %d predictions that are none of its classes", formatScore(e.ScoreStrict), formatScore(e.Score), e.Skipped))
+	}
+	return strings.Join(out, ", ")
 }
 
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + "%" }

@@ -103,11 +103,14 @@ func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 func uipathItemOf(one *Rollout, verbose bool) uipathItem {
 	item := uipathItem{EvaluationName: one.EvaluationName, EvaluationRunResults: []uipathResult{}}
 	for _, e := range one.EvaluationRunResults {
-		if e.Result.Score == nil {
+		if e.Result.Score == nil && e.Result.Error == "" {
 			continue // UiPath writes nothing of an evaluator that did not run
 		}
 		out := uipathResult{EvaluatorName: e.EvaluatorName, EvaluatorID: e.EvaluatorID, IsLineResult: e.IsLineResult}
-		out.Result.Score, out.Result.Details, out.Result.EvaluationTime = *e.Result.Score, e.Result.Details, e.Result.EvaluationTime
+		if e.Result.Score != nil { // UiPath scores an evaluator that failed 0
+			out.Result.Score = *e.Result.Score
+		}
+		out.Result.Details, out.Result.EvaluationTime = e.Result.Details, e.Result.EvaluationTime
 		if out.Result.Details == nil && e.Result.Error != "" {
 			out.Result.Details, _ = json.Marshal(e.Result.Error) // a string always marshals
 		}

@@ -30,10 +30,16 @@ type Options struct {
 // FromView makes the report of a view, and computes its statistics. It holds as long as the view does.
 func FromView(v store.View, o Options) (*Report, error) {
 	run := v.Run()
+	evaluations, err := evaluationsOf(v)
+	if err != nil {
+		return nil, err
+	}
 	statistics := eval.NewStatistics(o.Set)
 	if err := v.Rollouts(func(rv store.RolloutView) error {
 		results, err := evaluated(rv)
-		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: stateOf(rv.Rollout), Results: results})
+		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: eval.State(rv.State),
+			AgentsFault: rv.State == store.StateFaulted && rv.Fault != nil && ownerOf(o.Set, rv.Fault.Category) == agent.OwnerAgent,
+			Evaluation:  evaluations[rv.EvaluationID], Results: results})
 		return err
 	}); err != nil {
 		return nil, err
@@ -44,20 +50,14 @@ func FromView(v store.View, o Options) (*Report, error) {
 			SchemaVersion: schemaVersion, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath),
 			Revision: run.Revision, Final: run.Final(), EvaluationSetID: run.EvaluationSetID,
 			EvaluationSetName: o.Redact.String(run.EvaluationSetName), Status: StatusOf(run.Counts),
-			Summary: Summary{
-				Total: run.Counts.Total, Completed: run.Counts.Completed, Suspended: run.Counts.Suspended, Faulted: run.Counts.Faulted,
-				Score: summary.Score.Mean,
-			},
+			Summary: summaryOf(run.Counts, &summary), Statistics: &summary,
 		},
 		Dataset: summary.Dataset,
 		Pass:    o.Set.Thresholds.Pass,
 	}
-	if summary.Evaluations.Scored > 0 || slices.ContainsFunc(summary.Evaluators, func(e eval.EvaluatorSummary) bool { return e.N > 0 }) {
-		r.Statistics = &summary
-	}
 	r.each = func(p parts, f func(*Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
-			out, err := o.rollout(rv, p)
+			out, err := o.rollout(rv, evaluations[rv.EvaluationID], p)
 			if err != nil {
 				return fmt.Errorf("rollout %s (%s): %w", rv.ID, rv.EvaluationName, err)
 			}
@@ -67,12 +67,36 @@ func FromView(v store.View, o Options) (*Report, error) {
 	return r, nil
 }
 
-// stateOf is a rollout's state in the words of the statistics, which count what cannot be run here apart.
-func stateOf(r store.Rollout) eval.State {
-	if r.State == store.StateFaulted && r.Fault != nil && r.Fault.Category == string(agent.FaultNotRunnable) {
-		return eval.StateNotRun
+// evaluationsOf reads the evaluations of the plan, by id.
+func evaluationsOf(v store.View) (map[string]*eval.Evaluation, error) {
+	out := map[string]*eval.Evaluation{}
+	err := v.Evaluations(func(e store.Evaluation) error {
+		one := new(eval.Evaluation)
+		out[e.ID] = one
+		if err := json.Unmarshal(e.Data, one); err != nil {
+			return fmt.Errorf("the stored evaluation %s: %w", e.ID, err)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// ownerOf says whose a fault is: what the eval set says of its category, else what is usual.
+func ownerOf(set *eval.Set, category string) agent.Owner {
+	if owner, ok := set.Faults[category]; ok {
+		return agent.Owner(owner)
 	}
-	return eval.State(r.State)
+	return agent.Category(category).Owner()
+}
+
+// summaryOf is the short form of the statistics.
+func summaryOf(c store.Counts, s *eval.Summary) Summary {
+	out := Summary{Total: c.Total, Completed: c.Completed, Suspended: c.Suspended, Faulted: c.Faulted,
+		Score: s.Score.Mean, ScoreOf: scoreWithFaulted, ScoreCompleted: s.ScoreCompleted.Mean}
+	for _, a := range s.Agents {
+		out.Agents = append(out.Agents, AgentScore{a.Agent, a.Score.Mean, a.ScoreCompleted.Mean})
+	}
+	return out
 }
 
 // evaluated are the results of a completed rollout. Those of one that is still being evaluated are not shown.
@@ -91,12 +115,19 @@ func evaluated(rv store.RolloutView) ([]eval.Result, error) {
 	return all, nil
 }
 
-func (o Options) rollout(rv store.RolloutView, p parts) (*Rollout, error) {
+func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p parts) (*Rollout, error) {
 	out := &Rollout{
 		EvaluationID: o.Redact.String(rv.EvaluationID), EvaluationName: o.Redact.String(rv.EvaluationName), RolloutID: rv.ID,
 		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: rv.State, Score: rv.Score, Error: o.fault(rv.Fault),
 		ResumedBy: resumptions(rv), MCPServers: []agent.ServerVerdict{}, Isolation: "none", Segments: rv.Segment,
 		EvaluationRunResults: []Evaluated{}, Clocks: clocks(rv.Clocks),
+	}
+	if evaluation != nil {
+		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), evaluation.Tags
+		out.Criteria = make(map[string]json.RawMessage, len(evaluation.Criteria))
+		for id, criteria := range evaluation.Criteria {
+			out.Criteria[o.Redact.String(id)] = o.Redact.JSON(criteria)
+		}
 	}
 	results, err := evaluated(rv)
 	if err != nil {
@@ -293,8 +324,9 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 }
 
 func clocks(c store.Clocks) Clocks {
-	return Clocks{WallMs: c.Wall().Milliseconds(), WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(),
-		QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds()}
+	out := Clocks{WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(), QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds()}
+	out.WallMs = out.WorkingMs + out.WaitingMs + out.QueuedMs + out.EvaluatingMs
+	return out
 }
 
 func timeOrNil(t time.Time) *time.Time {

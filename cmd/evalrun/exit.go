@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// The exit codes, in the order in which the first that holds is taken: 4, 2, 130, 75, 3, 1, 0.
+// The exit codes, in the order in which the first that holds is taken: 4, 2, 130, 75, 3, 1, 5, 0.
 const (
 	exitOK          = 0   // everything finished, thresholds met
 	exitThreshold   = 1   // a threshold was not met
 	exitUsage       = 2   // usage, or an input file that is wrong
-	exitFaulted     = 3   // rollouts faulted beyond what --fail-on-error allows, or nothing could be scored
+	exitFaulted     = 3   // rollouts faulted, evaluators failed or evaluations were not scored, beyond what is allowed
 	exitInternal    = 4   // evalrun itself failed
+	exitUndecided   = 5   // what is missing allows a threshold to be met or not
 	exitSuspended   = 75  // suspended rollouts remain
 	exitInterrupted = 130 // interrupted; the run can be resumed
 )
@@ -21,9 +22,11 @@ const exitCodeHelp = `Exit codes:
   0    everything finished, thresholds met
   1    a threshold was not met
   2    usage, or an input file that is wrong (file, line, key, what was expected)
-  3    rollouts faulted beyond what --fail-on-error allows, or nothing could be scored
+  3    rollouts faulted (--fail-on-error), evaluators failed (--fail-on-evaluator-error) or evaluations could not be scored
+       (--allow-unscored), beyond what is allowed
   4    evalrun itself failed
-  75   suspended rollouts remain: resume later (--allow-suspended makes it 0)
+  5    undecided: what is missing allows a threshold to be met or not
+  75   suspended rollouts remain: resume later (--allow-suspended: the verdict as far as it stands)
   130  interrupted (SIGINT, SIGTERM); the run can be resumed`
 
 // exitError is an error with the exit code that it means. An error without one is about usage.
@@ -71,7 +74,7 @@ func codeOf(err error) int {
 		}
 	}
 	walk(err)
-	for _, code := range []int{exitInternal, exitUsage, exitInterrupted, exitSuspended, exitFaulted, exitThreshold} {
+	for _, code := range []int{exitInternal, exitUsage, exitInterrupted, exitSuspended, exitFaulted, exitThreshold, exitUndecided} {
 		if slices.Contains(codes, code) {
 			return code
 		}

@@ -170,6 +170,7 @@ func (f runFlags) request(paths, command []string, env environment) (runner.Plan
 	req.Jobs = trigger.ParseJobs(r, set.Jobs)
 	req.Agents = parseAgents(r, set)
 	checkRetry(r, set)
+	checkFaults(r, set)
 	if err := f.chooseAgents(r, &req, command); err != nil {
 		return req, r.Problems.Warnings(), err
 	}
@@ -333,6 +334,23 @@ func checkRetry(r *input.Reader, set *eval.Set) {
 	for _, n := range on.Items {
 		if !slices.Contains(known, n.Text) {
 			r.Warnf(n, "no fault has the category %q%s", n.Text, input.Suggest(n.Text, known))
+		}
+	}
+}
+
+// checkFaults makes sure that each category of faults is one: otherwise a fault would stay whose it was without a word.
+func checkFaults(r *input.Reader, set *eval.Set) {
+	faults := set.Node.Member("faults")
+	if faults == nil {
+		return
+	}
+	var known []string
+	for _, c := range agent.Categories {
+		known = append(known, string(c))
+	}
+	for _, m := range faults.Members {
+		if !slices.Contains(known, m.Key) {
+			r.Errorf(m.Value, "no fault has the category %q%s", m.Key, input.Suggest(m.Key, known))
 		}
 	}
 }

@@ -174,6 +174,7 @@ func (v *verdictOfFile) examine(path string, ignoreDockerfile bool) (kind string
 	trigger.ParseJobs(r, set.Jobs)
 	parseAgents(r, set)
 	checkRetry(r, set)
+	checkFaults(r, set)
 	if dirs, err := tasks.Find(ofSet(r, set)); err == nil {
 		for _, dir := range dirs {
 			_, problems := tasks.Load(dir)

@@ -17,19 +17,28 @@ import (
 	"github.com/evalrun/evalrun/store"
 )
 
+// The flags that take a tolerance.
+const (
+	flagFailOnError          = "fail-on-error"
+	flagFailOnEvaluatorError = "fail-on-evaluator-error"
+)
+
 // workFlags are the flags of the commands that run rollouts.
 type workFlags struct {
-	concurrency    int
-	output         string
-	junit          string
-	summary        string
-	events         string
-	wait           bool
-	waitTimeout    time.Duration
-	env            []string
-	envFiles       []string
-	failOnError    string
-	allowSuspended bool
+	concurrency int
+	output      string
+	junit       string
+	summary     string
+	events      string
+	wait        bool
+	waitTimeout time.Duration
+	env         []string
+	envFiles    []string
+	failOnError string
+	// failOnEvaluatorError and allowUnscored say how much may be missing.
+	failOnEvaluatorError string
+	allowUnscored        bool
+	allowSuspended       bool
 	// stay is runner.Options.Stay.
 	stay bool
 }
@@ -42,8 +51,10 @@ func (w *workFlags) register(cmd *cobra.Command) {
 	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
 	f.BoolVar(&w.wait, "wait", false, "go on until the run is final")
 	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
-	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
-	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "end with exit code 0 although rollouts are suspended")
+	f.StringVar(&w.failOnError, flagFailOnError, "0", "let `N` rollouts fault, or a share P%")
+	f.StringVar(&w.failOnEvaluatorError, flagFailOnEvaluatorError, "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
+	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
+	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds although rollouts are suspended: 1 if one is lost, 5 if one is undecided, else 0")
 	w.registerEvents(cmd)
 }
 
@@ -68,8 +79,9 @@ func (w *workFlags) check() error {
 			return err
 		}
 	}
-	_, err := parseTolerance(w.failOnError)
-	return errors.Join(err, w.checkConcurrency())
+	_, err := parseTolerance(flagFailOnError, w.failOnError)
+	_, err2 := parseTolerance(flagFailOnEvaluatorError, w.failOnEvaluatorError)
+	return errors.Join(err, err2, w.checkConcurrency())
 }
 
 // checkFolder makes sure that there is a folder for a file that is written when all is done.
@@ -176,7 +188,8 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID 
 	if err != nil {
 		return err
 	}
-	out, err := w.newOutput(cmd, g, s, plan.Redactor(env.secrets(), env.resolve))
+	red := plan.Redactor(env.secrets(), env.resolve)
+	out, err := w.newOutput(cmd, g, s, red)
 	if err != nil {
 		return err
 	}
@@ -200,7 +213,7 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID 
 	if err := errors.Join(workErr, reportErr); err != nil {
 		return internal(err)
 	}
-	return w.verdict(cmd.Context(), s, runID, plan, ended)
+	return w.verdict(cmd.Context(), s, runID, plan, red, ended)
 }
 
 // newRunner makes the runner of a run, or if runID is empty of the whole store.

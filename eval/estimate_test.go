@@ -1,0 +1,161 @@
+package eval
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"testing"
+)
+
+// statisticsVectors are figures that were checked against statsmodels, scipy or a full enumeration, rounded to six digits.
+type statisticsVectors struct {
+	Runs []struct {
+		Name, Figure, Interval string
+		Epochs, Clusters       int
+		Evaluations            []struct {
+			Y       []*float64 // null is a fault of the environment
+			Cluster string
+		}
+		Mean, StandardError, Low, High float64
+		EvaluationsPassed              *int
+	}
+	Wilson []struct {
+		Passed, N int
+		Low, High float64
+	}
+	PassK []struct {
+		Name     string
+		Attempts [][2]int
+		Curve    []struct {
+			K                 int
+			At, Hat           float64
+			AtError, HatError *float64
+		}
+	}
+	Student [][2]float64
+}
+
+func readVectors(t *testing.T) (v statisticsVectors) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/statistics.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func sixDigits(t *testing.T, what string, got *float64, want float64) {
+	t.Helper()
+	if got == nil || math.Abs(*got-want) > 1e-6 {
+		t.Errorf("%s: got %v, want %v", what, deref(got), want)
+	}
+}
+
+// C3, C5
+func TestEstimateVectors(t *testing.T) {
+	for _, v := range readVectors(t).Runs {
+		t.Run(v.Name, func(t *testing.T) {
+			var rollouts []Rollout
+			for i, e := range v.Evaluations {
+				evaluation := &Evaluation{ID: fmt.Sprint(i), Cluster: e.Cluster}
+				for _, y := range e.Y {
+					r := in(StateFaulted, evaluation.ID)
+					if y != nil {
+						r = completed(evaluation.ID, score("e", *y))
+					}
+					r.Evaluation = evaluation
+					rollouts = append(rollouts, r)
+				}
+			}
+			s := summarize(&Set{Epochs: v.Epochs}, rollouts...)
+			e := map[string]Estimate{"score": s.Score, "scoreCompleted": s.ScoreCompleted, "passRate": s.PassRate}[v.Figure]
+			if e.N != len(v.Evaluations) || e.Clusters != v.Clusters || e.Interval != v.Interval || e.Level != 0.95 {
+				t.Errorf("got %+v", e)
+			}
+			sixDigits(t, "mean", e.Mean, v.Mean)
+			sixDigits(t, "standard error", e.StandardError, v.StandardError)
+			sixDigits(t, "low", e.Low, v.Low)
+			sixDigits(t, "high", e.High, v.High)
+			if v.EvaluationsPassed != nil && s.EvaluationsPassed != *v.EvaluationsPassed {
+				t.Errorf("evaluations passed: got %d, want %d", s.EvaluationsPassed, *v.EvaluationsPassed)
+			}
+		})
+	}
+}
+
+// V4
+func TestWilsonVectors(t *testing.T) {
+	for _, v := range readVectors(t).Wilson {
+		var rollouts []Rollout
+		for i := range v.N {
+			rollouts = append(rollouts, completed(fmt.Sprint(i), score("e", truth(i < v.Passed))))
+		}
+		e := summarize(&Set{}, rollouts...).Score
+		sixDigits(t, fmt.Sprintf("low of %d/%d", v.Passed, v.N), e.Low, v.Low)
+		sixDigits(t, fmt.Sprintf("high of %d/%d", v.Passed, v.N), e.High, v.High)
+	}
+}
+
+func TestStudentVectors(t *testing.T) {
+	for _, v := range readVectors(t).Student {
+		sixDigits(t, fmt.Sprintf("t(%v)", v[0]), ptr(studentQuantile(v[0])), v[1])
+	}
+}
+
+// V7, and V8 (C4): faults that are the agent's own count as failures.
+func TestPassKVectors(t *testing.T) {
+	for _, v := range readVectors(t).PassK {
+		t.Run(v.Name, func(t *testing.T) {
+			var rollouts []Rollout
+			for i, nc := range v.Attempts {
+				for epoch := range nc[0] {
+					r := completed(fmt.Sprint(i), score("e", 1))
+					if epoch >= nc[1] {
+						r = crashed(fmt.Sprint(i))
+					}
+					rollouts = append(rollouts, r)
+				}
+			}
+			curve := summarize(&Set{Epochs: v.Attempts[0][0]}, rollouts...).PassKWithFaulted
+			for _, want := range v.Curve {
+				p := curve[want.K-1]
+				if p.K != want.K || p.N != len(v.Attempts) {
+					t.Errorf("got %+v", p)
+				}
+				sixDigits(t, fmt.Sprintf("pass@%d", p.K), p.PassAtK, want.At)
+				sixDigits(t, fmt.Sprintf("pass^%d", p.K), p.PassHatK, want.Hat)
+				if want.AtError != nil {
+					sixDigits(t, fmt.Sprintf("error of pass@%d", p.K), p.PassAtKStandardError, *want.AtError)
+					sixDigits(t, fmt.Sprintf("error of pass^%d", p.K), p.PassHatKStandardError, *want.HatError)
+				} else {
+					absent(t, "error over one evaluation", p.PassAtKStandardError)
+				}
+			}
+		})
+	}
+}
+
+// An interval of width 0 would say that nothing is uncertain.
+func TestIntervals(t *testing.T) {
+	for _, v := range []struct {
+		name     string
+		x        []float64
+		clusters []string
+		interval string
+	}{
+		{"one evaluation that passes", []float64{1}, []string{"1"}, "wilson"},
+		{"one evaluation with half a score has none", []float64{0.5}, []string{"1"}, ""},
+		{"equal scores", []float64{0.5, 0.5, 0.5}, []string{"1", "2", "3"}, "wilson"},
+		{"one cluster has none", []float64{1, 0.5}, []string{"a", "a"}, ""},
+		{"clusters that all pass", []float64{1, 1, 1}, []string{"a", "a", "b"}, "wilson-effective"},
+	} {
+		e := (&values{v.x, v.clusters}).estimate()
+		if e.Interval != v.interval || (e.Low == nil) != (v.interval == "") || e.Low != nil && *e.Low >= *e.High {
+			t.Errorf("%s: got %+v", v.name, e)
+		}
+	}
+}
