@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,13 +22,18 @@ type client struct {
 	waitedOut chan struct{}
 
 	mu sync.Mutex
+	// sessionID is that of the session once it is open.
+	sessionID string
 	// replaying says that what comes was recorded before.
 	replaying bool
 	tools     acp.ToolCalls
-	started   map[string]time.Time
-	told      map[string]bool
-	// served counts the calls by the server that they are for; "" is the agent itself.
-	served map[string]int
+	calls     callLog
+	// By the ids of calls: when each began and with which title, which were told, who has rejected it, and what it has printed besides its updates.
+	started  map[string]time.Time
+	titles   map[string]string
+	told     map[string]bool
+	rejected map[string]string
+	printed  map[string]*strings.Builder
 	// usage is what the agent reported last.
 	usage json.RawMessage
 	// active is when something happened last, idle looks at that; it is nil outside the turn.
@@ -38,14 +42,20 @@ type client struct {
 	// said counts the bytes of what the agent said.
 	said   int64
 	excess *Fault
-	asked  []asked
-	over   *time.Timer
+	// asked is what the turn has asked a person for or has started; arrived are the calls whose work has brought its result after all.
+	asked   []asked
+	arrived map[string]bool
+	over    *time.Timer
+	// approved is what a person has allowed and the agent has not done yet, deferred what the gateway decides on when the arguments are known.
+	approved []approval
+	deferred []deferral
 }
 
 func newClient(s *acpSegment) *client {
 	return &client{
 		s: s, limits: make(chan *Fault, 1), waitedOut: make(chan struct{}),
-		started: map[string]time.Time{}, told: map[string]bool{}, served: map[string]int{}, active: s.opts.Now(),
+		started: map[string]time.Time{}, titles: map[string]string{}, told: map[string]bool{}, rejected: map[string]string{}, printed: map[string]*strings.Builder{},
+		arrived: map[string]bool{}, approved: s.record.approvals(), active: s.opts.Now(),
 	}
 }
 
@@ -54,6 +64,13 @@ func (c *client) replay(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replaying = on
+}
+
+// opened notes that the session is open.
+func (c *client) opened(sessionID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessionID = sessionID
 }
 
 // begin begins the turn.
@@ -91,6 +108,7 @@ func (c *client) Update(u acp.Update) {
 		trail.say(kind, u.SessionID, text)
 	case acp.UpdateToolCall, acp.UpdateToolCallUpdate:
 		if call := c.tools.Apply(u); call != nil {
+			c.print(call.ID, u)
 			c.toolCall(u.SessionID, call)
 		}
 	case acp.UpdatePlan:
@@ -129,26 +147,33 @@ func (c *client) limit(f *Fault) {
 // toolCall records a call when it has ended, once. The caller holds mu.
 func (c *client) toolCall(sessionID string, call *acp.ToolCall) {
 	if _, ok := c.started[call.ID]; !ok {
-		c.started[call.ID] = c.s.opts.Now()
+		c.started[call.ID], c.titles[call.ID] = c.s.opts.Now(), call.Title
 	}
 	if call.Ended() && !c.told[call.ID] {
-		c.told[call.ID] = true
-		c.s.trail.call(sessionID, c.record(call))
+		c.tell(sessionID, call)
 	}
 }
 
-func (c *client) record(call *acp.ToolCall) Call {
-	out := Call{
-		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Input: call.RawInput, Output: call.RawOutput, Content: call.Content,
-		Locations: call.Locations, StartedAt: c.started[call.ID].UTC(),
+// maxPrinted is how much of what a call prints besides its updates is kept.
+const maxPrinted = 1 << 20
+
+// print keeps what codex sends of the output of commands: pieces of it in _meta. The caller holds mu.
+func (c *client) print(id string, u acp.Update) {
+	change, _ := u.ToolCall()
+	var meta struct {
+		Output struct {
+			Data string `json:"data"`
+		} `json:"terminal_output_delta"`
 	}
-	out.Name, out.Server = c.s.toolName(call)
-	c.served[out.Server]++
-	if call.Ended() {
-		ms := c.s.opts.Now().Sub(c.started[call.ID]).Milliseconds()
-		out.DurationMs = &ms
+	if json.Unmarshal(change.Meta, &meta) != nil || meta.Output.Data == "" {
+		return
 	}
-	return out
+	if c.printed[id] == nil {
+		c.printed[id] = &strings.Builder{}
+	}
+	if b := c.printed[id]; b.Len() < maxPrinted {
+		b.WriteString(meta.Output.Data)
+	}
 }
 
 // finish records the calls that have not ended, and what is to be reported. No update comes any more.
@@ -160,9 +185,11 @@ func (c *client) finish() {
 	}
 	for _, call := range c.tools.Open() {
 		if !c.told[call.ID] {
-			c.told[call.ID] = true
-			c.s.trail.call(c.s.record.SessionID, c.record(call))
+			c.tell(c.sessionID, call)
 		}
+	}
+	for _, call := range c.calls.spans(c.spanName) {
+		c.s.trail.span(call)
 	}
 	info := c.s.info
 	info.ToolCalls = len(c.started)
@@ -170,19 +197,19 @@ func (c *client) finish() {
 		info.AgentUsage = c.usage
 	}
 	for i := range info.MCPServers {
-		info.MCPServers[i].Calls = c.served[info.MCPServers[i].Name]
+		info.MCPServers[i].Calls = c.calls.served(info.MCPServers[i].Name, c.s.access != nil)
 	}
 }
 
-// waits is what the turn has asked a person for.
-func (c *client) waits() []asked {
+// waits is what the turn has asked a person for or has started, and what is left of what was waited for before.
+func (c *client) waits(before []asked) (now, left []asked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asked
+	return slices.Clone(c.asked), c.stillWaited(before)
 }
 
 // RequestPermission implements acp.Handler.
-func (c *client) RequestPermission(_ context.Context, req acp.PermissionRequest) (acp.PermissionOutcome, error) {
+func (c *client) RequestPermission(ctx context.Context, req acp.PermissionRequest) (acp.PermissionOutcome, error) {
 	call := req.ToolCall
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,32 +225,15 @@ func (c *client) RequestPermission(_ context.Context, req acp.PermissionRequest)
 			call = merged
 		}
 	}
-	outcome, by := c.permit(call, req.Options)
+	outcome, by := c.permit(ctx, call, req.Options)
+	if by == bySuspension || by == byPolicy && c.s.entry.Permissions != PolicyAllow {
+		c.rejected[call.ID] = by
+	}
+	t := c.s.toolOf(&call, c.titles[call.ID])
 	c.s.trail.add(EventPermission, req.SessionID, "", map[string]any{
-		"toolCallId": call.ID, "title": call.Title, "kind": call.Kind, "input": call.RawInput, "optionId": outcome.OptionID, "by": by,
+		"toolCallId": call.ID, "title": call.Title, "kind": call.Kind, "server": t.Server, "tool": t.Name, "input": t.Input, "optionId": outcome.OptionID, "by": by,
 	})
 	return outcome, nil
-}
-
-// permit decides on a request; by says who did.
-func (c *client) permit(call acp.ToolCall, options []acp.PermissionOption) (outcome acp.PermissionOutcome, by string) {
-	switch c.s.entry.Permissions {
-	case PolicyAllow:
-		return acp.Allow(options), "policy"
-	case PolicySuspend:
-	default:
-		return acp.Deny(options), "policy"
-	}
-	a := newAsked(askedPermission, call.Title, call.Kind, c.s.subject(&call), call.RawInput)
-	if i := slices.Index(c.s.record.Allowed, a.Interrupt); i >= 0 {
-		c.s.record.Allowed = slices.Delete(c.s.record.Allowed, i, i+1)
-		if once, ok := acp.Once(options); ok {
-			return once, "person"
-		}
-		return acp.Allow(options), "person"
-	}
-	c.wait(a)
-	return acp.Deny(options), "suspended"
 }
 
 // wait notes what the turn has asked a person for. The caller holds mu.
@@ -294,80 +304,6 @@ func (c *client) checkIdle(limit time.Duration) {
 		return
 	}
 	c.limit(&Fault{FaultIdle, fmt.Sprintf("nothing came from the agent for %v (idleTimeout)", limit)})
-}
-
-// subject is what a request for permission is about beside its kind and input: the tool, where that is known. Of the tools that have no kind, or
-// need no input, the title must do, so that an approval of one is none of another.
-func (s *acpSegment) subject(call *acp.ToolCall) string {
-	name, server := s.toolName(call)
-	switch {
-	case server != "":
-		return server + "." + name
-	case call.Name != "" || metaToolName(call.Meta) != "":
-		return name
-	case slices.Contains([]string{"", "other", "tool"}, call.Kind), slices.Contains([]string{"", "null", "{}", "[]"}, canonicalJSON(call.RawInput)):
-		return call.Title
-	}
-	return ""
-}
-
-// toolName tells the name of a tool and the server that it belongs to: of several whose names fit, the one with the longest.
-func (s *acpSegment) toolName(call *acp.ToolCall) (name, server string) {
-	names := slices.DeleteFunc([]string{call.Name, metaToolName(call.Meta), call.Title}, func(n string) bool { return n == "" })
-	for _, declared := range s.servers {
-		if len(declared.Name) <= len(server) {
-			continue
-		}
-		for _, n := range names {
-			if tool, ok := toolOf(n, declared.Name, s.entry.ToolName); ok {
-				name, server = tool, declared.Name
-				break
-			}
-		}
-	}
-	switch {
-	case server != "":
-		return name, server
-	case len(names) > 0:
-		return names[0], ""
-	}
-	return call.Kind, ""
-}
-
-// toolOf is the tool's own part of a name, if that has the form in which an agent names the tools of a server.
-func toolOf(name, server, form string) (tool string, ok bool) {
-	forms := []string{
-		form,                                 // as the entry says
-		"{tool} ({server} MCP Server)",       // the titles of gemini
-		"{server}.{tool}", "{server}/{tool}", // those of codex and others
-	}
-	for _, f := range forms {
-		before, after, has := strings.Cut(strings.ReplaceAll(f, "{server}", server), "{tool}")
-		if !has || !strings.Contains(f, "{server}") || !strings.HasPrefix(name, before) || !strings.HasSuffix(name, after) || len(name) <= len(before)+len(after) {
-			continue
-		}
-		if tool = name[len(before) : len(name)-len(after)]; !strings.ContainsAny(tool, " \t\n") {
-			return tool, true
-		}
-	}
-	return "", false
-}
-
-// metaToolName is the name that claude puts into _meta.
-func metaToolName(meta json.RawMessage) string {
-	var m map[string]json.RawMessage
-	if json.Unmarshal(meta, &m) != nil {
-		return ""
-	}
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		var vendor struct {
-			ToolName string `json:"toolName"`
-		}
-		if json.Unmarshal(m[key], &vendor) == nil && vendor.ToolName != "" {
-			return vendor.ToolName
-		}
-	}
-	return ""
 }
 
 func (s *acpSegment) outputBytes() int64 {

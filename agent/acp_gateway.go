@@ -67,7 +67,7 @@ func (s *acpSegment) openGateway(place *Place) error {
 		Unknown: func(w gateway.Work) {
 			s.client.limit(&Fault{FaultStartUnknown, fmt.Sprintf("the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server)})
 		},
-		Called: func(r gateway.Record) { s.trail.add(EventMCPCall, s.record.SessionID, "", r) },
+		Permit: s.client.permitCall, Called: s.client.saw,
 	}}
 	for i, server := range s.seg.Servers {
 		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: g.Filters[server.Name]})
@@ -210,7 +210,7 @@ func (s *acpSegment) noteServers() (lost *Fault) {
 		v := &s.info.MCPServers[i]
 		e := s.access.Endpoint(v.Name)
 		stats := e.Stats()
-		v.Calls, v.Held = stats.Calls, stats.Held
+		v.Held = stats.Held
 		if stats.Lost != "" && lost == nil {
 			lost = &Fault{FaultMCP, fmt.Sprintf("MCP server %q went away in the middle of a call: %s", v.Name, stats.Lost)}
 		}
@@ -223,19 +223,24 @@ func (c *client) waitForWork(w gateway.Work) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active = c.s.opts.Now()
-	c.wait(asked{Interrupt: "call-" + w.CallID, What: askedWork, Title: w.Tool, Kind: w.Server, Work: &w})
+	c.wait(asked{Interrupt: "call-" + w.CallID, What: askedWork, Title: w.Tool, Kind: w.Server, Work: &w, SpanID: workSpan(w.CallID)})
 }
 
 // workArrived notes that a call has brought the result of work that was waited for.
 func (c *client) workArrived(w gateway.Work) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	arrived := func(a asked) bool { return a.Work != nil && a.Work.CallID == w.CallID }
-	c.asked, c.s.record.Asked = slices.DeleteFunc(c.asked, arrived), slices.DeleteFunc(c.s.record.Asked, arrived)
+	c.arrived[w.CallID] = true
+	c.asked = c.stillWaited(c.asked)
 	if len(c.asked) == 0 && c.over != nil {
 		c.over.Stop()
 		c.over = nil
 	}
+}
+
+// stillWaited are those of all whose work has not brought its result yet. The caller holds mu.
+func (c *client) stillWaited(all []asked) []asked {
+	return slices.DeleteFunc(slices.Clone(all), func(a asked) bool { return a.Work != nil && c.arrived[a.Work.CallID] })
 }
 
 // settle is called at the end of a turn: what its calls have started is waited for, also if the agent has not waited for the answers.
@@ -251,8 +256,8 @@ func (s *acpSegment) settle(ctx context.Context) {
 // callOf is the id that the agent itself gives a call which has started work: of several that fit, the last. The caller holds mu.
 func (c *client) callOf(w *gateway.Work) (id string) {
 	for _, call := range c.tools.All() {
-		name, server := c.s.toolName(call)
-		if server == w.Server && name == w.Tool && (len(call.RawInput) == 0 || canonicalJSON(call.RawInput) == canonicalJSON(w.Arguments)) {
+		t := c.s.toolOf(call, c.titles[call.ID])
+		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) || canonicalJSON(t.Input) == canonicalJSON(w.Arguments)) {
 			id = call.ID
 		}
 	}
@@ -412,13 +417,26 @@ const maxTold = 100 << 10
 
 // tellResult is the part of the next prompt that gives a result, and the text of the result.
 func tellResult(w *gateway.Work, result json.RawMessage) (told, text string, failed bool) {
+	text, failed = resultText(result)
+	if len(text) > maxTold {
+		text = strings.ToValidUTF8(text[:maxTold], "") + "\n[… left out …]"
+	}
+	what := "The result of"
+	if failed {
+		what = "It has failed:"
+	}
+	return fmt.Sprintf("%s %s %s, which you started before and which is done now:\n\n%s", what, w.Tool, canonicalJSON(w.Arguments), text), text, failed
+}
+
+// resultText is the result of a tool as a person would read it, and whether it is an error.
+func resultText(result json.RawMessage) (text string, failed bool) {
 	var r struct {
 		Content    []json.RawMessage `json:"content"`
 		Structured json.RawMessage   `json:"structuredContent"`
 		IsError    bool              `json:"isError"`
 	}
 	if json.Unmarshal(result, &r) != nil {
-		text = string(result)
+		return string(result), false
 	}
 	var parts []string
 	for _, raw := range r.Content {
@@ -432,15 +450,5 @@ func tellResult(w *gateway.Work, result json.RawMessage) (told, text string, fai
 			parts = append(parts, string(raw))
 		}
 	}
-	if text = cmp.Or(text, strings.Join(parts, "\n")); text == "" {
-		text = string(r.Structured)
-	}
-	if len(text) > maxTold {
-		text = strings.ToValidUTF8(text[:maxTold], "") + "\n[… left out …]"
-	}
-	what := "The result of"
-	if r.IsError {
-		what = "It has failed:"
-	}
-	return fmt.Sprintf("%s %s %s, which you started before and which is done now:\n\n%s", what, w.Tool, canonicalJSON(w.Arguments), text), text, r.IsError
+	return cmp.Or(strings.Join(parts, "\n"), string(r.Structured)), r.IsError
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/sandbox"
 )
 
@@ -88,6 +89,7 @@ type rollout struct {
 	cwd     string
 	history []string
 	number  int
+	servers []acp.MCPServer // of every segment, behind opts.Gateway
 }
 
 // newRollout makes a rollout of the fixture agent in process isolation. The arguments are its flags.
@@ -147,11 +149,15 @@ func (r *rollout) segment(prompt string) Segment {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = os.RemoveAll(sockets) })
-	return Segment{
+	seg := Segment{
 		RolloutID: "r", Marker: r.marker(), Number: r.number, Attempt: 1, Workspace: r.cwd, Dir: mkdir(r.t, r.dir, fmt.Sprint("segment-", r.number)), BaseDir: r.dir,
 		Place:  &Place{Space: r.space, Home: r.space.Path("/home/agent"), Cwd: r.space.Path("/app"), Sockets: sockets, Executable: executable},
-		Prompt: prompt, History: r.history,
+		Prompt: prompt, History: r.history, Servers: r.servers,
 	}
+	if r.servers != nil {
+		seg.Gateway = &Gateway{Ledger: noLedger{}}
+	}
+	return seg
 }
 
 // run runs a segment and makes sure that nothing of it is left running.

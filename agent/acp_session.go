@@ -23,9 +23,10 @@ type sessionRecord struct {
 	AgentName    string   `json:"agentName"`
 	AgentVersion string   `json:"agentVersion"`
 	Cwd          string   `json:"cwd"`
-	// Asked is what a person was asked, Allowed what one has allowed and the agent has not done yet.
-	Asked   []asked  `json:"asked,omitempty"`
-	Allowed []string `json:"allowed,omitempty"`
+	// Asked is what a person was asked, Approved what one has allowed and the agent has not done yet. Allowed is how older records say that: the interrupts.
+	Asked    []asked    `json:"asked,omitempty"`
+	Approved []approval `json:"approved,omitempty"`
+	Allowed  []string   `json:"allowed,omitempty"`
 }
 
 // readHistory reads the record of the segment before.
@@ -46,6 +47,7 @@ func (s *acpSegment) writeRecord() error {
 		return nil
 	}
 	s.record.AgentName, s.record.AgentVersion, s.record.Cwd = s.info.AgentName, s.info.AgentVersion, s.seg.Place.Cwd
+	s.record.Approved, s.record.Allowed = s.client.unused(), nil
 	data, err := json.MarshalIndent(s.record, "", "  ")
 	if err != nil {
 		return err
@@ -86,6 +88,7 @@ func (s *acpSegment) session(ctx context.Context) (prompt string, fault *Fault, 
 		s.record.Sessions = append(s.record.Sessions, session.ID)
 	}
 	s.info.SessionID = session.ID
+	s.client.opened(session.ID)
 	s.trail.add(EventSession, session.ID, "", map[string]any{
 		"agent": s.info.AgentName, "version": s.info.AgentVersion, "resumedBy": s.info.ResumedBy, "note": s.info.ResumeNote,
 	})
@@ -165,7 +168,7 @@ func (s *acpSegment) news(ctx context.Context) (string, error) {
 		case !ok:
 			s.record.Asked = append(s.record.Asked, a)
 		case a.Work == nil:
-			parts = append(parts, s.tellDecision(a, decide(d)))
+			parts = append(parts, s.tellDecision(a, d))
 		default:
 			result, again, fault := s.result(ctx, &a, d)
 			switch {
@@ -191,11 +194,10 @@ func (s *acpSegment) news(ctx context.Context) (string, error) {
 }
 
 // tellDecision notes what a person has allowed, and tells it.
-func (s *acpSegment) tellDecision(a asked, decided decision) string {
-	s.client.mu.Lock() // the agent may ask for something at any time
-	defer s.client.mu.Unlock()
+func (s *acpSegment) tellDecision(a asked, d Delivery) string {
+	decided := decide(d)
 	if decided.allowed && a.What == askedPermission {
-		s.record.Allowed = append(s.record.Allowed, a.Interrupt)
+		s.client.approve(a, d.TriggerID)
 	}
 	return a.tell(decided)
 }
@@ -211,6 +213,7 @@ func (s *acpSegment) recordResult(a asked, result json.RawMessage) string {
 	}
 	call.Content, _ = json.Marshal([]any{map[string]any{"type": "content", "content": map[string]string{"type": "text", "text": text}}}) // strings always marshal
 	s.trail.call(s.record.SessionID, call)
+	s.client.arrivedLate(a, call)
 	return told
 }
 

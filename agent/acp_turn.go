@@ -47,7 +47,8 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 	if limit == nil || limit.Category == FaultIdle {
 		s.settle(ctx)
 	}
-	asked := s.client.waits()
+	var asked []asked
+	asked, s.record.Asked = s.client.waits(s.record.Asked)
 	waits := slices.Concat(s.record.Asked, asked) // what was not answered yet is still waited for
 	if limit != nil && limit.Category == FaultIdle && len(waits) > 0 {
 		limit = nil // until the person has answered it has nothing to do

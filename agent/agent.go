@@ -51,6 +51,9 @@ type Segment struct {
 	Gateway *Gateway
 	// History are the folders of the segments before in order, as far as they belong to the conversation that goes on; empty if a new one begins.
 	History []string
+	// Consume uses the permission up that a trigger was answered with, durably, and reports whether it was there: it is not if an attempt that
+	// was broken off has used it. Nil keeps nothing.
+	Consume func(ctx context.Context, triggerID string) (bool, error)
 	// Solution is what the oracle runs.
 	Solution *Script
 

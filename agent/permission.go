@@ -21,12 +21,17 @@ type asked struct {
 	// What is "permission", "question" or "work".
 	What  string `json:"what"`
 	Title string `json:"title"`
+	// Server and Tool are those of a permission's call, Note is why an approval of it could be one of another call.
+	Server string `json:"server,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	Note   string `json:"note,omitempty"`
 	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the server that has started work.
 	Kind  string          `json:"kind,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
-	// Work is what a call has started or waits for, and ToolCallID the agent's own id of the call.
+	// Work is what a call has started or waits for, ToolCallID the agent's own id of the call, and SpanID the one that evaluators know it by.
 	Work       *gateway.Work `json:"work,omitempty"`
 	ToolCallID string        `json:"toolCallId,omitempty"`
+	SpanID     string        `json:"spanId,omitempty"`
 	// whole is Work with what the record does not hold, where that is known.
 	whole *gateway.Work
 }
@@ -54,7 +59,13 @@ func (a asked) interrupt() (trigger.Interrupt, error) {
 		spec, err := WorkSpec(*w)
 		return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{spec}}, err
 	}
-	payload, err := json.Marshal(map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input})
+	shown := map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input}
+	for key, value := range map[string]string{"server": a.Server, "tool": a.Tool, "note": a.Note} {
+		if value != "" {
+			shown[key] = value
+		}
+	}
+	payload, err := json.Marshal(shown)
 	return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{{Type: trigger.Task, Name: string(trigger.Task), Payload: payload}}}, err
 }
 
@@ -158,8 +169,10 @@ func (a asked) tell(d decision) string {
 			d.said = map[bool]string{true: "yes", false: "no"}[d.allowed]
 		}
 		return b.String() + " " + d.said
+	case d.allowed && a.Note != "":
+		fmt.Fprintf(&b, "You asked for permission: %s\nA person would allow it, but %s, so that you will have to ask again.", a.Title, strings.Replace(a.Note, "the agent does", "you do", 1))
 	case d.allowed:
-		fmt.Fprintf(&b, "You asked for permission: %s\nA person has allowed it. Do it now; you will not be asked again for it.", a.Title)
+		fmt.Fprintf(&b, "You asked for permission: %s\nA person has allowed it. Do it now; the permission is for one call.", a.Title)
 	default:
 		fmt.Fprintf(&b, "You asked for permission: %s\nIt was denied. Do not try it again; go on without it.", a.Title)
 	}

@@ -80,7 +80,7 @@ func TestAPermissionThatWaitsForAPerson(t *testing.T) {
 	if len(waits) != 2 {
 		t.Fatalf("got the interrupts %v", waits)
 	}
-	if payload := string(out.Interrupts[0].Specs[0].Payload); payload != `{"input":{"path":"a","n":1},"kind":"edit","title":"Write a file","what":"permission"}` {
+	if payload := string(out.Interrupts[0].Specs[0].Payload); payload != `{"input":{"path":"a","n":1},"kind":"edit","title":"Write a file","tool":"Write","what":"permission"}` {
 		t.Errorf("got the payload %s", payload)
 	}
 	if got := r.said(0); len(got) != 3 || got[0] != "rejected" || got[2] != "rejectedbye" {
@@ -123,7 +123,7 @@ func TestAnApprovedRequestIsAllowedOnceUnasked(t *testing.T) {
 	t.Parallel()
 	r := suspending(t)
 	first := ids(t, r.prompt(`[[ASK edit Write {"path":"a","mode":{"x":1,"y":2}}]]`))
-	out := r.run(r.directed(first[0], `[[ASK edit Other {"path":"b"}]] [[ASK edit Write, as before {"mode":{"y":2,"x":1},"path":"a"}]] [[ASK edit Write {"path":"a","mode":{"x":1,"y":2}}]]`))
+	out := r.run(r.directed(first[0], `[[ASK edit Other {"path":"b"}]] [[ASK edit Write as before {"mode":{"y":2,"x":1},"path":"a"}]] [[ASK edit Write {"path":"a","mode":{"x":1,"y":2}}]]`))
 	second := ids(t, out)
 	if len(second) != 2 || second[1] != first[0] || second[0] == first[0] {
 		t.Fatalf("got %v after %v", second, first)

@@ -139,6 +139,12 @@ func (t *trajectory) call(sessionID string, c Call) {
 	defer t.mu.Unlock()
 	t.endText()
 	t.keep(t.events.write(Event{Time: t.now(), Type: EventToolCall, SessionID: sessionID, Call: &c}))
+}
+
+// span adds a call to what evaluators read.
+func (t *trajectory) span(c Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.keep(t.spans.write(spanOf(c)))
 }
 

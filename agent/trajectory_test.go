@@ -1,6 +1,7 @@
 package agent
 
 import (
+	stdcmp "cmp"
 	"encoding/json"
 	"path/filepath"
 	"sync"
@@ -21,14 +22,15 @@ func TestTrajectory(t *testing.T) {
 	trail.say(EventThought, "s", "hm")
 	trail.say(EventMessage, "other", "three")
 	ms := int64(1500)
-	trail.call("s", Call{ID: "c", Name: "add", Server: "lab", Status: "completed", Input: json.RawMessage(`{"a":1}`), StartedAt: at, DurationMs: &ms,
+	call := func(c Call) { trail.call("s", c); trail.span(c) }
+	call(Call{ID: "c", Name: "add", Server: "lab", Status: "completed", Input: json.RawMessage(`{"a":1}`), StartedAt: at, DurationMs: &ms,
 		Content: json.RawMessage(`[{"type":"content","content":{"type":"text","text":"4"}},{"type":"content","content":{"type":"text","text":"2"}}]`)})
 	trail.say(EventMessage, "s", "last")
 	if got := trail.lastMessage(); got != "last" {
 		t.Errorf("got %q", got)
 	}
-	trail.call("s", Call{ID: "d", Name: "look", Status: "failed", StartedAt: at, Output: json.RawMessage(`"no"`), DurationMs: new(int64)})
-	trail.call("s", Call{ID: "e", Name: "wait", Status: "in_progress", StartedAt: at})
+	call(Call{ID: "d", Name: "look", Status: "failed", StartedAt: at, Output: json.RawMessage(`"no"`), DurationMs: new(int64)})
+	call(Call{ID: "e", Name: "wait", Status: "in_progress", StartedAt: at})
 	trail.add(EventStop, "s", "", map[string]string{"stopReason": "end_turn"})
 	if err := trail.close(); err != nil {
 		t.Fatal(err)
@@ -111,12 +113,16 @@ func TestToolNames(t *testing.T) {
 		{"{server}_{tool}", acp.ToolCall{Title: "other_add"}, "other_add", ""},
 		{"{tool}", acp.ToolCall{Title: "Read"}, "Read", ""},
 		{"mcp__{server}__{tool}", acp.ToolCall{Title: "`ls`", Kind: "execute", Meta: json.RawMessage(`{"claudeCode":{"toolName":"Bash"}}`)}, "Bash", ""},
+		{"mcp__{server}__{tool}", acp.ToolCall{Title: `{"id":"7"}`, Meta: json.RawMessage(`{"toolName":"mcp__lab__read"}`)}, "read", "lab"},                           // A1: qwen
+		{"", acp.ToolCall{Title: "mcp.lab.read", Kind: "execute", RawInput: json.RawMessage(`{"server":"lab","tool":"read","arguments":{"id":"7"}}`)}, "read", "lab"}, // A2: codex
+		{"mcp__{server}__{tool}", acp.ToolCall{Title: "mcp__lab__read", Name: "Bash"}, "Bash", ""},                                                                    // what a command looks like is no name
 		{"", acp.ToolCall{Kind: "fetch"}, "fetch", ""},
 		{"", acp.ToolCall{Title: "Read", Meta: json.RawMessage(`[1]`)}, "Read", ""},
 	} {
 		s := &acpSegment{acpAgent: &acpAgent{entry: Entry{ACP: &ACP{ToolName: tt.form}}}, servers: servers}
-		if name, server := s.toolName(&tt.call); name != tt.name || server != tt.server {
-			t.Errorf("%s of %+v: got %q of %q", tt.form, tt.call, name, server)
+		told := s.toolOf(&tt.call, "")
+		if name := stdcmp.Or(told.Name, tt.call.Title, tt.call.Kind); name != tt.name || told.Server != tt.server {
+			t.Errorf("%s of %+v: got %q of %q", tt.form, tt.call, name, told.Server)
 		}
 	}
 }

@@ -29,6 +29,8 @@ type Calls struct {
 	Arrived   func(w Work)
 	Unknown   func(w Work)
 	Called    func(r Record)
+	// Permit is called before each call of a tool, and says why it is not made; empty if it is. The client is given that as the tool's error. It may be nil.
+	Permit func(ctx context.Context, server, tool string, arguments json.RawMessage) (refusal string)
 	// Person says that a person is asked what tasks, and calls of modern servers, want to know: they are left like work. Else the client is
 	// asked if it can be, or it is declined.
 	Person bool
@@ -112,7 +114,11 @@ type Record struct {
 	Error      json.RawMessage `json:"error,omitempty"`
 	StartedAt  time.Time       `json:"startedAt"`
 	DurationMs int64           `json:"durationMs"`
-	// Started says that the result only tells that work has been started, Held that the call was held open for it.
-	Started bool `json:"started,omitempty"`
-	Held    bool `json:"held,omitempty"`
+	// Started says that the result only tells that work has been started or goes on, Held that the call was held open for it. CallID is then the call's id in the
+	// ledger.
+	Started bool   `json:"started,omitempty"`
+	Held    bool   `json:"held,omitempty"`
+	CallID  string `json:"callId,omitempty"`
+	// Refused says that the call was not made.
+	Refused bool `json:"refused,omitempty"`
 }

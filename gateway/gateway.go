@@ -299,6 +299,16 @@ func (a *Access) Names() []string {
 // Endpoint returns the endpoint of a server, nil if there is none of that name.
 func (a *Access) Endpoint(server string) *Endpoint { return a.endpoints[server] }
 
+// Sharing counts the servers that have a tool of a name which the client may see, as far as they have listed their tools.
+func (a *Access) Sharing(tool string) (n int) {
+	for _, e := range a.order {
+		if t, ok := e.listed(tool); ok && !t.hidden {
+			n++
+		}
+	}
+	return n
+}
+
 // Endpoints are all endpoints, in the order of the servers.
 func (a *Access) Endpoints() []*Endpoint { return a.order }
 

@@ -133,6 +133,12 @@ func (s *supervised) call(ctx context.Context, l *link, r *mcp.Request) (json.Ra
 }
 
 func (s *supervised) callTool(ctx context.Context, l *link, r *mcp.Request, rec *Record) (json.RawMessage, error) {
+	if s.calls.Permit != nil {
+		if refusal := s.calls.Permit(ctx, rec.Server, rec.Tool, rec.Arguments); refusal != "" {
+			rec.Refused = true
+			return l.toClient(r, TextResult(refusal, true)), nil
+		}
+	}
 	var t tool
 	if o := l.offered(); o.jobs > 0 || o.tasks {
 		t = l.known(ctx, rec.Tool)
@@ -167,6 +173,7 @@ func (s *supervised) broken(l *link, err error) (json.RawMessage, error) {
 // callStarting makes a call that may start something, or joins the equal one that runs.
 func (s *supervised) callStarting(ctx context.Context, l *link, r *mcp.Request, t tool, rec *Record) (json.RawMessage, error) {
 	if s.turn.Err() != nil {
+		rec.Refused = true
 		return l.toClient(r, TextResult("Your turn is over: end it now. What you have started goes on, and its result will be given to you in a later message.", true)), nil
 	}
 	key := keyOf(rec.Server, rec.Tool, rec.Arguments)
@@ -476,6 +483,7 @@ func (s *supervised) await(ctx context.Context, l *link, r *mcp.Request, c *runn
 				continue // the soft wait or the server's own timeout ends it
 			}
 			s.countHeld(rec)
+			rec.Started, rec.CallID = true, c.id
 			return l.toClient(r, TextResult(fmt.Sprintf("%s is still running. Call it again with the same arguments to go on waiting for its result; it will not be started a second time.", rec.Tool), false)), nil
 		case <-tick.C:
 			if token != nil {
@@ -496,8 +504,11 @@ func (s *supervised) countHeld(rec *Record) {
 
 // finish gives the client what came of a call.
 func (s *supervised) finish(r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
-	if c.work != nil && !s.outlives(c.work) {
-		s.countHeld(rec)
+	if c.work != nil {
+		rec.CallID = c.id
+		if !s.outlives(c.work) {
+			s.countHeld(rec)
+		}
 	}
 	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
 		c.ended.Do(func() { // several may have waited

@@ -159,7 +159,7 @@ func (o Options) addInfo(out *Rollout, rv store.RolloutView) error {
 			out.Limit = &store.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}
 		}
 		if info.MCPServers != nil {
-			out.MCPServers = info.MCPServers
+			out.MCPServers = addCalls(info.MCPServers, out.MCPServers)
 		}
 		if info.Model != nil || info.AgentUsage != nil || info.ToolCalls > 0 {
 			if out.Usage == nil {
@@ -174,6 +174,19 @@ func (o Options) addInfo(out *Rollout, rv store.RolloutView) error {
 		}
 	}
 	return nil
+}
+
+// addCalls adds to the servers of a segment the calls of the segments before.
+func addCalls(servers, before []agent.ServerVerdict) []agent.ServerVerdict {
+	for i := range servers {
+		for _, b := range before {
+			if b.Name == servers[i].Name {
+				servers[i].Calls += b.Calls
+				servers[i].Held += b.Held
+			}
+		}
+	}
+	return servers
 }
 
 func (u *Usage) add(info agent.Info) {

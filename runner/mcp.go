@@ -69,6 +69,16 @@ func (l ledger) Ended(ctx context.Context, id string) error {
 	return err
 }
 
+// permissionCall is the name under which the uses of permissions are kept among the calls, which no server's tool has.
+const permissionCall = "permission"
+
+// consume implements [agent.Segment].Consume: the use of a permission is a call that never ends, so that it cannot be begun again.
+func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
+	c, err := l.store.BeginCall(ctx, l.token, store.CallKey{Tool: permissionCall, Arguments: triggerID})
+	failpoint.Hit("permission.used")
+	return c.New, err
+}
+
 // checkWork asks the source of a job whether it is done.
 func (run *activeRun) checkWork(ctx context.Context, w gateway.Work) (gateway.Progress, error) {
 	spec, err := agent.WorkSpec(w)

@@ -194,7 +194,7 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 	seg := agent.Segment{
 		RolloutID: c.RolloutID, Marker: w.marker(c.RolloutID), Number: c.Segment, Attempt: c.Attempt, Input: w.evaluation.Inputs,
 		Workspace: w.workspace(), Dir: w.segmentDir(), BaseDir: w.plan.baseDir,
-		OutputBytes: w.plan.Set.Limits.OutputBytes, Ended: w.leave,
+		OutputBytes: w.plan.Set.Limits.OutputBytes, Ended: w.leave, Consume: ledger{w.o.Store, w.claim.Token}.consume,
 	}
 	var fault *agent.Fault
 	if seg.Timeout, fault = w.timeLeft(); fault != nil {
