@@ -22,14 +22,17 @@ const (
 	folderWorkspace = "workspace"
 	folderHome      = "home"
 	folderLogs      = "logs"
-	folderFiles     = "files"    // what a task puts outside its working directory
+	folderFiles     = "files" // the root of the file tree, with what lies outside of the other folders
+	folderTmp       = "tmp"
+	folderVarTmp    = "var-tmp"
+	folderRun       = "run"
 	folderTests     = "tests"    // there only while they run
 	folderSolution  = "solution" // there only for the oracle
 	folderVerifier  = "verifier" // the home of the verifier, and its environment if it has one of its own
 )
 
 // kept are the folders that survive a suspension and are restored when a segment is repeated.
-var kept = []string{folderWorkspace, folderHome, folderLogs, folderFiles}
+var kept = []string{folderWorkspace, folderHome, folderLogs, folderFiles, folderTmp, folderVarTmp, folderRun}
 
 // Where published tasks expect things.
 const (
@@ -38,6 +41,8 @@ const (
 	insideTests    = "/tests"
 	insideSolution = "/solution"
 	defaultWorkdir = "/app"
+	// otherHome is the home of an agent whose working directory is insideHome.
+	otherHome = "/home/evalrun"
 )
 
 // environment is where one rollout's processes live: its folders on this machine, and how they look from inside. An evaluation of an eval set
@@ -67,8 +72,14 @@ func (e *environment) workdir() string {
 
 // populate puts the task's files in place, once.
 func (e *environment) populate() error {
-	for _, dir := range []string{folderWorkspace, folderHome, folderLogs, folderLogs + "/agent", folderLogs + "/verifier", folderLogs + "/artifacts", folderFiles} {
+	for _, dir := range append(slices.Clone(kept), folderLogs+"/agent", folderLogs+"/verifier", folderLogs+"/artifacts") {
 		if err := os.MkdirAll(e.dir(dir), 0o700); err != nil {
+			return err
+		}
+	}
+	if e.isolation == sandbox.IsolationBwrap {
+		below, rel := e.place("/root") // which every system has
+		if err := os.MkdirAll(filepath.Join(below, rel), 0o700); err != nil {
 			return err
 		}
 	}
@@ -96,44 +107,98 @@ func (e *environment) present() error {
 	return nil
 }
 
-// place is where on this machine what is put at an inside path goes: a folder of the environment, and the path in it.
-func (e *environment) place(inside string) (below, rel string) {
-	inside = path.Clean(inside)
-	for _, known := range []struct{ inside, folder string }{{e.workdir(), folderWorkspace}, {insideLogs, folderLogs}, {insideHome, folderHome}} {
-		if rest, ok := strings.CutPrefix(inside, known.inside); ok && (rest == "" || rest[0] == '/') {
-			return e.dir(known.folder), strings.TrimPrefix(rest, "/")
-		}
+// home is the agent's home.
+func (e *environment) home() string {
+	if e.workdir() == insideHome {
+		return otherHome
 	}
-	return e.dir(folderFiles), strings.TrimPrefix(inside, "/")
+	return insideHome
 }
 
-// space is the environment without what only one kind of process sees.
-func (e *environment) space(network tasks.Network, user string) (sandbox.Space, error) {
-	s := sandbox.Space{
-		Isolation: e.isolation, Network: e.networked(network), Hidden: e.hidden,
-		Binds: []sandbox.Bind{
-			{Host: e.dir(folderWorkspace), Inside: e.workdir(), Writable: true},
-			{Host: e.dir(folderLogs), Inside: insideLogs, Writable: true},
-		},
-	}
+// binds are the folders of the environment at their places. With isolation the file tree is one of its own: whatever the agent writes is kept for the
+// verifier and the segments to come, but for what the system has at its own places. A task may work at any of these places.
+func (e *environment) binds() []sandbox.Bind {
+	folders := []struct{ inside, name string }{{e.workdir(), folderWorkspace}, {insideLogs, folderLogs}}
 	if e.isolation == sandbox.IsolationBwrap {
-		s.User = user
+		folders = append(folders, []struct{ inside, name string }{{"/", folderFiles}, {"/tmp", folderTmp}, {"/var/tmp", folderVarTmp}, {"/run", folderRun}}...)
 	}
-	files, err := overlay(e.dir(folderFiles), "/")
-	s.Binds = append(s.Binds, files...)
+	var binds []sandbox.Bind
+	for _, f := range folders {
+		if !slices.ContainsFunc(binds, func(b sandbox.Bind) bool { return b.Inside == f.inside }) {
+			binds = append(binds, sandbox.Bind{Host: e.dir(f.name), Inside: f.inside, Writable: true})
+		}
+	}
+	return binds
+}
+
+// place is where on this machine what is put at an inside path goes: a folder of the environment, and the path in it.
+func (e *environment) place(inside string) (below, rel string) {
+	known := append(e.binds(), sandbox.Bind{Host: e.dir(folderHome), Inside: e.home()}, sandbox.Bind{Host: e.dir(folderFiles), Inside: "/"})
+	below, rel, _ = bindOf(known, inside)
+	return below, rel
+}
+
+// modes are those of folders that every user of a system may enter or write to.
+var modes = map[string]os.FileMode{"/": 0o755, "/tmp": 0o777 | os.ModeSticky, "/var/tmp": 0o777 | os.ModeSticky, "/run": 0o755}
+
+// space is the environment without what only one kind of process sees. The agent's home is there for all of them, and only the agent may write to it.
+func (e *environment) space(network tasks.Network, user string) (sandbox.Space, error) {
+	s := sandbox.Space{Isolation: e.isolation, Network: e.networked(network), Hidden: e.hidden}
+	s.Binds = append(e.binds(), sandbox.Bind{Host: e.dir(folderHome), Inside: e.home()})
+	for _, b := range s.Binds {
+		if err := os.MkdirAll(b.Host, 0o700); err != nil { // an earlier version made fewer
+			return s, err
+		}
+	}
+	if e.isolation != sandbox.IsolationBwrap {
+		more, err := overlay(e.dir(folderFiles), "/")
+		s.Binds = append(s.Binds, more...)
+		return s, err
+	}
+	s.User = user
+	for _, b := range s.Binds {
+		if mode, ok := modes[b.Inside]; ok {
+			if err := os.Chmod(b.Host, mode); err != nil {
+				return s, err
+			}
+		}
+	}
+	root, _, _ := bindOf(s.Binds, "/")
+	more, err := besideTheSystem(root)
+	s.Binds = append(s.Binds, more...)
 	return s, err
 }
 
 // ofTheSystem are the folders that every space shows.
-var ofTheSystem = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/tmp", "/run", "/var"}
+var ofTheSystem = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"}
 
-// overlay binds what is in a folder of this machine beside what the system has in the inside folder, of which nothing else is covered.
+// besideTheSystem binds what a task puts into folders of the system. The rest of what is in the root is seen anyway. The agent may have made folders and
+// links in the root where this machine has nothing.
+func besideTheSystem(root string) (binds []sandbox.Bind, err error) {
+	for _, dir := range ofTheSystem {
+		info, err := os.Lstat(filepath.Join(root, dir))
+		if real, none := filepath.EvalSymlinks(dir); err == nil && none == nil && info.IsDir() {
+			more, err := overlay(filepath.Join(root, dir), real)
+			if err != nil {
+				return nil, err
+			}
+			binds = append(binds, more...)
+		}
+	}
+	return binds, nil
+}
+
+// overlay binds what is in a folder of this machine beside what the system has in the inside folder, of which nothing else is covered. A link is left out:
+// it would be followed out of the environment.
 func overlay(host, inside string) (binds []sandbox.Bind, err error) {
 	entries, err := os.ReadDir(host)
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range entries {
+		if entry.Type()&os.ModeSymlink != 0 {
+			continue
+		}
 		from, at := filepath.Join(host, entry.Name()), path.Join(inside, entry.Name())
 		if real, err := filepath.EvalSymlinks(at); err == nil && entry.IsDir() && isOfTheSystem(at) && isOfTheSystem(real) { // /bin is a link to /usr/bin
 			if info, err := os.Stat(real); err == nil && info.IsDir() {
@@ -169,8 +234,12 @@ func (w *worker) agentPlace(e *environment, stage *tasks.Stage, first bool) (*ag
 	if err != nil {
 		return nil, err
 	}
-	space.Binds = append(space.Binds, sandbox.Bind{Host: e.dir(folderHome), Inside: insideHome, Writable: true})
-	p := &agent.Place{Space: space, Home: space.Path(insideHome), Cwd: space.Path(e.workdir()), Executable: w.o.Executable, Env: e.environ(&space)}
+	for i := range space.Binds {
+		if space.Binds[i].Inside == e.home() {
+			space.Binds[i].Writable = true
+		}
+	}
+	p := &agent.Place{Space: space, Home: space.Path(e.home()), Cwd: space.Path(e.workdir()), Executable: w.o.Executable, Env: e.environ(&space)}
 	p.Setup, err = e.setup(&space, stage, first)
 	return p, err
 }

@@ -170,9 +170,6 @@ func TestFilesOutsideOfTheWorkingDirectoryCoverNothing(t *testing.T) {
 		below, rel := e.place(inside)
 		tree(t, below, map[string]string{rel: inside})
 	}
-	if err := errors.Join(os.MkdirAll(e.dir(folderFiles), 0o755), os.MkdirAll(e.dir(folderHome), 0o755)); err != nil {
-		t.Fatal(err)
-	}
 	space, err := e.space(tasks.Network{}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +184,8 @@ func TestFilesOutsideOfTheWorkingDirectoryCoverNothing(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"/etc/hostname files/etc/hostname", "/logs logs", "/opt/evalrun-none files/opt/evalrun-none", "/srv files/srv", "/srv/app workspace", "/usr/bin/mine files/usr/bin/mine",
+		"/ files", "/etc/hostname files/etc/hostname", "/home/agent home", "/logs logs", "/opt/evalrun-none files/opt/evalrun-none", "/run run", "/srv/app workspace", "/tmp tmp",
+		"/usr/bin/mine files/usr/bin/mine", "/var/tmp var-tmp",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

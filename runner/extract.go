@@ -22,12 +22,13 @@ const maxExtracted = 1 << 30
 // maxFiles is how many files.
 const maxFiles = 10_000
 
-// bindOf finds the bind of a space that an inside path lies in, and the rest of the path.
-func bindOf(space *sandbox.Space, inside string) (host, rel string, ok bool) {
+// bindOf finds the bind that an inside path lies in, and the rest of the path.
+func bindOf(binds []sandbox.Bind, inside string) (host, rel string, ok bool) {
 	inside = path.Clean(inside)
 	best := ""
-	for _, b := range space.Binds {
-		if (inside == b.Inside || strings.HasPrefix(inside, b.Inside+"/")) && len(b.Inside) > len(best) {
+	for _, b := range binds {
+		below := b.Inside == "/" || inside == b.Inside || strings.HasPrefix(inside, b.Inside+"/")
+		if below && len(b.Inside) > len(best) {
 			best, host, ok = b.Inside, b.Host, true
 		}
 	}

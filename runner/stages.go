@@ -49,7 +49,7 @@ func (w *worker) runStages(ctx context.Context, a agent.Agent, seg agent.Segment
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	info := agent.Info{Steps: done}
+	info := agent.Info{Isolation: e.isolation, Steps: done}
 	var files []string
 	var limit *agent.Fault
 	began, budget := time.Now(), seg.Timeout
@@ -173,7 +173,8 @@ func (w *worker) before(ctx context.Context) (done []agent.StepResult, history [
 func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e *environment, stage *tasks.Stage, history []string) (agent.Outcome, error) {
 	first := history == nil
 	if first && stage.Workdir != "" {
-		if err := putInto(stage.Workdir, e.dir(folderWorkspace), ""); err != nil {
+		below, rel := e.place(e.workdir())
+		if err := putInto(stage.Workdir, below, rel); err != nil {
 			return agent.Outcome{}, err
 		}
 	}
@@ -242,15 +243,21 @@ func (w *worker) addSolution(e *environment, stage *tasks.Stage, place *agent.Pl
 	if stage.Solution == "" {
 		return nil
 	}
-	dir := e.dir(folderSolution)
-	if err := errors.Join(os.RemoveAll(dir), putInto(stage.Solution, dir, "")); err != nil {
-		return err
+	if e.workdir() == insideSolution { // then it lies among the other files
+		if err := putInto(stage.Solution, e.dir(folderWorkspace), ""); err != nil {
+			return err
+		}
+	} else {
+		dir := e.dir(folderSolution)
+		if err := errors.Join(os.RemoveAll(dir), putInto(stage.Solution, dir, "")); err != nil {
+			return err
+		}
+		place.Space.Binds = append(place.Space.Binds, sandbox.Bind{Host: dir, Inside: insideSolution})
 	}
 	env, err := tasks.ExpandEnv("solution.env", e.task.Config.Solution.Env, e.lookup)
 	if err != nil {
 		return &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
 	}
-	place.Space.Binds = append(place.Space.Binds, sandbox.Bind{Host: dir, Inside: insideSolution})
 	place.Env = e.environ(&place.Space)
 	seg.Solution = &agent.Script{Path: place.Space.Path(insideSolution + "/solve.sh"), Env: variables(env)}
 	seg.Timeout = lesser(seg.Timeout, e.task.Config.Solution.TimeoutSec.Duration())

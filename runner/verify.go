@@ -320,7 +320,7 @@ func (e *environment) eachArtifact(stage *tasks.Stage, artifacts []tasks.Artifac
 		return err
 	}
 	for _, a := range artifacts {
-		below, rel, _ := bindOf(&space, e.absolute(a.Source))
+		below, rel, _ := bindOf(space.Binds, e.absolute(a.Source))
 		if err := f(a, below, rel); err != nil {
 			return err
 		}

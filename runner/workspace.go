@@ -172,7 +172,7 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 	}
 	switch {
 	case entry.IsDir():
-		return os.Mkdir(to, info.Mode().Perm()|0o700)
+		return errors.Join(os.Mkdir(to, 0o700), os.Chmod(to, info.Mode()&(fs.ModePerm|fs.ModeSticky)|0o700))
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := os.Readlink(from)
 		if err != nil {
@@ -191,7 +191,7 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(copyContent(out, in, info.Size()), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
+	return errors.Join(copyContent(out, in, info.Size()), out.Chmod(info.Mode().Perm()|0o600), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
 // keep makes folders of the rollout durable, which whoever comes next needs.

@@ -63,6 +63,9 @@ func (s *Space) wrap(cmd *exec.Cmd, env []string) error {
 	if err != nil {
 		return err
 	}
+	if err := files.makeRoom(); err != nil {
+		return fmt.Errorf("make room in the space: %w", err)
+	}
 	args := append([]string{bwrap}, s.namespaces()...)
 	args = append(args, files.args()...)
 	users, err := s.userFiles(env)
@@ -73,7 +76,8 @@ func (s *Space) wrap(cmd *exec.Cmd, env []string) error {
 		args = append(args, "--perms", "0644", "--ro-bind-data", strconv.Itoa(3+len(cmd.ExtraFiles)), "/etc/"+filepath.Base(f.Name()))
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	cmd.Path, cmd.Args = bwrap, append(args, "--remount-ro", "/", "--chdir", "/", "--", InsideExecutable, initCommand)
+	args = append(args, files.sealArgs()...)
+	cmd.Path, cmd.Args = bwrap, append(args, "--chdir", "/", "--", InsideExecutable, initCommand)
 	return nil
 }
 

@@ -58,6 +58,7 @@ func (s *Space) files(executable string) (layout, error) {
 			return nil, fmt.Errorf("bind: %w", err)
 		}
 	}
+	l.protectRoot()
 	if executable != "" {
 		if err := l.bind(executable, InsideExecutable, false); err != nil {
 			return nil, fmt.Errorf("executable for the space: %w", err)
@@ -236,15 +237,22 @@ func (l layout) open(at string) error {
 
 // args are the options that make the layout. What is above comes first.
 func (l layout) args() []string {
-	args := []string{"--proc", "/proc", "--dev", "/dev"}
+	var args []string
+	if l.rooted() {
+		args = []string{"--bind", l["/"].from, "/"}
+	}
+	args = append(args, "--proc", "/proc", "--dev", "/dev")
 	// What root could change this machine with: a root without capabilities still owns these files.
 	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"} {
 		args = append(args, "--ro-bind-try", "/proc/"+name, "/proc/"+name)
 	}
-	made := map[string]bool{}
+	made, closed := map[string]bool{}, l.closed()
 	for _, inside := range slices.SortedFunc(maps.Keys(l), func(a, b string) int {
 		return cmp.Or(cmp.Compare(strings.Count(a, "/"), strings.Count(b, "/")), cmp.Compare(a, b))
 	}) {
+		if inside == "/" {
+			continue
+		}
 		args = append(args, l.parents(inside, made)...)
 		m := l[inside]
 		switch m.kind {
@@ -255,7 +263,11 @@ func (l layout) args() []string {
 		case link:
 			args = append(args, "--symlink", m.from, inside)
 		case folder:
-			args = append(args, "--perms", "0755", "--dir", inside)
+			how := "--dir"
+			if slices.Contains(closed, inside) {
+				how = "--tmpfs"
+			}
+			args = append(args, "--perms", "0755", how, inside)
 		case fresh:
 			args = append(args, "--perms", "0755", "--tmpfs", inside)
 		case sticky:

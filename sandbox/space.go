@@ -30,7 +30,7 @@ func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insid
 
 // A Space is where processes live: which files they see and where, which network, and who they are.
 //
-// In bwrap the root is read-only and holds the system's programs and /etc, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is
+// In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only and holds the system's programs and /etc, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is
 // named here; nothing else of this machine. What a stranger may not read in /etc is masked. In process isolation only
 // Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or exposed port is one of this machine's.
 type Space struct {
@@ -59,6 +59,7 @@ type Space struct {
 }
 
 // Bind gives a file or folder of this machine to a space. Links below Host are not followed by anything here, but a process may have made them.
+// One at / is the root of the space, of which what the system has at its places is not seen and cannot be changed.
 type Bind struct {
 	Host     string
 	Inside   string
@@ -149,8 +150,8 @@ func (s *Space) check() error {
 			return err
 		}
 		at := filepath.Clean(b.Inside)
-		if !filepath.IsAbs(at) || at == "/" {
-			return fmt.Errorf("bind %s: its place inside, %q, must be an absolute path below /", b.Host, b.Inside)
+		if !filepath.IsAbs(at) || at == "/" && !b.Writable {
+			return fmt.Errorf("bind %s: its place inside, %q, must be an absolute path, and below / if it is read-only", b.Host, b.Inside)
 		}
 		if first, ok := taken[at]; ok {
 			return fmt.Errorf("bind %s: %s is already the place of %s", b.Host, at, first)

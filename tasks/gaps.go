@@ -86,8 +86,8 @@ func (g *gaps) environment(e *Environment, usual string) {
 	}
 	switch w := e.Workdir; {
 	case w == "":
-	case !path.IsAbs(w) || path.Clean(w) == "/":
-		g.add(key+".workdir", "expected an absolute path below /, got %q", w)
+	case !path.IsAbs(w):
+		g.add(key+".workdir", "expected an absolute path, got %q", w)
 	case taken(path.Clean(w)):
 		g.add(key+".workdir", "%s has a purpose of its own and cannot be the working directory; choose another folder, such as /app", w)
 	case !g.can.FileTree:
@@ -105,10 +105,10 @@ func (g *gaps) environment(e *Environment, usual string) {
 	}
 }
 
-// The places that something else has in every environment: agents' homes and logs as they are, the others with all that is below them.
+// The places that something else has in every environment: logs and the verifier's home as they are, the others with all that is below them.
 var (
-	takenPlaces = []string{"/logs", "/home/agent", "/home/verifier", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib"}
-	takenTrees  = []string{"/tests", "/solution", "/logs/verifier", "/proc", "/dev", "/run/evalrun", "/bin", "/sbin", "/lib", "/lib64"}
+	takenPlaces = []string{"/logs", "/home/verifier", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib"}
+	takenTrees  = []string{"/tests", "/logs/verifier", "/proc", "/dev", "/run/evalrun", "/bin", "/sbin", "/lib", "/lib64"}
 )
 
 // taken reports whether an inside path cannot be the working directory: something else would be there, or be covered by it.
@@ -224,14 +224,14 @@ func (g *gaps) files(t *Task) {
 		g.add("environment", "%v", err)
 	}
 	workdir := path.Clean(t.Workdir())
-	if t.Config.Environment.Workdir == "" && (workdir == "/" || taken(workdir)) {
+	if t.Config.Environment.Workdir == "" && taken(workdir) {
 		g.add(key, "WORKDIR %s has a purpose of its own and cannot be the working directory; set environment.workdir to another folder, such as /app", workdir)
 	}
 	for _, c := range copies {
-		if isBelow(c.Destination, "/tests") || isBelow(c.Destination, "/solution") {
+		if isBelow(c.Destination, "/tests") || isBelow(c.Destination, "/solution") && !isBelow("/solution", workdir) {
 			g.add(key, "%s has a purpose of its own; put files somewhere else", c.Destination)
 		}
-		if !g.can.FileTree && c.Destination != workdir && !strings.HasPrefix(c.Destination, workdir+"/") {
+		if !g.can.FileTree && !isBelow(c.Destination, workdir) {
 			g.add(key, "files can be put at %s only with a file tree of the task's own", c.Destination)
 		}
 	}
@@ -261,4 +261,4 @@ func (t *Task) Notes() []Gap {
 	return g.found
 }
 
-func isBelow(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+func isBelow(p, dir string) bool { return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/") }
