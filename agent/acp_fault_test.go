@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/sandbox"
 )
 
@@ -131,6 +132,7 @@ func TestAgentsThatAreTolerated(t *testing.T) {
 }
 
 func TestAFloodOfUpdatesIsRecordedWhole(t *testing.T) {
+	testenv.NeedLong(t)
 	t.Parallel()
 	r := newRollout(t)
 	out := r.prompt("[[FAULT flood:100000]] [[SAY end]]")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/sandbox"
 )
 
@@ -120,12 +121,7 @@ func entryOf(t *testing.T, doc map[string]any) Entry {
 // inBwrap moves the rollout into bubblewrap.
 func (r *rollout) inBwrap() {
 	r.t.Helper()
-	if err := sandbox.Available(); err != nil {
-		if os.Getenv("EVALRUN_BWRAP") == "required" {
-			r.t.Fatal(err)
-		}
-		r.t.Skip(err)
-	}
+	testenv.Need(r.t, testenv.Bwrap, sandbox.Available())
 	r.space.Isolation = sandbox.IsolationBwrap
 }
 

@@ -13,7 +13,7 @@ import (
 // seeds adds UiPath's own files to a corpus, if they are there.
 func seeds(f *testing.F, pattern string) {
 	f.Helper()
-	files, err := filepath.Glob(filepath.Join(uipathData, pattern))
+	files, err := filepath.Glob(filepath.Join("../../shared/data/uipath", pattern))
 	if err != nil {
 		f.Fatal(err)
 	}

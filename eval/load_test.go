@@ -10,15 +10,16 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
-)
 
-const uipathData = "../../shared/data/uipath"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
 
 // Every eval set of UiPath's samples loads.
 func TestLoadUiPathSamples(t *testing.T) {
+	uipathData := testenv.DataDir(t, 1, "uipath")
 	files, err := filepath.Glob(uipathData + "/*/evaluations/eval-sets/*.json")
 	if err != nil || len(files) == 0 {
-		t.Skipf("no samples at %s", uipathData)
+		t.Fatalf("no samples in %s: %v", uipathData, err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimPrefix(file, uipathData+"/"), func(t *testing.T) {
@@ -63,11 +64,7 @@ func roundTrips(t *testing.T, set *Set) {
 
 func loadSample(t *testing.T, name string) *Set {
 	t.Helper()
-	file := filepath.Join(uipathData, name)
-	if _, err := os.Stat(file); err != nil {
-		t.Skipf("no sample %s", file)
-	}
-	set, _, err := Load(file)
+	set, _, err := Load(filepath.Join(testenv.DataDir(t, 1, "uipath"), name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/mcp"
 )
 
@@ -396,6 +397,7 @@ func TestHiddenToolsCannotBeCalled(t *testing.T) {
 }
 
 func TestLargeResults(t *testing.T) {
+	testenv.NeedLong(t)
 	large := `{"text":"` + strings.Repeat("0123456789abcde\\n", 10<<20/17) + `"}`
 	for _, upstream := range []string{"http", "stdio", "sse"} {
 		for _, downstream := range []string{"http", "stdio", "bridge"} {

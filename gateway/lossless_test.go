@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/mcp"
 )
 
@@ -117,9 +118,9 @@ func TestNothingIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rounds := 25
-	if testing.Short() {
-		rounds = 5
+	rounds := 5
+	if os.Getenv(testenv.Long) != "" {
+		rounds = 25
 	}
 	t.Logf("EVALRUN_SEED=%d", seed)
 	for i, p := range pairs() {

@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -23,6 +22,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // clientSDKServer is a foreign peer: a server of the public Go SDK. cancelled gets a value when the context of a call of "wait" ends.
@@ -324,15 +325,8 @@ func TestClientRefusesAnEndpointElsewhere(t *testing.T) {
 
 // TestClientWithServerEverything meets the reference server on each of its transports.
 func TestClientWithServerEverything(t *testing.T) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Skip(err)
-	}
-	script := filepath.Join(home, ".cache/evalrun-lab/everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
-	node, err := exec.LookPath("node")
-	if _, statErr := os.Stat(script); err != nil || statErr != nil {
-		t.Skip("node or server-everything is not there")
-	}
+	t.Parallel()
+	node, script := testenv.Node(t), testenv.LabFile(t, "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 	serve := func(t *testing.T, transport, path string) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,24 +14,13 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/modelproxy"
 	"github.com/evalrun/evalrun/probe/model"
 	"github.com/evalrun/evalrun/probe/tools"
 )
 
-// labDir is the lab, beside the checkout.
-const labDir = "../../shared/lab"
-
 const labKey = "sk-the-real-key-of-the-lab"
-
-// unavailable skips a test, or fails it where the lab is required.
-func unavailable(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("EVALRUN_LAB") == "required" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
 
 // allow answers an agent's questions.
 type allow struct{}
@@ -44,14 +33,12 @@ func (allow) RequestPermission(_ context.Context, r acp.PermissionRequest) (acp.
 // startAgent starts an agent of the lab whose provider is the session.
 func startAgent(t *testing.T, name string, s *modelproxy.Session) (conn *acp.Conn, cwd string) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(labDir, "agent.mjs")); err != nil {
-		unavailable(t, "the lab is missing: %v", err)
-	}
+	labDir := testenv.LabDir(t, 1)
 	home, cwd := t.TempDir(), t.TempDir()
 	port := s.URL()[strings.LastIndex(s.URL(), ":")+1:]
 	out, err := exec.Command("node", filepath.Join(labDir, "agent.mjs"), name, "--home", home, "--llm", port).Output()
 	if err != nil {
-		unavailable(t, "the lab is not installed: run install.sh in %s (%v)", labDir, err)
+		testenv.Need(t, testenv.Lab, fmt.Errorf("%s is not installed, see CONTRIBUTING.md: %w", name, err))
 	}
 	var agent struct {
 		Command []string

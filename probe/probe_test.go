@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/probe/model"
 	"github.com/evalrun/evalrun/probe/tools"
 	"github.com/evalrun/evalrun/sandbox"
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	testenv.Parallel(8)
 	os.Exit(run(m))
 }
 
@@ -104,12 +106,11 @@ func orphaned(isolation string) (check, fact string) {
 
 // The fixture keeps to the protocol, and has no model: what is seen at the model cannot be told of it.
 func TestAWellBehavedAgent(t *testing.T) {
+	t.Parallel()
 	for _, isolation := range []string{sandbox.IsolationProcess, sandbox.IsolationBwrap} {
 		t.Run(isolation, func(t *testing.T) {
 			t.Parallel()
-			if err := sandbox.Supported(isolation); err != nil {
-				t.Skip(err)
-			}
+			testenv.Need(t, testenv.Bwrap, sandbox.Supported(isolation))
 			o := options(t, "")
 			o.Isolation = isolation
 			r, err := Run(t.Context(), o)
@@ -162,6 +163,7 @@ func TestAWellBehavedAgent(t *testing.T) {
 
 // What an agent does not do, or does wrong, is seen.
 func TestOtherAgents(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, fault string
 		flags, only []string
@@ -211,6 +213,7 @@ func TestOtherAgents(t *testing.T) {
 
 // A check that hangs is ended, and the others are made.
 func TestACheckThatHangs(t *testing.T) {
+	t.Parallel()
 	o := options(t, "hang:new")
 	o.Timeout, o.Only = 500*time.Millisecond, []string{"http", "resume"}
 	r, err := Run(t.Context(), o)
@@ -229,6 +232,7 @@ func TestACheckThatHangs(t *testing.T) {
 }
 
 func TestAgentsThatCannotBeProbed(t *testing.T) {
+	t.Parallel()
 	for fault, want := range map[string]string{"die:initialize": "stdout", "hang:initialize": "not done within", `answer:initialize={"protocolVersion":7}`: "protocol version 7"} {
 		o := options(t, fault)
 		o.Timeout = 500 * time.Millisecond

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/store"
 )
 
@@ -36,9 +37,7 @@ func BenchmarkWriteResults(b *testing.B) {
 
 // TestMemoryDoesNotGrowWithTheRun is the benchmark's claim as a test.
 func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a large run")
-	}
+	testenv.NeedLong(t)
 	peak := func(n int) uint64 {
 		r := largeRun(t, n)
 		o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Set: &r.set}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestPathsOfASpace(t *testing.T) {
@@ -117,7 +119,7 @@ func spaces(t *testing.T) []*Space {
 	all := []*Space{{Isolation: IsolationProcess}}
 	if err := Available(); err == nil {
 		all = append(all, &Space{Isolation: IsolationBwrap})
-	} else if os.Getenv("EVALRUN_BWRAP") == "required" {
+	} else if testenv.Required(testenv.Bwrap) {
 		t.Fatal(err)
 	} else {
 		t.Logf("without bwrap: %v", err)
@@ -131,11 +133,8 @@ func spaces(t *testing.T) []*Space {
 // bwrapSpace is a space in bwrap with an empty folder as /app.
 func bwrapSpace(t *testing.T) *Space {
 	t.Helper()
-	all := spaces(t)
-	if len(all) < 2 {
-		t.Skip("bwrap cannot be used here (EVALRUN_BWRAP=required makes this an error):", Available())
-	}
-	return all[1]
+	testenv.Need(t, testenv.Bwrap, Available())
+	return spaces(t)[1]
 }
 
 // inSpace is a shell script that runs in a space, in its /app.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestEverySchemaIsOneAndHasAName(t *testing.T) {
@@ -40,11 +41,14 @@ func TestEverySchemaIsOneAndHasAName(t *testing.T) {
 // Real files of UiPath's samples, where there is a copy of them, and our own examples.
 func TestRealFilesAreAccepted(t *testing.T) {
 	for _, c := range []struct{ schema, root, folder string }{
-		{"evalset", "../../shared/data/uipath", "eval-sets"},
-		{"evaluator", "../../shared/data/uipath", "evaluators"},
+		{"evalset", "uipath", "eval-sets"},
+		{"evaluator", "uipath", "evaluators"},
 		{"evalset", "../fixtures", ""},
 	} {
 		t.Run(c.schema+" "+filepath.Base(c.root), func(t *testing.T) {
+			if c.root == "uipath" {
+				c.root = testenv.DataDir(t, 1, c.root)
+			}
 			seen := 0
 			err := filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() || !isDocument(path, c.folder) {
@@ -64,11 +68,8 @@ func TestRealFilesAreAccepted(t *testing.T) {
 				}
 				return nil
 			})
-			if os.IsNotExist(err) || seen == 0 {
-				t.Skip("there are none here")
-			}
-			if err != nil {
-				t.Error(err)
+			if err != nil || seen == 0 {
+				t.Errorf("%d files: %v", seen, err)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // read reads a task.toml that must be TOML.
@@ -54,11 +55,7 @@ func equal(t *testing.T, what string, got, want any) {
 // sharedTasks are the published task directories, which are not part of the repository.
 func sharedTasks(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join("..", "..", "shared", "data", "tasks")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("the published task directories are not here: %v", err)
-	}
-	return dir
+	return testenv.DataDir(t, 1, "tasks")
 }
 
 // Given the task directories of benchflow and Harbor, when they are loaded, then nothing is wrong with any of them, and

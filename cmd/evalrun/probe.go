@@ -68,12 +68,12 @@ func runProbe(cmd *cobra.Command, g *globals, o probe.Options, name string) erro
 			return usageError("--only: there is no check %q%s; there are %s", c, input.Suggest(c, known), strings.Join(known, ", "))
 		}
 	}
-	if err := sandbox.Supported(o.Isolation); err != nil {
-		return usageError("--isolation: %w", err)
-	}
 	var err error
 	if o.Entry, o.BaseDir, err = probedAgent(cmd, name); err != nil {
 		return err
+	}
+	if err := sandbox.Supported(o.Isolation); err != nil {
+		return usageError("--isolation: %w", err)
 	}
 	if o.Executable, err = os.Executable(); err != nil {
 		return internal(err)

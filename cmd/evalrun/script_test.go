@@ -4,11 +4,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/sandbox"
 )
 
@@ -36,10 +38,21 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
 		Condition: func(cond string) (bool, error) {
-			if cond != "bwrap" {
+			var variable string
+			var err error
+			switch cond {
+			case "bwrap":
+				variable, err = testenv.Bwrap, sandbox.Available()
+			case "python3":
+				variable = testenv.Python
+				_, err = exec.LookPath("python3")
+			default:
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
-			return sandbox.Available() == nil, nil
+			if err != nil && testenv.Required(variable) {
+				return false, fmt.Errorf("%w (%s=required)", err, variable)
+			}
+			return err == nil, nil
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[backgroundKey{}] = map[string]*background{}

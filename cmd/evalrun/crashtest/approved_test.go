@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/sandbox"
 	"github.com/evalrun/evalrun/store"
 )
@@ -218,6 +219,7 @@ func (s *scenario) checkProcesses(note func(string, ...any)) {
 // TestStoppedBeforeItsAgent stops a process that has claimed a rollout and done nothing for it yet. Another one runs it to its end. When the first goes on
 // it must not prepare what it has claimed, because that would empty what the rollout has left since.
 func TestStoppedBeforeItsAgent(t *testing.T) {
+	testenv.NeedLong(t)
 	s := newApprovedScenario(t, sandbox.IsolationProcess)
 	s.flags = append(s.flags, "--eval-id", "task") // alone: of several rollouts some would be stopped in the middle of preparing theirs
 	s.total = 1

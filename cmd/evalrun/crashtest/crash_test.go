@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // kills is how often the suite kills in each of its two ways; CI sets EVALRUN_CRASH_KILLS.
@@ -26,9 +28,7 @@ func kills(t *testing.T) int {
 
 // TestKilledAtEachStep kills one process at its N-th durable step, for every N or for as many as there is time for, spread evenly.
 func TestKilledAtEachStep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("kills real processes")
-	}
+	testenv.NeedLong(t)
 	for _, kind := range kinds() {
 		steps := countSteps(t, kind.scenario)
 		n := min(max(kills(t)/kind.share, 1), steps)
@@ -88,11 +88,12 @@ func countSteps(t *testing.T, scenario func(*testing.T) *scenario) int {
 
 // TestKilledAtRandom kills process after process at random moments until the run is done.
 func TestKilledAtRandom(t *testing.T) {
-	if testing.Short() {
-		t.Skip("kills real processes")
-	}
 	const perRun = 4
-	for _, kind := range kinds() {
+	all := kinds()
+	if os.Getenv(testenv.Long) == "" {
+		all = all[:1] // the others are killed in CI
+	}
+	for _, kind := range all {
 		for i := range max(kills(t)/perRun/kind.share, 1) {
 			killAtRandom(t, kind, i, perRun)
 		}
@@ -127,6 +128,7 @@ func killAtRandom(t *testing.T, kind kind, i, times int) {
 // arrival of its request at a service that cannot deduplicate, the job is started twice, and no client can prevent that. So such jobs are there only
 // where they are stopped just before that look.
 func TestStopped(t *testing.T) {
+	testenv.NeedLong(t)
 	for _, step := range []string{"runner.agentEnded", "runner.filesSynced", "runner.segmentCommitted", "runner.evaluated", "trigger.starting"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -145,6 +147,7 @@ func TestStopped(t *testing.T) {
 
 // TestStoppedWithAgents is the same with agents in environments: the agent of the stopped process is still there when another one takes its rollout over.
 func TestStoppedWithAgents(t *testing.T) {
+	testenv.NeedLong(t)
 	for _, isolation := range isolations() {
 		for _, step := range []string{"runner.claimed", "runner.prepared", "runner.agentEnded", "runner.filesSynced", "runner.segmentCommitted", "runner.evaluated"} {
 			t.Run(isolation+" "+step, func(t *testing.T) {
@@ -187,6 +190,7 @@ func (s *scenario) overtake(step string) {
 
 // TestIntentIsNeeded builds evalrun without the row that is committed before a job is started. The suite must notice.
 func TestIntentIsNeeded(t *testing.T) {
+	testenv.NeedLong(t)
 	for n := range 5 {
 		s := newScenario(t, "failpoint nointent")
 		if !s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:runner.sourceStarted.http:%d", n+1))) {
@@ -202,6 +206,7 @@ func TestIntentIsNeeded(t *testing.T) {
 
 // TestFencingIsNeeded builds evalrun without the check of the fencing token. The suite must notice.
 func TestFencingIsNeeded(t *testing.T) {
+	testenv.NeedLong(t)
 	s := newScenario(t, "failpoint nofence")
 	s.overtake("runner.filesSynced")
 	if len(s.violations()) == 0 {

@@ -12,11 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // TestDeliveredByManyProcesses is a set of 100 evaluations of which 60 suspend, 20 of them twice. What they wait for is delivered in random order
 // in three batches by processes of their own, two batches at once, each of which resumes.
 func TestDeliveredByManyProcesses(t *testing.T) {
+	testenv.NeedLong(t)
 	s := newScenario(t, "failpoint")
 	var evaluations []map[string]any
 	for i := range 100 {

