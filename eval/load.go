@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -235,6 +236,11 @@ func (l *loader) retry(f *input.Fields, set *Set) {
 	}
 	if set.Retry.Max > 0 && len(set.Retry.On) == 0 {
 		l.Warnf(n, `retry.on is empty, so that nothing is repeated; expected fault categories, or "*" for every one`)
+	}
+	if limits := set.Limits; set.Retry.Max > 0 && slices.Contains(set.Retry.On, "timeout") && limits.Timeout > 0 &&
+		(limits.SegmentTimeout == 0 || limits.SegmentTimeout >= limits.Timeout) {
+		l.Warnf(o.Get("on"), "timeout is never repeated here: limits.timeout (%s) is for all attempts together, and nothing is left of it then; "+
+			"limits.segmentTimeout is the limit of one attempt", limits.Timeout)
 	}
 	o.Done()
 }

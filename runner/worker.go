@@ -238,6 +238,16 @@ func (w *worker) timeLeft() (time.Duration, *agent.Fault) {
 	return left, nil
 }
 
+// timeSpent reports whether nothing is left of limits.timeout, so that another attempt would only time out again.
+func (w *worker) timeSpent(held time.Duration) bool {
+	worked := w.claim.Clocks.Working
+	if !w.began.IsZero() {
+		worked += time.Since(w.began) - held
+	}
+	limit := w.plan.Set.Limits.Timeout
+	return limit > 0 && worked >= limit
+}
+
 // resumeDocument makes what a resumed agent reads of the deliveries. A fault takes the place of a payload; agents that cannot take one never
 // come here with one.
 func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map[string]agent.Delivery) {
@@ -339,7 +349,7 @@ func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent
 		end.Outcome = store.OutcomeInterrupted
 	default:
 		retry := w.plan.Set.Retry
-		end.Retry = w.claim.Failures < retry.Max && retryable(retry.On, fault.Category)
+		end.Retry = w.claim.Failures < retry.Max && retryable(retry.On, fault.Category) && !(fault.Category == agent.FaultTimeout && w.timeSpent(end.Held))
 		if end.Retry {
 			end.RetryAfter = backoff(retry.Backoff, retry.MaxBackoff, w.claim.Failures)
 		}
@@ -393,6 +403,7 @@ func (w *worker) triggers(interrupts []trigger.Interrupt) ([]store.NewTrigger, e
 			n := store.NewTrigger{
 				InterruptID: in.ID, Type: string(spec.Type), Name: spec.Name, Source: w.plan.sources.Name(spec),
 				ItemKey: spec.ItemKey, KeyPrefix: keyPrefix(spec.Type), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey, Spec: data,
+				Digest: spec.Digest(),
 			}
 			n.Checked = n.Source != trigger.SourceExternal
 			n.Start = n.Checked && n.Source != trigger.SourceTimer && spec.ItemKey == ""

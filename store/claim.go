@@ -127,7 +127,9 @@ func (t *tx) claim(id string) (c Claim, err error) {
 		return c, t.claimEvaluating(&c)
 	}
 	if before.State == StateSuspended {
-		if err := t.exec("UPDATE triggers SET taken_by = ? WHERE rollout_id = ? AND taken_by = 0 AND state IN ('fired', 'faulted', 'expired', 'cancelled')", segment, id); err != nil {
+		// What the agent cannot take stays: it is settled with the next suspension.
+		if err := t.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND taken_by = 0 AND (state = 'fired'
+			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`, segment, id); err != nil {
 			return c, err
 		}
 	}

@@ -14,11 +14,13 @@ var delivered = map[Status]TriggerState{
 	StatusSuccessful: TriggerFired, StatusFaulted: TriggerFaulted, StatusCancelled: TriggerCancelled, StatusExpired: TriggerExpired,
 }
 
-// arrival is a delivery with the time at which the store took it. Parked is its row, if it has one already.
+// arrival is a delivery with the time at which the store took it. parked is its row, if it has one already; byKey says that the row is
+// for everybody who waits for a source and item key.
 type arrival struct {
 	Delivery
 	receivedAt int64
 	parked     int64
+	byKey      bool
 }
 
 // Deliver implements Store.
@@ -29,19 +31,27 @@ func (s *SQLite) Deliver(ctx context.Context, d Delivery) (receipt Receipt, err 
 	err = s.writeOp(ctx, func(t *tx) error {
 		receipt = Receipt{}
 		a := arrival{Delivery: d, receivedAt: t.now}
-		g, err := t.addressee(d)
-		if errors.Is(err, ErrNotFound) {
-			receipt.Disposition = Parked
-			return t.park(a)
-		}
+		found, err := t.addressees(d)
 		if err != nil {
 			return err
 		}
-		receipt.Trigger = g
-		if receipt.Disposition, err = t.deliver(g, a); err != nil || receipt.Disposition != Accepted {
+		if len(found) == 0 {
+			receipt.Disposition = Parked
+			return t.park(a)
+		}
+		if receipt, err = t.deliverAll(found, a); err != nil {
 			return err
 		}
-		return t.settleDelivered(g)
+		settled := map[string]bool{}
+		for _, g := range receipt.Accepted {
+			if !settled[g.RolloutID] {
+				settled[g.RolloutID] = true
+				if err := t.settleDelivered(g); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return Receipt{}, err
@@ -49,20 +59,43 @@ func (s *SQLite) Deliver(ctx context.Context, d Delivery) (receipt Receipt, err 
 	return receipt, nil
 }
 
-// addressee finds the trigger of a delivery; of several with one item key the one that still waits, else the newest.
-func (t *tx) addressee(d Delivery) (Trigger, error) {
-	where, args := "WHERE t.trigger_id = ?", []any{d.TriggerID}
-	if d.TriggerID == "" {
-		where, args = "WHERE t.item_key = ? AND t.source = ? ORDER BY t.state IN ('intended', 'starting', 'waiting') DESC, t.id DESC LIMIT 1", []any{d.ItemKey, d.Source}
+// addressees finds the triggers of a delivery: the one with its id, or all that still wait for its source and item key, or else the newest
+// of those that did.
+func (t *tx) addressees(d Delivery) ([]Trigger, error) {
+	if d.TriggerID != "" {
+		return t.triggers("WHERE t.trigger_id = ?", d.TriggerID)
 	}
-	found, err := t.triggers(where, args...)
-	if err != nil {
-		return Trigger{}, err
+	found, err := t.triggers("WHERE t.item_key = ? AND t.source = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", d.ItemKey, d.Source)
+	if err != nil || len(found) > 0 {
+		return found, err
 	}
-	if len(found) == 0 {
-		return Trigger{}, ErrNotFound
+	return t.triggers("WHERE t.item_key = ? AND t.source = ? ORDER BY t.id DESC LIMIT 1", d.ItemKey, d.Source)
+}
+
+// deliverAll records a delivery for several triggers. The receipt is that of the first who accepted it, else of the first.
+func (t *tx) deliverAll(found []Trigger, a arrival) (receipt Receipt, err error) {
+	for i, g := range found {
+		if i > 0 { // its sibling may have had the delivery just now
+			again, err := t.triggers("WHERE t.trigger_id = ?", g.ID)
+			if err != nil {
+				return Receipt{}, err
+			}
+			if !again[0].State.IsOpen() {
+				continue
+			}
+		}
+		disposition, err := t.deliver(g, a)
+		if err != nil {
+			return Receipt{}, err
+		}
+		if disposition == Accepted {
+			receipt.Accepted = append(receipt.Accepted, g)
+		}
+		if i == 0 || disposition == Accepted && len(receipt.Accepted) == 1 {
+			receipt.Disposition, receipt.Trigger = disposition, g
+		}
 	}
-	return found[0], nil
+	return receipt, nil
 }
 
 // park keeps a delivery whose trigger is still to come. What can be no trigger's address is refused.
@@ -93,11 +126,23 @@ func (t *tx) deliver(g Trigger, a arrival) (Disposition, error) {
 			return "", err
 		}
 	}
+	byHand := a.Fence == 0
+	if byHand && !g.Deadline.IsZero() && a.receivedAt >= g.Deadline.UnixMicro() {
+		return Late, errors.Join(t.record(g.ID, a, Late), t.touch(g.RunID))
+	}
 	if err := t.record(g.ID, a, Accepted); err != nil {
 		return "", err
 	}
-	if err := t.exec(`UPDATE triggers SET state = ?, status = ?, payload = ?, fault = ?, delivered_at = ?, owner = NULL, due_at = NULL, next_check = NULL, fence = fence + 1
-		WHERE trigger_id = ?`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID); err != nil {
+	// If it was not its job that ended the wait, the trigger becomes due once more to have the job cancelled; if somebody is starting the job
+	// at this moment, only when that is over.
+	endsJob := byHand || a.Status == StatusExpired
+	t.wake = t.wake || endsJob
+	if err := t.exec(`UPDATE triggers SET state = ?1, status = ?2, payload = ?3, fault = ?4, delivered_at = ?5, next_check = NULL,
+			cancel = ?7 AND checked AND state IN ('starting', 'waiting'),
+			due_at = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN ?7 AND checked AND state IN ('starting', 'waiting') THEN ?9 END,
+			fence = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
+			owner = CASE WHEN ?8 AND checked AND state = 'starting' THEN owner END
+		WHERE trigger_id = ?6`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand, t.now); err != nil {
 		return "", err
 	}
 	siblings, err := t.triggers("WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.state IN ('intended', 'starting', 'waiting')",
@@ -116,14 +161,15 @@ func (t *tx) deliver(g Trigger, a arrival) (Disposition, error) {
 // deliverClosed keeps a delivery for a trigger that has one, or that nobody waits for.
 func (t *tx) deliverClosed(g Trigger, a arrival) (Disposition, error) {
 	disposition := Late
-	if g.Status != "" {
+	if g.Status != "" && g.Status != StatusExpired {
 		disposition = Duplicate
 	}
 	if err := t.record(g.ID, a, disposition); err != nil {
 		return "", err
 	}
 	// Whoever was starting its job when it was given up says with this how that went.
-	if err := t.exec("UPDATE triggers SET owner = NULL, due_at = ?1, fence = fence + 1 WHERE trigger_id = ?2 AND cancel AND owner IS NOT NULL", t.now, g.ID); err != nil {
+	if err := t.exec("UPDATE triggers SET owner = NULL, due_at = ?1, fence = fence + 1 WHERE trigger_id = ?2 AND cancel AND owner = ?3 AND fence = ?4",
+		t.now, g.ID, t.store.holder, a.Fence); err != nil {
 		return "", err
 	}
 	return disposition, t.touch(g.RunID)
@@ -145,43 +191,50 @@ func (t *tx) settleDelivered(g Trigger) error {
 
 // record keeps a delivery, and with it what became of it.
 func (t *tx) record(triggerID string, a arrival, as Disposition) error {
-	if a.parked != 0 {
+	if a.parked != 0 && !a.byKey {
 		return t.exec("UPDATE deliveries SET trigger_id = ?, disposition = ? WHERE id = ?", triggerID, string(as), a.parked)
 	}
-	return t.exec(`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, received_at, disposition)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`, triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.receivedAt, string(as))
+	var copyOf any
+	if a.parked != 0 {
+		copyOf = a.parked
+	}
+	return t.exec(`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, received_at, disposition, parked_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.receivedAt, string(as), copyOf)
 }
 
-const deliveryColumns = "id, source, item_key, status, payload, fault, delivered_by, received_at, disposition"
+const deliveryColumns = "id, trigger_id = '', source, item_key, status, payload, fault, delivered_by, received_at, disposition"
 
 func scanDelivery(r scanner) (a arrival, as Disposition, err error) {
 	var fault []byte
-	if err := r.Scan(&a.parked, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault, &a.By, &a.receivedAt, &as); err != nil {
+	if err := r.Scan(&a.parked, &a.byKey, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault, &a.By, &a.receivedAt, &as); err != nil {
 		return a, as, err
 	}
 	a.Fault, err = unmarshalFault(fault)
 	return a, as, err
 }
 
-// openMailbox matches a trigger with the deliveries that came before it, and reports whether one was accepted.
-func (t *tx) openMailbox(triggerID, source, itemKey string) (accepted bool, err error) {
+// openMailbox matches a trigger with the deliveries that came before it, and reports whether one was accepted. One that is parked by source and
+// item key answers each rollout once: what an earlier segment waited for has had it.
+func (t *tx) openMailbox(waits Trigger) (accepted bool, err error) {
 	var found []arrival
 	if err := t.rows(func(r scanner) error {
 		a, _, err := scanDelivery(r)
 		found = append(found, a)
 		return err
-	}, "SELECT "+deliveryColumns+" FROM deliveries WHERE disposition = 'parked' AND source = ?1 AND item_key = ?2 AND trigger_id = '' AND received_at >= ?3 UNION ALL SELECT "+
-		deliveryColumns+" FROM deliveries WHERE trigger_id = ?4 AND disposition = 'parked' AND received_at >= ?3 ORDER BY id",
-		source, itemKey, t.after(-parkedFor), triggerID); err != nil {
+	}, "SELECT "+deliveryColumns+` FROM deliveries d WHERE disposition = 'parked' AND source = ?1 AND item_key = ?2 AND trigger_id = '' AND received_at >= ?3
+			AND NOT EXISTS (SELECT 1 FROM deliveries c JOIN triggers t ON t.trigger_id = c.trigger_id
+				WHERE c.parked_id = d.id AND t.rollout_id = ?5 AND (t.segment < ?6 OR t.trigger_id = ?4))
+		UNION ALL SELECT `+deliveryColumns+" FROM deliveries WHERE trigger_id = ?4 AND disposition = 'parked' AND received_at >= ?3 ORDER BY id",
+		waits.Source, waits.ItemKey, t.after(-parkedFor), waits.ID, waits.RolloutID, waits.Segment); err != nil {
 		return false, err
 	}
 	for _, a := range found {
-		a.TriggerID = triggerID
-		g, err := t.addressee(a.Delivery) // anew: the one before may have answered it
+		a.TriggerID = waits.ID
+		g, err := t.triggers("WHERE t.trigger_id = ?", waits.ID) // anew: the one before may have answered it
 		if err != nil {
 			return false, err
 		}
-		disposition, err := t.deliver(g, a)
+		disposition, err := t.deliver(g[0], a)
 		if err != nil {
 			return false, err
 		}
@@ -193,7 +246,7 @@ func (t *tx) openMailbox(triggerID, source, itemKey string) (accepted bool, err 
 // Deliveries implements Store.
 func (s *SQLite) Deliveries(ctx context.Context, triggerID string) (out []Delivered, err error) {
 	defer func() { err = s.describe(err) }()
-	rows, err := s.read.QueryContext(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE trigger_id = ? ORDER BY received_at, id", triggerID)
+	rows, err := s.read.QueryContext(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE trigger_id = ? ORDER BY received_at, coalesce(parked_id, id)", triggerID)
 	if err != nil {
 		return nil, err
 	}

@@ -193,6 +193,9 @@ type NewTrigger struct {
 	FolderPath string
 	FolderKey  string
 	Spec       json.RawMessage
+	// Digest changes with what is waited for. A trigger whose interrupt comes again with another digest is superseded.
+	// Where either digest is empty the interrupt counts as unchanged.
+	Digest string
 	// Start says that its job must be started: the trigger is intended. Checked says that the source can be asked and its job cancelled.
 	Start   bool
 	Checked bool
@@ -224,12 +227,17 @@ type Trigger struct {
 	TakenBy   int
 	CreatedAt time.Time
 	StartedAt time.Time
-	// Deadline is when the suspension times out, zero if never. NextDue is when somebody looks at the trigger again.
+	// Deadline is when the suspension times out, zero if never. NextDue is when the trigger can be claimed again.
 	Deadline time.Time
 	NextDue  time.Time
+	// OverdueSince is when the trigger was first claimed after its deadline, zero before that.
+	OverdueSince time.Time
 	// Checks counts the checks at the source, Attempts the attempts to start the job.
 	Checks   int
 	Attempts int
+	// Failures counts the calls of the source that failed since the last one that did not; LastError is the error of the last.
+	Failures  int
+	LastError string
 	// The accepted delivery, once there is one.
 	DeliveredAt time.Time
 	Status      Status
@@ -243,15 +251,22 @@ type TriggerToken struct {
 	Fence     int64
 }
 
+// TriggerFailure is a call of a source that failed.
+type TriggerFailure struct {
+	Error string
+	// NotStarted says that the job was certainly not started, by this claim or before: it is intended again.
+	NotStarted bool
+}
+
 // Action is what a claimed trigger needs.
 type Action string
 
 // The actions.
 const (
 	ActionStart   Action = "start"   // start its job; the intent is recorded
-	ActionResolve Action = "resolve" // its job may have been started by a process that is gone
+	ActionResolve Action = "resolve" // its job may have been started; once OverdueSince is set it must not be started any more
 	ActionCheck   Action = "check"   // ask its source
-	ActionExpire  Action = "expire"  // its deadline has passed: ask its source once more, then let it expire
+	ActionExpire  Action = "expire"  // its deadline has passed: ask its source once more if its job was started, then let it expire
 	ActionCancel  Action = "cancel"  // try once to cancel its job
 )
 
@@ -286,7 +301,8 @@ type Delivery struct {
 	// By says who delivered it: "deliver", "approve", "source", …
 	By string
 	// Fence, if not zero, is that of the claim under which the source was asked: the delivery of a process whose claim has been
-	// taken over is refused with ErrFenced.
+	// taken over is refused with ErrFenced. Without it somebody else than the source delivers: that is late after the deadline,
+	// and in time it takes the place of the job, which is cancelled.
 	Fence int64
 }
 
@@ -304,7 +320,7 @@ type Disposition string
 const (
 	Accepted  Disposition = "accepted"
 	Duplicate Disposition = "duplicate" // the trigger has a delivery already; this one is kept and shown
-	Late      Disposition = "late"      // nobody waits for it any more
+	Late      Disposition = "late"      // nobody waits for it any more, or the deadline has passed
 	Parked    Disposition = "parked"    // nothing matches yet; kept for 7 days
 )
 
@@ -313,6 +329,8 @@ type Receipt struct {
 	Disposition Disposition
 	// Trigger is the trigger that it was matched with; its ID is empty if it was parked.
 	Trigger Trigger
+	// Accepted are all the triggers that have accepted it. Several may wait for one source and item key.
+	Accepted []Trigger
 }
 
 // Result is what one evaluator said of a rollout.

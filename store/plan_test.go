@@ -53,6 +53,13 @@ func exercise(t *testing.T, s *SQLite) {
 		triggers, err := s.ClaimTriggers(ctx, "", 1)
 		must(err)
 		for _, g := range triggers {
+			if g.Action == ActionCancel {
+				continue
+			}
+			must(s.TriggerFailed(ctx, g.TriggerToken, time.Now(), TriggerFailure{NotStarted: true}))
+			again, err := s.ClaimTriggers(ctx, "", 1)
+			must(err)
+			g = again[0]
 			must(s.TriggerStarted(ctx, g.TriggerToken, "job", time.Now()))
 			must(s.CheckTrigger(ctx, g.TriggerID))
 			_, err = s.Deliver(ctx, Delivery{Source: "s", ItemKey: "job", Status: StatusSuccessful})

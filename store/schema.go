@@ -168,4 +168,12 @@ CREATE TABLE mcp_sessions (
   capabilities BLOB, info BLOB,          -- the client's
   created_at INTEGER NOT NULL, used_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+`, `
+ALTER TABLE triggers ADD COLUMN digest TEXT NOT NULL DEFAULT '';  -- of what the agent waits for; empty if nobody has made one
+ALTER TABLE triggers ADD COLUMN overdue_since INTEGER;            -- when it was first claimed after its deadline
+ALTER TABLE triggers ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;  -- calls of its source that failed, since the last that did not
+ALTER TABLE triggers ADD COLUMN last_error TEXT NOT NULL DEFAULT '';  -- of the last of them
+-- A parked delivery that is addressed by source and item key is for everybody who comes to wait for it: each gets a copy.
+ALTER TABLE deliveries ADD COLUMN parked_id INTEGER;
+CREATE INDEX deliveries_copies ON deliveries (parked_id) WHERE parked_id IS NOT NULL;
 `}

@@ -75,15 +75,19 @@ type Store interface {
 
 	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or cancelled.
 	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)
-	// TriggerStarted records that the job of a claimed trigger was started; TriggerPending that a claimed trigger still waits, or that
-	// its job was certainly not started and is intended again. Both give up the claim; the trigger is due again at next, or never if next is zero.
+	// TriggerStarted records that the job of a claimed trigger was started, TriggerPending that a claimed trigger still waits,
+	// TriggerFailed that its source could not be asked, or its job not be started. All give up the claim. The trigger is due
+	// again at next, or never if next is zero, but not after its deadline and not in the past. A trigger that was claimed when
+	// it was overdue is due at next.
 	TriggerStarted(ctx context.Context, t TriggerToken, itemKey string, next time.Time) error
 	TriggerPending(ctx context.Context, t TriggerToken, next time.Time) error
+	TriggerFailed(ctx context.Context, t TriggerToken, next time.Time, f TriggerFailure) error
 	// CheckNow makes every waiting trigger of a run (of all, if runID is empty) due that is ever checked.
 	CheckNow(ctx context.Context, runID string) error
 	// CheckTrigger makes one waiting trigger due now.
 	CheckTrigger(ctx context.Context, triggerID string) error
-	// Deliver hands in a payload for a trigger. One that matches none is kept for 7 days for a trigger still to come.
+	// Deliver hands in a payload for a trigger, or for all that wait for a source and item key. One that matches none is kept
+	// for 7 days for triggers still to come. By source and item key it then answers each rollout once.
 	Deliver(ctx context.Context, d Delivery) (Receipt, error)
 	// Cancel cancels what has not ended of a run, or one rollout. A rollout whose agent may be running ends when its holder, or
 	// whoever takes it over, commits the segment, whatever its outcome; all others end at once. The jobs that they wait for become due to

@@ -2,13 +2,14 @@ package store
 
 import (
 	"fmt"
+	"slices"
 )
 
 // whereWaiting selects what a rollout waits for, and what has arrived of it.
 const whereWaiting = "WHERE t.rollout_id = ? AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
 
-// suspend makes the triggers of a suspension. An interrupt that is open already keeps its triggers; an id that comes
-// again after it was consumed is a new occurrence; an open one that the agent no longer names is abandoned. Only when all of
+// suspend makes the triggers of a suspension. An interrupt that is open already keeps its triggers, and their deadlines, unless its value
+// has changed; an id that comes again after it was consumed is a new occurrence; an open one that the agent no longer names is abandoned. Only when all of
 // them are there is the mailbox opened: a delivery in it may answer a sibling, or be one of several that are needed.
 func (t *tx) suspend(o Rollout, end SegmentEnd) (Committed, error) {
 	if len(end.Triggers) == 0 {
@@ -31,9 +32,8 @@ func (t *tx) suspend(o Rollout, end SegmentEnd) (Committed, error) {
 		return Committed{}, err
 	}
 	if end.SuspendTimeout > 0 {
-		// One whose source is being asked right now is due when that is over, or when the claim ends.
-		if err := t.exec(`UPDATE triggers SET deadline = ?1, due_at = CASE WHEN owner IS NULL THEN min(coalesce(due_at, ?1), ?1) ELSE due_at END
-			WHERE rollout_id = ?2 AND state IN ('intended', 'starting', 'waiting')`, t.after(end.SuspendTimeout), o.ID); err != nil {
+		if err := t.exec("UPDATE triggers SET deadline = ?1, due_at = min(coalesce(due_at, ?1), ?1) WHERE rollout_id = ?2 AND segment = ?3",
+			t.after(end.SuspendTimeout), o.ID, o.Segment); err != nil {
 			return Committed{}, err
 		}
 	}
@@ -46,7 +46,7 @@ func (t *tx) suspend(o Rollout, end SegmentEnd) (Committed, error) {
 	}
 	delivered := false
 	for _, a := range added {
-		found, err := t.openMailbox(a.id, a.source, a.key)
+		found, err := t.openMailbox(a)
 		if err != nil {
 			return Committed{}, err
 		}
@@ -60,12 +60,19 @@ func (t *tx) suspend(o Rollout, end SegmentEnd) (Committed, error) {
 	return t.settle(o.RunID, o.ID, triggers)
 }
 
-// addedTrigger is what is needed to look for it in the mailbox.
-type addedTrigger struct{ id, source, key string }
+// interrupt is what is known of an interrupt id of a rollout: whether it is open and keeps its triggers, else the occurrence of its new ones
+// and how many of them have been made.
+type interrupt struct {
+	open                 bool
+	occurrence, siblings int
+}
 
-// addTriggers makes the triggers of those interrupts that are not open already.
-func (t *tx) addTriggers(o Rollout, triggers []NewTrigger) (added []addedTrigger, err error) {
-	type interrupt struct{ occurrence, siblings, open int }
+// addTriggers makes the triggers of those interrupts that are not open already. Of what is returned is set what the mailbox needs.
+func (t *tx) addTriggers(o Rollout, triggers []NewTrigger) (added []Trigger, err error) {
+	digests := map[string][]string{}
+	for _, n := range triggers {
+		digests[n.InterruptID] = append(digests[n.InterruptID], n.Digest)
+	}
 	interrupts := map[string]*interrupt{}
 	for _, n := range triggers {
 		in := interrupts[n.InterruptID]
@@ -73,13 +80,12 @@ func (t *tx) addTriggers(o Rollout, triggers []NewTrigger) (added []addedTrigger
 			in = new(interrupt)
 			interrupts[n.InterruptID] = in
 			if o.Suspensions > 0 {
-				if err := t.row([]any{&in.open, &in.occurrence}, `SELECT coalesce(sum(taken_by = 0 AND state NOT IN ('consumed', 'superseded', 'abandoned')), 0),
-					coalesce(max(occurrence), -1) + 1 FROM triggers WHERE rollout_id = ? AND interrupt_id = ?`, o.ID, n.InterruptID); err != nil {
+				if *in, err = t.comesAgain(o.ID, n.InterruptID, digests[n.InterruptID]); err != nil {
 					return nil, err
 				}
 			}
 		}
-		if in.open > 0 {
+		if in.open {
 			continue
 		}
 		a, err := t.addTrigger(o, n, in.occurrence, in.siblings)
@@ -92,24 +98,61 @@ func (t *tx) addTriggers(o Rollout, triggers []NewTrigger) (added []addedTrigger
 	return added, nil
 }
 
-func (t *tx) addTrigger(o Rollout, n NewTrigger, occurrence, sibling int) (addedTrigger, error) {
+// comesAgain says what becomes of an interrupt that a rollout may have emitted before. What has not been consumed of it is superseded if it
+// now waits for something else.
+func (t *tx) comesAgain(rolloutID, interruptID string, digests []string) (in interrupt, err error) {
+	type sibling struct {
+		id, digest string
+		occurrence int
+		open       bool
+	}
+	var last []sibling  // those of the last occurrence
+	var before []string // their digests
+	if err := t.rows(func(r scanner) error {
+		var s sibling
+		err := r.Scan(&s.id, &s.digest, &s.occurrence, &s.open)
+		if len(last) > 0 && last[0].occurrence != s.occurrence {
+			last, before, in.open = nil, nil, false
+		}
+		last, before = append(last, s), append(before, s.digest)
+		in.occurrence, in.open = s.occurrence+1, in.open || s.open
+		return err
+	}, `SELECT trigger_id, digest, occurrence, taken_by = 0 AND state NOT IN ('consumed', 'superseded', 'abandoned') FROM triggers
+		WHERE rollout_id = ? AND interrupt_id = ? ORDER BY occurrence, sibling`, rolloutID, interruptID); err != nil || !in.open {
+		return in, err
+	}
+	if slices.Equal(before, digests) || slices.Contains(before, "") || slices.Contains(digests, "") {
+		return in, nil
+	}
+	in.open = false
+	for _, s := range last {
+		if s.open {
+			if err := t.giveUp(s.id, TriggerSuperseded); err != nil {
+				return in, err
+			}
+		}
+	}
+	return in, nil
+}
+
+func (t *tx) addTrigger(o Rollout, n NewTrigger, occurrence, sibling int) (Trigger, error) {
 	id := TriggerID(o.ID, n.InterruptID, occurrence, sibling)
 	key := n.ItemKey
 	if key == "" {
 		key = n.KeyPrefix + id
 	}
 	state, next := TriggerWaiting, micros(n.NextCheck)
-	switch {
-	case n.Start:
-		state, next = TriggerIntended, t.now
-	case n.Checked && next == nil:
+	if n.Start {
+		state = TriggerIntended
+	}
+	if n.Start || n.Checked && n.NextCheck.UnixMicro() < t.now {
 		next = t.now
 	}
 	err := t.exec(`INSERT INTO triggers (trigger_id, run_id, rollout_id, interrupt_id, occurrence, sibling, type, name, source, item_key,
-			folder_path, folder_key, spec, state, checked, segment, created_at, next_check, due_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, id, o.RunID, o.ID, n.InterruptID, occurrence, sibling, n.Type, n.Name, n.Source, key,
-		n.FolderPath, n.FolderKey, document(n.Spec), string(state), n.Checked, o.Segment, t.now, next, next)
-	return addedTrigger{id, n.Source, key}, err
+			folder_path, folder_key, spec, digest, state, checked, segment, created_at, next_check, due_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, id, o.RunID, o.ID, n.InterruptID, occurrence, sibling, n.Type, n.Name, n.Source, key,
+		n.FolderPath, n.FolderKey, document(n.Spec), n.Digest, string(state), n.Checked, o.Segment, t.now, next, next)
+	return Trigger{ID: id, RolloutID: o.ID, Source: n.Source, ItemKey: key, Segment: o.Segment}, err
 }
 
 // abandon gives up every trigger of a rollout whose interrupt is not named any more; its job is cancelled where the source can.
@@ -130,13 +173,13 @@ func (t *tx) abandon(rolloutID string, named map[string]bool) error {
 }
 
 // giveUp ends a trigger that nobody waits for any more. If its job may be running it becomes due once more, to be cancelled; if it is
-// being started at this moment, only when that is over and its key is known.
+// being started at this moment, only when that is over and its key is known. One whose job is to be cancelled already stays due for that.
 func (t *tx) giveUp(triggerID string, state TriggerState) error {
 	t.wake = true
-	return t.exec(`UPDATE triggers SET state = ?2, next_check = NULL, cancel = checked AND state IN ('starting', 'waiting'),
-			due_at = CASE WHEN checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN checked AND state IN ('starting', 'waiting') THEN ?1 END,
-			fence = CASE WHEN checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
-			owner = CASE WHEN checked AND state = 'starting' THEN owner END
+	return t.exec(`UPDATE triggers SET state = ?2, next_check = NULL, cancel = cancel OR checked AND state IN ('starting', 'waiting'),
+			due_at = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN checked AND state IN ('starting', 'waiting') THEN ?1 END,
+			fence = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
+			owner = CASE WHEN cancel OR checked AND state = 'starting' THEN owner END
 		WHERE trigger_id = ?3`, t.now, string(state), triggerID)
 }
 
@@ -152,25 +195,31 @@ func (t *tx) suspendedEvent(o Rollout, triggers []Trigger) error {
 	return t.event(o.RunID, o.ID, RolloutSuspended, map[string]any{"segment": o.Segment, "triggers": list})
 }
 
-// settle looks whether a suspended rollout can go on with what has arrived of its triggers, or has to fault with it.
+// settle looks whether a suspended rollout can go on with what has arrived of its triggers, or has to fault with it. It faults with what its agent
+// cannot take only if nothing else waits to be taken; otherwise the same deliveries would end differently by when the rollout is claimed.
+// An agent that needs all of them cannot go on any more.
 func (t *tx) settle(runID, rolloutID string, triggers []Trigger) (Committed, error) {
 	var all, acceptsFaults bool
 	if err := t.row([]any{&all, &acceptsFaults}, "SELECT resume_all, accepts_faults FROM rollouts WHERE rollout_id = ?", rolloutID); err != nil {
 		return Committed{}, err
 	}
 	var arrived, open int
-	for _, g := range triggers {
+	var bad *Trigger
+	for i, g := range triggers {
 		switch {
 		case g.State.IsOpen():
 			open++
-		case g.State != TriggerFired && !acceptsFaults:
-			if err := t.abandon(rolloutID, map[string]bool{g.InterruptID: true}); err != nil {
-				return Committed{}, err
-			}
-			return Committed{State: StateFaulted}, t.end(runID, rolloutID, StateFaulted, deliveredFault(g), nil)
-		default:
+		case g.State == TriggerFired || acceptsFaults:
 			arrived++
+		case bad == nil:
+			bad = &triggers[i]
 		}
+	}
+	if bad != nil && (arrived == 0 || all) {
+		if err := t.abandon(rolloutID, map[string]bool{bad.InterruptID: true}); err != nil {
+			return Committed{}, err
+		}
+		return Committed{State: StateFaulted}, t.end(runID, rolloutID, StateFaulted, deliveredFault(*bad), nil)
 	}
 	if arrived == 0 || (open > 0 && all) {
 		return Committed{State: StateSuspended}, nil

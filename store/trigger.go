@@ -10,20 +10,21 @@ import (
 
 const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
 	t.source, t.item_key, t.folder_path, t.folder_key, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
-	t.checks, t.attempts, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
+	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
 
 func scanTrigger(r scanner) (g Trigger, err error) {
-	var created, started, deadline, due, delivered sql.NullInt64
+	var created, started, deadline, due, overdue, delivered sql.NullInt64
 	var status sql.NullString
 	var spec, payload, fault []byte
 	err = r.Scan(&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
 		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
-		&g.Checks, &g.Attempts, &delivered, &status, &payload, &fault)
+		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &delivered, &status, &payload, &fault)
 	if err != nil {
 		return g, err
 	}
 	g.Spec, g.Payload, g.Status = spec, payload, Status(status.String)
 	g.CreatedAt, g.StartedAt, g.Deadline, g.NextDue, g.DeliveredAt = fromMicros(created), fromMicros(started), fromMicros(deadline), fromMicros(due), fromMicros(delivered)
+	g.OverdueSince = fromMicros(overdue)
 	g.Fault, err = unmarshalFault(fault)
 	return g, err
 }
@@ -93,7 +94,7 @@ func (t *tx) claimTrigger(g Trigger) (TriggerClaim, error) {
 	switch {
 	case !g.State.IsOpen():
 		c.Action = ActionCancel
-	case g.State == TriggerStarting: // also if it is overdue: its job may be running
+	case g.State == TriggerStarting: // also if it is overdue: its job may be running, and is looked for then
 		c.Action, starting = ActionResolve, 1
 	case overdue:
 		c.Action = ActionExpire
@@ -108,8 +109,12 @@ func (t *tx) claimTrigger(g Trigger) (TriggerClaim, error) {
 	}
 	c.State, c.Attempts, c.Checks = state, g.Attempts+starting, g.Checks+1-starting
 	c.Until = time.UnixMicro(t.after(t.store.lease)).UTC()
-	if err := t.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, attempts = ?, checks = ? WHERE trigger_id = ? RETURNING fence`,
-		string(state), t.store.holder, t.after(t.store.lease), c.Attempts, c.Checks, g.ID); err != nil || state == g.State {
+	if overdue && g.OverdueSince.IsZero() {
+		c.OverdueSince = time.UnixMicro(t.now).UTC()
+	}
+	if err := t.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, overdue_since = ?, attempts = ?, checks = ?
+			WHERE trigger_id = ? RETURNING fence`,
+		string(state), t.store.holder, t.after(t.store.lease), micros(c.OverdueSince), c.Attempts, c.Checks, g.ID); err != nil || state == g.State {
 		return c, err
 	}
 	return c, t.touch(g.RunID)
@@ -118,14 +123,15 @@ func (t *tx) claimTrigger(g Trigger) (TriggerClaim, error) {
 // TriggerStarted implements Store.
 func (s *SQLite) TriggerStarted(ctx context.Context, tok TriggerToken, itemKey string, next time.Time) error {
 	return s.writeOp(ctx, func(t *tx) error {
-		g, err := t.release(tok, next, true)
+		g, err := t.release(tok, release{next: next, started: true})
 		if err != nil || itemKey == "" {
 			return err
 		}
-		if err := t.exec("UPDATE triggers SET item_key = ? WHERE trigger_id = ?", itemKey, tok.TriggerID); err != nil {
+		g.ItemKey = itemKey
+		if err := t.exec("UPDATE triggers SET item_key = ? WHERE trigger_id = ?", itemKey, g.ID); err != nil {
 			return err
 		}
-		if accepted, err := t.openMailbox(tok.TriggerID, g.Source, itemKey); err != nil || !accepted {
+		if accepted, err := t.openMailbox(g); err != nil || !accepted {
 			return err
 		}
 		return t.settleDelivered(g)
@@ -134,26 +140,49 @@ func (s *SQLite) TriggerStarted(ctx context.Context, tok TriggerToken, itemKey s
 
 // TriggerPending implements Store.
 func (s *SQLite) TriggerPending(ctx context.Context, tok TriggerToken, next time.Time) error {
-	// If a power cut takes it back, the trigger is looked at once more when its claim has ended.
+	// If a power cut takes it back, the source is asked once more when the claim has ended.
 	return s.writeRelaxed(ctx, func(t *tx) error {
-		_, err := t.release(tok, next, false)
+		_, err := t.release(tok, release{next: next})
 		return err
 	})
 }
 
+// TriggerFailed implements Store.
+func (s *SQLite) TriggerFailed(ctx context.Context, tok TriggerToken, next time.Time, f TriggerFailure) error {
+	return s.writeOp(ctx, func(t *tx) error {
+		_, err := t.release(tok, release{next: next, failure: &f})
+		return err
+	})
+}
+
+// release is how a claim on a trigger ends. failure is nil if the source has answered.
+type release struct {
+	next    time.Time
+	started bool
+	failure *TriggerFailure
+}
+
 // release gives up a claim on a trigger, and returns as much of it as says where it belongs. A trigger that was delivered in the meantime
-// has no claim any more; one that was given up while its job was being started has, and is to be cancelled now.
-func (t *tx) release(tok TriggerToken, next time.Time, started bool) (g Trigger, err error) {
-	err = t.row([]any{&g.Source, &g.RunID, &g.RolloutID}, `UPDATE triggers SET owner = NULL,
+// has no claim any more. One that was given up while its job was being started has: the job is cancelled now, if it can have begun.
+func (t *tx) release(tok TriggerToken, r release) (g Trigger, err error) {
+	failed, notStarted, message := r.failure != nil, false, ""
+	if failed {
+		notStarted, message = r.failure.NotStarted, r.failure.Error
+	}
+	g.ID = tok.TriggerID
+	err = t.row([]any{&g.Source, &g.RunID, &g.RolloutID, &g.Segment}, `UPDATE triggers SET owner = NULL, cancel = cancel AND NOT ?7,
 			next_check = CASE WHEN cancel THEN NULL ELSE ?1 END,
-			due_at = CASE WHEN cancel THEN ?3 ELSE min(coalesce(?1, deadline), coalesce(deadline, ?1)) END,
-			state = CASE WHEN ?2 AND NOT cancel THEN 'waiting' ELSE state END, started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END
-		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id`,
-		micros(next), started, t.now, tok.TriggerID, t.store.holder, tok.Fence)
+			due_at = CASE WHEN cancel AND ?7 THEN NULL WHEN cancel THEN ?3 WHEN overdue_since IS NOT NULL THEN max(coalesce(?1, ?3), ?3)
+				ELSE max(min(coalesce(?1, deadline), coalesce(deadline, ?1)), ?3) END,
+			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
+			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
+			failures = CASE WHEN ?8 THEN failures + 1 ELSE 0 END, last_error = ?9
+		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment`,
+		micros(r.next), r.started, t.now, tok.TriggerID, t.store.holder, tok.Fence, notStarted, failed, message)
 	if errors.Is(err, ErrNotFound) {
 		return g, fmt.Errorf("trigger %s was taken over, or nobody waits for it any more: %w", tok.TriggerID, ErrFenced)
 	}
-	if err != nil || !started {
+	if err != nil || !r.started && !notStarted {
 		return g, err // that it still waits is nothing new
 	}
 	return g, t.touch(g.RunID)

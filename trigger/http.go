@@ -59,7 +59,7 @@ func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 	}
 	if s.config.StartKind == Searchable {
 		if key, found, err := s.Find(ctx, p); found || err != nil {
-			return key, err
+			return key, notStarted(err)
 		}
 	}
 	q := call{Request: *s.config.Start, pending: p, resolve: s.resolve}
@@ -68,7 +68,7 @@ func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 	}
 	failpoint.Hit("trigger.starting")
 	if !p.Until.IsZero() && !s.client.now().Before(p.Until) {
-		return "", &RetryError{0, errors.New("the job was not started: another process may do so by now")}
+		return "", &RetryError{0, errTooLate, true}
 	}
 	switch s.config.StartKind {
 	case Idempotent:
@@ -80,6 +80,8 @@ func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 	switch {
 	case err != nil && a.sent && s.config.StartKind == AtMostOnce:
 		return "", &Fault{faultStartUnknown, "the job may or may not have been started: " + err.Error()}
+	case err != nil && !a.sent:
+		return "", notStarted(s.retry(p, a, err))
 	case err != nil:
 		return "", s.retry(p, a, err)
 	case a.ok():
@@ -94,6 +96,9 @@ func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 	}
 	return "", s.retry(p, a, a.error())
 }
+
+// errTooLate is the error of a start whose claim has run out.
+var errTooLate = errors.New("the job was not started: the wait is over by now, or another process may start it")
 
 var defaultBody = json.RawMessage(`{"key":"{triggerId}","process":"{process}","folderPath":"{folderPath}","inputArguments":"{inputArguments}"}`)
 
@@ -132,7 +137,7 @@ func (s *httpSource) key(ctx context.Context, code *gojq.Code, a answer) (string
 
 func (s *httpSource) Find(ctx context.Context, p Pending) (string, bool, error) {
 	if s.config.Find == nil || s.findKey == nil {
-		return "", false, errors.New("the jobs of the eval set have no find request for this process")
+		return "", false, ErrNoFind
 	}
 	a, err := s.client.do(ctx, call{Request: s.config.Find.Request, pending: p, resolve: s.resolve})
 	switch {
@@ -223,7 +228,7 @@ func (s *httpSource) reason(ctx context.Context, a answer) string {
 }
 
 func (s *httpSource) Cancel(ctx context.Context, p Pending) error {
-	if s.config.Cancel == nil || p.ItemKey == "" {
+	if s.config.Cancel == nil || !hasKey(p) {
 		return nil
 	}
 	a, err := s.client.do(ctx, call{Request: *s.config.Cancel, pending: p, resolve: s.resolve})
@@ -239,7 +244,7 @@ func (s *httpSource) retry(p Pending, a answer, err error) error {
 	if errors.As(err, &fault) {
 		return fault
 	}
-	return &RetryError{s.after(p, a), err}
+	return &RetryError{After: s.after(p, a), Err: err}
 }
 
 func (s *httpSource) after(p Pending, a answer) time.Duration {

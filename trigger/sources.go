@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -113,6 +114,20 @@ func (s *Sources) Close() { s.http.CloseIdleConnections() }
 type RetryError struct {
 	After time.Duration
 	Err   error
+	// NotStarted says of a start that the call has certainly not begun a job.
+	NotStarted bool
+}
+
+// ErrNoFind is the error of Find where a source has no means to look for a job.
+var ErrNoFind = errors.New("the jobs of the eval set have no find request for this process")
+
+// notStarted says of the error of a start that the call has certainly not begun a job.
+func notStarted(err error) error {
+	var retry *RetryError
+	if errors.As(err, &retry) {
+		return &RetryError{retry.After, retry.Err, true}
+	}
+	return err
 }
 
 func (e *RetryError) Error() string { return e.Err.Error() }

@@ -7,7 +7,10 @@
 package trigger
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 )
@@ -47,6 +50,19 @@ func (s Spec) Visible() json.RawMessage {
 		return s.Shown
 	}
 	return s.Payload
+}
+
+// Digest changes with what is waited for, and not with the order of the members or with what else is kept of it.
+func (s Spec) Digest() string {
+	var payload any
+	dec := json.NewDecoder(bytes.NewReader(s.Payload))
+	dec.UseNumber()
+	if err := dec.Decode(&payload); err != nil {
+		payload = string(s.Payload)
+	}
+	s.Payload, s.Shown, s.Watch, s.ExpiresAt = nil, nil, nil, nil
+	sum := sha256.Sum256(marshal([]any{s, payload}))
+	return hex.EncodeToString(sum[:16])
 }
 
 // Type is the kind of a trigger.
@@ -94,10 +110,12 @@ type Source interface {
 	// StartKind says how a start is resolved after a crash.
 	StartKind() Start
 	// Start starts the job of a trigger and returns its item key. Called only for triggers whose Spec has no ItemKey.
-	// An error that is a *Fault faults the trigger. Every other error is tried again after a backoff, and may say in a *RetryError after
-	// which; from an AtMostOnce source it means that the job was certainly not started.
+	// A Searchable source looks for the job first. An error that is a *Fault faults the trigger. Every other error is tried again
+	// after a backoff; a *RetryError may ask for a longer one, and says whether the job can have been started. From an
+	// AtMostOnce source every other error means that the job was certainly not started.
 	Start(ctx context.Context, j Pending) (itemKey string, err error)
-	// Find looks for a job that was started with the trigger's key (Searchable only); found is false if there is none.
+	// Find looks for a job that was started with the trigger's key; found is false if there is none. The error is ErrNoFind where
+	// the source cannot look.
 	Find(ctx context.Context, j Pending) (itemKey string, found bool, err error)
 	// Check asks once whether the job is done.
 	Check(ctx context.Context, j Pending) (Status, error)

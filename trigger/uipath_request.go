@@ -138,7 +138,7 @@ func (s *uipathSource) retry(p Pending, a answer, err error) error {
 	if errors.As(err, &fault) {
 		return fault
 	}
-	return &RetryError{s.after(p, a), err}
+	return &RetryError{After: s.after(p, a), Err: err}
 }
 
 func (s *uipathSource) after(p Pending, a answer) time.Duration {

@@ -33,11 +33,11 @@ func (s *uipathSource) StartKind() Start { return Searchable }
 // Start starts a job, unless there is one with the trigger's id as its reference.
 func (s *uipathSource) Start(ctx context.Context, p Pending) (string, error) {
 	if key, found, err := s.Find(ctx, p); found || err != nil {
-		return key, err
+		return key, notStarted(err)
 	}
 	release, err := s.release(ctx, p)
 	if err != nil {
-		return "", err
+		return "", notStarted(err)
 	}
 	type startInfo struct {
 		ReleaseKey     string
@@ -49,9 +49,12 @@ func (s *uipathSource) Start(ctx context.Context, p Pending) (string, error) {
 	body := marshal(map[string]startInfo{"startInfo": {release, "ModernJobsCount", 1, string(p.Spec.InputArguments()), p.TriggerID}})
 	failpoint.Hit("trigger.starting")
 	if !p.Until.IsZero() && !s.client.now().Before(p.Until) {
-		return "", &RetryError{0, errors.New("the job was not started: another process may do so by now")}
+		return "", &RetryError{0, errTooLate, true}
 	}
 	a, err := s.ask(ctx, p, http.MethodPost, jobsPath+"/"+namespace+"StartJobs", body)
+	if err != nil && !a.sent {
+		return "", notStarted(err)
+	}
 	if err == nil {
 		err = s.refused(p, a)
 	}
@@ -154,7 +157,7 @@ func (s *uipathSource) job(ctx context.Context, p Pending) (object, answer, erro
 
 // Cancel asks the job to stop. The job may go on for a while, and may disregard it.
 func (s *uipathSource) Cancel(ctx context.Context, p Pending) error {
-	if p.ItemKey == "" {
+	if !hasKey(p) {
 		return nil
 	}
 	job, a, err := s.job(ctx, p)

@@ -20,6 +20,9 @@ func itemKey(p Pending) string {
 	return strings.ToLower(strings.ReplaceAll(string(p.Spec.Type), "_", "-")) + "-" + p.TriggerID
 }
 
+// hasKey tells whether the key of the job is known. Until a start is recorded the key that evalrun made stands in its place.
+func hasKey(p Pending) bool { return p.ItemKey != "" && p.ItemKey != itemKey(p) }
+
 // external waits for a delivery. It never starts anything, and only a delivery can tell.
 type external struct{}
 

@@ -10,11 +10,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/store"
 	"github.com/evalrun/evalrun/trigger"
 )
@@ -24,15 +26,19 @@ const maxPayload = 64 << 20
 
 func deliverCommand(g *globals) *cobra.Command {
 	var payload, fail string
-	var cancelled bool
+	var cancelled, force bool
 	cmd := &cobra.Command{
 		Use:   "deliver TRIGGER|SOURCE/KEY (--payload FILE|- | --fail MESSAGE | --cancel)",
 		Short: "Hand in the payload that a trigger waits for",
 		Long: `Hand in what a trigger waits for: the result of a job, an answer, or that the job failed or was cancelled.
 
-The trigger is named by its id, a unique beginning of it, or its source and item key. Prints what became of the
-delivery: accepted, duplicate (the trigger has one already), late (nobody waits for it any more) or parked (nothing
-matches yet; kept for 7 days). Go on with evalrun resume, unless an executor is running.`,
+The trigger is named by its id, a unique beginning of it, or its source and item key; then the delivery is for every
+trigger that waits for these. Prints what became of the delivery: accepted ("accepted 2" for two triggers), duplicate
+(the trigger has one already), late (its deadline has passed, or nobody waits for it any more) or parked (nothing matches
+yet; kept for 7 days). Go on with evalrun resume, unless an executor is running.
+
+A job that evalrun asks its source for is refused without --force. With it the payload takes the place of the job's
+result, and the job is cancelled where the source can.`,
 		Example: `  evalrun deliver 0197c3a2 --payload result.json
   echo '{"answer": 42}' | evalrun deliver external/job-42 --payload -`,
 		Args: exactly(1),
@@ -58,19 +64,23 @@ matches yet; kept for 7 days). Go on with evalrun resume, unless an executor is 
 			if given != 1 {
 				return usageError("give one of --payload FILE, --fail MESSAGE and --cancel")
 			}
-			return g.deliver(cmd, args[0], d)
+			return g.deliver(cmd, args[0], d, force)
 		},
 	}
 	f := cmd.Flags()
+	f.BoolVar(&force, "force", false, forceUsage)
 	f.StringVar(&payload, "payload", "", "a `FILE` with the payload, one JSON document; - is stdin")
 	f.StringVar(&fail, "fail", "", "the job failed, with `MESSAGE`")
 	f.BoolVar(&cancelled, "cancel", false, "the job was cancelled")
 	return cmd
 }
 
+const forceUsage = "also answer for a job that evalrun asks its source for; the job is cancelled"
+
 // answerCommand is approve or deny.
 func answerCommand(g *globals, verb string) *cobra.Command {
 	var data, reason string
+	var force bool
 	cmd := &cobra.Command{
 		Use:   verb + " TRIGGER",
 		Short: "Answer what a person was asked: " + verb,
@@ -93,9 +103,10 @@ they are given.`, verb, verb == "approve"),
 			if err != nil {
 				return internal(err)
 			}
-			return g.deliver(cmd, args[0], store.Delivery{Status: store.StatusSuccessful, Payload: payload, By: verb})
+			return g.deliver(cmd, args[0], store.Delivery{Status: store.StatusSuccessful, Payload: payload, By: verb}, force)
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, forceUsage)
 	cmd.Flags().StringVar(&reason, "reason", "", "the `REASON`")
 	cmd.Flags().StringVar(&data, "data", "", "a `FILE` with more data, one JSON document; - is stdin")
 	return cmd
@@ -134,25 +145,57 @@ func notJSON(name string, data []byte, err error) error {
 }
 
 // deliver delivers and prints the disposition.
-func (g *globals) deliver(cmd *cobra.Command, name string, d store.Delivery) error {
+func (g *globals) deliver(cmd *cobra.Command, name string, d store.Delivery, force bool) error {
 	return g.withStore(func(s *store.SQLite) error {
-		receipt, err := deliverTo(cmd.Context(), s, name, d)
+		receipt, err := deliverTo(cmd.Context(), s, name, d, force)
 		if err != nil {
 			return err
 		}
-		if err := g.settleFailure(cmd, s, d, receipt.Trigger.RunID); err != nil {
-			return err
+		for _, runID := range runsOf(receipt) {
+			if err := g.settleFailure(cmd, s, d, runID); err != nil {
+				return err
+			}
 		}
 		if g.json {
-			return printJSON(cmd, map[string]any{"disposition": receipt.Disposition, "triggerId": nilIfEmpty(receipt.Trigger.ID),
-				"runId": nilIfEmpty(receipt.Trigger.RunID), "rolloutId": nilIfEmpty(receipt.Trigger.RolloutID)})
+			return printJSON(cmd, receiptJSON(receipt))
 		}
-		printf(stdout(cmd), "%s\n", receipt.Disposition)
+		if n := len(receipt.Accepted); n > 1 {
+			printf(stdout(cmd), "%s %d\n", receipt.Disposition, n)
+		} else {
+			printf(stdout(cmd), "%s\n", receipt.Disposition)
+		}
 		if !g.quiet {
 			printf(cmd.ErrOrStderr(), "%s\n", whatNow(s, receipt))
 		}
 		return nil
 	})
+}
+
+// receiptJSON is a receipt as --json prints it: with the first trigger that it is of, and all that have accepted the delivery.
+func receiptJSON(r store.Receipt) map[string]any {
+	of := func(t store.Trigger) map[string]any {
+		return map[string]any{"triggerId": nilIfEmpty(t.ID), "runId": nilIfEmpty(t.RunID), "rolloutId": nilIfEmpty(t.RolloutID)}
+	}
+	out := of(r.Trigger)
+	out["disposition"] = r.Disposition
+	var accepted []any
+	for _, t := range r.Accepted {
+		accepted = append(accepted, of(t))
+	}
+	if accepted != nil {
+		out["accepted"] = accepted
+	}
+	return out
+}
+
+// runsOf are the runs of the triggers that have accepted a delivery.
+func runsOf(r store.Receipt) (ids []string) {
+	for _, t := range r.Accepted {
+		if !slices.Contains(ids, t.RunID) {
+			ids = append(ids, t.RunID)
+		}
+	}
+	return ids
 }
 
 // whatNow says what a disposition means for whoever delivered.
@@ -161,22 +204,38 @@ func whatNow(s *store.SQLite, r store.Receipt) string {
 	case store.Duplicate:
 		return "it had a delivery before, which counts; this one is kept"
 	case store.Late:
+		if t := r.Trigger; !t.Deadline.IsZero() && (t.State.IsOpen() || t.State == store.TriggerExpired) {
+			return "it came after the deadline, " + t.Deadline.Local().Format(time.DateTime) + "; the delivery is kept"
+		}
 		return "nobody waits for it any more; the delivery is kept"
 	case store.Parked:
 		return "nobody waits for it yet; the delivery is kept for 7 days (evalrun triggers lists what is waited for)"
 	}
-	return "go on with: " + resumeLine(s, r.Trigger.RunID)
+	var lines []string
+	for _, runID := range runsOf(r) {
+		lines = append(lines, "go on with: "+resumeLine(s, runID))
+	}
+	return strings.Join(lines, "\n")
 }
 
-func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delivery) (store.Receipt, error) {
+// asked are the sources that evalrun asks for the results of jobs.
+var asked = []string{trigger.SourceExec, trigger.SourceHTTP, trigger.SourceUiPath, trigger.SourceMCP}
+
+func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delivery, force bool) (store.Receipt, error) {
 	if source, key, ok := strings.Cut(name, "/"); ok {
 		if key == "" || !slices.Contains(trigger.SourceNames, source) {
 			return store.Receipt{}, usageError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(trigger.SourceNames, ", "), input.Suggest(source, trigger.SourceNames))
+		}
+		if !force && slices.Contains(asked, source) {
+			return store.Receipt{}, usageError("%s: evalrun asks the source %s for the results of its jobs; evalrun resume RUN does so now. %s", name, source, withForce)
 		}
 		d.Source, d.ItemKey = source, key
 	} else {
 		t, err := s.Trigger(ctx, name)
 		switch {
+		case err == nil && !force && t.State.IsOpen() && slices.Contains(asked, t.Source):
+			return store.Receipt{}, usageError("trigger %s waits for %s %s, for whose result evalrun asks the source %s; %s does so now. %s",
+				t.ID, t.Type, redact.Line(t.ItemKey), t.Source, resumeLine(s, t.RunID), withForce)
 		case err == nil:
 			d.TriggerID = t.ID
 		case !errors.Is(err, store.ErrNotFound):
@@ -190,6 +249,8 @@ func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delive
 	receipt, err := s.Deliver(ctx, d)
 	return receipt, internal(err)
 }
+
+const withForce = "Give --force to answer in its place: the job is then cancelled where the source can"
 
 // mayBeTrigger tells the id of a trigger that is not there yet, which can be derived from its rollout's, from one that never will be.
 func mayBeTrigger(ctx context.Context, s store.Store, name string) bool {
@@ -211,7 +272,7 @@ func nilIfEmpty(s string) any {
 // settleFailure brings the results document up to date if the delivery may have been the end of a rollout, or of the run: a failure that its agent
 // cannot take.
 func (g *globals) settleFailure(cmd *cobra.Command, s *store.SQLite, d store.Delivery, runID string) error {
-	if runID == "" || d.Status == store.StatusSuccessful {
+	if d.Status == store.StatusSuccessful {
 		return nil
 	}
 	run, err := s.Run(cmd.Context(), runID)

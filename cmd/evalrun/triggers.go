@@ -65,6 +65,8 @@ type triggerJSON struct {
 	CreatedAt      time.Time          `json:"createdAt"`
 	Deadline       *time.Time         `json:"deadline"`
 	NextCheck      *time.Time         `json:"nextCheck"`
+	// LastError is why its source could not be asked the last time, or its job not be started.
+	LastError string `json:"lastError,omitempty"`
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
@@ -97,7 +99,7 @@ func newTriggerJSON(t store.Trigger) triggerJSON {
 	if !t.NextDue.IsZero() {
 		out.NextCheck = &t.NextDue
 	}
-	out.ExpiresAt = specOf(t).ExpiresAt
+	out.ExpiresAt, out.LastError = specOf(t).ExpiresAt, t.LastError
 	return out
 }
 
@@ -167,6 +169,9 @@ func describeTrigger(s *store.SQLite, t store.Trigger, deliveries []deliveryJSON
 		printf(&b, ", its source forgets it at %s", at.Local().Format(time.DateTime))
 	}
 	printf(&b, ", source %s\n", t.Source)
+	if t.State.IsOpen() && t.Failures > 0 {
+		printf(&b, "    its source could not be asked (%d in a row): %s\n", t.Failures, redact.Line(t.LastError))
+	}
 	for _, d := range deliveries {
 		printf(&b, "    %s: %s, by %s, at %s\n", d.Disposition, d.Status, redact.Line(d.By), d.ReceivedAt.Local().Format(time.DateTime))
 	}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -30,6 +31,7 @@ type shownTrigger struct {
 	State            store.TriggerState
 	TakenBy          int
 	Status           store.Status
+	Deadline         time.Time
 }
 
 // compare checks the store against the model, as store i sees it, and what must hold of any store whatever the model says.
@@ -71,7 +73,7 @@ func (p *player) shown(r *modelRollout) shown {
 	out := shown{r.state, r.segment, r.attempt, r.failures, r.suspensions, r.results, nil}
 	for _, g := range p.triggers {
 		if g.rollout == r {
-			out.Triggers = append(out.Triggers, shownTrigger{g.id, g.key, g.payload, g.state, g.takenBy, g.status})
+			out.Triggers = append(out.Triggers, shownTrigger{g.id, g.key, g.payload, g.state, g.takenBy, g.status, g.deadline})
 		}
 	}
 	return out
@@ -80,7 +82,7 @@ func (p *player) shown(r *modelRollout) shown {
 func shownOf(o store.RolloutView) shown {
 	out := shown{o.State, o.Segment, o.Attempt, o.Failures, o.Suspensions, len(o.Results), nil}
 	for _, g := range o.Triggers {
-		out.Triggers = append(out.Triggers, shownTrigger{g.ID, g.ItemKey, string(g.Payload), g.State, g.TakenBy, g.Status})
+		out.Triggers = append(out.Triggers, shownTrigger{g.ID, g.ItemKey, string(g.Payload), g.State, g.TakenBy, g.Status, g.Deadline})
 	}
 	return out
 }

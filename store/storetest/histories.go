@@ -60,7 +60,7 @@ func (o op) String() string {
 
 // kinds are the operations, those that happen often more than once.
 var kinds = []string{"claim", "claim", "claim", "commit", "commit", "commit", "commit", "commit", "result", "finish", "deliver", "deliver", "deliver", "deliverKey",
-	"claimTriggers", "claimTriggers", "started", "pending", "cancel", "renew", "advance", "advance"}
+	"claimTriggers", "claimTriggers", "started", "pending", "failed", "answered", "cancel", "renew", "advance", "advance"}
 
 func history(r *rand.Rand, n int) []op {
 	ops := make([]op, n)
@@ -147,9 +147,12 @@ func (p *player) apply(o op) error {
 		return p.applyDeliver(s, o)
 	case "claimTriggers":
 		return p.applyClaimTriggers(s, o)
-	case "started", "pending":
+	case "started", "pending", "failed", "answered":
 		if len(p.triggerClaims) == 0 {
 			return nil
+		}
+		if o.kind == "answered" {
+			return p.applyAnswer(o, p.triggerClaims[pick(o.a, len(p.triggerClaims))])
 		}
 		return p.applyRelease(o, p.triggerClaims[pick(o.a, len(p.triggerClaims))])
 	case "cancel":
@@ -239,6 +242,9 @@ func end(b, c int) store.SegmentEnd {
 		if len(e.Triggers) == 0 {
 			e.Triggers = list(external("x"))
 		}
+		for i := range e.Triggers {
+			e.Triggers[i].Digest = []string{"", "one", "another"}[(b/12)%3]
+		}
 	}
 	return e
 }
@@ -283,7 +289,7 @@ func (p *player) applyWrite(o op, by playedClaim) error {
 }
 
 func (p *player) applyDeliver(s store.Store, o op) error {
-	d := modelDelivery{status: store.StatusSuccessful, payload: strconv.Itoa(o.c), at: p.now}
+	d := &modelDelivery{status: store.StatusSuccessful, payload: strconv.Itoa(o.c), at: p.now, holder: nobody}
 	if o.c%6 == 0 {
 		d.status = []store.Status{store.StatusFaulted, store.StatusCancelled, store.StatusExpired}[o.c%3]
 	}
@@ -297,10 +303,29 @@ func (p *player) applyDeliver(s store.Store, o op) error {
 	default: // perhaps of a trigger still to come
 		d.trigger = store.TriggerID(p.rollouts[o.a%len(p.rollouts)].id, string("xyz"[o.b%3]), o.c%3, 0)
 	}
-	want := p.deliver(d)
+	want, accepted := p.deliver(d)
 	got, err := s.Deliver(p.w.ctx, store.Delivery{TriggerID: d.trigger, Source: d.source, ItemKey: d.key, Status: d.status, Payload: json.RawMessage(d.payload)})
-	if err != nil || got.Disposition != want {
-		return fmt.Errorf("the delivery %+v is %s, want %s: %w", d, got.Disposition, want, err)
+	if err != nil || got.Disposition != want || len(got.Accepted) != accepted {
+		return fmt.Errorf("the delivery %+v is %s, accepted by %d, want %s by %d: %w", d, got.Disposition, len(got.Accepted), want, accepted, err)
+	}
+	return nil
+}
+
+// applyAnswer delivers what a source has answered, or that its trigger has expired.
+func (p *player) applyAnswer(o op, by playedTrigger) error {
+	g := p.triggers[slices.IndexFunc(p.triggers, func(g *modelTrigger) bool { return g.id == by.token.TriggerID })]
+	d := &modelDelivery{trigger: g.id, payload: strconv.Itoa(o.c), at: p.now, holder: by.store, fence: by.token.Fence,
+		status: []store.Status{store.StatusSuccessful, store.StatusFaulted, store.StatusExpired}[o.b%3]}
+	holds := !g.state.IsOpen() || g.holder == by.store && g.fence == by.token.Fence
+	got, err := p.stores[by.store].Deliver(p.w.ctx, store.Delivery{TriggerID: d.trigger, Status: d.status, Payload: json.RawMessage(d.payload), Fence: d.fence})
+	if !holds {
+		if !errors.Is(err, store.ErrFenced) {
+			return fmt.Errorf("trigger %+v: got the error %w", *g, err)
+		}
+		return nil
+	}
+	if want, _ := p.deliver(d); err != nil || got.Disposition != want {
+		return fmt.Errorf("the answer %+v is %s, want %s: %w", d, got.Disposition, want, err)
 	}
 	return nil
 }
@@ -334,16 +359,20 @@ func (p *player) applyRelease(o op, by playedTrigger) error {
 	if o.b%5 == 0 {
 		next = time.Time{}
 	}
-	key := ""
+	key, notStarted := "", false
 	var err error
-	if o.kind == "started" {
+	switch o.kind {
+	case "started":
 		key = fmt.Sprintf("job-%d", o.c%4)
 		err = s.TriggerStarted(p.w.ctx, by.token, key, next)
-	} else {
+	case "pending":
 		err = s.TriggerPending(p.w.ctx, by.token, next)
+	default:
+		notStarted = o.c%2 == 0
+		err = s.TriggerFailed(p.w.ctx, by.token, next, store.TriggerFailure{Error: "boom", NotStarted: notStarted})
 	}
 	if holds {
-		p.release(g, key, next)
+		p.release(g, key, next, notStarted)
 		return err
 	}
 	if !errors.Is(err, store.ErrFenced) {

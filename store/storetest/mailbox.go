@@ -32,7 +32,36 @@ func mailboxSpecs(s *suite) {
 		w.claimsNothing(w.a)
 	})
 
-	s.spec("of several triggers with one key one that waits gets the delivery", func(w *world) {
+	s.spec("a delivery by key is for all who wait for it", func(w *world) { // B7
+		_, first := w.suspended(list(external("i")))
+		_, second := w.suspended(list(external("i")))
+		r, err := w.a.Deliver(w.ctx, byKey("key-i", `1`))
+		w.must(err)
+		var by []string
+		for _, g := range r.Accepted {
+			by = append(by, g.RolloutID)
+		}
+		equal(w, "disposition", r.Disposition, store.Accepted)
+		equal(w, "accepted by", by, []string{first, second})
+		equal(w, "the first of them", r.Trigger.RolloutID, first)
+		claims, err := w.a.Claim(w.ctx, "", 10)
+		w.must(err)
+		equal(w, "resumed", len(claims), 2)
+	})
+
+	s.spec("a delivery by key counts once for siblings and for each interrupt of a rollout", func(w *world) { // B7
+		one, other, sibling := external("i"), external("j"), external("i")
+		one.ItemKey, other.ItemKey, sibling.ItemKey = "k", "k", "k"
+		runID, rollout := w.suspended(list(one, other, sibling), needsAll)
+		r, err := w.a.Deliver(w.ctx, byKey("k", `1`))
+		w.must(err)
+		equal(w, "accepted", len(r.Accepted), 2)
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+			"i/0/0": store.TriggerFired, "j/0/0": store.TriggerFired, "i/0/1": store.TriggerSuperseded})
+		equal(w, "deliveries", len(w.claim(w.a).Deliveries), 2)
+	})
+
+	s.spec("of several triggers with one key those that wait get the delivery, else the newest", func(w *world) {
 		_, first := w.suspended(list(external("i")))
 		w.deliver(w.a, byKey("key-i", `1`))
 		w.commit(w.a, w.claim(w.a), completed)
@@ -167,13 +196,33 @@ func parkedSpecs(s *suite) {
 		equal(w, "kept", kept, []store.Disposition{store.Accepted, store.Duplicate, store.Duplicate})
 	})
 
-	s.spec("a parked delivery answers one trigger only", func(w *world) {
+	s.spec("a parked delivery by key answers each rollout that comes to wait for it, once", func(w *world) { // B7
 		w.deliver(w.a, byKey("key-i", `1`))
-		_, _ = w.create(2)
+		runID, rollouts := w.create(2)
 		claims, err := w.a.Claim(w.ctx, "", 2)
 		w.must(err)
-		equal(w, "first", w.suspend(w.a, claims[0], external("i")).Ready, true)
-		equal(w, "second", w.suspend(w.a, claims[1], external("i")).Ready, false)
+		for _, c := range claims {
+			other := external("j")
+			other.ItemKey = "key-i" // two interrupts of one suspension
+			equal(w, "answered", w.suspend(w.a, c, external("i"), other).Ready, true)
+			equal(w, "triggers", states(w.view(runID, c.RolloutID).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerFired, "j/0/0": store.TriggerFired})
+		}
+		again, err := w.a.Claim(w.ctx, "", 1)
+		w.must(err)
+		equal(w, "what comes later is not answered by it", w.suspend(w.a, again[0], external("i")).Ready, false)
+		all, err := w.a.Deliveries(w.ctx, store.TriggerID(rollouts[1], "i", 0, 0))
+		w.must(err)
+		equal(w, "kept", len(all), 1)
+	})
+
+	s.spec("a parked delivery by the id of a trigger is for that one only", func(w *world) {
+		_, rollouts := w.create(2)
+		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
+		claims, err := w.a.Claim(w.ctx, "", 2)
+		w.must(err)
+		for _, c := range claims {
+			equal(w, "answered", w.suspend(w.a, c, external("i")).Ready, c.RolloutID == rollouts[0])
+		}
 	})
 
 	s.spec("a parked delivery is kept for seven days and not longer", func(w *world) {

@@ -15,9 +15,9 @@ const nobody = -1
 type model struct {
 	now      time.Time
 	rollouts []*modelRollout
-	// triggers are all triggers in the order in which they were made, parked the deliveries that match none yet.
+	// triggers are all triggers in the order in which they were made, parked the deliveries that wait for triggers still to come.
 	triggers []*modelTrigger
-	parked   []modelDelivery
+	parked   []*modelDelivery
 }
 
 // deadHolder is the store whose process is gone: it can claim, but everybody else sees at once that it is dead.
@@ -40,15 +40,18 @@ type modelRollout struct {
 type modelTrigger struct {
 	id, interrupt, source, key string
 	occurrence, sibling        int
-	rollout                    *modelRollout
-	state                      store.TriggerState
-	checked, cancel            bool
-	takenBy                    int
-	holder                     int
-	fence                      int64
-	due, deadline              time.Time
-	status                     store.Status
-	payload                    string
+	digest                     string
+	// segment is the one whose end made the trigger.
+	segment                  int
+	rollout                  *modelRollout
+	state                    store.TriggerState
+	checked, cancel, overdue bool
+	takenBy                  int
+	holder                   int
+	fence                    int64
+	due, deadline            time.Time
+	status                   store.Status
+	payload                  string
 }
 
 type modelDelivery struct {
@@ -56,6 +59,11 @@ type modelDelivery struct {
 	status               store.Status
 	payload              string
 	at                   time.Time
+	// holder and fence are those of the claim under which a source was asked; fence is 0 if somebody else delivers.
+	holder int
+	fence  int64
+	// given are the triggers that a delivery by key was matched with while it was parked.
+	given []*modelTrigger
 }
 
 func (m *model) isVoid(holder, for_ int, until time.Time) bool {
@@ -80,7 +88,7 @@ func (m *model) claim(o *modelRollout, s int) {
 		o.segment++
 		o.attempt, o.failures = 1, 0
 		for _, g := range m.waiting(o) {
-			if !g.state.IsOpen() {
+			if g.state == store.TriggerFired || !g.state.IsOpen() && o.accepts {
 				g.takenBy = o.segment
 			}
 		}
@@ -134,6 +142,10 @@ func (m *model) abandon(o *modelRollout, named []string) {
 }
 
 func (m *model) giveUp(g *modelTrigger, state store.TriggerState) {
+	if g.cancel {
+		g.state = state // its job is to be cancelled already
+		return
+	}
 	started := g.checked && (g.state == store.TriggerStarting || g.state == store.TriggerWaiting)
 	beingStarted := started && g.state == store.TriggerStarting && g.holder != nobody
 	g.state, g.cancel = state, started
@@ -183,6 +195,15 @@ func (m *model) suspend(o *modelRollout, end store.SegmentEnd) {
 		named = append(named, n.InterruptID)
 	}
 	m.abandon(o, named)
+	for _, interrupt := range named {
+		if m.changed(o, interrupt, end) {
+			for _, g := range m.waiting(o) {
+				if g.interrupt == interrupt {
+					m.giveUp(g, store.TriggerSuperseded)
+				}
+			}
+		}
+	}
 	kept := m.waiting(o)
 	occurrences, siblings := map[string]int{}, map[string]int{}
 	for _, g := range m.triggers {
@@ -196,7 +217,7 @@ func (m *model) suspend(o *modelRollout, end store.SegmentEnd) {
 			continue
 		}
 		g := &modelTrigger{interrupt: n.InterruptID, source: n.Source, key: n.ItemKey, occurrence: occurrences[n.InterruptID], sibling: siblings[n.InterruptID],
-			rollout: o, state: store.TriggerWaiting, checked: n.Checked, holder: nobody}
+			digest: n.Digest, segment: o.segment, rollout: o, state: store.TriggerWaiting, checked: n.Checked, holder: nobody}
 		siblings[n.InterruptID]++
 		g.id = store.TriggerID(o.id, g.interrupt, g.occurrence, g.sibling)
 		if g.key == "" {
@@ -208,21 +229,37 @@ func (m *model) suspend(o *modelRollout, end store.SegmentEnd) {
 		if n.Checked {
 			g.due = m.now
 		}
+		if end.SuspendTimeout > 0 {
+			g.deadline = m.now.Add(end.SuspendTimeout)
+			g.due = earlier(g.due, g.deadline)
+		}
 		added = append(added, g)
 	}
 	m.triggers = append(m.triggers, added...)
-	for _, g := range m.waiting(o) {
-		if g.state.IsOpen() && end.SuspendTimeout > 0 {
-			g.deadline = m.now.Add(end.SuspendTimeout)
-			if g.holder == nobody {
-				g.due = earlier(g.due, g.deadline)
-			}
-		}
-	}
 	for _, g := range added {
 		m.openMailbox(g)
 	}
 	m.settle(o)
+}
+
+// changed says whether a rollout waits for something else now under an interrupt that it still waits for.
+func (m *model) changed(o *modelRollout, interrupt string, end store.SegmentEnd) bool {
+	var was, is []string
+	last := -1
+	for _, g := range m.triggers {
+		if g.rollout == o && g.interrupt == interrupt {
+			if g.occurrence > last {
+				last, was = g.occurrence, nil
+			}
+			was = append(was, g.digest)
+		}
+	}
+	for _, n := range end.Triggers {
+		if n.InterruptID == interrupt {
+			is = append(is, n.Digest)
+		}
+	}
+	return !slices.Equal(was, is) && !slices.Contains(was, "") && !slices.Contains(is, "")
 }
 
 // earlier is the earlier of two times of which either may be zero: never.
@@ -238,62 +275,98 @@ func (m *model) settle(o *modelRollout) {
 		return
 	}
 	arrived, open := 0, 0
+	var bad *modelTrigger
 	for _, g := range m.waiting(o) {
 		switch {
 		case g.state.IsOpen():
 			open++
-		case g.state != store.TriggerFired && !o.accepts:
-			m.abandon(o, []string{g.interrupt})
-			m.end(o, store.StateFaulted)
-			return
-		default:
+		case g.state == store.TriggerFired || o.accepts:
 			arrived++
+		case bad == nil:
+			bad = g
 		}
+	}
+	if bad != nil && (arrived == 0 || o.all) {
+		m.abandon(o, []string{bad.interrupt})
+		m.end(o, store.StateFaulted)
+		return
 	}
 	if arrived > 0 && (open == 0 || !o.all) && o.runnable.IsZero() {
 		o.runnable = m.now
 	}
 }
 
-// addressee finds the trigger of a delivery: of several with one key the newest that waits, else the newest.
-func (m *model) addressee(d modelDelivery) (found *modelTrigger) {
+// addressees are the triggers of a delivery: of those with one key all that wait, or else the newest.
+func (m *model) addressees(d *modelDelivery) (found []*modelTrigger) {
+	var last *modelTrigger
 	for _, g := range m.triggers {
 		if d.trigger != "" && g.id != d.trigger || d.trigger == "" && (g.source != d.source || g.key != d.key) {
 			continue
 		}
-		if found == nil || g.state.IsOpen() || !found.state.IsOpen() {
-			found = g
+		last = g
+		if g.state.IsOpen() {
+			found = append(found, g)
 		}
+	}
+	if found == nil && last != nil {
+		found = append(found, last)
 	}
 	return found
 }
 
-func (m *model) deliver(d modelDelivery) store.Disposition {
-	g := m.addressee(d)
-	if g == nil {
+// deliver says what becomes of a delivery, and how many triggers accept it.
+func (m *model) deliver(d *modelDelivery) (first store.Disposition, accepted int) {
+	found := m.addressees(d)
+	if found == nil {
 		m.parked = append(m.parked, d)
-		return store.Parked
+		return store.Parked, 0
 	}
-	disposition := m.deliverTo(g, d)
-	m.settle(g.rollout)
-	return disposition
+	for i, g := range found {
+		if i > 0 && !g.state.IsOpen() {
+			continue // superseded by its sibling just now
+		}
+		disposition := m.deliverTo(g, d)
+		if disposition == store.Accepted {
+			accepted++
+		}
+		if i == 0 || disposition == store.Accepted {
+			first = disposition
+		}
+	}
+	for _, g := range found {
+		m.settle(g.rollout)
+	}
+	return first, accepted
 }
 
-func (m *model) deliverTo(g *modelTrigger, d modelDelivery) store.Disposition {
+func (m *model) deliverTo(g *modelTrigger, d *modelDelivery) store.Disposition {
 	if !g.state.IsOpen() {
-		if g.cancel && g.holder != nobody {
+		if g.cancel && g.holder == d.holder && g.fence == d.fence {
 			g.holder, g.due = nobody, m.now
 			g.fence++
 		}
-		if g.status != "" {
+		if g.status != "" && g.status != store.StatusExpired {
 			return store.Duplicate
 		}
 		return store.Late
 	}
+	byHand := d.fence == 0
+	if byHand && isDue(g.deadline, d.at) {
+		return store.Late
+	}
+	started := g.checked && (g.state == store.TriggerStarting || g.state == store.TriggerWaiting)
+	beingStarted := started && g.state == store.TriggerStarting && g.holder != nobody && byHand
+	g.cancel = started && (byHand || d.status == store.StatusExpired)
 	g.state = map[store.Status]store.TriggerState{store.StatusSuccessful: store.TriggerFired, store.StatusFaulted: store.TriggerFaulted,
 		store.StatusCancelled: store.TriggerCancelled, store.StatusExpired: store.TriggerExpired}[d.status]
-	g.status, g.payload, g.holder, g.due = d.status, d.payload, nobody, time.Time{}
-	g.fence++
+	g.status, g.payload = d.status, d.payload
+	if !beingStarted {
+		g.holder, g.due = nobody, time.Time{}
+		g.fence++
+		if g.cancel {
+			g.due = m.now
+		}
+	}
 	for _, other := range m.triggers {
 		if other != g && other.rollout == g.rollout && other.interrupt == g.interrupt && other.occurrence == g.occurrence && other.state.IsOpen() {
 			m.giveUp(other, store.TriggerSuperseded)
@@ -303,12 +376,16 @@ func (m *model) deliverTo(g *modelTrigger, d modelDelivery) store.Disposition {
 }
 
 func (m *model) openMailbox(g *modelTrigger) {
-	m.parked = slices.DeleteFunc(m.parked, func(d modelDelivery) bool {
+	m.parked = slices.DeleteFunc(m.parked, func(d *modelDelivery) bool {
 		if d.at.Before(m.now.Add(-7*24*time.Hour)) || d.trigger != "" && d.trigger != g.id || d.trigger == "" && (d.source != g.source || d.key != g.key) {
 			return false
 		}
+		if slices.ContainsFunc(d.given, func(had *modelTrigger) bool { return had == g || had.rollout == g.rollout && had.segment < g.segment }) {
+			return false
+		}
 		m.deliverTo(g, d)
-		return true
+		d.given = append(d.given, g)
+		return d.trigger != ""
 	})
 }
 
@@ -323,6 +400,7 @@ func (m *model) dueTriggers(s int) (out []*modelTrigger) {
 
 func (m *model) claimTrigger(g *modelTrigger, s int) store.Action {
 	overdue := isDue(g.deadline, m.now)
+	g.overdue = g.overdue || overdue && g.state.IsOpen()
 	action := store.ActionCheck
 	switch {
 	case !g.state.IsOpen():
@@ -342,10 +420,24 @@ func (m *model) claimTrigger(g *modelTrigger, s int) store.Action {
 }
 
 // release ends a claim of a trigger; key is set if its job was started.
-func (m *model) release(g *modelTrigger, key string, next time.Time) {
+func (m *model) release(g *modelTrigger, key string, next time.Time, notStarted bool) {
 	g.holder, g.due = nobody, earlier(next, g.deadline)
-	if g.cancel {
+	switch {
+	case g.cancel && notStarted:
+		g.cancel, g.due = false, time.Time{}
+		return
+	case g.cancel:
 		g.due = m.now
+	case g.overdue && next.IsZero():
+		g.due = m.now
+	case g.overdue:
+		g.due = next
+	}
+	if !g.due.IsZero() && g.due.Before(m.now) {
+		g.due = m.now
+	}
+	if notStarted && g.state == store.TriggerStarting {
+		g.state = store.TriggerIntended
 	}
 	if key == "" {
 		return

@@ -58,6 +58,20 @@ func startSpecs(s *suite) {
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionResolve)
 	})
 
+	s.spec("a start that certainly came to nothing is intended again", func(w *world) { // B2
+		runID, rollout := w.suspended(list(startable("i")))
+		c := w.claimTrigger(w.a)
+		revision := w.run(runID).Revision
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now().Add(time.Minute), store.TriggerFailure{Error: "refused", NotStarted: true}))
+		equal(w, "state", w.trigger(store.TriggerID(rollout, "i", 0, 0)).State, store.TriggerIntended)
+		if w.run(runID).Revision <= revision {
+			w.Fatal("a document that shows the state would not be made anew")
+		}
+		w.noTriggerDue(w.a)
+		w.advance(time.Minute)
+		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionStart)
+	})
+
 	s.spec("triggers are claimed as they become due, up to the limit and of one run", func(w *world) {
 		_, _ = w.suspended(list(polled("a", w.Now().Add(3*time.Second)), polled("b", w.Now().Add(time.Second)), polled("c", w.Now().Add(2*time.Second)), external("d")))
 		other, _ := w.suspended(list(polled("e", w.Now())))
@@ -173,6 +187,42 @@ func givenUpSpecs(s *suite) {
 		w.cancel(runID)
 		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCancel)
 		w.refused("its start", stale.TriggerStarted(w.ctx, c.TriggerToken, "job-7", time.Time{}), store.ErrFenced)
+		w.noTriggerDue(w.a)
+	})
+
+	s.spec("a start that certainly came to nothing after it was given up needs no cancelling", func(w *world) { // B2
+		runID, _, c := starting(w)
+		w.cancel(runID)
+		w.must(w.a.TriggerFailed(w.ctx, c.TriggerToken, w.Now(), store.TriggerFailure{NotStarted: true}))
+		w.advance(time.Hour)
+		w.noTriggerDue(w.a)
+	})
+
+	s.spec("a job that is answered by hand is cancelled", func(w *world) { // B9
+		_, rollout := w.suspended(list(polled("i", w.Now().Add(time.Hour))))
+		w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
+		equal(w, "action", w.claimTrigger(w.another()).Action, store.ActionCancel)
+		w.noTriggerDue(w.a)
+		equal(w, "deliveries", payloads(w.claim(w.a)), map[string]string{"i": "successful 1"})
+	})
+
+	s.spec("a job whose source has told its end is not cancelled", func(w *world) { // B9
+		_, rollout := w.suspended(list(polled("i", w.Now())))
+		d := payload(store.TriggerID(rollout, "i", 0, 0), `1`)
+		d.Fence = w.claimTrigger(w.a).Fence
+		w.deliver(w.a, d)
+		w.noTriggerDue(w.a)
+	})
+
+	s.spec("a job that is answered by hand while it is being started is cancelled when its key is known", func(w *world) { // B9
+		_, _, c := starting(w)
+		equal(w, "disposition", w.deliver(w.another(), payload(c.TriggerID, `1`)), store.Accepted)
+		equal(w, "again", w.deliver(w.another(), payload(c.TriggerID, `2`)), store.Duplicate)
+		w.noTriggerDue(w.a)
+		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", w.Now().Add(time.Hour)))
+		again := w.claimTrigger(w.a)
+		equal(w, "action, key", [2]string{string(again.Action), again.ItemKey}, [2]string{"cancel", "job-7"})
+		equal(w, "state", w.trigger(c.TriggerID).State, store.TriggerFired)
 		w.noTriggerDue(w.a)
 	})
 

@@ -99,6 +99,37 @@ func suspensionSpecs(s *suite) {
 		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerWaiting})
 	})
 
+	s.spec("an id that was not consumed and comes again for something else supersedes its triggers", func(w *world) { // B10
+		for _, answered := range []bool{false, true} {
+			before := polled("j", w.Now().Add(time.Hour))
+			before.Digest = "before"
+			runID, rollout := w.suspended(list(external("i"), before))
+			w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
+			c := w.claim(w.a)
+			if answered { // the answer is not one to what is asked now
+				g := w.trigger(store.TriggerID(rollout, "j", 0, 0))
+				w.deliver(w.a, payload(g.ID, `1`))
+			}
+			after := external("j")
+			after.Digest, after.ItemKey = "after", "other"
+			equal(w, "ready", w.suspend(w.a, c, after).Ready, false)
+			equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{
+				"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerSuperseded, "j/1/0": store.TriggerWaiting})
+			equal(w, "its job", w.claimTrigger(w.a).Action, store.ActionCancel)
+			w.noTriggerDue(w.a)
+			w.cancel(runID)
+		}
+	})
+
+	s.spec("an id that was not consumed and comes again for the same keeps its triggers", func(w *world) { // B10
+		j := external("j")
+		j.Digest = "same"
+		runID, rollout := w.suspended(list(external("i"), j))
+		w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
+		w.suspend(w.a, w.claim(w.a), j)
+		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerWaiting})
+	})
+
 	s.spec("an id that is missing is abandoned, and its job cancelled once where it can be", func(w *world) {
 		later := w.Now().Add(time.Hour)
 		runID, rollout := w.suspended(list(external("i"), polled("job", later), external("task"), startable("never")))
@@ -230,7 +261,8 @@ func siblingSpecs(s *suite) {
 		equal(w, "ready", done.Ready, true)
 		equal(w, "triggers", states(w.view(runID, rollouts[0]).Triggers), map[string]store.TriggerState{
 			"i/0/0": store.TriggerFired, "i/0/1": store.TriggerSuperseded, "i/0/2": store.TriggerSuperseded})
-		w.noTriggerDue(w.a) // the job was never started
+		equal(w, "cancelled: it runs, and somebody else has answered", w.claimTrigger(w.a).ItemKey, "one")
+		w.noTriggerDue(w.a) // the other job was never started
 	})
 
 	s.spec("an interrupt that is still open keeps its siblings", func(w *world) {
