@@ -23,7 +23,9 @@ type Set struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// Path is the file that the set was read from, as it was given.
-	Path        string       `json:"path"`
+	Path string `json:"path"`
+	// Digest is that of the file, empty if there is none.
+	Digest      string       `json:"digest,omitempty"`
 	Evaluators  []Definition `json:"evaluators"`
 	Evaluations []Evaluation `json:"evaluations"`
 	// Epochs is how often each evaluation is run (1 if the set does not say), Reduce how the scores of its epochs become one.

@@ -1,6 +1,8 @@
 package eval
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -58,6 +60,8 @@ func Parse(path string, data []byte, evaluators fs.FS) (*Set, input.Problems, er
 	if err := l.Problems.Err(false); err != nil {
 		return nil, l.Problems, err
 	}
+	sum := sha256.Sum256(data)
+	set.Digest = "sha256:" + hex.EncodeToString(sum[:])
 	return set, l.Problems, nil
 }
 

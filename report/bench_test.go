@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkWriteResults(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			r := largeRun(b, n)
-			o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Set: &r.set}
+			o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Plan: runner.Plan{Set: r.set}}
 			var peak uint64
 			b.ReportAllocs()
 			for b.Loop() {
@@ -40,7 +41,7 @@ func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 	testenv.NeedLong(t)
 	peak := func(n int) uint64 {
 		r := largeRun(t, n)
-		o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Set: &r.set}
+		o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Plan: runner.Plan{Set: r.set}}
 		m := &heapMeter{}
 		r.view(func(v store.View) {
 			runtime.GC()

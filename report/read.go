@@ -149,7 +149,9 @@ func (d *documentReader) member(key string, each func(*Rollout) error) error {
 	d.keys = append(d.keys, key)
 	fields := map[string]any{
 		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath, "revision": &d.Revision,
-		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "status": &d.Status,
+		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
+		"evaluationSetDigest": &d.EvaluationSetDigest, "evalIds": &d.EvalIDs, "filter": &d.Filter, "retryOf": &d.RetryOf, "planDigest": &d.PlanDigest,
+		"gitCommit": &d.GitCommit, "evalrunVersion": &d.Version, "startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
 		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
 	}
 	if into, ok := fields[key]; ok {

@@ -51,13 +51,37 @@ type Head struct {
 	// Revision is that of the run in its store.
 	Revision int64 `json:"revision"`
 	// Final says that no rollout can change any more.
-	Final             bool    `json:"final"`
-	EvaluationSetID   string  `json:"evaluationSetId"`
-	EvaluationSetName string  `json:"evaluationSetName"`
-	Status            Status  `json:"status"`
-	Summary           Summary `json:"summary"`
+	Final             bool   `json:"final"`
+	EvaluationSetID   string `json:"evaluationSetId"`
+	EvaluationSetName string `json:"evaluationSetName"`
+	// EvaluationSetPath is the eval set's file relative to the document's folder, slash-separated; empty for task directories alone.
+	EvaluationSetPath   string `json:"evaluationSetPath,omitempty"`
+	EvaluationSetDigest string `json:"evaluationSetDigest,omitempty"`
+	// EvalIDs and Filter are what the eval set was narrowed with, RetryOf the run whose faulted rollouts were run again.
+	EvalIDs []string `json:"evalIds,omitempty"`
+	Filter  string   `json:"filter,omitempty"`
+	RetryOf string   `json:"retryOf,omitempty"`
+	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and thresholds.
+	PlanDigest string `json:"planDigest,omitempty"`
+	// GitCommit was checked out where the eval set is, and Version is the evalrun that planned the run.
+	GitCommit  string      `json:"gitCommit,omitempty"`
+	Version    string      `json:"evalrunVersion,omitempty"`
+	StartedAt  *time.Time  `json:"startedAt,omitempty"`
+	FinishedAt *time.Time  `json:"finishedAt,omitempty"`
+	Agents     []AgentHead `json:"agents,omitempty"`
+	Status     Status      `json:"status"`
+	Summary    Summary     `json:"summary"`
 	// Statistics may be nil in a document of version 1.
 	Statistics *eval.Summary `json:"statistics,omitempty"`
+}
+
+// AgentHead says what an agent is.
+type AgentHead struct {
+	Name    string   `json:"name"`
+	Type    string   `json:"type"`
+	Command []string `json:"command,omitempty"`
+	// Model is the model's name, where evalrun is told it.
+	Model string `json:"model,omitempty"`
 }
 
 // Summary counts rollouts, and says what the score is. Of several agents each has its own.
@@ -144,6 +168,8 @@ type Rollout struct {
 	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`
 	Criteria       map[string]json.RawMessage `json:"criteria,omitzero"`
 	Tags           []string                   `json:"tags,omitempty"`
+	// Logs are the files that the segments have left, relative to the store's folder, slash-separated.
+	Logs []string `json:"logs,omitempty"`
 }
 
 // Usage is what an agent has used in all segments that counted.
@@ -264,7 +290,7 @@ func fromStore(ctx context.Context, st store.Store, runID string, red *redact.Re
 	if err != nil {
 		return err
 	}
-	o.Set = &plan.Set
+	o.Plan = plan
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}

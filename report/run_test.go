@@ -182,7 +182,7 @@ func (r *testRun) report(f func(*Report)) {
 func (r *testRun) document() []byte {
 	r.t.Helper()
 	var b bytes.Buffer
-	o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".evalrun", Set: &r.set, Redact: r.red}
+	o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".evalrun", Plan: runner.Plan{Set: r.set}, Redact: r.red}
 	r.view(func(v store.View) { r.check(WriteResults(&b, v, o)) })
 	if err := schemas.Validate("results", b.Bytes()); err != nil {
 		r.t.Errorf("the document does not fit its schema: %v\n%s", err, &b)

@@ -11,11 +11,15 @@ import (
 // statistics1 are the statistics of a document of version 1. There the score left faulted rollouts out, scoreWithFaulted counted all of them as 0,
 // those of the environment too, and a pass rate was the share of the evaluations whose reduced score passes.
 type statistics1 struct {
-	Rollouts         eval.RolloutCounts `json:"rollouts"`
-	Evaluations      eval.Coverage      `json:"evaluations"`
-	Score            estimate1          `json:"score"`
-	ScoreWithFaulted estimate1          `json:"scoreWithFaulted"`
-	EvaluatorScore   *float64           `json:"evaluatorScore"`
+	Rollouts    eval.RolloutCounts `json:"rollouts"`
+	Evaluations struct {           // those that faulted were counted among the unscored
+		Total      int `json:"total"`
+		Scored     int `json:"scored"`
+		Incomplete int `json:"incomplete"`
+	} `json:"evaluations"`
+	Score            estimate1 `json:"score"`
+	ScoreWithFaulted estimate1 `json:"scoreWithFaulted"`
+	EvaluatorScore   *float64  `json:"evaluatorScore"`
 	Evaluators       []struct {
 		ID     string   `json:"id"`
 		Name   string   `json:"name"`
@@ -62,7 +66,7 @@ func fromVersion1(data json.RawMessage) (*eval.Summary, error) {
 		out.AgentSummary = s.agent("")
 		return out, nil
 	}
-	out.Rollouts, out.Coverage = s.Rollouts, s.Evaluations
+	out.Rollouts, out.Coverage = s.Rollouts, s.coverage()
 	out.Evaluators, out.PassK = []eval.EvaluatorSummary{}, []eval.PassK{}
 	for _, name := range slices.Sorted(maps.Keys(s.Agents)) {
 		out.Agents = append(out.Agents, s.Agents[name].agent(name))
@@ -70,8 +74,12 @@ func fromVersion1(data json.RawMessage) (*eval.Summary, error) {
 	return out, nil
 }
 
+func (s statistics1) coverage() eval.Coverage {
+	return eval.Coverage{Evaluations: s.Evaluations.Total, Scored: s.Evaluations.Scored, Incomplete: s.Evaluations.Incomplete}
+}
+
 func (s statistics1) agent(name string) eval.AgentSummary {
-	out := eval.AgentSummary{Agent: name, Rollouts: s.Rollouts, Coverage: s.Evaluations, Score: s.ScoreWithFaulted.score(), ScoreCompleted: s.Score.score(),
+	out := eval.AgentSummary{Agent: name, Rollouts: s.Rollouts, Coverage: s.coverage(), Score: s.ScoreWithFaulted.score(), ScoreCompleted: s.Score.score(),
 		PassRate: s.Score.passRate(), EvaluationsPassed: s.Score.Passed, EvaluatorScore: s.EvaluatorScore, Evaluators: []eval.EvaluatorSummary{}, PassK: s.PassK}
 	for _, e := range s.Evaluators {
 		out.Evaluators = append(out.Evaluators, eval.EvaluatorSummary{ID: e.ID, Name: e.Name, Weight: e.Weight, Estimate: e.score(),

@@ -29,7 +29,7 @@ func TestVersion1IsRead(t *testing.T) {
 		}
 	}
 	var table, document bytes.Buffer
-	if err := r.WriteTable(&table, nil); err != nil || !strings.Contains(table.String(), "; score gruff 0, polite 0.3333 (0.5 without faulted)") {
+	if err := r.WriteTable(&table, nil); err != nil || !strings.Contains(table.String(), "; score gruff 0, polite 0.3333 (0.5 without faulted)\n") {
 		t.Errorf("%v\n%s", err, &table)
 	}
 	if err := r.WriteResults(&document); err != nil {

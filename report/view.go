@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,8 +22,8 @@ type Options struct {
 	StoreID   string
 	StoreDir  string
 	StorePath string
-	// Set is the eval set of the run's plan.
-	Set *eval.Set
+	// Plan is the run's.
+	Plan runner.Plan
 	// Redact takes secrets out of what agents, evaluators and triggers said.
 	Redact *redact.Redactor
 }
@@ -34,27 +35,20 @@ func FromView(v store.View, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	statistics := eval.NewStatistics(o.Set)
+	set := &o.Plan.Set
+	statistics := eval.NewStatistics(set)
 	if err := v.Rollouts(func(rv store.RolloutView) error {
 		results, err := evaluated(rv)
 		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: eval.State(rv.State),
-			AgentsFault: rv.State == store.StateFaulted && rv.Fault != nil && ownerOf(o.Set, rv.Fault.Category) == agent.OwnerAgent,
+			AgentsFault: rv.State == store.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == agent.OwnerAgent,
 			Evaluation:  evaluations[rv.EvaluationID], Results: results})
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	summary := statistics.Summary()
-	r := &Report{
-		Head: Head{
-			SchemaVersion: schemaVersion, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath),
-			Revision: run.Revision, Final: run.Final(), EvaluationSetID: run.EvaluationSetID,
-			EvaluationSetName: o.Redact.String(run.EvaluationSetName), Status: StatusOf(run.Counts),
-			Summary: summaryOf(run.Counts, &summary), Statistics: &summary,
-		},
-		Dataset: summary.Dataset,
-		Pass:    o.Set.Thresholds.Pass,
-	}
+	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass}
+	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
 	r.each = func(p parts, f func(*Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
 			out, err := o.rollout(rv, evaluations[rv.EvaluationID], p)
@@ -65,6 +59,31 @@ func FromView(v store.View, o Options) (*Report, error) {
 		})
 	}
 	return r, nil
+}
+
+// head says what the run is and where it comes from.
+func (o Options) head(run store.Run) Head {
+	origin, set := o.Plan.Origin, &o.Plan.Set
+	h := Head{
+		SchemaVersion: schemaVersion, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath), Revision: run.Revision, Final: run.Final(),
+		EvaluationSetID: run.EvaluationSetID, EvaluationSetName: o.Redact.String(run.EvaluationSetName), EvaluationSetDigest: set.Digest,
+		EvalIDs: origin.EvalIDs, Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf, PlanDigest: o.Plan.Digest,
+		GitCommit: origin.GitCommit, Version: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
+	}
+	if set.Digest != "" {
+		h.EvaluationSetPath = o.Redact.String(path.Join(h.StorePath, o.Plan.BaseDir, path.Base(filepath.ToSlash(set.Path))))
+	}
+	for _, a := range o.Plan.Agents {
+		one := AgentHead{Name: o.Redact.String(a.Name), Type: a.Type}
+		for _, arg := range a.Command {
+			one.Command = append(one.Command, o.Redact.String(arg))
+		}
+		if a.ACP != nil && a.Model != nil {
+			one.Model = o.Redact.String(a.Model.Name)
+		}
+		h.Agents = append(h.Agents, one)
+	}
+	return h
 }
 
 // evaluationsOf reads the evaluations of the plan, by id.
@@ -136,11 +155,26 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 	for _, r := range results {
 		out.EvaluationRunResults = append(out.EvaluationRunResults, o.evaluated(r))
 	}
+	out.Logs = o.logs(rv)
 	if err := o.addInfo(out, rv); err != nil {
 		return nil, err
 	}
 	out.AgentExecutionOutput, err = o.execution(rv, p)
 	return out, err
+}
+
+// logs are the files of all attempts of all segments.
+func (o Options) logs(rv store.RolloutView) (out []string) {
+	for _, s := range rv.Segments {
+		dir, err := filepath.Rel(o.StoreDir, runner.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
+		if err != nil {
+			continue // both are absolute
+		}
+		for _, f := range s.Files {
+			out = append(out, path.Join(filepath.ToSlash(dir), f.Name))
+		}
+	}
+	return out
 }
 
 // addInfo adds what the segments report of agents that live in an environment. Of attempts that were repeated nothing counts but the tokens.

@@ -33,6 +33,19 @@ type Plan struct {
 	// Env names the variables that were passed with --env and --env-file.
 	Env []string `json:"env,omitempty"`
 	Environment
+	// Origin says where the plan comes from, and Digest is that of its parts that the results depend on.
+	Origin Origin `json:"origin,omitzero"`
+	Digest string `json:"digest,omitempty"`
+}
+
+// Origin says where a plan comes from.
+type Origin struct {
+	// GitCommit is the commit that was checked out in the eval set's folder, Version that of the evalrun that made the plan.
+	GitCommit string `json:"gitCommit,omitempty"`
+	Version   string `json:"version,omitempty"`
+	// EvalIDs and Filter are what the eval set was narrowed with.
+	EvalIDs []string `json:"evalIds,omitempty"`
+	Filter  string   `json:"filter,omitempty"`
 }
 
 // Environment says how the agents of a plan live that live in an environment.
@@ -71,6 +84,9 @@ type PlanRequest struct {
 	WorkDir string
 	Env     []string
 	Environment
+	Origin Origin
+	// Only, if not nil, says which rollouts are planned; otherwise all are.
+	Only func(evaluationID, agent string, epoch int) bool
 }
 
 // NewPlan makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and epoch.
@@ -78,7 +94,7 @@ func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env, Environment: req.Environment}
+	plan := Plan{Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env, Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
 		return store.Plan{}, err
@@ -86,11 +102,7 @@ func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
 	if plan.WorkDir, err = relative(req.WorkDir, req.BaseDir); err != nil {
 		return store.Plan{}, err
 	}
-	data, err := json.Marshal(plan)
-	if err != nil {
-		return store.Plan{}, err
-	}
-	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name, RetryOf: req.RetryOf, Data: data}
+	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name, RetryOf: req.RetryOf}
 	if out.RunID == "" {
 		out.RunID = store.NewRunID()
 	}
@@ -102,11 +114,25 @@ func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
 		out.Evaluations = append(out.Evaluations, store.Evaluation{ID: e.ID, Data: data})
 		for _, a := range req.Agents {
 			for epoch := 1; epoch <= set.Epochs; epoch++ {
+				if req.Only != nil && !req.Only(e.ID, a.Name, epoch) {
+					continue
+				}
 				out.Rollouts = append(out.Rollouts, plannedRollout(out.RunID, i, e, a, epoch))
 			}
 		}
 	}
-	return out, nil
+	if out.Data, err = json.Marshal(plan); err != nil {
+		return store.Plan{}, err
+	}
+	parts, err := partsOf(out, out.Evaluations)
+	if err != nil {
+		return store.Plan{}, err
+	}
+	if plan.Digest, err = parts.digest(); err != nil {
+		return store.Plan{}, err
+	}
+	out.Data, err = json.Marshal(plan)
+	return out, err
 }
 
 func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch int) store.PlannedRollout {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,8 +35,10 @@ type runFlags struct {
 	epochs  int
 	runID   string
 	retryOf string
-	strict  bool
-	detach  bool
+	// asPlanned goes on with a run of another plan.
+	asPlanned bool
+	strict    bool
+	detach    bool
 	placeFlags
 }
 
@@ -71,7 +74,8 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	fl.StringVar(&f.filter, "filter", "", "run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
 	fl.IntVar(&f.epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
 	fl.StringVar(&f.runID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
-	fl.StringVar(&f.retryOf, "retry-of", "", "run again the evaluations that faulted in `RUN`")
+	fl.BoolVar(&f.asPlanned, "as-planned", false, "with --run-id: go on with the run as it was planned, although the eval set has changed")
+	fl.StringVar(&f.retryOf, "retry-of", "", "run again the rollouts that faulted in `RUN`")
 	fl.BoolVar(&f.strict, "strict", false, "take unknown keys for errors")
 	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget: an executor, or a resume in time, will fetch them")
 	f.register(cmd)
@@ -109,6 +113,7 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command
 		}
 	}
 	req.Env = env.passed
+	req.Origin = runner.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: version(), EvalIDs: f.evalIDs, Filter: f.filter}
 	plan, err := runner.NewPlan(req, s.Dir())
 	if err != nil {
 		return internal(err)
@@ -124,6 +129,11 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command
 		}
 		if there.EvaluationSetID != plan.EvaluationSetID {
 			return usageError("--run-id %s: that run is of the eval set %q, not of %q; give this one another id", plan.RunID, there.EvaluationSetID, plan.EvaluationSetID)
+		}
+		if !f.asPlanned {
+			if err := sameAsPlanned(ctx, s, plan); err != nil {
+				return err
+			}
 		}
 	}
 	switch {
@@ -355,17 +365,59 @@ func checkFaults(r *input.Reader, set *eval.Set) {
 	}
 }
 
-// keepFaulted keeps the evaluations of which a rollout faulted in another run.
+// sameAsPlanned makes sure that a run that is there has the plan of this command: otherwise it would go on with other evaluations or
+// thresholds than those that were given.
+func sameAsPlanned(ctx context.Context, s store.Store, plan store.Plan) error {
+	stored, err := s.Plan(ctx, plan.RunID)
+	if err != nil {
+		return internal(err)
+	}
+	var evaluations []store.Evaluation
+	if err := s.Snapshot(ctx, plan.RunID, func(v store.View) error {
+		return v.Evaluations(func(e store.Evaluation) error {
+			evaluations = append(evaluations, e)
+			return nil
+		})
+	}); err != nil {
+		return internal(err)
+	}
+	changes, err := runner.PlanChanges(stored, evaluations, plan)
+	if err != nil || len(changes) == 0 {
+		return internal(err)
+	}
+	const most = 10
+	if more := len(changes) - most; more > 0 {
+		changes = append(changes[:most], fmt.Sprintf("and %d more", more))
+	}
+	return usageError("--run-id %s: that run was planned with other values than these: %s; give this one another id, or go on as it was planned with --as-planned",
+		plan.RunID, redact.Line(strings.Join(changes, ", ")))
+}
+
+// gitCommit is the commit that is checked out in a folder; empty if that is in no repository, or there is no git.
+func gitCommit(ctx context.Context, dir string) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", dir, "rev-parse", "--verify", "HEAD").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// keepFaulted keeps the rollouts that faulted in another run.
 func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *runner.PlanRequest) error {
 	id, err := runByPrefix(ctx, s, f.retryOf)
 	if err != nil {
 		return err
 	}
-	faulted := map[string]bool{}
+	type key struct {
+		evaluation, agent string
+		epoch             int
+	}
+	faulted, evaluations, epochs := map[key]bool{}, map[string]bool{}, req.Set.Epochs
 	err = s.Snapshot(ctx, id, func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
-			if o.State == store.StateFaulted {
-				faulted[o.EvaluationID] = true
+			if o.State == store.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool { return a.Name == o.Agent }) {
+				faulted[key{o.EvaluationID, o.Agent, o.Epoch}], evaluations[o.EvaluationID] = true, true
+				epochs = max(epochs, o.Epoch)
 			}
 			return nil
 		})
@@ -373,8 +425,9 @@ func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *runner.Pl
 	if err != nil {
 		return internal(err)
 	}
-	req.RetryOf = id
-	req.Set.Evaluations = slices.DeleteFunc(req.Set.Evaluations, func(e eval.Evaluation) bool { return !faulted[e.ID] })
+	req.RetryOf, req.Set.Epochs = id, epochs
+	req.Only = func(evaluation, agent string, epoch int) bool { return faulted[key{evaluation, agent, epoch}] }
+	req.Set.Evaluations = slices.DeleteFunc(req.Set.Evaluations, func(e eval.Evaluation) bool { return !evaluations[e.ID] })
 	if len(req.Set.Evaluations) == 0 {
 		return usageError("--retry-of %s: nothing faulted in it that is in this eval set", f.retryOf)
 	}

@@ -117,7 +117,7 @@ func taskSet(patterns []string) (*eval.Set, error) {
 	if err != nil {
 		return nil, internal(err)
 	}
-	set.Path = filepath.Join(".", name)
+	set.Path, set.Digest = filepath.Join(".", name), ""
 	return set, nil
 }
 
