@@ -225,12 +225,19 @@ func (f *Fields) Ignore(names ...string) {
 	}
 }
 
+// Unknown returns the members that nobody has asked for.
+func (f *Fields) Unknown() (unknown []Member) {
+	for _, m := range f.Node.Members {
+		if !f.used[m.Key] && !slices.Contains(f.known, m.Key) {
+			unknown = append(unknown, m)
+		}
+	}
+	return unknown
+}
+
 // Done warns of every key that nobody asked for, naming the nearest known one.
 func (f *Fields) Done() {
-	for _, m := range f.Node.Members {
-		if f.used[m.Key] || slices.Contains(f.known, m.Key) {
-			continue
-		}
+	for _, m := range f.Unknown() {
 		f.r.Problems = append(f.r.Problems, Problem{File: f.Node.File, Line: m.Line, Column: m.Column,
 			Key: join(f.Node.Path, m.Key), Message: "unknown key" + Suggest(m.Key, f.known), Warning: true})
 	}

@@ -321,7 +321,7 @@ func (e *environment) setup(space *sandbox.Space, stage *tasks.Stage, first bool
 		s.Commands = append(s.Commands, sandbox.SetupCommand{Command: c.Command, Dir: space.Path(dir), Env: variables(env), Timeout: c.TimeoutSec.Duration()})
 	}
 	if stage.Workdir != "" && first && fileExists(filepath.Join(stage.Workdir, stepSetup)) {
-		s.Commands = append(s.Commands, sandbox.SetupCommand{Command: "sh ./" + stepSetup, Dir: space.Path(e.workdir())})
+		s.Commands = append(s.Commands, sandbox.SetupCommand{Args: []string{"/bin/bash", "./" + stepSetup}, Dir: space.Path(e.workdir())})
 	}
 	check := config.Healthcheck
 	if stage.Healthcheck != nil {
@@ -339,7 +339,7 @@ func (e *environment) setup(space *sandbox.Space, stage *tasks.Stage, first bool
 	return s, nil
 }
 
-// stepSetup is run in the working directory before a step that brings it along.
+// stepSetup is run by bash, as Harbor does, in the working directory before a step that brings it along.
 const stepSetup = "setup.sh"
 
 // addressOf is host and port of a URL, empty if it has none.

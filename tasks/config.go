@@ -22,6 +22,8 @@ type Config struct {
 	Steps                   []Step          `json:"steps,omitempty"`
 	Artifacts               []Artifact      `json:"artifacts,omitempty"`
 	Reward                  json.RawMessage `json:"reward,omitempty"`
+	// places are unknown keys that seem to name where the task is to run.
+	places []string
 }
 
 // Seconds is a duration as task.toml has it.
@@ -220,6 +222,8 @@ type Environment struct {
 	SetupCommands    []SetupCommand `json:"setup_commands,omitempty"`
 	// key is where the table stands in the file, such as sandbox or steps[0].verifier.environment.
 	key string
+	// places are unknown keys that seem to name where the task is to run.
+	places []string
 }
 
 // TPU is a slice of accelerators.

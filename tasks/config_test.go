@@ -372,8 +372,11 @@ func TestTaskTOML(t *testing.T) {
 		for document, want := range map[string]string{"version = '1.0'": "1.0", "schema_version = '1.4'": "1.4", "version = '2.0'\nschema_version = '1.2'": "1.2", "": "1.3"} {
 			equal(t, document, accepted(t, document).SchemaVersion, want)
 		}
-		problem(t, "version = '2.0'", "1:11: version: version 2.0 is not supported")
-		problem(t, "schema_version = 'abc'", `1:18: schema_version: expected a version such as "1.4"`)
+		// T5
+		problem(t, "version = '2.0'", "1:11: warning: version: version 2.0 is newer than 1.4, the newest that this evalrun knows; the task can be checked, but not run")
+		problem(t, "version = '0.0'", "1:11: warning: version: version 0.0 is not known; the file is read as one of version 1.4")
+		problem(t, "schema_version = 'abc'", `1:18: warning: schema_version: expected a version such as "1.4", got "abc"; the task can be checked, but not run`)
+		equal(t, "1.0.0", accepted(t, "version = '1.0.0'").SchemaVersion, "1.0.0")
 		problem(t, "version = 1.0", "1:11: version: expected a string, got a number")
 		problem(t, "version = '1.5'", "1:11: warning: version: version 1.5 is newer")
 		problem(t, "version = '1.10'", "1:11: warning: version: version 1.10 is newer")
@@ -401,9 +404,15 @@ func TestTaskTOML(t *testing.T) {
 			problem(t, "["+table+"]\nnetwork_mode = 'allowlist'", "2:16: "+table+".network_mode: an allowlist needs allowed_hosts")
 			problem(t, "["+table+"]\nallowed_hosts = ['a.b']", "2:17: "+table+".allowed_hosts: hosts are listed")
 		}
-		for _, host := range []string{"https://a.b", "a.b:80", "a.b/c", "*.a.b", "", "a b"} {
-			problem(t, "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['"+host+"']", "3:17: agent.allowed_hosts: expected host names alone")
+		for _, host := range []string{"https://a.b", "a.b:80", "a.b/c", "", "a b", "[a.b]", "[::1", "::1/200", "*a.b"} {
+			problem(t, "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['"+host+"']", "3:17: agent.allowed_hosts: expected host names, addresses or ranges of addresses alone")
 		}
+		// T5
+		hosts := []string{"*", "*.a.b", "a.*.b", "10.0.0.1", "10.0.0.0/8", "::1", "[::1]", "2001:db8::/32"}
+		equal(t, "hosts", accepted(t, "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['"+strings.Join(hosts, "', '")+"']").Agent.AllowedHosts, hosts)
+		// T8
+		problem(t, "[agent]\nallowed_hosts = []", "2:17: agent.allowed_hosts: no host is listed; remove the key")
+		accepted(t, "[agent]\nnetwork_mode = 'public'\nallowed_hosts = []")
 		equal(t, "hosts", accepted(t, "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['A.B.']").Agent.AllowedHosts, []string{"a.b"})
 	})
 	t.Run("T32 task name", func(t *testing.T) {
@@ -468,6 +477,10 @@ func TestSteps(t *testing.T) {
 		problem(t, "[[steps]]\nname = '"+name+"'", "2:8: steps[0].name: expected the name of a folder")
 	}
 	problem(t, "[[steps]]\nname = 'a'\n[[steps]]\nname = 'a'", "4:8: steps[1].name: there is another step")
+	// T8
+	problem(t, "[[steps]]\nname = 'a'\n[[steps]]\nname = 'A'", `4:8: steps[1].name: there is another step "a"`)
+	problem(t, "[[steps]]\nname = '\u00e9'\n[[steps]]\nname = 'e\u0301'", "4:8: steps[1].name: there is another step")
+	problem(t, "[agent]\nuser = 1.5", "2:8: agent.user: expected a user's name or whole number, got 1.5")
 	problem(t, "[[steps]]\nname = 'a'\nmin_reward = 'x'", "3:14: steps[0].min_reward: expected a finite number")
 	problem(t, "multi_step_reward_strategy = 'max'", "1:30: multi_step_reward_strategy: expected one of mean, final")
 	accepted(t, "multi_step_reward_mode = 'mean'")

@@ -5,6 +5,9 @@ import (
 	"regexp"
 	"strings"
 
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/evalrun/evalrun/input"
 )
 
@@ -12,7 +15,7 @@ import (
 const newestMinor = 4
 
 var (
-	versionForm  = regexp.MustCompile(`^([0-9]+)\.([0-9]{1,6})$`)
+	versionForm  = regexp.MustCompile(`^([0-9]{1,6})\.([0-9]{1,6})(?:\.[0-9]+)*$`)
 	packageName  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*$`)
 	variableName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
 )
@@ -36,6 +39,7 @@ func readConfig(r *input.Reader, root *input.Node) Config {
 	}
 	c.MultiStepRewardStrategy = f.Enum("multi_step_reward_strategy", "", StrategyMean, StrategyFinal)
 	f.Ignore("multi_step_reward_mode") // before schema 1.3; Harbor drops it
+	c.places = f.places()
 	f.Done()
 
 	v := &c.Verifier
@@ -54,13 +58,21 @@ func readVersion(f fields) string {
 	n := f.Get(name)
 	switch {
 	case m == nil:
-		f.r.Errorf(n, `expected a version such as "1.4", got %q`, version)
+		f.r.Warnf(n, "expected a version such as \"1.%d\", got %q; the task can be checked, but not run", newestMinor, version)
+	case unknownMajor(version):
+		f.r.Warnf(n, "version %s is newer than 1.%d, the newest that this evalrun knows; the task can be checked, but not run", version, newestMinor)
 	case m[1] != "1":
-		f.r.Errorf(n, "version %s is not supported; this evalrun reads versions 1.0 to 1.%d", version, newestMinor)
+		f.r.Warnf(n, "version %s is not known; the file is read as one of version 1.%d", version, newestMinor)
 	case len(m[2]) > 1 || m[2] > "4":
 		f.r.Warnf(n, "version %s is newer than 1.%d, the newest that this evalrun knows", version, newestMinor)
 	}
 	return version
+}
+
+// unknownMajor reports whether keys may mean something else in this version than in those that are known here.
+func unknownMajor(version string) bool {
+	m := versionForm.FindStringSubmatch(version)
+	return version != "" && (m == nil || m[1] > "1" || len(m[1]) > 1)
 }
 
 func readPackage(r *input.Reader, n *input.Node) Package {
@@ -197,7 +209,7 @@ func readSolution(r *input.Reader, n *input.Node) Solution {
 
 func readSteps(r *input.Reader, items []*input.Node) []Step {
 	var steps []Step
-	seen := map[string]bool{}
+	seen := map[string]string{}
 	for _, item := range items {
 		f := open(r, item)
 		s := Step{
@@ -215,10 +227,14 @@ func readSteps(r *input.Reader, items []*input.Node) []Step {
 		case strings.ContainsAny(s.Name, "/\\\x00") || s.Name == "." || s.Name == "..":
 			r.Errorf(f.Get("name"), "expected the name of a folder in steps/, got %q", s.Name)
 			continue
-		case seen[s.Name]:
-			r.Errorf(f.Get("name"), "there is another step %q; their folder and their artifacts would be the same", s.Name)
 		}
-		seen[s.Name] = true
+		// Some file systems make no difference between a and A, or between the two ways to write é.
+		folder := cases.Fold().String(norm.NFC.String(s.Name))
+		if other, ok := seen[folder]; ok {
+			r.Errorf(f.Get("name"), "there is another step %q; their folder and their artifacts would be the same", other)
+		} else {
+			seen[folder] = s.Name
+		}
 		steps = append(steps, s)
 	}
 	return steps

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"math"
+	"net/netip"
 	"path"
 	"regexp"
 	"strconv"
@@ -57,6 +58,7 @@ func readEnvironment(r *input.Reader, n *input.Node) Environment {
 		}
 	}
 	e.NetworkMode = or(e.NetworkMode, NetworkPublic)
+	e.places = f.places()
 	f.Done()
 	return e
 }
@@ -109,7 +111,24 @@ func readOS(f fields) string {
 	return os
 }
 
-var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
+// hostName is a name, of which parts may be wildcards.
+var hostName = regexp.MustCompile(`^(\*|[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)(\.(\*|[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?))*$`)
+
+// isHost reports whether something is a host name, an address (also in brackets), or a range of addresses.
+func isHost(s string) bool {
+	if hostName.MatchString(s) {
+		return true
+	}
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); !ok {
+			return false
+		}
+		s = inner
+	}
+	_, err := netip.ParseAddr(s)
+	_, notPrefix := netip.ParsePrefix(s)
+	return err == nil || notPrefix == nil
+}
 
 // readNetwork reads network_mode and allowed_hosts, which go together.
 func readNetwork(f fields) Network {
@@ -117,16 +136,18 @@ func readNetwork(f fields) Network {
 	n := f.Optional("allowed_hosts", input.Array)
 	for i, host := range f.Strings("allowed_hosts") {
 		host = strings.ToLower(strings.TrimSuffix(strings.TrimSpace(host), "."))
-		if !hostName.MatchString(host) {
-			f.r.Errorf(n, "expected host names alone, without scheme, port, path or wildcard, got %q at %d", host, i)
+		if !isHost(host) {
+			f.r.Errorf(n, "expected host names, addresses or ranges of addresses alone, without scheme, port or path, got %q at %d", host, i)
 		}
 		net.AllowedHosts = append(net.AllowedHosts, host)
 	}
 	switch {
 	case net.NetworkMode == NetworkAllowlist && len(net.AllowedHosts) == 0:
 		f.r.Errorf(f.Get("network_mode"), "an allowlist needs allowed_hosts")
-	case net.NetworkMode != NetworkAllowlist && n != nil && (len(net.AllowedHosts) > 0 || net.NetworkMode == ""):
+	case net.NetworkMode != NetworkAllowlist && len(net.AllowedHosts) > 0:
 		f.r.Errorf(n, "hosts are listed, so network_mode must be %q", NetworkAllowlist)
+	case net.NetworkMode == "" && n != nil:
+		f.r.Errorf(n, "no host is listed; remove the key, or set network_mode to %q to cut the network off", NetworkNone)
 	}
 	return net
 }

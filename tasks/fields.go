@@ -111,10 +111,25 @@ func (f fields) user() string {
 	if n == nil || n.Kind == input.Null {
 		return ""
 	}
-	if n.Kind != input.String && n.Kind != input.Number {
+	if _, err := strconv.Atoi(n.Text); n.Kind == input.Number && err != nil {
+		f.r.Errorf(n, "expected a user's name or whole number, got %s", n.Text)
+	} else if n.Kind != input.String && n.Kind != input.Number {
 		f.r.Errorf(n, "expected a user's name or number, got %s", n.Kind)
 	}
 	return n.Text
+}
+
+// placeName is what the name of a key has in it that says where a task is to run.
+var placeName = regexp.MustCompile(`(?i)image|docker|container|compose|podman|kube|sandbox|template|snapshot|provider|(^|[_-])(vm|ami|pod)($|[_-])`)
+
+// places are the unknown keys that seem to say where the task is to run. It is called when all others have been read.
+func (f fields) places() (keys []string) {
+	for _, m := range f.Unknown() {
+		if placeName.MatchString(m.Key) {
+			keys = append(keys, join(f.Node.Path, m.Key))
+		}
+	}
+	return keys
 }
 
 // keyValues returns an optional table of strings, in the order of the file.

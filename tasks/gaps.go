@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -34,13 +35,18 @@ func (g Gap) String() string { return g.Key + ": " + g.Reason }
 func (t *Task) Gaps(can Capabilities) []Gap {
 	g := &gaps{can: can}
 	c := &t.Config
+	if unknownMajor(c.SchemaVersion) {
+		g.add("schema_version", "version %s is not known; the newest that is read is 1.%d", c.SchemaVersion, newestMinor)
+	}
 	g.network("agent", c.Agent.Network)
+	g.user("agent", c.Agent.User)
 	g.environment(&c.Environment, "environment")
 	g.verifier("verifier", &c.Verifier)
 	g.artifacts("artifacts", c.Artifacts)
 	for i := range c.Steps {
 		key := fmt.Sprintf("steps[%d]", i)
 		g.network(key+".agent", c.Steps[i].Agent.Network)
+		g.user(key+".agent", c.Steps[i].Agent.User)
 		g.verifier(key+".verifier", &c.Steps[i].Verifier)
 		g.artifacts(key+".artifacts", c.Steps[i].Artifacts)
 	}
@@ -66,6 +72,15 @@ func (g *gaps) network(key string, n Network) {
 		g.add(key+".network_mode", "the network cannot be restricted to a list of hosts, only cut off altogether")
 	case n.NetworkMode == NetworkNone && !g.can.NoNetwork:
 		g.add(key+".network_mode", "processes cannot be kept off the network without isolation")
+	}
+}
+
+// userName is what a user can be called here, or its number.
+var userName = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
+
+func (g *gaps) user(key, user string) {
+	if g.can.FileTree && !userName.MatchString(user) {
+		g.add(key+".user", "there can be no user %q", user)
 	}
 }
 
@@ -119,6 +134,7 @@ func taken(inside string) bool {
 
 func (g *gaps) verifier(key string, v *Verifier) {
 	g.network(key, v.Network)
+	g.user(key, v.User)
 	if v.Type == VerifierLLMJudge {
 		g.add(key+".type", "there is no model to judge with; only test scripts are run")
 	}
@@ -174,6 +190,9 @@ func (g *gaps) images(t *Task) {
 	}
 	const instead = "; --ignore-dockerfile runs it with what this machine has"
 	e := &t.Config.Environment
+	for _, key := range slices.Concat(t.Config.places, e.places) {
+		g.add(key, "the key is not known, and seems to name what the task is to run in"+instead)
+	}
 	g.image(e, e.keyIn("environment"), "the task is to run in the image %s, and images are not run"+instead)
 	if d != nil {
 		g.add(dockerfileKey, "the task is to run in the image that this makes of %s, and images are not built%s", or(d.Image, "nothing"), instead)
@@ -183,6 +202,9 @@ func (g *gaps) images(t *Task) {
 			usual := "verifier.environment"
 			if s.Name != "" && t.Config.Steps[i].Verifier.Environment != nil {
 				usual = fmt.Sprintf("steps[%d].%s", i, usual)
+			}
+			for _, key := range e.places {
+				g.add(key, "the key is not known, and seems to name what the tests are to run in"+instead)
 			}
 			g.image(e, e.keyIn(usual), "the tests are to run in the image %s, and images are not run"+instead)
 		}

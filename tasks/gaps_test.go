@@ -68,6 +68,11 @@ func TestGaps(t *testing.T) {
 		{"separate verifier", "[verifier]\nenvironment_mode = 'separate'", nil},
 		{"separate verifier with an environment", "[verifier.environment]\ncpus = 1", nil},
 		{"separate verifier with an image", "[verifier.environment]\ndocker_image = 'a'\ngpus = 1", []string{"verifier.environment.docker_image", "verifier.environment.gpus"}},
+		{"T5 version", "version = '2.0'", []string{"schema_version"}},
+		{"T5 version that is none", "version = 'abc'", []string{"schema_version"}},
+		{"T5 old version", "version = '0.1'", nil},
+		{"T5 hosts", "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['*.a.b', '::1']", []string{"environment.network_mode"}},
+		{"T8 users", "agent.user = 'a b'\nverifier.user = -1\n" + step + "agent.user = 'Me'", []string{"agent.user", "steps[1].agent.user", "verifier.user"}},
 		{"what is only read", "[agent]\nuser = 'a'\n[verifier.hardening]\n[environment]\nskills_dir = '/skills'", nil},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -96,6 +101,11 @@ func TestGapsOfImages(t *testing.T) {
 	}{
 		{"none", "", map[string]string{"environment/data.txt": ""}, nil},
 		{"docker_image", "environment.docker_image = 'ubuntu:24.04'", nil, []string{"environment.docker_image"}},
+		// T8
+		{"unknown key", "environment.docker_imgae = 'a'", nil, []string{"environment.docker_imgae"}},
+		{"unknown keys of other tables", "container = 'a'\n[docker]\n[sandbox]\ncompose_file = 'a'\nvm = true\n[verifier.environment]\nkubernetes = 1", nil,
+			[]string{"container", "docker", "sandbox.compose_file", "sandbox.vm", "verifier.environment.kubernetes"}},
+		{"unknown key that names none", "environment.cpu = 2\n[metadata]\nimage = 'a'", nil, nil},
 		{"image of a sandbox", "sandbox.image = 'ubuntu:24.04'", nil, []string{"sandbox.docker_image"}},
 		{"bugswarm_image_tag", "environment.bugswarm_image_tag = 'a'", nil, []string{"environment.bugswarm_image_tag"}},
 		{"Dockerfile that does nothing", "", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app"}, []string{"environment/Dockerfile"}},

@@ -59,6 +59,9 @@ func Load(dir string) (*Task, input.Problems) {
 	if t.Name == "" {
 		t.Name = baseName(dir)
 	}
+	if linked := t.linksOut(); linked != nil {
+		return t, append(r.Problems, linked...)
+	}
 	if len(t.Config.Steps) == 0 {
 		t.Instruction = t.readInstruction(&r, instructionFile)
 	}
@@ -66,6 +69,35 @@ func Load(dir string) (*Task, input.Problems) {
 		t.StepInstructions = append(t.StepInstructions, t.readInstruction(&r, filepath.Join("steps", s.Name, instructionFile)))
 	}
 	return t, r.Problems
+}
+
+// parts are the files and folders that are read of a task and of a step.
+var parts = []string{instructionFile, "environment", "environment/Dockerfile", "tests", "verifier", "solution", "oracle", "workdir"}
+
+// linksOut finds parts that are links out of the task's folder. Following them would show an agent, or a reader of the results, what the task's author
+// may not read.
+func (t *Task) linksOut() (problems input.Problems) {
+	root, err := filepath.EvalSymlinks(t.Dir)
+	if err != nil {
+		return nil // reading it says so
+	}
+	dirs := []string{"."}
+	for _, s := range t.Config.Steps {
+		dirs = append(dirs, filepath.Join("steps", s.Name))
+	}
+	for _, dir := range dirs {
+		for _, part := range parts {
+			file := filepath.Join(t.Dir, dir, filepath.FromSlash(part))
+			real, err := filepath.EvalSymlinks(file)
+			if err != nil {
+				continue // not there, or reading it says so
+			}
+			if rel, err := filepath.Rel(root, real); err != nil || !filepath.IsLocal(rel) {
+				problems = append(problems, input.Problem{File: file, Message: "a link that leads out of the task's folder, which is not followed; put a copy in its place"})
+			}
+		}
+	}
+	return problems
 }
 
 func (t *Task) readInstruction(r *input.Reader, name string) string {
@@ -85,19 +117,22 @@ func (t *Task) readInstruction(r *input.Reader, name string) string {
 // Runnable says what the directory lacks for a run, or nil: an instruction and a test script for every stage. What is
 // there but cannot be executed is told by [Task.Gaps].
 func (t *Task) Runnable() error {
-	var missing []string
+	var wrong []string
 	for _, s := range t.Stages() {
-		if strings.TrimSpace(s.Instruction) == "" {
-			missing = append(missing, filepath.Join(s.Dir, instructionFile))
+		switch file := filepath.Join(s.Dir, instructionFile); {
+		case s.Instruction == "" && !isFile(file):
+			wrong = append(wrong, "there is no "+file)
+		case strings.TrimSpace(s.Instruction) == "":
+			wrong = append(wrong, file+" is empty")
 		}
 		if !slices.ContainsFunc(s.Tests, func(dir string) bool { return isFile(filepath.Join(dir, "test.sh")) }) {
-			missing = append(missing, filepath.Join(s.Dir, "tests", "test.sh"))
+			wrong = append(wrong, "there is no "+filepath.Join(s.Dir, "tests", "test.sh"))
 		}
 	}
-	if missing == nil {
+	if wrong == nil {
 		return nil
 	}
-	return fmt.Errorf("task %s cannot be run: there is no %s", t.Dir, strings.Join(missing, ", no "))
+	return fmt.Errorf("task %s cannot be run: %s", t.Dir, strings.Join(wrong, ", "))
 }
 
 // Stage is one turn of a task: the agent gets the instruction, and then the tests say what it is worth. A task without

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,12 +23,15 @@ func TestLoad(t *testing.T) {
 		t.Fatalf("%v, %v", task, problems)
 	}
 	equal(t, "name", task.Name, "hello")
-	if err := task.Runnable(); err == nil || !strings.HasSuffix(err.Error(), "there is no "+filepath.Join(dir, "instruction.md")+", no "+filepath.Join(dir, "tests", "test.sh")) {
+	if err := task.Runnable(); err == nil || !strings.HasSuffix(err.Error(), "there is no "+filepath.Join(dir, "instruction.md")+", there is no "+filepath.Join(dir, "tests", "test.sh")) {
 		t.Errorf("got %v", err)
 	}
 	write(t, dir, "instruction.md", " \n")
-	if _, problems = Load(dir); len(problems) != 1 || !strings.Contains(problems.Error(), "empty; the task can be checked") {
+	if task, problems = Load(dir); len(problems) != 1 || !strings.Contains(problems.Error(), "empty; the task can be checked") {
 		t.Errorf("%v", problems)
+	}
+	if err := task.Runnable(); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "instruction.md")+" is empty, there is no") { // T8
+		t.Errorf("got %v", err)
 	}
 
 	write(t, dir, "task.toml", "task.name = 'org/hello'")
@@ -51,6 +55,44 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	equal(t, "folders", []any{task.Stages()[0].Tests, task.Stages()[0].Solution}, []any{[]string{filepath.Join(dir, "verifier")}, filepath.Join(dir, "oracle")})
+}
+
+// S7: nothing that lies elsewhere is read as a part of the task, also not through a link to a folder above.
+func TestLoadFollowsNoLinkOutOfTheTask(t *testing.T) {
+	outside := t.TempDir()
+	write(t, outside, "secret", "FROM secret")
+	write(t, outside, "tests/test.sh", "")
+	for link, to := range map[string]string{"instruction.md": "secret", "tests": "tests", "verifier": "tests", "solution": "tests", "oracle": "tests", "environment": "tests",
+		"environment/Dockerfile": "secret", "steps/one": "", "steps/one/tests": "tests", "steps/one/instruction.md": "secret", "steps/one/workdir": "tests"} {
+		dir := t.TempDir()
+		write(t, outside, "instruction.md", "outside")
+		write(t, dir, "task.toml", "")
+		if strings.HasPrefix(link, "steps") {
+			write(t, dir, "task.toml", "[[steps]]\nname = 'one'")
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, link)), 0o755), os.Symlink(filepath.Join(outside, to), filepath.Join(dir, link))); err != nil {
+			t.Fatal(err)
+		}
+		task, problems := Load(dir)
+		if err := problems.Err(false); err == nil || !strings.Contains(err.Error(), "a link that leads out of the task's folder, which is not followed") {
+			t.Errorf("%s: %v", link, err)
+		}
+		if task.Instruction != "" || task.StepInstructions != nil {
+			t.Errorf("%s: read %q, %q", link, task.Instruction, task.StepInstructions)
+		}
+	}
+
+	// A link that stays within is followed, also if the task itself is found through one.
+	dir := t.TempDir()
+	write(t, dir, "real/task.toml", "")
+	write(t, dir, "real/texts/first.md", "Do it.")
+	linked := filepath.Join(dir, "linked")
+	if err := errors.Join(os.Symlink("texts/first.md", filepath.Join(dir, "real", "instruction.md")), os.Symlink("real", linked)); err != nil {
+		t.Fatal(err)
+	}
+	if task, problems := Load(linked); len(problems) != 0 || task.Instruction != "Do it." {
+		t.Errorf("%v", problems)
+	}
 }
 
 func TestLoadWhatIsTooLarge(t *testing.T) {

@@ -175,12 +175,6 @@ func taskEvaluation(dir, baseDir string, can tasks.Capabilities, passed tasks.Lo
 	if problems.Err(false) != nil {
 		return e, problems, nil
 	}
-	if err := t.Config.Missing(passed); err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") { // one for each variable
-			problems = append(problems, input.Problem{File: filepath.Join(dir, "task.toml"), Message: line})
-		}
-		return e, problems, nil
-	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return e, problems, internal(err)
@@ -197,15 +191,18 @@ func taskEvaluation(dir, baseDir string, can tasks.Capabilities, passed tasks.Lo
 	if err != nil {
 		return e, problems, internal(err)
 	}
-	e = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, NotRunnable: notRunnable(t, can)}
+	e = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, NotRunnable: notRunnable(t, can, passed)}
 	return e, problems, nil
 }
 
 // notRunnable says why a task cannot be run here; empty if it can.
-func notRunnable(t *tasks.Task, can tasks.Capabilities) string {
+func notRunnable(t *tasks.Task, can tasks.Capabilities, passed tasks.Lookup) string {
 	var reasons []string
 	if err := t.Runnable(); err != nil {
 		reasons = append(reasons, err.Error())
+	}
+	if err := t.Config.Missing(passed); err != nil {
+		reasons = append(reasons, strings.Split(err.Error(), "\n")...) // one for each variable
 	}
 	for _, gap := range t.Gaps(can) {
 		reasons = append(reasons, gap.String())
