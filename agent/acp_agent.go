@@ -35,6 +35,8 @@ type bounds struct {
 	settle time.Duration
 	// fetch is how long the result of one job may take to be fetched.
 	fetch time.Duration
+	// tools is how long an agent may take, once its session is open, to ask for the tools of its servers.
+	tools time.Duration
 	// idle holds where an entry has no idleTimeout.
 	idle time.Duration
 	// exit is how long an agent may take to end by itself once its stdin is closed; most need less than 0.4 s, gemini does not end.
@@ -44,7 +46,7 @@ type bounds struct {
 }
 
 var defaultBounds = bounds{
-	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
+	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute, tools: 30 * time.Second, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
 }
 
 // acpAgent runs an agent over the Agent Client Protocol: one process for each segment.
@@ -71,6 +73,9 @@ type acpSegment struct {
 	trail  *trajectory
 	wire   *lines
 	stderr *logFile
+	// setup is what servers and setup commands print; nil if there are none. launched is how the agent's process was started.
+	setup    *logFile
+	launched *Launch
 	// streams are closed at the end, in order.
 	streams []io.Closer
 
@@ -103,7 +108,15 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("agent %q: %w", a.entry.Name, err)
 	}
 	if out.Fault != nil {
+		if out.Fault.Category == FaultMCP {
+			out.Fault.Message += s.invisibleFiles()
+		}
 		out.Fault.Message = Options{Redact: s.redaction()}.redact(out.Fault.Message)
+		if out.Fault.Category == FaultMCP && s.setup != nil {
+			if text := cleanTail(s.setup.last); text != "" {
+				out.Fault.Message += "; servers and setup printed (" + FileSetup + "):\n" + text
+			}
+		}
 		if s.stderr != nil && saysMore(out.Fault.Category) {
 			out.Fault.Message += tailOf(s.stderr)
 		}

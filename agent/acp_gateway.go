@@ -43,9 +43,6 @@ type Gateway struct {
 // gatewayPort is where the gateway is on the loopback of a space without network.
 const gatewayPort = 18435
 
-// toolsTimeout is how long an agent may take, once its session is open, to ask for the tools of its servers.
-const toolsTimeout = 30 * time.Second
-
 // BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the gateway, for agents that know no HTTP. It finds
 // the endpoint and the token in the variables.
 const (
@@ -183,21 +180,49 @@ func (s *acpSegment) awaitTools(ctx context.Context) *Fault {
 		return nil
 	}
 	errLate := errors.New("late")
-	waiting, cancel := context.WithTimeoutCause(ctx, toolsTimeout, errLate)
+	waiting, cancel := context.WithTimeoutCause(ctx, s.bounds.tools, errLate)
 	defer cancel()
-	switch err := s.access.Ready(waiting); {
-	case err == nil, errors.Is(err, errLate): // an agent that never asks does without
+	err := s.access.Ready(waiting)
+	var unreachable *gateway.UnreachableError
+	switch {
+	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return causeFault(ctx)
-	default:
-		var unreachable *gateway.UnreachableError
-		for i := range s.info.MCPServers {
-			if v := &s.info.MCPServers[i]; errors.As(err, &unreachable) && v.Name == unreachable.Server {
-				v.Verdict, v.Reason = VerdictUnreachable, unreachable.Err.Error()
-			}
+	case errors.Is(err, errLate):
+		return s.noTools()
+	case errors.As(err, &unreachable):
+		s.note(unreachable.Server, VerdictUnreachable, unreachable.Err.Error())
+	}
+	return &Fault{FaultMCP, err.Error()}
+}
+
+// noTools is the fault of an agent that has no tools of some of its servers in time. To go on would score an agent that could do nothing.
+func (s *acpSegment) noTools() (fault *Fault) {
+	for _, e := range s.access.Endpoints() {
+		why := ""
+		switch ready, asked := e.Listed(); {
+		case ready:
+			continue
+		case asked:
+			why = fmt.Sprintf("its tools did not come within %v", s.bounds.tools)
+		default:
+			why = fmt.Sprintf("the agent has not asked for its tools within %v", s.bounds.tools)
 		}
-		return &Fault{FaultMCP, err.Error()}
+		s.note(e.Name(), VerdictNoTools, why)
+		if fault == nil {
+			fault = &Fault{FaultMCP, fmt.Sprintf("MCP server %q: %s", e.Name(), why)}
+		}
+	}
+	return fault
+}
+
+// note sets the verdict of a server.
+func (s *acpSegment) note(server string, verdict Verdict, reason string) {
+	for i := range s.info.MCPServers {
+		if v := &s.info.MCPServers[i]; v.Name == server {
+			v.Verdict, v.Reason = verdict, reason
+		}
 	}
 }
 

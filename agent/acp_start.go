@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,10 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
@@ -77,8 +80,12 @@ func (s *acpSegment) launch() (*Launch, error) {
 	l := &Launch{
 		Entry: s.entry, Options: s.opts, Place: *s.seg.Place, BaseDir: s.seg.BaseDir, RolloutID: s.marker(), Env: s.seg.Env, Stderr: s.through(s.stderr),
 	}
+	if l.Place.Setup == nil && len(l.Place.Space.Spawns) > 0 {
+		l.Place.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
+	}
 	if l.Place.Setup != nil {
-		l.SetupLog = s.through(&logFile{path: filepath.Join(s.seg.Dir, FileSetup)})
+		s.setup = &logFile{path: filepath.Join(s.seg.Dir, FileSetup)}
+		l.SetupLog = s.through(s.setup)
 	}
 	if s.model == nil {
 		return l, nil
@@ -104,7 +111,9 @@ func (s *acpSegment) start(ctx context.Context) (*Fault, error) {
 	if ctx.Err() != nil {
 		return causeFault(ctx), nil
 	}
-	if s.process, err = l.Start(); err != nil {
+	s.process, err = l.Start()
+	s.launched = l
+	if err != nil {
 		var fault *Fault
 		if errors.As(err, &fault) {
 			return fault, nil
@@ -222,7 +231,10 @@ const reachTimeout = 5 * time.Second
 // unreachable says why an agent could not use a server: agents say nothing of it, and go on without its tools. Servers within a space without
 // network are not looked at from outside.
 func (s *acpSegment) unreachable(ctx context.Context, server acp.MCPServer) string {
-	if server.Transport == acp.TransportStdio || slices.Contains(s.seg.Hosted, server.Name) || !s.seg.Place.Space.Network && s.seg.Place.Space.Isolation == sandbox.IsolationBwrap {
+	if server.Transport == acp.TransportStdio {
+		return s.missingProgram(server)
+	}
+	if slices.Contains(s.seg.Hosted, server.Name) || !s.seg.Place.Space.Network && s.seg.Place.Space.Isolation == sandbox.IsolationBwrap {
 		return ""
 	}
 	u, err := url.Parse(server.URL)
@@ -240,6 +252,66 @@ func (s *acpSegment) unreachable(ctx context.Context, server acp.MCPServer) stri
 	}
 	_ = conn.Close() // nothing was sent
 	return ""
+}
+
+// missingProgram says why the program of a stdio server cannot be started where the agent lives.
+func (s *acpSegment) missingProgram(server acp.MCPServer) string {
+	space, path := &s.launched.Place.Space, ""
+	for _, kv := range s.launched.Environ {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	for _, kv := range server.Env {
+		if kv.Name == "PATH" {
+			path = kv.Value
+		}
+	}
+	folders := filepath.SplitList(path)
+	if strings.Contains(server.Command, "/") {
+		folders = []string{""}
+	}
+	why := ""
+	for _, folder := range folders {
+		inside := filepath.Join(folder, server.Command)
+		if !filepath.IsAbs(inside) {
+			inside = filepath.Join(cmp.Or(server.Cwd, s.seg.Place.Cwd), inside)
+		}
+		host, bound := space.HostPath(inside)
+		problem := notExecutable(host)
+		if problem == "" && !bound && !space.Shows(inside) {
+			problem = "is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process"
+		}
+		switch {
+		case problem == "":
+			return ""
+		case problem != whyMissing && why == "", len(folders) == 1:
+			why = inside + " " + problem
+		}
+	}
+	if why == "" {
+		why = fmt.Sprintf("there is none of that name in the %d folders of PATH", len(folders))
+	}
+	return fmt.Sprintf("its program %q cannot be started: %s", server.Command, why)
+}
+
+// invisibleFiles names the arguments of stdio servers that are files of this machine which the agent's environment does not show.
+func (s *acpSegment) invisibleFiles() (hint string) {
+	if s.launched == nil {
+		return ""
+	}
+	for _, server := range s.seg.Servers {
+		for _, arg := range server.Args {
+			if !filepath.IsAbs(arg) || server.Transport != acp.TransportStdio {
+				continue
+			}
+			host, bound := s.launched.Place.Space.HostPath(arg)
+			if info, err := os.Stat(host); err == nil && info.Mode().IsRegular() && !bound && !s.launched.Place.Space.Shows(arg) {
+				hint += fmt.Sprintf("; %s, an argument of MCP server %q, is a file of this machine that is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process", arg, server.Name)
+			}
+		}
+	}
+	return hint
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -31,6 +31,8 @@ type Launch struct {
 	Stderr, SetupLog io.Writer
 	// Ended is [sandbox.Command.Ended].
 	Ended func()
+	// Environ is the environment of the process, which Start sets.
+	Environ []string
 }
 
 // Start writes the entry's files into the agent's home and starts its process, whose stdin and stdout are the caller's. The error is a [*Fault]
@@ -41,6 +43,7 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	if fault != nil {
 		return nil, fault
 	}
+	l.Environ = env
 	if err := l.writeFiles(fill); err != nil {
 		return nil, &Fault{FaultSetup, "the agent's home cannot be prepared: " + err.Error()} // what is in it, the agent has left
 	}

@@ -76,6 +76,7 @@ const (
 	VerdictUnsupported Verdict = "unsupported" // the agent does not take its transport
 	VerdictBridged     Verdict = "bridged"     // declared as a stdio server, since the agent does not take HTTP: the bridge to the gateway
 	VerdictUnreachable Verdict = "unreachable" // nothing answers there, or its program is missing
+	VerdictNoTools     Verdict = "no-tools"    // the agent did not get its tools in time
 )
 
 // StepResult is the end of one step of a task.

@@ -120,6 +120,18 @@ func (e *Endpoint) Stats() Stats {
 	return e.stats
 }
 
+// Listed reports whether the client has seen the tools of the server, and whether it has connected at all.
+func (e *Endpoint) Listed() (ready, asked bool) {
+	select {
+	case <-e.ready:
+		ready = true
+	default:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ready, len(e.links) > 0
+}
+
 func (e *Endpoint) markReady() { e.readyOnce.Do(func() { close(e.ready) }) }
 
 // fail notes that the server cannot be reached. Only the first failure counts, and none after the client has seen the tools.
