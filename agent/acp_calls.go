@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/gateway"
@@ -40,7 +39,7 @@ type seenCall struct {
 }
 
 // find is the seen call that the agent tells of under an id: one whose id the agent gave the server too, else the first that can be it.
-func (l *callLog) find(id string, t tool, began time.Time) *seenCall {
+func (l *callLog) find(id string, t tool) *seenCall {
 	var found *seenCall
 	for _, s := range l.seen {
 		switch {
@@ -49,7 +48,7 @@ func (l *callLog) find(id string, t tool, began time.Time) *seenCall {
 		case s.told != "":
 		case namesCall(s.Meta, id):
 			found = s
-		case found == nil && s.is(t, began):
+		case found == nil && s.is(t):
 			found = s
 		}
 	}
@@ -59,15 +58,15 @@ func (l *callLog) find(id string, t tool, began time.Time) *seenCall {
 	return found
 }
 
-// is reports whether the call may be one of the tool t that the agent has told of since it began. Where the agent does not name the server the arguments
-// must tell, and where it tells nothing at all the time does.
-func (s *seenCall) is(t tool, began time.Time) bool {
+// is reports whether the agent may have told of the call as one of the tool t. Where it does not name the server the arguments must tell; one of which
+// it tells nothing at all may be any.
+func (s *seenCall) is(t tool) bool {
 	empty := isEmptyInput(t.Input)
 	same := !empty && canonicalJSON(t.Input) == canonicalJSON(s.Arguments)
 	if t.Server != "" {
 		return t.Server == s.Server && t.Name == s.Tool && (empty || same)
 	}
-	return same && (t.Name == "" || strings.Contains(t.Name, s.Tool)) || t.Name == "" && t.Input == nil && !s.StartedAt.Before(began)
+	return same && (t.Name == "" || strings.Contains(t.Name, s.Tool)) || t.Name == "" && t.Input == nil
 }
 
 // namesCall reports whether the _meta of a call has the agent's id of it, as claude's and codex's have.
@@ -112,7 +111,7 @@ func (c *client) record(call *acp.ToolCall) toldCall {
 		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server, Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
 		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: c.started[call.ID].UTC(),
 	}}
-	if out.seen = c.calls.find(call.ID, t, out.StartedAt); out.seen != nil {
+	if out.seen = c.calls.find(call.ID, t); out.seen != nil {
 		out.Server, out.Name = out.seen.Server, out.seen.Tool
 		if out.seen.Arguments != nil {
 			out.Input = out.seen.Arguments
@@ -157,7 +156,7 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []Call) {
 	}
 	for _, t := range l.told {
 		if t.seen == nil {
-			t.seen = l.find(t.ID, t.tool, t.StartedAt) // the gateway may have been slower
+			t.seen = l.find(t.ID, t.tool) // the gateway may have been slower
 		}
 		if t.seen == nil && t.rejected != bySuspension {
 			t.Name = nameOf(t.Server, t.Name)
