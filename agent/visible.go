@@ -75,12 +75,12 @@ func installation(path string) string {
 	} else if filepath.Base(dir) == "bin" && !holdsHome(filepath.Dir(dir)) { // of ~/bin nothing but bin
 		dir = filepath.Dir(dir)
 	}
-	for _, system := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/etc"} {
+	for _, system := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives"} {
 		if dir == system || strings.HasPrefix(dir, system+"/") {
 			return ""
 		}
 	}
-	if holdsHome(dir) || dir == filepath.Dir(path) && isExecutable(path) {
+	if holdsHome(dir) || dir == "/opt" || dir == filepath.Dir(path) && isExecutable(path) {
 		return path // a program by itself needs nothing beside it; what does can be made visible
 	}
 	return dir

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,13 +25,19 @@ var available = sync.OnceValue(func() error {
 	if err != nil {
 		return errors.New("isolation \"bwrap\" needs bubblewrap, which is not installed: apt-get install bubblewrap (or dnf, apk, pacman), or choose isolation \"process\"")
 	}
-	files, err := (&Space{}).files("")
+	files, err := (&Space{}).files("", nil)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, append(append((&Space{}).namespaces(), files.args()...), "--", "/bin/sh", "-c", ":")...)
+	cmd := exec.CommandContext(ctx, path)
+	defer func() { closeAll(cmd.ExtraFiles) }()
+	filter, err := addFilter(cmd)
+	if err != nil {
+		return err
+	}
+	cmd.Args = slices.Concat(cmd.Args, (&Space{}).namespaces(), filter, files.args(), []string{"--", "/bin/sh", "-c", ":"})
 	cmd.Env = []string{}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("isolation \"bwrap\" does not work here: %w: %s%s; or choose isolation \"process\"", err, bytes.TrimSpace(out), userNamespaces())
@@ -59,19 +66,23 @@ func (s *Space) wrap(cmd *exec.Cmd, env []string) error {
 	if err != nil {
 		return Available()
 	}
-	files, err := s.files(cmd.Path)
+	files, err := s.files(cmd.Path, env)
 	if err != nil {
 		return err
 	}
 	if err := files.makeRoom(); err != nil {
 		return fmt.Errorf("make room in the space: %w", err)
 	}
-	args := append([]string{bwrap}, s.namespaces()...)
-	args = append(args, files.args()...)
 	users, err := s.userFiles(env)
 	if err != nil {
 		return err
 	}
+	filter, err := addFilter(cmd)
+	if err != nil {
+		closeAll(users)
+		return err
+	}
+	args := slices.Concat([]string{bwrap}, s.namespaces(), filter, files.args())
 	for _, f := range users {
 		args = append(args, "--perms", "0644", "--ro-bind-data", strconv.Itoa(3+len(cmd.ExtraFiles)), "/etc/"+filepath.Base(f.Name()))
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
@@ -79,6 +90,20 @@ func (s *Space) wrap(cmd *exec.Cmd, env []string) error {
 	args = append(args, files.sealArgs()...)
 	cmd.Path, cmd.Args = bwrap, append(args, "--chdir", "/", "--", InsideExecutable, initCommand)
 	return nil
+}
+
+// addFilter gives bwrap the filter of system calls, and returns the options that name it.
+func addFilter(cmd *exec.Cmd) ([]string, error) {
+	filter := seccomp()
+	if len(filter) == 0 {
+		return nil, nil
+	}
+	f, err := memoryFile("seccomp", string(filter))
+	if err != nil {
+		return nil, err
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	return []string{"--seccomp", strconv.Itoa(2 + len(cmd.ExtraFiles))}, nil
 }
 
 // capabilities are what root in a space may do: what Docker grants (its default list), without what would open the rest of this system, as
@@ -119,9 +144,7 @@ func (s *Space) userFiles(env []string) ([]*os.File, error) {
 	for _, content := range []struct{ name, text string }{{"passwd", passwd}, {"group", group}} {
 		f, err := memoryFile(content.name, content.text)
 		if err != nil {
-			for _, f := range files {
-				_ = f.Close()
-			}
+			closeAll(files)
 			return nil, err
 		}
 		files = append(files, f)
@@ -153,6 +176,12 @@ func replaceEntry(file, name string, id int, entry string) string {
 		}
 	}
 	return content
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // in memory, and only read
+	}
 }
 
 // memoryFile is a file without a place in the file system.

@@ -43,7 +43,7 @@ func TestBwrapHasTheFilesOfTheTaskAndNoOthers(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(s.Binds[0].Host, "out.txt")); err != nil || string(got) != "made\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if got := say(t, s, "ls /"); got != strings.Join(rootEntries("app", "tests"), "\n") {
+	if got := say(t, s, "ls / | grep -vx opt"); got != strings.Join(rootEntries("app", "tests"), "\n") {
 		t.Errorf("in the root: %q", got)
 	}
 	for _, path := range []string{secret, "/root", "/home", "/srv", "/mnt", "/media", "/var/lib", s.Binds[0].Host, tests, must(os.Getwd())} {
@@ -51,7 +51,7 @@ func TestBwrapHasTheFilesOfTheTaskAndNoOthers(t *testing.T) {
 			t.Errorf("%s is seen", path)
 		}
 	}
-	for _, path := range []string{"/x", "/usr/x", "/etc/x", "/opt/x", "/tests/x", "/tests/test.sh", "/bin/sh", "/etc/passwd", "/proc/sys/kernel/core_pattern"} {
+	for _, path := range []string{"/x", "/usr/x", "/etc/x", "/tests/x", "/tests/test.sh", "/bin/sh", "/etc/passwd", "/proc/sys/kernel/core_pattern"} {
 		if got := say(t, s, "(echo x >> '"+path+"') 2>/dev/null && echo written || echo refused"); got != "refused" {
 			t.Errorf("%s: %s", path, got)
 		}
@@ -69,25 +69,13 @@ func TestBwrapHasTheFilesOfTheTaskAndNoOthers(t *testing.T) {
 // rootEntries are what the root of a space holds.
 func rootEntries(more ...string) []string {
 	all := append([]string{"dev", "proc", "run", "tmp", "var"}, more...)
-	for _, name := range []string{"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"} {
+	for _, name := range []string{"bin", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr"} {
 		if _, err := os.Lstat("/" + name); err == nil {
 			all = append(all, name)
 		}
 	}
 	slices.Sort(all)
 	return all
-}
-
-func TestBwrapMasksWhatAStrangerMayNotRead(t *testing.T) {
-	if len(private()) == 0 {
-		t.Skip("everything in /etc may be read by everybody")
-	}
-	s := bwrapSpace(t)
-	for path := range private() {
-		if got := say(t, s, "cat '"+path+"'/* '"+path+"' 2>/dev/null; true"); got != "" {
-			t.Errorf("%s can be read", path)
-		}
-	}
 }
 
 func TestBwrapHidesPathsWhereverTheyLie(t *testing.T) {
@@ -166,18 +154,6 @@ func TestBwrapDoesNotShowTheSocketsThatLeadIn(t *testing.T) {
 	got := say(t, s, "ls "+filepath.Dir(InsideExecutable)+"; ls "+s.Spawns[0].Socket+" 2>/dev/null; ls -l /proc/self/fd | grep -c socket:; grep -c ' /' /proc/net/unix; true")
 	if got != filepath.Base(InsideExecutable)+"\n0\n0" {
 		t.Errorf("got %q", got)
-	}
-}
-
-func TestBwrapShowsTheResolverThatEtcLinksTo(t *testing.T) {
-	dir := must(filepath.EvalSymlinks(t.TempDir()))
-	write(t, filepath.Join(dir, "run/stub.conf"), "nameserver 127.0.0.53\n")
-	check(os.Mkdir(filepath.Join(dir, "etc"), 0o755))
-	check(os.Symlink("../run/stub.conf", filepath.Join(dir, "etc/resolv.conf")))
-	l := layout{}
-	l.addResolver(filepath.Join(dir, "etc/resolv.conf"))
-	if got := l[filepath.Join(dir, "run/stub.conf")]; got != (mount{bind, filepath.Join(dir, "run/stub.conf")}) {
-		t.Errorf("got %+v", l)
 	}
 }
 

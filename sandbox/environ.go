@@ -17,6 +17,16 @@ func without(env []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 }
 
+// lookup returns the value of a variable, of several entries with its name the last; empty if there is none.
+func lookup(env []string, name string) (value string) {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
 // marked reports whether an environment, as the system shows it with a NUL after each entry, bears the marker of one of
 // the rollouts.
 func marked(environ []byte, rollouts map[string]bool) bool {

@@ -36,6 +36,7 @@ func InitMain() {
 		return
 	}
 	closeOnExec()
+	guardInit()
 	files := make([]*os.File, 3)
 	for i, name := range []string{"control", "progress", "log"} {
 		files[i] = os.NewFile(uintptr(3+i), name)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // kind is what a place in a space is.
@@ -24,6 +23,7 @@ const (
 	fresh                // an empty folder that can be written to and is lost with the space
 	sticky               // the same, for all users
 	masked               // a file that cannot be read
+	absent               // nothing, in a folder of the root
 )
 
 // mount is a place in a space; from is the resolved path on this machine, or where a link leads.
@@ -35,14 +35,12 @@ type mount struct {
 // layout is the file system of a space, by inside path.
 type layout map[string]mount
 
-// files lays out the space. The executable is that of the init.
-func (s *Space) files(executable string) (layout, error) {
+// files lays out the space for a process with an environment. The executable is that of the init.
+func (s *Space) files(executable string, env []string) (layout, error) {
 	l := layout{"/tmp": {kind: sticky}, "/var/tmp": {kind: sticky}, "/run": {kind: fresh}}
 	l.addSystem()
-	l.maskEtc()
-	if s.Network {
-		l.addResolver("/etc/resolv.conf")
-	}
+	l.addSettings("/etc")
+	l.addOptional(env)
 	for _, v := range s.Visible {
 		real, err := filepath.EvalSymlinks(v)
 		if err != nil {
@@ -87,58 +85,6 @@ func (l layout) bind(host, inside string, write bool) error {
 	return nil
 }
 
-// addSystem adds the programs of this system and its settings. Where /bin is a link to usr/bin, as it is on most, it stays one.
-func (l layout) addSystem() {
-	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"} {
-		if to, err := os.Readlink(dir); err == nil {
-			l[dir] = mount{link, to}
-		} else if _, err := os.Stat(dir); err == nil {
-			l[dir] = mount{bind, dir}
-		}
-	}
-}
-
-// private are the paths in /etc that not everybody on this machine may read: passwords, keys. They are looked for once.
-var private = sync.OnceValue(func() map[string]kind {
-	found := map[string]kind{}
-	_ = filepath.WalkDir("/etc", func(path string, d fs.DirEntry, err error) error { // the function returns no errors
-		if err != nil {
-			return nil // gone, or forbidden to us and so masked already
-		}
-		info, err := d.Info()
-		switch {
-		case err != nil:
-		case d.IsDir() && info.Mode()&0o005 != 0o005:
-			found[path] = fresh
-			return fs.SkipDir
-		case d.Type().IsRegular() && info.Mode()&0o004 == 0:
-			found[path] = masked
-		}
-		return nil
-	})
-	return found
-})
-
-func (l layout) maskEtc() {
-	for path, as := range private() {
-		l[path] = mount{kind: as}
-	}
-}
-
-// addResolver shows the file that /etc/resolv.conf leads to, which may be in /run (systemd-resolved) or /mnt (WSL).
-func (l layout) addResolver(conf string) {
-	to, err := os.Readlink(conf)
-	if err != nil {
-		return // an ordinary file is there with the rest of /etc, and none is none
-	}
-	if !filepath.IsAbs(to) {
-		to = filepath.Join(filepath.Dir(conf), to)
-	}
-	if real, err := filepath.EvalSymlinks(conf); err == nil && !l.shown(to) {
-		l[to] = mount{bind, real}
-	}
-}
-
 // hide covers what the layout shows of the hidden paths.
 func (l layout) hide(hidden []string) error {
 	for _, h := range hidden {
@@ -170,7 +116,7 @@ func (l layout) hide(hidden []string) error {
 // above returns the place in which an inside path lies, empty if that is the root.
 func (l layout) above(inside string) string {
 	for dir := filepath.Dir(inside); dir != "/"; dir = filepath.Dir(dir) {
-		if _, ok := l[dir]; ok {
+		if m, ok := l[dir]; ok && m.kind != absent {
 			return dir
 		}
 	}
@@ -187,7 +133,8 @@ func (l layout) shown(path string) bool {
 }
 
 // makePlaces sees to it that every place can be made: a folder that is bound read-only has no room for one that it does not have yet, so it
-// becomes a folder of the root in which each of its entries is bound.
+// becomes a folder of the root in which each of its entries is bound. So does one that holds what is to be absent: a
+// file that only covers another one is gone when that is replaced.
 func (l layout) makePlaces() error {
 	for _, inside := range slices.Sorted(maps.Keys(l)) {
 		for {
@@ -199,7 +146,7 @@ func (l layout) makePlaces() error {
 			if m.kind == link {
 				return fmt.Errorf("%s cannot be a place in the space: %s is a link to %s there", inside, at, m.from)
 			}
-			if _, err := os.Lstat(filepath.Join(m.from, strings.TrimPrefix(inside, at))); err == nil {
+			if _, err := os.Lstat(filepath.Join(m.from, strings.TrimPrefix(inside, at))); err == nil && l[inside].kind != absent {
 				break
 			}
 			if err := l.open(at); err != nil {
@@ -250,11 +197,11 @@ func (l layout) args() []string {
 	for _, inside := range slices.SortedFunc(maps.Keys(l), func(a, b string) int {
 		return cmp.Or(cmp.Compare(strings.Count(a, "/"), strings.Count(b, "/")), cmp.Compare(a, b))
 	}) {
-		if inside == "/" {
+		m := l[inside]
+		if inside == "/" || m.kind == absent {
 			continue
 		}
 		args = append(args, l.parents(inside, made)...)
-		m := l[inside]
 		switch m.kind {
 		case bind:
 			args = append(args, "--ro-bind", m.from, inside)

@@ -142,7 +142,11 @@ func Start(c Command) (*Process, error) {
 	}
 	if err == nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[2]
-		err = p.cmd.Start()
+		start := (*exec.Cmd).Start
+		if c.Space != nil && c.Space.Isolation == IsolationBwrap {
+			start = startIsolated
+		}
+		err = start(p.cmd)
 	}
 	for _, f := range append(theirs[:], p.cmd.ExtraFiles...) {
 		_ = f.Close() // the process has its own copies; nil files answer with an error

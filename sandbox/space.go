@@ -30,8 +30,9 @@ func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insid
 
 // A Space is where processes live: which files they see and where, which network, and who they are.
 //
-// In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only and holds the system's programs and /etc, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is
-// named here; nothing else of this machine. What a stranger may not read in /etc is masked. In process isolation only
+// In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only. It holds the system's programs,
+// a short list of what is in /etc, those packages of /opt that the PATH of the process names, fresh /proc, /dev, /tmp,
+// /var/tmp and /run, and what is named here; nothing else of this machine, and nothing that a stranger may not read. In process isolation only
 // Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or exposed port is one of this machine's.
 type Space struct {
 	// Isolation is IsolationProcess or IsolationBwrap.
@@ -218,12 +219,7 @@ func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	path := ""
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, "PATH="); ok {
-			path = v
-		}
-	}
+	path := lookup(env, "PATH")
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
 			continue

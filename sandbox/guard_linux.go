@@ -1,0 +1,39 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// guardInit keeps what runs in a space from the memory and the files of its init, which has the same user.
+func guardInit() {
+	if os.Getpid() == 1 {
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail
+	}
+}
+
+// starts are commands for the thread that starts what runs in spaces.
+var starts = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		// The thread is kept for as long as evalrun lives: bwrap ends when the thread that has started it does.
+		runtime.LockOSThread()
+		// A system without keyrings, or one that forbids them, has none to share.
+		_, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
+		for do := range work {
+			do()
+		}
+	}()
+	return work
+})
+
+// startIsolated starts a command with a session keyring that is not that of evalrun and its user, where a token may be.
+func startIsolated(cmd *exec.Cmd) error {
+	failed := make(chan error)
+	starts() <- func() { failed <- cmd.Start() }
+	return <-failed
+}
