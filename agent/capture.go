@@ -80,7 +80,7 @@ func (w *stdoutWriter) Write(p []byte) (int, error) {
 
 // writeFile writes a file through the redaction.
 func (f *function) writeFile(path string, content io.Reader) (err error) {
-	file, err := os.Create(path)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

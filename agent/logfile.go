@@ -33,7 +33,7 @@ func (l *logFile) Write(p []byte) (int, error) {
 		return len(p), l.err
 	}
 	if l.file == nil {
-		if l.file, l.err = os.Create(l.path); l.err != nil {
+		if l.file, l.err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); l.err != nil {
 			return 0, l.err
 		}
 	}

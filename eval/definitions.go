@@ -160,7 +160,7 @@ func (l *loader) evaluatorFiles() []evaluatorFile {
 	files := make([]evaluatorFile, 0, len(names))
 	for _, name := range names {
 		file := filepath.Join(l.filesDir, name)
-		data, err := fs.ReadFile(l.files, name)
+		data, err := input.ReadFS(l.files, name, input.MaxFile)
 		if err != nil {
 			files = append(files, evaluatorFile{file: file, problems: input.Problems{{File: file, Message: err.Error()}}})
 			continue

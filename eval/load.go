@@ -31,10 +31,10 @@ const (
 // problems that are not warnings, or that the file cannot be read. A caller that wants strictness asks
 // problems.Err(true).
 func Load(path string) (*Set, input.Problems, error) {
-	data, err := os.ReadFile(path)
+	data, err := input.ReadFile(path, input.MaxFile)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Base(path) == path {
 		inProject := filepath.Join("evaluations", "eval-sets", path)
-		if found, errProject := os.ReadFile(inProject); errProject == nil {
+		if found, errProject := input.ReadFile(inProject, input.MaxFile); errProject == nil {
 			path, data, err = inProject, found, nil
 		}
 	}

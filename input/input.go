@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/redact"
 )
 
 // Kind is the JSON type of a node.
@@ -140,10 +142,17 @@ type Problem struct {
 	Warning bool
 }
 
-// Error gives file:line:column: key: message.
+// The most characters of a key and of a message that are shown.
+const (
+	maxKey     = 200
+	maxMessage = 1000
+)
+
+// Error gives file:line:column: key: message, as one line that is harmless to a terminal and to a CI log: the key, and
+// what the message quotes, were written by somebody else.
 func (p Problem) Error() string {
 	var b strings.Builder
-	b.WriteString(p.File)
+	b.WriteString(harmless(p.File, len(p.File)))
 	if p.Line > 0 {
 		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
 	}
@@ -152,10 +161,19 @@ func (p Problem) Error() string {
 		b.WriteString("warning: ")
 	}
 	if p.Key != "" {
-		b.WriteString(p.Key + ": ")
+		b.WriteString(harmless(p.Key, maxKey) + ": ")
 	}
-	b.WriteString(p.Message)
+	b.WriteString(harmless(p.Message, maxMessage))
 	return b.String()
+}
+
+// harmless is a text on one line, cut to so many characters.
+func harmless(s string, most int) string {
+	s = strings.NewReplacer("\n", " ", "\t", " ").Replace(redact.Terminal(s))
+	if runes := []rune(s); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return s
 }
 
 // Problems are the problems of one or more documents, in the order in which they were found.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 )
 
 // positions prints every node of a tree as path@line:column kind.
@@ -309,4 +310,29 @@ func FuzzParseYAML(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { check(t, "f.yaml", data) })
+}
+
+// S6: what a document brings along cannot drive a terminal, give commands to a CI system or fill the screen.
+func TestProblemsAreHarmlessLines(t *testing.T) {
+	long := strings.Repeat("k", 100_000)
+	for _, v := range []struct{ file, document string }{
+		{"a.json", `{"\u001b[31mred\u0000":1,"a\n::error::pwned":2,"##vso[x]":3,"\u202eabc":4,"` + long + `":5}`},
+		{"a.yaml", `{"\e[31mred\0": 1, "a\n::error::pwned": 2, "##vso[x]": 3, "\u202Eabc": 4}`},
+		{"a.json", `{"a\n::error::x":{"\u001b]0;k\u0007":1,"\u001b]0;k\u0007":2}}`},
+		{"a.yaml", `"\e[31m": !!float "\n::error::x"`},
+		{"a\n::error::\x1b[31m.json", `{"a":`},
+	} {
+		var r Reader
+		n, err := Parse(v.file, []byte(v.document))
+		if err == nil {
+			r.Object(n).Done()
+			err = r.Problems
+		}
+		for line := range strings.Lines(err.Error()) {
+			if line = strings.TrimSuffix(line, "\n"); strings.ContainsFunc(line, unicode.IsControl) || strings.ContainsAny(line, "\u202e") ||
+				!strings.HasPrefix(line, "a") || strings.Contains(line, "##vso[") || len(line) > 2000 {
+				t.Errorf("%.60q: %.300q", v.document, line)
+			}
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -58,15 +59,20 @@ func datasetOrEmpty(d map[string]eval.DatasetResult) map[string]eval.DatasetResu
 // SaveResults brings the results document at path up to date: under the run's lock, replaced as a whole, and never over a
 // higher revision of the same run. What is not a file, such as /dev/stdout, is written to instead.
 func SaveResults(ctx context.Context, st store.Store, runID, path string, red *redact.Redactor) (err error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return writeInto(ctx, st, runID, path, red)
+	path, isFile, err := durable.Follow(path)
+	if err != nil {
+		return err
 	}
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
+	if !isFile { // it may wait for a reader, whom nobody else has to wait for
+		return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return durable.WriteOutput(path, 0, r.WriteResults) })
 	}
 	dir := runner.RunDir(st.Dir(), runID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
+	}
+	mode := fs.FileMode(0o644) // a document that somebody has asked for
+	if filepath.Dir(path) == dir {
+		mode = 0o600
 	}
 	lock, err := durable.Lock(filepath.Join(dir, "results.lock"), 0o600)
 	if err != nil {
@@ -77,21 +83,12 @@ func SaveResults(ctx context.Context, st store.Store, runID, path string, red *r
 		if there, err := readHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
 			return nil
 		}
-		return durable.WriteFile(path, 0o644, r.WriteResults)
+		return durable.WriteFile(path, mode, r.WriteResults)
 	})
 	if err != nil {
 		return fmt.Errorf("the results document %s could not be written: %w", path, err)
 	}
 	return nil
-}
-
-func writeInto(ctx context.Context, st store.Store, runID, path string, red *redact.Redactor) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return r.WriteResults(f) })
 }
 
 // document writes an indented JSON object piece by piece.

@@ -78,7 +78,7 @@ type documentReader struct {
 }
 
 func openDocument(path string) (*documentReader, error) {
-	f, err := os.Open(path)
+	f, err := input.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the results document: %w", err)
 	}

@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +24,7 @@ var starts = sync.OnceValue(func() chan<- func() {
 	go func() {
 		// The thread is kept for as long as evalrun lives: bwrap ends when the thread that has started it does.
 		runtime.LockOSThread()
+		pprof.SetGoroutineLabels(context.Background()) // it is not part of what needs it first
 		// A system without keyrings, or one that forbids them, has none to share.
 		_, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0)
 		for do := range work {

@@ -27,6 +27,8 @@ type Options struct {
 	Busy time.Duration
 	// MustExist makes it an error if there is no store yet.
 	MustExist bool
+	// Warn, if not nil, is told what others may read and Open cannot change.
+	Warn func(string)
 }
 
 // DefaultLease is how long a claim lasts that is not renewed.
@@ -61,7 +63,7 @@ type SQLite struct {
 
 var _ Store = (*SQLite)(nil)
 
-// Open opens the store in a folder, and makes both if they are not there. A file that is damaged, locked, newer or no
+// Open opens the store in a folder, and makes both if they are not there. What is in it is for its owner only. A file that is damaged, locked, newer or no
 // store at all is an error and is left as it is.
 func Open(dir string, opts Options) (*SQLite, error) {
 	dir, err := filepath.Abs(dir)
@@ -95,6 +97,14 @@ func Open(dir string, opts Options) (*SQLite, error) {
 			return nil, fmt.Errorf("cannot make the store: %w", err)
 		}
 		defer unlock()
+		if err := createPrivate(file); err != nil {
+			return nil, fmt.Errorf("cannot make the store: %w", err)
+		}
+	}
+	for _, left := range makePrivate(dir) {
+		if opts.Warn != nil {
+			opts.Warn(left)
+		}
 	}
 	s := &SQLite{dir: dir, file: file, holder: uuid.NewString(), process: *opts.Process, lease: opts.Lease, now: opts.Now}
 	if err := s.connect(opts.Busy); err != nil {

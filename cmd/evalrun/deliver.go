@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -115,19 +113,16 @@ they are given.`, verb, verb == "approve"),
 func readPayload(cmd *cobra.Command, path string) (json.RawMessage, error) {
 	in, name := cmd.InOrStdin(), "stdin"
 	if path != "-" {
-		f, err := os.Open(path)
+		f, err := input.Open(path)
 		if err != nil {
 			return nil, usageError("%w", unreadable(path, err))
 		}
 		defer f.Close()
 		in, name = f, path
 	}
-	data, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
+	data, err := input.ReadAll(in, name, maxPayload)
 	if err != nil {
 		return nil, usageError("%w", unreadable(name, err))
-	}
-	if len(data) > maxPayload {
-		return nil, usageError("%s: larger than %d MiB, the most that a payload may be", name, maxPayload>>20)
 	}
 	var out bytes.Buffer
 	if err := json.Compact(&out, data); err != nil {

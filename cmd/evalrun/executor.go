@@ -31,7 +31,7 @@ documents in the store up to date. It costs next to nothing while nothing is due
 With --once every source is asked once, what can be resumed is, and the command ends.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := w.checkConcurrency(); err != nil {
+			if err := errors.Join(w.checkConcurrency(), w.refuseInputs()); err != nil {
 				return err
 			}
 			env, err := w.environment()

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/input"
 	"github.com/evalrun/evalrun/store"
 )
 
@@ -29,7 +30,7 @@ func gatewayToken(file, storeDir string) (string, error) {
 			return "", internal(err)
 		}
 	}
-	data, err := os.ReadFile(file)
+	data, err := input.ReadFile(file, maxSmallFile)
 	if err != nil {
 		return "", usageError("%w", unreadable(name, err))
 	}

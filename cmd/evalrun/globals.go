@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/report"
 	"github.com/evalrun/evalrun/store"
 )
@@ -73,7 +74,7 @@ func openStore(dir string, mustExist bool) (*store.SQLite, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, usageError("the store %s is not a folder; give one with --store", dir)
 	}
-	s, err := store.Open(dir, store.Options{MustExist: mustExist, Lease: lease})
+	s, err := store.Open(dir, store.Options{MustExist: mustExist, Lease: lease, Warn: func(what string) { printf(os.Stderr, "evalrun: %s\n", redact.Line(what)) }})
 	if errors.Is(err, fs.ErrNotExist) && mustExist {
 		return nil, usageError("there is no store in %s; give its folder with --store, or start a run there first", dir)
 	}
@@ -183,6 +184,9 @@ func isStore(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "store.db"))
 	return err == nil
 }
+
+// maxSmallFile is how large a file with variables, or with a token, may be.
+const maxSmallFile = 1 << 20
 
 // unreadable says of an error of opening or reading a file which file it is, as it was given.
 func unreadable(path string, err error) error {

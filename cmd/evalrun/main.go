@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/sandbox"
 )
 
@@ -36,7 +37,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err == nil {
 		return exitOK
 	}
-	if text := strings.TrimSpace(err.Error()); text != "" {
+	if text := strings.TrimSpace(redact.Terminal(err.Error())); text != "" {
 		printf(stderr, "%s%s\n", prefix(err), text)
 	}
 	return codeOf(err)

@@ -225,11 +225,11 @@ func (o *output) write(r *report.Report, w *workFlags) error {
 	command := func(*report.Rollout) string { return resumeLine(o.store, r.RunID) }
 	var errs []error
 	if w.junit != "" {
-		errs = append(errs, durable.WriteFile(w.junit, 0o644, r.WriteJUnit))
+		errs = append(errs, durable.WriteOutput(w.junit, 0o644, r.WriteJUnit))
 	}
 	markdown := func(to io.Writer) error { return r.WriteMarkdown(to, command) }
 	if w.summary != "" {
-		errs = append(errs, durable.WriteFile(w.summary, 0o644, markdown))
+		errs = append(errs, durable.WriteOutput(w.summary, 0o644, markdown))
 	}
 	if step := os.Getenv("GITHUB_STEP_SUMMARY"); step != "" && !sameFile(step, w.summary) {
 		errs = append(errs, appendFile(step, markdown))

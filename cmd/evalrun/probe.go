@@ -123,7 +123,7 @@ func probedAgent(cmd *cobra.Command, name string) (agent.Entry, string, error) {
 	e, ok := agent.Registered(name)
 	dir := ""
 	if !ok {
-		data, err := os.ReadFile(name)
+		data, err := input.ReadFile(name, input.MaxFile)
 		if err != nil {
 			known := slices.DeleteFunc(agent.Names(), func(name string) bool { e, _ := agent.Registered(name); return e.Type != agent.TypeACP })
 			return e, "", usageError("expected the name of one of the registry's agents (%s), or a file with an agent entry; %w%s",

@@ -29,10 +29,13 @@ func reportCommand(g *globals) *cobra.Command {
 			if !slices.Contains(formats, format) {
 				return usageError("--format: expected one of %s, got %q%s", strings.Join(formats, ", "), format, input.Suggest(format, formats))
 			}
+			if err := refuseInput("output", output, args[0]); err != nil {
+				return err
+			}
 			write := func(r *report.Report) error {
 				convert := func(w io.Writer) error { return writeFormat(r, w, format, verbose) }
 				if output != "" {
-					return durable.WriteFile(output, 0o644, convert)
+					return durable.WriteOutput(output, 0o644, convert)
 				}
 				return convert(stdout(cmd))
 			}

@@ -17,7 +17,7 @@ func resumeCommand(g *globals) *cobra.Command {
 document. The run is named by its id, a unique beginning of it, or its results document.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := w.check(); err != nil {
+			if err := errors.Join(w.check(), w.refuseInputs()); err != nil {
 				return err
 			}
 			env, err := w.environment()

@@ -85,7 +85,7 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 
 func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command []string) (err error) {
 	ctx := cmd.Context()
-	if err := errors.Join(w.check(), f.check(cmd)); err != nil {
+	if err := errors.Join(w.check(), f.check(cmd), w.refuseInputs(slices.Concat(paths, f.agents, []string{f.mcpConfig})...)); err != nil {
 		return err
 	}
 	env, err := w.environment()
@@ -268,7 +268,7 @@ func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command
 			req.Agents = append(req.Agents, e)
 			continue
 		}
-		data, err := os.ReadFile(name)
+		data, err := input.ReadFile(name, input.MaxFile)
 		if err != nil {
 			return noAgent(own, name, err)
 		}

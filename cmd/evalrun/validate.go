@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -150,7 +149,7 @@ func (v *verdictOfFile) examine(path string, ignoreDockerfile bool) (kind string
 		_, err := tasks.Find(patterns)
 		return "", nil, err
 	}
-	data, err := os.ReadFile(path)
+	data, err := input.ReadFile(path, input.MaxFile)
 	if err != nil {
 		return "", nil, unreadable(path, err)
 	}

@@ -12,9 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/input"
 	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // The flags that take a tolerance.
@@ -74,7 +76,7 @@ func (w *workFlags) check() error {
 	case w.waitTimeout > 0 && !w.wait:
 		return usageError("--wait-timeout has a meaning only with --wait")
 	}
-	for flag, path := range map[string]string{"output": w.output, "junit": w.junit, "summary": w.summary} {
+	for flag, path := range w.outputs() {
 		if err := checkFolder(flag, path); err != nil {
 			return err
 		}
@@ -82,6 +84,33 @@ func (w *workFlags) check() error {
 	_, err := parseTolerance(flagFailOnError, w.failOnError)
 	_, err2 := parseTolerance(flagFailOnEvaluatorError, w.failOnEvaluatorError)
 	return errors.Join(err, err2, w.checkConcurrency())
+}
+
+// outputs are the files that are written, by flag.
+func (w *workFlags) outputs() map[string]string {
+	return map[string]string{"output": w.output, "junit": w.junit, "summary": w.summary, "events": w.events}
+}
+
+// refuseInputs makes sure that nothing is written over what is read.
+func (w *workFlags) refuseInputs(inputs ...string) error {
+	for flag, path := range w.outputs() {
+		if err := refuseInput(flag, path, append(inputs, w.envFiles...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func refuseInput(flag, output string, inputs ...string) error {
+	for _, in := range inputs {
+		if tasks.IsDir(in) {
+			in = filepath.Join(in, "task.toml")
+		}
+		if output != "" && isFile(output) && sameFile(in, output) {
+			return usageError("--%s %s: that is an input file, which would be lost; name another one", flag, output)
+		}
+	}
+	return nil
 }
 
 // checkFolder makes sure that there is a folder for a file that is written when all is done.
@@ -114,7 +143,7 @@ type environment struct {
 func (w *workFlags) environment() (environment, error) {
 	e := environment{values: map[string]string{}}
 	for _, path := range w.envFiles {
-		data, err := os.ReadFile(path)
+		data, err := input.ReadFile(path, maxSmallFile)
 		if err != nil {
 			return e, usageError("--env-file: %w", unreadable(path, err))
 		}

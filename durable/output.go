@@ -1,0 +1,86 @@
+package durable
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is as many links as Linux follows.
+const maxLinks = 40
+
+// WriteOutput writes to what a user has named. A file is replaced like [WriteFile] does it, through links; a device, a
+// named pipe or a descriptor of this process, such as /dev/stdout, is opened and written to.
+func WriteOutput(path string, mode os.FileMode, write func(io.Writer) error) error {
+	target, isFile, err := Follow(path)
+	if err != nil {
+		return err
+	}
+	if isFile {
+		return WriteFile(target, mode, write)
+	}
+	f, err := openStream(target)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// Follow returns where the links lead that a path may be, and whether a file is or can be there.
+func Follow(path string) (target string, isFile bool, err error) {
+	target = path
+	for range maxLinks {
+		if _, ok := descriptor(target); ok {
+			return target, false, nil
+		}
+		info, err := os.Lstat(target)
+		if err != nil {
+			return target, true, nil //nolint:nilerr // not there yet; what else may be wrong is said when it is made
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			return target, info.Mode().IsRegular() || info.IsDir(), nil
+		}
+		to, err := os.Readlink(target)
+		if err != nil {
+			return "", false, err
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(target), to)
+		}
+		target = to
+	}
+	return "", false, &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
+}
+
+// descriptor is the number of the descriptor of this process that a path stands for. The file behind it must not be
+// replaced: whoever has opened it would not see that.
+func descriptor(path string) (int, bool) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return 0, false
+	}
+	if own := "/proc/" + strconv.Itoa(os.Getpid()); dir != own+"/fd" && !(strings.HasPrefix(dir, own+"/task/") && strings.HasSuffix(dir, "/fd")) && dir != "/dev/fd" {
+		return 0, false
+	}
+	fd, err := strconv.Atoi(filepath.Base(path))
+	return fd, err == nil
+}
+
+// openStream opens what is no file. A descriptor is duplicated, so that it is written to where it stands.
+func openStream(path string) (*os.File, error) {
+	fd, ok := descriptor(path)
+	if !ok {
+		return os.OpenFile(path, os.O_WRONLY|syscall.O_NOCTTY, 0)
+	}
+	own, err := syscall.Dup(fd)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	syscall.CloseOnExec(own)
+	return os.NewFile(uintptr(own), path), nil
+}
