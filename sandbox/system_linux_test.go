@@ -90,6 +90,9 @@ func lookForPrivate(t *testing.T, planted []string) {
 	const read = `cat $planted 2>/dev/null; find /etc /opt /srv /root /home /var /usr/local -type f ! -perm -o+r -exec cat {} + 2>/dev/null; echo looked`
 	for _, user := range []string{"", "root", "agent"} {
 		s.User = user
+		if user == "agent" { // in a root of its own that may be written to
+			s.Binds = append(s.Binds, Bind{Host: t.TempDir(), Inside: "/", Writable: true})
+		}
 		c := inSpace(t, s, "planted='"+strings.Join(planted, " ")+"'; "+read+"; read line; "+read)
 		c.Env = []string{env}
 		c.Interactive = true
