@@ -194,9 +194,18 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 				if p.r.o.Events != nil {
 					p.r.o.Events(e)
 				}
-				seen = e.Seq
+				if seen = e.Seq; e.Type == store.RunFinished {
+					p.tidy(ctx, runID)
+				}
 			}
 		}
+	}
+}
+
+// tidy removes what nobody needs of a run that has just become final.
+func (p *eventPump) tidy(ctx context.Context, runID string) {
+	if err := Tidy(ctx, p.r.o.Store, runID); err != nil {
+		p.r.o.Logger.Warn("the workspaces of a run were not removed", "run", runID, "error", err)
 	}
 }
 

@@ -128,6 +128,8 @@ func (r *Runner) actSafely(ctx context.Context, c store.TriggerClaim) error {
 			return nil
 		case store.IsBroken(err):
 			return err
+		case errors.Is(err, ErrLaterPlan):
+			return r.postponeTrigger(commit, c)
 		case r.o.Store.InPlace() != nil:
 			return r.o.Store.InPlace() // that is why
 		}
@@ -147,6 +149,15 @@ func (r *Runner) actSafely(ctx context.Context, c store.TriggerClaim) error {
 		}
 		return err
 	}
+}
+
+// postponeTrigger leaves a trigger to another process for a while.
+func (r *Runner) postponeTrigger(ctx context.Context, c store.TriggerClaim) error {
+	err := r.o.Store.TriggerPending(ctx, c.TriggerToken, r.o.Now().Add(postponed))
+	if errors.Is(err, store.ErrFenced) {
+		return nil
+	}
+	return err
 }
 
 // pause waits; false means that nothing new is to be begun.

@@ -28,6 +28,9 @@ func SegmentDir(storeDir, runID, rolloutID string, segment, attempt int) string 
 // WorkDir is the folder of what a rollout's agent keeps: its workspace and, before a segment is repeated, a copy of it.
 func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir, "work", rolloutID) }
 
+// JobDir is the folder of a local job.
+func JobDir(storeDir, triggerID string) string { return filepath.Join(storeDir, "jobs", triggerID) }
+
 // Workspace is the folder that an agent gets.
 func Workspace(storeDir, rolloutID string) string {
 	return filepath.Join(WorkDir(storeDir, rolloutID), "workspace")

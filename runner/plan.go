@@ -5,6 +5,7 @@ package runner
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -19,9 +20,17 @@ import (
 	"github.com/evalrun/evalrun/trigger"
 )
 
+// PlanVersion grows when a plan gets something in it that an earlier version of the program must not pass over.
+const PlanVersion = 1
+
+// ErrLaterPlan means that a later version of the program has made the plan of a run.
+var ErrLaterPlan = errors.New("a later version of evalrun has planned it")
+
 // Plan is what a run was started with. It is stored with the run, and resumed from there, so that an eval set may be
 // edited while its runs wait.
 type Plan struct {
+	// Version is PlanVersion of the program that made the plan; 0 was before there were versions.
+	Version int `json:"planVersion"`
 	// Set is the eval set without its evaluations, which the store keeps one by one.
 	Set    eval.Set      `json:"set"`
 	Agents []agent.Entry `json:"agents"`
@@ -32,6 +41,8 @@ type Plan struct {
 	WorkDir string `json:"workDir"`
 	// Env names the variables that were passed with --env and --env-file.
 	Env []string `json:"env,omitempty"`
+	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is final.
+	KeepWorkspaces bool `json:"keepWorkspaces,omitempty"`
 	Environment
 	// Origin says where the plan comes from, and Digest is that of its parts that the results depend on.
 	Origin Origin `json:"origin,omitzero"`
@@ -83,6 +94,8 @@ type PlanRequest struct {
 	BaseDir string
 	WorkDir string
 	Env     []string
+	// KeepWorkspaces is that of the plan.
+	KeepWorkspaces bool
 	Environment
 	Origin Origin
 	// Only, if not nil, says which rollouts are planned; otherwise all are.
@@ -94,7 +107,8 @@ func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env, Environment: req.Environment, Origin: req.Origin}
+	plan := Plan{Version: PlanVersion, KeepWorkspaces: req.KeepWorkspaces, Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env,
+		Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
 		return store.Plan{}, err
@@ -157,6 +171,12 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 // ReadPlan returns the plan of a stored run.
 func ReadPlan(p store.Plan) (Plan, error) {
 	var plan Plan
+	var made struct {
+		Version int `json:"planVersion"`
+	}
+	if json.Unmarshal(p.Data, &made) == nil && made.Version > PlanVersion {
+		return plan, fmt.Errorf("run %s: %w (plan version %d, this one knows %d); go on with it there, or update evalrun", p.RunID, ErrLaterPlan, made.Version, PlanVersion)
+	}
 	if err := json.Unmarshal(p.Data, &plan); err != nil {
 		return plan, fmt.Errorf("the plan of run %s is damaged: %w", p.RunID, err)
 	}

@@ -54,7 +54,7 @@ func (p *project) plan(s *store.SQLite, n int, script string, change func(*eval.
 	}
 	entry := agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
 	entry.Env = map[string]string{"PROJECT": p.dir}
-	plan, err := runner.NewPlan(runner.PlanRequest{Set: set, Agents: []agent.Entry{entry}, BaseDir: p.dir, WorkDir: p.dir}, s.Dir())
+	plan, err := runner.NewPlan(runner.PlanRequest{Set: set, Agents: []agent.Entry{entry}, BaseDir: p.dir, WorkDir: p.dir, KeepWorkspaces: true}, s.Dir())
 	if err != nil {
 		p.t.Fatal(err)
 	}

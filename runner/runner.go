@@ -98,6 +98,8 @@ type Runner struct {
 	asked   map[string]bool
 	lapped  bool
 	failure error
+	// postponed are the rollouts that this process has put back because it cannot run them.
+	postponed map[string]bool
 	// failures counts how often in a row this process has failed with a rollout; internalPause is the first pause after that.
 	failures      map[string]int
 	internalPause time.Duration
@@ -122,7 +124,7 @@ func New(o Options) *Runner {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), places: newPlaces(o.Concurrency), held: map[string]context.CancelCauseFunc{}, triggersDue: true,
-		failures: map[string]int{}, internalPause: firstRetry}
+		postponed: map[string]bool{}, failures: map[string]int{}, internalPause: firstRetry}
 	r.runs.load = r.loadRun
 	r.syncer.Dir = o.Store.Dir()
 	r.event = newEventPump(r)
@@ -227,7 +229,7 @@ func (r *Runner) stopped(ctx context.Context) bool {
 // outlook says how long to wait for the next thing to do, or that there will be none.
 func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, done bool, err error) {
 	r.mu.Lock()
-	busy, lapped := r.inFlight > 0 || r.asking > 0, r.lapped
+	busy, lapped, postponed := r.inFlight > 0 || r.asking > 0, r.lapped, len(r.postponed)
 	wait = poll
 	switch {
 	case r.asking >= watching || r.lapped && r.inFlight == 0: // whoever is done with one wakes us
@@ -253,6 +255,7 @@ func (r *Runner) outlook(ctx context.Context, until Until) (wait time.Duration, 
 	if lapped {
 		b.Due = 0 // what is due again was asked already
 	}
+	b.Delayed = max(0, b.Delayed-postponed) // not for this process
 	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
 		if stay, err := r.expiring(ctx); err != nil || !stay {
 			return 0, true, err
@@ -329,6 +332,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 	r.active++
 	r.inFlight++
 	r.held[c.RolloutID] = cancel
+	delete(r.postponed, c.RolloutID)
 	clear(r.asked)
 	r.lapped = false
 	r.mu.Unlock()

@@ -67,7 +67,9 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if w.leftover != nil {
 		return w.leftover
 	}
-	if w.plan, err = w.runs.get(commit, w.claim.RunID); err != nil {
+	if w.plan, err = w.runs.get(commit, w.claim.RunID); errors.Is(err, ErrLaterPlan) {
+		return w.postpone(commit, err.Error())
+	} else if err != nil {
 		return err
 	}
 	if err := w.look(); err != nil {
@@ -86,7 +88,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return err
 	}
 	if missing := w.missing(); missing != nil && w.o.RunID == "" {
-		return w.postpone(commit, missing)
+		return w.postpone(commit, fmt.Sprintf("this executor lacks ${%s}; pass it with --env or --env-file", strings.Join(missing, "}, ${")))
 	}
 	out, err := w.segment(ctx)
 	w.leave()
@@ -169,13 +171,18 @@ func (w *worker) missing() (names []string) {
 	return names
 }
 
-// postponed is how long an executor leaves a rollout alone for which it lacks variables. Somebody else may have them.
+// postponed is how long an executor leaves a rollout alone that it cannot run here. Somebody else may.
 const postponed = time.Minute
 
-// postpone puts a rollout back that an executor cannot run.
-func (w *worker) postpone(ctx context.Context, missing []string) error {
-	why := fmt.Sprintf("this executor lacks ${%s}; pass it with --env or --env-file", strings.Join(missing, "}, ${"))
+// postpone puts a rollout back that this process cannot run, and another one may.
+func (w *worker) postpone(ctx context.Context, why string) error {
+	w.mu.Lock()
+	w.postponed[w.claim.RolloutID] = true
+	w.mu.Unlock()
 	w.o.Logger.Warn("a rollout cannot be gone on with here", "rollout", w.claim.RolloutID, "run", w.claim.RunID, "reason", why)
+	if w.state == store.StateEvaluating {
+		return w.o.Store.GiveBack(ctx, w.claim.Token, postponed)
+	}
 	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, RetryAfter: postponed,
 		Fault: &store.Fault{Category: string(agent.FaultInterrupted), Message: why}})
 	return err

@@ -30,6 +30,33 @@ func (s *SQLite) Backlog(ctx context.Context, runID string) (b Backlog, err erro
 	return b, err
 }
 
+// Activity implements Store.
+func (s *SQLite) Activity(ctx context.Context) (out map[string]Activity, err error) {
+	defer func() { err = s.describe(err) }()
+	dead, err := s.deadOwners(ctx, s.read)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.read.QueryContext(ctx, activityQuery, s.now().UnixMicro(), dead)
+	if err != nil {
+		return nil, err
+	}
+	out = map[string]Activity{}
+	err = each(rows, func(r scanner) error {
+		var id string
+		var a Activity
+		err := r.Scan(&id, &a.Held, &a.Delayed)
+		out[id] = a
+		return err
+	})
+	return out, err
+}
+
+// activityQuery reads only rollouts that are held or delayed. ?1 is now, ?2 the dead processes.
+const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
+	SELECT run_id, 1 AS held, 0 AS delayed FROM rollouts WHERE owner IS NOT NULL AND lease_until > ?1 AND owner NOT IN (SELECT value FROM json_each(?2))
+	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) GROUP BY run_id`
+
 // backlogQuery counts with the conditions of Claim and ClaimTriggers. ?1 is now, ?2 a run or empty, ?3 this process, ?4 the dead ones.
 var backlogQuery = func() string {
 	const (

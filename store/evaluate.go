@@ -20,7 +20,7 @@ func (s *SQLite) RecordResult(ctx context.Context, tok Token, r Result) error {
 }
 
 func (t *tx) addResult(rolloutID string, r Result) error {
-	err := t.exec("INSERT INTO results VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)", rolloutID, r.EvaluatorID, document(r.Data))
+	err := t.exec("INSERT INTO results (rollout_id, evaluator_id, ordinal, data) VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)", rolloutID, r.EvaluatorID, document(r.Data))
 	if err != nil {
 		return fmt.Errorf("the result of evaluator %s of rollout %s: %w", r.EvaluatorID, rolloutID, err)
 	}

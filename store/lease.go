@@ -14,7 +14,8 @@ const holderKept = 7 * 24 * time.Hour
 // register makes this process known with its claim; the first time it also forgets holders that are gone.
 func (t *tx) register() error {
 	p := t.store.process
-	added, err := t.change("INSERT OR IGNORE INTO holders VALUES (?, ?, ?, ?, ?, ?)", t.store.holder, p.PID, p.StartTime, p.BootID, p.PIDNamespace, t.now)
+	added, err := t.change("INSERT OR IGNORE INTO holders (holder_id, pid, start_time, boot_id, pid_ns, opened_at) VALUES (?, ?, ?, ?, ?, ?)",
+		t.store.holder, p.PID, p.StartTime, p.BootID, p.PIDNamespace, t.now)
 	if err != nil || added == 0 {
 		return err
 	}

@@ -36,7 +36,7 @@ func (s *SQLite) migrate() error {
 	for _, q := range []string{
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 		fmt.Sprintf("PRAGMA user_version = %d", version),
-		"INSERT OR IGNORE INTO meta VALUES ('storeId', '" + uuid.NewString() + "')",
+		"INSERT OR IGNORE INTO meta (key, value) VALUES ('storeId', '" + uuid.NewString() + "')",
 	} {
 		if _, err := tx.ExecContext(ctx, q); err != nil {
 			return err

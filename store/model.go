@@ -65,6 +65,12 @@ type Counts struct {
 	Total, Pending, Running, Suspended, Evaluating, Completed, Faulted, Cancelled int
 }
 
+// Activity is what goes on of a run.
+type Activity struct {
+	// Held are the rollouts that a living process holds, Delayed those that wait for the end of a backoff.
+	Held, Delayed int
+}
+
 // Fault is why a segment or a rollout failed.
 type Fault struct {
 	Category string `json:"category"`

@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,7 @@ func exercise(t *testing.T, s *SQLite) {
 	}
 	_, err = s.Cancel(ctx, p.RunID)
 	must(err)
+	must(s.Remove(ctx, p.RunID))
 }
 
 // No statement of the store looks at every row of a table that grows: only at those that are runnable, due, held or open, which have
@@ -85,7 +87,7 @@ func TestStatementsScanNoTable(t *testing.T) {
 	if len(queries) < 40 {
 		t.Fatalf("only %d statements", len(queries))
 	}
-	queries = append(queries, backlogQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
+	queries = append(queries, backlogQuery, activityQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
 		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2")
 	// These may be scanned, for these tell only of what is going on at the moment.
@@ -100,6 +102,24 @@ func TestStatementsScanNoTable(t *testing.T) {
 				t.Errorf("%s\n\tin %s", step, q)
 			}
 		}
+	}
+}
+
+// R8. A later version may add columns, and an earlier one must still be able to write.
+func TestInsertsNameTheirColumns(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	exercise(t, s)
+	found := 0
+	for _, q := range statements(t, s) {
+		if strings.HasPrefix(q, "INSERT") {
+			found++
+			if !regexp.MustCompile(`^INSERT (OR \w+ )?INTO \w+ \(`).MatchString(q) {
+				t.Errorf("the columns are not named: %s", q)
+			}
+		}
+	}
+	if found < 9 {
+		t.Errorf("only %d statements insert", found)
 	}
 }
 

@@ -28,11 +28,11 @@ func (t *tx) createRun(p Plan) error {
 		VALUES (?, ?, ?, ?, ?, ?, ?)`, p.RunID, p.Name, p.EvaluationSetID, p.EvaluationSetName, p.RetryOf, t.now, len(p.Rollouts)); err != nil {
 		return err
 	}
-	if err := t.exec("INSERT INTO plans VALUES (?, ?)", p.RunID, document(p.Data)); err != nil {
+	if err := t.exec("INSERT INTO plans (run_id, data) VALUES (?, ?)", p.RunID, document(p.Data)); err != nil {
 		return err
 	}
 	for i, e := range p.Evaluations {
-		if err := t.exec("INSERT INTO evaluations VALUES (?, ?, ?, ?)", p.RunID, i, e.ID, document(e.Data)); err != nil {
+		if err := t.exec("INSERT INTO evaluations (run_id, ordinal, evaluation_id, data) VALUES (?, ?, ?, ?)", p.RunID, i, e.ID, document(e.Data)); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (t *tx) event(runID, rolloutID string, typ EventType, data any) error {
 }
 
 func (t *tx) addEvent(runID string, seq int64, rolloutID string, typ EventType, data any) error {
-	return t.exec("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
+	return t.exec("INSERT INTO events (run_id, seq, time, type, rollout_id, data) VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
 }
 
 func (t *tx) touch(runID string) error {
@@ -183,16 +183,25 @@ func (c *Counts) scan(r scanner) error {
 	if err := r.Scan(&state, &n); err != nil {
 		return err
 	}
+	c.add(state, n)
+	return nil
+}
+
+func (c *Counts) add(state State, n int) {
 	*map[State]*int{StatePending: &c.Pending, StateRunning: &c.Running, StateSuspended: &c.Suspended, StateEvaluating: &c.Evaluating,
 		StateCompleted: &c.Completed, StateFaulted: &c.Faulted, StateCancelled: &c.Cancelled}[state] = n
 	c.Total += n
-	return nil
 }
 
 // Runs implements Store.
 func (s *SQLite) Runs(ctx context.Context) (runs []Run, err error) {
 	defer func() { err = s.describe(err) }()
-	rows, err := s.read.QueryContext(ctx, selectRun+" ORDER BY r.created_at DESC, r.run_id DESC")
+	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	rows, err := tx.QueryContext(ctx, selectRun+" ORDER BY r.created_at DESC, r.run_id DESC")
 	if err != nil {
 		return nil, err
 	}
@@ -203,12 +212,23 @@ func (s *SQLite) Runs(ctx context.Context) (runs []Run, err error) {
 	}); err != nil {
 		return nil, err
 	}
+	index := map[string]*Run{}
 	for i := range runs {
-		if runs[i], err = readRun(ctx, s.read, runs[i].ID); err != nil {
-			return nil, err
-		}
+		index[runs[i].ID] = &runs[i]
 	}
-	return runs, nil
+	if rows, err = tx.QueryContext(ctx, "SELECT run_id, state, count(*) FROM rollouts GROUP BY run_id, state"); err != nil {
+		return nil, err
+	}
+	return runs, each(rows, func(r scanner) error {
+		var id string
+		var state State
+		var n int
+		err := r.Scan(&id, &state, &n)
+		if run := index[id]; err == nil && run != nil {
+			run.Counts.add(state, n)
+		}
+		return err
+	})
 }
 
 // RunOf implements Store.

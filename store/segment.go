@@ -30,7 +30,8 @@ func (t *tx) commitSegment(o heldRollout, end SegmentEnd) (Committed, error) {
 	if _, err = t.countAs("waiting", o.Rollout, end.Held.Microseconds()); err != nil {
 		return Committed{}, err
 	}
-	if err := t.exec("INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", o.ID, o.Segment, o.Attempt, string(end.Outcome),
+	if err := t.exec(`INSERT OR REPLACE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, output, fault, files, info)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, o.ID, o.Segment, o.Attempt, string(end.Outcome),
 		o.StateSince.UnixMicro(), t.now, raw(end.Output), marshal(end.Fault), marshal(end.Files), raw(end.Info)); err != nil {
 		return Committed{}, err
 	}

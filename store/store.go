@@ -43,6 +43,8 @@ type Store interface {
 	// Run returns one run; Runs all of them, the newest first.
 	Run(ctx context.Context, runID string) (Run, error)
 	Runs(ctx context.Context) ([]Run, error)
+	// Activity says what goes on of the runs that anybody works on; those that are missing are left to themselves.
+	Activity(ctx context.Context) (map[string]Activity, error)
 	// RunOf returns the id of a rollout's run.
 	RunOf(ctx context.Context, rolloutID string) (string, error)
 	// Plan returns the plan of a run, without its evaluations.
@@ -93,6 +95,11 @@ type Store interface {
 	// whoever takes it over, commits the segment, whatever its outcome; all others end at once. The jobs that they wait for become due to
 	// be cancelled, but for those of the sources named.
 	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
+
+	// Remove removes everything that the store knows of a final run; ErrNotFinal of any other.
+	Remove(ctx context.Context, runID string) error
+	// RolloutIDs returns the ids of a run's rollouts in the order of the plan.
+	RolloutIDs(ctx context.Context, runID string) ([]string, error)
 
 	// Backlog says what is left to do, of one run or of all.
 	Backlog(ctx context.Context, runID string) (Backlog, error)

@@ -42,7 +42,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
 		return usageError("%w%s; see %s --help", err, input.Suggest("--"+unknown.GetSpecifiedName(), known), cmd.CommandPath())
 	case errors.As(err, &invalid):
-		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`, "bool": "true or false"}
+		expected := map[string]string{"int": "a whole number", "duration": `a duration such as "30s" or "10m"`, "bool": "true or false",
+			"age": `an age such as "30d", "2w" or "12h"`}
 		f := invalid.GetFlag()
 		return usageError("--%s: expected %s, got %q", f.Name, cmp.Or(expected[f.Value.Type()], "another value"), invalid.GetValue())
 	}

@@ -76,5 +76,5 @@ func (g *globals) settle(ctx context.Context, cmd *cobra.Command, s *store.SQLit
 	if err != nil {
 		return err
 	}
-	return internal(errors.Join(r.Run(ctx, runner.UntilIdle), out.saveDocument(ctx, runID, "")))
+	return internal(errors.Join(r.Run(ctx, runner.UntilIdle), runner.Tidy(ctx, s, runID), out.saveDocument(ctx, runID, "")))
 }

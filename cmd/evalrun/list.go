@@ -34,6 +34,18 @@ func newRunJSON(r store.Run) runJSON {
 	return out
 }
 
+// statusInterrupted is the status of a run that could go on, and that no process works on: it was interrupted, or its process has died.
+const statusInterrupted = "interrupted"
+
+// listStatus is the status of a run, as far as this moment is concerned.
+func listStatus(r store.Run, a store.Activity) string {
+	status := report.StatusOf(r.Counts)
+	if status == report.Running && a == (store.Activity{}) {
+		return statusInterrupted
+	}
+	return string(status)
+}
+
 func listCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
@@ -45,17 +57,23 @@ func listCommand(g *globals) *cobra.Command {
 				if err != nil {
 					return internal(err)
 				}
+				active, err := s.Activity(cmd.Context())
+				if err != nil {
+					return internal(err)
+				}
 				if g.json {
 					out := []runJSON{}
 					for _, r := range runs {
-						out = append(out, newRunJSON(r))
+						run := newRunJSON(r)
+						run.Status = listStatus(r, active[r.ID])
+						out = append(out, run)
 					}
 					return printJSON(cmd, out)
 				}
 				t := tabwriter.NewWriter(stdout(cmd), 0, 0, 2, ' ', 0)
 				printf(t, "RUN\tSTATUS\tCOMPLETED\tSUSPENDED\tFAULTED\tTOTAL\tCREATED\tEVAL SET\n")
 				for _, r := range runs {
-					printf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, report.StatusOf(r.Counts), r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
+					printf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", r.ID, listStatus(r, active[r.ID]), r.Counts.Completed, r.Counts.Suspended, r.Counts.Faulted,
 						r.Counts.Total, r.CreatedAt.Local().Format(time.DateTime), redact.Line(r.EvaluationSetName))
 				}
 				return internal(t.Flush())

@@ -37,8 +37,10 @@ type runFlags struct {
 	retryOf string
 	// asPlanned goes on with a run of another plan.
 	asPlanned bool
-	strict    bool
-	detach    bool
+	// keepWorkspaces is that of the plan.
+	keepWorkspaces bool
+	strict         bool
+	detach         bool
 	placeFlags
 }
 
@@ -78,6 +80,7 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	fl.StringVar(&f.retryOf, "retry-of", "", "run again the rollouts that faulted in `RUN`")
 	fl.BoolVar(&f.strict, "strict", false, "take unknown keys for errors")
 	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget: an executor, or a resume in time, will fetch them")
+	fl.BoolVar(&f.keepWorkspaces, "keep-workspaces", false, "keep what the agents leave in their homes and workspaces when the run is final")
 	f.register(cmd)
 	w.register(cmd)
 	return cmd
@@ -112,7 +115,7 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command
 			return err
 		}
 	}
-	req.Env = env.passed
+	req.Env, req.KeepWorkspaces = env.passed, f.keepWorkspaces
 	req.Origin = runner.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: version(), EvalIDs: f.evalIDs, Filter: f.filter}
 	plan, err := runner.NewPlan(req, s.Dir())
 	if err != nil {
@@ -441,6 +444,9 @@ func planOf(ctx context.Context, s store.Store, runID string) (runner.Plan, erro
 		return runner.Plan{}, internal(err)
 	}
 	plan, err := runner.ReadPlan(stored)
+	if errors.Is(err, runner.ErrLaterPlan) {
+		return plan, &exitError{exitUsage, err}
+	}
 	return plan, internal(err)
 }
 

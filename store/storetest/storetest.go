@@ -27,7 +27,7 @@ func Run(t *testing.T, open Opener) {
 		name  string
 		specs func(*suite)
 	}{
-		{"runs", runSpecs}, {"claims", claimSpecs}, {"leases", leaseSpecs}, {"dead processes", deadProcessSpecs}, {"fencing", fenceSpecs}, {"states", stateSpecs},
+		{"runs", runSpecs}, {"removal", removeSpecs}, {"claims", claimSpecs}, {"leases", leaseSpecs}, {"dead processes", deadProcessSpecs}, {"fencing", fenceSpecs}, {"states", stateSpecs},
 		{"suspensions", suspensionSpecs}, {"several triggers", severalSpecs}, {"siblings", siblingSpecs}, {"mailbox", mailboxSpecs}, {"parked", parkedSpecs},
 		{"faults", faultSpecs}, {"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"given up", givenUpSpecs}, {"cancel", cancelSpecs},
 		{"retries", retrySpecs}, {"evaluating", evaluateSpecs}, {"clocks", clockSpecs}, {"events", eventSpecs},
