@@ -19,7 +19,7 @@ type header [108]byte
 
 func (h *header) magic() bool           { return string(h[:16]) == "SQLite format 3\x00" }
 func (h *header) applicationID() uint32 { return binary.BigEndian.Uint32(h[68:]) }
-func (h *header) userVersion() uint32   { return binary.BigEndian.Uint32(h[60:]) }
+func (h *header) userVersion() int      { return int(int32(binary.BigEndian.Uint32(h[60:]))) }
 func (h *header) tables() bool          { return binary.BigEndian.Uint16(h[103:]) > 0 }
 
 func (h *header) pageSize() int64 {
@@ -68,8 +68,10 @@ func inspect(file string, mustExist bool) (exists bool, err error) {
 	switch id := h.applicationID(); {
 	case id != applicationID && id != 0, id == 0 && h.tables():
 		return false, foreignError(file, id)
-	case h.userVersion() > uint32(len(migrations)):
-		return false, newerError(file, int(h.userVersion()))
+	case h.userVersion() > len(migrations):
+		return false, newerError(file, h.userVersion())
+	case id == applicationID && h.userVersion() <= 0 && !hasWAL(file):
+		return false, versionError(file, h.userVersion())
 	}
 	// With a write-ahead log the file may be behind what the log holds.
 	if !hasWAL(file) && (info.Size() < h.size() || h.pageSize() < 512 || info.Size()%h.pageSize() != 0) {
@@ -108,6 +110,10 @@ func foreignError(file string, id uint32) error {
 
 func newerError(file string, version int) error {
 	return fmt.Errorf("%s was written by a newer evalrun (schema %d, this one knows %d); it was left as it is: update evalrun", file, version, len(migrations))
+}
+
+func versionError(file string, version int) error {
+	return fmt.Errorf("%s says that it has schema %d, which no evalrun writes: it is damaged, or another program has changed it; it was left as it is: restore it from a copy", file, version)
 }
 
 // databaseError is an error of the database in the words of a person.

@@ -74,6 +74,8 @@ func (s *SQLite) version(ctx context.Context, q querier) (int, error) {
 		return 0, foreignError(s.file, uint32(app))
 	case version > len(migrations):
 		return 0, newerError(s.file, version)
+	case app == applicationID && version <= 0:
+		return 0, versionError(s.file, version)
 	}
 	return version, nil
 }

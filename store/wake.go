@@ -48,6 +48,7 @@ func newWaker(storeDir string) (*waker, error) {
 		return w, nil //nolint:nilerr // a file system without sockets: five seconds instead of none
 	}
 	w.conn = conn
+	w.removeStale()
 	w.done.Add(1)
 	go w.receive()
 	return w, nil
@@ -82,22 +83,39 @@ func (w *waker) signal(jobs []string) {
 	}
 }
 
-// tell wakes every other process that has the store open.
-func (w *waker) tell() {
+// others are the sockets of the other processes.
+func (w *waker) others() (paths []string) {
 	names, err := os.ReadDir(w.dir)
 	if err != nil {
-		return
+		return nil
 	}
 	for _, e := range names {
 		path := filepath.Join(w.dir, e.Name())
-		if path == w.own || len(path) > maxSocketPath || filepath.Ext(path) != socketExt {
+		if path != w.own && len(path) <= maxSocketPath && filepath.Ext(path) == socketExt {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// removeStale removes the sockets that processes have left which were killed.
+func (w *waker) removeStale() {
+	for _, path := range w.others() {
+		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+		if err != nil {
+			removeIfDead(path, err)
 			continue
 		}
+		_ = conn.Close()
+	}
+}
+
+// tell wakes every other process that has the store open.
+func (w *waker) tell() {
+	for _, path := range w.others() {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			removeStale(path)
-		}
 		if err != nil {
+			removeIfDead(path, err)
 			continue
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a full buffer means that it will wake anyway
@@ -106,9 +124,10 @@ func (w *waker) tell() {
 	}
 }
 
-// removeStale removes the socket of a process that is gone. One made this very moment is spared: it may not be listening yet.
-func removeStale(path string) {
-	if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Minute {
+// removeIfDead removes a socket if the error of connecting to it says that its process is gone. A socket of one that lives is bound from the
+// moment at which its file is there, and if the file is removed all the same its process looks by itself.
+func removeIfDead(path string, err error) {
+	if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)
 	}
 }

@@ -72,7 +72,11 @@ func (g *globals) withReport(ctx context.Context, name string, f func(*report.Re
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
-		return internal(f(r))
+		err = f(r)
+		if errors.As(err, new(input.Problem)) {
+			return &exitError{exitUsage, err} // of a rollout of the document
+		}
+		return internal(err)
 	}
 	s, runID, err := g.findRun(ctx, name)
 	if err != nil {
