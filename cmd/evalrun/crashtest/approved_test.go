@@ -221,7 +221,7 @@ func (s *scenario) checkProcesses(note func(string, ...any)) {
 func TestStoppedBeforeItsAgent(t *testing.T) {
 	testenv.NeedLong(t)
 	s := newApprovedScenario(t, sandbox.IsolationProcess)
-	s.flags = append(s.flags, "--eval-id", "task") // alone: of several rollouts some would be stopped in the middle of preparing theirs
+	s.flags = append(s.flags, "--keep-workspaces", "--eval-id", "task") // alone: of several rollouts some would be stopped in the middle of preparing theirs
 	s.total = 1
 	s.overtake("runner.claimed")
 	for _, wrong := range s.violations() {
