@@ -38,7 +38,13 @@ type agentInput struct {
 	Process  string `json:"process,omitempty"`
 	Rounds   int    `json:"rounds,omitempty"`
 	Parallel int    `json:"parallel,omitempty"`
+	// Key, if set, is what the keys of external jobs begin with; Poison is what the agent does instead of its work.
+	Key    string `json:"key,omitempty"`
+	Poison string `json:"poison,omitempty"`
 }
+
+// key is that of the external job of a round.
+func (in agentInput) key(round int) string { return fmt.Sprintf("%s-%d", in.Key, round) }
 
 // playAgent counts its segments in its workspace: a segment that is repeated must find the workspace as it was, or the count is wrong.
 func playAgent() error {
@@ -49,6 +55,9 @@ func playAgent() error {
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&in); err != nil {
 		return err
+	}
+	if in.Input.Poison != "" {
+		return playPoison(in.Input.Poison, in.Workspace)
 	}
 	steps := filepath.Join(in.Workspace, "steps")
 	if err := appendLine(steps, "segment"); err != nil {
@@ -68,6 +77,13 @@ func playAgent() error {
 	n, err := countLines(answered)
 	if err != nil {
 		return err
+	}
+	if in.Input.Process == "Elsewhere" && in.Input.Key != "" {
+		for _, payload := range in.Resume {
+			if want := fmt.Sprintf(`{"key":%q}`, in.Input.key(n-1)); string(payload) != want {
+				return fmt.Errorf("got the answer %s, expected %s", payload, want)
+			}
+		}
 	}
 	parallel := max(in.Input.Parallel, 1)
 	if n >= in.Input.Rounds*parallel {
@@ -91,8 +107,12 @@ func pending(in agentInput, answered string, n int) []any {
 	var out []any
 	for i := range max(in.Parallel, 1) {
 		id := fmt.Sprintf("interrupt-%d", i)
+		value := map[string]any{"name": in.Process, "input_arguments": map[string]any{"i": i}}
+		if in.Process == "Elsewhere" && in.Key != "" {
+			value = map[string]any{"job": map[string]any{"key": in.key(n)}}
+		}
 		if !done[id] {
-			out = append(out, map[string]any{"id": id, "value": map[string]any{"name": in.Process, "input_arguments": map[string]any{"i": i}}})
+			out = append(out, map[string]any{"id": id, "value": value})
 		}
 	}
 	return out

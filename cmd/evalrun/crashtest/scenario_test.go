@@ -31,6 +31,8 @@ type scenario struct {
 	asks    bool
 	// called is set where agents start jobs by calling tools.
 	called *calledJobs
+	// faults are the evaluations whose rollouts must end faulted.
+	faults map[string]string
 	// flags are further ones of its command.
 	flags []string
 }
@@ -215,6 +217,9 @@ func (s *scenario) violations() (wrong []string) {
 
 func (s *scenario) checkRollout(o store.RolloutView, note func(string, ...any)) {
 	switch {
+	case s.faults[o.EvaluationID] != "":
+		s.checkFault(o, note)
+		return
 	case o.State == store.StateFaulted && o.Fault.Category == "start-unknown" && strings.HasSuffix(o.EvaluationName, "AtMostOnce"):
 		return
 	case o.State != store.StateCompleted:
