@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"testing"
 )
 
@@ -32,6 +33,11 @@ type statisticsVectors struct {
 			At, Hat           float64
 			AtError, HatError *float64
 		}
+	}
+	Variance struct {
+		Epochs                          []string
+		Between, Within, ICC, SE, Floor float64
+		ByEpochs                        map[string]float64
 	}
 	Student [][2]float64
 }
@@ -136,6 +142,35 @@ func TestPassKVectors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// V6
+func TestVarianceVectors(t *testing.T) {
+	want := readVectors(t).Variance
+	var rollouts []Rollout
+	for i, epochs := range want.Epochs {
+		for _, y := range epochs {
+			rollouts = append(rollouts, completed(fmt.Sprint(i), score("e", truth(y == '1'))))
+		}
+	}
+	s := summarize(&Set{Epochs: 4}, rollouts...)
+	sixDigits(t, "between", &s.Variance.Between, want.Between)
+	sixDigits(t, "within", &s.Variance.Within, want.Within)
+	sixDigits(t, "icc", s.Variance.ICC, want.ICC)
+	sixDigits(t, "floor", &s.Variance.SEFloor, want.Floor)
+	for k, se := range want.ByEpochs {
+		sixDigits(t, "standard error with "+k, ptr(s.Variance.SEByEpochs[k]), se)
+	}
+	now, byEpochs, byEvaluations := s.Variance.Doubling(len(want.Epochs), 4)
+	sixDigits(t, "now", &now, want.SE)
+	sixDigits(t, "with twice the epochs", &byEpochs, want.ByEpochs["8"])
+	sixDigits(t, "with twice the evaluations", &byEvaluations, want.SE/math.Sqrt2)
+	if !slices.Equal(s.AlwaysPass, []string{"2"}) || s.NeverPass != nil || !slices.Equal(s.Flaky, []Flaky{{"0", 3, 4}, {"1", 1, 4}, {"3", 1, 4}, {"4", 3, 4}}) {
+		t.Errorf("got %+v, %v, %v", s.Flaky, s.AlwaysPass, s.NeverPass)
+	}
+	if one := summarize(&Set{}, rollouts[0]); one.Variance != nil || one.AlwaysPass != nil {
+		t.Errorf("one epoch says nothing of epochs: %+v", one)
 	}
 }
 

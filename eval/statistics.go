@@ -93,6 +93,7 @@ type tally struct {
 	byID             map[string]*evaluatorTally
 	// attempts are over completed rollouts, withFaulted has the agent's faults as failures.
 	attempts, withFaulted attempts
+	groups                []epochGroup
 }
 
 type evaluatorTally struct {
@@ -225,6 +226,9 @@ func (t *tally) add(rollouts []Rollout) {
 		}
 		t.attempts.add(cluster, completed.known, pass)
 		t.withFaulted.add(cluster, score.known, pass)
+		if len(score.known) > 0 && t.set.Epochs > 1 {
+			t.groups = append(t.groups, groupOf(rollouts[0].EvaluationID, score.known, pass))
+		}
 	}
 	for _, e := range t.evaluators {
 		e.close(cluster, reduce, passing, pass, !score.unfinished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))

@@ -57,6 +57,12 @@ type AgentSummary struct {
 	PassK            []PassK `json:"passK"`
 	PassKWithFaulted []PassK `json:"passKWithFaulted,omitempty"`
 	PassKCommon      []PassK `json:"passKCommon,omitempty"`
+	// With several epochs: where the scores vary, and which evaluations pass in some epochs, in all and in none. Those of the last two say nothing of a
+	// difference between agents.
+	Variance   *Variance `json:"variance,omitempty"`
+	Flaky      []Flaky   `json:"flaky,omitempty"`
+	AlwaysPass []string  `json:"alwaysPass,omitempty"`
+	NeverPass  []string  `json:"neverPass,omitempty"`
 }
 
 // RolloutCounts counts rollouts by state. Open are those that are pending, running or evaluating.
@@ -175,6 +181,8 @@ func (t *tally) summary() AgentSummary {
 	if common := t.attempts.common(most); common != nil {
 		s.PassKCommon = common.curve(most)
 	}
+	s.Variance = variance(t.groups)
+	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.groups)
 	return s
 }
 

@@ -67,6 +67,9 @@ func (r *Report) markdownEvaluators(out *lines) {
 			tableRow(out, row...)
 		}
 	}
+	for _, sentence := range r.epochSentences() {
+		out.printf("\n%s.\n", markdown(sentence))
+	}
 	if r.Statistics == nil || len(r.Statistics.Gates) == 0 {
 		return
 	}

@@ -85,6 +85,9 @@ func (r *Report) tableOfEvaluators(out *lines) {
 		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // out keeps the error
 	}
 	_ = table.Flush()
+	for _, sentence := range r.epochSentences() {
+		out.printf("%s\n", sentence)
+	}
 	out.printf("\n")
 }
 

@@ -298,6 +298,35 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 	return head, rows
 }
 
+// epochSentences say for each agent what its epochs tell: which evaluations are flaky, and what more epochs or evaluations would bring.
+func (r *Report) epochSentences() (out []string) {
+	if r.Statistics == nil {
+		return nil
+	}
+	const most = 10
+	for _, a := range r.Statistics.PerAgent() {
+		prefix := ""
+		if len(r.Statistics.Agents) > 0 {
+			prefix = redact.Line(a.Agent) + ": "
+		}
+		if len(a.Flaky) > 0 {
+			var ids []string
+			for _, f := range a.Flaky[:min(len(a.Flaky), most)] {
+				ids = append(ids, fmt.Sprintf("%s %d/%d", shorten(redact.Line(f.EvaluationID), nameWidth), f.Passes, f.N))
+			}
+			if more := len(a.Flaky) - most; more > 0 {
+				ids = append(ids, fmt.Sprintf("and %d more", more))
+			}
+			out = append(out, fmt.Sprintf("%s%d of %s pass in some epochs only: %s", prefix, len(a.Flaky), count(a.Score.N, "evaluation"), strings.Join(ids, ", ")))
+		}
+		if v := a.Variance; v != nil && v.Within > 0 {
+			now, byEpochs, byEvaluations := v.Doubling(a.Score.N, r.Statistics.Epochs)
+			out = append(out, fmt.Sprintf("%sdoubling the epochs lowers the standard error from %.3f to %.3f, doubling the evaluations to %.3f", prefix, now, byEpochs, byEvaluations))
+		}
+	}
+	return out
+}
+
 // notes say what an evaluator's mean is without.
 func notes(e eval.EvaluatorSummary) string {
 	var out []string

@@ -47,6 +47,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 		return nil, err
 	}
 	summary := statistics.Summary()
+	o.redactIDs(&summary)
 	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass}
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
 	r.each = func(p parts, f func(*Rollout) error) error {
@@ -59,6 +60,24 @@ func FromView(v store.View, o Options) (*Report, error) {
 		})
 	}
 	return r, nil
+}
+
+// redactIDs takes secrets out of the evaluations' ids that the statistics list.
+func (o Options) redactIDs(s *eval.Summary) {
+	all := []*eval.AgentSummary{&s.AgentSummary}
+	for i := range s.Agents {
+		all = append(all, &s.Agents[i])
+	}
+	for _, a := range all {
+		for i := range a.Flaky {
+			a.Flaky[i].EvaluationID = o.Redact.String(a.Flaky[i].EvaluationID)
+		}
+		for _, ids := range [][]string{a.AlwaysPass, a.NeverPass} {
+			for i := range ids {
+				ids[i] = o.Redact.String(ids[i])
+			}
+		}
+	}
 }
 
 // head says what the run is and where it comes from.
