@@ -9,6 +9,9 @@ import (
 	"github.com/evalrun/evalrun/input"
 )
 
+// customPrefix begins the type of a custom evaluator of UiPath's, a Python class in a file.
+const customPrefix = "file://"
+
 // maxWeight is the greatest weight of an evaluator; beyond it a sum of weights would lose the small ones.
 const maxWeight = 1e6
 
@@ -183,8 +186,8 @@ func ParseEvaluator(file string, data []byte) (Definition, input.Problems, error
 	return def, r.Problems, r.Problems.Err(false)
 }
 
-// readDefinition reads an evaluator object. Its type is the string evaluatorTypeId, or type; where neither is a string
-// the object is of the legacy format, whose type is a number.
+// readDefinition reads an evaluator object. Its type is the Python class that evaluatorSchema names, or the string
+// evaluatorTypeId, or type; where none of them is there the object is of the legacy format, whose type is a number.
 func readDefinition(r *input.Reader, node *input.Node) Definition {
 	f := r.Object(node)
 	if node.Kind != input.Object {
@@ -194,6 +197,13 @@ func readDefinition(r *input.Reader, node *input.Node) Definition {
 	kind := f.Get("evaluatorTypeId")
 	if t := f.Get("type"); kind == nil && t != nil && t.Kind == input.String {
 		kind = t
+	}
+	if schema := f.Get("evaluatorSchema"); schema != nil && strings.HasPrefix(schema.Text, customPrefix) {
+		if file, class, _ := strings.Cut(strings.TrimPrefix(schema.Text, customPrefix), ":"); file == "" || class == "" {
+			r.Errorf(schema, "expected a Python class as in file://correct_operator.py:CorrectOperatorEvaluator, got %q", schema.Text)
+		}
+		kind = schema // which decides, whatever the type says: so it does for UiPath
+		f.Ignore("evaluatorTypeId", "type")
 	}
 	if kind == nil {
 		readLegacyDefinition(r, f, &def)
@@ -231,8 +241,8 @@ func readDefinition(r *input.Reader, node *input.Node) Definition {
 
 // validate checks type and configuration, and says why the evaluator cannot be run if it cannot.
 func validate(r *input.Reader, def *Definition, kind, config *input.Node) {
-	if strings.HasPrefix(def.Type, "file://") {
-		def.NotRun = "a custom evaluator of UiPath's is a Python class, which evalrun cannot run; write it as a command evaluator"
+	if strings.HasPrefix(def.Type, customPrefix) {
+		def.NotRun = "a custom evaluator of UiPath's is a Python class (" + strings.TrimPrefix(def.Type, customPrefix) + "), which evalrun cannot run; write it as a command evaluator"
 		return
 	}
 	if _, ok := builders[def.Type]; !ok || strings.HasPrefix(def.Type, "legacy-") {

@@ -60,6 +60,9 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 	}
 	for _, m := range criteria.Members {
 		e.Criteria[m.Key] = m.Value.JSON()
+		if m.Value.Kind != input.Object && m.Value.Kind != input.Null {
+			l.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
+		}
 		if !hasDefinition(set, m.Key) {
 			l.Warnf(m.Value, "criteria for an evaluator that the set does not use%s", input.Suggest(m.Key, ids(set.Evaluators)))
 		}

@@ -69,6 +69,8 @@ type outcome struct {
 	// score is from 0 to 1.
 	score   float64
 	details any
+	// shown is the score in the details of a line-by-line evaluator where that is another, as in UiPath's legacy ones.
+	shown any
 	// err says that the agent's output, or the criteria, do not fit the evaluator: the score is 0, as UiPath's is.
 	err error
 	// failure says that the evaluator itself failed: there is no score.
@@ -186,10 +188,28 @@ type config struct {
 	r *input.Reader
 }
 
+// Bool returns an optional boolean. UiPath also takes the words and numbers that mean one.
+func (c *config) Bool(name string, otherwise bool) bool {
+	n := c.Get(name)
+	if n == nil || n.Kind != input.String && n.Kind != input.Number {
+		return c.Fields.Bool(name, otherwise)
+	}
+	var v bool
+	switch strings.ToLower(n.Text) {
+	case "1", "t", "true", "y", "yes", "on":
+		v = true
+	case "0", "f", "false", "n", "no", "off":
+	default:
+		return c.Fields.Bool(name, otherwise)
+	}
+	c.r.Warnf(n, "expected a boolean; %s is read as %t", n.JSON(), v)
+	return v
+}
+
 // configure reads a configuration into an evaluator and validates it.
 func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
 	e := &evaluator{def: def, scale: 1}
-	if strings.HasPrefix(def.Type, "file://") {
+	if strings.HasPrefix(def.Type, customPrefix) {
 		return e // a custom evaluator's configuration is its own
 	}
 	read, ok := builders[def.Type]

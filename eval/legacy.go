@@ -65,7 +65,8 @@ func legacyEquals(e *evaluator, c *config) {
 			}
 		}
 		compare := func(e, a any) outcome {
-			return outcome{score: truth(canonical(e) == canonical(a)), details: comparison{str(e), str(a)}}
+			same := canonical(e) == canonical(a)
+			return outcome{score: truth(same), shown: same, details: comparison{str(e), str(a)}}
 		}
 		return l.compare(expected, actual, compare)
 	}
@@ -132,6 +133,7 @@ func legacyJSONSimilarity(e *evaluator, c *config) {
 			}
 			return outcome{
 				score:   share(matched, total),
+				shown:   share(matched, total) * legacyScale,
 				details: fmt.Sprintf("Matched leaves: %s, Total leaves: %s", reprFloat(matched), reprFloat(total)),
 			}
 		})
@@ -193,7 +195,8 @@ func csvRow(expected, actual string, columns []string) outcome {
 	if err != nil {
 		return failed("the expected CSV: %w", err)
 	}
-	return outcome{score: truth(slices.Equal(e, a))}
+	same := slices.Equal(e, a)
+	return outcome{score: truth(same), shown: same}
 }
 
 // csvRows compares every data row under its own side's header; a row that only one side has scores 0.
@@ -203,9 +206,7 @@ func csvRows(expected, actual, delimiter string, columns []string) outcome {
 		return failed("the CSV text needs a header row")
 	}
 	return averageLines(e[1:], a[1:], func(expectedRow, actualRow string) outcome {
-		out := csvRow(e[0]+"\n"+expectedRow, a[0]+"\n"+actualRow, columns)
-		out.err = nil
-		return out
+		return csvRow(e[0]+"\n"+expectedRow, a[0]+"\n"+actualRow, columns)
 	})
 }
 
@@ -217,6 +218,9 @@ func csvValues(text string, columns []string) ([]string, error) {
 	header, err := r.Read()
 	if err != nil {
 		return nil, fmt.Errorf("no header row: %w", err)
+	}
+	if strings.HasPrefix(strings.TrimPrefix(text, "\r"), "\n") {
+		header = nil // Python skips blank lines after the first one only
 	}
 	index := map[string]int{}
 	for i, name := range header {

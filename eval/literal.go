@@ -20,7 +20,7 @@ func parseLiteral(s string) (any, error) {
 	if strings.ContainsRune(s, 0) {
 		return nil, errLiteral
 	}
-	p := &literalParser{s: strings.ReplaceAll(s, "\r\n", "\n")}
+	p := &literalParser{s: strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)}
 	p.s = strings.TrimLeft(p.s, " \t\f\n")
 	v, err := p.value(0)
 	if err != nil {

@@ -120,6 +120,41 @@ func TestLoadLegacySample(t *testing.T) {
 	}
 }
 
+// U2: the class decides, with or without a type.
+func TestCustomEvaluators(t *testing.T) {
+	for _, file := range []string{
+		`{"version":"1.0","id":"c","evaluatorSchema":"file://op.py:Op","evaluatorConfig":{"name":"c","anything":1}}`,
+		`{"version":"1.0","id":"c","evaluatorTypeId":"file://types/op.json","evaluatorSchema":"file://op.py:Op"}`,
+		`{"version":"1.0","id":"c","evaluatorTypeId":"uipath-exact-match","evaluatorSchema":"file://op.py:Op"}`,
+	} {
+		set, problems, err := Parse("s.json", []byte(`{"version":"1.0","id":"s","name":"S","evaluatorRefs":["c"],"evaluations":[]}`), folder("c.json", file))
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%s: %v, %v", file, err, problems)
+			continue
+		}
+		e, err := New(set.Evaluators[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := e.Evaluate(t.Context(), Subject{Evaluation: Evaluation{Criteria: map[string]json.RawMessage{"c": json.RawMessage(`{"x":1}`)}}})
+		if len(results) != 1 || results[0].Score != nil || !strings.Contains(results[0].NotRun, "a Python class (op.py:Op), which evalrun cannot run") {
+			t.Errorf("%s: %+v", file, results)
+		}
+	}
+}
+
+// U8: what means a boolean to UiPath.
+func TestBooleansInOtherForms(t *testing.T) {
+	for value, want := range map[string]float64{`true`: 1, `"Yes"`: 1, `1`: 1, `"on"`: 1, `false`: 0, `"false"`: 0, `0`: 0, `null`: 0} {
+		def, problems, err := ParseEvaluator("e.json", []byte(`{"version":"1.0","id":"e","evaluatorTypeId":"uipath-exact-match","evaluatorConfig":{"negated":`+value+`}}`))
+		if err != nil || len(problems) != map[bool]int{true: 0, false: 1}[value == "true" || value == "false" || value == "null"] {
+			t.Errorf("%s: %v, %v", value, err, problems)
+			continue
+		}
+		wantScore(t, only(t, evaluate(t, def, `{"expectedOutput":{"a":1}}`, `{}`)), want)
+	}
+}
+
 func TestSuspendSampleNamesAnEvaluatorLikeItsType(t *testing.T) {
 	set := loadSample(t, "tool-calling-suspend-resume/evaluations/eval-sets/test_simple_no_auth.json")
 	def := set.Evaluators[0]
@@ -267,7 +302,7 @@ func TestProblems(t *testing.T) {
 		{"broken file that is used", head + `"evaluatorRefs":["z"],"evaluations":[]}`, folder("z.json", `{"version":"1.0","id":"z","evaluatorTypeId":"uipath-contain","evaluatorConfig":{}}`),
 			[]string{`../evaluators/z.json:1:45: evaluatorTypeId: unknown evaluator type "uipath-contain"; expected one of command, `}},
 		{"wrong configuration", head + `"evaluatorRefs":["z"],"evaluations":[]}`,
-			folder("z.json", `{"version":"1.0","id":"z","evaluatorTypeId":"uipath-exact-match","evaluatorConfig":{"negated":"yes","ignoreCase":true,"targetOutputKey":""}}`),
+			folder("z.json", `{"version":"1.0","id":"z","evaluatorTypeId":"uipath-exact-match","evaluatorConfig":{"negated":"ja!","ignoreCase":true,"targetOutputKey":""}}`),
 			[]string{`../evaluators/z.json:1:137: evaluatorConfig.targetOutputKey: expected a path such as "result.items[0]", got ""`,
 				`../evaluators/z.json:1:95: evaluatorConfig.negated: expected a boolean, got a string`, `../evaluators/z.json:1:101: warning: evaluatorConfig.ignoreCase: unknown key`}},
 		{"two evaluators with one id", head + `"evaluatorRefs":["has"],"evaluators":[{"id":"has","type":"command","command":["x"]}],"evaluations":[]}`, folder(),

@@ -164,11 +164,11 @@ func isAttachment(v any) bool {
 
 // lineDetails and linesDetails are the details of a line-by-line result, spelled as UiPath spells them.
 type lineDetails struct {
-	LineNumber int     `json:"line_number"`
-	Actual     string  `json:"actual"`
-	Expected   string  `json:"expected"`
-	Score      float64 `json:"score"`
-	Details    any     `json:"details"`
+	LineNumber int    `json:"line_number"`
+	Actual     string `json:"actual"`
+	Expected   string `json:"expected"`
+	Score      any    `json:"score"` // a number, or of some legacy evaluators a boolean
+	Details    any    `json:"details"`
 }
 
 type linesDetails struct {
@@ -205,7 +205,14 @@ func averageLines(expected, actual []string, compare func(expected, actual strin
 		line := compare(e, a)
 		out.lines = append(out.lines, line)
 		out.score += line.score
-		details.Results = append(details.Results, lineDetails{i + 1, a, e, line.score, line.details})
+		shown := lineDetails{i + 1, a, e, line.score, line.details}
+		if line.shown != nil {
+			shown.Score = line.shown
+		}
+		if line.err != nil {
+			shown.Details = "Exception thrown by evaluator: " + line.err.Error()
+		}
+		details.Results = append(details.Results, shown)
 	}
 	if n > 0 {
 		out.score /= float64(n)

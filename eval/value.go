@@ -127,7 +127,7 @@ func parseNumber(literal string) number {
 		return number{Text: literal, Float: f}
 	}
 	if literal == "-0" {
-		literal = "0"
+		literal, f = "0", 0
 	}
 	return number{Text: literal, Float: f, Integer: true}
 }

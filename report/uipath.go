@@ -7,11 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/store"
 	"github.com/evalrun/evalrun/trigger"
 )
 
-// The eval output of `uipath eval --output-file` (facts/uipath.md sections 3.1 to 3.3).
+// The eval output of `uipath eval --output-file`, UiPath's model UiPathEvalOutput.
 type (
 	uipathItem struct {
 		EvaluationName       string           `json:"evaluationName"`
@@ -95,7 +96,11 @@ func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 	}
 	d.endElements(first)
 	d.text(",\n  \"datasetEvaluatorResults\": ")
-	d.value(datasetOrEmpty(r.Dataset), "  ")
+	dataset := make(map[string]uipathDataset, len(r.Dataset))
+	for key, result := range r.Dataset {
+		dataset[key] = uipathDatasetOf(result)
+	}
+	d.value(dataset, "  ")
 	d.text("\n}\n")
 	return d.flush()
 }
@@ -103,18 +108,7 @@ func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 func uipathItemOf(one *Rollout, verbose bool) uipathItem {
 	item := uipathItem{EvaluationName: one.EvaluationName, EvaluationRunResults: []uipathResult{}}
 	for _, e := range one.EvaluationRunResults {
-		if e.Result.Score == nil && e.Result.Error == "" {
-			continue // UiPath writes nothing of an evaluator that did not run
-		}
-		out := uipathResult{EvaluatorName: e.EvaluatorName, EvaluatorID: e.EvaluatorID, IsLineResult: e.IsLineResult}
-		if e.Result.Score != nil { // UiPath scores an evaluator that failed 0
-			out.Result.Score = *e.Result.Score
-		}
-		out.Result.Details, out.Result.EvaluationTime = e.Result.Details, e.Result.EvaluationTime
-		if out.Result.Details == nil && e.Result.Error != "" {
-			out.Result.Details, _ = json.Marshal(e.Result.Error) // a string always marshals
-		}
-		item.EvaluationRunResults = append(item.EvaluationRunResults, out)
+		item.EvaluationRunResults = append(item.EvaluationRunResults, uipathResultOf(e))
 	}
 	if x := one.AgentExecutionOutput; x != nil && (verbose || one.Status == store.StateSuspended || one.Status == store.StateFaulted) {
 		item.AgentExecutionOutput = uipathExecutionOf(x)
@@ -122,8 +116,120 @@ func uipathItemOf(one *Rollout, verbose bool) uipathItem {
 	return item
 }
 
+// uipathResultOf writes what one evaluator said. The model has a score for everything: an evaluator that failed or was not run
+// has 0 and says why, as an evaluator of UiPath's that fails does.
+func uipathResultOf(e Evaluated) uipathResult {
+	out := uipathResult{EvaluatorName: e.EvaluatorName, EvaluatorID: e.EvaluatorID, IsLineResult: e.IsLineResult}
+	out.Result.Details, out.Result.EvaluationTime = e.Result.Details, e.Result.EvaluationTime
+	if e.Result.Score != nil {
+		out.Result.Score = *e.Result.Score
+	}
+	switch {
+	case e.Result.NotRun != "":
+		out.Result.Details, _ = json.Marshal("Not run: " + e.Result.NotRun) // a string always marshals
+	case e.Result.Error != "":
+		out.Result.Details, _ = json.Marshal(thrown + e.Result.Error)
+	case e.Result.Scale == legacyScale:
+		uipathLegacy(&out)
+	}
+	return out
+}
+
+// thrown begins the details of an evaluator that failed.
+const thrown = "Exception thrown by evaluator: "
+
+// legacyScale is the score that means perfect to UiPath's legacy evaluators.
+const legacyScale = 100
+
+// uipathLegacy writes the result of a legacy evaluator as UiPath does: without details, but for those of single lines. A line's
+// score that is true or false is 100 or 0 there, and their average is nevertheless one of 1 and 0.
+func uipathLegacy(out *uipathResult) {
+	var details struct {
+		Results []struct {
+			LineNumber int             `json:"line_number"`
+			Actual     string          `json:"actual"`
+			Expected   string          `json:"expected"`
+			Score      any             `json:"score"`
+			Details    json.RawMessage `json:"details"`
+		} `json:"line_by_line_results"`
+		Actual      int    `json:"total_lines_actual"`
+		Expected    int    `json:"total_lines_expected"`
+		Aggregation string `json:"aggregation_method"`
+	}
+	if json.Unmarshal(out.Result.Details, &details) != nil || details.Aggregation == "" {
+		out.Result.Details = nil
+		return
+	}
+	var boolean bool
+	var right float64
+	for i := range details.Results {
+		line := &details.Results[i]
+		if !bytes.HasPrefix(line.Details, []byte(`"`+thrown)) {
+			line.Details = nil
+		}
+		if match, ok := line.Score.(bool); ok {
+			boolean = true
+			if match {
+				right++
+			}
+		}
+	}
+	if boolean {
+		out.Result.Score = right / float64(len(details.Results))
+	}
+	out.Result.Details, _ = json.Marshal(details) // it was JSON before
+}
+
+// uipathOutput makes an object of an output that is none: the model has no other.
+func uipathOutput(output json.RawMessage) json.RawMessage {
+	if trimmed := bytes.TrimSpace(output); len(trimmed) == 0 || trimmed[0] == '{' || trimmed[0] == '"' || string(trimmed) == "null" {
+		return output
+	}
+	wrapped, err := json.Marshal(map[string]json.RawMessage{"output": output})
+	if err != nil {
+		return output
+	}
+	return wrapped
+}
+
+// uipathDataset is a set-level result. Its details have every member that they have in UiPath's, in that order, but for perClass.
+type (
+	uipathDataset struct {
+		Score          float64              `json:"score"`
+		Details        uipathDatasetDetails `json:"details"`
+		EvaluationTime *float64             `json:"evaluationTime"`
+	}
+	uipathDatasetDetails struct {
+		Metric          string                       `json:"metric"`
+		Classes         []string                     `json:"classes"`
+		ConfusionMatrix [][]int                      `json:"confusionMatrix"`
+		NTotal          int                          `json:"nTotal"`
+		NScored         int                          `json:"nScored"`
+		NSkipped        int                          `json:"nSkipped"`
+		Averaging       string                       `json:"averaging,omitempty"`
+		FValue          *float64                     `json:"fValue,omitempty"`
+		PerClass        map[string]eval.ClassMetrics `json:"perClass,omitempty"`
+		Macro           *eval.Metrics                `json:"macro,omitempty"`
+		Micro           *eval.Metrics                `json:"micro,omitempty"`
+	}
+)
+
+func uipathDatasetOf(r eval.DatasetResult) uipathDataset {
+	d := r.Details
+	out := uipathDataset{Score: r.Score, Details: uipathDatasetDetails{Metric: d.Metric, Classes: d.Classes, ConfusionMatrix: d.ConfusionMatrix, NTotal: d.NTotal,
+		NScored: d.NScored, NSkipped: d.NSkipped, Averaging: d.Averaging, FValue: d.FValue, PerClass: d.PerClass, Macro: d.Macro, Micro: d.Micro}}
+	switch {
+	case d.Macro == nil: // a confusion matrix has no score there
+		out.Score = 0
+	case d.FValue == nil:
+		one := 1.0
+		out.Details.FValue = &one
+	}
+	return out
+}
+
 func uipathExecutionOf(x *AgentExecution) *uipathExecution {
-	out := &uipathExecution{ExecutionTime: x.ExecutionTime, Result: uipathRuntimeResult{EventType: "runtime_result", Output: x.Result.Output, Status: x.Result.Status}}
+	out := &uipathExecution{ExecutionTime: x.ExecutionTime, Result: uipathRuntimeResult{EventType: "runtime_result", Output: uipathOutput(x.Result.Output), Status: x.Result.Status}}
 	out.Trace.Spans = uipathSpans(x.Trace.Spans)
 	if f := x.Result.Error; f != nil {
 		out.Result.Error = &uipathError{Code: "Evalrun." + strings.ToUpper(strings.ReplaceAll(f.Category, "-", "_")), Title: "The agent did not finish",
