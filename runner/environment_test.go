@@ -125,7 +125,11 @@ func asNobody(t *testing.T) bool {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	program := filepath.Join(dir, "test")
-	data, err := os.ReadFile("/proc/self/exe")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self)
 	if err := errors.Join(err, os.WriteFile(program, data, 0o755), os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +164,38 @@ func TestReclaim(t *testing.T) {
 		}
 	}
 	reclaim(filepath.Join(dir, "missing"))
+}
+
+// R3: folders that an agent has closed, removed or replaced are ours again, and can be made durable and copied.
+func TestTakeBack(t *testing.T) {
+	if !asNobody(t) {
+		return
+	}
+	root, outside := t.TempDir(), tree(t, t.TempDir(), map[string]string{"x": "untouched"})
+	tree(t, root, map[string]string{"closed/d/e/f": "f", "file": "a file in the place of a folder", "link": "->" + outside})
+	for _, dir := range []string{"closed/d/e", "closed/d", "closed"} {
+		if err := os.Chmod(filepath.Join(root, dir), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folders := []string{"closed", "file", "link", "gone"}
+	if err := takeBack(root, folders); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range folders {
+		if err := syncTree(filepath.Join(root, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := copyTrees(root, filepath.Join(root, "copy"), folders); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(map[string]string{"closed/d/e/f": "f"}, contents(t, filepath.Join(root, "copy"))); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]string{"x": "untouched"}, contents(t, outside)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // What a Dockerfile copies into a folder of the system lies beside what is there, and covers nothing.
