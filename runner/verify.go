@@ -287,8 +287,7 @@ func (w *worker) collect(ctx context.Context, e *environment, stage *tasks.Stage
 // keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment, through the redaction. The notes
 // say what is missing and what was left out.
 func (w *worker) keepArtifacts(e *environment, stage *tasks.Stage, to string) (notes []string, err error) {
-	all := append([]tasks.Artifact{{Source: insideLogs + "/artifacts", Destination: "."}}, stage.Artifacts...)
-	err = e.eachArtifact(stage, all, func(a tasks.Artifact, below, rel string) error {
+	err = e.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		destination := a.Destination
 		if destination == "" {
 			destination = path.Clean("/" + a.Source)[1:]
@@ -302,7 +301,7 @@ func (w *worker) keepArtifacts(e *environment, stage *tasks.Stage, to string) (n
 		switch {
 		case below == "":
 			x.note(".", "missing; without isolation, only what is in the folders of the rollout is kept")
-		case !x.found && a.Source != insideLogs+"/artifacts": // which is every task's, and need not be used
+		case !x.found && a.Source != everyArtifacts.Source: // which is every task's, and need not be used
 			x.note(".", "missing; nothing was left at this path")
 		}
 		for _, note := range x.notes {
@@ -313,13 +312,16 @@ func (w *worker) keepArtifacts(e *environment, stage *tasks.Stage, to string) (n
 	return notes, err
 }
 
+// everyArtifacts is a folder whose content is among the artifacts of every task.
+var everyArtifacts = tasks.Artifact{Source: insideLogs + "/artifacts", Destination: "."}
+
 // eachArtifact calls f for every artifact with the folder of this machine in which it lies, empty if it lies in none.
-func (e *environment) eachArtifact(stage *tasks.Stage, artifacts []tasks.Artifact, f func(a tasks.Artifact, below, rel string) error) error {
+func (e *environment) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, below, rel string) error) error {
 	space, err := e.space(stage.Agent.Network, "")
 	if err != nil {
 		return err
 	}
-	for _, a := range artifacts {
+	for _, a := range append([]tasks.Artifact{everyArtifacts}, stage.Artifacts...) {
 		below, rel, _ := bindOf(space.Binds, e.absolute(a.Source))
 		if err := f(a, below, rel); err != nil {
 			return err
@@ -348,7 +350,7 @@ func (e *environment) separate(stage *tasks.Stage) (*environment, error) {
 	}
 	// In between they lie where nobody has left links.
 	between := filepath.Join(own.root, "artifacts")
-	err := e.eachArtifact(stage, stage.Artifacts, func(a tasks.Artifact, below, rel string) error {
+	err := e.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		if below == "" {
 			return nil
 		}
