@@ -1,5 +1,7 @@
 package eval
 
+import "slices"
+
 // Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are kept.
 type Statistics struct {
 	set             *Set
@@ -136,11 +138,6 @@ type epochs struct {
 
 func (e *epochs) know(x float64) { e.known = append(e.known, x) }
 
-func (e *epochs) miss(state State) {
-	e.open++
-	e.unfinished = e.unfinished || !state.IsTerminal()
-}
-
 // figure is a figure of each evaluation, with the sums of what those without one could bring at least and at most.
 type figure struct {
 	values
@@ -185,11 +182,12 @@ func (f *figure) bounds() (low, high float64) {
 func (t *tally) add(rollouts []Rollout) {
 	var score, completed epochs
 	unscored, cancelled := 0, false
+	finished := !slices.ContainsFunc(rollouts, func(r Rollout) bool { return !r.State.IsTerminal() })
 	for _, r := range rollouts {
 		t.rollouts.count(r.State)
 		switch {
 		case r.State == StateCompleted:
-			t.addResults(r)
+			t.addResults(r, finished)
 			if s := RolloutScore(t.set.Evaluators, r.Results); s != nil {
 				score.know(*s)
 				completed.know(*s)
@@ -199,15 +197,21 @@ func (t *tally) add(rollouts []Rollout) {
 		case r.State == StateFaulted && r.AgentsFault:
 			t.faults.Agent++
 			score.know(0)
-			t.asked(r, func(e *evaluatorTally) { e.epochs.know(0); e.lose(r) })
+			t.asked(r, func(e *evaluatorTally) {
+				e.epochs.know(0)
+				if finished {
+					e.lose(r)
+				}
+			})
 		case r.State == StateFaulted:
 			t.faults.Environment++
 		default:
 			cancelled = cancelled || r.State == StateCancelled
-			score.miss(r.State)
-			t.asked(r, func(e *evaluatorTally) { e.epochs.miss(r.State) })
+			score.open++
+			t.asked(r, func(e *evaluatorTally) { e.epochs.open++ })
 		}
 	}
+	score.unfinished = !finished
 	if unscored > 0 && len(completed.known) == 0 {
 		score.known = nil // the agent's faults alone are no score of an evaluation that nothing can score
 	}
@@ -217,7 +221,7 @@ func (t *tally) add(rollouts []Rollout) {
 	passing := func(scores []float64) float64 { return passShare(scores, pass) }
 	t.score.add(cluster, score, reduce)
 	t.passRate.add(cluster, score, passing)
-	if !score.unfinished {
+	if finished {
 		if len(score.known) > 0 && passes(reduce(score.known), pass) {
 			t.passed++
 		}
@@ -231,7 +235,7 @@ func (t *tally) add(rollouts []Rollout) {
 		}
 	}
 	for _, e := range t.evaluators {
-		e.close(cluster, reduce, passing, pass, !score.unfinished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))
+		e.close(cluster, reduce, passing, pass, finished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))
 	}
 }
 
@@ -272,8 +276,8 @@ func (t *tally) asked(r Rollout, f func(*evaluatorTally)) {
 }
 
 // addResults adds one rollout's results to their evaluators. Several results of one evaluator count as their mean, as
-// they do for UiPath.
-func (t *tally) addResults(r Rollout) {
+// they do for UiPath. Predictions of an evaluation that is not finished are not counted yet.
+func (t *tally) addResults(r Rollout, finished bool) {
 	scores := map[*evaluatorTally][]float64{}
 	for _, result := range r.Results {
 		if result.Line {
@@ -291,7 +295,7 @@ func (t *tally) addResults(r Rollout) {
 			continue
 		}
 		t.coverage.EvaluatorResults++
-		if e.classification != nil {
+		if e.classification != nil && finished {
 			e.classify(r, result)
 		}
 		if score := result.normalized(); score != nil {

@@ -280,10 +280,14 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 		}
 		return out
 	}
-	for i, e := range agents[0].Evaluators {
+	for _, e := range agents[0].Evaluators {
 		row := []string{escape(e.Name)}
 		for _, a := range agents {
-			row = append(row, cell(a.Evaluators[i].Estimate, a.Evaluators[i].PassRate, notes(a.Evaluators[i])))
+			own := eval.EvaluatorSummary{}
+			if i := slices.IndexFunc(a.Evaluators, func(other eval.EvaluatorSummary) bool { return other.ID == e.ID }); i >= 0 {
+				own = a.Evaluators[i]
+			}
+			row = append(row, cell(own.Estimate, own.PassRate, notes(own)))
 		}
 		rows = append(rows, row)
 	}

@@ -47,7 +47,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 		return nil, err
 	}
 	summary := statistics.Summary()
-	o.redactIDs(&summary)
+	o.redactNames(&summary)
 	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass}
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
 	r.each = func(p parts, f func(*Rollout) error) error {
@@ -62,21 +62,33 @@ func FromView(v store.View, o Options) (*Report, error) {
 	return r, nil
 }
 
-// redactIDs takes secrets out of the evaluations' ids that the statistics list.
-func (o Options) redactIDs(s *eval.Summary) {
+// redactNames takes secrets out of the names and ids in the statistics.
+func (o Options) redactNames(s *eval.Summary) {
+	clean := func(texts ...*string) {
+		for _, text := range texts {
+			*text = o.Redact.String(*text)
+		}
+	}
 	all := []*eval.AgentSummary{&s.AgentSummary}
 	for i := range s.Agents {
 		all = append(all, &s.Agents[i])
 	}
 	for _, a := range all {
+		clean(&a.Agent)
+		for i := range a.Evaluators {
+			clean(&a.Evaluators[i].Name)
+		}
 		for i := range a.Flaky {
-			a.Flaky[i].EvaluationID = o.Redact.String(a.Flaky[i].EvaluationID)
+			clean(&a.Flaky[i].EvaluationID)
 		}
 		for _, ids := range [][]string{a.AlwaysPass, a.NeverPass} {
 			for i := range ids {
-				ids[i] = o.Redact.String(ids[i])
+				clean(&ids[i])
 			}
 		}
+	}
+	for i := range s.Gates {
+		clean(&s.Gates[i].Agent)
 	}
 }
 
