@@ -30,7 +30,11 @@ var differences = []struct {
 	{"lines-of-a-path", func(c comparison) bool {
 		config, _ := c.evaluator.get("evaluatorConfig").(object)
 		path, _ := config.get("targetOutputKey").(string)
-		return config.get("lineByLineEvaluator") == true && strings.ContainsAny(path, ".[") && c.their != nil && c.their.Result.Score == 0 && c.ours != nil
+		return byLine(c.evaluator) && strings.ContainsAny(path, ".[") && c.their != nil && c.their.Result.Score == 0 && c.ours != nil
+	}},
+	{"lines-of-an-object", func(c comparison) bool {
+		criteria, _ := c.evaluation.criteria.get(id(c.evaluator)).(object)
+		return byLine(c.evaluator) && (hasOwnKey(c.evaluation.output) || hasOwnKey(criteria.get("expectedOutput")))
 	}},
 	{"argument-keys", func(c comparison) bool {
 		return isArgs(c.evaluator) && failed(c.their) && c.ours != nil && anyArguments(c.evaluation, regexp.MustCompile(`^\s*\{\s*[0-9]`))
@@ -38,6 +42,29 @@ var differences = []struct {
 	{"character-names", func(c comparison) bool {
 		return isArgs(c.evaluator) && c.their != nil && c.ours != nil && anyArguments(c.evaluation, regexp.MustCompile(`\\N\{`))
 	}},
+}
+
+func id(evaluator object) string {
+	s, _ := evaluator.get("id").(string)
+	return s
+}
+
+// byLine holds for evaluators that compare line by line, of both formats.
+func byLine(evaluator object) bool {
+	config, _ := evaluator.get("evaluatorConfig").(object)
+	return config.get("lineByLineEvaluator") == true || evaluator.get("lineByLineEvaluation") == true
+}
+
+// hasOwnKey reports whether the result of an output is an object that has a result.
+func hasOwnKey(output any) bool {
+	var o struct {
+		Result map[string]any
+	}
+	if json.Unmarshal([]byte(text(output)), &o) != nil {
+		return false
+	}
+	_, has := o.Result["result"]
+	return has
 }
 
 func isArgs(evaluator object) bool { return evaluator.get("evaluatorTypeId") == toolCall+"args" }

@@ -88,6 +88,9 @@ func criteriaCases() []evaluation {
 		one("CSV with a quote inside a field", raw(`{"result":"name,age\na\"b,1"}`), `{"csv":{"expectedOutput":{"result":"name,age\na\"b,1"},"expectedAgentBehavior":""}}`),
 		one("CSV that begins with a blank line", raw(`{"result":"\nname\n1"}`), `{"csv":{"expectedOutput":{"result":"\nname\n1"},"expectedAgentBehavior":""}}`),
 		one("CSV with blank lines", raw(`{"result":"name\n\n1"}`), `{"csv":{"expectedOutput":{"result":"name\r\n\r\n1"},"expectedAgentBehavior":""}}`),
+		one("CSV line by line, empty", raw(`{"result":""}`), `{"csv-lines":{"expectedOutput":{"result":"name\n1"},"expectedAgentBehavior":""}}`, aborts),
+		one("line by line a path that is missing", raw(`{"x":1}`), `{"lines":{"expectedOutput":{"result":"1"}},"exact":{"expectedOutput":{"x":1}}}`, aborts),
+		one("lines of an object with the path's own key", raw(`{"result":{"result":"a"}}`), `{"lines":{"expectedOutput":{"result":"{'result': 'a'}"}}}`),
 		one("CSV with columns of the same name", raw(`{"result":"name,name\n1,2"}`), `{"csv":{"expectedOutput":{"result":"name\n2"},"expectedAgentBehavior":""}}`),
 	}
 }

@@ -265,7 +265,8 @@ func (g generator) tables(n int) []evaluation {
 			expected = g.csv()
 		}
 		criteria := object{{"expectedOutput", object{{"result", expected}}}, {"expectedAgentBehavior", ""}}
-		out = append(out, evaluation{output: object{{"result", actual}}, criteria: object{{"csv", criteria}, {"csv-two", criteria}, {"csv-lines", criteria}}})
+		out = append(out, evaluation{output: object{{"result", actual}}, criteria: object{{"csv", criteria}, {"csv-two", criteria}, {"csv-lines", criteria}},
+			aborts: strings.TrimSpace(actual) == "" || strings.TrimSpace(expected) == ""})
 	}
 	return out
 }
