@@ -186,8 +186,9 @@ func ParseEvaluator(file string, data []byte) (Definition, input.Problems, error
 	return def, r.Problems, r.Problems.Err(false)
 }
 
-// readDefinition reads an evaluator object. Its type is the Python class that evaluatorSchema names, or the string
-// evaluatorTypeId, or type; where none of them is there the object is of the legacy format, whose type is a number.
+// readDefinition reads an evaluator object. Its type is the Python class that evaluatorSchema
+// names, or the string evaluatorTypeId, or type; where none of them is there the object is of the
+// legacy format, whose type is a number.
 func readDefinition(r *input.Reader, node *input.Node) Definition {
 	f := r.Object(node)
 	if node.Kind != input.Object {

@@ -161,7 +161,8 @@ type Subject struct {
 	Epoch      int
 	// Output is the agent's output, a JSON value.
 	Output json.RawMessage
-	// Trace holds the spans of each segment, one OpenTelemetry span a line, as the agent wrote them (see ToolCalls).
+	// Trace holds the spans of each segment, one OpenTelemetry span a line, as the agent wrote them
+	// (see ToolCalls).
 	Trace [][]json.RawMessage
 	// Dir is the eval set's folder and Workspace the rollout's, absolute.
 	Dir       string

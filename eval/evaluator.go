@@ -69,7 +69,8 @@ type outcome struct {
 	// score is from 0 to 1.
 	score   float64
 	details any
-	// shown is the score in the details of a line-by-line evaluator where that is another, as in UiPath's legacy ones.
+	// shown is the score in the details of a line-by-line evaluator where that is another, as in
+	// UiPath's legacy ones.
 	shown any
 	// err says that the agent's output, or the criteria, do not fit the evaluator: the score is 0, as UiPath's is.
 	err error

@@ -13,9 +13,10 @@ import (
 
 var errLiteral = errors.New("not a Python literal")
 
-// parseLiteral reads what Python's ast.literal_eval reads: dicts, lists, tuples, sets, strings, bytes, numbers, True, False,
-// None and Ellipsis. Some tracing libraries write a tool's arguments as str(dict). Escapes of the form \N{NAME} are not read:
-// they would need the names of all characters.
+// parseLiteral reads what Python's ast.literal_eval reads: dicts, lists, tuples, sets, strings,
+// bytes, numbers, True, False, None and Ellipsis. Some tracing libraries write a tool's arguments
+// as str(dict). Escapes of the form \N{NAME} are not read: they would need the names of all
+// characters.
 func parseLiteral(s string) (any, error) {
 	if strings.ContainsRune(s, 0) {
 		return nil, errLiteral
@@ -39,8 +40,8 @@ func parseLiteral(s string) (any, error) {
 type (
 	// tuple is equal to no list.
 	tuple []any
-	// opaque is a value that is equal to none of JSON's, as Python prints it: bytes, a set, a complex number, Ellipsis, or a
-	// dict whose keys are not all strings.
+	// opaque is a value that is equal to none of JSON's, as Python prints it: bytes, a set, a
+	// complex number, Ellipsis, or a dict whose keys are not all strings.
 	opaque string
 )
 
@@ -191,7 +192,8 @@ func (p *literalParser) items(end byte, depth int) (items []any, comma bool, err
 }
 
 var (
-	// numberStart matches a sign and a number, then whatever is glued to it, which makes it no number.
+	// numberStart matches a sign and a number, then whatever is glued to it, which makes it no
+	// number.
 	numberStart = regexp.MustCompile(`^[+-]?[ \t]*\.?[0-9](?:[eE][+-]?[0-9]|[\w.])*`)
 	integer     = regexp.MustCompile(`^(?:0(?:_?0)*|[1-9](?:_?[0-9])*|0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)$`)
 	float       = regexp.MustCompile(`^(?:[0-9](?:_?[0-9])*)?\.?(?:[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9](?:_?[0-9])*)?$`)

@@ -18,7 +18,8 @@ type ToolCall struct {
 	Output string `json:"output"`
 
 	args *object
-	// callID and spanID identify the call and its span, where the span says so; finished is set if there is an output.
+	// callID and spanID identify the call and its span, where the span says so; finished is set if
+	// there is an output.
 	callID   string
 	spanID   string
 	finished bool
@@ -26,19 +27,22 @@ type ToolCall struct {
 	segment int
 }
 
-// ToolCalls extracts the tool calls from the spans of a rollout's segments, in order: every span with the attribute
-// tool.name that is not marked tool.synthesized. A span is one JSON object with its attributes as an object or as OTLP's
-// list of keys and values, or a whole OTLP export (resourceSpans).
+// ToolCalls extracts the tool calls from the spans of a rollout's segments, in order: every span
+// with the attribute tool.name that is not marked tool.synthesized. A span is one JSON object with
+// its attributes as an object or as OTLP's list of keys and values, or a whole OTLP export
+// (resourceSpans).
 //
-// Each span is a call of its own, unless it tells an earlier one again. Such a call counts once, in its first position and
-// with its later output:
+// Each span is a call of its own, unless it tells an earlier one again. Such a call counts once, in
+// its first position and with its later output:
 //   - the same span (trace and span id) is the same call;
-//   - across a suspension, two spans of one tool are one call if they have the same call id (tool.call_id, tool_call.id or
-//     gen_ai.tool.call.id), or if neither has an id, their arguments are the same, and the earlier one has no output.value,
-//     or an empty one: the agent was suspended in the middle of the call.
+//   - across a suspension, two spans of one tool are one call if they have the same call id
+//     (tool.call_id, tool_call.id or gen_ai.tool.call.id), or if neither has an id, their arguments
+//     are the same, and the earlier one has no output.value, or an empty one: the agent was
+//     suspended in the middle of the call.
 //
-// Within a segment nothing is joined: a call that failed without an output and was tried again is two calls. The tool's own
-// id (tool.id) does not tell calls apart, because UiPath gives it to the tool and not to the call.
+// Within a segment nothing is joined: a call that failed without an output and was tried again is
+// two calls. The tool's own id (tool.id) does not tell calls apart, because UiPath gives it to the
+// tool and not to the call.
 func ToolCalls(segments [][]json.RawMessage) []ToolCall {
 	t := callTable{bySpan: map[string]int{}, seen: map[string][]int{}}
 	for _, spans := range segments {
@@ -59,7 +63,8 @@ type callTable struct {
 	calls   []ToolCall
 	segment int
 	bySpan  map[string]int
-	// seen are the calls that a span of a later segment may tell again, by ToolCall.key, oldest first.
+	// seen are the calls that a span of a later segment may tell again, by ToolCall.key, oldest
+	// first.
 	seen map[string][]int
 }
 
@@ -107,8 +112,8 @@ func (t *callTable) earlier(key string) (at int, found bool) {
 
 func (c *ToolCall) mayComeAgain() bool { return c.callID != "" || !c.finished }
 
-// key is equal for spans that may be the same call: of the same tool, with the same call id or without one and with the
-// same arguments.
+// key is equal for spans that may be the same call: of the same tool, with the same call id or
+// without one and with the same arguments.
 func (c *ToolCall) key() string {
 	id := ""
 	if c.ID != nil {

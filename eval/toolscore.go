@@ -92,8 +92,8 @@ func commonSubsequence(calls []ToolCall, expected []any) []any {
 	return lcs
 }
 
-// explanation makes the details of a tool call evaluator: both sides as Python prints them, and under the evaluator's own key
-// one sentence for each comparison.
+// explanation makes the details of a tool call evaluator: both sides as Python prints them, and
+// under the evaluator's own key one sentence for each comparison.
 type explanation struct {
 	key              string
 	what             string // of which the evaluator speaks in a sentence
@@ -185,7 +185,8 @@ func countScore(calls []ToolCall, expected *object, strict bool) outcome {
 	return outcome{score: passed / float64(len(wants)), details: x.details(sentences)}
 }
 
-// countCalls counts the calls of each tool by the name that criteria may give it: its id, or if it has none its name.
+// countCalls counts the calls of each tool by the name that criteria may give it: its id, or if it
+// has none its name.
 func countCalls(calls []ToolCall) *object {
 	counts := newObject()
 	for i := range calls {
@@ -205,8 +206,8 @@ type countExpectation struct {
 	count number
 }
 
-// readCountExpectation reads a pair such as ["=", 1]. A count may be written as 1.0, "1" or true: UiPath makes a whole number of
-// them.
+// readCountExpectation reads a pair such as ["=", 1]. A count may be written as 1.0, "1" or true:
+// UiPath makes a whole number of them.
 func readCountExpectation(name string, v any) (countExpectation, error) {
 	pair, _ := v.([]any)
 	if len(pair) != 2 {

@@ -254,7 +254,8 @@ func (o *object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// MarshalJSON gives a number as it was written, and one that JSON has not as a string: "NaN", "Infinity", "-Infinity".
+// MarshalJSON gives a number as it was written, and one that JSON has not as a string: "NaN",
+// "Infinity", "-Infinity".
 func (n number) MarshalJSON() ([]byte, error) {
 	if n.Text != "" {
 		return []byte(n.Text), nil

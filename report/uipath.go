@@ -116,8 +116,8 @@ func uipathItemOf(one *Rollout, verbose bool) uipathItem {
 	return item
 }
 
-// uipathResultOf writes what one evaluator said. The model has a score for everything: an evaluator that failed or was not run
-// has 0 and says why, as an evaluator of UiPath's that fails does.
+// uipathResultOf writes what one evaluator said. The model has a score for everything: an evaluator
+// that failed or was not run has 0 and says why, as an evaluator of UiPath's that fails does.
 func uipathResultOf(e Evaluated) uipathResult {
 	out := uipathResult{EvaluatorName: e.EvaluatorName, EvaluatorID: e.EvaluatorID, IsLineResult: e.IsLineResult}
 	out.Result.Details, out.Result.EvaluationTime = e.Result.Details, e.Result.EvaluationTime
@@ -141,8 +141,9 @@ const thrown = "Exception thrown by evaluator: "
 // legacyScale is the score that means perfect to UiPath's legacy evaluators.
 const legacyScale = 100
 
-// uipathLegacy writes the result of a legacy evaluator as UiPath does: without details, but for those of single lines. A line's
-// score that is true or false is 100 or 0 there, and their average is nevertheless one of 1 and 0.
+// uipathLegacy writes the result of a legacy evaluator as UiPath does: without details, but for
+// those of single lines. A line's score that is true or false is 100 or 0 there, and their average
+// is nevertheless one of 1 and 0.
 func uipathLegacy(out *uipathResult) {
 	var details struct {
 		Results []struct {
@@ -192,7 +193,8 @@ func uipathOutput(output json.RawMessage) json.RawMessage {
 	return wrapped
 }
 
-// uipathDataset is a set-level result. Its details have every member that they have in UiPath's, in that order, but for perClass.
+// uipathDataset is a set-level result. Its details have every member that they have in UiPath's, in
+// that order, but for perClass.
 type (
 	uipathDataset struct {
 		Score          float64              `json:"score"`

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// form is a file in a form that one of the programs may refuse. Where they do not agree, difference is the id of the row of
-// docs/compatibility.md.
+// form is a file in a form that one of the programs may refuse. Where they do not agree, difference
+// is the id of the row of docs/compatibility.md.
 type form struct {
 	name       string
 	difference string
@@ -174,7 +174,8 @@ func forms() []form {
 	return out
 }
 
-// judged is the difference that a legacy evaluator of a category and type is in: evalrun runs no judge and does not look at its type.
+// judged is the difference that a legacy evaluator of a category and type is in: evalrun runs no
+// judge and does not look at its type.
 func judged(category, kind int) string {
 	if (category == 1 || category == 3) && (kind < 0 || kind > 10) {
 		return "judges-unchecked"

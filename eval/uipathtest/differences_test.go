@@ -9,14 +9,16 @@ import (
 	"testing"
 )
 
-// comparison is what the two programs say of one evaluation: result for result, nil where one says nothing.
+// comparison is what the two programs say of one evaluation: result for result, nil where one says
+// nothing.
 type comparison struct {
 	evaluation  evaluation
 	evaluator   object
 	their, ours *result
 }
 
-// differences are accepted in scores and details. Each id is that of a row of docs/compatibility.md.
+// differences are accepted in scores and details. Each id is that of a row of
+// docs/compatibility.md.
 var differences = []struct {
 	id    string
 	holds func(comparison) bool
@@ -115,7 +117,8 @@ func documented(t *testing.T) []string {
 	return ids
 }
 
-// Every row that this package accepts is in the document, and every row of the document is accepted here.
+// Every row that this package accepts is in the document, and every row of the document is accepted
+// here.
 func TestDifferencesAreDocumented(t *testing.T) {
 	var known []string
 	for _, d := range differences {

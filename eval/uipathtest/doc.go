@@ -1,6 +1,6 @@
-// Package uipathtest compares evalrun with UiPath's own package, uipath on PyPI: both score the same generated eval sets, judge
-// the same files, and UiPath's model reads what evalrun writes. Every difference that is accepted has a row in
-// docs/compatibility.md; any other fails.
+// Package uipathtest compares evalrun with UiPath's own package, uipath on PyPI: both score the
+// same generated eval sets, judge the same files, and UiPath's model reads what evalrun writes.
+// Every difference that is accepted has a row in docs/compatibility.md; any other fails.
 //
 // The tests need a virtual environment and are skipped without one:
 //
@@ -8,6 +8,7 @@
 //	eval/uipathtest/.venv/bin/pip install -r eval/uipathtest/requirements.lock
 //	go test ./eval/uipathtest
 //
-// Environment variables: EVALRUN_UIPATH=required fails where the environment is missing; EVALRUN_UIPATH_SEED (default 1) and
-// EVALRUN_UIPATH_CASES (default 20; about 75 scores each) say what is generated; EVALRUN_UIPATH_PYTHON names another Python.
+// Environment variables: EVALRUN_UIPATH=required fails where the environment is missing;
+// EVALRUN_UIPATH_SEED (default 1) and EVALRUN_UIPATH_CASES (default 20; about 75 scores each) say
+// what is generated; EVALRUN_UIPATH_PYTHON names another Python.
 package uipathtest

@@ -9,7 +9,8 @@ import (
 
 func raw(s string) json.RawMessage { return json.RawMessage(s) }
 
-// criteriaCases are forms of criteria, most of them odd. One that makes UiPath give an evaluation up has aborts.
+// criteriaCases are forms of criteria, most of them odd. One that makes UiPath give an evaluation
+// up has aborts.
 func criteriaCases() []evaluation {
 	output := raw(`{"result":"Hello","a":{"b":[{"c":1}]}}`)
 	one := func(name string, output json.RawMessage, criteria string, more ...func(*evaluation)) evaluation {

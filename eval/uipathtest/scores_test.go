@@ -31,7 +31,8 @@ type result struct {
 	IsLineResult bool `json:"isLineResult"`
 }
 
-// TestScores has both programs score the same files: generated ones, and some that are always the same.
+// TestScores has both programs score the same files: generated ones, and some that are always the
+// same.
 func TestScores(t *testing.T) {
 	python(t)                                                                                    // or the test ends here
 	seed, n := setting(t, "EVALRUN_UIPATH_SEED", 1), int(setting(t, "EVALRUN_UIPATH_CASES", 20)) //nolint:gosec // a small number
@@ -88,7 +89,8 @@ func (p *project) score(t *testing.T) (theirs, ours map[string]results) {
 	return theirs, ours
 }
 
-// thrown stands for all that an evaluator may say when it fails: the two programs say it in words of their own.
+// thrown stands for all that an evaluator may say when it fails: the two programs say it in words
+// of their own.
 const thrown = "Exception thrown by evaluator: …"
 
 func decode(t *testing.T, data []byte) results {
@@ -124,7 +126,8 @@ func withoutWording(v any) any {
 	return v
 }
 
-// compare reports what differs and is not accepted, and gives the number of scores that were compared.
+// compare reports what differs and is not accepted, and gives the number of scores that were
+// compared.
 func compare(t *testing.T, met accepted, evaluations []evaluation, theirs, ours results) (n int) {
 	t.Helper()
 	if len(theirs.EvaluationSetResults) != len(evaluations) || len(ours.EvaluationSetResults) != len(evaluations) {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/text/unicode/rangetable"
 )
 
-// A generated value is nil, a bool, a string, a json.Number (which keeps how it is written), a list or an object in order.
+// A generated value is nil, a bool, a string, a json.Number (which keeps how it is written), a list
+// or an object in order.
 type (
 	list   []any
 	object []member
