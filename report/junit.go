@@ -14,14 +14,15 @@ import (
 	"github.com/evalrun/evalrun/store"
 )
 
-// WriteJUnit writes the report as JUnit XML: a test case for each rollout. One that faulted is an error, one below the pass
-// mark a failure, and one that is suspended, not finished, cancelled or unscored is skipped, with the reason.
+// WriteJUnit writes the report as JUnit XML: a test case for each rollout. One that faulted, or that has no score because its
+// evaluators failed, is an error, one below the pass mark a failure, and one that is suspended, not finished, cancelled or
+// unscored for another reason is skipped, with the reason.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	c, err := r.census()
 	if err != nil {
 		return err
 	}
-	errors := c.verdicts[verdict(store.StateFaulted)]
+	errors := c.verdicts[verdict(store.StateFaulted)] + c.broken
 	failures := c.verdicts[failed]
 	x := &xmlWriter{w: bufio.NewWriter(w)}
 	x.text(xml.Header)
@@ -69,6 +70,8 @@ func (r *Report) testCase(x *xmlWriter, c census, one *Rollout) {
 		x.element(deeper, "failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
 	case v == verdict(store.StateSuspended):
 		x.empty(deeper, "skipped", "message", waitingFor(one))
+	case v == unscored && evaluatorFailed(one):
+		x.element(deeper, "error", evaluatorLines(one), "message", reason(one), "type", "evaluator-error")
 	case v == unscored:
 		x.empty(deeper, "skipped", "message", strings.TrimSuffix("not scored: "+reason(one), ": "))
 	default:

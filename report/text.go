@@ -39,6 +39,8 @@ func (r *Report) verdict(one *Rollout) verdict {
 type census struct {
 	total    int
 	verdicts map[verdict]int
+	// broken counts the unscored rollouts of which an evaluator failed.
+	broken int
 	working  time.Duration
 	// agents and epochs say that there are several, so that rollouts have to be told apart.
 	agents, epochs bool
@@ -52,7 +54,11 @@ func (r *Report) census() (census, error) {
 		c.agent = one.Agent
 		c.epochs = c.epochs || one.Epoch > 1
 		c.total++
-		c.verdicts[r.verdict(one)]++
+		v := r.verdict(one)
+		c.verdicts[v]++
+		if v == unscored && evaluatorFailed(one) {
+			c.broken++
+		}
 		c.working += time.Duration(one.Clocks.WorkingMs) * time.Millisecond
 		return nil
 	})
