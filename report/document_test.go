@@ -41,7 +41,7 @@ func TestASuspendedRolloutLooksLikeTheDesign(t *testing.T) {
 		t.Errorf("got %+v", doc.Head)
 	}
 	keys := keysOf(t, doc.EvaluationSetResults[0])
-	want := "evaluationId evaluationName rolloutId agent epoch status score error resumedBy mcpServers isolation segments evaluationRunResults agentExecutionOutput clocks inputs criteria"
+	want := "evaluationId evaluationName rolloutId agent epoch status score error resumedBy mcpServers isolation segments evaluationRunResults agentExecutionOutput clocks inputs criteria startedAt"
 	if keys != want {
 		t.Errorf("got %s, want %s", keys, want)
 	}

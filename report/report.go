@@ -168,6 +168,9 @@ type Rollout struct {
 	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`
 	Criteria       map[string]json.RawMessage `json:"criteria,omitzero"`
 	Tags           []string                   `json:"tags,omitempty"`
+	// StartedAt is when the first segment began, FinishedAt when the rollout ended.
+	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 	// Logs are the files that the segments have left, relative to the store's folder, slash-separated.
 	Logs []string `json:"logs,omitempty"`
 }

@@ -40,8 +40,8 @@ type census struct {
 	total    int
 	verdicts map[verdict]int
 	// broken counts the unscored rollouts of which an evaluator failed.
-	broken int
-	working  time.Duration
+	broken  int
+	working time.Duration
 	// agents and epochs say that there are several, so that rollouts have to be told apart.
 	agents, epochs bool
 	agent          string

@@ -186,7 +186,10 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 	for _, r := range results {
 		out.EvaluationRunResults = append(out.EvaluationRunResults, o.evaluated(r))
 	}
-	out.Logs = o.logs(rv)
+	out.Logs, out.FinishedAt = o.logs(rv), timeOrNil(rv.FinishedAt)
+	if len(rv.Segments) > 0 {
+		out.StartedAt = timeOrNil(rv.Segments[0].StartedAt)
+	}
 	if err := o.addInfo(out, rv); err != nil {
 		return nil, err
 	}

@@ -45,8 +45,10 @@ func TestPlanChanges(t *testing.T) {
 		change func(*eval.Set)
 		want   []string
 	}{
-		"nothing":           {func(*eval.Set) {}, nil},
-		"path and layout":   {func(s *eval.Set) { s.Path, s.Digest, s.Evaluations[0].Inputs = "x/set.yaml", "sha256:1", json.RawMessage(`{"n":1}`) }, nil},
+		"nothing": {func(*eval.Set) {}, nil},
+		"path and layout": {func(s *eval.Set) {
+			s.Path, s.Digest, s.Evaluations[0].Inputs = "x/set.yaml", "sha256:1", json.RawMessage(`{"n":1}`)
+		}, nil},
 		"an input":          {func(s *eval.Set) { s.Evaluations[0].Inputs = json.RawMessage(`{"n": 2}`) }, []string{"evaluation a (inputs)"}},
 		"one less, one new": {func(s *eval.Set) { s.Evaluations[1].ID = "c" }, []string{"evaluation b is gone", "evaluation c is new"}},
 		"a threshold":       {func(s *eval.Set) { s.Thresholds.Score = nil }, []string{"thresholds (score)"}},
