@@ -9,7 +9,7 @@ import (
 // they are escaped, keys included, and numbers. A secret that is itself a piece of JSON text takes the whole value with it.
 func (r *Redactor) json(raw json.RawMessage) json.RawMessage {
 	out, changed := r.tokens(raw)
-	if !changed && !r.m.occursIn(raw) {
+	if !changed && !r.has(raw) {
 		return raw
 	}
 	rest := r.Bytes(out)
@@ -39,7 +39,7 @@ func (r *Redactor) tokens(raw []byte) (out []byte, changed bool) {
 			for i < len(raw) && bytes.IndexByte([]byte("+-.0123456789Ee"), raw[i]) >= 0 {
 				i++
 			}
-			if i-from >= minLength && r.m.occursIn(raw[from:i]) {
+			if i-from >= minLength && r.has(raw[from:i]) {
 				replace(from, i, string(r.Bytes(raw[from:i])))
 			}
 		default:
@@ -79,12 +79,8 @@ func quote(text string) []byte {
 
 // markerOf is the marker of the first secret in a text that has one.
 func (r *Redactor) markerOf(p []byte) string {
-	at := int32(0)
-	for _, b := range p {
-		at = r.m.step(at, b)
-		if n := r.m.nodes[at]; n.match > 0 {
-			return r.m.markers[n.marker]
-		}
+	if n, found := r.m.occursIn(p); found {
+		return r.m.markers[n.marker]
 	}
 	return ""
 }

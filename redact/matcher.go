@@ -4,7 +4,9 @@ package redact
 type matcher struct {
 	nodes []node
 	// first are the nodes after the root, for the loop that looks at most bytes of most texts.
-	first   [256]int32
+	first [256]int32
+	// stops are the bytes that begin a pattern or an escape.
+	stops   [256]bool
 	markers []string
 }
 
@@ -60,8 +62,9 @@ func (m *matcher) child(at int32, b byte) int32 {
 // link computes what depends on all patterns. A node's suffixes are shorter than it, so that going by depth they are done first.
 func (m *matcher) link() {
 	queue := make([]int32, 0, len(m.nodes))
+	m.stops['\\'], m.stops['%'] = true, true
 	for _, e := range m.nodes[0].edges {
-		m.first[e.b] = e.to
+		m.first[e.b], m.stops[e.b] = e.to, true
 		queue = append(queue, e.to)
 	}
 	for len(queue) > 0 {
@@ -89,12 +92,30 @@ func (m *matcher) step(at int32, b byte) int32 {
 	return m.first[b]
 }
 
-func (m *matcher) occursIn(p []byte) bool {
-	at := int32(0)
-	for _, b := range p {
-		if at = m.step(at, b); at != 0 && m.nodes[at].match > 0 {
-			return true
+// skip is how many bytes at the beginning of p begin neither a pattern nor an escape.
+func (m *matcher) skip(p []byte) int {
+	for i, b := range p {
+		if m.stops[b] {
+			return i
 		}
 	}
-	return false
+	return len(p)
+}
+
+// occursIn reports whether a pattern is in p, and which is the first.
+func (m *matcher) occursIn(p []byte) (first *node, found bool) {
+	s := newScanner(m, func(_, _ int, n *node) {
+		if first == nil {
+			first = n
+		}
+	})
+	for i := 0; i < len(p) && first == nil; i++ {
+		if s.idle() {
+			if i += m.skip(p[i:]); i == len(p) {
+				break
+			}
+		}
+		s.next(p[i])
+	}
+	return first, first != nil
 }

@@ -1,5 +1,5 @@
 // Package redact keeps secrets out of what evalrun writes: before every file, event, log and terminal line stands a
-// [Redactor], which puts [redacted:NAME] in the place of each secret, however it is encoded and wherever a stream is cut.
+// [Redactor], which puts [redacted:NAME] in the place of each secret, however it is encoded (up to three times over) and wherever a stream is cut.
 //
 // A nil *Redactor lets everything pass. [FromEnviron] says which variables of an environment are secrets, and [Terminal] makes
 // text harmless to a terminal or a CI log.
@@ -59,14 +59,22 @@ func cleanName(name string) string {
 
 // Bytes returns p without secrets; p itself, unchanged, if there are none.
 func (r *Redactor) Bytes(p []byte) []byte {
-	if r == nil || !r.m.occursIn(p) {
+	if !r.has(p) {
 		return p
 	}
 	out := &sliceWriter{buf: make([]byte, 0, len(p))}
-	s := stream{m: r.m, w: out}
+	s := newStream(r.m, out)
 	_ = s.write(p) // writing to memory does not fail
 	_ = s.close()
 	return out.buf
+}
+
+func (r *Redactor) has(p []byte) bool {
+	if r == nil {
+		return false
+	}
+	_, found := r.m.occursIn(p)
+	return found
 }
 
 // String returns s without secrets.
@@ -75,7 +83,7 @@ func (r *Redactor) String(s string) string {
 		return s
 	}
 	p := []byte(s)
-	if !r.m.occursIn(p) {
+	if !r.has(p) {
 		return s
 	}
 	return string(r.Bytes(p))
@@ -87,7 +95,7 @@ func (r *Redactor) Writer(w io.Writer) io.WriteCloser {
 	if r == nil {
 		return passThrough{w}
 	}
-	return &writer{stream: stream{m: r.m, w: w}}
+	return &writer{stream: newStream(r.m, w)}
 }
 
 // JSON returns a JSON value without secrets. The result is valid JSON if raw is.

@@ -2,16 +2,16 @@ package redact
 
 import (
 	"io"
+	"slices"
 	"sync"
 )
 
 // stream redacts a text that comes in pieces. Secrets that overlap become one gap, which bears the name of the longest.
 type stream struct {
-	m  *matcher
-	w  io.Writer
-	at int32
+	scanner
+	w io.Writer
 	// held is the text that is not yet written because its end could be the beginning of a secret. gaps are the secrets in it, apart
-	// from each other and in order; their places count from the beginning of held.
+	// from each other and in order; their places count from the beginning of the text.
 	held []byte
 	gaps []gap
 	// out is collected so that one write causes at most one.
@@ -25,25 +25,34 @@ type gap struct {
 	longest, marker int32
 }
 
+func newStream(m *matcher, w io.Writer) *stream {
+	s := &stream{w: w}
+	s.scanner = newScanner(m, s.cover)
+	return s
+}
+
 func (s *stream) write(p []byte) error {
 	if s.plain(p) == len(p) {
+		s.pos += len(p)
 		s.send(p)
 		return s.err
 	}
 	for len(p) > 0 {
 		if n := s.plain(p); n > 0 {
 			s.out = append(s.out, p[:n]...)
+			s.pos += n
 			p = p[n:]
 			continue
 		}
 		s.held = append(s.held, p[0])
-		s.at = s.m.step(s.at, p[0])
-		if match := s.m.nodes[s.at].match; match > 0 {
-			s.cover(len(s.held)-int(match), match, s.m.nodes[s.at].marker)
-		}
+		s.next(p[0])
 		p = p[1:]
-		if depth := int(s.m.nodes[s.at].depth); depth == 0 || len(p) == 0 || len(s.held) >= 2*depth+64 {
-			s.release(len(s.held) - depth)
+		if s.idle() || len(p) == 0 {
+			s.release(s.open())
+		} else if len(s.held) >= 64 {
+			if open := s.open(); len(s.held) >= 2*(s.pos-open)+64 {
+				s.release(open)
+			}
 		}
 	}
 	s.send(s.out)
@@ -51,61 +60,56 @@ func (s *stream) write(p []byte) error {
 	return s.err
 }
 
-// plain is how many bytes at the beginning of p can be passed on at once: nothing is held, and none of them begins a secret.
+// plain is how many bytes at the beginning of p can be passed on at once: nothing is held, and none of them begins a secret or an escape.
 func (s *stream) plain(p []byte) int {
-	if s.at != 0 || len(s.held) > 0 {
+	if len(s.held) > 0 || !s.idle() {
 		return 0
 	}
-	for i, b := range p {
-		if s.m.first[b] != 0 {
-			return i
-		}
-	}
-	return len(p)
+	return s.m.skip(p)
 }
 
-// cover records a secret that ends where held ends now, and joins it with those that it overlaps.
-func (s *stream) cover(from int, length, marker int32) {
-	g := gap{from: from, to: len(s.held), longest: length, marker: marker}
-	for len(s.gaps) > 0 {
-		last := s.gaps[len(s.gaps)-1]
-		if last.to <= g.from {
-			break
-		}
-		g.from = min(g.from, last.from)
-		if last.longest >= g.longest {
-			g.longest, g.marker = last.longest, last.marker
-		}
-		s.gaps = s.gaps[:len(s.gaps)-1]
+// cover records a secret and joins it with those that it overlaps. One that was escaped is found when its last escape
+// is complete, and so it can end before others that are known.
+func (s *stream) cover(from, to int, n *node) {
+	g := gap{from: from, to: to, longest: n.match, marker: n.marker}
+	at := len(s.gaps)
+	for at > 0 && s.gaps[at-1].to > g.from {
+		at--
 	}
-	s.gaps = append(s.gaps, g)
+	end := at
+	for end < len(s.gaps) && s.gaps[end].from < g.to {
+		old := s.gaps[end]
+		g.from, g.to = min(g.from, old.from), max(g.to, old.to)
+		if old.longest >= g.longest {
+			g.longest, g.marker = old.longest, old.marker
+		}
+		end++
+	}
+	s.gaps = slices.Replace(s.gaps, at, end, g)
 }
 
 // release gives out what lies before limit: no secret that is still to be found begins there.
 func (s *stream) release(limit int) {
-	done, used := 0, 0
+	begin := s.pos - len(s.held)
+	done, used := begin, 0
 	for _, g := range s.gaps {
 		if g.to > limit {
 			limit = min(limit, g.from) // it may yet grow
 			break
 		}
-		s.out = append(append(s.out, s.held[done:g.from]...), s.m.markers[g.marker]...)
+		s.out = append(append(s.out, s.held[done-begin:g.from-begin]...), s.m.markers[g.marker]...)
 		done = g.to
 		used++
 	}
 	if done < limit {
-		s.out = append(s.out, s.held[done:limit]...)
+		s.out = append(s.out, s.held[done-begin:limit-begin]...)
 		done = limit
 	}
-	if done == 0 {
+	if done == begin {
 		return
 	}
-	s.held = s.held[:copy(s.held, s.held[done:])]
+	s.held = s.held[:copy(s.held, s.held[done-begin:])]
 	s.gaps = s.gaps[:copy(s.gaps, s.gaps[used:])]
-	for i := range s.gaps {
-		s.gaps[i].from -= done
-		s.gaps[i].to -= done
-	}
 }
 
 func (s *stream) send(p []byte) {
@@ -120,8 +124,8 @@ func (s *stream) send(p []byte) {
 }
 
 func (s *stream) close() error {
-	s.at = 0
-	s.release(len(s.held))
+	s.release(s.pos)
+	s.awake, s.text = 1, [texts]text{}
 	s.send(s.out)
 	s.out = s.out[:0]
 	return s.err
@@ -130,7 +134,7 @@ func (s *stream) close() error {
 // writer is a stream as an io.WriteCloser. After an error it writes nothing more.
 type writer struct {
 	mu sync.Mutex
-	stream
+	*stream
 }
 
 func (w *writer) Write(p []byte) (int, error) {

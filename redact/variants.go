@@ -10,18 +10,56 @@ import (
 	"unicode/utf16"
 )
 
-// variants are the spellings under which a value is looked for.
+// variants are the spellings under which a value is looked for in a text, with its escapes and without.
 func variants(value string) []string {
-	plain, html := jsonEscaped(value, false), jsonEscaped(value, true)
-	out := []string{
-		value, plain, html, jsonASCII(plain),
-		strings.ReplaceAll(plain, "/", `\/`), // as PHP and older JavaScript libraries write it
+	out := []string{value, strings.ReplaceAll(value, " ", "+")} // as a query has it
+	for _, form := range encoded(value) {
+		out = append(out, base64Cores(form)...)
+	}
+	return out
+}
+
+// maxForms is how long a value may be of which all forms are looked for in base64; a longer one would take too much memory.
+const maxForms = 4096
+
+// encoded are the forms that a value may have before it is put into base64: no escapes can be undone there.
+func encoded(value string) []string {
+	seen := map[string]bool{}
+	var out []string
+	add := func(form string) {
+		if !seen[form] {
+			seen[form] = true
+			out = append(out, form)
+		}
+	}
+	add(value)
+	add(jsonEscaped(value, false))
+	if len(value) > maxForms {
+		return out
+	}
+	for _, escape := range jsonWriters {
+		add(escape(value))
+		add(escape(escape(value)))
 	}
 	query := url.QueryEscape(value)
 	for _, escaped := range []string{query, strings.ReplaceAll(query, "+", "%20"), url.PathEscape(value), component(value)} {
-		out = append(out, escaped, lowerHex(escaped))
+		add(escaped)
+		add(lowerHex(escaped))
 	}
-	return append(out, base64Cores(value)...)
+	for _, core := range base64Cores(value) {
+		add(core)
+	}
+	return out
+}
+
+// jsonWriters escape a text as the libraries of several languages do.
+var jsonWriters = []func(string) string{
+	func(s string) string { return jsonEscaped(s, false) },
+	func(s string) string { return jsonEscaped(s, true) },
+	func(s string) string { return jsonASCII(jsonEscaped(s, false), "%04x") },                                // Python
+	func(s string) string { return jsonASCII(jsonEscaped(s, false), "%04X") },                                // .NET
+	func(s string) string { return strings.ReplaceAll(jsonEscaped(s, false), "/", `\/`) },                    // JavaScript, some of it
+	func(s string) string { return strings.ReplaceAll(jsonASCII(jsonEscaped(s, false), "%04x"), "/", `\/`) }, // PHP
 }
 
 // jsonEscaped is what stands between the quotes.
@@ -33,8 +71,8 @@ func jsonEscaped(value string, html bool) string {
 	return strings.Trim(b.String(), "\n")[1 : b.Len()-2]
 }
 
-// jsonASCII escapes what is not ASCII, as Python's json.dumps does.
-func jsonASCII(escaped string) string {
+// jsonASCII escapes what is not ASCII, with digits in the given format.
+func jsonASCII(escaped, digits string) string {
 	var b strings.Builder
 	for _, r := range escaped {
 		switch {
@@ -42,9 +80,9 @@ func jsonASCII(escaped string) string {
 			b.WriteRune(r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+			fmt.Fprintf(&b, `\u`+digits+`\u`+digits, high, low)
 		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			fmt.Fprintf(&b, `\u`+digits, r)
 		}
 	}
 	return b.String()
