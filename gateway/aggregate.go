@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/mcp"
@@ -23,6 +22,9 @@ type aggregate struct {
 	http      *mcp.HTTPHandler
 	// patience is how long a server may take for what is asked of all of them; then its part is left out.
 	patience time.Duration
+	// connecting is how long a server may take to connect; then its part is left out, and the client is told when it is there.
+	connecting time.Duration
+	arrivals   arrivals
 
 	tools, prompts *catalog
 	resources      routes
@@ -31,22 +33,31 @@ type aggregate struct {
 const defaultPatience = 10 * time.Second
 
 func newAggregate(name string, endpoints []*Endpoint, tasks *keeper) *aggregate {
-	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience, tools: newCatalog(endpoints), prompts: newCatalog(endpoints)}
+	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience, connecting: defaultConnecting, tools: newCatalog(endpoints), prompts: newCatalog(endpoints)}
+	a.arrivals.running = map[arrivalOf]*arrival{}
 	a.resources.byURI = map[string]*Endpoint{}
 	a.http = mcp.NewHTTPHandler(a, tasks.serverOptions(name, a.open))
 	return a
 }
 
 // aggregateSession is a legacy session: a link to each server.
-type aggregateSession map[*Endpoint]*link
+type aggregateSession struct {
+	links map[*Endpoint]*link
+	// ctx ends with the session.
+	ctx context.Context
+	end context.CancelFunc
+}
 
 // open makes the links of a legacy session, which are not connected.
 func (a *aggregate) open(s *mcp.Session, version string, capabilities rawjson.Object, info json.RawMessage) error {
-	links := aggregateSession{}
-	s.SetValue(links)
+	session := &aggregateSession{links: map[*Endpoint]*link{}}
+	session.ctx, session.end = context.WithCancel(context.Background())
 	for _, e := range a.endpoints {
-		links[e] = &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
-		if err := e.adopt(links[e]); err != nil {
+		session.links[e] = &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
+	}
+	s.SetValue(session)
+	for _, l := range session.links {
+		if err := l.e.adopt(l); err != nil {
 			return err
 		}
 	}
@@ -58,11 +69,11 @@ func (a *aggregate) linkTo(ctx context.Context, e *Endpoint, r *mcp.Request) (*l
 	if r.Era == mcp.Modern {
 		return e.linkOf(ctx, r)
 	}
-	links, _ := r.Session.Value().(aggregateSession)
-	if links == nil {
+	session, _ := r.Session.Value().(*aggregateSession)
+	if session == nil {
 		return nil, errClosed
 	}
-	return links[e], links[e].connect(ctx)
+	return session.links[e], session.links[e].connect(ctx)
 }
 
 // Serve implements mcp.Handler.
@@ -120,27 +131,6 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 	return hello, err
 }
 
-// each calls f for the link to each server that can be reached, at the same time. The error is there if no server can be reached.
-func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *link)) error {
-	errs := make([]error, len(a.endpoints))
-	var all sync.WaitGroup
-	for i, e := range a.endpoints {
-		all.Go(func() {
-			l, err := a.linkTo(ctx, e, r)
-			if err != nil {
-				errs[i] = e.unreachable(err)
-				return
-			}
-			f(i, l)
-		})
-	}
-	all.Wait()
-	if !slices.Contains(errs, nil) {
-		return mcp.Errorf(mcp.CodeInternal, "%v", errors.Join(errs...))
-	}
-	return nil
-}
-
 // hello says what the servers have together. version is that of a legacy client.
 func (a *aggregate) hello(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
 	said := make([]rawjson.Object, len(a.endpoints))
@@ -150,6 +140,9 @@ func (a *aggregate) hello(ctx context.Context, r *mcp.Request, version string) (
 	var capabilities rawjson.Object
 	var instructions []string
 	for i, hello := range said {
+		if hello == nil {
+			capabilities = mayCome(capabilities)
+		}
 		if text := hello.Text("instructions"); text != "" {
 			instructions = append(instructions, a.endpoints[i].server.Name+": "+text)
 		}
@@ -235,8 +228,16 @@ func (a *aggregate) patiently(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("it has not answered within %v", a.patience))
 }
 
-// setLevel tells all servers; it is enough if one listens.
+// setLevel tells all servers; it is enough if one listens. One that is not there is told when it comes.
 func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	params, _ := rawjson.ParseObject(r.Params)
+	if session, _ := r.Session.Value().(*aggregateSession); session != nil && slices.Contains(logLevels, params.Text("level")) {
+		for _, l := range session.links {
+			if !l.isConnected() {
+				l.setLogLevel(params.Text("level"))
+			}
+		}
+	}
 	ctx, cancel := a.patiently(ctx)
 	defer cancel()
 	errs := make([]error, len(a.endpoints))
@@ -249,16 +250,12 @@ func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessa
 
 // Notified implements mcp.Handler.
 func (a *aggregate) Notified(s *mcp.Session, method string, params json.RawMessage) {
-	links, _ := s.Value().(aggregateSession)
-	if method == mcp.NoteInitialized {
+	session, _ := s.Value().(*aggregateSession)
+	if session == nil || method == mcp.NoteInitialized {
 		return
 	}
 	for _, e := range a.endpoints {
-		l := links[e]
-		if l == nil {
-			continue
-		}
-		if c := l.client(); c != nil && c.Era() == mcp.Legacy {
+		if c := session.links[e].client(); c != nil && c.Era() == mcp.Legacy {
 			ctx, cancel := context.WithTimeout(e.ctx, time.Minute)
 			_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
 			cancel()
@@ -269,8 +266,12 @@ func (a *aggregate) Notified(s *mcp.Session, method string, params json.RawMessa
 // Closed implements mcp.Handler.
 func (a *aggregate) Closed(s *mcp.Session) {
 	a.tasks.closed(s)
-	links, _ := s.Value().(aggregateSession)
-	for e, l := range links {
+	session, _ := s.Value().(*aggregateSession)
+	if session == nil {
+		return
+	}
+	session.end()
+	for e, l := range session.links {
 		e.mu.Lock()
 		delete(e.links, l)
 		e.mu.Unlock()

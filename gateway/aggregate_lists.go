@@ -198,12 +198,19 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 	return listened(ctx, r)
 }
 
-// listenAt listens for a client at one server until the context ends or the server does not want to tell. One that cannot be reached, or has cut the
-// subscription, is tried again; what has changed meanwhile nobody knows, and so the client is told that everything has.
+// listenAt listens for a client at one server until the context ends or the server does not want to tell. One that cannot be reached, takes long to
+// connect, or has cut the subscription, is tried again; what has changed meanwhile nobody knows, and so the client is told that everything has.
 func (a *aggregate) listenAt(ctx context.Context, e *Endpoint, r *mcp.Request, wants rawjson.Object) {
 	again := false
 	for delay := followFirst; ; delay = min(2*delay, followLast) {
-		if l, err := a.linkTo(ctx, e, r); err == nil {
+		v := a.arrive(e, r)
+		select {
+		case <-v.done:
+		case <-ctx.Done():
+			return
+		}
+		if l, err := v.link, v.err; err == nil {
+			again = again || a.wasMissed(v)
 			_, err = l.listen(ctx, r, func() {
 				delay = followFirst
 				if again {

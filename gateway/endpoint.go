@@ -474,8 +474,8 @@ func (l *link) reconnect(ctx context.Context) error {
 	if old != nil {
 		l.retire(old)
 		l.e.forgetTools()
-		l.restore(ctx, c)
 	}
+	l.restore(ctx, c)
 	l.follow(ctx)
 	return nil
 }
