@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -283,11 +284,28 @@ func (e *Endpoint) Closed(s *mcp.Session) {
 
 // unreachable is what a client is told whose server cannot be reached.
 func (e *Endpoint) unreachable(err error) error {
+	if refused := e.unauthorized(err); refused != nil {
+		return refused
+	}
 	var known *mcp.Error
 	if errors.As(err, &known) {
 		return known
 	}
 	return mcp.Errorf(mcp.CodeInternal, "MCP server %q cannot be reached: %v", e.server.Name, err)
+}
+
+// unauthorized is what a client is told whose server wants credentials that the gateway does not have; nil for every other error. The server's own
+// challenge goes with it, but not as the status of HTTP: the client would take it for ours, and send its credentials for the server to us.
+func (e *Endpoint) unauthorized(err error) *mcp.Error {
+	var status *mcp.StatusError
+	if !errors.As(err, &status) || !status.Unauthorized() {
+		return nil
+	}
+	data := rawjson.Object{{Key: "status", Value: strconv.AppendInt(nil, int64(status.Status), 10)}}
+	if status.Challenge != "" {
+		data = data.Set("wwwAuthenticate", rawjson.Quote(status.Challenge))
+	}
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q wants other credentials: %v; set the header Authorization of this server where it is configured", e.server.Name, status).WithData(data.JSON())
 }
 
 // open makes the link of a legacy session, which is not connected.

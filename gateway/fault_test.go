@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -564,6 +565,53 @@ func TestTokens(t *testing.T) {
 			t.Errorf("token %s: HTTP %d, want %d", test.name, got, test.want)
 		}
 	}
+}
+
+// G7: a server that wants credentials is not one that cannot be reached. Its challenge reaches the client.
+func TestServerWantsCredentials(t *testing.T) {
+	t.Parallel()
+	const challenge = `Bearer resource_metadata="https://example.com/.well-known/oauth-protected-resource"`
+	s := &rawServer{era: mcp.Legacy, serve: echo}
+	var signedIn atomic.Bool
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !signedIn.Load() {
+			w.Header().Set("WWW-Authenticate", challenge)
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"sign in"}}`)
+			return
+		}
+		s.serveHTTP(w, r)
+	}))
+	defer h.Close()
+	a := open(t, gateway.Server{Name: "raw", Target: mcp.Target{URL: h.URL}})
+	wanted := func(err error) {
+		t.Helper()
+		var said *mcp.Error
+		if !errors.As(err, &said) || !strings.Contains(said.Message, `MCP server "raw" wants other credentials`) || !strings.Contains(said.Message, challenge) {
+			t.Fatal(err)
+		}
+		data := struct {
+			Status          int
+			WWWAuthenticate string
+		}{}
+		if err := json.Unmarshal(said.Data(), &data); err != nil || data.Status != 401 || data.WWWAuthenticate != challenge {
+			t.Errorf("%s, %v", said.Data(), err)
+		}
+	}
+	connect := func() (*mcp.Client, error) {
+		return mcp.Connect(soon(t), mcp.Target{URL: a.URLWithToken("raw")}, mcp.ClientOptions{Protocol: mcp.Legacy})
+	}
+	_, err := connect()
+	wanted(err)
+	signedIn.Store(true)
+	c, err := connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	signedIn.Store(false) // the token has expired
+	_, err = c.Call(soon(t), mcp.Call{Method: mcp.MethodToolsCall, Params: json.RawMessage(`{"name":"echo","arguments":{}}`)})
+	wanted(err)
 }
 
 // S8: who bears no token is told so before the body has come, which is not waited for.

@@ -205,6 +205,9 @@ func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, para
 
 // failed is what a client is told of a request that the server has not answered. An answer that is an error goes through as it came.
 func (l *link) failed(err error) error {
+	if refused := l.e.unauthorized(err); refused != nil {
+		return refused
+	}
 	var said *mcp.Error
 	if errors.As(err, &said) {
 		return said

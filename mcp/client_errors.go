@@ -26,12 +26,24 @@ var (
 type StatusError struct {
 	Status int
 	Body   string // how it begins
+	// Challenge is the header WWW-Authenticate, which says what credentials a server wants and where they are to be had.
+	Challenge string
 	// Answer is the JSON-RPC error that came with a 401 or 403; nil if there was none.
 	Answer *Error
 }
 
+// newStatusError is the error of a response, whose body begins so.
+func newStatusError(resp *http.Response, body []byte) *StatusError {
+	return &StatusError{
+		Status: resp.StatusCode, Body: clientExcerpt(body), Challenge: clientExcerpt([]byte(strings.Join(resp.Header.Values("WWW-Authenticate"), ", "))),
+	}
+}
+
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("the MCP server answered HTTP %d %s", e.Status, http.StatusText(e.Status))
+	if e.Challenge != "" {
+		text += " (WWW-Authenticate: " + e.Challenge + ")"
+	}
 	if e.Body != "" {
 		text += ": " + e.Body
 	}

@@ -212,7 +212,7 @@ func (l *httpLink) close(endSession bool) error {
 // failure is what a status that is no success means for a request with an id; nil: a notification. The body is read.
 func (l *httpLink) failure(resp *http.Response, id json.RawMessage, hadSession bool) error {
 	body, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // what there is
-	status := &StatusError{Status: resp.StatusCode, Body: clientExcerpt(body)}
+	status := newStatusError(resp, body)
 	answer, own := clientErrorAnswer(body, id)
 	processed := own && (answer.Code == CodeMethodNotFound || resp.StatusCode != http.StatusNotFound)
 	switch {

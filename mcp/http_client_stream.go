@@ -109,7 +109,7 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 	if resp.StatusCode/100 == 2 {
 		return nil, fmt.Errorf("%w: HTTP %d with content type %q instead of a stream: %s", errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
 	}
-	return nil, &StatusError{Status: resp.StatusCode, Body: clientExcerpt(body)}
+	return nil, newStatusError(resp, body)
 }
 
 // startListening starts to listen, and waits for the stream if that does not take long.

@@ -71,7 +71,7 @@ func (l *sseLink) open(ctx context.Context) (io.ReadCloser, *url.URL, error) {
 	if resp.StatusCode == http.StatusOK {
 		return nil, nil, fmt.Errorf("%w: content type %q instead of a stream: %s", errClientMalformed, kind, clientExcerpt(text))
 	}
-	return nil, nil, &StatusError{Status: resp.StatusCode, Body: clientExcerpt(text)}
+	return nil, nil, newStatusError(resp, text)
 }
 
 // resolveEndpoint returns where messages go. Another server than that of the stream would get what is meant for this one.
@@ -129,7 +129,7 @@ func (l *sseLink) send(ctx context.Context, m message) error {
 	defer resp.Body.Close()
 	body, _ := readClientBody(resp.Body, resp.ContentLength, clientDrainBytes) // there should be nothing
 	if resp.StatusCode/100 != 2 {
-		return &StatusError{Status: resp.StatusCode, Body: clientExcerpt(body)}
+		return newStatusError(resp, body)
 	}
 	return nil
 }
