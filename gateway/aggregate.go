@@ -32,11 +32,11 @@ type aggregate struct {
 
 const defaultPatience = 10 * time.Second
 
-func newAggregate(name string, endpoints []*Endpoint, tasks *keeper) *aggregate {
+func newAggregate(g *Gateway, name string, endpoints []*Endpoint, tasks *keeper) *aggregate {
 	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience, connecting: defaultConnecting, tools: newCatalog(endpoints), prompts: newCatalog(endpoints)}
 	a.arrivals.running = map[arrivalOf]*arrival{}
 	a.resources.byURI = map[string]*Endpoint{}
-	a.http = mcp.NewHTTPHandler(a, tasks.serverOptions(name, a.open))
+	a.http = mcp.NewHTTPHandler(g.observe(name, a), tasks.serverOptions(name, a.open))
 	return a
 }
 

@@ -35,6 +35,9 @@ const pathPrefix = "/mcp/"
 // tokenPath is where clients that cannot send a header have their token: /t/TOKEN/mcp/NAME.
 const tokenPath = "/t/"
 
+// healthPath says whether the gateway serves clients, to everybody.
+const healthPath = "/healthz"
+
 // errClosed is the end of everything.
 var errClosed = errors.New("the MCP gateway is closed")
 
@@ -44,6 +47,8 @@ type Gateway struct {
 	loopback bool
 	server   *http.Server
 	serving  sync.WaitGroup
+	observer Observer // nil if nobody wants to know
+	pages    map[string]http.Handler
 
 	mu     sync.Mutex
 	closed bool
@@ -52,7 +57,7 @@ type Gateway struct {
 
 // New makes a gateway that does not listen: its clients are served by [Access.ServeStdio] or [Access.ServeUnix].
 func New() *Gateway {
-	g := &Gateway{open: map[[sha256.Size]byte]*Access{}}
+	g := &Gateway{open: map[[sha256.Size]byte]*Access{}, pages: map[string]http.Handler{}}
 	g.server = newServer(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, nil) })
 	return g
 }
@@ -100,8 +105,11 @@ func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)
 // refusedBody is how long a client that is refused may take for the rest of what it sends.
 const refusedBody = time.Second
 
-// refuse answers a request that is not served, and does not wait for its body.
-func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
+// refuse answers a request that is not served, and does not wait for its body. reason is that of [Refused].
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, status int, reason, why string) {
+	if g.observer != nil {
+		g.observer.Refused(Refused{Status: status, Reason: reason, Remote: r.RemoteAddr, Method: r.Method})
+	}
 	if r.ContentLength != 0 {
 		mcp.BoundBody(w, refusedBody)
 		w.Header().Set("Connection", "close")
@@ -109,13 +117,29 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
 	http.Error(w, "evalrun's MCP gateway: "+why, status)
 }
 
+// health says whether the gateway serves clients.
+func (g *Gateway) health(w http.ResponseWriter) {
+	g.mu.Lock()
+	closed := g.closed
+	g.mu.Unlock()
+	if closed {
+		http.Error(w, "the gateway is being closed", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n") // who has asked may have gone
+}
+
 // serve serves a request of whoever bears a token, of one access only if that is given: a unix socket is one client's.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	if only == nil && g.loopback { // on other addresses we do not know by which names we are called, and web sites do not reach a socket
 		if err := mcp.CheckHost(r); err != nil {
-			refuse(w, r, http.StatusForbidden, err.Error())
+			g.refuse(w, r, http.StatusForbidden, "host", err.Error())
 			return
 		}
+	}
+	if only == nil && r.URL.Path == healthPath {
+		g.health(w)
+		return
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") { // in any case: RFC 9110, 11.1
@@ -131,13 +155,17 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	g.mu.Unlock()
 	if a == nil || only != nil && a != only {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="evalrun MCP gateway"`)
-		refuse(w, r, http.StatusUnauthorized, "this request bears no token of a client that is connected; use the URL and the Authorization header that you were given")
+		g.refuse(w, r, http.StatusUnauthorized, "token", "this request bears no token of a client that is connected; use the URL and the Authorization header that you were given")
+		return
+	}
+	if page := g.pages[path]; page != nil {
+		page.ServeHTTP(w, r)
 		return
 	}
 	name, err := url.PathUnescape(strings.TrimPrefix(path, pathPrefix))
 	handler := a.handler(name)
 	if err != nil || handler == nil || !strings.HasPrefix(path, pathPrefix) {
-		refuse(w, r, http.StatusNotFound, "no such MCP server here; the path is "+pathPrefix+"NAME")
+		g.refuse(w, r, http.StatusNotFound, "endpoint", "no such MCP server here; the path is "+pathPrefix+"NAME")
 		return
 	}
 	r.Header.Del("Authorization") // it was for us
@@ -209,7 +237,7 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 		}
 		e := newEndpoint(s, o.Calls, o.Now)
 		a.tasks.take(e)
-		e.http = mcp.NewHTTPHandler(e, a.tasks.serverOptions(s.Name, e.open))
+		e.http = mcp.NewHTTPHandler(g.observe(s.Name, e), a.tasks.serverOptions(s.Name, e.open))
 		a.endpoints[s.Name] = e
 		a.order = append(a.order, e)
 	}
@@ -217,7 +245,7 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 		if err := checkAggregate(o.Aggregate, a.endpoints, a.tasks); err != nil {
 			return nil, err
 		}
-		a.aggregate = newAggregate(o.Aggregate, a.order, a.tasks)
+		a.aggregate = newAggregate(g, o.Aggregate, a.order, a.tasks)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,7 +293,7 @@ func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(a.ctx, func() { cancel(errClosed) })()
-	return mcp.ServeStdio(ctx, r, w, handler, mcp.ServerOptions{})
+	return mcp.ServeStdio(ctx, r, w, a.gateway.observe(name, handler), mcp.ServerOptions{})
 }
 
 // Token is what the client must send as Authorization: Bearer.

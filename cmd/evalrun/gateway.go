@@ -31,6 +31,7 @@ type gatewayFlags struct {
 	stdio       string // the endpoint to serve on stdin and stdout; empty for HTTP
 	tasks       gateway.TaskOptions
 	maxSessions int // of one stdio server
+	requestLog  string
 }
 
 // aggregateName is the name of the endpoint that has what all servers have.
@@ -76,6 +77,7 @@ kept in the store, and the token beside it, so that clients can go on when the g
 	f.IntVar(&o.tasks.Max, "max-tasks", gateway.DefaultMaxTasks, "keep at most `N` tasks")
 	f.IntVar(&o.tasks.MaxPerSession, "max-tasks-per-session", gateway.DefaultMaxSessionTasks, "keep at most `N` tasks of one session")
 	f.IntVar(&o.maxSessions, "max-sessions", 100, "have at most `N` sessions of one stdio server, each of which is a process")
+	f.StringVar(&o.requestLog, "request-log", "", "add a line of JSON to `FILE` for every request, and every one that is refused; - is stderr")
 	f.BoolVar(&o.tasks.Strict, "require-task-capability", false, "refuse calls that need a task if a client of 2026-07-28 has not declared tasks, instead of waiting for it")
 	return cmd
 }
@@ -122,12 +124,19 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
+	metrics, endLog, err := o.observe(gw, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, internal(endLog())) }() // before the gateway is closed: what is cut then is not logged
+	gw.Page("/metrics", metrics.handler())
 	o.tasks.Store = st
 	options := gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Token: token, Tasks: &o.tasks}
 	access, err := o.open(gw, options, config)
 	if err != nil {
 		return err
 	}
+	metrics.of(access)
 	if err := printClientConfig(stdout, host, access); err != nil {
 		return err
 	}
@@ -165,6 +174,11 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 	defer func() { err = errors.Join(err, internal(st.Close())) }()
 	gw, mark := gateway.New(), st.ID()+"/gateway"
 	defer func() { err = errors.Join(err, endGateway(gw, mark)) }()
+	_, endLog, err := o.observe(gw, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, internal(endLog())) }() // as above
 	o.tasks.Store = st
 	access, err := o.open(gw, gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Tasks: &o.tasks}, config)
 	if err != nil {
@@ -174,6 +188,17 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 		return internal(err)
 	}
 	return nil
+}
+
+// observe has the requests of a gateway logged and counted.
+func (o *gatewayFlags) observe(gw *gateway.Gateway, stderr io.Writer) (*gatewayMetrics, func() error, error) {
+	log, end, err := openGatewayLog(o.requestLog, stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	metrics := newGatewayMetrics()
+	gw.Observe(&gatewayObserver{log, metrics})
+	return metrics, end, nil
 }
 
 // endGateway closes a gateway and ends what its servers, whose processes bear the mark, have left running.
