@@ -100,18 +100,27 @@ func (s *Space) HostPath(inside string) (string, bool) {
 // Shows reports whether a path of this machine, or something below it, can be seen in bwrap at the same place if it is not hidden.
 func (s *Space) Shows(path string) bool {
 	path = filepath.Clean(path)
-	return slices.ContainsFunc(append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...), func(seen string) bool {
+	return slices.ContainsFunc(s.shown(), func(seen string) bool {
 		seen = filepath.Clean(seen)
 		return within(path, seen) || within(seen, path)
 	})
 }
 
-// bound translates an inside path by the longest bind that holds it.
+// shown are the places at which a space has what this machine has there.
+func (s *Space) shown() []string {
+	return append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...)
+}
+
+// bound translates an inside path by the longest bind that holds it. In bwrap one at / does not hold the places of the system.
 func (s *Space) bound(inside string) (host string, ok bool) {
 	inside = filepath.Clean(inside)
 	longest := 0
 	for _, b := range s.Binds {
-		if at := filepath.Clean(b.Inside); len(at) > longest && within(inside, at) {
+		at := filepath.Clean(b.Inside)
+		if at == "/" && s.Isolation == IsolationBwrap && slices.ContainsFunc(s.shown(), func(seen string) bool { return within(inside, filepath.Clean(seen)) }) {
+			continue
+		}
+		if len(at) > longest && within(inside, at) {
 			longest, host, ok = len(at), filepath.Join(b.Host, strings.TrimPrefix(inside, at)), true
 		}
 	}

@@ -1,9 +1,11 @@
 package labtest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -12,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/evalrun/evalrun/fixtures/mcp/jobs/service"
 	"github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
@@ -135,59 +139,138 @@ func (j *jobs) evalSet(dir, prompt, expected string) (args []string) {
 	return []string{"evalset.json", "--mcp-config", "mcp.json"}
 }
 
-// TestJobSuspends has real agents call a tool that starts a job of the uipath.com/job contract: the rollout is suspended on it with no process left,
-// an executor in another process watches the job, and the agent is resumed with the result that was fetched.
-func TestJobSuspends(t *testing.T) {
-	for _, c := range []struct{ name, process, want string }{
-		{"claude", "invoice", "INV-"}, {"opencode", "invoice", "INV-"}, {"claude", "broken", "the printer burns"},
-	} {
-		t.Run(c.name+"/"+c.process, func(t *testing.T) {
-			m, j := startModel(t), startJobs(t)
-			dir := t.TempDir()
-			// What the model is to say at the end comes back with the result of the job. The escapes keep it from being read at once.
-			say := `\u005b\u005bSAY I am done\u005d\u005d`
-			prompt := fmt.Sprintf(`The codeword is petunia. [[CALL run_process {"process":%q,"arguments":{"ms":2500,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, c.process, say)
-			args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, c.name, nil)}, j.evalSet(dir, prompt, "I am done")...)
-			evalrun(t, dir, 75, args...)
+// TestJobFails has a real agent start a job that fails: the agent is resumed with what was wrong.
+func TestJobFails(t *testing.T) { driveJob(t, "claude", "broken", "the printer burns") }
 
-			r := results(t, dir)
-			trigger := r.AgentExecutionOutput.Result.Trigger
-			if r.Status != "suspended" || trigger.Type != "JOB" || r.Score != nil {
-				t.Fatalf("%+v", r)
-			}
-			if got := fmt.Sprint(r.MCPServers); got != "[{rpa http sent 1 0}]" {
-				t.Errorf("servers: %s", got)
-			}
-			nothingLeft(t, dir, r)
-			before := len(m.requests())
+// driveJob has a real agent call a plain tool, and one that starts a job of the uipath.com/job contract: the rollout is suspended on it with no process
+// left, an executor in another process watches the job, and the agent is resumed with the result that was fetched. It returns how the session was gone on
+// with, and what the evaluators of tool calls give for the two calls: order, count, arguments, output.
+func driveJob(t *testing.T, name, process, want string) (session string, scores []string) {
+	m, j := startModel(t), startJobs(t)
+	dir := t.TempDir()
+	// What the model is to say at the end comes back with the result of the job. The escapes keep it from being read at once.
+	say := `\u005b\u005bSAY I am done\u005d\u005d`
+	prompt := fmt.Sprintf(`The codeword is petunia. [[CALL read_record {"id":"7"}]] [[CALL run_process {"process":%q,"arguments":{"ms":2500,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, process, say)
+	args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, name, nil)}, j.evalSet(dir, prompt, "I am done")...)
+	j.evaluateCalls(dir, recordServer(t), process)
+	evalrun(t, dir, 75, args...)
 
-			kept, err := filepath.Glob(filepath.Join(dir, ".evalrun/runs/*/results.json"))
-			if err != nil || len(kept) != 1 {
-				t.Fatal(kept, err)
-			}
-			for deadline := time.Now().Add(time.Minute); r.Status == "suspended" && time.Now().Before(deadline); {
-				evalrun(t, dir, 0, "executor", "--once")
-				r = readResults(t, kept[0])
-			}
-			if r.Score == nil || *r.Score != 1 {
-				t.Errorf("score %v: %+v", r.Score, r)
-			}
-			if j.started() != 1 {
-				t.Errorf("%d jobs were started", j.started())
-			}
-			if want := map[string]string{"invoice": "[start fetch]", "broken": "[start]"}[c.process]; fmt.Sprint(j.calls()) != want {
-				t.Errorf("the server got %v, want %s", j.calls(), want)
-			}
-			history := m.requests()[before].history()
-			for _, want := range []string{"petunia", "run_process", "has started a job", c.want} {
-				if !strings.Contains(history, want) {
-					t.Errorf("the model's first request after the resume lacks %q:\n%s", want, history)
-				}
-			}
-			nothingLeft(t, dir, r)
-			keyIsNowhere(t, dir)
-		})
+	r := results(t, dir)
+	trigger := r.AgentExecutionOutput.Result.Trigger
+	if r.Status != "suspended" || trigger.Type != "JOB" || r.Score != nil {
+		t.Fatalf("%+v", r)
 	}
+	if got := fmt.Sprint(r.MCPServers); got != "[{records http sent 1 0} {rpa http sent 1 0}]" {
+		t.Errorf("servers: %s", got)
+	}
+	nothingLeft(t, dir, r)
+	before := len(m.requests())
+
+	kept, err := filepath.Glob(filepath.Join(dir, ".evalrun/runs/*/results.json"))
+	if err != nil || len(kept) != 1 {
+		t.Fatal(kept, err)
+	}
+	for deadline := time.Now().Add(time.Minute); r.Status == "suspended" && time.Now().Before(deadline); {
+		evalrun(t, dir, 0, "executor", "--once")
+		r = readResults(t, kept[0])
+	}
+	if r.Score == nil || *r.Score != 1 {
+		t.Errorf("score %v: %+v", r.Score, r)
+	}
+	if j.started() != 1 {
+		t.Errorf("%d jobs were started", j.started())
+	}
+	if want := map[string]string{"invoice": "[start fetch]", "broken": "[start]"}[process]; fmt.Sprint(j.calls()) != want {
+		t.Errorf("the server got %v, want %s", j.calls(), want)
+	}
+	history := m.requests()[before].history()
+	for _, want := range []string{"petunia", "run_process", "has started a job", want} {
+		if !strings.Contains(history, want) {
+			t.Errorf("the model's first request after the resume lacks %q:\n%s", want, history)
+		}
+	}
+	// A9: the calls of both segments.
+	if got := fmt.Sprint(r.MCPServers); got != "[{records http sent 1 0} {rpa http sent 1 0}]" {
+		t.Errorf("servers after the resume: %s", got)
+	}
+	nothingLeft(t, dir, r)
+	keyIsNowhere(t, dir)
+	for _, e := range r.Evaluated {
+		if e.Result.Score == nil {
+			t.Errorf("%s has no score", e.Name)
+		} else if e.Name != "says" {
+			scores = append(scores, fmt.Sprintf("%s %g", e.Name, *e.Result.Score))
+		}
+	}
+	// A2: the same calls score the same, whatever the agent tells of them.
+	if got := strings.Join(scores, ", "); got != "order 1, count 1, args 1, output 1" {
+		t.Errorf("the evaluators of tool calls: %s", got)
+	}
+	if len(r.ResumedBy) == 1 {
+		session = r.ResumedBy[0].Session
+	}
+	return session, scores
+}
+
+// recordServer is an MCP server with a plain tool.
+func recordServer(t *testing.T) string {
+	type record struct {
+		ID string `json:"id"`
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "records", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "read_record"}, func(_ context.Context, _ *mcp.CallToolRequest, r record) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "record " + r.ID}}}, nil, nil
+	})
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	t.Cleanup(web.Close)
+	return web.URL
+}
+
+// evaluateCalls adds the server of records and the evaluators of tool calls to what evalSet has written.
+func (j *jobs) evaluateCalls(dir, records, process string) {
+	j.t.Helper()
+	change := func(name string, change func(doc map[string]any)) {
+		path := filepath.Join(dir, name)
+		data, err := os.ReadFile(path)
+		doc := map[string]any{}
+		if err == nil {
+			err = json.Unmarshal(data, &doc)
+		}
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		change(doc)
+		if data, err = json.Marshal(doc); err == nil {
+			err = os.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			j.t.Fatal(err)
+		}
+	}
+	change("mcp.json", func(doc map[string]any) {
+		doc["mcpServers"].(map[string]any)["records"] = map[string]any{"type": "http", "url": records}
+	})
+	change("evalset.json", func(doc map[string]any) {
+		criteria := doc["evaluations"].([]any)[0].(map[string]any)["evaluationCriterias"].(map[string]any)
+		for _, e := range []struct {
+			name, kind string
+			criteria   map[string]any
+		}{
+			{"order", "uipath-tool-call-order", map[string]any{"toolCallsOrder": []string{"read_record", "run_process"}}},
+			{"count", "uipath-tool-call-count", map[string]any{"toolCallsCount": map[string]any{"read_record": []any{"=", 1}, "run_process": []any{"=", 1}}}},
+			{"args", "uipath-tool-call-args", map[string]any{"toolCalls": []any{map[string]any{"name": "read_record", "args": map[string]any{"id": "7"}},
+				map[string]any{"name": "run_process", "args": map[string]any{"process": process}}}}},
+			{"output", "uipath-tool-call-output", map[string]any{"toolOutputs": []any{map[string]any{"name": "read_record", "output": "record 7"}}}},
+		} {
+			config := map[string]any{"name": e.name, "strict": false}
+			if e.name == "args" {
+				config["subset"] = true
+			}
+			doc["evaluators"] = append(doc["evaluators"].([]any), map[string]any{"version": "1.0", "id": e.name, "evaluatorTypeId": e.kind, "evaluatorConfig": config})
+			doc["evaluatorRefs"] = append(doc["evaluatorRefs"].([]any), e.name)
+			criteria[e.name] = e.criteria
+		}
+	})
 }
 
 // TestTaskSuspends has a real agent call a tool that its server runs as an MCP task, of either era: the rollout is suspended on the task, another
@@ -200,9 +283,9 @@ func TestTaskSuspends(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			http := httptest.NewServer(tasks)
-			t.Cleanup(func() { http.Close(); tasks.Close() })
-			j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service", mcp: http.URL + "/mcp"}
+			web := httptest.NewServer(tasks)
+			t.Cleanup(func() { web.Close(); tasks.Close() })
+			j := &jobs{t: t, url: "http://127.0.0.1:1/no-job-service", mcp: web.URL + "/mcp"}
 			dir := t.TempDir()
 			args := append([]string{"run", "--detach", "-o", "results.json", "--agent", m.agentEntry(dir, c.agent, nil)},
 				j.evalSet(dir, `The codeword is petunia. [[CALL required_compute {"ms":3000,"text":"\u005b\u005bSAY I am done\u005d\u005d"}]] [[SAY first turn over]]`, "I am done")...)

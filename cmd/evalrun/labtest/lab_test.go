@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,8 +52,32 @@ func startModel(t *testing.T) *model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, m.port, _ = strings.Cut(strings.TrimSpace(line), "127.0.0.1:")
+	_, port, _ := strings.Cut(strings.TrimSpace(line), "127.0.0.1:")
+	m.port = unquoting(t, port)
 	return m
+}
+
+// unquoting stands before the scripted model and keeps it from doing again what a transcript only quotes: any model understands that, but not a script. It
+// returns the port.
+func unquoting(t *testing.T, port string) string {
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})
+		body, err := io.ReadAll(r.In.Body)
+		if err != nil {
+			return // the agent has gone
+		}
+		lines := bytes.Split(body, []byte(`\n`)) // of texts in JSON
+		for i, line := range lines {
+			if bytes.HasPrefix(line, []byte("> ")) {
+				lines[i] = bytes.ReplaceAll(line, []byte("[["), []byte("(("))
+			}
+		}
+		body = bytes.Join(lines, []byte(`\n`))
+		r.Out.Body, r.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL[strings.LastIndex(server.URL, ":")+1:]
 }
 
 // request is one request to the model as its log has it.
@@ -121,13 +149,16 @@ func (m *model) agentEntry(dir, name string, more map[string]any) string {
 	if err := json.Unmarshal(out, &lab); err != nil {
 		m.t.Fatal(err)
 	}
-	url := "http://127.0.0.1:" + m.port
-	if name == "opencode" {
+	url, modelName := "http://127.0.0.1:"+m.port, "claude-sonnet-4-5"
+	switch name {
+	case "codex":
+		url, modelName = url+"/v1", "gpt-5"
+	case "opencode", "qwen":
 		url += "/v1"
 	}
 	entry := map[string]any{
 		"type": "acp", "extends": name, "name": name, "command": lab.Command, "env": map[string]string{"PATH": lab.Env["PATH"]},
-		"model": map[string]string{"url": url, "key": "${LAB_MODEL_KEY}", "name": "claude-sonnet-4-5"},
+		"model": map[string]string{"url": url, "key": "${LAB_MODEL_KEY}", "name": modelName},
 	}
 	for k, v := range more {
 		if k == "env" {
@@ -164,6 +195,16 @@ var build = sync.OnceValues(func() (string, error) {
 // evalrun runs the program in a folder, wants an exit code, and gives what it printed.
 func evalrun(t *testing.T, dir string, code int, args ...string) string {
 	t.Helper()
+	out, got := evalrunAny(t, dir, args...)
+	if got != code {
+		t.Fatalf("evalrun %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out)
+	}
+	return out
+}
+
+// evalrunAny runs the program in a folder, and gives what it printed and its exit code.
+func evalrunAny(t *testing.T, dir string, args ...string) (string, int) {
+	t.Helper()
 	program, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -175,18 +216,21 @@ func evalrun(t *testing.T, dir string, code int, args ...string) string {
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	if got := cmd.ProcessState.ExitCode(); got != code {
-		t.Fatalf("evalrun %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out)
-	}
-	return string(out)
+	return string(out), cmd.ProcessState.ExitCode()
 }
 
 // rollout is what the tests read of a results document.
 type rollout struct {
-	RolloutID  string   `json:"rolloutId"`
-	Status     string   `json:"status"`
-	Score      *float64 `json:"score"`
-	Isolation  string   `json:"isolation"`
+	RolloutID string   `json:"rolloutId"`
+	Status    string   `json:"status"`
+	Score     *float64 `json:"score"`
+	Evaluated []struct {
+		Name   string `json:"evaluatorName"`
+		Result struct {
+			Score *float64 `json:"score"`
+		} `json:"result"`
+	} `json:"evaluationRunResults"`
+	Isolation  string `json:"isolation"`
 	MCPServers []struct {
 		Name      string `json:"name"`
 		Transport string `json:"transport"`
