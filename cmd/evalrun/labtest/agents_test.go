@@ -121,8 +121,8 @@ func driveTask(t *testing.T, name string) {
 	if !strings.Contains(r.AgentExecutionOutput.Result.Output.Content, "all done") {
 		t.Errorf("output: %+v", r.AgentExecutionOutput.Result.Output)
 	}
-	// claude asks for a suggestion when its turn is over, at times before the end of the turn has reached us.
-	if main := r.Usage.Model.Main; main.Calls != 4 && (name != "claude" || main.Calls != 5) || main.InputTokens != 100*main.Calls {
+	// claude and qwen ask for a suggestion when their turn is over, at times before the end of the turn has reached us.
+	if main := r.Usage.Model.Main; main.Calls != 4 && (name != "claude" && name != "qwen" || main.Calls != 5) || main.InputTokens != 100*main.Calls {
 		t.Errorf("usage: %+v", r.Usage)
 	}
 	// The servers' own logs, and what the model was shown.

@@ -148,9 +148,10 @@ func TestJobFails(t *testing.T) { driveJob(t, "claude", "broken", "the printer b
 func driveJob(t *testing.T, name, process, want string) (session string, scores []string) {
 	m, j := startModel(t), startJobs(t)
 	dir := t.TempDir()
+	// The job takes longer than a slow machine takes to end the agent, or the run would not leave before it is done.
 	// What the model is to say at the end comes back with the result of the job. The escapes keep it from being read at once.
 	say := `\u005b\u005bSAY I am done\u005d\u005d`
-	prompt := fmt.Sprintf(`The codeword is petunia. [[CALL read_record {"id":"7"}]] [[CALL run_process {"process":%q,"arguments":{"ms":2500,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, process, say)
+	prompt := fmt.Sprintf(`The codeword is petunia. [[CALL read_record {"id":"7"}]] [[CALL run_process {"process":%q,"arguments":{"ms":7000,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, process, say)
 	args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, name, nil)}, j.evalSet(dir, prompt, "I am done")...)
 	j.evaluateCalls(dir, recordServer(t), process)
 	evalrun(t, dir, 75, args...)
