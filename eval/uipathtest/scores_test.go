@@ -40,7 +40,7 @@ func TestScores(t *testing.T) {
 	g := newGenerator(seed)
 	sets := map[string][]evaluation{
 		"outputs": g.outputs(n), "lines": g.lines(n), "tables": g.tables(n), "classes": g.classes(n), "tools": g.tools(n), "floats": g.floats(1 + n/20),
-		"criteria": criteriaCases(), "configurations": configured(), "characters": characters(),
+		"criteria": criteriaCases(), "odd-calls": oddCalls(), "configurations": configured(), "characters": characters(),
 	}
 	p := newProject(t)
 	for name, evaluations := range sets {
@@ -51,6 +51,8 @@ func TestScores(t *testing.T) {
 		}
 		p.set(t, name, evaluations)
 	}
+	sets["legacy"] = g.legacy(n)
+	p.legacySet(t, "legacy", sets["legacy"])
 	theirs, ours := p.score(t)
 	met, count := accepted{}, 0
 	for _, name := range slices.Sorted(maps.Keys(sets)) {

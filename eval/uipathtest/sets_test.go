@@ -2,6 +2,7 @@ package uipathtest
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -155,6 +156,24 @@ func (p *project) set(t *testing.T, name string, evaluations []evaluation) {
 	p.sets = append(p.sets, name)
 }
 
+// legacySet writes an eval set of the legacy format: what is expected is the same for all its
+// evaluators.
+func (p *project) legacySet(t *testing.T, name string, evaluations []evaluation) {
+	t.Helper()
+	refs, items := list{}, list{}
+	for _, m := range evaluations[0].criteria {
+		refs = append(refs, m.key)
+	}
+	for i, e := range evaluations {
+		evaluations[i].name = fmt.Sprintf("%s %d", name, i)
+		items = append(items, object{{"id", evaluations[i].name}, {"name", evaluations[i].name}, {"inputs", object{{"output", e.output}}}, {"expectedOutput", e.expected},
+			{"expectedAgentBehavior", ""}, {"evalSetId", name}, {"createdAt", "2025-09-04T18:54:58.378Z"}, {"updatedAt", "2025-09-04T18:55:55.416Z"}})
+	}
+	p.write(t, filepath.Join("evaluations", "eval-sets", name+".json"), object{{"fileName", name + ".json"}, {"id", name}, {"name", name}, {"batchSize", 10},
+		{"evaluatorRefs", refs}, {"evaluations", items}, {"createdAt", "2025-09-04T18:54:58.378Z"}, {"updatedAt", "2025-09-04T18:55:55.416Z"}})
+	p.sets = append(p.sets, name)
+}
+
 // evaluation is one item of a set, and what its agent does.
 type evaluation struct {
 	name     string
@@ -202,6 +221,24 @@ func (g generator) outputs(n int) []evaluation {
 		}
 		for _, id := range []string{"contains", "contains-cased", "contains-negated", "contains-key", "contains-deep", "contains-several"} {
 			e.criteria = append(e.criteria, member{id, object{{"searchText", search}}})
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// legacy are evaluations of a set of the legacy format, which may have evaluators of both formats.
+func (g generator) legacy(n int) []evaluation {
+	var out []evaluation
+	for range 1 + n/5 {
+		actual := g.output()
+		expected, ok := g.changed(actual, 0.25).(object)
+		if !ok {
+			expected = g.output()
+		}
+		e := evaluation{output: actual, expected: expected}
+		for _, id := range []string{"legacy-equal", "legacy-equal-deep", "legacy-similar-key", "similar", "exact-key"} {
+			e.criteria = append(e.criteria, member{id, object{{"expectedOutput", expected}, {"expectedAgentBehavior", ""}}})
 		}
 		out = append(out, e)
 	}

@@ -51,6 +51,19 @@ func (g generator) tools(n int) []evaluation {
 	return out
 }
 
+// oddCalls are all odd arguments, then all odd outputs.
+func oddCalls() []evaluation {
+	arguments := evaluation{name: "odd arguments", output: object{}, criteria: object{{"args", object{{"toolCalls", list{object{{"name", "t"}, {"args", object{}}}}}}}}}
+	for _, a := range oddArguments {
+		arguments.spans = append(arguments.spans, object{{"name", "span"}, {"attributes", object{{"tool.name", "t"}, {"input.value", a}}}})
+	}
+	outputs := evaluation{name: "odd outputs", output: object{}, criteria: object{{"output", object{{"toolOutputs", list{object{{"name", "t"}, {"output", "x"}}}}}}}}
+	for _, o := range oddOutputs {
+		outputs.spans = append(outputs.spans, object{{"name", "span"}, {"attributes", object{{"tool.name", "t"}, {"output.value", o}}}})
+	}
+	return []evaluation{arguments, outputs}
+}
+
 // call is a tool call as its span tells it, with its arguments as far as the generator knows them.
 type call struct {
 	attributes object
