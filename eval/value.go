@@ -221,11 +221,10 @@ func equalNumbers(a, b number) bool {
 	if b.Integer {
 		integer, float = b, a
 	}
-	exact, ok := new(big.Float).SetPrec(0).SetString(integer.Text)
+	i, ok := new(big.Int).SetString(integer.Text, 10)
 	if !ok || math.IsInf(float.Float, 0) {
 		return false
 	}
-	i, _ := exact.Int(nil)
 	f, _ := big.NewFloat(float.Float).Int(nil)
 	return i.Cmp(f) == 0
 }
