@@ -59,7 +59,7 @@ const maxNotes = 10
 func (x *extraction) note(part string, reason any) {
 	text := fmt.Sprint(reason)
 	if part != "." {
-		text = part + ": " + text
+		text = cutMiddle(part) + ": " + text
 	}
 	switch {
 	case len(x.notes) < maxNotes:

@@ -79,7 +79,7 @@ func (w *worker) asTheAgentLeftIt() error {
 	err := copyTrees(w.root(), w.verified(), names)
 	if errors.Is(err, fs.ErrPermission) || namedBadly(err) {
 		// It is verified all the same: else an agent could escape its verdict by what it leaves.
-		w.o.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it", "rollout", w.claim.RolloutID, "error", err)
+		w.o.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it", "rollout", w.claim.RolloutID, "reason", cutMiddle(err.Error()))
 		return nil
 	}
 	return err

@@ -311,7 +311,11 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 			if err != nil {
 				return end, err
 			}
-			out.Fault = unkept.Fault
+			if out.Interrupts != nil {
+				out.Fault = unkept.Fault
+			} else { // it is verified all the same: else an agent could escape its verdict by what it leaves
+				w.o.Logger.Warn("what the agent has left would not survive a power failure", "rollout", w.claim.RolloutID, "reason", unkept.Fault.Message)
+			}
 		}
 	}
 	switch {

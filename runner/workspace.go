@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -222,17 +223,20 @@ func takeBack(root string, folders []string) error {
 	return nil
 }
 
-// syncTree makes a folder with everything in it durable.
+// syncTree makes a folder with everything in it durable. The error says what could not be; the rest is durable all the same.
 func syncTree(dir string) error {
-	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	var failed error
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			failed = cmp.Or(failed, err)
+			return fs.SkipDir
+		case entry.IsDir() || entry.Type().IsRegular():
+			failed = cmp.Or(failed, durable.Sync(path))
 		}
-		if !entry.IsDir() && !entry.Type().IsRegular() {
-			return nil
-		}
-		return durable.Sync(path)
+		return nil
 	})
+	return cmp.Or(failed, err)
 }
 
 // syncFiles makes the files of the segment durable and returns their digests.
