@@ -223,15 +223,10 @@ func (x *HTTPHandler) begin() bool {
 	return true
 }
 
-// BoundBody sets how long the body of a request may take, also if it is never read: the HTTP server wants the rest of it before it goes on with the
-// connection.
+// BoundBody sets how long the body of a request may take, also if it is never read: the HTTP server
+// wants the rest of it before it goes on with the connection. The bound ends with the body.
 func BoundBody(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit)) // a writer that knows no deadline is a test's
-}
-
-// bodyRead lifts the bound of [BoundBody], which would else end the connection while the request is served.
-func bodyRead(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // as above
 }
 
 // ServeHTTP implements [http.Handler].

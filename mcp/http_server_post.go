@@ -43,7 +43,6 @@ func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body cannot be read", http.StatusBadRequest)
 		return
 	}
-	bodyRead(w)
 	if !x.begin() { // not before the body is there: Close does not wait for what clients may never send
 		http.Error(w, ErrShutdown.Error(), http.StatusServiceUnavailable)
 		return
