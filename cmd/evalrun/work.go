@@ -77,6 +77,9 @@ func (w *workFlags) check() error {
 		return usageError("--wait-timeout has a meaning only with --wait")
 	}
 	for flag, path := range w.outputs() {
+		if flag == "events" {
+			continue // it is opened at once, and may lie in a store that is still to be made
+		}
 		if err := checkFolder(flag, path); err != nil {
 			return err
 		}
