@@ -143,7 +143,11 @@ func (p *literalParser) braces(depth int) (any, error) {
 		return nil, errLiteral
 	}
 	if !isDict {
-		return opaque("{" + strings.Trim(repr(keys), "[]") + "}"), nil
+		var b strings.Builder
+		b.WriteByte('{')
+		writeItems(&b, keys)
+		b.WriteByte('}')
+		return opaque(b.String()), nil
 	}
 	return dict(keys, values), nil
 }
