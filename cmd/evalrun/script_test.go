@@ -19,6 +19,10 @@ var update = flag.Bool("update", false, "write what the tests got into their gol
 // TestMain lets the test binary be evalrun, under that name: for the scripts, and for the supervisors of the jobs that they start.
 func TestMain(m *testing.M) {
 	sandbox.InitMain()
+	if os.Getenv(leakVar) != "" && (len(os.Args) == 1 || os.Args[1] == "print") {
+		leaky()
+		os.Exit(0)
+	}
 	testscript.Main(m, map[string]func(){"evalrun": func() { os.Exit(Main()) }})
 }
 
