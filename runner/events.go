@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,15 +35,39 @@ type eventPump struct {
 	mu sync.Mutex
 	// seen is the number of the last event of each watched run that was handed to the caller.
 	seen map[string]int64
+	// named are the runs that are known to have changed; unnamed says that others may have as well.
+	named   map[string]bool
+	unnamed bool
+	// written are the runs whose file has grown since it was last made durable.
+	written map[string]bool
 	// errs are the errors of the runs whose file is not up to date.
 	errs map[string]error
 }
 
 func newEventPump(r *Runner) *eventPump {
-	return &eventPump{r: r, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, errs: map[string]error{}}
+	return &eventPump{r: r, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, named: map[string]bool{},
+		written: map[string]bool{}, errs: map[string]error{}}
 }
 
-func (p *eventPump) kick() {
+// kick says which runs have changed, as far as they are watched.
+func (p *eventPump) kick(runs ...string) {
+	p.mu.Lock()
+	for _, id := range runs {
+		p.named[id] = true
+	}
+	p.mu.Unlock()
+	p.wake()
+}
+
+// kickAll says that any run may have changed.
+func (p *eventPump) kickAll() {
+	p.mu.Lock()
+	p.unnamed = true
+	p.mu.Unlock()
+	p.wake()
+}
+
+func (p *eventPump) wake() {
 	select {
 	case p.kicked <- struct{}{}:
 	default:
@@ -82,7 +107,12 @@ func (p *eventPump) start(ctx context.Context) error {
 		if justMade(run) {
 			p.seen[run.ID] = 0
 		}
+		// A process that was killed may have left the file behind. Of many runs that is mended with their next event.
+		if len(runs) <= cachedRuns {
+			p.named[run.ID] = true
+		}
 	}
+	p.wake()
 	p.done.Go(func() {
 		timer := time.NewTimer(0)
 		defer timer.Stop()
@@ -121,19 +151,52 @@ func (p *eventPump) stop() error {
 	return errors.Join(slices.Collect(maps.Values(p.errs))...)
 }
 
+// flush brings the files of the runs up to date that have changed, and at the end makes all durable.
 func (p *eventPump) flush(last bool) {
 	p.mu.Lock()
-	runs := map[string]int64{}
-	for id, seq := range p.seen {
-		runs[id] = seq
-	}
+	named, unnamed := p.named, p.unnamed || last
+	p.named, p.unnamed = map[string]bool{}, false
 	p.mu.Unlock()
-	for id, seq := range runs {
-		reached, err := p.flushRun(id, seq, last)
+	if unnamed {
+		p.addBehind(named)
+	}
+	if last {
+		maps.Copy(named, p.written)
+		named[p.r.o.RunID] = true
+	}
+	for id := range named {
 		p.mu.Lock()
-		p.seen[id] = reached
+		seq, watched := p.seen[id]
+		p.mu.Unlock()
+		switch {
+		case watched:
+		case last && p.written[id]:
+			seq = math.MaxInt64 // all of it was handed on
+		default:
+			continue
+		}
+		reached, finished, err := p.flushRun(id, seq, last)
+		p.mu.Lock()
+		if watched {
+			p.seen[id] = reached
+		}
+		if finished && err == nil && p.r.o.RunID == "" {
+			delete(p.seen, id) // nothing more will come
+		}
 		p.note(id, err)
 		p.mu.Unlock()
+	}
+}
+
+// addBehind adds the watched runs that have events which were not handed on. A run that is not open any more has its last one.
+func (p *eventPump) addBehind(named map[string]bool) {
+	open, err := p.r.o.Store.OpenRuns(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, seen := range p.seen {
+		if seq, ok := open[id]; err != nil || !ok || seq != seen {
+			named[id] = true
+		}
 	}
 }
 
@@ -151,12 +214,12 @@ func (p *eventPump) note(runID string, err error) {
 }
 
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
-func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64, err error) {
+func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64, finished bool, err error) {
 	ctx := context.Background()
 	redactor := p.r.redactorOf(ctx, runID)
 	log, written, err := p.openLog(ctx, runID, seen)
 	if err != nil {
-		return seen, err
+		return seen, finished, err
 	}
 	defer func() {
 		if last {
@@ -170,7 +233,7 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 	for {
 		events, err := p.r.o.Store.Events(ctx, runID, min(seen, written), eventBatch)
 		if err != nil || len(events) == 0 {
-			return seen, err
+			return seen, finished, err
 		}
 		var lines []byte
 		for i := range events {
@@ -180,21 +243,23 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 			if e.Seq > written {
 				line, err := json.Marshal(e)
 				if err != nil {
-					return seen, err
+					return seen, finished, err
 				}
 				lines = append(append(lines, line...), '\n')
 				written = e.Seq
 			}
 		}
 		if _, err := log.Write(lines); err != nil {
-			return seen, err
+			return seen, finished, err
 		}
+		p.written[runID] = p.written[runID] || len(lines) > 0
 		for _, e := range events {
 			if e.Seq > seen {
 				if p.r.o.Events != nil {
 					p.r.o.Events(e)
 				}
 				if seen = e.Seq; e.Type == store.RunFinished {
+					finished = true
 					p.tidy(ctx, runID)
 				}
 			}

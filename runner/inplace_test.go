@@ -61,7 +61,7 @@ func TestStoreThatIsNotInItsPlaceEndsTheExecutor(t *testing.T) {
 			if err := change(dir); err != nil {
 				t.Fatal(err)
 			}
-			r.changed()
+			r.wakeUp()
 			if err := <-done; !errors.Is(err, store.ErrMoved) || strings.Count(err.Error(), store.ErrMoved.Error()) != 1 || !store.IsBroken(err) {
 				t.Errorf("the executor ended with %v", err)
 			}

@@ -36,23 +36,42 @@ type runCache struct {
 	load func(ctx context.Context, runID string) (*activeRun, error)
 	mu   sync.Mutex
 	runs map[string]*activeRun
+	// order are their ids, the one that was used last at the end.
+	order []string
 }
 
 func (c *runCache) get(ctx context.Context, runID string) (*activeRun, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if run, ok := c.runs[runID]; ok {
+		c.used(runID)
 		return run, nil
 	}
 	run, err := c.load(ctx, runID)
 	if err != nil {
 		return nil, err
 	}
-	if c.runs == nil || len(c.runs) >= cachedRuns {
-		c.runs = map[string]*activeRun{} // whoever uses one of the old ones keeps it
+	if c.runs == nil {
+		c.runs = map[string]*activeRun{}
+	}
+	if len(c.runs) >= cachedRuns {
+		delete(c.runs, c.order[0]) // whoever uses it keeps it
+		c.order = c.order[1:]
 	}
 	c.runs[runID] = run
+	c.order = append(c.order, runID)
 	return run, nil
+}
+
+// used puts a run at the end of the order.
+func (c *runCache) used(runID string) {
+	last := len(c.order) - 1
+	if c.order[last] == runID {
+		return
+	}
+	i := slices.Index(c.order, runID)
+	copy(c.order[i:], c.order[i+1:])
+	c.order[last] = runID
 }
 
 func (c *runCache) close() {

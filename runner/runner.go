@@ -201,12 +201,13 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 		timer.Reset(wait)
 		select {
 		case <-r.kick:
-		case jobs := <-r.o.Store.Wake():
-			if err := r.woken(ctx, jobs); err != nil {
+		case up := <-r.o.Store.Wake():
+			if err := r.woken(ctx, up); err != nil {
 				return err
 			}
 		case <-timer.C:
 			r.lookAtTriggers()
+			r.event.kickAll() // a wake-up may have been lost
 		case <-r.stop:
 		case <-ctx.Done():
 		}
@@ -337,7 +338,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 	r.lapped = false
 	r.mu.Unlock()
 	r.event.watch(c.RunID)
-	r.event.kick()
+	r.event.kick(c.RunID)
 	r.work.Add(1)
 	go func() {
 		defer r.work.Done()
@@ -351,28 +352,37 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 			r.failure = fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err)
 		}
 		r.mu.Unlock()
-		r.changed()
+		r.changed(c.RunID)
 	}()
 }
 
-// changed wakes the dispatcher and the event pump.
-func (r *Runner) changed() {
+// changed wakes the dispatcher, and the event pump for a run.
+func (r *Runner) changed(runID string) {
+	r.wakeUp()
+	r.event.kick(runID)
+}
+
+// wakeUp wakes the dispatcher.
+func (r *Runner) wakeUp() {
 	select {
 	case r.kick <- struct{}{}:
 	default:
 	}
-	r.event.kick()
 }
 
 // woken reacts to another process's commit.
-func (r *Runner) woken(ctx context.Context, jobs []string) error {
-	for _, id := range jobs {
+func (r *Runner) woken(ctx context.Context, up store.WakeUp) error {
+	for _, id := range up.Jobs {
 		if err := r.o.Store.CheckTrigger(ctx, id); err != nil {
 			return err
 		}
 	}
 	r.lookAtTriggers()
-	r.event.kick()
+	if up.Unnamed {
+		r.event.kickAll()
+	} else {
+		r.event.kick(up.Runs...)
+	}
 	r.mu.Lock()
 	holds := len(r.held) > 0
 	r.mu.Unlock()

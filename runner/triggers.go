@@ -73,7 +73,7 @@ func (r *Runner) act(ctx context.Context, c store.TriggerClaim) {
 		r.failure = fmt.Errorf("trigger %s: %w", c.TriggerID, err)
 	}
 	r.mu.Unlock()
-	r.changed()
+	r.changed(c.RunID)
 }
 
 func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {

@@ -56,7 +56,7 @@ func (w *worker) leave() {
 	w.mu.Lock()
 	w.active--
 	w.mu.Unlock()
-	w.changed()
+	w.wakeUp()
 }
 
 // run runs a segment, or only the evaluators of a rollout that lacks no more than them. ctx ends the agent; what it has done is committed all the same.

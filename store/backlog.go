@@ -70,7 +70,7 @@ var backlogQuery = func() string {
 		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s),
 		(SELECT count(*) FROM rollouts WHERE runnable_at > ?1%[1]s),
 		(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND NOT %[2]s%[1]s),
-		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s) + (SELECT count(*) FROM triggers WHERE due_at > ?1 AND %[4]s%[1]s),
+		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s),
 		(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1%[1]s ORDER BY runnable_at LIMIT 1),
 		(SELECT due_at FROM triggers WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s)`, ofRun, void, notMine, orphan)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/failpoint"
@@ -27,8 +29,9 @@ type operation struct {
 	err chan error
 	// relaxed says that a power cut may take the operation back. Nothing outside the store must follow from it that could not be done again.
 	relaxed bool
-	// wake is set by run if other processes may want to know.
-	wake bool
+	// wake is set by run if other processes may want to know, of changed, the runs that have new events.
+	wake    bool
+	changed map[string]bool
 }
 
 // tx is what an operation works with: the open transaction, its time, and cached statements.
@@ -39,6 +42,8 @@ type tx struct {
 	// now is the time of the transaction in microseconds; every row it writes has the same.
 	now  int64
 	wake bool
+	// changed are the runs that have got an event by the operation.
+	changed map[string]bool
 	// synchronous is the mode of the connection.
 	synchronous string
 }
@@ -150,7 +155,7 @@ func (c *committer) runGroup(t *tx, group []*operation, synchronous string) {
 		}
 		t.now = c.store.now().UnixMicro() // not before the lock is there: it may have been waited for
 		for i, op := range group {
-			t.wake = false
+			t.wake, t.changed = false, map[string]bool{}
 			if len(group) == 1 { // it needs no savepoint: what fails with it is only itself
 				if err := op.run(t); err != nil {
 					return err
@@ -158,7 +163,7 @@ func (c *committer) runGroup(t *tx, group []*operation, synchronous string) {
 			} else if err := t.runInSavepoint(op, &errs[i]); err != nil {
 				return err
 			}
-			op.wake = t.wake && errs[i] == nil
+			op.wake, op.changed = t.wake && errs[i] == nil, t.changed
 		}
 		failpoint.Hit("store.commit")
 		return t.exec("COMMIT")
@@ -169,13 +174,16 @@ func (c *committer) runGroup(t *tx, group []*operation, synchronous string) {
 		return
 	}
 	failpoint.Hit("store.committed")
-	wake := false
+	wake, runs := false, map[string]bool{}
 	for i, op := range group {
+		if op.wake {
+			wake = true
+			maps.Copy(runs, op.changed)
+		}
 		op.err <- errs[i]
-		wake = wake || op.wake
 	}
 	if wake {
-		c.store.wake.tell()
+		c.store.wake.tell(slices.Collect(maps.Keys(runs)))
 	}
 }
 

@@ -134,6 +134,7 @@ func (t *tx) event(runID, rolloutID string, typ EventType, data any) error {
 }
 
 func (t *tx) addEvent(runID string, seq int64, rolloutID string, typ EventType, data any) error {
+	t.changed[runID] = true
 	return t.exec("INSERT INTO events (run_id, seq, time, type, rollout_id, data) VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
 }
 
@@ -230,6 +231,26 @@ func (s *SQLite) Runs(ctx context.Context) (runs []Run, err error) {
 		return err
 	})
 }
+
+// OpenRuns implements Store.
+func (s *SQLite) OpenRuns(ctx context.Context) (out map[string]int64, err error) {
+	defer func() { err = s.describe(err) }()
+	rows, err := s.read.QueryContext(ctx, selectOpenRuns)
+	if err != nil {
+		return nil, err
+	}
+	out = map[string]int64{}
+	err = each(rows, func(r scanner) error {
+		var id string
+		var seq int64
+		err := r.Scan(&id, &seq)
+		out[id] = seq
+		return err
+	})
+	return out, err
+}
+
+const selectOpenRuns = "SELECT run_id, seq FROM runs WHERE finished_at IS NULL"
 
 // RunOf implements Store.
 func (s *SQLite) RunOf(ctx context.Context, rolloutID string) (runID string, err error) {

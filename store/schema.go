@@ -176,4 +176,8 @@ ALTER TABLE triggers ADD COLUMN last_error TEXT NOT NULL DEFAULT '';  -- of the 
 -- A parked delivery that is addressed by source and item key is for everybody who comes to wait for it: each gets a copy.
 ALTER TABLE deliveries ADD COLUMN parked_id INTEGER;
 CREATE INDEX deliveries_copies ON deliveries (parked_id) WHERE parked_id IS NOT NULL;
+`, `
+-- What an executor looks at again and again, whatever the number of runs and triggers that have ended.
+CREATE INDEX runs_open ON runs (run_id) WHERE finished_at IS NULL;
+CREATE INDEX triggers_listed ON triggers (id) WHERE state IN ('intended', 'starting', 'waiting');
 `}

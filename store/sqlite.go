@@ -175,7 +175,7 @@ func (s *SQLite) Dir() string { return s.dir }
 func (s *SQLite) Holder() string { return s.holder }
 
 // Wake implements Store.
-func (s *SQLite) Wake() <-chan []string { return s.wake.received }
+func (s *SQLite) Wake() <-chan WakeUp { return s.wake.received }
 
 // Close implements Store. Closing twice is no error.
 func (s *SQLite) Close() error {

@@ -120,8 +120,19 @@ type Store interface {
 	MCPTasks
 
 	// Wake returns a channel that receives after another process committed something that may concern a dispatcher. Wake-ups are
-	// folded together and may be lost. The strings are ids of triggers whose local job said that it is done.
-	Wake() <-chan []string
+	// folded together and may be lost.
+	Wake() <-chan WakeUp
+	// OpenRuns returns the number of the last event of every run that is not final.
+	OpenRuns(ctx context.Context) (map[string]int64, error)
+}
+
+// WakeUp says what another process has committed.
+type WakeUp struct {
+	// Jobs are the ids of triggers whose local job said that it is done.
+	Jobs []string
+	// Runs are the runs that have changed. Others may have as well if Unnamed is set.
+	Runs    []string
+	Unnamed bool
 }
 
 // View is a consistent view of a run.

@@ -27,7 +27,7 @@ type waker struct {
 	dir      string
 	own      string
 	conn     *net.UnixConn
-	received chan []string
+	received chan WakeUp
 	done     sync.WaitGroup
 }
 
@@ -35,7 +35,7 @@ type waker struct {
 func WakeDir(storeDir string) string { return filepath.Join(storeDir, "wake") }
 
 func newWaker(storeDir string) (*waker, error) {
-	w := &waker{dir: WakeDir(storeDir), received: make(chan []string, 1)}
+	w := &waker{dir: WakeDir(storeDir), received: make(chan WakeUp, 1)}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -56,31 +56,55 @@ func newWaker(storeDir string) (*waker, error) {
 
 func (w *waker) receive() {
 	defer w.done.Done()
-	buf := make([]byte, 512)
+	buf := make([]byte, maxMessage)
 	for {
 		n, err := w.conn.Read(buf)
 		if err != nil {
 			return // closed
 		}
-		var jobs []string
-		if id, ok := strings.CutPrefix(strings.TrimSpace(string(buf[:n])), "job "); ok {
-			jobs = append(jobs, id)
-		}
-		w.signal(jobs)
+		w.signal(parseMessage(string(buf[:n])))
 	}
 }
 
 // signal hands a wake-up to whoever reads the channel, folding it into one that was not yet read.
-func (w *waker) signal(jobs []string) {
+func (w *waker) signal(up WakeUp) {
 	for {
 		select {
-		case w.received <- jobs:
+		case w.received <- up:
 			return
 		case earlier := <-w.received:
-			jobs = append(earlier, jobs...)
-			jobs = jobs[max(0, len(jobs)-maxJobs):]
+			up.Jobs = append(earlier.Jobs, up.Jobs...)
+			up.Jobs = up.Jobs[max(0, len(up.Jobs)-maxJobs):]
+			up.Runs = append(earlier.Runs, up.Runs...)
+			up.Unnamed = up.Unnamed || earlier.Unnamed || len(up.Runs) > maxJobs
+			up.Runs = up.Runs[max(0, len(up.Runs)-maxJobs):]
 		}
 	}
+}
+
+// maxMessage is how long a message may be.
+const maxMessage = 512
+
+// commitMessage is "commit" and the runs that it has changed, or as of an earlier version nothing if there are too many to be named.
+func commitMessage(runs []string) string {
+	if text := strings.Join(append([]string{"commit"}, runs...), " ") + "\n"; len(text) <= maxMessage {
+		return text
+	}
+	return "commit\n"
+}
+
+// parseMessage reads what other processes say: that they have committed something, or that a job is done.
+func parseMessage(text string) (up WakeUp) {
+	words := strings.Fields(text)
+	switch {
+	case len(words) == 2 && words[0] == "job":
+		up.Jobs = words[1:]
+	case len(words) > 1 && words[0] == "commit":
+		up.Runs = words[1:]
+	default:
+		up.Unnamed = true
+	}
+	return up
 }
 
 // others are the sockets of the other processes.
@@ -111,7 +135,8 @@ func (w *waker) removeStale() {
 }
 
 // tell wakes every other process that has the store open.
-func (w *waker) tell() {
+func (w *waker) tell(runs []string) {
+	message := []byte(commitMessage(runs))
 	for _, path := range w.others() {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 		if err != nil {
@@ -119,7 +144,7 @@ func (w *waker) tell() {
 			continue
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)) // a full buffer means that it will wake anyway
-		_, _ = conn.Write([]byte("commit\n"))
+		_, _ = conn.Write(message)
 		_ = conn.Close()
 	}
 }

@@ -13,14 +13,14 @@ import (
 )
 
 // woken waits for a wake-up.
-func woken(t *testing.T, s store.Store) []string {
+func woken(t *testing.T, s store.Store) store.WakeUp {
 	t.Helper()
 	select {
-	case jobs := <-s.Wake():
-		return jobs
+	case up := <-s.Wake():
+		return up
 	case <-time.After(10 * time.Second):
 		t.Fatal("it was not woken")
-		return nil
+		return store.WakeUp{}
 	}
 }
 
@@ -31,7 +31,9 @@ func TestCommitsWakeOtherProcesses(t *testing.T) {
 	if _, err := a.CreateRun(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	woken(t, b)
+	if up := woken(t, b); !slices.Equal(up.Runs, []string{p.RunID}) || up.Unnamed {
+		t.Errorf("R6: it was told of %+v, not only of %s", up, p.RunID)
+	}
 	claims, err := b.Claim(t.Context(), "", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +76,7 @@ func TestJobsThatAreDoneWake(t *testing.T) {
 	}
 	var jobs []string
 	for len(jobs) < 2 {
-		jobs = append(jobs, woken(t, s)...)
+		jobs = append(jobs, woken(t, s).Jobs...)
 	}
 	if !slices.Equal(jobs, []string{"one", "two"}) {
 		t.Fatal(jobs)
