@@ -58,10 +58,21 @@ func (a *aggregate) open(s *mcp.Session, version string, capabilities rawjson.Ob
 	s.SetValue(session)
 	for _, l := range session.links {
 		if err := l.e.adopt(l); err != nil {
+			session.leave()
 			return err
 		}
 	}
 	return nil
+}
+
+// leave takes the links out of their endpoints, and ends what is done for the session.
+func (s *aggregateSession) leave() {
+	s.end()
+	for e, l := range s.links {
+		e.mu.Lock()
+		delete(e.links, l)
+		e.mu.Unlock()
+	}
 }
 
 // linkTo is the connected link of a request's client to a server.
@@ -270,11 +281,8 @@ func (a *aggregate) Closed(s *mcp.Session) {
 	if session == nil {
 		return
 	}
-	session.end()
-	for e, l := range session.links {
-		e.mu.Lock()
-		delete(e.links, l)
-		e.mu.Unlock()
+	session.leave()
+	for _, l := range session.links {
 		l.close()
 	}
 }

@@ -22,7 +22,7 @@ type arrival struct {
 	done  chan struct{} // closed when link and err are there
 	link  *link
 	err   error
-	// missed says that a client was answered without the server. The aggregate's mu guards it.
+	// missed says that a client was answered without the server. The mu of arrivals guards it.
 	missed bool
 }
 
@@ -48,7 +48,8 @@ func (e *Endpoint) connected(r *mcp.Request) *link {
 		}
 		return l
 	}
-	if l := up(true); l != nil && (l.client().Era() == mcp.Modern || l.key == string(r.Meta().Get(mcp.MetaClientCapabilities))) {
+	l := up(true)
+	if l == nil || l.client().Era() == mcp.Modern || l.key == string(r.Meta().Get(mcp.MetaClientCapabilities)) {
 		return l
 	}
 	return up(false)

@@ -101,3 +101,22 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 		}
 	})
 }
+
+// G6: a session that one server has no room for is none of the others'.
+func TestAggregateHasNoRoomForASession(t *testing.T) {
+	t.Parallel()
+	_, one := startCatalog(t, "one", "tool")
+	_, two := startCatalog(t, "two", "tool")
+	two.MaxSessions = 1
+	g := aggregated(t, one, two)
+	g.client(mcp.Legacy, "all")
+	for range 5 { // in any order of the servers
+		_, err := mcp.Connect(t.Context(), mcp.Target{URL: g.access.URLWithToken("all")}, mcp.ClientOptions{Protocol: mcp.Legacy})
+		if err == nil || !strings.Contains(err.Error(), `"two" has 1 sessions`) {
+			t.Error(err)
+		}
+	}
+	if open := g.access.Sessions(); open["one"] != 1 || open["two"] != 1 {
+		t.Error(open)
+	}
+}

@@ -117,6 +117,11 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	} else if n > 0 && !g.quiet {
 		printf(stderr, "ended what an earlier gateway had left running of its MCP servers: %d processes\n", n)
 	}
+	log, endLog, err := openGatewayLog(o.requestLog, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, internal(endLog())) }()
 	gw, err := gateway.Listen(o.listen)
 	if err != nil {
 		return usageError("--listen: %w", err)
@@ -126,11 +131,8 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	metrics, endLog, err := o.observe(gw, stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, internal(endLog())) }() // before the gateway is closed: what is cut then is not logged
+	metrics := newGatewayMetrics()
+	gw.Observe(&gatewayObserver{log, metrics})
 	gw.Page("/metrics", metrics.handler())
 	o.tasks.Store = st
 	options := gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Token: token, Tasks: &o.tasks}
@@ -174,13 +176,14 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 		return err
 	}
 	defer func() { err = errors.Join(err, internal(st.Close())) }()
-	gw, mark := gateway.New(), st.ID()+"/gateway"
-	defer func() { err = errors.Join(err, endGateway(gw, mark)) }()
-	_, endLog, err := o.observe(gw, stderr)
+	log, endLog, err := openGatewayLog(o.requestLog, stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, internal(endLog())) }() // as above
+	defer func() { err = errors.Join(err, internal(endLog())) }()
+	gw, mark := gateway.New(), st.ID()+"/gateway"
+	defer func() { err = errors.Join(err, endGateway(gw, mark)) }()
+	gw.Observe(&gatewayObserver{log, newGatewayMetrics()})
 	o.tasks.Store = st
 	access, err := o.open(gw, gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Tasks: &o.tasks}, config)
 	if err != nil {
@@ -190,17 +193,6 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 		return internal(err)
 	}
 	return nil
-}
-
-// observe has the requests of a gateway logged and counted.
-func (o *gatewayFlags) observe(gw *gateway.Gateway, stderr io.Writer) (*gatewayMetrics, func() error, error) {
-	log, end, err := openGatewayLog(o.requestLog, stderr)
-	if err != nil {
-		return nil, nil, err
-	}
-	metrics := newGatewayMetrics()
-	gw.Observe(&gatewayObserver{log, metrics})
-	return metrics, end, nil
 }
 
 // endGateway closes a gateway and ends what its servers, whose processes bear the mark, have left running.
