@@ -106,9 +106,10 @@ const geminiSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"f
 	`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},` +
 	`"general":{"sessionRetention":{"enabled":false},"enableAutoUpdate":false,"disableAutoUpdate":true,"disableUpdateNag":true,"checkpointing":{"enabled":false}}}`
 
-// opencodeConfig makes one provider of the configured endpoint.
+// opencodeConfig makes one provider of the configured endpoint, and lets the gateway end calls, which without mcp_timeout are given up after a minute.
 var opencodeConfig = compact(`{"$schema":"https://opencode.ai/config.json","autoupdate":false,"share":"disabled",
 	"model":"evalrun/{model}","small_model":"evalrun/{model}","enabled_providers":["evalrun"],
+	"experimental":{"mcp_timeout":900000},
 	"provider":{"evalrun":{"npm":"@ai-sdk/openai-compatible","name":"evalrun","options":{"baseURL":"{modelURL}","apiKey":"{modelKey}"},
 		"models":{"{model}":{"name":"{model}","limit":{"context":200000,"output":8192}}}}}}`)
 

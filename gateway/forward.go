@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/mcp"
 	"github.com/evalrun/evalrun/rawjson"
@@ -190,6 +193,9 @@ func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, para
 	w := l.e.watch(end)
 	defer w.stop()
 	f, call := l.prepare(c, r, params, w)
+	if every, ok := ctx.Value(heartbeat{}).(time.Duration); ok {
+		defer beat(r, f, &call, every)()
+	}
 	if r.Era == mcp.Modern && c.Era() == mcp.Legacy {
 		if f.level != "" {
 			l.wantLogs(ctx, c, f.level)
@@ -201,6 +207,45 @@ func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, para
 		return l.answerInputs(ctx, w, c, r, call)
 	}
 	return c.Call(ctx, call)
+}
+
+// heartbeat is the key of a context under which it says how often the client of a call is told that the call goes on: some clients give a silent one up
+// after a minute.
+type heartbeat struct{}
+
+// beat tells the client of a call, if it has asked for progress, that the call goes on, until the function is called that it returns or the server reports
+// progress of its own. Ours is next to nothing, since progress must not go back.
+func beat(r *mcp.Request, f *flight, call *mcp.Call, every time.Duration) (stop func()) {
+	token := r.Meta().Get(mcp.MetaProgressToken)
+	if token == nil {
+		return func() {}
+	}
+	over, heard, notified := make(chan struct{}), make(chan struct{}), call.Notified
+	var once sync.Once
+	call.Notified = func(method string, params json.RawMessage) {
+		if method == mcp.NoteProgress {
+			once.Do(func() { close(heard) })
+		}
+		notified(method, params)
+	}
+	f.notified = call.Notified
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-tick.C:
+				note := rawjson.Object{{Key: "progressToken", Value: token}, {Key: "progress", Value: fmt.Appendf(nil, "%.9f", float64(n)*1e-9)}, {Key: "message", Value: rawjson.Quote("still running")}}
+				_ = r.Notify(mcp.NoteProgress, note.JSON()) // a client that has gone ends the call
+			case <-heard:
+				return
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() { close(over); beating.Wait() }
 }
 
 // failed is what a client is told of a request that the server has not answered. An answer that is an error goes through as it came.

@@ -146,7 +146,7 @@ func (s *supervised) callTool(ctx context.Context, l *link, r *mcp.Request, rec 
 			return s.callStarting(ctx, l, r, t, rec)
 		}
 	}
-	result, err := l.pass(ctx, r, r.Params)
+	result, err := l.pass(context.WithValue(ctx, heartbeat{}, s.calls.Progress), r, r.Params)
 	if err != nil {
 		return s.broken(l, err)
 	}
