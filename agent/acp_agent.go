@@ -91,6 +91,8 @@ type acpSegment struct {
 	// received counts the bytes that the agent has sent, wireErr is the first error of writing wire.
 	received int64
 	wireErr  error
+	// chatter is the beginning of what the agent has printed that is not of the protocol.
+	chatter []byte
 }
 
 // Run implements Agent.
@@ -108,8 +110,13 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("agent %q: %w", a.entry.Name, err)
 	}
 	if out.Fault != nil {
-		if out.Fault.Category == FaultMCP {
+		switch out.Fault.Category {
+		case FaultMCP:
 			out.Fault.Message += s.invisibleFiles()
+		case FaultExit, FaultHandshake, FaultProtocol:
+			if text := cleanTail(s.chatter); text != "" {
+				out.Fault.Message += "; it printed, in place of JSON-RPC:\n" + text
+			}
 		}
 		out.Fault.Message = Options{Redact: s.redaction()}.redact(out.Fault.Message)
 		if out.Fault.Category == FaultMCP && s.setup != nil {

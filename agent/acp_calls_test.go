@@ -93,6 +93,21 @@ func TestCallsAreThoseThatTheGatewaySaw(t *testing.T) {
 	}
 }
 
+// A10: codex sends what commands print in pieces, apart from its updates.
+func TestWhatCommandsPrintIsInTheTrajectory(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	r.prompt(`[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"c","name":"exec_command","kind":"execute","title":"ls","status":"in_progress","content":[{"type":"terminal","terminalId":"c"}],"rawInput":{"command":"ls","cwd":"/app"}}]]
+		[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"c","_meta":{"terminal_output_delta":{"data":"one\n"}}}]]
+		[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed","_meta":{"terminal_output_delta":{"data":"two\n"},"terminal_exit":{"exit_code":0}}}]]`)
+	if call := r.events(0, EventToolCall)[0].Call; call.text() != "one\ntwo\n" {
+		t.Errorf("got %+v", call)
+	}
+	if got := r.called(0); len(got) != 1 || !strings.HasPrefix(got[0], "exec_command ") || !strings.HasSuffix(got[0], ": one\ntwo\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // A2, A9: a call that was not allowed was not made; and one that a person had to allow first counts once.
 func TestACallThatIsRejectedFirstCountsOnce(t *testing.T) {
 	t.Parallel()

@@ -55,10 +55,18 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		"says a little more than it may":            {prompt: "[[SAY four]]", want: FaultOutputLimit, limit: true, change: func(_ *rollout, seg *Segment) { seg.OutputBytes = 3 }},
 		"needs an unknown method of authentication": {want: FaultAgentError, text: "authentication", change: func(r *rollout, _ *Segment) { r.entry.AuthMethod = "oauth" }},
 		"has no such option":                        {want: FaultAgentError, text: "unknown option", change: func(r *rollout, _ *Segment) { r.entry.ConfigOptions = map[string]string{"colour": "red"} }},
-		"is not there":                              {want: FaultStart, text: "looked for", change: func(r *rollout, _ *Segment) { r.entry.Command = []string{"./no-such-agent"} }},
-		"needs a variable":                          {want: FaultStart, text: "${NOT_SET_ANYWHERE}", change: func(r *rollout, _ *Segment) { r.setenv("A", "${NOT_SET_ANYWHERE}") }},
-		"has a setup that fails":                    {want: FaultSetup, text: "the disk is missing", change: withSetup("echo the disk is missing; exit 3")},
-		"has a setup that does not end":             {want: FaultTimeout, change: func(r *rollout, seg *Segment) { withSetup("sleep 600")(r, seg); shortTimeout(r, seg) }},
+		// A10
+		"is no ACP agent": {want: FaultExit, text: "in place of JSON-RPC:\nusage: tool FILE", change: func(r *rollout, _ *Segment) {
+			r.entry.Command = []string{"/bin/sh", "-c", "echo usage: tool FILE; exit 1"}
+		}},
+		"is not installed": {want: FaultStart, text: "npm install -g @agentclientprotocol/codex-acp", change: func(r *rollout, _ *Segment) {
+			r.entry.Command = []string{"codex-acp"}
+			r.setenv("PATH", "/bin")
+		}},
+		"is not there":                  {want: FaultStart, text: "looked for", change: func(r *rollout, _ *Segment) { r.entry.Command = []string{"./no-such-agent"} }},
+		"needs a variable":              {want: FaultStart, text: "${NOT_SET_ANYWHERE}", change: func(r *rollout, _ *Segment) { r.setenv("A", "${NOT_SET_ANYWHERE}") }},
+		"has a setup that fails":        {want: FaultSetup, text: "the disk is missing", change: withSetup("echo the disk is missing; exit 3")},
+		"has a setup that does not end": {want: FaultTimeout, change: func(r *rollout, seg *Segment) { withSetup("sleep 600")(r, seg); shortTimeout(r, seg) }},
 		"cannot use the server's transport": {want: FaultMCP, text: `"lab": the agent does not advertise the transport http`, change: func(r *rollout, seg *Segment) {
 			r.entry.Command = append(r.entry.Command, "-no-http")
 			seg.Servers = []acp.MCPServer{{Name: "lab", Transport: acp.TransportHTTP, URL: "http://127.0.0.1:1/mcp"}}

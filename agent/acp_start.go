@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -188,6 +189,9 @@ func (s *acpSegment) recordLine(dir acp.Direction, line []byte) {
 	from := "client"
 	if dir == acp.FromAgent {
 		from = "agent"
+		if !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) && len(s.chatter) < tailBytes {
+			s.chatter = append(append(s.chatter, line...), '\n')
+		}
 		if s.received += int64(len(line)); s.received > s.bounds.wire {
 			s.client.mu.Lock()
 			defer s.client.mu.Unlock()

@@ -88,7 +88,20 @@ func findProgram(name, dir string, env []string) (string, *Fault) {
 			found = fmt.Sprintf("; %s %s", path, why)
 		}
 	}
-	return "", &Fault{FaultStart, fmt.Sprintf("command not found: looked for %q in PATH (%s)%s", name, search, found)}
+	return "", &Fault{FaultStart, fmt.Sprintf("command not found: there is no program %q in the %d folders of PATH%s%s", name, len(filepath.SplitList(search)), found, howToInstall(name))}
+}
+
+// packages are those of npm that bring the programs of the registry's agents.
+var packages = map[string]string{
+	"claude-agent-acp": "@agentclientprotocol/claude-agent-acp", "codex-acp": "@agentclientprotocol/codex-acp", "gemini": "@google/gemini-cli",
+	"opencode": "opencode-ai", "qwen": "@qwen-code/qwen-code",
+}
+
+func howToInstall(program string) string {
+	if name := packages[program]; name != "" {
+		return "; it comes with: npm install -g " + name
+	}
+	return ""
 }
 
 const whyMissing = "does not exist"

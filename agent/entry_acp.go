@@ -130,6 +130,11 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 	case e.Command == nil && !f.Has("command"):
 		f.Required("command", input.Array)
 	}
+	if n := f.Get("permissions"); n != nil && e.Permissions == PolicySuspend {
+		if why := neverAsks(e); why != "" {
+			r.Warnf(n, "%s never asks for permission with these settings: %s", e.Extends, why)
+		}
+	}
 	e.Model = parseModel(f, r, base.Model)
 	name := base.Name
 	if name == "" {
@@ -137,6 +142,25 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 	}
 	e.Name = f.String("name", name)
 	return e
+}
+
+// neverAsks says why an agent of the registry will not ask for permission, as far as its settings tell, and what to change.
+func neverAsks(e Entry) string {
+	switch e.Extends {
+	case "codex":
+		if e.Env["INITIAL_AGENT_MODE"] == "agent-full-access" {
+			return `set "env": {"INITIAL_AGENT_MODE": "read-only"}`
+		}
+	case "qwen":
+		if slices.Contains(e.Command, "yolo") {
+			return `set "command": ["qwen", "--acp", "--approval-mode", "default"]`
+		}
+	case "opencode":
+		if !strings.Contains(e.Env["OPENCODE_CONFIG_CONTENT"], `"permission"`) {
+			return `set "permission" in the OPENCODE_CONFIG_CONTENT of "env"`
+		}
+	}
+	return ""
 }
 
 // checkPaths checks where an entry's files are to be, and what is to be visible.

@@ -221,7 +221,7 @@ func TestFaults(t *testing.T) {
 		{"no file", toFile(shell("echo '{}'")), FaultNoOutput, "EVALRUN_OUTPUT_FILE"},
 		{"link in place of the file", toFile(shell(`ln -s /etc/passwd "$EVALRUN_OUTPUT_FILE"`)), FaultNoOutput, "EVALRUN_OUTPUT_FILE"},
 		{"FIFO in place of the file", toFile(shell(`mkfifo "$EVALRUN_OUTPUT_FILE"`)), FaultNoOutput, "EVALRUN_OUTPUT_FILE"},
-		{"no such command", with(FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), FaultStart, `looked for "no-such-program" in PATH (/bin:/nowhere)`},
+		{"no such command", with(FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), FaultStart, `there is no program "no-such-program" in the 2 folders of PATH`},
 		{"no such file", FromCommand([]string{"./agent"}), FaultStart, "/base/agent, which does not exist"},
 		{"a folder", FromCommand([]string{"/tmp"}), FaultStart, "is a directory"},
 		{"not executable", FromCommand([]string{"/etc/passwd"}), FaultStart, "is not executable"},

@@ -129,3 +129,27 @@ func TestAnEntryOfAnyACPAgent(t *testing.T) {
 		t.Errorf("got %+v, %v", extended, problems)
 	}
 }
+
+// A8: an agent of the registry without a key for its model has nowhere to get one from, unless its entry says something of its own.
+func TestAMissingKey(t *testing.T) {
+	none := func(string) (string, bool) { return "", false }
+	some := func(name string) (string, bool) { return "x", name == "OPENAI_API_KEY" }
+	codex, _ := Registered("codex")
+	own := codex
+	own.Env = merge(own.Env, map[string]string{"CODEX_ACCESS_TOKEN": "${MINE}"})
+	for name, c := range map[string]struct {
+		entry   Entry
+		resolve func(string) (string, bool)
+		want    []string
+	}{
+		"none":              {codex, none, []string{"OPENAI_API_KEY"}},
+		"one":               {codex, some, nil},
+		"its own":           {own, none, nil},
+		"no model at all":   {Entry{Type: TypeNop}, none, nil},
+		"a model of no key": {Entry{Type: TypeACP, ACP: &ACP{Model: &Model{URL: "http://x"}}}, none, nil},
+	} {
+		if got := c.entry.MissingKey(c.resolve); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}

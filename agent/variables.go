@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"regexp"
@@ -31,6 +32,36 @@ func (e Entry) variables(all bool) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// MissingKey names the variables of which one should hold the key of the agent's model, if none does and the agent cannot have credentials of its own: its
+// home is a new one, and its entry adds nothing to the registry's. Nil if nothing is missing.
+func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []string) {
+	if e.ACP == nil || e.Model == nil || e.Model.Key == "" {
+		return nil
+	}
+	if key, _ := (Options{Resolve: resolve}).expand(e.Model.Key); key != "" {
+		return nil
+	}
+	base, _ := Registered(cmp.Or(e.Extends, e.Name))
+	same := func(value, registered string) bool { return value == registered }
+	if base.ACP == nil || !maps.EqualFunc(e.Env, base.Env, same) || !maps.EqualFunc(e.Files, base.Files, same) {
+		return nil
+	}
+	for _, m := range variable.FindAllStringSubmatch(e.Model.Key, -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// BaseURLs are the variables that the URL of the agent's model is made of.
+func (e Entry) BaseURLs() (names []string) {
+	if e.ACP != nil && e.Model != nil {
+		for _, m := range variable.FindAllStringSubmatch(e.Model.URL, -1) {
+			names = append(names, m[1])
+		}
+	}
+	return names
 }
 
 // expand resolves every variable of a value, or names one that is unknown.

@@ -197,7 +197,12 @@ func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, 
 	}
 	names := append(p.Jobs.Variables(), p.Env...)
 	for _, a := range p.Agents {
-		names = append(names, a.Variables()...)
+		for _, name := range a.Variables() {
+			// The address of a model is none, unless there is more in it: errors are of no use without it.
+			if value, _ := resolve(name); !slices.Contains(a.BaseURLs(), name) || strings.ContainsAny(value, "@?") {
+				names = append(names, name)
+			}
+		}
 		if a.ACP != nil && a.Model != nil && a.Model.Key != "" && !strings.Contains(a.Model.Key, "${") {
 			all["MODEL_KEY"] = a.Model.Key
 		}

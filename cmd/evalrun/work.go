@@ -210,6 +210,10 @@ func checkVariables(agents []agent.Entry, env environment) error {
 				return usageError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file", a.Name, name)
 			}
 		}
+		// What was passed may be credentials of the agent's own.
+		if names := a.MissingKey(env.resolve); names != nil && len(env.passed) == 0 {
+			return usageError("the agent %s has no key for its model: set %s, in the environment or in an --env-file; or pass it credentials of its own with --env NAME or with its entry's \"env\"", a.Name, strings.Join(names, " or "))
+		}
 	}
 	return nil
 }

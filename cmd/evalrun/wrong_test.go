@@ -19,6 +19,7 @@ import (
 // something in a shell; the files are the inputs. -update writes the transcripts.
 func TestWrongInputs(t *testing.T) {
 	t.Setenv("EVALRUN_STORE", "")
+	t.Setenv("OPENAI_API_KEY", "")
 	archives, err := filepath.Glob("testdata/wrong/*.txt")
 	if err != nil || len(archives) == 0 {
 		t.Fatal("no archives", err)
