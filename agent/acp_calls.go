@@ -23,8 +23,10 @@ type callLog struct {
 // toldCall is a call that the agent has told of, when it has ended or the segment has.
 type toldCall struct {
 	Call
-	tool tool
-	seen *seenCall
+	// number is that of its announcement.
+	number int
+	tool   tool
+	seen   *seenCall
 	// rejected says who did not allow the call, as a permission's "by" does; empty if it was allowed.
 	rejected string
 }
@@ -107,7 +109,7 @@ func (c *client) spanName(server, name string) string {
 // record is a call as the trajectory has it. What the gateway saw of it counts more than what the agent tells.
 func (c *client) record(call *acp.ToolCall) toldCall {
 	t := c.s.toolOf(call, c.titles[call.ID])
-	out := toldCall{tool: t, rejected: c.rejected[call.ID], Call: Call{
+	out := toldCall{number: c.numbers[call.ID], tool: t, rejected: c.rejected[call.ID], Call: Call{
 		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server, Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
 		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: c.started[call.ID].UTC(),
 	}}
@@ -144,32 +146,39 @@ func (c *client) arrivedLate(a asked, call Call) {
 	c.calls.results = append(c.calls.results, call)
 }
 
-// spans are the calls of the segment for evaluators, in the order in which they began. A call that a person has to allow first comes again.
+// spans are the calls of the segment for evaluators, in the order in which the agent has announced them; those of which it tells nothing, by their time.
+// A call that a person has to allow first comes again.
 func (l *callLog) spans(nameOf func(server, name string) string) (all []Call) {
-	for i, s := range l.seen {
-		if s.Refused {
-			continue
-		}
-		call := s.call()
-		call.ID = cmp.Or(call.ID, s.told, fmt.Sprintf("mcp-%d-%d", s.StartedAt.UnixNano(), i))
-		all = append(all, call)
-	}
-	for _, t := range l.told {
-		if t.seen == nil {
+	for i := range l.told {
+		if t := &l.told[i]; t.seen == nil {
 			t.seen = l.find(t.ID, t.tool) // the gateway may have been slower
 		}
-		if t.seen == nil && t.rejected != bySuspension {
+	}
+	slices.SortStableFunc(l.told, func(a, b toldCall) int { return a.number - b.number })
+	for _, t := range l.told {
+		switch {
+		case t.seen != nil && !t.seen.Refused:
+			all = append(all, t.seen.call(t.ID))
+		case t.seen == nil && t.rejected != bySuspension:
 			t.Name = nameOf(t.Server, t.Name)
 			all = append(all, t.Call)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Call) int { return a.StartedAt.Compare(b.StartedAt) })
+	for i, s := range l.seen {
+		if s.told == "" && !s.Refused {
+			at := slices.IndexFunc(all, func(c Call) bool { return c.StartedAt.After(s.StartedAt) })
+			if at < 0 {
+				at = len(all)
+			}
+			all = slices.Insert(all, at, s.call(fmt.Sprintf("mcp-%d-%d", s.StartedAt.UnixNano(), i)))
+		}
+	}
 	return append(slices.Clone(l.results), all...)
 }
 
-// call is a seen call as evaluators know it. One that has only started work has no output yet: that comes with the work's result, under the same id.
-func (s *seenCall) call() Call {
-	out := Call{ID: workSpan(s.CallID), Name: s.name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
+// call is a seen call as evaluators know it, under an id unless it has one of its own. One that has only started work has no output yet: that comes with the work's result, under the same id.
+func (s *seenCall) call(id string) Call {
+	out := Call{ID: cmp.Or(workSpan(s.CallID), id), Name: s.name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
 	switch text, failed := resultText(s.Result); {
 	case s.Started:
 		out.Status = acp.ToolInProgress

@@ -28,9 +28,10 @@ type client struct {
 	replaying bool
 	tools     acp.ToolCalls
 	calls     callLog
-	// By the ids of calls: when each began and with which title, which were told, who has rejected it, and what it has printed besides its updates.
+	// By the ids of calls: when each began, with which title and which number it has, which were told, who has rejected it, and what it has printed besides its updates.
 	started  map[string]time.Time
 	titles   map[string]string
+	numbers  map[string]int
 	told     map[string]bool
 	rejected map[string]string
 	printed  map[string]*strings.Builder
@@ -54,7 +55,7 @@ type client struct {
 func newClient(s *acpSegment) *client {
 	return &client{
 		s: s, limits: make(chan *Fault, 1), waitedOut: make(chan struct{}),
-		started: map[string]time.Time{}, titles: map[string]string{}, told: map[string]bool{}, rejected: map[string]string{}, printed: map[string]*strings.Builder{},
+		started: map[string]time.Time{}, titles: map[string]string{}, numbers: map[string]int{}, told: map[string]bool{}, rejected: map[string]string{}, printed: map[string]*strings.Builder{},
 		arrived: map[string]bool{}, approved: s.record.approvals(), active: s.opts.Now(),
 	}
 }
@@ -147,6 +148,7 @@ func (c *client) limit(f *Fault) {
 // toolCall records a call when it has ended, once. The caller holds mu.
 func (c *client) toolCall(sessionID string, call *acp.ToolCall) {
 	if _, ok := c.started[call.ID]; !ok {
+		c.numbers[call.ID] = len(c.started)
 		c.started[call.ID], c.titles[call.ID] = c.s.opts.Now(), call.Title
 	}
 	if call.Ended() && !c.told[call.ID] {
