@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
@@ -80,8 +81,17 @@ func writeItems(b *strings.Builder, items []any) {
 	}
 }
 
-// toLower is Python's str.lower(): of "İ" two characters, and of the last "Σ" of a word "ς".
-func toLower(s string) string { return cases.Lower(language.Und).String(s) }
+// toLower is Python's str.lower(): of "İ" two characters, and of the last "Σ" of a word "ς". It is
+// done in one piece, because Caser.String works through a buffer and forgets at its end whether it
+// is inside a word.
+func toLower(s string) string {
+	lower := make([]byte, 2*len(s)+utf8.UTFMax) // no character becomes twice as long
+	n, _, err := cases.Lower(language.Und).Transform(lower, []byte(s), true)
+	if err != nil {
+		return strings.ToLower(s)
+	}
+	return string(lower[:n])
+}
 
 // reprFloat prints the shortest digits that give the float back, with an exponent below 1e-4 and from 1e16 on.
 func reprFloat(f float64) string {

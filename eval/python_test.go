@@ -2,6 +2,7 @@ package eval
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -41,6 +42,11 @@ func TestLower(t *testing.T) {
 	} {
 		if got := toLower(s); got != want {
 			t.Errorf("toLower(%q) = %q, want %q", s, got, want)
+		}
+	}
+	for n := range 300 {
+		if s := strings.Repeat("A", n) + " ΑΣ."; !strings.HasSuffix(toLower(s), " ας.") {
+			t.Errorf("after %d characters: %q", n, toLower(s))
 		}
 	}
 }
