@@ -38,8 +38,14 @@ func RemoveWork(ctx context.Context, s store.Store, runID string) error {
 	if err != nil {
 		return err
 	}
+	elsewhere := filepath.Join(StateDir(), s.ID())
+	_, missing := os.Lstat(elsewhere)
 	for _, id := range ids {
-		err = errors.Join(err, removeFolder(WorkDir(s.Dir(), id)), removeFolder(filepath.Join(StateDir(), s.ID(), id)))
+		_ = os.Remove(Workspace(s.Dir(), id)) // most are empty, and so quickly gone
+		err = errors.Join(err, removeFolder(WorkDir(s.Dir(), id)))
+		if missing == nil {
+			err = errors.Join(err, removeFolder(filepath.Join(elsewhere, id)))
+		}
 	}
 	return err
 }
