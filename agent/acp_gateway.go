@@ -200,7 +200,7 @@ func (s *acpSegment) awaitTools(ctx context.Context) *Fault {
 // noTools is the fault of an agent that has no tools of some of its servers in time. To go on would score an agent that could do nothing.
 func (s *acpSegment) noTools() (fault *Fault) {
 	for _, e := range s.access.Endpoints() {
-		why := ""
+		var why string
 		switch ready, asked := e.Listed(); {
 		case ready:
 			continue

@@ -64,7 +64,9 @@ func descriptor(path string) (int, bool) {
 	if err != nil {
 		return 0, false
 	}
-	if own := "/proc/" + strconv.Itoa(os.Getpid()); dir != own+"/fd" && !(strings.HasPrefix(dir, own+"/task/") && strings.HasSuffix(dir, "/fd")) && dir != "/dev/fd" {
+	own := "/proc/" + strconv.Itoa(os.Getpid())
+	ofThread := strings.HasPrefix(dir, own+"/task/") && strings.HasSuffix(dir, "/fd")
+	if dir != own+"/fd" && !ofThread && dir != "/dev/fd" {
 		return 0, false
 	}
 	fd, err := strconv.Atoi(filepath.Base(path))

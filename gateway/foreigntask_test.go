@@ -20,7 +20,7 @@ type fastMCP2 struct {
 	asked int      // for a task
 }
 
-func (s *fastMCP2) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, error) {
+func (s *fastMCP2) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, err := rawjson.ParseObject(r.Params)
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s *fastMCP2) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, er
 	defer s.mu.Unlock()
 	switch r.Method {
 	case mcp.MethodInitialize:
-		return scripted(nil).Serve(nil, r)
+		return scripted(nil).Serve(ctx, r)
 	case mcp.MethodToolsList:
 		var tools []string
 		for name, support := range map[string]string{"opt": "optional", "req": "required", "untold": "optional", "untold_required": "required", "nameless": "required"} {

@@ -134,7 +134,7 @@ func (e *environment) binds() []sandbox.Bind {
 // place is where on this machine what is put at an inside path goes: a folder of the environment, and the path in it.
 func (e *environment) place(inside string) (below, rel string) {
 	known := append(e.binds(), sandbox.Bind{Host: e.dir(folderHome), Inside: e.home()}, sandbox.Bind{Host: e.dir(folderFiles), Inside: "/"})
-	below, rel, _ = bindOf(known, inside)
+	below, rel = bindOf(known, inside)
 	return below, rel
 }
 
@@ -163,7 +163,7 @@ func (e *environment) space(network tasks.Network, user string) (sandbox.Space, 
 			}
 		}
 	}
-	root, _, _ := bindOf(s.Binds, "/")
+	root, _ := bindOf(s.Binds, "/")
 	more, err := besideTheSystem(root)
 	s.Binds = append(s.Binds, more...)
 	return s, err

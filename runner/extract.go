@@ -22,17 +22,17 @@ const maxExtracted = 1 << 30
 // maxFiles is how many files.
 const maxFiles = 10_000
 
-// bindOf finds the bind that an inside path lies in, and the rest of the path.
-func bindOf(binds []sandbox.Bind, inside string) (host, rel string, ok bool) {
+// bindOf finds the bind that an inside path lies in, and the rest of the path. host is empty if it lies in none.
+func bindOf(binds []sandbox.Bind, inside string) (host, rel string) {
 	inside = path.Clean(inside)
 	best := ""
 	for _, b := range binds {
 		below := b.Inside == "/" || inside == b.Inside || strings.HasPrefix(inside, b.Inside+"/")
 		if below && len(b.Inside) > len(best) {
-			best, host, ok = b.Inside, b.Host, true
+			best, host = b.Inside, b.Host
 		}
 	}
-	return host, strings.TrimPrefix(strings.TrimPrefix(inside, best), "/"), ok
+	return host, strings.TrimPrefix(strings.TrimPrefix(inside, best), "/")
 }
 
 // extraction copies what untrusted processes have left, through a filter if it is not nil, until it is too much. No link is followed out of its

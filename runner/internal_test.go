@@ -20,9 +20,8 @@ import (
 type panickyAgent struct{}
 
 func (panickyAgent) Run(context.Context, agent.Segment) (agent.Outcome, error) {
-	var none map[string]int
-	none["planted"] = 1
-	return agent.Outcome{}, nil
+	var none *agent.Outcome
+	return *none, nil
 }
 
 // panickyEvaluator is an evaluator with one.
@@ -58,14 +57,14 @@ func (p *poison) run(id string, n int, script string) string {
 }
 
 // damage changes something in the database behind the store's back.
-func (p *poison) damage(query string, args ...any) {
+func (p *poison) damage(query string) {
 	p.t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(p.s.Dir(), "store.db")+"?_pragma=busy_timeout(10000)")
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(p.t.Context(), query, args...); err != nil {
+	if _, err := db.ExecContext(p.t.Context(), query); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -182,12 +182,12 @@ func (w *jobWorld) rollout() store.RolloutView {
 	return w.rollouts(w.store, w.runID)[0]
 }
 
-// faulted checks how the rollout ended, and how long after it was planned.
-func (w *jobWorld) faulted(category, message string, after time.Duration) {
+// expired checks that the rollout ended with the fault suspend-timeout, and how long after it was planned.
+func (w *jobWorld) expired(message string, after time.Duration) {
 	w.t.Helper()
 	o := w.rollout()
-	if o.State != store.StateFaulted || o.Fault.Category != category || !strings.Contains(o.Fault.Message, message) {
-		w.t.Fatalf("the rollout is %s: %+v; expected the fault %s with %q\n%s", o.State, o.Fault, category, message, w.requests)
+	if o.State != store.StateFaulted || o.Fault.Category != "suspend-timeout" || !strings.Contains(o.Fault.Message, message) {
+		w.t.Fatalf("the rollout is %s: %+v; expected the fault suspend-timeout with %q\n%s", o.State, o.Fault, message, w.requests)
 	}
 	if took := o.FinishedAt.Sub(o.CreatedAt); took > after {
 		w.t.Errorf("it ended after %v, expected at most %v", took, after)
@@ -254,7 +254,7 @@ func TestAStartThatKeepsFailing(t *testing.T) {
 			if n := w.count(""); n > 10 {
 				t.Errorf("%d requests in 60 s: %s", n, w.requests)
 			}
-			w.faulted("suspend-timeout", "out of order", test.within)
+			w.expired("out of order", test.within)
 		})
 		t.Run(test.name+", without a deadline", func(t *testing.T) {
 			w := newJobWorld(t, test.jobs, callsJob, 0, test.answer)
@@ -271,7 +271,7 @@ func TestAStartThatIsRefusedExpires(t *testing.T) {
 	url, _ := refused(t)
 	w := newJobWorld(t, strings.ReplaceAll(atMostOnceJobs, "URL", url), callsJob, 20*time.Second, nil)
 	w.play(time.Minute)
-	w.faulted("suspend-timeout", "its job was not started: POST", 21*time.Second)
+	w.expired("its job was not started: POST", 21*time.Second)
 	if g := w.rollout().Triggers[0]; g.Attempts > 5 {
 		t.Errorf("%d attempts", g.Attempts)
 	}
@@ -317,7 +317,7 @@ func TestNoJobIsStartedAfterItsDeadline(t *testing.T) {
 		if n := w.count("POST"); n != before {
 			t.Errorf("a job was started after the deadline: %s", w.requests)
 		}
-		w.faulted("suspend-timeout", "", 25*time.Second)
+		w.expired("", 25*time.Second)
 	}
 }
 
@@ -346,7 +346,7 @@ func TestABrokenOffStartIsLookedForAfterItsDeadline(t *testing.T) {
 			if test.completed {
 				w.completed()
 			} else {
-				w.faulted("suspend-timeout", "", time.Minute)
+				w.expired("", time.Minute)
 			}
 		})
 	}
@@ -405,7 +405,7 @@ func TestASourceThatCannotBeAskedAtTheDeadline(t *testing.T) {
 				w.completed()
 				return
 			}
-			w.faulted("suspend-timeout", "its source could not be asked: GET", 25*time.Hour)
+			w.expired("its source could not be asked: GET", 25*time.Hour)
 			if n := w.count("GET") - before; n < 3 || n > 10 {
 				t.Errorf("asked %d times after the deadline", n)
 			}
@@ -431,7 +431,7 @@ func TestAJobThatNobodyWaitsForIsCancelled(t *testing.T) {
 		if byHand {
 			w.completed()
 		} else {
-			w.faulted("suspend-timeout", "nothing arrived for JOB 7 until", 61*time.Second)
+			w.expired("nothing arrived for JOB 7 until", 61*time.Second)
 		}
 	}
 }

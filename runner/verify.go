@@ -322,7 +322,7 @@ func (e *environment) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, 
 		return err
 	}
 	for _, a := range append([]tasks.Artifact{everyArtifacts}, stage.Artifacts...) {
-		below, rel, _ := bindOf(space.Binds, e.absolute(a.Source))
+		below, rel := bindOf(space.Binds, e.absolute(a.Source))
 		if err := f(a, below, rel); err != nil {
 			return err
 		}

@@ -360,7 +360,8 @@ func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent
 		end.Outcome = store.OutcomeInterrupted
 	default:
 		retry := w.plan.Set.Retry
-		end.Retry = w.claim.Failures < retry.Max && retryable(retry.On, fault.Category) && !(fault.Category == agent.FaultTimeout && w.timeSpent(end.Held))
+		hopeless := fault.Category == agent.FaultTimeout && w.timeSpent(end.Held)
+		end.Retry = w.claim.Failures < retry.Max && retryable(retry.On, fault.Category) && !hopeless
 		if end.Retry {
 			end.RetryAfter = backoff(retry.Backoff, retry.MaxBackoff, w.claim.Failures)
 		}

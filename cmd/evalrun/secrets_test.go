@@ -330,6 +330,9 @@ func storeColumns(t *testing.T, file string) map[string]string {
 		}
 		names = append(names, [2]string{table, column})
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	for _, n := range names {
 		var all sql.NullString
 		if err := db.QueryRow(fmt.Sprintf(`SELECT group_concat(CAST(%q AS TEXT), char(10)) FROM %q`, n[1], n[0])).Scan(&all); err != nil {
