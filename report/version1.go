@@ -69,7 +69,10 @@ func fromVersion1(data json.RawMessage) (*eval.Summary, error) {
 	out.Rollouts, out.Coverage = s.Rollouts, s.coverage()
 	out.Evaluators, out.PassK = []eval.EvaluatorSummary{}, []eval.PassK{}
 	for _, name := range slices.Sorted(maps.Keys(s.Agents)) {
-		out.Agents = append(out.Agents, s.Agents[name].agent(name))
+		one := s.Agents[name].agent(name)
+		out.Agents = append(out.Agents, one)
+		out.Coverage.EvaluatorErrors += one.Coverage.EvaluatorErrors
+		out.Coverage.EvaluatorsNotRun += one.Coverage.EvaluatorsNotRun
 	}
 	return out, nil
 }

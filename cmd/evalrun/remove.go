@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,6 +122,9 @@ func (a *age) Set(text string) error {
 	for unit, length := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
 		if number, ok := strings.CutSuffix(text, unit); ok {
 			n, err := strconv.ParseUint(number, 10, 16)
+			if err == nil && n > uint64(math.MaxInt64/length) {
+				err = errors.New("it is too long")
+			}
 			*a = age(time.Duration(n) * length)
 			return err
 		}

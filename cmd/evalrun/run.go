@@ -164,6 +164,9 @@ func (f runFlags) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("run-id") && !runIDPattern.MatchString(f.runID) {
 		return usageError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", f.runID)
 	}
+	if f.asPlanned && f.runID == "" {
+		return usageError("--as-planned has a meaning only with --run-id")
+	}
 	return nil
 }
 

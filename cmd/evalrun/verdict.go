@@ -24,7 +24,7 @@ type tolerance struct {
 func parseTolerance(flag, text string) (tolerance, error) {
 	if pct, ok := strings.CutSuffix(text, "%"); ok {
 		share, err := strconv.ParseFloat(pct, 64)
-		if err != nil || share < 0 || share > 100 {
+		if err != nil || !(share >= 0 && share <= 100) { // NaN is neither
 			return tolerance{}, usageError("--%s: expected a number N or a share from 0%% to 100%%, got %q", flag, text)
 		}
 		return tolerance{share: share / 100, isPct: true}, nil
