@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,7 +144,10 @@ func TestEveryStateMakesAValidDocument(t *testing.T) {
 
 func TestSecretsDoNotReachTheDocument(t *testing.T) {
 	const secret = "hush-hush-1234"
-	set := setOf([]eval.Definition{exact("exact")}, evaluation("a", "A "+secret), evaluation("b", "B"), evaluation("c", "C"))
+	classes := eval.Definition{ID: "classes", Name: "classes " + secret, Type: "uipath-exact-match", Weight: 1,
+		Config: json.RawMessage(`{"name":"classes","classes":["a","b"],"aggregators":[{"type":"confusion_matrix"}]}`)}
+	set := setOf([]eval.Definition{exact("exact"), classes}, evaluation("a", "A "+secret), evaluation("b", "B"), evaluation("c", "C"))
+	set.Evaluations[0].Tags = []string{secret}
 	r := newRun(t, set, "calculator")
 	r.red = redact.New(map[string]string{"TOKEN": secret})
 	r.claim(3)
@@ -167,6 +171,10 @@ func TestSecretsDoNotReachTheDocument(t *testing.T) {
 		if !bytes.Contains(out, []byte("redacted")) {
 			t.Errorf("%s has no marker: %s", name, out)
 		}
+	}
+	narrowed := Options{Redact: r.red, Plan: runner.Plan{Origin: runner.Origin{EvalIDs: []string{secret}}}}.head(store.Run{})
+	if want := []string{"[redacted:TOKEN]"}; !slices.Equal(narrowed.EvalIDs, want) {
+		t.Errorf("evalIds: got %q, want %q", narrowed.EvalIDs, want)
 	}
 }
 

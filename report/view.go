@@ -90,6 +90,19 @@ func (o Options) redactNames(s *eval.Summary) {
 	for i := range s.Gates {
 		clean(&s.Gates[i].Agent)
 	}
+	dataset := make(map[string]eval.DatasetResult, len(s.Dataset))
+	for key, result := range s.Dataset { // a key has the names of evaluator and agent
+		dataset[o.Redact.String(key)] = result
+	}
+	s.Dataset = dataset
+}
+
+// redacted takes secrets out of each of several texts.
+func (o Options) redacted(texts []string) (out []string) {
+	for _, text := range texts {
+		out = append(out, o.Redact.String(text))
+	}
+	return out
 }
 
 // head says what the run is and where it comes from.
@@ -98,17 +111,14 @@ func (o Options) head(run store.Run) Head {
 	h := Head{
 		SchemaVersion: schemaVersion, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath), Revision: run.Revision, Final: run.Final(),
 		EvaluationSetID: run.EvaluationSetID, EvaluationSetName: o.Redact.String(run.EvaluationSetName), EvaluationSetDigest: set.Digest,
-		EvalIDs: origin.EvalIDs, Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf, PlanDigest: o.Plan.Digest,
+		EvalIDs: o.redacted(origin.EvalIDs), Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf, PlanDigest: o.Plan.Digest,
 		GitCommit: origin.GitCommit, Version: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
 	}
 	if set.Digest != "" {
 		h.EvaluationSetPath = o.Redact.String(path.Join(h.StorePath, o.Plan.BaseDir, path.Base(filepath.ToSlash(set.Path))))
 	}
 	for _, a := range o.Plan.Agents {
-		one := AgentHead{Name: o.Redact.String(a.Name), Type: a.Type}
-		for _, arg := range a.Command {
-			one.Command = append(one.Command, o.Redact.String(arg))
-		}
+		one := AgentHead{Name: o.Redact.String(a.Name), Type: a.Type, Command: o.redacted(a.Command)}
 		if a.ACP != nil && a.Model != nil {
 			one.Model = o.Redact.String(a.Model.Name)
 		}
@@ -173,7 +183,7 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 		EvaluationRunResults: []Evaluated{}, Clocks: clocks(rv.Clocks),
 	}
 	if evaluation != nil {
-		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), evaluation.Tags
+		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)
 		out.Criteria = make(map[string]json.RawMessage, len(evaluation.Criteria))
 		for id, criteria := range evaluation.Criteria {
 			out.Criteria[o.Redact.String(id)] = o.Redact.JSON(criteria)
