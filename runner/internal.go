@@ -57,9 +57,6 @@ func (w *worker) settle(ctx context.Context, failure error) (err error) {
 	id, commit := w.claim.RolloutID, context.WithoutCancel(ctx)
 	switch {
 	case failure == nil:
-		if w.state != w.claim.State {
-			w.forgetFailures(id)
-		}
 		return nil
 	case errors.Is(failure, store.ErrFenced):
 		err = failure
@@ -73,9 +70,11 @@ func (w *worker) settle(ctx context.Context, failure error) (err error) {
 	case ctx.Err() != nil: // we ended it ourselves
 		err = w.putBack(commit, failure.Error())
 	default:
-		attempt := w.countFailure(id)
-		fault := w.recordFailure(commit, w.claim.RunID, id, attempt, failure)
-		err = w.fail(commit, fault, attempt)
+		var attempt int
+		if attempt, err = w.o.Store.CountFailure(commit, w.claim.Token); err == nil {
+			fault := w.recordFailure(commit, w.claim.RunID, id, attempt, failure)
+			err = w.fail(commit, fault, attempt)
+		}
 	}
 	if errors.Is(err, store.ErrFenced) {
 		w.o.Logger.Warn("another process has taken over the rollout", "rollout", id)
@@ -98,24 +97,9 @@ func (w *worker) fail(ctx context.Context, fault *store.Fault, attempt int) (err
 		_, err = w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault, RetryAfter: after})
 	}
 	if last {
-		w.forgetFailures(w.claim.RolloutID)
 		w.lookAtTriggers() // jobs to cancel
 	}
 	return err
-}
-
-// countFailure counts how often in a row this process has failed with a rollout.
-func (r *Runner) countFailure(rolloutID string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures[rolloutID]++
-	return r.failures[rolloutID]
-}
-
-func (r *Runner) forgetFailures(rolloutID string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.failures, rolloutID)
 }
 
 // actSafely acts on a claimed trigger, a few times if evalrun fails with it. The error that it returns ends the process.

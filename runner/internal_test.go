@@ -180,3 +180,45 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 		t.Errorf("%d rollouts faulted, expected 10", faulted)
 	}
 }
+
+// Given processes of which each ends after it has failed once with a rollout: then all of them together try it as often as one would.
+func TestFailuresAreCountedOverAllProcesses(t *testing.T) {
+	dir := t.TempDir()
+	p := &poison{t, dir, openIn(t, filepath.Join(dir, "store"))}
+	p.run("segment", 1, "echo '{}'")
+	p.damage("UPDATE plans SET data = '{' WHERE run_id = 'segment'")
+	p.run("evaluator", 1, "echo '{}'")
+	for range internalAttempts {
+		s := openIn(t, p.s.Dir())
+		r := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
+		r.internalPause = time.Hour
+		load := r.runs.load
+		r.runs.load = func(ctx context.Context, runID string) (*activeRun, error) {
+			run, err := load(ctx, runID)
+			if err == nil {
+				run.evaluators[0] = panickyEvaluator{}
+			}
+			return run, err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx, UntilStopped) }()
+		for open := true; open; { // until both are final or wait for their next attempt
+			b, err := s.Backlog(ctx, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = b.Runnable > 0 || b.Held > 0
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		p.damage("UPDATE rollouts SET runnable_at = 1 WHERE runnable_at IS NOT NULL") // the pause is over
+	}
+	for _, id := range []string{"segment", "evaluator"} {
+		if run, err := p.s.Run(t.Context(), id); err != nil || run.Counts.Faulted != 1 {
+			t.Errorf("%s: after %d attempts %+v, %v", id, internalAttempts, run.Counts, err)
+		}
+	}
+}

@@ -100,8 +100,7 @@ type Runner struct {
 	failure error
 	// postponed are the rollouts that this process has put back because it cannot run them.
 	postponed map[string]bool
-	// failures counts how often in a row this process has failed with a rollout; internalPause is the first pause after that.
-	failures      map[string]int
+	// internalPause is the first pause after evalrun itself has failed with a rollout.
 	internalPause time.Duration
 	// staying says that it was told that we stay.
 	staying bool
@@ -124,7 +123,7 @@ func New(o Options) *Runner {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), places: newPlaces(o.Concurrency), held: map[string]context.CancelCauseFunc{}, triggersDue: true,
-		postponed: map[string]bool{}, failures: map[string]int{}, internalPause: firstRetry}
+		postponed: map[string]bool{}, internalPause: firstRetry}
 	r.runs.load = r.loadRun
 	r.syncer.Dir = o.Store.Dir()
 	r.event = newEventPump(r)

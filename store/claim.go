@@ -111,7 +111,8 @@ func (t *tx) claim(id string) (c Claim, err error) {
 		c.Repeats = true
 	}
 	update, err := t.prepare("UPDATE rollouts AS o SET " + stateChange + `, owner = ?3, renewed_at = ?1, lease_until = ?4, fence = fence + 1, runnable_at = NULL,
-		segment = ?5, attempt = ?6, failures = ?7 WHERE rollout_id = ?8 RETURNING ` + strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, evaluation, cancel")
+		segment = ?5, attempt = ?6, failures = ?7,
+		internal_failures = CASE WHEN segment = ?5 THEN internal_failures ELSE 0 END WHERE rollout_id = ?8 RETURNING ` + strings.ReplaceAll(rolloutColumns, "o.", "") + ", fence, evaluation, cancel")
 	if err != nil {
 		return c, err
 	}

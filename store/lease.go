@@ -114,6 +114,20 @@ func (s *SQLite) GiveBack(ctx context.Context, tok Token, pause time.Duration) e
 	})
 }
 
+// CountFailure implements Store.
+func (s *SQLite) CountFailure(ctx context.Context, tok Token) (count int, err error) {
+	err = s.writeOp(ctx, func(t *tx) error {
+		_, err := t.held(tok, StateRunning)
+		if err != nil {
+			if _, err = t.held(tok, StateEvaluating); err != nil {
+				return err
+			}
+		}
+		return t.row([]any{&count}, "UPDATE rollouts SET internal_failures = internal_failures + 1 WHERE rollout_id = ? RETURNING internal_failures", tok.RolloutID)
+	})
+	return count, err
+}
+
 // heldRollout is a rollout that the bearer of a token holds.
 type heldRollout struct {
 	Rollout

@@ -180,4 +180,7 @@ CREATE INDEX deliveries_copies ON deliveries (parked_id) WHERE parked_id IS NOT 
 -- What an executor looks at again and again, whatever the number of runs and triggers that have ended.
 CREATE INDEX runs_open ON runs (run_id) WHERE finished_at IS NULL;
 CREATE INDEX triggers_listed ON triggers (id) WHERE state IN ('intended', 'starting', 'waiting');
+`, `
+-- How often in a row evalrun itself has failed with the current segment of a rollout or with its evaluators, in whichever process.
+ALTER TABLE rollouts ADD COLUMN internal_failures INTEGER NOT NULL DEFAULT 0;
 `}

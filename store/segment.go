@@ -72,16 +72,16 @@ func (t *tx) commitSegment(o heldRollout, end SegmentEnd) (Committed, error) {
 	if err := t.touch(o.RunID); err != nil {
 		return Committed{}, err
 	}
-	return Committed{State: StateEvaluating}, t.become(o.ID, StateEvaluating, "") // still held
+	return Committed{State: StateEvaluating}, t.become(o.ID, StateEvaluating, ", internal_failures = 0") // still held
 }
 
 // repeat puts a rollout back so that its segment is tried again.
 func (t *tx) repeat(o Rollout, end SegmentEnd) error {
-	failures := o.Failures
-	if end.Outcome == OutcomeFailed {
-		failures++
+	failures, also := o.Failures, ""
+	if end.Outcome == OutcomeFailed { // by the agent, so evalrun itself did not fail
+		failures, also = failures+1, ", internal_failures = 0"
 	}
-	if err := t.become(o.ID, StatePending, ", owner = NULL, lease_until = NULL, failures = ?4, runnable_at = ?5", failures, t.after(end.RetryAfter)); err != nil {
+	if err := t.become(o.ID, StatePending, ", owner = NULL, lease_until = NULL, failures = ?4, runnable_at = ?5"+also, failures, t.after(end.RetryAfter)); err != nil {
 		return err
 	}
 	data := map[string]any{"segment": o.Segment, "attempt": o.Attempt + 1, "afterMs": end.RetryAfter.Milliseconds()}

@@ -60,6 +60,9 @@ type Store interface {
 	// Renew prolongs the leases of everything that this process holds. It returns the ids of the rollouts that it still holds, and
 	// of those among them that are to be cancelled.
 	Renew(ctx context.Context) (held, cancelled []string, err error)
+	// CountFailure counts that evalrun itself has failed with a rollout, and returns how often in a row that now is, over all
+	// processes. The count begins anew with each segment, with the evaluators, and when the agent has failed in between.
+	CountFailure(ctx context.Context, t Token) (int, error)
 	// CommitSegment ends a segment: its outcome and all that follows from it.
 	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
 	// BeginCall records that the agent of a running rollout is about to call a tool, unless there is an equal call whose final result this agent

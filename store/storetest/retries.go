@@ -75,6 +75,37 @@ func retrySpecs(s *suite) {
 		equal(w, "rollout", w.view(runID, rollouts[0]).State, store.StateEvaluating)
 	})
 
+	s.spec("failures of evalrun itself are counted over all processes", func(w *world) {
+		_, rollouts := w.create(1)
+		count := func(s store.Store, c store.Claim, want int) {
+			w.Helper()
+			got, err := s.CountFailure(w.ctx, c.Token)
+			w.must(err)
+			equal(w, "count", got, want)
+		}
+		interrupted := store.SegmentEnd{Outcome: store.OutcomeInterrupted}
+		c := w.claim(w.a)
+		count(w.a, c, 1)
+		w.commit(w.a, c, interrupted)
+		b := w.another()
+		c = w.claim(b)
+		count(b, c, 2)
+		w.commit(b, c, failed(0)) // the agent was run, and failed
+		c = w.claim(w.a)
+		count(w.a, c, 1)
+		w.suspend(w.a, c, external("i"))
+		_, err := w.a.CountFailure(w.ctx, c.Token)
+		w.refused("counting for what nobody holds", err, store.ErrFenced)
+		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`))
+		c = w.claim(w.a)
+		count(w.a, c, 1)
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}")})
+		count(w.a, c, 1)
+		w.must(w.a.GiveBack(w.ctx, c.Token, 0))
+		c = w.claim(b)
+		count(b, c, 2)
+	})
+
 	s.spec("waiting between the claim and the agent's start is queued", func(w *world) {
 		runID, rollouts := w.create(1)
 		c := w.claim(w.a)
