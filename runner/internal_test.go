@@ -112,7 +112,7 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 	expect(p.run("trigger", 1, fmt.Sprintf(suspends, "")), "internal", "unexpected end of JSON input")
 	p.damage(`CREATE TRIGGER damage AFTER INSERT ON triggers WHEN new.run_id = 'trigger' BEGIN UPDATE triggers SET spec = '{' WHERE id = new.id; END`)
 
-	expect(p.run("panic", 1, "echo '{}'"), "internal", "panic: assignment to entry in nil map")
+	expect(p.run("panic", 1, "echo '{}'"), "internal", "panic: runtime error: invalid memory address or nil pointer dereference")
 	expect(p.run("evaluator", 1, "echo '{}'"), "internal", "panic: planted")
 
 	final := map[string]bool{}
