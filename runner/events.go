@@ -21,6 +21,9 @@ import (
 // settleTime is how long the pump waits after a change for others to come: a line of a log need not be there at once.
 const settleTime = 50 * time.Millisecond
 
+// eventLog is the name of a run's file of events, in its folder.
+const eventLog = "events.jsonl"
+
 // eventBatch is how many events are read at once.
 const eventBatch = 2000
 
@@ -216,6 +219,9 @@ func (p *eventPump) note(runID string, err error) {
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
 func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64, finished bool, err error) {
 	ctx := context.Background()
+	if removed, err := p.isRemoved(ctx, runID); removed || err != nil {
+		return seen, removed, err
+	}
 	redactor := p.r.redactorOf(ctx, runID)
 	log, written, err := p.openLog(ctx, runID, seen)
 	if err != nil {
@@ -267,6 +273,19 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 	}
 }
 
+// isRemoved reports whether a run was removed from the store, so that its folder must not be made again. The store is asked only if the run
+// has no file yet, or none any more.
+func (p *eventPump) isRemoved(ctx context.Context, runID string) (bool, error) {
+	if _, err := os.Lstat(filepath.Join(RunDir(p.r.o.Store.Dir(), runID), eventLog)); err == nil {
+		return false, nil
+	}
+	_, err := p.r.o.Store.Run(ctx, runID)
+	if errors.Is(err, store.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
 // tidy removes what nobody needs of a run that has just become final.
 func (p *eventPump) tidy(ctx context.Context, runID string) {
 	if err := Tidy(ctx, p.r.o.Store, runID); err != nil {
@@ -284,7 +303,7 @@ func (p *eventPump) openLog(ctx context.Context, runID string, seen int64) (log 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, 0, err
 	}
-	path := filepath.Join(dir, "events.jsonl")
+	path := filepath.Join(dir, eventLog)
 	log, last, err := durable.OpenLog(path, 0o600)
 	if err != nil {
 		return nil, 0, err

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,5 +87,40 @@ func TestRunsThatWereUsedLastAreKept(t *testing.T) {
 	get("r1")
 	if loads["r0"] != 1 || loads["r1"] != 2 || loads[fmt.Sprint("r", cachedRuns+9)] != 1 || len(r.runs.runs) != cachedRuns || len(r.runs.order) != cachedRuns {
 		t.Errorf("they were loaded %v times", loads)
+	}
+}
+
+// Given an executor that follows a run: when another process removes that run, then nothing of it comes back, and it is not followed any more.
+func TestRemovedRunIsNotWrittenAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	p := &poison{t, dir, s}
+	p.run("gone", 1, "echo '{}'")
+	pump := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).event
+	pump.watch("gone")
+	pump.kick("gone")
+	pump.flush(false)
+	if _, err := s.Cancel(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(t.Context(), s, "gone"); err != nil {
+		t.Fatal(err)
+	}
+	pump.kick("gone")
+	pump.flush(false)
+	if _, err := os.Stat(RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the removed run is there again: %v", err)
+	}
+	if len(pump.seen) != 0 || len(pump.errs) != 0 {
+		t.Errorf("followed: %v, errors: %v", pump.seen, pump.errs)
+	}
+	if err := pump.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := pump.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("at its end the folder of the removed run is there again: %v", err)
 	}
 }

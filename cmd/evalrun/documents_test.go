@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/redact"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/store"
 )
@@ -49,5 +50,31 @@ func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 	d.note(store.Event{RunID: "a"})
 	if err := d.close(); err == nil || strings.Count(err.Error(), "could not be written") != 1 || !strings.Contains(err.Error(), filepath.Join("runs", "b")) {
 		t.Errorf("at the end: %v", err)
+	}
+}
+
+// Given an executor that was told of a run which another process has removed since: then it has no document to write, and that is no error.
+func TestDocumentOfARemovedRunIsNotWritten(t *testing.T) {
+	s, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var stderr bytes.Buffer
+	d := &documents{output: &output{store: s, stderr: &stderr}, changed: map[string]bool{}, errs: map[string]error{}, closed: true}
+	d.output.redactRun = func(runID string) (*redact.Redactor, error) { // as the executor does
+		plan, err := planOf(t.Context(), s, runID)
+		return plan.Redactor(nil, os.LookupEnv), err
+	}
+	d.note(store.Event{RunID: "removed"})
+	if err := d.close(); err != nil || stderr.Len() > 0 {
+		t.Errorf("%v, said %q", err, stderr.String())
+	}
+	if _, err := os.Stat(runner.RunDir(s.Dir(), "removed")); !os.IsNotExist(err) {
+		t.Errorf("the folder of the removed run is there: %v", err)
 	}
 }

@@ -144,7 +144,7 @@ func (d *documents) save() {
 // saved keeps the error of a run until its document is written, and says the first one at once. An executor may run for months.
 func (d *documents) saved(runID string, err error) {
 	before := d.errs[runID]
-	if err == nil {
+	if err == nil || errors.Is(err, store.ErrNotFound) { // a run that was removed in the meantime has no document
 		delete(d.errs, runID)
 		return
 	}
