@@ -99,6 +99,8 @@ func (w *workFlags) missing(run store.Run, plan runner.Plan, stats eval.Summary,
 		return fmt.Errorf("%d of %d rollouts faulted", run.Counts.Faulted, run.Counts.Total)
 	case evaluatorErrors.exceeded(c.EvaluatorErrors, c.EvaluatorErrors+c.EvaluatorResults):
 		return fmt.Errorf("evaluators failed %d of %d times; --%s allows some", c.EvaluatorErrors, c.EvaluatorErrors+c.EvaluatorResults, flagFailOnEvaluatorError)
+	case c.Cancelled == c.Evaluations && len(stats.Gates) == 0: // gates are judged by what might have come
+		return errors.New("nothing was scored: every evaluation was cancelled")
 	case !expected || w.allowUnscored:
 		return nil
 	case c.Unscored > 0:
