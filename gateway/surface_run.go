@@ -78,7 +78,12 @@ func (t *surfaceTask) callOnce(ctx context.Context, client *mcp.Client, c toolCa
 	}
 	for range maxRounds {
 		call.Params = params.JSON()
-		result, err := client.Call(ctx, call)
+		starting, started := ctx, func() {}
+		if asTask {
+			starting, started = t.withStartGrace(ctx)
+		}
+		result, err := client.Call(starting, call)
+		started()
 		if err != nil {
 			return nil, err
 		}
@@ -102,6 +107,24 @@ func (t *surfaceTask) callOnce(ctx context.Context, client *mcp.Client, c toolCa
 		params = withResponses(params, responses, o.Get("requestState"))
 	}
 	return nil, errRounds
+}
+
+// startGrace is how long a server may take to answer the start of a task that is cancelled meanwhile.
+const startGrace = time.Second
+
+// withStartGrace is a context for the call that starts a task. It ends a while after ctx: only the server's answer says which task is
+// to be cancelled there. When the endpoint is closed it ends at once.
+func (t *surfaceTask) withStartGrace(ctx context.Context) (context.Context, func()) {
+	grace, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(startGrace):
+		case <-t.s.e.ctx.Done():
+		case <-grace.Done():
+		}
+		cancel(context.Cause(ctx))
+	})
+	return grace, func() { stop(); cancel(nil) }
 }
 
 // renew makes a new connection in place of one whose session is lost, unless somebody else has.
