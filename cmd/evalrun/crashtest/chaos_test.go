@@ -166,23 +166,13 @@ func (c *chaos) plan() {
 			"exact": map[string]any{"expectedOutput": map[string]any{"answers": in.Rounds, "segmentsCounted": true}}, "command": nil,
 		}})
 	}
-	http := func(path string, more map[string]any) map[string]any {
-		job := map[string]any{
-			"source": "http", "start": map[string]any{"url": c.service.URL + path}, "itemKey": ".id", "interval": "20ms", "maxInterval": "100ms",
-			"status": map[string]any{"url": c.service.URL + "/jobs/{itemKey}", "done": `.state == "done"`}, "value": ".value",
-		}
-		for k, v := range more {
-			job[k] = v
-		}
-		return job
-	}
 	c.write("set.json", map[string]any{
 		"version": "1.0", "id": "chaos", "name": "Chaos", "evaluations": evaluations,
 		"agent": map[string]any{"type": "function", "command": []string{self, "agent"}},
 		"jobs": map[string]any{
 			"Local":      map[string]any{"source": "exec", "command": []string{self, "job"}, "env": map[string]string{"CRASHTEST_DIR": c.dir}},
-			"Idempotent": http("/idempotent", map[string]any{"idempotencyHeader": "Idempotency-Key"}),
-			"AtMostOnce": http("/plain", nil),
+			"Idempotent": c.service.job("/idempotent", map[string]any{"idempotencyHeader": "Idempotency-Key"}),
+			"AtMostOnce": c.service.job("/plain", nil),
 		},
 		"evaluators": []any{
 			map[string]any{"version": "1.0", "id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": map[string]any{"name": "exact"}},

@@ -82,16 +82,6 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	http := func(path string, more map[string]any) map[string]any {
-		job := map[string]any{
-			"source": "http", "start": map[string]any{"url": s.service.URL + path}, "itemKey": ".id", "interval": "20ms", "maxInterval": "100ms",
-			"status": map[string]any{"url": s.service.URL + "/jobs/{itemKey}", "done": `.state == "done"`}, "value": ".value",
-		}
-		for k, v := range more {
-			job[k] = v
-		}
-		return job
-	}
 	evaluations := []map[string]any{}
 	add := func(n int, in agentInput) {
 		if slices.Contains(without, in.Process) {
@@ -118,9 +108,9 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 		"agent": map[string]any{"type": "function", "command": []string{self, "agent"}},
 		"jobs": map[string]any{
 			"Local":      map[string]any{"source": "exec", "command": []string{self, "job"}, "env": map[string]string{"CRASHTEST_DIR": s.dir}},
-			"Idempotent": http("/idempotent", map[string]any{"idempotencyHeader": "Idempotency-Key"}),
-			"Searchable": http("/plain", map[string]any{"find": map[string]any{"url": s.service.URL + "/find/{triggerId}", "itemKey": ".id"}}),
-			"AtMostOnce": http("/plain", nil),
+			"Idempotent": s.service.job("/idempotent", map[string]any{"idempotencyHeader": "Idempotency-Key"}),
+			"Searchable": s.service.job("/plain", map[string]any{"find": map[string]any{"url": s.service.URL + "/find/{triggerId}", "itemKey": ".id"}}),
+			"AtMostOnce": s.service.job("/plain", nil),
 		},
 		"evaluators": []any{
 			map[string]any{"version": "1.0", "id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": map[string]any{"name": "exact"}},

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -28,6 +29,16 @@ func newJobService(t *testing.T) *jobService {
 	s.Server = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// job is the entry of an eval set for the service's jobs that are started at path. more has further keys of it.
+func (s *jobService) job(path string, more map[string]any) map[string]any {
+	job := map[string]any{
+		"source": "http", "start": map[string]any{"url": s.URL + path}, "itemKey": ".id", "interval": "20ms", "maxInterval": "100ms",
+		"status": map[string]any{"url": s.URL + "/jobs/{itemKey}", "done": `.state == "done"`}, "value": ".value",
+	}
+	maps.Copy(job, more)
+	return job
 }
 
 func (s *jobService) start(w http.ResponseWriter, r *http.Request, dedup bool) {
