@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // SessionParams is what a session needs, new or continued.
@@ -137,7 +137,7 @@ func (c *Conn) session(ctx context.Context, method, sessionID string, p SessionP
 		return Session{}, err
 	}
 	s := Session{ID: sessionID, Raw: raw}
-	if rawjson.IsNull(raw) && sessionID != "" {
+	if jsonobj.IsNull(raw) && sessionID != "" {
 		return s, nil // as session/load may answer
 	}
 	return s, decodeResult(method, raw, &s)
@@ -199,10 +199,10 @@ func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBl
 		return PromptResult{}, err
 	}
 	result := PromptResult{Raw: raw}
-	size := rawjson.Members(raw, func(key, value []byte) {
+	size := jsonobj.Members(raw, func(key, value []byte) {
 		switch string(key) {
 		case "stopReason":
-			result.StopReason, _ = rawjson.Unquote(value)
+			result.StopReason, _ = jsonobj.Unquote(value)
 		case "usage":
 			result.Usage = value
 		}

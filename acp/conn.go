@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // Conn is a connection to an agent. Its methods may be called concurrently, except from [Handler.Update].
@@ -244,7 +244,7 @@ func (c *Conn) receiveAnswer(m message) {
 	switch {
 	case m.result == nil && m.err == nil:
 		a.err = &ProtocolError{Reason: "the agent's answer has neither result nor error"}
-	case m.err != nil && !rawjson.IsNull(m.result):
+	case m.err != nil && !jsonobj.IsNull(m.result):
 		a.err = &ProtocolError{Reason: "the agent's answer has both result and error"}
 	case m.err != nil:
 		agentError := &AgentError{}

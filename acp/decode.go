@@ -8,7 +8,7 @@ import (
 	"io"
 	"regexp"
 
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // message is one JSON-RPC message as it came. Its slices are parts of the line.
@@ -44,7 +44,7 @@ var escapeSequence = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\
 
 // parseMessages returns the messages that make up a line, or nil if anything else is in it.
 func parseMessages(line []byte) (messages []message) {
-	for i := rawjson.SkipSpace(line, 0); i < len(line); i = rawjson.SkipSpace(line, i) {
+	for i := jsonobj.SkipSpace(line, 0); i < len(line); i = jsonobj.SkipSpace(line, i) {
 		m, size := parseMessage(line[i:])
 		if size < 0 {
 			return nil
@@ -60,7 +60,7 @@ func parseMessages(line []byte) (messages []message) {
 // A response without an outcome, or with two, counts: whoever waits for it is told that it is wrong.
 func parseMessage(b []byte) (m message, size int) {
 	var version, method []byte
-	size = rawjson.Members(b, func(key, value []byte) {
+	size = jsonobj.Members(b, func(key, value []byte) {
 		switch string(key) {
 		case "jsonrpc":
 			version = value
@@ -83,13 +83,13 @@ func parseMessage(b []byte) (m message, size int) {
 		if m.id == nil {
 			return m, -1
 		}
-		if m.result != nil && rawjson.IsNull(m.err) {
+		if m.result != nil && jsonobj.IsNull(m.err) {
 			m.err = nil // "error": null beside a result is wrong but clear
 		}
 		return m, size
 	}
 	var ok bool
-	if m.method, ok = rawjson.Unquote(method); !ok || m.result != nil || m.err != nil {
+	if m.method, ok = jsonobj.Unquote(method); !ok || m.result != nil || m.err != nil {
 		return m, -1
 	}
 	return m, size

@@ -62,7 +62,7 @@ func buildAgent(t *testing.T) string {
 		if agentBinary.dir, agentBinary.err = os.MkdirTemp("", "acp-agent"); agentBinary.err != nil {
 			return
 		}
-		command := exec.Command("go", "build", "-o", agentBinary.dir, "../fixtures/acp-agent")
+		command := exec.Command("go", "build", "-o", agentBinary.dir, "github.com/evalrun/evalrun/fixtures/acp-agent")
 		if out, err := command.CombinedOutput(); err != nil {
 			agentBinary.err = fmt.Errorf("go build: %w\n%s", err, out)
 		}

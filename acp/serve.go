@@ -6,7 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // maxRequests is how many requests of the agent are served at once. One that exceeds it is refused, and not queued, so
@@ -110,7 +110,7 @@ func serveWith[P any](ctx context.Context, params json.RawMessage, f func(contex
 // receiveCancel answers a request that the agent withdraws.
 func (c *Conn) receiveCancel(params json.RawMessage) {
 	var id string
-	rawjson.Members(params, func(key, value []byte) {
+	jsonobj.Members(params, func(key, value []byte) {
 		if string(key) == "requestId" {
 			id = string(value)
 		}

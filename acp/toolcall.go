@@ -3,7 +3,7 @@ package acp
 import (
 	"encoding/json"
 
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // The states of a tool call.
@@ -42,7 +42,7 @@ func (t *ToolCall) Merge(u ToolCall) {
 		to   *json.RawMessage
 		from json.RawMessage
 	}{{&t.RawInput, u.RawInput}, {&t.RawOutput, u.RawOutput}, {&t.Content, u.Content}, {&t.Locations, u.Locations}, {&t.Meta, u.Meta}} {
-		if !rawjson.IsNull(f.from) {
+		if !jsonobj.IsNull(f.from) {
 			*f.to = f.from
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // The kinds of updates that evalrun looks into. There are others, and agents send kinds of their own.
@@ -28,17 +28,17 @@ type Update struct {
 
 // parseUpdate reads the params of session/update. What has no session and no kind is no update.
 func parseUpdate(params json.RawMessage) (u Update, ok bool) {
-	rawjson.Members(params, func(key, value []byte) {
+	jsonobj.Members(params, func(key, value []byte) {
 		switch string(key) {
 		case "sessionId":
-			u.SessionID, _ = rawjson.Unquote(value)
+			u.SessionID, _ = jsonobj.Unquote(value)
 		case "update":
 			u.Raw = value
 		}
 	})
-	rawjson.Members(u.Raw, func(key, value []byte) {
+	jsonobj.Members(u.Raw, func(key, value []byte) {
 		if string(key) == "sessionUpdate" {
-			u.Kind, _ = rawjson.Unquote(value)
+			u.Kind, _ = jsonobj.Unquote(value)
 		}
 	})
 	return u, u.SessionID != "" && u.Kind != ""
@@ -125,9 +125,9 @@ func decode(raw json.RawMessage, v any) error {
 
 // sessionIDOf returns the sessionId of an object, or "".
 func sessionIDOf(raw json.RawMessage) (id string) {
-	rawjson.Members(raw, func(key, value []byte) {
+	jsonobj.Members(raw, func(key, value []byte) {
 		if string(key) == "sessionId" {
-			id, _ = rawjson.Unquote(value)
+			id, _ = jsonobj.Unquote(value)
 		}
 	})
 	return id

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // binaryClassification scores 1 if the predicted class is the expected one; over the set it gives precision, recall or

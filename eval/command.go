@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 const (

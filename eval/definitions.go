@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // customPrefix begins the type of a custom evaluator of UiPath's, a Python class in a file.

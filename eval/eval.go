@@ -14,7 +14,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // Set is an eval set in the form in which evalrun runs it: migrated, its evaluators found, its defaults filled in.

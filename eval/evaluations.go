@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // guid is what UiPath takes for a GUID; such ids are lower-cased.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // Evaluator scores finished rollouts. It is safe for concurrent use.

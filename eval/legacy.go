@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // legacyScale is the score that means perfect to a legacy evaluator.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // Defaults of an eval set that does not say otherwise.

@@ -16,7 +16,7 @@ import (
 
 // Every eval set of UiPath's samples loads.
 func TestLoadUiPathSamples(t *testing.T) {
-	uipathData := testenv.DataDir(t, 1, "uipath")
+	uipathData := testenv.DataDir(t, "uipath")
 	files, err := filepath.Glob(uipathData + "/*/evaluations/eval-sets/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no samples in %s: %v", uipathData, err)
@@ -64,7 +64,7 @@ func roundTrips(t *testing.T, set *Set) {
 
 func loadSample(t *testing.T, name string) *Set {
 	t.Helper()
-	set, _, err := Load(filepath.Join(testenv.DataDir(t, 1, "uipath"), name))
+	set, _, err := Load(filepath.Join(testenv.DataDir(t, "uipath"), name))
 	if err != nil {
 		t.Fatal(err)
 	}

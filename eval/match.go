@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // comparison is the details object of the evaluators that compare two texts.

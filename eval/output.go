@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // output is an evaluator that compares an agent's output, or parts of it, with what was expected.

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // Select keeps the evaluations whose id is in ids and that match the pattern; no ids and an empty pattern keep all.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -47,7 +47,7 @@ func TestRealFilesAreAccepted(t *testing.T) {
 	} {
 		t.Run(c.schema+" "+filepath.Base(c.root), func(t *testing.T) {
 			if c.root == "uipath" {
-				c.root = testenv.DataDir(t, 1, c.root)
+				c.root = testenv.DataDir(t, c.root)
 			}
 			seen := 0
 			err := filepath.WalkDir(c.root, func(path string, d fs.DirEntry, err error) error {

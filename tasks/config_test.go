@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -55,7 +55,7 @@ func equal(t *testing.T, what string, got, want any) {
 // sharedTasks are the published task directories, which are not part of the repository.
 func sharedTasks(t *testing.T) string {
 	t.Helper()
-	return testenv.DataDir(t, 1, "tasks")
+	return testenv.DataDir(t, "tasks")
 }
 
 // Given the task directories of benchflow and Harbor, when they are loaded, then nothing is wrong with any of them, and

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // mainService is the compose service in which the agent works, the only one that there is here.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // fields reads the members of one table. To those of package input it adds what task.toml needs: numbers as Python's

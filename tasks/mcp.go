@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 // The transports of MCP servers.

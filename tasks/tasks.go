@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/input"
+	"github.com/evalrun/evalrun/internal/input"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/gateway"
 )
 
 // bridgeCommand connects an agent that knows no HTTP with the MCP gateway; agents start it themselves, where evalrun tells them to.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/runner"
-	"github.com/evalrun/evalrun/store"
-	"github.com/evalrun/evalrun/trigger"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/trigger"
 )
 
 func cancelCommand(g *globals) *cobra.Command {
@@ -76,5 +76,5 @@ func (g *globals) settle(ctx context.Context, cmd *cobra.Command, s *store.SQLit
 	if err != nil {
 		return err
 	}
-	return internal(errors.Join(r.Run(ctx, runner.UntilIdle), runner.Tidy(ctx, s, runID), out.saveDocument(ctx, runID, "")))
+	return internal(errors.Join(r.Run(ctx, engine.UntilIdle), engine.Tidy(ctx, s, runID), out.saveDocument(ctx, runID, "")))
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/mcp"
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
 )
 
 // conformanceClientCommand does what the official MCP conformance suite wants of a client, with the client that the gateway has:
@@ -62,11 +62,11 @@ func (c *conformanceClient) play(ctx context.Context, url, scenario string, suit
 	case "tools_call":
 		calls = []toolCall{{"add_numbers", json.RawMessage(`{"a":5,"b":3}`)}}
 	case "json-schema-2020-12-preservation":
-		at := slices.IndexFunc(tools, func(t rawjson.Object) bool { return t.Text("name") == "json_schema_2020_12_tool" })
+		at := slices.IndexFunc(tools, func(t jsonobj.Object) bool { return t.Text("name") == "json_schema_2020_12_tool" })
 		if at < 0 {
 			return errors.New("the tool json_schema_2020_12_tool is not there")
 		}
-		calls = []toolCall{{"json_schema_echo", rawjson.Object{{Key: "schema", Value: tools[at].Get("inputSchema")}}.JSON()}}
+		calls = []toolCall{{"json_schema_echo", jsonobj.Object{{Key: "schema", Value: tools[at].Get("inputSchema")}}.JSON()}}
 	case "sep-2322-client-request-state":
 		for _, name := range []string{"test_mrtr_echo_state", "test_mrtr_no_state", "test_mrtr_unrelated", "test_mrtr_no_result_type"} {
 			calls = append(calls, toolCall{Name: name})
@@ -102,12 +102,12 @@ func (c *conformanceClient) play(ctx context.Context, url, scenario string, suit
 }
 
 // list returns the items of a list that has one page.
-func (c *conformanceClient) list(ctx context.Context, method, key string) ([]rawjson.Object, error) {
+func (c *conformanceClient) list(ctx context.Context, method, key string) ([]jsonobj.Object, error) {
 	result, err := c.Call(ctx, mcp.Call{Method: method})
 	if err != nil {
 		return nil, err
 	}
-	o, err := rawjson.ParseObject(result)
+	o, err := jsonobj.ParseObject(result)
 	if err != nil {
 		return nil, err
 	}
@@ -115,9 +115,9 @@ func (c *conformanceClient) list(ctx context.Context, method, key string) ([]raw
 	if err := json.Unmarshal(o.Get(key), &raw); err != nil {
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
-	var items []rawjson.Object
+	var items []jsonobj.Object
 	for _, r := range raw {
-		item, err := rawjson.ParseObject(r)
+		item, err := jsonobj.ParseObject(r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", method, err)
 		}
@@ -137,10 +137,10 @@ func (c *conformanceClient) readFirst(ctx context.Context) error {
 		return err
 	}
 	if len(resources) > 0 {
-		_, err = c.Call(ctx, mcp.Call{Method: "resources/read", Params: rawjson.Object{{Key: "uri", Value: resources[0].Get("uri")}}.JSON()})
+		_, err = c.Call(ctx, mcp.Call{Method: "resources/read", Params: jsonobj.Object{{Key: "uri", Value: resources[0].Get("uri")}}.JSON()})
 	}
 	if len(prompts) > 0 && err == nil {
-		_, err = c.Call(ctx, mcp.Call{Method: "prompts/get", Params: rawjson.Object{{Key: "name", Value: prompts[0].Get("name")}}.JSON()})
+		_, err = c.Call(ctx, mcp.Call{Method: "prompts/get", Params: jsonobj.Object{{Key: "name", Value: prompts[0].Get("name")}}.JSON()})
 	}
 	return err
 }
@@ -153,13 +153,13 @@ func (c *conformanceClient) callTool(ctx context.Context, call toolCall) error {
 	if call.Arguments == nil {
 		call.Arguments = json.RawMessage("{}")
 	}
-	params := rawjson.Object{{Key: "name", Value: rawjson.Quote(call.Name)}, {Key: "arguments", Value: call.Arguments}}
+	params := jsonobj.Object{{Key: "name", Value: jsonobj.Quote(call.Name)}, {Key: "arguments", Value: call.Arguments}}
 	for range maxConformanceRounds {
 		result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON()})
 		if err != nil {
 			return err
 		}
-		o, err := rawjson.ParseObject(result)
+		o, err := jsonobj.ParseObject(result)
 		if err != nil {
 			return err
 		}
@@ -170,9 +170,9 @@ func (c *conformanceClient) callTool(ctx context.Context, call toolCall) error {
 		default:
 			return fmt.Errorf("unknown resultType %q", kind)
 		}
-		responses := rawjson.Object{}
+		responses := jsonobj.Object{}
 		for _, request := range o.Object("inputRequests") {
-			asked, err := rawjson.ParseObject(request.Value)
+			asked, err := jsonobj.ParseObject(request.Value)
 			if err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func (c *conformanceClient) callTool(ctx context.Context, call toolCall) error {
 			if failed != nil {
 				return failed
 			}
-			responses = append(responses, rawjson.Member{Key: request.Key, Value: answer})
+			responses = append(responses, jsonobj.Member{Key: request.Key, Value: answer})
 		}
 		params = params.Delete("requestState").Set("inputResponses", responses.JSON())
 		if state := o.Get("requestState"); state != nil {
@@ -195,13 +195,13 @@ func acceptDefaults(_ context.Context, method string, params json.RawMessage) (j
 	if method != "elicitation/create" {
 		return nil, mcp.Errorf(mcp.CodeMethodNotFound, "the client does not support %s", method)
 	}
-	o, err := rawjson.ParseObject(params)
+	o, err := jsonobj.ParseObject(params)
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
-	content := rawjson.Object{}
+	content := jsonobj.Object{}
 	for _, property := range o.Object("requestedSchema").Object("properties") {
-		schema, err := rawjson.ParseObject(property.Value)
+		schema, err := jsonobj.ParseObject(property.Value)
 		switch {
 		case err != nil:
 		case schema.Has("default"):
@@ -210,5 +210,5 @@ func acceptDefaults(_ context.Context, method string, params json.RawMessage) (j
 			content = content.Set(property.Key, json.RawMessage("true"))
 		}
 	}
-	return rawjson.Object{{Key: "action", Value: json.RawMessage(`"accept"`)}, {Key: "content", Value: content.JSON()}}.JSON(), nil
+	return jsonobj.Object{{Key: "action", Value: json.RawMessage(`"accept"`)}, {Key: "content", Value: content.JSON()}}.JSON(), nil
 }

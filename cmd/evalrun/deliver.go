@@ -13,10 +13,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/store"
-	"github.com/evalrun/evalrun/trigger"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/trigger"
 )
 
 // maxPayload is how large a delivered payload may be.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/runner"
-	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 func executorCommand(g *globals) *cobra.Command {
@@ -80,9 +80,9 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *store.SQLite, env
 		}
 	})
 	defer stop()
-	until := runner.UntilStopped
+	until := engine.UntilStopped
 	if once {
-		until = runner.UntilIdle
+		until = engine.UntilIdle
 		if err := r.CheckNow(ctx); err != nil {
 			return internal(err)
 		}

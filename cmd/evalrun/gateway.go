@@ -17,8 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/gateway"
-	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/tasks"
 )
 

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/evalrun/evalrun/mcp"
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
 )
 
 // startedGateway is `evalrun gateway --stdio` as the process that a client starts.
@@ -62,7 +62,7 @@ func taskServerConfig(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "tasks")
-	if out, err := exec.Command("go", "build", "-o", program, "../../fixtures/mcp/tasks").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/evalrun/evalrun/fixtures/mcp/tasks").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	config := filepath.Join(dir, "mcp.json")
@@ -127,12 +127,12 @@ func taskOverStdio(t *testing.T, c *mcp.Client, era mcp.Era, name string) json.R
 	if id == "" {
 		t.Fatalf("%s is no task", o.JSON())
 	}
-	ended := make(chan rawjson.Object, 1)
+	ended := make(chan jsonobj.Object, 1)
 	go func() { // until the task has ended, of which it is told at once if it has already
 		_, _ = c.Call(t.Context(), mcp.Call{
 			Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"taskIds":["` + id + `"]}}`),
 			Notified: func(method string, params json.RawMessage) {
-				if o, _ := rawjson.ParseObject(params); method == mcp.NoteTask && o.Text("status") == "completed" {
+				if o, _ := jsonobj.ParseObject(params); method == mcp.NoteTask && o.Text("status") == "completed" {
 					select {
 					case ended <- o:
 					default:

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
-	"github.com/evalrun/evalrun/mcp"
-	"github.com/evalrun/evalrun/rawjson"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
 )
 
 // gatewayProcess is `evalrun gateway` as a process, which a test kills.
@@ -78,7 +78,7 @@ func (g *gatewayProcess) connect(o mcp.ClientOptions) *mcp.Client {
 	return c
 }
 
-func callGateway(t *testing.T, c *mcp.Client, method, params string) rawjson.Object {
+func callGateway(t *testing.T, c *mcp.Client, method, params string) jsonobj.Object {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -86,7 +86,7 @@ func callGateway(t *testing.T, c *mcp.Client, method, params string) rawjson.Obj
 	if err != nil {
 		t.Fatalf("%s: %v", method, err)
 	}
-	o, err := rawjson.ParseObject(result)
+	o, err := jsonobj.ParseObject(result)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +119,10 @@ func TestGatewayThatIsKilled(t *testing.T) {
 			for i := range 4 {
 				text := fmt.Sprint("task ", i)
 				params := fmt.Sprintf(`{"name":"compute","arguments":{"ms":%d,"text":%q}}`, 100*i, text)
-				task := func() rawjson.Object { return callGateway(t, c, mcp.MethodToolsCall, params) }
+				task := func() jsonobj.Object { return callGateway(t, c, mcp.MethodToolsCall, params) }
 				if era == mcp.Legacy {
 					params = strings.TrimSuffix(params, "}") + `,"task":{}}`
-					task = func() rawjson.Object { return callGateway(t, c, mcp.MethodToolsCall, params).Object("task") }
+					task = func() jsonobj.Object { return callGateway(t, c, mcp.MethodToolsCall, params).Object("task") }
 				}
 				ids[task().Text("taskId")] = text
 				g.kill()
@@ -133,7 +133,7 @@ func TestGatewayThatIsKilled(t *testing.T) {
 			}
 			again := g.connect(mcp.ClientOptions{Session: &state, NoStream: true, Capabilities: json.RawMessage(`{"extensions":{"io.modelcontextprotocol/tasks":{}}}`)})
 			for id, want := range ids {
-				var result rawjson.Object
+				var result jsonobj.Object
 				if era == mcp.Legacy {
 					result = callGateway(t, again, mcp.MethodTasksResult, `{"taskId":"`+id+`"}`)
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/internal/gateway"
 )
 
 // gatewayMetrics are the numbers at /metrics.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/evalrun/evalrun/gateway"
+	"github.com/evalrun/evalrun/internal/gateway"
 )
 
 // gatewayObserver writes the log of requests and counts them.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
-	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/internal/mcp"
 )
 
 // G5: requests are logged and counted, refused ones too, and never a token; /healthz is for everybody, /metrics for who bears the token.

@@ -12,9 +12,9 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/evalrun/evalrun/gateway"
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/mcp"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/tasks"
 )
 

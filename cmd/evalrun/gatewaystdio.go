@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/tasks"
 )
 

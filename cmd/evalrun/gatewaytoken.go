@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // minToken is how long a token must be that somebody has chosen.

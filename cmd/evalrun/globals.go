@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/report"
-	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // globals are the flags that every command has.

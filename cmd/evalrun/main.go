@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
 func main() {

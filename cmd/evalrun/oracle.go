@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/runner"
-	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // oracleCheck is validate --oracle.
@@ -42,7 +42,7 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if err != nil {
 		return err
 	}
-	var req runner.PlanRequest
+	var req engine.PlanRequest
 	if req.WorkDir, err = os.Getwd(); err != nil {
 		return internal(err)
 	}
@@ -74,10 +74,10 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if err != nil {
 		return err
 	}
-	outside := filepath.Join(runner.StateDir(), s.ID()) // of what runs without isolation
+	outside := filepath.Join(engine.StateDir(), s.ID()) // of what runs without isolation
 	defer func() { err = errors.Join(err, internal(os.RemoveAll(outside))) }()
 	defer func() { err = errors.Join(err, internal(s.Close())) }()
-	plan, err := runner.NewPlan(req, s.Dir())
+	plan, err := engine.NewPlan(req, s.Dir())
 	if err != nil {
 		return internal(err)
 	}
@@ -88,7 +88,7 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if err != nil {
 		return err
 	}
-	interrupted, err := o.work.runUntil(cmd, g, s, plan.RunID, env, runner.UntilFinal, false, out)
+	interrupted, err := o.work.runUntil(cmd, g, s, plan.RunID, env, engine.UntilFinal, false, out)
 	if err != nil {
 		return internal(err)
 	}

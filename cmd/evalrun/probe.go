@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/probe"
-	"github.com/evalrun/evalrun/probe/tools"
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/peers/fakemcp"
+	"github.com/evalrun/evalrun/internal/probe"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
 func probeCommand(g *globals) *cobra.Command {
@@ -55,7 +55,7 @@ func probeServerCommand() *cobra.Command {
 		Hidden:             true,
 		DisableFlagParsing: true,
 		Args:               between(0, math.MaxInt),
-		RunE:               func(_ *cobra.Command, args []string) error { return internal(tools.StdioMain(args)) },
+		RunE:               func(_ *cobra.Command, args []string) error { return internal(fakemcp.StdioMain(args)) },
 	}
 }
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/report"
-	"github.com/evalrun/evalrun/runner"
-	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
 )
 
 // removeFlags are the flags of the commands that remove runs.
@@ -190,7 +190,7 @@ func (g *globals) removeOne(ctx context.Context, cmd *cobra.Command, s *store.SQ
 			return err
 		}
 	}
-	err := runner.Remove(ctx, s, run.ID)
+	err := engine.Remove(ctx, s, run.ID)
 	if errors.Is(err, store.ErrNotFinal) {
 		return usageError("run %s: another process has begun to work on it; it is cancelled, so try again when that has ended", run.ID)
 	}

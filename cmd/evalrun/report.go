@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/durable"
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/report"
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/report"
 )
 
 // formats are the formats of report.

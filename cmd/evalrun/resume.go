@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/internal/engine"
 )
 
 func resumeCommand(g *globals) *cobra.Command {
@@ -32,9 +32,9 @@ document. The run is named by its id, a unique beginning of it, or its results d
 			if runID != args[0] && w.output == "" && isFile(args[0]) {
 				w.output = args[0]
 			}
-			until := runner.UntilIdle
+			until := engine.UntilIdle
 			if w.wait {
-				until = runner.UntilFinal
+				until = engine.UntilFinal
 			}
 			return w.work(cmd, g, s, runID, env, until, true)
 		},

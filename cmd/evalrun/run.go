@@ -15,13 +15,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/runner"
-	"github.com/evalrun/evalrun/store"
-	"github.com/evalrun/evalrun/trigger"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/trigger"
 )
 
 // maxEpochs is the most that --epochs takes, as an eval set does.
@@ -116,8 +116,8 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command
 		}
 	}
 	req.Env, req.KeepWorkspaces = env.passed, f.keepWorkspaces
-	req.Origin = runner.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: version(), EvalIDs: f.evalIDs, Filter: f.filter}
-	plan, err := runner.NewPlan(req, s.Dir())
+	req.Origin = engine.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: version(), EvalIDs: f.evalIDs, Filter: f.filter}
+	plan, err := engine.NewPlan(req, s.Dir())
 	if err != nil {
 		return internal(err)
 	}
@@ -146,9 +146,9 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command
 	default:
 		printf(cmd.ErrOrStderr(), "run %s exists: going on with it, as it was planned\n", plan.RunID)
 	}
-	until := runner.UntilIdle
+	until := engine.UntilIdle
 	if w.wait {
-		until = runner.UntilFinal
+		until = engine.UntilFinal
 	}
 	return w.work(cmd, g, s, plan.RunID, env, until, false)
 }
@@ -171,8 +171,8 @@ func (f runFlags) check(cmd *cobra.Command) error {
 }
 
 // request reads everything that the run is made of. Problems that are not errors come back as warnings.
-func (f runFlags) request(paths, command []string, env environment) (runner.PlanRequest, input.Problems, error) {
-	var req runner.PlanRequest
+func (f runFlags) request(paths, command []string, env environment) (engine.PlanRequest, input.Problems, error) {
+	var req engine.PlanRequest
 	sets, patterns := splitArgs(paths)
 	if len(sets) > 1 {
 		return req, nil, usageError("expected one eval set, got %d", len(sets))
@@ -227,7 +227,7 @@ func (f runFlags) request(paths, command []string, env environment) (runner.Plan
 }
 
 // load reads the eval set, or makes one for tasks that belong to none.
-func (f runFlags) load(r *input.Reader, req *runner.PlanRequest, sets, patterns []string) (err error) {
+func (f runFlags) load(r *input.Reader, req *engine.PlanRequest, sets, patterns []string) (err error) {
 	if req.WorkDir, err = os.Getwd(); err != nil {
 		return internal(err)
 	}
@@ -248,7 +248,7 @@ func (f runFlags) load(r *input.Reader, req *runner.PlanRequest, sets, patterns 
 
 // chooseAgents puts the agents of the command line in place of the set's. A command starts where it was typed, an agent of a file
 // beside that file.
-func (f runFlags) chooseAgents(r *input.Reader, req *runner.PlanRequest, command []string) error {
+func (f runFlags) chooseAgents(r *input.Reader, req *engine.PlanRequest, command []string) error {
 	if command != nil {
 		if len(command) == 0 || len(f.agents) > 0 {
 			return usageError("expected either --agent or a command after --")
@@ -313,7 +313,7 @@ func noAgent(own []agent.Entry, name string, err error) error {
 }
 
 // startedIn makes an agent's cwd, which is relative to dir, relative to the eval set's folder, as it is stored.
-func startedIn(e agent.Entry, req *runner.PlanRequest, dir string) (agent.Entry, error) {
+func startedIn(e agent.Entry, req *engine.PlanRequest, dir string) (agent.Entry, error) {
 	if filepath.IsAbs(e.Cwd) {
 		return e, nil
 	}
@@ -387,7 +387,7 @@ func sameAsPlanned(ctx context.Context, s store.Store, plan store.Plan) error {
 	}); err != nil {
 		return internal(err)
 	}
-	changes, err := runner.PlanChanges(stored, evaluations, plan)
+	changes, err := engine.PlanChanges(stored, evaluations, plan)
 	if err != nil || len(changes) == 0 {
 		return internal(err)
 	}
@@ -409,7 +409,7 @@ func gitCommit(ctx context.Context, dir string) string {
 }
 
 // keepFaulted keeps the rollouts that faulted in another run.
-func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *runner.PlanRequest) error {
+func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *engine.PlanRequest) error {
 	id, err := runByPrefix(ctx, s, f.retryOf)
 	if err != nil {
 		return err
@@ -441,13 +441,13 @@ func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *runner.Pl
 }
 
 // planOf reads the plan of a stored run.
-func planOf(ctx context.Context, s store.Store, runID string) (runner.Plan, error) {
+func planOf(ctx context.Context, s store.Store, runID string) (engine.Plan, error) {
 	stored, err := s.Plan(ctx, runID)
 	if err != nil {
-		return runner.Plan{}, internal(err)
+		return engine.Plan{}, internal(err)
 	}
-	plan, err := runner.ReadPlan(stored)
-	if errors.Is(err, runner.ErrLaterPlan) {
+	plan, err := engine.ReadPlan(stored)
+	if errors.Is(err, engine.ErrLaterPlan) {
 		return plan, &exitError{exitUsage, err}
 	}
 	return plan, internal(err)

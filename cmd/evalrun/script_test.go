@@ -10,8 +10,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
-	"github.com/evalrun/evalrun/sandbox"
 )
 
 var update = flag.Bool("update", false, "write what the tests got into their golden files")

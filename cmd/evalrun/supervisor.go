@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/trigger"
+	"github.com/evalrun/evalrun/internal/trigger"
 )
 
 // supervisorCommand is what a local job runs under; evalrun starts it itself.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/store"
-	"github.com/evalrun/evalrun/trigger"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/trigger"
 )
 
 func triggersCommand(g *globals) *cobra.Command {

@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/report"
-	"github.com/evalrun/evalrun/sandbox"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/trigger"
 	"github.com/evalrun/evalrun/tasks"
-	"github.com/evalrun/evalrun/trigger"
 )
 
 // verdictOfFile is what validate says of one file or task directory.

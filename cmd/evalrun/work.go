@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/input"
-	"github.com/evalrun/evalrun/redact"
-	"github.com/evalrun/evalrun/runner"
-	"github.com/evalrun/evalrun/store"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -41,7 +41,7 @@ type workFlags struct {
 	failOnEvaluatorError string
 	allowUnscored        bool
 	allowSuspended       bool
-	// stay is runner.Options.Stay.
+	// stay is engine.Options.Stay.
 	stay bool
 }
 
@@ -219,7 +219,7 @@ func checkVariables(agents []agent.Entry, env environment) error {
 }
 
 // work runs a run until it is idle or final, reports, and says how it ended.
-func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until runner.Until, check bool) error {
+func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until engine.Until, check bool) error {
 	plan, err := planOf(cmd.Context(), s, runID)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *store.SQLite, runID 
 }
 
 // newRunner makes the runner of a run, or if runID is empty of the whole store.
-func (w *workFlags) newRunner(g *globals, s *store.SQLite, runID string, env environment, out *output) (*runner.Runner, error) {
+func (w *workFlags) newRunner(g *globals, s *store.SQLite, runID string, env environment, out *output) (*engine.Runner, error) {
 	logger, err := g.logger(out)
 	if err != nil {
 		return nil, err
@@ -270,12 +270,12 @@ func (w *workFlags) newRunner(g *globals, s *store.SQLite, runID string, env env
 	if err != nil {
 		return nil, err
 	}
-	return runner.New(runner.Options{Store: s, RunID: runID, Concurrency: w.concurrency, WorkDir: dir, Executable: exe,
+	return engine.New(engine.Options{Store: s, RunID: runID, Concurrency: w.concurrency, WorkDir: dir, Executable: exe,
 		Version: version(), Resolve: env.resolve, Secrets: env.secrets(), Events: out.event, Logger: logger, Lease: lease, Stay: w.stay}), nil
 }
 
 // runUntil runs the runner under the signals: the first lets what runs finish, the second ends it.
-func (w *workFlags) runUntil(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until runner.Until, check bool, out *output) (interrupted bool, err error) {
+func (w *workFlags) runUntil(cmd *cobra.Command, g *globals, s *store.SQLite, runID string, env environment, until engine.Until, check bool, out *output) (interrupted bool, err error) {
 	r, err := w.newRunner(g, s, runID, env, out)
 	if err != nil {
 		return false, err

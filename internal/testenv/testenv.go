@@ -65,27 +65,42 @@ func NeedPython(t testing.TB) {
 	Need(t, Python, err)
 }
 
-// DataDir is a folder of published data, and skips the test where it is not. The package's folder lies depth levels below the
-// checkout's top.
-func DataDir(t testing.TB, depth int, name string) string {
+// Top is the folder of the checkout, with symbolic links resolved.
+func Top(t testing.TB) string {
 	t.Helper()
-	dir := beside(depth, filepath.Join("data", name))
+	dir, err := os.Getwd() // the package's own folder, as go test does it
+	if err == nil {
+		// The lab's scripts tell by their own path whether they were started, so there must be no link in it.
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	for err == nil {
+		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
+			return dir
+		}
+		if filepath.Dir(dir) == dir {
+			err = errors.New("no folder above this test has a go.mod")
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatal(err)
+	return ""
+}
+
+// DataDir is a folder of published data, and skips the test where it is not.
+func DataDir(t testing.TB, name string) string {
+	t.Helper()
+	dir := filepath.Join(beside(t, "data"), name)
 	if _, err := os.Stat(dir); err != nil {
 		Need(t, Data, fmt.Errorf("the published data is not here, see CONTRIBUTING.md: %w", err))
 	}
 	return dir
 }
 
-// LabDir is the lab's folder, and skips the test where it is not or the lab is not asked for. The package's folder lies depth
-// levels below the checkout's top.
-func LabDir(t testing.TB, depth int) string {
+// LabDir is the lab's folder, and skips the test where it is not or the lab is not asked for.
+func LabDir(t testing.TB) string {
 	t.Helper()
 	needLab(t)
-	// The lab's scripts tell by their own path whether they were started, so there must be no link in it.
-	dir, err := filepath.EvalSymlinks(beside(depth, "lab"))
-	if err == nil {
-		dir, err = filepath.Abs(dir)
-	}
+	dir, err := filepath.EvalSymlinks(beside(t, "lab"))
 	Need(t, Lab, labError(err))
 	return dir
 }
@@ -126,10 +141,8 @@ func labError(err error) error {
 	return errors.Join(errors.New("the lab is not installed, see CONTRIBUTING.md"), err)
 }
 
-func beside(depth int, path string) string {
-	top := "."
-	for range depth {
-		top = filepath.Join(top, "..")
-	}
-	return filepath.Join(top, "..", "shared", path)
+// beside is a folder of what lies beside the checkout.
+func beside(t testing.TB, name string) string {
+	t.Helper()
+	return filepath.Join(filepath.Dir(Top(t)), "shared", name)
 }

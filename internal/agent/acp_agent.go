@@ -1,0 +1,368 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// The further files of a segment of an ACP agent.
+const (
+	FileWire    = "acp.jsonl"    // every line of the connection, with who sent it
+	FileModel   = "model.jsonl"  // the calls that the model proxy saw
+	FileSession = "session.json" // what the next segment needs to go on
+	FileSetup   = "setup.log"    // what services, setup commands and healthcheck printed
+)
+
+// bounds are what an agent may take for what neither its entry nor the segment limits.
+type bounds struct {
+	// handshake is for initialize and authenticate, and once more for opening the session.
+	handshake time.Duration
+	// cancel is how long a turn may take to end after session/cancel; the five agents that were measured need 0.3 s at most.
+	cancel time.Duration
+	// suspend is how long a turn may go on after something in it has to wait for a person.
+	suspend time.Duration
+	// settle is how long the calls that run at the end of a turn may take to say what they have started.
+	settle time.Duration
+	// fetch is how long the result of one job may take to be fetched.
+	fetch time.Duration
+	// tools is how long an agent may take, once its session is open, to ask for the tools of its servers.
+	tools time.Duration
+	// idle holds where an entry has no idleTimeout.
+	idle time.Duration
+	// exit is how long an agent may take to end by itself once its stdin is closed; most need less than 0.4 s, gemini does not end.
+	exit time.Duration
+	// wire is how many bytes it may send, whatever that is: all of it is kept.
+	wire int64
+}
+
+var defaultBounds = bounds{
+	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute, tools: 30 * time.Second, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
+}
+
+// acpAgent runs an agent over the Agent Client Protocol: one process for each segment.
+type acpAgent struct {
+	entry  Entry
+	opts   Options
+	bounds bounds
+}
+
+func newACPAgent(e Entry, opts Options) *acpAgent {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &acpAgent{e, opts, defaultBounds}
+}
+
+// acpSegment is one segment of an ACP agent while it runs.
+type acpSegment struct {
+	*acpAgent
+	seg    Segment
+	redact func(io.Writer) io.WriteCloser
+	info   *Info
+	clock  *workClock
+	trail  *trajectory
+	wire   *lines
+	stderr *logFile
+	// setup is what servers and setup commands print; nil if there are none. launched is how the agent's process was started.
+	setup    *logFile
+	launched *Launch
+	// streams are closed at the end, in order.
+	streams []io.Closer
+
+	model   *modelproxy.Session // nil if the agent talks to its provider itself
+	files   *acp.Files
+	terms   *acp.Terminals
+	process *sandbox.Process
+	conn    *acp.Conn
+	client  *client
+	record  sessionRecord
+	servers []acp.MCPServer
+	access  *gateway.Access // nil if the servers are not behind the gateway
+	// received counts the bytes that the agent has sent, wireErr is the first error of writing wire.
+	received int64
+	wireErr  error
+	// chatter is the beginning of what the agent has printed that is not of the protocol.
+	chatter []byte
+}
+
+// Run implements Agent.
+func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
+	if seg.Place == nil {
+		return Outcome{}, fmt.Errorf("agent %q: there is no place for it to run in", a.entry.Name)
+	}
+	timeout := shorter(seg.Timeout, time.Duration(a.entry.Timeout))
+	ctx, clock, stop := newWorkClock(ctx, timeout, &Fault{FaultTimeout, fmt.Sprintf("the segment took longer than %v and was ended", timeout)})
+	defer stop()
+	s := &acpSegment{acpAgent: a, seg: seg, servers: seg.Servers, clock: clock, info: &Info{Isolation: seg.Place.Space.Isolation}}
+	out, err := s.run(ctx)
+	s.info.HeldMs = clock.waited().Milliseconds()
+	if err = errors.Join(err, s.close()); err != nil {
+		return Outcome{}, fmt.Errorf("agent %q: %w", a.entry.Name, err)
+	}
+	if out.Fault != nil {
+		switch out.Fault.Category {
+		case FaultMCP:
+			out.Fault.Message += s.invisibleFiles()
+		case FaultExit, FaultHandshake, FaultProtocol:
+			if text := cleanTail(s.chatter); text != "" {
+				out.Fault.Message += "; it printed, in place of JSON-RPC:\n" + text
+			}
+		}
+		out.Fault.Message = Options{Redact: s.redaction()}.redact(out.Fault.Message)
+		if out.Fault.Category == FaultMCP && s.setup != nil {
+			if text := cleanTail(s.setup.last); text != "" {
+				out.Fault.Message += "; servers and setup printed (" + FileSetup + "):\n" + text
+			}
+		}
+		if s.stderr != nil && saysMore(out.Fault.Category) {
+			out.Fault.Message += tailOf(s.stderr)
+		}
+	}
+	out.Info = s.info
+	out.Files, err = keptFiles(seg.Dir)
+	return out, err
+}
+
+// saysMore reports whether the agent's stderr may explain a fault.
+func saysMore(c Category) bool {
+	switch c {
+	case FaultStart, FaultExit, FaultHandshake, FaultProtocol, FaultAgentError:
+		return true
+	}
+	return false
+}
+
+// run starts the agent, has the turn and ends the agent. Faults are in the outcome.
+func (s *acpSegment) run(ctx context.Context) (out Outcome, err error) {
+	out, err = s.turn(ctx)
+	if lost := s.noteServers(); lost != nil && out.Fault == nil {
+		out = Outcome{Fault: lost}
+	}
+	if fault := s.end(ctx, out.Fault); fault != nil && out.Fault == nil {
+		out = Outcome{Fault: fault}
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	return s.judge(out)
+}
+
+// turn is everything up to the answer to the prompt. What goes wrong on the way is a fault.
+func (s *acpSegment) turn(ctx context.Context) (Outcome, error) {
+	if err := s.readHistory(); err != nil {
+		return Outcome{}, err
+	}
+	if fault, err := s.open(); fault != nil || err != nil {
+		return Outcome{Fault: fault}, err
+	}
+	if fault, err := s.start(ctx); fault != nil || err != nil {
+		return Outcome{Fault: fault}, err
+	}
+	if fault := s.handshake(ctx); fault != nil {
+		return Outcome{Fault: fault}, nil
+	}
+	prompt, fault, err := s.session(ctx)
+	if fault != nil || err != nil {
+		return Outcome{Fault: fault}, err
+	}
+	if prompt == "" && len(s.record.Asked) > 0 { // what has arrived is nothing yet
+		return s.suspended(nil), nil
+	}
+	if fault := s.awaitTools(ctx); fault != nil {
+		return Outcome{Fault: fault}, nil
+	}
+	return s.prompt(ctx, prompt), nil
+}
+
+// open opens the segment's files and the ways to the model and the servers.
+func (s *acpSegment) open() (fault *Fault, err error) {
+	s.client = newClient(s)
+	s.model, fault = s.openModel()
+	err = s.openGateway(s.seg.Place)
+	s.redact = s.redaction()
+	s.trail = openTrajectory(s.seg.Dir, s.redact, s.opts.Now)
+	s.wire = newLines(filepath.Join(s.seg.Dir, FileWire), s.redact)
+	s.stderr = &logFile{path: filepath.Join(s.seg.Dir, FileStderr)}
+	return fault, err
+}
+
+// through puts the redaction before a log.
+func (s *acpSegment) through(log *logFile) io.Writer {
+	if s.redact == nil {
+		s.streams = append(s.streams, log)
+		return log
+	}
+	w := s.redact(log)
+	s.streams = append(s.streams, w, log)
+	return w
+}
+
+// handshake makes sure that the agent speaks the protocol and takes the task's servers.
+func (s *acpSegment) handshake(ctx context.Context) *Fault {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, &Fault{FaultHandshake, fmt.Sprintf("the agent did not answer initialize within %v", s.bounds.handshake)})
+	defer cancel()
+	hello, err := s.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: s.opts.Version})
+	if err != nil {
+		return s.fault(ctx, err)
+	}
+	s.client.caps = hello.Capabilities
+	s.info.AgentName, s.info.AgentVersion = hello.Agent.Name, hello.Agent.Version
+	if s.entry.AuthMethod != "" {
+		if err := s.conn.Authenticate(ctx, s.entry.AuthMethod); err != nil {
+			return s.fault(ctx, err)
+		}
+	}
+	s.servers = s.declared(hello.Capabilities)
+	return s.checkServers(ctx, hello.Capabilities)
+}
+
+// fault says what an error of the connection means.
+func (s *acpSegment) fault(ctx context.Context, err error) *Fault {
+	var agentError *acp.AgentError
+	var protocol *acp.ProtocolError
+	switch {
+	case ctx.Err() != nil:
+		return causeFault(ctx)
+	case errors.As(err, &agentError):
+		return &Fault{FaultAgentError, err.Error()}
+	case errors.As(err, &protocol), errors.Is(err, acp.ErrLineTooLong):
+		return &Fault{FaultProtocol, err.Error()}
+	case errors.Is(err, acp.ErrClosed):
+		return &Fault{FaultExit, "the agent ended: " + err.Error()}
+	}
+	return &Fault{FaultProtocol, err.Error()}
+}
+
+// end ends the agent's process and everything around it. It says what was wrong with the process, if that explains more than what is known.
+func (s *acpSegment) end(ctx context.Context, known *Fault) *Fault {
+	if s.process == nil {
+		return nil
+	}
+	if s.conn != nil {
+		_ = s.conn.Close() // stdin; the process is ended next whatever came of it
+	}
+	grace := s.bounds.exit
+	if ctx.Err() != nil {
+		grace = 0
+	}
+	s.process.End(errSegmentOver, grace)
+	exit, err := s.process.Wait(context.WithoutCancel(ctx))
+	if s.conn != nil {
+		s.conn.Wait()
+	}
+	if s.access != nil {
+		err = errors.Join(err, s.access.Close()) // nobody bears its token any more
+	}
+	if s.terms != nil {
+		err = errors.Join(err, s.terms.Close())
+	}
+	if s.seg.Ended != nil {
+		s.seg.Ended()
+	}
+	if err != nil {
+		return &Fault{FaultInterrupted, "the agent could not be ended: " + err.Error()}
+	}
+	if known != nil && known.Category == FaultExit && exit.State != nil {
+		known.Message = "the agent ended in the middle of its work with " + exit.State.String()
+	}
+	return nil
+}
+
+var errSegmentOver = errors.New("the segment is over")
+
+// judge looks at what the agent's words do not tell: whether its model worked.
+func (s *acpSegment) judge(out Outcome) (Outcome, error) {
+	if s.client != nil {
+		s.client.finish()
+	}
+	if s.model != nil {
+		failure := s.model.Failure()
+		usage, err := s.model.Close()
+		s.info.Model = &usage
+		if err != nil {
+			return Outcome{}, err
+		}
+		if err := s.keepModelCalls(); err != nil {
+			return Outcome{}, err
+		}
+		// An agent that was suspended or ended by a limit may well have been in the middle of a call.
+		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == FaultAgentError || out.Fault.Category == FaultExit) {
+			out = Outcome{Fault: &Fault{FaultModel, failure.Error()}}
+		}
+	}
+	if out.Fault != nil && s.trail != nil {
+		s.trail.add(EventLimit, s.record.SessionID, "", out.Fault)
+	}
+	return out, s.writeRecord()
+}
+
+func (s *acpSegment) keepModelCalls() error {
+	log := newLines(filepath.Join(s.seg.Dir, FileModel), s.redact)
+	for _, call := range s.model.Calls() {
+		if err := log.write(call); err != nil {
+			return errors.Join(err, log.close())
+		}
+	}
+	return log.close()
+}
+
+// close closes what the segment has opened, whatever became of it.
+func (s *acpSegment) close() error {
+	var errs []error
+	if s.trail != nil {
+		errs = append(errs, s.wireErr, s.trail.close(), s.wire.close())
+	}
+	for _, c := range s.streams {
+		errs = append(errs, c.Close())
+	}
+	if s.files != nil {
+		errs = append(errs, s.files.Close())
+	}
+	if s.access != nil {
+		errs = append(errs, s.access.Close())
+	}
+	if s.model != nil {
+		_, err := s.model.Close()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// keptFiles lists what a segment has left.
+func keptFiles(dir string) ([]string, error) {
+	return namedFiles(dir, FileSession, FileTrajectory, FileTrace, FileStderr, FileSetup, FileWire, FileModel)
+}
+
+// namedFiles are those of the names that are files in a folder.
+func namedFiles(dir string, names ...string) ([]string, error) {
+	var files []string
+	for _, name := range names {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return nil, err
+		case info.Mode().IsRegular():
+			files = append(files, name)
+		}
+	}
+	return files, nil
+}
+
+// shorter is the shorter of two limits, of which 0 means none.
+func shorter(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

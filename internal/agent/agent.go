@@ -1,0 +1,103 @@
+// Package agent runs what can be evaluated. An [Agent] runs one segment of a rollout at a time and says how it ended:
+// completed, suspended, or failed with a category. It knows nothing of stores, eval sets or scores.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/trigger"
+)
+
+// Agent runs segments. Implementations are safe for concurrent use; a segment's processes are gone when Run returns.
+type Agent interface {
+	// Run runs one segment to its end. What goes wrong with the agent is a Fault in the outcome; the error is only for
+	// what is wrong with evalrun itself (a full disk). When ctx is done the agent is ended and the outcome is a fault whose category is
+	// the cause of ctx if that is a *Fault, else FaultInterrupted.
+	Run(ctx context.Context, seg Segment) (Outcome, error)
+}
+
+// Segment is what an agent is given.
+type Segment struct {
+	RolloutID string
+	// Marker is what the agent's processes bear in their environment; RolloutID if it is empty. Rollouts of two stores may have the same
+	// id (of a run with the same --run-id), so the runner puts the store's in front.
+	Marker string
+	// Number counts a rollout's segments from 1, Attempt the attempts of a segment from 1.
+	Number  int
+	Attempt int
+	Input   json.RawMessage
+	// Resume maps interrupt ids to payloads, and Deliveries to what is known of them; nil in a rollout's first segment.
+	Resume     map[string]json.RawMessage
+	Deliveries map[string]Delivery
+	// Workspace is the rollout's folder, which survives suspension. Dir is where the files of this attempt go. Both are absolute and exist.
+	Workspace string
+	Dir       string
+	// BaseDir is the folder against which an agent's relative cwd is resolved.
+	BaseDir string
+	// Env is added to the agent's environment: after its own entry's of a function agent, before those of an ACP agent, which lead to its model.
+	Env []string
+
+	// Place is where an agent that lives in an environment is started; nil for function agents. The fields from here to Solution are only for such agents.
+	Place *Place
+	// Prompt is what a conversational agent is asked; in a segment that goes on with a session it is not asked again.
+	Prompt string
+	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names of those that Place.Setup starts.
+	Servers []acp.MCPServer
+	Hosted  []string
+	// Gateway puts the servers behind the MCP gateway; nil sends them to the agent as they are.
+	Gateway *Gateway
+	// History are the folders of the segments before in order, as far as they belong to the conversation that goes on; empty if a new one begins.
+	History []string
+	// Consume uses the permission up that a trigger was answered with, durably, and reports whether it was there: it is not if an attempt that
+	// was broken off has used it. Nil keeps nothing.
+	Consume func(ctx context.Context, triggerID string) (bool, error)
+	// Solution is what the oracle runs.
+	Solution *Script
+
+	// Timeout of this segment; 0 means none. OutputBytes is how much it may print.
+	Timeout     time.Duration
+	OutputBytes int64
+	// Ended, if not nil, is called when the agent's process has ended; what it printed is still being read. Another agent may start then.
+	Ended func()
+}
+
+// Script is a program of a task.
+type Script struct {
+	// Path is that of the script as its process sees it.
+	Path string
+	Env  []string
+}
+
+// Delivery is the envelope of one payload in the resume document.
+type Delivery struct {
+	TriggerID string `json:"triggerId"`
+	// Status is "successful", "faulted", "cancelled" or "expired".
+	Status     string          `json:"status"`
+	Payload    json.RawMessage `json:"payload"`
+	Error      *trigger.Error  `json:"error"`
+	ReceivedAt time.Time       `json:"receivedAt"`
+}
+
+// Outcome is how a segment ended: exactly one of Output, Interrupts and Fault is set.
+type Outcome struct {
+	Output     json.RawMessage
+	Interrupts []trigger.Interrupt
+	Fault      *Fault
+	// Limit stands beside Output: a limit ended the agent, but what it has done by then can be verified.
+	Limit *Fault
+	// Info is what else there is to report, nil if there is nothing.
+	Info *Info
+	// Files are the names of the files written to Segment.Dir. They are not yet synced.
+	Files []string
+}
+
+// Fault is why a segment failed. As an error it can be the cause of a context that ends an agent.
+type Fault struct {
+	Category Category `json:"category"`
+	Message  string   `json:"message"`
+}
+
+func (f *Fault) Error() string { return string(f.Category) + ": " + f.Message }

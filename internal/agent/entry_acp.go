@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/trigger"
+)
+
+// ACP is what an entry says of an agent that speaks the Agent Client Protocol. Where a value may hold placeholders these are {home}, {model},
+// {modelURL} and {modelKey}; a variable or a file that names one for which there is nothing is left out.
+type ACP struct {
+	// Extends is the registry's entry that gives what this one does not say.
+	Extends string `json:"extends,omitempty"`
+	// Model is where the agent's model is. Without it, or without a key, the agent talks to its provider as it likes.
+	Model *Model `json:"model,omitempty"`
+	// Files are written into the agent's home before each start, by their path there; values may hold placeholders.
+	Files map[string]string `json:"files,omitempty"`
+	// Permissions says how requests for permission are answered, Elicitation how questions are.
+	Permissions Policy `json:"permissions,omitempty"`
+	Elicitation Policy `json:"elicitation,omitempty"`
+	// Mode is the session mode to set, ConfigOptions the options by their ids.
+	Mode          string            `json:"mode,omitempty"`
+	ConfigOptions map[string]string `json:"configOptions,omitempty"`
+	// AuthMethod is the id of the method to authenticate with; empty for none.
+	AuthMethod string `json:"authMethod,omitempty"`
+	// ResumeBy are the ways to go on with a session in a new process, in order of preference; those that the agent does not advertise
+	// are passed over, and "replay" is always possible.
+	ResumeBy []ResumeBy `json:"resumeBy,omitempty"`
+	// ToolName is how the agent names a server's tool, with the placeholders {server} and {tool}.
+	ToolName string `json:"toolName,omitempty"`
+	// FS and Terminal offer the agent the client's files and terminals.
+	FS       bool `json:"fs,omitempty"`
+	Terminal bool `json:"terminal,omitempty"`
+	// IdleTimeout ends a turn in which nothing happens for so long; 0 means the default of ten minutes.
+	IdleTimeout trigger.Duration `json:"idleTimeout,omitzero"`
+	// Visible are folders that the agent must see in an environment that hides the rest of the machine, beside the system and that of its program.
+	Visible []string `json:"visible,omitempty"`
+}
+
+// Model is a model endpoint, which the agent reaches through evalrun's proxy.
+type Model struct {
+	// API is "openai", "anthropic" or "gemini".
+	API string `json:"api,omitempty"`
+	// URL is the base URL as the agent's own setting has it, and Key the key; both may hold ${VAR}.
+	URL string `json:"url,omitempty"`
+	Key string `json:"key,omitempty"`
+	// Name of the model.
+	Name string `json:"name,omitempty"`
+}
+
+// Policy says how an agent's request is answered.
+type Policy string
+
+// The policies.
+const (
+	PolicyAllow   Policy = "allow"
+	PolicyDeny    Policy = "deny"
+	PolicySuspend Policy = "suspend" // a person is asked, and the rollout suspended until then
+)
+
+// ResumeBy is a way to go on with a session in a new process.
+type ResumeBy string
+
+// The ways.
+const (
+	ByResume ResumeBy = "resume" // session/resume
+	ByLoad   ResumeBy = "load"   // session/load
+	ByReplay ResumeBy = "replay" // a new session, with a transcript in its first prompt
+)
+
+var ways = []string{string(ByResume), string(ByLoad), string(ByReplay)}
+
+// parseACP reads an ACP agent. What it does not say the entry says that it extends.
+func parseACP(r *input.Reader, f *input.Fields) Entry {
+	base := Entry{ACP: &ACP{Permissions: PolicyAllow, Elicitation: PolicyDeny, ResumeBy: []ResumeBy{ByResume, ByLoad, ByReplay}}}
+	if name := f.String("extends", ""); name != "" {
+		registered, ok := Registered(name)
+		if !ok || registered.ACP == nil {
+			r.Errorf(f.Get("extends"), "no ACP agent of the registry has the name %q%s", name, input.Suggest(name, Names()))
+		} else {
+			base = registered
+			base.Extends = name
+		}
+	}
+	e := Entry{
+		Type:    TypeACP,
+		Command: base.Command,
+		Cwd:     f.String("cwd", ""),
+		Env:     merge(base.Env, f.StringMap("env")),
+		ACP: &ACP{
+			Extends:       base.Extends,
+			Files:         merge(base.Files, f.StringMap("files")),
+			Permissions:   Policy(f.Enum("permissions", string(base.Permissions), string(PolicyAllow), string(PolicyDeny), string(PolicySuspend))),
+			Elicitation:   Policy(f.Enum("elicitation", string(base.Elicitation), string(PolicyDeny), string(PolicySuspend))),
+			Mode:          f.String("mode", base.Mode),
+			ConfigOptions: merge(base.ConfigOptions, f.StringMap("configOptions")),
+			AuthMethod:    f.String("authMethod", base.AuthMethod),
+			ResumeBy:      base.ResumeBy,
+			ToolName:      f.String("toolName", base.ToolName),
+			FS:            f.Bool("fs", base.FS),
+			Terminal:      f.Bool("terminal", base.Terminal),
+			IdleTimeout:   trigger.Duration(f.Duration("idleTimeout", 0)),
+			Visible:       f.Strings("visible"),
+		},
+		ResumeWhen:    ResumeWhen(f.Enum("resumeWhen", string(ResumeAll), string(ResumeAny), string(ResumeAll))),
+		AcceptsFaults: f.Bool("acceptsFaults", true),
+		Timeout:       trigger.Duration(f.Duration("timeout", 0)),
+	}
+	if n := f.Optional("resumeBy", input.Array); n != nil {
+		e.ResumeBy = nil
+		for _, item := range n.Items {
+			if item.Kind != input.String || !slices.Contains(ways, item.Text) {
+				r.Errorf(item, "expected one of %q%s", ways, input.Suggest(item.Text, ways))
+				continue
+			}
+			e.ResumeBy = append(e.ResumeBy, ResumeBy(item.Text))
+		}
+		f.Strings("resumeBy")
+		if len(n.Items) == 0 {
+			e.ResumeBy = []ResumeBy{ByReplay} // which is what is left
+		}
+	}
+	checkPaths(r, f)
+	switch n := f.Optional("command", input.Array); {
+	case n != nil:
+		e.Command = parseCommand(r, f, n)
+	case e.Command == nil && !f.Has("command"):
+		f.Required("command", input.Array)
+	}
+	if n := f.Get("permissions"); n != nil && e.Permissions == PolicySuspend {
+		if why := neverAsks(e); why != "" {
+			r.Warnf(n, "%s never asks for permission with these settings: %s", e.Extends, why)
+		}
+	}
+	e.Model = parseModel(f, r, base.Model)
+	name := base.Name
+	if name == "" {
+		name = nameOf(e.Command)
+	}
+	e.Name = f.String("name", name)
+	return e
+}
+
+// neverAsks says why an agent of the registry will not ask for permission, as far as its settings tell, and what to change.
+func neverAsks(e Entry) string {
+	switch e.Extends {
+	case "codex":
+		if e.Env["INITIAL_AGENT_MODE"] == "agent-full-access" {
+			return `set "env": {"INITIAL_AGENT_MODE": "read-only"}`
+		}
+	case "qwen":
+		if slices.Contains(e.Command, "yolo") {
+			return `set "command": ["qwen", "--acp", "--approval-mode", "default"]`
+		}
+	case "opencode":
+		if !strings.Contains(e.Env["OPENCODE_CONFIG_CONTENT"], `"permission"`) {
+			return `set "permission" in the OPENCODE_CONFIG_CONTENT of "env"`
+		}
+	}
+	return ""
+}
+
+// checkPaths checks where an entry's files are to be, and what is to be visible.
+func checkPaths(r *input.Reader, f *input.Fields) {
+	if files := f.Get("files"); files != nil {
+		for _, m := range files.Members {
+			if !filepath.IsLocal(m.Key) || filepath.Clean(m.Key) == "." {
+				r.Errorf(m.Value, "expected the path of a file in the agent's home, such as \".config/agent.json\"; got %q", m.Key)
+			}
+		}
+	}
+	if visible := f.Get("visible"); visible != nil {
+		for _, item := range visible.Items {
+			if item.Kind == input.String && (!filepath.IsAbs(item.Text) || filepath.Clean(item.Text) == "/") {
+				r.Errorf(item, "expected the absolute path of a folder below /, got %q", item.Text)
+			}
+		}
+	}
+}
+
+func parseModel(f *input.Fields, r *input.Reader, base *Model) *Model {
+	n := f.Optional("model", input.Object)
+	if n == nil {
+		return base
+	}
+	if base == nil {
+		base = &Model{}
+	}
+	m := r.Object(n)
+	key := base.Key
+	if m.Has("url") {
+		key = "" // the provider's own key is for nobody else
+	}
+	model := &Model{
+		API: m.Enum("api", base.API, "openai", "anthropic", "gemini"), URL: m.String("url", base.URL),
+		Key: m.String("key", key), Name: m.String("name", base.Name),
+	}
+	if model.Key != "" && !strings.Contains(model.Key, "${") {
+		r.Warnf(m.Get("key"), "the key itself would be stored with the run; write ${NAME}, and set the variable")
+	}
+	if model.URL == "" {
+		r.Errorf(n, `expected the endpoint's "url"`)
+	}
+	m.Done()
+	return model
+}
+
+// merge puts the own values over the inherited ones; nil if there are neither.
+func merge(inherited, own map[string]string) map[string]string {
+	var out map[string]string
+	for _, from := range []map[string]string{inherited, own} {
+		for k, v := range from {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}

@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/trigger"
+)
+
+// The environment variables that a function agent gets, beside sandbox.Marker.
+const (
+	EnvTraceFile  = "EVALRUN_TRACE_FILE"  // where it may leave OpenTelemetry spans, one JSON object a line
+	EnvOutputFile = "EVALRUN_OUTPUT_FILE" // where it leaves its document, with "output": "file" only
+	EnvWorkspace  = "EVALRUN_WORKSPACE"   // the rollout's folder, which survives suspension
+)
+
+// The files that a segment leaves in Segment.Dir; each is there only if there is something in it.
+const (
+	FileOutput = "output.json" // the agent's document, whether or not it is one
+	FileStdout = "stdout.log"  // stdout, where the document is not all of it
+	FileStderr = "stderr.log"
+	FileTrace  = "trace.jsonl" // written by the agent
+)
+
+// defaultOutputBytes holds where a segment does not say how much an agent may print.
+const defaultOutputBytes = 16 << 20
+
+// function runs a program once for each segment: a JSON document on stdin, another on stdout (DESIGN section 6).
+type function struct {
+	entry Entry
+	opts  Options
+}
+
+// envelope is what the program reads.
+type envelope struct {
+	Input      json.RawMessage            `json:"input"`
+	Resume     map[string]json.RawMessage `json:"resume"`
+	Deliveries map[string]Delivery        `json:"deliveries"`
+	RolloutID  string                     `json:"rolloutId"`
+	// ThreadID is RolloutID under the name that LangGraph programs know.
+	ThreadID  string `json:"threadId"`
+	Workspace string `json:"workspace"`
+}
+
+// Run implements Agent.
+func (f *function) Run(ctx context.Context, seg Segment) (Outcome, error) {
+	if timeout := f.timeout(seg); timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout,
+			&Fault{FaultTimeout, fmt.Sprintf("the segment took longer than %v and was ended", timeout)})
+		defer cancel()
+	}
+	command, fault := f.command(seg)
+	if fault != nil {
+		return Outcome{Fault: fault}, nil
+	}
+	stdin, fault, err := f.stdin(seg)
+	if fault != nil || err != nil {
+		return Outcome{Fault: fault}, err
+	}
+	if ctx.Err() != nil {
+		return Outcome{Fault: causeFault(ctx)}, nil
+	}
+
+	c := f.capture(seg)
+	command.Stdin, command.Stdout, command.Stderr = stdin, c.stdout, c.stderr
+	process, err := sandbox.Start(command)
+	if err != nil {
+		if fault := startFault(command, err); fault != nil {
+			return Outcome{Fault: fault}, nil
+		}
+		return Outcome{}, err
+	}
+	exit, err := process.Wait(ctx)
+	if err := errors.Join(err, c.close()); err != nil {
+		return Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
+	}
+
+	out, err := f.outcome(ctx, seg, exit, c)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
+	}
+	if out.Fault != nil {
+		out.Fault.Message = f.opts.redact(out.Fault.Message) + tailOf(c.log)
+	}
+	out.Files, err = f.keep(seg)
+	return out, err
+}
+
+// outcome turns the end of the process and what it has printed into the outcome of the segment.
+func (f *function) outcome(ctx context.Context, seg Segment, exit sandbox.Exit, c *capture) (Outcome, error) {
+	document, missing, err := f.document(seg, c)
+	if err != nil {
+		return Outcome{}, err
+	}
+	switch {
+	case errors.Is(exit.Ended, errOutputLimit) || int64(len(document)) > c.limit:
+		return Outcome{Fault: &Fault{FaultOutputLimit, fmt.Sprintf("the agent printed more than %d bytes (limits.outputBytes)", c.limit)}}, nil
+	case exit.Ended != nil:
+		return Outcome{Fault: causeFault(ctx)}, nil
+	case !exit.State.Success():
+		return Outcome{Fault: &Fault{FaultExit, "the agent ended with " + exit.State.String()}}, nil
+	case missing != "":
+		return Outcome{Fault: &Fault{FaultNoOutput, missing}}, nil
+	}
+	doc, fault := parseDocument(document)
+	if fault != nil {
+		return Outcome{Fault: fault}, nil
+	}
+	return f.interrupted(doc), nil
+}
+
+// document returns what should be the agent's document, having written it to output.json, or says why there is none.
+func (f *function) document(seg Segment, c *capture) (data []byte, missing string, err error) {
+	switch f.entry.Output {
+	case OutputLastLine:
+		data, missing = lastLine(c.stdout.buf), "the agent printed nothing on stdout"
+	case OutputFile:
+		missing = fmt.Sprintf("the agent did not write the file that %s names", EnvOutputFile)
+		if data, err = readRegular(f.outputFile(seg), c.limit+1); err != nil {
+			return nil, "", err
+		}
+		if len(data) > 0 && f.opts.Redact == nil && f.entry.OutputFile == "" {
+			return data, "", nil // it is where it belongs
+		}
+	default:
+		data, missing = c.stdout.buf, "the agent printed nothing on stdout"
+	}
+	if len(data) == 0 {
+		return nil, missing, nil
+	}
+	return data, "", f.writeFile(filepath.Join(seg.Dir, FileOutput), bytes.NewReader(data))
+}
+
+// interrupted looks for interrupts in a document. LangGraph prints an empty list or null where there are none.
+func (f *function) interrupted(doc json.RawMessage) Outcome {
+	value, rest, found := splitInterrupt(doc)
+	if !found {
+		return Outcome{Output: doc}
+	}
+	interrupts, err := []trigger.Interrupt(nil), error(nil)
+	if !isEmpty(value) {
+		interrupts, err = trigger.ParseInterrupts(value)
+	}
+	switch {
+	case err != nil:
+		return Outcome{Fault: &Fault{FaultInterrupt, interruptKey + ": " + err.Error()}}
+	case len(interrupts) == 0:
+		return Outcome{Output: rest}
+	case f.entry.Stdin == StdinInput:
+		return Outcome{Fault: &Fault{FaultUnresumable, `the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`}}
+	}
+	return Outcome{Interrupts: interrupts}
+}
+
+func (f *function) stdin(seg Segment) ([]byte, *Fault, error) {
+	if f.entry.Stdin == StdinInput {
+		if seg.Resume != nil {
+			return nil, &Fault{FaultUnresumable, `an agent with "stdin": "input" cannot be resumed`}, nil
+		}
+		return seg.Input, nil, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(envelope{seg.Input, seg.Resume, seg.Deliveries, seg.RolloutID, seg.RolloutID, seg.Workspace})
+	if err != nil {
+		return nil, nil, fmt.Errorf("agent %q: input or payload: %w", f.entry.Name, err)
+	}
+	return b.Bytes(), nil, nil
+}
+
+// timeout is the shorter of the segment's and the entry's own.
+func (f *function) timeout(seg Segment) time.Duration {
+	own := time.Duration(f.entry.Timeout)
+	if seg.Timeout > 0 && (own <= 0 || seg.Timeout < own) {
+		return seg.Timeout
+	}
+	return own
+}
+
+func (f *function) outputFile(seg Segment) string {
+	if f.entry.OutputFile != "" {
+		return filepath.Join(seg.Dir, f.entry.OutputFile)
+	}
+	return filepath.Join(seg.Dir, FileOutput)
+}
+
+// keep lists the files of the segment, the agent's own trace among them.
+func (f *function) keep(seg Segment) ([]string, error) {
+	trace := filepath.Join(seg.Dir, FileTrace)
+	if f.opts.Redact != nil {
+		if err := f.redactFile(trace); err != nil {
+			return nil, err
+		}
+	}
+	var files []string
+	for _, name := range []string{FileOutput, FileStdout, FileStderr, FileTrace} {
+		if info, err := os.Lstat(filepath.Join(seg.Dir, name)); err == nil && info.Mode().IsRegular() {
+			files = append(files, name)
+		}
+	}
+	return files, nil
+}
+
+// causeFault is the fault of a segment whose context is done.
+func causeFault(ctx context.Context) *Fault {
+	var fault *Fault
+	if cause := context.Cause(ctx); errors.As(cause, &fault) {
+		clone := *fault // the message is added to
+		return &clone
+	} else if cause != nil {
+		return &Fault{FaultInterrupted, "the agent was ended: " + cause.Error()}
+	}
+	return &Fault{FaultInterrupted, "the agent was ended"}
+}
+
+// startFault says why a command could not be started; nil if that is not the command's fault.
+func startFault(c sandbox.Command, err error) *Fault {
+	for _, ours := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, ours) {
+			return nil
+		}
+	}
+	message := fmt.Sprintf("cannot start %s in %s: %v", c.Path, c.Dir, err)
+	switch {
+	case errors.Is(err, syscall.ENOENT): // the file itself was found
+		message += "; the program that its first line names may be missing"
+	case errors.Is(err, syscall.ENOEXEC):
+		message += "; a script needs a first line such as #!/bin/sh"
+	}
+	return &Fault{FaultStart, message}
+}

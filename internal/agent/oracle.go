@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// oracle runs a task's own solution in the place of an agent. A task that its oracle does not solve is broken.
+type oracle struct{ opts Options }
+
+// Run implements Agent.
+func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
+	switch {
+	case seg.Place == nil || seg.Solution == nil:
+		return Outcome{Fault: &Fault{FaultNotRunnable, "the oracle runs a task's solution/solve.sh, and there is none"}}, nil
+	case ctx.Err() != nil:
+		return Outcome{Fault: causeFault(ctx)}, nil
+	}
+	if seg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, &Fault{FaultTimeout, fmt.Sprintf("the solution took longer than %v and was ended", seg.Timeout)})
+		defer cancel()
+	}
+	place := seg.Place
+	out, log := &logFile{path: filepath.Join(seg.Dir, FileStdout)}, &logFile{path: filepath.Join(seg.Dir, FileStderr)}
+	stdout, stderr := io.WriteCloser(out), io.WriteCloser(log)
+	if o.opts.Redact != nil {
+		stdout, stderr = &chained{o.opts.Redact(out), out}, &chained{o.opts.Redact(log), log}
+	}
+	marker := seg.Marker
+	if marker == "" {
+		marker = seg.RolloutID
+	}
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + place.Home, "TMPDIR=/tmp"}, place.Env...)
+	command := sandbox.Command{
+		RolloutID: marker, Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: place.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
+		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Space: &place.Space, Setup: place.Setup, Executable: place.Executable, Ended: seg.Ended,
+	}
+	exit, err := sandbox.Run(ctx, command)
+	for _, c := range []io.Closer{stdout, stderr} {
+		if closed := c.Close(); err == nil {
+			err = closed
+		}
+	}
+	if fault := startFault(command, err); err != nil && fault != nil {
+		return Outcome{Fault: fault}, nil
+	} else if err != nil {
+		return Outcome{}, fmt.Errorf("oracle: %w", err)
+	}
+	info := &Info{Isolation: place.Space.Isolation}
+	files, err := namedFiles(seg.Dir, FileStdout, FileStderr)
+	if err != nil {
+		return Outcome{}, err
+	}
+	result := Outcome{Info: info, Files: files}
+	switch {
+	case ctx.Err() != nil:
+		result.Fault = causeFault(ctx)
+	case exit.Ended != nil:
+		result.Fault = setupFault(ctx, exit.Ended)
+	case !exit.State.Success():
+		result.Fault = &Fault{FaultExit, "the solution ended with " + exit.State.String() + tailOf(log)}
+	default:
+		result.Output = json.RawMessage(`{}`)
+	}
+	return result, nil
+}
+
+// nop does nothing, and a task that it solves is broken as well.
+type nop struct{}
+
+// Run implements Agent.
+func (nop) Run(_ context.Context, seg Segment) (Outcome, error) {
+	info := &Info{}
+	if seg.Place != nil {
+		info.Isolation = seg.Place.Space.Isolation
+	}
+	if seg.Ended != nil {
+		seg.Ended()
+	}
+	return Outcome{Output: json.RawMessage(`{}`), Info: info}, nil
+}

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"encoding/json"
+
+	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// Place is the environment that an agent is started in.
+type Place struct {
+	// Space is where its processes live. The agent adds what it needs itself: the folders of its program, the way to its model.
+	Space sandbox.Space
+	// Setup is done before the agent starts; nil for nothing.
+	Setup *sandbox.Setup
+	// Home and Cwd are the agent's home and its working directory as its processes see them.
+	Home string
+	Cwd  string
+	// Env are variables of the environment itself, which an entry's own override.
+	Env []string
+	// Sockets is a folder of this machine for unix sockets; its path is short.
+	Sockets string
+	// Executable is the evalrun program.
+	Executable string
+}
+
+// EnvironmentHost is the Environment of a task that ran on this machine's own system, and in no image.
+const EnvironmentHost = "host"
+
+// Info is what is to be reported of a segment beside its outcome. It is stored with the segment.
+type Info struct {
+	Isolation string `json:"isolation,omitempty"`
+	// Environment is what a task ran on; empty where the rollout is not one of a task.
+	Environment string `json:"environment,omitempty"`
+	// AgentName and AgentVersion are what the agent says of itself.
+	AgentName    string `json:"agentName,omitempty"`
+	AgentVersion string `json:"agentVersion,omitempty"`
+	SessionID    string `json:"sessionId,omitempty"`
+	// ResumedBy is how the segment went on with the session of the one before; empty in a rollout's first.
+	ResumedBy ResumeBy `json:"resumedBy,omitempty"`
+	// ResumeNote says why a better way was not taken.
+	ResumeNote string `json:"resumeNote,omitempty"`
+	StopReason string `json:"stopReason,omitempty"`
+	// MCPServers has a verdict for each server of the task.
+	MCPServers []ServerVerdict `json:"mcpServers,omitempty"`
+	ToolCalls  int             `json:"toolCalls,omitempty"`
+	// HeldMs is how long calls were held open in milliseconds: the segment waited, and did not work.
+	HeldMs int64 `json:"heldMs,omitempty"`
+	// Model is what the model proxy counted, AgentUsage what the agent itself reported last.
+	Model      *modelproxy.Usage `json:"model,omitempty"`
+	AgentUsage json.RawMessage   `json:"agentUsage,omitempty"`
+	// Steps are the steps of a task that were finished in this segment, and those before.
+	Steps []StepResult `json:"steps,omitempty"`
+	// Limit is the limit that ended the segment, if what was there by then is scored all the same.
+	Limit *Fault `json:"limit,omitempty"`
+}
+
+// ServerVerdict says what became of an MCP server that was declared for an agent.
+type ServerVerdict struct {
+	Name      string  `json:"name"`
+	Transport string  `json:"transport"`
+	Verdict   Verdict `json:"verdict"`
+	// Reason of a verdict that is not VerdictSent.
+	Reason string `json:"reason,omitempty"`
+	// Calls counts the calls of its tools, Held those that were held open because what they had started would not outlive evalrun.
+	Calls int `json:"calls"`
+	Held  int `json:"held,omitempty"`
+}
+
+// Verdict is what became of a server.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictSent        Verdict = "sent"        // declared to the agent in session/new, session/load or session/resume
+	VerdictUnsupported Verdict = "unsupported" // the agent does not take its transport
+	VerdictBridged     Verdict = "bridged"     // declared as a stdio server, since the agent does not take HTTP: the bridge to the gateway
+	VerdictUnreachable Verdict = "unreachable" // nothing answers there, or its program is missing
+	VerdictNoTools     Verdict = "no-tools"    // the agent did not get its tools in time
+)
+
+// StepResult is the end of one step of a task.
+type StepResult struct {
+	Name string `json:"name"`
+	// Reward is nil if the step's verifier left none; then Error says why.
+	Reward  *float64           `json:"reward"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+	Error   string             `json:"error,omitempty"`
+	// Notes say what was left out of what the step has left, and what is missing of it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Add adds what a further step of the same segment reports.
+func (i *Info) Add(more *Info) {
+	if more == nil {
+		return
+	}
+	sum := *more
+	sum.Steps, sum.ToolCalls, sum.HeldMs = i.Steps, i.ToolCalls+more.ToolCalls, i.HeldMs+more.HeldMs
+	if i.ResumedBy != "" {
+		sum.ResumedBy, sum.ResumeNote = i.ResumedBy, i.ResumeNote
+	}
+	switch {
+	case more.Model == nil:
+		sum.Model = i.Model
+	case i.Model != nil:
+		model := i.Model.Plus(*more.Model)
+		sum.Model = &model
+	}
+	*i = sum
+}

@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// panickyAgent is an agent with a bug of ours.
+type panickyAgent struct{}
+
+func (panickyAgent) Run(context.Context, agent.Segment) (agent.Outcome, error) {
+	var none *agent.Outcome
+	return *none, nil
+}
+
+// panickyEvaluator is an evaluator with one.
+type panickyEvaluator struct{}
+
+func (panickyEvaluator) Evaluate(context.Context, eval.Subject) []eval.Result { panic("planted") }
+
+// poison is a store with runs in which something is bad.
+type poison struct {
+	t   *testing.T
+	dir string
+	s   *store.SQLite
+}
+
+// run plans a run of n evaluations with a shell script as its agent.
+func (p *poison) run(id string, n int, script string) string {
+	p.t.Helper()
+	set := &eval.Set{ID: id, Name: id, Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20}}
+	set.Evaluators = []eval.Definition{{ID: "e", Name: "e", Type: "uipath-exact-match", Weight: 1, Config: json.RawMessage(`{"name":"e"}`)}}
+	for i := range n {
+		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("E", i), Inputs: json.RawMessage(`{}`),
+			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`{"expectedOutput":{}}`)}})
+	}
+	plan, err := NewPlan(PlanRequest{RunID: id, Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})},
+		BaseDir: p.dir, WorkDir: p.dir}, p.s.Dir())
+	if err == nil {
+		_, err = p.s.CreateRun(p.t.Context(), plan)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return id
+}
+
+// damage changes something in the database behind the store's back.
+func (p *poison) damage(query string) {
+	p.t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(p.s.Dir(), "store.db")+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(p.t.Context(), query); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+const (
+	suspends = `case $in in *'"resume":null'*) %s echo '{"__interrupt__": [{"id": "t", "value": {"resume_time": "2020-01-01T00:00:00Z"}}]}'; exit 0;; esac; echo '{}'`
+	// As deep as a path can be long. A copy of that beside it is deeper.
+	nested = `cd "$EVALRUN_WORKSPACE"; d=dddddddddd; while mkdir $d && cd $d; do :; done 2>/dev/null;`
+)
+
+// R1. Given an executor that has a hundred good rollouts, and ten with which it cannot but fail: then it completes the hundred, the ten have a
+// fault that says why, and it goes on.
+func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
+	dir := t.TempDir()
+	s, err := store.Open(filepath.Join(dir, ".evalrun"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p := &poison{t, dir, s}
+	bad := map[string]struct{ category, message string }{}
+	expect := func(runID, category, message string) {
+		bad[runID] = struct{ category, message string }{category, message}
+	}
+	p.run("good", 100, fmt.Sprintf(suspends, ""))
+
+	expect(p.run("plan", 2, "echo '{}'"), "internal", "the plan of run plan is damaged")
+	p.damage("UPDATE plans SET data = '{' WHERE run_id = 'plan'")
+
+	expect(p.run("agent", 1, "echo '{}'"), "internal", `type "unheard-of" is not supported`)
+	p.damage(`UPDATE plans SET data = replace(data, '"type":"function"', '"type":"unheard-of"') WHERE run_id = 'agent'`)
+
+	expect(p.run("nested", 2, fmt.Sprintf(suspends, nested)), "unresumable", "file name too long")
+
+	expect(p.run("evaluation", 1, "echo '{}'"), "internal", "unexpected end of JSON input")
+	p.damage("UPDATE evaluations SET data = '{' WHERE run_id = 'evaluation'")
+
+	// What is kept for the second segment is no folder, so it can be neither restored nor copied.
+	expect(p.run("copy", 1, fmt.Sprintf(suspends, `touch "$EVALRUN_WORKSPACE/../segment-2";`)), "internal", "not a directory")
+
+	expect(p.run("trigger", 1, fmt.Sprintf(suspends, "")), "internal", "unexpected end of JSON input")
+	p.damage(`CREATE TRIGGER damage AFTER INSERT ON triggers WHEN new.run_id = 'trigger' BEGIN UPDATE triggers SET spec = '{' WHERE id = new.id; END`)
+
+	expect(p.run("panic", 1, "echo '{}'"), "internal", "panic: runtime error: invalid memory address or nil pointer dereference")
+	expect(p.run("evaluator", 1, "echo '{}'"), "internal", "panic: planted")
+
+	final := map[string]bool{}
+	var r *Runner
+	r = New(Options{Store: s, Concurrency: 4, WorkDir: dir, Resolve: os.LookupEnv, Events: func(e store.Event) {
+		if e.Type == store.RunFinished {
+			final[e.RunID] = true
+		}
+		if len(final) == len(bad)+1 {
+			r.Stop()
+		}
+	}})
+	r.internalPause = 10 * time.Millisecond
+	load := r.runs.load
+	r.runs.load = func(ctx context.Context, runID string) (*activeRun, error) {
+		run, err := load(ctx, runID)
+		switch runID {
+		case "panic":
+			run.agents["sh"] = panickyAgent{}
+		case "evaluator":
+			run.evaluators[0] = panickyEvaluator{}
+		}
+		return run, err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := r.Run(ctx, UntilStopped); err != nil {
+		t.Errorf("the executor ended: %v", err)
+	}
+	if ctx.Err() != nil {
+		t.Errorf("only %v became final", final)
+	}
+
+	run, err := s.Run(t.Context(), "good")
+	if err != nil || run.Counts.Completed != 100 {
+		t.Errorf("of the good rollouts %+v, %v", run.Counts, err)
+	}
+	faulted := 0
+	for runID, want := range bad {
+		err := s.Snapshot(t.Context(), runID, func(v store.View) error {
+			return v.Rollouts(func(o store.RolloutView) error {
+				if o.State != store.StateFaulted || o.Fault.Category != want.category || !strings.Contains(o.Fault.Message, want.message) {
+					t.Errorf("%s is %s with %v, want %s: %s", runID, o.State, o.Fault, want.category, want.message)
+					return nil
+				}
+				faulted++
+				if want.category != "internal" {
+					return nil
+				}
+				log, err := os.ReadFile(filepath.Join(RolloutDir(s.Dir(), runID, o.ID), internalLog))
+				if err != nil || strings.Count(string(log), "attempt ") != internalAttempts || !strings.Contains(string(log), want.message) {
+					t.Errorf("%s: %s says %q, %v", runID, internalLog, log, err)
+				}
+				if strings.HasPrefix(want.message, "panic") && strings.Count(string(log), "[running]") != internalAttempts {
+					t.Errorf("%s: the stacks are not in %q", runID, log)
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if faulted != 10 {
+		t.Errorf("%d rollouts faulted, expected 10", faulted)
+	}
+}
+
+// Given processes of which each ends after it has failed once with a rollout: then all of them together try it as often as one would.
+func TestFailuresAreCountedOverAllProcesses(t *testing.T) {
+	dir := t.TempDir()
+	p := &poison{t, dir, openIn(t, filepath.Join(dir, "store"))}
+	p.run("segment", 1, "echo '{}'")
+	p.damage("UPDATE plans SET data = '{' WHERE run_id = 'segment'")
+	p.run("evaluator", 1, "echo '{}'")
+	for range internalAttempts {
+		s := openIn(t, p.s.Dir())
+		r := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
+		r.internalPause = time.Hour
+		load := r.runs.load
+		r.runs.load = func(ctx context.Context, runID string) (*activeRun, error) {
+			run, err := load(ctx, runID)
+			if err == nil {
+				run.evaluators[0] = panickyEvaluator{}
+			}
+			return run, err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx, UntilStopped) }()
+		for open := true; open; { // until both are final or wait for their next attempt
+			b, err := s.Backlog(ctx, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = b.Runnable > 0 || b.Held > 0
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		p.damage("UPDATE rollouts SET runnable_at = 1 WHERE runnable_at IS NOT NULL") // the pause is over
+	}
+	for _, id := range []string{"segment", "evaluator"} {
+		if run, err := p.s.Run(t.Context(), id); err != nil || run.Counts.Faulted != 1 {
+			t.Errorf("%s: after %d attempts %+v, %v", id, internalAttempts, run.Counts, err)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+// Package engine is the life of a rollout: it plans a run, claims rollouts, runs their segments, suspends and resumes
+// them, starts and watches what they wait for, and has them evaluated. What it decides is in the store; it keeps
+// nothing that a crash could lose.
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// PlanVersion grows when a plan gets something in it that an earlier version of the program must not pass over.
+const PlanVersion = 1
+
+// ErrLaterPlan means that a later version of the program has made the plan of a run.
+var ErrLaterPlan = errors.New("a later version of evalrun has planned it")
+
+// Plan is what a run was started with. It is stored with the run, and resumed from there, so that an eval set may be
+// edited while its runs wait.
+type Plan struct {
+	// Version is PlanVersion of the program that made the plan; 0 was before there were versions.
+	Version int `json:"planVersion"`
+	// Set is the eval set without its evaluations, which the store keeps one by one.
+	Set    eval.Set      `json:"set"`
+	Agents []agent.Entry `json:"agents"`
+	Jobs   trigger.Jobs  `json:"jobs,omitempty"`
+	// BaseDir is the eval set's folder relative to the store's, WorkDir the same relative to the folder in which the run was started:
+	// if the store has been moved away from the eval set, a resume looks there from its own folder. Slash-separated.
+	BaseDir string `json:"baseDir"`
+	WorkDir string `json:"workDir"`
+	// Env names the variables that were passed with --env and --env-file.
+	Env []string `json:"env,omitempty"`
+	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is final.
+	KeepWorkspaces bool `json:"keepWorkspaces,omitempty"`
+	Environment
+	// Origin says where the plan comes from, and Digest is that of its parts that the results depend on.
+	Origin Origin `json:"origin,omitzero"`
+	Digest string `json:"digest,omitempty"`
+}
+
+// Origin says where a plan comes from.
+type Origin struct {
+	// GitCommit is the commit that was checked out in the eval set's folder, Version that of the evalrun that made the plan.
+	GitCommit string `json:"gitCommit,omitempty"`
+	Version   string `json:"version,omitempty"`
+	// EvalIDs and Filter are what the eval set was narrowed with.
+	EvalIDs []string `json:"evalIds,omitempty"`
+	Filter  string   `json:"filter,omitempty"`
+}
+
+// Environment says how the agents of a plan live that live in an environment.
+type Environment struct {
+	// Isolation is that of package sandbox.
+	Isolation string `json:"isolation,omitempty"`
+	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these are behind the gateway.
+	MCP string `json:"mcp,omitempty"`
+	// MCPServers are those of --mcp-config, beside the tasks' own.
+	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
+	// Hidden are what no agent may see of the eval set's folder and others, even if it lies where its program does: all tasks of the run, the
+	// eval set and its evaluators. Relative to the eval set's folder, slash-separated.
+	Hidden []string `json:"hidden,omitempty"`
+}
+
+// lookup gives the values of the variables that a task may name: those that were passed, and no others.
+func (p Plan) lookup(resolve func(string) (string, bool)) tasks.Lookup {
+	return func(name string) (string, bool) {
+		if !slices.Contains(p.Env, name) {
+			return "", false
+		}
+		return resolve(name)
+	}
+}
+
+// PlanRequest is what a plan is made of.
+type PlanRequest struct {
+	// RunID is the id of the run; empty makes a new one.
+	RunID   string
+	RetryOf string
+	Set     *eval.Set
+	Agents  []agent.Entry
+	Jobs    trigger.Jobs
+	// BaseDir is the eval set's folder, WorkDir the folder in which the command runs.
+	BaseDir string
+	WorkDir string
+	Env     []string
+	// KeepWorkspaces is that of the plan.
+	KeepWorkspaces bool
+	Environment
+	Origin Origin
+	// Only, if not nil, says which rollouts are planned; otherwise all are.
+	Only func(evaluationID, agent string, epoch int) bool
+}
+
+// NewPlan makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and epoch.
+func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
+	set := *req.Set
+	evaluations := set.Evaluations
+	set.Evaluations = nil
+	plan := Plan{Version: PlanVersion, KeepWorkspaces: req.KeepWorkspaces, Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env,
+		Environment: req.Environment, Origin: req.Origin}
+	var err error
+	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
+		return store.Plan{}, err
+	}
+	if plan.WorkDir, err = relative(req.WorkDir, req.BaseDir); err != nil {
+		return store.Plan{}, err
+	}
+	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name, RetryOf: req.RetryOf}
+	if out.RunID == "" {
+		out.RunID = store.NewRunID()
+	}
+	for i, e := range evaluations {
+		data, err := json.Marshal(e)
+		if err != nil {
+			return store.Plan{}, fmt.Errorf("evaluation %q: %w", e.ID, err)
+		}
+		out.Evaluations = append(out.Evaluations, store.Evaluation{ID: e.ID, Data: data})
+		for _, a := range req.Agents {
+			for epoch := 1; epoch <= set.Epochs; epoch++ {
+				if req.Only != nil && !req.Only(e.ID, a.Name, epoch) {
+					continue
+				}
+				out.Rollouts = append(out.Rollouts, plannedRollout(out.RunID, i, e, a, epoch))
+			}
+		}
+	}
+	if out.Data, err = json.Marshal(plan); err != nil {
+		return store.Plan{}, err
+	}
+	parts, err := partsOf(out, out.Evaluations)
+	if err != nil {
+		return store.Plan{}, err
+	}
+	if plan.Digest, err = parts.digest(); err != nil {
+		return store.Plan{}, err
+	}
+	out.Data, err = json.Marshal(plan)
+	return out, err
+}
+
+func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch int) store.PlannedRollout {
+	r := store.PlannedRollout{
+		ID: store.RolloutID(runID, e.ID, a.Name, epoch), Evaluation: i, EvaluationName: e.Name, Agent: a.Name, Epoch: epoch,
+		All: a.ResumeWhen == agent.ResumeAll, AcceptsFaults: a.AcceptsFaults,
+	}
+	why := e.NotRunnable
+	switch {
+	case why != "":
+	case e.Task == nil && (a.Type == agent.TypeOracle || a.Type == agent.TypeNop):
+		why = "the agent " + a.Type + " is only for tasks"
+	case e.Task != nil && !a.LivesInEnvironment():
+		why = "a function agent runs as its owner's program, not in the environment of a task"
+	}
+	if why != "" {
+		r.Fault = &store.Fault{Category: string(agent.FaultNotRunnable), Message: why}
+	}
+	return r
+}
+
+// ReadPlan returns the plan of a stored run.
+func ReadPlan(p store.Plan) (Plan, error) {
+	var plan Plan
+	var made struct {
+		Version int `json:"planVersion"`
+	}
+	if json.Unmarshal(p.Data, &made) == nil && made.Version > PlanVersion {
+		return plan, fmt.Errorf("run %s: %w (plan version %d, this one knows %d); go on with it there, or update evalrun", p.RunID, ErrLaterPlan, made.Version, PlanVersion)
+	}
+	if err := json.Unmarshal(p.Data, &plan); err != nil {
+		return plan, fmt.Errorf("the plan of run %s is damaged: %w", p.RunID, err)
+	}
+	return plan, nil
+}
+
+func relative(base, target string) (string, error) {
+	rel, err := filepath.Rel(base, target)
+	return filepath.ToSlash(rel), err
+}
+
+// Redactor takes out of everything that is written of the run: the secrets that every run of this process has, and the values of the ${VAR}s
+// of its own plan and of the variables that were passed when it was started. Nil if there are none.
+func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, bool)) *redact.Redactor {
+	all := maps.Clone(secrets)
+	if all == nil {
+		all = map[string]string{}
+	}
+	names := append(p.Jobs.Variables(), p.Env...)
+	for _, a := range p.Agents {
+		for _, name := range a.Variables() {
+			// The address of a model is none, unless there is more in it: errors are of no use without it.
+			if value, _ := resolve(name); !slices.Contains(a.BaseURLs(), name) || strings.ContainsAny(value, "@?") {
+				names = append(names, name)
+			}
+		}
+		if a.ACP != nil && a.Model != nil && a.Model.Key != "" && !strings.Contains(a.Model.Key, "${") {
+			all["MODEL_KEY"] = a.Model.Key
+		}
+	}
+	for _, name := range names {
+		if value, ok := resolve(name); ok {
+			all[name] = value
+		}
+	}
+	return redact.New(all)
+}

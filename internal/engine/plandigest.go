@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// planParts are the parts of a plan that its results depend on, by names that a person knows them by ("thresholds", "evaluation b"). Where the eval
+// set lies is none of them.
+type planParts map[string]json.RawMessage
+
+// partsOf takes a plan apart. It is read and written again, so that a plan of an earlier version has the same form as one of this.
+func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
+	plan, err := ReadPlan(p)
+	if err != nil {
+		return nil, err
+	}
+	parts := planParts{}
+	add := func(name string, v any) {
+		data, marshalErr := json.Marshal(v)
+		if marshalErr != nil {
+			err = marshalErr
+		}
+		parts[name] = data
+	}
+	for _, def := range plan.Set.Evaluators {
+		add("evaluator "+def.ID, def)
+	}
+	for _, a := range plan.Agents {
+		add("agent "+a.Name, a)
+	}
+	for name, job := range plan.Jobs {
+		add("job "+name, job)
+	}
+	for _, e := range evaluations {
+		var one eval.Evaluation
+		if err := json.Unmarshal(e.Data, &one); err != nil {
+			return nil, fmt.Errorf("evaluation %q: %w", e.ID, err)
+		}
+		add("evaluation "+e.ID, one)
+	}
+	set := plan.Set
+	add("epochs", set.Epochs)
+	add("reduce", set.Reduce)
+	add("limits", set.Limits)
+	add("retry", set.Retry)
+	add("thresholds", set.Thresholds)
+	add("faults", set.Faults)
+	add("isolation", plan.Isolation)
+	add("mcp", plan.MCP)
+	add("mcpServers", plan.MCPServers)
+	add("retryOf", p.RetryOf)
+	return parts, err
+}
+
+func (p planParts) digest() (string, error) {
+	data, err := json.Marshal(p) // with its keys sorted
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// PlanChanges says in what a plan differs from the one that a run has: "evaluation b (inputs)", "evaluation c is new". It is empty if they
+// mean the same.
+func PlanChanges(stored store.Plan, storedEvaluations []store.Evaluation, plan store.Plan) ([]string, error) {
+	before, err := partsOf(stored, storedEvaluations)
+	if err != nil {
+		return nil, err
+	}
+	after, err := partsOf(plan, plan.Evaluations)
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(before)
+	maps.Copy(all, after)
+	var changes []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch a, b := before[name], after[name]; {
+		case a == nil:
+			changes = append(changes, name+" is new")
+		case b == nil:
+			changes = append(changes, name+" is gone")
+		case !bytes.Equal(a, b):
+			changes = append(changes, name+changedMembers(a, b))
+		}
+	}
+	return changes, nil
+}
+
+// changedMembers names the members in which two objects differ; nothing of other values.
+func changedMembers(a, b json.RawMessage) string {
+	var before, after map[string]json.RawMessage
+	if json.Unmarshal(a, &before) != nil || json.Unmarshal(b, &after) != nil {
+		return ""
+	}
+	all := maps.Clone(before)
+	if all == nil {
+		return ""
+	}
+	maps.Copy(all, after)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !bytes.Equal(before[name], after[name]) {
+			names = append(names, name)
+		}
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}

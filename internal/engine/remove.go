@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Remove removes a final run with all its files. The files go first: where that fails the run is still listed, and can be removed again.
+func Remove(ctx context.Context, s store.Store, runID string) error {
+	run, err := s.Run(ctx, runID)
+	if err != nil {
+		return err
+	}
+	if !run.Final() {
+		return fmt.Errorf("run %s: %w", runID, store.ErrNotFinal)
+	}
+	if err := errors.Join(s.InPlace(), RemoveWork(ctx, s, runID)); err != nil {
+		return err
+	}
+	if err := s.Triggers(ctx, runID, true, func(t store.Trigger) error { return removeFolder(JobDir(s.Dir(), t.ID)) }); err != nil {
+		return err
+	}
+	if err := removeFolder(RunDir(s.Dir(), runID)); err != nil {
+		return err
+	}
+	return s.Remove(ctx, runID)
+}
+
+// RemoveWork removes what the agents of a run that is final have kept while they waited: homes and workspaces.
+func RemoveWork(ctx context.Context, s store.Store, runID string) error {
+	ids, err := s.RolloutIDs(ctx, runID)
+	if err != nil {
+		return err
+	}
+	elsewhere := filepath.Join(StateDir(), s.ID())
+	_, missing := os.Lstat(elsewhere)
+	for _, id := range ids {
+		_ = os.Remove(Workspace(s.Dir(), id)) // most are empty, and so quickly gone
+		err = errors.Join(err, removeFolder(WorkDir(s.Dir(), id)))
+		if missing == nil {
+			err = errors.Join(err, removeFolder(filepath.Join(elsewhere, id)))
+		}
+	}
+	return err
+}
+
+// removeFolder removes a folder with everything in it, also with folders that an agent has made inaccessible.
+func removeFolder(dir string) error {
+	err := os.RemoveAll(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		reclaim(dir)
+		err = os.RemoveAll(dir)
+	}
+	return err
+}
+
+// Tidy removes the work folders of a run if it is final, unless its plan keeps them.
+func Tidy(ctx context.Context, s store.Store, runID string) error {
+	run, err := s.Run(ctx, runID)
+	if err != nil || !run.Final() {
+		return err
+	}
+	stored, err := s.Plan(ctx, runID)
+	if err != nil {
+		return err
+	}
+	if plan, err := ReadPlan(stored); err != nil || plan.KeepWorkspaces {
+		return err
+	}
+	return RemoveWork(ctx, s, runID)
+}

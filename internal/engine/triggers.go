@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/trigger"
+)
+
+// Between a failed call of a source and the next.
+const (
+	firstRetry = 2 * time.Second
+	lastRetry  = time.Minute
+)
+
+// The bounds of how long a source that cannot be asked at the deadline is asked again.
+const (
+	leastGrace = 10 * time.Second
+	mostGrace  = 5 * time.Minute
+)
+
+// firstCheck is how long after its start a job is asked for the first time.
+const firstCheck = 250 * time.Millisecond
+
+// claimTriggers acts on the triggers that are due, a few at a time.
+func (r *Runner) claimTriggers(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		due := r.triggersDue || (!r.nextDue.IsZero() && !r.nextDue.After(r.o.Now()))
+		limit := watching - r.asking
+		due = due && (!r.lapped || r.inFlight > 0)
+		r.mu.Unlock()
+		if !due || limit <= 0 {
+			return nil
+		}
+		claims, err := r.o.Store.ClaimTriggers(ctx, r.o.RunID, limit)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.triggersDue = len(claims) == limit
+		r.nextDue = time.Time{} // outlook finds the next one
+		r.asking += len(claims)
+		for _, c := range claims {
+			r.lapped = r.lapped || r.asked[c.TriggerID]
+			if r.asked != nil {
+				r.asked[c.TriggerID] = true
+			}
+		}
+		r.mu.Unlock()
+		for _, c := range claims {
+			r.event.watch(c.RunID)
+			r.work.Go(func() { r.act(ctx, c) })
+		}
+		if len(claims) < limit {
+			return nil
+		}
+	}
+}
+
+// act does what a claimed trigger needs. A trigger that was delivered in the meantime needs nothing any more.
+func (r *Runner) act(ctx context.Context, c store.TriggerClaim) {
+	err := r.actSafely(ctx, c)
+	r.mu.Lock()
+	r.asking--
+	if err != nil && r.failure == nil {
+		r.failure = fmt.Errorf("trigger %s: %w", c.TriggerID, err)
+	}
+	r.mu.Unlock()
+	r.changed(c.RunID)
+}
+
+func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
+	commit := context.WithoutCancel(ctx)
+	var spec trigger.Spec
+	if err := json.Unmarshal(c.Spec, &spec); err != nil {
+		return err
+	}
+	run, err := r.runs.get(commit, c.RunID)
+	if err != nil {
+		return err
+	}
+	source, err := run.sources.For(c.Source, spec)
+	if err != nil {
+		return r.deliverFault(commit, run, c, agent.FaultJob, err.Error())
+	}
+	job := trigger.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
+	if !c.StartedAt.IsZero() {
+		job.Since = c.StartedAt
+	}
+	switch c.Action {
+	case store.ActionStart, store.ActionResolve:
+		return r.start(ctx, run, c, source, job)
+	case store.ActionCancel:
+		if c.StartedAt.IsZero() && spec.ItemKey == "" && source.StartKind() == trigger.Searchable { // whether it was started, and its key, are not known
+			key, found, err := source.Find(ctx, job)
+			if err == nil && !found {
+				return nil
+			}
+			if found {
+				job.ItemKey = key
+			}
+		}
+		if err := source.Cancel(ctx, job); err != nil {
+			r.o.Logger.Warn("the job could not be cancelled", "trigger", c.TriggerID, "source", c.Source, "error", run.redact.String(err.Error()))
+		}
+		return nil
+	}
+	return r.check(ctx, run, c, source, job)
+}
+
+// start starts the job of a trigger whose intent to do so is recorded. If a process died over it before, or a call failed, the job may
+// have been started: the kind of the source says how to find out.
+func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
+	commit := context.WithoutCancel(ctx)
+	failpoint.Hit("runner.starting")
+	atMostOnce := source.StartKind() == trigger.AtMostOnce
+	switch {
+	case c.Action == store.ActionResolve && !c.OverdueSince.IsZero():
+		return r.find(ctx, run, c, source, job)
+	case c.Action == store.ActionResolve && atMostOnce:
+		return r.deliverFault(commit, run, c, agent.FaultStartUnknown,
+			"the job may have been started before a crash, and its source can neither tell nor start it only once")
+	}
+	if !c.Deadline.IsZero() && c.Deadline.Before(job.Until) {
+		job.Until = c.Deadline
+	}
+	key, err := source.Start(ctx, job)
+	failpoint.Hit("runner.sourceStarted." + c.Source)
+	var fault *trigger.Fault
+	switch {
+	case errors.As(err, &fault):
+		return r.deliverFault(commit, run, c, agent.Category(fault.Category), fault.Message)
+	case err != nil:
+		var retry *trigger.RetryError
+		// Of a start that is being resolved an earlier call may have begun the job.
+		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
+		return r.failed(ctx, run, c, err, notStarted)
+	}
+	return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.soon())
+}
+
+func (r *Runner) soon() time.Time { return r.o.Now().Add(firstCheck) }
+
+// find looks for the job of an overdue trigger, which must not be started any more. One that is found is asked after once more.
+func (r *Runner) find(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
+	commit := context.WithoutCancel(ctx)
+	key, found, err := source.Find(ctx, job)
+	var fault *trigger.Fault
+	switch {
+	case errors.Is(err, trigger.ErrNoFind):
+		return r.expire(commit, run, c, "whether its job was started is not known", c.LastError)
+	case errors.As(err, &fault):
+		return r.expire(commit, run, c, "its job could not be looked for", fault.Message)
+	case err != nil:
+		return r.failed(ctx, run, c, err, false)
+	case found:
+		return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.o.Now())
+	}
+	return r.expire(commit, run, c, "its job was not started", c.LastError)
+}
+
+// check asks a source once.
+func (r *Runner) check(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
+	commit := context.WithoutCancel(ctx)
+	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
+		return r.expire(commit, run, c, "its job was not started", c.LastError)
+	}
+	status, err := source.Check(ctx, job)
+	failpoint.Hit("runner.checked")
+	switch {
+	case err != nil:
+		return r.failed(ctx, run, c, err, false)
+	case status.Done && status.Fault != nil:
+		return r.deliverFault(commit, run, c, agent.Category(status.Fault.Category), status.Fault.Message)
+	case status.Done:
+		_, err := r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
+		failpoint.Hit("runner.delivered")
+		return err
+	case c.Action == store.ActionExpire:
+		return r.expire(commit, run, c, "", "")
+	}
+	next := time.Time{}
+	if status.After > 0 {
+		next = r.o.Now().Add(status.After)
+	}
+	return r.o.Store.TriggerPending(commit, c.TriggerToken, next)
+}
+
+// failed puts a trigger back after a call of its source that failed and may succeed another time. An error is not an answer: a trigger whose
+// deadline has passed expires only when its source could not be asked for a while.
+func (r *Runner) failed(ctx context.Context, run *activeRun, c store.TriggerClaim, err error, notStarted bool) error {
+	commit, now := context.WithoutCancel(ctx), r.o.Now()
+	if ctx.Err() != nil && !notStarted {
+		return r.o.Store.TriggerPending(commit, c.TriggerToken, now) // broken off by us: that says nothing of the source
+	}
+	message := run.redact.String(err.Error())
+	wait := backoff(firstRetry, lastRetry, c.Failures)
+	var retry *trigger.RetryError
+	switch left := c.OverdueSince.Add(grace(c)).Sub(now); {
+	case !c.OverdueSince.IsZero() && left <= 0:
+		return r.expire(commit, run, c, "its source could not be asked", message)
+	case !c.OverdueSince.IsZero():
+		wait = min(wait, left) // whatever the source's interval is: there is no other time
+	case errors.As(err, &retry):
+		wait = max(wait, retry.After)
+	}
+	r.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", wait, "error", message)
+	return r.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(wait), store.TriggerFailure{Error: message, NotStarted: notStarted})
+}
+
+// grace is how long a source that cannot be asked at the deadline is asked again: as long as the wait was to last, within bounds.
+func grace(c store.TriggerClaim) time.Duration {
+	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
+}
+
+// expire ends the wait for an overdue trigger. What is known beside that, and an error that explains it, may be empty.
+func (r *Runner) expire(ctx context.Context, run *activeRun, c store.TriggerClaim, what, cause string) error {
+	message := fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339))
+	if what != "" {
+		message += "; " + what
+	}
+	if cause != "" {
+		message += ": " + cause
+	}
+	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: "limits.suspendTimeout",
+		Fault: &store.Fault{Category: string(agent.FaultSuspendTimeout), Message: run.redact.String(message)}})
+	r.lookAtTriggers() // its job is to be cancelled
+	return err
+}
+
+func (r *Runner) deliverFault(ctx context.Context, run *activeRun, c store.TriggerClaim, category agent.Category, message string) error {
+	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source,
+		Fault: &store.Fault{Category: string(category), Message: run.redact.String(message)}})
+	return err
+}

@@ -1,0 +1,430 @@
+package gateway_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/nowait"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// BenchmarkHop compares a call of a tool made directly, through the least that can stand between (it reads a message and writes it on, ids
+// untouched), and through the gateway, by turns in one run. Server, forwarder and gateway are processes of their own, and all but the gateway as bare as
+// can be. It reports the median of each in µs, and how many times the bare forwarder's the gateway's is, which should be at most 1.25. Over stdio the
+// gateway serves its client as evalrun gateway --stdio does.
+//
+//	go test -run '^$' -bench Hop -benchtime 3000x ./gateway
+func BenchmarkHop(b *testing.B) {
+	for _, transport := range []string{"http", "stdio"} {
+		for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
+			for _, size := range []int{16, 64 << 10} {
+				b.Run(fmt.Sprintf("%s/%s/%dB", transport, era, size), func(b *testing.B) {
+					var ways []way
+					if transport == "http" {
+						server := startHTTP(b, "server", era, "")
+						ways = []way{
+							{name: "direct", call: callHTTP(b, server, era)},
+							{name: "forwarder", call: callHTTP(b, startHTTP(b, "forwarder", era, server), era)},
+							{name: "gateway", call: callHTTP(b, startHTTP(b, "gateway", era, server), era)},
+						}
+					} else {
+						ways = []way{
+							{name: "direct", call: callLines(b, startLines(b, "server", era), era)},
+							{name: "forwarder", call: callLines(b, startLines(b, "forwarder", era), era)},
+							{name: "gateway", call: callLines(b, startLines(b, "gateway", era), era)},
+						}
+					}
+					measure(b, era, size, ways)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkHopWithIntent is the same for calls that may start something, of which each is on the disk before it is made.
+func BenchmarkHopWithIntent(b *testing.B) {
+	for _, size := range []int{16, 64 << 10} {
+		b.Run(fmt.Sprintf("http/legacy/%dB", size), func(b *testing.B) {
+			server := startHTTP(b, "server", mcp.Legacy, "")
+			measure(b, mcp.Legacy, size, []way{
+				{name: "forwarder", call: callHTTP(b, startHTTP(b, "forwarder", mcp.Legacy, server), mcp.Legacy)},
+				{name: "gateway", call: callHTTP(b, startHTTP(b, "intent", mcp.Legacy, server), mcp.Legacy)},
+			})
+		})
+	}
+}
+
+// benchRole is the environment variable by which the test's program is one of the processes of the benchmark.
+const benchRole = "EVALRUN_BENCH_ROLE"
+
+// helper is the test's program in a role.
+func helper(b testing.TB, role string, era mcp.Era, server string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestBenchProcess$")
+	cmd.Env = append(os.Environ(), benchRole+"="+role, "EVALRUN_BENCH_ERA="+string(era), "EVALRUN_BENCH_SERVER="+server, "EVALRUN_BENCH_DIR="+b.TempDir())
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// startHTTP starts a process that serves over HTTP, and returns its URL.
+func startHTTP(b *testing.B, role string, era mcp.Era, server string) string {
+	cmd := helper(b, role+"-http", era, server)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	start(b, cmd)
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatalf("%s: %v", role, err)
+	}
+	return strings.TrimSpace(url)
+}
+
+// startLines starts a process that serves on its stdin and stdout.
+func startLines(b *testing.B, role string, era mcp.Era) io.ReadWriter {
+	rw, err := startPiped(helper(b, role+"-stdio", era, ""))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = rw.Close() })
+	return rw
+}
+
+// startPiped starts a process with pipes to its stdin and stdout, which are used as those of package sandbox are; closing them ends it.
+func startPiped(cmd *exec.Cmd) (*pipe, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &pipe{nowait.Reader(out.(*os.File)), in, func() error {
+		_ = in.Close()
+		return cmd.Wait()
+	}}, cmd.Start()
+}
+
+// TestBenchProcess is a process of the benchmark; it is no test.
+func TestBenchProcess(t *testing.T) {
+	role, era, server := os.Getenv(benchRole), mcp.Era(os.Getenv("EVALRUN_BENCH_ERA")), os.Getenv("EVALRUN_BENCH_SERVER")
+	if role == "" {
+		return
+	}
+	// A blocking read of stdin may stop the garbage collector for a minute.
+	if err := syscall.SetNonblock(0, true); err != nil {
+		t.Fatal(err)
+	}
+	stdin := os.NewFile(0, "stdin")
+	bare := bareServer{era}
+	served := gateway.Server{Name: "raw", Protocol: era, Target: mcp.Target{URL: server}}
+	serve := func(h http.Handler) {
+		s := httptest.NewServer(h)
+		fmt.Println(s.URL)
+		select {} // until it is killed
+	}
+	switch role {
+	case "server-http":
+		serve(bare)
+	case "server-stdio":
+		bare.serveLines(stdin, os.Stdout)
+	case "forwarder-http":
+		serve(forwardHTTP(server))
+	case "forwarder-stdio":
+		to, err := startPiped(helper(t, "server-stdio", era, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go forwardLines(to, os.Stdout)
+		forwardLines(stdin, to)
+		_ = to.Close()
+	case "gateway-http", "intent-http":
+		o := gateway.AccessOptions{Servers: []gateway.Server{served}}
+		if role == "intent-http" {
+			o.Calls = &gateway.Calls{Ledger: newDiskLedger(t, os.Getenv("EVALRUN_BENCH_DIR"))}
+		}
+		g, err := gateway.Listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := g.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(a.URLWithToken("raw"))
+		select {} // until it is killed
+	case "gateway-stdio":
+		if err := syscall.SetNonblock(1, true); err != nil {
+			t.Fatal(err)
+		}
+		served.Target = mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
+			return startPiped(helper(t, "server-stdio", era, ""))
+		}}
+		a := open(t, served)
+		_ = a.ServeStdio(t.Context(), "raw", stdin, os.NewFile(1, "stdout"))
+		_ = a.Close()
+	}
+	os.Exit(0)
+}
+
+// way is one way to make a call.
+type way struct {
+	name string
+	call func(text string) []byte
+	took []time.Duration
+}
+
+// measure makes calls by all ways in turns.
+func measure(b *testing.B, era mcp.Era, size int, ways []way) {
+	c := &rawClient{era: era, capabilities: "{}"}
+	padding := strings.Repeat("All work and no play makes Jack a dull boy. ", size/44+1)[:max(size-8, 0)]
+	n := 0
+	once := func(w *way) {
+		n++
+		arguments := fmt.Sprintf(`{"n":%d,"text":%q}`, n, padding)
+		text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}`, n, c.params(`"name":"echo","arguments":`+arguments, ""))
+		begin := time.Now()
+		answer := w.call(text)
+		w.took = append(w.took, time.Since(begin))
+		if !bytes.Contains(answer, []byte(arguments)) {
+			b.Fatalf("%s: %.300s", w.name, answer)
+		}
+	}
+	for range 200 {
+		for i := range ways {
+			once(&ways[i])
+		}
+	}
+	for i := range ways {
+		ways[i].took = nil
+	}
+	for b.Loop() {
+		for i := range ways {
+			once(&ways[i])
+		}
+	}
+	medians := map[string]float64{}
+	for _, w := range ways {
+		slices.Sort(w.took)
+		medians[w.name] = float64(w.took[len(w.took)/2].Nanoseconds()) / 1000
+		b.ReportMetric(medians[w.name], w.name+"-µs")
+	}
+	b.ReportMetric(medians["gateway"]/medians["forwarder"], "gateway/forwarder")
+	b.ReportMetric(0, "ns/op") // the sum of all ways tells nothing
+}
+
+func post(client *http.Client, url string, era mcp.Era, session, text string) (*http.Response, error) {
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	if session != "" {
+		req.Header["Mcp-Session-Id"] = []string{session}
+	}
+	if era == mcp.Modern {
+		req.Header["Mcp-Protocol-Version"] = []string{mcp.Version2026_07_28}
+		req.Header["Mcp-Method"] = []string{"tools/call"}
+		req.Header["Mcp-Name"] = []string{"echo"}
+	}
+	return client.Do(req)
+}
+
+const benchInitialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`
+
+func callHTTP(b *testing.B, url string, era mcp.Era) func(text string) []byte {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
+	b.Cleanup(client.CloseIdleConnections)
+	session := ""
+	call := func(text string) []byte {
+		resp, err := post(client, url, era, session, text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if id := resp.Header.Get("Mcp-Session-Id"); id != "" {
+			session = id
+		}
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return answer
+	}
+	if era == mcp.Legacy {
+		call(benchInitialize)
+		call(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	}
+	return call
+}
+
+// forwardHTTP is a bare forwarder.
+func forwardHTTP(url string) http.Handler {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, url, bytes.NewReader(body))
+		if err != nil {
+			return
+		}
+		req.Header = r.Header.Clone()
+		resp, err := client.Do(req)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return
+		}
+		w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+		w.WriteHeader(resp.StatusCode)
+		_, _ = w.Write(answer)
+	})
+}
+
+// bareServer answers every call with its arguments. It looks at nothing but what it needs.
+type bareServer struct{ era mcp.Era }
+
+func (s bareServer) answer(text []byte) string {
+	_, id, _ := bytes.Cut(text, []byte(`"id":`))
+	end := bytes.IndexByte(id, ',')
+	if end < 0 {
+		return ""
+	}
+	id = id[:end]
+	const before = `"arguments":`
+	if begin := bytes.Index(text, []byte(before)); begin >= 0 {
+		arguments := text[begin+len(before):]
+		size := bytes.IndexByte(arguments, '}') + 1 // there is none in them
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[],"structuredContent":%s}}`, id, arguments[:size])
+	}
+	body := (&rawServer{era: s.era, hello: `,"_meta":{"uipath.com/job":{"version":1}}`}).shake(parseRaw(text))
+	if body == "" {
+		body = `"result":{"tools":[]}`
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, id, body)
+}
+
+func (s bareServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	answer := s.answer(body)
+	switch {
+	case err != nil:
+	case r.Method != http.MethodPost:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	case answer == "":
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answer)
+	}
+}
+
+func (s bareServer) serveLines(r io.Reader, w io.Writer) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		if answer := s.answer(line); answer != "" {
+			_, _ = io.WriteString(w, answer+"\n")
+		}
+	}
+}
+
+// callLines calls over lines, one call at a time.
+func callLines(b *testing.B, rw io.ReadWriter, era mcp.Era) func(text string) []byte {
+	in := bufio.NewReaderSize(rw, 64<<10)
+	call := func(text string) []byte {
+		if _, err := io.WriteString(rw, text+"\n"); err != nil {
+			b.Fatal(err)
+		}
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			b.Fatal(err)
+		}
+		return line
+	}
+	if era == mcp.Legacy {
+		call(benchInitialize)
+	}
+	return call
+}
+
+// forwardLines is one direction of a bare forwarder.
+func forwardLines(from io.Reader, to io.Writer) {
+	in := bufio.NewReaderSize(from, 64<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(line); err != nil {
+			return
+		}
+	}
+}
+
+// diskLedger keeps the calls of a rollout in a store.
+type diskLedger struct {
+	store store.Store
+	token store.Token
+}
+
+func newDiskLedger(b testing.TB, dir string) gateway.Ledger {
+	s, err := store.Open(dir, store.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	p := store.Plan{RunID: store.NewRunID(), Name: "bench", EvaluationSetID: "set", EvaluationSetName: "Set", Data: json.RawMessage(`{}`)}
+	p.Evaluations = []store.Evaluation{{ID: "e", Data: json.RawMessage(`{}`)}}
+	p.Rollouts = []store.PlannedRollout{{ID: store.RolloutID(p.RunID, "e", "agent", 1), EvaluationName: "e", Agent: "agent", Epoch: 1}}
+	if _, err := s.CreateRun(b.Context(), p); err != nil {
+		b.Fatal(err)
+	}
+	claims, err := s.Claim(b.Context(), p.RunID, 1)
+	if err != nil || len(claims) != 1 {
+		b.Fatalf("%d claims, %v", len(claims), err)
+	}
+	return diskLedger{s, claims[0].Token}
+}
+
+func (l diskLedger) Begin(ctx context.Context, key gateway.CallKey) (gateway.Entry, error) {
+	c, err := l.store.BeginCall(ctx, l.token, store.CallKey(key))
+	return gateway.Entry(c), err
+}
+
+func (l diskLedger) Started(ctx context.Context, id string, work json.RawMessage) error {
+	return l.store.CallStarted(ctx, l.token, id, work)
+}
+
+func (l diskLedger) Work(ctx context.Context, id string) (json.RawMessage, error) {
+	return l.store.CallWork(ctx, l.token, id)
+}
+
+func (l diskLedger) Ended(ctx context.Context, id string) error {
+	return l.store.EndCall(ctx, l.token, id)
+}

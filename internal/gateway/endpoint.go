@@ -1,0 +1,552 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/timeout"
+)
+
+// Server is one MCP server behind the gateway.
+type Server struct {
+	Name string
+	// Target is where it is, Protocol the era that it speaks; empty finds out.
+	Target   mcp.Target
+	Protocol mcp.Era
+	// Mortal says that what the server works on ends with us: its process is a child of ours, or of what we have started.
+	Mortal bool
+	Filter
+	// Timeout is how long a call may take without any progress; 0 means 10 minutes.
+	Timeout time.Duration
+	// MaxSessions is how many legacy sessions may be open at once; 0 is no limit. Each session of a stdio server is a process.
+	MaxSessions int
+}
+
+// Filter says which tools of a server a client may see: those named, all if there are none; with one of the tags to include, if there are any; and
+// with none of those to exclude.
+type Filter struct {
+	Tools, IncludeTags, ExcludeTags []string
+}
+
+const defaultTimeout = 10 * time.Minute
+
+func (s *Server) timeout() time.Duration {
+	if s.Timeout > 0 {
+		return s.Timeout
+	}
+	return defaultTimeout
+}
+
+// Endpoint serves one client with one server: it is what the client takes for the server. Each legacy session of the client has a connection of
+// its own, as it would have without us; the requests of modern clients, which have no sessions, share theirs.
+type Endpoint struct {
+	server Server
+	policy policy
+	tasks  *keeper // nil if clients get no tasks
+	now    func() time.Time
+	http   *mcp.HTTPHandler
+	limits *timeout.Queue // of the calls of which nothing is heard
+
+	// ctx ends with the endpoint.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	ready     chan struct{} // closed when the client has seen the tools
+	failed    chan struct{} // closed when the server could not be reached
+	readyOnce sync.Once
+
+	mu      sync.Mutex
+	err     error
+	links   map[*link]bool
+	shared  []*link // of modern clients
+	pending map[string]*pendingCall
+	tools   map[string]tool
+	stats   Stats
+}
+
+// Stats say what went through an endpoint.
+type Stats struct {
+	// Calls counts calls of tools, Held those that were kept waiting because what they started would not outlive us.
+	Calls, Held int
+	// Lost says why the server went in the middle of a call; empty if it did not.
+	Lost string
+}
+
+// policy is what becomes of calls of tools, and how the work that they may start is shown.
+type policy interface {
+	// hello changes what the client is told of the server; meta are the members of its _meta.
+	hello(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object)
+	// tool changes how a tool is shown.
+	tool(l *link, t jsonobj.Object) jsonobj.Object
+	// capabilities changes what a server is told of the client, an object.
+	capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
+	// asksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
+	asksPerson() bool
+	// call handles tools/call. startCall does it for who must not wait, where nothing is to be done but to pass the call on; see [mcp.Starter].
+	call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error)
+	startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool
+	// serve handles the methods that are the policy's own; ok is false for all others.
+	serve(ctx context.Context, l *link, r *mcp.Request) (result json.RawMessage, ok bool, err error)
+}
+
+func newEndpoint(s Server, calls *Calls, now func() time.Time) *Endpoint {
+	e := &Endpoint{
+		server: s, now: now, limits: timeout.NewQueue(s.timeout()), ready: make(chan struct{}), failed: make(chan struct{}),
+		links: map[*link]bool{}, pending: map[string]*pendingCall{}, tools: map[string]tool{},
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.policy = transparent{}
+	if calls != nil {
+		e.policy = newSupervised(e, calls)
+	}
+	return e
+}
+
+// Name is that of the server.
+func (e *Endpoint) Name() string { return e.server.Name }
+
+// Stats returns what went through so far.
+func (e *Endpoint) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stats
+}
+
+// Listed reports whether the client has seen the tools of the server, and whether it has connected at all.
+func (e *Endpoint) Listed() (ready, asked bool) {
+	select {
+	case <-e.ready:
+		ready = true
+	default:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ready, len(e.links) > 0
+}
+
+func (e *Endpoint) markReady() { e.readyOnce.Do(func() { close(e.ready) }) }
+
+// fail notes that the server cannot be reached. Only the first failure counts, and none after the client has seen the tools.
+func (e *Endpoint) fail(err error) {
+	e.readyOnce.Do(func() {
+		e.mu.Lock()
+		e.err = err
+		e.mu.Unlock()
+		close(e.failed)
+	})
+}
+
+func (e *Endpoint) failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// close ends the sessions and the connections.
+func (e *Endpoint) close() {
+	e.cancel()
+	if e.http != nil { // else somebody else serves it
+		e.http.Close()
+	}
+	e.mu.Lock()
+	links := e.links
+	e.links, e.shared = nil, nil
+	e.mu.Unlock()
+	for l := range links {
+		l.close()
+	}
+	e.running.Wait()
+}
+
+// Serve implements mcp.Handler.
+func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	if r.Method == mcp.MethodInitialize {
+		hello, err := e.initialize(ctx, r)
+		if l, _ := r.Session.Value().(*link); err == nil && e.tasks != nil {
+			err = e.tasks.opened(ctx, e.server.Name, r.Session, hello, l.capabilities, l.info)
+		}
+		return hello, err
+	}
+	if e.tasks != nil {
+		if result, ok, err := e.tasks.serve(ctx, r); ok {
+			return result, err
+		}
+	}
+	if r.Method == mcp.MethodDiscover {
+		return e.discover(ctx, r)
+	}
+	l, err := e.linkOf(ctx, r)
+	if err != nil {
+		return nil, e.unreachable(err)
+	}
+	return e.serveOn(ctx, l, r)
+}
+
+// Start implements mcp.Starter: a call of a tool that is only to be passed on, over a connection that can be used without waiting, is.
+func (e *Endpoint) Start(r *mcp.Request, answer func(json.RawMessage, error)) bool {
+	if r.Method != mcp.MethodToolsCall || !e.server.takesAll(r) {
+		return false
+	}
+	l, _ := r.Session.Value().(*link)
+	if r.Era == mcp.Modern {
+		l, _ = e.share(r.Meta(), true) // which is the right one if the server is modern, too
+	}
+	if l == nil || !e.policy.startCall(l, r, answer) {
+		return false
+	}
+	e.countCall()
+	return true
+}
+
+// serveOn serves a request over a link that is connected.
+func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
+	if result, ok, err := e.policy.serve(ctx, l, r); ok {
+		return result, err
+	}
+	switch r.Method {
+	case mcp.MethodListen:
+		result, err := l.listen(ctx, r, func() {})
+		if err == nil {
+			e.tasks.linger(ctx, r)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return listened(ctx, r)
+		case err != nil:
+			return nil, l.failed(err)
+		}
+		return result, nil
+	case mcp.MethodToolsList:
+		return l.listTools(ctx, r)
+	case mcp.MethodToolsCall:
+		return e.callTool(ctx, l, r)
+	case mcp.MethodSetLevel:
+		return l.setLevel(ctx, r)
+	case mcp.MethodSubscribe, mcp.MethodUnsubscribe:
+		return l.subscribe(ctx, r)
+	}
+	return l.forward(ctx, r)
+}
+
+// callTool counts a call and has the policy make it.
+func (e *Endpoint) callTool(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
+	e.countCall()
+	if err := l.checkTool(ctx, r); err != nil {
+		return nil, err
+	}
+	return e.policy.call(ctx, l, r)
+}
+
+func (e *Endpoint) countCall() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Calls++
+}
+
+// Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.
+func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessage) {
+	l, _ := s.Value().(*link)
+	if l == nil || method == mcp.NoteInitialized {
+		return
+	}
+	c := l.client()
+	if c == nil || c.Era() != mcp.Legacy {
+		return // a modern server wants to hear nothing of this kind
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, time.Minute)
+	defer cancel()
+	_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
+}
+
+// Closed implements mcp.Handler.
+func (e *Endpoint) Closed(s *mcp.Session) {
+	if e.tasks != nil {
+		e.tasks.closed(s)
+	}
+	l, _ := s.Value().(*link)
+	if l == nil {
+		return
+	}
+	e.mu.Lock()
+	delete(e.links, l)
+	e.mu.Unlock()
+	l.close()
+}
+
+// unreachable is what a client is told whose server cannot be reached.
+func (e *Endpoint) unreachable(err error) error {
+	if refused := e.unauthorized(err); refused != nil {
+		return refused
+	}
+	var known *mcp.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q cannot be reached: %v", e.server.Name, err)
+}
+
+// unauthorized is what a client is told whose server wants credentials that the gateway does not have; nil for every other error. The server's own
+// challenge goes with it, but not as the status of HTTP: the client would take it for ours, and send its credentials for the server to us.
+func (e *Endpoint) unauthorized(err error) *mcp.Error {
+	var status *mcp.StatusError
+	if !errors.As(err, &status) || !status.Unauthorized() {
+		return nil
+	}
+	data := jsonobj.Object{{Key: "status", Value: strconv.AppendInt(nil, int64(status.Status), 10)}}
+	if status.Challenge != "" {
+		data = data.Set("wwwAuthenticate", jsonobj.Quote(status.Challenge))
+	}
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q wants other credentials: %v; set the header Authorization of this server where it is configured", e.server.Name, status).WithData(data.JSON())
+}
+
+// open makes the link of a legacy session, which is not connected.
+func (e *Endpoint) open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
+	l := &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
+	if err := e.adopt(l); err != nil {
+		return err
+	}
+	s.SetValue(l)
+	return nil
+}
+
+// linkOf finds the connection that a request belongs to, and makes one where there is none: for the first modern request, for a legacy session that
+// was not used yet, and after the server has gone.
+func (e *Endpoint) linkOf(ctx context.Context, r *mcp.Request) (*link, error) {
+	if r.Era == mcp.Modern {
+		return e.sharedLink(ctx, r)
+	}
+	l, _ := r.Session.Value().(*link)
+	if l == nil {
+		return nil, errClosed
+	}
+	return l, l.connect(ctx)
+}
+
+// maxShared is how many sets of capabilities are told apart at a legacy server.
+const maxShared = 8
+
+// sharedLink is the link for a modern request. All of them share one, as their capabilities come with each; but a legacy server is told them only
+// once, so that there each set of capabilities has a link of its own.
+func (e *Endpoint) sharedLink(ctx context.Context, r *mcp.Request) (*link, error) {
+	meta := r.Meta()
+	first, err := e.share(meta, true)
+	if err == nil {
+		err = first.connect(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if first.key == string(meta.Get(mcp.MetaClientCapabilities)) || first.client().Era() == mcp.Modern {
+		return first, nil
+	}
+	l, err := e.share(meta, false)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.connect(ctx)
+}
+
+// share finds or makes a shared link: the first one, or that for the capabilities in a request's _meta.
+func (e *Endpoint) share(meta jsonobj.Object, first bool) (*link, error) {
+	capabilities := meta.Get(mcp.MetaClientCapabilities)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.links == nil {
+		return nil, errClosed
+	}
+	for _, l := range e.shared {
+		if first || l.key == string(capabilities) {
+			return l, nil
+		}
+	}
+	if len(e.shared) == maxShared {
+		return e.shared[0], nil // what a client cannot do is looked at with every request
+	}
+	l := &link{e: e, key: string(capabilities), capabilities: meta.Object(mcp.MetaClientCapabilities), info: meta.Get(mcp.MetaClientInfo)}
+	e.shared = append(e.shared, l)
+	e.links[l] = true
+	return l, nil
+}
+
+// adopt enters the link of a legacy session.
+func (e *Endpoint) adopt(l *link) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	limit := e.server.MaxSessions
+	switch {
+	case e.links == nil:
+		return errClosed
+	case limit > 0 && len(e.links)-len(e.shared) >= limit:
+		return mcp.Errorf(mcp.CodeInternal, "MCP server %q has %d sessions, which is the limit; end one, or try again later", e.server.Name, limit)
+	}
+	e.links[l] = true
+	return nil
+}
+
+// link is the connection of one legacy session, or of modern requests, to the server.
+type link struct {
+	e *Endpoint
+	// session is nil for the link of modern clients; key is how they spell their capabilities.
+	session *mcp.Session
+	key     string
+	// version, capabilities and info are those of the client.
+	version      string
+	capabilities jsonobj.Object
+	info         json.RawMessage
+
+	connecting turn
+	mu         sync.Mutex
+	conn       *mcp.Client
+	offers     offers
+	level      string // of the logs that the server was asked for
+	flights    []*flight
+	follows    follows
+	listeners  []*listener
+	// kept says that the session with the server must not be ended: another process will go on with it.
+	kept bool
+	// users counts what goes on over the connection although its client may be gone; closing says that it is to be closed when they are done.
+	users   int
+	closing bool
+}
+
+// turn is a mutex for which one can wait until a context ends: connecting to a server that does not answer takes long. The zero value is free.
+type turn struct {
+	once sync.Once
+	held chan struct{} // has an element while somebody holds the turn
+}
+
+func (t *turn) slot() chan struct{} {
+	t.once.Do(func() { t.held = make(chan struct{}, 1) })
+	return t.held
+}
+
+// Lock implements sync.Locker.
+func (t *turn) Lock() { t.slot() <- struct{}{} }
+
+// Unlock implements sync.Locker.
+func (t *turn) Unlock() { <-t.slot() }
+
+// lockIn locks, unless the context ends first.
+func (t *turn) lockIn(ctx context.Context) error {
+	select {
+	case t.slot() <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// client is the connection, which may have ended. There is one, since connect has succeeded before.
+func (l *link) client() *mcp.Client {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
+// connect makes the connection, unless there is a good one.
+func (l *link) connect(ctx context.Context) error {
+	if err := l.connecting.lockIn(ctx); err != nil {
+		return err
+	}
+	defer l.connecting.Unlock()
+	if c := l.client(); c != nil {
+		select {
+		case <-c.Done():
+		default:
+			return nil
+		}
+	}
+	return l.reconnect(ctx)
+}
+
+// reconnect makes a new connection. The caller holds connecting.
+func (l *link) reconnect(ctx context.Context) error {
+	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.e.policy.capabilities(mcp.Legacy, l.capabilities.JSON()), Notified: l.hears, Asked: l.isAsked}
+	if slices.Contains(mcp.LegacyVersions, l.version) {
+		o.Version = l.version
+	}
+	if _, is := l.e.policy.(*supervised); !is && l.session != nil {
+		o.First = mcp.Legacy // of what need not be translated nothing is lost; but who suspends wants the tasks of modern servers
+	}
+	c, err := mcp.Connect(ctx, l.e.server.Target, o)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.e.fail(err)
+		}
+		return err
+	}
+	l.mu.Lock()
+	old := l.conn
+	l.conn = c
+	l.offers = offersOf(c)
+	l.mu.Unlock()
+	if old != nil {
+		l.retire(old)
+		l.e.forgetTools()
+	}
+	l.restore(ctx, c)
+	l.follow(ctx)
+	return nil
+}
+
+// use keeps the connection open until the function is called that it returns, also if its client goes; only the end of the endpoint closes it.
+func (l *link) use() (done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+	return func() {
+		l.mu.Lock()
+		l.users--
+		last := l.closing && l.users == 0
+		l.mu.Unlock()
+		if last {
+			l.close()
+		}
+	}
+}
+
+// close ends the connection and the session with the server.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closing = true
+	used := l.users > 0 && l.e.ctx.Err() == nil
+	l.mu.Unlock()
+	if used {
+		return
+	}
+	l.connecting.Lock()
+	defer l.connecting.Unlock()
+	l.unfollow()
+	c := l.client()
+	l.mu.Lock()
+	kept := l.kept
+	l.mu.Unlock()
+	switch {
+	case c == nil:
+	case kept:
+		_ = c.Abandon() // whoever used it is gone
+	default:
+		_ = c.Close() // as above
+	}
+}
+
+// keep keeps the session with the server when the connection is closed.
+func (l *link) keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = true
+}
+
+// gone is an error of a connection, for people.
+func (l *link) gone(err error) string {
+	return fmt.Sprintf("MCP server %q: %v", l.e.server.Name, err)
+}

@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// flight is a call that has not been answered. Over stdio a server does not say to which of its calls belongs what it asks or logs; where there are
+// several, it is the oldest that it can belong to.
+type flight struct {
+	// notified gets what belongs to the call, level is that of the logs that its client wants to see; empty for none.
+	notified func(method string, params json.RawMessage)
+	level    string
+	// capabilities are those of the client, which ask asks.
+	capabilities jsonobj.Object
+	ask          func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
+}
+
+// answer answers what the server asks in the middle of the call.
+func (f *flight) answer(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+	if f.ask == nil || !able(f.capabilities, method) {
+		return alone(method)
+	}
+	return f.ask(ctx, method, params)
+}
+
+// enter notes a flight until the function is called that it returns.
+func (l *link) enter(f *flight) (leave func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flights = append(l.flights, f)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.flights = slices.DeleteFunc(l.flights, func(other *flight) bool { return other == f })
+	}
+}
+
+// oldest is the oldest flight that fits; nil if there is none.
+func (l *link) oldest(fits func(f *flight) bool) *flight {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.IndexFunc(l.flights, fits); i >= 0 {
+		return l.flights[i]
+	}
+	return nil
+}
+
+// askedApart answers a request of a legacy server that does not say to which call it belongs.
+func (l *link) askedApart(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+	if l.session != nil && able(l.capabilities, method) {
+		result, err := l.session.Ask(ctx, method, params)
+		var said *mcp.Error
+		if err == nil || errors.As(err, &said) || ctx.Err() != nil {
+			return answerOf(result, err)
+		}
+		// The client has no stream for what belongs to no request of its own.
+	}
+	f := l.oldest(func(f *flight) bool { return f.ask != nil && able(f.capabilities, method) })
+	if f == nil {
+		return alone(method)
+	}
+	return f.ask(ctx, method, params)
+}
+
+// logApart passes on a log message that does not say to which call it belongs: to the only one that it can belong to, before whose answer it then
+// comes. Where there are several a modern client, which is told with its requests, is told with the oldest that wants logs.
+func (l *link) logApart(params json.RawMessage) {
+	l.mu.Lock()
+	flights := slices.Clone(l.flights)
+	l.mu.Unlock()
+	i := 0
+	if len(flights) != 1 {
+		i = slices.IndexFunc(flights, func(f *flight) bool { return l.session == nil && wantsLog(f.level, params) })
+	}
+	switch {
+	case i >= 0:
+		flights[i].notified(mcp.NoteMessage, params)
+	case l.session != nil:
+		_ = l.session.Notify(mcp.NoteMessage, params) // a session that has ended does not want it
+	}
+}

@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// withoutTasks is a legacy server without tasks, whose tools say that in each way there is; the SDK for TypeScript has them say forbidden.
+type withoutTasks struct{ scripted }
+
+func (withoutTasks) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, error) {
+	switch r.Method {
+	case mcp.MethodInitialize:
+		return json.RawMessage(`{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},"capabilities":{"tools":{}}}`), nil
+	case mcp.MethodToolsList:
+		return json.RawMessage(`{"tools":[{"name":"silent","inputSchema":{"type":"object"}},{"name":"empty","inputSchema":{"type":"object"},"execution":{}},
+			{"name":"forbidden","inputSchema":{"type":"object"},"execution":{"taskSupport":"forbidden"}}]}`), nil
+	}
+	params, _ := jsonobj.ParseObject(r.Params)
+	if params.Has("task") {
+		return nil, mcp.Errorf(mcp.CodeMethodNotFound, "called as a task")
+	}
+	return jsonobj.Object{{Key: "content", Value: json.RawMessage(`[{"type":"text","text":` + string(params.Get("name")) + `}]`)}}.JSON(), nil
+}
+
+// The checklist of ADR-0010 (facts 4.1), row by row.
+func TestTaskSurfaceChecklist(t *testing.T) {
+	f, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
+	p, plain := startPlainServer(t)
+	g := startTaskGateway(t, TaskOptions{}, tasks, plain)
+	proxied, local := g.client(mcp.Legacy, "tasks"), g.client(mcp.Legacy, "plain")
+
+	t.Run("advertise task capabilities", func(t *testing.T) {
+		for _, c := range []*taskClient{proxied, local} {
+			offered := capabilitiesOf(c).Object("tasks")
+			if !offered.Has("list") || !offered.Has("cancel") || !offered.Object("requests").Object("tools").Has("call") {
+				t.Error(string(offered.JSON()))
+			}
+		}
+	})
+
+	t.Run("every exported tool has execution.taskSupport", func(t *testing.T) {
+		for _, c := range []*taskClient{proxied, local} {
+			for name, support := range supportOf(c) {
+				if support == "" || c == local && support != "optional" {
+					t.Errorf("%s: %q", name, support)
+				}
+			}
+		}
+	})
+
+	t.Run("whatever tools of a server without tasks say of that", func(t *testing.T) {
+		x := mcp.NewHTTPHandler(withoutTasks{}, mcp.ServerOptions{})
+		h := httptest.NewServer(x)
+		t.Cleanup(func() { x.Close(); h.Close() })
+		c := startTaskGateway(t, TaskOptions{}, Server{Name: "without", Protocol: mcp.Legacy, Target: mcp.Target{URL: h.URL}}).client(mcp.Legacy, "without")
+		tools := supportOf(c)
+		if len(tools) != 3 {
+			t.Error(tools)
+		}
+		for name, support := range tools {
+			if text, _, err := c.result(c.task(name, "{}")); support != "optional" || text != name || err != nil {
+				t.Errorf("%s: %s, %q, %v", name, support, text, err)
+			}
+		}
+	})
+
+	t.Run("required upstream tools are never downgraded", func(t *testing.T) {
+		proxied.must(mcp.MethodToolsCall, `{"name":"required_compute","arguments":{"ms":10,"text":"plain"}}`)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for line := range strings.Lines(f.log.String()) {
+			if strings.Contains(line, `"tool":"required_compute"`) && !strings.Contains(line, `"task":{`) {
+				t.Errorf("called without a task: %s", line)
+			}
+		}
+	})
+
+	t.Run("tools/call with a task is a real task, proxied and not executed again", func(t *testing.T) {
+		before := f.asked("tools/call", "compute")
+		id := proxied.task("compute", `{"ms":50,"text":"once"}`)
+		if text, _, err := proxied.result(id); text != "once" || err != nil {
+			t.Error(text, err)
+		}
+		if n := f.asked("tools/call", "compute") - before; n != 1 {
+			t.Errorf("%d calls", n)
+		}
+		if f.asked("tasks/get", "") == 0 {
+			t.Error("the server's task was not used")
+		}
+	})
+
+	t.Run("a task store that is bounded, and ends with the gateway", func(t *testing.T) {
+		g := startTaskGateway(t, TaskOptions{Cleanup: 10 * time.Millisecond}, plain)
+		c := g.client(mcp.Legacy, "plain")
+		id := c.must(mcp.MethodToolsCall, `{"name":"quick","arguments":{},"task":{"ttl":100}}`).Object("task").Text("taskId")
+		eventually(t, "it is not cleaned up", func() bool {
+			_, err := g.store.MCPTask(t.Context(), g.access.tasks.access, c.State().SessionID, id)
+			return err != nil
+		})
+		k := g.access.tasks
+		g.stop()
+		if k.ctx.Err() == nil {
+			t.Error("the cleanup goes on")
+		}
+	})
+
+	t.Run("the end of a session cancels what runs before it is waited for", func(t *testing.T) {
+		c := g.client(mcp.Legacy, "plain")
+		id := c.task("slow", "{}")
+		waitFor(t, p.began)
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := c.try(mcp.MethodTasksResult, `{"taskId":"`+id+`"}`)
+			waiting <- err
+		}()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if waitFor(t, waiting) == nil {
+			t.Error("tasks/result has got a result")
+		}
+		_ = waitFor(t, p.ended) // it is what a cancelled call ends with
+	})
+
+	t.Run("notifications/tasks/status with the gateway's task id", func(t *testing.T) {
+		id := proxied.task("compute", `{"ms":0,"text":"x"}`)
+		if n := proxied.note(id, "completed"); n.Text("method") != mcp.NoteTaskStatus || n.Get("ttl") == nil {
+			t.Error(string(n.JSON()))
+		}
+	})
+
+	t.Run("tasks/list, get, result and cancel work, and errors propagate", func(t *testing.T) {
+		id := proxied.task("protocol_error_job", "{}")
+		failed := proxied.refused(mcp.CodeInternal, mcp.MethodTasksResult, `{"taskId":%q}`, id)
+		if failed.Message != "the job broke down" {
+			t.Error(failed)
+		}
+		if got := proxied.get(id).Text("status"); got != "failed" {
+			t.Error(got)
+		}
+		proxied.refused(mcp.CodeInvalidParams, mcp.MethodTasksCancel, `{"taskId":%q}`, id)
+		if list := string(proxied.must(mcp.MethodTasksList, "{}").JSON()); !strings.Contains(list, id) {
+			t.Error(list)
+		}
+	})
+
+	t.Run("tasks of others", func(t *testing.T) {
+		id := proxied.task("compute", `{"ms":0}`)
+		for _, other := range []*taskClient{g.client(mcp.Legacy, "tasks"), g.client(mcp.Modern, "tasks")} {
+			other.refused(mcp.CodeInvalidParams, mcp.MethodTasksGet, `{"taskId":%q}`, id)
+			other.refused(mcp.CodeInvalidParams, mcp.MethodTasksCancel, `{"taskId":%q}`, id)
+		}
+	})
+}

@@ -1,0 +1,306 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// keeper keeps the tasks and the legacy sessions of an access, over restarts of the gateway.
+type keeper struct {
+	o        TaskOptions
+	access   string // the digest of the token
+	now      func() time.Time
+	surfaces map[string]*surface // by the names of the servers
+
+	// ctx ends when everything else has.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	active    map[string]*surfaceTask // those of the store that have not ended
+	theirs    map[theirID]*surfaceTask
+	sessions  map[string]*mcp.Session
+	listeners map[*mcp.Request]*taskListener
+	muted     map[*mcp.Request]bool   // subscriptions that are acknowledged
+	resumed   map[theirID]*mcp.Client // connections to go on with the sessions of an earlier process; the id of the task is empty
+}
+
+// theirID is what a server knows a task by. Its ids are unique within a session; over stdio, or without a session, within the connection.
+type theirID struct {
+	server, session string
+	client          *mcp.Client
+	id              string
+}
+
+func newKeeper(o TaskOptions, token string, now func() time.Time) (*keeper, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	sum := digest(token)
+	k := &keeper{
+		o: o, access: hex.EncodeToString(sum[:]), now: now, surfaces: map[string]*surface{}, active: map[string]*surfaceTask{}, theirs: map[theirID]*surfaceTask{},
+		sessions: map[string]*mcp.Session{}, listeners: map[*mcp.Request]*taskListener{}, muted: map[*mcp.Request]bool{}, resumed: map[theirID]*mcp.Client{},
+	}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	return k, nil
+}
+
+// take makes an endpoint one whose clients get tasks. A keeper that is nil does nothing.
+func (k *keeper) take(e *Endpoint) {
+	if k == nil {
+		return
+	}
+	s := &surface{e: e, k: k}
+	e.policy, e.tasks = s, k
+	k.surfaces[e.server.Name] = s
+}
+
+// serverOptions are those of the handler of an endpoint.
+func (k *keeper) serverOptions(endpoint string, open opener) mcp.ServerOptions {
+	o := mcp.ServerOptions{Hosts: []string{"*"}} // the gateway has looked at them
+	if k != nil {
+		o.Restore, o.IdleTimeout, o.Now = k.restore(endpoint, open), k.o.SessionIdle, k.now
+	}
+	return o
+}
+
+// start goes on with the tasks of an earlier process, and begins to clean up.
+func (k *keeper) start() error {
+	if k == nil {
+		return nil
+	}
+	if err := k.goOn(); err != nil {
+		return err
+	}
+	k.running.Go(func() {
+		tick := time.NewTicker(k.o.Cleanup)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				k.cleanUp()
+			case <-k.ctx.Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// cleanUp ends what has lived for too long.
+func (k *keeper) cleanUp() {
+	var over []*surfaceTask
+	var sessions []string
+	k.mu.Lock()
+	for _, t := range k.active {
+		if rec, _ := t.record(); !k.now().Before(rec.ExpiresAt()) {
+			over = append(over, t)
+		}
+	}
+	for id := range k.sessions {
+		sessions = append(sessions, id)
+	}
+	k.mu.Unlock()
+	for _, t := range over {
+		t.stop("its time to live is over")
+	}
+	idle, err := k.o.Store.ExpireMCP(k.ctx, k.access, sessions, k.o.SessionIdle)
+	if err != nil {
+		return // the next time
+	}
+	for _, id := range idle {
+		k.endTasks(id)
+	}
+}
+
+// leave notes that the sessions in which servers work on tasks are not to be ended with the connections: another process goes on with them.
+func (k *keeper) leave() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.active {
+		if t.link != nil {
+			t.link.keep()
+		}
+	}
+}
+
+// close ends what is left when the endpoints have been closed.
+func (k *keeper) close() {
+	if k == nil {
+		return
+	}
+	k.cancel()
+	k.running.Wait()
+	k.mu.Lock()
+	resumed, used := k.resumed, map[*mcp.Client]bool{}
+	for _, t := range k.active {
+		used[t.client] = true
+	}
+	k.mu.Unlock()
+	for _, c := range resumed {
+		if used[c] {
+			_ = c.Abandon() // whoever used it is gone
+		} else {
+			_ = c.Close() // as above
+		}
+	}
+}
+
+func (k *keeper) add(t *surfaceTask) {
+	rec, _ := t.record()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.active[rec.ID] = t
+}
+
+// drop forgets a task that has ended.
+func (k *keeper) drop(t *surfaceTask) {
+	rec, _ := t.record()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.active, rec.ID)
+	if k.theirs[t.key] == t {
+		delete(k.theirs, t.key)
+	}
+}
+
+func (s *surface) theirID(c *mcp.Client, id string) theirID {
+	key := theirID{server: s.e.server.Name, id: id}
+	if key.session = c.State().SessionID; s.e.server.Target.Start != nil || key.session == "" && c.Era() == mcp.Legacy {
+		key.client = c
+	}
+	return key
+}
+
+// claim makes a task the one with an id of its server, unless another one has it.
+func (k *keeper) claim(t *surfaceTask, c *mcp.Client, id string) (other *surfaceTask) {
+	key := t.s.theirID(c, id)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if other = k.theirs[key]; other == nil || other == t {
+		k.theirs[key], t.key = t, key
+		return nil
+	}
+	return other
+}
+
+// heardStatus has the server of a task asked now, as it has said that something has happened. What it said is not passed on: it has its own ids.
+func (k *keeper) heardStatus(s *surface, c *mcp.Client, params json.RawMessage) {
+	if t := k.byTheirID(s, c, params); t != nil {
+		t.look()
+	}
+}
+
+func (k *keeper) byTheirID(s *surface, c *mcp.Client, doc json.RawMessage) *surfaceTask {
+	var named struct {
+		TaskID string `json:"taskId"`
+	}
+	if json.Unmarshal(doc, &named) != nil || c == nil {
+		return nil
+	}
+	key := s.theirID(c, named.TaskID)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.theirs[key]
+}
+
+// find finds a task of a session; the session of modern clients is empty. The surfaceTask is nil if the task has ended.
+func (k *keeper) find(ctx context.Context, session, id string) (*surfaceTask, store.MCPTask, error) {
+	k.mu.Lock()
+	t := k.active[id]
+	k.mu.Unlock()
+	if t != nil {
+		if rec, _ := t.record(); rec.Session == session && k.now().Before(rec.ExpiresAt()) {
+			return t, rec, nil
+		}
+	}
+	rec, err := k.o.Store.MCPTask(ctx, k.access, session, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, rec, mcp.Errorf(mcp.CodeInvalidParams, "Failed to retrieve task: Task not found")
+	}
+	return nil, rec, err
+}
+
+// goOn goes on with the tasks of an earlier process, as far as their servers do.
+func (k *keeper) goOn() error {
+	open, err := k.o.Store.OpenMCPTasks(k.ctx, k.access)
+	if err != nil {
+		return err
+	}
+	for _, rec := range open {
+		reason := ""
+		var work taskWork
+		s := k.surfaces[rec.Server]
+		switch {
+		case rec.Work == nil:
+			reason = "the gateway was started again while the call was running; whether it has had an effect is not known"
+		case s == nil:
+			reason = fmt.Sprintf("the gateway was started again without the MCP server %q", rec.Server)
+		case s.e.server.Mortal:
+			reason = fmt.Sprintf("the gateway was started again, and the process of the MCP server %q ended with it", rec.Server)
+		case json.Unmarshal(rec.Work, &work) != nil || work.Task == nil:
+			reason = "what the gateway knew of the task cannot be read"
+		}
+		if reason == "" {
+			if err := s.resume(rec, work); err == nil {
+				continue
+			}
+			reason = fmt.Sprintf("the session with the MCP server %q cannot be gone on with", rec.Server)
+		}
+		rec.Status, rec.Message, rec.InputRequests, rec.Error = TaskFailed, reason, nil, mcp.Errorf(mcp.CodeInternal, "%s", reason).JSON()
+		if _, _, err := k.o.Store.ChangeMCPTask(k.ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resume goes on with a task that its server still works on, or has ended meanwhile.
+func (s *surface) resume(rec store.MCPTask, work taskWork) error {
+	t := s.blankTask(rec)
+	t.kept = true
+	t.theirs = work.Task
+	if err := json.Unmarshal(work.Capabilities, &rawObjectTo{&t.capabilities}); err != nil {
+		return err
+	}
+	client, err := s.connection(work.Task.Session)
+	if err != nil {
+		return err
+	}
+	t.client = client
+	if s.k.claim(t, client, work.Task.ID) != nil {
+		return errors.New("two tasks have one id") // the second was never told of
+	}
+	s.k.add(t)
+	s.see(t, func() { t.conclude(nil, nil) })
+	return nil
+}
+
+// connection goes on with a session of an earlier process.
+func (s *surface) connection(session mcp.SessionState) (*mcp.Client, error) {
+	key := theirID{server: s.e.server.Name, session: session.SessionID}
+	s.k.mu.Lock()
+	defer s.k.mu.Unlock()
+	if c := s.k.resumed[key]; c != nil {
+		return c, nil
+	}
+	// What the server says without being asked is not heard: the stream for that is another's, or will be.
+	c, err := mcp.Connect(s.k.ctx, s.e.server.Target, mcp.ClientOptions{Session: &session, NoStream: true})
+	if err == nil {
+		s.k.resumed[key] = c
+	}
+	return c, err
+}

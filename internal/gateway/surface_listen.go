@@ -1,0 +1,177 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// taskListener is a modern client's subscriptions/listen that names tasks.
+type taskListener struct {
+	r   *mcp.Request
+	ids []string
+
+	mu sync.Mutex
+	// open says that the subscription is acknowledged, which comes first; ended are the tasks whose end was told, which is once.
+	open  bool
+	ended map[string]bool
+}
+
+// listen takes the tasks out of a subscription. What else is in it goes the usual way; the subscription is served here if there is nothing.
+func (k *keeper) listen(ctx context.Context, r *mcp.Request) (result json.RawMessage, served bool, err error) {
+	params, err := jsonobj.ParseObject(r.Params)
+	if err != nil {
+		return nil, true, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	wants := params.Object("notifications")
+	if !wants.Has("taskIds") || r.Era != mcp.Modern {
+		return nil, false, nil
+	}
+	if !hasTasks(r.Meta().Object(mcp.MetaClientCapabilities)) {
+		return nil, true, missingTasks()
+	}
+	var ids []string
+	if json.Unmarshal(wants.Get("taskIds"), &ids) != nil {
+		return nil, true, mcp.Errorf(mcp.CodeInvalidParams, "params: notifications.taskIds: expected a list of strings")
+	}
+	n := &taskListener{r: r, ended: map[string]bool{}}
+	for _, id := range ids {
+		if _, _, err := k.find(ctx, "", id); err == nil && !slices.Contains(n.ids, id) {
+			n.ids = append(n.ids, id)
+		}
+	}
+	k.mu.Lock()
+	k.listeners[r] = n
+	k.mu.Unlock()
+	context.AfterFunc(ctx, func() { // a request's context ends with it
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.listeners, r)
+	})
+	wants = slices.Clone(wants).Delete("taskIds")
+	r.Params = params.Set("notifications", wants.JSON()).JSON()
+	if len(wants) > 0 {
+		return nil, false, nil
+	}
+	if err := k.acknowledge(r, jsonobj.Object{{Key: "notifications", Value: emptyObject}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON()); err == nil {
+		<-ctx.Done()
+	}
+	result, err = listened(ctx, r)
+	return result, true, err
+}
+
+// listened is the answer to a subscription that was open until its context ended. It is complete if we are closed; a client that could not be sent
+// all that it had subscribed to must not take it for that.
+func listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, mcp.ErrShutdown) {
+		return nil, err
+	}
+	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON(), nil
+}
+
+// mute says that a subscription is acknowledged, whatever its servers say.
+func (k *keeper) mute(ctx context.Context, r *mcp.Request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.muted[r] = true
+	context.AfterFunc(ctx, func() { // a request's context ends with it
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.muted, r)
+	})
+}
+
+// linger keeps a subscription open for the tasks in it when the server has nothing more to tell.
+func (k *keeper) linger(ctx context.Context, r *mcp.Request) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	n := k.listeners[r]
+	k.mu.Unlock()
+	if n != nil {
+		<-ctx.Done()
+	}
+}
+
+func subscriptionMeta(r *mcp.Request) json.RawMessage {
+	return jsonobj.Object{{Key: mcp.MetaSubscriptionID, Value: r.ID}}.JSON()
+}
+
+// acknowledge tells a client which subscriptions it has, those for tasks included, and how its tasks are that have changed before.
+func (k *keeper) acknowledge(r *mcp.Request, params json.RawMessage) error {
+	k.mu.Lock()
+	n, muted := k.listeners[r], k.muted[r]
+	k.mu.Unlock()
+	if muted {
+		return nil
+	}
+	if n == nil {
+		return r.Notify(mcp.NoteAcknowledged, params)
+	}
+	if len(n.ids) > 0 {
+		o, err := jsonobj.ParseObject(params)
+		if err != nil {
+			return err
+		}
+		ids, err := json.Marshal(n.ids)
+		if err != nil {
+			return err
+		}
+		params = o.Set("notifications", slices.Clone(o.Object("notifications")).Set("taskIds", ids).JSON()).JSON()
+	}
+	if err := r.Notify(mcp.NoteAcknowledged, params); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.open = true
+	n.mu.Unlock()
+	for _, id := range n.ids {
+		if _, rec, err := k.find(k.ctx, "", id); err == nil && rec.Status != TaskWorking {
+			n.tell(rec)
+		}
+	}
+	return nil
+}
+
+// tellListeners tells modern clients how a task is.
+func (k *keeper) tellListeners(rec store.MCPTask) {
+	if rec.Session != "" {
+		return
+	}
+	var listeners []*taskListener
+	k.mu.Lock()
+	for _, n := range k.listeners {
+		if slices.Contains(n.ids, rec.ID) {
+			listeners = append(listeners, n)
+		}
+	}
+	k.mu.Unlock()
+	for _, n := range listeners {
+		n.tell(rec)
+	}
+}
+
+func (n *taskListener) tell(rec store.MCPTask) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.open || n.ended[rec.ID] {
+		return
+	}
+	n.ended[rec.ID] = rec.Ended()
+	_ = n.r.Notify(mcp.NoteTask, modernTask(rec).Set("_meta", subscriptionMeta(n.r)).JSON()) // a client that has gone ends the request
+}
+
+// tell sends a client what belongs to its subscription.
+func (l *link) tell(r *mcp.Request, method string, params json.RawMessage) error {
+	if method == mcp.NoteAcknowledged && l.e.tasks != nil {
+		return l.e.tasks.acknowledge(r, params)
+	}
+	return r.Notify(method, params)
+}

@@ -1,0 +1,48 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// A subscription to tasks lasts, however long the result of one of them is.
+func TestSubscriptionOutlivesALongResult(t *testing.T) {
+	_, _, c := tasksBehind(t, taskserver.Modern, TaskOptions{}, mcp.Modern)
+	long, other := c.task("compute", fmt.Sprintf(`{"ms":0,"text":%q}`, strings.Repeat("x", 9<<20))), c.task("compute", `{"ms":60000,"text":"y"}`)
+	c.until(long, "completed")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodListen, Notified: c.notified, Params: json.RawMessage(fmt.Sprintf(`{"notifications":{"taskIds":[%q,%q]}}`, long, other))})
+		ended <- err
+	}()
+	if n := c.note(long, "completed"); len(n.Get("result")) < 9<<20 {
+		t.Errorf("%d bytes", len(n.Get("result")))
+	}
+	c.must(mcp.MethodTasksCancel, `{"taskId":%q}`, other)
+	c.note(other, "cancelled")
+	cancel()
+	if err := waitFor(t, ended); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// A subscription that was cut is not complete.
+func TestEndsOfSubscriptions(t *testing.T) {
+	full := errors.New("the client does not read")
+	for cause, complete := range map[error]bool{mcp.ErrShutdown: true, mcp.ErrCancelled: false, full: false} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		result, err := listened(ctx, &mcp.Request{ID: json.RawMessage("1")})
+		if complete != (err == nil) || complete && !strings.Contains(string(result), `"complete"`) || !complete && !errors.Is(err, cause) {
+			t.Errorf("%v: %s, %v", cause, result, err)
+		}
+	}
+}

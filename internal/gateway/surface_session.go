@@ -1,0 +1,155 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// rawObjectTo reads an object into where it points.
+type rawObjectTo struct{ o *jsonobj.Object }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *rawObjectTo) UnmarshalJSON(b []byte) (err error) {
+	*r.o, err = jsonobj.ParseObject(append([]byte(nil), b...))
+	return err
+}
+
+// session is a legacy session that lives, nil if it does not, or is none.
+func (k *keeper) session(id string) *mcp.Session {
+	if id == "" {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sessions[id]
+}
+
+// opened keeps a session that initialize has opened at an endpoint.
+func (k *keeper) opened(ctx context.Context, endpoint string, s *mcp.Session, hello json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
+	o, err := jsonobj.ParseObject(hello)
+	if err != nil {
+		return err
+	}
+	err = k.o.Store.PutMCPSession(ctx, store.MCPSession{
+		ID: s.ID(), Access: k.access, Endpoint: endpoint, Version: o.Text("protocolVersion"), Capabilities: capabilities.JSON(), Info: info,
+	})
+	if err != nil {
+		return mcp.Errorf(mcp.CodeInternal, "the session could not be recorded: %v", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sessions[s.ID()] = s
+	return nil
+}
+
+// opener makes the links of a legacy session to the servers of an endpoint, which are not connected.
+type opener func(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error
+
+// restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier process goes on with it, if only by listening.
+func (k *keeper) restore(endpoint string, open opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
+	return func(ctx context.Context, s *mcp.Session) (string, bool) {
+		rec, err := k.o.Store.MCPSession(ctx, k.access, endpoint, s.ID())
+		if err != nil {
+			return "", false
+		}
+		capabilities, _ := jsonobj.ParseObject(rec.Capabilities) // they were stored as an object
+		if open(s, rec.Version, capabilities, rec.Info) != nil {
+			return "", false
+		}
+		k.mu.Lock()
+		k.sessions[s.ID()] = s
+		k.mu.Unlock()
+		k.catchUp(s)
+		return rec.Version, true
+	}
+}
+
+// catchUp tells the client of a session which of its tasks have ended while it could not be told.
+func (k *keeper) catchUp(s *mcp.Session) {
+	ended, err := k.o.Store.TellMCPTasks(k.ctx, k.access, s.ID())
+	if err != nil {
+		return // it asks by itself
+	}
+	for _, rec := range ended {
+		_ = s.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // one that has ended does not want to know
+	}
+}
+
+// closed ends what belongs to a session that has ended, unless only we have.
+func (k *keeper) closed(s *mcp.Session) {
+	k.mu.Lock()
+	delete(k.sessions, s.ID())
+	k.mu.Unlock()
+	if errors.Is(s.Err(), mcp.ErrShutdown) {
+		return
+	}
+	_ = k.o.Store.EndMCPSession(k.ctx, k.access, s.ID()) // first, since its client takes it for ended; else it is forgotten later
+	k.endTasks(s.ID())
+}
+
+// endTasks cancels the tasks of a session, and waits until nothing runs for them any more.
+func (k *keeper) endTasks(session string) {
+	var open []*surfaceTask
+	k.mu.Lock()
+	for _, t := range k.active {
+		if rec, _ := t.record(); rec.Session == session {
+			open = append(open, t)
+		}
+	}
+	k.mu.Unlock()
+	for _, t := range open {
+		t.stop("the session of its client has ended")
+	}
+	for _, t := range open {
+		<-t.gone
+	}
+}
+
+// hears takes what a server says outside of calls.
+func (l *link) hears(method string, params json.RawMessage) {
+	if params, ours := l.withOurTask(method, params); ours {
+		l.notified(method, params)
+	}
+}
+
+// withOurTask gives what a server says of a task our name for it. It is false for what is only about its own tasks, which clients do not know.
+func (l *link) withOurTask(method string, params json.RawMessage) (json.RawMessage, bool) {
+	k := l.e.tasks
+	if k == nil {
+		return params, true
+	}
+	s := k.surfaces[l.e.server.Name]
+	if method == mcp.NoteTaskStatus || method == mcp.NoteTask {
+		k.heardStatus(s, l.client(), params)
+		return nil, false
+	}
+	params = withoutMeta(params, metaForeignRelated)
+	related := metaOf(params).Get(mcp.MetaRelatedTask)
+	if related == nil {
+		return params, true
+	}
+	if t := k.byTheirID(s, l.client(), related); t != nil {
+		if rec, _ := t.record(); l.session != nil && rec.Session == l.session.ID() {
+			return withMeta(params, mcp.MetaRelatedTask, taskParams(rec.ID)), true
+		}
+	}
+	return withoutMeta(params, mcp.MetaRelatedTask), true
+}
+
+// isAsked answers what a legacy server asks outside of calls. What it wants to know for a task, whoever has the task is asked.
+func (l *link) isAsked(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+	if k := l.e.tasks; k != nil {
+		if related := metaOf(params).Get(mcp.MetaRelatedTask); related != nil {
+			if t := k.byTheirID(k.surfaces[l.e.server.Name], l.client(), related); t != nil {
+				return t.ask(ctx, method, params)
+			}
+			params = withoutMeta(params, mcp.MetaRelatedTask)
+		}
+	}
+	return l.askedApart(ctx, method, params)
+}

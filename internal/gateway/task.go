@@ -1,0 +1,297 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// The statuses of tasks, which are those of both eras.
+const (
+	TaskWorking       = "working"
+	TaskInputRequired = "input_required"
+	TaskCompleted     = "completed"
+	TaskFailed        = "failed"
+	TaskCancelled     = "cancelled"
+)
+
+// knownStatus reports whether a status is one that a task can have.
+func knownStatus(status string) bool {
+	return status == TaskWorking || status == TaskInputRequired || IsTerminal(status)
+}
+
+// unknownStatus is the error of a task whose server gives it a status that there is not.
+func unknownStatus(status string) *mcp.Error {
+	return mcp.Errorf(mcp.CodeInternal, "its server says that the task is %.100q; expected %s, %s, %s, %s or %s",
+		status, TaskWorking, TaskInputRequired, TaskCompleted, TaskFailed, TaskCancelled)
+}
+
+// IsTerminal reports whether a status is one that a task ends with.
+func IsTerminal(status string) bool {
+	return status == TaskCompleted || status == TaskFailed || status == TaskCancelled
+}
+
+// Task is an MCP task at its server.
+type Task struct {
+	ID     string  `json:"taskId"`
+	Era    mcp.Era `json:"era"`
+	Status string  `json:"status"`
+	// Message is what the server says of the status.
+	Message   string    `json:"statusMessage,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+	// TTLMs is how long the server keeps the task after its creation, nil for ever. PollMs is how often it wants to be asked.
+	TTLMs  *int64 `json:"ttlMs"`
+	PollMs int64  `json:"pollIntervalMs,omitempty"`
+	// Session is what another process needs to ask for the task.
+	Session mcp.SessionState `json:"session"`
+
+	foreign bool // it was named in another way than that of the specification
+}
+
+// ExpiresAt is when the server forgets the task; zero if never.
+func (t *Task) ExpiresAt() time.Time {
+	if t.TTLMs == nil || t.CreatedAt.IsZero() {
+		return time.Time{}
+	}
+	return t.CreatedAt.Add(time.Duration(*t.TTLMs) * time.Millisecond)
+}
+
+// wireTask is a task as both eras write it.
+type wireTask struct {
+	TaskID, Status, StatusMessage string
+	CreatedAt, LastUpdatedAt      time.Time
+	// TTL and PollInterval are milliseconds, TTL nil if there is none.
+	TTL           *int64
+	PollInterval  int64
+	Result, Error json.RawMessage
+	InputRequests jsonobj.Object
+}
+
+// UnmarshalJSON implements json.Unmarshaler. What is not as it should be counts as absent: a task with an odd time to live is a task all the same.
+func (w *wireTask) UnmarshalJSON(b []byte) error {
+	o, err := jsonobj.ParseObject(slices.Clone(b))
+	if err != nil {
+		return err
+	}
+	*w = wireTask{TaskID: o.Text("taskId"), Status: o.Text("status"), StatusMessage: o.Text("statusMessage"), InputRequests: o.Object("inputRequests")}
+	w.CreatedAt, _ = time.Parse(time.RFC3339, o.Text("createdAt"))
+	w.LastUpdatedAt, _ = time.Parse(time.RFC3339, o.Text("lastUpdatedAt"))
+	for _, key := range []string{"ttl", "ttlMs"} {
+		if ms, ok := wireMillis(o.Get(key)); ok {
+			w.TTL = &ms
+		}
+	}
+	for _, key := range []string{"pollInterval", "pollIntervalMs"} {
+		if ms, ok := wireMillis(o.Get(key)); ok {
+			w.PollInterval = ms
+		}
+	}
+	for key, to := range map[string]*json.RawMessage{"result": &w.Result, "error": &w.Error} {
+		if value := o.Get(key); !jsonobj.IsNull(value) {
+			*to = value
+		}
+	}
+	return nil
+}
+
+// wireMillis reads a number of milliseconds that makes sense, up to some decades.
+func wireMillis(raw json.RawMessage) (ms int64, ok bool) {
+	var f float64
+	if jsonobj.IsNull(raw) || json.Unmarshal(raw, &f) != nil || f < 0 || f > 1e12 {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+func (w *wireTask) apply(t *Task) {
+	t.Status, t.Message = w.Status, w.StatusMessage
+	if !w.CreatedAt.IsZero() {
+		t.CreatedAt = w.CreatedAt
+	}
+	t.TTLMs, t.PollMs = w.TTL, w.PollInterval
+}
+
+// taskOf finds the handle of a task in the result of a call: that of the extension first, then those of 2025-11-25.
+func taskOf(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
+	o, err := jsonobj.ParseObject(result)
+	if err != nil {
+		return nil
+	}
+	raw, foreign := result, foreignTask(o)
+	switch {
+	case o.Text("resultType") == "task":
+	case o.Has("task") && !o.Has("content"):
+		raw = o.Get("task")
+	case foreign != nil && c.Era() == mcp.Legacy:
+		raw = foreign
+	default:
+		return nil
+	}
+	var w wireTask
+	if json.Unmarshal(raw, &w) != nil || w.TaskID == "" {
+		return nil
+	}
+	t := &Task{ID: w.TaskID, Era: c.Era(), CreatedAt: now, Session: c.State(), foreign: foreign != nil}
+	w.apply(t)
+	return t
+}
+
+// Outcome is the end of work: a result or an error, raw.
+type Outcome struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+// outcomeKey tells the payload of an outcome from everything else that may be delivered.
+const outcomeKey = "evalrun.dev/outcome"
+
+// Payload is the outcome as it is delivered.
+func (o *Outcome) Payload() (json.RawMessage, error) {
+	return json.Marshal(map[string]*Outcome{outcomeKey: o})
+}
+
+// ReadOutcome reads what [Outcome.Payload] has written; nil is any other payload.
+func ReadOutcome(payload json.RawMessage) *Outcome {
+	doc, err := jsonobj.ParseObject(payload)
+	if err != nil {
+		return nil
+	}
+	inner := doc.Object(outcomeKey)
+	switch {
+	case !jsonobj.IsNull(inner.Get("error")):
+		return &Outcome{Error: inner.Get("error")}
+	case !jsonobj.IsNull(inner.Get("result")):
+		return &Outcome{Result: inner.Get("result")}
+	}
+	return nil
+}
+
+// ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has lost its memory.
+var ErrTaskLost = errors.New("the server does not know the task any more")
+
+// Asker answers what a server wants to know. method is elicitation/create, sampling/createMessage or roots/list.
+type Asker func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
+
+// Decline is an Asker where nobody can be asked.
+func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *mcp.Error) {
+	return alone(method)
+}
+
+// Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if the task has ended and its result is there.
+// What the task wants to know ask answers; if that is nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks, is called only when it has something to give.
+func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: taskParams(t.ID), Capabilities: extensionCapabilities})
+	var said *mcp.Error
+	switch {
+	case errors.As(err, &said) && said.Code == mcp.CodeInvalidParams, errors.Is(err, mcp.ErrSessionLost):
+		return nil, fmt.Errorf("%w: %w", ErrTaskLost, err)
+	case err != nil:
+		return nil, err
+	}
+	var w wireTask
+	if err := json.Unmarshal(result, &w); err != nil || w.Status == "" {
+		return nil, fmt.Errorf("the answer to tasks/get is no task: %.200s", result)
+	}
+	w.apply(t)
+	if !knownStatus(t.Status) {
+		return &Outcome{Error: unknownStatus(t.Status).JSON()}, nil
+	}
+	if t.Status == TaskInputRequired && ask == nil {
+		asked := Input{Message: t.Message}
+		if w.InputRequests != nil {
+			asked.Requests = w.InputRequests.JSON()
+		}
+		if t.Era == mcp.Legacy || asked.Questions() != nil {
+			return nil, &InputRequiredError{asked}
+		}
+		ask = Decline
+	}
+	switch {
+	case t.Era == mcp.Modern && t.Status == TaskInputRequired:
+		return nil, answerTask(ctx, c, t, w.InputRequests, ask)
+	case t.Era == mcp.Modern && t.Status == TaskCompleted && w.Result != nil:
+		return &Outcome{Result: w.Result}, nil
+	case t.Era == mcp.Modern && t.Status == TaskFailed && w.Error != nil:
+		return &Outcome{Error: w.Error}, nil
+	case t.Era == mcp.Modern && (t.Status == TaskCompleted || t.Status == TaskFailed):
+		if time.Since(w.LastUpdatedAt) < lateResult {
+			return nil, nil // some say so a little before they have it
+		}
+		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
+	case t.Status == TaskCancelled:
+		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
+	case t.Era == mcp.Legacy && (t.Status == TaskCompleted || t.Status == TaskFailed || t.Status == TaskInputRequired):
+		return taskResult(ctx, c, t, ask)
+	}
+	return nil, nil
+}
+
+// extensionCapabilities declare the extension for tasks, which every request for one must.
+var extensionCapabilities = json.RawMessage(`{"extensions":{"` + mcp.ExtensionTasks + `":{}}}`)
+
+func taskParams(id string) json.RawMessage {
+	return jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(id)}}.JSON()
+}
+
+// lateResult is how long after the end of a modern task its result may be missing.
+const lateResult = time.Minute
+
+// resultTimeout is how long tasks/result may take for a task that has ended. Some servers say so a little before they have the result.
+const resultTimeout = 10 * time.Second
+
+// taskResult gets the result of a legacy task; while it is open the server asks what it wants to know.
+func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+	if t.Status != TaskInputRequired {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, resultTimeout)
+		defer cancel()
+	}
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksResult, Params: taskParams(t.ID), Asked: func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		return ask(ctx, method, params)
+	}})
+	var said *mcp.Error
+	switch {
+	case errors.As(err, &said):
+		t.Status = TaskFailed
+		return &Outcome{Error: said.JSON()}, nil
+	case err != nil:
+		return nil, err
+	}
+	if !IsTerminal(t.Status) {
+		t.Status = TaskCompleted
+	}
+	return &Outcome{Result: withoutMeta(result, mcp.MetaRelatedTask, metaForeignRelated)}, nil
+}
+
+// answerTask answers what a modern task wants to know.
+func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests jsonobj.Object, ask Asker) error {
+	return updateTask(ctx, c, t, answersTo(requests, func(_, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		return ask(ctx, method, params)
+	}))
+}
+
+// updateTask hands in answers by their keys.
+func updateTask(ctx context.Context, c *mcp.Client, t *Task, responses jsonobj.Object) error {
+	if len(responses) == 0 {
+		return nil
+	}
+	params := jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
+	return err
+}
+
+// CancelTask asks a server to cancel a task. One that has ended already is no error.
+func CancelTask(ctx context.Context, c *mcp.Client, t *Task) error {
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksCancel, Params: taskParams(t.ID), Capabilities: extensionCapabilities})
+	var said *mcp.Error
+	if errors.As(err, &said) && said.Code == mcp.CodeInvalidParams {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+// Package jsonobj cuts JSON into its parts and puts them together again without decoding them: what nobody has to understand stays as it
+// came, to the byte. It knows nothing of what the documents mean.
+package jsonobj
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// Members calls member for each member of the JSON object that b starts with, and returns the object's length, or -1 if
+// there is none. It finds where things end and does not judge what is between: the caller asks Valid. It exists
+// because encoding/json takes keys in any case, does not tell where glued messages part, and reads each message twice.
+func Members(b []byte, member func(key, value []byte)) int {
+	return members(b, func(key, _, value []byte) { member(key, value) })
+}
+
+// Get returns a member of the object that a document is, the first with that key; nil if there is none.
+func Get(doc json.RawMessage, key string) (found json.RawMessage) {
+	Members(doc[SkipSpace(doc, 0):], func(k, value []byte) {
+		if found == nil && string(k) == key {
+			found = value
+		}
+	})
+	return found
+}
+
+// members is Members that gives each key as it is spelled, too.
+func members(b []byte, member func(key, spelled, value []byte)) int {
+	if len(b) == 0 || b[0] != '{' {
+		return -1
+	}
+	for i := SkipSpace(b, 1); i < len(b); i = SkipSpace(b, i+1) {
+		if b[i] == '}' {
+			return i + 1
+		}
+		start := i
+		if i = skipString(b, i); i < 0 {
+			return -1
+		}
+		spelled := b[start:i]
+		key := unspell(spelled)
+		i = SkipSpace(b, i)
+		if i >= len(b) || b[i] != ':' {
+			return -1
+		}
+		start = SkipSpace(b, i+1)
+		if i = skipValue(b, start); i < 0 {
+			return -1
+		}
+		member(key, spelled, b[start:i])
+		i = SkipSpace(b, i)
+		if i >= len(b) {
+			return -1
+		}
+		switch b[i] {
+		case ',':
+		case '}':
+			return i + 1
+		default:
+			return -1
+		}
+	}
+	return -1
+}
+
+// unspell returns the key that is spelled so.
+func unspell(spelled []byte) []byte {
+	key := spelled[1 : len(spelled)-1]
+	if bytes.IndexByte(key, '\\') >= 0 {
+		text, _ := Unquote(spelled)
+		return []byte(text)
+	}
+	return key
+}
+
+// SkipSpace returns the index of the first byte from i on that is no white space.
+func SkipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the index after the string that starts at i, or -1.
+func skipString(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for i++; ; i++ {
+		quote := bytes.IndexByte(b[i:], '"')
+		if quote < 0 {
+			return -1
+		}
+		escapes := 0
+		for b[i+quote-1-escapes] == '\\' { // ends at the opening quote at the latest
+			escapes++
+		}
+		i += quote
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// skipValue returns the index after the value that starts at i, or -1.
+func skipValue(b []byte, i int) int {
+	if i >= len(b) {
+		return -1
+	}
+	if b[i] == '"' {
+		return skipString(b, i)
+	}
+	start := i
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			end := skipString(b, i)
+			if end < 0 {
+				return -1
+			}
+			i = end - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // of the object around a number or a word
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\t', '\r', '\n':
+			if depth == 0 && i > start {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// Unquote returns the text of a JSON string.
+func Unquote(b []byte) (string, bool) {
+	if len(b) < 2 || b[0] != '"' {
+		return "", false
+	}
+	if inner := b[1 : len(b)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
+		return string(inner), true
+	}
+	var s string
+	err := json.Unmarshal(b, &s)
+	return s, err == nil
+}
+
+// IsNull reports whether a value is null or missing.
+func IsNull(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }

@@ -1,0 +1,225 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// Target is where a server is: one of Start and URL is set.
+type Target struct {
+	// Start starts a stdio server. Closing what it returns ends the process, reaps it and ends a Read. The context ends with the
+	// connection, after that. What is a [syscall.Conn], of where it is written to, is written to without waiting if that does not block.
+	Start func(ctx context.Context) (io.ReadWriteCloser, error)
+	// URL is an endpoint of streamable HTTP, or of the HTTP+SSE transport of 2024-11-05 if SSE is set.
+	URL string
+	SSE bool
+	// Header is sent with every request. It never leaves the server: redirects to others are not followed.
+	Header http.Header
+	// HTTPClient sends the requests. It must have no overall timeout, which would end streams. nil: one of the client's own.
+	HTTPClient *http.Client
+}
+
+// ClientOptions are what a client needs to know beside its target. The zero value will do.
+type ClientOptions struct {
+	Protocol     Era             // what to speak; "" finds out
+	First        Era             // what to try first, where it is to be found out; "" is Modern
+	Version      string          // the legacy version to offer; "" is the newest
+	Info         json.RawMessage // clientInfo; nil: evalrun and its version
+	Capabilities json.RawMessage // client capabilities, an object; nil: {}
+	// Notified gets the notifications that belong to no call, or to one that does not want them, in the order in which they came. It is
+	// not called concurrently, must not block and must not call the client.
+	Notified func(method string, params json.RawMessage)
+	// Asked answers the requests of a legacy server that belong to no call, each on a goroutine of its own. Its context ends with
+	// the connection, or when the server withdraws the request. nil: CodeMethodNotFound. A ping is always answered.
+	Asked            func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
+	HandshakeTimeout time.Duration // 0: 30 s
+	ProbeTimeout     time.Duration // of the question which era a server speaks; 0: 5 s
+	MaxMessage       int           // the longest message that is read, in bytes; 0: 64 MiB
+	// Session goes on with the session of another client, possibly of another process. nil: a new one.
+	Session *SessionState
+
+	// NoStream opens no standalone stream of a legacy server over HTTP: what is not said within a call is not heard.
+	NoStream bool
+
+	// wait waits for a time or until the context is done. nil: on the clock.
+	wait func(ctx context.Context, d time.Duration) error
+}
+
+// SessionState is what another process needs to go on with a session.
+type SessionState struct {
+	Era       Era             `json:"era"`
+	Version   string          `json:"version"`
+	SessionID string          `json:"sessionId,omitempty"` // empty if the server gave none
+	Hello     json.RawMessage `json:"hello,omitempty"`     // see [Client.Hello]
+}
+
+// Client is a connection to a server. Its methods may be called concurrently, except from the Notified functions.
+type Client struct {
+	o       ClientOptions
+	link    clientLink
+	detach  func() bool // lets the connection outlive the context of Connect
+	era     Era
+	version string
+	hello   json.RawMessage
+
+	ctx      context.Context // ends with the connection; the cause is Err
+	cancel   context.CancelCauseFunc
+	closing  sync.Once
+	closeErr error
+
+	silent    atomic.Bool  // while a probe may still turn out to be for the bin
+	ignored   atomic.Int64 // what came and was no message
+	notifying sync.Mutex   // held while o.Notified runs
+
+	mu       sync.Mutex
+	ended    bool // no goroutine may be started any more
+	finished sync.WaitGroup
+	lastID   int64
+	calls    map[int64]*clientCall
+	asked    map[string]context.CancelCauseFunc // the server's requests that are being served, by its ids
+}
+
+// clientLink is a transport's part of a client. What it reads it hands to Client.receive.
+type clientLink interface {
+	// call sends a request and waits for what comes of it: a result or an error that says what happened, the context's included.
+	call(ctx context.Context, p *clientCall) (json.RawMessage, error)
+	// send sends a notification or the answer to a request of the server.
+	send(ctx context.Context, m message) error
+	// close ends the connection; endSession tells the server that the session is over. It is called once, after Client.ctx has ended.
+	close(endSession bool) error
+}
+
+// newClient makes a client that is not connected.
+func newClient(o ClientOptions) *Client {
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 30*time.Second)
+	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 5*time.Second)
+	o.MaxMessage = cmp.Or(o.MaxMessage, 64<<20)
+	o.Version = cmp.Or(o.Version, LegacyVersions[0])
+	if o.Info == nil {
+		o.Info = clientInfo()
+	}
+	if o.Capabilities == nil {
+		o.Capabilities = json.RawMessage("{}")
+	}
+	if o.wait == nil {
+		o.wait = clientWait
+	}
+	c := &Client{o: o, calls: map[int64]*clientCall{}, asked: map[string]context.CancelCauseFunc{}}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	return c
+}
+
+// Era is which protocol the connection speaks.
+func (c *Client) Era() Era { return c.era }
+
+// Version is the protocol version that the connection speaks.
+func (c *Client) Version() string { return c.version }
+
+// Hello is the raw result of initialize or server/discover. It is shared and must not be changed.
+func (c *Client) Hello() json.RawMessage { return c.hello }
+
+// State is what another process needs to go on with the session after [Client.Abandon].
+func (c *Client) State() SessionState {
+	s := SessionState{Era: c.era, Version: c.version, Hello: c.hello}
+	if l, ok := c.link.(*httpLink); ok {
+		s.SessionID = l.sessionID()
+	}
+	return s
+}
+
+// Ignored is how many lines, events and messages came that were no message, or answered nothing.
+func (c *Client) Ignored() int64 { return c.ignored.Load() }
+
+// Close ends the session and the connection, the process of a stdio server included, and waits for everything that the client
+// started. Calls in flight fail with ErrClosed.
+func (c *Client) Close() error { return c.shut(true) }
+
+// Abandon ends the connection and leaves the session to another process. A stdio server is ended all the same.
+func (c *Client) Abandon() error { return c.shut(false) }
+
+// Done is closed when the connection cannot be used any more. A connection over HTTP ends only by Close or Abandon.
+func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
+
+// Err is why the connection has ended: an error that wraps ErrClosed. It is nil before that.
+func (c *Client) Err() error { return context.Cause(c.ctx) }
+
+func (c *Client) shut(endSession bool) error {
+	err := c.end(errClientClosed, endSession)
+	c.finished.Wait()
+	return err
+}
+
+// end ends the connection, once.
+func (c *Client) end(cause error, endSession bool) error {
+	c.mu.Lock()
+	c.ended = true
+	calls := c.calls
+	c.calls = map[int64]*clientCall{}
+	c.cancel(cause) // the first cause stays
+	c.mu.Unlock()
+	if l, ok := c.link.(*stdioLink); ok {
+		l.end(calls)
+	} else {
+		for _, p := range calls {
+			p.settle(clientAnswer{err: c.Err()})
+		}
+	}
+	c.closing.Do(func() {
+		if c.link != nil { // else it was never opened
+			c.closeErr = c.link.close(endSession)
+		}
+	})
+	return c.closeErr
+}
+
+// spawn runs f on a goroutine that Close waits for. It reports false once the connection has ended.
+func (c *Client) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.finished.Go(f)
+	}
+	return !c.ended
+}
+
+// clientInfo is what evalrun says of itself.
+func clientInfo() json.RawMessage {
+	version := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	return jsonobj.Object{{Key: "name", Value: jsonobj.Quote("evalrun")}, {Key: "version", Value: jsonobj.Quote(version)}}.JSON()
+}
+
+// clientWait waits on the clock.
+func clientWait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// bind returns a context with the values of ctx that ends with the connection, with ctx as long as it was not detached, or when it
+// is cancelled, as it must be.
+func (c *Client) bind(ctx context.Context) (bound context.Context, detach func() bool, cancel context.CancelFunc) {
+	bound, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(c.ctx, end)
+	detach = context.AfterFunc(ctx, end)
+	return bound, detach, func() { stop(); detach(); end() }
+}
+
+var errClientClosed = fmt.Errorf("%w: closed by us", ErrClosed)

@@ -1,0 +1,335 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// Call is a request.
+type Call struct {
+	Method       string
+	Params       json.RawMessage // nil: none. _meta may hold a progressToken of the caller's choice. They must not be changed any more
+	Checked      bool            // Params are known to be JSON, as those of a request are that somebody has sent, and Meta is their _meta
+	Meta         jsonobj.Object  // is not changed
+	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
+	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options
+	// Notified gets what the server sends for this call, in order, before Call returns; progress bears the caller's own token. It must
+	// not block longer than the call's context lasts, and must not call the client. nil: as notifications without a call.
+	Notified func(method string, params json.RawMessage)
+	// Asked answers the requests of a legacy server that belong to this call: over HTTP those on its stream, over stdio and SSE those
+	// that come while it is the only call in flight. Its context ends with the call. nil: ClientOptions.Asked.
+	Asked func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
+}
+
+// clientCall is a call in flight.
+type clientCall struct {
+	Call // as the caller made it, but for the params, which are as they go out
+
+	id    int64
+	token json.RawMessage // the caller's progress token; nil: no progress was asked for
+	ctx   context.Context // of the caller, or of the connection if the caller does not wait
+	// answers holds one, which is put in by whoever takes the call out of Client.calls; who has it may do something else instead.
+	answers chan clientAnswer
+	done    func(a clientAnswer) // gets the answer instead, if it is not nil
+	line    *outLine             // over stdio, with which it is sent; the client's mu guards it
+
+	notifying  sync.Mutex         // held while Notified runs
+	over       bool               // Call has returned: Notified must not run any more
+	asking     context.Context    // ends with the call; nil before the server has asked something
+	stopAsking context.CancelFunc // of asking
+}
+
+// clientAnswer is what came of a call.
+type clientAnswer struct {
+	result json.RawMessage
+	err    error
+}
+
+// Call sends a request and waits for its result. The error is an [*Error] if the server answered one; else it wraps the error of ctx,
+// in which case the server was told and its late answer is dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError].
+// A call of MethodListen lasts as long as the subscription.
+func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
+	if ctx.Err() != nil {
+		return nil, call.failed(clientContextError(ctx))
+	}
+	p, err := c.begin(ctx, call, nil)
+	if err != nil {
+		return nil, call.failed(err)
+	}
+	defer c.finish(p)
+	result, err := c.link.call(ctx, p)
+	return result, call.failed(err)
+}
+
+// Start is Call for those who must not wait: done gets what Call would return, once, from anywhere, perhaps before Start returns. It must not wait for
+// anybody either. The function that is returned ends the call as the end of a context does. Start does nothing and reports false where a call cannot be
+// begun without waiting, which it can over stdio.
+func (c *Client) Start(call Call, done func(json.RawMessage, error)) (cancel context.CancelCauseFunc, started bool) {
+	l, ok := c.link.(*stdioLink)
+	if !ok {
+		return nil, false
+	}
+	p, err := c.begin(c.ctx, call, done)
+	if err != nil {
+		done(nil, call.failed(err))
+		return func(error) {}, true
+	}
+	return l.start(p), true
+}
+
+// failed is an error of a call, which says of what unless the server has said it.
+func (call *Call) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	var answer *Error
+	if errors.As(err, &answer) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", call.Method, err)
+}
+
+// begin makes a call of what the caller wants, ready to be sent. done is that of Start, or nil.
+func (c *Client) begin(ctx context.Context, call Call, done func(json.RawMessage, error)) (*clientCall, error) {
+	p := &clientCall{Call: call, ctx: ctx}
+	if done == nil {
+		p.answers = make(chan clientAnswer, 1)
+	} else {
+		p.done = func(a clientAnswer) {
+			c.finish(p)
+			done(a.result, call.failed(a.err))
+		}
+	}
+	c.mu.Lock()
+	c.lastID++
+	p.id = c.lastID
+	c.mu.Unlock()
+	if err := c.addMeta(p); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil, clientUnsent(c.Err())
+	}
+	c.calls[p.id] = p
+	return p, nil
+}
+
+// finish makes sure that nothing of a call happens after it.
+func (c *Client) finish(p *clientCall) {
+	c.take(p)
+	p.notifying.Lock()
+	defer p.notifying.Unlock()
+	p.over = true
+	if p.asking != nil {
+		p.stopAsking()
+	}
+}
+
+// settle gives the call its answer. The caller has taken it out of Client.calls.
+func (p *clientCall) settle(a clientAnswer) {
+	if p.done != nil {
+		p.done(a)
+		return
+	}
+	p.answers <- a
+}
+
+// askingContext is the context in which the server's questions are answered: it ends with the call.
+func (p *clientCall) askingContext() context.Context {
+	p.notifying.Lock()
+	defer p.notifying.Unlock()
+	if p.asking == nil {
+		p.asking, p.stopAsking = context.WithCancel(p.ctx)
+		if p.over {
+			p.stopAsking()
+		}
+	}
+	return p.asking
+}
+
+// addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params stay as they are, to the byte.
+func (c *Client) addMeta(p *clientCall) error {
+	if p.Params != nil && !p.Checked && !jsonobj.Valid(p.Params) {
+		return errors.New("the params are not JSON")
+	}
+	if doc := p.Params[jsonobj.SkipSpace(p.Params, 0):]; !jsonobj.IsNull(doc) && doc[0] != '{' {
+		return errors.New("the params are no object")
+	}
+	meta, own := p.Meta, false
+	if !p.Checked {
+		var err error
+		if meta, err = jsonobj.ParseObject(jsonobj.Get(p.Params, "_meta")); err != nil {
+			return errors.New("the _meta of the params is no object")
+		}
+	}
+	set := func(key string, value json.RawMessage) {
+		if bytes.Equal(meta.Get(key), value) {
+			return
+		}
+		if !own {
+			meta, own = slices.Clone(meta), true
+		}
+		meta = meta.Set(key, value)
+	}
+	if token := meta.Get(MetaProgressToken); !jsonobj.IsNull(token) {
+		p.token = token
+		set(MetaProgressToken, p.rawID())
+	}
+	if c.era == Modern {
+		set(MetaProtocolVersion, quotedModern)
+		set(MetaClientInfo, clientOr(p.Info, c.o.Info))
+		set(MetaClientCapabilities, clientOr(p.Capabilities, c.o.Capabilities))
+	} else {
+		// They are somebody else's, and would make a server of both eras take the request for a modern one.
+		theirs := func(m jsonobj.Member) bool { return slices.Contains(clientModernMeta, m.Key) }
+		if slices.ContainsFunc(meta, theirs) {
+			meta, own = slices.DeleteFunc(slices.Clone(meta), theirs), true
+		}
+	}
+	if own {
+		params, err := jsonobj.ParseObject(p.Params)
+		if err != nil {
+			return errors.New("the params are no object")
+		}
+		p.Params = params.Set("_meta", meta.JSON()).JSON()
+	}
+	return nil
+}
+
+// clientModernMeta are the keys of _meta that make a request a modern one.
+var clientModernMeta = []string{MetaProtocolVersion, MetaClientInfo, MetaClientCapabilities, MetaLogLevel}
+
+var quotedModern = jsonobj.Quote(Version2026_07_28)
+
+func clientOr(value, otherwise json.RawMessage) json.RawMessage {
+	if value == nil {
+		return otherwise
+	}
+	return value
+}
+
+// Notify sends a notification, and waits until it is written or, over HTTP, taken. The errors are those of Call.
+func (c *Client) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	err := c.Err()
+	switch {
+	case ctx.Err() != nil:
+		err = clientContextError(ctx)
+	case params != nil && !jsonobj.Valid(params):
+		err = errors.New("the params are not JSON")
+	case err == nil:
+		err = c.link.send(ctx, message{method: method, params: params})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
+}
+
+func (p *clientCall) rawID() json.RawMessage { return strconv.AppendInt(nil, p.id, 10) }
+
+func (p *clientCall) message() message {
+	return message{id: p.rawID(), method: p.Method, params: p.Params}
+}
+
+// answered reports whether the answer is there.
+func (p *clientCall) answered() bool { return len(p.answers) > 0 }
+
+// deliver hands a notification to the call. It reports false if the call wants none.
+func (p *clientCall) deliver(method string, params json.RawMessage) bool {
+	if p.Notified == nil {
+		return false
+	}
+	p.notifying.Lock()
+	defer p.notifying.Unlock()
+	if !p.over {
+		p.Notified(method, params)
+	}
+	return true
+}
+
+// await waits for the answer of a call on a stream that all share.
+func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, error) {
+	select {
+	case a := <-p.answers:
+		return a.result, a.err
+	case <-ctx.Done():
+	}
+	if !c.take(p) { // the answer came at the same time
+		a := <-p.answers
+		return a.result, a.err
+	}
+	c.tellCancelled(p, context.Cause(ctx))
+	return nil, clientContextError(ctx)
+}
+
+// clientTellTimeout is how long it may take to tell a server that nobody waits for a call any more.
+const clientTellTimeout = 5 * time.Second
+
+// tellCancelled tells the server that a call is not waited for any more. The caller does not wait for that either.
+func (c *Client) tellCancelled(p *clientCall, cause error) {
+	if p.Method == MethodInitialize { // the specification forbids it
+		return
+	}
+	m := message{method: NoteCancelled, params: jsonobj.Object{
+		{Key: "requestId", Value: p.rawID()}, {Key: "reason", Value: jsonobj.Quote(cause.Error())},
+	}.JSON()}
+	c.spawn(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), clientTellTimeout)
+		defer cancel()
+		_ = c.link.send(ctx, m) // a server that cannot be told is not in the way
+	})
+}
+
+// take takes a call out of those that wait. It reports false if it has its answer already.
+func (c *Client) take(p *clientCall) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := c.calls[p.id] == p
+	delete(c.calls, p.id)
+	return waiting
+}
+
+// settle gives a call its answer, unless it has one.
+func (c *Client) settle(p *clientCall, a clientAnswer) {
+	if c.take(p) {
+		p.settle(a)
+	}
+}
+
+// lookup returns the call in flight with an id that came back, nil if there is none.
+func (c *Client) lookup(id json.RawMessage) *clientCall {
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	if err != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[n]
+}
+
+// only returns the call that is the only one in flight, subscriptions apart; nil if there is none or are several.
+func (c *Client) only() (only *clientCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.calls {
+		if p.Method == MethodListen {
+			continue
+		}
+		if only != nil {
+			return nil
+		}
+		only = p
+	}
+	return only
+}

@@ -1,0 +1,339 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// Handler serves clients. Implementations are safe for concurrent use.
+type Handler interface {
+	// Serve answers a request. The result is valid JSON; nil means {}. An error that is an [*Error] is sent as it is; another one becomes
+	// -32603 with its text, and so does a panic. ctx ends with the cause [ErrCancelled] when the client cancels the request or, in Modern over
+	// HTTP, leaves the response; in Legacy over HTTP a lost connection does not end it. It ends with the session or the connection, too.
+	//
+	// The result of initialize says in protocolVersion which version the session has; an error ends the session.
+	Serve(ctx context.Context, r *Request) (json.RawMessage, error)
+	// Notified is told of the notifications of a session one after another, as they came; it must not block for long.
+	// notifications/cancelled is acted on by the package and not told. A modern notification over HTTP has a session of its own.
+	Notified(s *Session, method string, params json.RawMessage)
+	// Closed is told that a legacy session or a stdio connection has ended, also one whose initialize failed. No request of it runs any more.
+	Closed(s *Session)
+}
+
+// Starter is a Handler that can begin to serve some requests without waiting for anybody, so that they need no goroutine where it matters: over stdio.
+type Starter interface {
+	Handler
+	// Start begins to serve a request, for which it calls answer with what Serve would return: once, at any time, and from anywhere. It must not
+	// wait for anybody. If it reports false it has done nothing, and Serve is called.
+	Start(r *Request, answer func(json.RawMessage, error)) bool
+}
+
+// ServerOptions are what a server may be given. The zero value works.
+type ServerOptions struct {
+	// MaxMessage is how long a message of a client may be, in bytes; 0 means 64 MiB.
+	MaxMessage int
+	// IdleTimeout is after how long a legacy HTTP session ends that has no request and no stream; 0 means never.
+	IdleTimeout time.Duration
+	// Restore is asked for the version of a legacy HTTP session that is not known here, such as one of an earlier process, whatever its client
+	// sends first. If ok is false, or Restore is nil, there is no such session. Until it returns the session is not served: it may be given a
+	// Value, and its client be told something. Restore is also asked after a session has ended, but not before Closed has returned.
+	Restore func(ctx context.Context, s *Session) (version string, ok bool)
+	// Hosts are the names that the headers Host and Origin may have beside loopback ones; "*" allows all. Others are refused, because a web
+	// site that has its name resolve to this machine could otherwise use the server (DNS rebinding).
+	Hosts []string
+	// AfterFirst is how long a POST may stay without an answer before it becomes an event stream, which clients wait for longer; 0 means 500 ms.
+	AfterFirst time.Duration
+	// Now is the clock of IdleTimeout; nil means time.Now.
+	Now func() time.Time
+}
+
+// withDefaults fills in what was left out.
+func (o ServerOptions) withDefaults() ServerOptions {
+	if o.MaxMessage == 0 {
+		o.MaxMessage = 64 << 20
+	}
+	if o.AfterFirst == 0 {
+		o.AfterFirst = 500 * time.Millisecond
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// ErrCancelled is the cause of the end of a request's context if its client does not want the answer any more.
+var ErrCancelled = errors.New("the client has cancelled the request")
+
+// What sending to a client fails with.
+var (
+	errAnswered = errors.New("the request has been answered")
+	errFull     = errors.New("the client does not read what it is sent")
+	errNoStream = errors.New("there is no stream on which the client could be told")
+	errModern   = errors.New("a client of " + Version2026_07_28 + " cannot be asked by a request: answer input_required")
+)
+
+// Request is a request of a client.
+type Request struct {
+	// Session is never nil. A modern request over HTTP has one of its own, without ID.
+	Session *Session
+	Method  string
+	// Params are as they came; nil if there were none.
+	Params json.RawMessage
+	// ID is as the client wrote it.
+	ID json.RawMessage
+	// Era and Version are those of the request. Version is empty in initialize.
+	Era     Era
+	Version string
+	// Header is that of the HTTP request; nil on stdio.
+	Header http.Header
+
+	meta jsonobj.Object
+	out  outlet
+
+	mu       sync.Mutex
+	answered bool
+	cause    error // of its being cancelled
+	ctx      context.Context
+	cancel   context.CancelCauseFunc // of ctx
+	onCancel func(cause error)
+}
+
+// outlet is where the messages go that belong to a request, or to no request. It never waits for the client.
+type outlet interface {
+	put(k messageKind, m *message) error
+}
+
+// messageKind is what a message is for an outlet.
+type messageKind int
+
+const (
+	kindNote   messageKind = iota // is refused if the client does not read
+	kindAsk                       // likewise, and if there is no stream
+	kindAnswer                    // is always taken; nil stands for one that must not be sent
+)
+
+// Meta is the _meta of the params; nil if there is none. It is shared and must not be changed.
+func (r *Request) Meta() jsonobj.Object { return r.meta }
+
+// Context ends with the request: when it has been answered, or was cancelled. It is the one that Serve gets.
+func (r *Request) Context() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx == nil {
+		r.ctx, r.cancel = context.WithCancelCause(r.Session.ctx)
+		if r.answered || r.cause != nil {
+			r.cancel(r.cause)
+		}
+	}
+	return r.ctx
+}
+
+// Cancel ends the context of the request with a cause, which it has from then on.
+func (r *Request) Cancel(cause error) {
+	r.mu.Lock()
+	if r.answered || r.cause != nil {
+		r.mu.Unlock()
+		return
+	}
+	r.cause = cause
+	cancel, onCancel := r.cancel, r.onCancel
+	r.mu.Unlock()
+	if cancel != nil {
+		cancel(cause)
+	}
+	if onCancel != nil {
+		onCancel(cause)
+	}
+}
+
+// OnCancel has a function called with the cause if the request is cancelled before it has been answered, or was already. It is what a [Starter] has in place
+// of the context, and must not block. There is one for a request.
+func (r *Request) OnCancel(f func(cause error)) {
+	r.mu.Lock()
+	cause := r.cause
+	if r.onCancel = f; cause == nil || r.answered {
+		r.mu.Unlock()
+		return
+	}
+	r.mu.Unlock()
+	f(cause)
+}
+
+// finish notes that a request has its answer, whose first caller is told so. A client that has cancelled it does not want the answer, but a POST must be
+// answered.
+func (r *Request) finish() (wanted, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		return false, false
+	}
+	r.answered = true
+	if r.cancel != nil {
+		r.cancel(nil)
+	}
+	return r.Header != nil || !errors.Is(r.cause, ErrCancelled), true
+}
+
+// Notify sends a notification that belongs to the request: on its stream, or on the connection. Notifications come in order and before the
+// response; it fails once Serve has returned, and if the client has left or does not read. A client that accepts no stream is not told.
+func (r *Request) Notify(method string, params json.RawMessage) error {
+	m := message{method: method, params: params}
+	return r.put(kindNote, &m)
+}
+
+// Ask sends the client a request that belongs to this one, and waits for the answer. The error is an [*Error] if that is the answer. Clients of
+// Modern cannot be asked, and none before it has been initialized.
+func (r *Request) Ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	switch {
+	case r.Era == Modern:
+		return nil, errModern
+	case r.Method == MethodInitialize:
+		return nil, errors.New("the client cannot be asked before it has been initialized")
+	}
+	return r.Session.ask(ctx, r.put, method, params)
+}
+
+func (r *Request) put(k messageKind, m *message) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		return errAnswered
+	}
+	return r.out.put(k, m)
+}
+
+// run has the handler answer the request.
+func (r *Request) run(ctx context.Context, h Handler) (answer message) {
+	answer.id = r.ID
+	defer func() {
+		if p := recover(); p != nil {
+			answer.result, answer.err = nil, panicked(r, p)
+		}
+	}()
+	answer = r.reply(h.Serve(ctx, r))
+	if r.Method == MethodInitialize && answer.err == nil {
+		o, _ := jsonobj.ParseObject(answer.result)
+		version := o.Text("protocolVersion")
+		if version == "" {
+			answer.result, answer.err = nil, Errorf(CodeInternal, "the answer to initialize has no protocolVersion").JSON()
+			return answer
+		}
+		r.Session.initialized(version)
+	}
+	return answer
+}
+
+// reply is the answer to a request for which a handler has returned this.
+func (r *Request) reply(result json.RawMessage, err error) message {
+	answer := message{id: r.ID, result: result}
+	switch {
+	case err != nil:
+		answer.result, answer.err = nil, errorJSON(err)
+	case len(result) == 0:
+		answer.result = json.RawMessage("{}")
+	}
+	return answer
+}
+
+// panicked is what a client is told of a handler that has panicked.
+func panicked(r *Request, p any) json.RawMessage {
+	return Errorf(CodeInternal, "panic while serving %s: %v", r.Method, p).JSON()
+}
+
+// errorJSON is what a handler's error looks like on the wire.
+func errorJSON(err error) json.RawMessage {
+	var e *Error
+	if !errors.As(err, &e) || e == nil {
+		e = Errorf(CodeInternal, "%v", err)
+	}
+	return e.JSON()
+}
+
+// removedMethods are the methods of Legacy that Modern does not have any more.
+var removedMethods = map[string]bool{
+	MethodInitialize: true, MethodPing: true, MethodSetLevel: true, MethodSubscribe: true, MethodUnsubscribe: true,
+	MethodTasksList: true, MethodTasksResult: true,
+}
+
+// serverMeta is the _meta of a message's params.
+func serverMeta(params json.RawMessage) jsonobj.Object {
+	meta, _ := jsonobj.ParseObject(jsonobj.Get(params, "_meta"))
+	return meta
+}
+
+// checkMeta checks what every modern request must say of itself.
+func checkMeta(method string, meta jsonobj.Object) *Error {
+	version := meta.Text(MetaProtocolVersion)
+	switch {
+	case version == "":
+		return Errorf(CodeInvalidParams, "params._meta must have %q, a string", MetaProtocolVersion)
+	case version != Version2026_07_28:
+		return unsupportedVersion(version)
+	}
+	if c := meta.Get(MetaClientCapabilities); len(c) == 0 || c[0] != '{' {
+		return Errorf(CodeInvalidParams, "params._meta must have %q, an object", MetaClientCapabilities)
+	}
+	if removedMethods[method] {
+		return Errorf(CodeMethodNotFound, "method %s is not part of %s", method, Version2026_07_28)
+	}
+	return nil
+}
+
+// unsupportedVersion is the error that names the versions which are spoken.
+func unsupportedVersion(requested string) *Error {
+	supported, _ := json.Marshal(Versions) // strings always marshal
+	return Errorf(CodeUnsupportedVersion, "protocol version %q is not supported", requested).
+		WithData(jsonobj.Object{{Key: "supported", Value: supported}, {Key: "requested", Value: jsonobj.Quote(requested)}}.JSON())
+}
+
+// invalidMessage says what is wrong with text that parseMessage refused.
+func invalidMessage(b []byte) *Error {
+	if !jsonobj.Valid(b) {
+		return Errorf(CodeParse, "the message is not valid JSON")
+	}
+	return Errorf(CodeInvalidRequest, "%v", errNoMessage)
+}
+
+// splitBatch returns the messages of an array, or nil if the text is none.
+func splitBatch(b []byte) (messages []json.RawMessage, isBatch bool) {
+	if i := jsonobj.SkipSpace(b, 0); i == len(b) || b[i] != '[' {
+		return nil, false
+	}
+	var all []json.RawMessage
+	err := json.Unmarshal(b, &all)
+	return all, err == nil
+}
+
+// validID reports whether a request's id is a string or a number, as it must be.
+func validID(id json.RawMessage) bool {
+	return len(id) > 0 && (id[0] == '"' || id[0] == '-' || '0' <= id[0] && id[0] <= '9')
+}
+
+// errorMessage is a response that was made here. An id that is missing or no id becomes null.
+func errorMessage(id json.RawMessage, e *Error) *message {
+	if !validID(id) {
+		id = json.RawMessage("null")
+	}
+	return &message{id: id, err: e.JSON()}
+}
+
+// onOneLine makes white space of the line ends of a message, which are all between tokens, for the framings that end messages with them.
+func onOneLine(message []byte) []byte {
+	if bytes.IndexByte(message, '\n') < 0 && bytes.IndexByte(message, '\r') < 0 {
+		return message
+	}
+	message = bytes.Clone(message)
+	for i, c := range message {
+		if c == '\n' || c == '\r' {
+			message[i] = ' '
+		}
+	}
+	return message
+}

@@ -1,0 +1,246 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/evalrun/evalrun/internal/nowait"
+)
+
+// ServeStdio serves one connection of messages on lines, of either era, until r ends or ctx is done; it returns when all handlers have.
+// Requests are served concurrently and answered in any order. The error is nil if r has ended, else the cause of ctx, a line that is longer
+// than MaxMessage, or what r or w failed with. Only MaxMessage of the options counts.
+//
+// Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not return from that is left behind. Files that do not
+// block are used without a thread that waits in them, and without a goroutine for what a [Starter] starts. Give it such a stdin: a read that blocks
+// may stop the garbage collector for a minute.
+func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o ServerOptions) error {
+	o = o.withDefaults()
+	c := &stdioConn{broken: make(chan struct{})}
+	c.out = newLineWriter(w, func(f func()) bool { go f(); return true }, func(error) { close(c.broken) })
+	c.session = newSession(context.WithoutCancel(ctx), rand.Text(), "", "", h)
+	c.session.out = c
+	readError := make(chan error, 1)
+	in := r
+	if file, ok := r.(*os.File); ok {
+		in = nowait.Reader(file)
+	}
+	go func() { readError <- readLines(in, o.MaxMessage, c.receive) }()
+
+	var err error
+	select {
+	case err = <-readError:
+	case <-c.broken:
+		err = c.failure()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if ctx.Err() != nil {
+		c.session.end(fmt.Errorf("%w: %w", ErrShutdown, context.Cause(ctx)))
+	} else {
+		c.session.end(errEnded)
+	}
+	c.session.close()
+	c.closed.Store(true)
+	c.out.wait(ctx)
+	if err == nil {
+		return c.failure()
+	}
+	closeIfCloser(r)
+	closeIfCloser(w)
+	return err
+}
+
+// maxQueue is how much may wait for a client that does not read, in bytes, before notifications are refused. How long a message is does not count:
+// a client that reads must not be cut for the first long one.
+const maxQueue = 8 << 20
+
+// stdioConn is the outlet of a connection.
+type stdioConn struct {
+	session *Session
+	out     *lineWriter
+	broken  chan struct{} // closed when out has failed
+	closed  atomic.Bool   // nothing is taken any more
+}
+
+// put has a message written. An answer is taken in any case: there are not more of them than requests.
+func (c *stdioConn) put(k messageKind, m *message) error {
+	switch {
+	case m == nil:
+		return nil // nobody wants the answer
+	case c.closed.Load():
+		return errEnded
+	case k != kindAnswer && c.out.waiting() >= maxQueue:
+		return errFull
+	}
+	return c.write(newOutLine(m))
+}
+
+func (c *stdioConn) write(l *outLine) error {
+	if c.out.put(l) != nil {
+		return c.failure()
+	}
+	return nil
+}
+
+// failure is what writing has failed with, for people.
+func (c *stdioConn) failure() error {
+	if err := c.out.failure(); err != nil {
+		return fmt.Errorf("writing to the MCP client: %w", err)
+	}
+	return nil
+}
+
+func closeIfCloser(end any) {
+	if closer, ok := end.(io.Closer); ok {
+		_ = closer.Close() // there is nobody to tell
+	}
+}
+
+// receive acts on a line: a message or a batch of them.
+func (c *stdioConn) receive(line []byte) {
+	messages, isBatch := splitBatch(line)
+	switch {
+	case !isBatch:
+		c.receiveOne(line, c, false)
+	case len(messages) == 0:
+		_ = c.put(kindAnswer, errorMessage(nil, Errorf(CodeInvalidRequest, "an empty batch"))) // fails if the connection has
+	default:
+		b := &stdioBatch{conn: c, open: 1}
+		for _, m := range messages {
+			b.expect()
+			c.receiveOne(m, b, true)
+		}
+		b.close()
+	}
+}
+
+// receiveOne acts on one message. What it puts fails only if the connection has.
+func (c *stdioConn) receiveOne(text []byte, out outlet, inBatch bool) {
+	refuse := func(id []byte, e *Error) { _ = out.put(kindAnswer, errorMessage(id, e)) }
+	m, err := parseMessage(text)
+	switch {
+	case err != nil:
+		refuse(nil, invalidMessage(text))
+		return
+	case !m.isRequest():
+		c.session.receive(m)
+		if b, ok := out.(*stdioBatch); ok {
+			b.close()
+		}
+		return
+	}
+	r := &Request{Session: c.session, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, meta: serverMeta(m.params), out: out}
+	era := c.session.Era()
+	if version := r.meta.Text(MetaProtocolVersion); version != "" {
+		if e, ok := EraOf(version); !ok || e == Modern {
+			r.Era, r.Version = Modern, version
+		}
+	} else if era == Modern && m.method != MethodInitialize {
+		r.Era = Modern
+	}
+	if era == "" {
+		c.session.meet(r.Era)
+	}
+	if r.Era == Modern {
+		invalid := checkMeta(r.Method, r.meta)
+		if inBatch {
+			invalid = Errorf(CodeInvalidRequest, "%s has no batches", Version2026_07_28)
+		}
+		if invalid != nil {
+			refuse(r.ID, invalid)
+			return
+		}
+	}
+	if err := c.session.start(r); err != nil {
+		refuse(r.ID, err)
+	}
+}
+
+// meet notes the era of a connection's first request.
+func (s *Session) meet(era Era) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.era = era; era == Modern {
+		s.version = Version2026_07_28
+	}
+}
+
+// stdioBatch collects the answers to the requests of a batch. Everything else goes its way at once.
+type stdioBatch struct {
+	conn    *stdioConn
+	mu      sync.Mutex
+	open    int
+	answers [][]byte
+}
+
+func (b *stdioBatch) expect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open++
+}
+
+// close counts one that needs no answer, and sends the answers if all have been counted.
+func (b *stdioBatch) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open--; b.open == 0 && len(b.answers) > 0 {
+		_ = b.conn.write(newTextLine(joinBatch(b.answers))) // fails if the connection has
+	}
+}
+
+func (b *stdioBatch) put(k messageKind, m *message) error {
+	if k != kindAnswer {
+		return b.conn.put(k, m)
+	}
+	if m != nil {
+		b.mu.Lock()
+		b.answers = append(b.answers, m.encode())
+		b.mu.Unlock()
+	}
+	b.close()
+	return nil
+}
+
+// joinBatch makes an array of messages.
+func joinBatch(messages [][]byte) []byte {
+	out := append([]byte{'['}, bytes.Join(messages, []byte{','})...)
+	return append(out, ']')
+}
+
+// errLongLine is for a message that exceeds MaxMessage.
+var errLongLine = errors.New("a message of the MCP client is too long")
+
+// readLines calls receive for the lines of r that are not empty, until r ends; then it returns nil.
+func readLines(r io.Reader, maxLine int, receive func(line []byte)) error {
+	in := bufio.NewReaderSize(r, lineBuffer)
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxLine+1 {
+			return fmt.Errorf("%w: more than %d bytes", errLongLine, maxLine)
+		}
+		line = append(line, part...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if text := bytes.TrimSpace(line); len(text) > 0 {
+			receive(text)
+		}
+		line = nil
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading from the MCP client: %w", err)
+		}
+	}
+}

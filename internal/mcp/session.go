@@ -1,0 +1,331 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// Session is a client as far as the protocol remembers it: a legacy HTTP session, a stdio connection, or one modern HTTP request.
+// Its methods are safe for concurrent use.
+type Session struct {
+	id      string
+	handler Handler
+	// out is where messages go that belong to no request; nil if there is no such place.
+	out outlet
+	// opened is called when initialize has succeeded and before it is answered, ended when the session ends; it has close called.
+	opened, ended func(s *Session)
+
+	ctx     context.Context // ends with the session; the cause says why
+	cancel  context.CancelCauseFunc
+	serving sync.WaitGroup // the requests that have begun
+	gone    chan struct{}  // closed when close has returned
+	// notifying keeps notifications apart.
+	notifying sync.Mutex
+
+	mu      sync.Mutex
+	over    bool
+	era     Era
+	version string
+	value   any
+	// starting is closed when the first initialize has been answered; nil before it has come.
+	starting chan struct{}
+	running  map[string]*Request // by the client's ids
+	asked    map[string]chan message
+	lastID   int64
+	streams  sessionStreams // of HTTP
+}
+
+// What a session ends with.
+var (
+	errEnded = errors.New("the MCP session has ended")
+	// ErrShutdown is what [Session.Err] wraps if the server has been closed or its context has ended: a client may go on with the session in
+	// another process, if that restores it.
+	ErrShutdown = errors.New("the MCP server is shutting down")
+)
+
+// maxRunning is how many requests of a session are served at once.
+const maxRunning = 1024
+
+func newSession(ctx context.Context, id string, era Era, version string, h Handler) *Session {
+	s := &Session{
+		id: id, era: era, version: version, handler: h,
+		gone: make(chan struct{}), running: map[string]*Request{}, asked: map[string]chan message{},
+		// Ids go on from anywhere, so that the late answer to a question of an earlier process answers none of ours.
+		lastID: rand.Int64N(1 << 48),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	return s
+}
+
+// ID is the id of a legacy HTTP session, or one that is made for a connection over stdio. The session of a modern HTTP request has none.
+func (s *Session) ID() string { return s.id }
+
+// Era is that of the client: on stdio that of its first request, unless it has sent initialize since then.
+func (s *Session) Era() Era {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.era
+}
+
+// Version is the protocol version, empty before initialize was answered.
+func (s *Session) Version() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// SetValue keeps something for the handler.
+func (s *Session) SetValue(v any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.value = v
+}
+
+// Value is what SetValue was last given.
+func (s *Session) Value() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.value
+}
+
+// Notify sends a notification that belongs to no request: on the connection, or on the stream that a legacy HTTP client opens for them. Until
+// it opens one, notifications wait, and the oldest are dropped when there are too many. It fails when the session has ended, in a session of a
+// modern HTTP request, and if the client does not read.
+func (s *Session) Notify(method string, params json.RawMessage) error {
+	m := message{method: method, params: params}
+	return s.put(kindNote, &m)
+}
+
+// Ask sends the client a request that belongs to none of its own, and waits for the answer. The error is an [*Error] if that is the answer.
+// Clients of Modern cannot be asked.
+func (s *Session) Ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	if s.Era() == Modern {
+		return nil, errModern
+	}
+	return s.ask(ctx, s.put, method, params)
+}
+
+// Close ends the session as if the client had. It does not wait for requests, so that one of them may call it.
+func (s *Session) Close() { s.end(errEnded) }
+
+// Err is why the session has ended, nil before that. It wraps [ErrShutdown] if the client had no part in it.
+func (s *Session) Err() error { return context.Cause(s.ctx) }
+
+func (s *Session) put(k messageKind, m *message) error {
+	switch {
+	case s.ctx.Err() != nil:
+		return s.Err()
+	case s.out == nil:
+		return errNoStream
+	}
+	return s.out.put(k, m)
+}
+
+// ask sends a request by put and waits for the answer.
+func (s *Session) ask(ctx context.Context, put func(messageKind, *message) error, method string, params json.RawMessage) (json.RawMessage, error) {
+	answers := make(chan message, 1)
+	s.mu.Lock()
+	s.lastID++
+	id := strconv.FormatInt(s.lastID, 10)
+	s.asked[id] = answers
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.asked, id)
+		s.mu.Unlock()
+	}()
+	m := message{id: json.RawMessage(id), method: method, params: params}
+	if err := put(kindAsk, &m); err != nil {
+		return nil, fmt.Errorf("asking the client for %s: %w", method, err)
+	}
+	select {
+	case a := <-answers:
+		if a.err != nil {
+			return nil, ParseError(a.err)
+		}
+		return a.result, nil
+	case <-s.ctx.Done():
+		return nil, fmt.Errorf("asking the client for %s: %w", method, s.Err())
+	case <-ctx.Done():
+		cancelled := message{method: NoteCancelled, params: jsonobj.Object{{Key: "requestId", Value: m.id}}.JSON()}
+		_ = put(kindNote, &cancelled) // a client that cannot be told does not answer either
+		return nil, fmt.Errorf("asking the client for %s: %w", method, context.Cause(ctx))
+	}
+}
+
+// receive acts on a message that is no request.
+func (s *Session) receive(m message) {
+	switch {
+	case m.isResponse():
+		s.mu.Lock()
+		answers := s.asked[string(m.id)]
+		delete(s.asked, string(m.id))
+		s.mu.Unlock()
+		if answers != nil { // else it came too late, or nobody has asked
+			answers <- m
+		}
+	case m.method == NoteCancelled:
+		o, _ := jsonobj.ParseObject(m.params)
+		s.mu.Lock()
+		r := s.running[string(o.Get("requestId"))]
+		s.mu.Unlock()
+		if r != nil { // else it has been answered: some clients always cancel
+			r.Cancel(ErrCancelled)
+		}
+	default:
+		s.notifying.Lock()
+		defer s.notifying.Unlock()
+		if s.ctx.Err() == nil {
+			s.handler.Notified(s, m.method, m.params)
+		}
+	}
+}
+
+// start has a request served without the caller waiting for anybody: on a goroutine of its own, unless the handler can do without. An error has not
+// been sent.
+func (s *Session) start(r *Request) *Error {
+	if err := s.begin(r); err != nil {
+		return err
+	}
+	if h, ok := s.handler.(Starter); !ok || !s.ready(r) || !s.startWith(h, r) {
+		go s.answer(r)
+	}
+	return nil
+}
+
+// ready reports whether a request is for the handler and need not wait for initialize. It notes the request's version.
+func (s *Session) ready(r *Request) bool {
+	if r.Era == Modern {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Version = s.version
+	return s.starting == nil && s.version != "" && r.Method != MethodInitialize && r.Method != MethodPing
+}
+
+// startWith has a handler start a request.
+func (s *Session) startWith(h Starter, r *Request) (started bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.conclude(r, message{id: r.ID, err: panicked(r, p)})
+			started = true
+		}
+	}()
+	return h.Start(r, func(result json.RawMessage, err error) { s.conclude(r, r.reply(result, err)) })
+}
+
+// answer serves a request and answers it.
+func (s *Session) answer(r *Request) { s.conclude(r, s.serve(r.Context(), r)) }
+
+// conclude answers a request, once.
+func (s *Session) conclude(r *Request, answer message) {
+	wanted, first := r.finish()
+	if !first {
+		return
+	}
+	defer s.serving.Done()
+	s.mu.Lock()
+	delete(s.running, string(r.ID))
+	if r.Method == MethodInitialize && s.starting != nil {
+		close(s.starting)
+		s.starting = nil
+	}
+	s.mu.Unlock()
+	if !wanted {
+		_ = r.out.put(kindAnswer, nil)
+		return
+	}
+	_ = r.out.put(kindAnswer, &answer) // a client that has gone needs no answer
+}
+
+// begin enters a request, which must be concluded then. An error has not been sent.
+func (s *Session) begin(r *Request) *Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.over:
+		return Errorf(CodeInternal, "%v", errEnded)
+	case !validID(r.ID):
+		return Errorf(CodeInvalidRequest, "the id of a request must be a string or a number")
+	case s.running[string(r.ID)] != nil:
+		return Errorf(CodeInvalidRequest, "another request with the id %s is being served", r.ID)
+	case len(s.running) >= maxRunning:
+		return Errorf(CodeInternal, "too many requests are open")
+	}
+	if r.Method == MethodInitialize && s.starting == nil {
+		s.starting = make(chan struct{})
+	}
+	s.running[string(r.ID)] = r
+	s.serving.Add(1)
+	return nil
+}
+
+// serve answers a request: by itself, or with the handler.
+func (s *Session) serve(ctx context.Context, r *Request) message {
+	switch {
+	case r.Era == Modern, r.Method == MethodInitialize:
+		return r.run(ctx, s.handler)
+	case r.Method == MethodPing:
+		return message{id: r.ID, result: json.RawMessage("{}")}
+	}
+	s.mu.Lock()
+	starting := s.starting
+	s.mu.Unlock()
+	if starting != nil { // a client that does not wait for the answer to initialize is served after it
+		select {
+		case <-starting:
+		case <-ctx.Done():
+		}
+	}
+	if r.Version = s.Version(); r.Version == "" {
+		return message{id: r.ID, err: Errorf(CodeInvalidRequest, "%s before initialize has been answered", r.Method).JSON()}
+	}
+	return r.run(ctx, s.handler)
+}
+
+// initialized notes the version that was agreed on.
+func (s *Session) initialized(version string) {
+	s.mu.Lock()
+	s.era, s.version = Legacy, version
+	s.mu.Unlock()
+	if s.opened != nil {
+		s.opened(s)
+	}
+}
+
+// end ends the session, once.
+func (s *Session) end(cause error) {
+	s.mu.Lock()
+	over := s.over
+	s.over = true
+	running := slices.Collect(maps.Values(s.running))
+	s.mu.Unlock()
+	if !over {
+		s.cancel(cause)
+		for _, r := range running {
+			r.Cancel(s.Err())
+		}
+		if s.ended != nil {
+			s.ended(s)
+		}
+	}
+}
+
+// close waits for what runs in a session that has ended, and tells the handler.
+func (s *Session) close() {
+	defer close(s.gone)
+	s.serving.Wait()
+	s.notifying.Lock()
+	defer s.notifying.Unlock()
+	s.handler.Closed(s)
+}

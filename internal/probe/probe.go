@@ -1,0 +1,244 @@
+// Package probe finds out what an agent really does with the Agent Client Protocol. It starts the agent against MCP servers and a scripted model
+// of its own, and believes their logs rather than what the agent says of itself.
+//
+// [Run] makes a [Report]: a [Check] for each question, with the facts that answer it. Each check has a process, a home and servers of its own,
+// so that one which fails says nothing of the others. The package knows nothing of eval sets, runs and stores.
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+)
+
+// DefaultTimeout is how long a check may take.
+const DefaultTimeout = 60 * time.Second
+
+// Options say what is probed, and where.
+type Options struct {
+	// Entry is an agent of type ACP. Its model's URL and key are not used.
+	Entry agent.Entry
+	// BaseDir is what the entry's cwd is relative to.
+	BaseDir string
+	// Isolation is that of the agent's space; it has this machine's network.
+	Isolation string
+	// Executable is this program: its main calls sandbox.InitMain, and tools.StdioMain for the arguments after [StdioCommand].
+	Executable string
+	// Version is evalrun's own, which the agent is told.
+	Version string
+	// Only are the names of the checks to make; empty for all of [Names].
+	Only []string
+	// Timeout of each check; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Done, if not nil, is called after each check.
+	Done func(Check)
+}
+
+// StdioCommand is the command of [Options.Executable] that is an MCP server on stdin and stdout.
+const StdioCommand = "probe-mcp-server"
+
+// Report is what was found out.
+type Report struct {
+	Agent Agent `json:"agent"`
+	// Isolation is what the agent ran in.
+	Isolation string    `json:"isolation"`
+	StartedAt time.Time `json:"startedAt"`
+	TookMs    int64     `json:"tookMs"`
+	Checks    []Check   `json:"checks"`
+}
+
+// Agent is who was probed.
+type Agent struct {
+	// Entry is the name of the entry, Name and Version what the agent says of itself.
+	Entry   string `json:"entry"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Initialize is its answer to initialize.
+	Initialize json.RawMessage `json:"initialize"`
+}
+
+// Check is the answer to one question.
+type Check struct {
+	Name string `json:"name"`
+	// Verdict is Yes, No or Failed, or a few words where these would say too little.
+	Verdict string `json:"verdict"`
+	// TookMs is how long the whole check took, with the start of the agent.
+	TookMs int64 `json:"tookMs"`
+	// Detail says why the verdict is no, or what the check failed with.
+	Detail string `json:"detail,omitempty"`
+	Facts  []Fact `json:"facts"`
+}
+
+// Fact is one thing that was seen.
+type Fact struct {
+	Name    string `json:"name"`
+	Verdict string `json:"verdict"`
+	// TookMs is how long what the fact tells of took; nil where time is no matter.
+	TookMs *int64 `json:"tookMs,omitempty"`
+	// Detail is the evidence.
+	Detail string `json:"detail,omitempty"`
+}
+
+// The verdicts that are no words of their own.
+const (
+	Yes    = "yes"
+	No     = "no"
+	NA     = "n/a"    // it cannot be told of this agent
+	Failed = "failed" // the check could not be made
+)
+
+// StartError is why an agent cannot be probed: it does not start, or does not answer initialize.
+type StartError struct{ Err error }
+
+func (e *StartError) Error() string { return "the agent cannot be probed: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// question is a check before it is answered.
+type question struct {
+	name string
+	// answer fills in the check. Its error makes it a failed one.
+	answer func(ctx context.Context, r *rig, c *Check) error
+}
+
+// questions are all checks, in the order in which they are made.
+var questions = []question{
+	{"initialize", askInitialize},
+	{"stdio", transport(onStdio)},
+	{"http", transport(onHTTP)},
+	{"sse", transport(onSSE)},
+	{"slow-server", askSlowServer},
+	{"dead-server", askDeadServer},
+	{"cancel-tool", askCancelTool},
+	{"cancel-model", askCancelModel},
+	{"resume", goOn(byResume)},
+	{"load", goOn(byLoad)},
+	{"exit", askExit},
+	{"orphans", askOrphans},
+}
+
+// Names are the names of the checks, in their order.
+func Names() []string {
+	var names []string
+	for _, q := range questions {
+		names = append(names, q.name)
+	}
+	return names
+}
+
+// Run makes the checks, one after another: they measure times. It begins with initialize whatever was asked for; the error is a [*StartError] if
+// that fails, and the cause of ctx if it ends. What was found out by then is in the report.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	for _, name := range o.Only {
+		if !slices.Contains(Names(), name) {
+			return nil, fmt.Errorf("there is no check %q; there are %s", name, strings.Join(Names(), ", "))
+		}
+	}
+	if o.Entry.Type != agent.TypeACP || len(o.Entry.Command) == 0 {
+		return nil, fmt.Errorf("agent %q does not speak the Agent Client Protocol", o.Entry.Name)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	o.Entry.ACP = withScriptedModel(*o.Entry.ACP)
+	dir, err := os.MkdirTemp("", "evalrun-probe-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // what an agent has left there is in nobody's way
+	report := &Report{Agent: Agent{Entry: o.Entry.Name}, Isolation: o.Isolation, StartedAt: time.Now().UTC()}
+	for _, q := range questions {
+		if q.name != "initialize" && len(o.Only) > 0 && !slices.Contains(o.Only, q.name) {
+			continue
+		}
+		check, err := o.ask(ctx, dir, q, &report.Agent)
+		if ctx.Err() != nil {
+			return report, context.Cause(ctx)
+		}
+		report.TookMs = time.Since(report.StartedAt).Milliseconds()
+		if q.name == "initialize" && err != nil {
+			return report, &StartError{err}
+		}
+		report.Checks = append(report.Checks, check)
+		if o.Done != nil {
+			o.Done(check)
+		}
+	}
+	return report, nil
+}
+
+// ask makes one check.
+func (o *Options) ask(ctx context.Context, dir string, q question, about *Agent) (Check, error) {
+	c := Check{Name: q.name, Verdict: Failed, Facts: []Fact{}}
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("it was not done within %v", o.Timeout))
+	defer cancel()
+	r, err := newRig(o, dir, about)
+	if err == nil {
+		err = q.answer(ctx, r, &c)
+		err = errors.Join(err, r.close())
+		err = r.explain(ctx, err)
+	}
+	c.TookMs = time.Since(began).Milliseconds()
+	if err != nil {
+		c.Verdict, c.Detail = Failed, err.Error()
+	}
+	return c, err
+}
+
+// add adds a fact; took is how long it took, negative where that is no matter.
+func (c *Check) add(name, verdict string, took time.Duration, format string, args ...any) {
+	f := Fact{Name: name, Verdict: verdict, Detail: fmt.Sprintf(format, args...)}
+	if took >= 0 {
+		ms := took.Milliseconds()
+		f.TookMs = &ms
+	}
+	c.Facts = append(c.Facts, f)
+}
+
+// timeless stands for the time of facts that have none.
+const timeless time.Duration = -1
+
+// Fact returns the verdict of a fact, "" if it was not found out.
+func (c *Check) Fact(name string) string {
+	for _, f := range c.Facts {
+		if f.Name == name {
+			return f.Verdict
+		}
+	}
+	return ""
+}
+
+// whether is Yes or No.
+func whether(b bool) string {
+	if b {
+		return Yes
+	}
+	return No
+}
+
+// models are names that agents take who know the models of their provider.
+var models = map[string]string{"anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro"}
+
+// withScriptedModel makes an entry's model the scripted one: nothing is left of where its own is, and it has a name.
+func withScriptedModel(a agent.ACP) *agent.ACP {
+	m := agent.Model{Name: "gpt-5"}
+	if a.Model != nil {
+		if name, ok := models[a.Model.API]; ok {
+			m.Name = name
+		}
+		if m.API = a.Model.API; a.Model.Name != "" {
+			m.Name = a.Model.Name
+		}
+	}
+	a.Model = &m
+	return &a
+}

@@ -1,0 +1,153 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/peers/fakemcp"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// server is an MCP server of the probe as the agent is told of it, and its log.
+type server struct {
+	declared acp.MCPServer
+	// tool is the name of the tool that returns the marker, call the directive that has it called.
+	tool   string
+	marker string
+	log    func() ([]fakemcp.Entry, error)
+	wait   func(ctx context.Context, until func([]fakemcp.Entry) bool) error
+}
+
+// call is the directive that has a tool called, for the scripted model and for an agent that carries directives out itself.
+func call(tool, args string) string { return fmt.Sprintf("[[CALL %s.%s %s]]", serverName, tool, args) }
+
+const (
+	onStdio = acp.TransportStdio
+	onHTTP  = acp.TransportHTTP
+	onSSE   = acp.TransportSSE
+)
+
+// remote is a transport of a server that outlives the agent; false if the agent takes none.
+func (a *process) remote() (acp.Transport, bool) {
+	for _, t := range []acp.Transport{onHTTP, onSSE} {
+		if a.hello.Capabilities.Accepts(t) {
+			return t, true
+		}
+	}
+	return onStdio, false
+}
+
+// serve starts a server; over HTTP and SSE its first answer takes delay.
+func (r *rig) serve(t acp.Transport, delay time.Duration) (*server, error) {
+	s := &server{tool: fakemcp.ToolPrefix + string(t)}
+	if t == onStdio {
+		r.stdio(s)
+		return s, nil
+	}
+	h, err := fakemcp.StartHTTP(delay)
+	if err != nil {
+		return nil, err
+	}
+	r.servers = append(r.servers, h)
+	url := map[acp.Transport]string{onHTTP: h.MCPURL(), onSSE: h.SSEURL()}[t]
+	s.declared = acp.MCPServer{Name: serverName, Transport: t, URL: url, Headers: []acp.KeyValue{{Name: "Authorization", Value: "Bearer " + h.Token()}}}
+	s.marker, s.wait = h.Marker(string(t)), h.Wait
+	s.log = func() ([]fakemcp.Entry, error) { return h.Log(), nil }
+	return s, nil
+}
+
+// stdio makes a server that the agent starts.
+func (r *rig) stdio(s *server) {
+	const name = "mcp-server.jsonl"
+	file := filepath.Join(r.dir, "logs", name)
+	s.marker = fakemcp.NewStdioMarker()
+	program := r.o.Executable
+	if r.o.Isolation == sandbox.IsolationBwrap {
+		program = sandbox.InsideExecutable
+	}
+	s.declared = acp.MCPServer{
+		Name: serverName, Transport: onStdio, Command: program,
+		Args: append([]string{StdioCommand}, fakemcp.StdioArgs(r.place.Space.Path("/logs/"+name), s.marker)...),
+	}
+	s.log = func() ([]fakemcp.Entry, error) {
+		log, err := fakemcp.ReadLog(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil // it was not started
+		}
+		return log, err
+	}
+	s.wait = func(ctx context.Context, until func([]fakemcp.Entry) bool) error {
+		ticker := time.NewTicker(20 * time.Millisecond) // a file does not tell when it grows
+		defer ticker.Stop()
+		for {
+			log, err := s.log()
+			if err != nil || until(log) {
+				return err
+			}
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+}
+
+// deadServer is a server that is not there: its port refuses connections.
+func deadServer(t acp.Transport) (*server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	url := "http://" + l.Addr().String() + "/mcp"
+	return &server{declared: acp.MCPServer{Name: serverName, Transport: t, URL: url}}, l.Close()
+}
+
+// awaitTools waits until the server has told its tools. An agent that never asks is not waited for forever; it is no error.
+func (s *server) awaitTools(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, toolsPatience)
+	defer cancel()
+	err := s.wait(ctx, has("tools/list", "", true))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// has is a condition: an entry like this is in the log.
+func has(method, tool string, answered bool) func([]fakemcp.Entry) bool {
+	return func(log []fakemcp.Entry) bool {
+		return slices.ContainsFunc(log, func(e fakemcp.Entry) bool { return e.Method == method && e.Tool == tool && e.Answered == answered })
+	}
+}
+
+// offered is what the client said when it connected: the version of MCP, and who it is. Since 2026-07-28 that is in the _meta of each request.
+func offered(log []fakemcp.Entry) string {
+	for _, e := range log {
+		var hello struct {
+			Version string             `json:"protocolVersion"`
+			Client  acp.Implementation `json:"clientInfo"`
+			Meta    struct {
+				Version string             `json:"io.modelcontextprotocol/protocolVersion"`
+				Client  acp.Implementation `json:"io.modelcontextprotocol/clientInfo"`
+			} `json:"_meta"`
+		}
+		if json.Unmarshal(e.Params, &hello) != nil || hello.Version+hello.Meta.Version == "" {
+			continue
+		}
+		version, client := hello.Version, hello.Client
+		if version == "" {
+			version, client = hello.Meta.Version, hello.Meta.Client
+		}
+		return fmt.Sprintf("MCP %s, as %s %s", version, client.Name, client.Version)
+	}
+	return ""
+}

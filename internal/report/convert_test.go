@@ -1,0 +1,235 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+func resume(one *Rollout) string { return "evalrun resume " + testRunID + " --store .evalrun" }
+
+// writers are all conversions of a report.
+func writers(r *Report) map[string]func(io.Writer) error {
+	return map[string]func(io.Writer) error{
+		"junit.xml":           r.WriteJUnit,
+		"summary.md":          func(w io.Writer) error { return r.WriteMarkdown(w, resume) },
+		"results.csv":         r.WriteCSV,
+		"uipath.json":         func(w io.Writer) error { return r.WriteUiPath(w, false) },
+		"uipath-verbose.json": func(w io.Writer) error { return r.WriteUiPath(w, true) },
+		"table.txt":           func(w io.Writer) error { return r.WriteTable(w, resume) },
+	}
+}
+
+func TestConversions(t *testing.T) {
+	r := mixedRun(t)
+	r.report(func(rep *Report) {
+		for name, write := range writers(rep) {
+			t.Run(name, func(t *testing.T) {
+				var b bytes.Buffer
+				r.check(write(&b))
+				golden(t, name, b.Bytes())
+			})
+		}
+	})
+}
+
+// A results document is as good as its store.
+func TestConversionsOfADocument(t *testing.T) {
+	r := mixedRun(t)
+	path := filepath.Join(r.dir, "results.json")
+	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
+	fromFile, err := Open(path)
+	r.check(err)
+	r.report(func(fromStore *Report) {
+		want := writers(fromStore)
+		for name, write := range writers(fromFile) {
+			var a, b bytes.Buffer
+			r.check(write(&a))
+			r.check(want[name](&b))
+			if a.String() != b.String() {
+				t.Errorf("%s differs:\n%s\n%s", name, &a, &b)
+			}
+		}
+	})
+	var again bytes.Buffer
+	r.check(fromFile.WriteResults(&again))
+	r.check(schemas.Validate("results", again.Bytes()))
+}
+
+func TestRolloutsAreToldApart(t *testing.T) {
+	set := setOf([]eval.Definition{exact("exact")}, evaluation("a", "A"))
+	set.Epochs = 2
+	r := newRun(t, set, "one", "two")
+	r.report(func(rep *Report) {
+		var b bytes.Buffer
+		r.check(rep.WriteJUnit(&b))
+		for _, name := range []string{"A [one, epoch 1]", "A [one, epoch 2]", "A [two, epoch 2]"} {
+			if !strings.Contains(b.String(), `name="`+name+`"`) {
+				t.Errorf("%s is missing from %s", name, &b)
+			}
+		}
+	})
+}
+
+func TestLargeRunsAreCutShort(t *testing.T) {
+	var evaluations []eval.Evaluation
+	for i := range 300 {
+		evaluations = append(evaluations, evaluation(fmt.Sprint("e", i), fmt.Sprint("E ", i)))
+	}
+	r := newRun(t, setOf(nil, evaluations...))
+	r.claim(300)
+	for i := range 300 {
+		r.suspend(fmt.Sprint("e", i), "", 0, jobValue)
+	}
+	r.report(func(rep *Report) {
+		var table, summary bytes.Buffer
+		r.check(rep.WriteTable(&table, resume))
+		r.check(rep.WriteMarkdown(&summary, resume))
+		if n := strings.Count(table.String(), "… and 250 more"); n != 2 {
+			t.Errorf("the table says %d times what it leaves out:\n%s", n, &table)
+		}
+		if !strings.Contains(summary.String(), "… and 100 more") {
+			t.Errorf("got %s", &summary)
+		}
+	})
+}
+
+var hostile = []string{
+	"plain", "", " ", "]]>", "<script>alert(1)</script>", "a|b|c", "`code`", `"quoted" 'single'`, "two\nlines\r\nthree", "\x00\x01\x1b[31mred\x1b[0m", "\u202ereversed", "\u009b2Jclear\x7f", "###[error]y",
+	"::error file=a::boom", "\n::set-output name=x::y", "##[error]x", "##vso[task.complete result=Failed;]", "=HYPERLINK(\"http://x\")", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "-1.5",
+	"\xff\xfe", "[link](http://x)", "![i](x)", "*bold* _it_ ~s~", "\\", "a\\|b", "&amp; &#x0;", "日本語", "@everyone", "<!-- comment", "--><b>", "%s %d %!", "{{template}}", "${{ github.token }}",
+}
+
+// Whatever the names, faults and payloads are, every output keeps its form.
+func TestHostileNames(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	pick := func() string {
+		s := hostile[rnd.IntN(len(hostile))]
+		if rnd.IntN(2) == 0 {
+			s += hostile[rnd.IntN(len(hostile))]
+		}
+		return s
+	}
+	for range 15 {
+		set := setOf([]eval.Definition{exact("exact")})
+		set.Name = pick()
+		set.Evaluators[0].Name = pick()
+		for i := range 8 {
+			set.Evaluations = append(set.Evaluations, evaluation(fmt.Sprint("e", i), pick()))
+		}
+		r := newRun(t, set)
+		r.claim(8)
+		quoted := func() string { b, _ := json.Marshal(pick()); return string(b) }
+		for i := range 8 {
+			id := fmt.Sprint("e", i)
+			switch i % 4 {
+			case 0:
+				result := score("exact", float64(rnd.IntN(2)))
+				result.EvaluatorName, result.Details, result.Error = pick(), json.RawMessage(quoted()), pick()
+				r.complete(id, quoted(), "", result)
+			case 1:
+				r.suspend(id, "", 0, `{"type":"WaitSystemAgent","job_key":`+strings.Replace(quoted(), `""`, `"k"`, 1)+`}`, quoted())
+			case 2:
+				r.commit(id, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: pick(), Message: pick()}}, nil)
+			}
+		}
+		r.document()
+		r.report(func(rep *Report) {
+			for name, write := range writers(rep) {
+				var b bytes.Buffer
+				r.check(write(&b))
+				checkForm(t, name, b.String())
+			}
+		})
+	}
+}
+
+// checkForm fails if an output is not what its name says.
+func checkForm(t *testing.T, name, text string) {
+	t.Helper()
+	bad := func(format string, args ...any) {
+		t.Helper()
+		t.Errorf("%s: "+format+" in:\n%s", append(append([]any{name}, args...), text)...)
+	}
+	if !utf8.ValidString(text) {
+		bad("not UTF-8")
+	}
+	switch filepath.Ext(name) {
+	case ".xml":
+		dec := xml.NewDecoder(strings.NewReader(text))
+		cases := 0
+		for {
+			tok, err := dec.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				bad("%v", err)
+				return
+			}
+			if start, ok := tok.(xml.StartElement); ok && start.Name.Local == "testcase" {
+				cases++
+			}
+		}
+		if cases != 8 {
+			bad("%d test cases", cases)
+		}
+	case ".csv":
+		rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+		if err != nil {
+			bad("%v", err)
+		}
+		for _, row := range rows {
+			for _, c := range row {
+				if c != "" && strings.ContainsRune("=+@\t\r", rune(c[0])) {
+					bad("the cell %q", c)
+				}
+			}
+		}
+	case ".json":
+		if strings.Contains(text, "##") || strings.ContainsAny(text, "\x7f\u009b") {
+			bad("something that a CI log would run")
+		}
+		var doc struct {
+			EvaluationSetResults []any `json:"evaluationSetResults"`
+		}
+		if err := json.Unmarshal([]byte(text), &doc); err != nil || len(doc.EvaluationSetResults) != 8 {
+			bad("%v", err)
+		}
+	case ".md":
+		columns := 0
+		for _, line := range strings.Split(text, "\n") {
+			n := strings.Count(strings.ReplaceAll(line, `\\`, ""), "|") - strings.Count(strings.ReplaceAll(line, `\\`, ""), `\|`)
+			if n != 0 && columns != 0 && n != columns {
+				bad("%d columns instead of %d in %q", n-1, columns-1, line)
+			}
+			columns = n
+			if strings.Contains(line, "<script") || strings.Contains(line, "<!--") {
+				bad("HTML")
+			}
+		}
+		fallthrough
+	case ".txt":
+		for _, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.Contains(line, "##vso[") || strings.Contains(line, "##[") {
+				bad("the command %q", line)
+			}
+		}
+		if strings.ContainsAny(text, "\x00\x01\x1b\r\u202e") {
+			bad("a control character")
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package report
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+var csvColumns = []string{"run_id", "evaluation_id", "evaluation_name", "rollout_id", "agent", "epoch", "status", "rollout_score",
+	"evaluator_id", "evaluator_name", "is_line_result", "score", "scale", "evaluation_time", "evaluator_error", "not_run",
+	"error_category", "error_message", "waiting_for", "segments", "wall_ms", "working_ms", "waiting_ms", "queued_ms", "evaluating_ms"}
+
+// WriteCSV writes one row for each rollout and evaluator, and one for each rollout without a result.
+func (r *Report) WriteCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(csvColumns); err != nil {
+		return err
+	}
+	if err := r.Rollouts(func(one *Rollout) error {
+		if len(one.EvaluationRunResults) == 0 {
+			return out.Write(r.csvRow(one, nil))
+		}
+		for i := range one.EvaluationRunResults {
+			if err := out.Write(r.csvRow(one, &one.EvaluationRunResults[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	out.Flush()
+	return out.Error()
+}
+
+func (r *Report) csvRow(one *Rollout, e *Evaluated) []string {
+	row := []string{r.RunID, one.EvaluationID, one.EvaluationName, one.RolloutID, one.Agent, strconv.Itoa(one.Epoch), string(one.Status), number(one.Score)}
+	if e != nil {
+		scale := 1.0
+		if e.Result.Scale != 0 {
+			scale = e.Result.Scale
+		}
+		row = append(row, e.EvaluatorID, e.EvaluatorName, strconv.FormatBool(e.IsLineResult), number(e.Result.Score), number(&scale),
+			number(&e.Result.EvaluationTime), e.Result.Error, e.Result.NotRun)
+	} else {
+		row = append(row, make([]string, 8)...)
+	}
+	category, message, waiting := "", "", ""
+	if one.Error != nil {
+		category, message = one.Error.Category, one.Error.Message
+	}
+	if x := one.AgentExecutionOutput; x != nil && len(x.Result.Triggers) > 0 {
+		waiting = waitingFor(one)[len("waiting for "):]
+	}
+	row = append(row, category, message, waiting, strconv.Itoa(one.Segments))
+	for _, ms := range []int64{one.Clocks.WallMs, one.Clocks.WorkingMs, one.Clocks.WaitingMs, one.Clocks.QueuedMs, one.Clocks.EvaluatingMs} {
+		row = append(row, strconv.FormatInt(ms, 10))
+	}
+	for i := range row {
+		row[i] = cell(row[i])
+	}
+	return row
+}
+
+// cell makes a text harmless to a terminal, and keeps spreadsheets from taking it for a formula. (OWASP, CSV injection: also a tab
+// begins one.)
+func cell(s string) string {
+	s = redact.Terminal(s)
+	if s == "" || !strings.ContainsRune("=+-@\t", rune(s[0])) {
+		return s
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		return s
+	}
+	return "'" + s
+}
+
+func number(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*v, 'f', -1, 64)
+}

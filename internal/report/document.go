@@ -1,0 +1,190 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// WriteResults writes the results document of a view. It is a function of the view alone: written twice at one revision it is
+// the same byte by byte.
+func WriteResults(w io.Writer, v store.View, o Options) error {
+	r, err := FromView(v, o)
+	if err != nil {
+		return err
+	}
+	return r.WriteResults(w)
+}
+
+// WriteResults writes the report as a results document.
+func (r *Report) WriteResults(w io.Writer) error {
+	d := newDocument(w)
+	d.value(r.Head, "")
+	d.unclose("}")
+	d.text(",\n  \"evaluationSetResults\": [")
+	first := true
+	if err := r.each(parts{spans: true}, func(one *Rollout) error {
+		d.element(&first, one)
+		return d.err
+	}); err != nil {
+		return err
+	}
+	d.endElements(first)
+	d.text(",\n  \"datasetEvaluatorResults\": ")
+	d.value(datasetOrEmpty(r.Dataset), "  ")
+	d.text("\n}\n")
+	return d.flush()
+}
+
+func datasetOrEmpty(d map[string]eval.DatasetResult) map[string]eval.DatasetResult {
+	if d == nil {
+		return map[string]eval.DatasetResult{}
+	}
+	return d
+}
+
+// SaveResults brings the results document at path up to date: under the run's lock, replaced as a whole, and never over a
+// higher revision of the same run. What is not a file, such as /dev/stdout, is written to instead.
+func SaveResults(ctx context.Context, st store.Store, runID, path string, red *redact.Redactor) (err error) {
+	path, isFile, err := durable.Follow(path)
+	if err != nil {
+		return err
+	}
+	if !isFile { // it may wait for a reader, whom nobody else has to wait for
+		return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return durable.WriteOutput(path, 0, r.WriteResults) })
+	}
+	dir := engine.RunDir(st.Dir(), runID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o644) // a document that somebody has asked for
+	if filepath.Dir(path) == dir {
+		mode = 0o600
+	}
+	lock, err := durable.Lock(filepath.Join(dir, "results.lock"), 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	err = fromStore(ctx, st, runID, red, filepath.Dir(path), func(_ store.View, r *Report) error {
+		if there, err := readHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
+			return nil
+		}
+		return durable.WriteFile(path, mode, r.WriteResults)
+	})
+	if err != nil {
+		return fmt.Errorf("the results document %s could not be written: %w", path, err)
+	}
+	return nil
+}
+
+// document writes an indented JSON object piece by piece.
+type document struct {
+	w       *bufio.Writer
+	compact bytes.Buffer
+	pretty  bytes.Buffer
+	enc     *json.Encoder
+	err     error
+}
+
+func newDocument(w io.Writer) *document {
+	d := &document{w: bufio.NewWriterSize(w, 64<<10)}
+	d.enc = json.NewEncoder(&d.compact)
+	d.enc.SetEscapeHTML(false)
+	return d
+}
+
+// value writes a value whose further lines are indented by prefix. It is held back until the next piece.
+func (d *document) value(v any, prefix string) {
+	d.spill()
+	if d.err != nil {
+		return
+	}
+	d.compact.Reset()
+	if d.err = d.enc.Encode(v); d.err == nil {
+		d.err = json.Indent(&d.pretty, inert(bytes.TrimSuffix(d.compact.Bytes(), []byte("\n"))), prefix, "  ")
+	}
+}
+
+// unclose takes the end off the object that was written last, so that more can follow in it.
+func (d *document) unclose(end string) {
+	d.pretty.Truncate(max(0, d.pretty.Len()-len("\n"+end)))
+}
+
+func (d *document) text(s string) {
+	d.spill()
+	if d.err == nil {
+		_, d.err = d.w.WriteString(s)
+	}
+}
+
+// element writes one element of an array that stands on the first level.
+func (d *document) element(first *bool, v any) {
+	if !*first {
+		d.text(",")
+	}
+	*first = false
+	d.text("\n    ")
+	d.value(v, "    ")
+}
+
+func (d *document) endElements(none bool) {
+	if none {
+		d.text("]")
+	} else {
+		d.text("\n  ]")
+	}
+}
+
+func (d *document) spill() {
+	if d.err == nil {
+		_, d.err = d.w.Write(d.pretty.Bytes())
+	}
+	d.pretty.Reset()
+}
+
+func (d *document) flush() error {
+	d.spill()
+	if d.err != nil {
+		return d.err
+	}
+	return d.w.Flush()
+}
+
+// inert escapes in a JSON text what a terminal or a CI log would act on if the document were shown there: DEL and the control
+// characters above it, which JSON does not escape, and ## as in ##vso[…]. All of them can stand only within strings.
+func inert(text []byte) []byte {
+	var out []byte
+	done := 0
+	replace := func(i, n int, r rune) {
+		out = fmt.Appendf(append(out, text[done:i]...), `\u%04x`, r)
+		done = i + n
+	}
+	for i := 0; i+1 < len(text); i++ {
+		switch c, next := text[i], text[i+1]; {
+		case c == '#' && next == '#':
+			replace(i, 1, '#')
+		case c == 0x7f:
+			replace(i, 1, 0x7f)
+		case c == 0xc2 && 0x80 <= next && next <= 0x9f:
+			replace(i, 2, rune(next))
+		}
+	}
+	if done == 0 {
+		return text
+	}
+	return append(out, text[done:]...)
+}

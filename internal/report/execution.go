@@ -1,0 +1,152 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Execution is how a run goes on, as its events tell it; with the events of further runs it counts them together. It is not
+// safe for concurrent use.
+type Execution struct {
+	// Total is the number of planned rollouts.
+	Total                                             int
+	Running, Suspended, Completed, Faulted, Cancelled int
+	run                                               store.Run
+	// open are the rollouts that have begun and not ended.
+	open map[string]*openRollout
+}
+
+type openRollout struct {
+	name  string
+	state store.State
+}
+
+// NewExecution starts with what the run counts, to be given the events that come after. [Execution.Load] tells it the
+// names of the rollouts that have begun already.
+func NewExecution(run store.Run) *Execution {
+	c := run.Counts
+	return &Execution{run: run, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended,
+		Completed: c.Completed, Faulted: c.Faulted, Cancelled: c.Cancelled}
+}
+
+// eventBatch is how many events are read at once.
+const eventBatch = 2000
+
+// Load reads the events that the run has had already.
+func (x *Execution) Load(ctx context.Context, st store.Store) error {
+	for seq := int64(0); seq < x.run.Seq; {
+		events, err := st.Events(ctx, x.run.ID, seq, eventBatch)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		for _, e := range events {
+			if e.Seq <= x.run.Seq {
+				x.add(e)
+			}
+		}
+		seq = events[len(events)-1].Seq
+	}
+	return nil
+}
+
+// Finished counts the rollouts that cannot change any more.
+func (x *Execution) Finished() int { return x.Completed + x.Faulted + x.Cancelled }
+
+// eventData has the fields of all events; schemas/event.schema.json says which event has which.
+type eventData struct {
+	Total          int            `json:"total"`
+	EvaluationName string         `json:"evaluationName"`
+	Segment        int            `json:"segment"`
+	Attempt        int            `json:"attempt"`
+	AfterMs        int64          `json:"afterMs"`
+	Triggers       []eventTrigger `json:"triggers"`
+	Status         store.Status   `json:"status"`
+	By             string         `json:"by"`
+	State          store.State    `json:"state"`
+	Score          *float64       `json:"score"`
+	Fault          *store.Fault   `json:"fault"`
+}
+
+type eventTrigger struct {
+	Type     string    `json:"type"`
+	ItemKey  string    `json:"itemKey"`
+	Deadline time.Time `json:"deadline"`
+}
+
+// Add adds one event. One that the execution started with counts nothing again.
+func (x *Execution) Add(e store.Event) { x.add(e) }
+
+// add adds one event and returns what it says and the name of its rollout.
+func (x *Execution) add(e store.Event) (data eventData, name string) {
+	_ = json.Unmarshal(e.Data, &data) // the store wrote it; what cannot be read is not shown
+	counted := e.RunID != x.run.ID || e.Seq > x.run.Seq
+	switch e.Type {
+	case store.RunCreated:
+		if counted {
+			x.Total += data.Total
+		}
+	case store.RolloutStarted:
+		x.rollout(e.RolloutID, store.StatePending).name = data.EvaluationName
+		name = x.become(e.RolloutID, store.StatePending, store.StateRunning, counted)
+	case store.RolloutResumed:
+		name = x.become(e.RolloutID, store.StateSuspended, store.StateRunning, counted)
+	case store.RolloutRetried:
+		name = x.become(e.RolloutID, store.StateRunning, store.StateRunning, counted)
+	case store.RolloutSuspended:
+		name = x.become(e.RolloutID, store.StateRunning, store.StateSuspended, counted)
+	case store.RolloutFinished:
+		before := store.StateSuspended
+		if data.State == store.StateCompleted {
+			before = store.StateRunning
+		}
+		name = x.become(e.RolloutID, before, data.State, counted)
+		delete(x.open, e.RolloutID)
+	case store.TriggerDelivered:
+		name = x.rollout(e.RolloutID, store.StateSuspended).name
+	}
+	return data, name
+}
+
+// rollout finds a rollout; one of which nothing is known is taken to be in the state from which the event usually comes.
+func (x *Execution) rollout(id string, usually store.State) *openRollout {
+	o := x.open[id]
+	if o == nil {
+		o = &openRollout{name: "rollout " + id, state: usually}
+		x.open[id] = o
+	}
+	return o
+}
+
+// become changes the state of a rollout and returns its name.
+func (x *Execution) become(id string, usually, state store.State, counted bool) string {
+	o := x.rollout(id, usually)
+	if counted {
+		if n := x.counter(o.state); n != nil && *n > 0 {
+			*n--
+		}
+		if n := x.counter(state); n != nil {
+			*n++
+		}
+	}
+	o.state = state
+	return o.name
+}
+
+func (x *Execution) counter(s store.State) *int {
+	switch s {
+	case store.StateRunning:
+		return &x.Running
+	case store.StateSuspended:
+		return &x.Suspended
+	case store.StateCompleted:
+		return &x.Completed
+	case store.StateFaulted:
+		return &x.Faulted
+	case store.StateCancelled:
+		return &x.Cancelled
+	}
+	return nil
+}

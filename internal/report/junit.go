@@ -1,0 +1,157 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// WriteJUnit writes the report as JUnit XML: a test case for each rollout. One that faulted, or that has no score because its
+// evaluators failed, is an error, one below the pass mark a failure, and one that is suspended, not finished, cancelled or
+// unscored for another reason is skipped, with the reason.
+func (r *Report) WriteJUnit(w io.Writer) error {
+	c, err := r.census()
+	if err != nil {
+		return err
+	}
+	errors := c.verdicts[verdict(store.StateFaulted)] + c.broken
+	failures := c.verdicts[failed]
+	x := &xmlWriter{w: bufio.NewWriter(w)}
+	x.text(xml.Header)
+	counts := []string{"tests", fmt.Sprint(c.total), "failures", fmt.Sprint(failures), "errors", fmt.Sprint(errors),
+		"skipped", fmt.Sprint(c.total - failures - errors - c.verdicts[passed]), "time", seconds(c.working)}
+	x.open("", "testsuites", append([]string{"name", "evalrun"}, counts...)...)
+	x.open("  ", "testsuite", append([]string{"name", r.EvaluationSetName}, counts...)...)
+	x.open("    ", "properties")
+	properties := [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"status", string(r.Status)}, {"score", formatScore(r.Summary.Score)}}
+	for _, a := range r.Summary.Agents {
+		properties = append(properties, [2]string{"score." + a.Agent, formatScore(a.Score)})
+	}
+	for _, p := range properties {
+		x.empty("      ", "property", "name", p[0], "value", p[1])
+	}
+	x.close("    ", "properties")
+	if err := r.Rollouts(func(one *Rollout) error {
+		r.testCase(x, c, one)
+		return x.err
+	}); err != nil {
+		return err
+	}
+	x.close("  ", "testsuite")
+	x.close("", "testsuites")
+	return x.flush()
+}
+
+func (r *Report) testCase(x *xmlWriter, c census, one *Rollout) {
+	const in, deeper = "    ", "      "
+	attrs := []string{"name", c.label(one), "classname", r.EvaluationSetName, "time", seconds(milliseconds(one.Clocks.WorkingMs))}
+	v := r.verdict(one)
+	if v == passed {
+		x.empty(in, "testcase", attrs...)
+		return
+	}
+	x.open(in, "testcase", attrs...)
+	switch {
+	case v == verdict(store.StateFaulted):
+		fault := store.Fault{}
+		if one.Error != nil {
+			fault = *one.Error
+		}
+		x.element(deeper, "error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
+	case v == failed:
+		x.element(deeper, "failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
+	case v == verdict(store.StateSuspended):
+		x.empty(deeper, "skipped", "message", waitingFor(one))
+	case v == unscored && evaluatorFailed(one):
+		x.element(deeper, "error", evaluatorLines(one), "message", reason(one), "type", "evaluator-error")
+	case v == unscored:
+		x.empty(deeper, "skipped", "message", strings.TrimSuffix("not scored: "+reason(one), ": "))
+	default:
+		x.empty(deeper, "skipped", "message", string(v))
+	}
+	x.close(in, "testcase")
+}
+
+// evaluatorLines says what each evaluator said.
+func evaluatorLines(one *Rollout) string {
+	var b strings.Builder
+	for _, e := range one.EvaluationRunResults {
+		fmt.Fprintf(&b, "%s: %s", e.EvaluatorName, formatScore(e.Result.Score))
+		if e.Result.Scale != 0 {
+			fmt.Fprintf(&b, " of %s", formatScore(&e.Result.Scale))
+		}
+		switch {
+		case e.Result.Error != "" && e.Result.Score == nil:
+			b.WriteString(" (failed: " + e.Result.Error + ")")
+		case e.Result.Error != "":
+			b.WriteString(" (" + e.Result.Error + ")")
+		case e.Result.NotRun != "":
+			b.WriteString(" (not run: " + e.Result.NotRun + ")")
+		}
+		var details bytes.Buffer
+		if json.Compact(&details, e.Result.Details) == nil {
+			b.WriteString(" " + details.String())
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func firstLine(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	return s
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+
+// xmlWriter writes XML with one element a line. Attributes come as names and values.
+type xmlWriter struct {
+	w   *bufio.Writer
+	err error
+}
+
+func (x *xmlWriter) open(indent, name string, attrs ...string)  { x.tag(indent, name, attrs, ">\n") }
+func (x *xmlWriter) empty(indent, name string, attrs ...string) { x.tag(indent, name, attrs, "/>\n") }
+func (x *xmlWriter) close(indent, name string)                  { x.text(indent + "</" + name + ">\n") }
+
+func (x *xmlWriter) element(indent, name, body string, attrs ...string) {
+	x.tag(indent, name, attrs, ">")
+	x.text(strings.ReplaceAll(escapeXML(body), "&#xA;", "\n"))
+	x.close("", name)
+}
+
+func (x *xmlWriter) tag(indent, name string, attrs []string, end string) {
+	x.text(indent + "<" + name)
+	for i := 0; i < len(attrs); i += 2 {
+		x.text(" " + attrs[i] + `="` + escapeXML(attrs[i+1]) + `"`)
+	}
+	x.text(end)
+}
+
+func (x *xmlWriter) text(s string) {
+	if x.err == nil {
+		_, x.err = x.w.WriteString(s)
+	}
+}
+
+func (x *xmlWriter) flush() error {
+	if x.err != nil {
+		return x.err
+	}
+	return x.w.Flush()
+}
+
+// escapeXML also takes out what XML cannot hold, and what CI systems would run if they showed it.
+func escapeXML(s string) string {
+	var b bytes.Buffer
+	_ = xml.EscapeText(&b, []byte(redact.Terminal(s))) // memory does not fail
+	return b.String()
+}

@@ -1,0 +1,102 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// logWidth is how long a name or a reason in a log gets.
+const logWidth = 400
+
+// Log shows progress where no line can be redrawn: one line for every rollout that is suspended, resumed, repeated or
+// finished. It is safe for concurrent use.
+type Log struct {
+	mu sync.Mutex
+	w  io.Writer
+	o  ProgressOptions
+	x  *Execution
+}
+
+// NewLog makes a log of what x is given from now on.
+func NewLog(w io.Writer, x *Execution, o ProgressOptions) *Log {
+	return &Log{w: w, o: o.withDefaults(), x: x}
+}
+
+// Event adds an event and, if it is of interest, writes its line.
+func (l *Log) Event(e store.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	data, name := l.x.add(e)
+	what, more := l.say(e, data)
+	if what == "" {
+		return nil
+	}
+	if name == "" {
+		name = "run " + e.RunID
+	}
+	text := fmt.Sprintf("[%d/%d] %-9s  %s", l.x.Finished(), max(l.x.Total, l.x.Finished()), what, l.clean(name))
+	if more != "" {
+		text += "  " + l.clean(more)
+	}
+	_, err := fmt.Fprintln(l.w, text)
+	return err
+}
+
+func (l *Log) clean(s string) string { return shorten(redact.Line(l.o.Redact.String(s)), logWidth) }
+
+// say is the word for an event and what there is to add; no word for one that is of no interest.
+func (l *Log) say(e store.Event, data eventData) (what, more string) {
+	switch e.Type {
+	case store.RolloutStarted:
+		if l.o.Verbose {
+			return "started", ""
+		}
+	case store.RolloutSuspended:
+		return "suspended", awaited(data.Triggers)
+	case store.TriggerDelivered:
+		if l.o.Verbose {
+			return "delivered", fmt.Sprintf("%s by %s", data.Status, data.By)
+		}
+	case store.RolloutResumed:
+		return "resumed", fmt.Sprintf("segment %d", data.Segment)
+	case store.RolloutRetried:
+		more = fmt.Sprintf("attempt %d", data.Attempt)
+		if data.AfterMs > 0 {
+			more += " in " + formatDuration(milliseconds(data.AfterMs))
+		}
+		if data.Fault != nil {
+			more += ", after " + data.Fault.Category + ": " + data.Fault.Message
+		}
+		return "retried", more
+	case store.RolloutFinished:
+		switch {
+		case data.Fault != nil:
+			more = data.Fault.Category + ": " + data.Fault.Message
+		case data.Score != nil:
+			more = "score " + formatScore(data.Score)
+		}
+		return string(data.State), more
+	case store.RunFinished:
+		return "finished", ""
+	}
+	return "", ""
+}
+
+func awaited(triggers []eventTrigger) string {
+	if len(triggers) == 0 {
+		return ""
+	}
+	out := "waiting for " + triggers[0].Type + " " + triggers[0].ItemKey
+	if len(triggers) > 1 {
+		out += fmt.Sprintf(" and %d more", len(triggers)-1)
+	}
+	if d := triggers[0].Deadline; !d.IsZero() {
+		out += ", until " + d.UTC().Format(time.RFC3339)
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+package report
+
+import (
+	"io"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// markdownRows is how many rollouts a table has at most: GitHub takes 1 MiB of a step's summary.
+const markdownRows = 200
+
+// WriteMarkdown writes a summary for people: the evaluators, then what failed, what is suspended and how it would be resumed, and
+// what faulted. command may be nil.
+func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
+	c, err := r.census()
+	if err != nil {
+		return err
+	}
+	out := &lines{w: w}
+	out.printf("## %s: %s\n\n", markdown(r.EvaluationSetName), r.Status)
+	out.printf("%s; **%s**", c, markdown(r.formatScores()))
+	if !r.Final {
+		out.printf(" so far")
+	}
+	out.printf("%s (run %s)\n", r.missing(), code(r.RunID))
+	r.markdownEvaluators(out)
+	for _, s := range []struct {
+		v       verdict
+		title   string
+		columns []string
+		row     func(*Rollout) []string
+	}{
+		{verdict(store.StateSuspended), "Suspended", []string{"evaluation", "waits for", "to go on"}, func(one *Rollout) []string {
+			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for ")), commandCell(one, command)}
+		}},
+		{verdict(store.StateFaulted), "Faulted", []string{"evaluation", "category", "message"}, func(one *Rollout) []string {
+			if one.Error == nil {
+				return []string{markdown(c.label(one)), "", ""}
+			}
+			return []string{markdown(c.label(one)), markdown(one.Error.Category), markdown(shorten(redact.Line(one.Error.Message), 500))}
+		}},
+		{unscored, "Unscored", []string{"evaluation", "reason"}, func(one *Rollout) []string {
+			return []string{markdown(c.label(one)), markdown(shorten(reason(one), 500))}
+		}},
+		{failed, "Failed", []string{"evaluation", "score", "evaluators"}, func(one *Rollout) []string {
+			return []string{markdown(c.label(one)), formatScore(one.Score), markdown(shorten(reason(one), 500))}
+		}},
+	} {
+		if c.verdicts[s.v] == 0 {
+			continue
+		}
+		out.printf("\n### %s\n\n", s.title)
+		if err := r.markdownRollouts(out, s.v, c.verdicts[s.v], s.columns, s.row); err != nil {
+			return err
+		}
+	}
+	return out.err
+}
+
+func (r *Report) markdownEvaluators(out *lines) {
+	if head, rows := r.summaryTable(markdown); rows != nil {
+		out.printf("\n")
+		tableHead(out, head...)
+		for _, row := range rows {
+			tableRow(out, row...)
+		}
+	}
+	for _, sentence := range r.epochSentences() {
+		out.printf("\n%s.\n", markdown(sentence))
+	}
+	if r.Statistics == nil || len(r.Statistics.Gates) == 0 {
+		return
+	}
+	out.printf("\n")
+	tableHead(out, "threshold", "agent", "verdict")
+	for _, g := range r.Statistics.Gates {
+		tableRow(out, markdown(g.String()), markdown(g.Agent), string(g.Verdict))
+	}
+}
+
+func (r *Report) markdownRollouts(out *lines, v verdict, n int, columns []string, row func(*Rollout) []string) error {
+	tableHead(out, columns...)
+	shown := 0
+	if err := r.Rollouts(func(one *Rollout) error {
+		if r.verdict(one) == v && shown < markdownRows {
+			shown++
+			tableRow(out, row(one)...)
+		}
+		return out.err
+	}); err != nil {
+		return err
+	}
+	if n > shown {
+		out.printf("\n… and %d more\n", n-shown)
+	}
+	return nil
+}
+
+func tableHead(out *lines, columns ...string) {
+	tableRow(out, columns...)
+	tableRow(out, strings.Split(strings.Repeat("---,", len(columns)-1)+"---", ",")...)
+}
+
+func tableRow(out *lines, cells ...string) { out.printf("| %s |\n", strings.Join(cells, " | ")) }
+
+func commandCell(one *Rollout, command Command) string {
+	if command == nil {
+		return ""
+	}
+	return code(command(one))
+}
+
+// markdown is a text that means only itself, also in a table.
+func markdown(s string) string {
+	var b strings.Builder
+	for _, r := range redact.Line(s) {
+		switch r {
+		case '&':
+			b.WriteString("&amp;")
+		case '<':
+			b.WriteString("&lt;")
+		case '>':
+			b.WriteString("&gt;")
+		case '@':
+			b.WriteString("&#64;") // no one is to be notified
+		case '\\', '`', '*', '_', '~', '[', ']', '#', '|', '$':
+			b.WriteRune('\\')
+			b.WriteRune(r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// code is a text in code type. HTML is used because a pipe in backticks would still end a table's cell.
+func code(s string) string {
+	return "<code>" + strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "&#124;", "`", "&#96;", "*", "&#42;", "_", "&#95;",
+		"[", "&#91;", "]", "&#93;", "~", "&#126;", "$", "&#36;", "\\", "&#92;", "@", "&#64;", ":", "&#58;", "#", "&#35;").Replace(redact.Line(s)) + "</code>"
+}

@@ -1,0 +1,201 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+func (r *testRun) events(after int64) []store.Event {
+	r.t.Helper()
+	events, err := r.st.Events(r.t.Context(), testRunID, after, 10000)
+	r.check(err)
+	return events
+}
+
+// eventfulRun has an event of every kind.
+func eventfulRun(t *testing.T) *testRun {
+	set := setOf([]eval.Definition{exact("exact")}, evaluation("a", "Passes"), evaluation("b", "Suspends"), evaluation("c", "Fails twice"), evaluation("d", "Is cancelled"))
+	r := newRun(t, set)
+	r.claim(3)
+	r.complete("a", `1`, "", score("exact", 1))
+	r.suspend("b", "", time.Hour, jobValue, `{"message":"hello"}`)
+	fault := &store.Fault{Category: "exit", Message: "exit status 1"}
+	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault, Retry: true, RetryAfter: time.Second}, nil)
+	r.wait(time.Second)
+	_, err := r.st.Cancel(t.Context(), store.RolloutID(testRunID, "d", "calculator", 1))
+	r.check(err)
+	r.claim(1)
+	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeInterrupted, Retry: true}, nil)
+	r.claim(1)
+	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault}, nil)
+	r.deliver("b", `{}`)
+	r.claim(1)
+	r.complete("b", `2`, "", score("exact", 0.5))
+	return r
+}
+
+func TestEventsFitTheirSchema(t *testing.T) {
+	r := eventfulRun(t)
+	seen := map[store.EventType]bool{}
+	for _, e := range r.events(0) {
+		seen[e.Type] = true
+		line, err := json.Marshal(e)
+		r.check(err)
+		if err := schemas.Validate("event", line); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	for _, typ := range []store.EventType{store.RunCreated, store.RolloutStarted, store.RolloutSuspended, store.TriggerDelivered, store.RolloutResumed,
+		store.RolloutRetried, store.RolloutEvaluated, store.RolloutFinished, store.RunFinished} {
+		if !seen[typ] {
+			t.Errorf("there was no %s", typ)
+		}
+	}
+}
+
+func TestLog(t *testing.T) {
+	for name, verbose := range map[string]bool{"log.txt": false, "log-verbose.txt": true} {
+		t.Run(name, func(t *testing.T) {
+			r := eventfulRun(t)
+			var b bytes.Buffer
+			l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Verbose: verbose})
+			for _, e := range r.events(0) {
+				r.check(l.Event(e))
+			}
+			golden(t, name, b.Bytes())
+		})
+	}
+}
+
+func TestLogIsHarmless(t *testing.T) {
+	for _, text := range hostile {
+		quoted, _ := json.Marshal(text)
+		var b bytes.Buffer
+		l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
+		if err := l.Event(store.Event{Type: store.RolloutFinished, RolloutID: "o",
+			Data: json.RawMessage(`{"state":"faulted","fault":{"category":"exit","message":` + string(quoted) + `}}`)}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(b.String(), "\n") != 1 {
+			t.Errorf("%q made more than one line: %s", text, &b)
+		}
+		checkForm(t, "log.txt", b.String())
+	}
+	var b bytes.Buffer
+	l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
+	_ = l.Event(store.Event{Type: store.RolloutFinished, RolloutID: "o", Data: json.RawMessage(`{"state":"faulted","fault":{"category":"exit","message":"hush-hush"}}`)})
+	if !strings.Contains(b.String(), "[redacted:TOKEN]") {
+		t.Errorf("got %s", &b)
+	}
+}
+
+// However a display joins a run, it counts the same in the end.
+func TestExecution(t *testing.T) {
+	r := eventfulRun(t)
+	events := r.events(0)
+	want := Execution{Total: 4, Completed: 2, Faulted: 1, Cancelled: 1}
+	counts := func(x *Execution) Execution {
+		return Execution{Total: x.Total, Running: x.Running, Suspended: x.Suspended, Completed: x.Completed, Faulted: x.Faulted, Cancelled: x.Cancelled}
+	}
+	x := NewExecution(store.Run{})
+	for i, e := range events {
+		x.Add(e)
+		if sum := x.Running + x.Suspended + x.Finished(); sum > 4 || x.Running < 0 || x.Suspended < 0 {
+			t.Errorf("after event %d (%s): %+v", i, e.Type, counts(x))
+		}
+	}
+	if diff := cmp.Diff(want, counts(x), cmp.AllowUnexported(Execution{})); diff != "" || len(x.open) != 0 {
+		t.Error(diff, len(x.open))
+	}
+	run, err := r.st.Run(t.Context(), testRunID)
+	r.check(err)
+	late := NewExecution(run)
+	r.check(late.Load(t.Context(), r.st))
+	if diff := cmp.Diff(want, counts(late), cmp.AllowUnexported(Execution{})); diff != "" || len(late.open) != 0 {
+		t.Error(diff, len(late.open))
+	}
+}
+
+func TestAnExecutionThatJoinsLateKnowsNames(t *testing.T) {
+	r := newRun(t, setOf(nil, evaluation("a", "First"), evaluation("b", "Second")))
+	r.claim(2)
+	r.suspend("a", "", 0, jobValue)
+	run, err := r.st.Run(t.Context(), testRunID)
+	r.check(err)
+	var b bytes.Buffer
+	x := NewExecution(run)
+	r.check(x.Load(t.Context(), r.st))
+	l := NewLog(&b, x, ProgressOptions{})
+	r.deliver("a", `1`)
+	r.claim(1)
+	r.suspend("b", "", 0, jobValue)
+	for _, e := range r.events(run.Seq) {
+		r.check(l.Event(e))
+	}
+	if !strings.Contains(b.String(), "resumed    First") || !strings.Contains(b.String(), "suspended  Second") || x.Running != 1 || x.Suspended != 1 {
+		t.Errorf("got %s, %+v", &b, x)
+	}
+}
+
+func TestLive(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var b bytes.Buffer
+	x := NewExecution(store.Run{Counts: store.Counts{Total: 10, Pending: 10}})
+	l := NewLive(&b, x, ProgressOptions{Now: func() time.Time { return now }, Width: func() int { return 60 }})
+	shown := func(want string) {
+		t.Helper()
+		if b.String() != want {
+			t.Errorf("got %q, want %q", &b, want)
+		}
+		b.Reset()
+	}
+	event := func(typ store.EventType, id, data string) {
+		t.Helper()
+		if err := l.Event(store.Event{RunID: "r", RolloutID: id, Type: typ, Data: json.RawMessage(data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event(store.RolloutStarted, "1", `{"evaluationName":"One"}`)
+	shown("\r\x1b[K[0/10]  1 running  One")
+	event(store.RolloutStarted, "2", `{"evaluationName":"Two"}`)
+	shown("") // too soon
+	now = now.Add(100 * time.Millisecond)
+	_ = l.Tick()
+	shown("\r\x1b[K[0/10]  2 running  Two")
+	now = now.Add(100 * time.Millisecond)
+	_ = l.Tick()
+	shown("") // nothing has changed
+	_, _ = l.Write([]byte("a log line\n"))
+	shown("\r\x1b[Ka log line\n\r\x1b[K[0/10]  2 running  Two")
+	for i := range 4 {
+		id := string(rune('a' + i))
+		event(store.RolloutStarted, id, `{"evaluationName":"\u001b[31mA very long name that does not fit"}`)
+		event(store.RolloutFinished, id, `{"state":"completed","score":1}`)
+	}
+	event(store.RolloutSuspended, "1", `{"segment":1,"triggers":[]}`)
+	b.Reset()
+	now = now.Add(1800 * time.Millisecond)
+	_ = l.Tick()
+	shown("\r\x1b[K[4/10]  1 running  1 suspended  2.00/s  about 3.0s left  O…")
+	now = now.Add(time.Second)
+	_ = l.Tick()
+	if !strings.Contains(b.String(), "left") {
+		t.Errorf("after a second without an event there was %q", &b)
+	}
+	b.Reset()
+	_ = l.Close()
+	shown("\r\x1b[K")
+	event(store.RolloutFinished, "2", `{"state":"completed"}`)
+	_ = l.Tick()
+	shown("")
+}

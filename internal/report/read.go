@@ -1,0 +1,312 @@
+package report
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// ReadResults reads the head of a results document, having made sure that the document is whole.
+func ReadResults(path string) (Head, error) {
+	d, err := readDocument(path, nil)
+	return d.Head, err
+}
+
+// Open reads the report of a results document, having made sure that the document is whole.
+func Open(path string) (*Report, error) {
+	d, err := readDocument(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Head: d.Head, Dataset: d.dataset, Pass: 1}
+	if d.Statistics != nil {
+		r.Pass = d.Statistics.Thresholds.Pass
+	}
+	r.each = func(_ parts, f func(*Rollout) error) error {
+		_, err := readDocument(path, f)
+		return err
+	}
+	return r, nil
+}
+
+// errEnough ends the reading of a document of which only the head is wanted.
+var errEnough = errors.New("enough")
+
+// readHead reads as much of a document as comes before its rollouts.
+func readHead(path string) (Head, error) {
+	d, err := openDocument(path)
+	if err != nil {
+		return Head{}, err
+	}
+	defer d.file.Close()
+	d.headOnly = true
+	if err := d.read(nil); err != nil && !errors.Is(err, errEnough) {
+		return Head{}, err
+	}
+	return d.Head, nil
+}
+
+func readDocument(path string, each func(*Rollout) error) (*documentReader, error) {
+	d, err := openDocument(path)
+	if err != nil {
+		return &documentReader{}, err
+	}
+	defer d.file.Close()
+	return d, d.read(each)
+}
+
+// documentReader reads a results document token by token.
+type documentReader struct {
+	Head
+	path     string
+	file     *os.File
+	dec      *json.Decoder
+	keys     []string
+	dataset  map[string]eval.DatasetResult
+	headOnly bool
+	// statistics are read when the version of the document is known.
+	statistics json.RawMessage
+}
+
+func openDocument(path string) (*documentReader, error) {
+	f, err := input.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the results document: %w", err)
+	}
+	return &documentReader{path: path, file: f, dec: json.NewDecoder(f), dataset: map[string]eval.DatasetResult{}}, nil
+}
+
+// again is what to do about a document that cannot be used.
+const again = "give the run's id instead (evalrun list shows the runs): the document is then written anew"
+
+func (d *documentReader) read(each func(*Rollout) error) error {
+	tok, err := d.dec.Token()
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s is empty; %s", d.path, again)
+	}
+	if err != nil {
+		return d.broken(err)
+	}
+	if tok != json.Delim('{') {
+		return fmt.Errorf("%s is not a results document: expected a JSON object", d.path)
+	}
+	for d.dec.More() {
+		tok, err := d.dec.Token()
+		if err != nil {
+			return d.broken(err)
+		}
+		if err := d.member(tok.(string), each); err != nil {
+			return err
+		}
+	}
+	if _, err := d.dec.Token(); err != nil {
+		return d.broken(err)
+	}
+	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
+		return d.problem("", "expected the end of the file after the document, got more text; "+again)
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.readStatistics()
+}
+
+// readStatistics reads the statistics in the form that they have in the document's version.
+func (d *documentReader) readStatistics() (err error) {
+	old := major(d.SchemaVersion) == "1"
+	switch {
+	case d.statistics == nil:
+	case old:
+		d.Statistics, err = fromVersion1(d.statistics)
+	default:
+		err = json.Unmarshal(d.statistics, &d.Statistics)
+	}
+	if err != nil {
+		return d.wrong("statistics", err)
+	}
+	if old {
+		d.SchemaVersion, d.Summary = schemaVersion, summary1(d.Summary, d.Statistics)
+	}
+	return nil
+}
+
+func major(version string) string {
+	major, _, _ := strings.Cut(version, ".")
+	return major
+}
+
+// member reads one member of the document.
+func (d *documentReader) member(key string, each func(*Rollout) error) error {
+	d.keys = append(d.keys, key)
+	fields := map[string]any{
+		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath, "revision": &d.Revision,
+		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
+		"evaluationSetDigest": &d.EvaluationSetDigest, "evalIds": &d.EvalIDs, "filter": &d.Filter, "retryOf": &d.RetryOf, "planDigest": &d.PlanDigest,
+		"gitCommit": &d.GitCommit, "evalrunVersion": &d.Version, "startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
+		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
+	}
+	if into, ok := fields[key]; ok {
+		if err := d.dec.Decode(into); err != nil {
+			return d.wrong(key, err)
+		}
+		return nil
+	}
+	if key == "evaluationSetResults" {
+		if d.headOnly {
+			return errEnough
+		}
+		if each != nil {
+			return d.rollouts(each)
+		}
+	}
+	return d.skip()
+}
+
+func (d *documentReader) rollouts(each func(*Rollout) error) error {
+	if tok, err := d.dec.Token(); err != nil || tok != json.Delim('[') {
+		return d.wrong("evaluationSetResults", cmp.Or(err, errors.New("expected an array")))
+	}
+	for i := 0; d.dec.More(); i++ {
+		var r Rollout
+		if err := d.dec.Decode(&r); err != nil {
+			return d.wrong(fmt.Sprintf("evaluationSetResults[%d]", i), err)
+		}
+		if err := each(&r); err != nil {
+			return err
+		}
+	}
+	if _, err := d.dec.Token(); err != nil {
+		return d.broken(err)
+	}
+	return nil
+}
+
+// skip reads over one value.
+func (d *documentReader) skip() error {
+	for depth := 0; ; {
+		tok, err := d.dec.Token()
+		if err != nil {
+			return d.broken(err)
+		}
+		switch tok {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			return nil
+		}
+	}
+}
+
+// broken says that the file is no JSON, or not all of it.
+func (d *documentReader) broken(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return d.problem("", "the document is cut: the file ends in the middle of it; "+again)
+	}
+	return d.problem("", "not a results document, for it is not valid JSON: "+err.Error())
+}
+
+// wrong says what is wrong with the value that was read last.
+func (d *documentReader) wrong(key string, err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return d.broken(err)
+	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		if kind.Field != "" {
+			key += "." + kind.Field
+		}
+		return d.problem(key, fmt.Sprintf("expected %s, got %s; %s", expected(kind.Type), article(kind.Value), again))
+	}
+	return d.problem(key, err.Error()+"; "+again)
+}
+
+// problem is a problem at the place up to which the document was read.
+func (d *documentReader) problem(key, message string) error {
+	p := input.Problem{File: d.path, Key: key, Message: message}
+	f, err := os.Open(d.path)
+	if err != nil {
+		return p
+	}
+	defer f.Close()
+	text := bufio.NewReader(io.LimitReader(f, d.dec.InputOffset()))
+	p.Line, p.Column = 1, 1
+	for {
+		r, _, err := text.ReadRune()
+		switch {
+		case err != nil:
+			return p
+		case r == '\n':
+			p.Line, p.Column = p.Line+1, 1
+		default:
+			p.Column++
+		}
+	}
+}
+
+// expected names the JSON type that a Go type is read from.
+func expected(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	}
+	return "a number"
+}
+
+// article puts an article before the name of a JSON type.
+func article(name string) string {
+	switch name {
+	case "array", "object":
+		return "an " + name
+	case "bool":
+		return "a boolean"
+	}
+	return "a " + name
+}
+
+// check says whether the document is one of evalrun's.
+func (d *documentReader) check() error {
+	has := func(keys ...string) bool {
+		for _, key := range keys {
+			found := false
+			for _, k := range d.keys {
+				found = found || k == key
+			}
+			if !found {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case has("evaluationSetResults") && !has("runId"):
+		return fmt.Errorf("%s is an eval output of UiPath's own format, which does not say of which run; give evalrun's results document or the run's id", d.path)
+	case has("evaluations"):
+		return fmt.Errorf("%s is an eval set, not a results document; start it with evalrun run", d.path)
+	case !has("schemaVersion", "runId", "storeId", "revision", "evaluationSetResults"):
+		return fmt.Errorf("%s is not a results document of evalrun: expected the keys schemaVersion, runId, storeId, revision and evaluationSetResults", d.path)
+	case major(d.SchemaVersion) != "1" && major(d.SchemaVersion) != major(schemaVersion):
+		return fmt.Errorf("%s has the schema version %q, this evalrun knows 1 and 2; update evalrun", d.path, d.SchemaVersion)
+	case d.RunID == "" || d.StoreID == "":
+		return fmt.Errorf("%s: runId or storeId is empty; %s", d.path, again)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+// formatScores is the score of the run, for each agent if there are several.
+func (r *Report) formatScores() string {
+	one := func(score, completed *float64) string {
+		out := formatScore(score)
+		if c := formatScore(completed); completed != nil && c != out {
+			out += " (" + c + " without faulted)"
+		}
+		return out
+	}
+	s := r.Summary
+	if len(s.Agents) == 0 {
+		return "score " + one(s.Score, s.ScoreCompleted)
+	}
+	var out []string
+	for _, a := range s.Agents {
+		out = append(out, redact.Line(a.Agent)+" "+one(a.Score, a.ScoreCompleted))
+	}
+	return "score " + strings.Join(out, ", ")
+}
+
+// missing says in a few words what the scores are without.
+func (r *Report) missing() string {
+	if r.Statistics == nil {
+		return ""
+	}
+	var out []string
+	c := r.Statistics.Coverage
+	if c.Unscored > 0 && (len(r.Statistics.PerAgent()[0].Evaluators) > 0 || len(r.Statistics.Gates) > 0) {
+		out = append(out, fmt.Sprintf("%d of %s unscored", c.Unscored, count(c.Evaluations, "evaluation")))
+	}
+	if c.EvaluatorErrors > 0 {
+		out = append(out, count(c.EvaluatorErrors, "evaluator error"))
+	}
+	if c.EvaluatorsNotRun > 0 {
+		out = append(out, count(c.EvaluatorsNotRun, "evaluator result")+" not run")
+	}
+	if f := r.Statistics.Faults; f.Environment > 0 {
+		out = append(out, count(f.Environment, "fault")+" of the environment")
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "; missing: " + strings.Join(out, ", ")
+}
+
+// summaryTable has a row for each evaluator and one for all of them together; with several agents a column for each. escape is for names.
+func (r *Report) summaryTable(escape func(string) string) (head []string, rows [][]string) {
+	s := r.Statistics
+	if s == nil {
+		return nil, nil
+	}
+	agents := s.PerAgent()
+	scored := false
+	for _, a := range agents {
+		scored = scored || slices.ContainsFunc(a.Evaluators, func(e eval.EvaluatorSummary) bool { return e.N+e.Errors+e.NotRun > 0 })
+	}
+	if !scored {
+		return nil, nil
+	}
+	if len(agents) == 1 {
+		a := agents[0]
+		for _, e := range a.Evaluators {
+			rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
+		}
+		rows = append(rows, []string{"together", fmt.Sprint(a.Score.N), formatMean(a.Score), formatPassRate(a.PassRate), ""})
+		if s.Faults.Agent > 0 {
+			rows = append(rows, []string{"without faulted", fmt.Sprint(a.ScoreCompleted.N), formatMean(a.ScoreCompleted), "", ""})
+		}
+		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""}, rows
+	}
+	head = []string{"evaluator"}
+	for _, a := range agents {
+		head = append(head, escape(a.Agent))
+	}
+	cell := func(score, passRate eval.Estimate, notes string) string {
+		out := formatMean(score)
+		if passRate.Mean != nil {
+			out += ", " + formatPassRate(passRate)
+		}
+		if notes != "" {
+			out += ", " + notes
+		}
+		return out
+	}
+	for _, e := range agents[0].Evaluators {
+		row := []string{escape(e.Name)}
+		for _, a := range agents {
+			own := eval.EvaluatorSummary{}
+			if i := slices.IndexFunc(a.Evaluators, func(other eval.EvaluatorSummary) bool { return other.ID == e.ID }); i >= 0 {
+				own = a.Evaluators[i]
+			}
+			row = append(row, cell(own.Estimate, own.PassRate, notes(own)))
+		}
+		rows = append(rows, row)
+	}
+	together, completed := []string{"together"}, []string{"without faulted"}
+	for _, a := range agents {
+		together = append(together, cell(a.Score, a.PassRate, ""))
+		completed = append(completed, formatMean(a.ScoreCompleted))
+	}
+	if rows = append(rows, together); s.Faults.Agent > 0 {
+		rows = append(rows, completed)
+	}
+	return head, rows
+}
+
+// epochSentences say for each agent what its epochs tell: which evaluations are flaky, and what more epochs or evaluations would bring.
+func (r *Report) epochSentences() (out []string) {
+	if r.Statistics == nil {
+		return nil
+	}
+	const most = 10
+	for _, a := range r.Statistics.PerAgent() {
+		prefix := ""
+		if len(r.Statistics.Agents) > 0 {
+			prefix = redact.Line(a.Agent) + ": "
+		}
+		if len(a.Flaky) > 0 {
+			var ids []string
+			for _, f := range a.Flaky[:min(len(a.Flaky), most)] {
+				ids = append(ids, fmt.Sprintf("%s %d/%d", shorten(redact.Line(f.EvaluationID), nameWidth), f.Passes, f.N))
+			}
+			if more := len(a.Flaky) - most; more > 0 {
+				ids = append(ids, fmt.Sprintf("and %d more", more))
+			}
+			out = append(out, fmt.Sprintf("%s%d of %s pass in some epochs only: %s", prefix, len(a.Flaky), count(a.Score.N, "evaluation"), strings.Join(ids, ", ")))
+		}
+		if v := a.Variance; v != nil && v.Within > 0 {
+			now, byEpochs, byEvaluations := v.Doubling(a.Score.N, r.Statistics.Epochs)
+			out = append(out, fmt.Sprintf("%sdoubling the epochs lowers the standard error from %.3f to %.3f, doubling the evaluations to %.3f", prefix, now, byEpochs, byEvaluations))
+		}
+	}
+	return out
+}
+
+// notes say what an evaluator's mean is without.
+func notes(e eval.EvaluatorSummary) string {
+	var out []string
+	if e.Errors > 0 {
+		out = append(out, fmt.Sprintf("%d failed", e.Errors))
+	}
+	if e.NotRun > 0 {
+		out = append(out, fmt.Sprintf("%d not run", e.NotRun))
+	}
+	if e.ScoreStrict != nil && e.Score != nil && *e.ScoreStrict != *e.Score {
+		out = append(out, fmt.Sprintf("score %s, or %s without %d predictions that are none of its classes", formatScore(e.ScoreStrict), formatScore(e.Score), e.Skipped))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,231 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// verdict is what a person wants to know of a rollout, in one word.
+type verdict string
+
+const (
+	passed   verdict = "passed"
+	failed   verdict = "failed"
+	unscored verdict = "unscored"
+)
+
+// verdict is passed, failed or unscored for a completed rollout, else its state.
+func (r *Report) verdict(one *Rollout) verdict {
+	switch {
+	case one.Status != store.StateCompleted:
+		return verdict(one.Status)
+	case one.Score == nil:
+		return unscored
+	case *one.Score >= r.Pass-1e-9: // the score may be a rounded mean of perfect scores
+		return passed
+	}
+	return failed
+}
+
+// census is what has to be known of all rollouts before the first is written.
+type census struct {
+	total    int
+	verdicts map[verdict]int
+	// broken counts the unscored rollouts of which an evaluator failed.
+	broken  int
+	working time.Duration
+	// agents and epochs say that there are several, so that rollouts have to be told apart.
+	agents, epochs bool
+	agent          string
+}
+
+func (r *Report) census() (census, error) {
+	c := census{verdicts: map[verdict]int{}}
+	err := r.Rollouts(func(one *Rollout) error {
+		c.agents = c.agents || c.total > 0 && one.Agent != c.agent
+		c.agent = one.Agent
+		c.epochs = c.epochs || one.Epoch > 1
+		c.total++
+		v := r.verdict(one)
+		c.verdicts[v]++
+		if v == unscored && evaluatorFailed(one) {
+			c.broken++
+		}
+		c.working += time.Duration(one.Clocks.WorkingMs) * time.Millisecond
+		return nil
+	})
+	return c, err
+}
+
+// label names a rollout, with agent and epoch where there are several. It is one line.
+func (c census) label(one *Rollout) string {
+	name := one.EvaluationName
+	if strings.TrimSpace(name) == "" {
+		name = one.EvaluationID
+	}
+	var more []string
+	if c.agents {
+		more = append(more, one.Agent)
+	}
+	if c.epochs {
+		more = append(more, "epoch "+strconv.Itoa(one.Epoch))
+	}
+	if len(more) > 0 {
+		name += " [" + strings.Join(more, ", ") + "]"
+	}
+	return redact.Line(name)
+}
+
+// String counts the rollouts in words.
+func (c census) String() string {
+	out := count(c.total, "rollout")
+	sep := ": "
+	for _, v := range []verdict{passed, failed, unscored, verdict(store.StateSuspended), verdict(store.StateFaulted), verdict(store.StateCancelled),
+		verdict(store.StateRunning), verdict(store.StateEvaluating), verdict(store.StatePending)} {
+		if n := c.verdicts[v]; n > 0 {
+			out += fmt.Sprintf("%s%d %s", sep, n, v)
+			sep = ", "
+		}
+	}
+	return out
+}
+
+// reason says in one line why a rollout is where it is.
+func reason(one *Rollout) string {
+	switch {
+	case one.Status == store.StateSuspended:
+		return waitingFor(one)
+	case one.Error != nil:
+		return redact.Line(one.Error.Category + ": " + one.Error.Message)
+	}
+	var out, notRun []string
+	for _, e := range one.EvaluationRunResults {
+		switch {
+		case e.IsLineResult:
+		case e.Result.NotRun != "":
+			notRun = append(notRun, e.EvaluatorName+" not run: "+e.Result.NotRun)
+		case e.Result.Error != "" && e.Result.Score == nil:
+			out = append(out, e.EvaluatorName+" failed: "+e.Result.Error)
+		case e.Result.Error != "":
+			out = append(out, e.EvaluatorName+" "+formatScore(e.Result.Score)+": "+e.Result.Error)
+		case e.Result.Score != nil:
+			out = append(out, e.EvaluatorName+" "+formatScore(e.Result.Score))
+		}
+	}
+	if len(out) == 0 {
+		out = notRun // it is all there is to say
+	}
+	if len(out) == 0 && one.Status == store.StateCompleted && one.Criteria != nil {
+		out = []string{"no criterion for any evaluator"}
+		if has := slices.Sorted(maps.Keys(one.Criteria)); len(has) > 0 {
+			out[0] += " (has: " + strings.Join(has, ", ") + ")"
+		}
+	}
+	return redact.Line(strings.Join(out, ", "))
+}
+
+// FirstUnscored names the first completed rollout that has no score, with the reason.
+func (r *Report) FirstUnscored() (string, error) {
+	c, out := census{}, ""
+	err := r.Rollouts(func(one *Rollout) error {
+		if out == "" && r.verdict(one) == unscored {
+			out = c.label(one) + ": " + reason(one)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// evaluatorFailed says that an evaluator failed, so that the score is without it.
+func evaluatorFailed(one *Rollout) bool {
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
+}
+
+// waitingFor names the triggers of a suspended rollout.
+func waitingFor(one *Rollout) string {
+	if one.AgentExecutionOutput == nil || len(one.AgentExecutionOutput.Result.Triggers) == 0 {
+		return "waiting"
+	}
+	triggers := one.AgentExecutionOutput.Result.Triggers
+	out := "waiting for " + triggers[0].Type + " " + triggers[0].ItemKey
+	if len(triggers) > 1 {
+		out += fmt.Sprintf(" and %d more", len(triggers)-1)
+	}
+	return redact.Line(out)
+}
+
+func formatScore(score *float64) string {
+	if score == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(round(*score), 'f', -1, 64)
+}
+
+// round keeps four decimals, enough for a person.
+func round(v float64) float64 {
+	out, err := strconv.ParseFloat(strconv.FormatFloat(v, 'f', 4, 64), 64)
+	if err != nil {
+		return v
+	}
+	return out
+}
+
+// formatMean is a mean and its standard error.
+func formatMean(e eval.Estimate) string {
+	if e.Mean == nil {
+		return "-"
+	}
+	out := strconv.FormatFloat(*e.Mean, 'f', 3, 64)
+	if e.StandardError != nil {
+		out += " ± " + strconv.FormatFloat(*e.StandardError, 'f', 3, 64)
+	}
+	return out
+}
+
+// formatPassRate is the share that passes and its 95 % interval.
+func formatPassRate(e eval.Estimate) string {
+	if e.Mean == nil {
+		return "-"
+	}
+	out := percent(*e.Mean)
+	if e.Low != nil && e.High != nil {
+		out += " [" + percent(*e.Low) + ", " + percent(*e.High) + "]"
+	}
+	return out
+}
+
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + "%" }
+
+// formatDuration is short: 0.4s, 12.3s, 1m32s.
+func formatDuration(d time.Duration) string {
+	if d < time.Minute {
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	}
+	return d.Round(time.Second).String()
+}
+
+func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// shorten cuts a line to so many characters.
+func shorten(s string, most int) string {
+	runes := []rune(s)
+	if len(runes) <= most {
+		return s
+	}
+	return string(runes[:max(most-1, 0)]) + "…"
+}

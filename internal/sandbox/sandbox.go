@@ -1,0 +1,412 @@
+// Package sandbox is where a rollout's processes live: it starts them in a process group of their own, ends them, and
+// finds those that a crashed evalrun left behind.
+//
+// [Run] is all that most callers need. A [Space] says what a process sees of the machine, and a [Setup] what runs in the space
+// before it; both need the program to call [InitMain] first. Every process bears the id of its rollout in its environment (see
+// [Marker]), and so does what it starts: by that mark [Sweep] finds the processes of a rollout whose evalrun is gone. The package
+// knows nothing of agents, tasks and rollouts but that id.
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/nowait"
+)
+
+// Marker is the environment variable that every process of a rollout bears, with the rollout's id as its value.
+// A process that clears its environment and leaves the process group escapes; a PID namespace is the remedy for that.
+const Marker = "EVALRUN_ROLLOUT"
+
+// DefaultGrace is how long a process may take to end after SIGTERM.
+const DefaultGrace = 2 * time.Second
+
+// Command is a process to start.
+type Command struct {
+	// RolloutID is the value of the marker.
+	RolloutID string
+	// Path is the program, absolute or relative to Dir; in a Space, a name without a slash is looked up in the PATH of Env.
+	// Args are its arguments, Args[0] being its name.
+	Path string
+	Args []string
+	Dir  string
+	// Env is the whole environment but for the marker. Of two entries with one name the later counts.
+	Env []string
+	// Stdin is what the process can read. A process that does not read it is no error.
+	Stdin []byte
+	// Stdout and Stderr receive what it prints; nil discards. They are not called concurrently with themselves, and not
+	// after Wait. An error of either ends the process and becomes Exit.Ended.
+	Stdout io.Writer
+	Stderr io.Writer
+	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace.
+	Grace time.Duration
+	// Shared says that other processes bear the same marker and are to live on: what has left the process's group is then left to whoever ends
+	// those.
+	Shared bool
+	// Ended, if not nil, is called by Wait when the process has ended, before what it left behind is looked for.
+	Ended func()
+
+	// Interactive leaves stdin and stdout to the caller, as Process.Stdin and Process.Stdout; Stdin and Stdout above are not used.
+	Interactive bool
+	// Space is where the process lives; nil for this system as it is. Path, Args, Dir and Env are as the process in the space must see them.
+	Space *Space
+	// Setup runs in the space before the process; see [Process.Ready].
+	Setup *Setup
+	// Executable is the program whose main calls [InitMain], from [os.Executable]. It starts and ends the process if there is a Setup,
+	// a Forward, an Expose or a Spawn, and always in bwrap. A process that ends by signal n is then reported with exit status 128+n.
+	Executable string
+}
+
+// needsInit reports whether the process is started by evalrun's own init.
+func (c *Command) needsInit() bool {
+	return c.Setup != nil || c.Space != nil && (c.Space.Isolation == IsolationBwrap || len(c.Space.Forwards) > 0 || len(c.Space.entrances()) > 0)
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	// State is what the system reports of the process.
+	State *os.ProcessState
+	// Ended is why we ended the process: the cause of the context, the reason given to End, or the error of a writer; or a [*SetupError] if
+	// the process was never started. Nil if it ended by itself.
+	Ended error
+}
+
+// Process is a running process. It must be waited for.
+type Process struct {
+	// Stdin and Stdout are those of an interactive process. Closing Stdin is allowed. Stdout is to be read until its end, which comes
+	// by the time at which Wait returns; what the process had printed by then can still be read.
+	Stdin  io.WriteCloser
+	Stdout io.Reader
+
+	cmd     *exec.Cmd
+	grace   time.Duration
+	marker  string
+	shared  bool
+	ended   func()
+	started time.Time
+
+	stdin, stdout, stderr *os.File      // our ends of the pipes
+	exited                chan struct{} // closed when the process has ended, and on Linux is not yet reaped
+	failed                chan error    // what the writers failed with
+	ending                chan ending   // what End asks for
+	interactive           *interactive  // nil if it is not
+	init                  *supervised   // nil if there is none
+	copying               sync.WaitGroup
+}
+
+// ending is a call of End.
+type ending struct {
+	reason   error
+	patience time.Duration
+}
+
+// Run starts a process and waits for it.
+func Run(ctx context.Context, c Command) (Exit, error) {
+	p, err := Start(c)
+	if err != nil {
+		return Exit{}, err
+	}
+	return p.Wait(ctx)
+}
+
+// Start starts a process. The error is that of the system call, as from [os.StartProcess], or says what is wrong with the Space. What goes
+// wrong later in a space is reported by Ready and Wait.
+func Start(c Command) (*Process, error) {
+	p := &Process{grace: c.Grace, marker: c.RolloutID, shared: c.Shared, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
+	if p.grace == 0 {
+		p.grace = DefaultGrace
+	}
+	// The marker comes first so that it is found without reading all of an environment.
+	c.Env = append([]string{Marker + "=" + c.RolloutID}, without(c.Env, Marker)...)
+	var err error
+	if p.cmd, p.init, err = c.prepare(); err != nil {
+		return nil, err
+	}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+
+	var theirs [3]*os.File
+	// The process gets files and not readers, so that exec starts no goroutines and its Wait waits for nothing else.
+	if theirs[0], p.stdin, err = os.Pipe(); err == nil {
+		if p.stdout, theirs[1], err = os.Pipe(); err == nil {
+			p.stderr, theirs[2], err = os.Pipe()
+		}
+	}
+	if err == nil {
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[2]
+		start := (*exec.Cmd).Start
+		if c.Space != nil && c.Space.Isolation == IsolationBwrap {
+			start = startIsolated
+		}
+		err = start(p.cmd)
+	}
+	for _, f := range append(theirs[:], p.cmd.ExtraFiles...) {
+		_ = f.Close() // the process has its own copies; nil files answer with an error
+	}
+	if err != nil {
+		p.closePipes()
+		return nil, err
+	}
+	go p.watch()
+	p.attach(c)
+	return p, nil
+}
+
+// attach connects our ends of the pipes with what the caller gave.
+func (p *Process) attach(c Command) {
+	if c.Interactive {
+		p.interactive = &interactive{r: &remainder{nowait.Reader(p.stdout), p.stdout, maxRest}}
+		p.Stdin, p.Stdout = p.stdin, p.interactive
+	} else {
+		p.copying.Go(func() { p.feed(c.Stdin) })
+		p.copying.Go(func() { p.copyOut(c.Stdout, p.stdout) })
+	}
+	if p.init == nil {
+		p.copying.Go(func() { p.copyOut(c.Stderr, p.stderr) })
+		return
+	}
+	said := &tail{w: c.Stderr} // what bwrap has to say is on stderr
+	complete := make(chan struct{})
+	p.copying.Go(func() {
+		defer close(complete)
+		p.copyOut(said, p.stderr)
+	})
+	p.copying.Go(func() { p.init.instruct(c.orders(p.grace)) })
+	p.copying.Go(func() {
+		p.init.follow(c.Path, func() string {
+			<-complete
+			return said.String()
+		})
+	})
+	var log io.Writer
+	if c.Setup != nil {
+		log = c.Setup.Log
+	}
+	p.copying.Go(func() { p.copyOut(log, p.init.log) })
+}
+
+// prepare makes the command that is started on this system for c.
+func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
+	if c.Space != nil {
+		if err := c.Space.check(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !c.needsInit() {
+		path := c.Path
+		if c.Space != nil {
+			var err error
+			if path, err = lookPath(path, c.Env); err != nil {
+				return nil, nil, err
+			}
+		}
+		return &exec.Cmd{Path: path, Args: c.Args, Dir: c.Dir, Env: c.Env}, nil, nil
+	}
+	if !filepath.IsAbs(c.Executable) {
+		return nil, nil, fmt.Errorf("the executable for the space, %q, must be an absolute path", c.Executable)
+	}
+	own, err := supervise()
+	if err == nil {
+		err = own.listen(c.Space.entrances())
+	}
+	if err != nil {
+		own.close()
+		return nil, nil, err
+	}
+	// Neither the init nor bwrap gets Env: it could make them load a library. The init gets it through its pipe.
+	cmd := &exec.Cmd{Path: c.Executable, Args: []string{c.Executable, initCommand}, Env: c.Env[:1:1], ExtraFiles: own.theirs}
+	for _, name := range []string{"GODEBUG", "GORACE"} { // the init is evalrun, and its runtime is to be as ours
+		if value, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	if c.Space != nil && c.Space.Isolation == IsolationBwrap {
+		if err := c.Space.wrap(cmd, c.Env); err != nil {
+			own.close()
+			return nil, nil, err
+		}
+	}
+	return cmd, own, nil
+}
+
+// PID is the id of the process, which is also that of its group.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Ready waits until the process has been started in its space, after its setup. The error is a [*SetupError], or that of ctx. The process
+// must be waited for in either case. Without a setup or a space it is ready at once.
+func (p *Process) Ready(ctx context.Context) error {
+	if p.init == nil {
+		return nil
+	}
+	select {
+	case <-p.init.ready:
+		if p.init.err != nil {
+			return p.init.err
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// End makes Wait end the process: its stdin is closed, and if it has not gone by itself after patience it is ended as when the context is
+// done. The reason becomes Exit.Ended; of several calls the first counts.
+func (p *Process) End(reason error, patience time.Duration) {
+	select {
+	case p.ending <- ending{reason, patience}:
+	default:
+	}
+}
+
+// Wait waits until the process has ended, and ends it when ctx is done or a writer fails. After Wait no process of its
+// group and no process that bears its marker is left. The error is for what evalrun could not do.
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	var exit Exit
+	select {
+	case <-p.exited:
+	case exit.Ended = <-p.failed:
+		p.end()
+	case asked := <-p.ending:
+		exit.Ended = asked.reason
+		p.endPatiently(ctx, asked.patience)
+	case <-ctx.Done():
+		exit.Ended = context.Cause(ctx)
+		p.end()
+	}
+
+	// On Linux the process is still a zombie here and holds the id of its group, which cannot be another's.
+	signalGroup(p.PID(), syscall.SIGKILL)
+	if p.ended != nil {
+		p.ended()
+	}
+	var err error
+	if !p.shared {
+		err = sweepAfter(p.PID(), p.started, p.marker)
+	}
+	// Wait's own error repeats the process state. Another error means that there is no state.
+	if werr := p.cmd.Wait(); p.cmd.ProcessState == nil {
+		err = errors.Join(err, fmt.Errorf("wait for process %d: %w", p.PID(), werr))
+	}
+	exit.State = p.cmd.ProcessState
+
+	// Whoever could write is gone, so what was printed is in the pipes by now. The deadline only wakes those that wait for more, because
+	// somebody who has escaped may hold the pipes open; each reader then takes what is there (see remainder).
+	for _, f := range p.outputs() {
+		_ = f.SetReadDeadline(time.Now()) // pipes have deadlines on every system we build for
+	}
+	_ = p.stdin.Close()
+	if p.interactive != nil {
+		p.interactive.drain()
+	}
+	if p.init != nil {
+		p.init.end() // it is gone; this is for our own end
+	}
+	p.copying.Wait()
+	p.closePipes()
+	select {
+	case werr := <-p.failed: // while the last of the output was read
+		exit.Ended = cmp.Or(exit.Ended, werr)
+	default:
+	}
+	if exit.Ended == nil && p.init != nil && p.init.err != nil {
+		exit.Ended = p.init.err
+	}
+	return exit, err
+}
+
+// endPatiently closes stdin, at which most processes end, and ends the process if it does not.
+func (p *Process) endPatiently(ctx context.Context, patience time.Duration) {
+	_ = p.stdin.Close() // it may be closed already
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	p.end()
+}
+
+// end ends the process as DESIGN section 7 says: stdin closed, SIGTERM, the grace, SIGKILL. An init does that itself; bwrap would kill at SIGTERM.
+func (p *Process) end() {
+	_ = p.stdin.Close() // it may be closed already
+	grace := p.grace
+	if p.init != nil {
+		p.init.end()
+		grace += initMargin
+	} else {
+		signalGroup(p.PID(), syscall.SIGTERM)
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+	case <-timer.C:
+		signalGroup(p.PID(), syscall.SIGKILL)
+		<-p.exited
+	}
+}
+
+// watch closes exited when the process has ended.
+func (p *Process) watch() {
+	awaitExit(p.cmd)
+	close(p.exited)
+}
+
+// feed writes stdin. A process that ends or closes its stdin before it has read all makes the write fail, as does Wait
+// by closing our end; neither is an error.
+func (p *Process) feed(data []byte) {
+	_, _ = p.stdin.Write(data)
+	_ = p.stdin.Close()
+}
+
+// buffers are what outputs are read into; most processes print less than one holds.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+
+// copyOut copies one output of the process. After an error of the writer it goes on reading, so that a process which
+// wants to print before it ends is not stuck.
+func (p *Process) copyOut(w io.Writer, f *os.File) {
+	r := &remainder{f, f, maxRest}
+	pooled := buffers.Get().(*[]byte)
+	defer buffers.Put(pooled)
+	buf := *pooled
+	for {
+		n, err := r.Read(buf)
+		if n > 0 && w != nil {
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				p.failed <- werr
+				w = nil
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// outputs are the pipes that we read.
+func (p *Process) outputs() []*os.File {
+	out := []*os.File{p.stdout, p.stderr}
+	if p.init != nil {
+		out = append(out, p.init.progress, p.init.log)
+	}
+	return out
+}
+
+func (p *Process) closePipes() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		_ = f.Close() // nil or closed already
+	}
+	if p.init != nil {
+		p.init.close()
+	}
+}

@@ -1,0 +1,172 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+func leaseSpecs(s *suite) {
+	s.spec("a lease that is not renewed is void when it ends, not before", func(w *world) {
+		_, _ = w.create(1)
+		first := w.claim(w.a)
+		b := w.another()
+		w.advance(lease - time.Microsecond)
+		w.claimsNothing(b)
+		w.advance(time.Microsecond)
+		c := w.claim(b)
+		if !c.TakenOver || !c.Repeats || c.Fence <= first.Fence {
+			w.Fatalf("%+v after %+v", c, first)
+		}
+		equal(w, "segment and attempt", [2]int{c.Segment, c.Attempt}, [2]int{1, 2})
+	})
+
+	s.spec("a renewed lease lasts from its renewal", func(w *world) {
+		_, rollouts := w.create(2)
+		claims, err := w.a.Claim(w.ctx, "", 2)
+		w.must(err)
+		b := w.another()
+		for range 5 {
+			w.advance(lease - time.Second)
+			held, cancelled, err := w.a.Renew(w.ctx)
+			w.must(err)
+			slices.Sort(held)
+			slices.Sort(rollouts)
+			equal(w, "held", held, rollouts)
+			equal(w, "cancelled", len(cancelled), 0)
+			w.claimsNothing(b)
+		}
+		w.commit(w.a, claims[0], completed)
+		w.advance(lease)
+		claims, err = b.Claim(w.ctx, "", 10)
+		w.must(err)
+		equal(w, "claims", len(claims), 2)
+	})
+
+	s.spec("one who has lost a rollout does not get it back by renewing", func(w *world) {
+		_, _ = w.create(1)
+		w.claim(w.a)
+		b := w.another()
+		w.advance(lease)
+		w.claim(b)
+		held, _, err := w.a.Renew(w.ctx)
+		w.must(err)
+		equal(w, "held by the first", len(held), 0)
+		held, _, err = b.Renew(w.ctx)
+		w.must(err)
+		equal(w, "held by the second", len(held), 1)
+	})
+
+	s.spec("a process keeps what it holds, however late it renews, as long as nobody takes it", func(w *world) {
+		// given a machine that slept
+		_, _ = w.create(1)
+		c := w.claim(w.a)
+		w.advance(time.Hour)
+		// when it goes on
+		w.claimsNothing(w.a)
+		held, _, err := w.a.Renew(w.ctx)
+		w.must(err)
+		// then nothing was lost
+		equal(w, "held", held, []string{c.RolloutID})
+		w.claimsNothing(w.another())
+		equal(w, "state", w.commit(w.a, c, completed).State, store.StateEvaluating)
+	})
+
+	s.spec("a lease is still good after the clock was set back", func(w *world) {
+		_, _ = w.create(1)
+		c := w.claim(w.a)
+		w.advance(-time.Hour)
+		w.claimsNothing(w.another())
+		equal(w, "state", w.commit(w.a, c, completed).State, store.StateEvaluating)
+	})
+
+	s.spec("what is suspended, put back or finished is not held", func(w *world) {
+		_, _ = w.create(3)
+		claims, err := w.a.Claim(w.ctx, "", 3)
+		w.must(err)
+		w.suspend(w.a, claims[0], external("i"))
+		w.commit(w.a, claims[1], store.SegmentEnd{Outcome: store.OutcomeInterrupted})
+		w.commit(w.a, claims[2], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}})
+		held, _, err := w.a.Renew(w.ctx)
+		w.must(err)
+		equal(w, "held", len(held), 0)
+	})
+
+	s.spec("a renewal is also one of the triggers that are held", func(w *world) {
+		_, _ = w.suspended(list(polled("i", time.Time{})))
+		c := w.claimTrigger(w.a)
+		b := w.another()
+		w.advance(lease - time.Second)
+		_, _, err := w.a.Renew(w.ctx)
+		w.must(err)
+		w.advance(lease - time.Second)
+		w.noTriggerDue(b)
+		w.must(w.a.TriggerPending(w.ctx, c.TriggerToken, time.Time{}))
+		w.advance(2 * lease)
+		w.noTriggerDue(b)
+	})
+}
+
+func deadProcessSpecs(s *suite) {
+	dead := deadProcess()
+	otherBoot, otherNamespace := dead, dead
+	otherBoot.BootID = "00000000-0000-0000-0000-000000000000"
+	otherNamespace.PIDNamespace = "pid:[1]"
+	unknown := dead
+	unknown.BootID, unknown.PIDNamespace = "", ""
+
+	s.spec("a dead process's lease is void at once", func(w *world) {
+		_, _ = w.create(1)
+		w.claim(w.another(dead))
+		c := w.claim(w.a)
+		equal(w, "taken over", c.TakenOver, true)
+	})
+
+	s.spec("a dead process's trigger is claimable at once", func(w *world) {
+		_, _ = w.suspended(list(polled("i", time.Time{})))
+		w.claimTrigger(w.another(dead))
+		equal(w, "action", w.claimTrigger(w.a).Action, store.ActionCheck)
+		w.noTriggerDue(w.another())
+	})
+
+	s.spec("a process id that came again is not taken for its predecessor", func(w *world) {
+		again := store.ThisProcess()
+		again.StartTime = "1"
+		_, _ = w.create(1)
+		w.claim(w.another(again))
+		w.claim(w.a)
+	})
+
+	s.spec("a process that lives keeps its lease", func(w *world) {
+		_, _ = w.create(1)
+		w.claim(w.another(store.ThisProcess()))
+		w.advance(lease - time.Second)
+		w.claimsNothing(w.a)
+	})
+
+	for name, p := range map[string]store.Process{"another boot": otherBoot, "another PID namespace": otherNamespace, "nobody knows where": unknown} {
+		s.spec("nothing can be said of a process of "+name+": its lease must run out", func(w *world) {
+			_, _ = w.create(1)
+			b := w.another(p)
+			w.claim(b)
+			w.advance(lease - time.Second)
+			w.claimsNothing(w.a)
+			w.advance(time.Second)
+			w.claim(w.a)
+		})
+	}
+
+	s.spec("processes that are gone are forgotten only when they hold nothing", func(w *world) {
+		_, _ = w.create(10)
+		for range 5 {
+			b := w.another(dead)
+			_, err := b.Claim(w.ctx, "", 1)
+			w.must(err)
+		}
+		// every claim but the first takes over what the one before left; the last must see that its predecessor is dead
+		claims, err := w.a.Claim(w.ctx, "", 1)
+		w.must(err)
+		equal(w, "taken over", claims[0].TakenOver, true)
+	})
+}

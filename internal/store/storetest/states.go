@@ -1,0 +1,105 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// transition is a change of a rollout's state.
+type transition struct{ from, to store.State }
+
+// inState brings a rollout of a new run into a state in which it can still change; held says who holds it.
+func (w *world) inState(s store.State) (runID, rolloutID string, held store.Claim) {
+	w.Helper()
+	runID, rollouts := w.create(1)
+	if s != store.StatePending {
+		held = w.claim(w.a)
+	}
+	switch s {
+	case store.StateSuspended:
+		w.suspend(w.a, held, external("i"))
+	case store.StateEvaluating:
+		w.commit(w.a, held, completed)
+	default: // pending and running need nothing more
+	}
+	equal(w, "state", w.view(runID, rollouts[0]).State, s)
+	return runID, rollouts[0], held
+}
+
+// causes say how each transition comes about.
+var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
+	{store.StatePending, store.StateRunning}:   func(w *world, _ string, _ store.Claim) { w.claim(w.a) },
+	{store.StatePending, store.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
+	{store.StateRunning, store.StateRunning}:   takeOver,
+	{store.StateRunning, store.StatePending}: func(w *world, _ string, c store.Claim) {
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeInterrupted})
+	},
+	{store.StateRunning, store.StateSuspended}:  func(w *world, _ string, c store.Claim) { w.suspend(w.a, c, external("i")) },
+	{store.StateRunning, store.StateEvaluating}: func(w *world, _ string, c store.Claim) { w.commit(w.a, c, completed) },
+	{store.StateRunning, store.StateFaulted}: func(w *world, _ string, c store.Claim) {
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}})
+	},
+	{store.StateRunning, store.StateCancelled}: func(w *world, _ string, c store.Claim) {
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled})
+	},
+	{store.StateSuspended, store.StateRunning}: func(w *world, id string, _ store.Claim) {
+		w.deliver(w.a, payload(store.TriggerID(id, "i", 0, 0), `1`))
+		w.claim(w.a)
+	},
+	{store.StateSuspended, store.StateFaulted}: func(w *world, id string, _ store.Claim) {
+		w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(id, "i", 0, 0), Status: store.StatusFaulted})
+	},
+	{store.StateSuspended, store.StateCancelled}:   func(w *world, id string, _ store.Claim) { w.cancel(id) },
+	{store.StateEvaluating, store.StateEvaluating}: takeOver,
+	{store.StateEvaluating, store.StateCompleted}:  func(w *world, _ string, c store.Claim) { w.must(w.a.Finish(w.ctx, c.Token, nil)) },
+	{store.StateEvaluating, store.StateFaulted}: func(w *world, _ string, c store.Claim) {
+		w.must(w.a.FinishFaulted(w.ctx, c.Token, store.Fault{Category: "verifier"}))
+	},
+	{store.StateEvaluating, store.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
+}
+
+func takeOver(w *world, _ string, _ store.Claim) {
+	w.advance(lease)
+	equal(w, "taken over", w.claim(w.another()).TakenOver, true)
+}
+
+func stateSpecs(s *suite) {
+	for _, from := range store.States {
+		for _, to := range store.States {
+			cause := causes[transition{from, to}]
+			switch {
+			case from == store.StatePending && to == store.StateFaulted: // by its plan
+				s.spec("pending becomes faulted", func(w *world) {
+					runID, ids := w.create(1, func(p *store.Plan) { p.Rollouts[0].Fault = &store.Fault{Category: "not-runnable"} })
+					equal(w, "state", w.view(runID, ids[0]).State, store.StateFaulted)
+				})
+			case from.CanBecome(to):
+				s.spec(fmt.Sprintf("%s becomes %s", from, to), func(w *world) {
+					if cause == nil {
+						w.Fatal("the table has it, but nothing makes it")
+					}
+					runID, id, held := w.inState(from)
+					cause(w, id, held)
+					equal(w, "state", w.view(runID, id).State, to)
+				})
+			case cause != nil:
+				s.t.Errorf("%s becomes %s, but the table does not have it", from, to)
+			}
+		}
+	}
+
+	s.spec("a terminal state is final", func(w *world) {
+		for _, c := range []transition{{store.StateRunning, store.StateFaulted}, {store.StateEvaluating, store.StateCompleted}, {store.StateSuspended, store.StateCancelled}} {
+			runID, id, held := w.inState(c.from)
+			causes[c](w, id, held)
+			before := w.view(runID, id)
+			equal(w, "state", before.State.IsTerminal(), true)
+			equal(w, "cancelled", w.cancel(id), 0)
+			w.deliver(w.a, payload(store.TriggerID(id, "i", 0, 0), `1`))
+			w.advance(2 * lease)
+			w.claimsNothing(w.another())
+			equal(w, "rollout", w.view(runID, id).Rollout, before.Rollout)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package crash
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+)
+
+// jobService is a job service that outlives every evalrun. It knows the three kinds of start: it drops a second start with the same
+// Idempotency-Key, lists its jobs by key, or does neither.
+type jobService struct {
+	*httptest.Server
+	mu sync.Mutex
+	// started counts the jobs that were really started for each trigger; asked how often a job was asked for.
+	started map[string]int
+	asked   map[string]int
+}
+
+func newJobService(t *testing.T) *jobService {
+	s := &jobService{started: map[string]int{}, asked: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /idempotent", func(w http.ResponseWriter, r *http.Request) { s.start(w, r, true) })
+	mux.HandleFunc("POST /plain", func(w http.ResponseWriter, r *http.Request) { s.start(w, r, false) })
+	mux.HandleFunc("GET /jobs/{key}", s.status)
+	mux.HandleFunc("GET /find/{key}", s.find)
+	s.Server = httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// job is the entry of an eval set for the service's jobs that are started at path. more has further keys of it.
+func (s *jobService) job(path string, more map[string]any) map[string]any {
+	job := map[string]any{
+		"source": "http", "start": map[string]any{"url": s.URL + path}, "itemKey": ".id", "interval": "20ms", "maxInterval": "100ms",
+		"status": map[string]any{"url": s.URL + "/jobs/{itemKey}", "done": `.state == "done"`}, "value": ".value",
+	}
+	maps.Copy(job, more)
+	return job
+}
+
+func (s *jobService) start(w http.ResponseWriter, r *http.Request, dedup bool) {
+	var in struct {
+		Key string `json:"key"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !dedup || s.started[in.Key] == 0 {
+		s.started[in.Key]++
+	}
+	_ = json.NewEncoder(w).Encode(map[string]string{"id": in.Key})
+}
+
+// status is "running" the first time and "done" from then on.
+func (s *jobService) status(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := r.PathValue("key")
+	s.asked[key]++
+	state := "running"
+	if s.asked[key] > 1 {
+		state = "done"
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"state": state, "value": map[string]string{"job": "done"}})
+}
+
+func (s *jobService) find(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var id any
+	if s.started[r.PathValue("key")] > 0 {
+		id = r.PathValue("key")
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"id": id})
+}
+
+// startsTwice lists the triggers whose job was started more than once.
+func (s *jobService) startedTwice() (keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, n := range s.started {
+		if n > 1 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
