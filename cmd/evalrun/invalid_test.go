@@ -14,13 +14,13 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestWrongInputs gives evalrun everything that can be wrong and compares what it says with the transcript at the end of each archive of
-// testdata/wrong. In the archive's head a line "$ evalrun …" is a command whose output belongs to the transcript, a line "% …" prepares
+// TestInvalidInputs gives evalrun everything that can be wrong and compares what it says with the transcript at the end of each archive of
+// testdata/invalid. In the archive's head a line "$ evalrun …" is a command whose output belongs to the transcript, a line "% …" prepares
 // something in a shell; the files are the inputs. -update writes the transcripts.
-func TestWrongInputs(t *testing.T) {
+func TestInvalidInputs(t *testing.T) {
 	t.Setenv("EVALRUN_STORE", "")
 	t.Setenv("OPENAI_API_KEY", "")
-	archives, err := filepath.Glob("testdata/wrong/*.txt")
+	archives, err := filepath.Glob("testdata/invalid/*.txt")
 	if err != nil || len(archives) == 0 {
 		t.Fatal("no archives", err)
 	}
