@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // R5. An executor says at once, and once, that a results document cannot be written. When it can be, nothing is left of the error.
@@ -30,7 +30,7 @@ func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		// In the place of the document there is a folder that is not empty.
-		if err := os.MkdirAll(filepath.Join(engine.RunDir(s.Dir(), id), "results.json", "x"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(workspace.RunDir(s.Dir(), id), "results.json", "x"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 	if said := stderr.String(); strings.Count(said, "could not be written") != 2 {
 		t.Errorf("said %s", said)
 	}
-	if err := os.RemoveAll(filepath.Join(engine.RunDir(s.Dir(), "a"), "results.json")); err != nil {
+	if err := os.RemoveAll(filepath.Join(workspace.RunDir(s.Dir(), "a"), "results.json")); err != nil {
 		t.Fatal(err)
 	}
 	d.note(store.Event{RunID: "a"})
@@ -74,7 +74,7 @@ func TestDocumentOfARemovedRunIsNotWritten(t *testing.T) {
 	if err := d.close(); err != nil || stderr.Len() > 0 {
 		t.Errorf("%v, said %q", err, stderr.String())
 	}
-	if _, err := os.Stat(engine.RunDir(s.Dir(), "removed")); !os.IsNotExist(err) {
+	if _, err := os.Stat(workspace.RunDir(s.Dir(), "removed")); !os.IsNotExist(err) {
 		t.Errorf("the folder of the removed run is there: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // oracleCheck is validate --oracle.
@@ -74,7 +75,7 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if err != nil {
 		return err
 	}
-	outside := filepath.Join(engine.StateDir(), s.ID()) // of what runs without isolation
+	outside := filepath.Join(workspace.StateDir(), s.ID()) // of what runs without isolation
 	defer func() { err = errors.Join(err, internal(os.RemoveAll(outside))) }()
 	defer func() { err = errors.Join(err, internal(s.Close())) }()
 	plan, err := engine.NewPlan(req, s.Dir())

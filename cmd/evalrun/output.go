@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/internal/durable"
-	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // redrawEvery is how often a live display is drawn anew.
@@ -200,7 +200,7 @@ func (o *output) saveDocument(ctx context.Context, runID, also string) error {
 			return err
 		}
 	}
-	own := filepath.Join(engine.RunDir(o.store.Dir(), runID), "results.json")
+	own := filepath.Join(workspace.RunDir(o.store.Dir(), runID), "results.json")
 	err := report.SaveResults(ctx, o.store, runID, own, red)
 	if also != "" && !sameFile(own, also) {
 		err = errors.Join(err, report.SaveResults(ctx, o.store, runID, also, red))
@@ -242,7 +242,7 @@ func (o *output) write(r *report.Report, w *workFlags) error {
 		if r.Summary.Suspended > 0 {
 			printf(o.stderr, "\nWhat is waited for, and how to answer:\n  %s triggers%s %s\n", executable, storeFlag(o.store), shellQuote(r.RunID))
 		}
-		printf(o.stderr, "\nresults: %s\n", shortPath(filepath.Join(engine.RunDir(o.store.Dir(), r.RunID), "results.json")))
+		printf(o.stderr, "\nresults: %s\n", shortPath(filepath.Join(workspace.RunDir(o.store.Dir(), r.RunID), "results.json")))
 	}
 	return errors.Join(errs...)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // BenchmarkDeliveries delivers to five runs, one after the other, while an executor watches five open runs, and again while it watches a
@@ -89,7 +90,7 @@ func suspendedRun(b *testing.B, s *store.SQLite, dir string, i int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := os.MkdirAll(engine.Workspace(s.Dir(), claims[0].RolloutID), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(workspace.WorkDir(s.Dir(), claims[0].RolloutID), workspace.FolderWorkspace), 0o700); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := s.CommitSegment(ctx, claims[0].Token, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: []store.NewTrigger{{InterruptID: "i", Type: "JOB", Name: "JOB",

@@ -14,25 +14,9 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
-
-// The folders of an environment, below the rollout's own. What an agent needs when it is resumed is kept.
-const (
-	folderWorkspace = "workspace"
-	folderHome      = "home"
-	folderLogs      = "logs"
-	folderFiles     = "files" // the root of the file tree, with what lies outside of the other folders
-	folderTmp       = "tmp"
-	folderVarTmp    = "var-tmp"
-	folderRun       = "run"
-	folderTests     = "tests"    // there only while they run
-	folderSolution  = "solution" // there only for the oracle
-	folderVerifier  = "verifier" // the home of the verifier, and its environment if it has one of its own
-)
-
-// kept are the folders that survive a suspension and are restored when a segment is repeated.
-var kept = []string{folderWorkspace, folderHome, folderLogs, folderFiles, folderTmp, folderVarTmp, folderRun}
 
 // Where published tasks expect things.
 const (
@@ -72,7 +56,7 @@ func (e *environment) workdir() string {
 
 // populate puts the task's files in place, once.
 func (e *environment) populate() error {
-	for _, dir := range append(slices.Clone(kept), folderLogs+"/agent", folderLogs+"/verifier", folderLogs+"/artifacts") {
+	for _, dir := range append(slices.Clone(workspace.Kept), workspace.FolderLogs+"/agent", workspace.FolderLogs+"/verifier", workspace.FolderLogs+"/artifacts") {
 		if err := os.MkdirAll(e.dir(dir), 0o700); err != nil {
 			return err
 		}
@@ -92,7 +76,7 @@ func (e *environment) populate() error {
 	}
 	for _, c := range copies {
 		below, rel := e.place(c.Destination)
-		if err := putInto(c.Source, below, rel); err != nil {
+		if err := workspace.CopyIn(c.Source, below, rel); err != nil {
 			return &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("%s cannot be put at %s: %v", filepath.Base(c.Source), c.Destination, err)}
 		}
 	}
@@ -101,7 +85,7 @@ func (e *environment) populate() error {
 
 // present makes sure that a rollout that goes on finds what it has left: without isolation that is not in the store, and does not move with it.
 func (e *environment) present() error {
-	if _, err := os.Stat(e.dir(folderHome)); err != nil {
+	if _, err := os.Stat(e.dir(workspace.FolderHome)); err != nil {
 		return &agent.Fault{Category: agent.FaultUnresumable, Message: "the agent's home is not where it was: " + err.Error()}
 	}
 	return nil
@@ -118,9 +102,9 @@ func (e *environment) home() string {
 // binds are the folders of the environment at their places. With isolation the file tree is one of its own: whatever the agent writes is kept for the
 // verifier and the segments to come, but for what the system has at its own places. A task may work at any of these places.
 func (e *environment) binds() []sandbox.Bind {
-	folders := []struct{ inside, name string }{{e.workdir(), folderWorkspace}, {insideLogs, folderLogs}}
+	folders := []struct{ inside, name string }{{e.workdir(), workspace.FolderWorkspace}, {insideLogs, workspace.FolderLogs}}
 	if e.isolation == sandbox.IsolationBwrap {
-		folders = append(folders, []struct{ inside, name string }{{"/", folderFiles}, {"/tmp", folderTmp}, {"/var/tmp", folderVarTmp}, {"/run", folderRun}}...)
+		folders = append(folders, []struct{ inside, name string }{{"/", workspace.FolderFiles}, {"/tmp", workspace.FolderTmp}, {"/var/tmp", workspace.FolderVarTmp}, {"/run", workspace.FolderRun}}...)
 	}
 	var binds []sandbox.Bind
 	for _, f := range folders {
@@ -133,8 +117,8 @@ func (e *environment) binds() []sandbox.Bind {
 
 // place is where on this machine what is put at an inside path goes: a folder of the environment, and the path in it.
 func (e *environment) place(inside string) (below, rel string) {
-	known := append(e.binds(), sandbox.Bind{Host: e.dir(folderHome), Inside: e.home()}, sandbox.Bind{Host: e.dir(folderFiles), Inside: "/"})
-	below, rel = bindOf(known, inside)
+	known := append(e.binds(), sandbox.Bind{Host: e.dir(workspace.FolderHome), Inside: e.home()}, sandbox.Bind{Host: e.dir(workspace.FolderFiles), Inside: "/"})
+	below, rel = workspace.BindOf(known, inside)
 	return below, rel
 }
 
@@ -144,14 +128,14 @@ var modes = map[string]os.FileMode{"/": 0o755, "/tmp": 0o777 | os.ModeSticky, "/
 // space is the environment without what only one kind of process sees. The agent's home is there for all of them, and only the agent may write to it.
 func (e *environment) space(network tasks.Network, user string) (sandbox.Space, error) {
 	s := sandbox.Space{Isolation: e.isolation, Network: e.networked(network), Hidden: e.hidden}
-	s.Binds = append(e.binds(), sandbox.Bind{Host: e.dir(folderHome), Inside: e.home()})
+	s.Binds = append(e.binds(), sandbox.Bind{Host: e.dir(workspace.FolderHome), Inside: e.home()})
 	for _, b := range s.Binds {
 		if err := os.MkdirAll(b.Host, 0o700); err != nil { // an earlier version made fewer
 			return s, err
 		}
 	}
 	if e.isolation != sandbox.IsolationBwrap {
-		more, err := overlay(e.dir(folderFiles), "/")
+		more, err := overlay(e.dir(workspace.FolderFiles), "/")
 		s.Binds = append(s.Binds, more...)
 		return s, err
 	}
@@ -163,7 +147,7 @@ func (e *environment) space(network tasks.Network, user string) (sandbox.Space, 
 			}
 		}
 	}
-	root, _ := bindOf(s.Binds, "/")
+	root, _ := workspace.BindOf(s.Binds, "/")
 	more, err := besideTheSystem(root)
 	s.Binds = append(s.Binds, more...)
 	return s, err

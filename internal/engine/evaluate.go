@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // evaluatorCommand is the type of the evaluators that are programs.
@@ -127,7 +128,7 @@ func (w *worker) subject(ctx context.Context, output json.RawMessage) (eval.Subj
 			continue
 		}
 		var segment []json.RawMessage
-		for _, dir := range TraceDirs(SegmentDir(w.o.Store.Dir(), c.RunID, c.RolloutID, g.Number, g.Attempt), g.Files) {
+		for _, dir := range TraceDirs(workspace.SegmentDir(w.o.Store.Dir(), c.RunID, c.RolloutID, g.Number, g.Attempt), g.Files) {
 			spans, skipped, err := agent.ReadTrace(dir)
 			if err != nil {
 				return s, err

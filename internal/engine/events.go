@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // settleTime is how long the pump waits after a change for others to come: a line of a log need not be there at once.
@@ -276,7 +277,7 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 // isRemoved reports whether a run was removed from the store, so that its folder must not be made again. The store is asked only if the run
 // has no file yet, or none any more.
 func (p *eventPump) isRemoved(ctx context.Context, runID string) (bool, error) {
-	if _, err := os.Lstat(filepath.Join(RunDir(p.r.o.Store.Dir(), runID), eventLog)); err == nil {
+	if _, err := os.Lstat(filepath.Join(workspace.RunDir(p.r.o.Store.Dir(), runID), eventLog)); err == nil {
 		return false, nil
 	}
 	_, err := p.r.o.Store.Run(ctx, runID)
@@ -299,7 +300,7 @@ func (p *eventPump) openLog(ctx context.Context, runID string, seen int64) (log 
 	if err := p.r.o.Store.InPlace(); err != nil {
 		return nil, 0, err
 	}
-	dir := RunDir(p.r.o.Store.Dir(), runID)
+	dir := workspace.RunDir(p.r.o.Store.Dir(), runID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, 0, err
 	}

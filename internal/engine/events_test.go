@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // R6. Only the events of runs that were named are written; when it is not known which have changed, only those of runs that have.
@@ -23,7 +25,7 @@ func TestOnlyRunsThatHaveChangedAreWritten(t *testing.T) {
 		t.Helper()
 		got := ""
 		for _, id := range []string{"a", "b", "c"} {
-			file := filepath.Join(RunDir(s.Dir(), id), "events.jsonl")
+			file := filepath.Join(workspace.RunDir(s.Dir(), id), "events.jsonl")
 			if _, err := os.Stat(file); err == nil {
 				got += id
 				if err := os.Remove(file); err != nil {
@@ -108,7 +110,7 @@ func TestRemovedRunIsNotWrittenAgain(t *testing.T) {
 	}
 	pump.kick("gone")
 	pump.flush(false)
-	if _, err := os.Stat(RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(workspace.RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of the removed run is there again: %v", err)
 	}
 	if len(pump.seen) != 0 || len(pump.errs) != 0 {
@@ -120,7 +122,7 @@ func TestRemovedRunIsNotWrittenAgain(t *testing.T) {
 	if err := pump.stop(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(workspace.RunDir(s.Dir(), "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("at its end the folder of the removed run is there again: %v", err)
 	}
 }

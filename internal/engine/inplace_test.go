@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // openIn opens the store of a folder until the test ends.
@@ -153,7 +154,7 @@ func TestEventsThatCannotBeWrittenAreSaidAtOnce(t *testing.T) {
 	p := &poison{t, dir, s}
 	p.run("bad", 3, "echo '{}'")
 	p.run("good", 3, "echo '{}'")
-	if err := os.MkdirAll(filepath.Join(RunDir(s.Dir(), "bad"), "events.jsonl"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(workspace.RunDir(s.Dir(), "bad"), "events.jsonl"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	log := &logBuffer{written: make(chan struct{}, 1)}

@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // What goes wrong with one rollout or trigger concerns only that one. If the fault is evalrun's own it is tried again a few times and
@@ -165,9 +166,9 @@ func (r *Runner) recordFailure(ctx context.Context, runID, rolloutID string, att
 	if p := (*panicError)(nil); errors.As(failure, &p) {
 		text += red.String(string(p.stack)) + "\n"
 	}
-	message = cutMiddle(message)
+	message = workspace.Shorten(message)
 	r.o.Logger.Error("evalrun failed with a rollout", "run", runID, "rollout", rolloutID, "attempt", attempt, "of", internalAttempts, "error", message)
-	if err := appendText(filepath.Join(RolloutDir(r.o.Store.Dir(), runID, rolloutID), internalLog), text); err != nil {
+	if err := appendText(filepath.Join(workspace.RolloutDir(r.o.Store.Dir(), runID, rolloutID), internalLog), text); err != nil {
 		r.o.Logger.Error("the failure could not be kept in the rollout's folder", "rollout", rolloutID, "error", err)
 	}
 	return &store.Fault{Category: string(agent.FaultInternal),

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // panickyAgent is an agent with a bug of ours.
@@ -162,7 +163,7 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 				if want.category != "internal" {
 					return nil
 				}
-				log, err := os.ReadFile(filepath.Join(RolloutDir(s.Dir(), runID, o.ID), internalLog))
+				log, err := os.ReadFile(filepath.Join(workspace.RolloutDir(s.Dir(), runID, o.ID), internalLog))
 				if err != nil || strings.Count(string(log), "attempt ") != internalAttempts || !strings.Contains(string(log), want.message) {
 					t.Errorf("%s: %s says %q, %v", runID, internalLog, log, err)
 				}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // Remove removes a final run with all its files. The files go first: where that fails the run is still listed, and can be removed again.
@@ -23,10 +23,10 @@ func Remove(ctx context.Context, s store.Store, runID string) error {
 	if err := errors.Join(s.InPlace(), RemoveWork(ctx, s, runID)); err != nil {
 		return err
 	}
-	if err := s.Triggers(ctx, runID, true, func(t store.Trigger) error { return removeFolder(JobDir(s.Dir(), t.ID)) }); err != nil {
+	if err := s.Triggers(ctx, runID, true, func(t store.Trigger) error { return workspace.Remove(workspace.JobDir(s.Dir(), t.ID)) }); err != nil {
 		return err
 	}
-	if err := removeFolder(RunDir(s.Dir(), runID)); err != nil {
+	if err := workspace.Remove(workspace.RunDir(s.Dir(), runID)); err != nil {
 		return err
 	}
 	return s.Remove(ctx, runID)
@@ -38,24 +38,14 @@ func RemoveWork(ctx context.Context, s store.Store, runID string) error {
 	if err != nil {
 		return err
 	}
-	elsewhere := filepath.Join(StateDir(), s.ID())
+	elsewhere := filepath.Join(workspace.StateDir(), s.ID())
 	_, missing := os.Lstat(elsewhere)
 	for _, id := range ids {
-		_ = os.Remove(Workspace(s.Dir(), id)) // most are empty, and so quickly gone
-		err = errors.Join(err, removeFolder(WorkDir(s.Dir(), id)))
+		_ = os.Remove(filepath.Join(workspace.WorkDir(s.Dir(), id), workspace.FolderWorkspace)) // most are empty, and so quickly gone
+		err = errors.Join(err, workspace.Remove(workspace.WorkDir(s.Dir(), id)))
 		if missing == nil {
-			err = errors.Join(err, removeFolder(filepath.Join(elsewhere, id)))
+			err = errors.Join(err, workspace.Remove(filepath.Join(elsewhere, id)))
 		}
-	}
-	return err
-}
-
-// removeFolder removes a folder with everything in it, also with folders that an agent has made inaccessible.
-func removeFolder(dir string) error {
-	err := os.RemoveAll(dir)
-	if errors.Is(err, fs.ErrPermission) {
-		reclaim(dir)
-		err = os.RemoveAll(dir)
 	}
 	return err
 }

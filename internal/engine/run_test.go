@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // project is a folder with a store and agents that are shell scripts.
@@ -150,7 +151,7 @@ func TestARepeatedSegmentFindsTheWorkspaceAsItWas(t *testing.T) {
 			if o.State != store.StateCompleted || last.Attempt != 2 || string(last.Output) != `{"lines":1}` && string(last.Output) != `{"lines": 1}` {
 				t.Errorf("%s, attempt %d, output %s, fault %v; expected a second attempt that finds one line", o.State, last.Attempt, last.Output, o.Fault)
 			}
-			if left, err := os.ReadDir(engine.WorkDir(s.Dir(), o.ID)); err != nil || len(left) != 1 {
+			if left, err := os.ReadDir(workspace.WorkDir(s.Dir(), o.ID)); err != nil || len(left) != 1 {
 				t.Errorf("beside the workspace there is still something left: %v, %v", left, err)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -154,7 +155,7 @@ func (w *worker) before(ctx context.Context) (done []agent.StepResult, history [
 			history = nil // a step has ended since, and its conversation with it
 		}
 		done = info.Steps
-		dir := SegmentDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID, g.Number, g.Attempt)
+		dir := workspace.SegmentDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID, g.Number, g.Attempt)
 		for _, f := range g.Files {
 			if filepath.Base(f.Name) == agent.FileSession {
 				history = append(history, filepath.Join(dir, filepath.Dir(filepath.FromSlash(f.Name))))
@@ -174,7 +175,7 @@ func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e 
 	first := history == nil
 	if first && stage.Workdir != "" {
 		below, rel := e.place(e.workdir())
-		if err := putInto(stage.Workdir, below, rel); err != nil {
+		if err := workspace.CopyIn(stage.Workdir, below, rel); err != nil {
 			return agent.Outcome{}, err
 		}
 	}
@@ -213,7 +214,7 @@ func (w *worker) stage(ctx context.Context, a agent.Agent, seg agent.Segment, e 
 		if err := w.addSolution(e, stage, place, &seg); err != nil {
 			return faultOrError(err)
 		}
-		defer func() { _ = os.RemoveAll(e.dir(folderSolution)) }() // left over by a crash it is hidden all the same
+		defer func() { _ = os.RemoveAll(e.dir(workspace.FolderSolution)) }() // left over by a crash it is hidden all the same
 	}
 	for _, name := range w.plan.Env {
 		if value, ok := w.o.Resolve(name); ok && w.entry.Type == agent.TypeACP {
@@ -244,12 +245,12 @@ func (w *worker) addSolution(e *environment, stage *tasks.Stage, place *agent.Pl
 		return nil
 	}
 	if e.workdir() == insideSolution { // then it lies among the other files
-		if err := putInto(stage.Solution, e.dir(folderWorkspace), ""); err != nil {
+		if err := workspace.CopyIn(stage.Solution, e.dir(workspace.FolderWorkspace), ""); err != nil {
 			return err
 		}
 	} else {
-		dir := e.dir(folderSolution)
-		if err := errors.Join(os.RemoveAll(dir), putInto(stage.Solution, dir, "")); err != nil {
+		dir := e.dir(workspace.FolderSolution)
+		if err := errors.Join(os.RemoveAll(dir), workspace.CopyIn(stage.Solution, dir, "")); err != nil {
 			return err
 		}
 		place.Space.Binds = append(place.Space.Binds, sandbox.Bind{Host: dir, Inside: insideSolution})

@@ -22,6 +22,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // jobWorld is a run of one rollout that waits for a job behind an HTTP API, and a clock that goes only when it is told to.
@@ -372,7 +373,7 @@ func (w *jobWorld) suspendOnly() {
 	}}); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(engine.WorkDir(w.store.Dir(), claims[0].RolloutID), "workspace"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(workspace.WorkDir(w.store.Dir(), claims[0].RolloutID), "workspace"), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -61,39 +61,6 @@ func TestResumeDocument(t *testing.T) {
 	}
 }
 
-func TestCopyTree(t *testing.T) {
-	dir := t.TempDir()
-	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(os.MkdirAll(filepath.Join(from, "a", "empty"), 0o750))
-	must(os.WriteFile(filepath.Join(from, "a", "tool"), []byte("#!/bin/sh\n"), 0o755))
-	must(os.Symlink("../outside", filepath.Join(from, "a", "link")))
-	old := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-	must(os.Chtimes(filepath.Join(from, "a", "tool"), old, old))
-	must(os.MkdirAll(to+".tmp", 0o700)) // of a copy that was never finished
-	must(copyTree(from, to))
-
-	info, err := os.Stat(filepath.Join(to, "a", "tool"))
-	must(err)
-	if info.Mode().Perm() != 0o755 || !info.ModTime().Equal(old) {
-		t.Errorf("the tool has mode %v and time %v", info.Mode(), info.ModTime())
-	}
-	if target, err := os.Readlink(filepath.Join(to, "a", "link")); err != nil || target != "../outside" {
-		t.Errorf("the link points to %q, %v", target, err)
-	}
-	if _, err := os.Stat(filepath.Join(to, "a", "empty")); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(to + ".tmp"); err == nil {
-		t.Error("the unfinished copy is still there")
-	}
-}
-
 // The eval set's folder is looked for where it was relative to the store, then relative to the command's folder, then beside the store.
 func TestFindBaseDir(t *testing.T) {
 	dir := t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -69,17 +70,17 @@ func (w *worker) verified() string { return filepath.Join(w.root(), "verified") 
 // asTheAgentLeftIt keeps a copy of what the agent has left, or restores it if a verifier before was ended in the middle. The verifier of a step needs
 // none: its whole segment is repeated.
 func (w *worker) asTheAgentLeftIt() error {
-	names := slices.DeleteFunc(slices.Clone(kept), func(name string) bool { return name == folderHome })
+	names := slices.DeleteFunc(slices.Clone(workspace.Kept), func(name string) bool { return name == workspace.FolderHome })
 	if _, err := os.Lstat(w.verified()); err == nil {
-		return restoreTrees(w.verified(), w.root(), names)
+		return workspace.Restore(w.verified(), w.root(), names)
 	}
 	for _, name := range names {
-		reclaim(filepath.Join(w.root(), name))
+		workspace.Reclaim(filepath.Join(w.root(), name))
 	}
-	err := copyTrees(w.root(), w.verified(), names)
-	if errors.Is(err, fs.ErrPermission) || namedBadly(err) {
+	err := workspace.Snapshot(w.root(), w.verified(), names)
+	if errors.Is(err, fs.ErrPermission) || workspace.IsBadName(err) {
 		// It is verified all the same: else an agent could escape its verdict by what it leaves.
-		w.o.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it", "rollout", w.claim.RolloutID, "reason", cutMiddle(err.Error()))
+		w.o.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it", "rollout", w.claim.RolloutID, "reason", workspace.Shorten(err.Error()))
 		return nil
 	}
 	return err
@@ -140,9 +141,9 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 			w.o.Logger.Warn("not everything that the agent left was kept", "rollout", w.claim.RolloutID, "notes", strings.Join(notes, "; "))
 		}
 	}()
-	into := filepath.Join(RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage))
+	into := filepath.Join(workspace.RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage))
 	// What an attempt before has left is not this one's.
-	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), takeBack(e.root, kept)); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), workspace.TakeBack(e.root, workspace.Kept)); err != nil {
 		return reward, nil, err
 	}
 	if err := w.collect(ctx, e, stage); err != nil {
@@ -169,7 +170,7 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 	defer cancel()
 	log := filepath.Join(into, "verifier", verifierLog)
 	exit, err := w.runLogged(running, command, log)
-	results := filepath.Join(e.dir(folderLogs), "verifier")
+	results := filepath.Join(e.dir(workspace.FolderLogs), "verifier")
 	switch {
 	case ctx.Err() != nil:
 		return reward, notes, ctx.Err()
@@ -178,12 +179,12 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
 	}
-	reclaim(results)
-	logs := newExtraction(nil, w.filter())
-	if err := logs.copy(e.dir(folderLogs), "verifier", filepath.Join(into, "verifier")); err != nil { // the folder itself may have become a link
+	workspace.Reclaim(results)
+	logs := workspace.NewCopyOut(nil, w.filter())
+	if err := logs.Copy(e.dir(workspace.FolderLogs), "verifier", filepath.Join(into, "verifier")); err != nil { // the folder itself may have become a link
 		return reward, notes, err
 	}
-	notes = append(notes, logs.notes...)
+	notes = append(notes, logs.Notes...)
 	if err == nil {
 		reward, err = tasks.ReadReward(results, stage.Verifier.Range())
 	}
@@ -198,21 +199,21 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 
 // clearVerifier removes what was there for the verifier alone. What cannot be removed now is before the next one runs.
 func (e *environment) clearVerifier() {
-	for _, dir := range []string{folderTests, folderVerifier, folderLogs + "/verifier"} {
+	for _, dir := range []string{workspace.FolderTests, workspace.FolderVerifier, workspace.FolderLogs + "/verifier"} {
 		_ = os.RemoveAll(e.dir(dir))
 	}
 }
 
 // verifierCommand is the task's test script in the environment, with a fresh home, the tests in their place and an empty log folder.
 func (w *worker) verifierCommand(e *environment, stage *tasks.Stage) (sandbox.Command, error) {
-	home, results := e.dir(folderVerifier), filepath.Join(e.dir(folderLogs), "verifier")
-	for _, dir := range []string{home, results, e.dir(folderTests)} {
+	home, results := e.dir(workspace.FolderVerifier), filepath.Join(e.dir(workspace.FolderLogs), "verifier")
+	for _, dir := range []string{home, results, e.dir(workspace.FolderTests)} {
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 			return sandbox.Command{}, err
 		}
 	}
 	for _, dir := range stage.Tests {
-		if err := putInto(dir, e.dir(folderTests), ""); err != nil {
+		if err := workspace.CopyIn(dir, e.dir(workspace.FolderTests), ""); err != nil {
 			return sandbox.Command{}, err
 		}
 	}
@@ -220,7 +221,7 @@ func (w *worker) verifierCommand(e *environment, stage *tasks.Stage) (sandbox.Co
 	if err != nil {
 		return sandbox.Command{}, err
 	}
-	space.Binds = append(space.Binds, sandbox.Bind{Host: e.dir(folderTests), Inside: insideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
+	space.Binds = append(space.Binds, sandbox.Bind{Host: e.dir(workspace.FolderTests), Inside: insideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
 	own, err := tasks.ExpandEnv("verifier.env", stage.Verifier.Env, e.lookup)
 	if err != nil {
 		return sandbox.Command{}, &agent.Fault{Category: agent.FaultVerifier, Message: err.Error()}
@@ -268,7 +269,7 @@ func (w *worker) collect(ctx context.Context, e *environment, stage *tasks.Stage
 			RolloutID: w.marker(w.claim.RolloutID), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: space.Path(e.workdir()),
 			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, e.environ(&space)...), Space: &space, Executable: w.o.Executable,
 		}
-		log := filepath.Join(RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
+		log := filepath.Join(workspace.RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
 		exit, err := w.runLogged(running, command, log)
 		timedOut := running.Err() != nil
 		cancel()
@@ -292,19 +293,19 @@ func (w *worker) keepArtifacts(e *environment, stage *tasks.Stage, to string) (n
 		if destination == "" {
 			destination = path.Clean("/" + a.Source)[1:]
 		}
-		x := newExtraction(a.Exclude, w.filter())
+		x := workspace.NewCopyOut(a.Exclude, w.filter())
 		if below != "" {
-			if err := x.copy(below, rel, filepath.Join(to, filepath.FromSlash(destination))); err != nil {
+			if err := x.Copy(below, rel, filepath.Join(to, filepath.FromSlash(destination))); err != nil {
 				return err
 			}
 		}
 		switch {
 		case below == "":
-			x.note(".", "missing; without isolation, only what is in the folders of the rollout is kept")
-		case !x.found && a.Source != everyArtifacts.Source: // which is every task's, and need not be used
-			x.note(".", "missing; nothing was left at this path")
+			x.Note(".", "missing; without isolation, only what is in the folders of the rollout is kept")
+		case !x.Found && a.Source != everyArtifacts.Source: // which is every task's, and need not be used
+			x.Note(".", "missing; nothing was left at this path")
 		}
-		for _, note := range x.notes {
+		for _, note := range x.Notes {
 			notes = append(notes, "artifact "+a.Source+": "+note)
 		}
 		return nil
@@ -322,7 +323,7 @@ func (e *environment) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, 
 		return err
 	}
 	for _, a := range append([]tasks.Artifact{everyArtifacts}, stage.Artifacts...) {
-		below, rel := bindOf(space.Binds, e.absolute(a.Source))
+		below, rel := workspace.BindOf(space.Binds, e.absolute(a.Source))
 		if err := f(a, below, rel); err != nil {
 			return err
 		}
@@ -357,14 +358,14 @@ func (e *environment) separate(stage *tasks.Stage) (*environment, error) {
 		if err := os.RemoveAll(between); err != nil {
 			return err
 		}
-		if err := newExtraction(a.Exclude, nil).copy(below, rel, between); err != nil { // what it notes was noted when they were kept
+		if err := workspace.NewCopyOut(a.Exclude, nil).Copy(below, rel, between); err != nil { // what it notes was noted when they were kept
 			return err
 		}
 		if _, err := os.Lstat(between); err != nil {
 			return nil //nolint:nilerr // there is no such artifact
 		}
 		to, at := own.place(e.absolute(a.Source))
-		if err := putInto(between, to, at); !namedBadly(err) {
+		if err := workspace.CopyIn(between, to, at); !workspace.IsBadName(err) {
 			return err
 		}
 		return nil // its place is taken by another artifact, and the tests will miss it

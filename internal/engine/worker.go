@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -226,7 +227,7 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 }
 
 func (w *worker) segmentDir() string {
-	return SegmentDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID, w.claim.Segment, w.claim.Attempt)
+	return workspace.SegmentDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID, w.claim.Segment, w.claim.Attempt)
 }
 
 // timeLeft is what the limits leave for the segment; 0 means no limit.
@@ -304,9 +305,9 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 	if out.Fault == nil && (out.Interrupts != nil || w.evaluation.Task != nil) {
 		folders := w.keptFolders()
 		if out.Interrupts == nil {
-			folders = slices.DeleteFunc(slices.Clone(folders), func(name string) bool { return name == folderHome }) // the verifier has one of its own
+			folders = slices.DeleteFunc(slices.Clone(folders), func(name string) bool { return name == workspace.FolderHome }) // the verifier has one of its own
 		}
-		if err := w.keep(folders); err != nil {
+		if err := workspace.Keep(w.root(), folders); err != nil {
 			unkept, err := workspaceFault(err)
 			if err != nil {
 				return end, err
@@ -335,18 +336,9 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 // that are nested deeper than a path can be long. Any other error is evalrun's own.
 func workspaceFault(err error) (agent.Outcome, error) {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) {
-		return agent.Outcome{Fault: &agent.Fault{Category: agent.FaultUnresumable, Message: "the workspace cannot be kept: " + cutMiddle(err.Error())}}, nil
+		return agent.Outcome{Fault: &agent.Fault{Category: agent.FaultUnresumable, Message: "the workspace cannot be kept: " + workspace.Shorten(err.Error())}}, nil
 	}
 	return faultOrError(err)
-}
-
-// cutMiddle shortens a message that contains a very long path.
-func cutMiddle(s string) string {
-	const most = 1000
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most/2]+" … "+s[len(s)-most/2:], "")
 }
 
 // failed decides what follows from a fault: the end of the rollout, or another attempt.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
-	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // WriteResults writes the results document of a view. It is a function of the view alone: written twice at one revision it is
@@ -66,7 +66,7 @@ func SaveResults(ctx context.Context, st store.Store, runID, path string, red *r
 	if !isFile { // it may wait for a reader, whom nobody else has to wait for
 		return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return durable.WriteOutput(path, 0, r.WriteResults) })
 	}
-	dir := engine.RunDir(st.Dir(), runID)
+	dir := workspace.RunDir(st.Dir(), runID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

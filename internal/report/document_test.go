@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -135,7 +136,7 @@ func TestEveryStateMakesAValidDocument(t *testing.T) {
 	})
 	t.Run("missing trace", func(t *testing.T) {
 		r := mixedRun(t)
-		r.check(os.RemoveAll(engine.RunDir(r.st.Dir(), testRunID)))
+		r.check(os.RemoveAll(workspace.RunDir(r.st.Dir(), testRunID)))
 		if doc := string(r.document()); strings.Contains(doc, `"name": "add"`) {
 			t.Error("a span came from nowhere")
 		}
@@ -236,7 +237,7 @@ func TestSaveResults(t *testing.T) {
 		}
 	})
 	t.Run("beside the run", func(t *testing.T) {
-		own := filepath.Join(engine.RunDir(r.st.Dir(), testRunID), "results.json")
+		own := filepath.Join(workspace.RunDir(r.st.Dir(), testRunID), "results.json")
 		r.check(SaveResults(t.Context(), r.st, testRunID, own, nil))
 		head, err := ReadResults(own)
 		r.check(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -86,7 +87,7 @@ func (r *testRun) commit(id string, end store.SegmentEnd, files map[string]strin
 	if !ok {
 		r.t.Fatalf("%s was not claimed", id)
 	}
-	dir := engine.SegmentDir(r.st.Dir(), testRunID, c.RolloutID, c.Segment, c.Attempt)
+	dir := workspace.SegmentDir(r.st.Dir(), testRunID, c.RolloutID, c.Segment, c.Attempt)
 	r.check(os.MkdirAll(dir, 0o700))
 	for name, text := range files {
 		r.check(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))

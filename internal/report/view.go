@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // Options are what a report needs beside a view of the run.
@@ -210,7 +211,7 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 // logs are the files of all attempts of all segments.
 func (o Options) logs(rv store.RolloutView) (out []string) {
 	for _, s := range rv.Segments {
-		dir, err := filepath.Rel(o.StoreDir, engine.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
+		dir, err := filepath.Rel(o.StoreDir, workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
 		if err != nil {
 			continue // both are absolute
 		}
@@ -401,7 +402,7 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
 			continue
 		}
-		for _, dir := range engine.TraceDirs(engine.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
+		for _, dir := range engine.TraceDirs(workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
 			spans, _, err := agent.ReadTrace(dir)
 			if err != nil {
 				return nil, err

@@ -1,13 +1,12 @@
-package engine
+// Package workspace is the folders of runs and rollouts: where they are, and how what is in them is
+// copied in, kept, put back and copied out again, although an agent may have left anything there.
+// It knows nothing of agents, stores or tasks.
+package workspace
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"strconv"
-
-	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/store"
 )
 
 // The folders of a store. Everything in them but store.db and jobs can be read without evalrun.
@@ -31,11 +30,6 @@ func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir,
 // JobDir is the folder of a local job.
 func JobDir(storeDir, triggerID string) string { return filepath.Join(storeDir, "jobs", triggerID) }
 
-// Workspace is the folder that an agent gets.
-func Workspace(storeDir, rolloutID string) string {
-	return filepath.Join(WorkDir(storeDir, rolloutID), "workspace")
-}
-
 // StateDir is where the environments without isolation are: $XDG_STATE_HOME/evalrun, else ~/.local/state/evalrun.
 func StateDir() string {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
@@ -46,15 +40,4 @@ func StateDir() string {
 		home = os.TempDir()
 	}
 	return filepath.Join(home, ".local", "state", "evalrun")
-}
-
-// TraceDirs are the folders below that of a segment's attempt in which its agent has left a trace, those of a task's steps in order.
-func TraceDirs(dir string, files []store.File) []string {
-	var out []string
-	for _, f := range files {
-		if path.Base(f.Name) == agent.FileTrace {
-			out = append(out, filepath.Join(dir, filepath.FromSlash(path.Dir(f.Name))))
-		}
-	}
-	return out
 }

@@ -1,4 +1,4 @@
-package engine
+package workspace
 
 import (
 	"errors"
@@ -9,11 +9,9 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/evalrun/evalrun/internal/durable"
-	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
 // maxExtracted is how many bytes are kept of what one artifact or a verifier has left.
@@ -22,55 +20,43 @@ const maxExtracted = 1 << 30
 // maxFiles is how many files.
 const maxFiles = 10_000
 
-// bindOf finds the bind that an inside path lies in, and the rest of the path. host is empty if it lies in none.
-func bindOf(binds []sandbox.Bind, inside string) (host, rel string) {
-	inside = path.Clean(inside)
-	best := ""
-	for _, b := range binds {
-		below := b.Inside == "/" || inside == b.Inside || strings.HasPrefix(inside, b.Inside+"/")
-		if below && len(b.Inside) > len(best) {
-			best, host = b.Inside, b.Host
-		}
-	}
-	return host, strings.TrimPrefix(strings.TrimPrefix(inside, best), "/")
-}
-
-// extraction copies what untrusted processes have left, through a filter if it is not nil, until it is too much. No link is followed out of its
+// CopyOut copies what untrusted processes have left, through a filter if it is not nil, until it is too much. No link is followed out of its
 // folder, and none is kept. What cannot be kept because of what they have left is noted and left out: nobody escapes a verdict that way.
-type extraction struct {
+type CopyOut struct {
 	exclude []string
 	filter  func(io.Writer) io.WriteCloser
 
 	left  int64
 	files int
-	notes []string
-	// found says that there was something to copy.
-	found bool
+	// Notes say what was left out.
+	Notes []string
+	// Found says that there was something to copy.
+	Found bool
 }
 
-func newExtraction(exclude []string, filter func(io.Writer) io.WriteCloser) *extraction {
-	return &extraction{exclude: exclude, filter: filter, left: maxExtracted}
+func NewCopyOut(exclude []string, filter func(io.Writer) io.WriteCloser) *CopyOut {
+	return &CopyOut{exclude: exclude, filter: filter, left: maxExtracted}
 }
 
-// maxNotes is how many notes an extraction makes.
+// maxNotes is how many notes an CopyOut makes.
 const maxNotes = 10
 
 // note says that a part was left out, or with "." all of it.
-func (x *extraction) note(part string, reason any) {
+func (x *CopyOut) Note(part string, reason any) {
 	text := fmt.Sprint(reason)
 	if part != "." {
-		text = cutMiddle(part) + ": " + text
+		text = Shorten(part) + ": " + text
 	}
 	switch {
-	case len(x.notes) < maxNotes:
-		x.notes = append(x.notes, text)
-	case len(x.notes) == maxNotes:
-		x.notes = append(x.notes, "more was left out, which is not listed")
+	case len(x.Notes) < maxNotes:
+		x.Notes = append(x.Notes, text)
+	case len(x.Notes) == maxNotes:
+		x.Notes = append(x.Notes, "more was left out, which is not listed")
 	}
 }
 
 // copy copies a file or a folder below a folder. The error is for what evalrun could not do.
-func (x *extraction) copy(below, rel, to string) error {
+func (x *CopyOut) Copy(below, rel, to string) error {
 	root, err := os.OpenRoot(below)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -84,29 +70,29 @@ func (x *extraction) copy(below, rel, to string) error {
 	info, err := root.Stat(rel) // a link within the folder may lead to it
 	if err != nil {
 		if _, there := root.Lstat(rel); there == nil {
-			x.found = true
-			x.note(".", "a link that leads to nothing, or out of its folder")
+			x.Found = true
+			x.Note(".", "a link that leads to nothing, or out of its folder")
 		}
 		return nil //nolint:nilerr // not there, or noted
 	}
-	x.found = true
+	x.Found = true
 	switch {
 	case info.Mode().IsRegular():
 		return x.file(root, rel, ".", to)
 	case !info.IsDir():
-		x.note(".", "neither a file nor a folder")
+		x.Note(".", "neither a file nor a folder")
 		return nil
 	}
 	folder, err := root.OpenRoot(rel)
 	if err != nil {
-		x.note(".", reasonOf(err))
+		x.Note(".", reasonOf(err))
 		return nil
 	}
 	defer func() { _ = folder.Close() }() // only read
 	return fs.WalkDir(folder.FS(), ".", func(p string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			x.note(p, reasonOf(err))
+			x.Note(p, reasonOf(err))
 			return fs.SkipDir
 		case p != "." && excluded(p, x.exclude):
 			if entry.IsDir() {
@@ -116,7 +102,7 @@ func (x *extraction) copy(below, rel, to string) error {
 		case !entry.Type().IsRegular():
 			return nil
 		case x.files >= maxFiles:
-			x.note(p, fmt.Sprintf("more than %d files", maxFiles))
+			x.Note(p, fmt.Sprintf("more than %d files", maxFiles))
 			return fs.SkipAll
 		}
 		return x.file(folder, p, p, filepath.Join(to, filepath.FromSlash(p)))
@@ -135,20 +121,20 @@ func reasonOf(err error) error {
 var errTooMuch = fmt.Errorf("too large: %d MiB are kept", maxExtracted>>20)
 
 // file copies one file of a folder; the label is what notes call it.
-func (x *extraction) file(root *os.Root, name, label, to string) error {
+func (x *CopyOut) file(root *os.Root, name, label, to string) error {
 	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
 	if err != nil {
-		x.note(label, reasonOf(err))
+		x.Note(label, reasonOf(err))
 		return nil
 	}
 	defer func() { _ = in.Close() }() // only read
 	info, err := in.Stat()
 	switch {
 	case err != nil:
-		x.note(label, reasonOf(err))
+		x.Note(label, reasonOf(err))
 		return nil
 	case info.Size() > x.left: // also one that has only a size, and no content
-		x.note(label, errTooMuch)
+		x.Note(label, errTooMuch)
 		return nil
 	}
 	x.files++
@@ -166,15 +152,15 @@ func (x *extraction) file(root *os.Root, name, label, to string) error {
 			return errors.Join(err, through.Close())
 		})
 	}
-	if errors.Is(err, errTooMuch) || namedBadly(err) {
-		x.note(label, reasonOf(err))
+	if errors.Is(err, errTooMuch) || IsBadName(err) {
+		x.Note(label, reasonOf(err))
 		return nil
 	}
 	return err
 }
 
-// namedBadly reports whether something cannot be written because of its name: it is too long, or another file is where its folder should be.
-func namedBadly(err error) bool {
+// IsBadName reports whether something cannot be written because of its name: it is too long, or another file is where its folder should be.
+func IsBadName(err error) bool {
 	return errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
 }
 
@@ -190,37 +176,15 @@ func excluded(p string, patterns []string) bool {
 	return false
 }
 
-// limitedWriter lets so many bytes through and drops the rest.
-type limitedWriter struct {
-	w    io.Writer
-	left int
-}
-
-func (l *limitedWriter) Write(p []byte) (int, error) {
-	n := len(p)
-	if len(p) > l.left {
-		p = p[:l.left]
-	}
-	l.left -= len(p)
-	if len(p) == 0 {
-		return n, nil
-	}
-	_, err := l.w.Write(p)
-	return n, err
-}
-
-// lockedWriter is for two streams that go to one file.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
-}
-
 type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
+
+// Shorten shortens a message that contains a very long path.
+func Shorten(s string) string {
+	const most = 1000
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most/2]+" … "+s[len(s)-most/2:], "")
+}

@@ -1,4 +1,4 @@
-package engine
+package workspace
 
 import (
 	"errors"
@@ -6,13 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
-// putInto copies a file, or what is in a folder beside what is there, to a place below a folder. Task and agent may have left links there: none leads
+// CopyIn copies a file, or what is in a folder beside what is there, to a place below a folder. Task and agent may have left links there: none leads
 // out of the folder, and one in the place of what is put is replaced.
-func putInto(source, below, rel string) error {
+func CopyIn(source, below, rel string) error {
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return err
@@ -94,30 +92,4 @@ func putEntry(root *os.Root, from, to string, entry fs.DirEntry) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close(), root.Chtimes(to, info.ModTime(), info.ModTime()))
-}
-
-// reclaim makes everything below a folder ours to read, and its folders ours to change: the processes that were there may have taken our own
-// rights away. What it cannot change is noticed where it is needed. What we have the rights to stays as it is, since tests may look at them.
-func reclaim(dir string) {
-	_ = filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error { // the function returns no error
-		if err != nil {
-			return fs.SkipDir
-		}
-		var rights, needed fs.FileMode
-		switch {
-		case entry.IsDir(): // before what is in it is looked at
-			rights, needed = unix.R_OK|unix.W_OK|unix.X_OK, 0o700
-		case entry.Type().IsRegular():
-			rights, needed = unix.R_OK, 0o600
-		default:
-			return nil
-		}
-		if unix.Access(p, uint32(rights)) == nil {
-			return nil
-		}
-		if info, err := entry.Info(); err == nil {
-			_ = os.Chmod(p, info.Mode().Perm()|needed)
-		}
-		return nil
-	})
 }

@@ -1,0 +1,122 @@
+package workspace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/durable"
+)
+
+// Snapshot copies folders of one folder to a place where nothing is. The copy appears there as a whole and durable, or not at all.
+func Snapshot(from, to string, names []string) error {
+	tmp := to + ".tmp"
+	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700)); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := copyTree(filepath.Join(from, name), filepath.Join(tmp, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(err, os.RemoveAll(tmp))
+		}
+	}
+	if err := errors.Join(durable.Sync(tmp), os.Rename(tmp, to)); err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(to))
+}
+
+// Restore puts copies of folders in the place of what has become of them.
+func Restore(saved, to string, names []string) error {
+	for _, name := range names {
+		dir := filepath.Join(to, name)
+		Reclaim(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if err := copyTree(filepath.Join(saved, name), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyTree copies a folder to a place where nothing is. The copy appears there as a whole and durable, or not at all.
+func copyTree(from, to string) (err error) {
+	tmp := to + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
+	err = filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == from {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		return copyEntry(path, filepath.Join(tmp, rel), entry)
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("copying %s: %w", from, err), os.RemoveAll(tmp))
+	}
+	if err := syncTree(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, to); err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(to))
+}
+
+// copyEntry copies a file, a link or (without what is in it) a folder. Sockets, pipes and devices are left out: nothing could be
+// behind them any more.
+func copyEntry(from, to string, entry fs.DirEntry) error {
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	switch {
+	case entry.IsDir():
+		return errors.Join(os.Mkdir(to, 0o700), os.Chmod(to, info.Mode()&(fs.ModePerm|fs.ModeSticky)|0o700))
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	case !info.Mode().IsRegular():
+		return nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(copyContent(out, in, info.Size()), out.Chmod(info.Mode().Perm()|0o600), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
+}
+
+// syncTree makes a folder with everything in it durable. The error says what could not be; the rest is durable all the same.
+func syncTree(dir string) error {
+	var failed error
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			failed = cmp.Or(failed, err)
+			return fs.SkipDir
+		case entry.IsDir() || entry.Type().IsRegular():
+			failed = cmp.Or(failed, durable.Sync(path))
+		}
+		return nil
+	})
+	return cmp.Or(failed, err)
+}
