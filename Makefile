@@ -1,0 +1,14 @@
+# Each target is a stage of CI, by the same script; see CONTRIBUTING.md.
+stages := fresh modules compiler format vet lint dist tools test race long uipath lab crash chaos fuzz bench
+.PHONY: all build check ci golden vuln $(stages)
+
+all: build
+build:
+
+	go build ./cmd/evalrun
+check:
+	.ci/run modules format vet lint
+ci:
+	.ci/run
+$(stages) golden vuln:
+	.ci/run $@
