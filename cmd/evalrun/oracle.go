@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -43,7 +44,7 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	if err != nil {
 		return err
 	}
-	var req engine.PlanRequest
+	var req plans.Request
 	if req.WorkDir, err = os.Getwd(); err != nil {
 		return internal(err)
 	}
@@ -78,7 +79,7 @@ func (o *oracleCheck) run(cmd *cobra.Command, g *globals, dirs []string) (err er
 	outside := filepath.Join(workspace.StateDir(), s.ID()) // of what runs without isolation
 	defer func() { err = errors.Join(err, internal(os.RemoveAll(outside))) }()
 	defer func() { err = errors.Join(err, internal(s.Close())) }()
-	plan, err := engine.NewPlan(req, s.Dir())
+	plan, err := plans.New(req, s.Dir())
 	if err != nil {
 		return internal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
@@ -116,8 +117,8 @@ func run(cmd *cobra.Command, g *globals, f runFlags, w workFlags, paths, command
 		}
 	}
 	req.Env, req.KeepWorkspaces = env.passed, f.keepWorkspaces
-	req.Origin = engine.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: version(), EvalIDs: f.evalIDs, Filter: f.filter}
-	plan, err := engine.NewPlan(req, s.Dir())
+	req.Origin = plans.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: version(), EvalIDs: f.evalIDs, Filter: f.filter}
+	plan, err := plans.New(req, s.Dir())
 	if err != nil {
 		return internal(err)
 	}
@@ -171,8 +172,8 @@ func (f runFlags) check(cmd *cobra.Command) error {
 }
 
 // request reads everything that the run is made of. Problems that are not errors come back as warnings.
-func (f runFlags) request(paths, command []string, env environment) (engine.PlanRequest, input.Problems, error) {
-	var req engine.PlanRequest
+func (f runFlags) request(paths, command []string, env environment) (plans.Request, input.Problems, error) {
+	var req plans.Request
 	sets, patterns := splitArgs(paths)
 	if len(sets) > 1 {
 		return req, nil, usageError("expected one eval set, got %d", len(sets))
@@ -227,7 +228,7 @@ func (f runFlags) request(paths, command []string, env environment) (engine.Plan
 }
 
 // load reads the eval set, or makes one for tasks that belong to none.
-func (f runFlags) load(r *input.Reader, req *engine.PlanRequest, sets, patterns []string) (err error) {
+func (f runFlags) load(r *input.Reader, req *plans.Request, sets, patterns []string) (err error) {
 	if req.WorkDir, err = os.Getwd(); err != nil {
 		return internal(err)
 	}
@@ -248,7 +249,7 @@ func (f runFlags) load(r *input.Reader, req *engine.PlanRequest, sets, patterns 
 
 // chooseAgents puts the agents of the command line in place of the set's. A command starts where it was typed, an agent of a file
 // beside that file.
-func (f runFlags) chooseAgents(r *input.Reader, req *engine.PlanRequest, command []string) error {
+func (f runFlags) chooseAgents(r *input.Reader, req *plans.Request, command []string) error {
 	if command != nil {
 		if len(command) == 0 || len(f.agents) > 0 {
 			return usageError("expected either --agent or a command after --")
@@ -313,7 +314,7 @@ func noAgent(own []agent.Entry, name string, err error) error {
 }
 
 // startedIn makes an agent's cwd, which is relative to dir, relative to the eval set's folder, as it is stored.
-func startedIn(e agent.Entry, req *engine.PlanRequest, dir string) (agent.Entry, error) {
+func startedIn(e agent.Entry, req *plans.Request, dir string) (agent.Entry, error) {
 	if filepath.IsAbs(e.Cwd) {
 		return e, nil
 	}
@@ -387,7 +388,7 @@ func sameAsPlanned(ctx context.Context, s store.Store, plan store.Plan) error {
 	}); err != nil {
 		return internal(err)
 	}
-	changes, err := engine.PlanChanges(stored, evaluations, plan)
+	changes, err := plans.Changes(stored, evaluations, plan)
 	if err != nil || len(changes) == 0 {
 		return internal(err)
 	}
@@ -409,7 +410,7 @@ func gitCommit(ctx context.Context, dir string) string {
 }
 
 // keepFaulted keeps the rollouts that faulted in another run.
-func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *engine.PlanRequest) error {
+func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *plans.Request) error {
 	id, err := runByPrefix(ctx, s, f.retryOf)
 	if err != nil {
 		return err
@@ -441,13 +442,13 @@ func (f runFlags) keepFaulted(ctx context.Context, s store.Store, req *engine.Pl
 }
 
 // planOf reads the plan of a stored run.
-func planOf(ctx context.Context, s store.Store, runID string) (engine.Plan, error) {
+func planOf(ctx context.Context, s store.Store, runID string) (plans.Plan, error) {
 	stored, err := s.Plan(ctx, runID)
 	if err != nil {
-		return engine.Plan{}, internal(err)
+		return plans.Plan{}, internal(err)
 	}
-	plan, err := engine.ReadPlan(stored)
-	if errors.Is(err, engine.ErrLaterPlan) {
+	plan, err := plans.Read(stored)
+	if errors.Is(err, plans.ErrLater) {
 		return plan, &exitError{exitUsage, err}
 	}
 	return plan, internal(err)

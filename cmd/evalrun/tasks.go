@@ -13,8 +13,8 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -36,14 +36,14 @@ func (p *placeFlags) register(cmd *cobra.Command) {
 }
 
 // place reads what the flags name. needed says that some agent or task has a use for it, passed gives the variables that servers may name.
-func (p *placeFlags) place(needed bool, passed tasks.Lookup) (engine.Environment, input.Problems, error) {
-	var out engine.Environment
+func (p *placeFlags) place(needed bool, passed tasks.Lookup) (plans.Environment, input.Problems, error) {
+	var out plans.Environment
 	if !slices.Contains([]string{sandbox.IsolationBwrap, sandbox.IsolationProcess}, p.isolation) {
 		return out, nil, usageError("--isolation: expected %s or %s, got %q", sandbox.IsolationBwrap, sandbox.IsolationProcess, p.isolation)
 	}
 	switch p.mcp {
 	case "", "gateway":
-	case engine.MCPDirect:
+	case plans.MCPDirect:
 		out.MCP = p.mcp
 	default:
 		return out, nil, usageError("--mcp: expected gateway or direct, got %q", p.mcp)
@@ -136,7 +136,7 @@ func ofSet(r *input.Reader, set *eval.Set) (patterns []string) {
 
 // addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what cannot be executed here makes the evaluation not
 // runnable, with the reason.
-func addTasks(r *input.Reader, req *engine.PlanRequest, patterns []string, can tasks.Capabilities, passed tasks.Lookup) error {
+func addTasks(r *input.Reader, req *plans.Request, patterns []string, can tasks.Capabilities, passed tasks.Lookup) error {
 	dirs, err := tasks.Find(patterns)
 	if err != nil {
 		return usageError("%w", err)

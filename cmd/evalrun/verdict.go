@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
@@ -44,7 +44,7 @@ func (t tolerance) exceeded(n, total int) bool {
 }
 
 // verdict says what the state of a run means for the exit code. interrupted says that a signal came.
-func (w *workFlags) verdict(ctx context.Context, s *store.SQLite, runID string, plan engine.Plan, red *redact.Redactor, interrupted bool) error {
+func (w *workFlags) verdict(ctx context.Context, s *store.SQLite, runID string, plan plans.Plan, red *redact.Redactor, interrupted bool) error {
 	run, err := s.Run(ctx, runID)
 	if err != nil {
 		return internal(err)
@@ -84,7 +84,7 @@ func (w *workFlags) verdict(ctx context.Context, s *store.SQLite, runID string, 
 }
 
 // missing says what is missing beyond what the flags allow: nothing is green in silence.
-func (w *workFlags) missing(run store.Run, plan engine.Plan, stats eval.Summary, example string) error {
+func (w *workFlags) missing(run store.Run, plan plans.Plan, stats eval.Summary, example string) error {
 	faults, err := parseTolerance(flagFailOnError, w.failOnError)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -112,7 +113,7 @@ func fullRun(b *testing.B, command []string, n int) time.Duration {
 	if err != nil {
 		b.Fatal(err)
 	}
-	plan, err := engine.NewPlan(engine.PlanRequest{Set: set, Agents: []agent.Entry{agent.FromCommand(command)}, BaseDir: dir, WorkDir: dir}, s.Dir())
+	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{agent.FromCommand(command)}, BaseDir: dir, WorkDir: dir}, s.Dir())
 	if err != nil {
 		b.Fatal(err)
 	}

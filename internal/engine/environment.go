@@ -378,7 +378,7 @@ func fileExists(path string) bool {
 
 // environmentOf makes the environment of the claimed rollout, without anything in it.
 func (w *worker) environmentOf() (*environment, error) {
-	e := &environment{root: w.root(), isolation: w.plan.Isolation, lookup: w.plan.lookup(w.o.Resolve), hidden: []string{w.o.Store.Dir()}}
+	e := &environment{root: w.root(), isolation: w.plan.Isolation, lookup: w.plan.Lookup(w.o.Resolve), hidden: []string{w.o.Store.Dir()}}
 	for _, hidden := range w.plan.Hidden {
 		e.hidden = append(e.hidden, w.within(hidden))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
@@ -113,7 +114,7 @@ func (r *Runner) actSafely(ctx context.Context, c store.TriggerClaim) error {
 			return nil
 		case store.IsBroken(err):
 			return err
-		case errors.Is(err, ErrLaterPlan):
+		case errors.Is(err, plans.ErrLater):
 			return r.postponeTrigger(commit, c)
 		case r.o.Store.InPlace() != nil:
 			return r.o.Store.InPlace() // that is why

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -46,7 +47,7 @@ func (p *poison) run(id string, n int, script string) string {
 		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("E", i), Inputs: json.RawMessage(`{}`),
 			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`{"expectedOutput":{}}`)}})
 	}
-	plan, err := NewPlan(PlanRequest{RunID: id, Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})},
+	plan, err := plans.New(plans.Request{RunID: id, Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})},
 		BaseDir: p.dir, WorkDir: p.dir}, p.s.Dir())
 	if err == nil {
 		_, err = p.s.CreateRun(p.t.Context(), plan)

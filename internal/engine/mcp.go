@@ -13,17 +13,15 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// MCPDirect as [Environment].MCP sends MCP servers to agents as they are declared; otherwise they are behind the gateway.
-const MCPDirect = "direct"
-
 // behindGateway says how the servers of a claimed rollout are put behind the gateway; nil if they are not.
 func (w *worker) behindGateway(e *environment) *agent.Gateway {
-	if w.plan.MCP == MCPDirect || w.entry.Type != agent.TypeACP {
+	if w.plan.MCP == plans.MCPDirect || w.entry.Type != agent.TypeACP {
 		return nil
 	}
 	g := &agent.Gateway{

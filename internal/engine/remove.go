@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -60,7 +61,7 @@ func Tidy(ctx context.Context, s store.Store, runID string) error {
 	if err != nil {
 		return err
 	}
-	if plan, err := ReadPlan(stored); err != nil || plan.KeepWorkspaces {
+	if plan, err := plans.Read(stored); err != nil || plan.KeepWorkspaces {
 		return err
 	}
 	return RemoveWork(ctx, s, runID)

@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
@@ -19,7 +20,7 @@ import (
 
 // activeRun is what the runner needs of a run while it works on it, made from its plan.
 type activeRun struct {
-	Plan
+	plans.Plan
 	baseDir    string
 	agents     map[string]agent.Agent
 	agentErrs  map[string]error // why an agent of the plan cannot be made
@@ -88,7 +89,7 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 	if err != nil {
 		return nil, err
 	}
-	plan, err := ReadPlan(stored)
+	plan, err := plans.Read(stored)
 	if err != nil {
 		return nil, err
 	}
@@ -125,14 +126,14 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 	}
 	run.sources = trigger.NewSources(trigger.Options{
 		Jobs: plan.Jobs, BaseDir: run.baseDir, StoreDir: r.o.Store.Dir(), WakeDir: store.WakeDir(r.o.Store.Dir()), Executable: r.o.Executable,
-		Resolve: r.o.Resolve, Now: r.o.Now, MCP: mcpSource{plan.lookup(r.o.Resolve), r.http, r.o.Now},
+		Resolve: r.o.Resolve, Now: r.o.Now, MCP: mcpSource{plan.Lookup(r.o.Resolve), r.http, r.o.Now},
 	})
 	return run, nil
 }
 
 // findBaseDir finds the eval set's folder again: where it was relative to the store; else, if the store was moved, where it was relative to the folder
 // of the command; else beside the store.
-func (r *Runner) findBaseDir(p Plan) string {
+func (r *Runner) findBaseDir(p plans.Plan) string {
 	beside := filepath.Join(r.o.Store.Dir(), "..")
 	for _, dir := range []string{
 		filepath.Join(r.o.Store.Dir(), filepath.FromSlash(p.BaseDir)),

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -55,7 +56,7 @@ func (p *project) plan(s *store.SQLite, n int, script string, change func(*eval.
 	}
 	entry := agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
 	entry.Env = map[string]string{"PROJECT": p.dir}
-	plan, err := engine.NewPlan(engine.PlanRequest{Set: set, Agents: []agent.Entry{entry}, BaseDir: p.dir, WorkDir: p.dir, KeepWorkspaces: true}, s.Dir())
+	plan, err := plans.New(plans.Request{Set: set, Agents: []agent.Entry{entry}, BaseDir: p.dir, WorkDir: p.dir, KeepWorkspaces: true}, s.Dir())
 	if err != nil {
 		p.t.Fatal(err)
 	}

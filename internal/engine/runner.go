@@ -1,3 +1,6 @@
+// Package engine is the life of a rollout: it claims rollouts, runs their segments, suspends and resumes
+// them, starts and watches what they wait for, and has them evaluated. What it decides is in the store; it keeps
+// nothing that a crash could lose.
 package engine
 
 import (

@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -89,7 +90,7 @@ func (w *jobWorld) plan(jobs, script string, suspendTimeout time.Duration) {
 		w.t.Fatal(reader.Problems)
 	}
 	entry := agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})
-	plan, err := engine.NewPlan(engine.PlanRequest{Jobs: parsed, Agents: []agent.Entry{entry}, BaseDir: w.dir, WorkDir: w.dir, Set: &eval.Set{
+	plan, err := plans.New(plans.Request{Jobs: parsed, Agents: []agent.Entry{entry}, BaseDir: w.dir, WorkDir: w.dir, Set: &eval.Set{
 		ID: "set", Name: "Set", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20, SuspendTimeout: suspendTimeout},
 		Evaluations: []eval.Evaluation{{ID: "e", Name: "E", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{}}},
 	}}, w.store.Dir())

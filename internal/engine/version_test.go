@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -36,7 +37,7 @@ func TestPlanOfALaterVersionIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadPlan(plan); !errors.Is(err, ErrLaterPlan) {
+	if _, err := plans.Read(plan); !errors.Is(err, plans.ErrLater) {
 		t.Errorf("reading the plan: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -68,7 +69,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if w.leftover != nil {
 		return w.leftover
 	}
-	if w.plan, err = w.runs.get(commit, w.claim.RunID); errors.Is(err, ErrLaterPlan) {
+	if w.plan, err = w.runs.get(commit, w.claim.RunID); errors.Is(err, plans.ErrLater) {
 		return w.postpone(commit, err.Error())
 	} else if err != nil {
 		return err

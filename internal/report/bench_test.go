@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -19,7 +19,7 @@ func BenchmarkWriteResults(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			r := largeRun(b, n)
-			o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Plan: engine.Plan{Set: r.set}}
+			o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Plan: plans.Plan{Set: r.set}}
 			var peak uint64
 			b.ReportAllocs()
 			for b.Loop() {
@@ -41,7 +41,7 @@ func TestMemoryDoesNotGrowWithTheRun(t *testing.T) {
 	testenv.NeedLong(t)
 	peak := func(n int) uint64 {
 		r := largeRun(t, n)
-		o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Plan: engine.Plan{Set: r.set}}
+		o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".", Plan: plans.Plan{Set: r.set}}
 		m := &heapMeter{}
 		r.view(func(v store.View) {
 			runtime.GC()

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -173,7 +173,7 @@ func TestSecretsDoNotReachTheDocument(t *testing.T) {
 			t.Errorf("%s has no marker: %s", name, out)
 		}
 	}
-	narrowed := Options{Redact: r.red, Plan: engine.Plan{Origin: engine.Origin{EvalIDs: []string{secret}}}}.head(store.Run{})
+	narrowed := Options{Redact: r.red, Plan: plans.Plan{Origin: plans.Origin{EvalIDs: []string{secret}}}}.head(store.Run{})
 	if want := []string{"[redacted:TOKEN]"}; !slices.Equal(narrowed.EvalIDs, want) {
 		t.Errorf("evalIds: got %q, want %q", narrowed.EvalIDs, want)
 	}

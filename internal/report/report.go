@@ -15,8 +15,8 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -289,7 +289,7 @@ func fromStore(ctx context.Context, st store.Store, runID string, red *redact.Re
 	if err != nil {
 		return err
 	}
-	plan, err := engine.ReadPlan(stored)
+	plan, err := plans.Read(stored)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
@@ -45,14 +45,14 @@ func newRun(t testing.TB, set eval.Set, agents ...string) *testRun {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.check(r.st.Close()) })
-	req := engine.PlanRequest{RunID: testRunID, Set: &set, BaseDir: r.dir, WorkDir: r.dir}
+	req := plans.Request{RunID: testRunID, Set: &set, BaseDir: r.dir, WorkDir: r.dir}
 	if len(agents) == 0 {
 		agents = []string{"calculator"}
 	}
 	for _, name := range agents {
 		req.Agents = append(req.Agents, agent.Entry{Name: name, Type: "function", Command: []string{"true"}, ResumeWhen: agent.ResumeAny})
 	}
-	plan, err := engine.NewPlan(req, r.st.Dir())
+	plan, err := plans.New(req, r.st.Dir())
 	r.check(err)
 	_, err = r.st.CreateRun(t.Context(), plan)
 	r.check(err)
@@ -183,7 +183,7 @@ func (r *testRun) report(f func(*Report)) {
 func (r *testRun) document() []byte {
 	r.t.Helper()
 	var b bytes.Buffer
-	o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".evalrun", Plan: engine.Plan{Set: r.set}, Redact: r.red}
+	o := Options{StoreID: "STORE", StoreDir: r.st.Dir(), StorePath: ".evalrun", Plan: plans.Plan{Set: r.set}, Redact: r.red}
 	r.view(func(v store.View) { r.check(WriteResults(&b, v, o)) })
 	if err := schemas.Validate("results", b.Bytes()); err != nil {
 		r.t.Errorf("the document does not fit its schema: %v\n%s", err, &b)

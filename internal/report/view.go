@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/trigger"
@@ -24,7 +25,7 @@ type Options struct {
 	StoreDir  string
 	StorePath string
 	// Plan is the run's.
-	Plan engine.Plan
+	Plan plans.Plan
 	// Redact takes secrets out of what agents, evaluators and triggers said.
 	Redact *redact.Redactor
 }

@@ -1,4 +1,4 @@
-package engine
+package plans
 
 import (
 	"encoding/json"
@@ -21,7 +21,7 @@ func digestPlan(t *testing.T, change func(*eval.Set)) store.Plan {
 			{ID: "b", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{}}},
 	}
 	change(&set)
-	plan, err := NewPlan(PlanRequest{RunID: "r", Set: &set, Agents: []agent.Entry{{Name: "x", Type: agent.TypeFunction, Command: []string{"true"}}},
+	plan, err := New(Request{RunID: "r", Set: &set, Agents: []agent.Entry{{Name: "x", Type: agent.TypeFunction, Command: []string{"true"}}},
 		BaseDir: t.TempDir(), WorkDir: t.TempDir()}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func digestPlan(t *testing.T, change func(*eval.Set)) store.Plan {
 
 func digestOf(t *testing.T, p store.Plan) string {
 	t.Helper()
-	plan, err := ReadPlan(p)
+	plan, err := Read(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestPlanChanges(t *testing.T) {
 		"an owner":          {func(s *eval.Set) { s.Faults = map[string]string{"job": "agent"} }, []string{"faults"}},
 	} {
 		after := digestPlan(t, v.change)
-		got, err := PlanChanges(before, before.Evaluations, after)
+		got, err := Changes(before, before.Evaluations, after)
 		if err != nil || !slices.Equal(got, v.want) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, v.want)
 		}
@@ -81,7 +81,7 @@ func TestPlanOfAnEarlierVersion(t *testing.T) {
 	if strings.Contains(string(old.Data), "sha256") {
 		t.Fatal("there is still a digest")
 	}
-	if got, err := PlanChanges(old, old.Evaluations, plan); err != nil || got != nil {
+	if got, err := Changes(old, old.Evaluations, plan); err != nil || got != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

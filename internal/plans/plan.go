@@ -1,7 +1,7 @@
-// Package engine is the life of a rollout: it plans a run, claims rollouts, runs their segments, suspends and resumes
-// them, starts and watches what they wait for, and has them evaluated. What it decides is in the store; it keeps
-// nothing that a crash could lose.
-package engine
+// Package plans makes, reads and compares the plan of a run: what an eval set, its agents and the
+// command line said when the run was started, kept with the run so that it can be resumed from there.
+// It decides which rollouts there are; it runs nothing.
+package plans
 
 import (
 	"encoding/json"
@@ -20,16 +20,16 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// PlanVersion grows when a plan gets something in it that an earlier version of the program must not pass over.
-const PlanVersion = 1
+// Version grows when a plan gets something in it that an earlier version of the program must not pass over.
+const Version = 1
 
-// ErrLaterPlan means that a later version of the program has made the plan of a run.
-var ErrLaterPlan = errors.New("a later version of evalrun has planned it")
+// ErrLater means that a later version of the program has made the plan of a run.
+var ErrLater = errors.New("a later version of evalrun has planned it")
 
 // Plan is what a run was started with. It is stored with the run, and resumed from there, so that an eval set may be
 // edited while its runs wait.
 type Plan struct {
-	// Version is PlanVersion of the program that made the plan; 0 was before there were versions.
+	// Version is Version of the program that made the plan; 0 was before there were versions.
 	Version int `json:"planVersion"`
 	// Set is the eval set without its evaluations, which the store keeps one by one.
 	Set    eval.Set      `json:"set"`
@@ -59,6 +59,9 @@ type Origin struct {
 	Filter  string   `json:"filter,omitempty"`
 }
 
+// MCPDirect as [Environment].MCP sends MCP servers to agents as they are declared; otherwise they are behind the gateway.
+const MCPDirect = "direct"
+
 // Environment says how the agents of a plan live that live in an environment.
 type Environment struct {
 	// Isolation is that of package sandbox.
@@ -72,8 +75,8 @@ type Environment struct {
 	Hidden []string `json:"hidden,omitempty"`
 }
 
-// lookup gives the values of the variables that a task may name: those that were passed, and no others.
-func (p Plan) lookup(resolve func(string) (string, bool)) tasks.Lookup {
+// Lookup gives the values of the variables that a task may name: those that were passed, and no others.
+func (p Plan) Lookup(resolve func(string) (string, bool)) tasks.Lookup {
 	return func(name string) (string, bool) {
 		if !slices.Contains(p.Env, name) {
 			return "", false
@@ -82,8 +85,8 @@ func (p Plan) lookup(resolve func(string) (string, bool)) tasks.Lookup {
 	}
 }
 
-// PlanRequest is what a plan is made of.
-type PlanRequest struct {
+// Request is what a plan is made of.
+type Request struct {
 	// RunID is the id of the run; empty makes a new one.
 	RunID   string
 	RetryOf string
@@ -102,12 +105,12 @@ type PlanRequest struct {
 	Only func(evaluationID, agent string, epoch int) bool
 }
 
-// NewPlan makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and epoch.
-func NewPlan(req PlanRequest, storeDir string) (store.Plan, error) {
+// New makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and epoch.
+func New(req Request, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Version: PlanVersion, KeepWorkspaces: req.KeepWorkspaces, Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env,
+	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env,
 		Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
@@ -168,14 +171,14 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 	return r
 }
 
-// ReadPlan returns the plan of a stored run.
-func ReadPlan(p store.Plan) (Plan, error) {
+// Read returns the plan of a stored run.
+func Read(p store.Plan) (Plan, error) {
 	var plan Plan
 	var made struct {
 		Version int `json:"planVersion"`
 	}
-	if json.Unmarshal(p.Data, &made) == nil && made.Version > PlanVersion {
-		return plan, fmt.Errorf("run %s: %w (plan version %d, this one knows %d); go on with it there, or update evalrun", p.RunID, ErrLaterPlan, made.Version, PlanVersion)
+	if json.Unmarshal(p.Data, &made) == nil && made.Version > Version {
+		return plan, fmt.Errorf("run %s: %w (plan version %d, this one knows %d); go on with it there, or update evalrun", p.RunID, ErrLater, made.Version, Version)
 	}
 	if err := json.Unmarshal(p.Data, &plan); err != nil {
 		return plan, fmt.Errorf("the plan of run %s is damaged: %w", p.RunID, err)

@@ -1,4 +1,4 @@
-package engine
+package plans
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ type planParts map[string]json.RawMessage
 
 // partsOf takes a plan apart. It is read and written again, so that a plan of an earlier version has the same form as one of this.
 func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
-	plan, err := ReadPlan(p)
+	plan, err := Read(p)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +71,9 @@ func (p planParts) digest() (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// PlanChanges says in what a plan differs from the one that a run has: "evaluation b (inputs)", "evaluation c is new". It is empty if they
+// Changes says in what a plan differs from the one that a run has: "evaluation b (inputs)", "evaluation c is new". It is empty if they
 // mean the same.
-func PlanChanges(stored store.Plan, storedEvaluations []store.Evaluation, plan store.Plan) ([]string, error) {
+func Changes(stored store.Plan, storedEvaluations []store.Evaluation, plan store.Plan) ([]string, error) {
 	before, err := partsOf(stored, storedEvaluations)
 	if err != nil {
 		return nil, err
