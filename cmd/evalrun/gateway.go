@@ -135,12 +135,11 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	gw.Observe(&gatewayObserver{log, metrics})
 	gw.Page("/metrics", metrics.handler())
 	o.tasks.Store = st
-	options := gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Token: token, Tasks: &o.tasks}
-	access, err := o.open(gw, options, config)
+	access, running, err := o.open(gw, gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Token: token}, config)
 	if err != nil {
 		return err
 	}
-	metrics.of(access)
+	metrics.of(access, running)
 	if err := printClientConfig(stdout, host, access); err != nil {
 		return err
 	}
@@ -185,7 +184,7 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 	defer func() { err = errors.Join(err, endGateway(gw, mark)) }()
 	gw.Observe(&gatewayObserver{log, newGatewayMetrics()})
 	o.tasks.Store = st
-	access, err := o.open(gw, gateway.AccessOptions{Servers: o.servers(declared, mark, stderr), Tasks: &o.tasks}, config)
+	access, _, err := o.open(gw, gateway.AccessOptions{Servers: o.servers(declared, mark, stderr)}, config)
 	if err != nil {
 		return err
 	}
@@ -210,15 +209,20 @@ func readGatewayConfig(config string, stderr io.Writer) ([]tasks.MCPServer, erro
 	return declared, err
 }
 
-func (o *gatewayFlags) open(gw *gateway.Gateway, options gateway.AccessOptions, config string) (*gateway.Access, error) {
-	if o.aggregate {
-		options.Aggregate = aggregateName
-	}
-	access, err := gw.Open(options)
+// open opens an access whose clients get tasks. running counts the tasks that have not ended.
+func (o *gatewayFlags) open(gw *gateway.Gateway, options gateway.AccessOptions, config string) (access *gateway.Access, running func() int, err error) {
+	manager, err := gateway.NewTasks(o.tasks, nil)
 	if err != nil {
-		return nil, usageError("%s: %w", config, err)
+		return nil, nil, usageError("%s: %w", config, err)
 	}
-	return access, nil
+	options.Tasks = manager
+	if o.aggregate {
+		options.Combine = gateway.Combine(aggregateName)
+	}
+	if access, err = gw.Open(options); err != nil {
+		return nil, nil, usageError("%s: %w", config, err)
+	}
+	return access, manager.Running, nil
 }
 
 // check refuses limits that are none, and lets those that were not given follow those that were.

@@ -36,11 +36,11 @@ func newGatewayMetrics() *gatewayMetrics {
 	return m
 }
 
-// of adds the numbers of an access.
-func (m *gatewayMetrics) of(a *gateway.Access) {
+// of adds the numbers of an access, and of the tasks that run there.
+func (m *gatewayMetrics) of(a *gateway.Access, running func() int) {
 	m.registry.MustRegister(sessionCollector{a}, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "evalrun_gateway_running_tasks", Help: "MCP tasks that have not ended.",
-	}, func() float64 { return float64(a.RunningTasks()) }))
+	}, func() float64 { return float64(running()) }))
 }
 
 func (m *gatewayMetrics) handler() http.Handler {

@@ -58,14 +58,15 @@ func (s *acpSegment) openGateway(place *Place) error {
 		return nil
 	}
 	space := &place.Space
-	o := gateway.AccessOptions{Now: s.opts.Now, Calls: &gateway.Calls{
+	calls := &gateway.Calls{
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
 		Holding: s.clock.hold, Suspended: s.client.waitForWork, Arrived: s.client.workArrived,
 		Unknown: func(w gateway.Work) {
 			s.client.limit(&Fault{FaultStartUnknown, fmt.Sprintf("the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server)})
 		},
 		Permit: s.client.permitCall, Called: s.client.saw,
-	}}
+	}
+	o := gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy}
 	for i, server := range s.seg.Servers {
 		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: g.Filters[server.Name]})
 		behind := &o.Servers[i]
@@ -275,7 +276,7 @@ func (s *acpSegment) settle(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.bounds.settle)
 	defer cancel()
-	s.access.Settle(ctx)
+	gateway.Settle(ctx, s.access)
 }
 
 // callOf is the id that the agent itself gives a call which has started work: of several that fit, the last. The caller holds mu.
@@ -371,7 +372,7 @@ func (s *acpSegment) result(ctx context.Context, a *asked, d Delivery) (result j
 	}
 	fetching, cancel := context.WithTimeout(ctx, s.bounds.fetch)
 	defer cancel()
-	result, err := s.access.Endpoint(w.Server).Fetch(fetching, w.Tool, *w.Job)
+	result, err := gateway.FetchAt(fetching, s.access.Endpoint(w.Server), w.Tool, *w.Job)
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, gateway.ErrNotDone) && s.seg.Gateway.Refetch != nil && s.seg.Gateway.Refetch(*w):
@@ -397,7 +398,7 @@ func (s *acpSegment) answer(ctx context.Context, a *asked, d Delivery) (result j
 	if fault != nil {
 		return nil, false, fault
 	}
-	outcome, err := s.access.Endpoint(a.Work.Server).Answer(ctx, work, *a.Work.Input, elicited(d, *a.Work.Input))
+	outcome, err := gateway.Answer(ctx, s.access.Endpoint(a.Work.Server), work, *a.Work.Input, elicited(d, *a.Work.Input))
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, gateway.ErrUnknown):

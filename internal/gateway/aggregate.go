@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,8 +17,7 @@ import (
 type aggregate struct {
 	name      string
 	endpoints []*Endpoint
-	tasks     *keeper
-	http      *mcp.HTTPHandler
+	tasks     Tasks
 	// patience is how long a server may take for what is asked of all of them; then its part is left out.
 	patience time.Duration
 	// connecting is how long a server may take to connect; then its part is left out, and the client is told when it is there.
@@ -32,11 +30,15 @@ type aggregate struct {
 
 const defaultPatience = 10 * time.Second
 
-func newAggregate(g *Gateway, name string, endpoints []*Endpoint, tasks *keeper) *aggregate {
+// Combine makes one endpoint of a name for all servers; see [AccessOptions].
+func Combine(name string) func(endpoints []*Endpoint, tasks Tasks) Combined {
+	return func(endpoints []*Endpoint, tasks Tasks) Combined { return newAggregate(name, endpoints, tasks) }
+}
+
+func newAggregate(name string, endpoints []*Endpoint, tasks Tasks) *aggregate {
 	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience, connecting: defaultConnecting, tools: newCatalog(endpoints), prompts: newCatalog(endpoints)}
 	a.arrivals.running = map[arrivalOf]*arrival{}
 	a.resources.byURI = map[string]*Endpoint{}
-	a.http = mcp.NewHTTPHandler(g.observe(name, a), tasks.serverOptions(name, a.open))
 	return a
 }
 
@@ -48,8 +50,11 @@ type aggregateSession struct {
 	end context.CancelFunc
 }
 
-// open makes the links of a legacy session, which are not connected.
-func (a *aggregate) open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
+// Name implements gateway.Combined.
+func (a *aggregate) Name() string { return a.name }
+
+// Open makes the links of a legacy session, which are not connected.
+func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
 	session := &aggregateSession{links: map[*Endpoint]*link{}}
 	session.ctx, session.end = context.WithCancel(context.Background())
 	for _, e := range a.endpoints {
@@ -92,7 +97,7 @@ func (a *aggregate) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage,
 	if r.Method == mcp.MethodInitialize {
 		return a.initialize(ctx, r)
 	}
-	if result, ok, err := a.tasks.serve(ctx, r); ok {
+	if result, ok, err := a.tasks.Serve(ctx, r); ok {
 		return result, err
 	}
 	switch r.Method {
@@ -132,12 +137,12 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 	if !slices.Contains(mcp.LegacyVersions, version) {
 		version = mcp.LegacyVersions[0]
 	}
-	if err := a.open(r.Session, version, capabilities, info); err != nil {
+	if err := a.Open(r.Session, version, capabilities, info); err != nil {
 		return nil, err
 	}
 	hello, err := a.hello(ctx, r, version)
 	if err == nil {
-		err = a.tasks.opened(ctx, a.name, r.Session, hello, capabilities, info)
+		err = a.tasks.Opened(ctx, a.name, r.Session, hello, capabilities, info)
 	}
 	return hello, err
 }
@@ -276,7 +281,7 @@ func (a *aggregate) Notified(s *mcp.Session, method string, params json.RawMessa
 
 // Closed implements mcp.Handler.
 func (a *aggregate) Closed(s *mcp.Session) {
-	a.tasks.closed(s)
+	a.tasks.Closed(s)
 	session, _ := s.Value().(*aggregateSession)
 	if session == nil {
 		return
@@ -285,15 +290,4 @@ func (a *aggregate) Closed(s *mcp.Session) {
 	for _, l := range session.links {
 		l.close()
 	}
-}
-
-// check says why the servers cannot be served at one endpoint.
-func checkAggregate(name string, endpoints map[string]*Endpoint, tasks *keeper) error {
-	switch {
-	case tasks == nil:
-		return errors.New("one endpoint for all servers needs tasks")
-	case endpoints[name] != nil:
-		return fmt.Errorf("MCP server %q: the name is taken by the endpoint for all servers", name)
-	}
-	return nil
 }

@@ -39,27 +39,6 @@ type arrivals struct {
 	running map[arrivalOf]*arrival
 }
 
-// connected is the link of a modern request if it is connected, else nil.
-func (e *Endpoint) connected(r *mcp.Request) *link {
-	up := func(first bool) *link {
-		l, err := e.share(r.Meta(), first)
-		if err != nil || !l.isConnected() {
-			return nil
-		}
-		return l
-	}
-	l := up(true)
-	if l == nil || l.client().Era() == mcp.Modern || l.key == string(r.Meta().Get(mcp.MetaClientCapabilities)) {
-		return l
-	}
-	return up(false)
-}
-
-func (l *link) isConnected() bool {
-	c := l.client()
-	return c != nil && c.Err() == nil
-}
-
 // arrive begins to connect the link of a request's client to a server, unless it is connected or somebody has begun before.
 func (a *aggregate) arrive(e *Endpoint, r *mcp.Request) *arrival {
 	v := &arrival{begun: time.Now(), done: make(chan struct{})}
@@ -91,7 +70,7 @@ func (a *aggregate) arrive(e *Endpoint, r *mcp.Request) *arrival {
 		missed := v.missed
 		a.arrivals.mu.Unlock()
 		if missed && v.err == nil && of.session != nil {
-			v.link.announce()
+			announce(v.link)
 		}
 	})
 	return v
@@ -158,19 +137,19 @@ func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *l
 	return nil
 }
 
-// announce tells a legacy session that every list of the server has changed: it was answered without them.
-func (l *link) announce() {
-	for method, wish := range changes {
-		if serverCapabilities(l.client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
-			_ = l.session.Notify(method, nil) // one that has ended does not want to know
-		}
-	}
-}
-
 // mayCome adds to the capabilities of all servers what one may have that is not there yet: clients look for what they are told of.
 func mayCome(capabilities jsonobj.Object) jsonobj.Object {
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		capabilities = capabilities.Set(kind, slices.Clone(capabilities.Object(kind)).Set("listChanged", []byte("true")).JSON())
 	}
 	return capabilities
+}
+
+// announce tells a legacy session that every list of the server has changed: it was answered without them.
+func announce(l *link) {
+	for method, wish := range changes {
+		if serverCapabilities(l.client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
+			_ = l.session.Notify(method, nil) // one that has ended does not want to know
+		}
+	}
 }

@@ -44,7 +44,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 			_, other := startCatalog(t, "slow", "tool")
 			slow, come := slowly(t, other)
 			g := aggregated(t, slow, quick)
-			g.access.aggregate.connecting = 50 * time.Millisecond
+			g.aggregate.connecting = 50 * time.Millisecond
 			notes := make(chan string, 100)
 			notified := func(method string, _ json.RawMessage) { notes <- method }
 			client, err := mcp.Connect(t.Context(), mcp.Target{URL: g.access.URLWithToken("all")}, mcp.ClientOptions{Protocol: era, Notified: notified})
@@ -92,7 +92,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 		_, other := startCatalog(t, "slow", "tool")
 		slow, come := slowly(t, other)
 		g := aggregated(t, slow)
-		g.access.aggregate.connecting = time.Millisecond
+		g.aggregate.connecting = time.Millisecond
 		connecting := time.AfterFunc(100*time.Millisecond, come) // with nothing to tell that the gateway waits
 		defer connecting.Stop()
 		c := g.client(mcp.Legacy, "all")

@@ -111,25 +111,6 @@ func (a *aggregate) listOf(ctx context.Context, l *link, r *mcp.Request, method,
 	return all
 }
 
-// passMethod makes a request of ours with the words of a client's.
-func (l *link) passMethod(ctx context.Context, r *mcp.Request, method string, params json.RawMessage) (json.RawMessage, error) {
-	meta := metaOf(params)
-	call := mcp.Call{Method: method, Params: withoutMeta(params, slices.Concat(hopKeys, []string{mcp.MetaProgressToken})...), Info: l.info, Capabilities: l.capabilities.JSON()}
-	if r.Era == mcp.Modern {
-		call.Capabilities, call.Info = meta.Object(mcp.MetaClientCapabilities).JSON(), meta.Get(mcp.MetaClientInfo)
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.e.server.timeout())
-	defer cancel()
-	c := l.client()
-	result, err := c.Call(ctx, call)
-	if errors.Is(err, mcp.ErrSessionLost) {
-		if err = l.renew(ctx, c); err == nil {
-			result, err = l.client().Call(ctx, call)
-		}
-	}
-	return result, err
-}
-
 // resource passes a request on to the server that has a resource: the one that listed it, else the first that does not refuse.
 func (a *aggregate) resource(ctx context.Context, r *mcp.Request, uri string) (json.RawMessage, error) {
 	var refused error
@@ -185,10 +166,10 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	granted := params.Object("notifications")
-	if err := a.tasks.acknowledge(r, jsonobj.Object{{Key: "notifications", Value: granted.JSON()}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON()); err != nil {
+	if err := a.tasks.Acknowledge(r, jsonobj.Object{{Key: "notifications", Value: granted.JSON()}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON()); err != nil {
 		return nil, err
 	}
-	a.tasks.mute(ctx, r)
+	a.tasks.Mute(ctx, r)
 	var all sync.WaitGroup
 	for _, e := range a.endpoints {
 		all.Go(func() { a.listenAt(ctx, e, r, granted) })
@@ -214,7 +195,7 @@ func (a *aggregate) listenAt(ctx context.Context, e *Endpoint, r *mcp.Request, w
 			_, err = l.listen(ctx, r, func() {
 				delay = followFirst
 				if again {
-					l.tellAll(r, wants)
+					tellAll(l, r, wants)
 				}
 			})
 			var said *mcp.Error
@@ -234,7 +215,7 @@ func (a *aggregate) listenAt(ctx context.Context, e *Endpoint, r *mcp.Request, w
 }
 
 // tellAll tells a modern client that every list of the server has changed that it wants to hear of.
-func (l *link) tellAll(r *mcp.Request, wants jsonobj.Object) {
+func tellAll(l *link, r *mcp.Request, wants jsonobj.Object) {
 	for method, wish := range changes {
 		if string(wants.Get(wish)) == "true" && serverCapabilities(l.client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
 			_ = r.Notify(method, jsonobj.Object{{Key: "_meta", Value: subscriptionMeta(r)}}.JSON()) // a client that has gone ends the request

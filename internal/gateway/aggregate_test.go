@@ -50,7 +50,7 @@ func TestAggregate(t *testing.T) {
 	_, second := startCatalog(t, "a_b", "c", "other")
 	_, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
 	down := Server{Name: "down", Target: mcp.Target{URL: "http://127.0.0.1:1"}}
-	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: []Server{first, second, tasks, down}, Token: taskToken, Tasks: &TaskOptions{}, Aggregate: "all"}}
+	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: []Server{first, second, tasks, down}, Token: taskToken}, all: "all"}
 	g.start("127.0.0.1:0")
 	t.Cleanup(g.stop)
 	if got := g.access.Names(); !slices.Equal(got, []string{"a", "a_b", "tasks", "down", "all"}) {
@@ -134,7 +134,11 @@ func TestAggregate(t *testing.T) {
 	})
 
 	t.Run("the name is taken", func(t *testing.T) {
-		if a, err := g.gateway.Open(AccessOptions{Servers: []Server{first}, Tasks: &TaskOptions{Store: g.store}, Aggregate: "a"}); err == nil {
+		other, err := NewTasks(g.limits, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := g.gateway.Open(AccessOptions{Servers: []Server{first}, Tasks: other, Combine: Combine("a")}); err == nil {
 			t.Error(a.Close())
 		}
 	})
@@ -143,7 +147,7 @@ func TestAggregate(t *testing.T) {
 // aggregated is a gateway with one endpoint more, all, for its servers.
 func aggregated(t *testing.T, servers ...Server) *taskGateway {
 	t.Helper()
-	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: servers, Token: taskToken, Tasks: &TaskOptions{}, Aggregate: "all"}}
+	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: servers, Token: taskToken}, all: "all"}
 	g.start("127.0.0.1:0")
 	t.Cleanup(g.stop)
 	return g
@@ -200,9 +204,9 @@ func TestAggregateDoesNotWaitForOneServer(t *testing.T) {
 			_, first := startCatalog(t, "ok", "tool")
 			g := aggregated(t, first, Server{Name: "hung", Protocol: mcp.Legacy, Target: mcp.Target{URL: s.URL}})
 			if h.mute {
-				g.access.aggregate.connecting = 100 * time.Millisecond
+				g.aggregate.connecting = 100 * time.Millisecond
 			} else {
-				g.access.aggregate.patience = time.Second
+				g.aggregate.patience = time.Second
 			}
 			// The modern client goes on with what it knows: the gateway has not connected to any server when it is asked for the first list.
 			o := mcp.ClientOptions{Session: &mcp.SessionState{Era: mcp.Modern, Version: mcp.Version2026_07_28}}
@@ -303,7 +307,7 @@ func TestAggregateListensAgain(t *testing.T) {
 func TestAggregateTellsModernClientsOfChanges(t *testing.T) {
 	one, first := startCatalog(t, "one", "tool")
 	_, second := startCatalog(t, "two", "tool")
-	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: []Server{first, second}, Token: taskToken, Tasks: &TaskOptions{}, Aggregate: "all"}}
+	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: []Server{first, second}, Token: taskToken}, all: "all"}
 	g.start("127.0.0.1:0")
 	t.Cleanup(g.stop)
 	c := g.client(mcp.Modern, "all")

@@ -157,7 +157,7 @@ func TestBenchProcess(t *testing.T) {
 	case "gateway-http", "intent-http":
 		o := gateway.AccessOptions{Servers: []gateway.Server{served}}
 		if role == "intent-http" {
-			o.Calls = &gateway.Calls{Ledger: newDiskLedger(t, os.Getenv("EVALRUN_BENCH_DIR"))}
+			o.Policy = (&gateway.Calls{Ledger: newDiskLedger(t, os.Getenv("EVALRUN_BENCH_DIR"))}).Policy
 		}
 		g, err := gateway.Listen("127.0.0.1:0")
 		if err != nil {

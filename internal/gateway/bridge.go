@@ -13,7 +13,7 @@ import (
 func Bridge(ctx context.Context, url, token string, r io.Reader, w io.Writer) error {
 	header := http.Header{}
 	header.Set("Authorization", "Bearer "+token)
-	e := newEndpoint(Server{Name: url, Target: mcp.Target{URL: url, Header: header}}, nil, time.Now)
+	e := NewEndpoint(Server{Name: url, Target: mcp.Target{URL: url, Header: header}}, nil, time.Now)
 	defer e.close()
 	return mcp.ServeStdio(ctx, r, w, e, mcp.ServerOptions{})
 }

@@ -49,8 +49,8 @@ func (s *Server) timeout() time.Duration {
 // its own, as it would have without us; the requests of modern clients, which have no sessions, share theirs.
 type Endpoint struct {
 	server Server
-	policy policy
-	tasks  *keeper // nil if clients get no tasks
+	policy Policy
+	tasks  Tasks
 	now    func() time.Time
 	http   *mcp.HTTPHandler
 	limits *timeout.Queue // of the calls of which nothing is heard
@@ -81,8 +81,8 @@ type Stats struct {
 	Lost string
 }
 
-// policy is what becomes of calls of tools, and how the work that they may start is shown.
-type policy interface {
+// Policy is what becomes of calls of tools, and how the work that they may start is shown.
+type Policy interface {
 	// hello changes what the client is told of the server; meta are the members of its _meta.
 	hello(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object)
 	// tool changes how a tool is shown.
@@ -94,19 +94,21 @@ type policy interface {
 	// call handles tools/call. startCall does it for who must not wait, where nothing is to be done but to pass the call on; see [mcp.Starter].
 	call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error)
 	startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool
-	// serve handles the methods that are the policy's own; ok is false for all others.
-	serve(ctx context.Context, l *link, r *mcp.Request) (result json.RawMessage, ok bool, err error)
+	// wantsTasks says that the tasks of a modern server are wanted, so that it is asked for that era first.
+	wantsTasks() bool
 }
 
-func newEndpoint(s Server, calls *Calls, now func() time.Time) *Endpoint {
+// NewEndpoint makes an endpoint of its own, which no access serves; see [Endpoint.Close]. A policy
+// that is nil passes on everything.
+func NewEndpoint(s Server, policy func(e *Endpoint) Policy, now func() time.Time) *Endpoint {
 	e := &Endpoint{
-		server: s, now: now, limits: timeout.NewQueue(s.timeout()), ready: make(chan struct{}), failed: make(chan struct{}),
+		server: s, tasks: noTasks{}, now: now, limits: timeout.NewQueue(s.timeout()), ready: make(chan struct{}), failed: make(chan struct{}),
 		links: map[*link]bool{}, pending: map[string]*pendingCall{}, tools: map[string]tool{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.policy = transparent{}
-	if calls != nil {
-		e.policy = newSupervised(e, calls)
+	if policy != nil {
+		e.policy = policy(e)
 	}
 	return e
 }
@@ -171,15 +173,13 @@ func (e *Endpoint) close() {
 func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	if r.Method == mcp.MethodInitialize {
 		hello, err := e.initialize(ctx, r)
-		if l, _ := r.Session.Value().(*link); err == nil && e.tasks != nil {
-			err = e.tasks.opened(ctx, e.server.Name, r.Session, hello, l.capabilities, l.info)
+		if l, _ := r.Session.Value().(*link); err == nil {
+			err = e.tasks.Opened(ctx, e.server.Name, r.Session, hello, l.capabilities, l.info)
 		}
 		return hello, err
 	}
-	if e.tasks != nil {
-		if result, ok, err := e.tasks.serve(ctx, r); ok {
-			return result, err
-		}
+	if result, ok, err := e.tasks.Serve(ctx, r); ok {
+		return result, err
 	}
 	if r.Method == mcp.MethodDiscover {
 		return e.discover(ctx, r)
@@ -209,14 +209,11 @@ func (e *Endpoint) Start(r *mcp.Request, answer func(json.RawMessage, error)) bo
 
 // serveOn serves a request over a link that is connected.
 func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
-	if result, ok, err := e.policy.serve(ctx, l, r); ok {
-		return result, err
-	}
 	switch r.Method {
 	case mcp.MethodListen:
 		result, err := l.listen(ctx, r, func() {})
 		if err == nil {
-			e.tasks.linger(ctx, r)
+			e.tasks.Linger(ctx, r)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -269,9 +266,7 @@ func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessag
 
 // Closed implements mcp.Handler.
 func (e *Endpoint) Closed(s *mcp.Session) {
-	if e.tasks != nil {
-		e.tasks.closed(s)
-	}
+	e.tasks.Closed(s)
 	l, _ := s.Value().(*link)
 	if l == nil {
 		return
@@ -474,7 +469,7 @@ func (l *link) reconnect(ctx context.Context) error {
 	if slices.Contains(mcp.LegacyVersions, l.version) {
 		o.Version = l.version
 	}
-	if _, is := l.e.policy.(*supervised); !is && l.session != nil {
+	if !l.e.policy.wantsTasks() && l.session != nil {
 		o.First = mcp.Legacy // of what need not be translated nothing is lost; but who suspends wants the tasks of modern servers
 	}
 	c, err := mcp.Connect(ctx, l.e.server.Target, o)
@@ -549,4 +544,50 @@ func (l *link) keep() {
 // gone is an error of a connection, for people.
 func (l *link) gone(err error) string {
 	return fmt.Sprintf("MCP server %q: %v", l.e.server.Name, err)
+}
+
+// connected is the link of a modern request if it is connected, else nil.
+func (e *Endpoint) connected(r *mcp.Request) *link {
+	up := func(first bool) *link {
+		l, err := e.share(r.Meta(), first)
+		if err != nil || !l.isConnected() {
+			return nil
+		}
+		return l
+	}
+	l := up(true)
+	if l == nil || l.client().Era() == mcp.Modern || l.key == string(r.Meta().Get(mcp.MetaClientCapabilities)) {
+		return l
+	}
+	return up(false)
+}
+
+func (l *link) isConnected() bool {
+	c := l.client()
+	return c != nil && c.Err() == nil
+}
+
+// renew makes a new connection in place of one whose session is lost, unless somebody else has.
+func (l *link) renew(ctx context.Context, lost *mcp.Client) error {
+	l.connecting.Lock()
+	defer l.connecting.Unlock()
+	if l.client() != lost {
+		return nil
+	}
+	return l.reconnect(ctx)
+}
+
+// retire ends a connection that another has replaced. If it was only its session that was lost, what else goes on over it is to hear so from the
+// server: that it has not looked at a request.
+func (l *link) retire(old *mcp.Client) {
+	l.e.running.Go(func() {
+		over := time.NewTimer(l.e.server.timeout()) // after which a call of which nothing is heard has ended
+		defer over.Stop()
+		select {
+		case <-over.C:
+		case <-old.Done():
+		case <-l.e.ctx.Done():
+		}
+		_ = old.Abandon() // nobody uses it any more
+	})
 }

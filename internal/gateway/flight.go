@@ -85,3 +85,19 @@ func (l *link) logApart(params json.RawMessage) {
 		_ = l.session.Notify(mcp.NoteMessage, params) // a session that has ended does not want it
 	}
 }
+
+// hears takes what a server says outside of calls.
+func (l *link) hears(method string, params json.RawMessage) {
+	if params, ok := l.e.tasks.Notification(l, method, params); ok {
+		l.notified(method, params)
+	}
+}
+
+// isAsked answers what a legacy server asks outside of calls.
+func (l *link) isAsked(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+	ask, params := l.e.tasks.Question(l, params)
+	if ask != nil {
+		return ask(ctx, method, params)
+	}
+	return l.askedApart(ctx, method, params)
+}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
@@ -31,11 +32,11 @@ func namesTask(result json.RawMessage) bool {
 
 // lostTask reports whether a result stands for a task that cannot be followed: it has no id or, where it is named in a way of its own, the server does
 // not tell of it.
-func (e *Endpoint) lostTask(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
+func lostTask(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
 	if !namesTask(result) {
 		return false
 	}
-	t := taskOf(result, c, e.now())
+	t := taskOf(result, c, time.Time{})
 	if t == nil || !t.foreign {
 		return t == nil
 	}
@@ -45,6 +46,6 @@ func (e *Endpoint) lostTask(ctx context.Context, c *mcp.Client, result json.RawM
 }
 
 // errLostTask is for a call that its server has answered with such a task.
-func (e *Endpoint) errLostTask() *mcp.Error {
-	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has made a task of the call and does not tell of it: its answer has no content, and names no task that it knows", e.server.Name)
+func errLostTask(server string) *mcp.Error {
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has made a task of the call and does not tell of it: its answer has no content, and names no task that it knows", server)
 }

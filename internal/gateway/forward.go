@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -155,7 +156,7 @@ func (l *link) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w 
 	}
 	call.Notified = func(method string, params json.RawMessage) {
 		w.heard()
-		params, ours := l.withOurTask(method, params)
+		params, ours := l.e.tasks.Notification(l, method, params)
 		if !ours {
 			return
 		}
@@ -212,6 +213,11 @@ func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, para
 // heartbeat is the key of a context under which it says how often the client of a call is told that the call goes on: some clients give a silent one up
 // after a minute.
 type heartbeat struct{}
+
+// withHeartbeat is a context in which a client is told that often that its call goes on.
+func withHeartbeat(ctx context.Context, every time.Duration) context.Context {
+	return context.WithValue(ctx, heartbeat{}, every)
+}
 
 // beat tells the client of a call, if it has asked for progress, that the call goes on, until the function is called that it returns or the server reports
 // progress of its own. Ours is next to nothing, since progress must not go back.
@@ -296,4 +302,29 @@ func (l *link) toClient(r *mcp.Request, result json.RawMessage) json.RawMessage 
 		}
 	}
 	return o.JSON()
+}
+
+// passMethod makes a request of ours with the words of a client's.
+func (l *link) passMethod(ctx context.Context, r *mcp.Request, method string, params json.RawMessage) (json.RawMessage, error) {
+	meta := metaOf(params)
+	call := mcp.Call{Method: method, Params: withoutMeta(params, slices.Concat(hopKeys, []string{mcp.MetaProgressToken})...), Info: l.info, Capabilities: l.capabilities.JSON()}
+	if r.Era == mcp.Modern {
+		call.Capabilities, call.Info = meta.Object(mcp.MetaClientCapabilities).JSON(), meta.Get(mcp.MetaClientInfo)
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.e.server.timeout())
+	defer cancel()
+	c := l.client()
+	result, err := c.Call(ctx, call)
+	if errors.Is(err, mcp.ErrSessionLost) {
+		if err = l.renew(ctx, c); err == nil {
+			result, err = l.client().Call(ctx, call)
+		}
+	}
+	return result, err
+}
+
+func progressOf(token json.RawMessage, n int, message string) json.RawMessage {
+	return jsonobj.Object{
+		{Key: "progressToken", Value: token}, {Key: "progress", Value: strconv.AppendInt(nil, int64(n), 10)}, {Key: "message", Value: jsonobj.Quote(message)},
+	}.JSON()
 }

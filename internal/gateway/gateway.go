@@ -10,6 +10,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
@@ -176,12 +179,12 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 type AccessOptions struct {
 	// Servers are the servers that it may reach, with different names.
 	Servers []Server
-	// Calls decides on calls of tools that start long-running work; nil passes on what the servers answer.
-	Calls *Calls
-	// Tasks gives clients tasks for calls that take long; nil does not. Only one of Calls and Tasks may be set.
-	Tasks *TaskOptions
-	// Aggregate is the name of one more endpoint, which has what all servers have; empty for none.
-	Aggregate string
+	// Policy makes what decides on calls of tools, one for each endpoint; nil passes on what the servers answer.
+	Policy func(e *Endpoint) Policy
+	// Tasks gives clients tasks for calls that take long; nil does not. It has policies of its own.
+	Tasks Tasks
+	// Combine makes one more endpoint, which has what all servers have; nil makes none. It needs Tasks.
+	Combine func(endpoints []*Endpoint, tasks Tasks) Combined
 	// Token is what the client must bear; empty for a fresh one.
 	Token string
 	// Now is the clock; nil means time.Now.
@@ -194,8 +197,9 @@ type Access struct {
 	token     string
 	endpoints map[string]*Endpoint
 	order     []*Endpoint
-	tasks     *keeper    // nil without tasks
-	aggregate *aggregate // nil if there is none
+	tasks     Tasks
+	combined  Combined         // nil if there is none
+	all       *mcp.HTTPHandler // serves combined
 
 	// ctx ends with the access, stdio counts the clients that are served on lines.
 	ctx    context.Context
@@ -218,13 +222,10 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 	if a.token == "" {
 		a.token = tokenPrefix + rand.Text() + rand.Text()
 	}
-	if o.Tasks != nil {
-		if o.Calls != nil {
-			return nil, errors.New("long-running work is either for tasks or for calls")
-		}
-		if a.tasks, err = newKeeper(*o.Tasks, a.token, o.Now); err != nil {
-			return nil, err
-		}
+	if a.tasks = o.Tasks; o.Tasks == nil {
+		a.tasks = noTasks{}
+	} else if o.Policy != nil {
+		return nil, errors.New("long-running work is either for tasks or for calls")
 	}
 	defer func() {
 		if err != nil {
@@ -235,34 +236,51 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 		if s.Name == "" || a.endpoints[s.Name] != nil {
 			return nil, fmt.Errorf("MCP server %q: expected a name of its own", s.Name)
 		}
-		e := newEndpoint(s, o.Calls, o.Now)
-		a.tasks.take(e)
-		e.http = mcp.NewHTTPHandler(g.observe(s.Name, e), a.tasks.serverOptions(s.Name, e.open))
+		e := NewEndpoint(s, o.Policy, o.Now)
+		e.tasks = a.tasks
+		if policy := a.tasks.Policy(e); policy != nil {
+			e.policy = policy
+		}
+		e.http = mcp.NewHTTPHandler(g.observe(s.Name, e), a.tasks.ServerOptions(s.Name, e.open))
 		a.endpoints[s.Name] = e
 		a.order = append(a.order, e)
 	}
-	if o.Aggregate != "" {
-		if err := checkAggregate(o.Aggregate, a.endpoints, a.tasks); err != nil {
-			return nil, err
+	if o.Combine != nil {
+		if o.Tasks == nil {
+			return nil, errors.New("one endpoint for all servers needs tasks")
 		}
-		a.aggregate = newAggregate(g, o.Aggregate, a.order, a.tasks)
+		a.combined = o.Combine(a.order, a.tasks)
+		name := a.combined.Name()
+		if a.endpoints[name] != nil {
+			return nil, fmt.Errorf("MCP server %q: the name is taken by the endpoint for all servers", name)
+		}
+		a.all = mcp.NewHTTPHandler(g.observe(name, a.combined), a.tasks.ServerOptions(name, a.combined.Open))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		return nil, errClosed
 	}
-	if err := a.tasks.start(); err != nil {
+	sum := digest(a.token)
+	if err := a.tasks.Start(hex.EncodeToString(sum[:])); err != nil {
 		return nil, err
 	}
 	g.open[digest(a.token)] = a
 	return a, nil
 }
 
+// Combined is one endpoint that has what all servers have.
+type Combined interface {
+	mcp.Handler
+	Name() string
+	// Open makes the upstreams of a legacy session, which are not connected; it is an [Opener].
+	Open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error
+}
+
 // handler serves an endpoint over HTTP, nil if there is none of that name.
 func (a *Access) handler(name string) http.Handler {
-	if a.aggregate != nil && name == a.aggregate.name {
-		return a.aggregate.http
+	if a.combined != nil && name == a.combined.Name() {
+		return a.all
 	}
 	if e := a.endpoints[name]; e != nil {
 		return e.http
@@ -275,8 +293,8 @@ func (a *Access) handler(name string) http.Handler {
 func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.Writer) error {
 	var handler mcp.Handler
 	switch e := a.endpoints[name]; {
-	case a.aggregate != nil && name == a.aggregate.name:
-		handler = a.aggregate
+	case a.combined != nil && name == a.combined.Name():
+		handler = a.combined
 	case e != nil:
 		handler = e
 	default:
@@ -318,8 +336,8 @@ func (a *Access) Names() []string {
 	for _, e := range a.order {
 		names = append(names, e.Name())
 	}
-	if a.aggregate != nil {
-		names = append(names, a.aggregate.name)
+	if a.combined != nil {
+		names = append(names, a.combined.Name())
 	}
 	return names
 }
@@ -372,16 +390,6 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("MCP server %q cannot be reached: %v", e.Server, e.Err)
 }
 
-// Settle is called when the turn of a client that cannot wait is over: what its calls have started is left to others, which all have been told of when it
-// returns, and nothing more is started.
-func (a *Access) Settle(ctx context.Context) {
-	for _, e := range a.order {
-		if s, ok := e.policy.(*supervised); ok {
-			s.settle(ctx)
-		}
-	}
-}
-
 // Ready waits until the client has seen the tools of every server. The error is an *UnreachableError, of the first server that could not be reached, or
 // that of ctx.
 func (a *Access) Ready(ctx context.Context) error {
@@ -418,7 +426,7 @@ func (a *Access) Close() error {
 
 // end ends the sessions and the connections.
 func (a *Access) end() {
-	a.tasks.leave()
+	a.tasks.Leave()
 	a.mu.Lock()
 	a.cancel(errClosed)
 	a.mu.Unlock()
@@ -426,13 +434,13 @@ func (a *Access) end() {
 		e.cancel()
 	}
 	a.stdio.Wait()
-	if a.aggregate != nil {
-		a.aggregate.http.Close()
+	if a.all != nil {
+		a.all.Close()
 	}
 	var closing sync.WaitGroup
 	for _, e := range a.order {
 		closing.Go(e.close)
 	}
 	closing.Wait()
-	a.tasks.close()
+	a.tasks.Close()
 }

@@ -48,25 +48,25 @@ func startMeta(params json.RawMessage, version int, id string) json.RawMessage {
 // ErrNotDone says that a job that was said to be done gave its handle again instead of a result.
 var ErrNotDone = errors.New("the server gave the handle of the job again instead of its result")
 
-// Fetch gets the result of a job, over a connection of its own: the one over which it was started may be long gone. An error of the server is
+// FetchAt gets the result of a job, over a connection of its own: the one over which it was started may be long gone. An error of the server is
 // an *mcp.Error, and one that cannot be reached an *UnreachableError. ErrNotDone says that there is no result yet.
-func (e *Endpoint) Fetch(ctx context.Context, tool string, j Job) (json.RawMessage, error) {
+func FetchAt(ctx context.Context, e *Endpoint, tool string, j Job) (json.RawMessage, error) {
 	l := &link{e: e}
 	defer l.close()
 	if err := l.connect(ctx); err != nil {
 		return nil, &UnreachableError{e.server.Name, err} // and not what the server says of the job
 	}
-	return l.fetch(ctx, tool, j)
+	return fetch(ctx, l, tool, j)
 }
 
-// Fetch gets the result of a job of a server that nobody is connected with; see [Endpoint.Fetch].
+// Fetch gets the result of a job of a server that nobody is connected with; see [FetchAt].
 func Fetch(ctx context.Context, s Server, tool string, j Job) (json.RawMessage, error) {
-	e := newEndpoint(s, &Calls{}, time.Now)
+	e := NewEndpoint(s, (&Calls{}).Policy, time.Now)
 	defer e.close()
-	return e.Fetch(ctx, tool, j)
+	return FetchAt(ctx, e, tool, j)
 }
 
-func (l *link) fetch(ctx context.Context, tool string, j Job) (json.RawMessage, error) {
+func fetch(ctx context.Context, l *link, tool string, j Job) (json.RawMessage, error) {
 	handle, err := json.Marshal(j)
 	if err != nil {
 		return nil, err

@@ -208,7 +208,7 @@ func behind(t *testing.T, s Server, ledger Ledger, change func(*Calls)) *agentOf
 	if change != nil {
 		change(calls)
 	}
-	access, err := g.Open(AccessOptions{Servers: []Server{s}, Calls: calls})
+	access, err := g.Open(AccessOptions{Servers: []Server{s}, Policy: calls.Policy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestMCPJobs(t *testing.T) {
 	t.Run("56 FETCH sends the handle, and null for the arguments", func(t *testing.T) {
 		s := &jobServer{meta: always(advertised), call: robot}
 		a := behind(t, startJobServer(t, s), &memory{}, nil)
-		result, err := a.endpoint.Fetch(t.Context(), "run", Job{"job-1", "folder-1"})
+		result, err := FetchAt(t.Context(), a.endpoint, "run", Job{"job-1", "folder-1"})
 		if err != nil || string(result) != ordinary {
 			t.Fatalf("%s %v", result, err)
 		}

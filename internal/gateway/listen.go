@@ -329,3 +329,27 @@ func (l *link) restore(ctx context.Context, c *mcp.Client) {
 		_, _ = c.Call(ctx, mcp.Call{Method: mcp.MethodSubscribe, Params: uriParams(uri)}) // as above
 	}
 }
+
+// listened is the answer to a subscription that was open until its context ended. It is complete if we are closed; a client that could not be sent
+// all that it had subscribed to must not take it for that.
+func listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, mcp.ErrShutdown) {
+		return nil, err
+	}
+	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON(), nil
+}
+
+func subscriptionMeta(r *mcp.Request) json.RawMessage {
+	return jsonobj.Object{{Key: mcp.MetaSubscriptionID, Value: r.ID}}.JSON()
+}
+
+// tell sends a client what belongs to its subscription.
+func (l *link) tell(r *mcp.Request, method string, params json.RawMessage) error {
+	if method == mcp.NoteAcknowledged {
+		return l.e.tasks.Acknowledge(r, params)
+	}
+	return r.Notify(method, params)
+}
+
+// acknowledged is the answer to what needs no other.
+var acknowledged = json.RawMessage(`{"resultType":"complete"}`)

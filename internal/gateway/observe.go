@@ -135,13 +135,3 @@ func (a *Access) Sessions() map[string]int {
 	}
 	return open
 }
-
-// RunningTasks are how many tasks the gateway looks after that have not ended.
-func (a *Access) RunningTasks() int {
-	if a.tasks == nil {
-		return 0
-	}
-	a.tasks.mu.Lock()
-	defer a.tasks.mu.Unlock()
-	return len(a.tasks.active)
-}

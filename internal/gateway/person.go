@@ -120,8 +120,8 @@ func (s *supervised) note(ctx context.Context, w *Work) error {
 
 // Answer gives a server the answer to what it asked, over a connection of its own, and then waits for the end of the work, as long as the soft wait
 // allows. w is the work as the ledger has it. Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The errors
-// are those of [Endpoint.Fetch], ErrTaskLost and ErrUnknown.
-func (e *Endpoint) Answer(ctx context.Context, w *Work, asked Input, reply Reply) (*Outcome, error) {
+// are those of [FetchAt], ErrTaskLost and ErrUnknown.
+func Answer(ctx context.Context, e *Endpoint, w *Work, asked Input, reply Reply) (*Outcome, error) {
 	s, ok := e.policy.(*supervised)
 	if !ok {
 		return nil, errors.New("only calls of clients that cannot wait are answered for them")

@@ -100,7 +100,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		s, server := startAsking(t)
 		a := behind(t, server, &memory{}, person)
 		w := ask(t, a, "greet")
-		outcome, err := a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{"name":"Ada"}`))
+		outcome, err := Answer(t.Context(), a.endpoint, w, *w.Input, saying(`{"name":"Ada"}`))
 		if err != nil || outcome == nil {
 			t.Fatal(outcome, err)
 		}
@@ -118,7 +118,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		ledger := &memory{}
 		a := behind(t, server, ledger, person)
 		w := ask(t, a, "greet")
-		outcome, err := a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{"name":"nobody"}`))
+		outcome, err := Answer(t.Context(), a.endpoint, w, *w.Input, saying(`{"name":"nobody"}`))
 		if err != nil || outcome != nil || w.Input == nil || !strings.Contains(string(w.Input.Requests), "Really?") || string(w.Input.State) != "2" {
 			t.Fatal(outcome, err, w.Input)
 		}
@@ -126,7 +126,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		if recorded, _ := json.Marshal(w); string(recorded) != string(raw) {
 			t.Errorf("recorded %s", raw)
 		}
-		if outcome, err = a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{}`)); err != nil || !strings.Contains(string(outcome.Result), "really") {
+		if outcome, err = Answer(t.Context(), a.endpoint, w, *w.Input, saying(`{}`)); err != nil || !strings.Contains(string(outcome.Result), "really") {
 			t.Error(outcome, err)
 		}
 	})
@@ -135,7 +135,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		_, server := startAsking(t)
 		a := behind(t, server, &memory{}, person)
 		w := ask(t, a, "greet")
-		outcome, err := a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{"name":"lost"}`))
+		outcome, err := Answer(t.Context(), a.endpoint, w, *w.Input, saying(`{"name":"lost"}`))
 		if err != nil || outcome == nil || !strings.Contains(string(outcome.Result), `answers {\"where\"`) {
 			t.Error(outcome, err)
 		}
@@ -155,7 +155,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		w := ask(t, a, "greet")
 		w.Input.Sent = true // as it is recorded before
 		before := s.made()
-		if _, err := a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{}`)); !errors.Is(err, ErrUnknown) || s.made() != before {
+		if _, err := Answer(t.Context(), a.endpoint, w, *w.Input, saying(`{}`)); !errors.Is(err, ErrUnknown) || s.made() != before {
 			t.Error(err)
 		}
 	})
@@ -165,7 +165,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		a := behind(t, server, &memory{}, person)
 		w := ask(t, a, "again")
 		w.Input.Sent = true
-		if outcome, err := a.endpoint.Answer(t.Context(), w, *w.Input, saying(`{}`)); err != nil || outcome == nil {
+		if outcome, err := Answer(t.Context(), a.endpoint, w, *w.Input, saying(`{}`)); err != nil || outcome == nil {
 			t.Error(outcome, err)
 		}
 	})

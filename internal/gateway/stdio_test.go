@@ -54,7 +54,9 @@ func eachOverStdio(t *testing.T, timeout time.Duration, test func(t *testing.T, 
 						t.Fatal(err)
 					}
 					t.Cleanup(func() { _ = st.Close() })
-					o.Tasks = &gateway.TaskOptions{Store: st}
+					if o.Tasks, err = gateway.NewTasks(gateway.TaskOptions{Store: st}, nil); err != nil {
+						t.Fatal(err)
+					}
 				}
 				t.Cleanup(func() {
 					if err := g.Close(); err != nil {

@@ -30,6 +30,9 @@ type supervised struct {
 	running map[CallKey]*runningCall
 }
 
+// Policy makes the policy of an endpoint; see [AccessOptions].
+func (c *Calls) Policy(e *Endpoint) Policy { return newSupervised(e, c) }
+
 func newSupervised(e *Endpoint, calls *Calls) *supervised {
 	s := &supervised{e: e, calls: *calls, running: map[CallKey]*runningCall{}}
 	s.turn, s.endTurn = context.WithCancel(e.ctx)
@@ -81,9 +84,7 @@ func (s *supervised) capabilities(era mcp.Era, doc json.RawMessage) json.RawMess
 	return c.JSON()
 }
 
-func (s *supervised) serve(context.Context, *link, *mcp.Request) (json.RawMessage, bool, error) {
-	return nil, false, nil
-}
+func (s *supervised) wantsTasks() bool { return true }
 
 // mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with tasks every tool may. That a tool only reads is believed of one
 // that might start a job.
@@ -146,12 +147,12 @@ func (s *supervised) callTool(ctx context.Context, l *link, r *mcp.Request, rec 
 			return s.callStarting(ctx, l, r, t, rec)
 		}
 	}
-	result, err := l.pass(context.WithValue(ctx, heartbeat{}, s.calls.Progress), r, r.Params)
+	result, err := l.pass(withHeartbeat(ctx, s.calls.Progress), r, r.Params)
 	if err != nil {
 		return s.broken(l, err)
 	}
 	if namesTask(result) {
-		return nil, s.e.errLostTask()
+		return nil, errLostTask(s.e.server.Name)
 	}
 	if s.asksPerson() {
 		if in := inputOf(result); in != nil {
@@ -313,11 +314,11 @@ func (s *supervised) start(ctx context.Context, l *link, r *mcp.Request, t tool,
 		return nil, nil, ErrUnknown
 	}
 	result, err := l.passWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, t, entry.ID) })
-	if err == nil && t.taskSupport == "optional" && s.e.lostTask(ctx, l.client(), result) { // the tool can do without a task
+	if err == nil && t.taskSupport == "optional" && lostTask(ctx, l.client(), result) { // the tool can do without a task
 		result, err = l.passWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, tool{}, entry.ID) })
 	}
-	if err == nil && s.e.lostTask(ctx, l.client(), result) {
-		err = s.e.errLostTask()
+	if err == nil && lostTask(ctx, l.client(), result) {
+		err = errLostTask(s.e.server.Name)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -435,7 +436,7 @@ func (s *supervised) look(ctx context.Context, l *link, r *mcp.Request, w *Work)
 	if !ending.Fetch {
 		return &Outcome{Result: TextResult(ending.Text, true)}, 0, nil
 	}
-	result, err := l.fetch(ctx, w.Tool, *w.Job)
+	result, err := fetch(ctx, l, w.Tool, *w.Job)
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, ErrNotDone):
@@ -561,4 +562,14 @@ func startedText(w *Work) string {
 		"Its result is not here yet, and calling the tool again will not bring it sooner.",
 		"Do what you can do without it, then end your turn: the result will be given to you in a later message.",
 	}, " ")
+}
+
+// Settle is called when the turn of a client that cannot wait is over: what its calls have started is left to others, which all have been told of when it
+// returns, and nothing more is started.
+func Settle(ctx context.Context, a *Access) {
+	for _, e := range a.Endpoints() {
+		if s, ok := e.policy.(*supervised); ok {
+			s.settle(ctx)
+		}
+	}
 }

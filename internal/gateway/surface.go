@@ -143,10 +143,7 @@ func (s *surface) capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { r
 
 func (s *surface) asksPerson() bool { return false }
 
-// serve has nothing to do: what concerns tasks is served before there is a link.
-func (s *surface) serve(context.Context, *link, *mcp.Request) (json.RawMessage, bool, error) {
-	return nil, false, nil
-}
+func (s *surface) wantsTasks() bool { return false }
 
 // taskSource is where the task for a call comes from.
 type taskSource int
@@ -331,8 +328,8 @@ func (s *surface) concluded(ctx context.Context, c toolCall, result json.RawMess
 		return nil, c.l.failed(err)
 	}
 	server := c.l.client()
-	if s.e.lostTask(ctx, server, result) {
-		return nil, s.e.errLostTask()
+	if lostTask(ctx, server, result) {
+		return nil, errLostTask(s.e.server.Name)
 	}
 	if theirs := taskOf(result, server, s.e.now()); theirs != nil {
 		return s.adopt(ctx, c, server, theirs, result)

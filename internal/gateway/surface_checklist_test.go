@@ -103,10 +103,10 @@ func TestTaskSurfaceChecklist(t *testing.T) {
 		c := g.client(mcp.Legacy, "plain")
 		id := c.must(mcp.MethodToolsCall, `{"name":"quick","arguments":{},"task":{"ttl":100}}`).Object("task").Text("taskId")
 		eventually(t, "it is not cleaned up", func() bool {
-			_, err := g.store.MCPTask(t.Context(), g.access.tasks.access, c.State().SessionID, id)
+			_, err := g.store.MCPTask(t.Context(), g.tasks.access, c.State().SessionID, id)
 			return err != nil
 		})
-		k := g.access.tasks
+		k := g.tasks
 		g.stop()
 		if k.ctx.Err() == nil {
 			t.Error("the cleanup goes on")

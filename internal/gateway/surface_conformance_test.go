@@ -42,9 +42,11 @@ func TestConformanceOfTasks(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer g.Close()
-			a, err := g.Open(gateway.AccessOptions{
-				Servers: []gateway.Server{{Name: "tasks", Target: mcp.Target{URL: server.URL}}}, Tasks: &gateway.TaskOptions{Store: st, Strict: true},
-			})
+			tasks, err := gateway.NewTasks(gateway.TaskOptions{Store: st, Strict: true}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := g.Open(gateway.AccessOptions{Servers: []gateway.Server{{Name: "tasks", Target: mcp.Target{URL: server.URL}}}, Tasks: tasks})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -209,9 +209,9 @@ func TestTasksOfServersThatMisbehave(t *testing.T) {
 			g := startTaskGateway(t, TaskOptions{}, s)
 			c := g.client(mcp.Era(era), "tasks")
 			first := c.task("compute", `{"ms":2000,"text":"first"}`)
-			g.access.tasks.mu.Lock()
-			running := g.access.tasks.active[first]
-			g.access.tasks.mu.Unlock()
+			g.tasks.mu.Lock()
+			running := g.tasks.active[first]
+			g.tasks.mu.Unlock()
 			c.refused(mcp.CodeInternal, mcp.MethodToolsCall, `{"name":"compute","arguments":{"ms":10,"text":"second"},"task":{}}`)
 			if _, _, err := c.result(first); err == nil || !strings.Contains(err.Error(), "one task id") {
 				t.Error(err)
@@ -343,7 +343,7 @@ func (f forgetting) AddMCPTask(ctx context.Context, t store.MCPTask, limits stor
 func TestRequiredToolIsCalledAsATaskThoughTheListChanges(t *testing.T) {
 	_, s := startTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
 	g := startTaskGateway(t, TaskOptions{}, s)
-	g.access.tasks.o.Store = forgetting{g.store, g.access.Endpoint("tasks").forgetTools}
+	g.tasks.o.Store = forgetting{g.store, g.access.Endpoint("tasks").forgetTools}
 	c := g.client(mcp.Legacy, "tasks")
 	if text, _, err := c.result(c.task("required_compute", `{"ms":10,"text":"x"}`)); text != "x" || err != nil {
 		t.Error(text, err)
@@ -447,7 +447,7 @@ func TestQuestionsOfClientsThatGo(t *testing.T) {
 	c := g.client(mcp.Legacy, "scripted")
 	id := c.task("tool", "{}")
 	c.until(id, "input_required") // nothing changes from then on
-	task, _, err := g.access.tasks.find(t.Context(), c.State().SessionID, id)
+	task, _, err := g.tasks.find(t.Context(), c.State().SessionID, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -598,7 +598,7 @@ func TestPollsThatTellNothingNew(t *testing.T) {
 		}
 	})))
 	w := &writes{taskStore: g.store}
-	g.access.tasks.o.Store = w
+	g.tasks.o.Store = w
 	c := g.client(mcp.Legacy, "scripted")
 	id := c.task("tool", "{}")
 	more := func(n int64) {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,44 +40,39 @@ type theirID struct {
 	id              string
 }
 
-func newKeeper(o TaskOptions, token string, now func() time.Time) (*keeper, error) {
+// NewTasks makes what gives the clients of one access tasks. A clock that is nil is time.Now.
+func NewTasks(o TaskOptions, now func() time.Time) (*keeper, error) {
 	o, err := o.complete()
 	if err != nil {
 		return nil, err
 	}
-	sum := digest(token)
+	if now == nil {
+		now = time.Now
+	}
 	k := &keeper{
-		o: o, access: hex.EncodeToString(sum[:]), now: now, surfaces: map[string]*surface{}, active: map[string]*surfaceTask{}, theirs: map[theirID]*surfaceTask{},
+		o: o, now: now, surfaces: map[string]*surface{}, active: map[string]*surfaceTask{}, theirs: map[theirID]*surfaceTask{},
 		sessions: map[string]*mcp.Session{}, listeners: map[*mcp.Request]*taskListener{}, muted: map[*mcp.Request]bool{}, resumed: map[theirID]*mcp.Client{},
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k, nil
 }
 
-// take makes an endpoint one whose clients get tasks. A keeper that is nil does nothing.
-func (k *keeper) take(e *Endpoint) {
-	if k == nil {
-		return
-	}
+// Policy implements gateway.Tasks.
+func (k *keeper) Policy(e *Endpoint) Policy {
 	s := &surface{e: e, k: k}
-	e.policy, e.tasks = s, k
 	k.surfaces[e.server.Name] = s
+	return s
 }
 
-// serverOptions are those of the handler of an endpoint.
-func (k *keeper) serverOptions(endpoint string, open opener) mcp.ServerOptions {
-	o := mcp.ServerOptions{Hosts: []string{"*"}} // the gateway has looked at them
-	if k != nil {
-		o.Restore, o.IdleTimeout, o.Now = k.restore(endpoint, open), k.o.SessionIdle, k.now
-	}
-	return o
+// ServerOptions implements gateway.Tasks.
+func (k *keeper) ServerOptions(endpoint string, open Opener) mcp.ServerOptions {
+	// The gateway has looked at the hosts.
+	return mcp.ServerOptions{Hosts: []string{"*"}, Restore: k.restore(endpoint, open), IdleTimeout: k.o.SessionIdle, Now: k.now}
 }
 
-// start goes on with the tasks of an earlier process, and begins to clean up.
-func (k *keeper) start() error {
-	if k == nil {
-		return nil
-	}
+// Start goes on with the tasks of an earlier process, and begins to clean up.
+func (k *keeper) Start(access string) error {
+	k.access = access
 	if err := k.goOn(); err != nil {
 		return err
 	}
@@ -95,6 +89,36 @@ func (k *keeper) start() error {
 		}
 	})
 	return nil
+}
+
+// Leave notes that the sessions in which servers work on tasks are not to be ended with the connections: another process goes on with them.
+func (k *keeper) Leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.active {
+		if t.link != nil {
+			t.link.keep()
+		}
+	}
+}
+
+// Close ends what is left when the endpoints have been closed.
+func (k *keeper) Close() {
+	k.cancel()
+	k.running.Wait()
+	k.mu.Lock()
+	resumed, used := k.resumed, map[*mcp.Client]bool{}
+	for _, t := range k.active {
+		used[t.client] = true
+	}
+	k.mu.Unlock()
+	for _, c := range resumed {
+		if used[c] {
+			_ = c.Abandon() // whoever used it is gone
+		} else {
+			_ = c.Close() // as above
+		}
+	}
 }
 
 // cleanUp ends what has lived for too long.
@@ -120,42 +144,6 @@ func (k *keeper) cleanUp() {
 	}
 	for _, id := range idle {
 		k.endTasks(id)
-	}
-}
-
-// leave notes that the sessions in which servers work on tasks are not to be ended with the connections: another process goes on with them.
-func (k *keeper) leave() {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, t := range k.active {
-		if t.link != nil {
-			t.link.keep()
-		}
-	}
-}
-
-// close ends what is left when the endpoints have been closed.
-func (k *keeper) close() {
-	if k == nil {
-		return
-	}
-	k.cancel()
-	k.running.Wait()
-	k.mu.Lock()
-	resumed, used := k.resumed, map[*mcp.Client]bool{}
-	for _, t := range k.active {
-		used[t.client] = true
-	}
-	k.mu.Unlock()
-	for _, c := range resumed {
-		if used[c] {
-			_ = c.Abandon() // whoever used it is gone
-		} else {
-			_ = c.Close() // as above
-		}
 	}
 }
 
@@ -303,4 +291,11 @@ func (s *surface) connection(session mcp.SessionState) (*mcp.Client, error) {
 		s.k.resumed[key] = c
 	}
 	return c, err
+}
+
+// Running is how many tasks are looked after that have not ended.
+func (k *keeper) Running() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.active)
 }

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sync"
 
@@ -59,24 +58,15 @@ func (k *keeper) listen(ctx context.Context, r *mcp.Request) (result json.RawMes
 	if len(wants) > 0 {
 		return nil, false, nil
 	}
-	if err := k.acknowledge(r, jsonobj.Object{{Key: "notifications", Value: emptyObject}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON()); err == nil {
+	if err := k.Acknowledge(r, jsonobj.Object{{Key: "notifications", Value: emptyObject}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON()); err == nil {
 		<-ctx.Done()
 	}
 	result, err = listened(ctx, r)
 	return result, true, err
 }
 
-// listened is the answer to a subscription that was open until its context ended. It is complete if we are closed; a client that could not be sent
-// all that it had subscribed to must not take it for that.
-func listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, mcp.ErrShutdown) {
-		return nil, err
-	}
-	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON(), nil
-}
-
-// mute says that a subscription is acknowledged, whatever its servers say.
-func (k *keeper) mute(ctx context.Context, r *mcp.Request) {
+// Mute says that a subscription is acknowledged, whatever its servers say.
+func (k *keeper) Mute(ctx context.Context, r *mcp.Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.muted[r] = true
@@ -87,11 +77,8 @@ func (k *keeper) mute(ctx context.Context, r *mcp.Request) {
 	})
 }
 
-// linger keeps a subscription open for the tasks in it when the server has nothing more to tell.
-func (k *keeper) linger(ctx context.Context, r *mcp.Request) {
-	if k == nil {
-		return
-	}
+// Linger keeps a subscription open for the tasks in it when the server has nothing more to tell.
+func (k *keeper) Linger(ctx context.Context, r *mcp.Request) {
 	k.mu.Lock()
 	n := k.listeners[r]
 	k.mu.Unlock()
@@ -100,12 +87,8 @@ func (k *keeper) linger(ctx context.Context, r *mcp.Request) {
 	}
 }
 
-func subscriptionMeta(r *mcp.Request) json.RawMessage {
-	return jsonobj.Object{{Key: mcp.MetaSubscriptionID, Value: r.ID}}.JSON()
-}
-
-// acknowledge tells a client which subscriptions it has, those for tasks included, and how its tasks are that have changed before.
-func (k *keeper) acknowledge(r *mcp.Request, params json.RawMessage) error {
+// Acknowledge tells a client which subscriptions it has, those for tasks included, and how its tasks are that have changed before.
+func (k *keeper) Acknowledge(r *mcp.Request, params json.RawMessage) error {
 	k.mu.Lock()
 	n, muted := k.listeners[r], k.muted[r]
 	k.mu.Unlock()
@@ -166,12 +149,4 @@ func (n *taskListener) tell(rec store.MCPTask) {
 	}
 	n.ended[rec.ID] = rec.Ended()
 	_ = n.r.Notify(mcp.NoteTask, modernTask(rec).Set("_meta", subscriptionMeta(n.r)).JSON()) // a client that has gone ends the request
-}
-
-// tell sends a client what belongs to its subscription.
-func (l *link) tell(r *mcp.Request, method string, params json.RawMessage) error {
-	if method == mcp.NoteAcknowledged && l.e.tasks != nil {
-		return l.e.tasks.acknowledge(r, params)
-	}
-	return r.Notify(method, params)
 }

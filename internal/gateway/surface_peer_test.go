@@ -29,10 +29,14 @@ type taskGateway struct {
 	t       *testing.T
 	dir     string
 	options AccessOptions
+	limits  TaskOptions
+	all     string // the name of the endpoint for all servers; empty for none
 
-	store   *store.SQLite
-	gateway *Gateway
-	access  *Access
+	store     *store.SQLite
+	gateway   *Gateway
+	access    *Access
+	tasks     *keeper
+	aggregate *aggregate
 }
 
 // plainBehind is a server without tasks behind a gateway, and a client of it.
@@ -55,7 +59,7 @@ const taskToken = "a-token-that-survives"
 
 func startTaskGateway(t *testing.T, o TaskOptions, servers ...Server) *taskGateway {
 	t.Helper()
-	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: servers, Token: taskToken, Tasks: &o}}
+	g := &taskGateway{t: t, dir: t.TempDir(), options: AccessOptions{Servers: servers, Token: taskToken}, limits: o}
 	g.start("127.0.0.1:0")
 	t.Cleanup(g.stop)
 	return g
@@ -67,7 +71,17 @@ func (g *taskGateway) start(address string) {
 	if g.store, err = store.Open(g.dir, store.Options{Now: g.options.Now}); err != nil {
 		g.t.Fatal(err)
 	}
-	g.options.Tasks.Store = g.store
+	g.limits.Store = g.store
+	if g.tasks, err = NewTasks(g.limits, g.options.Now); err != nil {
+		g.t.Fatal(err)
+	}
+	g.options.Tasks = g.tasks
+	if g.all != "" {
+		g.options.Combine = func(endpoints []*Endpoint, tasks Tasks) Combined {
+			g.aggregate = newAggregate(g.all, endpoints, tasks)
+			return g.aggregate
+		}
+	}
 	if g.gateway, err = Listen(address); err != nil {
 		g.t.Fatal(err)
 	}
@@ -99,7 +113,7 @@ func (g *taskGateway) restart(between func()) {
 
 // active is how many tasks the gateway looks after.
 func (g *taskGateway) active() int {
-	k := g.access.tasks
+	k := g.tasks
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.active) + len(k.theirs)

@@ -33,7 +33,7 @@ func TestTasksSurviveARestart(t *testing.T) {
 				// A legacy client with a modern server has its task before that has one; what the gateway does not know of it cannot survive.
 				eventually(t, "the server does not work on all", func() bool {
 					n := 0
-					open, err := g.store.OpenMCPTasks(t.Context(), g.access.tasks.access)
+					open, err := g.store.OpenMCPTasks(t.Context(), g.tasks.access)
 					for _, rec := range open {
 						if rec.Work != nil {
 							n++
@@ -73,7 +73,7 @@ func TestQuestionsSurviveARestart(t *testing.T) {
 	id := c.task("tool", "{}")
 	c.until(id, "input_required")
 	g.restart(look.Lock)
-	task, _, err := g.access.tasks.find(t.Context(), c.State().SessionID, id)
+	task, _, err := g.tasks.find(t.Context(), c.State().SessionID, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	waitFor(t, p.began)
 	_ = waitFor(t, p.ended) // the session has ended, and its task with it
 	eventually(t, "the session is kept", func() bool {
-		_, err := g.store.MCPSession(t.Context(), g.access.tasks.access, "plain", c.State().SessionID)
+		_, err := g.store.MCPSession(t.Context(), g.tasks.access, "plain", c.State().SessionID)
 		return err != nil
 	})
 }
@@ -205,7 +205,7 @@ func TestGatewayEndsThoughTheStoreFails(t *testing.T) {
 	g := startTaskGateway(t, TaskOptions{}, s)
 	full := &fullStore{taskStore: g.store, tried: make(chan string, 1)}
 	defer full.repaired.Store(true)
-	g.access.tasks.o.Store = full
+	g.tasks.o.Store = full
 	c := g.client(mcp.Legacy, "tasks")
 	id := c.task("compute", `{"ms":10,"text":"kept"}`)
 	waitFor(t, full.tried)

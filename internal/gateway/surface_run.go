@@ -87,11 +87,11 @@ func (t *surfaceTask) callOnce(ctx context.Context, client *mcp.Client, c toolCa
 		if err != nil {
 			return nil, err
 		}
-		if t.s.e.lostTask(ctx, client, result) {
+		if lostTask(ctx, client, result) {
 			if asTask && c.source == theirTask { // the tool can do without a task
 				return t.callOnce(ctx, client, c, false)
 			}
-			return nil, t.s.e.errLostTask()
+			return nil, errLostTask(t.s.e.server.Name)
 		}
 		if theirs := taskOf(result, client, t.s.e.now()); theirs != nil {
 			return nil, t.attach(client, theirs, result)
@@ -125,31 +125,6 @@ func (t *surfaceTask) withStartGrace(ctx context.Context) (context.Context, func
 		cancel(context.Cause(ctx))
 	})
 	return grace, func() { stop(); cancel(nil) }
-}
-
-// renew makes a new connection in place of one whose session is lost, unless somebody else has.
-func (l *link) renew(ctx context.Context, lost *mcp.Client) error {
-	l.connecting.Lock()
-	defer l.connecting.Unlock()
-	if l.client() != lost {
-		return nil
-	}
-	return l.reconnect(ctx)
-}
-
-// retire ends a connection that another has replaced. If it was only its session that was lost, what else goes on over it is to hear so from the
-// server: that it has not looked at a request.
-func (l *link) retire(old *mcp.Client) {
-	l.e.running.Go(func() {
-		over := time.NewTimer(l.e.server.timeout()) // after which a call of which nothing is heard has ended
-		defer over.Stop()
-		select {
-		case <-over.C:
-		case <-old.Done():
-		case <-l.e.ctx.Done():
-		}
-		_ = old.Abandon() // nobody uses it any more
-	})
 }
 
 // taskParam says to a legacy server whether the call is to be a task: in the client's words, where it has any.

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// serve answers what clients ask about tasks. It needs no connection to a server. ok is false for all else.
-func (k *keeper) serve(ctx context.Context, r *mcp.Request) (result json.RawMessage, ok bool, err error) {
+// Serve answers what clients ask about tasks. It needs no connection to a server. ok is false for all else.
+func (k *keeper) Serve(ctx context.Context, r *mcp.Request) (result json.RawMessage, ok bool, err error) {
 	var f func(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error)
 	switch r.Method {
 	case mcp.MethodTasksGet:
@@ -61,8 +61,6 @@ func sessionOf(r *mcp.Request) string {
 	}
 	return r.Session.ID()
 }
-
-var acknowledged = json.RawMessage(`{"resultType":"complete"}`)
 
 func (k *keeper) get(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
 	_, rec, err := k.find(ctx, sessionOf(r), params.Text("taskId"))

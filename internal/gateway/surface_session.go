@@ -29,8 +29,8 @@ func (k *keeper) session(id string) *mcp.Session {
 	return k.sessions[id]
 }
 
-// opened keeps a session that initialize has opened at an endpoint.
-func (k *keeper) opened(ctx context.Context, endpoint string, s *mcp.Session, hello json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
+// Opened keeps a session that initialize has opened at an endpoint.
+func (k *keeper) Opened(ctx context.Context, endpoint string, s *mcp.Session, hello json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
 	o, err := jsonobj.ParseObject(hello)
 	if err != nil {
 		return err
@@ -47,11 +47,8 @@ func (k *keeper) opened(ctx context.Context, endpoint string, s *mcp.Session, he
 	return nil
 }
 
-// opener makes the links of a legacy session to the servers of an endpoint, which are not connected.
-type opener func(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error
-
 // restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier process goes on with it, if only by listening.
-func (k *keeper) restore(endpoint string, open opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
+func (k *keeper) restore(endpoint string, open Opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
 	return func(ctx context.Context, s *mcp.Session) (string, bool) {
 		rec, err := k.o.Store.MCPSession(ctx, k.access, endpoint, s.ID())
 		if err != nil {
@@ -80,8 +77,8 @@ func (k *keeper) catchUp(s *mcp.Session) {
 	}
 }
 
-// closed ends what belongs to a session that has ended, unless only we have.
-func (k *keeper) closed(s *mcp.Session) {
+// Closed ends what belongs to a session that has ended, unless only we have.
+func (k *keeper) Closed(s *mcp.Session) {
 	k.mu.Lock()
 	delete(k.sessions, s.ID())
 	k.mu.Unlock()
@@ -110,19 +107,8 @@ func (k *keeper) endTasks(session string) {
 	}
 }
 
-// hears takes what a server says outside of calls.
-func (l *link) hears(method string, params json.RawMessage) {
-	if params, ours := l.withOurTask(method, params); ours {
-		l.notified(method, params)
-	}
-}
-
-// withOurTask gives what a server says of a task our name for it. It is false for what is only about its own tasks, which clients do not know.
-func (l *link) withOurTask(method string, params json.RawMessage) (json.RawMessage, bool) {
-	k := l.e.tasks
-	if k == nil {
-		return params, true
-	}
+// Notification gives what a server says of a task our name for it. It is false for what is only about its own tasks, which clients do not know.
+func (k *keeper) Notification(l *link, method string, params json.RawMessage) (json.RawMessage, bool) {
 	s := k.surfaces[l.e.server.Name]
 	if method == mcp.NoteTaskStatus || method == mcp.NoteTask {
 		k.heardStatus(s, l.client(), params)
@@ -141,15 +127,14 @@ func (l *link) withOurTask(method string, params json.RawMessage) (json.RawMessa
 	return withoutMeta(params, mcp.MetaRelatedTask), true
 }
 
-// isAsked answers what a legacy server asks outside of calls. What it wants to know for a task, whoever has the task is asked.
-func (l *link) isAsked(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-	if k := l.e.tasks; k != nil {
-		if related := metaOf(params).Get(mcp.MetaRelatedTask); related != nil {
-			if t := k.byTheirID(k.surfaces[l.e.server.Name], l.client(), related); t != nil {
-				return t.ask(ctx, method, params)
-			}
-			params = withoutMeta(params, mcp.MetaRelatedTask)
-		}
+// Question has whoever has a task asked what a legacy server wants to know for it.
+func (k *keeper) Question(l *link, params json.RawMessage) (Asker, json.RawMessage) {
+	related := metaOf(params).Get(mcp.MetaRelatedTask)
+	if related == nil {
+		return nil, params
 	}
-	return l.askedApart(ctx, method, params)
+	if t := k.byTheirID(k.surfaces[l.e.server.Name], l.client(), related); t != nil {
+		return t.ask, params
+	}
+	return nil, withoutMeta(params, mcp.MetaRelatedTask)
 }

@@ -50,8 +50,8 @@ func TestClientThatOnlyListensAfterARestart(t *testing.T) {
 	server.done.Store("late", true)
 	c.note(late, "completed")
 	passed.Store(int64(2 * time.Minute))
-	g.access.tasks.cleanUp()
-	if _, err := g.store.MCPSession(t.Context(), g.access.tasks.access, "scripted", c.State().SessionID); err != nil {
+	g.tasks.cleanUp()
+	if _, err := g.store.MCPSession(t.Context(), g.tasks.access, "scripted", c.State().SessionID); err != nil {
 		t.Errorf("a session with an open stream is taken for idle: %v", err)
 	}
 }
@@ -113,7 +113,7 @@ func TestRestoredSessionHasOneConnection(t *testing.T) {
 	}))
 	t.Cleanup(func() { x.Close(); h.Close() })
 	g := startTaskGateway(t, TaskOptions{}, Server{Name: "scripted", Protocol: mcp.Legacy, Target: mcp.Target{URL: h.URL}})
-	g.restart(func() { g.options.Aggregate = "all" })
+	g.restart(func() { g.all = "all" })
 	for _, endpoint := range []string{"scripted", "all"} {
 		c := g.client(mcp.Legacy, endpoint)
 		session := c.State()

@@ -313,8 +313,8 @@ func refusesOptions(t *testing.T) {
 	} {
 		o := TaskOptions{Store: g.store}
 		change(&o)
-		if a, err := g.gateway.Open(AccessOptions{Tasks: &o}); err == nil {
-			t.Errorf("options %d were taken: %v", i, a.Close())
+		if _, err := NewTasks(o, nil); err == nil {
+			t.Errorf("options %d were taken", i)
 		}
 	}
 	o, err := (TaskOptions{Store: g.store}).complete()
@@ -430,7 +430,7 @@ func TestTasksOf2026(t *testing.T) {
 		_, tasks := startTaskFixture(t, taskserver.Options{Era: taskserver.Modern})
 		g := startTaskGateway(t, TaskOptions{}, tasks)
 		id := g.client(mcp.Modern, "tasks").task("compute", `{"ms":60000}`)
-		if rec, err := g.store.MCPTask(t.Context(), g.access.tasks.access, "", id); err != nil || rec.Tool != "compute" || rec.Status != TaskWorking {
+		if rec, err := g.store.MCPTask(t.Context(), g.tasks.access, "", id); err != nil || rec.Tool != "compute" || rec.Status != TaskWorking {
 			t.Error(rec, err)
 		}
 	})
@@ -551,9 +551,9 @@ func TestTasksOf2026(t *testing.T) {
 			t.Error(err)
 		}
 		eventually(t, "the subscription is kept", func() bool {
-			g.access.tasks.mu.Lock()
-			defer g.access.tasks.mu.Unlock()
-			return len(g.access.tasks.listeners) == 0
+			g.tasks.mu.Lock()
+			defer g.tasks.mu.Unlock()
+			return len(g.tasks.listeners) == 0
 		})
 		if len(c.notes) > 0 {
 			t.Errorf("an end was told again: %s", (<-c.notes).JSON())

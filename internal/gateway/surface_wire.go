@@ -104,9 +104,3 @@ func payloadOf(rec store.MCPTask, era mcp.Era, related bool) (json.RawMessage, e
 	}
 	return result, nil
 }
-
-func progressOf(token json.RawMessage, n int, message string) json.RawMessage {
-	return jsonobj.Object{
-		{Key: "progressToken", Value: token}, {Key: "progress", Value: strconv.AppendInt(nil, int64(n), 10)}, {Key: "message", Value: jsonobj.Quote(message)},
-	}.JSON()
-}

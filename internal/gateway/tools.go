@@ -199,6 +199,4 @@ func (transparent) call(ctx context.Context, l *link, r *mcp.Request) (json.RawM
 func (transparent) startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool {
 	return l.startPassing(r, r.Params, func(result json.RawMessage, err error) { answer(l.outcome(r, result, err)) })
 }
-func (transparent) serve(context.Context, *link, *mcp.Request) (json.RawMessage, bool, error) {
-	return nil, false, nil
-}
+func (transparent) wantsTasks() bool { return false }
