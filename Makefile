@@ -4,7 +4,6 @@ stages := fresh modules compiler format vet lint dist tools test race long uipat
 
 all: build
 build:
-
 	go build ./cmd/evalrun
 check:
 	.ci/run modules format vet lint
