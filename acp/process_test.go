@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // roleVariable makes the test program play another part.
@@ -59,12 +61,8 @@ var agentBinary struct {
 func buildAgent(t *testing.T) string {
 	t.Helper()
 	agentBinary.Do(func() {
-		if agentBinary.dir, agentBinary.err = os.MkdirTemp("", "acp-agent"); agentBinary.err != nil {
-			return
-		}
-		command := exec.Command("go", "build", "-o", agentBinary.dir, "github.com/evalrun/evalrun/fixtures/acp-agent")
-		if out, err := command.CombinedOutput(); err != nil {
-			agentBinary.err = fmt.Errorf("go build: %w\n%s", err, out)
+		if agentBinary.dir, agentBinary.err = os.MkdirTemp("", "acp-agent"); agentBinary.err == nil {
+			agentBinary.err = testenv.Build(agentBinary.dir, testenv.ACPAgent)
 		}
 	})
 	if agentBinary.err != nil {

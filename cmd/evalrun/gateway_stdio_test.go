@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // startedGateway is `evalrun gateway --stdio` as the process that a client starts.
@@ -62,8 +63,8 @@ func taskServerConfig(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "tasks")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/evalrun/evalrun/fixtures/mcp/tasks").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := testenv.Build(dir, testenv.TasksServer); err != nil {
+		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "mcp.json")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `{"mcpServers":{"tasks":{"command":%q}}}`, program), 0o600); err != nil {

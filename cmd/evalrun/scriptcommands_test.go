@@ -19,6 +19,7 @@ import (
 	"github.com/itchyny/gojq"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -245,13 +246,7 @@ func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
 // acpAgentCommand is the command acpagent, which puts the program acp-agent into the PATH: an agent that speaks ACP and does what its prompt says
 // (fixtures/acp-agent). The first script that has a use for it builds it in the folder.
 func acpAgentCommand(dir string) func(*testscript.TestScript, bool, []string) {
-	build := sync.OnceValue(func() error {
-		out, err := exec.Command("go", "build", "-o", dir, "github.com/evalrun/evalrun/fixtures/acp-agent").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
-	})
+	build := sync.OnceValue(func() error { return testenv.Build(dir, testenv.ACPAgent) })
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		usage(ts, !neg && len(args) == 0, "acpagent")
 		ts.Check(build())

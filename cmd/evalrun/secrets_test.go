@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // leakVar names the variables that the program of [TestSecretsAreInNoFile] leaks, and makes the test binary that program.
@@ -148,9 +150,10 @@ func TestSecretsAreInNoFile(t *testing.T) {
 		"MODEL_KEY": token(), "URL_SECRET": token(), "MY_API_TOKEN": anything(), "DB_PASSWORD": anything(), "EVAL_KEY": anything(),
 		"MULTI_SECRET": `{"type": "service_account", "private_key": "` + strings.ReplaceAll(pem(), "\n", `\n`) + `"}`, "FILE_KEY": pem(),
 	}
-	acpAgent := filepath.Join(t.TempDir(), "acp-agent")
-	if out, err := exec.Command("go", "build", "-o", acpAgent, "github.com/evalrun/evalrun/fixtures/acp-agent").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	programs := t.TempDir()
+	acpAgent := filepath.Join(programs, "acp-agent")
+	if err := testenv.Build(programs, testenv.ACPAgent); err != nil {
+		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
 	t.Setenv("EVALRUN_STORE", "")

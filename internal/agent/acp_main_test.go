@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
@@ -65,11 +64,8 @@ var fixture struct {
 func fixtureAgent(t testing.TB) string {
 	t.Helper()
 	fixture.once.Do(func() {
-		if fixture.dir, fixture.err = os.MkdirTemp("", "acp-agent-"); fixture.err != nil {
-			return
-		}
-		if out, err := exec.Command("go", "build", "-o", fixture.dir, "github.com/evalrun/evalrun/fixtures/acp-agent").CombinedOutput(); err != nil {
-			fixture.err = fmt.Errorf("%w: %s", err, out)
+		if fixture.dir, fixture.err = os.MkdirTemp("", "acp-agent-"); fixture.err == nil {
+			fixture.err = testenv.Build(fixture.dir, testenv.ACPAgent)
 		}
 	})
 	if fixture.err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -46,8 +45,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	fixture = filepath.Join(dir, "acp-agent")
-	if out, err := exec.Command("go", "build", "-o", fixture, "github.com/evalrun/evalrun/fixtures/acp-agent").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v\n%s", err, out))
+	if err := testenv.Build(dir, testenv.ACPAgent); err != nil {
+		panic(err)
 	}
 	return m.Run()
 }

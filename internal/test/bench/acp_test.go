@@ -14,14 +14,16 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // BenchmarkACP runs 200 evaluations of the ACP agent of the fixtures at -j 2 with the real program and, in the same run, a bare loop that starts the
 // agent with the same parallelism and has the same conversation. added-ms/rollout is the difference, MB-peak the memory of evalrun itself.
 func BenchmarkACP(b *testing.B) {
-	program, peer := buildProgram(b), filepath.Join(b.TempDir(), "acp-agent")
-	if out, err := exec.Command("go", "build", "-o", peer, "github.com/evalrun/evalrun/fixtures/acp-agent").CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
+	programs := b.TempDir()
+	program, peer := buildProgram(b), filepath.Join(programs, "acp-agent")
+	if err := testenv.Build(programs, testenv.ACPAgent); err != nil {
+		b.Fatal(err)
 	}
 	const n = 200
 	for _, isolation := range []string{sandbox.IsolationProcess, sandbox.IsolationBwrap} {

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 const suspended = 10_000
@@ -88,11 +89,11 @@ func BenchmarkOpen(b *testing.B) {
 
 func buildProgram(b *testing.B) string {
 	b.Helper()
-	program := filepath.Join(b.TempDir(), "evalrun")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/evalrun/evalrun/cmd/evalrun").CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
+	dir := b.TempDir()
+	if err := testenv.Build(dir, testenv.Evalrun); err != nil {
+		b.Fatal(err)
 	}
-	return program
+	return filepath.Join(dir, "evalrun")
 }
 
 // external is something outside that a rollout waits for.

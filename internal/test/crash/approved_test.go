@@ -5,10 +5,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -114,11 +112,7 @@ func fixture(path string) func() (program string, err error) {
 		if err != nil {
 			return "", err
 		}
-		out, err := exec.Command("go", "build", "-o", dir, "github.com/evalrun/evalrun/fixtures/"+path).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("%w\n%s", err, out)
-		}
-		return filepath.Join(dir, filepath.Base(path)), nil
+		return filepath.Join(dir, filepath.Base(path)), testenv.Build(dir, "github.com/evalrun/evalrun/fixtures/"+path)
 	})
 }
 

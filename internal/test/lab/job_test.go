@@ -27,11 +27,7 @@ var buildJobs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, "jobs")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/evalrun/evalrun/fixtures/mcp/jobs").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return program, nil
+	return filepath.Join(dir, "jobs"), testenv.Build(dir, testenv.JobsServer)
 })
 
 // jobs are a job service and an MCP server whose tool starts jobs there.

@@ -185,11 +185,7 @@ var build = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, "evalrun")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/evalrun/evalrun/cmd/evalrun").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return program, nil
+	return filepath.Join(dir, "evalrun"), testenv.Build(dir, testenv.Evalrun)
 })
 
 // evalrun runs the program in a folder, wants an exit code, and gives what it printed.
