@@ -8,7 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 func cancelCommand(g *globals) *cobra.Command {
@@ -31,7 +31,7 @@ func (g *globals) cancel(cmd *cobra.Command, s *store.SQLite, name string, jobs 
 	ctx := cmd.Context()
 	var keep []string
 	if !jobs {
-		keep = []string{trigger.SourceExec}
+		keep = []string{wait.SourceExec}
 	}
 	runID, err := s.RunOf(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {

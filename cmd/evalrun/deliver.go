@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // maxPayload is how large a delivered payload may be.
@@ -214,12 +214,12 @@ func whatNow(s *store.SQLite, r store.Receipt) string {
 }
 
 // asked are the sources that evalrun asks for the results of jobs.
-var asked = []string{trigger.SourceExec, trigger.SourceHTTP, trigger.SourceUiPath, trigger.SourceMCP}
+var asked = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMCP}
 
 func deliverTo(ctx context.Context, s *store.SQLite, name string, d store.Delivery, force bool) (store.Receipt, error) {
 	if source, key, ok := strings.Cut(name, "/"); ok {
-		if key == "" || !slices.Contains(trigger.SourceNames, source) {
-			return store.Receipt{}, usageError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(trigger.SourceNames, ", "), input.Suggest(source, trigger.SourceNames))
+		if key == "" || !slices.Contains(wait.SourceNames, source) {
+			return store.Receipt{}, usageError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames, ", "), input.Suggest(source, wait.SourceNames))
 		}
 		if !force && slices.Contains(asked, source) {
 			return store.Receipt{}, usageError("%s: evalrun asks the source %s for the results of its jobs; evalrun resume RUN does so now. %s", name, source, withForce)

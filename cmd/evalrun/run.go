@@ -22,7 +22,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // maxEpochs is the most that --epochs takes, as an eval set does.
@@ -184,7 +184,7 @@ func (f runFlags) request(paths, command []string, env environment) (plans.Reque
 	}
 	set := req.Set
 	req.RunID = f.runID
-	req.Jobs = trigger.ParseJobs(r, set.Jobs)
+	req.Jobs = wait.ParseJobs(r, set.Jobs)
 	req.Agents = parseAgents(r, set)
 	checkRetry(r, set)
 	checkFaults(r, set)

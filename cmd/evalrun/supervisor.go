@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // supervisorCommand is what a local job runs under; evalrun starts it itself.
@@ -14,7 +14,7 @@ func supervisorCommand() *cobra.Command {
 		Hidden: true,
 		Args:   exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if code := trigger.SuperviseMain(args[0]); code != 0 {
+			if code := wait.SuperviseMain(args[0]); code != 0 {
 				return &exitError{code, nil}
 			}
 			return nil

@@ -13,7 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 func triggersCommand(g *globals) *cobra.Command {
@@ -104,7 +104,7 @@ func newTriggerJSON(t store.Trigger) triggerJSON {
 }
 
 // specOf is what the agent said of what it waits for.
-func specOf(t store.Trigger) (spec trigger.Spec) {
+func specOf(t store.Trigger) (spec wait.Spec) {
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
 	return spec
 }
@@ -185,9 +185,9 @@ func describeTrigger(s *store.SQLite, t store.Trigger, deliveries []deliveryJSON
 func answers(s *store.SQLite, t store.Trigger) []string {
 	flag := storeFlag(s)
 	switch {
-	case t.Source != trigger.SourceExternal:
+	case t.Source != wait.SourceExternal:
 		return []string{"evalrun asks it: " + resumeLine(s, t.RunID)}
-	case t.Type == string(trigger.Task):
+	case t.Type == string(wait.Task):
 		return []string{"answer: " + executable + " approve" + flag + " " + t.ID, "    or: " + executable + " deny" + flag + " " + t.ID}
 	}
 	return []string{"answer: " + executable + " deliver" + flag + " " + t.ID + " --payload FILE"}

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/sandbox"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -170,7 +170,7 @@ func (v *verdictOfFile) examine(path string, ignoreDockerfile bool) (kind string
 		return "", problems, err
 	}
 	r := &input.Reader{Problems: problems}
-	trigger.ParseJobs(r, set.Jobs)
+	wait.ParseJobs(r, set.Jobs)
 	parseAgents(r, set)
 	checkRetry(r, set)
 	checkFaults(r, set)

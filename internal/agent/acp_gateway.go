@@ -23,7 +23,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/sandbox"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Gateway says how the servers of a segment are put behind the MCP gateway.
@@ -292,15 +292,15 @@ func (c *client) callOf(w *gateway.Work) (id string) {
 
 // WorkSpec is what a rollout waits for that has started work: the job, or the MCP task. A task's id may be all that it takes to read its result: it
 // is shown as a hash.
-func WorkSpec(w gateway.Work) (trigger.Spec, error) {
+func WorkSpec(w gateway.Work) (wait.Spec, error) {
 	payload := map[string]any{"server": w.Server, "tool": w.Tool, "arguments": w.Arguments}
-	spec := trigger.Spec{Type: trigger.Job, Name: "JOB_RAW", Process: w.Tool}
+	spec := wait.Spec{Type: wait.Job, Name: "JOB_RAW", Process: w.Tool}
 	switch {
 	case w.Input != nil:
 		return questionSpec(w, payload)
 	case w.Task != nil:
 		sum := sha256.Sum256([]byte(w.Task.ID))
-		spec.Type, spec.Name, spec.ItemKey = trigger.MCPTask, string(trigger.MCPTask), "task-"+hex.EncodeToString(sum[:8])
+		spec.Type, spec.Name, spec.ItemKey = wait.MCPTask, string(wait.MCPTask), "task-"+hex.EncodeToString(sum[:8])
 		if at := w.Task.ExpiresAt(); !at.IsZero() {
 			spec.ExpiresAt = &at
 		}
@@ -316,7 +316,7 @@ func WorkSpec(w gateway.Work) (trigger.Spec, error) {
 }
 
 // questionSpec is a task for a person: to answer what a server wants to know.
-func questionSpec(w gateway.Work, payload map[string]any) (trigger.Spec, error) {
+func questionSpec(w gateway.Work, payload map[string]any) (wait.Spec, error) {
 	questions := w.Input.Questions()
 	var titles []string
 	for _, q := range questions {
@@ -333,7 +333,7 @@ func questionSpec(w gateway.Work, payload map[string]any) (trigger.Spec, error) 
 	if w.Task != nil && !w.Task.ExpiresAt().IsZero() {
 		payload["expiresAt"] = w.Task.ExpiresAt() // the server forgets what it has asked
 	}
-	spec := trigger.Spec{Type: trigger.Task, Name: string(trigger.Task)}
+	spec := wait.Spec{Type: wait.Task, Name: string(wait.Task)}
 	var err error
 	spec.Payload, err = json.Marshal(payload)
 	return spec, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/gateway"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // answer is what the agent answered to the prompt.
@@ -117,7 +117,7 @@ func (s *acpSegment) output(limit *Fault) json.RawMessage {
 
 // suspended is the outcome of a turn in which something has to wait, beside what has been waited for before.
 func (s *acpSegment) suspended(waits []asked) Outcome {
-	var interrupts []trigger.Interrupt
+	var interrupts []wait.Interrupt
 	waits = slices.DeleteFunc(slices.Clone(waits), func(a asked) bool {
 		return slices.ContainsFunc(s.record.Asked, func(b asked) bool { return b.Interrupt == a.Interrupt })
 	})

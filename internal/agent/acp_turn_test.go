@@ -16,7 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/modelproxy"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // labServer is an MCP server with a tool that adds.
@@ -147,7 +147,7 @@ func TestIdleness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRollout(t)
-			r.entry.IdleTimeout = trigger.Duration(limit)
+			r.entry.IdleTimeout = wait.Duration(limit)
 			if tt.model {
 				proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2500 * time.Millisecond) }) // it thinks
 				r.useModel(proxy)
@@ -166,7 +166,7 @@ func TestIdleness(t *testing.T) {
 func TestIdlenessCountsFromTheEndOfAModelCall(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
-	r.entry.IdleTimeout = trigger.Duration(3 * time.Second)
+	r.entry.IdleTimeout = wait.Duration(3 * time.Second)
 	proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2 * time.Second) })
 	r.useModel(proxy)
 	if out := r.prompt("[[RUN " + askFixture(t) + " >/dev/null; sleep 1.8]]"); out.Limit != nil { // silent for 3.8 s, idle for 1.8 s

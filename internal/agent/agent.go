@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Agent runs segments. Implementations are safe for concurrent use; a segment's processes are gone when Run returns.
@@ -77,14 +77,14 @@ type Delivery struct {
 	// Status is "successful", "faulted", "cancelled" or "expired".
 	Status     string          `json:"status"`
 	Payload    json.RawMessage `json:"payload"`
-	Error      *trigger.Error  `json:"error"`
+	Error      *wait.Error     `json:"error"`
 	ReceivedAt time.Time       `json:"receivedAt"`
 }
 
 // Outcome is how a segment ended: exactly one of Output, Interrupts and Fault is set.
 type Outcome struct {
 	Output     json.RawMessage
-	Interrupts []trigger.Interrupt
+	Interrupts []wait.Interrupt
 	Fault      *Fault
 	// Limit stands beside Output: a limit ended the agent, but what it has done by then can be verified.
 	Limit *Fault

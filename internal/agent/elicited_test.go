@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/gateway"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 func TestElicited(t *testing.T) {
@@ -46,7 +46,7 @@ func TestElicited(t *testing.T) {
 			}
 		})
 	}
-	failed := elicited(Delivery{Payload: json.RawMessage("null"), Error: &trigger.Error{Code: "expired"}}, gateway.Input{})
+	failed := elicited(Delivery{Payload: json.RawMessage("null"), Error: &wait.Error{Code: "expired"}}, gateway.Input{})
 	if got := string(failed("", nil)); got != `{"action":"cancel"}` {
 		t.Errorf("without an answer: %s", got)
 	}

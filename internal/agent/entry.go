@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Entry is an agent as an eval set or the command line names it. It is stored with a run as JSON, so that a run is
@@ -35,7 +35,7 @@ type Entry struct {
 	// AcceptsFaults says that the agent takes a failed job as {"error":…} in place of a payload.
 	AcceptsFaults bool `json:"acceptsFaults"`
 	// Timeout bounds each segment, beside Segment.Timeout; 0 means none.
-	Timeout trigger.Duration `json:"timeout,omitzero"`
+	Timeout wait.Duration `json:"timeout,omitzero"`
 }
 
 // The types of agents.
@@ -136,7 +136,7 @@ func parseFunction(r *input.Reader, f *input.Fields) Entry {
 		OutputFile:    f.String("outputFile", ""),
 		ResumeWhen:    ResumeWhen(f.Enum("resumeWhen", string(ResumeAny), string(ResumeAny), string(ResumeAll))),
 		AcceptsFaults: f.Bool("acceptsFaults", false),
-		Timeout:       trigger.Duration(f.Duration("timeout", 0)),
+		Timeout:       wait.Duration(f.Duration("timeout", 0)),
 	}
 	e.Command = parseCommand(r, f, f.Required("command", input.Array))
 	if e.OutputFile != "" {

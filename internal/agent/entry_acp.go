@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // ACP is what an entry says of an agent that speaks the Agent Client Protocol. Where a value may hold placeholders these are {home}, {model},
@@ -35,7 +35,7 @@ type ACP struct {
 	FS       bool `json:"fs,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`
 	// IdleTimeout ends a turn in which nothing happens for so long; 0 means the default of ten minutes.
-	IdleTimeout trigger.Duration `json:"idleTimeout,omitzero"`
+	IdleTimeout wait.Duration `json:"idleTimeout,omitzero"`
 	// Visible are folders that the agent must see in an environment that hides the rest of the machine, beside the system and that of its program.
 	Visible []string `json:"visible,omitempty"`
 }
@@ -102,12 +102,12 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 			ToolName:      f.String("toolName", base.ToolName),
 			FS:            f.Bool("fs", base.FS),
 			Terminal:      f.Bool("terminal", base.Terminal),
-			IdleTimeout:   trigger.Duration(f.Duration("idleTimeout", 0)),
+			IdleTimeout:   wait.Duration(f.Duration("idleTimeout", 0)),
 			Visible:       f.Strings("visible"),
 		},
 		ResumeWhen:    ResumeWhen(f.Enum("resumeWhen", string(ResumeAll), string(ResumeAny), string(ResumeAll))),
 		AcceptsFaults: f.Bool("acceptsFaults", true),
-		Timeout:       trigger.Duration(f.Duration("timeout", 0)),
+		Timeout:       wait.Duration(f.Duration("timeout", 0)),
 	}
 	if n := f.Optional("resumeBy", input.Array); n != nil {
 		e.ResumeBy = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 func parse(t *testing.T, text string) (Entry, input.Problems) {
@@ -32,7 +32,7 @@ func TestEntry(t *testing.T) {
 		"with everything": {`{"name":"mine","type":"function","command":["python3","agent.py"],"cwd":"py","env":{"KEY":"${KEY}"},"stdin":"input",
 			"output":"file","outputFile":"answer.json","resumeWhen":"all","acceptsFaults":true,"timeout":"1m30s"}`,
 			Entry{Name: "mine", Type: "function", Command: []string{"python3", "agent.py"}, Cwd: "py", Env: map[string]string{"KEY": "${KEY}"}, Stdin: StdinInput,
-				Output: OutputFile, OutputFile: "answer.json", ResumeWhen: ResumeAll, AcceptsFaults: true, Timeout: trigger.Duration(90 * time.Second)}},
+				Output: OutputFile, OutputFile: "answer.json", ResumeWhen: ResumeAll, AcceptsFaults: true, Timeout: wait.Duration(90 * time.Second)}},
 	} {
 		got, problems := parse(t, tt.text)
 		if len(problems) > 0 {

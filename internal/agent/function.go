@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/sandbox"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // The environment variables that a function agent gets, beside sandbox.Marker.
@@ -146,9 +146,9 @@ func (f *function) interrupted(doc json.RawMessage) Outcome {
 	if !found {
 		return Outcome{Output: doc}
 	}
-	interrupts, err := []trigger.Interrupt(nil), error(nil)
+	interrupts, err := []wait.Interrupt(nil), error(nil)
 	if !isEmpty(value) {
-		interrupts, err = trigger.ParseInterrupts(value)
+		interrupts, err = wait.ParseInterrupts(value)
 	}
 	switch {
 	case err != nil:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/jsonobj"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // asked is something that a rollout waits for: what a person was asked in the place of the agent's own user, or work. It is kept in the session's record until the answer is there.
@@ -54,10 +54,10 @@ func newAsked(what, title, kind, subject string, in json.RawMessage) asked {
 func canonicalJSON(doc json.RawMessage) string { return jsonobj.Canonical(doc) }
 
 // interrupt is what the rollout waits for: a task for a person, or work.
-func (a asked) interrupt() (trigger.Interrupt, error) {
+func (a asked) interrupt() (wait.Interrupt, error) {
 	if w := cmp.Or(a.whole, a.Work); w != nil {
 		spec, err := WorkSpec(*w)
-		return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{spec}}, err
+		return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{spec}}, err
 	}
 	shown := map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input}
 	for key, value := range map[string]string{"server": a.Server, "tool": a.Tool, "note": a.Note} {
@@ -66,7 +66,7 @@ func (a asked) interrupt() (trigger.Interrupt, error) {
 		}
 	}
 	payload, err := json.Marshal(shown)
-	return trigger.Interrupt{ID: a.Interrupt, Specs: []trigger.Spec{{Type: trigger.Task, Name: string(trigger.Task), Payload: payload}}}, err
+	return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{{Type: wait.Task, Name: string(wait.Task), Payload: payload}}}, err
 }
 
 // decision is what a person answered.

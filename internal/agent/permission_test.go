@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 func TestPermissionsByPolicy(t *testing.T) {
@@ -50,7 +50,7 @@ func ids(t *testing.T, out Outcome) (ids []string) {
 		t.Fatalf("expected interrupts, got %+v %v", out, out.Fault)
 	}
 	for _, in := range out.Interrupts {
-		if len(in.Specs) != 1 || in.Specs[0].Type != trigger.Task {
+		if len(in.Specs) != 1 || in.Specs[0].Type != wait.Task {
 			t.Errorf("got the interrupt %+v", in)
 		}
 		ids = append(ids, in.ID)
@@ -178,7 +178,7 @@ func TestADeliveryThatFailedIsTold(t *testing.T) {
 			t.Parallel()
 			r := suspending(t)
 			first := ids(t, r.prompt(`[[ASK edit Write {"path":"a"}]]`))
-			content(t, r.run(r.resumed(map[string]Delivery{first[0]: {TriggerID: "t", Status: status, Error: &trigger.Error{Message: message}}})))
+			content(t, r.run(r.resumed(map[string]Delivery{first[0]: {TriggerID: "t", Status: status, Error: &wait.Error{Message: message}}})))
 			if prompt := r.events(1, EventPrompt)[0].Text; !strings.Contains(prompt, message) || !strings.Contains(prompt, "denied") {
 				t.Errorf("got the prompt %q", prompt)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // stored is an entry as it comes back from a store: as JSON that is decoded, and as JSON that is read as an eval set is.
@@ -93,13 +93,13 @@ func TestAnEntryThatExtendsOne(t *testing.T) {
 	want := base
 	acp := *base.ACP
 	want.ACP = &acp
-	want.Name, want.Cwd, want.ResumeWhen, want.Timeout = "mine", "bin", ResumeAny, trigger.Duration(time.Hour)
+	want.Name, want.Cwd, want.ResumeWhen, want.Timeout = "mine", "bin", ResumeAny, wait.Duration(time.Hour)
 	want.Env = merge(base.Env, map[string]string{"ANTHROPIC_MODEL": "big", "OWN": "1"})
 	acp.Extends, acp.Files = "claude", map[string]string{".claude/settings.json": "{}"}
 	acp.Model = &Model{API: "anthropic", URL: "http://localhost:1", Name: "m"}
 	acp.Permissions, acp.Elicitation, acp.ResumeBy, acp.Mode = PolicySuspend, PolicySuspend, []ResumeBy{ByLoad}, "plan"
 	acp.ConfigOptions, acp.AuthMethod, acp.FS, acp.Terminal = map[string]string{"a": "b"}, "key", true, true
-	acp.IdleTimeout, acp.Visible = trigger.Duration(90*time.Second), []string{"/srv/tools"}
+	acp.IdleTimeout, acp.Visible = wait.Duration(90*time.Second), []string{"/srv/tools"}
 	if diff := cmp.Diff(want, e); diff != "" {
 		t.Error(diff)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -26,7 +26,7 @@ func (w *worker) behindGateway(e *environment) *agent.Gateway {
 	}
 	g := &agent.Gateway{
 		Ledger: ledger{w.o.Store, w.claim.Token}, SoftWait: w.plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{}, Check: w.plan.checkWork,
-		Refetch: func(work gateway.Work) bool { return w.plan.Jobs.SourceOf(work.Tool) == trigger.SourceMCP },
+		Refetch: func(work gateway.Work) bool { return w.plan.Jobs.SourceOf(work.Tool) == wait.SourceMCP },
 	}
 	for _, s := range e.servers {
 		g.Filters[s.Name] = gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}
@@ -84,14 +84,14 @@ func (run *activeRun) checkWork(ctx context.Context, w gateway.Work) (gateway.Pr
 		return gateway.Progress{}, err
 	}
 	name := run.sources.Name(spec)
-	if name == trigger.SourceExternal || name == trigger.SourceMCP {
+	if name == wait.SourceExternal || name == wait.SourceMCP {
 		return gateway.Progress{}, gateway.ErrUnwatched
 	}
 	source, err := run.sources.For(name, spec)
 	if err != nil {
 		return gateway.Progress{}, err
 	}
-	status, err := source.Check(ctx, trigger.Pending{ItemKey: spec.ItemKey, Spec: spec})
+	status, err := source.Check(ctx, wait.Pending{ItemKey: spec.ItemKey, Spec: spec})
 	if err == nil && status.Fault != nil {
 		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
 	}
@@ -107,7 +107,7 @@ type watched struct {
 }
 
 // addServer adds to what a rollout waits for the server that has to be asked for it.
-func (w *worker) addServer(spec *trigger.Spec) error {
+func (w *worker) addServer(spec *wait.Spec) error {
 	if spec.Watch == nil {
 		return nil
 	}
@@ -143,26 +143,26 @@ const (
 	askTimeout = time.Minute
 )
 
-// StartKind implements trigger.Source. What is waited for has been started by the call of a tool.
-func (mcpSource) StartKind() trigger.Start { return trigger.AtMostOnce }
+// StartKind implements wait.Source. What is waited for has been started by the call of a tool.
+func (mcpSource) StartKind() wait.Start { return wait.AtMostOnce }
 
-// Start implements trigger.Source.
-func (mcpSource) Start(context.Context, trigger.Pending) (string, error) {
-	return "", &trigger.Fault{Category: string(agent.FaultStartUnknown), Message: "only the call of a tool starts it"}
+// Start implements wait.Source.
+func (mcpSource) Start(context.Context, wait.Pending) (string, error) {
+	return "", &wait.Fault{Category: string(agent.FaultStartUnknown), Message: "only the call of a tool starts it"}
 }
 
-// Find implements trigger.Source.
-func (mcpSource) Find(context.Context, trigger.Pending) (string, bool, error) { return "", false, nil }
+// Find implements wait.Source.
+func (mcpSource) Find(context.Context, wait.Pending) (string, bool, error) { return "", false, nil }
 
-// Check implements trigger.Source.
-func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status, error) {
+// Check implements wait.Source.
+func (m mcpSource) Check(ctx context.Context, p wait.Pending) (wait.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	watch, server, err := m.read(p)
 	var missing *tasks.MissingVariableError
 	switch {
 	case errors.As(err, &missing):
-		return trigger.Status{}, err // another process may have it
+		return wait.Status{}, err // another process may have it
 	case err != nil:
 		return failedJob(err), nil
 	}
@@ -171,16 +171,16 @@ func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status
 	switch {
 	case errors.As(err, &asked):
 		payload, err := asked.Input.Payload() // the rollout waits for a person then
-		return trigger.Status{Done: true, Payload: payload}, err
+		return wait.Status{Done: true, Payload: payload}, err
 	case errors.Is(err, gateway.ErrTaskLost):
 		return failedJob(err), nil
 	case err != nil && p.Spec.ExpiresAt != nil && m.now().Sub(*p.Spec.ExpiresAt) > afterExpiry:
 		return failedJob(fmt.Errorf("its server has forgotten the result by now, and could not be asked: %w", err)), nil
 	case err != nil:
-		return trigger.Status{}, err
+		return wait.Status{}, err
 	case outcome != nil:
 		payload, err := outcome.Payload()
-		return trigger.Status{Done: true, Payload: payload}, err
+		return wait.Status{Done: true, Payload: payload}, err
 	}
 	after = min(max(after, firstPoll), lastPoll)
 	after += time.Duration(rand.Int64N(int64(after/5) + 1))
@@ -189,15 +189,15 @@ func (m mcpSource) Check(ctx context.Context, p trigger.Pending) (trigger.Status
 			after = min(after, left)
 		}
 	}
-	return trigger.Status{After: after}, nil
+	return wait.Status{After: after}, nil
 }
 
 // failedJob is the end of what cannot be asked for any more.
-func failedJob(err error) trigger.Status {
-	return trigger.Status{Done: true, Fault: &trigger.Fault{Category: string(agent.FaultJob), Message: err.Error()}}
+func failedJob(err error) wait.Status {
+	return wait.Status{Done: true, Fault: &wait.Fault{Category: string(agent.FaultJob), Message: err.Error()}}
 }
 
-func (m mcpSource) read(p trigger.Pending) (watch watched, server gateway.Server, err error) {
+func (m mcpSource) read(p wait.Pending) (watch watched, server gateway.Server, err error) {
 	if err := json.Unmarshal(p.Spec.Watch, &watch); err != nil {
 		return watch, server, fmt.Errorf("what is waited for cannot be read: %w", err)
 	}
@@ -245,8 +245,8 @@ func (m mcpSource) ask(ctx context.Context, watch watched, server gateway.Server
 	return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 }
 
-// Cancel implements trigger.Source.
-func (m mcpSource) Cancel(ctx context.Context, p trigger.Pending) error {
+// Cancel implements wait.Source.
+func (m mcpSource) Cancel(ctx context.Context, p wait.Pending) error {
 	watch, server, err := m.read(p)
 	task := watch.Work.Task
 	if err != nil || task == nil {

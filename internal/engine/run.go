@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // activeRun is what the runner needs of a run while it works on it, made from its plan.
@@ -24,7 +24,7 @@ type activeRun struct {
 	baseDir    string
 	agents     map[string]agent.Agent
 	agentErrs  map[string]error // why an agent of the plan cannot be made
-	sources    *trigger.Sources
+	sources    *wait.Sources
 	evaluators []eval.Evaluator
 	redact     *redact.Redactor
 }
@@ -124,7 +124,7 @@ func (r *Runner) loadRun(ctx context.Context, runID string) (*activeRun, error) 
 		}
 		run.evaluators = append(run.evaluators, e)
 	}
-	run.sources = trigger.NewSources(trigger.Options{
+	run.sources = wait.NewSources(wait.Options{
 		Jobs: plan.Jobs, BaseDir: run.baseDir, StoreDir: r.o.Store.Dir(), WakeDir: store.WakeDir(r.o.Store.Dir()), Executable: r.o.Executable,
 		Resolve: r.o.Resolve, Now: r.o.Now, MCP: mcpSource{plan.Lookup(r.o.Resolve), r.http, r.o.Now},
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Options are what a Runner needs.
@@ -287,7 +287,7 @@ func (r *Runner) expiring(ctx context.Context) (stay bool, err error) {
 		return false, nil
 	}
 	err = r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
-		var spec trigger.Spec
+		var spec wait.Spec
 		if json.Unmarshal(t.Spec, &spec) != nil {
 			return nil // whoever claims it finds that out
 		}

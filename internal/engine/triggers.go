@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Between a failed call of a source and the next.
@@ -78,7 +78,7 @@ func (r *Runner) act(ctx context.Context, c store.TriggerClaim) {
 
 func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 	commit := context.WithoutCancel(ctx)
-	var spec trigger.Spec
+	var spec wait.Spec
 	if err := json.Unmarshal(c.Spec, &spec); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 	if err != nil {
 		return r.deliverFault(commit, run, c, agent.FaultJob, err.Error())
 	}
-	job := trigger.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
+	job := wait.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
 	if !c.StartedAt.IsZero() {
 		job.Since = c.StartedAt
 	}
@@ -98,7 +98,7 @@ func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 	case store.ActionStart, store.ActionResolve:
 		return r.start(ctx, run, c, source, job)
 	case store.ActionCancel:
-		if c.StartedAt.IsZero() && spec.ItemKey == "" && source.StartKind() == trigger.Searchable { // whether it was started, and its key, are not known
+		if c.StartedAt.IsZero() && spec.ItemKey == "" && source.StartKind() == wait.Searchable { // whether it was started, and its key, are not known
 			key, found, err := source.Find(ctx, job)
 			if err == nil && !found {
 				return nil
@@ -117,10 +117,10 @@ func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 
 // start starts the job of a trigger whose intent to do so is recorded. If a process died over it before, or a call failed, the job may
 // have been started: the kind of the source says how to find out.
-func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
+func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	failpoint.Hit("runner.starting")
-	atMostOnce := source.StartKind() == trigger.AtMostOnce
+	atMostOnce := source.StartKind() == wait.AtMostOnce
 	switch {
 	case c.Action == store.ActionResolve && !c.OverdueSince.IsZero():
 		return r.find(ctx, run, c, source, job)
@@ -133,12 +133,12 @@ func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim
 	}
 	key, err := source.Start(ctx, job)
 	failpoint.Hit("runner.sourceStarted." + c.Source)
-	var fault *trigger.Fault
+	var fault *wait.Fault
 	switch {
 	case errors.As(err, &fault):
 		return r.deliverFault(commit, run, c, agent.Category(fault.Category), fault.Message)
 	case err != nil:
-		var retry *trigger.RetryError
+		var retry *wait.RetryError
 		// Of a start that is being resolved an earlier call may have begun the job.
 		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
 		return r.failed(ctx, run, c, err, notStarted)
@@ -149,12 +149,12 @@ func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim
 func (r *Runner) soon() time.Time { return r.o.Now().Add(firstCheck) }
 
 // find looks for the job of an overdue trigger, which must not be started any more. One that is found is asked after once more.
-func (r *Runner) find(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
+func (r *Runner) find(ctx context.Context, run *activeRun, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	key, found, err := source.Find(ctx, job)
-	var fault *trigger.Fault
+	var fault *wait.Fault
 	switch {
-	case errors.Is(err, trigger.ErrNoFind):
+	case errors.Is(err, wait.ErrNoFind):
 		return r.expire(commit, run, c, "whether its job was started is not known", c.LastError)
 	case errors.As(err, &fault):
 		return r.expire(commit, run, c, "its job could not be looked for", fault.Message)
@@ -167,7 +167,7 @@ func (r *Runner) find(ctx context.Context, run *activeRun, c store.TriggerClaim,
 }
 
 // check asks a source once.
-func (r *Runner) check(ctx context.Context, run *activeRun, c store.TriggerClaim, source trigger.Source, job trigger.Pending) error {
+func (r *Runner) check(ctx context.Context, run *activeRun, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
 		return r.expire(commit, run, c, "its job was not started", c.LastError)
@@ -201,18 +201,18 @@ func (r *Runner) failed(ctx context.Context, run *activeRun, c store.TriggerClai
 		return r.o.Store.TriggerPending(commit, c.TriggerToken, now) // broken off by us: that says nothing of the source
 	}
 	message := run.redact.String(err.Error())
-	wait := backoff(firstRetry, lastRetry, c.Failures)
-	var retry *trigger.RetryError
+	pause := backoff(firstRetry, lastRetry, c.Failures)
+	var retry *wait.RetryError
 	switch left := c.OverdueSince.Add(grace(c)).Sub(now); {
 	case !c.OverdueSince.IsZero() && left <= 0:
 		return r.expire(commit, run, c, "its source could not be asked", message)
 	case !c.OverdueSince.IsZero():
-		wait = min(wait, left) // whatever the source's interval is: there is no other time
+		pause = min(pause, left) // whatever the source's interval is: there is no other time
 	case errors.As(err, &retry):
-		wait = max(wait, retry.After)
+		pause = max(pause, retry.After)
 	}
-	r.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", wait, "error", message)
-	return r.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(wait), store.TriggerFailure{Error: message, NotStarted: notStarted})
+	r.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", pause, "error", message)
+	return r.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(pause), store.TriggerFailure{Error: message, NotStarted: notStarted})
 }
 
 // grace is how long a source that cannot be asked at the deadline is asked again: as long as the wait was to last, within bounds.

@@ -22,7 +22,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -85,7 +85,7 @@ func (w *jobWorld) plan(jobs, script string, suspendTimeout time.Duration) {
 		w.t.Fatal(err)
 	}
 	reader := &input.Reader{}
-	parsed := trigger.ParseJobs(reader, node)
+	parsed := wait.ParseJobs(reader, node)
 	if len(reader.Problems) > 0 {
 		w.t.Fatal(reader.Problems)
 	}
@@ -361,7 +361,7 @@ func (w *jobWorld) suspendOnly() {
 	if err != nil || len(claims) != 1 {
 		w.t.Fatalf("%+v, %v", claims, err)
 	}
-	spec, err := trigger.ParseSpecs(json.RawMessage(`{"name": "P", "input_arguments": {}}`))
+	spec, err := wait.ParseSpecs(json.RawMessage(`{"name": "P", "input_arguments": {}}`))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func (w *jobWorld) suspendOnly() {
 		w.t.Fatal(err)
 	}
 	if _, err := w.store.CommitSegment(w.t.Context(), claims[0].Token, store.SegmentEnd{Outcome: store.OutcomeSuspended, SuspendTimeout: 20 * time.Second, Triggers: []store.NewTrigger{
-		{InterruptID: "i", Type: "JOB", Name: "JOB", Source: trigger.SourceHTTP, KeyPrefix: "job-", Spec: data, Start: true, Checked: true},
+		{InterruptID: "i", Type: "JOB", Name: "JOB", Source: wait.SourceHTTP, KeyPrefix: "job-", Spec: data, Start: true, Checked: true},
 	}}); err != nil {
 		w.t.Fatal(err)
 	}

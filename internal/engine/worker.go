@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -269,9 +269,9 @@ func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map
 		}
 		resume[d.InterruptID] = e.Payload
 		if d.Status != store.StatusSuccessful {
-			e.Error = &trigger.Error{Code: string(d.Status), Message: "the job was " + string(d.Status)}
+			e.Error = &wait.Error{Code: string(d.Status), Message: "the job was " + string(d.Status)}
 			if d.Fault != nil {
-				e.Error = &trigger.Error{Code: d.Fault.Category, Message: d.Fault.Message}
+				e.Error = &wait.Error{Code: d.Fault.Category, Message: d.Fault.Message}
 			}
 			resume[d.InterruptID], _ = json.Marshal(map[string]any{"error": e.Error}) // two strings always marshal
 		}
@@ -391,7 +391,7 @@ func backoff(first, most time.Duration, failures int) time.Duration {
 }
 
 // triggers makes of interrupts what the store keeps of them.
-func (w *worker) triggers(interrupts []trigger.Interrupt) ([]store.NewTrigger, error) {
+func (w *worker) triggers(interrupts []wait.Interrupt) ([]store.NewTrigger, error) {
 	var out []store.NewTrigger
 	for _, in := range interrupts {
 		for _, spec := range in.Specs {
@@ -410,8 +410,8 @@ func (w *worker) triggers(interrupts []trigger.Interrupt) ([]store.NewTrigger, e
 				ItemKey: spec.ItemKey, KeyPrefix: keyPrefix(spec.Type), FolderPath: spec.FolderPath, FolderKey: spec.FolderKey, Spec: data,
 				Digest: spec.Digest(),
 			}
-			n.Checked = n.Source != trigger.SourceExternal
-			n.Start = n.Checked && n.Source != trigger.SourceTimer && spec.ItemKey == ""
+			n.Checked = n.Source != wait.SourceExternal
+			n.Start = n.Checked && n.Source != wait.SourceTimer && spec.ItemKey == ""
 			if spec.ResumeAt != nil {
 				n.NextCheck = *spec.ResumeAt
 			}
@@ -422,6 +422,6 @@ func (w *worker) triggers(interrupts []trigger.Interrupt) ([]store.NewTrigger, e
 }
 
 // keyPrefix makes the key of something that waits and has none of its own: job-…, task-….
-func keyPrefix(t trigger.Type) string {
+func keyPrefix(t wait.Type) string {
 	return strings.ReplaceAll(strings.ToLower(string(t)), "_", "-") + "-"
 }

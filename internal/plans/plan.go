@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -34,7 +34,7 @@ type Plan struct {
 	// Set is the eval set without its evaluations, which the store keeps one by one.
 	Set    eval.Set      `json:"set"`
 	Agents []agent.Entry `json:"agents"`
-	Jobs   trigger.Jobs  `json:"jobs,omitempty"`
+	Jobs   wait.Jobs     `json:"jobs,omitempty"`
 	// BaseDir is the eval set's folder relative to the store's, WorkDir the same relative to the folder in which the run was started:
 	// if the store has been moved away from the eval set, a resume looks there from its own folder. Slash-separated.
 	BaseDir string `json:"baseDir"`
@@ -92,7 +92,7 @@ type Request struct {
 	RetryOf string
 	Set     *eval.Set
 	Agents  []agent.Entry
-	Jobs    trigger.Jobs
+	Jobs    wait.Jobs
 	// BaseDir is the eval set's folder, WorkDir the folder in which the command runs.
 	BaseDir string
 	WorkDir string

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -138,7 +138,7 @@ func (r *testRun) suspend(id, trace string, timeout time.Duration, values ...str
 	r.t.Helper()
 	end := store.SegmentEnd{Outcome: store.OutcomeSuspended, SuspendTimeout: timeout}
 	for i, value := range values {
-		specs, err := trigger.ParseSpecs(json.RawMessage(value))
+		specs, err := wait.ParseSpecs(json.RawMessage(value))
 		r.check(err)
 		for _, spec := range specs {
 			data, err := json.Marshal(spec)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // The eval output of `uipath eval --output-file`, UiPath's model UiPathEvalOutput.
@@ -251,13 +251,13 @@ func uipathExecutionOf(x *AgentExecution) *uipathExecution {
 }
 
 func uipathTriggerOf(t Trigger) uipathTrigger {
-	out := uipathTrigger{InterruptID: t.InterruptID, TriggerType: trigger.UiPathType(trigger.Type(t.Type)), ItemKey: nullable(t.ItemKey),
+	out := uipathTrigger{InterruptID: t.InterruptID, TriggerType: wait.UiPathType(wait.Type(t.Type)), ItemKey: nullable(t.ItemKey),
 		FolderPath: t.FolderPath, FolderKey: nullable(t.FolderKey)}
-	switch trigger.Type(t.Type) {
-	case trigger.API:
+	switch wait.Type(t.Type) {
+	case wait.API:
 		out.ItemKey = ""
 		out.APIResume = &uipathAPIResume{InboxID: t.TriggerID, Request: t.Payload}
-	case trigger.Inbox:
+	case wait.Inbox:
 		out.ItemKey = ""
 		var p struct {
 			Connector, Operation, Parameters json.RawMessage
@@ -267,7 +267,7 @@ func uipathTriggerOf(t Trigger) uipathTrigger {
 		_ = json.Unmarshal(t.Payload, &p) // what is missing is null
 		out.IntegrationResume = &uipathIntegration{Connector: p.Connector, Operation: p.Operation, ObjectName: p.ObjectName,
 			FilterExpression: p.FilterExpression, Parameters: p.Parameters, InboxID: t.TriggerID}
-	case trigger.Timer:
+	case wait.Timer:
 		out.ItemKey = ""
 		if t.ResumeTime != nil {
 			out.ResumeTime = nullable(pythonTime(*t.ResumeTime))
@@ -317,7 +317,7 @@ func suspendValues(triggers []Trigger) json.RawMessage {
 func suspendValue(t Trigger) json.RawMessage {
 	const ours = `{"process_name":`
 	var compact bytes.Buffer
-	if t.Type == string(trigger.Job) && json.Compact(&compact, t.Payload) == nil && bytes.HasPrefix(compact.Bytes(), []byte(ours)) {
+	if t.Type == string(wait.Job) && json.Compact(&compact, t.Payload) == nil && bytes.HasPrefix(compact.Bytes(), []byte(ours)) {
 		return append([]byte(`{"name":`), compact.Bytes()[len(ours):]...)
 	}
 	return t.Payload

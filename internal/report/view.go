@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/trigger"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -370,7 +370,7 @@ func (o Options) waiting(triggers []store.Trigger) ([]Trigger, error) {
 		if t.TakenBy != 0 || slices.Contains([]store.TriggerState{store.TriggerConsumed, store.TriggerSuperseded, store.TriggerAbandoned}, t.State) {
 			continue
 		}
-		var spec trigger.Spec
+		var spec wait.Spec
 		if err := json.Unmarshal(t.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("the stored spec of trigger %s: %w", t.ID, err)
 		}

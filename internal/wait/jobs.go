@@ -1,0 +1,174 @@
+package wait
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Jobs says for each process how its job is started and watched: the eval set's key "jobs". The name "*" stands for
+// every process without an entry of its own. It is stored with a run as JSON; secrets in it are still written ${VAR}.
+type Jobs map[string]JobConfig
+
+// JobConfig is one entry of Jobs. Source is "external", "exec", "http" or "uipath".
+type JobConfig struct {
+	Source string `json:"source"`
+	*ExecConfig
+	*HTTPConfig
+	*UiPathConfig
+	// Polling is for the sources that ask over the network. It stands here, for the names of JSON members must not come twice at one depth.
+	Polling
+}
+
+// Polling is how often a job is asked after: at first after Interval, then more and more rarely up to MaxInterval.
+type Polling struct {
+	Interval    Duration `json:"interval,omitzero"`
+	MaxInterval Duration `json:"maxInterval,omitzero"`
+}
+
+// ExecConfig is a job that is a local command.
+type ExecConfig struct {
+	// Command gets the job's input as one JSON document on stdin and prints its result on stdout.
+	Command []string `json:"command"`
+	// CWD is relative to the folder of the eval set, which is also the default.
+	CWD string `json:"cwd,omitempty"`
+	// Env is added to evalrun's own environment; values may contain ${VAR}.
+	Env map[string]string `json:"env,omitempty"`
+	// Timeout ends the command; 0 means never.
+	Timeout Duration `json:"timeout,omitzero"`
+}
+
+// HTTPConfig is a job behind an HTTP API.
+type HTTPConfig struct {
+	// Start is absent where jobs are only watched, never started by evalrun.
+	Start  *Request       `json:"start,omitempty"`
+	Status StatusRequest  `json:"status"`
+	Result *ResultRequest `json:"result,omitempty"`
+	Cancel *Request       `json:"cancel,omitempty"`
+	Find   *FindRequest   `json:"find,omitempty"`
+	// ItemKey is a jq expression over the answer to Start; without it the trigger's id is the key.
+	ItemKey           string `json:"itemKey,omitempty"`
+	IdempotencyHeader string `json:"idempotencyHeader,omitempty"`
+	StartKind         Start  `json:"startKind,omitempty"`
+}
+
+// UiPathConfig is a job of UiPath's Orchestrator. All of its fields may contain ${VAR}.
+type UiPathConfig struct {
+	// URL is where Orchestrator's API is: what stands before /odata.
+	URL string `json:"url"`
+	// Token is sent as Authorization: Bearer.
+	Token string `json:"token"`
+	// FolderKey or FolderPath is the folder in which jobs are started, whatever the agent says, and in which one is looked for whose
+	// folder the agent has not said. Both are empty where only the agent knows.
+	FolderKey  string `json:"folderKey,omitempty"`
+	FolderPath string `json:"folderPath,omitempty"`
+}
+
+// Request is one HTTP request. URL and Headers may contain ${VAR}, and URL placeholders such as {itemKey}. Body is a
+// JSON template whose strings "{inputArguments}", "{triggerId}" and so on are replaced by JSON values.
+type Request struct {
+	Method  string            `json:"method,omitempty"`
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    json.RawMessage   `json:"body,omitempty"`
+}
+
+// StatusRequest asks how a job is doing. Done, Failed and Error are jq expressions over the answer.
+type StatusRequest struct {
+	Request
+	Done   string `json:"done,omitempty"`
+	Failed string `json:"failed,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// ResultRequest fetches the result of a job that is done. Without a URL, Value is taken from the answer to Status.
+type ResultRequest struct {
+	Request
+	Value string `json:"value,omitempty"`
+}
+
+// FindRequest looks for a job by the id of its trigger. ItemKey is a jq expression that gives null if there is none.
+type FindRequest struct {
+	Request
+	ItemKey string `json:"itemKey,omitempty"`
+}
+
+// Duration is a time.Duration that is written as in "10m".
+type Duration time.Duration
+
+// MarshalText writes the duration as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// SourceOf is the source of the jobs of a process; empty if nothing is configured.
+func (j Jobs) SourceOf(process string) string { return j.forProcess(process).Source }
+
+// forProcess gives the entry of a process: its own, that of "*", or the external one.
+func (j Jobs) forProcess(name string) JobConfig {
+	if c, ok := j[name]; ok {
+		return c
+	}
+	if c, ok := j["*"]; ok {
+		return c
+	}
+	return JobConfig{Source: SourceExternal}
+}
+
+// Variables returns the names of all ${VAR} in the configuration, sorted, so that one without a value can be reported before anything begins.
+func (j Jobs) Variables() []string {
+	names := map[string]bool{}
+	for _, c := range j {
+		if c.ExecConfig != nil {
+			for _, v := range c.Env {
+				variables(v, names)
+			}
+		}
+		if c.HTTPConfig != nil {
+			for _, q := range c.requests() {
+				q.variables(names)
+			}
+		}
+		if u := c.UiPathConfig; u != nil {
+			for _, s := range []string{u.URL, u.Token, u.FolderKey, u.FolderPath} {
+				variables(s, names)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// requests are the requests that are configured.
+func (c *HTTPConfig) requests() []*Request {
+	out := []*Request{&c.Status.Request}
+	if c.Start != nil {
+		out = append(out, c.Start)
+	}
+	if c.Result != nil {
+		out = append(out, &c.Result.Request)
+	}
+	if c.Cancel != nil {
+		out = append(out, c.Cancel)
+	}
+	if c.Find != nil {
+		out = append(out, &c.Find.Request)
+	}
+	return out
+}
+
+func (q *Request) variables(into map[string]bool) {
+	variables(q.URL, into)
+	for _, v := range q.Headers {
+		variables(v, into)
+	}
+	var body any
+	if json.Unmarshal(q.Body, &body) == nil {
+		_, _ = fill(body, func(s string) (any, error) { variables(s, into); return s, nil })
+	}
+}

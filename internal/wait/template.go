@@ -1,0 +1,256 @@
+package wait
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// placeholders are what a request may take from a trigger. All but the first two may come from a model, so they reach a URL
+// only escaped, and never its host. inputArguments is for bodies only.
+var placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "inputArguments"}
+
+// values are the placeholders' values for one trigger.
+func values(p Pending) map[string]string {
+	return map[string]string{"triggerId": p.TriggerID, "rolloutId": p.RolloutID, "process": p.Spec.Process,
+		"folderPath": p.Spec.FolderPath, "folderKey": p.Spec.FolderKey, "itemKey": p.ItemKey}
+}
+
+// part is a piece of a template: literal text, a ${VAR} or a {placeholder}.
+type part struct{ text, variable, placeholder string }
+
+var (
+	partPattern = regexp.MustCompile(`\$\{([^{}]*)\}|\{([^{}]*)\}`)
+	nameOfVar   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	whole       = regexp.MustCompile(`^\{([A-Za-z]+)\}$`)
+)
+
+// splitVars splits a text at its ${VAR}s.
+func splitVars(s string) ([]part, error) { return splitTemplate(s, false) }
+
+// splitTemplate splits a text at its ${VAR}s and, if it is a URL, at its {placeholder}s.
+func splitTemplate(s string, isURL bool) ([]part, error) {
+	var out []part
+	last := 0
+	for _, m := range partPattern.FindAllStringSubmatchIndex(s, -1) {
+		isVar := m[2] >= 0
+		if !isVar && !isURL {
+			continue
+		}
+		out = append(out, part{text: s[last:m[0]]})
+		last = m[1]
+		if !isVar {
+			out = append(out, part{placeholder: s[m[4]:m[5]]})
+			continue
+		}
+		name := s[m[2]:m[3]]
+		if !nameOfVar.MatchString(name) {
+			return nil, fmt.Errorf("expected the name of a variable in ${…}, got %q", name)
+		}
+		out = append(out, part{variable: name})
+	}
+	out = append(out, part{text: s[last:]})
+	for _, p := range out {
+		if strings.Contains(p.text, "${") {
+			return nil, errors.New("a ${ is not closed by a }")
+		}
+		if isURL && strings.ContainsAny(p.text, "{}") {
+			return nil, errors.New("a brace has no counterpart")
+		}
+	}
+	return out, nil
+}
+
+// resolver gives the value of a ${VAR}.
+type resolver func(name string) (string, bool)
+
+// expand replaces the ${VAR}s of a text.
+func (r resolver) expand(s string) (string, error) {
+	parts, err := splitVars(s)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		value := p.text
+		if p.variable != "" {
+			if value, err = r.value(p.variable); err != nil {
+				return "", err
+			}
+		}
+		b.WriteString(value)
+	}
+	return b.String(), nil
+}
+
+func (r resolver) value(name string) (string, error) {
+	if r != nil {
+		if v, ok := r(name); ok {
+			return v, nil
+		}
+	}
+	return "", fmt.Errorf("the variable ${%s} has no value; pass it with --env %s or in an --env-file", name, name)
+}
+
+// variables adds the names of a text's ${VAR}s to a set.
+func variables(s string, into map[string]bool) {
+	parts, _ := splitVars(s) // what is wrong was said when the configuration was read
+	for _, p := range parts {
+		if p.variable != "" {
+			into[p.variable] = true
+		}
+	}
+}
+
+// checkURL says what is wrong with a URL template, as far as that can be said without the values of its variables.
+func checkURL(template string, allowed []string) error {
+	parts, err := splitTemplate(template, true)
+	if err != nil {
+		return err
+	}
+	dummies := map[string]string{}
+	for _, name := range placeholders {
+		dummies[name] = "x"
+	}
+	for _, p := range parts {
+		if p.placeholder != "" && len(allowed) == 0 {
+			return fmt.Errorf("expected no placeholder, got {%s}", p.placeholder)
+		}
+		if p.placeholder != "" && !slices.Contains(allowed, p.placeholder) {
+			return fmt.Errorf("expected one of the placeholders {%s}, got {%s}", strings.Join(allowed, "}, {"), p.placeholder)
+		}
+	}
+	// A variable at the beginning may hold the scheme, or the scheme and the host; both are tried.
+	for _, first := range []string{"https://host", "https"} {
+		at := 0
+		_, err = renderURL(template, func(string) (string, bool) {
+			if at++; at == 1 && strings.HasPrefix(template, "${") {
+				return first, true
+			}
+			return "v", true
+		}, dummies)
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// renderURL fills a URL template. A variable's value stands as it is. A placeholder's value is escaped for the path or the query,
+// wherever it stands; it may not stand before the path or after a '#', and in a path it may not be empty or lead out of its segment.
+func renderURL(template string, resolve resolver, values map[string]string) (string, error) {
+	parts, err := splitTemplate(template, true)
+	if err != nil {
+		return "", err
+	}
+	var filled, fixed strings.Builder // fixed has an x for every placeholder: what the URL is when no value can be at fault
+	for _, p := range parts {
+		text := p.text
+		switch {
+		case p.variable != "":
+			if text, err = resolve.value(p.variable); err != nil {
+				return "", err
+			}
+		case p.placeholder != "":
+			escaped, err := escape(p.placeholder, values[p.placeholder], fixed.String())
+			if err != nil {
+				return "", err
+			}
+			filled.WriteString(escaped)
+			fixed.WriteString("x")
+			continue
+		}
+		filled.WriteString(text)
+		fixed.WriteString(text)
+	}
+	u, err := url.Parse(filled.String())
+	if err != nil {
+		return "", errors.New("expected a URL such as https://host/jobs/{itemKey}") // the error has the URL in it, and that may hold a secret
+	}
+	want, err := url.Parse(fixed.String())
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return "", errors.New("expected a URL that begins with http:// or https:// and a host")
+	case u.Host != want.Host || u.Scheme != want.Scheme || strings.Count(u.EscapedPath(), "/") != strings.Count(want.EscapedPath(), "/"):
+		return "", errors.New("a placeholder's value changes more than its own part of the URL")
+	}
+	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
+		if plain, err := url.PathUnescape(segment); err != nil || plain == "." || plain == ".." {
+			return "", errors.New(`the path has a segment "." or ".."`)
+		}
+	}
+	return u.String(), nil
+}
+
+// escape escapes a placeholder's value for its place, which what stands before it tells.
+func escape(name, value, before string) (string, error) {
+	_, rest, hasScheme := strings.Cut(before, "://")
+	switch {
+	case !hasScheme || !strings.ContainsAny(rest, "/?"):
+		return "", fmt.Errorf("{%s} stands before the path; what a model says may not choose the host", name)
+	case strings.Contains(rest, "#"):
+		return "", fmt.Errorf("{%s} stands after a '#', which is not sent", name)
+	case strings.Contains(rest, "?"):
+		return url.QueryEscape(value), nil
+	case value == "":
+		return "", fmt.Errorf("{%s} is empty and stands in the path of a URL", name)
+	}
+	// Some proxies decode %2F and then follow "..", so a value is refused for any dots that could be a segment.
+	for segment := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if segment == "." || segment == ".." {
+			return "", fmt.Errorf("{%s} is %q, which would lead out of its segment of the URL's path", name, excerpt([]byte(value)))
+		}
+	}
+	return url.PathEscape(value), nil
+}
+
+// renderBody fills a body template: a string that is one placeholder becomes its value, other strings have their ${VAR}s replaced.
+func renderBody(template json.RawMessage, resolve resolver, values map[string]string, arguments json.RawMessage) (json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(template))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, err
+	}
+	v, err := fill(v, func(s string) (any, error) {
+		if m := whole.FindStringSubmatch(s); m != nil {
+			if m[1] == "inputArguments" {
+				return arguments, nil
+			}
+			if value, ok := values[m[1]]; ok {
+				return value, nil
+			}
+		}
+		return resolve.expand(s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return marshal(v), nil
+}
+
+// fill replaces the strings of a decoded JSON value.
+func fill(v any, replace func(string) (any, error)) (out any, err error) {
+	switch v := v.(type) {
+	case string:
+		return replace(v)
+	case []any:
+		for i := range v {
+			if v[i], err = fill(v[i], replace); err != nil {
+				return nil, err
+			}
+		}
+	case map[string]any:
+		for k := range v {
+			if v[k], err = fill(v[k], replace); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}

@@ -1,0 +1,157 @@
+// Package trigger holds what ends a wait: the interrupts that agents emit, the triggers made from them, and the sources
+// that start jobs and tell whether they are done.
+//
+// [ParseInterrupts] reads what an agent emitted, [ParseJobs] the eval set's key "jobs", and [NewSources] chooses the source of
+// a trigger. [SuperviseMain] is the process that a local job runs under. The package keeps no state but the folders of local
+// jobs; package runner stores what a source says.
+package wait
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// Interrupt is what an agent emitted to say that it waits. Several triggers under one interrupt are siblings: the first to fire wins.
+type Interrupt struct {
+	// ID is what the payload is keyed by on resume. Equal ids in one list have been told apart by their index.
+	ID    string
+	Specs []Spec
+}
+
+// Spec is what is waited for, as the agent said it.
+type Spec struct {
+	Type Type   `json:"type"`
+	Name string `json:"name"` // UiPath's trigger name in our spelling: JOB, JOB_RAW, TASK, ESCALATION, …
+	// ItemKey is the key of a job, task or index that exists already; empty where one is yet to be started.
+	ItemKey string `json:"itemKey,omitempty"`
+	// Process is the name of the process to start (InvokeProcess), by which a source is chosen from the eval set's jobs.
+	Process    string `json:"process,omitempty"`
+	FolderPath string `json:"folderPath,omitempty"`
+	FolderKey  string `json:"folderKey,omitempty"`
+	// ResumeAt is when a timer fires.
+	ResumeAt *time.Time `json:"resumeAt,omitempty"`
+	// Payload is the interrupt's value as the agent gave it; it goes into the results document.
+	Payload json.RawMessage `json:"payload"`
+	// ExpiresAt is when the source forgets the result, nil if never.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	// Watch is what the source needs beside the key to ask for it. It is never shown.
+	Watch json.RawMessage `json:"watch,omitempty"`
+	// Shown is the payload without secrets; nil if there are none in it.
+	Shown json.RawMessage `json:"shown,omitempty"`
+}
+
+// Visible is what may be shown of the payload.
+func (s Spec) Visible() json.RawMessage {
+	if s.Shown != nil {
+		return s.Shown
+	}
+	return s.Payload
+}
+
+// Digest changes with what is waited for, and not with the order of the members or with what else is kept of it.
+func (s Spec) Digest() string {
+	var payload any
+	dec := json.NewDecoder(bytes.NewReader(s.Payload))
+	dec.UseNumber()
+	if err := dec.Decode(&payload); err != nil {
+		payload = string(s.Payload)
+	}
+	s.Payload, s.Shown, s.Watch, s.ExpiresAt = nil, nil, nil, nil
+	sum := sha256.Sum256(marshal([]any{s, payload}))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Type is the kind of a trigger.
+type Type string
+
+// The trigger types. The first eight are named in the design, the others are UiPath's (facts/uipath.md 4.2).
+const (
+	Job             Type = "JOB"
+	Task            Type = "TASK"
+	Timer           Type = "TIMER"
+	API             Type = "API"
+	Inbox           Type = "INBOX"
+	QueueItem       Type = "QUEUE_ITEM"
+	MCPTask         Type = "MCP_TASK"
+	MeshJob         Type = "MESH_JOB"
+	DeepRag         Type = "DEEP_RAG"
+	BatchRag        Type = "BATCH_RAG"
+	IndexIngestion  Type = "INDEX_INGESTION"
+	IxpExtraction   Type = "IXP_EXTRACTION"
+	IxpVsEscalation Type = "IXP_VS_ESCALATION"
+)
+
+// Error is a fault that is handed to an agent or shown to a person.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Start says what is known of a job after a crash between the intent to start it and the record that it was started.
+type Start string
+
+// The kinds of start.
+const (
+	// Idempotent: Start is called again with the same key and does not start a second job.
+	Idempotent Start = "idempotent"
+	// Searchable: Find tells whether a job with the key exists.
+	Searchable Start = "searchable"
+	// AtMostOnce: nothing can tell; the trigger faults with start-unknown.
+	AtMostOnce Start = "atMostOnce"
+)
+
+// Source starts jobs of one kind and tells whether they are done. Implementations are safe for concurrent use, hold
+// nothing open between calls, and start no goroutine that outlives a call.
+type Source interface {
+	// StartKind says how a start is resolved after a crash.
+	StartKind() Start
+	// Start starts the job of a trigger and returns its item key. Called only for triggers whose Spec has no ItemKey.
+	// A Searchable source looks for the job first. An error that is a *Fault faults the trigger. Every other error is tried again
+	// after a backoff; a *RetryError may ask for a longer one, and says whether the job can have been started. From an
+	// AtMostOnce source every other error means that the job was certainly not started.
+	Start(ctx context.Context, j Pending) (itemKey string, err error)
+	// Find looks for a job that was started with the trigger's key; found is false if there is none. The error is ErrNoFind where
+	// the source cannot look.
+	Find(ctx context.Context, j Pending) (itemKey string, found bool, err error)
+	// Check asks once whether the job is done.
+	Check(ctx context.Context, j Pending) (Status, error)
+	// Cancel tries once to end the job.
+	Cancel(ctx context.Context, j Pending) error
+}
+
+// Pending is a trigger as a source sees it.
+type Pending struct {
+	// TriggerID is the idempotency key of the start.
+	TriggerID string
+	RolloutID string
+	ItemKey   string
+	Spec      Spec
+	// Checks counts the checks so far, from which a source computes its backoff.
+	Checks int
+	// Since is when the trigger began to wait.
+	Since time.Time
+	// Until is when the right to start the job ends, zero if it does not: a process that was stopped in the meantime no longer starts it.
+	Until time.Time
+}
+
+// Status is the answer of a check. Done is false while the job goes on; then After says when to ask again at the earliest
+// (0: when something tells us).
+type Status struct {
+	Done    bool
+	Payload json.RawMessage
+	Fault   *Fault
+	After   time.Duration
+}
+
+// Fault is a job that ended badly, or could not be started.
+type Fault struct {
+	// Category is job, job-lost or start-unknown (see package agent).
+	Category string
+	Message  string
+}
+
+func (f *Fault) Error() string { return f.Message }
