@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -53,7 +54,7 @@ result, and the job is cancelled where the source can.`,
 			}
 			if cmd.Flags().Changed("fail") {
 				given++
-				d.Status, d.Fault = store.StatusFaulted, &store.Fault{Category: "job", Message: fail}
+				d.Status, d.Fault = store.StatusFaulted, fault.New("job", fail)
 			}
 			if cancelled {
 				given++

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
@@ -108,7 +109,7 @@ func (o *oracleCheck) judge(cmd *cobra.Command, g *globals, s store.Store, runID
 			want := map[string]float64{agent.TypeOracle: 1}[r.Agent]
 			total++
 			switch {
-			case r.Fault != nil && r.Fault.Category == string(agent.FaultNotRunnable):
+			case r.Fault != nil && r.Fault.Category == fault.NotRunnable:
 				printf(cmd.ErrOrStderr(), "%s: cannot be run here: %s\n", r.EvaluationName, r.Fault.Message)
 				total--
 			case r.Fault != nil:

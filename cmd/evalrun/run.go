@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -341,7 +342,7 @@ func parseAgents(r *input.Reader, set *eval.Set) []agent.Entry {
 // checkRetry warns of categories in retry.on that no fault has.
 func checkRetry(r *input.Reader, set *eval.Set) {
 	known := []string{"*"}
-	for _, c := range agent.Categories {
+	for _, c := range fault.Categories {
 		known = append(known, string(c))
 	}
 	on := set.Node.Member("retry").Member("on")
@@ -362,7 +363,7 @@ func checkFaults(r *input.Reader, set *eval.Set) {
 		return
 	}
 	var known []string
-	for _, c := range agent.Categories {
+	for _, c := range fault.Categories {
 		known = append(known, string(c))
 	}
 	for _, m := range faults.Members {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -101,7 +102,7 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("agent %q: there is no place for it to run in", a.entry.Name)
 	}
 	timeout := shorter(seg.Timeout, time.Duration(a.entry.Timeout))
-	ctx, clock, stop := newWorkClock(ctx, timeout, &Fault{FaultTimeout, fmt.Sprintf("the segment took longer than %v and was ended", timeout)})
+	ctx, clock, stop := newWorkClock(ctx, timeout, fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
 	defer stop()
 	s := &acpSegment{acpAgent: a, seg: seg, servers: seg.Servers, clock: clock, info: &Info{Isolation: seg.Place.Space.Isolation}}
 	out, err := s.run(ctx)
@@ -111,15 +112,15 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	}
 	if out.Fault != nil {
 		switch out.Fault.Category {
-		case FaultMCP:
+		case fault.MCP:
 			out.Fault.Message += s.invisibleFiles()
-		case FaultExit, FaultHandshake, FaultProtocol:
+		case fault.Exit, fault.Handshake, fault.Protocol:
 			if text := cleanTail(s.chatter); text != "" {
 				out.Fault.Message += "; it printed, in place of JSON-RPC:\n" + text
 			}
 		}
 		out.Fault.Message = Options{Redact: s.redaction()}.redact(out.Fault.Message)
-		if out.Fault.Category == FaultMCP && s.setup != nil {
+		if out.Fault.Category == fault.MCP && s.setup != nil {
 			if text := cleanTail(s.setup.last); text != "" {
 				out.Fault.Message += "; servers and setup printed (" + FileSetup + "):\n" + text
 			}
@@ -134,9 +135,9 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 }
 
 // saysMore reports whether the agent's stderr may explain a fault.
-func saysMore(c Category) bool {
+func saysMore(c fault.Category) bool {
 	switch c {
-	case FaultStart, FaultExit, FaultHandshake, FaultProtocol, FaultAgentError:
+	case fault.Start, fault.Exit, fault.Handshake, fault.Protocol, fault.AgentError:
 		return true
 	}
 	return false
@@ -148,8 +149,8 @@ func (s *acpSegment) run(ctx context.Context) (out Outcome, err error) {
 	if lost := s.noteServers(); lost != nil && out.Fault == nil {
 		out = Outcome{Fault: lost}
 	}
-	if fault := s.end(ctx, out.Fault); fault != nil && out.Fault == nil {
-		out = Outcome{Fault: fault}
+	if f := s.end(ctx, out.Fault); f != nil && out.Fault == nil {
+		out = Outcome{Fault: f}
 	}
 	if err != nil {
 		return Outcome{}, err
@@ -162,38 +163,38 @@ func (s *acpSegment) turn(ctx context.Context) (Outcome, error) {
 	if err := s.readHistory(); err != nil {
 		return Outcome{}, err
 	}
-	if fault, err := s.open(); fault != nil || err != nil {
-		return Outcome{Fault: fault}, err
+	if f, err := s.open(); f != nil || err != nil {
+		return Outcome{Fault: f}, err
 	}
-	if fault, err := s.start(ctx); fault != nil || err != nil {
-		return Outcome{Fault: fault}, err
+	if f, err := s.start(ctx); f != nil || err != nil {
+		return Outcome{Fault: f}, err
 	}
-	if fault := s.handshake(ctx); fault != nil {
-		return Outcome{Fault: fault}, nil
+	if f := s.handshake(ctx); f != nil {
+		return Outcome{Fault: f}, nil
 	}
-	prompt, fault, err := s.session(ctx)
-	if fault != nil || err != nil {
-		return Outcome{Fault: fault}, err
+	prompt, f, err := s.session(ctx)
+	if f != nil || err != nil {
+		return Outcome{Fault: f}, err
 	}
 	if prompt == "" && len(s.record.Asked) > 0 { // what has arrived is nothing yet
 		return s.suspended(nil), nil
 	}
-	if fault := s.awaitTools(ctx); fault != nil {
-		return Outcome{Fault: fault}, nil
+	if f := s.awaitTools(ctx); f != nil {
+		return Outcome{Fault: f}, nil
 	}
 	return s.prompt(ctx, prompt), nil
 }
 
 // open opens the segment's files and the ways to the model and the servers.
-func (s *acpSegment) open() (fault *Fault, err error) {
+func (s *acpSegment) open() (f *fault.Fault, err error) {
 	s.client = newClient(s)
-	s.model, fault = s.openModel()
+	s.model, f = s.openModel()
 	err = s.openGateway(s.seg.Place)
 	s.redact = s.redaction()
 	s.trail = openTrajectory(s.seg.Dir, s.redact, s.opts.Now)
 	s.wire = newLines(filepath.Join(s.seg.Dir, FileWire), s.redact)
 	s.stderr = &logFile{path: filepath.Join(s.seg.Dir, FileStderr)}
-	return fault, err
+	return f, err
 }
 
 // through puts the redaction before a log.
@@ -208,8 +209,8 @@ func (s *acpSegment) through(log *logFile) io.Writer {
 }
 
 // handshake makes sure that the agent speaks the protocol and takes the task's servers.
-func (s *acpSegment) handshake(ctx context.Context) *Fault {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, &Fault{FaultHandshake, fmt.Sprintf("the agent did not answer initialize within %v", s.bounds.handshake)})
+func (s *acpSegment) handshake(ctx context.Context) *fault.Fault {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not answer initialize within %v", s.bounds.handshake))
 	defer cancel()
 	hello, err := s.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: s.opts.Version})
 	if err != nil {
@@ -227,24 +228,24 @@ func (s *acpSegment) handshake(ctx context.Context) *Fault {
 }
 
 // fault says what an error of the connection means.
-func (s *acpSegment) fault(ctx context.Context, err error) *Fault {
+func (s *acpSegment) fault(ctx context.Context, err error) *fault.Fault {
 	var agentError *acp.AgentError
 	var protocol *acp.ProtocolError
 	switch {
 	case ctx.Err() != nil:
 		return causeFault(ctx)
 	case errors.As(err, &agentError):
-		return &Fault{FaultAgentError, err.Error()}
+		return fault.New(fault.AgentError, err.Error())
 	case errors.As(err, &protocol), errors.Is(err, acp.ErrLineTooLong):
-		return &Fault{FaultProtocol, err.Error()}
+		return fault.New(fault.Protocol, err.Error())
 	case errors.Is(err, acp.ErrClosed):
-		return &Fault{FaultExit, "the agent ended: " + err.Error()}
+		return fault.New(fault.Exit, "the agent ended: "+err.Error())
 	}
-	return &Fault{FaultProtocol, err.Error()}
+	return fault.New(fault.Protocol, err.Error())
 }
 
 // end ends the agent's process and everything around it. It says what was wrong with the process, if that explains more than what is known.
-func (s *acpSegment) end(ctx context.Context, known *Fault) *Fault {
+func (s *acpSegment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	if s.process == nil {
 		return nil
 	}
@@ -270,9 +271,9 @@ func (s *acpSegment) end(ctx context.Context, known *Fault) *Fault {
 		s.seg.Ended()
 	}
 	if err != nil {
-		return &Fault{FaultInterrupted, "the agent could not be ended: " + err.Error()}
+		return fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
 	}
-	if known != nil && known.Category == FaultExit && exit.State != nil {
+	if known != nil && known.Category == fault.Exit && exit.State != nil {
 		known.Message = "the agent ended in the middle of its work with " + exit.State.String()
 	}
 	return nil
@@ -296,8 +297,8 @@ func (s *acpSegment) judge(out Outcome) (Outcome, error) {
 			return Outcome{}, err
 		}
 		// An agent that was suspended or ended by a limit may well have been in the middle of a call.
-		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == FaultAgentError || out.Fault.Category == FaultExit) {
-			out = Outcome{Fault: &Fault{FaultModel, failure.Error()}}
+		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
+			out = Outcome{Fault: fault.New(fault.Model, failure.Error())}
 		}
 	}
 	if out.Fault != nil && s.trail != nil {

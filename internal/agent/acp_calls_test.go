@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 )
 
@@ -197,7 +198,7 @@ func TestAPermissionIsUsedOnceInAllAttempts(t *testing.T) {
 		t.Errorf("got %v after %v", again, first)
 	}
 	failed := attempt(func(context.Context, string) (bool, error) { return true, errors.New("the disk is full") })
-	mustFault(t, failed, FaultInterrupted, "the use of a permission could not be recorded: the disk is full")
+	mustFault(t, failed, fault.Interrupted, "the use of a permission could not be recorded: the disk is full")
 }
 
 // R7: the result of work may arrive at any time, and is not waited for then.

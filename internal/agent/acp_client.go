@@ -3,13 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // client is our side of the conversation: it records what the agent does and answers what it asks.
@@ -17,7 +17,7 @@ type client struct {
 	s    *acpSegment
 	caps acp.Capabilities
 	// limits carries the limit that ends the turn.
-	limits chan *Fault
+	limits chan *fault.Fault
 	// waitedOut is closed when the turn has gone on for too long after it has asked for something that waits.
 	waitedOut chan struct{}
 
@@ -42,7 +42,7 @@ type client struct {
 	idle   *time.Timer
 	// said counts the bytes of what the agent said.
 	said   int64
-	excess *Fault
+	excess *fault.Fault
 	// asked is what the turn has asked a person for or has started; arrived are the calls whose work has brought its result after all.
 	asked   []asked
 	arrived map[string]bool
@@ -54,7 +54,7 @@ type client struct {
 
 func newClient(s *acpSegment) *client {
 	return &client{
-		s: s, limits: make(chan *Fault, 1), waitedOut: make(chan struct{}),
+		s: s, limits: make(chan *fault.Fault, 1), waitedOut: make(chan struct{}),
 		started: map[string]time.Time{}, titles: map[string]string{}, numbers: map[string]int{}, told: map[string]bool{}, rejected: map[string]string{}, printed: map[string]*strings.Builder{},
 		arrived: map[string]bool{}, approved: s.record.approvals(), active: s.opts.Now(),
 	}
@@ -99,7 +99,7 @@ func (c *client) Update(u acp.Update) {
 			return
 		}
 		if c.said += int64(len(text)); c.said > c.s.outputBytes() {
-			c.exceed(&Fault{FaultOutputLimit, fmt.Sprintf("the agent said more than %d bytes (limits.outputBytes)", c.s.outputBytes())})
+			c.exceed(fault.Newf(fault.OutputLimit, "the agent said more than %d bytes (limits.outputBytes)", c.s.outputBytes()))
 			return
 		}
 		kind := EventMessage
@@ -123,7 +123,7 @@ func (c *client) Update(u acp.Update) {
 }
 
 // exceed notes that the agent has said or sent too much, and ends the turn. The caller holds mu.
-func (c *client) exceed(f *Fault) {
+func (c *client) exceed(f *fault.Fault) {
 	if c.excess == nil {
 		c.excess = f
 		c.limit(f)
@@ -131,14 +131,14 @@ func (c *client) exceed(f *Fault) {
 }
 
 // tooMuch is the fault of an agent that has said or sent too much; nil if it has not.
-func (c *client) tooMuch() *Fault {
+func (c *client) tooMuch() *fault.Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.excess
 }
 
 // limit ends the turn; the first one counts.
-func (c *client) limit(f *Fault) {
+func (c *client) limit(f *fault.Fault) {
 	select {
 	case c.limits <- f:
 	default:
@@ -305,7 +305,7 @@ func (c *client) checkIdle(limit time.Duration) {
 		c.idle.Reset(rest)
 		return
 	}
-	c.limit(&Fault{FaultIdle, fmt.Sprintf("nothing came from the agent for %v (idleTimeout)", limit)})
+	c.limit(fault.Newf(fault.Idle, "nothing came from the agent for %v (idleTimeout)", limit))
 }
 
 func (s *acpSegment) outputBytes() int64 {

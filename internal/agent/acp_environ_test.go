@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -110,7 +111,7 @@ func TestAModelThatIsNotConfiguredRight(t *testing.T) {
 			proxy, _ := model(t, http.StatusOK, nil)
 			r.useModel(proxy)
 			r.entry.Model.URL = url
-			mustFault(t, r.prompt("x"), FaultStart, want)
+			mustFault(t, r.prompt("x"), fault.Start, want)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -24,54 +25,54 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		fault  string // of the whole process
 		prompt string
 		change func(r *rollout, seg *Segment)
-		want   Category // of the fault, or the limit
+		want   fault.Category // of the fault, or the limit
 		limit  bool
 		text   string
 	}{
-		"dies at initialize":       {fault: "die:initialize", want: FaultExit, text: "exit status 7"},
-		"dies at session/new":      {fault: "die:session/new", want: FaultExit, text: "exit status 7"},
-		"dies at the prompt":       {fault: "die:session/prompt", want: FaultExit, text: "exit status 7"},
-		"dies in the turn":         {prompt: "[[SAY a]] [[FAULT die:prompt]]", want: FaultExit, text: "exit status 7"},
-		"dies in a line":           {prompt: "[[FAULT die:mid-update]]", want: FaultExit, text: "exit status 7"},
-		"never answers initialize": {fault: "hang:initialize", want: FaultHandshake, text: "did not answer initialize", change: shortHandshake},
-		"never opens the session":  {fault: "hang:session/new", want: FaultHandshake, text: "did not open its session", change: shortHandshake},
-		"never answers the prompt": {fault: "hang:session/prompt", want: FaultTimeout, limit: true, change: shortTimeout},
-		"says nothing":             {fault: "hang:session/prompt", want: FaultIdle, limit: true, change: shortIdle},
-		"is deaf to a cancel and to the end": {fault: "ignore-eof;ignore-term", prompt: "[[FAULT hang:prompt]]", want: FaultTimeout, limit: true,
+		"dies at initialize":       {fault: "die:initialize", want: fault.Exit, text: "exit status 7"},
+		"dies at session/new":      {fault: "die:session/new", want: fault.Exit, text: "exit status 7"},
+		"dies at the prompt":       {fault: "die:session/prompt", want: fault.Exit, text: "exit status 7"},
+		"dies in the turn":         {prompt: "[[SAY a]] [[FAULT die:prompt]]", want: fault.Exit, text: "exit status 7"},
+		"dies in a line":           {prompt: "[[FAULT die:mid-update]]", want: fault.Exit, text: "exit status 7"},
+		"never answers initialize": {fault: "hang:initialize", want: fault.Handshake, text: "did not answer initialize", change: shortHandshake},
+		"never opens the session":  {fault: "hang:session/new", want: fault.Handshake, text: "did not open its session", change: shortHandshake},
+		"never answers the prompt": {fault: "hang:session/prompt", want: fault.Timeout, limit: true, change: shortTimeout},
+		"says nothing":             {fault: "hang:session/prompt", want: fault.Idle, limit: true, change: shortIdle},
+		"is deaf to a cancel and to the end": {fault: "ignore-eof;ignore-term", prompt: "[[FAULT hang:prompt]]", want: fault.Timeout, limit: true,
 			change: shortTimeout},
-		"answers initialize with no result":       {fault: "noresult:initialize", want: FaultProtocol, text: "initialize"},
-		"answers session/new with no result":      {fault: "noresult:session/new", want: FaultProtocol, text: "session/new"},
-		"answers the prompt with no result":       {fault: "noresult:session/prompt", want: FaultProtocol, text: "session/prompt"},
-		"answers initialize with another version": {fault: `answer:initialize={"protocolVersion":2}`, want: FaultProtocol, text: "protocol version 2"},
-		"answers session/new with no id":          {fault: `answer:session/new={}`, want: FaultProtocol, text: "no sessionId"},
-		"answers the prompt with no reason":       {fault: `answer:session/prompt={}`, want: FaultProtocol, text: "no stopReason"},
-		"answers the prompt with a list":          {fault: `answer:session/prompt=[]`, want: FaultProtocol, text: "no object"},
-		"answers with an error":                   {prompt: "[[FAULT error:-32603]]", want: FaultAgentError, text: "failed on request"},
-		"answers with the status of its provider": {prompt: "[[FAULT error:401]]", want: FaultAgentError, text: "401"},
-		"sends a line of 64 MB":                   {prompt: "[[FAULT longline:67108864]]", want: FaultProtocol, text: "too long"},
-		"says more than it may in a line":         {prompt: "[[FAULT longline:20000000]]", want: FaultOutputLimit, limit: true},
-		"says more than it may in 100,000 updates": {prompt: "[[FAULT flood:100000]]", want: FaultOutputLimit, limit: true,
+		"answers initialize with no result":       {fault: "noresult:initialize", want: fault.Protocol, text: "initialize"},
+		"answers session/new with no result":      {fault: "noresult:session/new", want: fault.Protocol, text: "session/new"},
+		"answers the prompt with no result":       {fault: "noresult:session/prompt", want: fault.Protocol, text: "session/prompt"},
+		"answers initialize with another version": {fault: `answer:initialize={"protocolVersion":2}`, want: fault.Protocol, text: "protocol version 2"},
+		"answers session/new with no id":          {fault: `answer:session/new={}`, want: fault.Protocol, text: "no sessionId"},
+		"answers the prompt with no reason":       {fault: `answer:session/prompt={}`, want: fault.Protocol, text: "no stopReason"},
+		"answers the prompt with a list":          {fault: `answer:session/prompt=[]`, want: fault.Protocol, text: "no object"},
+		"answers with an error":                   {prompt: "[[FAULT error:-32603]]", want: fault.AgentError, text: "failed on request"},
+		"answers with the status of its provider": {prompt: "[[FAULT error:401]]", want: fault.AgentError, text: "401"},
+		"sends a line of 64 MB":                   {prompt: "[[FAULT longline:67108864]]", want: fault.Protocol, text: "too long"},
+		"says more than it may in a line":         {prompt: "[[FAULT longline:20000000]]", want: fault.OutputLimit, limit: true},
+		"says more than it may in 100,000 updates": {prompt: "[[FAULT flood:100000]]", want: fault.OutputLimit, limit: true,
 			change: func(_ *rollout, seg *Segment) { seg.OutputBytes = 1 << 20 }},
-		"says a little more than it may":            {prompt: "[[SAY four]]", want: FaultOutputLimit, limit: true, change: func(_ *rollout, seg *Segment) { seg.OutputBytes = 3 }},
-		"needs an unknown method of authentication": {want: FaultAgentError, text: "authentication", change: func(r *rollout, _ *Segment) { r.entry.AuthMethod = "oauth" }},
-		"has no such option":                        {want: FaultAgentError, text: "unknown option", change: func(r *rollout, _ *Segment) { r.entry.ConfigOptions = map[string]string{"colour": "red"} }},
+		"says a little more than it may":            {prompt: "[[SAY four]]", want: fault.OutputLimit, limit: true, change: func(_ *rollout, seg *Segment) { seg.OutputBytes = 3 }},
+		"needs an unknown method of authentication": {want: fault.AgentError, text: "authentication", change: func(r *rollout, _ *Segment) { r.entry.AuthMethod = "oauth" }},
+		"has no such option":                        {want: fault.AgentError, text: "unknown option", change: func(r *rollout, _ *Segment) { r.entry.ConfigOptions = map[string]string{"colour": "red"} }},
 		// A10
-		"is no ACP agent": {want: FaultExit, text: "in place of JSON-RPC:\nusage: tool FILE", change: func(r *rollout, _ *Segment) {
+		"is no ACP agent": {want: fault.Exit, text: "in place of JSON-RPC:\nusage: tool FILE", change: func(r *rollout, _ *Segment) {
 			r.entry.Command = []string{"/bin/sh", "-c", "echo usage: tool FILE; exit 1"}
 		}},
-		"is not installed": {want: FaultStart, text: "npm install -g @agentclientprotocol/codex-acp", change: func(r *rollout, _ *Segment) {
+		"is not installed": {want: fault.Start, text: "npm install -g @agentclientprotocol/codex-acp", change: func(r *rollout, _ *Segment) {
 			r.entry.Command = []string{"codex-acp"}
 			r.setenv("PATH", "/bin")
 		}},
-		"is not there":                  {want: FaultStart, text: "looked for", change: func(r *rollout, _ *Segment) { r.entry.Command = []string{"./no-such-agent"} }},
-		"needs a variable":              {want: FaultStart, text: "${NOT_SET_ANYWHERE}", change: func(r *rollout, _ *Segment) { r.setenv("A", "${NOT_SET_ANYWHERE}") }},
-		"has a setup that fails":        {want: FaultSetup, text: "the disk is missing", change: withSetup("echo the disk is missing; exit 3")},
-		"has a setup that does not end": {want: FaultTimeout, change: func(r *rollout, seg *Segment) { withSetup("sleep 600")(r, seg); shortTimeout(r, seg) }},
-		"cannot use the server's transport": {want: FaultMCP, text: `"lab": the agent does not advertise the transport http`, change: func(r *rollout, seg *Segment) {
+		"is not there":                  {want: fault.Start, text: "looked for", change: func(r *rollout, _ *Segment) { r.entry.Command = []string{"./no-such-agent"} }},
+		"needs a variable":              {want: fault.Start, text: "${NOT_SET_ANYWHERE}", change: func(r *rollout, _ *Segment) { r.setenv("A", "${NOT_SET_ANYWHERE}") }},
+		"has a setup that fails":        {want: fault.Setup, text: "the disk is missing", change: withSetup("echo the disk is missing; exit 3")},
+		"has a setup that does not end": {want: fault.Timeout, change: func(r *rollout, seg *Segment) { withSetup("sleep 600")(r, seg); shortTimeout(r, seg) }},
+		"cannot use the server's transport": {want: fault.MCP, text: `"lab": the agent does not advertise the transport http`, change: func(r *rollout, seg *Segment) {
 			r.entry.Command = append(r.entry.Command, "-no-http")
 			seg.Servers = []acp.MCPServer{{Name: "lab", Transport: acp.TransportHTTP, URL: "http://127.0.0.1:1/mcp"}}
 		}},
-		"has a server that nobody can reach": {want: FaultMCP, text: `"lab": it cannot be reached`, change: func(_ *rollout, seg *Segment) {
+		"has a server that nobody can reach": {want: fault.MCP, text: `"lab": it cannot be reached`, change: func(_ *rollout, seg *Segment) {
 			seg.Servers = []acp.MCPServer{{Name: "lab", Transport: acp.TransportSSE, URL: "http://127.0.0.1:1/mcp"}}
 		}},
 	} {
@@ -167,7 +168,7 @@ func TestAnAgentThatDoesNotReadCannotBeToldToStop(t *testing.T) {
 	seg := r.segment(strings.Repeat("more than a pipe holds ", 50_000))
 	shortTimeout(r, &seg)
 	began := time.Now()
-	mustLimit(t, r.run(seg), FaultTimeout)
+	mustLimit(t, r.run(seg), fault.Timeout)
 	if took := time.Since(began); took > enough {
 		t.Errorf("it took %v", took)
 	}
@@ -178,7 +179,7 @@ func TestWhatAnAgentSendsIsBounded(t *testing.T) {
 	r := newRollout(t)
 	r.scripted("exec yes 'this is no message'")
 	r.bounds.wire, r.bounds.cancel = 1<<20, 200*time.Millisecond
-	mustLimit(t, r.prompt("go"), FaultOutputLimit)
+	mustLimit(t, r.prompt("go"), fault.OutputLimit)
 	if info, err := os.Stat(filepath.Join(r.history[0], FileWire)); err != nil || info.Size() > 10<<20 {
 		t.Errorf("got %v, %v", info, err)
 	}
@@ -204,25 +205,25 @@ func TestAnAgentThatIsInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustFault(t, out, FaultInterrupted, "SIGTERM")
+	mustFault(t, out, fault.Interrupted, "SIGTERM")
 	if n, err := sandbox.Sweep(seg.Marker); n != 0 || err != nil {
 		t.Errorf("%d processes were left, %v", n, err)
 	}
 	if out, err = a.Run(ctx, seg); err != nil {
 		t.Fatal(err)
 	}
-	mustFault(t, out, FaultInterrupted, "SIGTERM")
+	mustFault(t, out, fault.Interrupted, "SIGTERM")
 }
 
 func TestWhatAnAgentLeavesInItsHomeIsNoTrap(t *testing.T) {
 	for name, tt := range map[string]struct {
 		leave string
-		want  Category
+		want  fault.Category
 	}{
 		"a named pipe": {"rm ~/.config/agent.json; mkfifo ~/.config/agent.json", ""},
 		"a link":       {"rm ~/.config/agent.json; ln -s ../../outside ~/.config/agent.json", ""},
-		"a folder":     {"rm ~/.config/agent.json; mkdir -p ~/.config/agent.json/x", FaultSetup},
-		"no folder":    {"rm -r ~/.config; touch ~/.config", FaultSetup},
+		"a folder":     {"rm ~/.config/agent.json; mkdir -p ~/.config/agent.json/x", fault.Setup},
+		"no folder":    {"rm -r ~/.config; touch ~/.config", fault.Setup},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -249,11 +250,11 @@ func TestWhatAnAgentLeavesInItsHomeIsNoTrap(t *testing.T) {
 func TestFaultsInBwrap(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault, prompt string
-		want          Category
+		want          fault.Category
 	}{
 		"none":       {"garbage;orphan", "[[RUN pwd]]", ""},
-		"dies":       {"die:session/prompt", "", FaultExit},
-		"is deaf":    {"ignore-eof;ignore-term", "[[FAULT hang:prompt]]", FaultTimeout},
+		"dies":       {"die:session/prompt", "", fault.Exit},
+		"is deaf":    {"ignore-eof;ignore-term", "[[FAULT hang:prompt]]", fault.Timeout},
 		"never ends": {"ignore-eof;ignore-term", "[[SAY hi]]", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +263,7 @@ func TestFaultsInBwrap(t *testing.T) {
 			r.inBwrap()
 			r.setenv("ACP_AGENT_FAULT", tt.fault)
 			seg := r.segment(tt.prompt)
-			if tt.want == FaultTimeout {
+			if tt.want == fault.Timeout {
 				seg.Timeout, r.bounds.cancel = 2*time.Second, 200*time.Millisecond
 			}
 			switch out := r.run(seg); tt.want {
@@ -270,7 +271,7 @@ func TestFaultsInBwrap(t *testing.T) {
 				if content(t, out) == "" || out.Info.Isolation != sandbox.IsolationBwrap {
 					t.Errorf("got %+v", out)
 				}
-			case FaultTimeout:
+			case fault.Timeout:
 				mustLimit(t, out, tt.want)
 			default:
 				mustFault(t, out, tt.want, "exit status 7")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
@@ -62,7 +63,7 @@ func (s *acpSegment) openGateway(place *Place) error {
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == PolicySuspend,
 		Holding: s.clock.hold, Suspended: s.client.waitForWork, Arrived: s.client.workArrived,
 		Unknown: func(w gateway.Work) {
-			s.client.limit(&Fault{FaultStartUnknown, fmt.Sprintf("the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server)})
+			s.client.limit(fault.Newf(fault.StartUnknown, "the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server))
 		},
 		Permit: s.client.permitCall, Called: s.client.saw,
 	}
@@ -119,7 +120,7 @@ func (s *acpSegment) expose(place *Place, i int, raw string, target *mcp.Target)
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return &Fault{FaultMCP, "its url is none"}
+		return fault.New(fault.MCP, "its url is none")
 	}
 	port, err := strconv.Atoi(u.Port())
 	if err != nil {
@@ -176,7 +177,7 @@ func (s *acpSegment) executable() string {
 }
 
 // awaitTools waits until the agent has seen the tools of its servers: some agents go on without them.
-func (s *acpSegment) awaitTools(ctx context.Context) *Fault {
+func (s *acpSegment) awaitTools(ctx context.Context) *fault.Fault {
 	if s.access == nil {
 		return nil
 	}
@@ -195,11 +196,11 @@ func (s *acpSegment) awaitTools(ctx context.Context) *Fault {
 	case errors.As(err, &unreachable):
 		s.note(unreachable.Server, VerdictUnreachable, unreachable.Err.Error())
 	}
-	return &Fault{FaultMCP, err.Error()}
+	return fault.New(fault.MCP, err.Error())
 }
 
 // noTools is the fault of an agent that has no tools of some of its servers in time. To go on would score an agent that could do nothing.
-func (s *acpSegment) noTools() (fault *Fault) {
+func (s *acpSegment) noTools() (f *fault.Fault) {
 	for _, e := range s.access.Endpoints() {
 		var why string
 		switch ready, asked := e.Listed(); {
@@ -211,11 +212,11 @@ func (s *acpSegment) noTools() (fault *Fault) {
 			why = fmt.Sprintf("the agent has not asked for its tools within %v", s.bounds.tools)
 		}
 		s.note(e.Name(), VerdictNoTools, why)
-		if fault == nil {
-			fault = &Fault{FaultMCP, fmt.Sprintf("MCP server %q: %s", e.Name(), why)}
+		if f == nil {
+			f = fault.Newf(fault.MCP, "MCP server %q: %s", e.Name(), why)
 		}
 	}
-	return fault
+	return f
 }
 
 // note sets the verdict of a server.
@@ -228,7 +229,7 @@ func (s *acpSegment) note(server string, verdict Verdict, reason string) {
 }
 
 // noteServers reports what went through the gateway, and whether a server went away in the middle of a call.
-func (s *acpSegment) noteServers() (lost *Fault) {
+func (s *acpSegment) noteServers() (lost *fault.Fault) {
 	if s.access == nil {
 		return nil
 	}
@@ -238,7 +239,7 @@ func (s *acpSegment) noteServers() (lost *Fault) {
 		stats := e.Stats()
 		v.Held = stats.Held
 		if stats.Lost != "" && lost == nil {
-			lost = &Fault{FaultMCP, fmt.Sprintf("MCP server %q went away in the middle of a call: %s", v.Name, stats.Lost)}
+			lost = fault.Newf(fault.MCP, "MCP server %q went away in the middle of a call: %s", v.Name, stats.Lost)
 		}
 	}
 	return lost
@@ -340,7 +341,7 @@ func questionSpec(w gateway.Work, payload map[string]any) (wait.Spec, error) {
 }
 
 // result is what came of work that was waited for: a result of its tool. again says that it is not there yet: a is what is to be waited for then.
-func (s *acpSegment) result(ctx context.Context, a *asked, d Delivery) (result json.RawMessage, again bool, fault *Fault) {
+func (s *acpSegment) result(ctx context.Context, a *asked, d Delivery) (result json.RawMessage, again bool, f *fault.Fault) {
 	w := a.Work
 	if w.Input != nil {
 		return s.answer(ctx, a, d)
@@ -354,12 +355,12 @@ func (s *acpSegment) result(ctx context.Context, a *asked, d Delivery) (result j
 	case outcome != nil:
 		return outcome.Result, false, nil
 	case w.Task != nil && gateway.ReadInput(d.Payload) != nil:
-		work, fault := s.workOf(ctx, w)
-		if fault == nil {
+		work, f := s.workOf(ctx, w)
+		if f == nil {
 			work.Input = gateway.ReadInput(d.Payload)
 			s.waitAgain(a, work)
 		}
-		return nil, true, fault
+		return nil, true, f
 	case w.Task != nil:
 		return gateway.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
 	}
@@ -368,7 +369,7 @@ func (s *acpSegment) result(ctx context.Context, a *asked, d Delivery) (result j
 		return gateway.TextResult(ending.Text, true), false, nil
 	}
 	if s.access == nil || s.access.Endpoint(w.Server) == nil {
-		return nil, false, &Fault{FaultMCP, fmt.Sprintf("the result of %s cannot be fetched: MCP server %q is not behind the gateway any more", w.Tool, w.Server)}
+		return nil, false, fault.Newf(fault.MCP, "the result of %s cannot be fetched: MCP server %q is not behind the gateway any more", w.Tool, w.Server)
 	}
 	fetching, cancel := context.WithTimeout(ctx, s.bounds.fetch)
 	defer cancel()
@@ -384,25 +385,25 @@ func (s *acpSegment) result(ctx context.Context, a *asked, d Delivery) (result j
 	case ctx.Err() != nil:
 		return nil, false, causeFault(ctx)
 	case err != nil:
-		return nil, false, &Fault{FaultMCP, err.Error()}
+		return nil, false, fault.New(fault.MCP, err.Error())
 	}
 	return result, false, nil
 }
 
 // answer gives a server what a person has answered, and is what came of it.
-func (s *acpSegment) answer(ctx context.Context, a *asked, d Delivery) (result json.RawMessage, again bool, fault *Fault) {
+func (s *acpSegment) answer(ctx context.Context, a *asked, d Delivery) (result json.RawMessage, again bool, f *fault.Fault) {
 	if s.access == nil || s.access.Endpoint(a.Work.Server) == nil {
-		return nil, false, &Fault{FaultMCP, fmt.Sprintf("%s cannot be answered: MCP server %q is not behind the gateway any more", a.Work.Tool, a.Work.Server)}
+		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more", a.Work.Tool, a.Work.Server)
 	}
-	work, fault := s.workOf(ctx, a.Work)
-	if fault != nil {
-		return nil, false, fault
+	work, f := s.workOf(ctx, a.Work)
+	if f != nil {
+		return nil, false, f
 	}
 	outcome, err := gateway.Answer(ctx, s.access.Endpoint(a.Work.Server), work, *a.Work.Input, elicited(d, *a.Work.Input))
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, gateway.ErrUnknown):
-		return nil, false, &Fault{FaultStartUnknown, fmt.Sprintf("%s of MCP server %q: %v", a.Work.Tool, a.Work.Server, err)}
+		return nil, false, fault.Newf(fault.StartUnknown, "%s of MCP server %q: %v", a.Work.Tool, a.Work.Server, err)
 	case errors.Is(err, gateway.ErrTaskLost):
 		return gateway.TextResult("The answer came too late: "+err.Error(), true), false, nil
 	case errors.As(err, &said):
@@ -410,7 +411,7 @@ func (s *acpSegment) answer(ctx context.Context, a *asked, d Delivery) (result j
 	case ctx.Err() != nil:
 		return nil, false, causeFault(ctx)
 	case err != nil:
-		return nil, false, &Fault{FaultMCP, err.Error()}
+		return nil, false, fault.New(fault.MCP, err.Error())
 	case outcome == nil:
 		s.waitAgain(a, work)
 		return nil, true, nil
@@ -421,14 +422,14 @@ func (s *acpSegment) answer(ctx context.Context, a *asked, d Delivery) (result j
 }
 
 // workOf is work as the ledger has it.
-func (s *acpSegment) workOf(ctx context.Context, recorded *gateway.Work) (*gateway.Work, *Fault) {
+func (s *acpSegment) workOf(ctx context.Context, recorded *gateway.Work) (*gateway.Work, *fault.Fault) {
 	work := &gateway.Work{}
 	raw, err := s.seg.Gateway.Ledger.Work(ctx, recorded.CallID)
 	if err == nil {
 		err = json.Unmarshal(raw, work)
 	}
 	if err != nil {
-		return nil, &Fault{FaultMCP, fmt.Sprintf("what %s of MCP server %q waits for cannot be read: %v", recorded.Tool, recorded.Server, err)}
+		return nil, fault.Newf(fault.MCP, "what %s of MCP server %q waits for cannot be read: %v", recorded.Tool, recorded.Server, err)
 	}
 	return work, nil
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -228,14 +229,14 @@ func content(t *testing.T, out Outcome) string {
 	return doc.Content
 }
 
-func mustFault(t *testing.T, out Outcome, want Category, text string) {
+func mustFault(t *testing.T, out Outcome, want fault.Category, text string) {
 	t.Helper()
 	if out.Fault == nil || out.Fault.Category != want || !strings.Contains(out.Fault.Message, text) {
 		t.Errorf("expected the fault %s with %q, got %+v %v", want, text, out, out.Fault)
 	}
 }
 
-func mustLimit(t *testing.T, out Outcome, want Category) {
+func mustLimit(t *testing.T, out Outcome, want fault.Category) {
 	t.Helper()
 	if out.Limit == nil || out.Limit.Category != want {
 		t.Errorf("expected the limit %s, got %+v %v", want, out, out.Fault)

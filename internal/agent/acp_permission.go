@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // Who has decided on a request for permission.
@@ -51,9 +51,9 @@ func (c *client) permit(ctx context.Context, call acp.ToolCall, options []acp.Pe
 		t.Input = call.Content // what the agent would show a person in place of arguments
 	}
 	a := permissionOf(t, call.Title, call.Kind)
-	switch ok, fault := c.useApproval(ctx, a); {
-	case fault != nil:
-		c.limit(fault)
+	switch ok, f := c.useApproval(ctx, a); {
+	case f != nil:
+		c.limit(f)
 		return acp.Deny(options), bySuspension
 	case !ok:
 		c.wait(a)
@@ -79,14 +79,14 @@ func (c *client) permitCall(ctx context.Context, server, name string, arguments 
 	}
 	t := tool{Server: server, Name: name, Input: arguments}
 	a := permissionOf(t, "", kind)
-	ok, fault := c.useApproval(ctx, a)
+	ok, f := c.useApproval(ctx, a)
 	by := byPerson
-	if fault != nil {
-		c.limit(fault)
+	if f != nil {
+		c.limit(f)
 	}
 	if !ok {
 		by = bySuspension
-		if fault == nil {
+		if f == nil {
 			c.wait(a)
 		}
 		refusal = "The call was not made: a person has to allow it first, and was asked. End your turn now. You will be told the decision in a later message."
@@ -119,7 +119,7 @@ func permissionOf(t tool, title, kind string) asked {
 }
 
 // useApproval uses an approval of a request up. The approval is gone for good before anybody acts on it. The caller holds mu.
-func (c *client) useApproval(ctx context.Context, a asked) (ok bool, fault *Fault) {
+func (c *client) useApproval(ctx context.Context, a asked) (ok bool, f *fault.Fault) {
 	i := slices.IndexFunc(c.approved, func(b approval) bool { return b.Interrupt == a.Interrupt })
 	if i < 0 {
 		return false, nil
@@ -131,7 +131,7 @@ func (c *client) useApproval(ctx context.Context, a asked) (ok bool, fault *Faul
 	}
 	ok, err := c.s.seg.Consume(ctx, cmp.Or(used.TriggerID, used.Interrupt))
 	if err != nil {
-		return false, &Fault{FaultInterrupted, fmt.Sprintf("the use of a permission could not be recorded: %v", err)}
+		return false, fault.Newf(fault.Interrupted, "the use of a permission could not be recorded: %v", err)
 	}
 	return ok, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // A3: an agent whose servers give it no tools is not prompted.
@@ -49,7 +50,7 @@ func TestAnAgentWithoutToolsIsNotPrompted(t *testing.T) {
 	r.setenv("ACP_AGENT_FAULT", "tools-later") // as real agents it opens its session before it has the tools
 	r.behindGateway(fast, slow)
 	out := r.prompt("[[SAY hello]]")
-	mustFault(t, out, FaultMCP, `MCP server "slow": its tools did not come within 500ms`)
+	mustFault(t, out, fault.MCP, `MCP server "slow": its tools did not come within 500ms`)
 	if s := out.Info.MCPServers; s[0].Verdict != VerdictSent || s[1].Verdict != VerdictNoTools || s[1].Reason == "" {
 		t.Errorf("got %+v", s)
 	}
@@ -108,7 +109,7 @@ func TestWhatIsWrongWithAServersProgram(t *testing.T) {
 			}
 			out := r.run(seg)
 			for _, want := range c.want {
-				mustFault(t, out, FaultMCP, want)
+				mustFault(t, out, fault.MCP, want)
 			}
 			if v := out.Info.MCPServers[0]; v.Verdict != VerdictUnreachable || r.events(0, EventPrompt) != nil {
 				t.Errorf("got %+v", v)

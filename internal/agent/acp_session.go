@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // sessionRecord is what the next segment needs to go on with a session.
@@ -56,17 +57,17 @@ func (s *acpSegment) writeRecord() error {
 }
 
 // session begins a session or goes on with one, and gives the text of the prompt.
-func (s *acpSegment) session(ctx context.Context) (prompt string, fault *Fault, err error) {
+func (s *acpSegment) session(ctx context.Context) (prompt string, f *fault.Fault, err error) {
 	news := ""
 	if s.record.SessionID != "" {
-		if news, err = s.news(ctx); errors.As(err, &fault) {
-			return "", fault, nil
+		if news, err = s.news(ctx); errors.As(err, &f) {
+			return "", f, nil
 		}
 		if err != nil || news == "" { // there is nothing to tell
 			return "", nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, &Fault{FaultHandshake, fmt.Sprintf("the agent did not open its session within %v", s.bounds.handshake)})
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not open its session within %v", s.bounds.handshake))
 	defer cancel()
 	params := acp.SessionParams{Cwd: s.seg.Place.Cwd, MCPServers: s.servers}
 	var session acp.Session
@@ -170,10 +171,10 @@ func (s *acpSegment) news(ctx context.Context) (string, error) {
 		case a.Work == nil:
 			parts = append(parts, s.tellDecision(a, d))
 		default:
-			result, again, fault := s.result(ctx, &a, d)
+			result, again, f := s.result(ctx, &a, d)
 			switch {
-			case fault != nil:
-				return "", fault
+			case f != nil:
+				return "", f
 			case again:
 				s.record.Asked = append(s.record.Asked, a)
 				continue

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -26,7 +27,7 @@ import (
 const modelPort = 18434
 
 // openModel makes the agent's way to its model, if an endpoint with a key is configured.
-func (s *acpSegment) openModel() (*modelproxy.Session, *Fault) {
+func (s *acpSegment) openModel() (*modelproxy.Session, *fault.Fault) {
 	m := s.entry.Model
 	if m == nil || s.opts.Models == nil {
 		return nil, nil
@@ -37,11 +38,11 @@ func (s *acpSegment) openModel() (*modelproxy.Session, *Fault) {
 	}
 	target, unknown := s.opts.expand(m.URL)
 	if unknown != "" {
-		return nil, &Fault{FaultStart, fmt.Sprintf("the model's URL needs ${%s}, which is not set", unknown)}
+		return nil, fault.Newf(fault.Start, "the model's URL needs ${%s}, which is not set", unknown)
 	}
 	session, err := s.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key})
 	if err != nil {
-		return nil, &Fault{FaultStart, err.Error()}
+		return nil, fault.New(fault.Start, err.Error())
 	}
 	return session, nil
 }
@@ -104,7 +105,7 @@ func (s *acpSegment) launch() (*Launch, error) {
 }
 
 // start starts the agent's process in its place. A fault says what is wrong with the agent or its place.
-func (s *acpSegment) start(ctx context.Context) (*Fault, error) {
+func (s *acpSegment) start(ctx context.Context) (*fault.Fault, error) {
 	l, err := s.launch()
 	if err != nil {
 		return nil, err
@@ -115,9 +116,9 @@ func (s *acpSegment) start(ctx context.Context) (*Fault, error) {
 	s.process, err = l.Start()
 	s.launched = l
 	if err != nil {
-		var fault *Fault
-		if errors.As(err, &fault) {
-			return fault, nil
+		var f *fault.Fault
+		if errors.As(err, &f) {
+			return f, nil
 		}
 		return nil, err
 	}
@@ -134,21 +135,21 @@ func (s *acpSegment) start(ctx context.Context) (*Fault, error) {
 }
 
 // setupFault is the fault of a process that was not started in its place.
-func setupFault(ctx context.Context, err error) *Fault {
+func setupFault(ctx context.Context, err error) *fault.Fault {
 	var failed *sandbox.SetupError
 	switch {
 	case ctx.Err() != nil:
 		return causeFault(ctx)
 	case errors.As(err, &failed) && failed.Stage == sandbox.StageMain:
-		return &Fault{FaultStart, err.Error()}
+		return fault.New(fault.Start, err.Error())
 	case errors.As(err, &failed):
 		message := err.Error()
 		if text := cleanTail([]byte(failed.Output)); text != "" {
 			message += "; it printed:\n" + text
 		}
-		return &Fault{FaultSetup, message}
+		return fault.New(fault.Setup, message)
 	}
-	return &Fault{FaultSetup, err.Error()}
+	return fault.New(fault.Setup, err.Error())
 }
 
 // offer makes what the entry wants the agent to be offered: the client's files and terminals.
@@ -195,7 +196,7 @@ func (s *acpSegment) recordLine(dir acp.Direction, line []byte) {
 		if s.received += int64(len(line)); s.received > s.bounds.wire {
 			s.client.mu.Lock()
 			defer s.client.mu.Unlock()
-			s.client.exceed(&Fault{FaultOutputLimit, fmt.Sprintf("the agent sent more than %d bytes", s.bounds.wire)})
+			s.client.exceed(fault.Newf(fault.OutputLimit, "the agent sent more than %d bytes", s.bounds.wire))
 			return
 		}
 	}
@@ -205,8 +206,8 @@ func (s *acpSegment) recordLine(dir acp.Direction, line []byte) {
 }
 
 // checkServers gives every server its verdict, before the first prompt.
-func (s *acpSegment) checkServers(ctx context.Context, caps acp.Capabilities) *Fault {
-	var fault *Fault
+func (s *acpSegment) checkServers(ctx context.Context, caps acp.Capabilities) *fault.Fault {
+	var f *fault.Fault
 	for _, server := range s.seg.Servers {
 		v := ServerVerdict{Name: server.Name, Transport: string(server.Transport), Verdict: VerdictSent}
 		if s.access != nil && !caps.Accepts(acp.TransportHTTP) {
@@ -219,14 +220,14 @@ func (s *acpSegment) checkServers(ctx context.Context, caps acp.Capabilities) *F
 			v.Verdict, v.Reason = VerdictUnreachable, why
 		}
 		s.info.MCPServers = append(s.info.MCPServers, v)
-		if v.Reason != "" && fault == nil {
-			fault = &Fault{FaultMCP, fmt.Sprintf("MCP server %q: %s", server.Name, v.Reason)}
+		if v.Reason != "" && f == nil {
+			f = fault.Newf(fault.MCP, "MCP server %q: %s", server.Name, v.Reason)
 		}
 	}
 	if ctx.Err() != nil {
 		return causeFault(ctx) // and not the servers' fault
 	}
-	return fault
+	return f
 }
 
 // reachTimeout is how long a server may take to accept a connection.

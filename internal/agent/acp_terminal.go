@@ -24,9 +24,9 @@ func (s *acpSegment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.
 	if s.model != nil {
 		l.ModelURL = s.model.URL() // whoever runs here must not see its key
 	}
-	env, fault := l.environ(map[string]string{})
-	if fault != nil {
-		return nil, fault
+	env, f := l.environ(map[string]string{})
+	if f != nil {
+		return nil, f
 	}
 	for _, kv := range c.Env {
 		env = append(env, kv.Name+"="+kv.Value)

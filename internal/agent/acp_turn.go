@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -33,7 +34,7 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 	}()
 	defer s.client.watchIdle()()
 	var a answer
-	var limit *Fault
+	var limit *fault.Fault
 	select {
 	case a = <-answers:
 		answers = nil
@@ -44,13 +45,13 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 	case <-s.client.waitedOut:
 		// It was told that a person has to answer, and goes on without: what it has asked for is enough.
 	}
-	if limit == nil || limit.Category == FaultIdle {
+	if limit == nil || limit.Category == fault.Idle {
 		s.settle(ctx)
 	}
 	var asked []asked
 	asked, s.record.Asked = s.client.waits(s.record.Asked)
 	waits := slices.Concat(s.record.Asked, asked) // what was not answered yet is still waited for
-	if limit != nil && limit.Category == FaultIdle && len(waits) > 0 {
+	if limit != nil && limit.Category == fault.Idle && len(waits) > 0 {
 		limit = nil // until the person has answered it has nothing to do
 	}
 	switch {
@@ -69,10 +70,12 @@ func (s *acpSegment) prompt(ctx context.Context, text string) Outcome {
 }
 
 // isLimit reports whether what the agent did until then can be judged all the same.
-func isLimit(c Category) bool { return c == FaultTimeout || c == FaultIdle || c == FaultOutputLimit }
+func isLimit(c fault.Category) bool {
+	return c == fault.Timeout || c == fault.Idle || c == fault.OutputLimit
+}
 
 // limited ends a turn at a limit: what was done by then can be verified, if there is a verifier. answers is nil if the turn has ended.
-func (s *acpSegment) limited(ctx context.Context, limit *Fault, answers <-chan answer) Outcome {
+func (s *acpSegment) limited(ctx context.Context, limit *fault.Fault, answers <-chan answer) Outcome {
 	s.trail.add(EventLimit, s.record.SessionID, "", limit)
 	if answers != nil {
 		// One that does not read what it is sent cannot be told either.
@@ -103,11 +106,11 @@ func (s *acpSegment) stopped(result acp.PromptResult) {
 }
 
 // output is the document of an agent that speaks in words: the last thing that it said.
-func (s *acpSegment) output(limit *Fault) json.RawMessage {
+func (s *acpSegment) output(limit *fault.Fault) json.RawMessage {
 	out, err := json.Marshal(struct {
-		Content    string `json:"content"`
-		StopReason string `json:"stopReason,omitempty"`
-		Limit      *Fault `json:"limit,omitempty"`
+		Content    string       `json:"content"`
+		StopReason string       `json:"stopReason,omitempty"`
+		Limit      *fault.Fault `json:"limit,omitempty"`
 	}{s.trail.lastMessage(), s.info.StopReason, limit})
 	if err != nil {
 		return json.RawMessage("{}") // strings always marshal
@@ -133,7 +136,7 @@ func (s *acpSegment) suspended(waits []asked) Outcome {
 	for _, a := range slices.Concat(s.record.Asked[:len(s.record.Asked)-len(waits)], waits) {
 		in, err := a.interrupt()
 		if err != nil {
-			return Outcome{Fault: &Fault{FaultInterrupt, err.Error()}}
+			return Outcome{Fault: fault.New(fault.InvalidInterrupt, err.Error())}
 		}
 		interrupts = append(interrupts, in)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -98,12 +99,12 @@ func TestATurnThatReachesALimitIsCancelledFirst(t *testing.T) {
 	seg := r.segment("[[RUN " + askFixture(t) + "]] [[SAY on my way]] [[WAIT]]")
 	seg.Timeout = 2 * time.Second
 	out := r.run(seg)
-	mustLimit(t, out, FaultTimeout)
+	mustLimit(t, out, fault.Timeout)
 	var doc struct {
 		Content, StopReason string
-		Limit               *Fault
+		Limit               *fault.Fault
 	}
-	if err := json.Unmarshal(out.Output, &doc); err != nil || doc.StopReason != "cancelled" || !strings.HasSuffix(doc.Content, "on my way") || doc.Limit.Category != FaultTimeout {
+	if err := json.Unmarshal(out.Output, &doc); err != nil || doc.StopReason != "cancelled" || !strings.HasSuffix(doc.Content, "on my way") || doc.Limit.Category != fault.Timeout {
 		t.Errorf("got %s, %v", out.Output, err)
 	}
 	if len(r.sent(0, "client", `"session/cancel"`)) != 1 {
@@ -123,7 +124,7 @@ func TestAModelThatFailsIsTheFault(t *testing.T) {
 	proxy, _ := model(t, http.StatusInternalServerError, nil)
 	r.useModel(proxy)
 	out := r.prompt("[[RUN " + askFixture(t) + "]] [[SAY all is well]]")
-	mustFault(t, out, FaultModel, "500")
+	mustFault(t, out, fault.Model, "500")
 	if out.Info.Model.Main.Errors["500"] != 1 {
 		t.Errorf("got %+v", out.Info.Model)
 	}
@@ -135,14 +136,14 @@ func TestIdleness(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prompt string
 		model  bool
-		want   Category
+		want   fault.Category
 	}{
-		"nothing happens": {prompt: "[[RUN sleep 30]]", want: FaultIdle},
+		"nothing happens": {prompt: "[[RUN sleep 30]]", want: fault.Idle},
 		"a tool runs": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","status":"pending"}]] [[RUN sleep 2.5]]
 			[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed"}]]`},
-		"a tool has ended":    {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]] [[RUN sleep 30]]`, want: FaultIdle},
+		"a tool has ended":    {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]] [[RUN sleep 30]]`, want: fault.Idle},
 		"a model thinks":      {prompt: "[[RUN " + askFixture(t) + "]]", model: true},
-		"a model has thought": {prompt: "[[RUN " + askFixture(t) + "]] [[RUN sleep 30]]", model: true, want: FaultIdle},
+		"a model has thought": {prompt: "[[RUN " + askFixture(t) + "]] [[RUN sleep 30]]", model: true, want: fault.Idle},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -15,7 +16,7 @@ import (
 type Agent interface {
 	// Run runs one segment to its end. What goes wrong with the agent is a Fault in the outcome; the error is only for
 	// what is wrong with evalrun itself (a full disk). When ctx is done the agent is ended and the outcome is a fault whose category is
-	// the cause of ctx if that is a *Fault, else FaultInterrupted.
+	// the cause of ctx if that is a *fault.Fault, else fault.Interrupted.
 	Run(ctx context.Context, seg Segment) (Outcome, error)
 }
 
@@ -85,19 +86,11 @@ type Delivery struct {
 type Outcome struct {
 	Output     json.RawMessage
 	Interrupts []wait.Interrupt
-	Fault      *Fault
+	Fault      *fault.Fault
 	// Limit stands beside Output: a limit ended the agent, but what it has done by then can be verified.
-	Limit *Fault
+	Limit *fault.Fault
 	// Info is what else there is to report, nil if there is nothing.
 	Info *Info
 	// Files are the names of the files written to Segment.Dir. They are not yet synced.
 	Files []string
 }
-
-// Fault is why a segment failed. As an error it can be the cause of a context that ends an agent.
-type Fault struct {
-	Category Category `json:"category"`
-	Message  string   `json:"message"`
-}
-
-func (f *Fault) Error() string { return string(f.Category) + ": " + f.Message }

@@ -9,39 +9,40 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
 // command is the process of a segment, without its streams.
-func (f *function) command(seg Segment) (sandbox.Command, *Fault) {
-	env, fault := f.environ(seg)
-	if fault != nil {
-		return sandbox.Command{}, fault
+func (f *function) command(seg Segment) (sandbox.Command, *fault.Fault) {
+	env, bad := f.environ(seg)
+	if bad != nil {
+		return sandbox.Command{}, bad
 	}
 	dir := f.entry.Cwd
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(seg.BaseDir, dir)
 	}
 	if info, err := os.Stat(dir); err != nil {
-		return sandbox.Command{}, &Fault{FaultStart, fmt.Sprintf("the agent's working directory: %v", err)}
+		return sandbox.Command{}, fault.Newf(fault.Start, "the agent's working directory: %v", err)
 	} else if !info.IsDir() {
-		return sandbox.Command{}, &Fault{FaultStart, fmt.Sprintf("the agent's working directory: %s is not a directory", dir)}
+		return sandbox.Command{}, fault.Newf(fault.Start, "the agent's working directory: %s is not a directory", dir)
 	}
-	path, fault := findProgram(f.entry.Command[0], dir, env)
-	if fault != nil {
-		return sandbox.Command{}, fault
+	path, bad := findProgram(f.entry.Command[0], dir, env)
+	if bad != nil {
+		return sandbox.Command{}, bad
 	}
 	return sandbox.Command{RolloutID: cmp.Or(seg.Marker, seg.RolloutID), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
 }
 
 // environ is evalrun's environment without evalrun's own variables, then the entry's, the segment's and those that tell
 // the agent where its files are. The later entry counts.
-func (f *function) environ(seg Segment) ([]string, *Fault) {
+func (f *function) environ(seg Segment) ([]string, *fault.Fault) {
 	env := sandbox.Environ(os.Environ())
 	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {
 		value, unknown := f.opts.expand(f.entry.Env[name])
 		if unknown != "" {
-			return nil, &Fault{FaultStart, fmt.Sprintf("the agent's environment variable %s needs ${%s}, which is not set", name, unknown)}
+			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set", name, unknown)
 		}
 		env = append(env, name+"="+value)
 	}
@@ -54,14 +55,14 @@ func (f *function) environ(seg Segment) ([]string, *Fault) {
 }
 
 // findProgram finds a program as a shell would in the agent's working directory and with the agent's PATH.
-func findProgram(name, dir string, env []string) (string, *Fault) {
+func findProgram(name, dir string, env []string) (string, *fault.Fault) {
 	if strings.Contains(name, "/") {
 		path := name
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
 		if why := notExecutable(path); why != "" {
-			return "", &Fault{FaultStart, fmt.Sprintf("command not found: %q: looked for %s, which %s", name, path, why)}
+			return "", fault.Newf(fault.Start, "command not found: %q: looked for %s, which %s", name, path, why)
 		}
 		return path, nil
 	}
@@ -88,7 +89,7 @@ func findProgram(name, dir string, env []string) (string, *Fault) {
 			found = fmt.Sprintf("; %s %s", path, why)
 		}
 	}
-	return "", &Fault{FaultStart, fmt.Sprintf("command not found: there is no program %q in the %d folders of PATH%s%s", name, len(filepath.SplitList(search)), found, howToInstall(name))}
+	return "", fault.Newf(fault.Start, "command not found: there is no program %q in the %d folders of PATH%s%s", name, len(filepath.SplitList(search)), found, howToInstall(name))
 }
 
 // packages are those of npm that bring the programs of the registry's agents.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // interruptKey is the key of a document that suspends.
@@ -18,18 +20,18 @@ const maxDepth = 512
 const elsewhere = `; if the agent prints other things on stdout, set "output": "last-line" or "file"`
 
 // parseDocument finds the one JSON document in what an agent has printed. The result shares data's memory.
-func parseDocument(data []byte) (json.RawMessage, *Fault) {
+func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if at := invalidUTF8(data); at >= 0 {
-		return nil, &Fault{FaultInvalidUTF8, fmt.Sprintf("the output is not UTF-8: byte 0x%02x at %s", data[at], place(data, at))}
+		return nil, fault.Newf(fault.InvalidUTF8, "the output is not UTF-8: byte 0x%02x at %s", data[at], place(data, at))
 	}
 	start := skipSpace(data, 0)
 	if start == len(data) {
-		return nil, &Fault{FaultNoOutput, "the agent printed only white space on stdout"}
+		return nil, fault.New(fault.NoOutput, "the agent printed only white space on stdout")
 	}
 	end, deep := valueEnd(data, start)
 	if deep >= 0 {
-		return nil, &Fault{FaultTooDeep, fmt.Sprintf("the output nests deeper than %d levels at %s", maxDepth, place(data, deep))}
+		return nil, fault.Newf(fault.TooDeep, "the output nests deeper than %d levels at %s", maxDepth, place(data, deep))
 	}
 	doc := data[start:end]
 	if !json.Valid(doc) {
@@ -40,18 +42,18 @@ func parseDocument(data []byte) (json.RawMessage, *Fault) {
 		return doc, nil
 	}
 	if end, deep := valueEnd(data, next); deep < 0 && json.Valid(data[next:end]) {
-		return nil, &Fault{FaultMultipleDocuments, fmt.Sprintf("expected one JSON document, got more: a second one begins at %s%s", place(data, next), elsewhere)}
+		return nil, fault.Newf(fault.MultipleDocuments, "expected one JSON document, got more: a second one begins at %s%s", place(data, next), elsewhere)
 	}
-	return nil, &Fault{FaultInvalidOutput, fmt.Sprintf("expected one JSON document, got more: at %s there is %q%s", place(data, next), excerpt(data[next:]), elsewhere)}
+	return nil, fault.Newf(fault.InvalidOutput, "expected one JSON document, got more: at %s there is %q%s", place(data, next), excerpt(data[next:]), elsewhere)
 }
 
 // invalidDocument says where the document that begins at start goes wrong.
-func invalidDocument(data []byte, start int, doc []byte) *Fault {
+func invalidDocument(data []byte, start int, doc []byte) *fault.Fault {
 	var syntax *json.SyntaxError
 	var any json.RawMessage
 	err := json.Unmarshal(doc, &any)
 	if !errors.As(err, &syntax) {
-		return &Fault{FaultInvalidOutput, fmt.Sprintf("the output is not JSON: %v%s", err, elsewhere)}
+		return fault.Newf(fault.InvalidOutput, "the output is not JSON: %v%s", err, elsewhere)
 	}
 	at := start + max(0, int(syntax.Offset)-1)
 	reason := syntax.Error()
@@ -61,7 +63,7 @@ func invalidDocument(data []byte, start int, doc []byte) *Fault {
 			reason = literal + " is not a JSON value"
 		}
 	}
-	return &Fault{FaultInvalidOutput, fmt.Sprintf("the output is not JSON: %s at %s, which begins %q%s", reason, place(data, at), excerpt(data[start:]), elsewhere)}
+	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s", reason, place(data, at), excerpt(data[start:]), elsewhere)
 }
 
 // valueEnd returns where the JSON value that begins at start ends, if it is valid; of one that is not, a place no

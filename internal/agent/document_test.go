@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 func TestDocumentIsTakenAsItIs(t *testing.T) {
@@ -20,50 +22,50 @@ func TestDocumentIsTakenAsItIs(t *testing.T) {
 		`{"a":"]","b":[{"c":"\\"}]}`: `{"a":"]","b":[{"c":"\\"}]}`,
 		deep:                         deep,
 	} {
-		got, fault := parseDocument([]byte(printed))
-		if fault != nil || string(got) != want {
-			t.Errorf("%q: got %q, %v", printed, got, fault)
+		got, f := parseDocument([]byte(printed))
+		if f != nil || string(got) != want {
+			t.Errorf("%q: got %q, %v", printed, got, f)
 		}
 	}
 }
 
 func TestWhatIsNotOneDocument(t *testing.T) {
 	for printed, want := range map[string]struct {
-		category Category
+		category fault.Category
 		says     string
 	}{
-		"\n \t":                  {FaultNoOutput, "white space"},
-		"{}{}":                   {FaultMultipleDocuments, "line 1, column 3"},
-		"1\n2\n3":                {FaultMultipleDocuments, "line 2, column 1"},
-		"{} null":                {FaultMultipleDocuments, "line 1, column 4"},
-		"2026-01-02 starting":    {FaultInvalidOutput, "line 1, column 5"},
-		"{},{}":                  {FaultInvalidOutput, `column 3 there is ",{}"`},
-		"{}}":                    {FaultInvalidOutput, `column 3 there is "}"`},
-		"}":                      {FaultInvalidOutput, "invalid character '}' looking for beginning of value at line 1, column 1"},
-		",":                      {FaultInvalidOutput, "line 1, column 1"},
-		"{\n \"a\": tru\n}":      {FaultInvalidOutput, "line 2, column 10"},
-		`{"a":1,}`:               {FaultInvalidOutput, "line 1, column 8"},
-		`{'a':1}`:                {FaultInvalidOutput, `invalid character '\'' looking for beginning of object key string at line 1, column 2`},
-		`"abc`:                   {FaultInvalidOutput, "unexpected end"},
-		`"abc\`:                  {FaultInvalidOutput, "line 1, column 5"},
-		"[1}":                    {FaultInvalidOutput, "line 1, column 3"},
-		"-Infinity":              {FaultInvalidOutput, "-Infinity is not a JSON value"},
-		`[Infinity]`:             {FaultInvalidOutput, "Infinity is not a JSON value at line 1, column 2"},
-		"\n\xff{}":               {FaultInvalidUTF8, "line 2, column 1"},
-		strings.Repeat("[", 1e6): {FaultTooDeep, "column 513"},
-		`{"a":` + strings.Repeat(`{"a":`, maxDepth) + "1": {FaultTooDeep, "512 levels"},
+		"\n \t":                  {fault.NoOutput, "white space"},
+		"{}{}":                   {fault.MultipleDocuments, "line 1, column 3"},
+		"1\n2\n3":                {fault.MultipleDocuments, "line 2, column 1"},
+		"{} null":                {fault.MultipleDocuments, "line 1, column 4"},
+		"2026-01-02 starting":    {fault.InvalidOutput, "line 1, column 5"},
+		"{},{}":                  {fault.InvalidOutput, `column 3 there is ",{}"`},
+		"{}}":                    {fault.InvalidOutput, `column 3 there is "}"`},
+		"}":                      {fault.InvalidOutput, "invalid character '}' looking for beginning of value at line 1, column 1"},
+		",":                      {fault.InvalidOutput, "line 1, column 1"},
+		"{\n \"a\": tru\n}":      {fault.InvalidOutput, "line 2, column 10"},
+		`{"a":1,}`:               {fault.InvalidOutput, "line 1, column 8"},
+		`{'a':1}`:                {fault.InvalidOutput, `invalid character '\'' looking for beginning of object key string at line 1, column 2`},
+		`"abc`:                   {fault.InvalidOutput, "unexpected end"},
+		`"abc\`:                  {fault.InvalidOutput, "line 1, column 5"},
+		"[1}":                    {fault.InvalidOutput, "line 1, column 3"},
+		"-Infinity":              {fault.InvalidOutput, "-Infinity is not a JSON value"},
+		`[Infinity]`:             {fault.InvalidOutput, "Infinity is not a JSON value at line 1, column 2"},
+		"\n\xff{}":               {fault.InvalidUTF8, "line 2, column 1"},
+		strings.Repeat("[", 1e6): {fault.TooDeep, "column 513"},
+		`{"a":` + strings.Repeat(`{"a":`, maxDepth) + "1": {fault.TooDeep, "512 levels"},
 	} {
-		got, fault := parseDocument([]byte(printed))
-		if fault == nil || fault.Category != want.category || !strings.Contains(fault.Message, want.says) {
-			t.Errorf("%.40q: got %q, %v; want %v", printed, got, fault, want)
+		got, f := parseDocument([]byte(printed))
+		if f == nil || f.Category != want.category || !strings.Contains(f.Message, want.says) {
+			t.Errorf("%.40q: got %q, %v; want %v", printed, got, f, want)
 		}
 	}
 }
 
 func TestMessagesQuoteOnlyTheBeginning(t *testing.T) {
-	_, fault := parseDocument([]byte("x" + strings.Repeat("é", 1e6)))
-	if fault == nil || len(fault.Message) > 400 || !utf8.ValidString(fault.Message) {
-		t.Errorf("got %v", fault)
+	_, f := parseDocument([]byte("x" + strings.Repeat("é", 1e6)))
+	if f == nil || len(f.Message) > 400 || !utf8.ValidString(f.Message) {
+		t.Errorf("got %v", f)
 	}
 }
 
@@ -73,14 +75,14 @@ func FuzzParseDocument(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		doc, fault := parseDocument(data)
+		doc, bad := parseDocument(data)
 		trimmed := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-		if valid := utf8.Valid(trimmed) && json.Valid(trimmed); valid != (fault == nil) && (fault == nil || fault.Category != FaultTooDeep) {
-			t.Fatalf("valid is %v, but got %v", valid, fault)
+		if valid := utf8.Valid(trimmed) && json.Valid(trimmed); valid != (bad == nil) && (bad == nil || bad.Category != fault.TooDeep) {
+			t.Fatalf("valid is %v, but got %v", valid, bad)
 		}
-		if fault != nil {
-			if fault.Message == "" || !utf8.ValidString(fault.Message) {
-				t.Fatalf("message %q", fault.Message)
+		if bad != nil {
+			if bad.Message == "" || !utf8.ValidString(bad.Message) {
+				t.Fatalf("message %q", bad.Message)
 			}
 			return
 		}

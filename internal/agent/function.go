@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -55,16 +56,16 @@ func (f *function) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	if timeout := f.timeout(seg); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout,
-			&Fault{FaultTimeout, fmt.Sprintf("the segment took longer than %v and was ended", timeout)})
+			fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
 		defer cancel()
 	}
-	command, fault := f.command(seg)
-	if fault != nil {
-		return Outcome{Fault: fault}, nil
+	command, bad := f.command(seg)
+	if bad != nil {
+		return Outcome{Fault: bad}, nil
 	}
-	stdin, fault, err := f.stdin(seg)
-	if fault != nil || err != nil {
-		return Outcome{Fault: fault}, err
+	stdin, bad, err := f.stdin(seg)
+	if bad != nil || err != nil {
+		return Outcome{Fault: bad}, err
 	}
 	if ctx.Err() != nil {
 		return Outcome{Fault: causeFault(ctx)}, nil
@@ -74,8 +75,8 @@ func (f *function) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	command.Stdin, command.Stdout, command.Stderr = stdin, c.stdout, c.stderr
 	process, err := sandbox.Start(command)
 	if err != nil {
-		if fault := startFault(command, err); fault != nil {
-			return Outcome{Fault: fault}, nil
+		if bad := startFault(command, err); bad != nil {
+			return Outcome{Fault: bad}, nil
 		}
 		return Outcome{}, err
 	}
@@ -103,17 +104,17 @@ func (f *function) outcome(ctx context.Context, seg Segment, exit sandbox.Exit, 
 	}
 	switch {
 	case errors.Is(exit.Ended, errOutputLimit) || int64(len(document)) > c.limit:
-		return Outcome{Fault: &Fault{FaultOutputLimit, fmt.Sprintf("the agent printed more than %d bytes (limits.outputBytes)", c.limit)}}, nil
+		return Outcome{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)", c.limit)}, nil
 	case exit.Ended != nil:
 		return Outcome{Fault: causeFault(ctx)}, nil
 	case !exit.State.Success():
-		return Outcome{Fault: &Fault{FaultExit, "the agent ended with " + exit.State.String()}}, nil
+		return Outcome{Fault: fault.New(fault.Exit, "the agent ended with "+exit.State.String())}, nil
 	case missing != "":
-		return Outcome{Fault: &Fault{FaultNoOutput, missing}}, nil
+		return Outcome{Fault: fault.New(fault.NoOutput, missing)}, nil
 	}
-	doc, fault := parseDocument(document)
-	if fault != nil {
-		return Outcome{Fault: fault}, nil
+	doc, bad := parseDocument(document)
+	if bad != nil {
+		return Outcome{Fault: bad}, nil
 	}
 	return f.interrupted(doc), nil
 }
@@ -152,19 +153,19 @@ func (f *function) interrupted(doc json.RawMessage) Outcome {
 	}
 	switch {
 	case err != nil:
-		return Outcome{Fault: &Fault{FaultInterrupt, interruptKey + ": " + err.Error()}}
+		return Outcome{Fault: fault.New(fault.InvalidInterrupt, interruptKey+": "+err.Error())}
 	case len(interrupts) == 0:
 		return Outcome{Output: rest}
 	case f.entry.Stdin == StdinInput:
-		return Outcome{Fault: &Fault{FaultUnresumable, `the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`}}
+		return Outcome{Fault: fault.New(fault.Unresumable, `the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`)}
 	}
 	return Outcome{Interrupts: interrupts}
 }
 
-func (f *function) stdin(seg Segment) ([]byte, *Fault, error) {
+func (f *function) stdin(seg Segment) ([]byte, *fault.Fault, error) {
 	if f.entry.Stdin == StdinInput {
 		if seg.Resume != nil {
-			return nil, &Fault{FaultUnresumable, `an agent with "stdin": "input" cannot be resumed`}, nil
+			return nil, fault.New(fault.Unresumable, `an agent with "stdin": "input" cannot be resumed`), nil
 		}
 		return seg.Input, nil, nil
 	}
@@ -212,19 +213,19 @@ func (f *function) keep(seg Segment) ([]string, error) {
 }
 
 // causeFault is the fault of a segment whose context is done.
-func causeFault(ctx context.Context) *Fault {
-	var fault *Fault
-	if cause := context.Cause(ctx); errors.As(cause, &fault) {
-		clone := *fault // the message is added to
+func causeFault(ctx context.Context) *fault.Fault {
+	var f *fault.Fault
+	if cause := context.Cause(ctx); errors.As(cause, &f) {
+		clone := *f // the message is added to
 		return &clone
 	} else if cause != nil {
-		return &Fault{FaultInterrupted, "the agent was ended: " + cause.Error()}
+		return fault.New(fault.Interrupted, "the agent was ended: "+cause.Error())
 	}
-	return &Fault{FaultInterrupted, "the agent was ended"}
+	return fault.New(fault.Interrupted, "the agent was ended")
 }
 
 // startFault says why a command could not be started; nil if that is not the command's fault.
-func startFault(c sandbox.Command, err error) *Fault {
+func startFault(c sandbox.Command, err error) *fault.Fault {
 	for _, ours := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, ours) {
 			return nil
@@ -237,5 +238,5 @@ func startFault(c sandbox.Command, err error) *Fault {
 	case errors.Is(err, syscall.ENOEXEC):
 		message += "; a script needs a first line such as #!/bin/sh"
 	}
-	return &Fault{FaultStart, message}
+	return fault.New(fault.Start, message)
 }

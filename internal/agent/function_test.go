@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // shell is a function agent that is a shell script.
@@ -104,7 +106,7 @@ func TestAgentThatReadsTheBareInput(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	seg.Resume = map[string]json.RawMessage{}
-	if out := run(t, e, seg); out.Fault == nil || out.Fault.Category != FaultUnresumable {
+	if out := run(t, e, seg); out.Fault == nil || out.Fault.Category != fault.Unresumable {
 		t.Errorf("resumed: got %+v", out)
 	}
 }
@@ -201,32 +203,32 @@ func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		entry    Entry
-		category Category
+		category fault.Category
 		says     string
 	}{
-		{"exit status", shell("echo '{}'; echo first >&2; echo 'it broke' >&2; exit 3"), FaultExit, "exit status 3; stderr ends with:\nfirst\nit broke"},
-		{"signal", shell("kill -KILL $$"), FaultExit, "signal: killed"},
-		{"nothing", shell("echo hint >&2"), FaultNoOutput, "nothing on stdout; stderr ends with:\nhint"},
-		{"white space", shell("echo; echo"), FaultNoOutput, "white space"},
-		{"two documents", shell("echo '{}'; echo '[1]'"), FaultMultipleDocuments, "line 2, column 1"},
-		{"log line first", shell("echo 'loading model'; echo '{}'"), FaultInvalidOutput, `line 1, column 1, which begins "loading model\n{}\n"`},
-		{"log line after", shell("echo '{}'; echo 'all done'"), FaultInvalidOutput, `at line 2, column 1 there is "all done\n"`},
-		{"cut off", shell(`printf '{"a":[1,'`), FaultInvalidOutput, "unexpected end of JSON input at line 1, column 8"},
-		{"not a number", shell(`echo '{"a": NaN}'`), FaultInvalidOutput, "NaN is not a JSON value at line 1, column 7"},
-		{"not UTF-8", shell(`printf '{"a":"\377"}'`), FaultInvalidUTF8, "byte 0xff at line 1, column 7"},
-		{"too deep", shell(`printf '%0600d' 0 | tr 0 '['`), FaultTooDeep, "deeper than 512 levels at line 1, column 513"},
-		{"invalid interrupt", shell(`echo '{"__interrupt__":[{"value":[],"id":"1"}]}'`), FaultInterrupt, "__interrupt__: "},
-		{"interrupt of a bare agent", bare(shell(`echo '{"__interrupt__":[{"value":1,"id":"1"}]}'`)), FaultUnresumable, `"stdin": "envelope"`},
-		{"last line is no JSON", lastLine(shell("echo '{}'; echo bye")), FaultInvalidOutput, `begins "bye"`},
-		{"no file", toFile(shell("echo '{}'")), FaultNoOutput, "EVALRUN_OUTPUT_FILE"},
-		{"link in place of the file", toFile(shell(`ln -s /etc/passwd "$EVALRUN_OUTPUT_FILE"`)), FaultNoOutput, "EVALRUN_OUTPUT_FILE"},
-		{"FIFO in place of the file", toFile(shell(`mkfifo "$EVALRUN_OUTPUT_FILE"`)), FaultNoOutput, "EVALRUN_OUTPUT_FILE"},
-		{"no such command", with(FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), FaultStart, `there is no program "no-such-program" in the 2 folders of PATH`},
-		{"no such file", FromCommand([]string{"./agent"}), FaultStart, "/base/agent, which does not exist"},
-		{"a folder", FromCommand([]string{"/tmp"}), FaultStart, "is a directory"},
-		{"not executable", FromCommand([]string{"/etc/passwd"}), FaultStart, "is not executable"},
-		{"no such folder", Entry{Type: "function", Command: []string{"true"}, Cwd: "nowhere"}, FaultStart, "working directory"},
-		{"unknown variable", with(shell("echo 1"), "TOKEN", "a${NO_SUCH}b"), FaultStart, "TOKEN needs ${NO_SUCH}, which is not set"},
+		{"exit status", shell("echo '{}'; echo first >&2; echo 'it broke' >&2; exit 3"), fault.Exit, "exit status 3; stderr ends with:\nfirst\nit broke"},
+		{"signal", shell("kill -KILL $$"), fault.Exit, "signal: killed"},
+		{"nothing", shell("echo hint >&2"), fault.NoOutput, "nothing on stdout; stderr ends with:\nhint"},
+		{"white space", shell("echo; echo"), fault.NoOutput, "white space"},
+		{"two documents", shell("echo '{}'; echo '[1]'"), fault.MultipleDocuments, "line 2, column 1"},
+		{"log line first", shell("echo 'loading model'; echo '{}'"), fault.InvalidOutput, `line 1, column 1, which begins "loading model\n{}\n"`},
+		{"log line after", shell("echo '{}'; echo 'all done'"), fault.InvalidOutput, `at line 2, column 1 there is "all done\n"`},
+		{"cut off", shell(`printf '{"a":[1,'`), fault.InvalidOutput, "unexpected end of JSON input at line 1, column 8"},
+		{"not a number", shell(`echo '{"a": NaN}'`), fault.InvalidOutput, "NaN is not a JSON value at line 1, column 7"},
+		{"not UTF-8", shell(`printf '{"a":"\377"}'`), fault.InvalidUTF8, "byte 0xff at line 1, column 7"},
+		{"too deep", shell(`printf '%0600d' 0 | tr 0 '['`), fault.TooDeep, "deeper than 512 levels at line 1, column 513"},
+		{"invalid interrupt", shell(`echo '{"__interrupt__":[{"value":[],"id":"1"}]}'`), fault.InvalidInterrupt, "__interrupt__: "},
+		{"interrupt of a bare agent", bare(shell(`echo '{"__interrupt__":[{"value":1,"id":"1"}]}'`)), fault.Unresumable, `"stdin": "envelope"`},
+		{"last line is no JSON", lastLine(shell("echo '{}'; echo bye")), fault.InvalidOutput, `begins "bye"`},
+		{"no file", toFile(shell("echo '{}'")), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
+		{"link in place of the file", toFile(shell(`ln -s /etc/passwd "$EVALRUN_OUTPUT_FILE"`)), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
+		{"FIFO in place of the file", toFile(shell(`mkfifo "$EVALRUN_OUTPUT_FILE"`)), fault.NoOutput, "EVALRUN_OUTPUT_FILE"},
+		{"no such command", with(FromCommand([]string{"no-such-program"}), "PATH", "/bin:/nowhere"), fault.Start, `there is no program "no-such-program" in the 2 folders of PATH`},
+		{"no such file", FromCommand([]string{"./agent"}), fault.Start, "/base/agent, which does not exist"},
+		{"a folder", FromCommand([]string{"/tmp"}), fault.Start, "is a directory"},
+		{"not executable", FromCommand([]string{"/etc/passwd"}), fault.Start, "is not executable"},
+		{"no such folder", Entry{Type: "function", Command: []string{"true"}, Cwd: "nowhere"}, fault.Start, "working directory"},
+		{"unknown variable", with(shell("echo 1"), "TOKEN", "a${NO_SUCH}b"), fault.Start, "TOKEN needs ${NO_SUCH}, which is not set"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			opts := Options{Resolve: func(string) (string, bool) { return "", false }}
@@ -248,7 +250,7 @@ func TestScriptThatTheSystemCannotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := run(t, FromCommand([]string{"./agent"}), seg)
-		if out.Fault == nil || out.Fault.Category != FaultStart || !strings.Contains(out.Fault.Message, want) {
+		if out.Fault == nil || out.Fault.Category != fault.Start || !strings.Contains(out.Fault.Message, want) {
 			t.Errorf("%q: got %+v", content, out.Fault)
 		}
 	}
@@ -314,7 +316,7 @@ func TestOutputLimit(t *testing.T) {
 		seg := segment(t)
 		seg.OutputBytes = 100
 		out := run(t, e, seg)
-		if out.Fault == nil || out.Fault.Category != FaultOutputLimit || !strings.Contains(out.Fault.Message, "100 bytes") {
+		if out.Fault == nil || out.Fault.Category != fault.OutputLimit || !strings.Contains(out.Fault.Message, "100 bytes") {
 			t.Errorf("%s: got %+v", name, out.Fault)
 		}
 	}
@@ -336,7 +338,7 @@ func TestTimeout(t *testing.T) {
 		seg := segment(t)
 		seg.Timeout = tt.timeout
 		out := run(t, tt.e, seg)
-		if out.Fault == nil || out.Fault.Category != FaultTimeout || !strings.Contains(out.Fault.Message, "longer than 1ms") {
+		if out.Fault == nil || out.Fault.Category != fault.Timeout || !strings.Contains(out.Fault.Message, "longer than 1ms") {
 			t.Errorf("%s: got %+v", name, out.Fault)
 		}
 	}
@@ -345,11 +347,11 @@ func TestTimeout(t *testing.T) {
 func TestContextThatIsDoneEndsTheAgent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cause error
-		want  Category
+		want  fault.Category
 	}{
-		"for a reason of ours": {&Fault{FaultSuspendTimeout, "that is over"}, FaultSuspendTimeout},
-		"for another":          {errors.New("SIGINT"), FaultInterrupted},
-		"for none":             {nil, FaultInterrupted},
+		"for a reason of ours": {fault.New(fault.SuspendTimeout, "that is over"), fault.SuspendTimeout},
+		"for another":          {errors.New("SIGINT"), fault.Interrupted},
+		"for none":             {nil, fault.Interrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Given an agent that holds a FIFO open for as long as it lives.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -35,21 +36,21 @@ type Launch struct {
 	Environ []string
 }
 
-// Start writes the entry's files into the agent's home and starts its process, whose stdin and stdout are the caller's. The error is a [*Fault]
+// Start writes the entry's files into the agent's home and starts its process, whose stdin and stdout are the caller's. The error is a [*fault.Fault]
 // if the agent or its place is at fault; what goes wrong later in the place is told by [sandbox.Process.Ready].
 func (l *Launch) Start() (*sandbox.Process, error) {
 	fill := l.placeholders()
-	env, fault := l.environ(fill)
-	if fault != nil {
-		return nil, fault
+	env, f := l.environ(fill)
+	if f != nil {
+		return nil, f
 	}
 	l.Environ = env
 	if err := l.writeFiles(fill); err != nil {
-		return nil, &Fault{FaultSetup, "the agent's home cannot be prepared: " + err.Error()} // what is in it, the agent has left
+		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error()) // what is in it, the agent has left
 	}
-	path, fault := findProgram(l.Entry.Command[0], filepath.Join(l.BaseDir, l.Entry.Cwd), env)
-	if fault != nil {
-		return nil, fault
+	path, f := findProgram(l.Entry.Command[0], filepath.Join(l.BaseDir, l.Entry.Cwd), env)
+	if f != nil {
+		return nil, f
 	}
 	space := &l.Place.Space
 	space.Visible = append(slices.Clone(space.Visible), visible(path, l.Entry.Command[1:], env)...)
@@ -71,8 +72,8 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	if err == nil {
 		return process, nil
 	}
-	if fault := startFault(command, err); fault != nil {
-		return nil, fault
+	if f := startFault(command, err); f != nil {
+		return nil, f
 	}
 	return nil, err
 }
@@ -104,7 +105,7 @@ func fillIn(value string, fill map[string]string) (string, bool) {
 }
 
 // environ is the whole environment of the agent: what every program needs, that of the place, what was passed to the run, and the entry's own.
-func (l *Launch) environ(fill map[string]string) ([]string, *Fault) {
+func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	home := l.Place.Home
 	env := []string{
 		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
@@ -126,7 +127,7 @@ func (l *Launch) environ(fill map[string]string) ([]string, *Fault) {
 	for _, name := range sortedKeys(l.Entry.Env) {
 		value, unknown := l.Options.expand(l.Entry.Env[name])
 		if unknown != "" {
-			return nil, &Fault{FaultStart, fmt.Sprintf("the agent's environment variable %s needs ${%s}, which is not set", name, unknown)}
+			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set", name, unknown)
 		}
 		if value, ok := fillIn(value, fill); ok {
 			env = append(env, name+"="+value)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -18,13 +19,13 @@ type oracle struct{ opts Options }
 func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	switch {
 	case seg.Place == nil || seg.Solution == nil:
-		return Outcome{Fault: &Fault{FaultNotRunnable, "the oracle runs a task's solution/solve.sh, and there is none"}}, nil
+		return Outcome{Fault: fault.New(fault.NotRunnable, "the oracle runs a task's solution/solve.sh, and there is none")}, nil
 	case ctx.Err() != nil:
 		return Outcome{Fault: causeFault(ctx)}, nil
 	}
 	if seg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, &Fault{FaultTimeout, fmt.Sprintf("the solution took longer than %v and was ended", seg.Timeout)})
+		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, fault.Newf(fault.Timeout, "the solution took longer than %v and was ended", seg.Timeout))
 		defer cancel()
 	}
 	place := seg.Place
@@ -48,8 +49,8 @@ func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
 			err = closed
 		}
 	}
-	if fault := startFault(command, err); err != nil && fault != nil {
-		return Outcome{Fault: fault}, nil
+	if f := startFault(command, err); err != nil && f != nil {
+		return Outcome{Fault: f}, nil
 	} else if err != nil {
 		return Outcome{}, fmt.Errorf("oracle: %w", err)
 	}
@@ -65,7 +66,7 @@ func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	case exit.Ended != nil:
 		result.Fault = setupFault(ctx, exit.Ended)
 	case !exit.State.Success():
-		result.Fault = &Fault{FaultExit, "the solution ended with " + exit.State.String() + tailOf(log)}
+		result.Fault = fault.New(fault.Exit, "the solution ended with "+exit.State.String()+tailOf(log))
 	default:
 		result.Output = json.RawMessage(`{}`)
 	}

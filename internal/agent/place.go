@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
@@ -52,7 +53,7 @@ type Info struct {
 	// Steps are the steps of a task that were finished in this segment, and those before.
 	Steps []StepResult `json:"steps,omitempty"`
 	// Limit is the limit that ended the segment, if what was there by then is scored all the same.
-	Limit *Fault `json:"limit,omitempty"`
+	Limit *fault.Fault `json:"limit,omitempty"`
 }
 
 // ServerVerdict says what became of an MCP server that was declared for an agent.

@@ -22,7 +22,7 @@ func visible(program string, args, env []string) []string {
 	}
 	add(program)
 	if interpreter := interpreterOf(program); interpreter != "" {
-		if path, fault := findProgram(interpreter, "/", env); fault == nil {
+		if path, f := findProgram(interpreter, "/", env); f == nil {
 			add(path)
 		}
 	}

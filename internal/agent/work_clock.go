@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // workClock ends a segment that works for too long. It stands while a call is held: the segment waits then.
@@ -18,12 +20,12 @@ type workClock struct {
 }
 
 // newWorkClock starts a clock, whose context ends after the limit with the fault. 0 is no limit. stop must be called.
-func newWorkClock(ctx context.Context, limit time.Duration, fault *Fault) (_ context.Context, c *workClock, stop func()) {
+func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (_ context.Context, c *workClock, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c = &workClock{}
 	if limit > 0 {
 		c.due = time.Now().Add(limit)
-		c.timer = time.AfterFunc(limit, func() { cancel(fault) })
+		c.timer = time.AfterFunc(limit, func() { cancel(f) })
 	}
 	return ctx, c, func() {
 		if c.timer != nil {

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 func TestWorkClockStandsWhileCallsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		over := &Fault{FaultTimeout, "over"}
+		over := fault.New(fault.Timeout, "over")
 		ctx, c, stop := newWorkClock(t.Context(), 10*time.Second, over)
 		defer stop()
 		time.Sleep(4 * time.Second)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
@@ -72,12 +73,12 @@ func (e *environment) populate() error {
 	}
 	copies, err := e.task.Files()
 	if err != nil {
-		return &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+		return fault.New(fault.Setup, err.Error())
 	}
 	for _, c := range copies {
 		below, rel := e.place(c.Destination)
 		if err := workspace.CopyIn(c.Source, below, rel); err != nil {
-			return &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("%s cannot be put at %s: %v", filepath.Base(c.Source), c.Destination, err)}
+			return fault.Newf(fault.Setup, "%s cannot be put at %s: %v", filepath.Base(c.Source), c.Destination, err)
 		}
 	}
 	return nil
@@ -86,7 +87,7 @@ func (e *environment) populate() error {
 // present makes sure that a rollout that goes on finds what it has left: without isolation that is not in the store, and does not move with it.
 func (e *environment) present() error {
 	if _, err := os.Stat(e.dir(workspace.FolderHome)); err != nil {
-		return &agent.Fault{Category: agent.FaultUnresumable, Message: "the agent's home is not where it was: " + err.Error()}
+		return fault.New(fault.Unresumable, "the agent's home is not where it was: "+err.Error())
 	}
 	return nil
 }
@@ -253,7 +254,7 @@ func (e *environment) resolve() error {
 		err = errors.Join(err, one)
 	}
 	if err != nil {
-		return &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+		return fault.New(fault.Setup, err.Error())
 	}
 	return nil
 }
@@ -296,7 +297,7 @@ func (e *environment) setup(space *sandbox.Space, stage *tasks.Stage, first bool
 		}
 		env, err := tasks.ExpandEnv(fmt.Sprintf("environment.setup_commands[%d].env", i), c.Env, e.lookup)
 		if err != nil {
-			return nil, &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+			return nil, fault.New(fault.Setup, err.Error())
 		}
 		dir := c.Cwd
 		if dir == "" {
@@ -393,14 +394,14 @@ func (w *worker) environmentOf() (*environment, error) {
 	dir := w.within(ref.Dir)
 	digest, err := tasks.Digest(dir)
 	if err != nil {
-		return nil, &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("the task directory %s cannot be read: %v", ref.Dir, err)}
+		return nil, fault.Newf(fault.Setup, "the task directory %s cannot be read: %v", ref.Dir, err)
 	}
 	if digest != ref.Digest {
-		return nil, &agent.Fault{Category: agent.FaultSetup, Message: fmt.Sprintf("the task directory %s is not what it was when the run was planned; plan a new run", ref.Dir)}
+		return nil, fault.Newf(fault.Setup, "the task directory %s is not what it was when the run was planned; plan a new run", ref.Dir)
 	}
 	task, problems := tasks.Load(dir)
 	if err := problems.Err(false); err != nil {
-		return nil, &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+		return nil, fault.New(fault.Setup, err.Error())
 	}
 	e.task = task
 	e.servers = tasks.MergeServers(task.Config.Environment.MCPServers, w.plan.MCPServers)

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -101,11 +102,11 @@ func (w *worker) score(ctx context.Context, e eval.Evaluator, s eval.Subject) []
 
 // unverified ends a rollout whose verifier left no reward: it has no score, not even 0.
 func (w *worker) unverified(ctx context.Context, err error) error {
-	var fault *agent.Fault
-	if !errors.As(err, &fault) {
+	var f *fault.Fault
+	if !errors.As(err, &f) {
 		return err
 	}
-	if err := w.o.Store.FinishFaulted(ctx, w.claim.Token, store.Fault{Category: string(fault.Category), Message: w.plan.redact.String(fault.Message)}); err != nil {
+	if err := w.o.Store.FinishFaulted(ctx, w.claim.Token, fault.Fault{Category: f.Category, Message: w.plan.redact.String(f.Message)}); err != nil {
 		return err
 	}
 	w.state = store.StateFaulted

@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -74,8 +74,8 @@ func (w *worker) settle(ctx context.Context, failure error) (err error) {
 	default:
 		var attempt int
 		if attempt, err = w.o.Store.CountFailure(commit, w.claim.Token); err == nil {
-			fault := w.recordFailure(commit, w.claim.RunID, id, attempt, failure)
-			err = w.fail(commit, fault, attempt)
+			f := w.recordFailure(commit, w.claim.RunID, id, attempt, failure)
+			err = w.fail(commit, f, attempt)
 		}
 	}
 	if errors.Is(err, store.ErrFenced) {
@@ -86,17 +86,17 @@ func (w *worker) settle(ctx context.Context, failure error) (err error) {
 }
 
 // fail puts the rollout back for another attempt, or ends it after the last one.
-func (w *worker) fail(ctx context.Context, fault *store.Fault, attempt int) (err error) {
+func (w *worker) fail(ctx context.Context, f *fault.Fault, attempt int) (err error) {
 	after, last := backoff(w.internalPause, lastRetry, attempt-1), attempt >= internalAttempts
 	switch {
 	case w.state == store.StateEvaluating && last:
-		err = w.o.Store.FinishFaulted(ctx, w.claim.Token, *fault)
+		err = w.o.Store.FinishFaulted(ctx, w.claim.Token, *f)
 	case w.state == store.StateEvaluating:
 		err = w.o.Store.GiveBack(ctx, w.claim.Token, after)
 	case last:
-		_, err = w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault})
+		_, err = w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: f})
 	default:
-		_, err = w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault, RetryAfter: after})
+		_, err = w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: f, RetryAfter: after})
 	}
 	if last {
 		w.lookAtTriggers() // jobs to cancel
@@ -119,12 +119,12 @@ func (r *Runner) actSafely(ctx context.Context, c store.TriggerClaim) error {
 		case r.o.Store.InPlace() != nil:
 			return r.o.Store.InPlace() // that is why
 		}
-		fault := r.recordFailure(commit, c.RunID, c.RolloutID, attempt, fmt.Errorf("trigger %s: %w", c.TriggerID, err))
+		f := r.recordFailure(commit, c.RunID, c.RolloutID, attempt, fmt.Errorf("trigger %s: %w", c.TriggerID, err))
 		switch {
 		case c.Action == store.ActionCancel:
 			return nil // tried once, and nobody waits for it
 		case attempt == internalAttempts:
-			_, err = r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source, Fault: fault})
+			_, err = r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source, Fault: f})
 		case !r.pause(ctx, backoff(r.internalPause, lastRetry, attempt-1)):
 			err = r.o.Store.TriggerPending(commit, c.TriggerToken, r.o.Now()) // for whoever comes next
 		default:
@@ -160,7 +160,7 @@ func (r *Runner) pause(ctx context.Context, d time.Duration) bool {
 }
 
 // recordFailure logs how evalrun failed with a rollout or its trigger, keeps that with the stack in the rollout's folder, and returns the fault.
-func (r *Runner) recordFailure(ctx context.Context, runID, rolloutID string, attempt int, failure error) *store.Fault {
+func (r *Runner) recordFailure(ctx context.Context, runID, rolloutID string, attempt int, failure error) *fault.Fault {
 	red := r.redactorOf(ctx, runID)
 	message := red.String(failure.Error())
 	text := fmt.Sprintf("%s attempt %d of %d: %s\n", r.o.Now().UTC().Format(time.RFC3339Nano), attempt, internalAttempts, message)
@@ -172,8 +172,7 @@ func (r *Runner) recordFailure(ctx context.Context, runID, rolloutID string, att
 	if err := appendText(filepath.Join(workspace.RolloutDir(r.o.Store.Dir(), runID, rolloutID), internalLog), text); err != nil {
 		r.o.Logger.Error("the failure could not be kept in the rollout's folder", "rollout", rolloutID, "error", err)
 	}
-	return &store.Fault{Category: string(agent.FaultInternal),
-		Message: fmt.Sprintf("evalrun itself failed with this rollout: %s (%s in the rollout's folder has more)", message, internalLog)}
+	return fault.Newf(fault.Internal, "evalrun itself failed with this rollout: %s (%s in the rollout's folder has more)", message, internalLog)
 }
 
 // redactorOf is the redactor of a run, or if its plan cannot be read, that of the process.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -148,7 +149,7 @@ func (mcpSource) StartKind() wait.Start { return wait.AtMostOnce }
 
 // Start implements wait.Source.
 func (mcpSource) Start(context.Context, wait.Pending) (string, error) {
-	return "", &wait.Fault{Category: string(agent.FaultStartUnknown), Message: "only the call of a tool starts it"}
+	return "", fault.New(fault.StartUnknown, "only the call of a tool starts it")
 }
 
 // Find implements wait.Source.
@@ -194,7 +195,7 @@ func (m mcpSource) Check(ctx context.Context, p wait.Pending) (wait.Status, erro
 
 // failedJob is the end of what cannot be asked for any more.
 func failedJob(err error) wait.Status {
-	return wait.Status{Done: true, Fault: &wait.Fault{Category: string(agent.FaultJob), Message: err.Error()}}
+	return wait.Status{Done: true, Fault: fault.New(fault.Job, err.Error())}
 }
 
 func (m mcpSource) read(p wait.Pending) (watch watched, server gateway.Server, err error) {

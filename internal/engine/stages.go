@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -52,14 +53,14 @@ func (w *worker) runStages(ctx context.Context, a agent.Agent, seg agent.Segment
 	}
 	info := agent.Info{Isolation: e.isolation, Steps: done}
 	var files []string
-	var limit *agent.Fault
+	var limit *fault.Fault
 	began, budget := time.Now(), seg.Timeout
 	for i := len(done); i < len(stages); i++ {
 		stage := &stages[i]
 		if budget > 0 { // of all steps together
 			if seg.Timeout = budget - time.Since(began) + time.Duration(info.HeldMs)*time.Millisecond; seg.Timeout <= 0 {
 				info.Steps = done
-				return agent.Outcome{Fault: &agent.Fault{Category: agent.FaultTimeout, Message: fmt.Sprintf("no time was left for step %s (limits.timeout)", stage.Name)},
+				return agent.Outcome{Fault: fault.Newf(fault.Timeout, "no time was left for step %s (limits.timeout)", stage.Name),
 					Info: &info, Files: files}, nil
 			}
 		}
@@ -111,19 +112,19 @@ func rewardOf(r agent.StepResult) *tasks.Reward {
 
 // faultOrError tells what is wrong with the task or the agent from what is wrong with us.
 func faultOrError(err error) (agent.Outcome, error) {
-	var fault *agent.Fault
-	if errors.As(err, &fault) {
-		return agent.Outcome{Fault: fault}, nil
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return agent.Outcome{Fault: f}, nil
 	}
 	return agent.Outcome{}, err
 }
 
-func causeOf(ctx context.Context) *agent.Fault {
-	var fault *agent.Fault
-	if errors.As(context.Cause(ctx), &fault) {
-		return fault
+func causeOf(ctx context.Context) *fault.Fault {
+	var f *fault.Fault
+	if errors.As(context.Cause(ctx), &f) {
+		return f
 	}
-	return &agent.Fault{Category: agent.FaultInterrupted, Message: "the agent was ended"}
+	return fault.New(fault.Interrupted, "the agent was ended")
 }
 
 // stepFolder is where a step's files are in the folder of a segment.
@@ -257,7 +258,7 @@ func (w *worker) addSolution(e *environment, stage *tasks.Stage, place *agent.Pl
 	}
 	env, err := tasks.ExpandEnv("solution.env", e.task.Config.Solution.Env, e.lookup)
 	if err != nil {
-		return &agent.Fault{Category: agent.FaultSetup, Message: err.Error()}
+		return fault.New(fault.Setup, err.Error())
 	}
 	place.Env = e.environ(&place.Space)
 	seg.Solution = &agent.Script{Path: place.Space.Path(insideSolution + "/solve.sh"), Env: variables(env)}

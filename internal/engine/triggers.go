@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -88,7 +88,7 @@ func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
 	}
 	source, err := run.sources.For(c.Source, spec)
 	if err != nil {
-		return r.deliverFault(commit, run, c, agent.FaultJob, err.Error())
+		return r.deliverFault(commit, run, c, fault.Job, err.Error())
 	}
 	job := wait.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
 	if !c.StartedAt.IsZero() {
@@ -125,7 +125,7 @@ func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim
 	case c.Action == store.ActionResolve && !c.OverdueSince.IsZero():
 		return r.find(ctx, run, c, source, job)
 	case c.Action == store.ActionResolve && atMostOnce:
-		return r.deliverFault(commit, run, c, agent.FaultStartUnknown,
+		return r.deliverFault(commit, run, c, fault.StartUnknown,
 			"the job may have been started before a crash, and its source can neither tell nor start it only once")
 	}
 	if !c.Deadline.IsZero() && c.Deadline.Before(job.Until) {
@@ -133,10 +133,10 @@ func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim
 	}
 	key, err := source.Start(ctx, job)
 	failpoint.Hit("runner.sourceStarted." + c.Source)
-	var fault *wait.Fault
+	var f *fault.Fault
 	switch {
-	case errors.As(err, &fault):
-		return r.deliverFault(commit, run, c, agent.Category(fault.Category), fault.Message)
+	case errors.As(err, &f):
+		return r.deliverFault(commit, run, c, f.Category, f.Message)
 	case err != nil:
 		var retry *wait.RetryError
 		// Of a start that is being resolved an earlier call may have begun the job.
@@ -152,12 +152,12 @@ func (r *Runner) soon() time.Time { return r.o.Now().Add(firstCheck) }
 func (r *Runner) find(ctx context.Context, run *activeRun, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	key, found, err := source.Find(ctx, job)
-	var fault *wait.Fault
+	var f *fault.Fault
 	switch {
 	case errors.Is(err, wait.ErrNoFind):
 		return r.expire(commit, run, c, "whether its job was started is not known", c.LastError)
-	case errors.As(err, &fault):
-		return r.expire(commit, run, c, "its job could not be looked for", fault.Message)
+	case errors.As(err, &f):
+		return r.expire(commit, run, c, "its job could not be looked for", f.Message)
 	case err != nil:
 		return r.failed(ctx, run, c, err, false)
 	case found:
@@ -178,7 +178,7 @@ func (r *Runner) check(ctx context.Context, run *activeRun, c store.TriggerClaim
 	case err != nil:
 		return r.failed(ctx, run, c, err, false)
 	case status.Done && status.Fault != nil:
-		return r.deliverFault(commit, run, c, agent.Category(status.Fault.Category), status.Fault.Message)
+		return r.deliverFault(commit, run, c, status.Fault.Category, status.Fault.Message)
 	case status.Done:
 		_, err := r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
 		failpoint.Hit("runner.delivered")
@@ -230,13 +230,13 @@ func (r *Runner) expire(ctx context.Context, run *activeRun, c store.TriggerClai
 		message += ": " + cause
 	}
 	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: "limits.suspendTimeout",
-		Fault: &store.Fault{Category: string(agent.FaultSuspendTimeout), Message: run.redact.String(message)}})
+		Fault: fault.New(fault.SuspendTimeout, run.redact.String(message))})
 	r.lookAtTriggers() // its job is to be cancelled
 	return err
 }
 
-func (r *Runner) deliverFault(ctx context.Context, run *activeRun, c store.TriggerClaim, category agent.Category, message string) error {
+func (r *Runner) deliverFault(ctx context.Context, run *activeRun, c store.TriggerClaim, category fault.Category, message string) error {
 	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source,
-		Fault: &store.Fault{Category: string(category), Message: run.redact.String(message)}})
+		Fault: fault.New(category, run.redact.String(message))})
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -29,14 +29,14 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 func TestRetryable(t *testing.T) {
 	for _, test := range []struct {
 		on       []string
-		category agent.Category
+		category fault.Category
 		want     bool
 	}{
-		{nil, agent.FaultExit, false},
-		{[]string{"timeout"}, agent.FaultExit, false},
-		{[]string{"timeout", "exit"}, agent.FaultExit, true},
-		{[]string{"*"}, agent.FaultNoOutput, true},
-		{[]string{"*", "suspensions"}, agent.FaultSuspensions, false}, // it would only be suspended again
+		{nil, fault.Exit, false},
+		{[]string{"timeout"}, fault.Exit, false},
+		{[]string{"timeout", "exit"}, fault.Exit, true},
+		{[]string{"*"}, fault.NoOutput, true},
+		{[]string{"*", "suspensions"}, fault.Suspensions, false}, // it would only be suspended again
 	} {
 		if got := retryable(test.on, test.category); got != test.want {
 			t.Errorf("retry.on %v, category %s: %v, expected %v", test.on, test.category, got, test.want)
@@ -48,7 +48,7 @@ func TestResumeDocument(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	resume, deliveries := resumeDocument([]store.Trigger{
 		{ID: "t1", InterruptID: "a", Status: store.StatusSuccessful, Payload: json.RawMessage(`{"x":1}`), DeliveredAt: at},
-		{ID: "t2", InterruptID: "b", Status: store.StatusFaulted, Fault: &store.Fault{Category: "job", Message: "it broke"}, DeliveredAt: at},
+		{ID: "t2", InterruptID: "b", Status: store.StatusFaulted, Fault: fault.New("job", "it broke"), DeliveredAt: at},
 		{ID: "t3", InterruptID: "c", Status: store.StatusSuccessful, DeliveredAt: at},
 	})
 	want := `{"a":{"x":1},"b":{"error":{"code":"job","message":"it broke"}},"c":null}`

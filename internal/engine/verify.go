@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
@@ -104,7 +105,7 @@ func (w *worker) stepRewards(ctx context.Context, e *environment) (tasks.Reward,
 	var rewards []tasks.Reward
 	for _, step := range info.Steps {
 		if step.Reward == nil {
-			return tasks.Reward{}, &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("step %s: %s", step.Name, step.Error)}
+			return tasks.Reward{}, fault.Newf(fault.Verifier, "step %s: %s", step.Name, step.Error)
 		}
 		rewards = append(rewards, tasks.Reward{Value: *step.Reward, Metrics: step.Metrics})
 	}
@@ -118,10 +119,10 @@ func (w *worker) verifyStep(ctx context.Context, e *environment, stage *tasks.St
 	out := agent.StepResult{Name: stage.Name}
 	reward, notes, err := w.runVerifier(ctx, e, stage)
 	out.Notes = notes
-	var fault *agent.Fault
+	var f *fault.Fault
 	switch {
-	case errors.As(err, &fault) && fault.Category == agent.FaultVerifier:
-		out.Error = fault.Message
+	case errors.As(err, &f) && f.Category == fault.Verifier:
+		out.Error = f.Message
 	case err != nil:
 		return out, err
 	default:
@@ -134,9 +135,9 @@ func (w *worker) verifyStep(ctx context.Context, e *environment, stage *tasks.St
 // what could not be kept; a fault's message has them too.
 func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.Stage) (reward tasks.Reward, notes []string, err error) {
 	defer func() {
-		var fault *agent.Fault
-		if errors.As(err, &fault) && len(notes) > 0 {
-			fault.Message += "; not kept: " + strings.Join(notes, "; ")
+		var f *fault.Fault
+		if errors.As(err, &f) && len(notes) > 0 {
+			f.Message += "; not kept: " + strings.Join(notes, "; ")
 		} else if len(notes) > 0 {
 			w.o.Logger.Warn("not everything that the agent left was kept", "rollout", w.claim.RolloutID, "notes", strings.Join(notes, "; "))
 		}
@@ -175,7 +176,7 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 	case ctx.Err() != nil:
 		return reward, notes, ctx.Err()
 	case err != nil:
-		return reward, notes, &agent.Fault{Category: agent.FaultVerifier, Message: "the verifier could not be started: " + err.Error()}
+		return reward, notes, fault.New(fault.Verifier, "the verifier could not be started: "+err.Error())
 	case running.Err() != nil:
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
 	}
@@ -192,7 +193,7 @@ func (w *worker) runVerifier(ctx context.Context, e *environment, stage *tasks.S
 		if exit.State != nil && !exit.State.Success() {
 			err = fmt.Errorf("%w; it ended with %s", err, exit.State)
 		}
-		return tasks.Reward{}, notes, &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)}
+		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)
 	}
 	return reward, notes, nil
 }
@@ -224,7 +225,7 @@ func (w *worker) verifierCommand(e *environment, stage *tasks.Stage) (sandbox.Co
 	space.Binds = append(space.Binds, sandbox.Bind{Host: e.dir(workspace.FolderTests), Inside: insideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
 	own, err := tasks.ExpandEnv("verifier.env", stage.Verifier.Env, e.lookup)
 	if err != nil {
-		return sandbox.Command{}, &agent.Fault{Category: agent.FaultVerifier, Message: err.Error()}
+		return sandbox.Command{}, fault.New(fault.Verifier, err.Error())
 	}
 	script := space.Path(insideTests + "/test.sh")
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + space.Path("/home/verifier"), "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, e.environ(&space)...)
@@ -277,7 +278,7 @@ func (w *worker) collect(ctx context.Context, e *environment, stage *tasks.Stage
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return &agent.Fault{Category: agent.FaultVerifier, Message: fmt.Sprintf("verifier.collect[%d]: %v", i, err)}
+			return fault.Newf(fault.Verifier, "verifier.collect[%d]: %v", i, err)
 		case timedOut, !exit.State.Success():
 			w.o.Logger.Warn("a collecting command failed", "rollout", w.claim.RolloutID, "command", i, "log", log)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -154,8 +155,8 @@ func (w *worker) putBack(ctx context.Context, why string) error {
 	if w.state == store.StateEvaluating {
 		return w.o.Store.GiveBack(ctx, w.claim.Token, 0)
 	}
-	fault := &store.Fault{Category: string(agent.FaultInterrupted), Message: w.redactorOf(ctx, w.claim.RunID).String(why)}
-	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: fault})
+	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted,
+		Fault: fault.New(fault.Interrupted, w.redactorOf(ctx, w.claim.RunID).String(why))})
 	return err
 }
 
@@ -186,7 +187,7 @@ func (w *worker) postpone(ctx context.Context, why string) error {
 		return w.o.Store.GiveBack(ctx, w.claim.Token, postponed)
 	}
 	_, err := w.o.Store.CommitSegment(ctx, w.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, RetryAfter: postponed,
-		Fault: &store.Fault{Category: string(agent.FaultInterrupted), Message: why}})
+		Fault: fault.New(fault.Interrupted, why)})
 	return err
 }
 
@@ -205,9 +206,9 @@ func (w *worker) segment(ctx context.Context) (agent.Outcome, error) {
 		Workspace: w.workspace(), Dir: w.segmentDir(), BaseDir: w.plan.baseDir,
 		OutputBytes: w.plan.Set.Limits.OutputBytes, Ended: w.leave, Consume: ledger{w.o.Store, w.claim.Token}.consume,
 	}
-	var fault *agent.Fault
-	if seg.Timeout, fault = w.timeLeft(); fault != nil {
-		return agent.Outcome{Fault: fault}, nil
+	var f *fault.Fault
+	if seg.Timeout, f = w.timeLeft(); f != nil {
+		return agent.Outcome{Fault: f}, nil
 	}
 	if c.Segment > 1 {
 		seg.Resume, seg.Deliveries = resumeDocument(c.Deliveries)
@@ -232,14 +233,14 @@ func (w *worker) segmentDir() string {
 }
 
 // timeLeft is what the limits leave for the segment; 0 means no limit.
-func (w *worker) timeLeft() (time.Duration, *agent.Fault) {
+func (w *worker) timeLeft() (time.Duration, *fault.Fault) {
 	limits := w.plan.Set.Limits
 	if limits.Timeout == 0 {
 		return limits.SegmentTimeout, nil
 	}
 	left := limits.Timeout - w.claim.Clocks.Working
 	if left <= 0 {
-		return 0, &agent.Fault{Category: agent.FaultTimeout, Message: fmt.Sprintf("the rollout has worked for %v (limits.timeout)", limits.Timeout)}
+		return 0, fault.Newf(fault.Timeout, "the rollout has worked for %v (limits.timeout)", limits.Timeout)
 	}
 	if limits.SegmentTimeout > 0 {
 		left = min(left, limits.SegmentTimeout)
@@ -271,7 +272,7 @@ func resumeDocument(deliveries []store.Trigger) (map[string]json.RawMessage, map
 		if d.Status != store.StatusSuccessful {
 			e.Error = &wait.Error{Code: string(d.Status), Message: "the job was " + string(d.Status)}
 			if d.Fault != nil {
-				e.Error = &wait.Error{Code: d.Fault.Category, Message: d.Fault.Message}
+				e.Error = &wait.Error{Code: string(d.Fault.Category), Message: d.Fault.Message}
 			}
 			resume[d.InterruptID], _ = json.Marshal(map[string]any{"error": e.Error}) // two strings always marshal
 		}
@@ -300,7 +301,7 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 		out.Fault = out.Limit // nobody can say what it is worth
 	}
 	if out.Interrupts != nil && w.claim.Suspensions >= limits.Suspensions {
-		out.Fault = &agent.Fault{Category: agent.FaultSuspensions, Message: fmt.Sprintf("the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)}
+		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)
 	}
 	// What is gone on with, or verified, must be there after a power failure as well.
 	if out.Fault == nil && (out.Interrupts != nil || w.evaluation.Task != nil) {
@@ -337,15 +338,15 @@ func (w *worker) end(ctx context.Context, out agent.Outcome) (store.SegmentEnd, 
 // that are nested deeper than a path can be long. Any other error is evalrun's own.
 func workspaceFault(err error) (agent.Outcome, error) {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) {
-		return agent.Outcome{Fault: &agent.Fault{Category: agent.FaultUnresumable, Message: "the workspace cannot be kept: " + workspace.Shorten(err.Error())}}, nil
+		return agent.Outcome{Fault: fault.New(fault.Unresumable, "the workspace cannot be kept: "+workspace.Shorten(err.Error()))}, nil
 	}
 	return faultOrError(err)
 }
 
 // failed decides what follows from a fault: the end of the rollout, or another attempt.
-func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent.Fault) {
+func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, f *fault.Fault) {
 	end.Outcome = store.OutcomeFailed
-	end.Fault = &store.Fault{Category: string(fault.Category), Message: w.plan.redact.String(fault.Message)}
+	end.Fault = fault.New(f.Category, w.plan.redact.String(f.Message))
 	switch {
 	case errors.Is(context.Cause(ctx), errCancelled):
 		end.Outcome, end.Fault = store.OutcomeCancelled, nil
@@ -353,8 +354,8 @@ func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent
 		end.Outcome = store.OutcomeInterrupted
 	default:
 		retry := w.plan.Set.Retry
-		hopeless := fault.Category == agent.FaultTimeout && w.timeSpent(end.Held)
-		end.Retry = w.claim.Failures < retry.Max && retryable(retry.On, fault.Category) && !hopeless
+		hopeless := f.Category == fault.Timeout && w.timeSpent(end.Held)
+		end.Retry = w.claim.Failures < retry.Max && retryable(retry.On, f.Category) && !hopeless
 		if end.Retry {
 			end.RetryAfter = backoff(retry.Backoff, retry.MaxBackoff, w.claim.Failures)
 		}
@@ -362,12 +363,12 @@ func (w *worker) failed(ctx context.Context, end *store.SegmentEnd, fault *agent
 }
 
 // neverRetried are the faults that another attempt cannot mend.
-var neverRetried = map[agent.Category]bool{
-	agent.FaultStartUnknown: true, agent.FaultUnresumable: true, agent.FaultSuspensions: true, agent.FaultSuspendTimeout: true, agent.FaultNotRunnable: true,
-	agent.FaultWorkspace: true,
+var neverRetried = map[fault.Category]bool{
+	fault.StartUnknown: true, fault.Unresumable: true, fault.Suspensions: true, fault.SuspendTimeout: true, fault.NotRunnable: true,
+	fault.Workspace: true,
 }
 
-func retryable(on []string, category agent.Category) bool {
+func retryable(on []string, category fault.Category) bool {
 	if neverRetried[category] {
 		return false
 	}

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -51,7 +51,7 @@ func (w *worker) prepareWorkspace() error {
 	case errors.Is(err, fs.ErrNotExist):
 		// The segment before has left a workspace, even if its agent had removed it: see keep.
 		if _, err := os.Lstat(w.workspace()); errors.Is(err, fs.ErrNotExist) {
-			return &agent.Fault{Category: agent.FaultWorkspace, Message: "the workspace that the rollout was suspended with is missing: " + w.workspace()}
+			return fault.New(fault.Workspace, "the workspace that the rollout was suspended with is missing: "+w.workspace())
 		}
 		// No copy: the agent of this segment was never started, and all is as it was.
 		return workspace.Snapshot(w.root(), saved, w.keptFolders())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -166,7 +167,7 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 		why = "a function agent runs as its owner's program, not in the environment of a task"
 	}
 	if why != "" {
-		r.Fault = &store.Fault{Category: string(agent.FaultNotRunnable), Message: why}
+		r.Fault = fault.New(fault.NotRunnable, why)
 	}
 	return r
 }

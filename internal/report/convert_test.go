@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -143,7 +144,7 @@ func TestHostileNames(t *testing.T) {
 			case 1:
 				r.suspend(id, "", 0, `{"type":"WaitSystemAgent","job_key":`+strings.Replace(quoted(), `""`, `"k"`, 1)+`}`, quoted())
 			case 2:
-				r.commit(id, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: pick(), Message: pick()}}, nil)
+				r.commit(id, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault.New(fault.Category(pick()), pick())}, nil)
 			}
 		}
 		r.document()

@@ -50,7 +50,7 @@ func (r *Report) csvRow(one *Rollout, e *Evaluated) []string {
 	}
 	category, message, waiting := "", "", ""
 	if one.Error != nil {
-		category, message = one.Error.Category, one.Error.Message
+		category, message = string(one.Error.Category), one.Error.Message
 	}
 	if x := one.AgentExecutionOutput; x != nil && len(x.Result.Triggers) > 0 {
 		waiting = waitingFor(one)[len("waiting for "):]

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -156,7 +157,7 @@ func TestSecretsDoNotReachTheDocument(t *testing.T) {
 	result.Details, result.Error = json.RawMessage(`"saw `+secret+`"`), "failed with "+secret
 	r.complete("a", `{"`+secret+`":"`+secret+`"}`, `{"name":"`+secret+`","attributes":{"input.value":"{\"t\":\"`+secret+`\"}"}}`+"\n", result)
 	r.suspend("b", "", 0, `{"name":"`+secret+`","input_arguments":{"a":"`+secret+`"}}`)
-	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "exit", Message: secret}}, nil)
+	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault.New("exit", secret)}, nil)
 	outputs := map[string][]byte{"results": r.document()}
 	r.report(func(rep *Report) {
 		for name, write := range writers(rep) {

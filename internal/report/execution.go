@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -67,7 +68,7 @@ type eventData struct {
 	By             string         `json:"by"`
 	State          store.State    `json:"state"`
 	Score          *float64       `json:"score"`
-	Fault          *store.Fault   `json:"fault"`
+	Fault          *fault.Fault   `json:"fault"`
 }
 
 type eventTrigger struct {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -61,11 +62,11 @@ func (r *Report) testCase(x *xmlWriter, c census, one *Rollout) {
 	x.open(in, "testcase", attrs...)
 	switch {
 	case v == verdict(store.StateFaulted):
-		fault := store.Fault{}
+		f := fault.Fault{}
 		if one.Error != nil {
-			fault = *one.Error
+			f = *one.Error
 		}
-		x.element(deeper, "error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
+		x.element(deeper, "error", f.Message, "message", firstLine(f.Message), "type", string(f.Category))
 	case v == failed:
 		x.element(deeper, "failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
 	case v == verdict(store.StateSuspended):

@@ -70,13 +70,13 @@ func (l *Log) say(e store.Event, data eventData) (what, more string) {
 			more += " in " + formatDuration(milliseconds(data.AfterMs))
 		}
 		if data.Fault != nil {
-			more += ", after " + data.Fault.Category + ": " + data.Fault.Message
+			more += ", after " + data.Fault.Error()
 		}
 		return "retried", more
 	case store.RolloutFinished:
 		switch {
 		case data.Fault != nil:
-			more = data.Fault.Category + ": " + data.Fault.Message
+			more = data.Fault.Error()
 		case data.Score != nil:
 			more = "score " + formatScore(data.Score)
 		}

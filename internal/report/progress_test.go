@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
@@ -29,15 +30,15 @@ func eventfulRun(t *testing.T) *testRun {
 	r.claim(3)
 	r.complete("a", `1`, "", score("exact", 1))
 	r.suspend("b", "", time.Hour, jobValue, `{"message":"hello"}`)
-	fault := &store.Fault{Category: "exit", Message: "exit status 1"}
-	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault, Retry: true, RetryAfter: time.Second}, nil)
+	f := fault.New("exit", "exit status 1")
+	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: f, Retry: true, RetryAfter: time.Second}, nil)
 	r.wait(time.Second)
 	_, err := r.st.Cancel(t.Context(), store.RolloutID(testRunID, "d", "calculator", 1))
 	r.check(err)
 	r.claim(1)
 	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeInterrupted, Retry: true}, nil)
 	r.claim(1)
-	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault}, nil)
+	r.commit("c", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: f}, nil)
 	r.deliver("b", `{}`)
 	r.claim(1)
 	r.complete("b", `2`, "", score("exact", 0.5))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -143,7 +144,7 @@ type Rollout struct {
 	Epoch          int          `json:"epoch"`
 	Status         store.State  `json:"status"`
 	Score          *float64     `json:"score"`
-	Error          *store.Fault `json:"error"`
+	Error          *fault.Fault `json:"error"`
 	ResumedBy      []Resumption `json:"resumedBy"`
 	// MCPServers has a verdict for each server that was declared for the agent.
 	MCPServers []agent.ServerVerdict `json:"mcpServers"`
@@ -158,7 +159,7 @@ type Rollout struct {
 	// AgentVersion is the version that the agent says it has.
 	AgentVersion string `json:"agentVersion,omitempty"`
 	// Limit is the limit that ended the agent, if what it had done by then was scored.
-	Limit *store.Fault `json:"limit,omitempty"`
+	Limit *fault.Fault `json:"limit,omitempty"`
 	// Usage is what the agent has used.
 	Usage *Usage `json:"usage,omitempty"`
 	// Steps are those of a task of several steps that have ended.
@@ -228,7 +229,7 @@ type AgentExecution struct {
 type ExecutionResult struct {
 	Status   string          `json:"status"`
 	Output   json.RawMessage `json:"output"`
-	Error    *store.Fault    `json:"error"`
+	Error    *fault.Fault    `json:"error"`
 	Trigger  *Trigger        `json:"trigger"`
 	Triggers []Trigger       `json:"triggers"`
 }

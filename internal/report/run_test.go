@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -250,7 +251,7 @@ func mixedRun(t testing.TB) *testRun {
 	r.suspend("waits", `{"name":"start","context":{"span_id":"0x0a"},"parent_id":null,"attributes":{},"events":[]}`+"\nnot JSON\n", 0, jobValue)
 	r.suspend("resumed", `{"name":"first","context":{"span_id":"0x0b"}}`+"\n", time.Hour, jobValue)
 	r.suspend("siblings", "", time.Hour, `[{"title":"Approve","app_name":"a"},{"resume_time":"2026-03-01T13:00:00.5Z"}]`, `{"message":"hello"}`)
-	r.commit("faults", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "exit", Message: "the agent ended with exit status 1; stderr ends with:\nboom"}}, nil)
+	r.commit("faults", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault.New("exit", "the agent ended with exit status 1; stderr ends with:\nboom")}, nil)
 	r.wait(2 * time.Second)
 	r.deliver("resumed", `{"answer":42}`)
 	r.wait(100 * time.Millisecond)

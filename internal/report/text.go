@@ -104,7 +104,7 @@ func reason(one *Rollout) string {
 	case one.Status == store.StateSuspended:
 		return waitingFor(one)
 	case one.Error != nil:
-		return redact.Line(one.Error.Category + ": " + one.Error.Message)
+		return redact.Line(one.Error.Error())
 	}
 	var out, notRun []string
 	for _, e := range one.EvaluationRunResults {

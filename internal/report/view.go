@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -42,7 +43,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 	if err := v.Rollouts(func(rv store.RolloutView) error {
 		results, err := evaluated(rv)
 		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: eval.State(rv.State),
-			AgentsFault: rv.State == store.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == agent.OwnerAgent,
+			AgentsFault: rv.State == store.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == fault.OwnerAgent,
 			Evaluation:  evaluations[rv.EvaluationID], Results: results})
 		return err
 	}); err != nil {
@@ -144,11 +145,11 @@ func evaluationsOf(v store.View) (map[string]*eval.Evaluation, error) {
 }
 
 // ownerOf says whose a fault is: what the eval set says of its category, else what is usual.
-func ownerOf(set *eval.Set, category string) agent.Owner {
-	if owner, ok := set.Faults[category]; ok {
-		return agent.Owner(owner)
+func ownerOf(set *eval.Set, category fault.Category) fault.Owner {
+	if owner, ok := set.Faults[string(category)]; ok {
+		return fault.Owner(owner)
 	}
-	return agent.Category(category).Owner()
+	return category.Owner()
 }
 
 // summaryOf is the short form of the statistics.
@@ -236,7 +237,7 @@ func (o Options) addInfo(out *Rollout, rv store.RolloutView) error {
 		out.Isolation, out.Environment, out.AgentVersion, out.Steps = info.Isolation, info.Environment, info.AgentVersion, info.Steps
 		out.Limit = nil
 		if info.Limit != nil {
-			out.Limit = &store.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}
+			out.Limit = fault.New(info.Limit.Category, info.Limit.Message)
 		}
 		if info.MCPServers != nil {
 			out.MCPServers = addCalls(info.MCPServers, out.MCPServers)
@@ -283,11 +284,11 @@ func (u *Usage) add(info agent.Info) {
 	}
 }
 
-func (o Options) fault(f *store.Fault) *store.Fault {
+func (o Options) fault(f *fault.Fault) *fault.Fault {
 	if f == nil {
 		return nil
 	}
-	return &store.Fault{Category: f.Category, Message: o.Redact.String(f.Message)}
+	return fault.New(f.Category, o.Redact.String(f.Message))
 }
 
 func (o Options) evaluated(r eval.Result) Evaluated {
@@ -353,7 +354,7 @@ func (o Options) execution(rv store.RolloutView, p parts) (out *AgentExecution, 
 		if len(rv.Segments) == 0 {
 			return nil, nil
 		}
-		x.Result.Status, x.Result.Error = string(Faulted), &store.Fault{Category: "cancelled", Message: "the rollout was cancelled"}
+		x.Result.Status, x.Result.Error = string(Faulted), fault.New("cancelled", "the rollout was cancelled")
 	default:
 		return nil, nil
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 const rolloutColumns = `o.rollout_id, o.run_id, o.evaluation_id, o.evaluation_name, o.agent, o.epoch, o.state, o.segment, o.attempt, o.failures,
@@ -159,7 +161,7 @@ func (t *tx) takeOver(o Rollout) error {
 }
 
 // gone is the fault of an attempt whose process ended before it.
-var gone = &Fault{Category: "interrupted", Message: "the process that ran it is gone"}
+var gone = fault.New("interrupted", "the process that ran it is gone")
 
 // claimEvaluating adds what the evaluators still need to a claim.
 func (t *tx) claimEvaluating(c *Claim) (err error) {

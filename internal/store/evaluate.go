@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // RecordResult implements Store.
@@ -48,7 +50,7 @@ func (s *SQLite) Finish(ctx context.Context, tok Token, score *float64, last ...
 }
 
 // FinishFaulted implements Store.
-func (s *SQLite) FinishFaulted(ctx context.Context, tok Token, fault Fault) error {
+func (s *SQLite) FinishFaulted(ctx context.Context, tok Token, fault fault.Fault) error {
 	return s.writeOp(ctx, func(t *tx) error {
 		o, err := t.held(tok, StateEvaluating)
 		if err != nil {

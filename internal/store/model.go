@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // Plan is what CreateRun stores: a run and its rollouts.
@@ -34,7 +36,7 @@ type PlannedRollout struct {
 	Agent          string
 	Epoch          int
 	// Fault, if set, makes the rollout faulted from the start: it cannot be run.
-	Fault *Fault
+	Fault *fault.Fault
 	// All says that the rollout resumes only when every interrupt has been answered; otherwise any one does.
 	All bool
 	// AcceptsFaults says that the agent can take a faulted delivery; otherwise the rollout faults with it.
@@ -71,12 +73,6 @@ type Activity struct {
 	Held, Delayed int
 }
 
-// Fault is why a segment or a rollout failed.
-type Fault struct {
-	Category string `json:"category"`
-	Message  string `json:"message"`
-}
-
 // Rollout is one attempt of one agent at one evaluation.
 type Rollout struct {
 	ID             string
@@ -93,7 +89,7 @@ type Rollout struct {
 	Failures    int
 	Suspensions int
 	// Fault is set in a faulted rollout, Score in a completed one that was scored.
-	Fault *Fault
+	Fault *fault.Fault
 	Score *float64
 	// CreatedAt, StateSince and FinishedAt are by the store's clock; FinishedAt is zero while the rollout can change.
 	CreatedAt  time.Time
@@ -144,7 +140,7 @@ type Segment struct {
 	StartedAt time.Time
 	EndedAt   time.Time
 	Output    json.RawMessage
-	Fault     *Fault
+	Fault     *fault.Fault
 	// Files are the files of the attempt with their SHA-256.
 	Files []File
 	// Info is SegmentEnd.Info.
@@ -168,7 +164,7 @@ type SegmentEnd struct {
 	// SuspendTimeout, if not zero, is the deadline of the suspension counted from its commit.
 	SuspendTimeout time.Duration
 	// Fault of a failed segment. RetryAfter is the backoff before it is repeated; Retry false makes the rollout faulted.
-	Fault      *Fault
+	Fault      *fault.Fault
 	Retry      bool
 	RetryAfter time.Duration
 	Files      []File
@@ -248,7 +244,7 @@ type Trigger struct {
 	DeliveredAt time.Time
 	Status      Status
 	Payload     json.RawMessage
-	Fault       *Fault
+	Fault       *fault.Fault
 }
 
 // TriggerToken says that its bearer had claimed the trigger.
@@ -303,7 +299,7 @@ type Delivery struct {
 	ItemKey   string
 	Status    Status
 	Payload   json.RawMessage
-	Fault     *Fault
+	Fault     *fault.Fault
 	// By says who delivered it: "deliver", "approve", "source", …
 	By string
 	// Fence, if not zero, is that of the claim under which the source was asked: the delivery of a process whose claim has been

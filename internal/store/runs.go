@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // CreateRun implements Store.
@@ -64,14 +66,14 @@ func (t *tx) createRun(p Plan) error {
 }
 
 // end brings a rollout into a terminal state, whatever state it is in, and with it, if it was the last one, the run.
-func (t *tx) end(runID, rolloutID string, state State, fault *Fault, score *float64) error {
+func (t *tx) end(runID, rolloutID string, state State, f *fault.Fault, score *float64) error {
 	if err := t.become(rolloutID, state, `, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?4, score = ?5, finished_at = ?1`,
-		marshal(fault), score); err != nil {
+		marshal(f), score); err != nil {
 		return err
 	}
 	data := map[string]any{"state": state, "score": score}
-	if fault != nil {
-		data["fault"] = fault
+	if f != nil {
+		data["fault"] = f
 	}
 	var seq, open int64
 	if err := t.row([]any{&seq, &open}, "UPDATE runs SET seq = seq + 1, revision = revision + 1, open = open - 1 WHERE run_id = ? RETURNING seq, open", runID); err != nil {
@@ -278,7 +280,7 @@ func (s *SQLite) Plan(ctx context.Context, runID string) (p Plan, err error) {
 // marshal gives JSON for a column; nil, also of a pointer type, is null.
 func marshal(v any) any {
 	switch v := v.(type) {
-	case *Fault:
+	case *fault.Fault:
 		if v == nil {
 			return nil
 		}
@@ -294,11 +296,11 @@ func marshal(v any) any {
 	return data
 }
 
-func unmarshalFault(data []byte) (*Fault, error) {
+func unmarshalFault(data []byte) (*fault.Fault, error) {
 	if data == nil {
 		return nil, nil
 	}
-	f := new(Fault)
+	f := new(fault.Fault)
 	return f, json.Unmarshal(data, f)
 }
 

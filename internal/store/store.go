@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // Errors that callers decide on.
@@ -76,7 +78,7 @@ type Store interface {
 	RecordResult(ctx context.Context, t Token, r Result) error
 	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
 	// FinishFaulted ends a rollout that could not be evaluated.
-	FinishFaulted(ctx context.Context, t Token, fault Fault) error
+	FinishFaulted(ctx context.Context, t Token, fault fault.Fault) error
 
 	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or cancelled.
 	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)

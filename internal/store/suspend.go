@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 	"slices"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // whereWaiting selects what a rollout waits for, and what has arrived of it.
@@ -229,13 +231,13 @@ func (t *tx) settle(runID, rolloutID string, triggers []Trigger) (Committed, err
 }
 
 // deliveredFault is the fault of a rollout whose agent cannot take what was delivered.
-func deliveredFault(g Trigger) *Fault {
-	fault := Fault{Category: "job", Message: fmt.Sprintf("what it waited for (%s %s) was %s", g.Type, g.ItemKey, g.Status)}
+func deliveredFault(g Trigger) *fault.Fault {
+	f := fault.Fault{Category: "job", Message: fmt.Sprintf("what it waited for (%s %s) was %s", g.Type, g.ItemKey, g.Status)}
 	if g.Fault != nil && g.Fault.Category != "" {
-		fault.Category = g.Fault.Category
+		f.Category = g.Fault.Category
 	}
 	if g.Fault != nil && g.Fault.Message != "" {
-		fault.Message = g.Fault.Message
+		f.Message = g.Fault.Message
 	}
-	return &fault
+	return &f
 }

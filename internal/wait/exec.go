@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -160,7 +161,7 @@ func (e *execSource) Check(ctx context.Context, p Pending) (Status, error) {
 		return Status{}, err
 	}
 	if !dir.has("") {
-		return Status{Done: true, Fault: &Fault{faultJobLost, "the job is lost: its folder in the store is gone"}}, nil
+		return Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: its folder in the store is gone")}, nil
 	}
 	// The order matters. "started" is written under the lock and followed by a result under the same lock, so whoever saw the one,
 	// then the lock free, then no result, knows that there will be none.
@@ -176,7 +177,7 @@ func (e *execSource) Check(ctx context.Context, p Pending) (Status, error) {
 	case held:
 		return Status{After: checkExec}, nil
 	case started:
-		return Status{Done: true, Fault: &Fault{faultJobLost, "the job is lost: its supervisor ended without writing a result"}}, nil
+		return Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: its supervisor ended without writing a result")}, nil
 	}
 	// A supervisor is on its way, or was killed before it began.
 	_, err = e.Start(ctx, p)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // patience is how long a test waits for what must come.
@@ -270,7 +272,7 @@ func TestExecResults(t *testing.T) {
 }
 
 func TestExecCancel(t *testing.T) {
-	cancelled := Status{Done: true, Fault: &Fault{"job", "the job was cancelled"}}
+	cancelled := Status{Done: true, Fault: fault.New("job", "the job was cancelled")}
 	for name, script := range map[string]string{
 		"a command that ends when told":       `echo run >"$PIPE"; read x <"$GATE"`,
 		"a command that ignores it":           `trap "" TERM; echo run >"$PIPE"; while :; do read x <"$GATE"; done`,

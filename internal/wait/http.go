@@ -12,6 +12,7 @@ import (
 	"github.com/itchyny/gojq"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // httpSource starts and watches jobs behind an HTTP API.
@@ -55,7 +56,7 @@ func (s *httpSource) StartKind() Start { return s.config.StartKind }
 // an idempotent one. For an atMostOnce one every failure after the request has left is final.
 func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 	if s.config.Start == nil {
-		return "", &Fault{faultJob, "the process has no start request in the eval set's jobs"}
+		return "", fault.New(fault.Job, "the process has no start request in the eval set's jobs")
 	}
 	if s.config.StartKind == Searchable {
 		if key, found, err := s.Find(ctx, p); found || err != nil {
@@ -79,7 +80,7 @@ func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 	a, err := s.client.do(ctx, q)
 	switch {
 	case err != nil && a.sent && s.config.StartKind == AtMostOnce:
-		return "", &Fault{faultStartUnknown, "the job may or may not have been started: " + err.Error()}
+		return "", fault.New(fault.StartUnknown, "the job may or may not have been started: "+err.Error())
 	case err != nil && !a.sent:
 		return "", notStarted(s.retry(p, a, err))
 	case err != nil:
@@ -90,9 +91,9 @@ func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
 		a.status == http.StatusConflict, a.status == http.StatusTooEarly:
 		return "", s.retry(p, a, a.error())
 	case a.status < 500:
-		return "", &Fault{faultJob, "the job could not be started: " + a.error().Error()}
+		return "", fault.New(fault.Job, "the job could not be started: "+a.error().Error())
 	case s.config.StartKind == AtMostOnce:
-		return "", &Fault{faultStartUnknown, "the job may or may not have been started: " + a.error().Error()}
+		return "", fault.New(fault.StartUnknown, "the job may or may not have been started: "+a.error().Error())
 	}
 	return "", s.retry(p, a, a.error())
 }
@@ -112,8 +113,8 @@ func (s *httpSource) startedKey(ctx context.Context, p Pending, a answer) (strin
 		err = errors.New("it gives nothing")
 	}
 	if err != nil {
-		return "", &Fault{faultStartUnknown, fmt.Sprintf("the job was started, but its key could not be read with itemKey %s: %s; the answer was %s",
-			s.config.ItemKey, err, excerpt(a.body))}
+		return "", fault.Newf(fault.StartUnknown, "the job was started, but its key could not be read with itemKey %s: %s; the answer was %s",
+			s.config.ItemKey, err, excerpt(a.body))
 	}
 	return key, nil
 }
@@ -157,9 +158,9 @@ func (s *httpSource) Find(ctx context.Context, p Pending) (string, bool, error) 
 
 func (s *httpSource) Check(ctx context.Context, p Pending) (Status, error) {
 	status, err := s.check(ctx, p)
-	var fault *Fault
-	if errors.As(err, &fault) {
-		return Status{Done: true, Fault: fault}, nil
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return Status{Done: true, Fault: f}, nil
 	}
 	return status, err
 }
@@ -170,7 +171,7 @@ func (s *httpSource) check(ctx context.Context, p Pending) (Status, error) {
 	case err != nil:
 		return Status{}, s.retry(p, a, err)
 	case a.status == http.StatusNotFound || a.status == http.StatusGone:
-		return Status{}, &Fault{faultJobLost, "the job is lost: " + a.error().Error()}
+		return Status{}, fault.New(fault.JobLost, "the job is lost: "+a.error().Error())
 	case !a.ok():
 		return Status{}, s.retry(p, a, a.error())
 	}
@@ -179,7 +180,7 @@ func (s *httpSource) check(ctx context.Context, p Pending) (Status, error) {
 		return Status{}, s.retry(p, a, fmt.Errorf("status.failed: %w", err))
 	}
 	if failed {
-		return Status{}, &Fault{faultJob, s.reason(ctx, a)}
+		return Status{}, fault.New(fault.Job, s.reason(ctx, a))
 	}
 	done, err := truth(ctx, s.done, a, a.status != http.StatusAccepted)
 	if err != nil {
@@ -240,9 +241,9 @@ func (s *httpSource) Cancel(ctx context.Context, p Pending) error {
 
 // retry wraps an error with when to try again, unless it is a fault.
 func (s *httpSource) retry(p Pending, a answer, err error) error {
-	var fault *Fault
-	if errors.As(err, &fault) {
-		return fault
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return f
 	}
 	return &RetryError{After: s.after(p, a), Err: err}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
@@ -147,8 +149,8 @@ func TestHTTPStartFailures(t *testing.T) {
 		name, kind string
 		status     int
 		header     string
-		wantFault  string        // category
-		wantAfter  time.Duration // of a RetryError
+		wantFault  fault.Category // category
+		wantAfter  time.Duration  // of a RetryError
 	}{
 		{name: "bad request", status: 400, wantFault: "job"},
 		{name: "unauthorised", status: 401, wantFault: "job"},
@@ -173,12 +175,12 @@ func TestHTTPStartFailures(t *testing.T) {
 				config = strings.Replace(plain, `"itemKey"`, `"startKind":"`+c.kind+`","itemKey"`, 1)
 			}
 			_, err := source(t, s, config, nil).Start(t.Context(), pending(t))
-			var fault *Fault
+			var f *fault.Fault
 			var retry *RetryError
 			switch {
-			case errors.As(err, &fault):
-				if fault.Category != c.wantFault || !strings.Contains(fault.Message, "no such release") {
-					t.Error(fault.Category, err)
+			case errors.As(err, &f):
+				if f.Category != c.wantFault || !strings.Contains(f.Message, "no such release") {
+					t.Error(f.Category, err)
 				}
 			case !errors.As(err, &retry) || retry.After != c.wantAfter:
 				t.Errorf("expected a retry after %s, got %#v", c.wantAfter, err)
@@ -196,17 +198,17 @@ func TestHTTPStartFailures(t *testing.T) {
 	t.Run("a connection that breaks after the request may be one", func(t *testing.T) {
 		s := newServer(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		for kind, want := range map[string]bool{"atMostOnce": true, "idempotent": false} {
-			var fault *Fault
+			var f *fault.Fault
 			_, err := source(t, s, strings.Replace(plain, `"itemKey"`, `"startKind":"`+kind+`","itemKey"`, 1), nil).Start(t.Context(), pending(t))
-			if got := errors.As(err, &fault) && fault.Category == "start-unknown"; err == nil || got != want {
+			if got := errors.As(err, &f) && f.Category == "start-unknown"; err == nil || got != want {
 				t.Error(kind, err)
 			}
 		}
 	})
 	t.Run("an answer without the key", func(t *testing.T) {
 		s := newServer(t, reply(200, `{"job":1}`))
-		var fault *Fault
-		if _, err := source(t, s, plain, nil).Start(t.Context(), pending(t)); !errors.As(err, &fault) || fault.Category != "start-unknown" || !strings.Contains(err.Error(), `itemKey .id: it gives nothing; the answer was {"job":1}`) {
+		var f *fault.Fault
+		if _, err := source(t, s, plain, nil).Start(t.Context(), pending(t)); !errors.As(err, &f) || f.Category != "start-unknown" || !strings.Contains(err.Error(), `itemKey .id: it gives nothing; the answer was {"job":1}`) {
 			t.Error(err)
 		}
 	})
@@ -214,9 +216,9 @@ func TestHTTPStartFailures(t *testing.T) {
 		s := newServer(t, reply(200, `{}`))
 		p := pending(t)
 		p.Spec.FolderPath = "../admin"
-		var fault *Fault
+		var f *fault.Fault
 		_, err := source(t, s, strings.Replace(plain, "$URL/jobs\"", "$URL/{folderPath}/jobs\"", 1), nil).Start(t.Context(), p)
-		if !errors.As(err, &fault) || fault.Category != "job" || !strings.Contains(err.Error(), `{folderPath} is "../admin"`) || len(s.asked()) > 0 {
+		if !errors.As(err, &f) || f.Category != "job" || !strings.Contains(err.Error(), `{folderPath} is "../admin"`) || len(s.asked()) > 0 {
 			t.Error(err, s.asked())
 		}
 	})
@@ -247,9 +249,9 @@ func TestHTTPCheck(t *testing.T) {
 		{"running, with a hint", 202, "9", `{"state":"Running"}`, Status{After: 9 * time.Second}},
 		{"running, with a hint in another status", 200, "9", `{"state":"Running"}`, Status{After: 9 * time.Second}},
 		{"done", 200, "", `{"state":"Successful","output":{"n":12345678901234567890}}`, Status{Done: true, Payload: json.RawMessage(`{"state":"Successful","output":{"n":12345678901234567890}}`)}},
-		{"failed", 200, "", `{"state":"Faulted","info":"no printer"}`, Status{Done: true, Fault: &Fault{"job", "the job failed: no printer"}}},
-		{"failed without a reason", 200, "", `{"state":"Faulted"}`, Status{Done: true, Fault: &Fault{"job", `the job failed: {"state":"Faulted"}`}}},
-		{"lost", 404, "", `gone`, Status{Done: true, Fault: &Fault{"job-lost", "the job is lost: GET $URL/jobs/{itemKey} answered 404 Not Found: gone"}}},
+		{"failed", 200, "", `{"state":"Faulted","info":"no printer"}`, Status{Done: true, Fault: fault.New("job", "the job failed: no printer")}},
+		{"failed without a reason", 200, "", `{"state":"Faulted"}`, Status{Done: true, Fault: fault.New("job", `the job failed: {"state":"Faulted"}`)}},
+		{"lost", 404, "", `gone`, Status{Done: true, Fault: fault.New("job-lost", "the job is lost: GET $URL/jobs/{itemKey} answered 404 Not Found: gone")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {

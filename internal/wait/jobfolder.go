@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // The files of an exec job's folder, in the order in which they come to be.
@@ -56,7 +57,7 @@ type jobResult struct {
 
 func failedJob(message string) jobResult {
 	now := time.Now().UTC()
-	return jobResult{Payload: json.RawMessage("null"), Error: &Error{faultJob, message}, StartedAt: now, EndedAt: now}
+	return jobResult{Payload: json.RawMessage("null"), Error: &Error{string(fault.Job), message}, StartedAt: now, EndedAt: now}
 }
 
 // process names a process beyond the reuse of its pid.
@@ -119,7 +120,7 @@ func (d jobFolder) status() (s Status, done bool, err error) {
 	}
 	s = Status{Done: true, Payload: r.Payload}
 	if r.Error != nil {
-		s = Status{Done: true, Fault: &Fault{r.Error.Code, r.Error.Message}}
+		s = Status{Done: true, Fault: fault.New(fault.Category(r.Error.Code), r.Error.Message)}
 	}
 	return s, true, nil
 }

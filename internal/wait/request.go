@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 const (
@@ -91,7 +93,7 @@ func (a answer) error() error {
 }
 
 // do sends a request and reads the answer. Its errors name the request as it is configured, so that they hold no secret. An
-// error that is a *Fault would be the same if the request were repeated.
+// error that is a *fault.Fault would be the same if the request were repeated.
 func (c *client) do(ctx context.Context, q call) (a answer, err error) {
 	a.what = q.Method + " " + q.URL
 	var sent atomic.Bool
@@ -117,7 +119,7 @@ func (c *client) do(ctx context.Context, q call) (a answer, err error) {
 	}
 	if a.body, err = readBounded(resp.Body, maxPayload); err != nil {
 		if errors.Is(err, errTooLong) {
-			return a, &Fault{faultJob, fmt.Sprintf("%s answered more than %d MiB", a.what, maxPayload>>20)}
+			return a, fault.Newf(fault.Job, "%s answered more than %d MiB", a.what, maxPayload>>20)
 		}
 		return a, fmt.Errorf("%s: reading the answer: %w", a.what, err)
 	}
@@ -137,17 +139,17 @@ func (q call) build(ctx context.Context) (*http.Request, error) {
 	v := values(q.pending)
 	target, err := renderURL(q.URL, q.resolve, v)
 	if err != nil {
-		return nil, &Fault{faultJob, what + ": " + err.Error()}
+		return nil, fault.New(fault.Job, what+": "+err.Error())
 	}
 	body := []byte(q.literalBody)
 	if len(q.Body) > 0 {
 		if body, err = renderBody(q.Body, q.resolve, v, q.pending.Spec.InputArguments()); err != nil {
-			return nil, &Fault{faultJob, what + ": body: " + err.Error()}
+			return nil, fault.New(fault.Job, what+": body: "+err.Error())
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, q.Method, target, bytes.NewReader(body))
 	if err != nil {
-		return nil, &Fault{faultJob, what + ": the request could not be made"} // the error has the URL in it
+		return nil, fault.New(fault.Job, what+": the request could not be made") // the error has the URL in it
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
@@ -156,7 +158,7 @@ func (q call) build(ctx context.Context) (*http.Request, error) {
 	for name, template := range q.Headers {
 		value, err := q.resolve.expand(template)
 		if err != nil {
-			return nil, &Fault{faultJob, what + ": header " + name + ": " + err.Error()}
+			return nil, fault.New(fault.Job, what+": header "+name+": "+err.Error())
 		}
 		req.Header.Set(name, value)
 	}

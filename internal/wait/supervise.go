@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -163,7 +164,7 @@ func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redact
 		why = "reading what the command printed: " + err.Error()
 	}
 	if why != "" {
-		r.Error = &Error{faultJob, why}
+		r.Error = &Error{string(fault.Job), why}
 		return r
 	}
 	r.Payload = documentOrText(stdout.kept.Bytes())

@@ -13,6 +13,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // Interrupt is what an agent emitted to say that it waits. Several triggers under one interrupt are siblings: the first to fire wins.
@@ -110,7 +112,7 @@ type Source interface {
 	// StartKind says how a start is resolved after a crash.
 	StartKind() Start
 	// Start starts the job of a trigger and returns its item key. Called only for triggers whose Spec has no ItemKey.
-	// A Searchable source looks for the job first. An error that is a *Fault faults the trigger. Every other error is tried again
+	// A Searchable source looks for the job first. An error that is a *fault.Fault faults the trigger. Every other error is tried again
 	// after a backoff; a *RetryError may ask for a longer one, and says whether the job can have been started. From an
 	// AtMostOnce source every other error means that the job was certainly not started.
 	Start(ctx context.Context, j Pending) (itemKey string, err error)
@@ -143,15 +145,6 @@ type Pending struct {
 type Status struct {
 	Done    bool
 	Payload json.RawMessage
-	Fault   *Fault
+	Fault   *fault.Fault
 	After   time.Duration
 }
-
-// Fault is a job that ended badly, or could not be started.
-type Fault struct {
-	// Category is job, job-lost or start-unknown (see package agent).
-	Category string
-	Message  string
-}
-
-func (f *Fault) Error() string { return f.Message }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf16"
+
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 	namespace = "UiPath.Server.Configuration.OData."
 )
 
-// ask sends a request to a path of Orchestrator's API, which is a template. An error that is not a *Fault is a *RetryError.
+// ask sends a request to a path of Orchestrator's API, which is a template. An error that is not a *fault.Fault is a *RetryError.
 func (s *uipathSource) ask(ctx context.Context, p Pending, method, path string, body json.RawMessage) (answer, error) {
 	q := call{
 		Request: Request{Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token}},
@@ -51,7 +53,7 @@ func (s *uipathSource) folder(p Pending) (map[string]string, error) {
 	}
 	switch {
 	case key != "" && !printable(key):
-		return nil, &Fault{faultJob, fmt.Sprintf("expected the key of a folder, got %q", excerpt([]byte(key)))}
+		return nil, fault.Newf(fault.Job, "expected the key of a folder, got %q", excerpt([]byte(key)))
 	case key != "":
 		return map[string]string{"X-UIPATH-FolderKey": key}, nil
 	case path == "":
@@ -93,7 +95,7 @@ func (s *uipathSource) refused(p Pending, a answer) error {
 		a.status == http.StatusConflict, a.status == http.StatusTooEarly:
 		return s.retry(p, a, a.error())
 	}
-	return &Fault{faultJob, "the job could not be started: " + explained(a).Error()}
+	return fault.New(fault.Job, "the job could not be started: "+explained(a).Error())
 }
 
 // explained is the error of an answer, with what it means of those whose reason is in the configuration.
@@ -134,9 +136,9 @@ const maxPage = 1000
 
 // retry wraps an error with when to try again, unless it is a fault.
 func (s *uipathSource) retry(p Pending, a answer, err error) error {
-	var fault *Fault
-	if errors.As(err, &fault) {
-		return fault
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return f
 	}
 	return &RetryError{After: s.after(p, a), Err: err}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // uipathSource starts and watches jobs of UiPath's Orchestrator (UiPath's trigger reader does so).
@@ -63,7 +64,7 @@ func (s *uipathSource) Start(ctx context.Context, p Pending) (string, error) {
 	}
 	jobs, err := page(a)
 	if err != nil || len(jobs) == 0 || jobs[0].text("Key") == "" {
-		return "", &Fault{faultStartUnknown, "the job was started, but Orchestrator's answer has no key: " + excerpt(a.body)}
+		return "", fault.New(fault.StartUnknown, "the job was started, but Orchestrator's answer has no key: "+excerpt(a.body))
 	}
 	return jobs[0].text("Key"), nil
 }
@@ -85,7 +86,7 @@ func (s *uipathSource) Find(ctx context.Context, p Pending) (string, bool, error
 		return "", false, nil
 	case !strings.EqualFold(jobs[0].text("Reference"), p.TriggerID) || jobs[0].text("Key") == "":
 		// Were the filter ignored, the answer would be somebody else's job.
-		return "", false, &Fault{faultJob, "Orchestrator was asked for the job with the reference " + p.TriggerID + " and answered another: " + excerpt(a.body)}
+		return "", false, fault.New(fault.Job, "Orchestrator was asked for the job with the reference "+p.TriggerID+" and answered another: "+excerpt(a.body))
 	}
 	return jobs[0].text("Key"), true, nil
 }
@@ -106,7 +107,7 @@ func (s *uipathSource) release(ctx context.Context, p Pending) (string, error) {
 	case err != nil:
 		return "", s.retry(p, a, err)
 	case len(releases) == 0:
-		return "", &Fault{faultJob, fmt.Sprintf("Orchestrator has no process %q in %s", excerpt([]byte(p.Spec.Process)), s.folderOf(p))}
+		return "", fault.Newf(fault.Job, "Orchestrator has no process %q in %s", excerpt([]byte(p.Spec.Process)), s.folderOf(p))
 	case releases[0].text("Key") == "":
 		return "", s.retry(p, a, fmt.Errorf("%s answered a release without a key: %s", a.what, excerpt(a.body)))
 	}
@@ -116,10 +117,10 @@ func (s *uipathSource) release(ctx context.Context, p Pending) (string, error) {
 // Check asks for the job.
 func (s *uipathSource) Check(ctx context.Context, p Pending) (Status, error) {
 	job, a, err := s.job(ctx, p)
-	var fault *Fault
+	var f *fault.Fault
 	switch {
-	case errors.As(err, &fault):
-		return Status{Done: true, Fault: fault}, nil
+	case errors.As(err, &f):
+		return Status{Done: true, Fault: f}, nil
 	case err != nil:
 		return Status{}, err
 	case !ended(job.text("State")):
@@ -128,8 +129,8 @@ func (s *uipathSource) Check(ctx context.Context, p Pending) (Status, error) {
 		return Status{Done: true, Payload: a.value()}, nil
 	}
 	payload, err := output(job)
-	if errors.As(err, &fault) {
-		return Status{Done: true, Fault: fault}, nil
+	if errors.As(err, &f) {
+		return Status{Done: true, Fault: f}, nil
 	}
 	return Status{Done: true, Payload: payload}, err
 }
@@ -141,9 +142,9 @@ func (s *uipathSource) job(ctx context.Context, p Pending) (object, answer, erro
 	case err != nil:
 		return nil, a, err
 	case a.status == http.StatusNotFound || a.status == http.StatusGone:
-		return nil, a, &Fault{faultJobLost, "the job is lost: " + a.error().Error()}
+		return nil, a, fault.New(fault.JobLost, "the job is lost: "+a.error().Error())
 	case a.status == http.StatusBadRequest: // a key that is no UUID, or no folder
-		return nil, a, &Fault{faultJob, "the job cannot be watched: " + a.error().Error()}
+		return nil, a, fault.New(fault.Job, "the job cannot be watched: "+a.error().Error())
 	case !a.ok():
 		// A token may be replaced and a right be given: neither ends a wait of days.
 		return nil, a, s.retry(p, a, explained(a))
@@ -196,15 +197,15 @@ func wantsJob(s Spec) bool { return strings.HasSuffix(s.Name, "_RAW") }
 // noContent stands for an output without members. LangGraph takes an empty resume value for none, and would wait for ever.
 var noContent = json.RawMessage(`{"state":"successful","__internal":"NO_CONTENT"}`)
 
-// output is what a job that has ended gave out, as UiPath's own runtime hands it to an agent. The error is a *Fault.
+// output is what a job that has ended gave out, as UiPath's own runtime hands it to an agent. The error is a *fault.Fault.
 func output(job object) (json.RawMessage, error) {
 	if state := job.text("State"); !strings.EqualFold(state, "successful") {
-		return nil, &Fault{faultJob, reason(job, state)}
+		return nil, fault.New(fault.Job, reason(job, state))
 	}
 	text := job.text("OutputArguments")
 	if text == "" {
 		if file := job.text("OutputFile"); file != "" {
-			return nil, &Fault{faultJob, "the job was successful, but its output is the file " + file + " at Orchestrator, which cannot be fetched"}
+			return nil, fault.New(fault.Job, "the job was successful, but its output is the file "+file+" at Orchestrator, which cannot be fetched")
 		}
 		return json.RawMessage("null"), nil
 	}

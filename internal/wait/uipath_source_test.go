@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/fixtures/mcp/jobs/service"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // orchestrator is a job service with its own clock, and a source that asks it.
@@ -180,9 +181,9 @@ func TestUiPathFolders(t *testing.T) {
 			}
 		})
 	}
-	var fault *Fault
+	var f *fault.Fault
 	src := robots(t, "https://h", "")
-	if _, _, err := src.Find(t.Context(), waits(t, `{"name":"P","process_folder_key":"a\nb","input_arguments":{}}`)); !errors.As(err, &fault) || fault.Category != "job" {
+	if _, _, err := src.Find(t.Context(), waits(t, `{"name":"P","process_folder_key":"a\nb","input_arguments":{}}`)); !errors.As(err, &f) || f.Category != "job" {
 		t.Error(err)
 	}
 }
@@ -219,7 +220,8 @@ func TestUiPathStartFailures(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		answers       []func(http.ResponseWriter, *http.Request) // to the search, for the release, to the start
-		fault, says   string
+		fault         fault.Category
+		says          string
 		wantsToRepeat bool
 	}{
 		{name: "no token", answers: answers(reply(401, "")), fault: "job", says: "the token is not accepted, it may have expired: GET "},
@@ -241,12 +243,12 @@ func TestUiPathStartFailures(t *testing.T) {
 				c.answers[at-1](w, r)
 			})
 			_, err := robots(t, s.URL, "").Start(t.Context(), waits(t, `{"name":"P","input_arguments":{}}`))
-			var fault *Fault
+			var f *fault.Fault
 			var retry *RetryError
 			switch {
-			case errors.As(err, &fault):
-				if fault.Category != c.fault {
-					t.Error(fault.Category, err)
+			case errors.As(err, &f):
+				if f.Category != c.fault {
+					t.Error(f.Category, err)
 				}
 			case !errors.As(err, &retry) || !c.wantsToRepeat || retry.After <= 0:
 				t.Errorf("%#v", err)
@@ -287,8 +289,9 @@ func TestUiPathCheck(t *testing.T) {
 		body   string
 		header string
 		// What is expected: the payload, or that the job goes on, or a fault with a category, or an error that says something.
-		payload, fault, says string
-		after                time.Duration
+		payload, says string
+		fault         fault.Category
+		after         time.Duration
 	}{
 		{name: "pending", status: 200, body: `{"State":"Pending"}`, after: 7500 * time.Millisecond},
 		{name: "resumed", status: 200, body: `{"State":"Resumed"}`, after: 7500 * time.Millisecond},

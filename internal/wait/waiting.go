@@ -5,13 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
-)
 
-// The categories of a [Fault], which package agent shares.
-const (
-	faultJob          = "job"
-	faultJobLost      = "job-lost"
-	faultStartUnknown = "start-unknown"
+	"github.com/evalrun/evalrun/internal/fault"
 )
 
 // itemKey is the key of what evalrun itself begins to wait for: "job-" and the trigger's id for a job, as in the founding
@@ -49,7 +44,7 @@ func (timer) Find(_ context.Context, p Pending) (string, bool, error) { return i
 
 func (t timer) Check(_ context.Context, p Pending) (Status, error) {
 	if p.Spec.ResumeAt == nil {
-		return Status{Done: true, Fault: &Fault{faultJob, "the timer has no time to wait for"}}, nil
+		return Status{Done: true, Fault: fault.New(fault.Job, "the timer has no time to wait for")}, nil
 	}
 	if left := p.Spec.ResumeAt.Sub(t.now()); left > 0 {
 		return Status{After: left}, nil

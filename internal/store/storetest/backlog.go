@@ -3,6 +3,7 @@ package storetest
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -27,7 +28,7 @@ func backlogSpecs(s *suite) {
 		other, _ := w.create(1)
 		claims, err := w.a.Claim(w.ctx, runID, 3)
 		w.must(err)
-		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true, RetryAfter: time.Minute})
+		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: time.Minute})
 		b := w.another()
 		due := w.Now().Add(time.Minute)
 		equal(w, "of the run, for its holder", backlog(w, w.a, runID), store.Backlog{Runnable: 1, Delayed: 1, Held: 2, NextDue: due})

@@ -3,6 +3,7 @@ package storetest
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -31,8 +32,8 @@ func cancelSpecs(s *suite) {
 		"cancelled":       {Outcome: store.OutcomeCancelled},
 		"completed":       completed,
 		"suspended":       {Outcome: store.OutcomeSuspended, Triggers: list(external("i"))},
-		"failed":          {Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}},
-		"failed, retried": {Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true},
+		"failed":          {Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}},
+		"failed, retried": {Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true},
 		"interrupted":     {Outcome: store.OutcomeInterrupted},
 	} {
 		s.spec("a running rollout that is cancelled ends with its segment, which is "+name, func(w *world) {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -66,7 +67,7 @@ func claimSpecs(s *suite) {
 		w.must(err)
 		w.suspend(w.a, claims[1], external("i"))
 		w.suspend(w.a, claims[2], external("i"))
-		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true, RetryAfter: 10 * time.Second})
+		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: 10 * time.Second})
 		// when one wait ends, then a new run is made, then the other wait ends, then the backoff is over
 		w.advance(time.Second)
 		w.deliver(w.a, payload(store.TriggerID(rollouts[2], "i", 0, 0), `1`))

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -19,7 +20,7 @@ func clockSpecs(s *suite) {
 		c := w.claim(w.a)
 		clocks(store.Clocks{Queued: time.Second})
 		w.advance(2 * time.Second) // a failed attempt is working time
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true, RetryAfter: 4 * time.Second})
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: 4 * time.Second})
 		clocks(store.Clocks{Working: 2 * time.Second, Queued: time.Second})
 		w.advance(5 * time.Second) // the backoff, and until somebody claims it, is queued
 		c = w.claim(w.a)
@@ -50,7 +51,7 @@ func clockSpecs(s *suite) {
 		runID, rollouts := w.create(1)
 		c := w.claim(w.a)
 		w.advance(time.Minute)
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true, Queued: 10 * time.Second, Held: 20 * time.Second})
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, Queued: 10 * time.Second, Held: 20 * time.Second})
 		equal(w, "clocks", w.view(runID, rollouts[0]).Clocks, store.Clocks{Queued: 10 * time.Second, Waiting: 20 * time.Second, Working: 30 * time.Second})
 		c = w.claim(w.a)
 		w.advance(time.Minute)
@@ -148,7 +149,7 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 				}
 				pass()
 				ends := []store.SegmentEnd{{Outcome: store.OutcomeInterrupted}, {Outcome: store.OutcomeSuspended, Triggers: list(external("i"))},
-					{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true}}
+					{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true}}
 				if c.State == store.StateRunning {
 					_, err := s.CommitSegment(w.ctx, c.Token, ends[r.IntN(3)])
 					w.must(err)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -43,13 +44,13 @@ func faultSpecs(s *suite) {
 		s.spec("an agent that takes faults is resumed with a delivery that is "+string(c.status), func(w *world) {
 			runID, rollout := w.suspended(list(external("i")), acceptsFaults)
 			id := store.TriggerID(rollout, "i", 0, 0)
-			fault := &store.Fault{Category: "job", Message: "boom"}
-			w.deliver(w.a, store.Delivery{TriggerID: id, Status: c.status, Fault: fault})
+			f := fault.New("job", "boom")
+			w.deliver(w.a, store.Delivery{TriggerID: id, Status: c.status, Fault: f})
 			claim := w.claim(w.a)
 			equal(w, "deliveries", len(claim.Deliveries), 1)
 			equal(w, "status", claim.Deliveries[0].Status, c.status)
 			equal(w, "state", claim.Deliveries[0].State, c.state)
-			equal(w, "fault", claim.Deliveries[0].Fault, fault)
+			equal(w, "fault", claim.Deliveries[0].Fault, f)
 			w.commit(w.a, claim, completed)
 			equal(w, "consumed", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed})
 		})
@@ -57,8 +58,8 @@ func faultSpecs(s *suite) {
 
 	s.spec("a fault's own category is kept", func(w *world) {
 		runID, rollout := w.suspended(list(external("i")))
-		w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusFaulted, Fault: &store.Fault{Category: "start-unknown", Message: "m"}})
-		equal(w, "fault", w.view(runID, rollout).Fault, &store.Fault{Category: "start-unknown", Message: "m"})
+		w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusFaulted, Fault: fault.New("start-unknown", "m")})
+		equal(w, "fault", w.view(runID, rollout).Fault, fault.New("start-unknown", "m"))
 	})
 
 	s.spec("all: one fault is enough for an agent that takes none, and the rest is needed for one that does", func(w *world) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -25,7 +26,7 @@ func fenceSpecs(s *suite) {
 			return s.RecordResult(w.ctx, t, store.Result{EvaluatorID: "late", Data: []byte(`[]`)})
 		},
 		"FinishFaulted": func(w *world, s store.Store, t store.Token) error {
-			return s.FinishFaulted(w.ctx, t, store.Fault{Category: "verifier"})
+			return s.FinishFaulted(w.ctx, t, fault.Fault{Category: "verifier"})
 		},
 		"Finish": func(w *world, s store.Store, t store.Token) error { return s.Finish(w.ctx, t, nil) },
 	}

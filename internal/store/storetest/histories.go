@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -214,7 +215,7 @@ func (p *player) applyClaim(s store.Store, o op) error {
 
 // end makes an outcome of a segment of numbers.
 func end(b, c int) store.SegmentEnd {
-	e := store.SegmentEnd{Fault: &store.Fault{Category: "agent"}}
+	e := store.SegmentEnd{Fault: &fault.Fault{Category: "agent"}}
 	switch b % 12 {
 	case 0:
 		e.Outcome = store.OutcomeFailed

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -87,7 +88,7 @@ func leaseSpecs(s *suite) {
 		w.must(err)
 		w.suspend(w.a, claims[0], external("i"))
 		w.commit(w.a, claims[1], store.SegmentEnd{Outcome: store.OutcomeInterrupted})
-		w.commit(w.a, claims[2], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}})
+		w.commit(w.a, claims[2], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}})
 		held, _, err := w.a.Renew(w.ctx)
 		w.must(err)
 		equal(w, "held", len(held), 0)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -250,7 +251,7 @@ func parkedSpecs(s *suite) {
 
 	s.spec("a parked fault harms its own rollout only, and leaves it consistent", func(w *world) {
 		d := byKey("key-i", ``)
-		d.Status, d.Payload, d.Fault = store.StatusFaulted, nil, &store.Fault{Category: "job", Message: "boom"}
+		d.Status, d.Payload, d.Fault = store.StatusFaulted, nil, fault.New("job", "boom")
 		w.deliver(w.a, d)
 		runID, rollouts := w.create(2)
 		claims, err := w.a.Claim(w.ctx, "", 2)
@@ -259,7 +260,7 @@ func parkedSpecs(s *suite) {
 		equal(w, "committed", done, store.Committed{State: store.StateFaulted})
 		equal(w, "triggers", states(w.view(runID, rollouts[0]).Triggers), map[string]store.TriggerState{
 			"i/0/0": store.TriggerFaulted, "j/0/0": store.TriggerAbandoned, "k/0/0": store.TriggerAbandoned})
-		equal(w, "its fault", w.view(runID, rollouts[0]).Fault, &store.Fault{Category: "job", Message: "boom"})
+		equal(w, "its fault", w.view(runID, rollouts[0]).Fault, fault.New("job", "boom"))
 		w.noTriggerDue(w.a)
 		equal(w, "the other", w.view(runID, rollouts[1]).State, store.StateRunning)
 		var types []store.EventType

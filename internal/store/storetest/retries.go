@@ -6,13 +6,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
 func retrySpecs(s *suite) {
-	fault := &store.Fault{Category: "agent", Message: "exit 1"}
+	f := fault.New("agent", "exit 1")
 	failed := func(after time.Duration) store.SegmentEnd {
-		return store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault, Retry: true, RetryAfter: after}
+		return store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: f, Retry: true, RetryAfter: after}
 	}
 
 	s.spec("a failed segment is repeated after its backoff", func(w *world) {
@@ -35,8 +36,8 @@ func retrySpecs(s *suite) {
 		end.Retry = false
 		equal(w, "committed", w.commit(w.a, w.claim(w.a), end), store.Committed{State: store.StateFaulted})
 		o := w.view(runID, rollouts[0])
-		equal(w, "fault", o.Fault, fault)
-		equal(w, "fault of the segment", o.Segments[0].Fault, fault)
+		equal(w, "fault", o.Fault, f)
+		equal(w, "fault of the segment", o.Segments[0].Fault, f)
 	})
 
 	s.spec("an interrupted attempt is repeated at once and is no failure", func(w *world) {
@@ -140,7 +141,7 @@ func retrySpecs(s *suite) {
 		for i := range want {
 			want[i].Attempt = i + 1
 		}
-		want[0].Outcome, want[0].Fault = store.OutcomeFailed, fault
+		want[0].Outcome, want[0].Fault = store.OutcomeFailed, f
 		want[1].Outcome = store.OutcomeInterrupted
 		want[2].Outcome, want[2].EndedAt = store.OutcomeInterrupted, start.Add(10*time.Second)
 		want[3].Outcome, want[3].Output, want[3].Files, want[3].StartedAt, want[3].EndedAt = store.OutcomeCompleted, json.RawMessage(`1`), files, w.Now(), w.Now()

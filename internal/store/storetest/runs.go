@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -103,16 +104,16 @@ func runSpecs(s *suite) {
 	})
 
 	s.spec("a rollout that cannot be run is faulted from the start", func(w *world) {
-		runID, ids := w.create(2, func(p *store.Plan) { p.Rollouts[0].Fault = &store.Fault{Category: "not-runnable", Message: "mocks"} })
+		runID, ids := w.create(2, func(p *store.Plan) { p.Rollouts[0].Fault = fault.New("not-runnable", "mocks") })
 		o := w.view(runID, ids[0])
 		equal(w, "state", o.State, store.StateFaulted)
-		equal(w, "fault", o.Fault, &store.Fault{Category: "not-runnable", Message: "mocks"})
+		equal(w, "fault", o.Fault, fault.New("not-runnable", "mocks"))
 		equal(w, "claimed", w.claim(w.a).RolloutID, ids[1])
 	})
 
 	s.spec("a run without anything to run is final at once", func(w *world) {
 		none, _ := w.create(0)
-		faulted, _ := w.create(1, func(p *store.Plan) { p.Rollouts[0].Fault = &store.Fault{Category: "not-runnable"} })
+		faulted, _ := w.create(1, func(p *store.Plan) { p.Rollouts[0].Fault = &fault.Fault{Category: "not-runnable"} })
 		for _, id := range []string{none, faulted} {
 			r := w.run(id)
 			if !r.Final() || r.FinishedAt != w.Now() {

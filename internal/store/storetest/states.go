@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -38,7 +39,7 @@ var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
 	{store.StateRunning, store.StateSuspended}:  func(w *world, _ string, c store.Claim) { w.suspend(w.a, c, external("i")) },
 	{store.StateRunning, store.StateEvaluating}: func(w *world, _ string, c store.Claim) { w.commit(w.a, c, completed) },
 	{store.StateRunning, store.StateFaulted}: func(w *world, _ string, c store.Claim) {
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}})
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}})
 	},
 	{store.StateRunning, store.StateCancelled}: func(w *world, _ string, c store.Claim) {
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled})
@@ -54,7 +55,7 @@ var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
 	{store.StateEvaluating, store.StateEvaluating}: takeOver,
 	{store.StateEvaluating, store.StateCompleted}:  func(w *world, _ string, c store.Claim) { w.must(w.a.Finish(w.ctx, c.Token, nil)) },
 	{store.StateEvaluating, store.StateFaulted}: func(w *world, _ string, c store.Claim) {
-		w.must(w.a.FinishFaulted(w.ctx, c.Token, store.Fault{Category: "verifier"}))
+		w.must(w.a.FinishFaulted(w.ctx, c.Token, fault.Fault{Category: "verifier"}))
 	},
 	{store.StateEvaluating, store.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
 }
@@ -71,7 +72,7 @@ func stateSpecs(s *suite) {
 			switch {
 			case from == store.StatePending && to == store.StateFaulted: // by its plan
 				s.spec("pending becomes faulted", func(w *world) {
-					runID, ids := w.create(1, func(p *store.Plan) { p.Rollouts[0].Fault = &store.Fault{Category: "not-runnable"} })
+					runID, ids := w.create(1, func(p *store.Plan) { p.Rollouts[0].Fault = &fault.Fault{Category: "not-runnable"} })
 					equal(w, "state", w.view(runID, ids[0]).State, store.StateFaulted)
 				})
 			case from.CanBecome(to):

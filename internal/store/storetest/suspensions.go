@@ -3,6 +3,7 @@ package storetest
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -214,7 +215,7 @@ func severalSpecs(s *suite) {
 		c := w.claim(w.a)
 		equal(w, "first", payloads(c), want)
 		w.deliver(w.a, payload(store.TriggerID(rollout, "j", 0, 0), `2`))
-		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true})
+		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true})
 		c = w.claim(w.a)
 		equal(w, "after a failure", payloads(c), want)
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeInterrupted})

@@ -6,13 +6,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
 func eventSpecs(s *suite) {
 	s.spec("the life of a rollout is told in order", func(w *world) {
 		runID, rollouts := w.create(1)
-		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &store.Fault{Category: "agent"}, Retry: true})
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true})
 		w.claim(w.a)
 		w.advance(lease)
 		b := w.another()
