@@ -140,10 +140,12 @@ func (s *scenario) command(env ...string) *exec.Cmd {
 	return cmd
 }
 
-// finish lets a process that nobody kills do the rest.
+// finish lets a process that nobody kills do the rest. Its time is longer than the longest pause between
+// two attempts to reach a service, which is a minute.
 func (s *scenario) finish(env ...string) {
 	s.t.Helper()
 	cmd := s.command(env...)
+	cmd.Args = append(cmd.Args, "--wait-timeout", "180s")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.t.Fatalf("the last process: %v\n%s", err, out)
 	}
