@@ -76,7 +76,7 @@ is scored.
 	}
 	root.AddCommand(runCommand(g), resumeCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		listCommand(g), showCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
-		probeCommand(g), probeServerCommand(), gatewayCommand(g), conformanceClientCommand())
+		probeCommand(g), probeServerCommand(), gatewayCommand(g))
 	return root
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
-	"github.com/evalrun/evalrun/internal/nowait"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -115,7 +114,7 @@ func startPiped(cmd *exec.Cmd) (*pipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pipe{nowait.Reader(out.(*os.File)), in, func() error {
+	return &pipe{out, in, func() error {
 		_ = in.Close()
 		return cmd.Wait()
 	}}, cmd.Start()

@@ -67,6 +67,7 @@ func build(t testing.TB, pkg string) (path string) {
 
 const (
 	evalrunProgram   = "github.com/evalrun/evalrun/cmd/evalrun"
+	clientProgram    = "github.com/evalrun/evalrun/internal/test/conformanceclient"
 	everythingServer = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"
 )
 
@@ -175,7 +176,7 @@ func TestConformanceOfTheGateway(t *testing.T) {
 // Our client has no OAuth: servers that want it are given their credentials as headers.
 func TestConformanceOfTheClient(t *testing.T) {
 	c := theSuite(t)
-	evalrun := build(t, evalrunProgram)
+	client := build(t, clientProgram)
 	for requirements, scenarios := range map[string]string{
 		"2026-07-28": "tools_call request-metadata sep-2322-client-request-state http-standard-headers http-custom-headers http-invalid-tool-headers " +
 			"json-schema-ref-no-deref json-schema-2020-12-preservation",
@@ -185,7 +186,7 @@ func TestConformanceOfTheClient(t *testing.T) {
 			t.Run(requirements+" "+scenario, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				cmd := exec.CommandContext(ctx, c.node, c.script, "client", "--command", evalrun+" mcp-conformance-client",
+				cmd := exec.CommandContext(ctx, c.node, c.script, "client", "--command", client,
 					"--scenario", scenario, "--spec-version", requirements)
 				if out, err := cmd.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)

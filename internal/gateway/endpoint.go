@@ -12,7 +12,6 @@ import (
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
-	"github.com/evalrun/evalrun/internal/timeout"
 )
 
 // Server is one MCP server behind the gateway.
@@ -53,7 +52,6 @@ type Endpoint struct {
 	tasks  Tasks
 	now    func() time.Time
 	http   *mcp.HTTPHandler
-	limits *timeout.Queue // of the calls of which nothing is heard
 
 	// ctx ends with the endpoint.
 	ctx     context.Context
@@ -91,9 +89,8 @@ type Policy interface {
 	capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
 	// asksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
 	asksPerson() bool
-	// call handles tools/call. startCall does it for who must not wait, where nothing is to be done but to pass the call on; see [mcp.Starter].
+	// call handles tools/call.
 	call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error)
-	startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool
 	// wantsTasks says that the tasks of a modern server are wanted, so that it is asked for that era first.
 	wantsTasks() bool
 }
@@ -102,7 +99,7 @@ type Policy interface {
 // that is nil passes on everything.
 func NewEndpoint(s Server, policy func(e *Endpoint) Policy, now func() time.Time) *Endpoint {
 	e := &Endpoint{
-		server: s, tasks: noTasks{}, now: now, limits: timeout.NewQueue(s.timeout()), ready: make(chan struct{}), failed: make(chan struct{}),
+		server: s, tasks: noTasks{}, now: now, ready: make(chan struct{}), failed: make(chan struct{}),
 		links: map[*link]bool{}, pending: map[string]*pendingCall{}, tools: map[string]tool{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -191,22 +188,6 @@ func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 	return e.serveOn(ctx, l, r)
 }
 
-// Start implements mcp.Starter: a call of a tool that is only to be passed on, over a connection that can be used without waiting, is.
-func (e *Endpoint) Start(r *mcp.Request, answer func(json.RawMessage, error)) bool {
-	if r.Method != mcp.MethodToolsCall || !e.server.takesAll(r) {
-		return false
-	}
-	l, _ := r.Session.Value().(*link)
-	if r.Era == mcp.Modern {
-		l, _ = e.share(r.Meta(), true) // which is the right one if the server is modern, too
-	}
-	if l == nil || !e.policy.startCall(l, r, answer) {
-		return false
-	}
-	e.countCall()
-	return true
-}
-
 // serveOn serves a request over a link that is connected.
 func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	switch r.Method {
@@ -236,17 +217,13 @@ func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.R
 
 // callTool counts a call and has the policy make it.
 func (e *Endpoint) callTool(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
-	e.countCall()
+	e.mu.Lock()
+	e.stats.Calls++
+	e.mu.Unlock()
 	if err := l.checkTool(ctx, r); err != nil {
 		return nil, err
 	}
 	return e.policy.call(ctx, l, r)
-}
-
-func (e *Endpoint) countCall() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stats.Calls++
 }
 
 // Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.

@@ -93,45 +93,6 @@ func (l *link) passAgain(ctx context.Context, c *mcp.Client, r *mcp.Request, par
 	return l.passOnce(ctx, l.client(), r, params())
 }
 
-// startPassing is pass for who must not wait: done gets what pass would return. It reports false, and has done nothing, if that is not possible with the
-// connection as it is.
-func (l *link) startPassing(r *mcp.Request, params json.RawMessage, done func(json.RawMessage, error)) bool {
-	c := l.client()
-	if l.e.server.Target.Start == nil || c == nil || c.Err() != nil || c.Era() != r.Era {
-		return false
-	}
-	w := l.e.watch(r.Cancel)
-	f, call := l.prepare(c, r, params, w)
-	leave := l.enter(f)
-	cancel, started := c.Start(call, func(result json.RawMessage, err error) {
-		leave()
-		w.stop()
-		if notSeen(err) {
-			l.e.running.Go(func() {
-				defer failPanic(r, done)
-				done(l.passAgain(r.Context(), c, r, func() json.RawMessage { return params }))
-			})
-			return
-		}
-		defer failPanic(r, done)
-		done(result, err)
-	})
-	if !started {
-		leave()
-		w.stop()
-		return false
-	}
-	r.OnCancel(cancel)
-	return true
-}
-
-// failPanic has a panic fail a request that was started. It is deferred.
-func failPanic(r *mcp.Request, done func(json.RawMessage, error)) {
-	if p := recover(); p != nil {
-		done(nil, mcp.Errorf(mcp.CodeInternal, "panic while serving %s: %v", r.Method, p))
-	}
-}
-
 // prepare makes the call at the server of the request of a client, and its flight.
 func (l *link) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w *watch) (*flight, mcp.Call) {
 	f := &flight{level: r.Meta().Text(mcp.MetaLogLevel)}

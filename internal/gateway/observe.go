@@ -80,19 +80,6 @@ func (h observed) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, e
 	return result, err
 }
 
-// Start implements mcp.Starter.
-func (h observed) Start(r *mcp.Request, answer func(json.RawMessage, error)) bool {
-	starter, ok := h.Handler.(mcp.Starter)
-	if !ok {
-		return false
-	}
-	s := h.begin(r)
-	return starter.Start(r, func(result json.RawMessage, err error) {
-		h.end(s, result, err)
-		answer(result, err)
-	})
-}
-
 func (h observed) begin(r *mcp.Request) Served {
 	s := Served{Endpoint: h.endpoint, Method: r.Method, Era: r.Era, Began: time.Now()}
 	info := r.Meta().Get(mcp.MetaClientInfo)

@@ -106,11 +106,6 @@ func (l *link) offered() offers {
 	return l.offers
 }
 
-// startCall does nothing: every call is recorded, some of them before they are made.
-func (s *supervised) startCall(*link, *mcp.Request, func(json.RawMessage, error)) bool {
-	return false
-}
-
 // call makes a call of a tool and records it.
 func (s *supervised) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(r.Params)

@@ -289,34 +289,12 @@ func (s *surface) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMe
 // plain makes an ordinary call, or one of which a modern server decides whether it becomes a task. If it needs one for a client that does not know
 // tasks we wait for that.
 func (s *surface) plain(ctx context.Context, c toolCall) (json.RawMessage, error) {
-	result, err := c.l.pass(ctx, c.r, c.plainParams())
-	return s.concluded(ctx, c, result, err)
-}
-
-// plainParams are the params of an ordinary call.
-func (c *toolCall) plainParams() json.RawMessage {
+	params := c.r.Params
 	if c.r.Era == mcp.Modern {
-		return c.params.JSON()
+		params = c.params.JSON()
 	}
-	return c.r.Params
-}
-
-// startCall makes an ordinary call of a client that does not know tasks, or does not want one.
-func (s *surface) startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool {
-	c, err := s.read(l, r)
-	if err != nil || c.asTask || l.offered().tasks {
-		return false
-	}
-	return l.startPassing(r, c.plainParams(), func(result json.RawMessage, err error) {
-		if err == nil && !namesTask(result) || err != nil && !needsTasks(err) {
-			answer(l.outcome(r, result, err))
-			return
-		}
-		s.e.running.Go(func() { // the server has not said that it knows tasks
-			defer failPanic(r, answer)
-			answer(s.concluded(r.Context(), c, result, err))
-		})
-	})
+	result, err := c.l.pass(ctx, c.r, params)
+	return s.concluded(ctx, c, result, err)
 }
 
 // concluded is what comes of an ordinary call for which the server has answered.

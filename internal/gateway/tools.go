@@ -196,7 +196,4 @@ func (transparent) asksPerson() bool                                          { 
 func (transparent) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
 	return l.forward(ctx, r)
 }
-func (transparent) startCall(l *link, r *mcp.Request, answer func(json.RawMessage, error)) bool {
-	return l.startPassing(r, r.Params, func(result json.RawMessage, err error) { answer(l.outcome(r, result, err)) })
-}
 func (transparent) wantsTasks() bool { return false }

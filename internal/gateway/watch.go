@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-
-	"github.com/evalrun/evalrun/internal/timeout"
+	"time"
 )
 
 // errTimeout ends a call of which nothing was heard for too long.
@@ -14,7 +13,8 @@ var errTimeout = errors.New("nothing was heard of the call for too long")
 
 // watch ends a call of which nothing is heard for too long. The time in which a client is asked does not count. A watch that is nil watches nothing.
 type watch struct {
-	limit *timeout.Timer
+	limit *time.Timer
+	after time.Duration
 
 	mu     sync.Mutex
 	paused int
@@ -23,12 +23,12 @@ type watch struct {
 
 // watch begins to watch a call, which is ended with the cause.
 func (e *Endpoint) watch(end context.CancelCauseFunc) *watch {
-	w := &watch{}
+	w := &watch{after: e.server.timeout()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.limit = e.limits.Start(func() {
+	w.limit = time.AfterFunc(w.after, func() {
 		if w.runs() { // it may have been stopped when the time had just passed
-			end(fmt.Errorf("%w: %v", errTimeout, e.limits.After()))
+			end(fmt.Errorf("%w: %v", errTimeout, w.after))
 		}
 	})
 	return w
@@ -45,7 +45,7 @@ func (w *watch) set(pause int, over bool) {
 	if w.paused > 0 || w.over {
 		w.limit.Stop()
 	} else {
-		w.limit.Restart()
+		w.limit.Reset(w.after)
 	}
 }
 

@@ -36,11 +36,10 @@ type clientCall struct {
 
 	id    int64
 	token json.RawMessage // the caller's progress token; nil: no progress was asked for
-	ctx   context.Context // of the caller, or of the connection if the caller does not wait
+	ctx   context.Context // of the caller
 	// answers holds one, which is put in by whoever takes the call out of Client.calls; who has it may do something else instead.
 	answers chan clientAnswer
-	done    func(a clientAnswer) // gets the answer instead, if it is not nil
-	line    *outLine             // over stdio, with which it is sent; the client's mu guards it
+	line    *outLine // over stdio, with which it is sent; the client's mu guards it
 
 	notifying  sync.Mutex         // held while Notified runs
 	over       bool               // Call has returned: Notified must not run any more
@@ -61,29 +60,13 @@ func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
 	if ctx.Err() != nil {
 		return nil, call.failed(clientContextError(ctx))
 	}
-	p, err := c.begin(ctx, call, nil)
+	p, err := c.begin(ctx, call)
 	if err != nil {
 		return nil, call.failed(err)
 	}
 	defer c.finish(p)
 	result, err := c.link.call(ctx, p)
 	return result, call.failed(err)
-}
-
-// Start is Call for those who must not wait: done gets what Call would return, once, from anywhere, perhaps before Start returns. It must not wait for
-// anybody either. The function that is returned ends the call as the end of a context does. Start does nothing and reports false where a call cannot be
-// begun without waiting, which it can over stdio.
-func (c *Client) Start(call Call, done func(json.RawMessage, error)) (cancel context.CancelCauseFunc, started bool) {
-	l, ok := c.link.(*stdioLink)
-	if !ok {
-		return nil, false
-	}
-	p, err := c.begin(c.ctx, call, done)
-	if err != nil {
-		done(nil, call.failed(err))
-		return func(error) {}, true
-	}
-	return l.start(p), true
 }
 
 // failed is an error of a call, which says of what unless the server has said it.
@@ -98,17 +81,9 @@ func (call *Call) failed(err error) error {
 	return fmt.Errorf("%s: %w", call.Method, err)
 }
 
-// begin makes a call of what the caller wants, ready to be sent. done is that of Start, or nil.
-func (c *Client) begin(ctx context.Context, call Call, done func(json.RawMessage, error)) (*clientCall, error) {
-	p := &clientCall{Call: call, ctx: ctx}
-	if done == nil {
-		p.answers = make(chan clientAnswer, 1)
-	} else {
-		p.done = func(a clientAnswer) {
-			c.finish(p)
-			done(a.result, call.failed(a.err))
-		}
-	}
+// begin makes a call of what the caller wants, ready to be sent.
+func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
+	p := &clientCall{Call: call, ctx: ctx, answers: make(chan clientAnswer, 1)}
 	c.mu.Lock()
 	c.lastID++
 	p.id = c.lastID
@@ -138,10 +113,6 @@ func (c *Client) finish(p *clientCall) {
 
 // settle gives the call its answer. The caller has taken it out of Client.calls.
 func (p *clientCall) settle(a clientAnswer) {
-	if p.done != nil {
-		p.done(a)
-		return
-	}
 	p.answers <- a
 }
 

@@ -84,7 +84,7 @@ func FuzzClientReceive(f *testing.F) {
 		c := newClient(ClientOptions{Notified: func(string, json.RawMessage) {}})
 		c.era = Legacy
 		c.link = &stdioLink{c: c, out: newLineWriter(io.Discard, c.spawn, func(error) {})}
-		p, err := c.begin(context.Background(), Call{Method: MethodListen, Params: json.RawMessage(`{"_meta":{"progressToken":1}}`)}, nil)
+		p, err := c.begin(context.Background(), Call{Method: MethodListen, Params: json.RawMessage(`{"_meta":{"progressToken":1}}`)})
 		if err != nil {
 			panic(err)
 		}

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/evalrun/evalrun/internal/timeout"
 )
 
 // The headers of MCP.
@@ -42,8 +40,6 @@ type HTTPHandler struct {
 	keepAlive time.Duration
 	// bodyTimeout is how long a client may take for a body.
 	bodyTimeout time.Duration
-	// late and lateListen make event streams of POSTs that have no answer yet.
-	late, lateListen *timeout.Queue
 
 	// ctx ends with Close; every session's context is below it.
 	ctx    context.Context
@@ -73,7 +69,6 @@ func NewHTTPHandler(h Handler, o ServerOptions) *HTTPHandler {
 	o = o.withDefaults()
 	x := &HTTPHandler{
 		handler: h, opts: o, keepAlive: keepAlive, bodyTimeout: bodyTimeout, sessions: map[string]*httpSession{},
-		late: timeout.NewQueue(o.AfterFirst), lateListen: timeout.NewQueue(min(o.AfterFirst, firstOfListen)),
 	}
 	x.ctx, x.cancel = context.WithCancelCause(context.Background())
 	if o.IdleTimeout > 0 {

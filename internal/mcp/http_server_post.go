@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
-	"github.com/evalrun/evalrun/internal/timeout"
 )
 
-// firstOfListen is how long subscriptions/listen may stay without an event stream: what is wrong with it can still be told as the status.
-const firstOfListen = 20 * time.Millisecond
+// streamListenAfter is how long subscriptions/listen may stay without an event stream: what is wrong with it can still be told as the status.
+const streamListenAfter = 20 * time.Millisecond
 
 // servePost serves the messages of a client.
 func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +23,7 @@ func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the Content-Type must be application/json", http.StatusUnsupportedMediaType)
 		return
 	}
-	p := &post{HTTPHandler: x, w: w, r: r, late: x.late}
+	p := &post{HTTPHandler: x, w: w, r: r, streamAfter: x.opts.StreamAfter}
 	if p.json, p.stream = accepts(r); !p.json && !p.stream {
 		http.Error(w, "the header Accept allows neither application/json nor text/event-stream", http.StatusNotAcceptable)
 		return
@@ -62,8 +61,8 @@ type post struct {
 	r *http.Request
 	// json and stream say which answers the client accepts.
 	json, stream bool
-	// late has the response become an event stream if there is no answer for so long.
-	late *timeout.Queue
+	// streamAfter is how long there may be no answer before the response becomes an event stream.
+	streamAfter time.Duration
 	// opening is the session that the POST opens, if it does, batch says that it is an array of messages.
 	opening *Session
 	batch   bool
@@ -132,7 +131,7 @@ func (p *post) serveModern(m message, meta jsonobj.Object) {
 	st := p.newStream(s, 1)
 	q.out = st
 	if m.method == MethodListen {
-		p.late = p.lateListen
+		p.streamAfter = min(p.streamAfter, streamListenAfter)
 	}
 	// A client that goes takes its request with it.
 	p.respond(st, func() { s.end(ErrCancelled) }, func() { s.answer(q) })
@@ -262,7 +261,7 @@ func (p *post) respond(st *stream, gone, serve func()) bool {
 	if p.stream {
 		st.noted = events.begin
 		if p.json {
-			defer p.late.Start(events.begin).Stop()
+			defer time.AfterFunc(p.streamAfter, events.begin).Stop()
 		} else {
 			events.begin()
 		}

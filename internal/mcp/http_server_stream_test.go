@@ -43,7 +43,7 @@ func TestProgressComesInOrderBeforeTheAnswer(t *testing.T) {
 
 func TestSlowAnswerBecomesAStream(t *testing.T) {
 	h := newTestServer()
-	e := serveHTTP(t, h, ServerOptions{AfterFirst: time.Millisecond})
+	e := serveHTTP(t, h, ServerOptions{StreamAfter: time.Millisecond})
 	session := e.initialize(Version2025_11_25)
 	response := e.post(call("1", "wait", ""), session) // returns with the header
 	receive(t, h.started)
@@ -71,7 +71,7 @@ func TestSlowAnswerBecomesAStream(t *testing.T) {
 
 func TestSilentStreamIsKeptAlive(t *testing.T) {
 	h := newTestServer()
-	e := serveHTTP(t, h, ServerOptions{AfterFirst: time.Millisecond})
+	e := serveHTTP(t, h, ServerOptions{StreamAfter: time.Millisecond})
 	e.handler.keepAlive = time.Millisecond
 	response := e.post(call("1", "wait", ","+modernMeta), modern("tools/call", "wait")...)
 	receive(t, h.started)

@@ -150,7 +150,7 @@ func TestBytesAreKept(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	h := newTestServer()
-	e := serveHTTP(t, h, ServerOptions{AfterFirst: time.Millisecond})
+	e := serveHTTP(t, h, ServerOptions{StreamAfter: time.Millisecond})
 	session := e.initialize(Version2025_11_25)
 	cancel := func(id string) {
 		t.Helper()
@@ -359,7 +359,7 @@ func TestEndedSessionIsNotRestored(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	noGoroutinesLeft(t)
 	h := newTestServer()
-	e := serveHTTP(t, h, ServerOptions{AfterFirst: time.Millisecond, IdleTimeout: time.Hour})
+	e := serveHTTP(t, h, ServerOptions{StreamAfter: time.Millisecond, IdleTimeout: time.Hour})
 	session := e.initialize(Version2025_11_25)
 	standalone := e.do(t.Context(), "GET", "", session)
 	legacy := e.post(call("1", "wait", ""), session)

@@ -2,31 +2,30 @@ package mcp
 
 import (
 	"context"
-	"errors"
 	"io"
-	"net"
 	"slices"
 	"sync"
+	"syscall"
 
-	"github.com/evalrun/evalrun/internal/nowait"
+	"golang.org/x/sys/unix"
 )
 
 // lineBuffer is the size of the buffer for what is read from a connection of lines: most lines are shorter.
 const lineBuffer = 128 << 10
 
-// lineWriter writes messages on lines, in the order in which they were put. Nobody waits for the other side: what cannot be written at once, a
-// goroutine writes.
+// lineWriter writes messages on lines, in the order in which they were put. Nobody waits for the other
+// side: what a pipe does not take at once, a goroutine writes.
 type lineWriter struct {
-	w   io.Writer
-	now *nowait.Writer // writes to w without waiting; nil where that is not possible
-	// spawn runs a function on a goroutine, unless nothing must be begun any more. failed is called once, when w has failed.
+	w    io.Writer
+	conn syscall.RawConn // of w, if writing to it can be tried without waiting; else nil
+	// spawn runs a function on a goroutine, unless nothing must be begun any more. failed is called once,
+	// when w has failed.
 	spawn  func(f func()) bool
 	failed func(err error)
 
 	mu      sync.Mutex
 	queue   []*outLine
-	room    [4]*outLine // of queue, as long as it is short
-	queued  int         // bytes that have not begun to be written
+	queued  int // bytes that have not begun to be written
 	writing bool
 	idle    chan struct{} // closed when nobody writes; nil if nobody waits for that
 	err     error
@@ -34,102 +33,102 @@ type lineWriter struct {
 
 // outLine is a message on its way out.
 type outLine struct {
-	text  net.Buffers // what is left to be written of it
-	space [3][]byte   // of text
-	size  int
-	// done is called when it is written, or will not be: sent says how much of it was. nil: nobody wants to know. It must not block.
-	done func(sent int64, err error)
-	sent int64
+	text []byte
+	// done is called when the line is written, or will not be; sent says how much of it was. It must not
+	// block. nil: nobody wants to know.
+	done func(sent int, err error)
 	open bool // it was begun to be written
+	sent int
 }
 
 func newLineWriter(w io.Writer, spawn func(f func()) bool, failed func(err error)) *lineWriter {
-	return &lineWriter{w: w, now: nowait.NewWriter(w), spawn: spawn, failed: failed}
+	return &lineWriter{w: w, conn: rawConn(w), spawn: spawn, failed: failed}
 }
 
-// maxJoined is up to which length the body of a message is copied to be written with the rest of it.
-const maxJoined = 16 << 10
-
-// newOutLine makes a line of a message, whose body is not copied if it is long.
-func newOutLine(m *message) *outLine {
-	if len(m.params)+len(m.result)+len(m.err) <= maxJoined {
-		return newTextLine(m.encode())
+// rawConn is the connection of a file that does not block; nil if w is none.
+func rawConn(w io.Writer) syscall.RawConn {
+	file, ok := w.(syscall.Conn)
+	if !ok {
+		return nil
 	}
-	head, body := m.head(0)
-	return newLine(head, onOneLine(body), []byte("}\n"))
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	flags := 0
+	if err := conn.Control(func(fd uintptr) { flags, _ = unix.FcntlInt(fd, unix.F_GETFL, 0) }); err != nil || flags&unix.O_NONBLOCK == 0 {
+		return nil
+	}
+	return conn
 }
+
+// newOutLine makes a line of a message.
+func newOutLine(m *message) *outLine { return newTextLine(m.encode()) }
 
 // newTextLine makes a line of the text of a message or a batch of them.
-func newTextLine(text []byte) *outLine { return newLine(append(onOneLine(text), '\n')) }
-
-func newLine(parts ...[]byte) *outLine {
-	l := &outLine{}
-	l.text = append(l.space[:0], parts...)
-	for _, part := range parts {
-		l.size += len(part)
-	}
-	return l
-}
+func newTextLine(text []byte) *outLine { return &outLine{text: append(onOneLine(text), '\n')} }
 
 // put has a line written after those that were put before. The error is that of an earlier write.
 func (w *lineWriter) put(l *outLine) error {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.err != nil {
-		defer w.mu.Unlock()
 		return w.err
 	}
+	if w.conn != nil && !w.writing && w.tryWrite(l) {
+		if l.done != nil {
+			l.done(l.sent, nil)
+		}
+		return nil
+	}
 	w.queue = append(w.queue, l)
-	w.queued += l.size
-	first := !w.writing
-	w.writing = true
-	w.mu.Unlock()
-	if first && (w.now == nil || !w.write(true)) {
-		w.spawn(func() { w.write(false) })
+	if !l.open {
+		w.queued += len(l.text)
+	}
+	if !w.writing {
+		w.writing = true
+		w.spawn(w.write)
 	}
 	return nil
 }
 
-// write writes what is queued, or what of it needs no waiting; then it reports false if there is something left. The caller is the one who writes.
-func (w *lineWriter) write(now bool) bool {
+// tryWrite writes what the other side takes at once, and reports whether that was the whole line. It saves
+// a small message two switches of goroutines, which take longer than writing it. The caller holds mu.
+func (w *lineWriter) tryWrite(l *outLine) bool {
+	_ = w.conn.Write(func(fd uintptr) bool { // an error comes again when the goroutine writes
+		if n, err := unix.Write(int(fd), l.text); err == nil {
+			l.open, l.sent = true, n
+		}
+		return true
+	})
+	return l.sent == len(l.text)
+}
+
+// write writes what is queued.
+func (w *lineWriter) write() {
 	w.mu.Lock()
 	for len(w.queue) > 0 {
 		l := w.queue[0]
 		if !l.open {
 			l.open = true
-			w.queued -= l.size
+			w.queued -= len(l.text)
 		}
 		w.mu.Unlock()
-		err := l.write(w, now)
-		if errors.Is(err, nowait.ErrWouldWait) {
-			return false
-		}
+		n, err := w.w.Write(l.text[l.sent:])
+		l.sent += n
 		if err != nil {
 			w.fail(err)
-			return true
+			return
 		}
 		if l.done != nil {
 			l.done(l.sent, nil)
 		}
 		w.mu.Lock()
 		w.queue[0] = nil
-		if w.queue = w.queue[1:]; len(w.queue) == 0 {
-			w.queue = w.room[:0]
-		}
+		w.queue = w.queue[1:]
 	}
 	w.rest()
 	w.mu.Unlock()
-	return true
-}
-
-func (l *outLine) write(w *lineWriter, now bool) (err error) {
-	var n int64
-	if now {
-		n, err = w.now.Write(&l.text)
-	} else {
-		n, err = l.text.WriteTo(w.w)
-	}
-	l.sent += n
-	return err
 }
 
 // rest notes that nobody writes. The caller holds mu.
@@ -166,7 +165,7 @@ func (w *lineWriter) withdraw(l *outLine) bool {
 		return false
 	}
 	w.queue = slices.Delete(w.queue, i, i+1)
-	w.queued -= l.size
+	w.queued -= len(l.text)
 	return true
 }
 

@@ -2,10 +2,12 @@ package mcp
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,16 +21,13 @@ type writerEnds struct {
 	failed chan error
 }
 
-// throughAll runs a test with a pipe that can be written to without waiting, and with one that cannot.
+// throughAll runs a test with a pipe of the system and with one in memory.
 func throughAll(t *testing.T, test func(t *testing.T, w writerEnds)) {
 	run := func(name string, r io.ReadCloser, out io.WriteCloser) {
 		t.Run(name, func(t *testing.T) {
 			var running sync.WaitGroup
 			w := writerEnds{r: r, failed: make(chan error, 1)}
 			w.lineWriter = newLineWriter(out, func(f func()) bool { running.Go(f); return true }, func(err error) { w.failed <- err })
-			if (w.now != nil) != (name == "file") {
-				t.Fatalf("writes at once: %v", w.now != nil)
-			}
 			test(t, w)
 			_ = r.Close()
 			_ = out.Close()
@@ -48,14 +47,14 @@ func note(text string) *outLine {
 	return newOutLine(&message{method: "n", params: []byte(`"` + text + `"`)})
 }
 
-// Lines of several come whole and each one's in their order, the long ones too, whose parts are not joined.
+// Lines of several come whole and each one's in their order.
 func TestLineWriterKeepsOrder(t *testing.T) {
 	const putters, each = 4, 100
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		for p := range putters {
 			go func() {
 				for i := range each {
-					long := strings.Repeat("x", (i%3)*maxJoined)
+					long := strings.Repeat("x", (i%3)*16<<10)
 					if err := w.put(note(fmt.Sprintf("%d %d %s", p, i, long))); err != nil {
 						t.Error(err)
 					}
@@ -77,7 +76,7 @@ func TestLineWriterKeepsOrder(t *testing.T) {
 			if _, err := fmt.Sscanf(string(m.params), `"%d %d `, &p, &i); err != nil || next[p] != i {
 				t.Fatalf("%.20s comes where %d should (%v)", m.params, next[p], err)
 			}
-			if want := (i % 3) * maxJoined; strings.Count(string(m.params), "x") != want {
+			if want := (i % 3) * 16 << 10; strings.Count(string(m.params), "x") != want {
 				t.Errorf("%.20s is not %d long", m.params, want)
 			}
 			next[p]++
@@ -123,7 +122,7 @@ func TestLineWriterFails(t *testing.T) {
 		over := make(chan struct{}, 3)
 		put := func(name, text string) {
 			l := note(text)
-			l.done = func(sent int64, err error) {
+			l.done = func(sent int, err error) {
 				mu.Lock()
 				said = append(said, fmt.Sprintf("%s: begun %v, failed %v", name, sent > 0, err != nil))
 				mu.Unlock()
@@ -172,12 +171,44 @@ func TestLineWriterCountsWhatWaits(t *testing.T) {
 		if waits := w.waiting(); waits != 0 {
 			t.Errorf("%d bytes wait", waits)
 		}
-		if err := w.put(short); err != nil || w.waiting() != short.size {
-			t.Errorf("%d bytes wait, %v; want %d", w.waiting(), err, short.size)
+		if err := w.put(short); err != nil || w.waiting() != len(short.text) {
+			t.Errorf("%d bytes wait, %v; want %d", w.waiting(), err, len(short.text))
 		}
 		for range 2 {
 			if _, err := in.ReadBytes('\n'); err != nil {
 				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// What has not begun to be written when the connection ends may be sent again, and what has begun may not.
+func TestClientTellsWhatWasUnsent(t *testing.T) {
+	throughAll(t, func(t *testing.T, w writerEnds) {
+		c := newClient(ClientOptions{})
+		c.era = Legacy
+		l := &stdioLink{c: c, rwc: struct {
+			io.ReadCloser
+			io.Writer
+		}{w.r, w.w}, out: w.lineWriter, release: func() {}}
+		c.link = l
+		long := Call{Method: MethodToolsCall, Params: json.RawMessage(`{"name":"` + strings.Repeat("x", 1<<20) + `"}`)}
+		begun := clientGo(t.Context(), c, long)
+		if _, err := io.ReadFull(w.r, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		queued := clientGo(t.Context(), c, clientCallTool("echo", `{}`))
+		for w.waiting() == 0 {
+			runtime.Gosched()
+		}
+		_ = c.end(clientGone("it has closed its stdout"), false)
+		late := clientGo(t.Context(), c, clientCallTool("echo", `{}`))
+		for name, test := range map[string]struct {
+			outcome clientResult
+			unsent  bool
+		}{"begun": {clientAwait(t, begun), false}, "queued": {clientAwait(t, queued), true}, "late": {clientAwait(t, late), true}} {
+			if err := test.outcome.err; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnsent) != test.unsent {
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})

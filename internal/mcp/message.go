@@ -20,8 +20,11 @@ var errNoMessage = errors.New("expected one JSON-RPC 2.0 message")
 
 // parseMessage takes a message apart.
 func parseMessage(b []byte) (m message, err error) {
+	if !jsonobj.Valid(b) {
+		return message{}, errNoMessage
+	}
 	var version, method []byte
-	valid := jsonobj.ValidMembers(b, func(key, value []byte) {
+	jsonobj.Members(b[jsonobj.SkipSpace(b, 0):], func(key, value []byte) {
 		switch string(key) {
 		case "jsonrpc":
 			version = value
@@ -37,7 +40,7 @@ func parseMessage(b []byte) (m message, err error) {
 			m.err = value
 		}
 	})
-	if !valid || string(version) != `"2.0"` {
+	if string(version) != `"2.0"` {
 		return message{}, errNoMessage
 	}
 	if method == nil {
@@ -61,27 +64,22 @@ func (m *message) isResponse() bool { return m.method == "" }
 
 // encode writes the message without a line feed.
 func (m *message) encode() []byte {
-	head, body := m.head(len(m.params) + len(m.result) + len(m.err) + 2)
-	return append(append(head, body...), '}')
-}
-
-// head is the message up to its params, result or error, which is its body; what is missing then is the brace that ends it. There is room for so many
-// bytes more in it.
-func (m *message) head(room int) (head, body []byte) {
-	b := make([]byte, 0, len(m.id)+len(m.method)+62+room)
+	const fixed = len(`{"jsonrpc":"2.0","id":,"method":"","params":}` + "\n")
+	b := make([]byte, 0, fixed+len(m.id)+len(m.method)+len(m.params)+len(m.result)+len(m.err))
 	b = append(b, `{"jsonrpc":"2.0"`...)
 	if m.id != nil {
 		b = append(append(b, `,"id":`...), m.id...)
 	}
-	if m.method != "" {
+	switch {
+	case m.method != "":
 		b = jsonobj.AppendQuoted(append(b, `,"method":`...), m.method)
 		if m.params != nil {
-			b = append(b, `,"params":`...)
+			b = append(append(b, `,"params":`...), m.params...)
 		}
-		return b, m.params
+	case m.err != nil:
+		b = append(append(b, `,"error":`...), m.err...)
+	default:
+		b = append(append(b, `,"result":`...), m.result...)
 	}
-	if m.err != nil {
-		return append(b, `,"error":`...), m.err
-	}
-	return append(b, `,"result":`...), m.result
+	return append(b, '}')
 }

@@ -27,14 +27,6 @@ type Handler interface {
 	Closed(s *Session)
 }
 
-// Starter is a Handler that can begin to serve some requests without waiting for anybody, so that they need no goroutine where it matters: over stdio.
-type Starter interface {
-	Handler
-	// Start begins to serve a request, for which it calls answer with what Serve would return: once, at any time, and from anywhere. It must not
-	// wait for anybody. If it reports false it has done nothing, and Serve is called.
-	Start(r *Request, answer func(json.RawMessage, error)) bool
-}
-
 // ServerOptions are what a server may be given. The zero value works.
 type ServerOptions struct {
 	// MaxMessage is how long a message of a client may be, in bytes; 0 means 64 MiB.
@@ -48,8 +40,8 @@ type ServerOptions struct {
 	// Hosts are the names that the headers Host and Origin may have beside loopback ones; "*" allows all. Others are refused, because a web
 	// site that has its name resolve to this machine could otherwise use the server (DNS rebinding).
 	Hosts []string
-	// AfterFirst is how long a POST may stay without an answer before it becomes an event stream, which clients wait for longer; 0 means 500 ms.
-	AfterFirst time.Duration
+	// StreamAfter is how long a POST may stay without an answer before it becomes an event stream, which clients wait for longer; 0 means 500 ms.
+	StreamAfter time.Duration
 	// Now is the clock of IdleTimeout; nil means time.Now.
 	Now func() time.Time
 }
@@ -59,8 +51,8 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	if o.MaxMessage == 0 {
 		o.MaxMessage = 64 << 20
 	}
-	if o.AfterFirst == 0 {
-		o.AfterFirst = 500 * time.Millisecond
+	if o.StreamAfter == 0 {
+		o.StreamAfter = 500 * time.Millisecond
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -97,12 +89,11 @@ type Request struct {
 	meta jsonobj.Object
 	out  outlet
 
+	ctx    context.Context // ends with the request; the cause says why
+	cancel context.CancelCauseFunc
+
 	mu       sync.Mutex
 	answered bool
-	cause    error // of its being cancelled
-	ctx      context.Context
-	cancel   context.CancelCauseFunc // of ctx
-	onCancel func(cause error)
 }
 
 // outlet is where the messages go that belong to a request, or to no request. It never waits for the client.
@@ -122,63 +113,18 @@ const (
 // Meta is the _meta of the params; nil if there is none. It is shared and must not be changed.
 func (r *Request) Meta() jsonobj.Object { return r.meta }
 
-// Context ends with the request: when it has been answered, or was cancelled. It is the one that Serve gets.
-func (r *Request) Context() context.Context {
+// Cancel ends the context of the request with a cause. It does nothing once the request has been answered.
+func (r *Request) Cancel(cause error) { r.cancel(cause) }
+
+// finish notes that the request has its answer, and reports whether the client still wants it. A client that has
+// cancelled a request does not, but a POST must be answered.
+func (r *Request) finish() (wanted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ctx == nil {
-		r.ctx, r.cancel = context.WithCancelCause(r.Session.ctx)
-		if r.answered || r.cause != nil {
-			r.cancel(r.cause)
-		}
-	}
-	return r.ctx
-}
-
-// Cancel ends the context of the request with a cause, which it has from then on.
-func (r *Request) Cancel(cause error) {
-	r.mu.Lock()
-	if r.answered || r.cause != nil {
-		r.mu.Unlock()
-		return
-	}
-	r.cause = cause
-	cancel, onCancel := r.cancel, r.onCancel
-	r.mu.Unlock()
-	if cancel != nil {
-		cancel(cause)
-	}
-	if onCancel != nil {
-		onCancel(cause)
-	}
-}
-
-// OnCancel has a function called with the cause if the request is cancelled before it has been answered, or was already. It is what a [Starter] has in place
-// of the context, and must not block. There is one for a request.
-func (r *Request) OnCancel(f func(cause error)) {
-	r.mu.Lock()
-	cause := r.cause
-	if r.onCancel = f; cause == nil || r.answered {
-		r.mu.Unlock()
-		return
-	}
-	r.mu.Unlock()
-	f(cause)
-}
-
-// finish notes that a request has its answer, whose first caller is told so. A client that has cancelled it does not want the answer, but a POST must be
-// answered.
-func (r *Request) finish() (wanted, first bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.answered {
-		return false, false
-	}
 	r.answered = true
-	if r.cancel != nil {
-		r.cancel(nil)
-	}
-	return r.Header != nil || !errors.Is(r.cause, ErrCancelled), true
+	wanted = r.Header != nil || !errors.Is(context.Cause(r.ctx), ErrCancelled)
+	r.cancel(nil)
+	return wanted
 }
 
 // Notify sends a notification that belongs to the request: on its stream, or on the connection. Notifications come in order and before the
@@ -214,10 +160,18 @@ func (r *Request) run(ctx context.Context, h Handler) (answer message) {
 	answer.id = r.ID
 	defer func() {
 		if p := recover(); p != nil {
-			answer.result, answer.err = nil, panicked(r, p)
+			answer.result, answer.err = nil, Errorf(CodeInternal, "panic while serving %s: %v", r.Method, p).JSON()
 		}
 	}()
-	answer = r.reply(h.Serve(ctx, r))
+	result, err := h.Serve(ctx, r)
+	switch {
+	case err != nil:
+		answer.err = errorJSON(err)
+	case len(result) == 0:
+		answer.result = json.RawMessage("{}")
+	default:
+		answer.result = result
+	}
 	if r.Method == MethodInitialize && answer.err == nil {
 		o, _ := jsonobj.ParseObject(answer.result)
 		version := o.Text("protocolVersion")
@@ -228,23 +182,6 @@ func (r *Request) run(ctx context.Context, h Handler) (answer message) {
 		r.Session.initialized(version)
 	}
 	return answer
-}
-
-// reply is the answer to a request for which a handler has returned this.
-func (r *Request) reply(result json.RawMessage, err error) message {
-	answer := message{id: r.ID, result: result}
-	switch {
-	case err != nil:
-		answer.result, answer.err = nil, errorJSON(err)
-	case len(result) == 0:
-		answer.result = json.RawMessage("{}")
-	}
-	return answer
-}
-
-// panicked is what a client is told of a handler that has panicked.
-func panicked(r *Request, p any) json.RawMessage {
-	return Errorf(CodeInternal, "panic while serving %s: %v", r.Method, p).JSON()
 }
 
 // errorJSON is what a handler's error looks like on the wire.

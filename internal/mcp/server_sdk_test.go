@@ -20,7 +20,7 @@ func TestSDKClient(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Run("HTTP", func(t *testing.T) {
 				h := newTestServer()
-				e := serveHTTP(t, h, ServerOptions{AfterFirst: 10 * time.Millisecond})
+				e := serveHTTP(t, h, ServerOptions{StreamAfter: 10 * time.Millisecond})
 				trySDKClient(t, h, version, &sdk.StreamableClientTransport{Endpoint: e.url, HTTPClient: e.client})
 			})
 			t.Run("stdio", func(t *testing.T) {

@@ -8,20 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"sync/atomic"
-
-	"github.com/evalrun/evalrun/internal/nowait"
 )
 
 // ServeStdio serves one connection of messages on lines, of either era, until r ends or ctx is done; it returns when all handlers have.
 // Requests are served concurrently and answered in any order. The error is nil if r has ended, else the cause of ctx, a line that is longer
 // than MaxMessage, or what r or w failed with. Only MaxMessage of the options counts.
 //
-// Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not return from that is left behind. Files that do not
-// block are used without a thread that waits in them, and without a goroutine for what a [Starter] starts. Give it such a stdin: a read that blocks
-// may stop the garbage collector for a minute.
+// Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not return from that is left behind. Give it a stdin
+// that does not block: a read that blocks may stop the garbage collector for a minute.
 func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o ServerOptions) error {
 	o = o.withDefaults()
 	c := &stdioConn{broken: make(chan struct{})}
@@ -29,11 +25,7 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 	c.session = newSession(context.WithoutCancel(ctx), rand.Text(), "", "", h)
 	c.session.out = c
 	readError := make(chan error, 1)
-	in := r
-	if file, ok := r.(*os.File); ok {
-		in = nowait.Reader(file)
-	}
-	go func() { readError <- readLines(in, o.MaxMessage, c.receive) }()
+	go func() { readError <- readLines(r, o.MaxMessage, c.receive) }()
 
 	var err error
 	select {

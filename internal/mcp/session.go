@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
@@ -28,6 +29,8 @@ type Session struct {
 	cancel  context.CancelCauseFunc
 	serving sync.WaitGroup // the requests that have begun
 	gone    chan struct{}  // closed when close has returned
+	next    chan *Request  // is taken from by a goroutine that has served a request
+	waiting atomic.Bool    // there is one
 	// notifying keeps notifications apart.
 	notifying sync.Mutex
 
@@ -58,7 +61,7 @@ const maxRunning = 1024
 func newSession(ctx context.Context, id string, era Era, version string, h Handler) *Session {
 	s := &Session{
 		id: id, era: era, version: version, handler: h,
-		gone: make(chan struct{}), running: map[string]*Request{}, asked: map[string]chan message{},
+		gone: make(chan struct{}), next: make(chan *Request), running: map[string]*Request{}, asked: map[string]chan message{},
 		// Ids go on from anywhere, so that the late answer to a question of an earlier process answers none of ours.
 		lastID: rand.Int64N(1 << 48),
 	}
@@ -190,50 +193,41 @@ func (s *Session) receive(m message) {
 	}
 }
 
-// start has a request served without the caller waiting for anybody: on a goroutine of its own, unless the handler can do without. An error has not
-// been sent.
+// start has a request served on another goroutine. An error has not been sent.
 func (s *Session) start(r *Request) *Error {
 	if err := s.begin(r); err != nil {
 		return err
 	}
-	if h, ok := s.handler.(Starter); !ok || !s.ready(r) || !s.startWith(h, r) {
-		go s.answer(r)
+	select {
+	case s.next <- r:
+	default:
+		go s.answerAll(r)
 	}
 	return nil
 }
 
-// ready reports whether a request is for the handler and need not wait for initialize. It notes the request's version.
-func (s *Session) ready(r *Request) bool {
-	if r.Era == Modern {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.Version = s.version
-	return s.starting == nil && s.version != "" && r.Method != MethodInitialize && r.Method != MethodPing
-}
-
-// startWith has a handler start a request.
-func (s *Session) startWith(h Starter, r *Request) (started bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.conclude(r, message{id: r.ID, err: panicked(r, p)})
-			started = true
+// answerAll answers a request, and then waits for another: a goroutine that has served before has the
+// stack for it, and growing one takes longer than a small call. One goroutine at most waits.
+func (s *Session) answerAll(r *Request) {
+	for {
+		s.answer(r)
+		if !s.waiting.CompareAndSwap(false, true) {
+			return
 		}
-	}()
-	return h.Start(r, func(result json.RawMessage, err error) { s.conclude(r, r.reply(result, err)) })
+		select {
+		case r = <-s.next:
+			s.waiting.Store(false)
+		case <-s.ctx.Done():
+			return
+		}
+	}
 }
 
 // answer serves a request and answers it.
-func (s *Session) answer(r *Request) { s.conclude(r, s.serve(r.Context(), r)) }
-
-// conclude answers a request, once.
-func (s *Session) conclude(r *Request, answer message) {
-	wanted, first := r.finish()
-	if !first {
-		return
-	}
+func (s *Session) answer(r *Request) {
 	defer s.serving.Done()
+	answer := s.serve(r.ctx, r)
+	wanted := r.finish()
 	s.mu.Lock()
 	delete(s.running, string(r.ID))
 	if r.Method == MethodInitialize && s.starting != nil {
@@ -248,7 +242,7 @@ func (s *Session) conclude(r *Request, answer message) {
 	_ = r.out.put(kindAnswer, &answer) // a client that has gone needs no answer
 }
 
-// begin enters a request, which must be concluded then. An error has not been sent.
+// begin enters a request, which must be answered then. An error has not been sent.
 func (s *Session) begin(r *Request) *Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,6 +259,7 @@ func (s *Session) begin(r *Request) *Error {
 	if r.Method == MethodInitialize && s.starting == nil {
 		s.starting = make(chan struct{})
 	}
+	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
 	s.running[string(r.ID)] = r
 	s.serving.Add(1)
 	return nil

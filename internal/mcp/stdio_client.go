@@ -58,7 +58,7 @@ func (l *stdioLink) broken(err error) {
 func clientUnread(err error) error { return clientGone("it does not read: %w", err) }
 
 // clientUnwritten is the error for a message of which only a part was written, if any.
-func clientUnwritten(sent int64, err error) error {
+func clientUnwritten(sent int, err error) error {
 	if !errors.Is(err, ErrClosed) { // else the connection has ended before
 		err = clientUnread(err)
 	}
@@ -72,7 +72,7 @@ func clientUnwritten(sent int64, err error) error {
 func (l *stdioLink) request(p *clientCall) *outLine {
 	m := p.message()
 	line := newOutLine(&m)
-	line.done = func(sent int64, err error) {
+	line.done = func(sent int, err error) {
 		if err != nil {
 			l.c.settle(p, clientAnswer{err: clientUnwritten(sent, err)})
 		}
@@ -114,23 +114,9 @@ func (l *stdioLink) call(ctx context.Context, p *clientCall) (json.RawMessage, e
 	return l.c.await(ctx, p)
 }
 
-// start is call for who does not wait: the call is settled whatever happens, or cancelled.
-func (l *stdioLink) start(p *clientCall) (cancel context.CancelCauseFunc) {
-	line := l.request(p)
-	return func(cause error) {
-		if !l.c.take(p) {
-			return
-		}
-		if !l.out.withdraw(line) {
-			l.c.tellCancelled(p, cause)
-		}
-		p.settle(clientAnswer{err: clientEnded(context.Canceled, cause)})
-	}
-}
-
 func (l *stdioLink) send(ctx context.Context, m message) error {
 	line, written := newOutLine(&m), make(chan error, 1)
-	line.done = func(sent int64, err error) {
+	line.done = func(sent int, err error) {
 		if err != nil {
 			err = clientUnwritten(sent, err)
 		}

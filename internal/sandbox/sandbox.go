@@ -19,8 +19,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/evalrun/evalrun/internal/nowait"
 )
 
 // Marker is the environment variable that every process of a rollout bears, with the rollout's id as its value.
@@ -163,7 +161,7 @@ func Start(c Command) (*Process, error) {
 // attach connects our ends of the pipes with what the caller gave.
 func (p *Process) attach(c Command) {
 	if c.Interactive {
-		p.interactive = &interactive{r: &remainder{nowait.Reader(p.stdout), p.stdout, maxRest}}
+		p.interactive = &interactive{r: &remainder{p.stdout, p.stdout, maxRest}}
 		p.Stdin, p.Stdout = p.stdin, p.interactive
 	} else {
 		p.copying.Go(func() { p.feed(c.Stdin) })

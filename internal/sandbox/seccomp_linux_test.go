@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +19,6 @@ import (
 func init() {
 	// hostile tries what no process in a space may do, and prints the errors. Its arguments are a key's description.
 	roles["hostile"] = func(args []string) {
-		word := func(s string) uintptr { return uintptr(unsafe.Pointer(must(unix.BytePtrFromString(s)))) }
 		call := func(name string, number uintptr, a ...uintptr) {
 			for len(a) < 6 {
 				a = append(a, 0)
@@ -27,18 +26,26 @@ func init() {
 			_, _, errno := unix.RawSyscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
 			fmt.Println(name+":", cmp.Or(unix.ErrnoName(errno), "success"))
 		}
-		const search = 10
-		user, key := word("user"), word(args[0])
-		for name, ring := range map[string]int{"session": unix.KEY_SPEC_SESSION_KEYRING, "user": unix.KEY_SPEC_USER_KEYRING, "user session": unix.KEY_SPEC_USER_SESSION_KEYRING} {
-			call("key in the "+name+" keyring", unix.SYS_KEYCTL, search, uintptr(ring), user, key)
+		tried := func(name string, err error) {
+			var errno syscall.Errno
+			_ = errors.As(err, &errno) // else it is no failure
+			fmt.Println(name+":", cmp.Or(unix.ErrnoName(errno), "success"))
 		}
-		call("add_key", unix.SYS_ADD_KEY, user, key, key, 1, ^uintptr(3))
-		call("request_key", unix.SYS_REQUEST_KEY, user, key)
-		call("mount", unix.SYS_MOUNT, word("none"), word("/tmp"), word("tmpfs"))
-		call("umount2", unix.SYS_UMOUNT2, word("/tmp"), unix.MNT_DETACH)
+		key := args[0]
+		for name, ring := range map[string]int{"session": unix.KEY_SPEC_SESSION_KEYRING, "user": unix.KEY_SPEC_USER_KEYRING, "user session": unix.KEY_SPEC_USER_SESSION_KEYRING} {
+			_, err := unix.KeyctlSearch(ring, "user", key, 0)
+			tried("key in the "+name+" keyring", err)
+		}
+		_, err := unix.AddKey("user", key, []byte(key)[:1], unix.KEY_SPEC_USER_KEYRING)
+		tried("add_key", err)
+		_, err = unix.RequestKey("user", key, "", 0)
+		tried("request_key", err)
+		tried("mount", unix.Mount("none", "/tmp", "tmpfs", 0, ""))
+		tried("umount2", unix.Unmount("/tmp", unix.MNT_DETACH))
 		call("pivot_root", unix.SYS_PIVOT_ROOT)
-		call("chroot", unix.SYS_CHROOT, word("/tmp"))
-		call("open_tree", unix.SYS_OPEN_TREE, ^uintptr(0), word("/etc"))
+		tried("chroot", unix.Chroot("/tmp"))
+		_, err = unix.OpenTree(-1, "/etc", 0)
+		tried("open_tree", err)
 		call("fsopen", unix.SYS_FSOPEN)
 		call("setns", unix.SYS_SETNS, ^uintptr(0))
 		call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWUSER|unix.CLONE_NEWNS)

@@ -1,3 +1,7 @@
+// Command conformanceclient does what the official MCP conformance suite wants of a client, with the
+// client that the gateway has:
+//
+//	conformance client --command ./conformanceclient --requirements 2026-07-28
 package main
 
 import (
@@ -5,40 +9,29 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
-
-	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// conformanceClientCommand does what the official MCP conformance suite wants of a client, with the client that the gateway has:
-//
-//	conformance client --command "evalrun mcp-conformance-client" --requirements 2026-07-28
-func conformanceClientCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "mcp-conformance-client URL",
-		Short:  "Play a scenario of the MCP conformance suite (used in tests)",
-		Hidden: true,
-		Args:   exactly(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			scenario := os.Getenv("MCP_CONFORMANCE_SCENARIO")
-			if scenario == "" {
-				return usageError("MCP_CONFORMANCE_SCENARIO is not set: this is started by the MCP conformance suite")
-			}
-			c := conformanceClient{stderr: cmd.ErrOrStderr()}
-			return c.play(cmd.Context(), args[0], scenario, []byte(os.Getenv("MCP_CONFORMANCE_CONTEXT")))
-		},
+func main() {
+	scenario := os.Getenv("MCP_CONFORMANCE_SCENARIO")
+	if scenario == "" || len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "this is started by the MCP conformance suite, which sets MCP_CONFORMANCE_SCENARIO and gives the URL of a server")
+		os.Exit(2)
+	}
+	var c conformanceClient
+	if err := c.play(context.Background(), os.Args[1], scenario, []byte(os.Getenv("MCP_CONFORMANCE_CONTEXT"))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 
 // conformanceClient is a client that accepts every elicitation with the defaults.
 type conformanceClient struct {
 	*mcp.Client
-	stderr io.Writer
 }
 
 // toolCall is a call of a tool.
@@ -95,7 +88,7 @@ func (c *conformanceClient) play(ctx context.Context, url, scenario string, suit
 	}
 	for _, call := range calls {
 		if err := c.callTool(ctx, call); err != nil {
-			printf(c.stderr, "%s: %v\n", call.Name, err) // the suite judges whether it was right
+			fmt.Fprintf(os.Stderr, "%s: %v\n", call.Name, err) // the suite judges whether it was right
 		}
 	}
 	return nil
