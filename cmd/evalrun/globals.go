@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // globals are the flags that every command has.
@@ -157,7 +158,7 @@ func (g *globals) findDocument(ctx context.Context, path string) (*store.SQLite,
 	return s, head.RunID, nil
 }
 
-func (g *globals) documentStore(path string, head report.Head) (string, error) {
+func (g *globals) documentStore(path string, head schemas.Head) (string, error) {
 	if g.store != "" || os.Getenv("EVALRUN_STORE") != "" {
 		return g.storeDir()
 	}

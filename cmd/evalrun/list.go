@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // runJSON is a run as --json prints it.
@@ -40,7 +41,7 @@ const statusInterrupted = "interrupted"
 // listStatus is the status of a run, as far as this moment is concerned.
 func listStatus(r store.Run, a store.Activity) string {
 	status := report.StatusOf(r.Counts)
-	if status == report.Running && a == (store.Activity{}) {
+	if status == schemas.Running && a == (store.Activity{}) {
 		return statusInterrupted
 	}
 	return string(status)

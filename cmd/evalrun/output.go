@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // redrawEvery is how often a live display is drawn anew.
@@ -67,7 +68,7 @@ func (o *output) showProgress(ctx context.Context, run store.Run) error {
 		return nil
 	}
 	o.progress, o.told = report.NewExecution(run), map[string]bool{run.ID: true}
-	if err := o.progress.Load(ctx, o.store); err != nil {
+	if err := o.progress.Load(ctx, storeEvents{o.store}); err != nil {
 		return internal(err)
 	}
 	opts := report.ProgressOptions{Redact: o.redact}
@@ -95,9 +96,9 @@ func (o *output) event(e store.Event) {
 	err := o.tellEarlier(e)
 	switch {
 	case o.live != nil:
-		err = errors.Join(err, o.live.Event(e))
+		err = errors.Join(err, o.live.Event(report.EventOf(e)))
 	case o.lines != nil:
-		err = errors.Join(err, o.lines.Event(e))
+		err = errors.Join(err, o.lines.Event(report.EventOf(e)))
 	}
 	if o.events != nil {
 		line, marshalErr := json.Marshal(e)
@@ -127,7 +128,7 @@ func (o *output) tellEarlier(e store.Event) error {
 		}
 		for _, earlier := range events {
 			if seq = earlier.Seq; seq < e.Seq {
-				o.progress.Add(earlier)
+				o.progress.Add(report.EventOf(earlier))
 			}
 		}
 	}
@@ -222,7 +223,7 @@ func (o *output) finish(runID string, w *workFlags) error {
 }
 
 func (o *output) write(r *report.Report, w *workFlags) error {
-	command := func(*report.Rollout) string { return resumeLine(o.store, r.RunID) }
+	command := func(*schemas.Rollout) string { return resumeLine(o.store, r.RunID) }
 	var errs []error
 	if w.junit != "" {
 		errs = append(errs, durable.WriteOutput(w.junit, 0o644, r.WriteJUnit))
@@ -258,4 +259,16 @@ func appendFile(path string, write func(io.Writer) error) error {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
+}
+
+// storeEvents are the events of a store.
+type storeEvents struct{ store *store.SQLite }
+
+// Events implements report.EventLog.
+func (s storeEvents) Events(ctx context.Context, runID string, after int64, limit int) (out []schemas.Event, err error) {
+	events, err := s.store.Events(ctx, runID, after, limit)
+	for _, e := range events {
+		out = append(out, report.EventOf(e))
+	}
+	return out, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 func showCommand(g *globals) *cobra.Command {
@@ -37,7 +38,7 @@ unique beginning of it, or the id of its evaluation, that rollout alone.`,
 				if g.json {
 					return r.WriteResults(stdout(cmd))
 				}
-				return r.WriteTable(stdout(cmd), func(*report.Rollout) string { return resumeLine(s, runID) })
+				return r.WriteTable(stdout(cmd), func(*schemas.Rollout) string { return resumeLine(s, runID) })
 			}))
 		},
 	}
@@ -56,7 +57,7 @@ func redactorOf(ctx context.Context, s store.Store, runID string) (*redact.Redac
 func showRollout(cmd *cobra.Command, s *store.SQLite, runID string, red *redact.Redactor, name string) error {
 	found := false
 	err := report.FromStore(cmd.Context(), s, runID, red, func(r *report.Report) error {
-		return r.Rollouts(func(o *report.Rollout) error {
+		return r.Rollouts(func(o *schemas.Rollout) error {
 			if !strings.HasPrefix(o.RolloutID, name) && o.EvaluationID != name {
 				return nil
 			}

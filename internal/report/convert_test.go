@@ -20,7 +20,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-func resume(one *Rollout) string { return "evalrun resume " + testRunID + " --store .evalrun" }
+func resume(one *schemas.Rollout) string { return "evalrun resume " + testRunID + " --store .evalrun" }
 
 // writers are all conversions of a report.
 func writers(r *Report) map[string]func(io.Writer) error {

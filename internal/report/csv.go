@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 var csvColumns = []string{"run_id", "evaluation_id", "evaluation_name", "rollout_id", "agent", "epoch", "status", "rollout_score",
@@ -19,7 +20,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	if err := out.Write(csvColumns); err != nil {
 		return err
 	}
-	if err := r.Rollouts(func(one *Rollout) error {
+	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		if len(one.EvaluationRunResults) == 0 {
 			return out.Write(r.csvRow(one, nil))
 		}
@@ -36,7 +37,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return out.Error()
 }
 
-func (r *Report) csvRow(one *Rollout, e *Evaluated) []string {
+func (r *Report) csvRow(one *schemas.Rollout, e *schemas.Evaluated) []string {
 	row := []string{r.RunID, one.EvaluationID, one.EvaluationName, one.RolloutID, one.Agent, strconv.Itoa(one.Epoch), string(one.Status), number(one.Score)}
 	if e != nil {
 		scale := 1.0

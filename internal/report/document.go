@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // WriteResults writes the results document of a view. It is a function of the view alone: written twice at one revision it is
@@ -36,7 +37,7 @@ func (r *Report) WriteResults(w io.Writer) error {
 	d.unclose("}")
 	d.text(",\n  \"evaluationSetResults\": [")
 	first := true
-	if err := r.each(parts{spans: true}, func(one *Rollout) error {
+	if err := r.each(parts{spans: true}, func(one *schemas.Rollout) error {
 		d.element(&first, one)
 		return d.err
 	}); err != nil {

@@ -36,11 +36,11 @@ func TestASuspendedRolloutLooksLikeTheDesign(t *testing.T) {
 	r.claim(1)
 	r.suspend("basic", "", 0, `{"name":"TestProcess","input_arguments":{}}`)
 	var doc struct {
-		Head
+		schemas.Head
 		EvaluationSetResults []json.RawMessage
 	}
 	r.check(json.Unmarshal(r.document(), &doc))
-	if doc.Status != Suspended || doc.Final || !cmp.Equal(doc.Summary, Summary{Total: 1, Suspended: 1, ScoreOf: "withFaulted"}) {
+	if doc.Status != schemas.Suspended || doc.Final || !cmp.Equal(doc.Summary, schemas.Summary{Total: 1, Suspended: 1, ScoreOf: "withFaulted"}) {
 		t.Errorf("got %+v", doc.Head)
 	}
 	keys := keysOf(t, doc.EvaluationSetResults[0])
@@ -61,11 +61,11 @@ func TestASuspendedRolloutLooksLikeTheDesign(t *testing.T) {
 	if keys := keysOf(t, shown.Trigger); !strings.HasPrefix(keys, "trigger_id interrupt_id trigger_type trigger_name item_key folder_path payload") {
 		t.Errorf("got %s", keys)
 	}
-	var g Trigger
+	var g schemas.Trigger
 	r.check(json.Unmarshal(shown.Trigger, &g))
 	var payload bytes.Buffer
 	r.check(json.Compact(&payload, g.Payload))
-	if g.Type != "JOB" || g.Name != "JOB" || g.ItemKey != "job-"+g.TriggerID || g.FolderPath != "Shared" || payload.String() != `{"process_name":"TestProcess","input_arguments":{}}` {
+	if g.Type != "JOB" || g.Name != "JOB" || g.ItemKey != "job-"+g.TriggerID || g.FolderPath == nil || *g.FolderPath != "Shared" || payload.String() != `{"process_name":"TestProcess","input_arguments":{}}` {
 		t.Errorf("got %+v", g)
 	}
 }
@@ -186,7 +186,7 @@ func TestSaveResults(t *testing.T) {
 	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
 	head, err := ReadResults(path)
 	r.check(err)
-	if head.RunID != testRunID || head.StoreID != r.st.ID() || head.StorePath != ".evalrun" || head.Status != Running || head.Final {
+	if head.RunID != testRunID || head.StoreID != r.st.ID() || head.StorePath != ".evalrun" || head.Status != schemas.Running || head.Final {
 		t.Errorf("got %+v", head)
 	}
 	data, err := os.ReadFile(path)

@@ -3,10 +3,9 @@ package report
 import (
 	"context"
 	"encoding/json"
-	"time"
 
-	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // Execution is how a run goes on, as its events tell it; with the events of further runs it counts them together. It is not
@@ -22,7 +21,7 @@ type Execution struct {
 
 type openRollout struct {
 	name  string
-	state store.State
+	state schemas.State
 }
 
 // NewExecution starts with what the run counts, to be given the events that come after. [Execution.Load] tells it the
@@ -33,13 +32,23 @@ func NewExecution(run store.Run) *Execution {
 		Completed: c.Completed, Faulted: c.Faulted, Cancelled: c.Cancelled}
 }
 
+// EventLog gives the events of a run from the one after a number on, at most limit of them.
+type EventLog interface {
+	Events(ctx context.Context, runID string, after int64, limit int) ([]schemas.Event, error)
+}
+
+// EventOf is an event of the store as programs that read events know it.
+func EventOf(e store.Event) schemas.Event {
+	return schemas.Event{Seq: e.Seq, Time: e.Time, Type: schemas.EventType(e.Type), RunID: e.RunID, RolloutID: e.RolloutID, Data: e.Data}
+}
+
 // eventBatch is how many events are read at once.
 const eventBatch = 2000
 
 // Load reads the events that the run has had already.
-func (x *Execution) Load(ctx context.Context, st store.Store) error {
+func (x *Execution) Load(ctx context.Context, log EventLog) error {
 	for seq := int64(0); seq < x.run.Seq; {
-		events, err := st.Events(ctx, x.run.ID, seq, eventBatch)
+		events, err := log.Events(ctx, x.run.ID, seq, eventBatch)
 		if err != nil || len(events) == 0 {
 			return err
 		}
@@ -58,61 +67,55 @@ func (x *Execution) Finished() int { return x.Completed + x.Faulted + x.Cancelle
 
 // eventData has the fields of all events; schemas/event.schema.json says which event has which.
 type eventData struct {
-	Total          int            `json:"total"`
-	EvaluationName string         `json:"evaluationName"`
-	Segment        int            `json:"segment"`
-	Attempt        int            `json:"attempt"`
-	AfterMs        int64          `json:"afterMs"`
-	Triggers       []eventTrigger `json:"triggers"`
-	Status         store.Status   `json:"status"`
-	By             string         `json:"by"`
-	State          store.State    `json:"state"`
-	Score          *float64       `json:"score"`
-	Fault          *fault.Fault   `json:"fault"`
-}
-
-type eventTrigger struct {
-	Type     string    `json:"type"`
-	ItemKey  string    `json:"itemKey"`
-	Deadline time.Time `json:"deadline"`
+	Total          int                      `json:"total"`
+	EvaluationName string                   `json:"evaluationName"`
+	Segment        int                      `json:"segment"`
+	Attempt        int                      `json:"attempt"`
+	AfterMs        int64                    `json:"afterMs"`
+	Triggers       []schemas.SuspendTrigger `json:"triggers"`
+	Status         string                   `json:"status"`
+	By             string                   `json:"by"`
+	State          schemas.State            `json:"state"`
+	Score          *float64                 `json:"score"`
+	Fault          *schemas.Fault           `json:"fault"`
 }
 
 // Add adds one event. One that the execution started with counts nothing again.
-func (x *Execution) Add(e store.Event) { x.add(e) }
+func (x *Execution) Add(e schemas.Event) { x.add(e) }
 
 // add adds one event and returns what it says and the name of its rollout.
-func (x *Execution) add(e store.Event) (data eventData, name string) {
+func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 	_ = json.Unmarshal(e.Data, &data) // the store wrote it; what cannot be read is not shown
 	counted := e.RunID != x.run.ID || e.Seq > x.run.Seq
 	switch e.Type {
-	case store.RunCreated:
+	case schemas.EventRunCreated:
 		if counted {
 			x.Total += data.Total
 		}
-	case store.RolloutStarted:
-		x.rollout(e.RolloutID, store.StatePending).name = data.EvaluationName
-		name = x.become(e.RolloutID, store.StatePending, store.StateRunning, counted)
-	case store.RolloutResumed:
-		name = x.become(e.RolloutID, store.StateSuspended, store.StateRunning, counted)
-	case store.RolloutRetried:
-		name = x.become(e.RolloutID, store.StateRunning, store.StateRunning, counted)
-	case store.RolloutSuspended:
-		name = x.become(e.RolloutID, store.StateRunning, store.StateSuspended, counted)
-	case store.RolloutFinished:
-		before := store.StateSuspended
-		if data.State == store.StateCompleted {
-			before = store.StateRunning
+	case schemas.EventRolloutStarted:
+		x.rollout(e.RolloutID, schemas.StatePending).name = data.EvaluationName
+		name = x.become(e.RolloutID, schemas.StatePending, schemas.StateRunning, counted)
+	case schemas.EventRolloutResumed:
+		name = x.become(e.RolloutID, schemas.StateSuspended, schemas.StateRunning, counted)
+	case schemas.EventRolloutRetried:
+		name = x.become(e.RolloutID, schemas.StateRunning, schemas.StateRunning, counted)
+	case schemas.EventRolloutSuspended:
+		name = x.become(e.RolloutID, schemas.StateRunning, schemas.StateSuspended, counted)
+	case schemas.EventRolloutFinished:
+		before := schemas.StateSuspended
+		if data.State == schemas.StateCompleted {
+			before = schemas.StateRunning
 		}
 		name = x.become(e.RolloutID, before, data.State, counted)
 		delete(x.open, e.RolloutID)
-	case store.TriggerDelivered:
-		name = x.rollout(e.RolloutID, store.StateSuspended).name
+	case schemas.EventTriggerDelivered:
+		name = x.rollout(e.RolloutID, schemas.StateSuspended).name
 	}
 	return data, name
 }
 
 // rollout finds a rollout; one of which nothing is known is taken to be in the state from which the event usually comes.
-func (x *Execution) rollout(id string, usually store.State) *openRollout {
+func (x *Execution) rollout(id string, usually schemas.State) *openRollout {
 	o := x.open[id]
 	if o == nil {
 		o = &openRollout{name: "rollout " + id, state: usually}
@@ -122,7 +125,7 @@ func (x *Execution) rollout(id string, usually store.State) *openRollout {
 }
 
 // become changes the state of a rollout and returns its name.
-func (x *Execution) become(id string, usually, state store.State, counted bool) string {
+func (x *Execution) become(id string, usually, state schemas.State, counted bool) string {
 	o := x.rollout(id, usually)
 	if counted {
 		if n := x.counter(o.state); n != nil && *n > 0 {
@@ -136,17 +139,17 @@ func (x *Execution) become(id string, usually, state store.State, counted bool) 
 	return o.name
 }
 
-func (x *Execution) counter(s store.State) *int {
+func (x *Execution) counter(s schemas.State) *int {
 	switch s {
-	case store.StateRunning:
+	case schemas.StateRunning:
 		return &x.Running
-	case store.StateSuspended:
+	case schemas.StateSuspended:
 		return &x.Suspended
-	case store.StateCompleted:
+	case schemas.StateCompleted:
 		return &x.Completed
-	case store.StateFaulted:
+	case schemas.StateFaulted:
 		return &x.Faulted
-	case store.StateCancelled:
+	case schemas.StateCancelled:
 		return &x.Cancelled
 	}
 	return nil

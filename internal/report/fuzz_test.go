@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // FuzzOpen reads anything as a results document: it is refused with a message or read to its end, and never panics.
@@ -30,7 +32,7 @@ func FuzzOpen(f *testing.F) {
 		if r.RunID == "" || r.StoreID == "" {
 			t.Errorf("a document without run or store was accepted: %+v", r.Head)
 		}
-		if err := r.Rollouts(func(*Rollout) error { return nil }); err != nil {
+		if err := r.Rollouts(func(*schemas.Rollout) error { return nil }); err != nil {
 			t.Errorf("the document was accepted and cannot be read: %v", err)
 		}
 	})

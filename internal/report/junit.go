@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // WriteJUnit writes the report as JUnit XML: a test case for each rollout. One that faulted, or that has no score because its
@@ -23,7 +22,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	errors := c.verdicts[verdict(store.StateFaulted)] + c.broken
+	errors := c.verdicts[verdict(schemas.StateFaulted)] + c.broken
 	failures := c.verdicts[failed]
 	x := &xmlWriter{w: bufio.NewWriter(w)}
 	x.text(xml.Header)
@@ -40,7 +39,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 		x.empty("      ", "property", "name", p[0], "value", p[1])
 	}
 	x.close("    ", "properties")
-	if err := r.Rollouts(func(one *Rollout) error {
+	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		r.testCase(x, c, one)
 		return x.err
 	}); err != nil {
@@ -51,7 +50,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	return x.flush()
 }
 
-func (r *Report) testCase(x *xmlWriter, c census, one *Rollout) {
+func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout) {
 	const in, deeper = "    ", "      "
 	attrs := []string{"name", c.label(one), "classname", r.EvaluationSetName, "time", seconds(milliseconds(one.Clocks.WorkingMs))}
 	v := r.verdict(one)
@@ -61,15 +60,15 @@ func (r *Report) testCase(x *xmlWriter, c census, one *Rollout) {
 	}
 	x.open(in, "testcase", attrs...)
 	switch {
-	case v == verdict(store.StateFaulted):
-		f := fault.Fault{}
+	case v == verdict(schemas.StateFaulted):
+		fault := schemas.Fault{}
 		if one.Error != nil {
-			f = *one.Error
+			fault = *one.Error
 		}
-		x.element(deeper, "error", f.Message, "message", firstLine(f.Message), "type", string(f.Category))
+		x.element(deeper, "error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
 	case v == failed:
 		x.element(deeper, "failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
-	case v == verdict(store.StateSuspended):
+	case v == verdict(schemas.StateSuspended):
 		x.empty(deeper, "skipped", "message", waitingFor(one))
 	case v == unscored && evaluatorFailed(one):
 		x.element(deeper, "error", evaluatorLines(one), "message", reason(one), "type", "evaluator-error")
@@ -82,7 +81,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *Rollout) {
 }
 
 // evaluatorLines says what each evaluator said.
-func evaluatorLines(one *Rollout) string {
+func evaluatorLines(one *schemas.Rollout) string {
 	var b strings.Builder
 	for _, e := range one.EvaluationRunResults {
 		fmt.Fprintf(&b, "%s: %s", e.EvaluatorName, formatScore(e.Result.Score))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // logWidth is how long a name or a reason in a log gets.
@@ -28,7 +28,7 @@ func NewLog(w io.Writer, x *Execution, o ProgressOptions) *Log {
 }
 
 // Event adds an event and, if it is of interest, writes its line.
-func (l *Log) Event(e store.Event) error {
+func (l *Log) Event(e schemas.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	data, name := l.x.add(e)
@@ -50,21 +50,21 @@ func (l *Log) Event(e store.Event) error {
 func (l *Log) clean(s string) string { return shorten(redact.Line(l.o.Redact.String(s)), logWidth) }
 
 // say is the word for an event and what there is to add; no word for one that is of no interest.
-func (l *Log) say(e store.Event, data eventData) (what, more string) {
+func (l *Log) say(e schemas.Event, data eventData) (what, more string) {
 	switch e.Type {
-	case store.RolloutStarted:
+	case schemas.EventRolloutStarted:
 		if l.o.Verbose {
 			return "started", ""
 		}
-	case store.RolloutSuspended:
+	case schemas.EventRolloutSuspended:
 		return "suspended", awaited(data.Triggers)
-	case store.TriggerDelivered:
+	case schemas.EventTriggerDelivered:
 		if l.o.Verbose {
 			return "delivered", fmt.Sprintf("%s by %s", data.Status, data.By)
 		}
-	case store.RolloutResumed:
+	case schemas.EventRolloutResumed:
 		return "resumed", fmt.Sprintf("segment %d", data.Segment)
-	case store.RolloutRetried:
+	case schemas.EventRolloutRetried:
 		more = fmt.Sprintf("attempt %d", data.Attempt)
 		if data.AfterMs > 0 {
 			more += " in " + formatDuration(milliseconds(data.AfterMs))
@@ -73,7 +73,7 @@ func (l *Log) say(e store.Event, data eventData) (what, more string) {
 			more += ", after " + data.Fault.Error()
 		}
 		return "retried", more
-	case store.RolloutFinished:
+	case schemas.EventRolloutFinished:
 		switch {
 		case data.Fault != nil:
 			more = data.Fault.Error()
@@ -81,13 +81,13 @@ func (l *Log) say(e store.Event, data eventData) (what, more string) {
 			more = "score " + formatScore(data.Score)
 		}
 		return string(data.State), more
-	case store.RunFinished:
+	case schemas.EventRunFinished:
 		return "finished", ""
 	}
 	return "", ""
 }
 
-func awaited(triggers []eventTrigger) string {
+func awaited(triggers []schemas.SuspendTrigger) string {
 	if len(triggers) == 0 {
 		return ""
 	}
@@ -95,7 +95,7 @@ func awaited(triggers []eventTrigger) string {
 	if len(triggers) > 1 {
 		out += fmt.Sprintf(" and %d more", len(triggers)-1)
 	}
-	if d := triggers[0].Deadline; !d.IsZero() {
+	if d := triggers[0].Deadline; d != nil {
 		out += ", until " + d.UTC().Format(time.RFC3339)
 	}
 	return out

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // markdownRows is how many rollouts a table has at most: GitHub takes 1 MiB of a step's summary.
@@ -30,21 +30,21 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 		v       verdict
 		title   string
 		columns []string
-		row     func(*Rollout) []string
+		row     func(*schemas.Rollout) []string
 	}{
-		{verdict(store.StateSuspended), "Suspended", []string{"evaluation", "waits for", "to go on"}, func(one *Rollout) []string {
+		{verdict(schemas.StateSuspended), "Suspended", []string{"evaluation", "waits for", "to go on"}, func(one *schemas.Rollout) []string {
 			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for ")), commandCell(one, command)}
 		}},
-		{verdict(store.StateFaulted), "Faulted", []string{"evaluation", "category", "message"}, func(one *Rollout) []string {
+		{verdict(schemas.StateFaulted), "Faulted", []string{"evaluation", "category", "message"}, func(one *schemas.Rollout) []string {
 			if one.Error == nil {
 				return []string{markdown(c.label(one)), "", ""}
 			}
 			return []string{markdown(c.label(one)), markdown(string(one.Error.Category)), markdown(shorten(redact.Line(one.Error.Message), 500))}
 		}},
-		{unscored, "Unscored", []string{"evaluation", "reason"}, func(one *Rollout) []string {
+		{unscored, "Unscored", []string{"evaluation", "reason"}, func(one *schemas.Rollout) []string {
 			return []string{markdown(c.label(one)), markdown(shorten(reason(one), 500))}
 		}},
-		{failed, "Failed", []string{"evaluation", "score", "evaluators"}, func(one *Rollout) []string {
+		{failed, "Failed", []string{"evaluation", "score", "evaluators"}, func(one *schemas.Rollout) []string {
 			return []string{markdown(c.label(one)), formatScore(one.Score), markdown(shorten(reason(one), 500))}
 		}},
 	} {
@@ -80,10 +80,10 @@ func (r *Report) markdownEvaluators(out *lines) {
 	}
 }
 
-func (r *Report) markdownRollouts(out *lines, v verdict, n int, columns []string, row func(*Rollout) []string) error {
+func (r *Report) markdownRollouts(out *lines, v verdict, n int, columns []string, row func(*schemas.Rollout) []string) error {
 	tableHead(out, columns...)
 	shown := 0
-	if err := r.Rollouts(func(one *Rollout) error {
+	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		if r.verdict(one) == v && shown < markdownRows {
 			shown++
 			tableRow(out, row(one)...)
@@ -105,7 +105,7 @@ func tableHead(out *lines, columns ...string) {
 
 func tableRow(out *lines, cells ...string) { out.printf("| %s |\n", strings.Join(cells, " | ")) }
 
-func commandCell(one *Rollout, command Command) string {
+func commandCell(one *schemas.Rollout, command Command) string {
 	if command == nil {
 		return ""
 	}

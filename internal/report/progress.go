@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // redrawAfter is the least time between two drawings of the live line, etaAfter the least number of finished rollouts from
@@ -72,7 +72,7 @@ func NewLive(w io.Writer, x *Execution, o ProgressOptions) *Live {
 }
 
 // Event adds an event and, if it is time, draws.
-func (l *Live) Event(e store.Event) error {
+func (l *Live) Event(e schemas.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, name := l.x.add(e); name != "" {

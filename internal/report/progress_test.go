@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -16,11 +17,23 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-func (r *testRun) events(after int64) []store.Event {
+func (r *testRun) events(after int64) []schemas.Event {
 	r.t.Helper()
-	events, err := r.st.Events(r.t.Context(), testRunID, after, 10000)
+	events, err := r.eventLog().Events(r.t.Context(), testRunID, after, 10000)
 	r.check(err)
 	return events
+}
+
+func (r *testRun) eventLog() EventLog { return storeEvents{r.st} }
+
+type storeEvents struct{ st store.Store }
+
+func (s storeEvents) Events(ctx context.Context, runID string, after int64, limit int) (out []schemas.Event, err error) {
+	events, err := s.st.Events(ctx, runID, after, limit)
+	for _, e := range events {
+		out = append(out, EventOf(e))
+	}
+	return out, err
 }
 
 // eventfulRun has an event of every kind.
@@ -47,7 +60,7 @@ func eventfulRun(t *testing.T) *testRun {
 
 func TestEventsFitTheirSchema(t *testing.T) {
 	r := eventfulRun(t)
-	seen := map[store.EventType]bool{}
+	seen := map[schemas.EventType]bool{}
 	for _, e := range r.events(0) {
 		seen[e.Type] = true
 		line, err := json.Marshal(e)
@@ -56,8 +69,8 @@ func TestEventsFitTheirSchema(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	for _, typ := range []store.EventType{store.RunCreated, store.RolloutStarted, store.RolloutSuspended, store.TriggerDelivered, store.RolloutResumed,
-		store.RolloutRetried, store.RolloutEvaluated, store.RolloutFinished, store.RunFinished} {
+	for _, typ := range []schemas.EventType{schemas.EventRunCreated, schemas.EventRolloutStarted, schemas.EventRolloutSuspended, schemas.EventTriggerDelivered, schemas.EventRolloutResumed,
+		schemas.EventRolloutRetried, schemas.EventRolloutEvaluated, schemas.EventRolloutFinished, schemas.EventRunFinished} {
 		if !seen[typ] {
 			t.Errorf("there was no %s", typ)
 		}
@@ -83,7 +96,7 @@ func TestLogIsHarmless(t *testing.T) {
 		quoted, _ := json.Marshal(text)
 		var b bytes.Buffer
 		l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
-		if err := l.Event(store.Event{Type: store.RolloutFinished, RolloutID: "o",
+		if err := l.Event(schemas.Event{Type: schemas.EventRolloutFinished, RolloutID: "o",
 			Data: json.RawMessage(`{"state":"faulted","fault":{"category":"exit","message":` + string(quoted) + `}}`)}); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +107,7 @@ func TestLogIsHarmless(t *testing.T) {
 	}
 	var b bytes.Buffer
 	l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
-	_ = l.Event(store.Event{Type: store.RolloutFinished, RolloutID: "o", Data: json.RawMessage(`{"state":"faulted","fault":{"category":"exit","message":"hush-hush"}}`)})
+	_ = l.Event(schemas.Event{Type: schemas.EventRolloutFinished, RolloutID: "o", Data: json.RawMessage(`{"state":"faulted","fault":{"category":"exit","message":"hush-hush"}}`)})
 	if !strings.Contains(b.String(), "[redacted:TOKEN]") {
 		t.Errorf("got %s", &b)
 	}
@@ -121,7 +134,7 @@ func TestExecution(t *testing.T) {
 	run, err := r.st.Run(t.Context(), testRunID)
 	r.check(err)
 	late := NewExecution(run)
-	r.check(late.Load(t.Context(), r.st))
+	r.check(late.Load(t.Context(), r.eventLog()))
 	if diff := cmp.Diff(want, counts(late), cmp.AllowUnexported(Execution{})); diff != "" || len(late.open) != 0 {
 		t.Error(diff, len(late.open))
 	}
@@ -135,7 +148,7 @@ func TestAnExecutionThatJoinsLateKnowsNames(t *testing.T) {
 	r.check(err)
 	var b bytes.Buffer
 	x := NewExecution(run)
-	r.check(x.Load(t.Context(), r.st))
+	r.check(x.Load(t.Context(), r.eventLog()))
 	l := NewLog(&b, x, ProgressOptions{})
 	r.deliver("a", `1`)
 	r.claim(1)
@@ -160,15 +173,15 @@ func TestLive(t *testing.T) {
 		}
 		b.Reset()
 	}
-	event := func(typ store.EventType, id, data string) {
+	event := func(typ schemas.EventType, id, data string) {
 		t.Helper()
-		if err := l.Event(store.Event{RunID: "r", RolloutID: id, Type: typ, Data: json.RawMessage(data)}); err != nil {
+		if err := l.Event(schemas.Event{RunID: "r", RolloutID: id, Type: typ, Data: json.RawMessage(data)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	event(store.RolloutStarted, "1", `{"evaluationName":"One"}`)
+	event(schemas.EventRolloutStarted, "1", `{"evaluationName":"One"}`)
 	shown("\r\x1b[K[0/10]  1 running  One")
-	event(store.RolloutStarted, "2", `{"evaluationName":"Two"}`)
+	event(schemas.EventRolloutStarted, "2", `{"evaluationName":"Two"}`)
 	shown("") // too soon
 	now = now.Add(100 * time.Millisecond)
 	_ = l.Tick()
@@ -180,10 +193,10 @@ func TestLive(t *testing.T) {
 	shown("\r\x1b[Ka log line\n\r\x1b[K[0/10]  2 running  Two")
 	for i := range 4 {
 		id := string(rune('a' + i))
-		event(store.RolloutStarted, id, `{"evaluationName":"\u001b[31mA very long name that does not fit"}`)
-		event(store.RolloutFinished, id, `{"state":"completed","score":1}`)
+		event(schemas.EventRolloutStarted, id, `{"evaluationName":"\u001b[31mA very long name that does not fit"}`)
+		event(schemas.EventRolloutFinished, id, `{"state":"completed","score":1}`)
 	}
-	event(store.RolloutSuspended, "1", `{"segment":1,"triggers":[]}`)
+	event(schemas.EventRolloutSuspended, "1", `{"segment":1,"triggers":[]}`)
 	b.Reset()
 	now = now.Add(1800 * time.Millisecond)
 	_ = l.Tick()
@@ -196,7 +209,7 @@ func TestLive(t *testing.T) {
 	b.Reset()
 	_ = l.Close()
 	shown("\r\x1b[K")
-	event(store.RolloutFinished, "2", `{"state":"completed"}`)
+	event(schemas.EventRolloutFinished, "2", `{"state":"completed"}`)
 	_ = l.Tick()
 	shown("")
 }

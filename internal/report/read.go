@@ -13,10 +13,11 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // ReadResults reads the head of a results document, having made sure that the document is whole.
-func ReadResults(path string) (Head, error) {
+func ReadResults(path string) (schemas.Head, error) {
 	d, err := readDocument(path, nil)
 	return d.Head, err
 }
@@ -31,7 +32,7 @@ func Open(path string) (*Report, error) {
 	if d.Statistics != nil {
 		r.Pass = d.Statistics.Thresholds.Pass
 	}
-	r.each = func(_ parts, f func(*Rollout) error) error {
+	r.each = func(_ parts, f func(*schemas.Rollout) error) error {
 		_, err := readDocument(path, f)
 		return err
 	}
@@ -42,20 +43,20 @@ func Open(path string) (*Report, error) {
 var errEnough = errors.New("enough")
 
 // readHead reads as much of a document as comes before its rollouts.
-func readHead(path string) (Head, error) {
+func readHead(path string) (schemas.Head, error) {
 	d, err := openDocument(path)
 	if err != nil {
-		return Head{}, err
+		return schemas.Head{}, err
 	}
 	defer d.file.Close()
 	d.headOnly = true
 	if err := d.read(nil); err != nil && !errors.Is(err, errEnough) {
-		return Head{}, err
+		return schemas.Head{}, err
 	}
 	return d.Head, nil
 }
 
-func readDocument(path string, each func(*Rollout) error) (*documentReader, error) {
+func readDocument(path string, each func(*schemas.Rollout) error) (*documentReader, error) {
 	d, err := openDocument(path)
 	if err != nil {
 		return &documentReader{}, err
@@ -66,7 +67,7 @@ func readDocument(path string, each func(*Rollout) error) (*documentReader, erro
 
 // documentReader reads a results document token by token.
 type documentReader struct {
-	Head
+	schemas.Head
 	path     string
 	file     *os.File
 	dec      *json.Decoder
@@ -88,7 +89,7 @@ func openDocument(path string) (*documentReader, error) {
 // again is what to do about a document that cannot be used.
 const again = "give the run's id instead (evalrun list shows the runs): the document is then written anew"
 
-func (d *documentReader) read(each func(*Rollout) error) error {
+func (d *documentReader) read(each func(*schemas.Rollout) error) error {
 	tok, err := d.dec.Token()
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s is empty; %s", d.path, again)
@@ -134,7 +135,7 @@ func (d *documentReader) readStatistics() (err error) {
 		return d.wrong("statistics", err)
 	}
 	if old {
-		d.SchemaVersion, d.Summary = schemaVersion, summary1(d.Summary, d.Statistics)
+		d.SchemaVersion, d.Summary = schemas.Version, summary1(d.Summary, d.Statistics)
 	}
 	return nil
 }
@@ -145,13 +146,13 @@ func major(version string) string {
 }
 
 // member reads one member of the document.
-func (d *documentReader) member(key string, each func(*Rollout) error) error {
+func (d *documentReader) member(key string, each func(*schemas.Rollout) error) error {
 	d.keys = append(d.keys, key)
 	fields := map[string]any{
 		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath, "revision": &d.Revision,
 		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
 		"evaluationSetDigest": &d.EvaluationSetDigest, "evalIds": &d.EvalIDs, "filter": &d.Filter, "retryOf": &d.RetryOf, "planDigest": &d.PlanDigest,
-		"gitCommit": &d.GitCommit, "evalrunVersion": &d.Version, "startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
+		"gitCommit": &d.GitCommit, "evalrunVersion": &d.EvalrunVersion, "startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
 		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
 	}
 	if into, ok := fields[key]; ok {
@@ -171,12 +172,12 @@ func (d *documentReader) member(key string, each func(*Rollout) error) error {
 	return d.skip()
 }
 
-func (d *documentReader) rollouts(each func(*Rollout) error) error {
+func (d *documentReader) rollouts(each func(*schemas.Rollout) error) error {
 	if tok, err := d.dec.Token(); err != nil || tok != json.Delim('[') {
 		return d.wrong("evaluationSetResults", cmp.Or(err, errors.New("expected an array")))
 	}
 	for i := 0; d.dec.More(); i++ {
-		var r Rollout
+		var r schemas.Rollout
 		if err := d.dec.Decode(&r); err != nil {
 			return d.wrong(fmt.Sprintf("evaluationSetResults[%d]", i), err)
 		}
@@ -303,7 +304,7 @@ func (d *documentReader) check() error {
 		return fmt.Errorf("%s is an eval set, not a results document; start it with evalrun run", d.path)
 	case !has("schemaVersion", "runId", "storeId", "revision", "evaluationSetResults"):
 		return fmt.Errorf("%s is not a results document of evalrun: expected the keys schemaVersion, runId, storeId, revision and evaluationSetResults", d.path)
-	case major(d.SchemaVersion) != "1" && major(d.SchemaVersion) != major(schemaVersion):
+	case major(d.SchemaVersion) != "1" && major(d.SchemaVersion) != major(schemas.Version):
 		return fmt.Errorf("%s has the schema version %q, this evalrun knows 1 and 2; update evalrun", d.path, d.SchemaVersion)
 	case d.RunID == "" || d.StoreID == "":
 		return fmt.Errorf("%s: runId or storeId is empty; %s", d.path, again)

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // What a person can take in at the end of a run: so many rollouts, and so many characters of a name and of a reason.
@@ -30,7 +30,7 @@ func (r *Report) WriteTable(w io.Writer, command Command) error {
 	}
 	r.tableOfEvaluators(out)
 	out.printf("%s; %s%s\n", c, r.formatScores(), r.missing())
-	if n := c.verdicts[verdict(store.StateSuspended)]; n > 0 && command != nil {
+	if n := c.verdicts[verdict(schemas.StateSuspended)]; n > 0 && command != nil {
 		out.printf("\nWaiting; to go on:\n")
 		if err := r.commands(out, c, n, command); err != nil {
 			return err
@@ -43,7 +43,7 @@ func (r *Report) tableOfRollouts(out *lines, c census) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	all := c.total <= tableRows
 	shown, wanted := 0, 0
-	if err := r.Rollouts(func(one *Rollout) error {
+	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		v := r.verdict(one)
 		told := v != passed || evaluatorFailed(one)
 		if !all && !told {
@@ -94,8 +94,8 @@ func (r *Report) tableOfEvaluators(out *lines) {
 // commands prints how each of n suspended rollouts would be resumed.
 func (r *Report) commands(out *lines, c census, n int, command Command) error {
 	shown := 0
-	if err := r.Rollouts(func(one *Rollout) error {
-		if one.Status != store.StateSuspended || shown == tableRows {
+	if err := r.Rollouts(func(one *schemas.Rollout) error {
+		if one.Status != schemas.StateSuspended || shown == tableRows {
 			return nil
 		}
 		shown++

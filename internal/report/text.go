@@ -10,7 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // verdict is what a person wants to know of a rollout, in one word.
@@ -23,16 +23,16 @@ const (
 )
 
 // verdict is passed, failed or unscored for a completed rollout, else its state.
-func (r *Report) verdict(one *Rollout) verdict {
+func (r *Report) verdict(one *schemas.Rollout) verdict {
 	switch {
-	case one.Status != store.StateCompleted:
+	case one.Status != schemas.StateCompleted:
 		return verdict(one.Status)
 	case one.Score == nil:
 		return unscored
-	case *one.Score >= r.Pass-1e-9: // the score may be a rounded mean of perfect scores
-		return passed
+	case one.Failed(r.Pass):
+		return failed
 	}
-	return failed
+	return passed
 }
 
 // census is what has to be known of all rollouts before the first is written.
@@ -49,7 +49,7 @@ type census struct {
 
 func (r *Report) census() (census, error) {
 	c := census{verdicts: map[verdict]int{}}
-	err := r.Rollouts(func(one *Rollout) error {
+	err := r.Rollouts(func(one *schemas.Rollout) error {
 		c.agents = c.agents || c.total > 0 && one.Agent != c.agent
 		c.agent = one.Agent
 		c.epochs = c.epochs || one.Epoch > 1
@@ -66,7 +66,7 @@ func (r *Report) census() (census, error) {
 }
 
 // label names a rollout, with agent and epoch where there are several. It is one line.
-func (c census) label(one *Rollout) string {
+func (c census) label(one *schemas.Rollout) string {
 	name := one.EvaluationName
 	if strings.TrimSpace(name) == "" {
 		name = one.EvaluationID
@@ -88,8 +88,8 @@ func (c census) label(one *Rollout) string {
 func (c census) String() string {
 	out := count(c.total, "rollout")
 	sep := ": "
-	for _, v := range []verdict{passed, failed, unscored, verdict(store.StateSuspended), verdict(store.StateFaulted), verdict(store.StateCancelled),
-		verdict(store.StateRunning), verdict(store.StateEvaluating), verdict(store.StatePending)} {
+	for _, v := range []verdict{passed, failed, unscored, verdict(schemas.StateSuspended), verdict(schemas.StateFaulted), verdict(schemas.StateCancelled),
+		verdict(schemas.StateRunning), verdict(schemas.StateEvaluating), verdict(schemas.StatePending)} {
 		if n := c.verdicts[v]; n > 0 {
 			out += fmt.Sprintf("%s%d %s", sep, n, v)
 			sep = ", "
@@ -99,9 +99,9 @@ func (c census) String() string {
 }
 
 // reason says in one line why a rollout is where it is.
-func reason(one *Rollout) string {
+func reason(one *schemas.Rollout) string {
 	switch {
-	case one.Status == store.StateSuspended:
+	case one.Status == schemas.StateSuspended:
 		return waitingFor(one)
 	case one.Error != nil:
 		return redact.Line(one.Error.Error())
@@ -123,7 +123,7 @@ func reason(one *Rollout) string {
 	if len(out) == 0 {
 		out = notRun // it is all there is to say
 	}
-	if len(out) == 0 && one.Status == store.StateCompleted && one.Criteria != nil {
+	if len(out) == 0 && one.Status == schemas.StateCompleted && one.Criteria != nil {
 		out = []string{"no criterion for any evaluator"}
 		if has := slices.Sorted(maps.Keys(one.Criteria)); len(has) > 0 {
 			out[0] += " (has: " + strings.Join(has, ", ") + ")"
@@ -135,7 +135,7 @@ func reason(one *Rollout) string {
 // FirstUnscored names the first completed rollout that has no score, with the reason.
 func (r *Report) FirstUnscored() (string, error) {
 	c, out := census{}, ""
-	err := r.Rollouts(func(one *Rollout) error {
+	err := r.Rollouts(func(one *schemas.Rollout) error {
 		if out == "" && r.verdict(one) == unscored {
 			out = c.label(one) + ": " + reason(one)
 		}
@@ -145,12 +145,12 @@ func (r *Report) FirstUnscored() (string, error) {
 }
 
 // evaluatorFailed says that an evaluator failed, so that the score is without it.
-func evaluatorFailed(one *Rollout) bool {
-	return slices.ContainsFunc(one.EvaluationRunResults, func(e Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
+func evaluatorFailed(one *schemas.Rollout) bool {
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
 }
 
 // waitingFor names the triggers of a suspended rollout.
-func waitingFor(one *Rollout) string {
+func waitingFor(one *schemas.Rollout) string {
 	if one.AgentExecutionOutput == nil || len(one.AgentExecutionOutput.Result.Triggers) == 0 {
 		return "waiting"
 	}

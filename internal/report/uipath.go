@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // The eval output of `uipath eval --output-file`, UiPath's model UiPathEvalOutput.
@@ -88,7 +88,7 @@ func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 	d.unclose("}")
 	d.text(",\n  \"evaluationSetResults\": [")
 	first := true
-	if err := r.each(parts{spans: true}, func(one *Rollout) error {
+	if err := r.each(parts{spans: true}, func(one *schemas.Rollout) error {
 		d.element(&first, uipathItemOf(one, verbose))
 		return d.err
 	}); err != nil {
@@ -105,12 +105,12 @@ func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 	return d.flush()
 }
 
-func uipathItemOf(one *Rollout, verbose bool) uipathItem {
+func uipathItemOf(one *schemas.Rollout, verbose bool) uipathItem {
 	item := uipathItem{EvaluationName: one.EvaluationName, EvaluationRunResults: []uipathResult{}}
 	for _, e := range one.EvaluationRunResults {
 		item.EvaluationRunResults = append(item.EvaluationRunResults, uipathResultOf(e))
 	}
-	if x := one.AgentExecutionOutput; x != nil && (verbose || one.Status == store.StateSuspended || one.Status == store.StateFaulted) {
+	if x := one.AgentExecutionOutput; x != nil && (verbose || one.Status == schemas.StateSuspended || one.Status == schemas.StateFaulted) {
 		item.AgentExecutionOutput = uipathExecutionOf(x)
 	}
 	return item
@@ -118,7 +118,7 @@ func uipathItemOf(one *Rollout, verbose bool) uipathItem {
 
 // uipathResultOf writes what one evaluator said. The model has a score for everything: an evaluator
 // that failed or was not run has 0 and says why, as an evaluator of UiPath's that fails does.
-func uipathResultOf(e Evaluated) uipathResult {
+func uipathResultOf(e schemas.Evaluated) uipathResult {
 	out := uipathResult{EvaluatorName: e.EvaluatorName, EvaluatorID: e.EvaluatorID, IsLineResult: e.IsLineResult}
 	out.Result.Details, out.Result.EvaluationTime = e.Result.Details, e.Result.EvaluationTime
 	if e.Result.Score != nil {
@@ -230,14 +230,14 @@ func uipathDatasetOf(r eval.DatasetResult) uipathDataset {
 	return out
 }
 
-func uipathExecutionOf(x *AgentExecution) *uipathExecution {
-	out := &uipathExecution{ExecutionTime: x.ExecutionTime, Result: uipathRuntimeResult{EventType: "runtime_result", Output: uipathOutput(x.Result.Output), Status: x.Result.Status}}
+func uipathExecutionOf(x *schemas.AgentExecution) *uipathExecution {
+	out := &uipathExecution{ExecutionTime: x.ExecutionTime, Result: uipathRuntimeResult{EventType: "runtime_result", Output: uipathOutput(x.Result.Output), Status: string(x.Result.Status)}}
 	out.Trace.Spans = uipathSpans(x.Trace.Spans)
 	if f := x.Result.Error; f != nil {
 		out.Result.Error = &uipathError{Code: "Evalrun." + strings.ToUpper(strings.ReplaceAll(string(f.Category), "-", "_")), Title: "The agent did not finish",
 			Detail: f.Message, Category: "Unknown"}
 	}
-	if x.Result.Status != string(Suspended) {
+	if x.Result.Status != schemas.Suspended {
 		return out
 	}
 	for _, t := range x.Result.Triggers {
@@ -250,9 +250,9 @@ func uipathExecutionOf(x *AgentExecution) *uipathExecution {
 	return out
 }
 
-func uipathTriggerOf(t Trigger) uipathTrigger {
+func uipathTriggerOf(t schemas.Trigger) uipathTrigger {
 	out := uipathTrigger{InterruptID: t.InterruptID, TriggerType: wait.UiPathType(wait.Type(t.Type)), ItemKey: nullable(t.ItemKey),
-		FolderPath: t.FolderPath, FolderKey: nullable(t.FolderKey)}
+		FolderPath: folderPath(t), FolderKey: nullable(t.FolderKey)}
 	switch wait.Type(t.Type) {
 	case wait.API:
 		out.ItemKey = ""
@@ -286,7 +286,7 @@ func pythonTime(t time.Time) string {
 }
 
 // suspendValues is the output of a suspended agent: its interrupts with their values. Siblings are a list.
-func suspendValues(triggers []Trigger) json.RawMessage {
+func suspendValues(triggers []schemas.Trigger) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i := 0; i < len(triggers); {
@@ -314,11 +314,29 @@ func suspendValues(triggers []Trigger) json.RawMessage {
 }
 
 // suspendValue gives the name of a process back its field, which the results document calls process_name.
-func suspendValue(t Trigger) json.RawMessage {
+func suspendValue(t schemas.Trigger) json.RawMessage {
 	const ours = `{"process_name":`
 	var compact bytes.Buffer
 	if t.Type == string(wait.Job) && json.Compact(&compact, t.Payload) == nil && bytes.HasPrefix(compact.Bytes(), []byte(ours)) {
 		return append([]byte(`{"name":`), compact.Bytes()[len(ours):]...)
 	}
 	return t.Payload
+}
+
+func folderPath(t schemas.Trigger) nullable {
+	if t.FolderPath == nil {
+		return ""
+	}
+	return nullable(*t.FolderPath)
+}
+
+// nullable is a string that is null if it is empty.
+type nullable string
+
+// MarshalJSON implements json.Marshaler.
+func (n nullable) MarshalJSON() ([]byte, error) {
+	if n == "" {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(n))
 }

@@ -3,6 +3,8 @@ package report
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // U7: legacy evaluators line by line. What is right or wrong is averaged as 1 or 0, what is a
@@ -23,7 +25,7 @@ func TestUiPathsLegacyLines(t *testing.T) {
 		{"not line by line", `{"expected":"a","actual":"b"}`, ``, 100, 100},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			got := uipathResultOf(Evaluated{Result: EvaluationResult{Score: &v.score, Scale: 100, Details: json.RawMessage(v.details)}})
+			got := uipathResultOf(schemas.Evaluated{Result: schemas.EvaluationResult{Score: &v.score, Scale: 100, Details: json.RawMessage(v.details)}})
 			if got.Result.Score != v.wantScore || string(got.Result.Details) != v.want {
 				t.Errorf("score %v, details\n got %s\nwant %s", got.Result.Score, got.Result.Details, v.want)
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // statistics1 are the statistics of a document of version 1. There the score left faulted rollouts out, scoreWithFaulted counted all of them as 0,
@@ -94,15 +95,15 @@ func (s statistics1) agent(name string) eval.AgentSummary {
 }
 
 // summary1 puts the score of a document of version 1, which left faulted rollouts out, where it is now.
-func summary1(s Summary, statistics *eval.Summary) Summary {
-	s.Score, s.ScoreCompleted, s.ScoreOf = nil, s.Score, scoreWithFaulted
+func summary1(s schemas.Summary, statistics *eval.Summary) schemas.Summary {
+	s.Score, s.ScoreCompleted, s.ScoreOf = nil, s.Score, schemas.ScoreWithFaulted
 	if statistics == nil {
 		return s
 	}
 	s.Score = statistics.Score.Mean
 	for _, a := range statistics.Agents {
 		s.ScoreCompleted = nil
-		s.Agents = append(s.Agents, AgentScore{a.Agent, a.Score.Mean, a.ScoreCompleted.Mean})
+		s.Agents = append(s.Agents, schemas.AgentScore{Agent: a.Agent, Score: a.Score.Mean, ScoreCompleted: a.ScoreCompleted.Mean})
 	}
 	return s
 }

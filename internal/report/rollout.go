@@ -1,0 +1,215 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p parts) (*schemas.Rollout, error) {
+	out := &schemas.Rollout{
+		EvaluationID: o.Redact.String(rv.EvaluationID), EvaluationName: o.Redact.String(rv.EvaluationName), RolloutID: rv.ID,
+		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: schemas.State(rv.State), Score: rv.Score, Error: o.fault(rv.Fault),
+		ResumedBy: resumptions(rv), MCPServers: []schemas.MCPServer{}, Isolation: "none", Segments: rv.Segment,
+		EvaluationRunResults: []schemas.Evaluated{}, Clocks: clocks(rv.Clocks),
+	}
+	if evaluation != nil {
+		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)
+		out.Criteria = make(map[string]json.RawMessage, len(evaluation.Criteria))
+		for id, criteria := range evaluation.Criteria {
+			out.Criteria[o.Redact.String(id)] = o.Redact.JSON(criteria)
+		}
+	}
+	results, err := evaluated(rv)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		out.EvaluationRunResults = append(out.EvaluationRunResults, o.evaluated(r))
+	}
+	out.Logs, out.FinishedAt = o.logs(rv), timeOrNil(rv.FinishedAt)
+	if len(rv.Segments) > 0 {
+		out.StartedAt = timeOrNil(rv.Segments[0].StartedAt)
+	}
+	if err := o.addInfo(out, rv); err != nil {
+		return nil, err
+	}
+	out.AgentExecutionOutput, err = o.execution(rv, p)
+	return out, err
+}
+
+// logs are the files of all attempts of all segments.
+func (o Options) logs(rv store.RolloutView) (out []string) {
+	for _, s := range rv.Segments {
+		dir, err := filepath.Rel(o.StoreDir, workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt))
+		if err != nil {
+			continue // both are absolute
+		}
+		for _, f := range s.Files {
+			out = append(out, path.Join(filepath.ToSlash(dir), f.Name))
+		}
+	}
+	return out
+}
+
+func (o Options) fault(f *fault.Fault) *schemas.Fault {
+	if f == nil {
+		return nil
+	}
+	return &schemas.Fault{Category: string(f.Category), Message: o.Redact.String(f.Message)}
+}
+
+func (o Options) evaluated(r eval.Result) schemas.Evaluated {
+	out := schemas.EvaluationResult{Score: r.Score, Details: o.Redact.JSON(r.Details), EvaluationTime: r.Duration.Seconds(), Error: o.Redact.String(r.Error), NotRun: o.Redact.String(r.NotRun)}
+	if string(out.Details) == "null" {
+		out.Details = nil
+	}
+	if r.Scale != 1 {
+		out.Scale = r.Scale
+	}
+	return schemas.Evaluated{EvaluatorName: o.Redact.String(r.EvaluatorName), EvaluatorID: r.EvaluatorID, Result: out, IsLineResult: r.Line}
+}
+
+// resumptions are the segments that took deliveries, in order.
+func resumptions(rv store.RolloutView) []schemas.Resumption {
+	out := []schemas.Resumption{}
+	for segment := 2; segment <= rv.Segment; segment++ {
+		r := schemas.Resumption{Segment: segment, TriggerIDs: []string{}}
+		for _, t := range rv.Triggers {
+			if t.TakenBy == segment {
+				r.TriggerIDs = append(r.TriggerIDs, t.ID)
+			}
+		}
+		if len(r.TriggerIDs) == 0 {
+			continue
+		}
+		for _, s := range slices.Backward(rv.Segments) {
+			if s.Number == segment {
+				r.At = timeOrNil(s.StartedAt)
+			}
+		}
+		if r.At == nil && rv.State == store.StateRunning && rv.Segment == segment && rv.Attempt == 1 {
+			r.At = timeOrNil(rv.StateSince)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// execution is what the agent did; nil as long as it may be at it.
+func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExecution, err error) {
+	x := &schemas.AgentExecution{ExecutionTime: rv.Clocks.Working.Seconds(), Trace: schemas.Trace{Spans: []json.RawMessage{}}}
+	x.Result = schemas.ExecutionResult{Output: json.RawMessage("{}"), Triggers: []schemas.Trigger{}}
+	switch rv.State {
+	case store.StateSuspended:
+		x.Result.Status = schemas.Suspended
+		if x.Result.Triggers, err = o.waiting(rv.Triggers); err != nil {
+			return nil, err
+		}
+		if len(x.Result.Triggers) > 0 {
+			x.Result.Trigger = &x.Result.Triggers[0]
+		}
+	case store.StateEvaluating, store.StateCompleted:
+		x.Result.Status = schemas.Successful
+		for _, s := range rv.Segments {
+			if s.Outcome == store.OutcomeCompleted {
+				x.Result.Output = o.Redact.JSON(s.Output)
+			}
+		}
+	case store.StateFaulted:
+		x.Result.Status, x.Result.Error = schemas.Faulted, o.fault(rv.Fault)
+	case store.StateCancelled:
+		if len(rv.Segments) == 0 {
+			return nil, nil
+		}
+		x.Result.Status, x.Result.Error = schemas.Faulted, &schemas.Fault{Category: "cancelled", Message: "the rollout was cancelled"}
+	default:
+		return nil, nil
+	}
+	if p.spans {
+		x.Trace.Spans, err = o.spans(rv)
+	}
+	return x, err
+}
+
+// waiting are the triggers of the current suspension.
+func (o Options) waiting(triggers []store.Trigger) ([]schemas.Trigger, error) {
+	out := []schemas.Trigger{}
+	for _, t := range triggers {
+		if t.TakenBy != 0 || slices.Contains([]store.TriggerState{store.TriggerConsumed, store.TriggerSuperseded, store.TriggerAbandoned}, t.State) {
+			continue
+		}
+		var spec wait.Spec
+		if err := json.Unmarshal(t.Spec, &spec); err != nil {
+			return nil, fmt.Errorf("the stored spec of trigger %s: %w", t.ID, err)
+		}
+		payload := spec.Visible()
+		if payload == nil {
+			payload = json.RawMessage("null")
+		}
+		shown := schemas.Trigger{
+			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
+			FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
+			Deadline: timeOrNil(t.Deadline),
+		}
+		if path := o.Redact.String(t.FolderPath); path != "" {
+			shown.FolderPath = &path
+		}
+		if spec.ResumeAt != nil {
+			shown.ResumeTime = timeOrNil(*spec.ResumeAt)
+		}
+		if spec.ExpiresAt != nil {
+			shown.ExpiresAt = timeOrNil(*spec.ExpiresAt)
+		}
+		out = append(out, shown)
+	}
+	return out, nil
+}
+
+// spans are those of the attempts that counted, and of the one that a rollout faulted or was cancelled with. Files that were moved
+// away are no error.
+func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
+	out := []json.RawMessage{}
+	for i, s := range rv.Segments {
+		last := rv.State.IsTerminal() && i == len(rv.Segments)-1
+		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
+			continue
+		}
+		for _, dir := range engine.TraceDirs(workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
+			spans, _, err := agent.ReadTrace(dir)
+			if err != nil {
+				return nil, err
+			}
+			for _, span := range spans {
+				out = append(out, o.Redact.JSON(span))
+			}
+		}
+	}
+	return out, nil
+}
+
+func clocks(c store.Clocks) schemas.Clocks {
+	out := schemas.Clocks{WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(), QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds()}
+	out.WallMs = out.WorkingMs + out.WaitingMs + out.QueuedMs + out.EvaluatingMs
+	return out
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

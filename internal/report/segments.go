@@ -1,0 +1,94 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// addInfo adds what the segments report of agents that live in a sandbox. Of attempts that were
+// repeated nothing counts but the tokens.
+func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
+	var model *modelproxy.Usage
+	for _, s := range rv.Segments {
+		if s.Info == nil {
+			continue
+		}
+		var info agent.Info
+		if err := json.Unmarshal(o.Redact.JSON(s.Info), &info); err != nil {
+			return fmt.Errorf("what segment %d reports: %w", s.Number, err)
+		}
+		out.Isolation, out.Environment, out.AgentVersion, out.Steps = info.Isolation, info.Environment, info.AgentVersion, steps(info.Steps)
+		out.Limit = nil
+		if info.Limit != nil {
+			out.Limit = &schemas.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}
+		}
+		if info.MCPServers != nil {
+			out.MCPServers = servers(info.MCPServers, out.MCPServers)
+		}
+		if info.Model != nil {
+			sum := *info.Model
+			if model != nil {
+				sum = model.Plus(sum)
+			}
+			model = &sum
+		}
+		addUsage(out, info)
+		for i := range out.ResumedBy {
+			if out.ResumedBy[i].Segment == s.Number {
+				out.ResumedBy[i].Session, out.ResumedBy[i].Note = string(info.ResumedBy), info.ResumeNote
+			}
+		}
+	}
+	if model != nil {
+		out.Usage.Model = &schemas.ModelUsage{Main: modelCalls(model.Main), Side: modelCalls(model.Side)}
+	}
+	return nil
+}
+
+func addUsage(out *schemas.Rollout, info agent.Info) {
+	if info.Model == nil && info.AgentUsage == nil && info.ToolCalls == 0 {
+		return
+	}
+	if out.Usage == nil {
+		out.Usage = &schemas.Usage{}
+	}
+	out.Usage.ToolCalls += info.ToolCalls
+	if info.AgentUsage != nil {
+		out.Usage.Agent = info.AgentUsage
+	}
+}
+
+// servers are those of a segment, with the calls of the segments before.
+func servers(verdicts []agent.ServerVerdict, before []schemas.MCPServer) []schemas.MCPServer {
+	out := make([]schemas.MCPServer, 0, len(verdicts))
+	for _, v := range verdicts {
+		one := schemas.MCPServer{Name: v.Name, Transport: v.Transport, Verdict: string(v.Verdict), Reason: v.Reason, Calls: v.Calls, Held: v.Held}
+		for _, b := range before {
+			if b.Name == v.Name {
+				one.Calls += b.Calls
+				one.Held += b.Held
+			}
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func steps(results []agent.StepResult) (out []schemas.Step) {
+	for _, s := range results {
+		out = append(out, schemas.Step(s))
+	}
+	return out
+}
+
+func modelCalls(t modelproxy.Tally) schemas.ModelCalls {
+	return schemas.ModelCalls{Calls: t.Calls, Aborted: t.Aborted, Unmetered: t.Unmetered, Errors: t.Errors,
+		InputTokens: t.InputTokens, CachedInputTokens: t.CachedInputTokens, CacheWriteTokens: t.CacheWriteTokens,
+		OutputTokens: t.OutputTokens, ReasoningTokens: t.ReasoningTokens,
+		LatencyMs: t.LatencyMs, FirstByteMs: t.FirstByteMs, Models: t.Models}
+}

@@ -1,0 +1,154 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Event is one line of events.jsonl, or of the file of --events.
+type Event struct {
+	// Seq grows by one with each event of a run.
+	Seq   int64     `json:"seq"`
+	Time  time.Time `json:"time"`
+	Type  EventType `json:"type"`
+	RunID string    `json:"runId"`
+	// RolloutID is empty for an event of the run as a whole.
+	RolloutID string `json:"rolloutId,omitempty"`
+	// Data holds what Type says; [Event.Decode] reads it.
+	Data json.RawMessage `json:"data"`
+}
+
+// EventType says what has happened, and of which type the data is.
+type EventType string
+
+// The types of events.
+const (
+	EventRunCreated       EventType = "run.created"       // RunCreated
+	EventRolloutStarted   EventType = "rollout.started"   // RolloutStarted
+	EventRolloutSuspended EventType = "rollout.suspended" // RolloutSuspended
+	EventTriggerDelivered EventType = "trigger.delivered" // TriggerDelivered
+	EventRolloutResumed   EventType = "rollout.resumed"   // RolloutResumed
+	EventRolloutRetried   EventType = "rollout.retried"   // RolloutRetried
+	EventRolloutEvaluated EventType = "rollout.evaluated" // RolloutEvaluated
+	EventRolloutFinished  EventType = "rollout.finished"  // RolloutFinished
+	EventRunFinished      EventType = "run.finished"      // RunFinished
+)
+
+// Decode reads the data of the event into a value of the type that belongs to its Type, such as a
+// *RolloutFinished.
+func (e Event) Decode() (any, error) {
+	data := newData(e.Type)
+	if data == nil {
+		return nil, fmt.Errorf("event %d of run %s has the unknown type %q", e.Seq, e.RunID, e.Type)
+	}
+	if err := json.Unmarshal(e.Data, data); err != nil {
+		return nil, fmt.Errorf("event %d of run %s (%s): %w", e.Seq, e.RunID, e.Type, err)
+	}
+	return data, nil
+}
+
+func newData(t EventType) any {
+	switch t {
+	case EventRunCreated:
+		return new(RunCreated)
+	case EventRolloutStarted:
+		return new(RolloutStarted)
+	case EventRolloutSuspended:
+		return new(RolloutSuspended)
+	case EventTriggerDelivered:
+		return new(TriggerDelivered)
+	case EventRolloutResumed:
+		return new(RolloutResumed)
+	case EventRolloutRetried:
+		return new(RolloutRetried)
+	case EventRolloutEvaluated:
+		return new(RolloutEvaluated)
+	case EventRolloutFinished:
+		return new(RolloutFinished)
+	case EventRunFinished:
+		return new(RunFinished)
+	}
+	return nil
+}
+
+// RunCreated says that a run was planned.
+type RunCreated struct {
+	Name              string `json:"name"`
+	EvaluationSetID   string `json:"evaluationSetId"`
+	EvaluationSetName string `json:"evaluationSetName"`
+	// Total is the number of planned rollouts.
+	Total int `json:"total"`
+}
+
+// RolloutStarted says that the first segment of a rollout began.
+type RolloutStarted struct {
+	Segment        int    `json:"segment"`
+	Attempt        int    `json:"attempt"`
+	EvaluationID   string `json:"evaluationId"`
+	EvaluationName string `json:"evaluationName"`
+	Agent          string `json:"agent"`
+	Epoch          int    `json:"epoch"`
+}
+
+// RolloutSuspended says that a segment ended and its rollout waits.
+type RolloutSuspended struct {
+	Segment  int              `json:"segment"`
+	Triggers []SuspendTrigger `json:"triggers"`
+}
+
+// SuspendTrigger is something that a rollout waits for.
+type SuspendTrigger struct {
+	TriggerID   string     `json:"triggerId"`
+	InterruptID string     `json:"interruptId"`
+	Type        string     `json:"type"`
+	Source      string     `json:"source"`
+	ItemKey     string     `json:"itemKey"`
+	Deadline    *time.Time `json:"deadline,omitempty"`
+}
+
+// TriggerDelivered says that what a rollout waits for has arrived.
+type TriggerDelivered struct {
+	TriggerID   string `json:"triggerId"`
+	InterruptID string `json:"interruptId"`
+	// Status is successful, faulted, cancelled or expired.
+	Status string `json:"status"`
+	// By says who has delivered it.
+	By string `json:"by"`
+}
+
+// RolloutResumed says that a segment began with what had arrived.
+type RolloutResumed struct {
+	Segment    int      `json:"segment"`
+	Attempt    int      `json:"attempt"`
+	TriggerIDs []string `json:"triggerIds"`
+}
+
+// RolloutRetried says that a segment failed and will be repeated.
+type RolloutRetried struct {
+	Segment int `json:"segment"`
+	// Attempt is the one to come, AfterMs the time until then.
+	Attempt int   `json:"attempt"`
+	AfterMs int64 `json:"afterMs,omitempty"`
+	// Fault is nil if evalrun itself was interrupted.
+	Fault *Fault `json:"fault,omitempty"`
+}
+
+// RolloutEvaluated says that all evaluators have scored a rollout.
+type RolloutEvaluated struct {
+	Score *float64 `json:"score"`
+}
+
+// RolloutFinished says that a rollout has come to a terminal state.
+type RolloutFinished struct {
+	State State    `json:"state"`
+	Score *float64 `json:"score"`
+	Fault *Fault   `json:"fault,omitempty"`
+}
+
+// RunFinished says that no rollout of a run can change any more. It has the number of rollouts by state.
+type RunFinished struct {
+	Completed int `json:"completed,omitempty"`
+	Faulted   int `json:"faulted,omitempty"`
+	Cancelled int `json:"cancelled,omitempty"`
+}

@@ -1,0 +1,101 @@
+package schemas
+
+import (
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+)
+
+// Version is the version of the results documents that this package writes. A document with the same
+// major version can be read.
+const Version = "2.0"
+
+// Results is a results document.
+type Results struct {
+	Head
+	// EvaluationSetResults has one entry a rollout, in the order of the plan.
+	EvaluationSetResults []Rollout `json:"evaluationSetResults"`
+	// DatasetEvaluatorResults holds set-level results under <evaluator name>::<type>.
+	DatasetEvaluatorResults map[string]eval.DatasetResult `json:"datasetEvaluatorResults"`
+}
+
+// Head is what a results document says before its rollouts.
+type Head struct {
+	SchemaVersion string `json:"schemaVersion"`
+	RunID         string `json:"runId"`
+	StoreID       string `json:"storeId"`
+	// StorePath is the store's folder relative to the document's, slash-separated.
+	StorePath string `json:"storePath"`
+	// Revision is that of the run in its store.
+	Revision int64 `json:"revision"`
+	// Final says that no rollout can change any more.
+	Final             bool   `json:"final"`
+	EvaluationSetID   string `json:"evaluationSetId"`
+	EvaluationSetName string `json:"evaluationSetName"`
+	// EvaluationSetPath is the eval set's file relative to the document's folder, slash-separated; empty
+	// for task directories alone.
+	EvaluationSetPath   string `json:"evaluationSetPath,omitempty"`
+	EvaluationSetDigest string `json:"evaluationSetDigest,omitempty"`
+	// EvalIDs and Filter are what the eval set was narrowed with, RetryOf the run whose faulted rollouts
+	// were run again.
+	EvalIDs []string `json:"evalIds,omitempty"`
+	Filter  string   `json:"filter,omitempty"`
+	RetryOf string   `json:"retryOf,omitempty"`
+	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and thresholds.
+	PlanDigest string `json:"planDigest,omitempty"`
+	// GitCommit was checked out where the eval set is, and EvalrunVersion planned the run.
+	GitCommit      string     `json:"gitCommit,omitempty"`
+	EvalrunVersion string     `json:"evalrunVersion,omitempty"`
+	StartedAt      *time.Time `json:"startedAt,omitempty"`
+	FinishedAt     *time.Time `json:"finishedAt,omitempty"`
+	Agents         []Agent    `json:"agents,omitempty"`
+	Status         Status     `json:"status"`
+	Summary        Summary    `json:"summary"`
+	// Statistics may be nil in a document of version 1.
+	Statistics *eval.Summary `json:"statistics,omitempty"`
+}
+
+// Status is how a run stands.
+type Status string
+
+// The statuses of a run; the first that holds is its status.
+const (
+	Running    Status = "running"
+	Suspended  Status = "suspended"
+	Faulted    Status = "faulted"
+	Cancelled  Status = "cancelled"
+	Successful Status = "successful"
+)
+
+// Agent says what an agent is.
+type Agent struct {
+	Name    string   `json:"name"`
+	Type    string   `json:"type"`
+	Command []string `json:"command,omitempty"`
+	// Model is the model's name, where evalrun is told it.
+	Model string `json:"model,omitempty"`
+}
+
+// Summary counts rollouts, and says what the score is. Of several agents each has its own.
+type Summary struct {
+	Total     int `json:"total"`
+	Completed int `json:"completed"`
+	Suspended int `json:"suspended"`
+	Faulted   int `json:"faulted"`
+	// Score counts the agent's own faults as 0, as ScoreOf says; ScoreCompleted leaves faulted rollouts
+	// out. They are nil if there is nothing to average, or several agents.
+	Score          *float64     `json:"score"`
+	ScoreOf        string       `json:"scoreOf"`
+	ScoreCompleted *float64     `json:"scoreCompleted"`
+	Agents         []AgentScore `json:"agents,omitempty"`
+}
+
+// ScoreWithFaulted is what Summary.ScoreOf says.
+const ScoreWithFaulted = "withFaulted"
+
+// AgentScore is the score of one agent of several.
+type AgentScore struct {
+	Agent          string   `json:"agent"`
+	Score          *float64 `json:"score"`
+	ScoreCompleted *float64 `json:"scoreCompleted"`
+}

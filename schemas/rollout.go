@@ -1,0 +1,225 @@
+package schemas
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Rollout is one entry of evaluationSetResults: one attempt of one agent at one evaluation.
+type Rollout struct {
+	EvaluationID   string       `json:"evaluationId"`
+	EvaluationName string       `json:"evaluationName"`
+	RolloutID      string       `json:"rolloutId"`
+	Agent          string       `json:"agent"`
+	Epoch          int          `json:"epoch"`
+	Status         State        `json:"status"`
+	Score          *float64     `json:"score"`
+	Error          *Fault       `json:"error"`
+	ResumedBy      []Resumption `json:"resumedBy"`
+	// MCPServers has a verdict for each server that was declared for the agent.
+	MCPServers []MCPServer `json:"mcpServers"`
+	// Isolation of the agent's processes: "none" for a function agent.
+	Isolation string `json:"isolation"`
+	// Environment of a task: "host" for this machine's own system.
+	Environment          string          `json:"environment,omitempty"`
+	Segments             int             `json:"segments"`
+	EvaluationRunResults []Evaluated     `json:"evaluationRunResults"`
+	AgentExecutionOutput *AgentExecution `json:"agentExecutionOutput"`
+	Clocks               Clocks          `json:"clocks"`
+	// AgentVersion is the version that the agent says it has.
+	AgentVersion string `json:"agentVersion,omitempty"`
+	// Limit is the limit that ended the agent, if what it had done by then was scored.
+	Limit *Fault `json:"limit,omitempty"`
+	// Usage is what the agent has used.
+	Usage *Usage `json:"usage,omitempty"`
+	// Steps are those of a task of several steps that have ended.
+	Steps []Step `json:"steps,omitempty"`
+	// Inputs, ExpectedOutput, Criteria (by evaluator) and Tags are the evaluation's.
+	Inputs         json.RawMessage            `json:"inputs,omitempty"`
+	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`
+	Criteria       map[string]json.RawMessage `json:"criteria,omitzero"`
+	Tags           []string                   `json:"tags,omitempty"`
+	// StartedAt is when the first segment began, FinishedAt when the rollout ended.
+	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	FinishedAt *time.Time `json:"finishedAt,omitempty"`
+	// Logs are the files that the segments have left, relative to the store's folder, slash-separated.
+	Logs []string `json:"logs,omitempty"`
+}
+
+// State is the state of a rollout.
+type State string
+
+// The states of a rollout.
+const (
+	StatePending    State = "pending"
+	StateRunning    State = "running"
+	StateSuspended  State = "suspended"
+	StateEvaluating State = "evaluating"
+	StateCompleted  State = "completed"
+	StateFaulted    State = "faulted"
+	StateCancelled  State = "cancelled"
+)
+
+// IsTerminal reports whether a rollout in the state can change no more.
+func (s State) IsTerminal() bool {
+	return s == StateCompleted || s == StateFaulted || s == StateCancelled
+}
+
+// Fault is why a segment or a rollout failed.
+type Fault struct {
+	Category string `json:"category"`
+	Message  string `json:"message"`
+}
+
+func (f *Fault) Error() string { return f.Category + ": " + f.Message }
+
+// Resumption is a segment that a rollout was resumed with.
+type Resumption struct {
+	Segment    int      `json:"segment"`
+	TriggerIDs []string `json:"triggerIds"`
+	// At is when its first attempt began; nil if that attempt has left nothing behind.
+	At *time.Time `json:"at"`
+	// Session says how an agent's session was gone on with: resume, load or replay. Note says why not in
+	// a better way.
+	Session string `json:"session,omitempty"`
+	Note    string `json:"note,omitempty"`
+}
+
+// MCPServer says what became of an MCP server that was declared for an agent.
+type MCPServer struct {
+	Name      string `json:"name"`
+	Transport string `json:"transport"`
+	// Verdict is sent if the agent was given the server; bridged if it was given a stdio server in its
+	// place; else unsupported, unreachable or no-tools, with a Reason.
+	Verdict string `json:"verdict"`
+	Reason  string `json:"reason,omitempty"`
+	// Calls counts the calls of its tools, Held those that were held open because what they had started
+	// would not outlive evalrun.
+	Calls int `json:"calls"`
+	Held  int `json:"held,omitempty"`
+}
+
+// Step is the end of one step of a task.
+type Step struct {
+	Name string `json:"name"`
+	// Reward is nil if the step's verifier left none; then Error says why.
+	Reward  *float64           `json:"reward"`
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+	Error   string             `json:"error,omitempty"`
+	// Notes say what was left out of what the step has left, and what is missing of it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Evaluated is what one evaluator said of a rollout.
+type Evaluated struct {
+	EvaluatorName string           `json:"evaluatorName"`
+	EvaluatorID   string           `json:"evaluatorId"`
+	Result        EvaluationResult `json:"result"`
+	IsLineResult  bool             `json:"isLineResult"`
+}
+
+// EvaluationResult holds a score, or in NotRun or Error why there is none.
+type EvaluationResult struct {
+	Score   *float64        `json:"score"`
+	Details json.RawMessage `json:"details,omitempty"`
+	// Scale is the score that means perfect where that is not 1: 100 of UiPath's legacy evaluators.
+	Scale float64 `json:"scale,omitempty"`
+	// EvaluationTime is in seconds.
+	EvaluationTime float64 `json:"evaluationTime"`
+	// Error says how the evaluator failed, which gives no score, or why the agent's output does not fit
+	// it, which gives the score 0.
+	Error  string `json:"error,omitempty"`
+	NotRun string `json:"notRun,omitempty"`
+}
+
+// AgentExecution is what the agent did; a rollout that has not come to a stop yet has none.
+type AgentExecution struct {
+	// ExecutionTime is the working time of all segments in seconds.
+	ExecutionTime float64         `json:"execution_time"`
+	Result        ExecutionResult `json:"result"`
+	Trace         Trace           `json:"trace"`
+}
+
+// ExecutionResult is UiPath's runtime result.
+type ExecutionResult struct {
+	// Status is successful, faulted or suspended.
+	Status Status          `json:"status"`
+	Output json.RawMessage `json:"output"`
+	Error  *Fault          `json:"error"`
+	// Trigger is the first of Triggers.
+	Trigger  *Trigger  `json:"trigger"`
+	Triggers []Trigger `json:"triggers"`
+}
+
+// Trace holds the spans of all segments in order, as the agent wrote them.
+type Trace struct {
+	Spans []json.RawMessage `json:"spans"`
+}
+
+// Trigger is something that a suspended rollout waits for, or that has arrived for it and has not been
+// taken.
+type Trigger struct {
+	TriggerID   string          `json:"trigger_id"`
+	InterruptID string          `json:"interrupt_id"`
+	Type        string          `json:"trigger_type"`
+	Name        string          `json:"trigger_name"`
+	ItemKey     string          `json:"item_key"`
+	FolderPath  *string         `json:"folder_path"`
+	Payload     json.RawMessage `json:"payload"`
+	FolderKey   string          `json:"folder_key,omitempty"`
+	// ResumeTime is when a timer fires, Deadline when the suspension times out.
+	ResumeTime *time.Time `json:"resume_time,omitempty"`
+	Deadline   *time.Time `json:"deadline,omitempty"`
+	// ExpiresAt is when the source forgets the result.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
+// Clocks say where a rollout's time went.
+type Clocks struct {
+	WallMs       int64 `json:"wallMs"`
+	WorkingMs    int64 `json:"workingMs"`
+	WaitingMs    int64 `json:"waitingMs"`
+	QueuedMs     int64 `json:"queuedMs"`
+	EvaluatingMs int64 `json:"evaluatingMs"`
+}
+
+// Usage is what an agent has used in all segments that counted.
+type Usage struct {
+	ToolCalls int `json:"toolCalls"`
+	// Model is what evalrun's model proxy counted; nil if the agent did not go through it.
+	Model *ModelUsage `json:"model"`
+	// Agent is what the agent itself reported last.
+	Agent json.RawMessage `json:"agent"`
+}
+
+// ModelUsage are the calls of models: those of the agent's own loop, and those that it made beside it,
+// such as for titles or summaries.
+type ModelUsage struct {
+	Main ModelCalls `json:"main"`
+	Side ModelCalls `json:"side"`
+}
+
+// ModelCalls counts calls of models, and their tokens as the provider counts them.
+type ModelCalls struct {
+	Calls int `json:"calls"`
+	// Aborted counts the calls that the agent gave up before they were answered.
+	Aborted int `json:"aborted"`
+	// Unmetered counts the calls that were answered without saying what they used: their tokens are
+	// missing below.
+	Unmetered int `json:"unmetered"`
+	// Errors counts failed calls by HTTP status, or under unreachable or stream.
+	Errors map[string]int `json:"errors"`
+	// InputTokens are all tokens of the input, those read from and written to a cache included.
+	InputTokens       int64 `json:"inputTokens"`
+	CachedInputTokens int64 `json:"cachedInputTokens"`
+	CacheWriteTokens  int64 `json:"cacheWriteTokens"`
+	// OutputTokens are all tokens of the output, those of its reasoning included.
+	OutputTokens    int64 `json:"outputTokens"`
+	ReasoningTokens int64 `json:"reasoningTokens"`
+	// LatencyMs is the time from request to end of all calls together, FirstByteMs that to the first byte
+	// of the answer.
+	LatencyMs   int64 `json:"latencyMs"`
+	FirstByteMs int64 `json:"firstByteMs"`
+	// Models counts calls by the model that was asked for.
+	Models map[string]int `json:"models"`
+}
