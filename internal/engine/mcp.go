@@ -9,122 +9,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
-	"github.com/evalrun/evalrun/internal/plans"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/tasks"
 )
-
-// behindGateway says how the servers of a claimed rollout are put behind the gateway; nil if they are not.
-func (w *worker) behindGateway(e *environment) *agent.Gateway {
-	if w.plan.MCP == plans.MCPDirect || w.entry.Type != agent.TypeACP {
-		return nil
-	}
-	g := &agent.Gateway{
-		Ledger: ledger{w.o.Store, w.claim.Token}, SoftWait: w.plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{}, Check: w.plan.checkWork,
-		Refetch: func(work gateway.Work) bool { return w.plan.Jobs.SourceOf(work.Tool) == wait.SourceMCP },
-	}
-	for _, s := range e.servers {
-		g.Filters[s.Name] = gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}
-	}
-	return g
-}
-
-// ledger keeps the calls of a claimed rollout in the store.
-type ledger struct {
-	store store.Store
-	token store.Token
-}
-
-// Begin implements gateway.Ledger.
-func (l ledger) Begin(ctx context.Context, key gateway.CallKey) (gateway.Entry, error) {
-	c, err := l.store.BeginCall(ctx, l.token, store.CallKey(key))
-	failpoint.Hit("call.begun")
-	return gateway.Entry(c), err
-}
-
-// Started implements gateway.Ledger.
-func (l ledger) Started(ctx context.Context, id string, work json.RawMessage) error {
-	failpoint.Hit("call.answered")
-	err := l.store.CallStarted(ctx, l.token, id, work)
-	failpoint.Hit("call.started")
-	return err
-}
-
-// Work implements gateway.Ledger.
-func (l ledger) Work(ctx context.Context, id string) (json.RawMessage, error) {
-	return l.store.CallWork(ctx, l.token, id)
-}
-
-// Ended implements gateway.Ledger.
-func (l ledger) Ended(ctx context.Context, id string) error {
-	err := l.store.EndCall(ctx, l.token, id)
-	failpoint.Hit("call.ended")
-	return err
-}
-
-// permissionCall is the name under which the uses of permissions are kept among the calls, which no server's tool has.
-const permissionCall = "permission"
-
-// consume implements [agent.Segment].Consume: the use of a permission is a call that never ends, so that it cannot be begun again.
-func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
-	c, err := l.store.BeginCall(ctx, l.token, store.CallKey{Tool: permissionCall, Arguments: triggerID})
-	failpoint.Hit("permission.used")
-	return c.New, err
-}
-
-// checkWork asks the source of a job whether it is done.
-func (run *activeRun) checkWork(ctx context.Context, w gateway.Work) (gateway.Progress, error) {
-	spec, err := agent.WorkSpec(w)
-	if err != nil {
-		return gateway.Progress{}, err
-	}
-	name := run.sources.Name(spec)
-	if name == wait.SourceExternal || name == wait.SourceMCP {
-		return gateway.Progress{}, gateway.ErrUnwatched
-	}
-	source, err := run.sources.For(name, spec)
-	if err != nil {
-		return gateway.Progress{}, err
-	}
-	status, err := source.Check(ctx, wait.Pending{ItemKey: spec.ItemKey, Spec: spec})
-	if err == nil && status.Fault != nil {
-		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
-	}
-	return gateway.Progress{Done: status.Done, Payload: status.Payload, After: status.After}, err
-}
-
-// watched is what the source mcp needs to ask for work: the server as it is declared, with its ${VAR}s, and whether a person answers what a task
-// wants to know.
-type watched struct {
-	Work   gateway.Work    `json:"work"`
-	Server tasks.MCPServer `json:"server"`
-	Person bool            `json:"person,omitempty"`
-}
-
-// addServer adds to what a rollout waits for the server that has to be asked for it.
-func (w *worker) addServer(spec *wait.Spec) error {
-	if spec.Watch == nil {
-		return nil
-	}
-	watch := watched{Person: w.entry.Elicitation == agent.PolicySuspend}
-	if err := json.Unmarshal(spec.Watch, &watch.Work); err != nil {
-		return err
-	}
-	for _, s := range w.declared {
-		if s.Name == watch.Work.Server {
-			watch.Server = s
-		}
-	}
-	var err error
-	spec.Watch, err = json.Marshal(watch)
-	return err
-}
 
 // mcpSource asks MCP servers for tasks, and for the results of jobs that nobody else can be asked for.
 type mcpSource struct {
@@ -198,7 +89,7 @@ func failedJob(err error) wait.Status {
 	return wait.Status{Done: true, Fault: fault.New(fault.Job, err.Error())}
 }
 
-func (m mcpSource) read(p wait.Pending) (watch watched, server gateway.Server, err error) {
+func (m mcpSource) read(p wait.Pending) (watch rollout.Watched, server gateway.Server, err error) {
 	if err := json.Unmarshal(p.Spec.Watch, &watch); err != nil {
 		return watch, server, fmt.Errorf("what is waited for cannot be read: %w", err)
 	}
@@ -218,7 +109,7 @@ func (m mcpSource) read(p wait.Pending) (watch watched, server gateway.Server, e
 }
 
 // ask looks once.
-func (m mcpSource) ask(ctx context.Context, watch watched, server gateway.Server) (outcome *gateway.Outcome, after time.Duration, err error) {
+func (m mcpSource) ask(ctx context.Context, watch rollout.Watched, server gateway.Server) (outcome *gateway.Outcome, after time.Duration, err error) {
 	w, answer := watch.Work, gateway.Asker(gateway.Decline)
 	if watch.Person {
 		answer = nil

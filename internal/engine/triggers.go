@@ -2,61 +2,77 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/failpoint"
-	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Between a failed call of a source and the next.
-const (
-	firstRetry = 2 * time.Second
-	lastRetry  = time.Minute
-)
+// maxChecks is how many sources are asked at once.
+const maxChecks = 8
 
-// The bounds of how long a source that cannot be asked at the deadline is asked again.
-const (
-	leastGrace = 10 * time.Second
-	mostGrace  = 5 * time.Minute
-)
+// triggerLoop claims the triggers that are due and has them handled, a few at a time.
+type triggerLoop struct {
+	r       *Runner
+	handler *triggerHandler
 
-// firstCheck is how long after its start a job is asked for the first time.
-const firstCheck = 250 * time.Millisecond
+	mu sync.Mutex
+	// checksInFlight is how many triggers are being handled.
+	checksInFlight int
+	// due says that triggers should be claimed; nextDue is the earliest known time for that.
+	due     bool
+	nextDue time.Time
+	// askedThisRound are the triggers that were claimed since a rollout was begun last. roundDone
+	// says that one of them was claimed a second time: then all that were due have had their turn.
+	// Only a runner that ends when it is idle counts rounds; for others askedThisRound is nil.
+	askedThisRound map[string]bool
+	roundDone      bool
+}
 
-// claimTriggers acts on the triggers that are due, a few at a time.
-func (r *Runner) claimTriggers(ctx context.Context) error {
+func newTriggerLoop(r *Runner) *triggerLoop {
+	l := &triggerLoop{r: r, due: true}
+	l.handler = &triggerHandler{o: r.o, runs: r.runs, jobsChanged: l.markDue}
+	return l
+}
+
+// countRounds makes the loop notice when every due trigger has been asked once.
+func (l *triggerLoop) countRounds() { l.askedThisRound = map[string]bool{} }
+
+// markDue says that there may be triggers to claim.
+func (l *triggerLoop) markDue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = true
+}
+
+// checking reports whether triggers are being handled.
+func (l *triggerLoop) checking() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.checksInFlight > 0
+}
+
+// claim claims what is due. busy says that rollouts are being worked on; otherwise a round that is
+// done is the last.
+func (l *triggerLoop) claim(ctx context.Context, busy bool) error {
 	for {
-		r.mu.Lock()
-		due := r.triggersDue || (!r.nextDue.IsZero() && !r.nextDue.After(r.o.Now()))
-		limit := watching - r.asking
-		due = due && (!r.lapped || r.inFlight > 0)
-		r.mu.Unlock()
+		l.mu.Lock()
+		due := l.due || !l.nextDue.IsZero() && !l.nextDue.After(l.r.o.Now())
+		limit := maxChecks - l.checksInFlight
+		due = due && (!l.roundDone || busy)
+		l.mu.Unlock()
 		if !due || limit <= 0 {
 			return nil
 		}
-		claims, err := r.o.Store.ClaimTriggers(ctx, r.o.RunID, limit)
+		claims, err := l.r.o.Store.ClaimTriggers(ctx, l.r.o.RunID, limit)
 		if err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.triggersDue = len(claims) == limit
-		r.nextDue = time.Time{} // outlook finds the next one
-		r.asking += len(claims)
+		l.noteClaimed(claims, len(claims) == limit)
 		for _, c := range claims {
-			r.lapped = r.lapped || r.asked[c.TriggerID]
-			if r.asked != nil {
-				r.asked[c.TriggerID] = true
-			}
-		}
-		r.mu.Unlock()
-		for _, c := range claims {
-			r.event.watch(c.RunID)
-			r.work.Go(func() { r.act(ctx, c) })
+			l.r.events.watch(c.RunID)
+			l.r.work.Go(func() { l.handle(ctx, c) })
 		}
 		if len(claims) < limit {
 			return nil
@@ -64,179 +80,61 @@ func (r *Runner) claimTriggers(ctx context.Context) error {
 	}
 }
 
-// act does what a claimed trigger needs. A trigger that was delivered in the meantime needs nothing any more.
-func (r *Runner) act(ctx context.Context, c store.TriggerClaim) {
-	err := r.actSafely(ctx, c)
-	r.mu.Lock()
-	r.asking--
-	if err != nil && r.failure == nil {
-		r.failure = fmt.Errorf("trigger %s: %w", c.TriggerID, err)
-	}
-	r.mu.Unlock()
-	r.changed(c.RunID)
-}
-
-func (r *Runner) tryAct(ctx context.Context, c store.TriggerClaim) error {
-	commit := context.WithoutCancel(ctx)
-	var spec wait.Spec
-	if err := json.Unmarshal(c.Spec, &spec); err != nil {
-		return err
-	}
-	run, err := r.runs.get(commit, c.RunID)
-	if err != nil {
-		return err
-	}
-	source, err := run.sources.For(c.Source, spec)
-	if err != nil {
-		return r.deliverFault(commit, run, c, fault.Job, err.Error())
-	}
-	job := wait.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
-	if !c.StartedAt.IsZero() {
-		job.Since = c.StartedAt
-	}
-	switch c.Action {
-	case store.ActionStart, store.ActionResolve:
-		return r.start(ctx, run, c, source, job)
-	case store.ActionCancel:
-		if c.StartedAt.IsZero() && spec.ItemKey == "" && source.StartKind() == wait.Searchable { // whether it was started, and its key, are not known
-			key, found, err := source.Find(ctx, job)
-			if err == nil && !found {
-				return nil
-			}
-			if found {
-				job.ItemKey = key
-			}
+func (l *triggerLoop) noteClaimed(claims []store.TriggerClaim, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = more
+	l.nextDue = time.Time{} // newRound is told the next one
+	l.checksInFlight += len(claims)
+	for _, c := range claims {
+		l.roundDone = l.roundDone || l.askedThisRound[c.TriggerID]
+		if l.askedThisRound != nil {
+			l.askedThisRound[c.TriggerID] = true
 		}
-		if err := source.Cancel(ctx, job); err != nil {
-			r.o.Logger.Warn("the job could not be cancelled", "trigger", c.TriggerID, "source", c.Source, "error", run.redact.String(err.Error()))
-		}
-		return nil
 	}
-	return r.check(ctx, run, c, source, job)
 }
 
-// start starts the job of a trigger whose intent to do so is recorded. If a process died over it before, or a call failed, the job may
-// have been started: the kind of the source says how to find out.
-func (r *Runner) start(ctx context.Context, run *activeRun, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
-	commit := context.WithoutCancel(ctx)
-	failpoint.Hit("runner.starting")
-	atMostOnce := source.StartKind() == wait.AtMostOnce
+// handle does what a claimed trigger needs. One that was delivered in the meantime needs nothing.
+func (l *triggerLoop) handle(ctx context.Context, c store.TriggerClaim) {
+	err := l.r.guard.handle(ctx, c, l.handler.handle)
+	l.mu.Lock()
+	l.checksInFlight--
+	l.mu.Unlock()
+	if err != nil {
+		l.r.fail(fmt.Errorf("trigger %s: %w", c.TriggerID, err))
+	}
+	l.r.changed(c.RunID)
+}
+
+// outlook says how long to wait for the next trigger, whether any is being handled, and whether the
+// round is done.
+func (l *triggerLoop) outlook(busy bool) (pause time.Duration, checking, roundDone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pause = poll
 	switch {
-	case c.Action == store.ActionResolve && !c.OverdueSince.IsZero():
-		return r.find(ctx, run, c, source, job)
-	case c.Action == store.ActionResolve && atMostOnce:
-		return r.deliverFault(commit, run, c, fault.StartUnknown,
-			"the job may have been started before a crash, and its source can neither tell nor start it only once")
+	case l.checksInFlight >= maxChecks || l.roundDone && !busy: // whoever is done with one wakes us
+	case l.due:
+		pause = 0
+	case !l.nextDue.IsZero():
+		pause = l.nextDue.Sub(l.r.o.Now())
 	}
-	if !c.Deadline.IsZero() && c.Deadline.Before(job.Until) {
-		job.Until = c.Deadline
-	}
-	key, err := source.Start(ctx, job)
-	failpoint.Hit("runner.sourceStarted." + c.Source)
-	var f *fault.Fault
-	switch {
-	case errors.As(err, &f):
-		return r.deliverFault(commit, run, c, f.Category, f.Message)
-	case err != nil:
-		var retry *wait.RetryError
-		// Of a start that is being resolved an earlier call may have begun the job.
-		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
-		return r.failed(ctx, run, c, err, notStarted)
-	}
-	return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.soon())
+	return pause, l.checksInFlight > 0, l.roundDone
 }
 
-func (r *Runner) soon() time.Time { return r.o.Now().Add(firstCheck) }
-
-// find looks for the job of an overdue trigger, which must not be started any more. One that is found is asked after once more.
-func (r *Runner) find(ctx context.Context, run *activeRun, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
-	commit := context.WithoutCancel(ctx)
-	key, found, err := source.Find(ctx, job)
-	var f *fault.Fault
-	switch {
-	case errors.Is(err, wait.ErrNoFind):
-		return r.expire(commit, run, c, "whether its job was started is not known", c.LastError)
-	case errors.As(err, &f):
-		return r.expire(commit, run, c, "its job could not be looked for", f.Message)
-	case err != nil:
-		return r.failed(ctx, run, c, err, false)
-	case found:
-		return r.o.Store.TriggerStarted(commit, c.TriggerToken, key, r.o.Now())
-	}
-	return r.expire(commit, run, c, "its job was not started", c.LastError)
+// newRound begins another round, with the time at which the next trigger is due.
+func (l *triggerLoop) newRound(due bool, next time.Time) {
+	l.endRound()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = l.due || due
+	l.nextDue = next
 }
 
-// check asks a source once.
-func (r *Runner) check(ctx context.Context, run *activeRun, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
-	commit := context.WithoutCancel(ctx)
-	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
-		return r.expire(commit, run, c, "its job was not started", c.LastError)
-	}
-	status, err := source.Check(ctx, job)
-	failpoint.Hit("runner.checked")
-	switch {
-	case err != nil:
-		return r.failed(ctx, run, c, err, false)
-	case status.Done && status.Fault != nil:
-		return r.deliverFault(commit, run, c, status.Fault.Category, status.Fault.Message)
-	case status.Done:
-		_, err := r.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
-		failpoint.Hit("runner.delivered")
-		return err
-	case c.Action == store.ActionExpire:
-		return r.expire(commit, run, c, "", "")
-	}
-	next := time.Time{}
-	if status.After > 0 {
-		next = r.o.Now().Add(status.After)
-	}
-	return r.o.Store.TriggerPending(commit, c.TriggerToken, next)
-}
-
-// failed puts a trigger back after a call of its source that failed and may succeed another time. An error is not an answer: a trigger whose
-// deadline has passed expires only when its source could not be asked for a while.
-func (r *Runner) failed(ctx context.Context, run *activeRun, c store.TriggerClaim, err error, notStarted bool) error {
-	commit, now := context.WithoutCancel(ctx), r.o.Now()
-	if ctx.Err() != nil && !notStarted {
-		return r.o.Store.TriggerPending(commit, c.TriggerToken, now) // broken off by us: that says nothing of the source
-	}
-	message := run.redact.String(err.Error())
-	pause := backoff(firstRetry, lastRetry, c.Failures)
-	var retry *wait.RetryError
-	switch left := c.OverdueSince.Add(grace(c)).Sub(now); {
-	case !c.OverdueSince.IsZero() && left <= 0:
-		return r.expire(commit, run, c, "its source could not be asked", message)
-	case !c.OverdueSince.IsZero():
-		pause = min(pause, left) // whatever the source's interval is: there is no other time
-	case errors.As(err, &retry):
-		pause = max(pause, retry.After)
-	}
-	r.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", pause, "error", message)
-	return r.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(pause), store.TriggerFailure{Error: message, NotStarted: notStarted})
-}
-
-// grace is how long a source that cannot be asked at the deadline is asked again: as long as the wait was to last, within bounds.
-func grace(c store.TriggerClaim) time.Duration {
-	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
-}
-
-// expire ends the wait for an overdue trigger. What is known beside that, and an error that explains it, may be empty.
-func (r *Runner) expire(ctx context.Context, run *activeRun, c store.TriggerClaim, what, cause string) error {
-	message := fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339))
-	if what != "" {
-		message += "; " + what
-	}
-	if cause != "" {
-		message += ": " + cause
-	}
-	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: "limits.suspendTimeout",
-		Fault: fault.New(fault.SuspendTimeout, run.redact.String(message))})
-	r.lookAtTriggers() // its job is to be cancelled
-	return err
-}
-
-func (r *Runner) deliverFault(ctx context.Context, run *activeRun, c store.TriggerClaim, category fault.Category, message string) error {
-	_, err := r.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source,
-		Fault: fault.New(category, run.redact.String(message))})
-	return err
+// endRound forgets which triggers have been asked.
+func (l *triggerLoop) endRound() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.askedThisRound)
+	l.roundDone = false
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -187,7 +187,7 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 		if s.Outcome != store.OutcomeCompleted && s.Outcome != store.OutcomeSuspended && !last {
 			continue
 		}
-		for _, dir := range engine.TraceDirs(workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
+		for _, dir := range rollout.TraceDirs(workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt), s.Files) {
 			spans, _, err := agent.ReadTrace(dir)
 			if err != nil {
 				return nil, err

@@ -1,4 +1,4 @@
-package engine
+package rollout
 
 import (
 	"context"
@@ -6,19 +6,17 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // joinTrajectory makes one trajectory of those of all segments, in the rollout's folder. What a later process adds is made anew from the segments,
 // so nothing is lost if nobody comes to it.
-func (w *worker) joinTrajectory(ctx context.Context) error {
-	segments, err := w.o.Store.Segments(ctx, w.claim.RolloutID)
+func (h *held) joinTrajectory(ctx context.Context) error {
+	segments, err := h.host.Store.Segments(ctx, h.claim.RolloutID)
 	if err != nil {
 		return err
 	}
@@ -29,14 +27,14 @@ func (w *worker) joinTrajectory(ctx context.Context) error {
 		}
 		for _, f := range g.Files {
 			if filepath.Base(f.Name) == agent.FileTrajectory {
-				parts = append(parts, filepath.Join(workspace.SegmentDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID, g.Number, g.Attempt), filepath.FromSlash(f.Name)))
+				parts = append(parts, filepath.Join(h.attemptDir(g.Number, g.Attempt), filepath.FromSlash(f.Name)))
 			}
 		}
 	}
 	if len(parts) == 0 {
 		return nil
 	}
-	to := filepath.Join(workspace.RolloutDir(w.o.Store.Dir(), w.claim.RunID, w.claim.RolloutID), agent.FileTrajectory)
+	to := filepath.Join(h.dir(), agent.FileTrajectory)
 	return durable.WriteFile(to, 0o600, func(out io.Writer) error {
 		for _, part := range parts {
 			in, err := os.Open(part)
@@ -53,15 +51,4 @@ func (w *worker) joinTrajectory(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// TraceDirs are the folders below that of a segment's attempt in which its agent has left a trace, those of a task's steps in order.
-func TraceDirs(dir string, files []store.File) []string {
-	var out []string
-	for _, f := range files {
-		if path.Base(f.Name) == agent.FileTrace {
-			out = append(out, filepath.Join(dir, filepath.FromSlash(path.Dir(f.Name))))
-		}
-	}
-	return out
 }

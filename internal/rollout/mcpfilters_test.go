@@ -1,4 +1,4 @@
-package engine
+package rollout
 
 import (
 	"bufio"
@@ -78,13 +78,13 @@ func TestServersOfATaskAsAnAgentGetsThem(t *testing.T) {
 			nil, `[{"type":"http","name":"own","url":"http://127.0.0.1:8000/mcp","headers":[]}]`, []string{"own"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			e := &environment{root: t.TempDir(), isolation: sandbox.IsolationBwrap, lookup: func(string) (string, bool) { return "", false }}
-			e.task = taskWith(t, "[environment]\n"+v.toml)
-			e.servers = slices.Clone(e.task.Config.Environment.MCPServers)
-			if err := e.resolve(); err != nil {
+			s := &sandboxSpec{lookup: func(string) (string, bool) { return "", false }}
+			s.task = taskWith(t, "[environment]\n"+v.toml)
+			s.servers = slices.Clone(s.task.Config.Environment.MCPServers)
+			if err := s.resolve(); err != nil {
 				t.Fatal(err)
 			}
-			servers, hosted := project(e.servers, &sandbox.Space{Isolation: sandbox.IsolationBwrap})
+			servers, hosted := agentServers(s.servers, &sandbox.Space{Isolation: sandbox.IsolationBwrap})
 			if diff := cmp.Diff(v.hosted, hosted); diff != "" {
 				t.Error(diff)
 			}

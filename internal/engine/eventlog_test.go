@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -20,7 +21,7 @@ func TestOnlyRunsThatHaveChangedAreWritten(t *testing.T) {
 		p.run(id, 1, "echo '{}'")
 	}
 	r := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
-	pump := r.event
+	pump := r.events
 	written := func(want string) {
 		t.Helper()
 		got := ""
@@ -68,13 +69,13 @@ func TestRunsThatWereUsedLastAreKept(t *testing.T) {
 	r := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
 	loads := map[string]int{}
 	load := r.runs.load
-	r.runs.load = func(ctx context.Context, runID string) (*activeRun, error) {
+	r.runs.load = func(ctx context.Context, runID string) (*rollout.Run, error) {
 		loads[runID]++
 		return load(ctx, runID)
 	}
 	get := func(id string) {
 		t.Helper()
-		if run, err := r.runs.get(t.Context(), id); err != nil || run.Set.ID != id {
+		if run, err := r.runs.get(t.Context(), id); err != nil || run.Plan.Set.ID != id {
 			t.Fatal(run, err)
 		}
 	}
@@ -98,7 +99,7 @@ func TestRemovedRunIsNotWrittenAgain(t *testing.T) {
 	s := openIn(t, filepath.Join(dir, "store"))
 	p := &poison{t, dir, s}
 	p.run("gone", 1, "echo '{}'")
-	pump := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).event
+	pump := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).events
 	pump.watch("gone")
 	pump.kick("gone")
 	pump.flush(false)

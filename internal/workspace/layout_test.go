@@ -1,4 +1,4 @@
-package engine
+package workspace
 
 import (
 	"errors"
@@ -8,30 +8,25 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/evalrun/evalrun/internal/sandbox"
-	"github.com/evalrun/evalrun/internal/workspace"
-	"github.com/evalrun/evalrun/tasks"
 )
 
 // What a Dockerfile copies into a folder of the system lies beside what is there, and covers nothing.
 func TestFilesOutsideOfTheWorkingDirectoryCoverNothing(t *testing.T) {
-	e := &environment{root: t.TempDir(), isolation: sandbox.IsolationBwrap, task: &tasks.Task{}}
-	e.task.Config.Environment.Workdir = "/srv/app"
+	l := Layout{Root: t.TempDir(), Workdir: "/srv/app", OwnTree: true}
 	for _, inside := range []string{"/usr/bin/mine", "/opt/evalrun-none/a", "/opt/evalrun-none/b", "/srv/data/x", "/srv/app/y", "/logs/z", "/home/agent/.rc", "/etc/hostname"} {
-		below, rel := e.place(inside)
+		below, rel := l.Locate(inside)
 		path := filepath.Join(below, rel)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(inside), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	space, err := e.space(tasks.Network{}, "")
+	binds, err := l.Mounts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, b := range space.Binds {
-		rel, err := filepath.Rel(e.root, b.Host)
+	for _, b := range binds {
+		rel, err := filepath.Rel(l.Root, b.Host)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +40,7 @@ func TestFilesOutsideOfTheWorkingDirectoryCoverNothing(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := os.Stat(filepath.Join(e.dir(workspace.FolderHome), ".rc")); err != nil {
+	if _, err := os.Stat(filepath.Join(l.Dir(FolderHome), ".rc")); err != nil {
 		t.Error(err)
 	}
 }

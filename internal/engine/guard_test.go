@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -127,15 +128,15 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 			r.Stop()
 		}
 	}})
-	r.internalPause = 10 * time.Millisecond
+	r.guard.pause = 10 * time.Millisecond
 	load := r.runs.load
-	r.runs.load = func(ctx context.Context, runID string) (*activeRun, error) {
+	r.runs.load = func(ctx context.Context, runID string) (*rollout.Run, error) {
 		run, err := load(ctx, runID)
 		switch runID {
 		case "panic":
-			run.agents["sh"] = panickyAgent{}
+			run.Agents["sh"] = panickyAgent{}
 		case "evaluator":
-			run.evaluators[0] = panickyEvaluator{}
+			run.Evaluators[0] = panickyEvaluator{}
 		}
 		return run, err
 	}
@@ -193,12 +194,12 @@ func TestFailuresAreCountedOverAllProcesses(t *testing.T) {
 	for range internalAttempts {
 		s := openIn(t, p.s.Dir())
 		r := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv})
-		r.internalPause = time.Hour
+		r.guard.pause = time.Hour
 		load := r.runs.load
-		r.runs.load = func(ctx context.Context, runID string) (*activeRun, error) {
+		r.runs.load = func(ctx context.Context, runID string) (*rollout.Run, error) {
 			run, err := load(ctx, runID)
 			if err == nil {
-				run.evaluators[0] = panickyEvaluator{}
+				run.Evaluators[0] = panickyEvaluator{}
 			}
 			return run, err
 		}

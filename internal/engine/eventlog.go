@@ -22,16 +22,17 @@ import (
 // settleTime is how long the pump waits after a change for others to come: a line of a log need not be there at once.
 const settleTime = 50 * time.Millisecond
 
-// eventLog is the name of a run's file of events, in its folder.
-const eventLog = "events.jsonl"
+// eventsFile is the name of a run's file of events, in its folder.
+const eventsFile = "events.jsonl"
 
 // eventBatch is how many events are read at once.
 const eventBatch = 2000
 
-// eventPump writes the events of runs to their events.jsonl and hands them to the caller. Every process that works on a run does
+// eventLog writes the events of runs to their events.jsonl and hands them to the caller. Every process that works on a run does
 // the former, under a lock and from where the file ends, so that none is missing or twice.
-type eventPump struct {
-	r      *Runner
+type eventLog struct {
+	o      *Options
+	runs   *runCache
 	kicked chan struct{}
 	quit   chan struct{}
 	done   sync.WaitGroup
@@ -48,91 +49,91 @@ type eventPump struct {
 	errs map[string]error
 }
 
-func newEventPump(r *Runner) *eventPump {
-	return &eventPump{r: r, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, named: map[string]bool{},
+func newEventLog(o *Options, runs *runCache) *eventLog {
+	return &eventLog{o: o, runs: runs, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, named: map[string]bool{},
 		written: map[string]bool{}, errs: map[string]error{}}
 }
 
 // kick says which runs have changed, as far as they are watched.
-func (p *eventPump) kick(runs ...string) {
-	p.mu.Lock()
+func (l *eventLog) kick(runs ...string) {
+	l.mu.Lock()
 	for _, id := range runs {
-		p.named[id] = true
+		l.named[id] = true
 	}
-	p.mu.Unlock()
-	p.wake()
+	l.mu.Unlock()
+	l.wake()
 }
 
 // kickAll says that any run may have changed.
-func (p *eventPump) kickAll() {
-	p.mu.Lock()
-	p.unnamed = true
-	p.mu.Unlock()
-	p.wake()
+func (l *eventLog) kickAll() {
+	l.mu.Lock()
+	l.unnamed = true
+	l.mu.Unlock()
+	l.wake()
 }
 
-func (p *eventPump) wake() {
+func (l *eventLog) wake() {
 	select {
-	case p.kicked <- struct{}{}:
+	case l.kicked <- struct{}{}:
 	default:
 	}
 }
 
 // watch makes the pump follow a run from now on.
-func (p *eventPump) watch(runID string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.seen[runID]; !ok {
-		p.seen[runID] = -1
+func (l *eventLog) watch(runID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.seen[runID]; !ok {
+		l.seen[runID] = -1
 	}
 }
 
 // start follows the runner's own run, or every run that is not final, from the events that come after this moment; of a run that was just made, from its first.
-func (p *eventPump) start(ctx context.Context) error {
+func (l *eventLog) start(ctx context.Context) error {
 	runs := []store.Run{}
-	if p.r.o.RunID != "" {
-		run, err := p.r.o.Store.Run(ctx, p.r.o.RunID)
+	if l.o.RunID != "" {
+		run, err := l.o.Store.Run(ctx, l.o.RunID)
 		if err != nil {
 			return err
 		}
 		runs = append(runs, run)
 	} else {
-		all, err := p.r.o.Store.Runs(ctx)
+		all, err := l.o.Store.Runs(ctx)
 		if err != nil {
 			return err
 		}
 		runs = all
 	}
 	for _, run := range runs {
-		if run.Final() && p.r.o.RunID == "" {
+		if run.Final() && l.o.RunID == "" {
 			continue
 		}
-		p.seen[run.ID] = run.Seq
+		l.seen[run.ID] = run.Seq
 		if justMade(run) {
-			p.seen[run.ID] = 0
+			l.seen[run.ID] = 0
 		}
 		// A process that was killed may have left the file behind. Of many runs that is mended with their next event.
 		if len(runs) <= cachedRuns {
-			p.named[run.ID] = true
+			l.named[run.ID] = true
 		}
 	}
-	p.wake()
-	p.done.Go(func() {
+	l.wake()
+	l.done.Go(func() {
 		timer := time.NewTimer(0)
 		defer timer.Stop()
 		for {
 			select {
-			case <-p.kicked:
-			case <-p.quit:
+			case <-l.kicked:
+			case <-l.quit:
 				return
 			}
 			timer.Reset(settleTime)
 			select {
 			case <-timer.C:
-			case <-p.quit:
+			case <-l.quit:
 				return
 			}
-			p.flush(false)
+			l.flush(false)
 		}
 	})
 	return nil
@@ -148,83 +149,83 @@ func justMade(run store.Run) bool {
 }
 
 // stop writes what is left and returns the errors of the runs whose file is not complete.
-func (p *eventPump) stop() error {
-	close(p.quit)
-	p.done.Wait()
-	p.flush(true)
-	return errors.Join(slices.Collect(maps.Values(p.errs))...)
+func (l *eventLog) stop() error {
+	close(l.quit)
+	l.done.Wait()
+	l.flush(true)
+	return errors.Join(slices.Collect(maps.Values(l.errs))...)
 }
 
 // flush brings the files of the runs up to date that have changed, and at the end makes all durable.
-func (p *eventPump) flush(last bool) {
-	p.mu.Lock()
-	named, unnamed := p.named, p.unnamed || last
-	p.named, p.unnamed = map[string]bool{}, false
-	p.mu.Unlock()
+func (l *eventLog) flush(last bool) {
+	l.mu.Lock()
+	named, unnamed := l.named, l.unnamed || last
+	l.named, l.unnamed = map[string]bool{}, false
+	l.mu.Unlock()
 	if unnamed {
-		p.addBehind(named)
+		l.addBehind(named)
 	}
 	if last {
-		maps.Copy(named, p.written)
-		named[p.r.o.RunID] = true
+		maps.Copy(named, l.written)
+		named[l.o.RunID] = true
 	}
 	for id := range named {
-		p.mu.Lock()
-		seq, watched := p.seen[id]
-		p.mu.Unlock()
+		l.mu.Lock()
+		seq, watched := l.seen[id]
+		l.mu.Unlock()
 		switch {
 		case watched:
-		case last && p.written[id]:
+		case last && l.written[id]:
 			seq = math.MaxInt64 // all of it was handed on
 		default:
 			continue
 		}
-		reached, finished, err := p.flushRun(id, seq, last)
-		p.mu.Lock()
+		reached, finished, err := l.flushRun(id, seq, last)
+		l.mu.Lock()
 		if watched {
-			p.seen[id] = reached
+			l.seen[id] = reached
 		}
-		if finished && err == nil && p.r.o.RunID == "" {
-			delete(p.seen, id) // nothing more will come
+		if finished && err == nil && l.o.RunID == "" {
+			delete(l.seen, id) // nothing more will come
 		}
-		p.note(id, err)
-		p.mu.Unlock()
+		l.note(id, err)
+		l.mu.Unlock()
 	}
 }
 
 // addBehind adds the watched runs that have events which were not handed on. A run that is not open any more has its last one.
-func (p *eventPump) addBehind(named map[string]bool) {
-	open, err := p.r.o.Store.OpenRuns(context.Background())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for id, seen := range p.seen {
+func (l *eventLog) addBehind(named map[string]bool) {
+	open, err := l.o.Store.OpenRuns(context.Background())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, seen := range l.seen {
 		if seq, ok := open[id]; err != nil || !ok || seq != seen {
 			named[id] = true
 		}
 	}
 }
 
-// note keeps the error of a run until its file is up to date again, and logs the first one at once. p.mu is held.
-func (p *eventPump) note(runID string, err error) {
+// note keeps the error of a run until its file is up to date again, and logs the first one at once. l.mu is held.
+func (l *eventLog) note(runID string, err error) {
 	if err == nil {
-		delete(p.errs, runID)
+		delete(l.errs, runID)
 		return
 	}
 	err = fmt.Errorf("the events of run %s: %w", runID, err)
-	if p.errs[runID] == nil {
-		p.r.o.Logger.Error("events.jsonl is not up to date", "error", err)
+	if l.errs[runID] == nil {
+		l.o.Logger.Error("events.jsonl is not up to date", "error", err)
 	}
-	p.errs[runID] = err
+	l.errs[runID] = err
 }
 
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
-func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64, finished bool, err error) {
+func (l *eventLog) flushRun(runID string, seen int64, last bool) (reached int64, finished bool, err error) {
 	ctx := context.Background()
-	if removed, err := p.isRemoved(ctx, runID); removed || err != nil {
+	if removed, err := l.isRemoved(ctx, runID); removed || err != nil {
 		return seen, removed, err
 	}
-	redactor := p.r.redactorOf(ctx, runID)
-	log, written, err := p.openLog(ctx, runID, seen)
+	redactor := l.runs.redactor(ctx, runID)
+	log, written, err := l.openLog(ctx, runID, seen)
 	if err != nil {
 		return seen, finished, err
 	}
@@ -238,7 +239,7 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 		seen = written // a run that was taken up on the way
 	}
 	for {
-		events, err := p.r.o.Store.Events(ctx, runID, min(seen, written), eventBatch)
+		events, err := l.o.Store.Events(ctx, runID, min(seen, written), eventBatch)
 		if err != nil || len(events) == 0 {
 			return seen, finished, err
 		}
@@ -259,15 +260,15 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 		if _, err := log.Write(lines); err != nil {
 			return seen, finished, err
 		}
-		p.written[runID] = p.written[runID] || len(lines) > 0
+		l.written[runID] = l.written[runID] || len(lines) > 0
 		for _, e := range events {
 			if e.Seq > seen {
-				if p.r.o.Events != nil {
-					p.r.o.Events(e)
+				if l.o.Events != nil {
+					l.o.Events(e)
 				}
 				if seen = e.Seq; e.Type == store.RunFinished {
 					finished = true
-					p.tidy(ctx, runID)
+					l.tidy(ctx, runID)
 				}
 			}
 		}
@@ -276,11 +277,11 @@ func (p *eventPump) flushRun(runID string, seen int64, last bool) (reached int64
 
 // isRemoved reports whether a run was removed from the store, so that its folder must not be made again. The store is asked only if the run
 // has no file yet, or none any more.
-func (p *eventPump) isRemoved(ctx context.Context, runID string) (bool, error) {
-	if _, err := os.Lstat(filepath.Join(workspace.RunDir(p.r.o.Store.Dir(), runID), eventLog)); err == nil {
+func (l *eventLog) isRemoved(ctx context.Context, runID string) (bool, error) {
+	if _, err := os.Lstat(filepath.Join(workspace.RunDir(l.o.Store.Dir(), runID), eventsFile)); err == nil {
 		return false, nil
 	}
-	_, err := p.r.o.Store.Run(ctx, runID)
+	_, err := l.o.Store.Run(ctx, runID)
 	if errors.Is(err, store.ErrNotFound) {
 		return true, nil
 	}
@@ -288,23 +289,23 @@ func (p *eventPump) isRemoved(ctx context.Context, runID string) (bool, error) {
 }
 
 // tidy removes what nobody needs of a run that has just become final.
-func (p *eventPump) tidy(ctx context.Context, runID string) {
-	if err := Tidy(ctx, p.r.o.Store, runID); err != nil {
-		p.r.o.Logger.Warn("the workspaces of a run were not removed", "run", runID, "error", err)
+func (l *eventLog) tidy(ctx context.Context, runID string) {
+	if err := Tidy(ctx, l.o.Store, runID); err != nil {
+		l.o.Logger.Warn("the workspaces of a run were not removed", "run", runID, "error", err)
 	}
 }
 
 // openLog opens a run's events.jsonl, locked, and says which event is the last in it. A file that knows of events which the store has lost in a
 // power cut is begun anew. seen is the number of an event that is in the store.
-func (p *eventPump) openLog(ctx context.Context, runID string, seen int64) (log *os.File, written int64, err error) {
-	if err := p.r.o.Store.InPlace(); err != nil {
+func (l *eventLog) openLog(ctx context.Context, runID string, seen int64) (log *os.File, written int64, err error) {
+	if err := l.o.Store.InPlace(); err != nil {
 		return nil, 0, err
 	}
-	dir := workspace.RunDir(p.r.o.Store.Dir(), runID)
+	dir := workspace.RunDir(l.o.Store.Dir(), runID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, 0, err
 	}
-	path := filepath.Join(dir, eventLog)
+	path := filepath.Join(dir, eventsFile)
 	log, last, err := durable.OpenLog(path, 0o600)
 	if err != nil {
 		return nil, 0, err
@@ -323,7 +324,7 @@ func (p *eventPump) openLog(ctx context.Context, runID string, seen int64) (log 
 	if e.Seq <= seen {
 		return log, e.Seq, nil
 	}
-	run, err := p.r.o.Store.Run(ctx, runID) // read under the lock: what is in the file was in the store before
+	run, err := l.o.Store.Run(ctx, runID) // read under the lock: what is in the file was in the store before
 	if err != nil || e.Seq <= run.Seq {
 		return log, e.Seq, err
 	}

@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// poll is how long a lost wake-up can cost; nothing polls faster.
+const poll = 5 * time.Second
+
+// finishing is how many rollouts may be committed and evaluated while the next agents run already.
+const finishing = 32
+
+// dispatch hands out work until nothing is left.
+func (r *Runner) dispatch(ctx context.Context, until Until) error {
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	checks, endChecks := context.WithCancel(ctx)
+	defer endChecks() // a source that does not answer keeps nobody from stopping
+	for {
+		if r.stopped(ctx) {
+			return nil
+		}
+		full, err := r.claimRollouts(ctx)
+		if err == nil {
+			err = r.triggers.claim(checks, r.busy())
+		}
+		pause, done := poll, false
+		if err == nil && !full {
+			pause, done, err = r.nextAction(ctx, until)
+		}
+		if err != nil || done {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		timer.Reset(pause)
+		select {
+		case <-r.kick:
+		case up := <-r.o.Store.Wake():
+			if err := r.wokenByOthers(ctx, up); err != nil {
+				return err
+			}
+		case <-timer.C:
+			r.triggers.markDue()
+			r.events.kickAll() // a wake-up may have been lost
+		case <-r.stop:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (r *Runner) stopped(ctx context.Context) bool {
+	select {
+	case <-r.stop:
+		return true
+	case <-ctx.Done():
+		return true
+	default:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failure != nil
+}
+
+// busy reports whether a rollout is being worked on.
+func (r *Runner) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.inFlight > 0
+}
+
+// nextAction says how long to wait for the next thing to do, or that there will be none.
+func (r *Runner) nextAction(ctx context.Context, until Until) (pause time.Duration, done bool, err error) {
+	busy := r.busy()
+	pause, checking, roundDone := r.triggers.outlook(busy)
+	if busy || checking {
+		return clamp(pause), false, nil
+	}
+	b, err := r.o.Store.Backlog(ctx, r.o.RunID)
+	if err != nil {
+		return 0, false, err
+	}
+	if until == UntilFinal && b.Due == 0 { // the last to end may leave jobs to be cancelled
+		run, err := r.o.Store.Run(ctx, r.o.RunID)
+		if err != nil || run.Final() {
+			return 0, true, err
+		}
+	}
+	if roundDone {
+		b.Due = 0 // what is due again was asked already
+	}
+	b.Delayed = max(0, b.Delayed-r.postponedCount()) // not for this process
+	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
+		if stay, err := r.mustStay(ctx); err != nil || !stay {
+			return 0, true, err
+		}
+	}
+	r.triggers.newRound(b.Due > 0, b.NextDue)
+	if b.Runnable > 0 && r.o.Concurrency > 0 || b.Due > 0 {
+		return 0, false, nil
+	}
+	if b.NextDue.IsZero() {
+		return poll, false, nil
+	}
+	return clamp(b.NextDue.Sub(r.o.Now())), false, nil
+}
+
+func clamp(d time.Duration) time.Duration { return min(max(d, time.Millisecond), poll) }
+
+func (r *Runner) postponedCount() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.postponed)
+}
+
+// mustStay reports whether there is something to stay for: a result that its source will forget.
+func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
+	if !r.o.Stay {
+		return false, nil
+	}
+	err = r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
+		var spec wait.Spec
+		if json.Unmarshal(t.Spec, &spec) != nil {
+			return nil // whoever claims it finds that out
+		}
+		if spec.ExpiresAt != nil && !stay && r.o.Now().Sub(*spec.ExpiresAt) < 2*afterExpiry {
+			stay = true
+			if !r.staying {
+				r.staying = true
+				r.o.Logger.Warn("waiting for a result that its source will forget; --detach leaves it to an executor", "trigger", t.ID, "until", spec.ExpiresAt.Local().Format(time.DateTime))
+			}
+		}
+		return nil
+	})
+	return stay, err
+}
+
+// claimRollouts starts as many rollouts as there are free slots; full says that there is none left.
+func (r *Runner) claimRollouts(ctx context.Context) (full bool, err error) {
+	r.mu.Lock()
+	limit := min(r.slots.available(r.active), r.o.Concurrency*(1+aheadPerSlot)+finishing-r.inFlight)
+	r.mu.Unlock()
+	if limit <= 0 {
+		return r.o.Concurrency > 0, nil
+	}
+	claims, err := r.o.Store.Claim(ctx, r.o.RunID, limit)
+	if err != nil {
+		return false, err
+	}
+	leftover := r.endLeftovers(claims)
+	for _, c := range claims {
+		if c.TakenOver {
+			r.begin(ctx, c, leftover)
+		} else {
+			r.begin(ctx, c, nil)
+		}
+	}
+	return len(claims) == limit, nil
+}
+
+// endLeftovers ends the processes of rollouts that were taken over from a process that is gone.
+func (r *Runner) endLeftovers(claims []store.Claim) error {
+	var markers []string
+	for _, c := range claims {
+		if c.TakenOver {
+			markers = append(markers, rollout.Marker(r.o.Store.ID(), c.RolloutID))
+		}
+	}
+	if len(markers) == 0 {
+		return nil
+	}
+	ended, err := sandbox.Sweep(markers...)
+	if ended > 0 {
+		r.o.Logger.Warn("ended processes that a crashed evalrun left behind", "processes", ended, "rollouts", markers)
+	}
+	return err
+}
+
+// begin starts the goroutine of one claimed rollout. leftover says why processes that an earlier
+// holder left could not be ended.
+func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
+	agentCtx, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.active++
+	r.inFlight++
+	delete(r.postponed, c.RolloutID)
+	r.mu.Unlock()
+	r.leases.add(c.RolloutID, cancel)
+	r.triggers.endRound()
+	r.events.watch(c.RunID)
+	r.events.kick(c.RunID)
+	ro := rollout.New(r.host, c, &agentSlot{r: r}, leftover)
+	r.work.Go(func() {
+		err := r.guard.run(agentCtx, ro, c)
+		cancel(nil)
+		if err != nil {
+			r.fail(fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err))
+		}
+		r.leases.remove(c.RolloutID)
+		r.mu.Lock()
+		r.inFlight--
+		if ro.Postponed() {
+			r.postponed[c.RolloutID] = true
+		}
+		r.mu.Unlock()
+		r.changed(c.RunID)
+	})
+}
+
+// agentEnded lets the next agent start.
+func (r *Runner) agentEnded() {
+	r.mu.Lock()
+	r.active--
+	r.mu.Unlock()
+	r.wakeUp()
+}
+
+// wokenByOthers reacts to another process's commit.
+func (r *Runner) wokenByOthers(ctx context.Context, up store.WakeUp) error {
+	for _, id := range up.Jobs {
+		if err := r.o.Store.CheckTrigger(ctx, id); err != nil {
+			return err
+		}
+	}
+	r.triggers.markDue()
+	if up.Unnamed {
+		r.events.kickAll()
+	} else {
+		r.events.kick(up.Runs...)
+	}
+	if len(r.leases.ids()) == 0 {
+		return nil
+	}
+	return r.leases.renew(ctx) // perhaps something was cancelled
+}

@@ -1,0 +1,166 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// cachedRuns is how many runs are kept at once.
+const cachedRuns = 32
+
+// runCache keeps the runs that were worked on last, and what the agents of all runs share.
+type runCache struct {
+	o    *Options
+	load func(ctx context.Context, runID string) (*rollout.Run, error)
+
+	mu   sync.Mutex
+	runs map[string]*rollout.Run
+	// order are their ids, the one that was used last at the end.
+	order []string
+	// models and gateway are nil until an agent needs them.
+	models  *modelproxy.Proxy
+	gateway *gateway.Gateway
+	// http is for what is asked of MCP servers while no agent runs.
+	http *http.Client
+}
+
+func newRunCache(o *Options) *runCache {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.IdleConnTimeout = 16, 30*time.Second
+	c := &runCache{o: o, runs: map[string]*rollout.Run{}, http: &http.Client{Transport: transport}}
+	c.load = c.read
+	return c
+}
+
+// get returns a run of the store.
+func (c *runCache) get(ctx context.Context, runID string) (*rollout.Run, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if run, ok := c.runs[runID]; ok {
+		c.used(runID)
+		return run, nil
+	}
+	run, err := c.load(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.runs) >= cachedRuns {
+		delete(c.runs, c.order[0]) // whoever uses it keeps it
+		c.order = c.order[1:]
+	}
+	c.runs[runID] = run
+	c.order = append(c.order, runID)
+	return run, nil
+}
+
+// used puts a run at the end of the order.
+func (c *runCache) used(runID string) {
+	last := len(c.order) - 1
+	if c.order[last] == runID {
+		return
+	}
+	i := slices.Index(c.order, runID)
+	copy(c.order[i:], c.order[i+1:])
+	c.order[last] = runID
+}
+
+// redactor is the redactor of a run or, if its plan cannot be read, that of the process.
+func (c *runCache) redactor(ctx context.Context, runID string) *redact.Redactor {
+	if run, err := c.get(ctx, runID); err == nil {
+		return run.Redact
+	}
+	return redact.New(c.o.Secrets)
+}
+
+// close ends what the runs have started.
+func (c *runCache) close() (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, run := range c.runs {
+		run.Sources.Close()
+	}
+	clear(c.runs)
+	c.order = nil
+	c.http.CloseIdleConnections()
+	if c.gateway != nil {
+		err = c.gateway.Close()
+	}
+	if c.models != nil {
+		err = errors.Join(err, c.models.Close())
+	}
+	return err
+}
+
+// read makes a run of its stored plan. c.mu is held.
+func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error) {
+	stored, err := c.o.Store.Plan(context.WithoutCancel(ctx), runID)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := plans.Read(stored)
+	if err != nil {
+		return nil, err
+	}
+	agents := agent.Options{Resolve: c.o.Resolve, Now: c.o.Now, Version: c.o.Version}
+	if slices.ContainsFunc(plan.Agents, func(e agent.Entry) bool { return e.Type == agent.TypeACP }) {
+		if agents.Models, agents.Gateway, err = c.listen(); err != nil {
+			return nil, err
+		}
+	}
+	dir := c.findBaseDir(plan)
+	sources := wait.NewSources(wait.Options{
+		Jobs: plan.Jobs, BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable,
+		Resolve: c.o.Resolve, Now: c.o.Now, MCP: mcpSource{plan.Lookup(c.o.Resolve), c.http, c.o.Now},
+	})
+	run, err := rollout.NewRun(plan, dir, agents, sources, plan.Redactor(c.o.Secrets, c.o.Resolve))
+	if err != nil {
+		sources.Close()
+	}
+	return run, err
+}
+
+// listen starts the model proxy and the MCP gateway with the first run that has a use for them.
+func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error) {
+	if c.models == nil {
+		if c.models, err = modelproxy.New(modelproxy.Options{}); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c.gateway == nil {
+		if c.gateway, err = gateway.Listen("127.0.0.1:0"); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c.models, c.gateway, nil
+}
+
+// findBaseDir finds the eval set's folder again: where it was relative to the store; else, if the store was moved, where it was relative to the folder
+// of the command; else beside the store.
+func (c *runCache) findBaseDir(p plans.Plan) string {
+	beside := filepath.Join(c.o.Store.Dir(), "..")
+	for _, dir := range []string{
+		filepath.Join(c.o.Store.Dir(), filepath.FromSlash(p.BaseDir)),
+		filepath.Join(c.o.WorkDir, filepath.FromSlash(p.WorkDir)),
+	} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	c.o.Logger.Warn("the eval set's folder is not where it was; agents start in the store's parent folder", "expected", p.BaseDir, "folder", beside)
+	return beside
+}

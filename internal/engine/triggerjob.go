@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// Between a failed call of a source and the next.
+const (
+	firstRetry = 2 * time.Second
+	lastRetry  = time.Minute
+)
+
+// The bounds of how long a source that cannot be asked at the deadline is asked again.
+const (
+	leastGrace = 10 * time.Second
+	mostGrace  = 5 * time.Minute
+)
+
+// firstCheck is how long after its start a job is asked for the first time.
+const firstCheck = 250 * time.Millisecond
+
+// triggerHandler does what a claimed trigger needs at its source.
+type triggerHandler struct {
+	o    *Options
+	runs *runCache
+	// jobsChanged is called when a job is to be cancelled.
+	jobsChanged func()
+}
+
+// handle starts or checks the job of a claimed trigger, cancels it, or lets the trigger expire.
+func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error {
+	commit := context.WithoutCancel(ctx)
+	var spec wait.Spec
+	if err := json.Unmarshal(c.Spec, &spec); err != nil {
+		return err
+	}
+	run, err := h.runs.get(commit, c.RunID)
+	if err != nil {
+		return err
+	}
+	source, err := run.Sources.For(c.Source, spec)
+	if err != nil {
+		return h.deliverFault(commit, run, c, fault.Job, err.Error())
+	}
+	job := wait.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
+	if !c.StartedAt.IsZero() {
+		job.Since = c.StartedAt
+	}
+	switch c.Action {
+	case store.ActionStart, store.ActionResolve:
+		return h.start(ctx, run, c, source, job)
+	case store.ActionCancel:
+		return h.cancel(ctx, run, c, source, job)
+	}
+	return h.check(ctx, run, c, source, job)
+}
+
+// start starts the job of a trigger whose intent to do so is recorded. If a process died over it before, or a call failed, the job may
+// have been started: the kind of the source says how to find out.
+func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+	commit := context.WithoutCancel(ctx)
+	failpoint.Hit("runner.starting")
+	atMostOnce := source.StartKind() == wait.AtMostOnce
+	switch {
+	case c.Action == store.ActionResolve && !c.OverdueSince.IsZero():
+		return h.find(ctx, run, c, source, job)
+	case c.Action == store.ActionResolve && atMostOnce:
+		return h.deliverFault(commit, run, c, fault.StartUnknown,
+			"the job may have been started before a crash, and its source can neither tell nor start it only once")
+	}
+	if !c.Deadline.IsZero() && c.Deadline.Before(job.Until) {
+		job.Until = c.Deadline
+	}
+	key, err := source.Start(ctx, job)
+	failpoint.Hit("runner.sourceStarted." + c.Source)
+	var f *fault.Fault
+	switch {
+	case errors.As(err, &f):
+		return h.deliverFault(commit, run, c, f.Category, f.Message)
+	case err != nil:
+		var retry *wait.RetryError
+		// Of a start that is being resolved an earlier call may have begun the job.
+		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
+		return h.failed(ctx, run, c, err, notStarted)
+	}
+	return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, h.firstCheckAt())
+}
+
+// firstCheckAt is when a job that has just been started is asked for.
+func (h *triggerHandler) firstCheckAt() time.Time { return h.o.Now().Add(firstCheck) }
+
+// find looks for the job of an overdue trigger, which must not be started any more. One that is found is asked after once more.
+func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+	commit := context.WithoutCancel(ctx)
+	key, found, err := source.Find(ctx, job)
+	var f *fault.Fault
+	switch {
+	case errors.Is(err, wait.ErrNoFind):
+		return h.expire(commit, run, c, "whether its job was started is not known", c.LastError)
+	case errors.As(err, &f):
+		return h.expire(commit, run, c, "its job could not be looked for", f.Message)
+	case err != nil:
+		return h.failed(ctx, run, c, err, false)
+	case found:
+		return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, h.o.Now())
+	}
+	return h.expire(commit, run, c, "its job was not started", c.LastError)
+}
+
+// check asks a source once.
+func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+	commit := context.WithoutCancel(ctx)
+	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
+		return h.expire(commit, run, c, "its job was not started", c.LastError)
+	}
+	status, err := source.Check(ctx, job)
+	failpoint.Hit("runner.checked")
+	switch {
+	case err != nil:
+		return h.failed(ctx, run, c, err, false)
+	case status.Done && status.Fault != nil:
+		return h.deliverFault(commit, run, c, status.Fault.Category, status.Fault.Message)
+	case status.Done:
+		_, err := h.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
+		failpoint.Hit("runner.delivered")
+		return err
+	case c.Action == store.ActionExpire:
+		return h.expire(commit, run, c, "", "")
+	}
+	next := time.Time{}
+	if status.After > 0 {
+		next = h.o.Now().Add(status.After)
+	}
+	return h.o.Store.TriggerPending(commit, c.TriggerToken, next)
+}
+
+// cancel tries once to cancel a job that nobody waits for.
+func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+	if c.StartedAt.IsZero() && job.Spec.ItemKey == "" && source.StartKind() == wait.Searchable { // whether it was started, and its key, are not known
+		key, found, err := source.Find(ctx, job)
+		if err == nil && !found {
+			return nil
+		}
+		if found {
+			job.ItemKey = key
+		}
+	}
+	if err := source.Cancel(ctx, job); err != nil {
+		h.o.Logger.Warn("the job could not be cancelled", "trigger", c.TriggerID, "source", c.Source, "error", run.Redact.String(err.Error()))
+	}
+	return nil
+}
+
+// failed puts a trigger back after a call of its source that failed and may succeed another time. An error is not an answer: a trigger whose
+// deadline has passed expires only when its source could not be asked for a while.
+func (h *triggerHandler) failed(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error, notStarted bool) error {
+	commit, now := context.WithoutCancel(ctx), h.o.Now()
+	if ctx.Err() != nil && !notStarted {
+		return h.o.Store.TriggerPending(commit, c.TriggerToken, now) // broken off by us: that says nothing of the source
+	}
+	message := run.Redact.String(err.Error())
+	pause := rollout.Backoff(firstRetry, lastRetry, c.Failures)
+	var retry *wait.RetryError
+	switch left := c.OverdueSince.Add(grace(c)).Sub(now); {
+	case !c.OverdueSince.IsZero() && left <= 0:
+		return h.expire(commit, run, c, "its source could not be asked", message)
+	case !c.OverdueSince.IsZero():
+		pause = min(pause, left) // whatever the source's interval is: there is no other time
+	case errors.As(err, &retry):
+		pause = max(pause, retry.After)
+	}
+	h.o.Logger.Warn("a source could not be asked; it will be again", "trigger", c.TriggerID, "source", c.Source, "action", c.Action, "after", pause, "error", message)
+	return h.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(pause), store.TriggerFailure{Error: message, NotStarted: notStarted})
+}
+
+// grace is how long a source that cannot be asked at the deadline is asked again: as long as the wait was to last, within bounds.
+func grace(c store.TriggerClaim) time.Duration {
+	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
+}
+
+// expire ends the wait for an overdue wait. What is known beside that, and an error that explains it, may be empty.
+func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.TriggerClaim, what, cause string) error {
+	message := fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339))
+	if what != "" {
+		message += "; " + what
+	}
+	if cause != "" {
+		message += ": " + cause
+	}
+	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: "limits.suspendTimeout",
+		Fault: fault.New(fault.SuspendTimeout, run.Redact.String(message))})
+	h.jobsChanged() // its job is to be cancelled
+	return err
+}
+
+func (h *triggerHandler) deliverFault(ctx context.Context, run *rollout.Run, c store.TriggerClaim, category fault.Category, message string) error {
+	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusFaulted, By: c.Source,
+		Fault: fault.New(category, run.Redact.String(message))})
+	return err
+}

@@ -1,0 +1,98 @@
+package rollout
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment, through the redaction. The notes
+// say what is missing and what was left out.
+func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string, err error) {
+	err = v.spec.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
+		destination := a.Destination
+		if destination == "" {
+			destination = path.Clean("/" + a.Source)[1:]
+		}
+		x := workspace.NewCopyOut(a.Exclude, v.held.filter())
+		if below != "" {
+			if err := x.Copy(below, rel, filepath.Join(to, filepath.FromSlash(destination))); err != nil {
+				return err
+			}
+		}
+		switch {
+		case below == "":
+			x.Note(".", "missing; without isolation, only what is in the folders of the rollout is kept")
+		case !x.Found && a.Source != everyArtifacts.Source: // which is every task's, and need not be used
+			x.Note(".", "missing; nothing was left at this path")
+		}
+		for _, note := range x.Notes {
+			notes = append(notes, "artifact "+a.Source+": "+note)
+		}
+		return nil
+	})
+	return notes, err
+}
+
+// everyArtifacts is a folder whose content is among the artifacts of every task.
+var everyArtifacts = tasks.Artifact{Source: workspace.InsideLogs + "/artifacts", Destination: "."}
+
+// eachArtifact calls f for every artifact with the folder of this machine in which it lies, empty if it lies in none.
+func (s *sandboxSpec) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, below, rel string) error) error {
+	space, err := s.config(stage.Agent.Network, "")
+	if err != nil {
+		return err
+	}
+	for _, a := range append([]tasks.Artifact{everyArtifacts}, stage.Artifacts...) {
+		below, rel := workspace.BindOf(space.Binds, s.absolute(a.Source))
+		if err := f(a, below, rel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// absolute is an inside path, which may be relative to the working directory.
+func (s *sandboxSpec) absolute(inside string) string {
+	if path.IsAbs(inside) {
+		return inside
+	}
+	return path.Join(s.folders.Workdir, inside)
+}
+
+// separate is an environment of the verifier's own: the task's files as they were, and the artifacts where they lay.
+func (s *sandboxSpec) separate(stage *tasks.Stage) (*sandboxSpec, error) {
+	own := *s
+	own.folders.Root = filepath.Join(s.folders.Root, "separate")
+	if err := os.RemoveAll(own.folders.Root); err != nil {
+		return nil, err
+	}
+	if err := own.populate(); err != nil {
+		return nil, err
+	}
+	// In between they lie where nobody has left links.
+	between := filepath.Join(own.folders.Root, "artifacts")
+	err := s.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
+		if below == "" {
+			return nil
+		}
+		if err := os.RemoveAll(between); err != nil {
+			return err
+		}
+		if err := workspace.NewCopyOut(a.Exclude, nil).Copy(below, rel, between); err != nil { // what it notes was noted when they were kept
+			return err
+		}
+		if _, err := os.Lstat(between); err != nil {
+			return nil //nolint:nilerr // there is no such artifact
+		}
+		to, at := own.folders.Locate(s.absolute(a.Source))
+		if err := workspace.CopyIn(between, to, at); !workspace.IsBadName(err) {
+			return err
+		}
+		return nil // its place is taken by another artifact, and the tests will miss it
+	})
+	return &own, err
+}

@@ -1,0 +1,120 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// held is a claim with what the plan says of the claimed rollout. Nothing in it changes after
+// load.
+type held struct {
+	host  *Host
+	claim store.Claim
+	// claimed is when it was claimed.
+	claimed    time.Time
+	run        *Run
+	evaluation eval.Evaluation
+	entry      agent.Entry
+}
+
+// load finds what the claimed rollout is of.
+func (h *held) load(ctx context.Context) (err error) {
+	if h.run, err = h.host.LoadRun(ctx, h.claim.RunID); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(h.claim.Evaluation, &h.evaluation); err != nil {
+		return err
+	}
+	for _, e := range h.run.Plan.Agents {
+		if e.Name == h.claim.Agent {
+			h.entry = e
+			return nil
+		}
+	}
+	return fmt.Errorf("the plan has no agent %q", h.claim.Agent)
+}
+
+// missingVariables names the variables that the rollout needs and this process does not have.
+func (h *held) missingVariables() (names []string) {
+	needed := h.entry.Required()
+	if h.entry.LivesInEnvironment() {
+		needed = append(needed, h.run.Plan.Env...)
+	}
+	for _, name := range needed {
+		if _, ok := h.host.Resolve(name); !ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Marker is what the processes of a rollout bear in their environment, so that whoever takes the
+// rollout over finds them. Rollouts of two stores may have the same id.
+func Marker(storeID, rolloutID string) string { return storeID + "/" + rolloutID }
+
+func (h *held) marker() string { return Marker(h.host.Store.ID(), h.claim.RolloutID) }
+
+// dir is the folder in which a person finds what the rollout has left.
+func (h *held) dir() string {
+	return workspace.RolloutDir(h.host.Store.Dir(), h.claim.RunID, h.claim.RolloutID)
+}
+
+// segmentDir is the folder of the claimed attempt.
+func (h *held) segmentDir() string { return h.attemptDir(h.claim.Segment, h.claim.Attempt) }
+
+func (h *held) attemptDir(segment, attempt int) string {
+	return workspace.SegmentDir(h.host.Store.Dir(), h.claim.RunID, h.claim.RolloutID, segment, attempt)
+}
+
+// root is the folder of what the agent keeps. An agent that lives in an environment without
+// isolation has it outside of any checkout, because it would pick up the AGENTS.md and the .git
+// above it.
+func (h *held) root() string {
+	if h.entry.LivesInEnvironment() && h.run.Plan.Isolation == sandbox.IsolationProcess {
+		return filepath.Join(workspace.StateDir(), h.host.Store.ID(), h.claim.RolloutID)
+	}
+	return workspace.WorkDir(h.host.Store.Dir(), h.claim.RolloutID)
+}
+
+func (h *held) workspace() string { return filepath.Join(h.root(), workspace.FolderWorkspace) }
+
+// segmentCopy is where the kept folders are as they were when the segment began.
+func (h *held) segmentCopy() string {
+	return filepath.Join(h.root(), "segment-"+strconv.Itoa(h.claim.Segment))
+}
+
+// keptFolders are the folders that survive a suspension.
+func (h *held) keptFolders() []string {
+	if h.entry.LivesInEnvironment() {
+		return workspace.Kept
+	}
+	return []string{workspace.FolderWorkspace}
+}
+
+// within is a path that the plan has relative to the eval set's folder.
+func (h *held) within(rel string) string {
+	if rel = filepath.FromSlash(rel); filepath.IsAbs(rel) {
+		return rel
+	}
+	return filepath.Join(h.run.Dir, rel)
+}
+
+// filter is the redaction of the run, nil if there is none.
+func (h *held) filter() func(io.Writer) io.WriteCloser {
+	if h.run.Redact == nil {
+		return nil
+	}
+	return h.run.Redact.Writer
+}

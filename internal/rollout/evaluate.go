@@ -1,0 +1,198 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// evaluatorCommand is the type of the evaluators that are programs.
+const evaluatorCommand = "command"
+
+// defaultEvaluatorTimeout holds where limits.evaluatorTimeout is not given.
+const defaultEvaluatorTimeout = 5 * time.Minute
+
+// evaluate runs the evaluators that have no result yet and ends the rollout. If ctx is done in
+// between the rollout keeps the results that it has, and whoever claims it next goes on with the
+// others. files are those of the segment that has just ended, if it was run here.
+func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []store.File) error {
+	commit := context.WithoutCancel(ctx)
+	s := &scoring{held: r.held, files: files}
+	if err := s.readResults(); err != nil {
+		return err
+	}
+	if r.held.entry.LivesInEnvironment() {
+		if err := r.held.joinTrajectory(commit); err != nil {
+			return err
+		}
+	}
+	subject, err := s.subject(commit, output)
+	if err != nil {
+		return err
+	}
+	err = s.runEvaluators(ctx, subject)
+	var f *fault.Fault
+	switch {
+	case errors.As(err, &f):
+		return r.endUnverified(commit, f)
+	case err != nil:
+		return err
+	case s.brokenOff:
+		return r.held.host.Store.GiveBack(commit, r.held.claim.Token, 0)
+	}
+	failpoint.Hit("runner.finishing")
+	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, eval.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
+		return err
+	}
+	r.state = store.StateCompleted
+	failpoint.Hit("runner.finished")
+	return os.RemoveAll(r.held.verifierCopy())
+}
+
+// endUnverified ends a rollout whose verifier left no reward: it has no score, not even 0.
+func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
+	message := r.held.run.Redact.String(f.Message)
+	if err := r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token, fault.Fault{Category: f.Category, Message: message}); err != nil {
+		return err
+	}
+	r.state = store.StateFaulted
+	return os.RemoveAll(r.held.verifierCopy())
+}
+
+// scoring is the evaluation of a rollout whose agent has finished.
+type scoring struct {
+	held *held
+	// files are those of the segment that has just ended; nil if it was not run here.
+	files []store.File
+	// results are what all evaluators so far have said, those before this claim included; done
+	// are the ids of these evaluators.
+	results []eval.Result
+	done    map[string]bool
+	// last are the results that are stored with the rollout's end.
+	last []store.Result
+	// brokenOff says that the process was to end before all evaluators had run.
+	brokenOff bool
+}
+
+// readResults reads the results that an earlier holder has stored.
+func (s *scoring) readResults() error {
+	s.done = map[string]bool{}
+	for _, r := range s.held.claim.Results {
+		var results []eval.Result
+		if err := json.Unmarshal(r.Data, &results); err != nil {
+			return fmt.Errorf("evaluator %s: %w", r.EvaluatorID, err)
+		}
+		s.results = append(s.results, results...)
+		s.done[r.EvaluatorID] = true
+	}
+	return nil
+}
+
+// runEvaluators runs the evaluators without a result. What one said is stored before the next one
+// runs if running it again would cost something. The others, which only compute, are stored together
+// with the rollout's end.
+func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error {
+	run := s.held.run
+	for i, e := range run.Evaluators {
+		def := run.Plan.Set.Evaluators[i]
+		if s.done[def.ID] {
+			continue
+		}
+		var results []eval.Result
+		var err error
+		if def.Type != eval.TypeVerifier {
+			results = s.score(ctx, e, subject)
+		} else if results, err = s.verify(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			s.brokenOff = true
+			return nil
+		}
+		if len(results) == 0 {
+			continue // the evaluation does not ask for it
+		}
+		if err := s.keep(ctx, def, results); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep stores what an evaluator said, or notes it for the rollout's end.
+func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.Result) error {
+	s.results = append(s.results, results...)
+	data, err := json.Marshal(results)
+	if err != nil {
+		return fmt.Errorf("evaluator %s: %w", def.ID, err)
+	}
+	result := store.Result{EvaluatorID: def.ID, Data: s.held.run.Redact.JSON(data)}
+	if def.Type != evaluatorCommand && def.Type != eval.TypeVerifier {
+		s.last = append(s.last, result)
+		return nil
+	}
+	if err := s.held.host.Store.RecordResult(context.WithoutCancel(ctx), s.held.claim.Token, result); err != nil {
+		return err
+	}
+	failpoint.Hit("runner.evaluated")
+	return nil
+}
+
+func (s *scoring) score(ctx context.Context, e eval.Evaluator, subject eval.Subject) []eval.Result {
+	limit := s.held.run.Plan.Set.Limits.EvaluatorTimeout
+	if limit == 0 {
+		limit = defaultEvaluatorTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return e.Evaluate(ctx, subject)
+}
+
+// subject is what the evaluators see of the rollout.
+func (s *scoring) subject(ctx context.Context, output json.RawMessage) (eval.Subject, error) {
+	h, c := s.held, s.held.claim
+	out := eval.Subject{
+		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output, Evaluation: h.evaluation,
+		Dir: h.run.Dir, Workspace: h.workspace(), Env: sandbox.Environ(nil),
+	}
+	segments, err := s.segments(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, g := range segments {
+		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {
+			continue
+		}
+		var segment []json.RawMessage
+		for _, dir := range TraceDirs(h.attemptDir(g.Number, g.Attempt), g.Files) {
+			spans, skipped, err := agent.ReadTrace(dir)
+			if err != nil {
+				return out, err
+			}
+			if skipped > 0 {
+				h.host.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
+			}
+			segment = append(segment, spans...)
+		}
+		out.Trace = append(out.Trace, segment)
+	}
+	return out, nil
+}
+
+// segments are the rollout's segments. Most rollouts have only the one that has just ended.
+func (s *scoring) segments(ctx context.Context) ([]store.Segment, error) {
+	if c := s.held.claim; c.State == store.StateRunning && c.Segment == 1 {
+		return []store.Segment{{Number: 1, Attempt: c.Attempt, Outcome: store.OutcomeCompleted, Files: s.files}}, nil
+	}
+	return s.held.host.Store.Segments(ctx, s.held.claim.RolloutID)
+}

@@ -1,0 +1,101 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// behindGateway says how the servers of a claimed rollout are put behind the gateway; nil if they are not.
+func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
+	if h.run.Plan.MCP == plans.MCPDirect || h.entry.Type != agent.TypeACP {
+		return nil
+	}
+	g := &agent.Gateway{
+		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{}, Check: h.run.checkWork,
+		Refetch: func(work gateway.Work) bool { return h.run.Plan.Jobs.SourceOf(work.Tool) == wait.SourceMCP },
+	}
+	for _, s := range servers {
+		g.Filters[s.Name] = gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}
+	}
+	return g
+}
+
+// ledger keeps the calls of a claimed rollout in the store.
+type ledger struct {
+	store store.Store
+	token store.Token
+}
+
+// Begin implements gateway.Ledger.
+func (l ledger) Begin(ctx context.Context, key gateway.CallKey) (gateway.Entry, error) {
+	c, err := l.store.BeginCall(ctx, l.token, store.CallKey(key))
+	failpoint.Hit("call.begun")
+	return gateway.Entry(c), err
+}
+
+// Started implements gateway.Ledger.
+func (l ledger) Started(ctx context.Context, id string, work json.RawMessage) error {
+	failpoint.Hit("call.answered")
+	err := l.store.CallStarted(ctx, l.token, id, work)
+	failpoint.Hit("call.started")
+	return err
+}
+
+// Work implements gateway.Ledger.
+func (l ledger) Work(ctx context.Context, id string) (json.RawMessage, error) {
+	return l.store.CallWork(ctx, l.token, id)
+}
+
+// Ended implements gateway.Ledger.
+func (l ledger) Ended(ctx context.Context, id string) error {
+	err := l.store.EndCall(ctx, l.token, id)
+	failpoint.Hit("call.ended")
+	return err
+}
+
+// permissionCall is the name under which the uses of permissions are kept among the calls, which no server's tool has.
+const permissionCall = "permission"
+
+// consume implements [agent.Segment].Consume: the use of a permission is a call that never ends, so that it cannot be begun again.
+func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
+	c, err := l.store.BeginCall(ctx, l.token, store.CallKey{Tool: permissionCall, Arguments: triggerID})
+	failpoint.Hit("permission.used")
+	return c.New, err
+}
+
+// checkWork asks the source of a job whether it is done.
+func (run *Run) checkWork(ctx context.Context, w gateway.Work) (gateway.Progress, error) {
+	spec, err := agent.WorkSpec(w)
+	if err != nil {
+		return gateway.Progress{}, err
+	}
+	name := run.Sources.Name(spec)
+	if name == wait.SourceExternal || name == wait.SourceMCP {
+		return gateway.Progress{}, gateway.ErrUnwatched
+	}
+	source, err := run.Sources.For(name, spec)
+	if err != nil {
+		return gateway.Progress{}, err
+	}
+	status, err := source.Check(ctx, wait.Pending{ItemKey: spec.ItemKey, Spec: spec})
+	if err == nil && status.Fault != nil {
+		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
+	}
+	return gateway.Progress{Done: status.Done, Payload: status.Payload, After: status.After}, err
+}
+
+// Watched is what the source mcp needs to ask for work: the server as it is declared, with its ${VAR}s, and whether a person answers what a task
+// wants to know.
+type Watched struct {
+	Work   gateway.Work    `json:"work"`
+	Server tasks.MCPServer `json:"server"`
+	Person bool            `json:"person,omitempty"`
+}

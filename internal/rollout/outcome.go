@@ -1,0 +1,99 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// segmentEnd says what to commit of an outcome. The segment's files and, if the rollout goes on
+// later, its folders are durable by then.
+func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.SegmentEnd, error) {
+	limits := r.held.run.Plan.Set.Limits
+	end := store.SegmentEnd{SuspendTimeout: limits.SuspendTimeout, Queued: r.queued}
+	var err error
+	if end.Files, err = r.held.keepFiles(out.Files); err != nil {
+		return end, err
+	}
+	if out.Info != nil {
+		info, err := json.Marshal(out.Info)
+		if err != nil {
+			return end, err
+		}
+		end.Info = r.held.run.Redact.JSON(info)
+		end.Held = time.Duration(out.Info.HeldMs) * time.Millisecond
+	}
+	if out.Limit != nil && r.held.evaluation.Task == nil {
+		out.Fault = out.Limit // nobody can say what it is worth
+	}
+	if out.Interrupts != nil && r.held.claim.Suspensions >= limits.Suspensions {
+		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)
+	}
+	if err := r.held.keepFolders(&out); err != nil {
+		return end, err
+	}
+	switch {
+	case out.Fault != nil:
+		r.failedEnd(ctx, &end, out.Fault)
+	case out.Interrupts != nil:
+		end.Outcome = store.OutcomeSuspended
+		end.Triggers, err = r.newTriggers(out.Interrupts)
+	default:
+		// What is stored is what will be shown, also by a process that does not know the secrets.
+		end.Outcome, end.Output = store.OutcomeCompleted, r.held.run.Redact.JSON(out.Output)
+	}
+	return end, err
+}
+
+// failedEnd decides what follows from a fault: the end of the rollout, or another attempt.
+func (r *Rollout) failedEnd(ctx context.Context, end *store.SegmentEnd, f *fault.Fault) {
+	end.Outcome = store.OutcomeFailed
+	end.Fault = fault.New(f.Category, r.held.run.Redact.String(f.Message))
+	switch {
+	case errors.Is(context.Cause(ctx), ErrCancelled):
+		end.Outcome, end.Fault = store.OutcomeCancelled, nil
+	case ctx.Err() != nil:
+		end.Outcome = store.OutcomeInterrupted
+	default:
+		retry := r.held.run.Plan.Set.Retry
+		hopeless := f.Category == fault.Timeout && r.timeSpent(end.Held)
+		end.Retry = r.held.claim.Failures < retry.Max && retryable(retry.On, f.Category) && !hopeless
+		if end.Retry {
+			end.RetryAfter = Backoff(retry.Backoff, retry.MaxBackoff, r.held.claim.Failures)
+		}
+	}
+}
+
+// neverRetried are the faults that another attempt cannot mend.
+var neverRetried = map[fault.Category]bool{
+	fault.StartUnknown: true, fault.Unresumable: true, fault.Suspensions: true, fault.SuspendTimeout: true, fault.NotRunnable: true,
+	fault.Workspace: true,
+}
+
+func retryable(on []string, category fault.Category) bool {
+	if neverRetried[category] {
+		return false
+	}
+	for _, c := range on {
+		if c == "*" || c == string(category) {
+			return true
+		}
+	}
+	return false
+}
+
+// Backoff is the pause after so many earlier failures. It doubles with each, up to the most.
+func Backoff(first, most time.Duration, failures int) time.Duration {
+	d := first
+	for range failures {
+		if d *= 2; d >= most {
+			return most
+		}
+	}
+	return min(d, most)
+}

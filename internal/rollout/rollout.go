@@ -1,0 +1,169 @@
+// Package rollout takes one claimed rollout as far as it goes: to its next suspension, to another
+// attempt, or through its evaluators to its end. A file is a step of that: claim, segment, suspend,
+// resume, evaluate, verify. What it decides is in the store before anything follows from it.
+//
+// The package knows one rollout at a time. Which one runs when, leases and the jobs that are waited
+// for are the engine's.
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// The causes with which the context of [Rollout.Run] is ended, and what a [Slot] answers.
+var (
+	ErrCancelled = errors.New("the rollout was cancelled")
+	ErrLeaseLost = errors.New("the lease could not be renewed")
+	// ErrNoSlot says that no slot became free: the rollout was claimed in advance and is given back.
+	ErrNoSlot = errors.New("there was no slot for the agent")
+)
+
+// Host is what the process gives to the rollouts that it works on.
+type Host struct {
+	Store store.Store
+	// LoadRun returns a run of the store.
+	LoadRun func(ctx context.Context, runID string) (*Run, error)
+	// JobsChanged is called after a commit that may have left jobs to be started or cancelled.
+	JobsChanged func()
+	// Resolve gives the value of a ${VAR}.
+	Resolve func(name string) (string, bool)
+	// AnyRun says that the process works on every run of the store. It then leaves alone the
+	// rollouts whose variables it lacks; another process may have them.
+	AnyRun bool
+	// Executable is the evalrun program, which sandboxes start.
+	Executable string
+	// Lease is how long a claim lasts unless it is renewed.
+	Lease  time.Duration
+	Logger *slog.Logger
+	// Syncer makes the files of segments durable, those of several rollouts at once.
+	Syncer *durable.Syncer
+}
+
+// Slot is one of the agents that may run at once.
+type Slot interface {
+	// Acquire waits for the slot; ErrNoSlot means that there will be none soon.
+	Acquire(ctx context.Context) error
+	// Release gives the slot up, or the wish to have one. Every call but the first does nothing.
+	Release()
+}
+
+// Rollout is a claimed rollout that this process works on.
+type Rollout struct {
+	held *held
+	slot Slot
+	// leftover is why processes of an earlier holder could not be ended.
+	leftover error
+	// state is that of the rollout, as it was last committed here.
+	state store.State
+	// postponed says that this process cannot run the rollout and has put it back for another.
+	postponed bool
+	// started is when the agent got its slot, zero if it has none; queued is the time since the claim.
+	started time.Time
+	queued  time.Duration
+	// declared are the MCP servers of its sandbox, as they are declared.
+	declared []tasks.MCPServer
+}
+
+// New makes a rollout of a claim. leftover says why processes that an earlier holder has left could
+// not be ended; nil if there are none.
+func New(host *Host, c store.Claim, slot Slot, leftover error) *Rollout {
+	return &Rollout{held: &held{host: host, claim: c, claimed: time.Now()}, slot: slot, leftover: leftover, state: c.State}
+}
+
+// State is the state of the rollout as it was last committed here.
+func (r *Rollout) State() store.State { return r.state }
+
+// Postponed reports whether the rollout was put back because this process cannot run it.
+func (r *Rollout) Postponed() bool { return r.postponed }
+
+// Run runs a segment, or only the evaluators if no more than they are missing. When ctx is done the
+// agent is ended; what it has done by then is committed all the same. The error is only for what is
+// wrong with evalrun or its store.
+func (r *Rollout) Run(ctx context.Context) (err error) {
+	failpoint.Hit("runner.claimed")
+	defer r.slot.Release()
+	commit := context.WithoutCancel(ctx)
+	if r.leftover != nil {
+		return r.leftover
+	}
+	if err = r.held.load(commit); errors.Is(err, plans.ErrLater) {
+		return r.postpone(commit, err.Error())
+	} else if err != nil {
+		return err
+	}
+	if mayBeScored(r.held.claim.State) {
+		r.slot.Release()
+		return r.evaluate(ctx, r.held.claim.Output, nil)
+	}
+	if r.held.claim.Cancelled {
+		return r.endCancelled(commit)
+	}
+	if missing := r.held.missingVariables(); missing != nil && r.held.host.AnyRun {
+		return r.postpone(commit, fmt.Sprintf("this executor lacks ${%s}; pass it with --env or --env-file", strings.Join(missing, "}, ${")))
+	}
+	out, err := r.runSegment(ctx)
+	r.slot.Release() // the next agent may start; commits and evaluators are left
+	failpoint.Hit("runner.agentEnded")
+	switch {
+	case errors.Is(err, ErrNoSlot):
+		return r.held.host.Store.GiveBack(commit, r.held.claim.Token, 0)
+	case err != nil:
+		return err // something is wrong with us, not with the agent
+	case errors.Is(context.Cause(ctx), ErrLeaseLost):
+		// Unless somebody has it already, who runs the segment again.
+		return r.PutBack(commit, interrupted(ErrLeaseLost.Error()), 0)
+	}
+	return r.commitSegment(ctx, out)
+}
+
+// commitSegment records how a segment ended, and does what follows from that.
+func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
+	commit := context.WithoutCancel(ctx)
+	end, err := r.segmentEnd(ctx, out)
+	if err != nil {
+		return err
+	}
+	failpoint.Hit("runner.filesSynced")
+	done, err := r.held.host.Store.CommitSegment(commit, r.held.claim.Token, end)
+	if err != nil {
+		return err
+	}
+	r.state = done.State
+	failpoint.Hit("runner.segmentCommitted")
+	scored := mayBeScored(done.State)
+	switch {
+	case scored:
+		err = r.evaluate(ctx, out.Output, end.Files)
+	case end.Outcome == store.OutcomeSuspended || done.State.IsTerminal():
+		r.held.host.JobsChanged()
+	}
+	if done.State == store.StatePending {
+		return err // another attempt needs the copy
+	}
+	if !scored && r.held.entry.LivesInEnvironment() {
+		err = errors.Join(err, r.held.joinTrajectory(commit)) // whoever evaluates does it himself
+	}
+	if r.held.claim.Segment == 1 {
+		return err // no copy was made
+	}
+	return errors.Join(err, os.RemoveAll(r.held.segmentCopy()))
+}
+
+// mayBeScored is the rule that a suspended rollout is not scored: its evaluators run in the state
+// evaluating and in no other. A rollout gets there when its agent has finished, and never leaves it
+// but for its end. Both ways to the evaluators, the commit of a segment and the claim of a rollout
+// that lacks only results, ask here.
+func mayBeScored(state store.State) bool { return state == store.StateEvaluating }

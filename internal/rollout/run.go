@@ -1,0 +1,66 @@
+package rollout
+
+import (
+	"fmt"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// Run is what the rollouts of a run share, made from its plan.
+type Run struct {
+	Plan plans.Plan
+	// Dir is the eval set's folder.
+	Dir string
+	// Agents are the agents by name. Those that cannot be made are missing; their rollouts fault.
+	Agents    map[string]agent.Agent
+	agentErrs map[string]error
+	// Evaluators stand in the order of the plan; that of the task's verifier is nil.
+	Evaluators []eval.Evaluator
+	Sources    *wait.Sources
+	// Redact is nil if there are no secrets.
+	Redact *redact.Redactor
+}
+
+// NewRun makes the agents and evaluators of a plan.
+func NewRun(plan plans.Plan, dir string, agents agent.Options, sources *wait.Sources, red *redact.Redactor) (*Run, error) {
+	run := &Run{Plan: plan, Dir: dir, Agents: map[string]agent.Agent{}, agentErrs: map[string]error{}, Sources: sources, Redact: red}
+	if red != nil {
+		agents.Redact = red.Writer
+	}
+	for _, e := range plan.Agents {
+		a, err := agent.New(e, agents)
+		if err != nil {
+			run.agentErrs[e.Name] = err // harms only its own rollouts
+			continue
+		}
+		run.Agents[e.Name] = a
+	}
+	for _, def := range plan.Set.Evaluators {
+		if def.Type == eval.TypeVerifier {
+			run.Evaluators = append(run.Evaluators, nil) // see scoring.verify
+			continue
+		}
+		e, err := eval.New(def)
+		if err != nil {
+			return nil, err
+		}
+		run.Evaluators = append(run.Evaluators, e)
+	}
+	return run, nil
+}
+
+// agent returns an agent of the plan.
+func (run *Run) agent(name string) (agent.Agent, error) {
+	if err := run.agentErrs[name]; err != nil {
+		return nil, err
+	}
+	a, ok := run.Agents[name]
+	if !ok {
+		return nil, fmt.Errorf("the plan has no agent %q", name)
+	}
+	return a, nil
+}

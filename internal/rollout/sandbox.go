@@ -1,0 +1,155 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// sandboxSpec says what the sandboxes of one rollout have in common: folders, servers and variables.
+// The rollout need not be one of a task.
+type sandboxSpec struct {
+	folders   workspace.Layout
+	isolation string
+	task      *tasks.Task
+	lookup    tasks.Lookup
+	// servers are the MCP servers, declared the same with their ${VAR}s.
+	servers  []tasks.MCPServer
+	declared []tasks.MCPServer
+	// hidden are folders of this machine that nothing in a sandbox may see.
+	hidden []string
+	// resolved are the variables of environment.env.
+	resolved []string
+}
+
+// newSandboxSpec makes the spec of the claimed rollout. Its folders are not there yet.
+func (h *held) newSandboxSpec() (*sandboxSpec, error) {
+	plan := &h.run.Plan
+	s := &sandboxSpec{isolation: plan.Isolation, lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}}
+	if s.isolation == "" {
+		s.isolation = sandbox.IsolationBwrap
+	}
+	s.folders = workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir, OwnTree: s.isolation == sandbox.IsolationBwrap}
+	for _, hidden := range plan.Hidden {
+		s.hidden = append(s.hidden, h.within(hidden))
+	}
+	ref := h.evaluation.Task
+	if ref == nil {
+		s.servers = slices.Clone(plan.MCPServers)
+		return s, s.resolve()
+	}
+	dir := h.within(ref.Dir)
+	digest, err := tasks.Digest(dir)
+	if err != nil {
+		return nil, setupFault(fmt.Errorf("the task directory %s cannot be read: %w", ref.Dir, err))
+	}
+	if digest != ref.Digest {
+		return nil, setupFault(fmt.Errorf("the task directory %s is not what it was when the run was planned; plan a new run", ref.Dir))
+	}
+	task, problems := tasks.Load(dir)
+	if err := problems.Err(false); err != nil {
+		return nil, setupFault(err)
+	}
+	s.task = task
+	s.folders.Workdir = path.Clean(task.Workdir())
+	s.servers = tasks.MergeServers(task.Config.Environment.MCPServers, plan.MCPServers)
+	s.hidden = append(s.hidden, dir)
+	return s, s.resolve()
+}
+
+func setupFault(err error) *fault.Fault {
+	return fault.New(fault.Setup, err.Error())
+}
+
+// populate puts the task's files in place, once.
+func (s *sandboxSpec) populate() error {
+	if err := s.folders.Create(); err != nil || s.task == nil {
+		return err
+	}
+	copies, err := s.task.Files()
+	if err != nil {
+		return setupFault(err)
+	}
+	for _, c := range copies {
+		below, rel := s.folders.Locate(c.Destination)
+		if err := workspace.CopyIn(c.Source, below, rel); err != nil {
+			return setupFault(fmt.Errorf("%s cannot be put at %s: %w", filepath.Base(c.Source), c.Destination, err))
+		}
+	}
+	return nil
+}
+
+// present makes sure that a rollout that goes on finds what it has left: without isolation that is not in the store, and does not move with it.
+func (s *sandboxSpec) present() error {
+	if _, err := os.Stat(s.folders.Dir(workspace.FolderHome)); err != nil {
+		return fault.New(fault.Unresumable, "the agent's home is not where it was: "+err.Error())
+	}
+	return nil
+}
+
+// config is a sandbox without what only one kind of process sees. All of them see the agent's home,
+// and only the agent may write to it.
+func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Space, error) {
+	c := sandbox.Space{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden}
+	if s.folders.OwnTree {
+		c.User = user
+	}
+	var err error
+	c.Binds, err = s.folders.Mounts()
+	return c, err
+}
+
+// networked reports whether processes get this machine's network; a phase that says nothing has the environment's.
+func (s *sandboxSpec) networked(network tasks.Network) bool {
+	mode := network.NetworkMode
+	if mode == "" && s.task != nil {
+		mode = s.task.Config.Environment.NetworkMode
+	}
+	return mode != tasks.NetworkNone
+}
+
+// environ are the variables of the environment, and for process isolation where its folders are.
+func (s *sandboxSpec) environ(space *sandbox.Space) []string {
+	out := slices.Clone(s.resolved)
+	return append(out, "EVALRUN_APP_DIR="+space.Path(s.folders.Workdir), "EVALRUN_LOGS_DIR="+space.Path(workspace.InsideLogs),
+		"EVALRUN_TESTS_DIR="+space.Path(workspace.InsideTests), "EVALRUN_SOLUTION_DIR="+space.Path(workspace.InsideSolution))
+}
+
+// resolve resolves the variables of the environment and its servers.
+func (s *sandboxSpec) resolve() error {
+	var err error
+	if s.task != nil {
+		var env, own []tasks.KeyValue
+		if d, err := s.task.Dockerfile(); err == nil && d != nil {
+			env = d.Env
+		}
+		own, err = tasks.ExpandEnv("environment.env", s.task.Config.Environment.Env, s.lookup)
+		s.resolved = variables(append(slices.Clone(env), own...))
+	}
+	s.declared = slices.Clone(s.servers)
+	for i := range s.servers {
+		var one error
+		s.servers[i], one = tasks.ExpandServer(s.servers[i], s.lookup)
+		err = errors.Join(err, one)
+	}
+	if err != nil {
+		return setupFault(err)
+	}
+	return nil
+}
+
+func variables(env []tasks.KeyValue) []string {
+	var out []string
+	for _, kv := range env {
+		out = append(out, kv.Name+"="+kv.Value)
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// runSegment runs the agent once.
+func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
+	c := r.held.claim
+	a, err := r.held.run.agent(c.Agent)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	if err := r.held.prepareFolders(); err != nil {
+		return workspaceFault(err)
+	}
+	seg := agent.Segment{
+		RolloutID: c.RolloutID, Marker: r.held.marker(), Number: c.Segment, Attempt: c.Attempt, Input: r.held.evaluation.Inputs,
+		Workspace: r.held.workspace(), Dir: r.held.segmentDir(), BaseDir: r.held.run.Dir,
+		OutputBytes: r.held.run.Plan.Set.Limits.OutputBytes, Ended: r.slot.Release, Consume: ledger{r.held.host.Store, c.Token}.consume,
+	}
+	var f *fault.Fault
+	if seg.Timeout, f = r.timeLeft(); f != nil {
+		return agent.Outcome{Fault: f}, nil
+	}
+	if c.Segment > 1 {
+		seg.Resume, seg.Deliveries = resumeDocument(c.Deliveries)
+	}
+	if err := os.MkdirAll(seg.Dir, 0o700); err != nil {
+		return agent.Outcome{}, err
+	}
+	failpoint.Hit("runner.prepared")
+	if err := r.slot.Acquire(ctx); err != nil {
+		return agent.Outcome{}, err
+	}
+	r.started = time.Now()
+	r.queued = r.started.Sub(r.held.claimed)
+	if r.held.entry.LivesInEnvironment() {
+		return r.runInSandbox(ctx, a, seg)
+	}
+	return a.Run(ctx, seg)
+}
+
+// timeLeft is what the limits leave for the segment; 0 means no limit.
+func (r *Rollout) timeLeft() (time.Duration, *fault.Fault) {
+	limits := r.held.run.Plan.Set.Limits
+	if limits.Timeout == 0 {
+		return limits.SegmentTimeout, nil
+	}
+	left := limits.Timeout - r.held.claim.Clocks.Working
+	if left <= 0 {
+		return 0, fault.Newf(fault.Timeout, "the rollout has worked for %v (limits.timeout)", limits.Timeout)
+	}
+	if limits.SegmentTimeout > 0 {
+		left = min(left, limits.SegmentTimeout)
+	}
+	return left, nil
+}
+
+// timeSpent reports whether nothing is left of limits.timeout, so that another attempt would only
+// time out again. Calls that were held open for the agent are waiting, not working time.
+func (r *Rollout) timeSpent(held time.Duration) bool {
+	worked := r.held.claim.Clocks.Working
+	if !r.started.IsZero() {
+		worked += time.Since(r.started) - held
+	}
+	limit := r.held.run.Plan.Set.Limits.Timeout
+	return limit > 0 && worked >= limit
+}
+
+// workspaceFault is the outcome if the agent has left something in its workspace that cannot be
+// kept: what evalrun may not read, or folders that are nested deeper than a path can be long. Any
+// other error is evalrun's own.
+func workspaceFault(err error) (agent.Outcome, error) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) {
+		return agent.Outcome{Fault: fault.New(fault.Unresumable, "the workspace cannot be kept: "+workspace.Shorten(err.Error()))}, nil
+	}
+	return faultOrError(err)
+}
+
+// faultOrError tells what is wrong with the task or the agent from what is wrong with us.
+func faultOrError(err error) (agent.Outcome, error) {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return agent.Outcome{Fault: f}, nil
+	}
+	return agent.Outcome{}, err
+}

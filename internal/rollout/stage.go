@@ -1,0 +1,161 @@
+package rollout
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// runStage runs the agent for one stage.
+func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.Outcome, error) {
+	seg, spec, h := s.segment, s.spec, s.held
+	begins := s.history == nil
+	if begins && stage.Workdir != "" {
+		below, rel := spec.folders.Locate(spec.folders.Workdir)
+		if err := workspace.CopyIn(stage.Workdir, below, rel); err != nil {
+			return agent.Outcome{}, err
+		}
+	}
+	place, err := s.agentPlace(stage, begins)
+	if err != nil {
+		return faultOrError(err)
+	}
+	if place.Sockets, err = socketFolder(h.claim.RolloutID); err != nil {
+		return agent.Outcome{}, err
+	}
+	defer func() { _ = os.RemoveAll(place.Sockets) }() // nothing but sockets
+	seg.Place, seg.History = place, s.history
+	seg.Prompt = stage.Instruction
+	if p := stage.Agent.PromptPrefix; p != "" {
+		seg.Prompt = p + "\n\n" + seg.Prompt
+	}
+	if begins {
+		seg.Resume, seg.Deliveries = nil, nil
+	}
+	seg.Servers, seg.Hosted = agentServers(spec.servers, &place.Space)
+	seg.Gateway = h.behindGateway(spec.servers)
+	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
+		if stage.Name == "" { // of a step nobody has kept how long it has worked
+			limit = max(limit-h.claim.Clocks.Working, time.Millisecond)
+		}
+		seg.Timeout = lesser(seg.Timeout, limit)
+	}
+	if stage.Name != "" {
+		seg.Dir = filepath.Join(seg.Dir, stepFolder(stage))
+		seg.Ended = nil // another step may follow
+		if err := os.MkdirAll(seg.Dir, 0o700); err != nil {
+			return agent.Outcome{}, err
+		}
+	}
+	if h.entry.Type == agent.TypeOracle {
+		if err := s.addSolution(stage, place, &seg); err != nil {
+			return faultOrError(err)
+		}
+		defer func() { _ = os.RemoveAll(spec.folders.Dir(workspace.FolderSolution)) }() // left over by a crash it is hidden all the same
+	}
+	for _, name := range h.run.Plan.Env {
+		if value, ok := h.host.Resolve(name); ok && h.entry.Type == agent.TypeACP {
+			seg.Env = append(seg.Env, name+"="+value)
+		}
+	}
+	return s.agent.Run(ctx, seg)
+}
+
+// agentPlace is where the agent of a stage runs. begins says that the stage is not gone on with.
+func (s *stageRunner) agentPlace(stage *tasks.Stage, begins bool) (*agent.Place, error) {
+	spec := s.spec
+	space, err := spec.config(stage.Agent.Network, stage.Agent.User)
+	if err != nil {
+		return nil, err
+	}
+	home, workdir := spec.folders.Home(), spec.folders.Workdir
+	for i := range space.Binds {
+		if space.Binds[i].Inside == home {
+			space.Binds[i].Writable = true
+		}
+	}
+	p := &agent.Place{Space: space, Home: space.Path(home), Cwd: space.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&space)}
+	p.Setup, err = spec.setup(&space, stage, begins)
+	return p, err
+}
+
+// addSolution gives the oracle the task's solution.
+func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Place, seg *agent.Segment) error {
+	if stage.Solution == "" {
+		return nil
+	}
+	if s.spec.folders.Workdir == workspace.InsideSolution { // then it lies among the other files
+		if err := workspace.CopyIn(stage.Solution, s.spec.folders.Dir(workspace.FolderWorkspace), ""); err != nil {
+			return err
+		}
+	} else {
+		dir := s.spec.folders.Dir(workspace.FolderSolution)
+		if err := errors.Join(os.RemoveAll(dir), workspace.CopyIn(stage.Solution, dir, "")); err != nil {
+			return err
+		}
+		place.Space.Binds = append(place.Space.Binds, sandbox.Bind{Host: dir, Inside: workspace.InsideSolution})
+	}
+	env, err := tasks.ExpandEnv("solution.env", s.spec.task.Config.Solution.Env, s.spec.lookup)
+	if err != nil {
+		return setupFault(err)
+	}
+	place.Env = s.spec.environ(&place.Space)
+	seg.Solution = &agent.Script{Path: place.Space.Path(workspace.InsideSolution + "/solve.sh"), Env: variables(env)}
+	seg.Timeout = lesser(seg.Timeout, s.spec.task.Config.Solution.TimeoutSec.Duration())
+	return nil
+}
+
+// socketFolder makes the folder for the sockets of a rollout, in place of what a process that was killed has left of it. It is not in the store, since
+// the paths of sockets must be short.
+func socketFolder(rolloutID string) (string, error) {
+	sum := sha256.Sum256([]byte(rolloutID))
+	prefix := "evalrun-" + hex.EncodeToString(sum[:8]) + "-"
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return "", err
+	}
+	return os.MkdirTemp("", prefix)
+}
+
+// lesser is the lesser of two limits, of which 0 means none.
+func lesser(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// promptOf makes a prompt of an evaluation's input: its prompt or instruction, its only text, or all of it.
+func promptOf(in json.RawMessage) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(in, &members) != nil {
+		return string(in)
+	}
+	text := func(raw json.RawMessage) (s string, ok bool) { return s, raw != nil && json.Unmarshal(raw, &s) == nil }
+	for _, key := range []string{"prompt", "instruction"} {
+		if s, ok := text(members[key]); ok {
+			return s
+		}
+	}
+	if len(members) == 1 {
+		for _, raw := range members {
+			if s, ok := text(raw); ok {
+				return s
+			}
+		}
+	}
+	return string(in)
+}

@@ -1,0 +1,182 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// verifier runs the tests of a task, or of one of its steps, on what the agent has left. No process
+// of the agent is left by then.
+type verifier struct {
+	held *held
+	spec *sandboxSpec
+}
+
+func (h *held) newVerifier(spec *sandboxSpec) *verifier { return &verifier{h, spec} }
+
+// verifierLog holds what a verifier printed.
+const verifierLog = "test-stdout.txt"
+
+// defaultVerifierTimeout holds where a step of a task says nothing.
+const defaultVerifierTimeout = 10 * time.Minute
+
+// runStep runs the verifier of a step. That it left no reward is a result as well.
+func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (agent.StepResult, error) {
+	out := agent.StepResult{Name: stage.Name}
+	reward, notes, err := v.run(ctx, stage)
+	out.Notes = notes
+	var f *fault.Fault
+	switch {
+	case errors.As(err, &f) && f.Category == fault.Verifier:
+		out.Error = f.Message
+	case err != nil:
+		return out, err
+	default:
+		out.Reward, out.Metrics = &reward.Value, reward.Metrics
+	}
+	return out, nil
+}
+
+// run keeps what the agent has left for it, runs the task's tests and reads their reward. The notes say
+// what could not be kept; a fault's message has them too.
+func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Reward, notes []string, err error) {
+	spec := v.spec
+	defer func() {
+		var f *fault.Fault
+		if errors.As(err, &f) && len(notes) > 0 {
+			f.Message += "; not kept: " + strings.Join(notes, "; ")
+		} else if len(notes) > 0 {
+			v.held.host.Logger.Warn("not everything that the agent left was kept", "rollout", v.held.claim.RolloutID, "notes", strings.Join(notes, "; "))
+		}
+	}()
+	into := filepath.Join(v.held.dir(), stepFolder(stage))
+	// What an attempt before has left is not this one's.
+	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), workspace.TakeBack(spec.folders.Root, workspace.Kept)); err != nil {
+		return reward, nil, err
+	}
+	if err := v.collect(ctx, stage); err != nil {
+		return reward, nil, err
+	}
+	if notes, err = v.keepArtifacts(stage, filepath.Join(into, "artifacts")); err != nil {
+		return reward, nil, err
+	}
+	if stage.Verifier.Separate() {
+		if spec, err = spec.separate(stage); err != nil {
+			return reward, notes, err
+		}
+	}
+	defer spec.clearVerifier() // the agent of a next step must see neither the tests nor what they said
+	command, err := v.command(spec, stage)
+	if err != nil {
+		return reward, notes, err
+	}
+	timeout := stage.Verifier.TimeoutSec.Duration()
+	if timeout <= 0 {
+		timeout = defaultVerifierTimeout
+	}
+	running, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	log := filepath.Join(into, "verifier", verifierLog)
+	exit, err := v.runLogged(running, command, log)
+	results := filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
+	switch {
+	case ctx.Err() != nil:
+		return reward, notes, ctx.Err()
+	case err != nil:
+		return reward, notes, fault.New(fault.Verifier, "the verifier could not be started: "+err.Error())
+	case running.Err() != nil:
+		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
+	}
+	workspace.Reclaim(results)
+	logs := workspace.NewCopyOut(nil, v.held.filter())
+	if err := logs.Copy(spec.folders.Dir(workspace.FolderLogs), "verifier", filepath.Join(into, "verifier")); err != nil { // the folder itself may have become a link
+		return reward, notes, err
+	}
+	notes = append(notes, logs.Notes...)
+	if err == nil {
+		reward, err = tasks.ReadReward(results, stage.Verifier.Range())
+	}
+	if err != nil {
+		if exit.State != nil && !exit.State.Success() {
+			err = fmt.Errorf("%w; it ended with %s", err, exit.State)
+		}
+		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)
+	}
+	return reward, notes, nil
+}
+
+// command is the task's test script in the environment, with a fresh home, the tests in their place and an empty log folder.
+func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Command, error) {
+	home, results := spec.folders.Dir(workspace.FolderVerifier), filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
+	for _, dir := range []string{home, results, spec.folders.Dir(workspace.FolderTests)} {
+		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+			return sandbox.Command{}, err
+		}
+	}
+	for _, dir := range stage.Tests {
+		if err := workspace.CopyIn(dir, spec.folders.Dir(workspace.FolderTests), ""); err != nil {
+			return sandbox.Command{}, err
+		}
+	}
+	space, err := spec.config(stage.Verifier.Network, stage.Verifier.User)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	space.Binds = append(space.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests), Inside: workspace.InsideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
+	own, err := tasks.ExpandEnv("verifier.env", stage.Verifier.Env, spec.lookup)
+	if err != nil {
+		return sandbox.Command{}, fault.New(fault.Verifier, err.Error())
+	}
+	script := space.Path(workspace.InsideTests + "/test.sh")
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + space.Path("/home/verifier"), "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, spec.environ(&space)...)
+	return sandbox.Command{
+		RolloutID: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: space.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
+		Space: &space, Executable: v.held.host.Executable,
+	}, nil
+}
+
+// collect runs the task's own commands that gather what the tests need, where the agent ran.
+func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
+	for i, c := range stage.Verifier.Collect {
+		space, err := v.spec.config(stage.Agent.Network, c.User)
+		if err != nil {
+			return err
+		}
+		running, cancel := context.WithTimeout(ctx, c.TimeoutSec.Duration())
+		command := sandbox.Command{
+			RolloutID: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: space.Path(v.spec.folders.Workdir),
+			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, v.spec.environ(&space)...), Space: &space, Executable: v.held.host.Executable,
+		}
+		log := filepath.Join(v.held.dir(), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
+		exit, err := v.runLogged(running, command, log)
+		timedOut := running.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fault.Newf(fault.Verifier, "verifier.collect[%d]: %v", i, err)
+		case timedOut, !exit.State.Success():
+			v.held.host.Logger.Warn("a collecting command failed", "rollout", v.held.claim.RolloutID, "command", i, "log", log)
+		}
+	}
+	return nil
+}
+
+// clearVerifier removes what was there for the verifier alone. What cannot be removed now is before the next one runs.
+func (s *sandboxSpec) clearVerifier() {
+	for _, dir := range []string{workspace.FolderTests, workspace.FolderVerifier, workspace.FolderLogs + "/verifier"} {
+		_ = os.RemoveAll(s.folders.Dir(dir))
+	}
+}

@@ -1,0 +1,106 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// verify gives the reward of a rollout's task as the result of an evaluator. An error that is an
+// *fault.Fault means that there is none.
+func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
+	if s.held.evaluation.Task == nil {
+		return nil, nil
+	}
+	started := time.Now()
+	spec, err := s.held.newSandboxSpec()
+	if err != nil {
+		return nil, err
+	}
+	stages := spec.task.Stages()
+	var reward tasks.Reward
+	var notes []string
+	if stages[0].Name == "" {
+		if err := s.restoreForVerifier(); err != nil {
+			return nil, err
+		}
+		if reward, notes, err = s.held.newVerifier(spec).run(ctx, &stages[0]); err != nil {
+			return nil, err
+		}
+	} else if reward, err = s.stepRewards(ctx, spec.task); err != nil {
+		return nil, err
+	}
+	result := eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: &reward.Value, Scale: 1, Duration: time.Since(started)}
+	if reward.Metrics != nil || reward.Details != nil || notes != nil {
+		details := map[string]any{"metrics": reward.Metrics, "details": reward.Details}
+		if notes != nil {
+			details["notes"] = notes
+		}
+		if result.Details, err = json.Marshal(details); err != nil {
+			return nil, err
+		}
+	}
+	return []eval.Result{result}, nil
+}
+
+// verifierCopy is where a copy is of what the agent has left, for a verifier that has to be
+// repeated: it may have changed all of it.
+func (h *held) verifierCopy() string { return filepath.Join(h.root(), "verified") }
+
+// restoreForVerifier makes a copy of what the agent has left, or restores it if a verifier before
+// was ended in the middle. The verifier of a step needs none: its whole segment is repeated.
+func (s *scoring) restoreForVerifier() error {
+	root, saved := s.held.root(), s.held.verifierCopy()
+	names := withoutHome(workspace.Kept)
+	if _, err := os.Lstat(saved); err == nil {
+		return workspace.Restore(saved, root, names)
+	}
+	for _, name := range names {
+		workspace.Reclaim(filepath.Join(root, name))
+	}
+	err := workspace.Snapshot(root, saved, names)
+	if errors.Is(err, fs.ErrPermission) || workspace.IsBadName(err) {
+		// It is verified all the same: else an agent could escape its verdict by what it leaves.
+		s.held.host.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it",
+			"rollout", s.held.claim.RolloutID, "reason", workspace.Shorten(err.Error()))
+		return nil
+	}
+	return err
+}
+
+// stepRewards combines what the steps have earned; their verifiers ran at their ends.
+func (s *scoring) stepRewards(ctx context.Context, task *tasks.Task) (tasks.Reward, error) {
+	segments, err := s.held.host.Store.Segments(context.WithoutCancel(ctx), s.held.claim.RolloutID)
+	if err != nil {
+		return tasks.Reward{}, err
+	}
+	var info agent.Info
+	for _, g := range segments {
+		if g.Info != nil {
+			info = agent.Info{}
+			if err := json.Unmarshal(g.Info, &info); err != nil {
+				return tasks.Reward{}, err
+			}
+		}
+	}
+	var rewards []tasks.Reward
+	for _, step := range info.Steps {
+		if step.Reward == nil {
+			return tasks.Reward{}, fault.Newf(fault.Verifier, "step %s: %s", step.Name, step.Error)
+		}
+		rewards = append(rewards, tasks.Reward{Value: *step.Reward, Metrics: step.Metrics})
+	}
+	combined := tasks.CombineRewards(task.Config.MultiStepRewardStrategy, rewards)
+	combined.Details, err = json.Marshal(map[string]any{"steps": info.Steps})
+	return combined, err
+}
