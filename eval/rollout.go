@@ -2,25 +2,6 @@ package eval
 
 import "slices"
 
-// State is where a rollout is in its life, in the words of the store and the results document.
-type State string
-
-// The states of a rollout.
-const (
-	StatePending    State = "pending"
-	StateRunning    State = "running"
-	StateSuspended  State = "suspended"
-	StateEvaluating State = "evaluating"
-	StateCompleted  State = "completed"
-	StateFaulted    State = "faulted"
-	StateCancelled  State = "cancelled"
-)
-
-// IsTerminal reports whether the rollout can change no more.
-func (s State) IsTerminal() bool {
-	return s == StateCompleted || s == StateFaulted || s == StateCancelled
-}
-
 // Rollout is what the statistics need to know of one rollout.
 type Rollout struct {
 	EvaluationID string

@@ -37,7 +37,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 	statistics := eval.NewStatistics(set)
 	if err := v.Rollouts(func(rv store.RolloutView) error {
 		results, err := evaluated(rv)
-		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: eval.State(rv.State),
+		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
 			AgentsFault: rv.State == store.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == fault.OwnerAgent,
 			Evaluation:  evaluations[rv.EvaluationID], Results: results})
 		return err

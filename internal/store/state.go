@@ -1,44 +1,21 @@
 package store
 
-// State is the state of a rollout.
-type State string
+import "github.com/evalrun/evalrun/eval"
 
-// The states of a rollout; docs/rollout.md has the diagram.
+// State is the state of a rollout. The type is eval's, because programs that import eval must be
+// able to name it; its transitions are there as well.
+type State = eval.State
+
+// The states of a rollout.
 const (
-	StatePending    State = "pending"
-	StateRunning    State = "running"
-	StateSuspended  State = "suspended"
-	StateEvaluating State = "evaluating"
-	StateCompleted  State = "completed"
-	StateFaulted    State = "faulted"
-	StateCancelled  State = "cancelled"
+	StatePending    = eval.StatePending
+	StateRunning    = eval.StateRunning
+	StateSuspended  = eval.StateSuspended
+	StateEvaluating = eval.StateEvaluating
+	StateCompleted  = eval.StateCompleted
+	StateFaulted    = eval.StateFaulted
+	StateCancelled  = eval.StateCancelled
 )
-
-// States are the states in the order in which a rollout meets them.
-var States = []State{StatePending, StateRunning, StateSuspended, StateEvaluating, StateCompleted, StateFaulted, StateCancelled}
-
-// transitions is every change of a rollout's state that the store makes.
-var transitions = map[State][]State{
-	StatePending:    {StateRunning, StateFaulted, StateCancelled},
-	StateRunning:    {StateRunning, StatePending, StateSuspended, StateEvaluating, StateFaulted, StateCancelled},
-	StateSuspended:  {StateRunning, StateFaulted, StateCancelled},
-	StateEvaluating: {StateEvaluating, StateCompleted, StateFaulted, StateCancelled},
-}
-
-// IsTerminal reports whether a rollout in this state never changes again.
-func (s State) IsTerminal() bool {
-	return s == StateCompleted || s == StateFaulted || s == StateCancelled
-}
-
-// CanBecome reports whether the store ever changes a rollout's state from s to t.
-func (s State) CanBecome(t State) bool {
-	for _, next := range transitions[s] {
-		if next == t {
-			return true
-		}
-	}
-	return false
-}
 
 // TriggerState is the state of a trigger.
 type TriggerState string

@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -66,8 +67,8 @@ func takeOver(w *world, _ string, _ store.Claim) {
 }
 
 func stateSpecs(s *suite) {
-	for _, from := range store.States {
-		for _, to := range store.States {
+	for _, from := range eval.States {
+		for _, to := range eval.States {
 			cause := causes[transition{from, to}]
 			switch {
 			case from == store.StatePending && to == store.StateFaulted: // by its plan

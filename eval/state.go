@@ -1,0 +1,38 @@
+package eval
+
+import "slices"
+
+// State is where a rollout is in its life, in the words of the results document.
+type State string
+
+// The states of a rollout.
+const (
+	StatePending    State = "pending"
+	StateRunning    State = "running"
+	StateSuspended  State = "suspended"
+	StateEvaluating State = "evaluating"
+	StateCompleted  State = "completed"
+	StateFaulted    State = "faulted"
+	StateCancelled  State = "cancelled"
+)
+
+// States are the states in the order in which a rollout meets them.
+var States = []State{
+	StatePending, StateRunning, StateSuspended, StateEvaluating, StateCompleted, StateFaulted, StateCancelled,
+}
+
+// transitions is every change of a rollout's state. Nothing follows the terminal states.
+var transitions = map[State][]State{
+	StatePending:    {StateRunning, StateFaulted, StateCancelled},
+	StateRunning:    {StateRunning, StatePending, StateSuspended, StateEvaluating, StateFaulted, StateCancelled},
+	StateSuspended:  {StateRunning, StateFaulted, StateCancelled},
+	StateEvaluating: {StateEvaluating, StateCompleted, StateFaulted, StateCancelled},
+}
+
+// IsTerminal reports whether a rollout in this state never changes again.
+func (s State) IsTerminal() bool {
+	return s == StateCompleted || s == StateFaulted || s == StateCancelled
+}
+
+// CanBecome reports whether a rollout's state ever changes from s to t.
+func (s State) CanBecome(t State) bool { return slices.Contains(transitions[s], t) }
