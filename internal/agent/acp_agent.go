@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -50,14 +49,28 @@ var defaultBounds = bounds{
 	handshake: time.Minute, cancel: 5 * time.Second, suspend: 2 * time.Minute, settle: time.Minute, fetch: 2 * time.Minute, tools: 30 * time.Second, idle: 10 * time.Minute, exit: 500 * time.Millisecond, wire: 1 << 30,
 }
 
+// acpOptions are what an ACP agent needs beside its entry.
+type acpOptions struct {
+	Options
+	// Models is where agents find their models; nil for agents that have credentials of their own.
+	Models *modelproxy.Proxy
+	// Gateway is the MCP gateway for segments that have their servers behind it.
+	Gateway *gateway.Gateway
+	// Version is evalrun's own, which agents are told.
+	Version string
+}
+
 // acpAgent runs an agent over the Agent Client Protocol: one process for each segment.
 type acpAgent struct {
 	entry  Entry
-	opts   Options
+	opts   acpOptions
 	bounds bounds
 }
 
-func newACPAgent(e Entry, opts Options) *acpAgent {
+// newACP makes an agent of an entry of type acp.
+func newACP(e Entry, opts acpOptions) Agent { return newACPAgent(e, opts) }
+
+func newACPAgent(e Entry, opts acpOptions) *acpAgent {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
@@ -73,9 +86,9 @@ type acpSegment struct {
 	clock  *workClock
 	trail  *trajectory
 	wire   *lines
-	stderr *logFile
+	stderr *log
 	// setup is what servers and setup commands print; nil if there are none. launched is how the agent's process was started.
-	setup    *logFile
+	setup    *log
 	launched *Launch
 	// streams are closed at the end, in order.
 	streams []io.Closer
@@ -101,7 +114,7 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	if seg.Place == nil {
 		return Outcome{}, fmt.Errorf("agent %q: there is no place for it to run in", a.entry.Name)
 	}
-	timeout := shorter(seg.Timeout, time.Duration(a.entry.Timeout))
+	timeout := a.entry.SegmentTimeout(seg.Timeout)
 	ctx, clock, stop := newWorkClock(ctx, timeout, fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
 	defer stop()
 	s := &acpSegment{acpAgent: a, seg: seg, servers: seg.Servers, clock: clock, info: &Info{Isolation: seg.Place.Space.Isolation}}
@@ -121,12 +134,12 @@ func (a *acpAgent) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		}
 		out.Fault.Message = Options{Redact: s.redaction()}.redact(out.Fault.Message)
 		if out.Fault.Category == fault.MCP && s.setup != nil {
-			if text := cleanTail(s.setup.last); text != "" {
+			if text := s.setup.tail(); text != "" {
 				out.Fault.Message += "; servers and setup printed (" + FileSetup + "):\n" + text
 			}
 		}
 		if s.stderr != nil && saysMore(out.Fault.Category) {
-			out.Fault.Message += tailOf(s.stderr)
+			out.Fault.Message += s.stderr.stderrTail()
 		}
 	}
 	out.Info = s.info
@@ -193,19 +206,8 @@ func (s *acpSegment) open() (f *fault.Fault, err error) {
 	s.redact = s.redaction()
 	s.trail = openTrajectory(s.seg.Dir, s.redact, s.opts.Now)
 	s.wire = newLines(filepath.Join(s.seg.Dir, FileWire), s.redact)
-	s.stderr = &logFile{path: filepath.Join(s.seg.Dir, FileStderr)}
+	s.stderr = openLog(filepath.Join(s.seg.Dir, FileStderr), s.redact)
 	return f, err
-}
-
-// through puts the redaction before a log.
-func (s *acpSegment) through(log *logFile) io.Writer {
-	if s.redact == nil {
-		s.streams = append(s.streams, log)
-		return log
-	}
-	w := s.redact(log)
-	s.streams = append(s.streams, w, log)
-	return w
 }
 
 // handshake makes sure that the agent speaks the protocol and takes the task's servers.
@@ -323,6 +325,11 @@ func (s *acpSegment) close() error {
 	if s.trail != nil {
 		errs = append(errs, s.wireErr, s.trail.close(), s.wire.close())
 	}
+	for _, l := range []*log{s.stderr, s.setup} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
 	for _, c := range s.streams {
 		errs = append(errs, c.Close())
 	}
@@ -342,28 +349,4 @@ func (s *acpSegment) close() error {
 // keptFiles lists what a segment has left.
 func keptFiles(dir string) ([]string, error) {
 	return namedFiles(dir, FileSession, FileTrajectory, FileTrace, FileStderr, FileSetup, FileWire, FileModel)
-}
-
-// namedFiles are those of the names that are files in a folder.
-func namedFiles(dir string, names ...string) ([]string, error) {
-	var files []string
-	for _, name := range names {
-		info, err := os.Lstat(filepath.Join(dir, name))
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-		case err != nil:
-			return nil, err
-		case info.Mode().IsRegular():
-			files = append(files, name)
-		}
-	}
-	return files, nil
-}
-
-// shorter is the shorter of two limits, of which 0 means none.
-func shorter(a, b time.Duration) time.Duration {
-	if a <= 0 || b > 0 && b < a {
-		return b
-	}
-	return a
 }

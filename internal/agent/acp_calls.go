@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // callLog has the tool calls of a segment twice: as the agent tells of them, and those that went through the gateway as the gateway saw them. Evaluators
@@ -64,7 +65,7 @@ func (l *callLog) find(id string, t tool) *seenCall {
 // it tells nothing at all may be any.
 func (s *seenCall) is(t tool) bool {
 	empty := isEmptyInput(t.Input)
-	same := !empty && canonicalJSON(t.Input) == canonicalJSON(s.Arguments)
+	same := !empty && jsonobj.Canonical(t.Input) == jsonobj.Canonical(s.Arguments)
 	if t.Server != "" {
 		return t.Server == s.Server && t.Name == s.Tool && (empty || same)
 	}
@@ -87,7 +88,7 @@ func namesCall(meta json.RawMessage, id string) bool {
 
 // isEmptyInput reports whether arguments are not told, or are none: some agents ask before they know them.
 func isEmptyInput(in json.RawMessage) bool {
-	return slices.Contains([]string{"", "null", "{}", "[]"}, canonicalJSON(in))
+	return slices.Contains([]string{"", "null", "{}", "[]"}, jsonobj.Canonical(in))
 }
 
 // saw records a call that went through the gateway.
@@ -120,7 +121,7 @@ func (c *client) record(call *acp.ToolCall) toldCall {
 		}
 	}
 	if printed := c.printed[call.ID]; printed != nil && out.text() == "" {
-		out.Output = quoted(printed.String())
+		out.Output = jsonobj.Quote(printed.String())
 	}
 	if call.Ended() {
 		ms := c.s.opts.Now().Sub(c.started[call.ID]).Milliseconds()
@@ -187,18 +188,13 @@ func (s *seenCall) call(id string) Call {
 			Message string `json:"message"`
 		}
 		_ = json.Unmarshal(s.Error, &said) // made by the gateway
-		out.Status, out.Output = acp.ToolFailed, quoted(said.Message)
+		out.Status, out.Output = acp.ToolFailed, jsonobj.Quote(said.Message)
 	default:
 		if failed {
 			out.Status = acp.ToolFailed
 		}
-		out.Output = quoted(text)
+		out.Output = jsonobj.Quote(text)
 	}
-	return out
-}
-
-func quoted(text string) json.RawMessage {
-	out, _ := json.Marshal(text) // a string always marshals
 	return out
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // environment is what the agent's process has in its environment, by the name.
@@ -80,12 +82,12 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 				}
 			}
 			for _, name := range []string{FileWire, FileTrajectory, FileModel} {
-				text := read(t, seg.Dir, name)
+				text := testenv.ReadFile(t, seg.Dir, name)
 				if strings.Contains(text, providerKey) || strings.Contains(text, "a-passed-secret") {
 					t.Errorf("%s has a secret", name)
 				}
 			}
-			if token := read(t, r.home, ".agent/config.toml")[len(`key = "`):]; strings.Contains(read(t, seg.Dir, FileWire), token[:strings.IndexByte(token, '"')]) {
+			if token := testenv.ReadFile(t, r.home, ".agent/config.toml")[len(`key = "`):]; strings.Contains(testenv.ReadFile(t, seg.Dir, FileWire), token[:strings.IndexByte(token, '"')]) {
 				t.Error("the wire has the token")
 			}
 		})

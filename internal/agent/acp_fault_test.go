@@ -197,10 +197,7 @@ func TestAnAgentThatIsInterrupted(t *testing.T) {
 			}
 		}
 	}()
-	a, err := New(r.entry, r.opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newACP(r.entry, r.opts)
 	out, err := a.Run(ctx, seg)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +233,7 @@ func TestWhatAnAgentLeavesInItsHomeIsNoTrap(t *testing.T) {
 				mustFault(t, out, tt.want, ".config")
 				return
 			}
-			if got := read(t, file); out.Output == nil || got != fmt.Sprintf(`{"home":%q}`, r.home) {
+			if got := testenv.ReadFile(t, file); out.Output == nil || got != fmt.Sprintf(`{"home":%q}`, r.home) {
 				t.Errorf("got %s, %+v", got, out)
 			}
 			if _, err := os.Lstat(filepath.Join(r.dir, "outside")); !errors.Is(err, os.ErrNotExist) {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/sandbox"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestFilesAndTerminalsOfTheClient(t *testing.T) {
@@ -64,7 +66,7 @@ func TestFilesAndTerminalsOfTheClient(t *testing.T) {
 					t.Errorf("got  %s\nwant %s", got[i], want[i])
 				}
 			}
-			if text := read(t, r.dir, "outside"); text != "the store" {
+			if text := testenv.ReadFile(t, r.dir, "outside"); text != "the store" {
 				t.Errorf("the file outside is now %q", text)
 			}
 			if names := entries(t, r.dir); slices.Contains(names, "new") {

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -26,20 +25,6 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
 )
-
-// Gateway says how the servers of a segment are put behind the MCP gateway.
-type Gateway struct {
-	// Ledger keeps the calls that may start something.
-	Ledger gateway.Ledger
-	// Check asks once whether a job is done; see [gateway.Calls].
-	Check func(ctx context.Context, w gateway.Work) (gateway.Progress, error)
-	// Refetch reports whether a job whose result is not there when it is fetched is to be waited for again.
-	Refetch func(w gateway.Work) bool
-	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
-	SoftWait time.Duration
-	// Filters are the tools that the agent may see, by the name of the server.
-	Filters map[string]gateway.Filter
-}
 
 // gatewayPort is where the gateway is on the loopback of a space without network.
 const gatewayPort = 18435
@@ -284,7 +269,7 @@ func (s *acpSegment) settle(ctx context.Context) {
 func (c *client) callOf(w *gateway.Work) (id string) {
 	for _, call := range c.tools.All() {
 		t := c.s.toolOf(call, c.titles[call.ID])
-		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) || canonicalJSON(t.Input) == canonicalJSON(w.Arguments)) {
+		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) || jsonobj.Canonical(t.Input) == jsonobj.Canonical(w.Arguments)) {
 			id = call.ID
 		}
 	}
@@ -452,7 +437,7 @@ func tellResult(w *gateway.Work, result json.RawMessage) (told, text string, fai
 	if failed {
 		what = "It has failed:"
 	}
-	return fmt.Sprintf("%s %s %s, which you started before and which is done now:\n\n%s", what, w.Tool, canonicalJSON(w.Arguments), text), text, failed
+	return fmt.Sprintf("%s %s %s, which you started before and which is done now:\n\n%s", what, w.Tool, jsonobj.Canonical(w.Arguments), text), text, failed
 }
 
 // resultText is the result of a tool as a person would read it, and whether it is an error.

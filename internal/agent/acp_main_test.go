@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -80,7 +81,7 @@ type rollout struct {
 	t       *testing.T
 	dir     string
 	entry   Entry
-	opts    Options
+	opts    acpOptions
 	bounds  bounds
 	space   sandbox.Space
 	home    string // of this machine
@@ -95,9 +96,9 @@ func newRollout(t *testing.T, flags ...string) *rollout {
 	t.Helper()
 	e := entryOf(t, map[string]any{"type": "acp", "command": append([]string{fixtureAgent(t)}, flags...)})
 	r := &rollout{t: t, dir: t.TempDir(), entry: e, bounds: defaultBounds, space: sandbox.Space{Isolation: sandbox.IsolationProcess}}
-	r.opts = Options{Version: "test", Grace: 300 * time.Millisecond}
+	r.opts = acpOptions{Options: Options{Grace: 300 * time.Millisecond}, Version: "test"}
 	r.bounds.cancel = 2 * time.Second
-	r.home, r.cwd = mkdir(t, r.dir, "home"), mkdir(t, r.dir, "workspace")
+	r.home, r.cwd = testenv.Mkdir(t, r.dir, "home"), testenv.Mkdir(t, r.dir, "workspace")
 	r.space.Binds = []sandbox.Bind{{Host: r.home, Inside: "/home/agent", Writable: true}, {Host: r.cwd, Inside: "/app", Writable: true}}
 	return r
 }
@@ -108,9 +109,14 @@ func entryOf(t *testing.T, doc map[string]any) Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, problems := parse(t, string(text))
-	if len(problems) > 0 {
-		t.Fatal(problems)
+	n, err := input.Parse("set.json", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := &input.Reader{}
+	e := ParseEntry(reader, n)
+	if len(reader.Problems) > 0 {
+		t.Fatal(reader.Problems)
 	}
 	return e
 }
@@ -124,7 +130,10 @@ func (r *rollout) inBwrap() {
 
 // setenv sets a variable of the entry.
 func (r *rollout) setenv(name, value string) {
-	r.entry.Env = merge(r.entry.Env, map[string]string{name: value})
+	env := map[string]string{}
+	maps.Copy(env, r.entry.Env)
+	env[name] = value
+	r.entry.Env = env
 }
 
 func (r *rollout) marker() string { return "acp-test-" + filepath.Base(r.dir) + "-" + r.t.Name() }
@@ -143,7 +152,7 @@ func (r *rollout) segment(prompt string) Segment {
 	}
 	r.t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	seg := Segment{
-		RolloutID: "r", Marker: r.marker(), Number: r.number, Attempt: 1, Workspace: r.cwd, Dir: mkdir(r.t, r.dir, fmt.Sprint("segment-", r.number)), BaseDir: r.dir,
+		RolloutID: "r", Marker: r.marker(), Number: r.number, Attempt: 1, Workspace: r.cwd, Dir: testenv.Mkdir(r.t, r.dir, fmt.Sprint("segment-", r.number)), BaseDir: r.dir,
 		Place:  &Place{Space: r.space, Home: r.space.Path("/home/agent"), Cwd: r.space.Path("/app"), Sockets: sockets, Executable: executable},
 		Prompt: prompt, History: r.history, Servers: r.servers,
 	}
@@ -156,12 +165,10 @@ func (r *rollout) segment(prompt string) Segment {
 // run runs a segment and makes sure that nothing of it is left running.
 func (r *rollout) run(seg Segment) Outcome {
 	r.t.Helper()
-	a, err := New(r.entry, r.opts)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	a.(*acpAgent).bounds = r.bounds
+	a := newACPAgent(r.entry, r.opts)
+	a.bounds = r.bounds
 	var out Outcome
+	var err error
 	pprof.Do(r.t.Context(), pprof.Labels("segment", seg.Dir), func(ctx context.Context) { out, err = a.Run(ctx, seg) })
 	if err != nil {
 		r.t.Fatal(err)
@@ -243,26 +250,9 @@ func mustLimit(t *testing.T, out Outcome, want fault.Category) {
 	}
 }
 
-// readLines decodes the lines of a file of a segment; none if there is no file.
-func readLines[T any](t *testing.T, elem ...string) (all []T) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(elem...))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	for line := range bytes.Lines(data) {
-		var one T
-		if err := json.Unmarshal(line, &one); err != nil {
-			t.Fatalf("%.200s: %v", line, err)
-		}
-		all = append(all, one)
-	}
-	return all
-}
-
 func (r *rollout) events(segment int, kinds ...string) (found []Event) {
 	r.t.Helper()
-	for _, e := range readLines[Event](r.t, r.history[segment], FileTrajectory) {
+	for _, e := range testenv.ReadLines[Event](r.t, r.history[segment], FileTrajectory) {
 		for _, kind := range kinds {
 			if e.Type == kind {
 				found = append(found, e)
@@ -275,7 +265,7 @@ func (r *rollout) events(segment int, kinds ...string) (found []Event) {
 // sent are the lines of the connection with a text, and the side they are of.
 func (r *rollout) sent(segment int, from, text string) (found []string) {
 	r.t.Helper()
-	for _, l := range readLines[wireLine](r.t, r.history[segment], FileWire) {
+	for _, l := range testenv.ReadLines[wireLine](r.t, r.history[segment], FileWire) {
 		if l.From == from && strings.Contains(l.Line, text) {
 			found = append(found, l.Line)
 		}

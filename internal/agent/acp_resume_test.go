@@ -136,10 +136,7 @@ func TestAHistoryThatIsMissing(t *testing.T) {
 	r := newRollout(t)
 	seg := r.segment("x")
 	seg.History = []string{filepath.Join(r.dir, "nowhere")}
-	a, err := New(r.entry, r.opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newACP(r.entry, r.opts)
 	if _, err := a.Run(t.Context(), seg); err == nil || !strings.Contains(err.Error(), "cannot be gone on with") {
 		t.Errorf("got %v", err)
 	}

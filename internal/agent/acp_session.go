@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,7 +110,7 @@ func (s *acpSegment) configure(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, id := range sortedKeys(s.entry.ConfigOptions) {
+	for _, id := range slices.Sorted(maps.Keys(s.entry.ConfigOptions)) {
 		if _, err := s.conn.SetConfigOption(ctx, s.record.SessionID, id, s.entry.ConfigOptions[id]); err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -80,14 +79,14 @@ func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.ou
 // launch is how the agent's process is started, with its way to its model.
 func (s *acpSegment) launch() (*Launch, error) {
 	l := &Launch{
-		Entry: s.entry, Options: s.opts, Place: *s.seg.Place, BaseDir: s.seg.BaseDir, RolloutID: s.marker(), Env: s.seg.Env, Stderr: s.through(s.stderr),
+		Entry: s.entry, Options: s.opts.Options, Place: *s.seg.Place, BaseDir: s.seg.BaseDir, RolloutID: s.marker(), Env: s.seg.Env, Stderr: s.stderr,
 	}
 	if l.Place.Setup == nil && len(l.Place.Space.Spawns) > 0 {
 		l.Place.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
 	}
 	if l.Place.Setup != nil {
-		s.setup = &logFile{path: filepath.Join(s.seg.Dir, FileSetup)}
-		l.SetupLog = s.through(s.setup)
+		s.setup = openLog(filepath.Join(s.seg.Dir, FileSetup), s.redact)
+		l.SetupLog = s.setup
 	}
 	if s.model == nil {
 		return l, nil
@@ -132,24 +131,6 @@ func (s *acpSegment) start(ctx context.Context) (*fault.Fault, error) {
 		Record: s.recordLine, Files: s.files, Terminals: s.terms, Elicit: s.elicitation(),
 	})
 	return nil, nil
-}
-
-// setupFault is the fault of a process that was not started in its place.
-func setupFault(ctx context.Context, err error) *fault.Fault {
-	var failed *sandbox.SetupError
-	switch {
-	case ctx.Err() != nil:
-		return causeFault(ctx)
-	case errors.As(err, &failed) && failed.Stage == sandbox.StageMain:
-		return fault.New(fault.Start, err.Error())
-	case errors.As(err, &failed):
-		message := err.Error()
-		if text := cleanTail([]byte(failed.Output)); text != "" {
-			message += "; it printed:\n" + text
-		}
-		return fault.New(fault.Setup, message)
-	}
-	return fault.New(fault.Setup, err.Error())
 }
 
 // offer makes what the entry wants the agent to be offered: the client's files and terminals.
@@ -318,5 +299,3 @@ func (s *acpSegment) invisibleFiles() (hint string) {
 	}
 	return hint
 }
-
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

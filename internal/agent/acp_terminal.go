@@ -20,7 +20,7 @@ var errKilled = errors.New("killed by the agent")
 
 // terminal starts a command for an agent.
 func (s *acpSegment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.TerminalProcess, error) {
-	l := Launch{Entry: s.entry, Options: s.opts, Place: *s.seg.Place, Env: s.seg.Env}
+	l := Launch{Entry: s.entry, Options: s.opts.Options, Place: *s.seg.Place, Env: s.seg.Env}
 	if s.model != nil {
 		l.ModelURL = s.model.URL() // whoever runs here must not see its key
 	}

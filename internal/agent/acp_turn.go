@@ -99,7 +99,7 @@ func (s *acpSegment) stopped(result acp.PromptResult) {
 		return
 	}
 	s.info.StopReason = result.StopReason
-	if len(result.Usage) > 0 && !isEmpty(result.Usage) {
+	if len(result.Usage) > 0 && !isNothing(result.Usage) {
 		s.info.AgentUsage = result.Usage
 	}
 	s.trail.add(EventStop, s.record.SessionID, "", map[string]any{"stopReason": result.StopReason, "usage": result.Usage})

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -51,7 +52,7 @@ func TestATurn(t *testing.T) {
 		t.Errorf("got %+v, %s", info, info.AgentUsage)
 	}
 	var kinds []string
-	for _, e := range readLines[Event](t, seg.Dir, FileTrajectory) {
+	for _, e := range testenv.ReadLines[Event](t, seg.Dir, FileTrajectory) {
 		kinds = append(kinds, e.Type)
 	}
 	want := []string{EventSession, EventPrompt, EventMessage, EventToolCall, EventMessage, EventThought, EventMessage, EventUsage, EventStop}
@@ -113,7 +114,7 @@ func TestATurnThatReachesALimitIsCancelledFirst(t *testing.T) {
 	if m := out.Info.Model; m == nil || m.Main.Calls != 1 || m.Main.InputTokens != 7 || seen.count() != 1 || out.Info.Limit == nil {
 		t.Errorf("got %+v", out.Info)
 	}
-	if n := len(readLines[modelproxy.Call](t, seg.Dir, FileModel)); n != 1 {
+	if n := len(testenv.ReadLines[modelproxy.Call](t, seg.Dir, FileModel)); n != 1 {
 		t.Errorf("%d calls were kept", n)
 	}
 }

@@ -5,10 +5,12 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -65,6 +67,20 @@ type Segment struct {
 	Ended func()
 }
 
+// Gateway says how the servers of a segment are put behind the MCP gateway.
+type Gateway struct {
+	// Ledger keeps the calls that may start something.
+	Ledger gateway.Ledger
+	// Check asks once whether a job is done; see [gateway.Calls].
+	Check func(ctx context.Context, w gateway.Work) (gateway.Progress, error)
+	// Refetch reports whether a job whose result is not there when it is fetched is to be waited for again.
+	Refetch func(w gateway.Work) bool
+	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
+	SoftWait time.Duration
+	// Filters are the tools that the agent may see, by the name of the server.
+	Filters map[string]gateway.Filter
+}
+
 // Script is a program of a task.
 type Script struct {
 	// Path is that of the script as its process sees it.
@@ -93,4 +109,16 @@ type Outcome struct {
 	Info *Info
 	// Files are the names of the files written to Segment.Dir. They are not yet synced.
 	Files []string
+}
+
+// causeFault is the fault of a segment whose context is done.
+func causeFault(ctx context.Context) *fault.Fault {
+	var f *fault.Fault
+	if cause := context.Cause(ctx); errors.As(cause, &f) {
+		clone := *f // the message is added to
+		return &clone
+	} else if cause != nil {
+		return fault.New(fault.Interrupted, "the agent was ended: "+cause.Error())
+	}
+	return fault.New(fault.Interrupted, "the agent was ended")
 }

@@ -25,10 +25,7 @@ func BenchmarkRun(b *testing.B) {
 		})
 	})
 	b.Run("agent", func(b *testing.B) {
-		a, err := New(FromCommand([]string{program}), Options{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		a := newFunction(FromCommand([]string{program}), Options{})
 		seg := segment(b)
 		i := 0
 		measure(b, func() {

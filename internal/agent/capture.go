@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 )
 
 // errOutputLimit ends an agent that prints more than it may.
@@ -13,46 +12,31 @@ var errOutputLimit = errors.New("more output than limits.outputBytes")
 
 // capture holds what an agent prints while it runs.
 type capture struct {
-	limit   int64
-	stdout  *stdoutWriter
-	stderr  io.Writer
-	log     *logFile // stderr.log
-	closers []io.Closer
+	limit  int64
+	stdout *stdoutWriter
+	stderr *log
 }
 
-// capture opens the streams of a segment. No file is made before there is something to write.
+// capture opens the streams of a segment.
 func (f *function) capture(seg Segment) *capture {
-	c := &capture{limit: seg.OutputBytes}
+	c := &capture{limit: seg.OutputBytes, stderr: openLog(filepath.Join(seg.Dir, FileStderr), f.opts.Redact)}
 	if c.limit <= 0 {
 		c.limit = defaultOutputBytes
 	}
-	c.log = &logFile{path: filepath.Join(seg.Dir, FileStderr)}
-	c.stderr = f.redacted(c, c.log)
 	c.stdout = &stdoutWriter{left: c.limit, keep: f.entry.Output != OutputFile}
 	if f.entry.Output == OutputLastLine || f.entry.Output == OutputFile {
-		c.stdout.log = f.redacted(c, &logFile{path: filepath.Join(seg.Dir, FileStdout)})
+		c.stdout.log = openLog(filepath.Join(seg.Dir, FileStdout), f.opts.Redact)
 	}
 	return c
 }
 
-// redacted puts the redaction before a log, and has both closed at the end.
-func (f *function) redacted(c *capture, log *logFile) io.Writer {
-	if f.opts.Redact == nil {
-		c.closers = append(c.closers, log)
-		return log
-	}
-	w := f.opts.Redact(log)
-	c.closers = append(c.closers, w, log)
-	return w
-}
-
-// close flushes the logs. Its error is that of the first write which failed.
+// close closes the logs. Its error is that of the first write which failed.
 func (c *capture) close() error {
-	var errs []error
-	for _, closer := range c.closers {
-		errs = append(errs, closer.Close())
+	err := c.stderr.Close()
+	if c.stdout.log != nil {
+		err = errors.Join(err, c.stdout.log.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // stdoutWriter counts stdout and keeps it up to the limit.
@@ -60,7 +44,7 @@ type stdoutWriter struct {
 	left int64
 	keep bool
 	buf  []byte
-	log  io.Writer // nil if there is none
+	log  *log // nil if there is none
 }
 
 func (w *stdoutWriter) Write(p []byte) (int, error) {
@@ -105,31 +89,4 @@ func (f *function) redactFile(path string) error {
 		return err
 	}
 	return os.Rename(path+".tmp", path)
-}
-
-// openRegular opens a file that an agent may have written: nil if there is none, or something that is not a plain file.
-func openRegular(path string) (*os.File, error) {
-	// O_NONBLOCK: a FIFO in its place must not hold us up.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		_ = file.Close() // not read
-		return nil, err
-	}
-	return file, nil
-}
-
-// readRegular reads up to most bytes of such a file.
-func readRegular(path string, most int64) ([]byte, error) {
-	file, err := openRegular(path)
-	if file == nil || err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // only read
-	return io.ReadAll(io.LimitReader(file, most))
 }

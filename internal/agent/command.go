@@ -2,12 +2,10 @@ package agent
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -52,73 +50,4 @@ func (f *function) environ(seg Segment) ([]string, *fault.Fault) {
 		env = append(env, EnvOutputFile+"="+f.outputFile(seg))
 	}
 	return env, nil
-}
-
-// findProgram finds a program as a shell would in the agent's working directory and with the agent's PATH.
-func findProgram(name, dir string, env []string) (string, *fault.Fault) {
-	if strings.Contains(name, "/") {
-		path := name
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		if why := notExecutable(path); why != "" {
-			return "", fault.Newf(fault.Start, "command not found: %q: looked for %s, which %s", name, path, why)
-		}
-		return path, nil
-	}
-	var search string
-	for _, e := range env {
-		if value, ok := strings.CutPrefix(e, "PATH="); ok {
-			search = value
-		}
-	}
-	found := ""
-	for _, folder := range filepath.SplitList(search) {
-		if folder == "" {
-			continue
-		}
-		if !filepath.IsAbs(folder) {
-			folder = filepath.Join(dir, folder)
-		}
-		path := filepath.Join(folder, name)
-		switch why := notExecutable(path); why {
-		case "":
-			return path, nil
-		case whyMissing:
-		default:
-			found = fmt.Sprintf("; %s %s", path, why)
-		}
-	}
-	return "", fault.Newf(fault.Start, "command not found: there is no program %q in the %d folders of PATH%s%s", name, len(filepath.SplitList(search)), found, howToInstall(name))
-}
-
-// packages are those of npm that bring the programs of the registry's agents.
-var packages = map[string]string{
-	"claude-agent-acp": "@agentclientprotocol/claude-agent-acp", "codex-acp": "@agentclientprotocol/codex-acp", "gemini": "@google/gemini-cli",
-	"opencode": "opencode-ai", "qwen": "@qwen-code/qwen-code",
-}
-
-func howToInstall(program string) string {
-	if name := packages[program]; name != "" {
-		return "; it comes with: npm install -g " + name
-	}
-	return ""
-}
-
-const whyMissing = "does not exist"
-
-// notExecutable says why a file cannot be started, nothing if it can.
-func notExecutable(path string) string {
-	info, err := os.Stat(path)
-	switch {
-	case os.IsNotExist(err):
-		return whyMissing
-	case err != nil:
-		return "cannot be looked at: " + err.Error()
-	case info.IsDir():
-		return "is a directory"
-	case info.Mode()&0o111 == 0:
-		return "is not executable"
-	}
-	return ""
 }

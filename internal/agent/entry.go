@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -55,6 +57,26 @@ var (
 // LivesInEnvironment reports whether the agent runs in the environment of its rollout (see package sandbox), and not as its owner's own
 // program.
 func (e Entry) LivesInEnvironment() bool { return e.Type != TypeFunction }
+
+// SegmentTimeout is the shorter of the entry's own timeout and one from elsewhere; 0 means none.
+func (e Entry) SegmentTimeout(other time.Duration) time.Duration {
+	own := time.Duration(e.Timeout)
+	if own <= 0 || other > 0 && other < own {
+		return other
+	}
+	return own
+}
+
+// Check says why no agent can be made of the entry.
+func (e Entry) Check() error {
+	switch {
+	case !slices.Contains(types, e.Type):
+		return fmt.Errorf("agent %q: type %q is not supported by this version; supported: %s", e.Name, e.Type, strings.Join(types, ", "))
+	case (e.Type == TypeFunction || e.Type == TypeACP) && (len(e.Command) == 0 || e.Command[0] == ""):
+		return fmt.Errorf("agent %q has no command", e.Name)
+	}
+	return nil
+}
 
 // StdinMode is what a function agent reads.
 type StdinMode string

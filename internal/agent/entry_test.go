@@ -101,9 +101,9 @@ func TestEntryThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatItCannotRun(t *testing.T) {
+func TestCheckRefusesWhatCannotRun(t *testing.T) {
 	for _, e := range []Entry{{Name: "a", Type: "langgraph", Command: []string{"a"}}, {Type: "acp"}, {Type: "function"}, {Type: "function", Command: []string{""}}} {
-		if _, err := New(e, Options{}); err == nil {
+		if err := e.Check(); err == nil {
 			t.Errorf("%+v was taken", e)
 		}
 	}

@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -23,22 +20,14 @@ const (
 	EnvWorkspace  = "EVALRUN_WORKSPACE"   // the rollout's folder, which survives suspension
 )
 
-// The files that a segment leaves in Segment.Dir; each is there only if there is something in it.
-const (
-	FileOutput = "output.json" // the agent's document, whether or not it is one
-	FileStdout = "stdout.log"  // stdout, where the document is not all of it
-	FileStderr = "stderr.log"
-	FileTrace  = "trace.jsonl" // written by the agent
-)
-
-// defaultOutputBytes holds where a segment does not say how much an agent may print.
-const defaultOutputBytes = 16 << 20
-
 // function runs a program once for each segment: a JSON document on stdin, another on stdout (DESIGN section 6).
 type function struct {
 	entry Entry
 	opts  Options
 }
+
+// newFunction makes an agent of an entry of type function.
+func newFunction(e Entry, opts Options) Agent { return &function{e, opts} }
 
 // envelope is what the program reads.
 type envelope struct {
@@ -53,7 +42,7 @@ type envelope struct {
 
 // Run implements Agent.
 func (f *function) Run(ctx context.Context, seg Segment) (Outcome, error) {
-	if timeout := f.timeout(seg); timeout > 0 {
+	if timeout := f.entry.SegmentTimeout(seg.Timeout); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout,
 			fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
@@ -90,7 +79,7 @@ func (f *function) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
 	}
 	if out.Fault != nil {
-		out.Fault.Message = f.opts.redact(out.Fault.Message) + tailOf(c.log)
+		out.Fault.Message = f.opts.redact(out.Fault.Message) + c.stderr.stderrTail()
 	}
 	out.Files, err = f.keep(seg)
 	return out, err
@@ -179,15 +168,6 @@ func (f *function) stdin(seg Segment) ([]byte, *fault.Fault, error) {
 	return b.Bytes(), nil, nil
 }
 
-// timeout is the shorter of the segment's and the entry's own.
-func (f *function) timeout(seg Segment) time.Duration {
-	own := time.Duration(f.entry.Timeout)
-	if seg.Timeout > 0 && (own <= 0 || seg.Timeout < own) {
-		return seg.Timeout
-	}
-	return own
-}
-
 func (f *function) outputFile(seg Segment) string {
 	if f.entry.OutputFile != "" {
 		return filepath.Join(seg.Dir, f.entry.OutputFile)
@@ -203,40 +183,5 @@ func (f *function) keep(seg Segment) ([]string, error) {
 			return nil, err
 		}
 	}
-	var files []string
-	for _, name := range []string{FileOutput, FileStdout, FileStderr, FileTrace} {
-		if info, err := os.Lstat(filepath.Join(seg.Dir, name)); err == nil && info.Mode().IsRegular() {
-			files = append(files, name)
-		}
-	}
-	return files, nil
-}
-
-// causeFault is the fault of a segment whose context is done.
-func causeFault(ctx context.Context) *fault.Fault {
-	var f *fault.Fault
-	if cause := context.Cause(ctx); errors.As(cause, &f) {
-		clone := *f // the message is added to
-		return &clone
-	} else if cause != nil {
-		return fault.New(fault.Interrupted, "the agent was ended: "+cause.Error())
-	}
-	return fault.New(fault.Interrupted, "the agent was ended")
-}
-
-// startFault says why a command could not be started; nil if that is not the command's fault.
-func startFault(c sandbox.Command, err error) *fault.Fault {
-	for _, ours := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
-		if errors.Is(err, ours) {
-			return nil
-		}
-	}
-	message := fmt.Sprintf("cannot start %s in %s: %v", c.Path, c.Dir, err)
-	switch {
-	case errors.Is(err, syscall.ENOENT): // the file itself was found
-		message += "; the program that its first line names may be missing"
-	case errors.Is(err, syscall.ENOEXEC):
-		message += "; a script needs a first line such as #!/bin/sh"
-	}
-	return fault.New(fault.Start, message)
+	return namedFiles(seg.Dir, FileOutput, FileStdout, FileStderr, FileTrace)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // shell is a function agent that is a shell script.
@@ -25,23 +26,12 @@ func shell(script string) Entry { return FromCommand([]string{"sh", "-c", script
 func segment(t testing.TB) Segment {
 	dir := t.TempDir()
 	return Segment{RolloutID: "rollout-1", Number: 1, Attempt: 1, Input: json.RawMessage(`{"q":1}`),
-		Workspace: mkdir(t, dir, "workspace"), Dir: mkdir(t, dir, "segment"), BaseDir: mkdir(t, dir, "base")}
-}
-
-func mkdir(t testing.TB, elem ...string) string {
-	dir := filepath.Join(elem...)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+		Workspace: testenv.Mkdir(t, dir, "workspace"), Dir: testenv.Mkdir(t, dir, "segment"), BaseDir: testenv.Mkdir(t, dir, "base")}
 }
 
 func runWith(t *testing.T, ctx context.Context, e Entry, opts Options, seg Segment) Outcome {
 	t.Helper()
-	a, err := New(e, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newFunction(e, opts)
 	out, err := a.Run(ctx, seg)
 	if err != nil {
 		t.Fatal(err)
@@ -61,15 +51,6 @@ func runWith(t *testing.T, ctx context.Context, e Entry, opts Options, seg Segme
 func run(t *testing.T, e Entry, seg Segment) Outcome {
 	t.Helper()
 	return runWith(t, t.Context(), e, Options{}, seg)
-}
-
-func read(t *testing.T, elem ...string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(elem...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 func TestAgentReadsTheEnvelope(t *testing.T) {
@@ -134,7 +115,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestWorkingDirectory(t *testing.T) {
 	seg := segment(t)
-	mkdir(t, seg.BaseDir, "sub")
+	testenv.Mkdir(t, seg.BaseDir, "sub")
 	elsewhere, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +135,7 @@ func TestWorkingDirectory(t *testing.T) {
 
 func TestProgramIsFoundAsInTheAgentsOwnShell(t *testing.T) {
 	seg := segment(t)
-	script := filepath.Join(mkdir(t, seg.BaseDir, "bin"), "tool")
+	script := filepath.Join(testenv.Mkdir(t, seg.BaseDir, "bin"), "tool")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -269,10 +250,10 @@ func TestOutputModes(t *testing.T) {
 		if string(out.Output) != `{"a":1}` || !slices.Equal(out.Files, []string{"output.json", "stdout.log"}) {
 			t.Errorf("%s: got %s, %q, %v", name, out.Output, out.Files, out.Fault)
 		}
-		if got := strings.TrimSpace(read(t, seg.Dir, "output.json")); got != `{"a":1}` {
+		if got := strings.TrimSpace(testenv.ReadFile(t, seg.Dir, "output.json")); got != `{"a":1}` {
 			t.Errorf("%s: output.json is %q", name, got)
 		}
-		if got := read(t, seg.Dir, "stdout.log"); !strings.HasPrefix(got, "loading\n") {
+		if got := testenv.ReadFile(t, seg.Dir, "stdout.log"); !strings.HasPrefix(got, "loading\n") {
 			t.Errorf("%s: stdout.log is %q", name, got)
 		}
 	}
@@ -282,7 +263,7 @@ func TestFilesOfASegment(t *testing.T) {
 	t.Run("a silent agent leaves only its document", func(t *testing.T) {
 		seg := segment(t)
 		out := run(t, shell("echo ' {} '"), seg)
-		if !slices.Equal(out.Files, []string{"output.json"}) || read(t, seg.Dir, "output.json") != " {} \n" {
+		if !slices.Equal(out.Files, []string{"output.json"}) || testenv.ReadFile(t, seg.Dir, "output.json") != " {} \n" {
 			t.Errorf("got %q", out.Files)
 		}
 		entries, err := os.ReadDir(seg.Dir)
@@ -296,7 +277,7 @@ func TestFilesOfASegment(t *testing.T) {
 		if want := []string{"output.json", "stderr.log", "trace.jsonl"}; !slices.Equal(out.Files, want) {
 			t.Errorf("got %q", out.Files)
 		}
-		if got := read(t, seg.Dir, "stderr.log"); got != "log\n" {
+		if got := testenv.ReadFile(t, seg.Dir, "stderr.log"); got != "log\n" {
 			t.Errorf("stderr.log is %q", got)
 		}
 	})
@@ -410,12 +391,21 @@ func TestRedactionStandsBeforeEverythingThatIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, entry := range entries {
-			if got := strings.TrimSpace(read(t, seg.Dir, entry.Name())); got != "[redacted]" {
+			if got := strings.TrimSpace(testenv.ReadFile(t, seg.Dir, entry.Name())); got != "[redacted]" {
 				t.Errorf("%s: %s: %q", mode, entry.Name(), got)
 			}
 		}
 		if len(entries) != len(out.Files) || len(entries) < 3 {
 			t.Errorf("%s: got %v in the folder, %q", mode, entries, out.Files)
 		}
+	}
+}
+
+func TestLogThatCannotBeWrittenIsAnErrorOfOurs(t *testing.T) {
+	a := newFunction(shell("echo 1; echo log >&2"), Options{})
+	seg := segment(t)
+	seg.Dir = filepath.Join(seg.Dir, "nowhere")
+	if out, err := a.Run(t.Context(), seg); err == nil || !strings.Contains(err.Error(), "stderr.log") {
+		t.Errorf("got %+v, %v", out, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,8 +116,8 @@ func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	env = append(env, l.Place.Env...)
 	hidden := map[string]bool{}
 	if l.ModelURL != "" { // who serves the model has the key; the agent must not
-		for _, m := range variable.FindAllStringSubmatch(l.Entry.Model.Key, -1) {
-			hidden[m[1]] = true
+		for _, name := range VariablesIn(l.Entry.Model.Key) {
+			hidden[name] = true
 		}
 	}
 	for _, e := range l.Env {
@@ -124,7 +125,7 @@ func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 			env = append(env, e)
 		}
 	}
-	for _, name := range sortedKeys(l.Entry.Env) {
+	for _, name := range slices.Sorted(maps.Keys(l.Entry.Env)) {
 		value, unknown := l.Options.expand(l.Entry.Env[name])
 		if unknown != "" {
 			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set", name, unknown)
@@ -153,7 +154,7 @@ func (l *Launch) writeFiles(fill map[string]string) error {
 			return err
 		}
 	}
-	for _, name := range sortedKeys(l.Entry.Files) {
+	for _, name := range slices.Sorted(maps.Keys(l.Entry.Files)) {
 		content, ok := fillIn(l.Entry.Files[name], fill)
 		if !ok {
 			continue

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -16,6 +18,49 @@ const (
 	// tailBytes is how much of stderr goes into the message of a fault.
 	tailBytes = 2 << 10
 )
+
+// log is what a program prints on one of its streams, kept in a file behind the redaction.
+type log struct {
+	file *logFile
+	// redacted writes into file; nil if there is no redaction.
+	redacted io.WriteCloser
+}
+
+// openLog opens a log. No file is made before there is something to write.
+func openLog(path string, redact func(io.Writer) io.WriteCloser) *log {
+	l := &log{file: &logFile{path: path}}
+	if redact != nil {
+		l.redacted = redact(l.file)
+	}
+	return l
+}
+
+// Write implements io.Writer.
+func (l *log) Write(p []byte) (int, error) {
+	if l.redacted != nil {
+		return l.redacted.Write(p)
+	}
+	return l.file.Write(p)
+}
+
+// Close writes what the redaction holds back, and the end of the log.
+func (l *log) Close() error {
+	if l.redacted == nil {
+		return l.file.Close()
+	}
+	return errors.Join(l.redacted.Close(), l.file.Close())
+}
+
+// tail is the end of the log as a message can show it. The log is closed.
+func (l *log) tail() string { return cleanTail(l.file.last) }
+
+// stderrTail is the tail of a log of stderr, ready to be put after a message.
+func (l *log) stderrTail() string {
+	if text := l.tail(); text != "" {
+		return "; stderr ends with:\n" + text
+	}
+	return ""
+}
 
 // logFile is a log of which the beginning and the end are kept. The beginning is written as it comes, so that a log can
 // be followed; the end when it is closed. An empty one leaves no file.
@@ -69,14 +114,6 @@ func (l *logFile) Close() error {
 		l.err = err
 	}
 	return l.err
-}
-
-// tailOf is the end of a log of stderr, ready to be put after a message.
-func tailOf(log *logFile) string {
-	if text := cleanTail(log.last); text != "" {
-		return "; stderr ends with:\n" + text
-	}
-	return ""
 }
 
 // escape is a terminal escape sequence: CSI, OSC and the like up to their end, or two characters.

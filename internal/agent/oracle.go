@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -14,6 +14,9 @@ import (
 
 // oracle runs a task's own solution in the place of an agent. A task that its oracle does not solve is broken.
 type oracle struct{ opts Options }
+
+// newOracle makes the agent of an entry of type oracle.
+func newOracle(opts Options) Agent { return &oracle{opts} }
 
 // Run implements Agent.
 func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
@@ -29,11 +32,8 @@ func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		defer cancel()
 	}
 	place := seg.Place
-	out, log := &logFile{path: filepath.Join(seg.Dir, FileStdout)}, &logFile{path: filepath.Join(seg.Dir, FileStderr)}
-	stdout, stderr := io.WriteCloser(out), io.WriteCloser(log)
-	if o.opts.Redact != nil {
-		stdout, stderr = &chained{o.opts.Redact(out), out}, &chained{o.opts.Redact(log), log}
-	}
+	stdout := openLog(filepath.Join(seg.Dir, FileStdout), o.opts.Redact)
+	stderr := openLog(filepath.Join(seg.Dir, FileStderr), o.opts.Redact)
 	marker := seg.Marker
 	if marker == "" {
 		marker = seg.RolloutID
@@ -44,10 +44,9 @@ func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
 		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Space: &place.Space, Setup: place.Setup, Executable: place.Executable, Ended: seg.Ended,
 	}
 	exit, err := sandbox.Run(ctx, command)
-	for _, c := range []io.Closer{stdout, stderr} {
-		if closed := c.Close(); err == nil {
-			err = closed
-		}
+	closed := errors.Join(stdout.Close(), stderr.Close())
+	if err == nil {
+		err = closed
 	}
 	if f := startFault(command, err); err != nil && f != nil {
 		return Outcome{Fault: f}, nil
@@ -66,7 +65,7 @@ func (o *oracle) Run(ctx context.Context, seg Segment) (Outcome, error) {
 	case exit.Ended != nil:
 		result.Fault = setupFault(ctx, exit.Ended)
 	case !exit.State.Success():
-		result.Fault = fault.New(fault.Exit, "the solution ended with "+exit.State.String()+tailOf(log))
+		result.Fault = fault.New(fault.Exit, "the solution ended with "+exit.State.String()+stderr.stderrTail())
 	default:
 		result.Output = json.RawMessage(`{}`)
 	}

@@ -45,13 +45,10 @@ const (
 // newAsked makes the id of a request. The subject is what there is to tell it by beside kind and input; titles may differ from time to time.
 func newAsked(what, title, kind, subject string, in json.RawMessage) asked {
 	a := asked{What: what, Title: title, Kind: kind, Input: in}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%q\x00%q\x00%s", what, kind, subject, canonicalJSON(in)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%q\x00%q\x00%s", what, kind, subject, jsonobj.Canonical(in)))
 	a.Interrupt = what + "-" + hex.EncodeToString(sum[:8])
 	return a
 }
-
-// canonicalJSON is a document in one spelling.
-func canonicalJSON(doc json.RawMessage) string { return jsonobj.Canonical(doc) }
 
 // interrupt is what the rollout waits for: a task for a person, or work.
 func (a asked) interrupt() (wait.Interrupt, error) {
@@ -104,7 +101,7 @@ func decide(d Delivery) decision {
 	if answer.Approved != nil {
 		out.allowed = *answer.Approved
 	}
-	if len(answer.Data) > 0 && !isEmpty(answer.Data) {
+	if len(answer.Data) > 0 && !isNothing(answer.Data) {
 		out.said = strings.TrimSpace(out.said + " " + string(answer.Data))
 	}
 	return out
@@ -144,11 +141,17 @@ func elicitResult(payload, params json.RawMessage) json.RawMessage {
 		if !decide(Delivery{Payload: payload}).allowed {
 			return json.RawMessage(`{"action":"decline"}`)
 		}
-		if payload = answer.Get("data"); len(payload) == 0 || isEmpty(payload) {
+		if payload = answer.Get("data"); len(payload) == 0 || isNothing(payload) {
 			payload = json.RawMessage("{}")
 		}
 	}
 	return jsonobj.Object{{Key: "action", Value: json.RawMessage(`"accept"`)}, {Key: "content", Value: payload}}.JSON()
+}
+
+// isNothing reports whether a value is null or an empty list.
+func isNothing(value json.RawMessage) bool {
+	text := jsonobj.Canonical(value)
+	return text == "null" || text == "[]"
 }
 
 func isApproval(word string) bool {

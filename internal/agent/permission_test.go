@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/wait"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestPermissionsByPolicy(t *testing.T) {
@@ -260,7 +262,7 @@ func TestTheRecordHasNoSecrets(t *testing.T) {
 	r.opts.Redact = redacting(secret)
 	ids(t, r.prompt(`[[ASK execute curl -H `+secret+` {"command":"curl `+secret+`"}]]`))
 	for _, name := range []string{FileSession, FileTrajectory, FileWire} {
-		if text := read(t, r.history[0], name); strings.Contains(text, secret) || !strings.Contains(text, "[redacted:") {
+		if text := testenv.ReadFile(t, r.history[0], name); strings.Contains(text, secret) || !strings.Contains(text, "[redacted:") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}

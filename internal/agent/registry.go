@@ -124,3 +124,17 @@ func compact(text string) string {
 	}
 	return string(out)
 }
+
+// packages are those of npm that bring the programs of the registry's agents.
+var packages = map[string]string{
+	"claude-agent-acp": "@agentclientprotocol/claude-agent-acp", "codex-acp": "@agentclientprotocol/codex-acp", "gemini": "@google/gemini-cli",
+	"opencode": "opencode-ai", "qwen": "@qwen-code/qwen-code",
+}
+
+// HowToInstall is the command that installs the program of an agent of the registry; empty if none is known.
+func HowToInstall(program string) string {
+	if name := packages[program]; name != "" {
+		return "npm install -g " + name
+	}
+	return ""
+}

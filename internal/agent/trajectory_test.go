@@ -1,7 +1,6 @@
 package agent
 
 import (
-	stdcmp "cmp"
 	"encoding/json"
 	"path/filepath"
 	"sync"
@@ -10,7 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestTrajectory(t *testing.T) {
@@ -37,7 +37,7 @@ func TestTrajectory(t *testing.T) {
 	}
 
 	var got []string
-	for _, e := range readLines[Event](t, dir, FileTrajectory) {
+	for _, e := range testenv.ReadLines[Event](t, dir, FileTrajectory) {
 		text := e.Type + " " + e.SessionID + " " + e.Text
 		if e.Call != nil {
 			text += e.Call.ID + " " + e.Call.text()
@@ -54,7 +54,7 @@ func TestTrajectory(t *testing.T) {
 		`{"attributes":{"input.value":"{}","tool.call_id":"e","tool.name":"wait"},"name":"wait","start_time":"2026-01-02T03:04:05Z"}`,
 	}
 	var spans []string
-	for _, raw := range readLines[json.RawMessage](t, dir, FileTrace) {
+	for _, raw := range testenv.ReadLines[json.RawMessage](t, dir, FileTrace) {
 		spans = append(spans, string(raw))
 	}
 	if diff := cmp.Diff(wantSpans, spans); diff != "" {
@@ -64,7 +64,7 @@ func TestTrajectory(t *testing.T) {
 
 func TestATrajectoryIsWrittenByTwo(t *testing.T) {
 	dir := t.TempDir()
-	trail := openTrajectory(dir, redacting("a-secret-word"), time.Now)
+	trail := openTrajectory(dir, redact.New(map[string]string{"SECRET": "a-secret-word"}).Writer, time.Now)
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
@@ -78,7 +78,7 @@ func TestATrajectoryIsWrittenByTwo(t *testing.T) {
 	if err := trail.close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(readLines[Event](t, dir, FileTrajectory)); n < 3000 || n > 4000 {
+	if n := len(testenv.ReadLines[Event](t, dir, FileTrajectory)); n < 3000 || n > 4000 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -88,41 +88,5 @@ func TestATrajectoryThatCannotBeWritten(t *testing.T) {
 	trail.add(EventPrompt, "s", "x", nil)
 	if trail.close() == nil {
 		t.Error("nobody was told")
-	}
-}
-
-func TestToolNames(t *testing.T) {
-	servers := []acp.MCPServer{{Name: "lab"}, {Name: "lab_two"}, {Name: "my-lab"}}
-	for _, tt := range []struct {
-		form         string
-		call         acp.ToolCall
-		name, server string
-	}{
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: "mcp__lab__add"}, "add", "lab"},
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: "Add numbers", Name: "mcp__my-lab__add"}, "add", "my-lab"},
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: "Add numbers", Meta: json.RawMessage(`{"x":1,"claudeCode":{"toolName":"mcp__lab__add"}}`)}, "add", "lab"},
-		{"{server}_{tool}", acp.ToolCall{Title: "lab_add"}, "add", "lab"},
-		{"{server}_{tool}", acp.ToolCall{Title: "lab_two_add"}, "add", "lab_two"},
-		{"mcp_{server}_{tool}", acp.ToolCall{Title: "mcp_lab_add_more"}, "add_more", "lab"},
-		{"mcp_{server}_{tool}", acp.ToolCall{Title: "add (lab MCP Server)"}, "add", "lab"},
-		{"", acp.ToolCall{Title: "add (my-lab MCP Server)"}, "add", "my-lab"},
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: "lab.add"}, "add", "lab"},
-		{"", acp.ToolCall{Title: "my-lab/add"}, "add", "my-lab"},
-		{"", acp.ToolCall{Title: "lab.add two numbers"}, "lab.add two numbers", ""},
-		{"{server}_{tool}", acp.ToolCall{Title: "lab_"}, "lab_", ""},
-		{"{server}_{tool}", acp.ToolCall{Title: "other_add"}, "other_add", ""},
-		{"{tool}", acp.ToolCall{Title: "Read"}, "Read", ""},
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: "`ls`", Kind: "execute", Meta: json.RawMessage(`{"claudeCode":{"toolName":"Bash"}}`)}, "Bash", ""},
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: `{"id":"7"}`, Meta: json.RawMessage(`{"toolName":"mcp__lab__read"}`)}, "read", "lab"},                           // A1: qwen
-		{"", acp.ToolCall{Title: "mcp.lab.read", Kind: "execute", RawInput: json.RawMessage(`{"server":"lab","tool":"read","arguments":{"id":"7"}}`)}, "read", "lab"}, // A2: codex
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: "mcp__lab__read", Name: "Bash"}, "Bash", ""},                                                                    // what a command looks like is no name
-		{"", acp.ToolCall{Kind: "fetch"}, "fetch", ""},
-		{"", acp.ToolCall{Title: "Read", Meta: json.RawMessage(`[1]`)}, "Read", ""},
-	} {
-		s := &acpSegment{acpAgent: &acpAgent{entry: Entry{ACP: &ACP{ToolName: tt.form}}}, servers: servers}
-		told := s.toolOf(&tt.call, "")
-		if name := stdcmp.Or(told.Name, tt.call.Title, tt.call.Kind); name != tt.name || told.Server != tt.server {
-			t.Errorf("%s of %+v: got %q of %q", tt.form, tt.call, name, told.Server)
-		}
 	}
 }

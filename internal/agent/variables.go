@@ -48,20 +48,23 @@ func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []str
 	if base.ACP == nil || !maps.EqualFunc(e.Env, base.Env, same) || !maps.EqualFunc(e.Files, base.Files, same) {
 		return nil
 	}
-	for _, m := range variable.FindAllStringSubmatch(e.Model.Key, -1) {
+	return VariablesIn(e.Model.Key)
+}
+
+// VariablesIn names the variables of a value, in the order in which they stand there.
+func VariablesIn(value string) (names []string) {
+	for _, m := range variable.FindAllStringSubmatch(value, -1) {
 		names = append(names, m[1])
 	}
 	return names
 }
 
 // BaseURLs are the variables that the URL of the agent's model is made of.
-func (e Entry) BaseURLs() (names []string) {
+func (e Entry) BaseURLs() []string {
 	if e.ACP != nil && e.Model != nil {
-		for _, m := range variable.FindAllStringSubmatch(e.Model.URL, -1) {
-			names = append(names, m[1])
-		}
+		return VariablesIn(e.Model.URL)
 	}
-	return names
+	return nil
 }
 
 // expand resolves every variable of a value, or names one that is unknown.

@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // file makes an executable file.
 func file(t *testing.T, content string, elem ...string) string {
 	t.Helper()
 	path := filepath.Join(elem...)
-	mkdir(t, filepath.Dir(path))
+	testenv.Mkdir(t, filepath.Dir(path))
 	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +23,7 @@ func file(t *testing.T, content string, elem ...string) string {
 func link(t *testing.T, to string, elem ...string) string {
 	t.Helper()
 	path := filepath.Join(elem...)
-	mkdir(t, filepath.Dir(path))
+	testenv.Mkdir(t, filepath.Dir(path))
 	if err := os.Symlink(to, path); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestVisible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := mkdir(t, root, "home", "me")
+	home := testenv.Mkdir(t, root, "home", "me")
 	t.Setenv("HOME", home)
 	node := file(t, "", root, "node22", "bin", "node")
 	env := []string{"PATH=" + filepath.Dir(node)}
@@ -81,7 +83,7 @@ func TestTheHomeIsNeverVisible(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := mkdir(t, root, "home", "me")
+	home := testenv.Mkdir(t, root, "home", "me")
 	t.Setenv("HOME", home+"/")
 	for _, program := range []string{
 		file(t, "", home, "agent"), file(t, "", home, "bin", "agent"), file(t, "", root, "home", "agent"), file(t, "", root, "home", "bin", "agent"),

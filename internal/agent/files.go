@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// The files that a segment leaves in Segment.Dir; each is there only if there is something in it.
+const (
+	FileOutput = "output.json" // the agent's document, whether or not it is one
+	FileStdout = "stdout.log"  // stdout, where the document is not all of it
+	FileStderr = "stderr.log"
+	FileTrace  = "trace.jsonl" // written by the agent
+)
+
+// defaultOutputBytes holds where a segment does not say how much an agent may print.
+const defaultOutputBytes = 16 << 20
+
+// namedFiles are those of the names that are files in a folder.
+func namedFiles(dir string, names ...string) ([]string, error) {
+	var files []string
+	for _, name := range names {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return nil, err
+		case info.Mode().IsRegular():
+			files = append(files, name)
+		}
+	}
+	return files, nil
+}
+
+// openRegular opens a file that an agent may have written: nil if there is none, or something that is not a plain file.
+func openRegular(path string) (*os.File, error) {
+	// O_NONBLOCK: a FIFO in its place must not hold us up.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = file.Close() // not read
+		return nil, err
+	}
+	return file, nil
+}
+
+// readRegular reads up to most bytes of such a file.
+func readRegular(path string, most int64) ([]byte, error) {
+	file, err := openRegular(path)
+	if file == nil || err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	return io.ReadAll(io.LimitReader(file, most))
+}
