@@ -1,5 +1,7 @@
-// Package agent runs what can be evaluated. An [Agent] runs one segment of a rollout at a time and says how it ended:
-// completed, suspended, or failed with a category. It knows nothing of stores, eval sets or scores.
+// Package agent says what an agent is. An [Agent] runs one segment of a rollout at a time and says how it
+// ended: completed, suspended, or failed with a category. An [Entry] is an agent as a file names it; the
+// packages below this one run it, and this one imports none of them. It also has the form of what a
+// segment leaves: the trajectory and the trace. It knows nothing of stores, eval sets or scores.
 package agent
 
 import (
@@ -111,8 +113,8 @@ type Outcome struct {
 	Files []string
 }
 
-// causeFault is the fault of a segment whose context is done.
-func causeFault(ctx context.Context) *fault.Fault {
+// CauseFault is the fault of a segment whose context is done.
+func CauseFault(ctx context.Context) *fault.Fault {
 	var f *fault.Fault
 	if cause := context.Cause(ctx); errors.As(cause, &f) {
 		clone := *f // the message is added to

@@ -16,11 +16,11 @@ const (
 	FileTrace  = "trace.jsonl" // written by the agent
 )
 
-// defaultOutputBytes holds where a segment does not say how much an agent may print.
-const defaultOutputBytes = 16 << 20
+// DefaultOutputBytes holds where a segment does not say how much an agent may print.
+const DefaultOutputBytes = 16 << 20
 
-// namedFiles are those of the names that are files in a folder.
-func namedFiles(dir string, names ...string) ([]string, error) {
+// FilesIn are those of the names that are files in a folder.
+func FilesIn(dir string, names ...string) ([]string, error) {
 	var files []string
 	for _, name := range names {
 		info, err := os.Lstat(filepath.Join(dir, name))
@@ -35,8 +35,8 @@ func namedFiles(dir string, names ...string) ([]string, error) {
 	return files, nil
 }
 
-// openRegular opens a file that an agent may have written: nil if there is none, or something that is not a plain file.
-func openRegular(path string) (*os.File, error) {
+// OpenRegular opens a file that an agent may have written: nil if there is none, or something that is not a plain file.
+func OpenRegular(path string) (*os.File, error) {
 	// O_NONBLOCK: a FIFO in its place must not hold us up.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
@@ -52,9 +52,9 @@ func openRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
-// readRegular reads up to most bytes of such a file.
-func readRegular(path string, most int64) ([]byte, error) {
-	file, err := openRegular(path)
+// ReadRegular reads up to most bytes of such a file.
+func ReadRegular(path string, most int64) ([]byte, error) {
+	file, err := OpenRegular(path)
 	if file == nil || err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ type Options struct {
 	Grace time.Duration
 }
 
-// redact passes a text through Options.Redact.
-func (o Options) redact(s string) string {
+// RedactText passes a text through Options.Redact.
+func (o Options) RedactText(s string) string {
 	if o.Redact == nil {
 		return s
 	}

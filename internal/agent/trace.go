@@ -14,7 +14,7 @@ const maxTrace = 64 << 20
 // not JSON objects are skipped and counted, such as the last one of an agent that was killed while it wrote. Of a trace over
 // 64 MiB the rest is left out, and the line that is cut counts as skipped. No trace is no error.
 func ReadTrace(dir string) (spans []json.RawMessage, skipped int, err error) {
-	data, err := readRegular(filepath.Join(dir, FileTrace), maxTrace)
+	data, err := ReadRegular(filepath.Join(dir, FileTrace), maxTrace)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the agent's trace: %w", err)
 	}

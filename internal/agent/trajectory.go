@@ -66,10 +66,10 @@ type Call struct {
 	DurationMs *int64 `json:"durationMs,omitempty"`
 }
 
-// trajectory writes the files of a segment that tell what the agent did: the trajectory, and its tool calls once more as spans, which is what
+// Trajectory writes the files of a segment that tell what the agent did: the trajectory, and its tool calls once more as spans, which is what
 // evaluators and reports read of every kind of agent. What the agent does and what is done with it are added concurrently.
-type trajectory struct {
-	events, spans *lines
+type Trajectory struct {
+	events, spans *Lines
 	now           func() time.Time
 
 	mu sync.Mutex
@@ -81,12 +81,12 @@ type trajectory struct {
 	err  error
 }
 
-func openTrajectory(dir string, redact func(io.Writer) io.WriteCloser, now func() time.Time) *trajectory {
-	return &trajectory{events: newLines(filepath.Join(dir, FileTrajectory), redact), spans: newLines(filepath.Join(dir, FileTrace), redact), now: now}
+func OpenTrajectory(dir string, redact func(io.Writer) io.WriteCloser, now func() time.Time) *Trajectory {
+	return &Trajectory{events: NewLines(filepath.Join(dir, FileTrajectory), redact), spans: NewLines(filepath.Join(dir, FileTrace), redact), now: now}
 }
 
-// say adds to a message or thought.
-func (t *trajectory) say(kind, sessionID, text string) {
+// Say adds to a message or thought.
+func (t *Trajectory) Say(kind, sessionID, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open.Type != kind || t.open.SessionID != sessionID {
@@ -96,8 +96,8 @@ func (t *trajectory) say(kind, sessionID, text string) {
 	t.text.WriteString(text)
 }
 
-// lastMessage is the text of the last message, which ends with this.
-func (t *trajectory) lastMessage() string {
+// LastMessage is the text of the last message, which ends with this.
+func (t *Trajectory) LastMessage() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.endText()
@@ -105,7 +105,7 @@ func (t *trajectory) lastMessage() string {
 }
 
 // endText ends the message or thought that is being said. The caller holds mu.
-func (t *trajectory) endText() {
+func (t *Trajectory) endText() {
 	if t.open.Type == "" {
 		return
 	}
@@ -116,11 +116,11 @@ func (t *trajectory) endText() {
 	if e.Type == EventMessage {
 		t.last = e.Text
 	}
-	t.keep(t.events.write(e))
+	t.keep(t.events.Append(e))
 }
 
-// add adds an event with data, which may be nil.
-func (t *trajectory) add(kind, sessionID, text string, data any) {
+// Add adds an event with data, which may be nil.
+func (t *Trajectory) Add(kind, sessionID, text string, data any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.endText()
@@ -130,35 +130,35 @@ func (t *trajectory) add(kind, sessionID, text string, data any) {
 		t.keep(err)
 		e.Data = raw
 	}
-	t.keep(t.events.write(e))
+	t.keep(t.events.Append(e))
 }
 
-// call adds a tool call that has ended, or will not.
-func (t *trajectory) call(sessionID string, c Call) {
+// Call adds a tool call that has ended, or will not.
+func (t *Trajectory) Call(sessionID string, c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.endText()
-	t.keep(t.events.write(Event{Time: t.now(), Type: EventToolCall, SessionID: sessionID, Call: &c}))
+	t.keep(t.events.Append(Event{Time: t.now(), Type: EventToolCall, SessionID: sessionID, Call: &c}))
 }
 
-// span adds a call to what evaluators read.
-func (t *trajectory) span(c Call) {
+// Span adds a call to what evaluators read.
+func (t *Trajectory) Span(c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.keep(t.spans.write(spanOf(c)))
+	t.keep(t.spans.Append(spanOf(c)))
 }
 
-func (t *trajectory) keep(err error) {
+func (t *Trajectory) keep(err error) {
 	if t.err == nil {
 		t.err = err
 	}
 }
 
-func (t *trajectory) close() error {
+func (t *Trajectory) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.endText()
-	return errors.Join(t.err, t.events.close(), t.spans.close())
+	return errors.Join(t.err, t.events.Close(), t.spans.Close())
 }
 
 // spanOf is a tool call as the evaluators know it: a span with UiPath's attributes.
@@ -171,7 +171,7 @@ func spanOf(c Call) any {
 		attributes["mcp.server"] = c.Server
 	}
 	if c.Status == "completed" || c.Status == "failed" {
-		attributes["output.value"] = map[string]any{"content": c.text()}
+		attributes["output.value"] = map[string]any{"content": c.Text()}
 	}
 	span := map[string]any{"name": c.Name, "attributes": attributes, "start_time": c.StartedAt}
 	if c.DurationMs != nil {
@@ -186,8 +186,8 @@ func spanOf(c Call) any {
 	return span
 }
 
-// text is what the call gave, as a person would read it: the texts of its content, else its output.
-func (c Call) text() string {
+// Text is what the call gave, as a person would read it: the texts of its content, else its output.
+func (c Call) Text() string {
 	var blocks []struct {
 		Content struct {
 			Text string `json:"text"`
@@ -209,15 +209,15 @@ func (c Call) text() string {
 	return string(c.Output)
 }
 
-// lines writes JSON objects to a file, one a line, through the redaction. The file is made with the first.
-type lines struct {
+// Lines writes JSON objects to a file, one a line, through the redaction. The file is made with the first.
+type Lines struct {
 	buf    *bufio.Writer
 	closer []io.Closer
 }
 
-func newLines(path string, redact func(io.Writer) io.WriteCloser) *lines {
+func NewLines(path string, redact func(io.Writer) io.WriteCloser) *Lines {
 	file := &appendFile{path: path}
-	l := &lines{closer: []io.Closer{file}}
+	l := &Lines{closer: []io.Closer{file}}
 	var w io.Writer = file
 	if redact != nil {
 		through := redact(file)
@@ -228,7 +228,7 @@ func newLines(path string, redact func(io.Writer) io.WriteCloser) *lines {
 	return l
 }
 
-func (l *lines) write(v any) error {
+func (l *Lines) Append(v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (l *lines) write(v any) error {
 	return err
 }
 
-func (l *lines) close() error {
+func (l *Lines) Close() error {
 	err := l.buf.Flush()
 	for _, c := range l.closer {
 		err = errors.Join(err, c.Close())

@@ -16,23 +16,23 @@ import (
 func TestTrajectory(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	trail := openTrajectory(dir, nil, func() time.Time { return at })
-	trail.say(EventMessage, "s", "one ")
-	trail.say(EventMessage, "s", "two")
-	trail.say(EventThought, "s", "hm")
-	trail.say(EventMessage, "other", "three")
+	trail := OpenTrajectory(dir, nil, func() time.Time { return at })
+	trail.Say(EventMessage, "s", "one ")
+	trail.Say(EventMessage, "s", "two")
+	trail.Say(EventThought, "s", "hm")
+	trail.Say(EventMessage, "other", "three")
 	ms := int64(1500)
-	call := func(c Call) { trail.call("s", c); trail.span(c) }
+	call := func(c Call) { trail.Call("s", c); trail.Span(c) }
 	call(Call{ID: "c", Name: "add", Server: "lab", Status: "completed", Input: json.RawMessage(`{"a":1}`), StartedAt: at, DurationMs: &ms,
 		Content: json.RawMessage(`[{"type":"content","content":{"type":"text","text":"4"}},{"type":"content","content":{"type":"text","text":"2"}}]`)})
-	trail.say(EventMessage, "s", "last")
-	if got := trail.lastMessage(); got != "last" {
+	trail.Say(EventMessage, "s", "last")
+	if got := trail.LastMessage(); got != "last" {
 		t.Errorf("got %q", got)
 	}
 	call(Call{ID: "d", Name: "look", Status: "failed", StartedAt: at, Output: json.RawMessage(`"no"`), DurationMs: new(int64)})
 	call(Call{ID: "e", Name: "wait", Status: "in_progress", StartedAt: at})
-	trail.add(EventStop, "s", "", map[string]string{"stopReason": "end_turn"})
-	if err := trail.close(); err != nil {
+	trail.Add(EventStop, "s", "", map[string]string{"stopReason": "end_turn"})
+	if err := trail.Close(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -40,7 +40,7 @@ func TestTrajectory(t *testing.T) {
 	for _, e := range testenv.ReadLines[Event](t, dir, FileTrajectory) {
 		text := e.Type + " " + e.SessionID + " " + e.Text
 		if e.Call != nil {
-			text += e.Call.ID + " " + e.Call.text()
+			text += e.Call.ID + " " + e.Call.Text()
 		}
 		got = append(got, text+string(e.Data))
 	}
@@ -64,18 +64,18 @@ func TestTrajectory(t *testing.T) {
 
 func TestATrajectoryIsWrittenByTwo(t *testing.T) {
 	dir := t.TempDir()
-	trail := openTrajectory(dir, redact.New(map[string]string{"SECRET": "a-secret-word"}).Writer, time.Now)
+	trail := OpenTrajectory(dir, redact.New(map[string]string{"SECRET": "a-secret-word"}).Writer, time.Now)
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
 			for range 1000 {
-				trail.say(EventMessage, "s", "with a-secret-word")
-				trail.add(EventPlan, "s", "", nil)
+				trail.Say(EventMessage, "s", "with a-secret-word")
+				trail.Add(EventPlan, "s", "", nil)
 			}
 		})
 	}
 	both.Wait()
-	if err := trail.close(); err != nil {
+	if err := trail.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(testenv.ReadLines[Event](t, dir, FileTrajectory)); n < 3000 || n > 4000 {
@@ -84,9 +84,9 @@ func TestATrajectoryIsWrittenByTwo(t *testing.T) {
 }
 
 func TestATrajectoryThatCannotBeWritten(t *testing.T) {
-	trail := openTrajectory(filepath.Join(t.TempDir(), "missing"), nil, time.Now)
-	trail.add(EventPrompt, "s", "x", nil)
-	if trail.close() == nil {
+	trail := OpenTrajectory(filepath.Join(t.TempDir(), "missing"), nil, time.Now)
+	trail.Add(EventPrompt, "s", "x", nil)
+	if trail.Close() == nil {
 		t.Error("nobody was told")
 	}
 }

@@ -40,7 +40,7 @@ func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []str
 	if e.ACP == nil || e.Model == nil || e.Model.Key == "" {
 		return nil
 	}
-	if key, _ := (Options{Resolve: resolve}).expand(e.Model.Key); key != "" {
+	if key, _ := (Options{Resolve: resolve}).Expand(e.Model.Key); key != "" {
 		return nil
 	}
 	base, _ := Registered(cmp.Or(e.Extends, e.Name))
@@ -67,8 +67,8 @@ func (e Entry) BaseURLs() []string {
 	return nil
 }
 
-// expand resolves every variable of a value, or names one that is unknown.
-func (o Options) expand(value string) (expanded, unknown string) {
+// Expand resolves every variable of a value, or names one that is unknown.
+func (o Options) Expand(value string) (expanded, unknown string) {
 	resolve := o.Resolve
 	if resolve == nil {
 		resolve = os.LookupEnv

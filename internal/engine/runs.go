@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -116,7 +117,7 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	if err != nil {
 		return nil, err
 	}
-	agents := agent.Options{Resolve: c.o.Resolve, Now: c.o.Now, Version: c.o.Version}
+	agents := acpagent.Options{Options: agent.Options{Resolve: c.o.Resolve, Now: c.o.Now}, Version: c.o.Version}
 	if slices.ContainsFunc(plan.Agents, func(e agent.Entry) bool { return e.Type == agent.TypeACP }) {
 		if agents.Models, agents.Gateway, err = c.listen(); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/peers/fakemcp"
 	"github.com/evalrun/evalrun/internal/peers/fakemodel"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -112,7 +113,7 @@ type process struct {
 // start starts the agent and shakes hands with it. The rig ends it.
 func (r *rig) start(ctx context.Context) (*process, error) {
 	a := &process{r: r, marker: "probe/" + rand.Text()}
-	l := agent.Launch{
+	l := acpagent.Launch{
 		Entry: r.o.Entry, Place: r.place, BaseDir: r.o.BaseDir, RolloutID: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
 		Stderr: &r.stderr, Ended: func() {
 			if a.onEnd != nil {

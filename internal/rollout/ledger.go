@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -73,7 +74,7 @@ func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
 
 // checkWork asks the source of a job whether it is done.
 func (run *Run) checkWork(ctx context.Context, w gateway.Work) (gateway.Progress, error) {
-	spec, err := agent.WorkSpec(w)
+	spec, err := acpagent.WorkSpec(w)
 	if err != nil {
 		return gateway.Progress{}, err
 	}

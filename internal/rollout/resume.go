@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -58,7 +59,7 @@ func (h *held) previousSegments(ctx context.Context) (done []agent.StepResult, h
 		}
 		done = info.Steps
 		for _, f := range g.Files {
-			if filepath.Base(f.Name) == agent.FileSession {
+			if filepath.Base(f.Name) == acpagent.FileSession {
 				history = append(history, filepath.Join(h.attemptDir(g.Number, g.Attempt), filepath.Dir(filepath.FromSlash(f.Name))))
 			}
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -26,13 +27,13 @@ type Run struct {
 }
 
 // NewRun makes the agents and evaluators of a plan.
-func NewRun(plan plans.Plan, dir string, agents agent.Options, sources *wait.Sources, red *redact.Redactor) (*Run, error) {
+func NewRun(plan plans.Plan, dir string, agents acpagent.Options, sources *wait.Sources, red *redact.Redactor) (*Run, error) {
 	run := &Run{Plan: plan, Dir: dir, Agents: map[string]agent.Agent{}, agentErrs: map[string]error{}, Sources: sources, Redact: red}
 	if red != nil {
 		agents.Redact = red.Writer
 	}
 	for _, e := range plan.Agents {
-		a, err := agent.New(e, agents)
+		a, err := newAgent(e, agents)
 		if err != nil {
 			run.agentErrs[e.Name] = err // harms only its own rollouts
 			continue

@@ -1,0 +1,176 @@
+package acpagent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// Launch is what it takes to start the process of an ACP agent.
+type Launch struct {
+	Entry   agent.Entry
+	Options agent.Options
+	// Place is where; Start adds to its Space what the agent's program needs.
+	Place agent.Place
+	// BaseDir is what the entry's cwd is relative to.
+	BaseDir string
+	// RolloutID marks the process and what it starts.
+	RolloutID string
+	// Env are variables that were passed.
+	Env []string
+	// ModelURL and ModelKey are the agent's way to its model. Without a URL it has credentials of its own.
+	ModelURL, ModelKey string
+	// Stderr receives what the agent logs, SetupLog what the setup of the place prints.
+	Stderr, SetupLog io.Writer
+	// Ended is [sandbox.Command.Ended].
+	Ended func()
+	// Environ is the environment of the process, which Start sets.
+	Environ []string
+}
+
+// Start writes the entry's files into the agent's home and starts its process, whose stdin and stdout are the caller's. The error is a [*fault.Fault]
+// if the agent or its place is at fault; what goes wrong later in the place is told by [sandbox.Process.Ready].
+func (l *Launch) Start() (*sandbox.Process, error) {
+	fill := l.placeholders()
+	env, f := l.environ(fill)
+	if f != nil {
+		return nil, f
+	}
+	l.Environ = env
+	if err := l.writeFiles(fill); err != nil {
+		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error()) // what is in it, the agent has left
+	}
+	path, f := program.Find(l.Entry.Command[0], filepath.Join(l.BaseDir, l.Entry.Cwd), env)
+	if f != nil {
+		return nil, f
+	}
+	space := &l.Place.Space
+	space.Visible = append(slices.Clone(space.Visible), visible(path, l.Entry.Command[1:], env)...)
+	for _, dir := range l.Entry.Visible {
+		space.Visible = append(space.Visible, filepath.Clean(dir))
+	}
+	// Where nothing is seen anyway nothing has to be hidden, however many tasks there are.
+	space.Hidden = slices.DeleteFunc(slices.Clone(space.Hidden), func(path string) bool { return !space.Shows(path) })
+	command := sandbox.Command{
+		RolloutID: l.RolloutID, Path: path, Args: l.Entry.Command, Dir: l.Place.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
+		Grace: l.Options.Grace, Ended: l.Ended, Space: space, Setup: l.Place.Setup, Executable: l.Place.Executable,
+	}
+	if command.Setup != nil {
+		setup := *command.Setup
+		setup.Log = l.SetupLog
+		command.Setup = &setup
+	}
+	process, err := sandbox.Start(command)
+	if err == nil {
+		return process, nil
+	}
+	if f := program.StartFault(command, err); f != nil {
+		return nil, f
+	}
+	return nil, err
+}
+
+// placeholders give the values of {home}, {model}, {modelURL} and {modelKey}; those for which there is nothing are missing.
+func (l *Launch) placeholders() map[string]string {
+	fill := map[string]string{"{home}": l.Place.Home}
+	if l.ModelURL != "" {
+		fill["{modelURL}"], fill["{modelKey}"] = l.ModelURL, l.ModelKey
+		if l.Entry.Model.Name != "" {
+			fill["{model}"] = l.Entry.Model.Name
+		}
+	}
+	return fill
+}
+
+var placeholderNames = []string{"{home}", "{model}", "{modelURL}", "{modelKey}"}
+
+// fillIn replaces the placeholders of a value; false if it names one for which there is nothing.
+func fillIn(value string, fill map[string]string) (string, bool) {
+	for _, name := range placeholderNames {
+		v, ok := fill[name]
+		if !ok && strings.Contains(value, name) {
+			return "", false
+		}
+		value = strings.ReplaceAll(value, name, v)
+	}
+	return value, true
+}
+
+// environ is the whole environment of the agent: what every program needs, that of the place, what was passed to the run, and the entry's own.
+func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
+	home := l.Place.Home
+	env := []string{
+		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
+		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share", "XDG_STATE_HOME=" + home + "/.local/state",
+		"XDG_CACHE_HOME=" + home + "/.cache", "TMPDIR=" + home + "/tmp",
+	}
+	env = append(env, l.Place.Env...)
+	hidden := map[string]bool{}
+	if l.ModelURL != "" { // who serves the model has the key; the agent must not
+		for _, name := range agent.VariablesIn(l.Entry.Model.Key) {
+			hidden[name] = true
+		}
+	}
+	for _, e := range l.Env {
+		if name, _, _ := strings.Cut(e, "="); !hidden[name] {
+			env = append(env, e)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Entry.Env)) {
+		value, unknown := l.Options.Expand(l.Entry.Env[name])
+		if unknown != "" {
+			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set", name, unknown)
+		}
+		if value, ok := fillIn(value, fill); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env, nil
+}
+
+// writeFiles writes the entry's files into the agent's home, for each process anew because the way to the model has another token, and makes
+// the usual folders.
+func (l *Launch) writeFiles(fill map[string]string) error {
+	host, ok := l.Place.Space.HostPath(l.Place.Home)
+	if !ok {
+		return fmt.Errorf("the home %s is not in the agent's space", l.Place.Home)
+	}
+	root, err := os.OpenRoot(host) // the agent may have left links
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // a folder that was only looked through
+	for _, dir := range []string{"tmp", ".config", ".cache", ".local/share", ".local/state"} {
+		if err := root.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Entry.Files)) {
+		content, ok := fillIn(l.Entry.Files[name], fill)
+		if !ok {
+			continue
+		}
+		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return err
+		}
+		// What the agent has made of it may be a link, or a named pipe that would be waited for.
+		if err := root.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := root.WriteFile(name, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package acpagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+func TestPermissionsByPolicy(t *testing.T) {
+	for policy, want := range map[agent.Policy][2]string{agent.PolicyAllow: {"allowed", "always"}, agent.PolicyDeny: {"rejected", "deny"}} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			r := newRollout(t)
+			r.entry.Permissions = policy
+			if got := content(t, r.prompt(`[[ASK edit Write a file {"path":"a"}]]`)); got != want[0] {
+				t.Errorf("got %q", got)
+			}
+			asked := r.events(0, agent.EventPermission)
+			if len(asked) != 1 || !strings.Contains(string(asked[0].Data), fmt.Sprintf(`"optionId":%q`, want[1])) || !strings.Contains(string(asked[0].Data), `"by":"policy"`) {
+				t.Errorf("got %+v", asked)
+			}
+		})
+	}
+}
+
+// suspending is a rollout whose permissions wait for a person.
+func suspending(t *testing.T, flags ...string) *rollout {
+	r := newRollout(t, flags...)
+	r.entry.Permissions = agent.PolicySuspend
+	return r
+}
+
+// said are the agent's messages of a segment.
+func (r *rollout) said(segment int) (texts []string) {
+	for _, e := range r.events(segment, agent.EventMessage) {
+		texts = append(texts, e.Text)
+	}
+	return texts
+}
+
+// ids are the interrupts of a segment that is suspended.
+func ids(t *testing.T, out agent.Outcome) (ids []string) {
+	t.Helper()
+	if out.Interrupts == nil {
+		t.Fatalf("expected interrupts, got %+v %v", out, out.Fault)
+	}
+	for _, in := range out.Interrupts {
+		if len(in.Specs) != 1 || in.Specs[0].Type != wait.Task {
+			t.Errorf("got the interrupt %+v", in)
+		}
+		ids = append(ids, in.ID)
+	}
+	return ids
+}
+
+// resumed is the segment that follows when answers have come.
+func (r *rollout) resumed(deliveries map[string]agent.Delivery) agent.Segment {
+	seg := r.segment("the prompt of the task, which is not repeated")
+	seg.Resume, seg.Deliveries = map[string]json.RawMessage{}, deliveries
+	for id, d := range deliveries {
+		seg.Resume[id] = d.Payload
+	}
+	return seg
+}
+
+func delivered(payload string) agent.Delivery {
+	return agent.Delivery{TriggerID: "t", Status: "successful", Payload: json.RawMessage(payload)}
+}
+
+func TestAPermissionThatWaitsForAPerson(t *testing.T) {
+	t.Parallel()
+	r := suspending(t)
+	out := r.prompt(`[[ASK edit Write a file {"path":"a","n":1}]] [[ASK edit Write it again {"n":1, "path":"a"}]] [[ASK execute Run it {"command":"x"}]] [[SAY bye]]`)
+	waits := ids(t, out)
+	if len(waits) != 2 {
+		t.Fatalf("got the interrupts %v", waits)
+	}
+	if payload := string(out.Interrupts[0].Specs[0].Payload); payload != `{"input":{"path":"a","n":1},"kind":"edit","title":"Write a file","tool":"Write","what":"permission"}` {
+		t.Errorf("got the payload %s", payload)
+	}
+	if got := r.said(0); len(got) != 3 || got[0] != "rejected" || got[2] != "rejectedbye" {
+		t.Errorf("got %q", got)
+	}
+	if n := len(r.sent(0, "client", `"optionId":"deny"`)); n != 3 || len(r.sent(0, "client", "session/cancel")) != 0 {
+		t.Errorf("%d requests were rejected once", n)
+	}
+
+	// When one is allowed and one denied.
+	seg := r.resumed(map[string]agent.Delivery{waits[0]: delivered(`{"approved":true,"reason":"fine"}`), waits[1]: delivered(`{"action":"deny","reason":"too risky"}`)})
+	r.entry.ResumeBy = []agent.ResumeBy{agent.ByLoad}
+	out = r.run(seg)
+	content(t, out)
+	prompt := r.events(1, agent.EventPrompt)[0].Text
+	for _, want := range []string{"Write a file\nA person has allowed it.", "They said: fine", "Run it\nIt was denied.", "They said: too risky"} {
+		if !strings.Contains(prompt, want) {
+			t.Errorf("expected %q in the prompt: %s", want, prompt)
+		}
+	}
+	if strings.Contains(prompt, "not repeated") {
+		t.Errorf("got the prompt %s", prompt)
+	}
+}
+
+// directed makes the agent ask again in the segment that is resumed: its answer to the delivery is what it is told.
+func (r *rollout) directed(id, directives string) agent.Segment {
+	d := delivered(`{"approved":true,"reason":` + string(must(json.Marshal("\n"+directives))) + `}`)
+	return r.resumed(map[string]agent.Delivery{id: d})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestAnApprovedRequestIsAllowedOnceUnasked(t *testing.T) {
+	t.Parallel()
+	r := suspending(t)
+	first := ids(t, r.prompt(`[[ASK edit Write {"path":"a","mode":{"x":1,"y":2}}]]`))
+	out := r.run(r.directed(first[0], `[[ASK edit Other {"path":"b"}]] [[ASK edit Write as before {"mode":{"y":2,"x":1},"path":"a"}]] [[ASK edit Write {"path":"a","mode":{"x":1,"y":2}}]]`))
+	second := ids(t, out)
+	if len(second) != 2 || second[1] != first[0] || second[0] == first[0] {
+		t.Fatalf("got %v after %v", second, first)
+	}
+	var by []string
+	for _, e := range r.events(1, agent.EventPermission) {
+		var data struct{ By, OptionID string }
+		if err := json.Unmarshal(e.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		by = append(by, data.By+" "+data.OptionID)
+	}
+	if want := []string{"suspended deny", "person allow", "suspended deny"}; !slices.Equal(by, want) {
+		t.Errorf("got %q, want %q", by, want)
+	}
+}
+
+func TestAnApprovalLastsUntilItIsUsed(t *testing.T) {
+	t.Parallel()
+	r := suspending(t)
+	first := ids(t, r.prompt(`[[ASK edit Write {"path":"a"}]]`))
+	second := ids(t, r.run(r.directed(first[0], `[[ASK edit Other {"path":"b"}]]`)))
+	out := r.run(r.directed(second[0], `[[ASK edit Write {"path":"a"}]] [[ASK edit Other {"path":"b"}]]`))
+	content(t, out)
+	if got := r.said(2); !slices.Equal(got, []string{"allowed", "allowed"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Two tools with the same arguments are not each other, nor are two that need none.
+func TestAnApprovalOfOneToolIsNoneOfAnother(t *testing.T) {
+	t.Parallel()
+	for name, asks := range map[string][2]string{
+		"with arguments":     {`[[ASK other lab.read {"id":1}]]`, `[[ASK other lab.delete {"id":1}]]`},
+		"without arguments":  {`[[ASK other read everything]]`, `[[ASK other delete everything]]`},
+		"without, of a kind": {`[[ASK execute status]]`, `[[ASK execute reset]]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := suspending(t)
+			first := ids(t, r.prompt(asks[0]))
+			if second := ids(t, r.run(r.directed(first[0], asks[1]))); second[0] == first[0] {
+				t.Errorf("both are %v", first)
+			}
+		})
+	}
+}
+
+func TestADeliveryThatFailedIsTold(t *testing.T) {
+	for status, message := range map[string]string{"faulted": "the queue is gone", "expired": "nobody was there"} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			r := suspending(t)
+			first := ids(t, r.prompt(`[[ASK edit Write {"path":"a"}]]`))
+			content(t, r.run(r.resumed(map[string]agent.Delivery{first[0]: {TriggerID: "t", Status: status, Error: &wait.Error{Message: message}}})))
+			if prompt := r.events(1, agent.EventPrompt)[0].Text; !strings.Contains(prompt, message) || !strings.Contains(prompt, "denied") {
+				t.Errorf("got the prompt %q", prompt)
+			}
+		})
+	}
+}
+
+func TestATurnThatGoesOnAfterItHasAskedIsEnded(t *testing.T) {
+	for name, bounds := range map[string]bounds{"at once": {suspend: 300 * time.Millisecond, idle: time.Minute}, "when it is idle": {suspend: time.Minute, idle: 300 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := suspending(t)
+			r.bounds.suspend, r.bounds.idle = bounds.suspend, bounds.idle
+			first := ids(t, r.prompt(`[[ASK edit Write {"path":"a"}]] [[WAIT]]`))
+			if len(first) != 1 || len(r.sent(0, "client", "session/cancel")) != 0 {
+				t.Errorf("got %v", first)
+			}
+		})
+	}
+}
+
+func TestAQuestionThatWaitsForAPerson(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	r.entry.Elicitation = agent.PolicySuspend
+	const schema = `"requestedSchema":{"type":"object","properties":{"answer":{"type":"string"}}}`
+	out := r.prompt(`[[REQUEST elicitation/create {"mode":"form","message":"Which colour?",` + schema + `}]] [[REQUEST elicitation/create {"mode":"form","message":"Which size?",` + schema +
+		`}]] [[REQUEST elicitation/create {"mode":"url","message":"Sign in","url":"https://example.com/login"}]]`)
+	waits := ids(t, out)
+	if len(waits) != 3 || !strings.Contains(string(out.Interrupts[2].Specs[0].Payload), "https://example.com/login") {
+		t.Fatalf("got %v", out.Interrupts)
+	}
+	if n := len(r.sent(0, "client", `{"action":"cancel"}`)); n != 3 {
+		t.Errorf("%d questions were answered", n)
+	}
+	content(t, r.run(r.resumed(map[string]agent.Delivery{waits[0]: delivered(`{"answer":"blue"}`), waits[1]: delivered(`"large"`), waits[2]: delivered(`true`)})))
+	prompt := r.events(1, agent.EventPrompt)[0].Text
+	for _, want := range []string{`Which colour?` + "\n" + `The answer is: {"answer":"blue"}`, "Which size?\nThe answer is: large", "Sign in\nThe answer is: yes"} {
+		if !strings.Contains(prompt, want) {
+			t.Errorf("expected %q in the prompt: %s", want, prompt)
+		}
+	}
+}
+
+func TestAQuestionIsNotTakenByDefault(t *testing.T) {
+	t.Parallel()
+	if got := content(t, newRollout(t).prompt(`[[REQUEST elicitation/create {"mode":"form","message":"Which?"}]]`)); !strings.Contains(got, "-32601") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestDecide(t *testing.T) {
+	for payload, want := range map[string]decision{
+		`{"approved":true}`:                         {true, ""},
+		`{"approved":false,"action":"approve"}`:     {false, ""},
+		`{"action":"Approve","data":{"budget":3}}`:  {true, `{"budget":3}`},
+		`{"action":"deny","reason":"no","data":[]}`: {false, "no"},
+		`true`:               {true, ""},
+		`false`:              {false, ""},
+		`"yes"`:              {true, "yes"},
+		`"rather not"`:       {false, "rather not"},
+		`null`:               {false, ""},
+		`42`:                 {false, "42"},
+		`["yes"]`:            {false, `["yes"]`},
+		`{"colour":"blue"}`:  {false, `{"colour":"blue"}`},
+		`{"approved":"yes"}`: {false, `{"approved":"yes"}`},
+		``:                   {false, ""},
+	} {
+		if got := decide(delivered(payload)); got != want {
+			t.Errorf("%s: got %+v, want %+v", payload, got, want)
+		}
+	}
+}
+
+func TestTheRecordHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t-of-the-run"
+	r := suspending(t)
+	r.opts.Redact = redacting(secret)
+	ids(t, r.prompt(`[[ASK execute curl -H `+secret+` {"command":"curl `+secret+`"}]]`))
+	for _, name := range []string{FileSession, agent.FileTrajectory, FileWire} {
+		if text := testenv.ReadFile(t, r.history[0], name); strings.Contains(text, secret) || !strings.Contains(text, "[redacted:") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package acpagent
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// terminal is a command that an agent runs through us, in the same space as its own process.
+type terminal struct {
+	process *sandbox.Process
+	ctx     context.Context
+	kill    context.CancelCauseFunc
+}
+
+var errKilled = errors.New("killed by the agent")
+
+// terminal starts a command for an agent.
+func (s *segment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.TerminalProcess, error) {
+	l := Launch{Entry: s.entry, Options: s.opts.Options, Place: *s.seg.Place, Env: s.seg.Env}
+	if s.model != nil {
+		l.ModelURL = s.model.URL() // whoever runs here must not see its key
+	}
+	env, f := l.environ(map[string]string{})
+	if f != nil {
+		return nil, f
+	}
+	for _, kv := range c.Env {
+		env = append(env, kv.Name+"="+kv.Value)
+	}
+	own := *space
+	own.Forwards, own.Exposes, own.Spawns = nil, nil, nil // they are those of the agent's process
+	process, err := sandbox.Start(sandbox.Command{
+		RolloutID: s.marker(), Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
+		Grace: s.opts.Grace, Space: &own, Shared: true, Executable: s.seg.Place.Executable,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := process.Ready(context.Background()); err != nil {
+		_, ended := process.Wait(context.Background())
+		return nil, errors.Join(err, ended)
+	}
+	t := &terminal{process: process}
+	t.ctx, t.kill = context.WithCancelCause(context.Background())
+	return t, nil
+}
+
+// Wait implements acp.TerminalProcess.
+func (t *terminal) Wait() acp.TerminalExit {
+	exit, err := t.process.Wait(t.ctx)
+	t.kill(nil)
+	var out acp.TerminalExit
+	if err != nil || exit.State == nil {
+		signal := "unknown"
+		return acp.TerminalExit{Signal: &signal}
+	}
+	if status, ok := exit.State.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		name := status.Signal().String()
+		out.Signal = &name
+		return out
+	}
+	code := exit.State.ExitCode()
+	out.Code = &code
+	return out
+}
+
+// Kill implements acp.TerminalProcess.
+func (t *terminal) Kill() error {
+	t.kill(errKilled)
+	return nil
+}
+
+var _ acp.TerminalProcess = (*terminal)(nil)
+
+func (s *segment) marker() string {
+	if s.seg.Marker != "" {
+		return s.seg.Marker
+	}
+	return s.seg.RolloutID
+}

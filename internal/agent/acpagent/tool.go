@@ -1,0 +1,135 @@
+package acpagent
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// tool is what an agent tells of the tool that it calls.
+type tool struct {
+	// Server is the MCP server that the tool belongs to; empty for the agent's own tools.
+	Server string
+	// Name is empty if the agent does not name the tool. A title counts only if it has the form of a server's tool; byTitle says so.
+	Name    string
+	byTitle bool
+	// Input are the arguments; nil if the agent does not tell them.
+	Input json.RawMessage
+}
+
+// naming says where an agent names its own tools, and how it tells their arguments. What is measured is in docs/acp.md.
+type naming struct {
+	// inID: the name stands before "__" in the id of the call.
+	inID bool
+	// firstTitle: the first title of a call is the name, and later ones describe what it does.
+	firstTitle bool
+	// added are the members that the agent adds to the arguments.
+	added []string
+	// titled are the tools whose only argument is told as the title; the value is the argument's name.
+	titled map[string]string
+}
+
+// namings are those of the registry's agents that do not simply send the name.
+var namings = map[string]naming{
+	"codex":    {added: []string{"cwd"}},
+	"gemini":   {inID: true, titled: map[string]string{"run_shell_command": "command"}},
+	"opencode": {firstTitle: true, added: []string{"cwd"}},
+}
+
+// toolOf tells the tool of a call. firstTitle is the title with which the call was announced.
+func (s *segment) toolOf(call *acp.ToolCall, firstTitle string) tool {
+	how := namings[cmp.Or(s.entry.Extends, s.entry.Name)]
+	t := tool{Input: call.RawInput}
+	if jsonobj.IsNull(t.Input) {
+		t.Input = nil
+	}
+	own := cmp.Or(call.Name, metaToolName(call.Meta))
+	if own == "" && how.inID {
+		own, _, _ = strings.Cut(call.ID, "__")
+	}
+	if own == "" && how.firstTitle {
+		own = firstTitle
+	}
+	if own == "" {
+		// Codex wraps the calls of MCP tools.
+		if w, err := jsonobj.ParseObject(t.Input); err == nil && w.Has("arguments") && w.Text("tool") != "" && s.declares(w.Text("server")) {
+			return tool{Server: w.Text("server"), Name: w.Text("tool"), Input: w.Get("arguments")}
+		}
+		// What a title says the model may have written, so that it does not outdo a name.
+		t.Name, t.Server = s.serverTool(call.Title)
+		t.byTitle = t.Server != ""
+		return t
+	}
+	if t.Name, t.Server = s.serverTool(own); t.Server != "" {
+		return t
+	}
+	t.Name = own
+	if argument := how.titled[own]; argument != "" && t.Input == nil && call.Title != "" {
+		t.Input = jsonobj.Object{{Key: argument, Value: jsonobj.Quote(call.Title)}}.JSON()
+	}
+	if input, err := jsonobj.ParseObject(t.Input); err == nil && len(how.added) > 0 {
+		t.Input = input.Delete(how.added...).JSON()
+	}
+	return t
+}
+
+func (s *segment) declares(server string) bool {
+	return slices.ContainsFunc(s.servers, func(d acp.MCPServer) bool { return d.Name == server })
+}
+
+// serverTool finds the server whose tool a name is: of several servers that fit, the one with the longest name.
+func (s *segment) serverTool(full string) (name, server string) {
+	for _, declared := range s.servers {
+		if len(declared.Name) > len(server) {
+			if tool, ok := toolIn(full, declared.Name, s.entry.ToolName); ok {
+				name, server = tool, declared.Name
+			}
+		}
+	}
+	return name, server
+}
+
+// toolIn is the tool's own part of a name, if that has the form in which an agent names the tools of a server.
+func toolIn(name, server, form string) (tool string, ok bool) {
+	forms := []string{
+		form,                                                        // as the entry says
+		"{tool} ({server} MCP Server)",                              // the titles of gemini and qwen
+		"mcp.{server}.{tool}", "{server}.{tool}", "{server}/{tool}", // those of codex and others
+	}
+	for _, f := range forms {
+		before, after, has := strings.Cut(strings.ReplaceAll(f, "{server}", server), "{tool}")
+		if !has || !strings.Contains(f, "{server}") || !strings.HasPrefix(name, before) || !strings.HasSuffix(name, after) || len(name) <= len(before)+len(after) {
+			continue
+		}
+		if tool = name[len(before) : len(name)-len(after)]; !strings.ContainsAny(tool, " \t\n") {
+			return tool, true
+		}
+	}
+	return "", false
+}
+
+// metaToolName is the name that some agents put into _meta: qwen as toolName, claude in an object of its own.
+func metaToolName(meta json.RawMessage) string {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(meta, &m) != nil {
+		return ""
+	}
+	var name string
+	if json.Unmarshal(m["toolName"], &name) == nil && name != "" {
+		return name
+	}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		var vendor struct {
+			ToolName string `json:"toolName"`
+		}
+		if json.Unmarshal(m[key], &vendor) == nil && vendor.ToolName != "" {
+			return vendor.ToolName
+		}
+	}
+	return ""
+}

@@ -1,0 +1,238 @@
+package acpagent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// labServer is an MCP server with a tool that adds.
+func labServer(t *testing.T) acp.MCPServer {
+	type numbers struct {
+		A int `json:"a"`
+		B int `json:"b"`
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "lab", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "add"}, func(_ context.Context, _ *mcp.CallToolRequest, n numbers) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprint("sum ", n.A+n.B)}}}, nil, nil
+	})
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(web.Close)
+	return acp.MCPServer{Name: "lab", Transport: acp.TransportHTTP, URL: web.URL}
+}
+
+func TestATurn(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	seg := r.segment(`[[SAY I add.]] [[CALL lab.add {"a":2,"b":40}]] [[UPDATE {"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"hm"}}]]
+		[[SAY The answer]] [[SAY  is 42.]]`)
+	seg.Servers = []acp.MCPServer{labServer(t)}
+	out := r.run(seg)
+	if string(out.Output) != `{"content":"The answeris 42.","stopReason":"end_turn"}` {
+		t.Errorf("got %s", out.Output)
+	}
+	info := out.Info
+	if info.ToolCalls != 1 || len(info.MCPServers) != 1 || info.MCPServers[0].Verdict != agent.VerdictSent || info.MCPServers[0].Calls != 1 || info.StopReason != "end_turn" ||
+		info.AgentName != "acp-agent" || info.AgentVersion != "1.0.0" || info.ResumedBy != "" || !strings.Contains(string(info.AgentUsage), `"used":10`) {
+		t.Errorf("got %+v, %s", info, info.AgentUsage)
+	}
+	var kinds []string
+	for _, e := range testenv.ReadLines[agent.Event](t, seg.Dir, agent.FileTrajectory) {
+		kinds = append(kinds, e.Type)
+	}
+	want := []string{agent.EventSession, agent.EventPrompt, agent.EventMessage, agent.EventToolCall, agent.EventMessage, agent.EventThought, agent.EventMessage, agent.EventUsage, agent.EventStop}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("got  %v\nwant %v", kinds, want)
+	}
+	call := r.events(0, agent.EventToolCall)[0].Call
+	if call.Name != "add" || call.Server != "lab" || call.Status != "completed" || string(call.Input) != `{"a":2,"b":40}` || call.Text() != "sum 42" || call.DurationMs == nil {
+		t.Errorf("got %+v", call)
+	}
+	spans, skipped, err := agent.ReadTrace(seg.Dir)
+	if len(spans) != 1 || skipped != 0 || err != nil || !strings.Contains(string(spans[0]), `"mcp.server":"lab"`) || !strings.Contains(string(spans[0]), `"content":"sum 42"`) {
+		t.Errorf("got %s, %d, %v", spans, skipped, err)
+	}
+	if want := []string{FileSession, agent.FileTrajectory, agent.FileTrace, FileWire}; !slices.Equal(out.Files, want) {
+		t.Errorf("got the files %v, want %v", out.Files, want)
+	}
+}
+
+func TestWhatIsUnknownIsRecorded(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	content(t, r.prompt(`[[FAULT unknown-update]] [[UPDATE {"sessionUpdate":"agent_message_chunk","content":{"type":"image","data":""}}]] [[SAY x]]`))
+	updates := r.events(0, agent.EventUpdate)
+	if len(updates) != 2 || !strings.Contains(string(updates[0].Data), `"minutes":5`) || !strings.Contains(string(updates[1].Data), `"image"`) {
+		t.Errorf("got %v", updates)
+	}
+}
+
+func TestACallThatNeverEndsIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	out := r.prompt(`[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","rawInput":{"n":1}}]] [[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"in_progress"}]]`)
+	calls := r.events(0, agent.EventToolCall)
+	if len(calls) != 1 || calls[0].Call.Status != "in_progress" || calls[0].Call.DurationMs != nil || out.Info.ToolCalls != 1 {
+		t.Errorf("got %+v, %+v", calls, out.Info)
+	}
+}
+
+func TestATurnThatReachesALimitIsCancelledFirst(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	proxy, seen := model(t, http.StatusOK, nil)
+	r.useModel(proxy)
+	seg := r.segment("[[RUN " + askFixture(t) + "]] [[SAY on my way]] [[WAIT]]")
+	seg.Timeout = 2 * time.Second
+	out := r.run(seg)
+	mustLimit(t, out, fault.Timeout)
+	var doc struct {
+		Content, StopReason string
+		Limit               *fault.Fault
+	}
+	if err := json.Unmarshal(out.Output, &doc); err != nil || doc.StopReason != "cancelled" || !strings.HasSuffix(doc.Content, "on my way") || doc.Limit.Category != fault.Timeout {
+		t.Errorf("got %s, %v", out.Output, err)
+	}
+	if len(r.sent(0, "client", `"session/cancel"`)) != 1 {
+		t.Error("there was no session/cancel")
+	}
+	if m := out.Info.Model; m == nil || m.Main.Calls != 1 || m.Main.InputTokens != 7 || seen.count() != 1 || out.Info.Limit == nil {
+		t.Errorf("got %+v", out.Info)
+	}
+	if n := len(testenv.ReadLines[modelproxy.Call](t, seg.Dir, FileModel)); n != 1 {
+		t.Errorf("%d calls were kept", n)
+	}
+}
+
+func TestAModelThatFailsIsTheFault(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	proxy, _ := model(t, http.StatusInternalServerError, nil)
+	r.useModel(proxy)
+	out := r.prompt("[[RUN " + askFixture(t) + "]] [[SAY all is well]]")
+	mustFault(t, out, fault.Model, "500")
+	if out.Info.Model.Main.Errors["500"] != 1 {
+		t.Errorf("got %+v", out.Info.Model)
+	}
+}
+
+// What is no idleness: each of these turns is silent for longer than the limit.
+func TestIdleness(t *testing.T) {
+	const limit = time.Second
+	for name, tt := range map[string]struct {
+		prompt string
+		model  bool
+		want   fault.Category
+	}{
+		"nothing happens": {prompt: "[[RUN sleep 30]]", want: fault.Idle},
+		"a tool runs": {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"slow","status":"pending"}]] [[RUN sleep 2.5]]
+			[[UPDATE {"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed"}]]`},
+		"a tool has ended":    {prompt: `[[UPDATE {"sessionUpdate":"tool_call","toolCallId":"t","title":"quick","status":"completed"}]] [[RUN sleep 30]]`, want: fault.Idle},
+		"a model thinks":      {prompt: "[[RUN " + askFixture(t) + "]]", model: true},
+		"a model has thought": {prompt: "[[RUN " + askFixture(t) + "]] [[RUN sleep 30]]", model: true, want: fault.Idle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRollout(t)
+			r.entry.IdleTimeout = wait.Duration(limit)
+			if tt.model {
+				proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2500 * time.Millisecond) }) // it thinks
+				r.useModel(proxy)
+			}
+			out := r.prompt(tt.prompt)
+			if tt.want != "" {
+				mustLimit(t, out, tt.want)
+			} else if out.Output == nil || out.Limit != nil {
+				t.Errorf("got %+v, %v", out, out.Limit)
+			}
+		})
+	}
+}
+
+// A model that has just answered is not silent, although nobody was told when it did.
+func TestIdlenessCountsFromTheEndOfAModelCall(t *testing.T) {
+	t.Parallel()
+	r := newRollout(t)
+	r.entry.IdleTimeout = wait.Duration(3 * time.Second)
+	proxy, _ := model(t, http.StatusOK, func() { time.Sleep(2 * time.Second) })
+	r.useModel(proxy)
+	if out := r.prompt("[[RUN " + askFixture(t) + " >/dev/null; sleep 1.8]]"); out.Limit != nil { // silent for 3.8 s, idle for 1.8 s
+		t.Errorf("got %v", out.Limit)
+	}
+}
+
+// providerKey is the real key.
+const providerKey = "sk-the-real-key-of-the-provider"
+
+// requests are the keys with which a provider was asked.
+type requests struct{ keys chan string }
+
+func (r *requests) count() int { return len(r.keys) }
+
+// provider is a model's, and the proxy before it.
+type provider struct {
+	*modelproxy.Proxy
+	url string
+}
+
+// model is a provider that thinks and then answers with a status.
+func model(t *testing.T, status int, think func()) (provider, *requests) {
+	t.Helper()
+	seen := &requests{make(chan string, 100)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		seen.keys <- req.Header.Get("Authorization")
+		if think != nil {
+			think()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = fmt.Fprint(w, `{"choices":[{"finish_reason":"stop","message":{"content":"hi"}}],"usage":{"prompt_tokens":7,"completion_tokens":3}}`)
+	}))
+	t.Cleanup(server.Close)
+	proxy, err := modelproxy.New(modelproxy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return provider{proxy, server.URL}, seen
+}
+
+// useModel gives the agent a model, of which the entry knows the key as a variable.
+func (r *rollout) useModel(p provider) {
+	r.entry.Model = &agent.Model{API: "openai", URL: p.url, Key: "${PROVIDER_KEY}", Name: "small-1"}
+	r.opts.Models = p.Proxy
+	r.opts.Resolve = func(name string) (string, bool) { return providerKey, name == "PROVIDER_KEY" }
+	r.setenv("MODEL_URL", "{modelURL}")
+	r.setenv("MODEL_KEY", "{modelKey}")
+	r.setenv("MODEL_NAME", "{model}")
+}
+
+// askFixture is the shell command by which the agent asks its model.
+func askFixture(t *testing.T) string {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "GORACE=atexit_sleep_ms=0 " + executable + ` ask-model "$MODEL_KEY"` // with -race it would end a second later
+}

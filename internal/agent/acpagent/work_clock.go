@@ -1,0 +1,69 @@
+package acpagent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+)
+
+// workClock ends a segment that works for too long. It stands while a call is held: the segment waits then.
+type workClock struct {
+	mu    sync.Mutex
+	holds int
+	since time.Time // when it was stopped, if holds is not 0
+	held  time.Duration
+	// timer, if there is a limit, ends the segment at due.
+	timer *time.Timer
+	due   time.Time
+}
+
+// newWorkClock starts a clock, whose context ends after the limit with the fault. 0 is no limit. stop must be called.
+func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (_ context.Context, c *workClock, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c = &workClock{}
+	if limit > 0 {
+		c.due = time.Now().Add(limit)
+		c.timer = time.AfterFunc(limit, func() { cancel(f) })
+	}
+	return ctx, c, func() {
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		cancel(nil)
+	}
+}
+
+// hold says that a call is held from now on, or is not any more.
+func (c *workClock) hold(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	switch {
+	case on:
+		if c.holds++; c.holds == 1 {
+			if c.since = now; c.timer != nil {
+				c.timer.Stop() // one that has gone off has ended the segment
+			}
+		}
+	default:
+		if c.holds--; c.holds == 0 {
+			c.held += now.Sub(c.since)
+			if c.timer != nil {
+				c.due = c.due.Add(now.Sub(c.since))
+				c.timer.Reset(c.due.Sub(now))
+			}
+		}
+	}
+}
+
+// waited is how long it has stood.
+func (c *workClock) waited() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holds > 0 {
+		return c.held + time.Since(c.since)
+	}
+	return c.held
+}

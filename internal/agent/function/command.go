@@ -1,0 +1,55 @@
+package function
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// command is the process of a segment, without its streams.
+func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
+	env, bad := f.environ(seg)
+	if bad != nil {
+		return sandbox.Command{}, bad
+	}
+	dir := f.entry.Cwd
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(seg.BaseDir, dir)
+	}
+	if info, err := os.Stat(dir); err != nil {
+		return sandbox.Command{}, fault.Newf(fault.Start, "the agent's working directory: %v", err)
+	} else if !info.IsDir() {
+		return sandbox.Command{}, fault.Newf(fault.Start, "the agent's working directory: %s is not a directory", dir)
+	}
+	path, bad := program.Find(f.entry.Command[0], dir, env)
+	if bad != nil {
+		return sandbox.Command{}, bad
+	}
+	return sandbox.Command{RolloutID: cmp.Or(seg.Marker, seg.RolloutID), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
+}
+
+// environ is evalrun's environment without evalrun's own variables, then the entry's, the segment's and those that tell
+// the agent where its files are. The later entry counts.
+func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
+	env := sandbox.Environ(os.Environ())
+	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {
+		value, unknown := f.opts.Expand(f.entry.Env[name])
+		if unknown != "" {
+			return nil, fault.Newf(fault.Start, "the agent's environment variable %s needs ${%s}, which is not set", name, unknown)
+		}
+		env = append(env, name+"="+value)
+	}
+	env = append(env, seg.Env...)
+	env = append(env, EnvTraceFile+"="+filepath.Join(seg.Dir, agent.FileTrace), EnvWorkspace+"="+seg.Workspace)
+	if f.entry.Output == agent.OutputFile {
+		env = append(env, EnvOutputFile+"="+f.outputFile(seg))
+	}
+	return env, nil
+}

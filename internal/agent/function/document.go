@@ -1,0 +1,203 @@
+package function
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/internal/fault"
+)
+
+// interruptKey is the key of a document that suspends.
+const interruptKey = "__interrupt__"
+
+// maxDepth is how deep a document may nest.
+const maxDepth = 512
+
+// elsewhere is the advice for agents that print more than their document.
+const elsewhere = `; if the agent prints other things on stdout, set "output": "last-line" or "file"`
+
+// parseDocument finds the one JSON document in what an agent has printed. The result shares data's memory.
+func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if at := invalidUTF8(data); at >= 0 {
+		return nil, fault.Newf(fault.InvalidUTF8, "the output is not UTF-8: byte 0x%02x at %s", data[at], place(data, at))
+	}
+	start := skipSpace(data, 0)
+	if start == len(data) {
+		return nil, fault.New(fault.NoOutput, "the agent printed only white space on stdout")
+	}
+	end, deep := valueEnd(data, start)
+	if deep >= 0 {
+		return nil, fault.Newf(fault.TooDeep, "the output nests deeper than %d levels at %s", maxDepth, place(data, deep))
+	}
+	doc := data[start:end]
+	if !json.Valid(doc) {
+		return nil, invalidDocument(data, start, doc)
+	}
+	next := skipSpace(data, end)
+	if next == len(data) {
+		return doc, nil
+	}
+	if end, deep := valueEnd(data, next); deep < 0 && json.Valid(data[next:end]) {
+		return nil, fault.Newf(fault.MultipleDocuments, "expected one JSON document, got more: a second one begins at %s%s", place(data, next), elsewhere)
+	}
+	return nil, fault.Newf(fault.InvalidOutput, "expected one JSON document, got more: at %s there is %q%s", place(data, next), excerpt(data[next:]), elsewhere)
+}
+
+// invalidDocument says where the document that begins at start goes wrong.
+func invalidDocument(data []byte, start int, doc []byte) *fault.Fault {
+	var syntax *json.SyntaxError
+	var any json.RawMessage
+	err := json.Unmarshal(doc, &any)
+	if !errors.As(err, &syntax) {
+		return fault.Newf(fault.InvalidOutput, "the output is not JSON: %v%s", err, elsewhere)
+	}
+	at := start + max(0, int(syntax.Offset)-1)
+	reason := syntax.Error()
+	for _, literal := range []string{"NaN", "Infinity", "-Infinity"} {
+		from := max(start, at-1) // of -Infinity the second character is the first wrong one
+		if bytes.HasPrefix(data[from:], []byte(literal)) || bytes.HasPrefix(data[at:], []byte(literal)) {
+			reason = literal + " is not a JSON value"
+		}
+	}
+	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s", reason, place(data, at), excerpt(data[start:]), elsewhere)
+}
+
+// valueEnd returns where the JSON value that begins at start ends, if it is valid; of one that is not, a place no
+// earlier than its first mistake. deep is where it first nests too deep, or -1.
+func valueEnd(data []byte, start int) (end, deep int) {
+	depth := 0
+	for i := start; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			if i = stringEnd(data, i); depth == 0 {
+				return min(i+1, len(data)), -1
+			}
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return i, i
+			}
+		case '}', ']':
+			if depth--; depth <= 0 {
+				return i + 1, -1
+			}
+		default:
+			if depth == 0 {
+				return wordEnd(data, i), -1
+			}
+		}
+	}
+	return len(data), -1
+}
+
+// stringEnd returns the offset of the quote that ends the string which begins at i, or len(data).
+func stringEnd(data []byte, i int) int {
+	for i++; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(data)
+}
+
+// wordEnd returns where a number or a literal ends.
+func wordEnd(data []byte, i int) int {
+	if n := bytes.IndexAny(data[i:], " \t\r\n{}[]\","); n > 0 {
+		return i + n
+	} else if n == 0 {
+		return i + 1 // a comma, which begins no value
+	}
+	return len(data)
+}
+
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
+func invalidUTF8(data []byte) int {
+	if utf8.Valid(data) {
+		return -1
+	}
+	for i := 0; ; {
+		r, size := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+}
+
+// place gives line and column of an offset, both from 1, the column in bytes.
+func place(data []byte, at int) string {
+	at = min(at, len(data))
+	line := bytes.Count(data[:at], []byte("\n")) + 1
+	return fmt.Sprintf("line %d, column %d", line, at-bytes.LastIndexByte(data[:at], '\n'))
+}
+
+// excerpt is the beginning of a text, for a message.
+func excerpt(data []byte) string {
+	const most = 60
+	if len(data) <= most {
+		return string(data)
+	}
+	return string(bytes.ToValidUTF8(data[:most], nil)) + "…"
+}
+
+// lastLine returns the last line that is not empty.
+func lastLine(data []byte) []byte {
+	data = bytes.TrimRight(data, " \t\r\n")
+	return data[bytes.LastIndexByte(data, '\n')+1:]
+}
+
+// splitInterrupt takes the __interrupt__ key out of a valid document. The document is looked into only where it can
+// have one, so that a large output is not copied.
+func splitInterrupt(doc json.RawMessage) (value, rest json.RawMessage, found bool) {
+	if doc[0] != '{' || !bytes.Contains(doc, []byte("interrupt")) {
+		return nil, doc, false
+	}
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	// The document is valid, so neither reading nor writing it again can fail.
+	_, _ = dec.Token()
+	for dec.More() {
+		key, _ := dec.Token()
+		var member json.RawMessage
+		_ = dec.Decode(&member)
+		if key == interruptKey {
+			value, found = member, true
+			continue
+		}
+		if out.Len() > 0 {
+			out.WriteByte(',')
+		}
+		_ = enc.Encode(key)
+		out.Truncate(out.Len() - 1) // Encode ends with a newline
+		out.WriteByte(':')
+		out.Write(member)
+	}
+	if !found {
+		return nil, doc, false
+	}
+	return value, json.RawMessage("{" + out.String() + "}"), true
+}
+
+// isEmpty reports whether the value of __interrupt__ says that there are no interrupts.
+func isEmpty(value json.RawMessage) bool {
+	if string(value) == "null" {
+		return true
+	}
+	var list []json.RawMessage
+	return json.Unmarshal(value, &list) == nil && len(list) == 0
+}

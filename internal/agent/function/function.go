@@ -1,0 +1,191 @@
+// Package function runs an agent that is a program: a JSON document on stdin, another on stdout, once
+// for each segment. It knows nothing of sandboxes and protocols: the program runs as its owner's own.
+package function
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// The environment variables that a function agent gets, beside sandbox.Marker.
+const (
+	EnvTraceFile  = "EVALRUN_TRACE_FILE"  // where it may leave OpenTelemetry spans, one JSON object a line
+	EnvOutputFile = "EVALRUN_OUTPUT_FILE" // where it leaves its document, with "output": "file" only
+	EnvWorkspace  = "EVALRUN_WORKSPACE"   // the rollout's folder, which survives suspension
+)
+
+// function runs a program once for each segment: a JSON document on stdin, another on stdout.
+type function struct {
+	entry agent.Entry
+	opts  agent.Options
+}
+
+// New makes an agent of an entry of type function.
+func New(e agent.Entry, opts agent.Options) agent.Agent { return &function{e, opts} }
+
+// envelope is what the program reads.
+type envelope struct {
+	Input      json.RawMessage            `json:"input"`
+	Resume     map[string]json.RawMessage `json:"resume"`
+	Deliveries map[string]agent.Delivery  `json:"deliveries"`
+	RolloutID  string                     `json:"rolloutId"`
+	// ThreadID is RolloutID under the name that LangGraph programs know.
+	ThreadID  string `json:"threadId"`
+	Workspace string `json:"workspace"`
+}
+
+// Run implements Agent.
+func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
+	if timeout := f.entry.SegmentTimeout(seg.Timeout); timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout,
+			fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
+		defer cancel()
+	}
+	command, bad := f.command(seg)
+	if bad != nil {
+		return agent.Outcome{Fault: bad}, nil
+	}
+	stdin, bad, err := f.stdin(seg)
+	if bad != nil || err != nil {
+		return agent.Outcome{Fault: bad}, err
+	}
+	if ctx.Err() != nil {
+		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
+	}
+
+	c := f.capture(seg)
+	command.Stdin, command.Stdout, command.Stderr = stdin, c.stdout, c.stderr
+	process, err := sandbox.Start(command)
+	if err != nil {
+		if bad := program.StartFault(command, err); bad != nil {
+			return agent.Outcome{Fault: bad}, nil
+		}
+		return agent.Outcome{}, err
+	}
+	exit, err := process.Wait(ctx)
+	if err := errors.Join(err, c.close()); err != nil {
+		return agent.Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
+	}
+
+	out, err := f.outcome(ctx, seg, exit, c)
+	if err != nil {
+		return agent.Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
+	}
+	if out.Fault != nil {
+		out.Fault.Message = f.opts.RedactText(out.Fault.Message) + c.stderr.StderrTail()
+	}
+	out.Files, err = f.keep(seg)
+	return out, err
+}
+
+// outcome turns the end of the process and what it has printed into the outcome of the segment.
+func (f *function) outcome(ctx context.Context, seg agent.Segment, exit sandbox.Exit, c *capture) (agent.Outcome, error) {
+	document, missing, err := f.document(seg, c)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	switch {
+	case errors.Is(exit.Ended, errOutputLimit) || int64(len(document)) > c.limit:
+		return agent.Outcome{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)", c.limit)}, nil
+	case exit.Ended != nil:
+		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
+	case !exit.State.Success():
+		return agent.Outcome{Fault: fault.New(fault.Exit, "the agent ended with "+exit.State.String())}, nil
+	case missing != "":
+		return agent.Outcome{Fault: fault.New(fault.NoOutput, missing)}, nil
+	}
+	doc, bad := parseDocument(document)
+	if bad != nil {
+		return agent.Outcome{Fault: bad}, nil
+	}
+	return f.interrupted(doc), nil
+}
+
+// document returns what should be the agent's document, having written it to output.json, or says why there is none.
+func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing string, err error) {
+	switch f.entry.Output {
+	case agent.OutputLastLine:
+		data, missing = lastLine(c.stdout.buf), "the agent printed nothing on stdout"
+	case agent.OutputFile:
+		missing = fmt.Sprintf("the agent did not write the file that %s names", EnvOutputFile)
+		if data, err = agent.ReadRegular(f.outputFile(seg), c.limit+1); err != nil {
+			return nil, "", err
+		}
+		if len(data) > 0 && f.opts.Redact == nil && f.entry.OutputFile == "" {
+			return data, "", nil // it is where it belongs
+		}
+	default:
+		data, missing = c.stdout.buf, "the agent printed nothing on stdout"
+	}
+	if len(data) == 0 {
+		return nil, missing, nil
+	}
+	return data, "", f.writeFile(filepath.Join(seg.Dir, agent.FileOutput), bytes.NewReader(data))
+}
+
+// interrupted looks for interrupts in a document. LangGraph prints an empty list or null where there are none.
+func (f *function) interrupted(doc json.RawMessage) agent.Outcome {
+	value, rest, found := splitInterrupt(doc)
+	if !found {
+		return agent.Outcome{Output: doc}
+	}
+	interrupts, err := []wait.Interrupt(nil), error(nil)
+	if !isEmpty(value) {
+		interrupts, err = wait.ParseInterrupts(value)
+	}
+	switch {
+	case err != nil:
+		return agent.Outcome{Fault: fault.New(fault.InvalidInterrupt, interruptKey+": "+err.Error())}
+	case len(interrupts) == 0:
+		return agent.Outcome{Output: rest}
+	case f.entry.Stdin == agent.StdinInput:
+		return agent.Outcome{Fault: fault.New(fault.Unresumable, `the agent suspended, but with "stdin": "input" it could never read what it waits for; use "stdin": "envelope"`)}
+	}
+	return agent.Outcome{Interrupts: interrupts}
+}
+
+func (f *function) stdin(seg agent.Segment) ([]byte, *fault.Fault, error) {
+	if f.entry.Stdin == agent.StdinInput {
+		if seg.Resume != nil {
+			return nil, fault.New(fault.Unresumable, `an agent with "stdin": "input" cannot be resumed`), nil
+		}
+		return seg.Input, nil, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(envelope{seg.Input, seg.Resume, seg.Deliveries, seg.RolloutID, seg.RolloutID, seg.Workspace})
+	if err != nil {
+		return nil, nil, fmt.Errorf("agent %q: input or payload: %w", f.entry.Name, err)
+	}
+	return b.Bytes(), nil, nil
+}
+
+func (f *function) outputFile(seg agent.Segment) string {
+	if f.entry.OutputFile != "" {
+		return filepath.Join(seg.Dir, f.entry.OutputFile)
+	}
+	return filepath.Join(seg.Dir, agent.FileOutput)
+}
+
+// keep lists the files of the segment, the agent's own trace among them.
+func (f *function) keep(seg agent.Segment) ([]string, error) {
+	trace := filepath.Join(seg.Dir, agent.FileTrace)
+	if f.opts.Redact != nil {
+		if err := f.redactFile(trace); err != nil {
+			return nil, err
+		}
+	}
+	return agent.FilesIn(seg.Dir, agent.FileOutput, agent.FileStdout, agent.FileStderr, agent.FileTrace)
+}

@@ -1,0 +1,92 @@
+// Package oracle has the two agents that check a task: the oracle runs the task's own solution, and nop
+// does nothing. A task that the oracle does not solve, or that nop solves, is broken.
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// oracle runs a task's own solution in the place of an agent. A task that its oracle does not solve is broken.
+type oracle struct{ opts agent.Options }
+
+// New makes the agent of an entry of type oracle.
+func New(opts agent.Options) agent.Agent { return &oracle{opts} }
+
+// Run implements Agent.
+func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
+	switch {
+	case seg.Place == nil || seg.Solution == nil:
+		return agent.Outcome{Fault: fault.New(fault.NotRunnable, "the oracle runs a task's solution/solve.sh, and there is none")}, nil
+	case ctx.Err() != nil:
+		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
+	}
+	if seg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, fault.Newf(fault.Timeout, "the solution took longer than %v and was ended", seg.Timeout))
+		defer cancel()
+	}
+	place := seg.Place
+	stdout := program.OpenLog(filepath.Join(seg.Dir, agent.FileStdout), o.opts.Redact)
+	stderr := program.OpenLog(filepath.Join(seg.Dir, agent.FileStderr), o.opts.Redact)
+	marker := seg.Marker
+	if marker == "" {
+		marker = seg.RolloutID
+	}
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + place.Home, "TMPDIR=/tmp"}, place.Env...)
+	command := sandbox.Command{
+		RolloutID: marker, Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: place.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
+		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Space: &place.Space, Setup: place.Setup, Executable: place.Executable, Ended: seg.Ended,
+	}
+	exit, err := sandbox.Run(ctx, command)
+	closed := errors.Join(stdout.Close(), stderr.Close())
+	if err == nil {
+		err = closed
+	}
+	if f := program.StartFault(command, err); err != nil && f != nil {
+		return agent.Outcome{Fault: f}, nil
+	} else if err != nil {
+		return agent.Outcome{}, fmt.Errorf("oracle: %w", err)
+	}
+	info := &agent.Info{Isolation: place.Space.Isolation}
+	files, err := agent.FilesIn(seg.Dir, agent.FileStdout, agent.FileStderr)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	result := agent.Outcome{Info: info, Files: files}
+	switch {
+	case ctx.Err() != nil:
+		result.Fault = agent.CauseFault(ctx)
+	case exit.Ended != nil:
+		result.Fault = program.SetupFault(ctx, exit.Ended)
+	case !exit.State.Success():
+		result.Fault = fault.New(fault.Exit, "the solution ended with "+exit.State.String()+stderr.StderrTail())
+	default:
+		result.Output = json.RawMessage(`{}`)
+	}
+	return result, nil
+}
+
+// Nop does nothing, and a task that it solves is broken as well.
+type Nop struct{}
+
+// Run implements Agent.
+func (Nop) Run(_ context.Context, seg agent.Segment) (agent.Outcome, error) {
+	info := &agent.Info{}
+	if seg.Place != nil {
+		info.Isolation = seg.Place.Space.Isolation
+	}
+	if seg.Ended != nil {
+		seg.Ended()
+	}
+	return agent.Outcome{Output: json.RawMessage(`{}`), Info: info}, nil
+}

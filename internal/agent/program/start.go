@@ -1,0 +1,49 @@
+// Package program finds the program of an agent, says why it could not be started, and keeps the logs of
+// what it prints. It knows nothing of what agents say.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// StartFault says why a command could not be started; nil if that is not the command's fault.
+func StartFault(c sandbox.Command, err error) *fault.Fault {
+	for _, ours := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, ours) {
+			return nil
+		}
+	}
+	message := fmt.Sprintf("cannot start %s in %s: %v", c.Path, c.Dir, err)
+	switch {
+	case errors.Is(err, syscall.ENOENT): // the file itself was found
+		message += "; the program that its first line names may be missing"
+	case errors.Is(err, syscall.ENOEXEC):
+		message += "; a script needs a first line such as #!/bin/sh"
+	}
+	return fault.New(fault.Start, message)
+}
+
+// SetupFault is the fault of a process that was not started in its place.
+func SetupFault(ctx context.Context, err error) *fault.Fault {
+	var failed *sandbox.SetupError
+	switch {
+	case ctx.Err() != nil:
+		return agent.CauseFault(ctx)
+	case errors.As(err, &failed) && failed.Stage == sandbox.StageMain:
+		return fault.New(fault.Start, err.Error())
+	case errors.As(err, &failed):
+		message := err.Error()
+		if text := CleanTail([]byte(failed.Output)); text != "" {
+			message += "; it printed:\n" + text
+		}
+		return fault.New(fault.Setup, message)
+	}
+	return fault.New(fault.Setup, err.Error())
+}
