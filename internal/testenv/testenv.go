@@ -68,6 +68,14 @@ func NeedPython(t testing.TB) {
 // Top is the folder of the checkout, with symbolic links resolved.
 func Top(t testing.TB) string {
 	t.Helper()
+	dir, err := top()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func top() (string, error) {
 	dir, err := os.Getwd() // the package's own folder, as go test does it
 	if err == nil {
 		// The lab's scripts tell by their own path whether they were started, so there must be no link in it.
@@ -75,15 +83,14 @@ func Top(t testing.TB) string {
 	}
 	for err == nil {
 		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
-			return dir
+			return dir, nil
 		}
 		if filepath.Dir(dir) == dir {
 			err = errors.New("no folder above this test has a go.mod")
 		}
 		dir = filepath.Dir(dir)
 	}
-	t.Fatal(err)
-	return ""
+	return "", err
 }
 
 // DataDir is a folder of published data, and skips the test where it is not.
