@@ -188,7 +188,7 @@ func grace(c store.TriggerClaim) time.Duration {
 	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
 }
 
-// expire ends the wait for an overdue wait. What is known beside that, and an error that explains it, may be empty.
+// expire ends the wait for an overdue trigger. What is known beside that, and an error that explains it, may be empty.
 func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.TriggerClaim, what, cause string) error {
 	message := fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339))
 	if what != "" {

@@ -16,6 +16,12 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
+// mayBeScored is the rule that a suspended rollout is not scored: its evaluators run in the state
+// evaluating and in no other. A rollout gets there when its agent has finished, and never leaves it
+// but for its end. Both ways to the evaluators, the commit of a segment and the claim of a rollout
+// that lacks only results, ask here.
+func mayBeScored(state store.State) bool { return state == store.StateEvaluating }
+
 // evaluatorCommand is the type of the evaluators that are programs.
 const evaluatorCommand = "command"
 

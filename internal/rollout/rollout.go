@@ -161,9 +161,3 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	}
 	return errors.Join(err, os.RemoveAll(r.held.segmentCopy()))
 }
-
-// mayBeScored is the rule that a suspended rollout is not scored: its evaluators run in the state
-// evaluating and in no other. A rollout gets there when its agent has finished, and never leaves it
-// but for its end. Both ways to the evaluators, the commit of a segment and the claim of a rollout
-// that lacks only results, ask here.
-func mayBeScored(state store.State) bool { return state == store.StateEvaluating }
