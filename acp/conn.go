@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // Conn is a connection to an agent. Its methods may be called concurrently, except from [Handler.Update].
@@ -17,7 +18,7 @@ type Conn struct {
 	handler Handler
 	opts    Options
 	w       io.WriteCloser
-	queue   queue
+	out     *jsonrpc.Writer
 
 	ctx      context.Context // ends with the connection; the cause is Err
 	cancel   context.CancelCauseFunc
@@ -52,13 +53,15 @@ func NewConn(w io.WriteCloser, r io.Reader, h Handler, o Options) *Conn {
 		handler:  h,
 		opts:     o,
 		w:        w,
-		queue:    queue{wake: make(chan struct{}, 1)},
 		calls:    map[uint64]chan answer{},
 		requests: map[string]*request{},
 		stopped:  map[string]bool{},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	c.finished.Go(func() { c.queue.run(w, func(line []byte) { c.record(ToAgent, line) }) })
+	c.out = jsonrpc.NewWriter(w, jsonrpc.WriterOptions{
+		Spawn:   func(f func()) bool { c.finished.Go(f); return true },
+		Writing: func(line []byte) { c.record(ToAgent, line) },
+	})
 	c.finished.Go(func() { c.read(r) })
 	return c
 }
@@ -83,34 +86,28 @@ func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMes
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, method)
 	}
+	raw, err := marshal(params)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
 	answers := make(chan answer, 1)
 	c.mu.Lock()
 	c.lastID++
 	id := c.lastID
 	c.calls[id] = answers
 	c.mu.Unlock()
-	line, err := encode(struct {
-		JSONRPC string `json:"jsonrpc"`
-		ID      uint64 `json:"id"`
-		Method  string `json:"method"`
-		Params  any    `json:"params"`
-	}{"2.0", id, method, params})
-	if err != nil {
-		c.settle(id, answer{})
-		return nil, fmt.Errorf("%s: %w", method, err)
-	}
-	out := &outgoing{line: line, sent: func(err error) {
+	m := jsonrpc.Message{ID: strconv.AppendUint(nil, id, 10), Method: method, Params: raw}
+	line := c.put(m, func(err error) {
 		if err != nil {
 			c.settle(id, answer{err: err})
 		}
-	}}
-	c.queue.put(out)
+	})
 
 	var a answer
 	select {
 	case a = <-answers:
 	case <-ctx.Done():
-		c.queue.withdraw(out)
+		c.out.Withdraw(line)
 		if c.settle(id, answer{}) {
 			return nil, contextError(ctx, method)
 		}
@@ -131,17 +128,12 @@ func (c *Conn) Notify(ctx context.Context, method string, params any) error {
 	if ctx.Err() != nil {
 		return contextError(ctx, method)
 	}
-	line, err := encode(struct {
-		JSONRPC string `json:"jsonrpc"`
-		Method  string `json:"method"`
-		Params  any    `json:"params"`
-	}{"2.0", method, params})
+	raw, err := marshal(params)
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	sent := make(chan error, 1)
-	out := &outgoing{line: line, sent: func(err error) { sent <- err }}
-	c.queue.put(out)
+	line := c.put(jsonrpc.Message{Method: method, Params: raw}, func(err error) { sent <- err })
 	select {
 	case err = <-sent:
 		if err != nil {
@@ -149,7 +141,7 @@ func (c *Conn) Notify(ctx context.Context, method string, params any) error {
 		}
 		return err
 	case <-ctx.Done():
-		c.queue.withdraw(out)
+		c.out.Withdraw(line)
 		return contextError(ctx, method)
 	}
 }
@@ -177,7 +169,7 @@ func (c *Conn) settle(id uint64, a answer) bool {
 func (c *Conn) end(err error) error {
 	c.cancel(err) // the first cause stays
 	err = c.Err()
-	c.queue.close(err)
+	c.out.Close(err)
 	c.mu.Lock()
 	calls := c.calls
 	c.calls = map[uint64]chan answer{}
@@ -191,11 +183,11 @@ func (c *Conn) end(err error) error {
 
 // read handles the agent's lines until there are no more.
 func (c *Conn) read(r io.Reader) {
-	lines, d := newLineReader(r, c.opts.MaxLine), decoder{}
+	lines, d := jsonrpc.NewReader(r, c.opts.MaxLine), decoder{}
 	for {
-		line, err := lines.next()
+		line, err := lines.Next()
 		switch {
-		case errors.Is(err, ErrLineTooLong):
+		case errors.Is(err, jsonrpc.ErrTooLong):
 			_ = c.end(fmt.Errorf("%w: more than %d bytes", ErrLineTooLong, c.opts.MaxLine))
 			_, _ = io.Copy(io.Discard, r)
 			return
@@ -219,36 +211,36 @@ func (c *Conn) receive(d *decoder, line []byte) {
 	}
 	for _, m := range messages {
 		switch {
-		case m.method == "":
+		case m.Method == "":
 			c.receiveAnswer(m)
-		case m.id != nil:
+		case m.ID != nil:
 			c.receiveRequest(m)
-		case m.method == "session/update":
-			if u, ok := parseUpdate(m.params); ok {
+		case m.Method == "session/update":
+			if u, ok := parseUpdate(m.Params); ok {
 				c.handler.Update(u)
 			}
-		case m.method == "$/cancel_request":
-			c.receiveCancel(m.params)
+		case m.Method == "$/cancel_request":
+			c.receiveCancel(m.Params)
 		}
 	}
 }
 
 // receiveAnswer hands a response to the call that waits for it. One that nobody waits for came too late, or was never
 // asked for.
-func (c *Conn) receiveAnswer(m message) {
-	id, err := strconv.ParseUint(string(m.id), 10, 64)
+func (c *Conn) receiveAnswer(m jsonrpc.Message) {
+	id, err := strconv.ParseUint(string(m.ID), 10, 64)
 	if err != nil {
 		return
 	}
-	a := answer{result: m.result}
+	a := answer{result: m.Result}
 	switch {
-	case m.result == nil && m.err == nil:
+	case m.Result == nil && m.Error == nil:
 		a.err = &ProtocolError{Reason: "the agent's answer has neither result nor error"}
-	case m.err != nil && !jsonobj.IsNull(m.result):
+	case m.Error != nil && !jsonobj.IsNull(m.Result):
 		a.err = &ProtocolError{Reason: "the agent's answer has both result and error"}
-	case m.err != nil:
+	case m.Error != nil:
 		agentError := &AgentError{}
-		if a.err = agentError; decode(m.err, agentError) != nil {
+		if a.err = agentError; decode(m.Error, agentError) != nil {
 			a.err = &ProtocolError{Reason: "the error that the agent answered is no object"}
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 func TestAgentThatDoesNotReadCannotHoldACallerBeyondItsContext(t *testing.T) {
@@ -388,8 +390,8 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func TestLineThatIsTooLongIsNotBuffered(t *testing.T) {
 	source := &endless{}
-	_, err := newLineReader(source, 1<<20).next()
-	if !errors.Is(err, ErrLineTooLong) || source.sent > 2<<20 {
+	_, err := jsonrpc.NewReader(source, 1<<20).Next()
+	if !errors.Is(err, jsonrpc.ErrTooLong) || source.sent > 2<<20 {
 		t.Errorf("got %v after %d bytes", err, source.sent)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 func TestInitializeResultsOfRealAgents(t *testing.T) {
@@ -103,8 +105,8 @@ func FuzzDecode(f *testing.F) {
 					t.Fatal(err)
 				}
 			}
-			if m.method != method || !bytes.Equal(m.id, want["id"]) || !bytes.Equal(m.params, want["params"]) || !bytes.Equal(m.result, want["result"]) {
-				t.Fatalf("got %q %s %s %s, want %s", m.method, m.id, m.params, m.result, want)
+			if m.Method != method || !bytes.Equal(m.ID, want["id"]) || !bytes.Equal(m.Params, want["params"]) || !bytes.Equal(m.Result, want["result"]) {
+				t.Fatalf("got %q %s %s %s, want %s", m.Method, m.ID, m.Params, m.Result, want)
 			}
 		}
 		if rest, ok := bytes.CutPrefix(line, line[:dec.InputOffset()]); len(messages) > 0 && (!ok || len(bytes.TrimSpace(rest)) > 0) {
@@ -115,7 +117,7 @@ func FuzzDecode(f *testing.F) {
 			JSONRPC *string `json:"jsonrpc"`
 			Method  *string `json:"method"`
 		}
-		if len(messages) == 0 && json.Unmarshal(line, &single) == nil && single.JSONRPC != nil && *single.JSONRPC == "2.0" && single.Method != nil {
+		if len(messages) == 0 && json.Unmarshal(line, &single) == nil && single.JSONRPC != nil && *single.JSONRPC == "2.0" && single.Method != nil && *single.Method != "" {
 			var members map[string]json.RawMessage
 			if json.Unmarshal(line, &members) == nil && string(members["jsonrpc"]) == `"2.0"` && members["method"] != nil && string(members["method"]) != "null" &&
 				members["result"] == nil && members["error"] == nil {
@@ -128,9 +130,9 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%d messages, strictly %d", len(got), len(messages))
 		}
 		parseUpdate(line)
-		if reader := newLineReader(strings.NewReader(string(line)), 64); reader != nil {
+		if reader := jsonrpc.NewReader(strings.NewReader(string(line)), 64); reader != nil {
 			for {
-				if l, err := reader.next(); err != nil {
+				if l, err := reader.Next(); err != nil {
 					break
 				} else if len(l) > 64 {
 					t.Fatalf("a line of %d bytes", len(l))

@@ -63,7 +63,7 @@ func (s MCPServer) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	if s.Transport == TransportStdio {
-		return encode(struct {
+		return marshal(struct {
 			Name    string          `json:"name"`
 			Command string          `json:"command"`
 			Args    []string        `json:"args"`
@@ -72,7 +72,7 @@ func (s MCPServer) MarshalJSON() ([]byte, error) {
 			Meta    json.RawMessage `json:"_meta,omitempty"`
 		}{s.Name, s.Command, list(s.Args), list(s.Env), s.Cwd, s.Meta})
 	}
-	return encode(struct {
+	return marshal(struct {
 		Type    Transport       `json:"type"`
 		Name    string          `json:"name"`
 		URL     string          `json:"url"`

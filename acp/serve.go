@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // maxRequests is how many requests of the agent are served at once. One that exceeds it is refused, and not queued, so
@@ -33,19 +34,19 @@ func (e *rpcError) Error() string { return e.Message }
 func invalidParams(message string) error { return &rpcError{CodeInvalidParams, message} }
 
 // receiveRequest serves a request on a goroutine of its own, so that updates go on while somebody decides.
-func (c *Conn) receiveRequest(m message) {
-	req := &request{id: m.id, method: m.method}
+func (c *Conn) receiveRequest(m jsonrpc.Message) {
+	req := &request{id: m.ID, method: m.Method}
 	ctx, cancel := context.WithCancel(c.ctx)
 	req.cancel = cancel
-	if m.method == methodPermission {
-		req.sessionID = sessionIDOf(m.params)
+	if m.Method == methodPermission {
+		req.sessionID = sessionIDOf(m.Params)
 	}
 	c.mu.Lock()
 	full := c.serving >= maxRequests
 	stopped := c.stopped[req.sessionID]
 	if !full && !stopped {
 		c.serving++
-		c.requests[string(m.id)] = req
+		c.requests[string(m.ID)] = req
 	}
 	c.mu.Unlock()
 
@@ -69,33 +70,33 @@ func (c *Conn) receiveRequest(m message) {
 }
 
 // serve returns what is answered to a request.
-func (c *Conn) serve(ctx context.Context, m message) (any, error) {
+func (c *Conn) serve(ctx context.Context, m jsonrpc.Message) (any, error) {
 	switch {
-	case m.method == methodPermission:
-		return c.servePermission(ctx, m.params)
-	case m.method == "elicitation/create" && c.opts.Elicit != nil:
-		return c.serveElicitation(ctx, m.params)
-	case c.opts.Files != nil && m.method == "fs/read_text_file":
-		return serveWith(ctx, m.params, c.opts.Files.read)
-	case c.opts.Files != nil && m.method == "fs/write_text_file" && !c.opts.Files.readOnly:
-		return serveWith(ctx, m.params, c.opts.Files.write)
+	case m.Method == methodPermission:
+		return c.servePermission(ctx, m.Params)
+	case m.Method == "elicitation/create" && c.opts.Elicit != nil:
+		return c.serveElicitation(ctx, m.Params)
+	case c.opts.Files != nil && m.Method == "fs/read_text_file":
+		return serveWith(ctx, m.Params, c.opts.Files.read)
+	case c.opts.Files != nil && m.Method == "fs/write_text_file" && !c.opts.Files.readOnly:
+		return serveWith(ctx, m.Params, c.opts.Files.write)
 	}
 	if t := c.opts.Terminals; t != nil {
-		switch m.method {
+		switch m.Method {
 		case "terminal/create":
-			return serveWith(ctx, m.params, t.create)
+			return serveWith(ctx, m.Params, t.create)
 		case "terminal/output":
-			return serveWith(ctx, m.params, t.output)
+			return serveWith(ctx, m.Params, t.output)
 		case "terminal/wait_for_exit":
-			return serveWith(ctx, m.params, t.waitForExit)
+			return serveWith(ctx, m.Params, t.waitForExit)
 		case "terminal/kill":
-			return serveWith(ctx, m.params, t.kill)
+			return serveWith(ctx, m.Params, t.kill)
 		case "terminal/release":
-			return serveWith(ctx, m.params, t.release)
+			return serveWith(ctx, m.Params, t.release)
 		}
 	}
 	// Never an empty success: an agent would believe that its file was written (benchflow issue 365).
-	return nil, &rpcError{CodeMethodNotFound, "Method not found: " + m.method}
+	return nil, &rpcError{CodeMethodNotFound, "Method not found: " + m.Method}
 }
 
 // serveWith decodes the parameters of a request.
@@ -166,25 +167,16 @@ func (c *Conn) answer(req *request, result any, err error) <-chan struct{} {
 	if err != nil && !errors.As(err, &rpcErr) {
 		rpcErr = &rpcError{CodeInternal, err.Error()}
 	}
-	line, err := encodeAnswer(req.id, result, rpcErr)
-	if err != nil { // a handler returned raw JSON that is none
-		line, _ = encodeAnswer(req.id, nil, &rpcError{CodeInternal, "the client's answer is not valid"})
+	m := jsonrpc.Message{ID: req.id}
+	if rpcErr == nil {
+		m.Result, err = marshal(result)
+		if err != nil { // a handler returned raw JSON that is none
+			rpcErr = &rpcError{CodeInternal, "the client's answer is not valid"}
+		}
 	}
-	c.queue.put(&outgoing{line: line, sent: func(error) { close(written) }})
+	if rpcErr != nil {
+		m.Error, _ = marshal(rpcErr) // a number and a text always marshal
+	}
+	c.put(m, func(error) { close(written) })
 	return written
-}
-
-func encodeAnswer(id json.RawMessage, result any, err *rpcError) ([]byte, error) {
-	if err != nil {
-		return encode(struct {
-			JSONRPC string          `json:"jsonrpc"`
-			ID      json.RawMessage `json:"id"`
-			Error   *rpcError       `json:"error"`
-		}{"2.0", id, err})
-	}
-	return encode(struct {
-		JSONRPC string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Result  any             `json:"result"`
-	}{"2.0", id, result})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // Call is a request.
@@ -39,7 +40,7 @@ type clientCall struct {
 	ctx   context.Context // of the caller
 	// answers holds one, which is put in by whoever takes the call out of Client.calls; who has it may do something else instead.
 	answers chan clientAnswer
-	line    *outLine // over stdio, with which it is sent; the client's mu guards it
+	line    *jsonrpc.Line // over stdio, with which it is sent; the client's mu guards it
 
 	notifying  sync.Mutex         // held while Notified runs
 	over       bool               // Call has returned: Notified must not run any more
@@ -199,7 +200,7 @@ func (c *Client) Notify(ctx context.Context, method string, params json.RawMessa
 	case params != nil && !jsonobj.Valid(params):
 		err = errors.New("the params are not JSON")
 	case err == nil:
-		err = c.link.send(ctx, message{method: method, params: params})
+		err = c.link.send(ctx, message{Method: method, Params: params})
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
@@ -210,7 +211,7 @@ func (c *Client) Notify(ctx context.Context, method string, params json.RawMessa
 func (p *clientCall) rawID() json.RawMessage { return strconv.AppendInt(nil, p.id, 10) }
 
 func (p *clientCall) message() message {
-	return message{id: p.rawID(), method: p.Method, params: p.Params}
+	return message{ID: p.rawID(), Method: p.Method, Params: p.Params}
 }
 
 // answered reports whether the answer is there.
@@ -252,7 +253,7 @@ func (c *Client) tellCancelled(p *clientCall, cause error) {
 	if p.Method == MethodInitialize { // the specification forbids it
 		return
 	}
-	m := message{method: NoteCancelled, params: jsonobj.Object{
+	m := message{Method: NoteCancelled, Params: jsonobj.Object{
 		{Key: "requestId", Value: p.rawID()}, {Key: "reason", Value: jsonobj.Quote(cause.Error())},
 	}.JSON()}
 	c.spawn(func() {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 func TestClientReadsEvents(t *testing.T) {
@@ -83,7 +85,7 @@ func FuzzClientReceive(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text []byte) {
 		c := newClient(ClientOptions{Notified: func(string, json.RawMessage) {}})
 		c.era = Legacy
-		c.link = &stdioLink{c: c, out: newLineWriter(io.Discard, c.spawn, func(error) {})}
+		c.link = &stdioLink{c: c, out: jsonrpc.NewWriter(io.Discard, jsonrpc.WriterOptions{Spawn: c.spawn})}
 		p, err := c.begin(context.Background(), Call{Method: MethodListen, Params: json.RawMessage(`{"_meta":{"progressToken":1}}`)})
 		if err != nil {
 			panic(err)

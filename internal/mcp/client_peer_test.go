@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // clientLimit ends a test that hangs.
@@ -50,7 +51,7 @@ func (p *clientStdioPeer) next() (m message, ok bool) {
 	if err != nil {
 		return m, false
 	}
-	m, err = parseMessage(line)
+	m, err = jsonrpc.Parse(line)
 	return m, err == nil
 }
 
@@ -79,12 +80,12 @@ const clientHello = `{"protocolVersion":"2025-11-25","capabilities":{},"serverIn
 // clientGreet plays the legacy handshake.
 func clientGreet(p *clientStdioPeer) bool {
 	m, ok := p.next()
-	if !ok || m.method != MethodInitialize {
+	if !ok || m.Method != MethodInitialize {
 		return false
 	}
-	p.answer(m.id, clientHello)
+	p.answer(m.ID, clientHello)
 	m, ok = p.next()
-	return ok && m.method == NoteInitialized
+	return ok && m.Method == NoteInitialized
 }
 
 // clientPlayLegacy is the target of a legacy server whose requests the test handles until it returns false.
@@ -163,11 +164,11 @@ func (n *clientNotes) list() []clientNote {
 type clientExchange struct {
 	w http.ResponseWriter
 	r *http.Request
-	message
+	jsonrpc.Message
 }
 
 // isAnswer reports whether it brings the answer to a request of the server.
-func (x clientExchange) isAnswer() bool { return x.r.Method == http.MethodPost && x.isResponse() }
+func (x clientExchange) isAnswer() bool { return x.r.Method == http.MethodPost && x.IsResponse() }
 
 // write writes and flushes. A client that has gone is the test's intention.
 func (x clientExchange) write(text string) {
@@ -177,7 +178,7 @@ func (x clientExchange) write(text string) {
 
 func (x clientExchange) json(result string) {
 	x.w.Header().Set("Content-Type", clientJSON)
-	x.write(`{"jsonrpc":"2.0","id":` + string(x.id) + `,"result":` + result + `}`)
+	x.write(`{"jsonrpc":"2.0","id":` + string(x.ID) + `,"result":` + result + `}`)
 }
 
 // stream begins an SSE answer.
@@ -210,7 +211,7 @@ func clientServe(t *testing.T, handle func(x clientExchange)) *httptest.Server {
 		x := clientExchange{w: w, r: r}
 		body, err := io.ReadAll(r.Body)
 		if err == nil && len(body) > 0 {
-			x.message, err = parseMessage(body)
+			x.Message, err = jsonrpc.Parse(body)
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("the client sent %q: %v", body, err)
@@ -228,15 +229,15 @@ func clientServe(t *testing.T, handle func(x clientExchange)) *httptest.Server {
 func clientServeLegacy(t *testing.T, handle func(x clientExchange)) *httptest.Server {
 	return clientServe(t, func(x clientExchange) {
 		switch {
-		case x.method == MethodDiscover:
+		case x.Method == MethodDiscover:
 			x.refuse(http.StatusBadRequest, "Bad Request: what is this?")
-		case x.method == MethodInitialize:
+		case x.Method == MethodInitialize:
 			if got := x.r.Header.Get("Mcp-Protocol-Version") + x.r.Header.Get("Mcp-Session-Id"); got != "" {
 				t.Errorf("initialize has the headers of a session: %q", got)
 			}
 			x.w.Header().Set("Mcp-Session-Id", "s1")
 			x.json(clientHello)
-		case handle != nil && x.method != NoteInitialized:
+		case handle != nil && x.Method != NoteInitialized:
 			handle(x)
 		case x.r.Method == http.MethodGet:
 			x.refuse(http.StatusMethodNotAllowed, "")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // clientMaxAsked is how many requests of a server are answered at once; what exceeds it gets no answer.
@@ -36,13 +37,13 @@ func (c *Client) receive(from *clientCall, text []byte) {
 }
 
 func (c *Client) receiveOne(from *clientCall, text []byte) {
-	m, err := parseMessage(text)
+	m, err := jsonrpc.Parse(text)
 	switch {
 	case err != nil:
 		c.receiveMalformed(from, text)
-	case m.isRequest():
+	case m.IsRequest():
 		c.receiveRequest(from, m)
-	case m.isResponse():
+	case m.IsResponse():
 		c.receiveAnswer(from, m)
 	default:
 		c.receiveNotification(from, m)
@@ -51,8 +52,8 @@ func (c *Client) receiveOne(from *clientCall, text []byte) {
 
 // receiveAnswer hands an answer to its call. One that nobody waits for came too late, or was never asked for.
 func (c *Client) receiveAnswer(from *clientCall, m message) {
-	p := c.lookup(m.id)
-	if jsonobj.IsNull(m.id) && m.err != nil {
+	p := c.lookup(m.ID)
+	if jsonobj.IsNull(m.ID) && m.Error != nil {
 		// The server could not read the request. It is clear which one only if there is one.
 		if p = from; p == nil {
 			p = c.only()
@@ -62,9 +63,9 @@ func (c *Client) receiveAnswer(from *clientCall, m message) {
 		c.ignored.Add(1)
 		return
 	}
-	a := clientAnswer{result: m.result}
-	if m.err != nil {
-		a.err = ParseError(m.err)
+	a := clientAnswer{result: m.Result}
+	if m.Error != nil {
+		a.err = ParseError(m.Error)
 	}
 	c.settle(p, a)
 }
@@ -98,12 +99,12 @@ func (c *Client) receiveNotification(from *clientCall, m message) {
 		return
 	}
 	p := from
-	switch m.method {
+	switch m.Method {
 	case NoteProgress:
 		c.receiveProgress(m)
 		return
 	case NoteCancelled:
-		if c.receiveCancelled(m.params) {
+		if c.receiveCancelled(m.Params) {
 			return
 		}
 	case NoteMessage:
@@ -112,27 +113,27 @@ func (c *Client) receiveNotification(from *clientCall, m message) {
 		}
 	}
 	if p == nil {
-		if params, err := jsonobj.ParseObject(m.params); err == nil {
+		if params, err := jsonobj.ParseObject(m.Params); err == nil {
 			p = c.lookup(params.Object("_meta").Get(MetaSubscriptionID))
 		}
 	}
-	if p != nil && p.deliver(m.method, m.params) || c.o.Notified == nil {
+	if p != nil && p.deliver(m.Method, m.Params) || c.o.Notified == nil {
 		return
 	}
 	c.notifying.Lock()
 	defer c.notifying.Unlock()
-	c.o.Notified(m.method, m.params)
+	c.o.Notified(m.Method, m.Params)
 }
 
 // receiveProgress gives progress to the call that it is for, under the caller's own token. What comes after the answer is dropped.
 func (c *Client) receiveProgress(m message) {
-	params, err := jsonobj.ParseObject(m.params)
+	params, err := jsonobj.ParseObject(m.Params)
 	p := c.lookup(params.Get(MetaProgressToken))
 	if err != nil || p == nil || p.token == nil {
 		c.ignored.Add(1)
 		return
 	}
-	p.deliver(m.method, params.Set(MetaProgressToken, p.token).JSON())
+	p.deliver(m.Method, params.Set(MetaProgressToken, p.token).JSON())
 }
 
 // receiveCancelled ends what the server does not want any more: a request of its own, or a subscription of ours.
@@ -169,16 +170,16 @@ func (c *Client) receiveRequest(from *clientCall, m message) {
 	ctx, cancel := context.WithCancelCause(parent)
 	c.mu.Lock()
 	full := len(c.asked) >= clientMaxAsked
-	_, twice := c.asked[string(m.id)]
+	_, twice := c.asked[string(m.ID)]
 	if !full && !twice {
-		c.asked[string(m.id)] = cancel
+		c.asked[string(m.ID)] = cancel
 	}
 	c.mu.Unlock()
 	if twice || full || !c.spawn(func() {
 		c.serve(ctx, m, asked)
 		cancel(nil)
 		c.mu.Lock()
-		delete(c.asked, string(m.id))
+		delete(c.asked, string(m.ID))
 		c.mu.Unlock()
 	}) {
 		cancel(nil)
@@ -189,24 +190,24 @@ func (c *Client) receiveRequest(from *clientCall, m message) {
 // serve answers a request of the server. One that the server has withdrawn gets no answer, nor does one that could not be answered before its call
 // was left: another process may go on with what the server does, and then be asked again.
 func (c *Client) serve(ctx context.Context, m message, asked func(context.Context, string, json.RawMessage) (json.RawMessage, *Error)) {
-	answer := message{id: m.id}
+	answer := message{ID: m.ID}
 	switch {
-	case m.method == MethodPing:
-		answer.result = json.RawMessage("{}")
+	case m.Method == MethodPing:
+		answer.Result = json.RawMessage("{}")
 	case asked == nil || c.era == Modern:
-		answer.err = Errorf(CodeMethodNotFound, "Method not found: %s", m.method).JSON()
+		answer.Error = Errorf(CodeMethodNotFound, "Method not found: %s", m.Method).JSON()
 	default:
-		result, err := asked(ctx, m.method, m.params)
+		result, err := asked(ctx, m.Method, m.Params)
 		switch {
 		case err != nil:
-			answer.err = err.JSON()
+			answer.Error = err.JSON()
 		case !jsonobj.Valid(result):
-			answer.err = Errorf(CodeInternal, "the client's answer is not valid").JSON()
+			answer.Error = Errorf(CodeInternal, "the client's answer is not valid").JSON()
 		default:
-			answer.result = result
+			answer.Result = result
 		}
 	}
-	if ctx.Err() != nil && (answer.err != nil || errors.Is(context.Cause(ctx), errClientWithdrawn)) {
+	if ctx.Err() != nil && (answer.Error != nil || errors.Is(context.Cause(ctx), errClientWithdrawn)) {
 		return
 	}
 	_ = c.link.send(c.ctx, answer) // a server that does not take it will say so on the call

@@ -137,7 +137,7 @@ func (l *httpLink) drain(rest io.ReadCloser, cancel context.CancelFunc) {
 
 // post sends a message.
 func (l *httpLink) post(ctx context.Context, m message) (*http.Response, error) {
-	req, err := l.request(ctx, http.MethodPost, l.url, m.encode())
+	req, err := l.request(ctx, http.MethodPost, l.url, m.Encode())
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (l *httpLink) send(ctx context.Context, m message) error {
 	session := l.sessionID()
 	bound, _, cancel := l.c.bind(ctx)
 	defer cancel()
-	if m.method == NoteCancelled { // it may outlive the connection for a moment
+	if m.Method == NoteCancelled { // it may outlive the connection for a moment
 		bound = ctx
 	}
 	resp, err := l.post(bound, m)

@@ -26,24 +26,24 @@ type clientParamHeader struct {
 
 // addStandard adds the headers of Modern that tell what is in the body.
 func (l *httpLink) addStandard(h http.Header, m message) error {
-	if m.method == "" {
+	if m.Method == "" {
 		return nil
 	}
-	h.Set("Mcp-Method", clientHeaderValue(m.method))
+	h.Set("Mcp-Method", clientHeaderValue(m.Method))
 	key := ""
 	switch {
-	case m.method == MethodToolsCall || m.method == "prompts/get":
+	case m.Method == MethodToolsCall || m.Method == "prompts/get":
 		key = "name"
-	case m.method == "resources/read":
+	case m.Method == "resources/read":
 		key = "uri"
-	case strings.HasPrefix(m.method, "tasks/"):
+	case strings.HasPrefix(m.Method, "tasks/"):
 		key = "taskId"
 	}
-	name, ok := jsonobj.Unquote(jsonobj.Get(m.params, key))
+	name, ok := jsonobj.Unquote(jsonobj.Get(m.Params, key))
 	if ok {
 		h.Set("Mcp-Name", clientHeaderValue(name))
 	}
-	if m.method != MethodToolsCall {
+	if m.Method != MethodToolsCall {
 		return nil
 	}
 	l.mu.Lock()
@@ -53,7 +53,7 @@ func (l *httpLink) addStandard(h http.Header, m message) error {
 		return fmt.Errorf("the tool %q cannot be called: %w", name, tool.invalid)
 	}
 	for _, header := range tool.headers {
-		arguments, _ := jsonobj.ParseObject(jsonobj.Get(m.params, "arguments"))
+		arguments, _ := jsonobj.ParseObject(jsonobj.Get(m.Params, "arguments"))
 		if value, ok := header.value(arguments); ok {
 			h.Set("Mcp-Param-"+header.name, value)
 		}

@@ -16,7 +16,7 @@ func TestClientPutsIntoHeadersWhatIsInTheBody(t *testing.T) {
 		"plain":{"type":"string"},"deep":{"type":"object","properties":{"er":{"type":"string","x-mcp-header":"Deeper"}}}}}`
 	headers := make(chan http.Header, 1)
 	s := clientServe(t, func(x clientExchange) {
-		if x.method == MethodToolsList {
+		if x.Method == MethodToolsList {
 			x.json(`{"tools":[null,{"name":"t","inputSchema":` + schema + `},
 				{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}]}`)
 			return

@@ -32,31 +32,31 @@ func TestClientFindsOutTheEraOverHTTP(t *testing.T) {
 		{"modern", func(x clientExchange) { x.json(modern) }, Modern, ""},
 		{"modern on a stream", func(x clientExchange) {
 			x.stream()
-			x.event("", `{"jsonrpc":"2.0","id":`+string(x.id)+`,"result":`+modern+`}`)
+			x.event("", `{"jsonrpc":"2.0","id":`+string(x.ID)+`,"result":`+modern+`}`)
 		}, Modern, ""},
 		{"text and 400", func(x clientExchange) { x.refuse(400, "Bad Request: no session") }, Legacy, ""},
 		{"404", func(x clientExchange) { x.refuse(404, "") }, Legacy, ""},
 		{"500", func(x clientExchange) { x.refuse(500, "<html>") }, Legacy, ""},
 		{"an error with 200", func(x clientExchange) {
 			x.w.Header().Set("Content-Type", clientJSON)
-			x.refuse(200, rpcError(x.id, -32601, "{}"))
+			x.refuse(200, rpcError(x.ID, -32601, "{}"))
 		}, Legacy, ""},
 		{"an error for no id", func(x clientExchange) { x.refuse(400, rpcError(json.RawMessage("null"), -32000, "{}")) }, Legacy, ""},
 		{"legacy versions", func(x clientExchange) {
-			x.refuse(400, rpcError(x.id, CodeUnsupportedVersion, `{"supported":["2025-11-25","2025-06-18"]}`))
+			x.refuse(400, rpcError(x.ID, CodeUnsupportedVersion, `{"supported":["2025-11-25","2025-06-18"]}`))
 		}, Legacy, ""},
 		{"nothing", func(x clientExchange) { x.w.WriteHeader(202) }, Legacy, ""},
 		{"other versions", func(x clientExchange) {
-			x.refuse(400, rpcError(x.id, CodeUnsupportedVersion, `{"supported":["2031-01-01"]}`))
+			x.refuse(400, rpcError(x.ID, CodeUnsupportedVersion, `{"supported":["2031-01-01"]}`))
 		}, "", "-32022"},
-		{"a missing capability", func(x clientExchange) { x.refuse(400, rpcError(x.id, CodeMissingCapability, "{}")) }, "", "-32021"},
+		{"a missing capability", func(x clientExchange) { x.refuse(400, rpcError(x.ID, CodeMissingCapability, "{}")) }, "", "-32021"},
 		{"401", func(x clientExchange) { x.refuse(401, "who are you?\x1b[31m") }, "", "HTTP 401 Unauthorized: who are you? [31m"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			legacy := clientServeLegacy(t, nil)
 			s := clientServe(t, func(x clientExchange) {
-				if x.method == MethodDiscover {
+				if x.Method == MethodDiscover {
 					if x.r.Header.Get("Mcp-Protocol-Version") != Version2026_07_28 || x.r.Header.Get("Mcp-Method") != MethodDiscover {
 						t.Errorf("the headers are %v", x.r.Header)
 					}
@@ -64,7 +64,7 @@ func TestClientFindsOutTheEraOverHTTP(t *testing.T) {
 					return
 				}
 				if x.r.Method == http.MethodPost {
-					x.r.Body = io.NopCloser(bytes.NewReader(x.encode()))
+					x.r.Body = io.NopCloser(bytes.NewReader(x.Encode()))
 				}
 				legacy.Config.Handler.ServeHTTP(x.w, x.r)
 			})
@@ -94,7 +94,7 @@ func TestClientTellsOfStatusesWithoutAnAnswer(t *testing.T) {
 		}
 	})
 	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy})
-	id := func(x clientExchange) string { return string(x.id) }
+	id := func(x clientExchange) string { return string(x.ID) }
 	tests := []struct {
 		name   string
 		reply  func(x clientExchange)
@@ -181,7 +181,7 @@ func TestClientEndsTheSessionUnlessItIsAbandoned(t *testing.T) {
 		case http.MethodGet:
 			x.refuse(405, "")
 		default:
-			x.json(`{"id":` + string(x.id) + `}`)
+			x.json(`{"id":` + string(x.ID) + `}`)
 		}
 	})
 	target := Target{URL: s.URL, Header: http.Header{"X-Key": {"k"}}}
@@ -220,8 +220,8 @@ func TestClientEndsTheSessionUnlessItIsAbandoned(t *testing.T) {
 
 func TestClientGoesOnWithoutAHandshakeInModern(t *testing.T) {
 	s := clientServe(t, func(x clientExchange) {
-		if x.r.Method != http.MethodPost || x.method != "x" {
-			t.Errorf("the client sent %s %s", x.r.Method, x.method)
+		if x.r.Method != http.MethodPost || x.Method != "x" {
+			t.Errorf("the client sent %s %s", x.r.Method, x.Method)
 		}
 		x.json(`{}`)
 	})
@@ -240,20 +240,20 @@ func TestClientReadsTheStreamOfACall(t *testing.T) {
 		switch {
 		case x.isAnswer():
 			x.w.WriteHeader(202)
-			answered <- x.message
-		case x.method == "x":
+			answered <- x.Message
+		case x.Method == "x":
 			x.stream()
-			token := clientMember(x.params, "_meta", "progressToken")
+			token := clientMember(x.Params, "_meta", "progressToken")
 			for i := range 100 {
 				x.event("", fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, token, i))
 			}
 			x.event("", `{"jsonrpc":"2.0","id":0,"method":"elicitation/create","params":{}}`)
 			select {
 			case m := <-answered:
-				x.event("", `{"jsonrpc":"2.0","method":"notifications/message","params":`+string(m.result)+`}`)
+				x.event("", `{"jsonrpc":"2.0","method":"notifications/message","params":`+string(m.Result)+`}`)
 			case <-x.r.Context().Done():
 			}
-			x.event("", `{"jsonrpc":"2.0","id":`+string(x.id)+",\ndata:\"result\":{\"n\":9007199254740993}}")
+			x.event("", `{"jsonrpc":"2.0","id":`+string(x.ID)+",\ndata:\"result\":{\"n\":9007199254740993}}")
 		default:
 			x.refuse(405, "")
 		}
@@ -295,8 +295,8 @@ func TestClientResumesACutStream(t *testing.T) {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/n","params":{"n":%d}}`, n)
 		}
 		switch {
-		case x.method == "x":
-			id = string(x.id)
+		case x.Method == "x":
+			id = string(x.ID)
 			x.stream()
 			x.event("e1", note(1))
 			panic(http.ErrAbortHandler)
@@ -329,7 +329,7 @@ func TestClientResumesACutStream(t *testing.T) {
 
 func TestClientFailsACallWhoseStreamCannotBeResumed(t *testing.T) {
 	s := clientServeLegacy(t, func(x clientExchange) {
-		if x.method != "x" {
+		if x.Method != "x" {
 			x.refuse(404, "")
 			return
 		}
@@ -357,7 +357,7 @@ func TestClientKeepsTheStandaloneStreamOpen(t *testing.T) {
 	s := clientServeLegacy(t, func(x clientExchange) {
 		if x.isAnswer() {
 			x.w.WriteHeader(202)
-			asked <- x.message
+			asked <- x.Message
 			return
 		}
 		if x.r.Method != http.MethodGet {
@@ -394,8 +394,8 @@ func TestClientKeepsTheStandaloneStreamOpen(t *testing.T) {
 			t.Errorf("wait %d is %v; want %v", i, got, want)
 		}
 	}
-	if m := clientAwait(t, asked); string(m.encode()) != `{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}` {
-		t.Errorf("the answer is %s", m.encode())
+	if m := clientAwait(t, asked); string(m.Encode()) != `{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}` {
+		t.Errorf("the answer is %s", m.Encode())
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -407,14 +407,14 @@ func TestClientCancelsOverHTTP(t *testing.T) {
 		t.Run(string(era), func(t *testing.T) {
 			began, ended, told := make(chan string, 1), make(chan struct{}), make(chan message, 1)
 			handle := func(x clientExchange) {
-				switch x.method {
+				switch x.Method {
 				case "x":
 					x.stream()
-					began <- string(x.id)
+					began <- string(x.ID)
 					<-x.r.Context().Done()
 					close(ended)
 				case NoteCancelled:
-					told <- x.message
+					told <- x.Message
 				}
 			}
 			s := clientServeLegacy(t, handle)
@@ -436,8 +436,8 @@ func TestClientCancelsOverHTTP(t *testing.T) {
 				t.Error(err)
 			}
 			if era == Legacy {
-				if m := clientAwait(t, told); clientMember(m.params, "requestId") != id {
-					t.Errorf("the server was told %s", m.params)
+				if m := clientAwait(t, told); clientMember(m.Params, "requestId") != id {
+					t.Errorf("the server was told %s", m.Params)
 				}
 			} else if len(told) > 0 {
 				t.Error("a modern server was told")
@@ -449,7 +449,7 @@ func TestClientCancelsOverHTTP(t *testing.T) {
 func TestClientCloseEndsCallsOverHTTP(t *testing.T) {
 	began := make(chan struct{}, 1)
 	s := clientServeLegacy(t, func(x clientExchange) {
-		if x.method == "x" {
+		if x.Method == "x" {
 			x.stream()
 			began <- struct{}{}
 			<-x.r.Context().Done()
@@ -469,12 +469,12 @@ func TestClientCloseEndsCallsOverHTTP(t *testing.T) {
 func TestClientBoundsWhatItReads(t *testing.T) {
 	large := `{"x":"` + strings.Repeat("x", 2000) + `"}`
 	s := clientServeLegacy(t, func(x clientExchange) {
-		switch x.method {
+		switch x.Method {
 		case "body":
 			x.json(large)
 		case "event":
 			x.stream()
-			x.event("e", `{"jsonrpc":"2.0","id":`+string(x.id)+`,"result":`+large+`}`)
+			x.event("e", `{"jsonrpc":"2.0","id":`+string(x.ID)+`,"result":`+large+`}`)
 		case "endless":
 			x.stream()
 			for x.r.Context().Err() == nil {

@@ -253,7 +253,7 @@ func (x *HTTPHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer x.serving.Done()
 	if _, ok := EraOf(version); version != "" && !ok {
-		writeJSON(w, http.StatusBadRequest, errorMessage(nil, unsupportedVersion(version)).encode())
+		writeJSON(w, http.StatusBadRequest, errorMessage(nil, unsupportedVersion(version)).Encode())
 		return
 	}
 	if _, stream := accepts(r); r.Method == http.MethodGet && !stream {

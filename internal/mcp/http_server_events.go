@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // serveGet serves the standalone stream of a session, or what is left of a stream that was cut. A second connection replaces the first.
@@ -108,7 +110,7 @@ func writeEvent(w http.ResponseWriter, st *stream, e *event) error {
 		b.WriteString("id: " + st.eventID(e.seq) + "\n")
 	}
 	b.WriteString("event: message\ndata: ")
-	for _, part := range [][]byte{b.Bytes(), onOneLine(e.data), []byte("\n\n")} {
+	for _, part := range [][]byte{b.Bytes(), jsonrpc.OnOneLine(e.data), []byte("\n\n")} {
 		if _, err := w.Write(part); err != nil {
 			return err
 		}

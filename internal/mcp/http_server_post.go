@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // streamListenAfter is how long subscriptions/listen may stay without an event stream: what is wrong with it can still be told as the status.
@@ -47,7 +48,7 @@ func (x *HTTPHandler) servePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer x.serving.Done()
-	if messages, isBatch := splitBatch(body); isBatch {
+	if messages, isBatch := jsonrpc.SplitBatch(body); isBatch {
 		p.serveBatch(messages)
 		return
 	}
@@ -70,28 +71,28 @@ type post struct {
 
 // refuse answers with an error by which HTTP says what is wrong, too.
 func (p *post) refuse(status int, id json.RawMessage, e *Error) {
-	writeJSON(p.w, status, errorMessage(id, e).encode())
+	writeJSON(p.w, status, errorMessage(id, e).Encode())
 }
 
 // serveOne serves the message that is the body.
 func (p *post) serveOne(body []byte) {
-	m, err := parseMessage(body)
+	m, err := jsonrpc.Parse(body)
 	if err != nil {
 		p.refuse(http.StatusBadRequest, nil, invalidMessage(body))
 		return
 	}
 	stated := p.r.Header.Get(headerVersion)
-	meta := serverMeta(m.params)
+	meta := serverMeta(m.Params)
 	claimed := meta.Text(MetaProtocolVersion)
 	if era, known := EraOf(claimed); stated == Version2026_07_28 || claimed != "" && (!known || era == Modern) {
 		p.serveModern(m, meta)
 		return
 	}
 	if _, known := EraOf(stated); stated != "" && !known {
-		p.refuse(http.StatusBadRequest, m.id, unsupportedVersion(stated))
+		p.refuse(http.StatusBadRequest, m.ID, unsupportedVersion(stated))
 		return
 	}
-	if m.method == MethodInitialize && m.isRequest() {
+	if m.Method == MethodInitialize && m.IsRequest() {
 		p.initialize(m)
 		return
 	}
@@ -100,7 +101,7 @@ func (p *post) serveOne(body []byte) {
 		return
 	}
 	defer p.release(s)
-	if !m.isRequest() {
+	if !m.IsRequest() {
 		s.receive(m)
 		p.w.WriteHeader(http.StatusAccepted)
 		return
@@ -111,26 +112,26 @@ func (p *post) serveOne(body []byte) {
 // serveModern serves a message that stands by itself.
 func (p *post) serveModern(m message, meta jsonobj.Object) {
 	if err := checkHeaders(p.r.Header, m, meta); err != nil {
-		p.refuse(statusOf(err.Code), m.id, err)
+		p.refuse(statusOf(err.Code), m.ID, err)
 		return
 	}
 	s := newSession(p.ctx, "", Modern, Version2026_07_28, p.handler)
 	defer s.end(errEnded)
-	if !m.isRequest() {
-		if !m.isResponse() && m.method != NoteCancelled {
+	if !m.IsRequest() {
+		if !m.IsResponse() && m.Method != NoteCancelled {
 			s.receive(m)
 		}
 		p.w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Modern, Version: Version2026_07_28, Header: p.r.Header, meta: meta}
+	q := &Request{Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Modern, Version: Version2026_07_28, Header: p.r.Header, meta: meta}
 	if err := s.begin(q); err != nil {
-		p.refuse(statusOf(err.Code), m.id, err)
+		p.refuse(statusOf(err.Code), m.ID, err)
 		return
 	}
 	st := p.newStream(s, 1)
 	q.out = st
-	if m.method == MethodListen {
+	if m.Method == MethodListen {
 		p.streamAfter = min(p.streamAfter, streamListenAfter)
 	}
 	// A client that goes takes its request with it.
@@ -140,10 +141,10 @@ func (p *post) serveModern(m message, meta jsonobj.Object) {
 // initialize serves the request that begins a legacy session.
 func (p *post) initialize(m message) {
 	s := p.newSession(rand.Text())
-	q := &Request{Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Header: p.r.Header, meta: serverMeta(m.params)}
+	q := &Request{Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Legacy, Header: p.r.Header, meta: serverMeta(m.Params)}
 	if err := s.begin(q); err != nil {
 		s.end(errEnded)
-		p.refuse(http.StatusBadRequest, m.id, err)
+		p.refuse(http.StatusBadRequest, m.ID, err)
 		return
 	}
 	st := p.newStream(s, 1)
@@ -162,18 +163,18 @@ func (p *post) serveBatch(texts []json.RawMessage) {
 	var refused []*message
 	version := p.r.Header.Get(headerVersion)
 	for _, text := range texts {
-		m, err := parseMessage(text)
-		claimed := serverMeta(m.params).Text(MetaProtocolVersion)
+		m, err := jsonrpc.Parse(text)
+		claimed := serverMeta(m.Params).Text(MetaProtocolVersion)
 		switch {
 		case err != nil:
 			refused = append(refused, errorMessage(nil, invalidMessage(text)))
 		case version == Version2026_07_28 || claimed == Version2026_07_28:
-			p.refuse(http.StatusBadRequest, m.id, Errorf(CodeInvalidRequest, "%s has no batches", Version2026_07_28))
+			p.refuse(http.StatusBadRequest, m.ID, Errorf(CodeInvalidRequest, "%s has no batches", Version2026_07_28))
 			return
-		case m.method == MethodInitialize:
-			p.refuse(http.StatusBadRequest, m.id, Errorf(CodeInvalidRequest, "initialize must not be part of a batch"))
+		case m.Method == MethodInitialize:
+			p.refuse(http.StatusBadRequest, m.ID, Errorf(CodeInvalidRequest, "initialize must not be part of a batch"))
 			return
-		case m.isRequest():
+		case m.IsRequest():
 			requests = append(requests, m)
 		default:
 			others = append(others, m)
@@ -211,12 +212,12 @@ func (p *post) serveLegacy(s *Session, requests []message, refused []*message) {
 		defer others.Wait()
 		for i, m := range requests {
 			q := &Request{
-				Session: s, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, Version: s.Version(), Header: p.r.Header, meta: serverMeta(m.params), out: st,
+				Session: s, Method: m.Method, Params: m.Params, ID: m.ID, Era: Legacy, Version: s.Version(), Header: p.r.Header, meta: serverMeta(m.Params), out: st,
 			}
 			err := s.begin(q)
 			switch {
 			case err != nil:
-				_ = st.put(kindAnswer, errorMessage(m.id, err)) // a client that has gone needs no answer
+				_ = st.put(kindAnswer, errorMessage(m.ID, err)) // a client that has gone needs no answer
 			case i == len(requests)-1:
 				s.answer(q)
 			default:
@@ -346,7 +347,7 @@ func (p *post) writeAnswers(answers [][]byte) {
 		p.nameSession()
 	}
 	if p.batch {
-		writeJSON(p.w, status, joinBatch(answers))
+		writeJSON(p.w, status, jsonrpc.JoinBatch(answers))
 		return
 	}
 	writeJSON(p.w, status, answers[0])

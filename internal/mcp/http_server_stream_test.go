@@ -258,7 +258,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		return st
 	}
 	a := lost()
-	if err := a.put(kindAnswer, &message{result: kb(700)}); err != nil {
+	if err := a.put(kindAnswer, &message{Result: kb(700)}); err != nil {
 		t.Fatal(err)
 	}
 	for range 10000 {
@@ -275,7 +275,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	streams := []*stream{a}
 	for range 10 {
 		streams = append(streams, lost())
-		if err := streams[len(streams)-1].put(kindAnswer, &message{result: kb(700)}); err != nil {
+		if err := streams[len(streams)-1].put(kindAnswer, &message{Result: kb(700)}); err != nil {
 			t.Fatal(err)
 		}
 	}

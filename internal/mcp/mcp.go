@@ -15,6 +15,7 @@ import (
 	"strconv"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // Era is which of the two protocols a connection speaks.
@@ -110,6 +111,9 @@ const (
 	CodeMissingCapability  = -32021
 	CodeUnsupportedVersion = -32022
 )
+
+// message is what goes over every transport.
+type message = jsonrpc.Message
 
 // Error is a JSON-RPC error. It is an error of the other side, not of the connection.
 type Error struct {

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // Handler serves clients. Implementations are safe for concurrent use.
@@ -130,7 +130,7 @@ func (r *Request) finish() (wanted bool) {
 // Notify sends a notification that belongs to the request: on its stream, or on the connection. Notifications come in order and before the
 // response; it fails once Serve has returned, and if the client has left or does not read. A client that accepts no stream is not told.
 func (r *Request) Notify(method string, params json.RawMessage) error {
-	m := message{method: method, params: params}
+	m := message{Method: method, Params: params}
 	return r.put(kindNote, &m)
 }
 
@@ -157,26 +157,26 @@ func (r *Request) put(k messageKind, m *message) error {
 
 // run has the handler answer the request.
 func (r *Request) run(ctx context.Context, h Handler) (answer message) {
-	answer.id = r.ID
+	answer.ID = r.ID
 	defer func() {
 		if p := recover(); p != nil {
-			answer.result, answer.err = nil, Errorf(CodeInternal, "panic while serving %s: %v", r.Method, p).JSON()
+			answer.Result, answer.Error = nil, Errorf(CodeInternal, "panic while serving %s: %v", r.Method, p).JSON()
 		}
 	}()
 	result, err := h.Serve(ctx, r)
 	switch {
 	case err != nil:
-		answer.err = errorJSON(err)
+		answer.Error = errorJSON(err)
 	case len(result) == 0:
-		answer.result = json.RawMessage("{}")
+		answer.Result = json.RawMessage("{}")
 	default:
-		answer.result = result
+		answer.Result = result
 	}
-	if r.Method == MethodInitialize && answer.err == nil {
-		o, _ := jsonobj.ParseObject(answer.result)
+	if r.Method == MethodInitialize && answer.Error == nil {
+		o, _ := jsonobj.ParseObject(answer.Result)
 		version := o.Text("protocolVersion")
 		if version == "" {
-			answer.result, answer.err = nil, Errorf(CodeInternal, "the answer to initialize has no protocolVersion").JSON()
+			answer.Result, answer.Error = nil, Errorf(CodeInternal, "the answer to initialize has no protocolVersion").JSON()
 			return answer
 		}
 		r.Session.initialized(version)
@@ -230,22 +230,12 @@ func unsupportedVersion(requested string) *Error {
 		WithData(jsonobj.Object{{Key: "supported", Value: supported}, {Key: "requested", Value: jsonobj.Quote(requested)}}.JSON())
 }
 
-// invalidMessage says what is wrong with text that parseMessage refused.
+// invalidMessage says what is wrong with text that is refused as a message.
 func invalidMessage(b []byte) *Error {
 	if !jsonobj.Valid(b) {
 		return Errorf(CodeParse, "the message is not valid JSON")
 	}
-	return Errorf(CodeInvalidRequest, "%v", errNoMessage)
-}
-
-// splitBatch returns the messages of an array, or nil if the text is none.
-func splitBatch(b []byte) (messages []json.RawMessage, isBatch bool) {
-	if i := jsonobj.SkipSpace(b, 0); i == len(b) || b[i] != '[' {
-		return nil, false
-	}
-	var all []json.RawMessage
-	err := json.Unmarshal(b, &all)
-	return all, err == nil
+	return Errorf(CodeInvalidRequest, "%v", jsonrpc.ErrNoMessage)
 }
 
 // validID reports whether a request's id is a string or a number, as it must be.
@@ -258,19 +248,5 @@ func errorMessage(id json.RawMessage, e *Error) *message {
 	if !validID(id) {
 		id = json.RawMessage("null")
 	}
-	return &message{id: id, err: e.JSON()}
-}
-
-// onOneLine makes white space of the line ends of a message, which are all between tokens, for the framings that end messages with them.
-func onOneLine(message []byte) []byte {
-	if bytes.IndexByte(message, '\n') < 0 && bytes.IndexByte(message, '\r') < 0 {
-		return message
-	}
-	message = bytes.Clone(message)
-	for i, c := range message {
-		if c == '\n' || c == '\r' {
-			message[i] = ' '
-		}
-	}
-	return message
+	return &message{ID: id, Error: e.JSON()}
 }

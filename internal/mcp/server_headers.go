@@ -30,21 +30,21 @@ func checkHeaders(header http.Header, m message, meta jsonobj.Object) *Error {
 		return Errorf(CodeHeaderMismatch, "the header %s is %q, but _meta says %q", headerVersion, version, claimed)
 	case version != Version2026_07_28:
 		return unsupportedVersion(version)
-	case m.isResponse():
+	case m.IsResponse():
 		return nil
 	}
 	method := header.Get(headerMethod)
-	if method != m.method && (method != "" || m.isRequest()) {
-		return Errorf(CodeHeaderMismatch, "the header %s is %q, but the method is %q", headerMethod, method, m.method)
+	if method != m.Method && (method != "" || m.IsRequest()) {
+		return Errorf(CodeHeaderMismatch, "the header %s is %q, but the method is %q", headerMethod, method, m.Method)
 	}
-	if !m.isRequest() {
+	if !m.IsRequest() {
 		return nil
 	}
-	if err := checkMeta(m.method, meta); err != nil {
+	if err := checkMeta(m.Method, meta); err != nil {
 		return err
 	}
-	if named, ok := nameParams[m.method]; ok {
-		name, isText := jsonobj.Unquote(jsonobj.Get(m.params, named.param))
+	if named, ok := nameParams[m.Method]; ok {
+		name, isText := jsonobj.Unquote(jsonobj.Get(m.Params, named.param))
 		stated := header.Values(headerName)
 		switch {
 		case len(stated) == 0 && (!isText || !named.required):

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -10,6 +9,8 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // ServeStdio serves one connection of messages on lines, of either era, until r ends or ctx is done; it returns when all handlers have.
@@ -21,7 +22,7 @@ import (
 func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o ServerOptions) error {
 	o = o.withDefaults()
 	c := &stdioConn{broken: make(chan struct{})}
-	c.out = newLineWriter(w, func(f func()) bool { go f(); return true }, func(error) { close(c.broken) })
+	c.out = jsonrpc.NewWriter(w, jsonrpc.WriterOptions{Failed: func(error) { close(c.broken) }})
 	c.session = newSession(context.WithoutCancel(ctx), rand.Text(), "", "", h)
 	c.session.out = c
 	readError := make(chan error, 1)
@@ -42,7 +43,7 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 	}
 	c.session.close()
 	c.closed.Store(true)
-	c.out.wait(ctx)
+	c.out.Flush(ctx)
 	if err == nil {
 		return c.failure()
 	}
@@ -58,7 +59,7 @@ const maxQueue = 8 << 20
 // stdioConn is the outlet of a connection.
 type stdioConn struct {
 	session *Session
-	out     *lineWriter
+	out     *jsonrpc.Writer
 	broken  chan struct{} // closed when out has failed
 	closed  atomic.Bool   // nothing is taken any more
 }
@@ -70,14 +71,14 @@ func (c *stdioConn) put(k messageKind, m *message) error {
 		return nil // nobody wants the answer
 	case c.closed.Load():
 		return errEnded
-	case k != kindAnswer && c.out.waiting() >= maxQueue:
+	case k != kindAnswer && c.out.Queued() >= maxQueue:
 		return errFull
 	}
-	return c.write(newOutLine(m))
+	return c.write(m.Encode())
 }
 
-func (c *stdioConn) write(l *outLine) error {
-	if c.out.put(l) != nil {
+func (c *stdioConn) write(text []byte) error {
+	if c.out.Put(jsonrpc.NewLine(text)) != nil {
 		return c.failure()
 	}
 	return nil
@@ -85,7 +86,7 @@ func (c *stdioConn) write(l *outLine) error {
 
 // failure is what writing has failed with, for people.
 func (c *stdioConn) failure() error {
-	if err := c.out.failure(); err != nil {
+	if err := c.out.Err(); err != nil {
 		return fmt.Errorf("writing to the MCP client: %w", err)
 	}
 	return nil
@@ -99,7 +100,7 @@ func closeIfCloser(end any) {
 
 // receive acts on a line: a message or a batch of them.
 func (c *stdioConn) receive(line []byte) {
-	messages, isBatch := splitBatch(line)
+	messages, isBatch := jsonrpc.SplitBatch(line)
 	switch {
 	case !isBatch:
 		c.receiveOne(line, c, false)
@@ -118,25 +119,25 @@ func (c *stdioConn) receive(line []byte) {
 // receiveOne acts on one message. What it puts fails only if the connection has.
 func (c *stdioConn) receiveOne(text []byte, out outlet, inBatch bool) {
 	refuse := func(id []byte, e *Error) { _ = out.put(kindAnswer, errorMessage(id, e)) }
-	m, err := parseMessage(text)
+	m, err := jsonrpc.Parse(text)
 	switch {
 	case err != nil:
 		refuse(nil, invalidMessage(text))
 		return
-	case !m.isRequest():
+	case !m.IsRequest():
 		c.session.receive(m)
 		if b, ok := out.(*stdioBatch); ok {
 			b.close()
 		}
 		return
 	}
-	r := &Request{Session: c.session, Method: m.method, Params: m.params, ID: m.id, Era: Legacy, meta: serverMeta(m.params), out: out}
+	r := &Request{Session: c.session, Method: m.Method, Params: m.Params, ID: m.ID, Era: Legacy, meta: serverMeta(m.Params), out: out}
 	era := c.session.Era()
 	if version := r.meta.Text(MetaProtocolVersion); version != "" {
 		if e, ok := EraOf(version); !ok || e == Modern {
 			r.Era, r.Version = Modern, version
 		}
-	} else if era == Modern && m.method != MethodInitialize {
+	} else if era == Modern && m.Method != MethodInitialize {
 		r.Era = Modern
 	}
 	if era == "" {
@@ -185,7 +186,7 @@ func (b *stdioBatch) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open--; b.open == 0 && len(b.answers) > 0 {
-		_ = b.conn.write(newTextLine(joinBatch(b.answers))) // fails if the connection has
+		_ = b.conn.write(jsonrpc.JoinBatch(b.answers)) // fails if the connection has
 	}
 }
 
@@ -195,17 +196,11 @@ func (b *stdioBatch) put(k messageKind, m *message) error {
 	}
 	if m != nil {
 		b.mu.Lock()
-		b.answers = append(b.answers, m.encode())
+		b.answers = append(b.answers, m.Encode())
 		b.mu.Unlock()
 	}
 	b.close()
 	return nil
-}
-
-// joinBatch makes an array of messages.
-func joinBatch(messages [][]byte) []byte {
-	out := append([]byte{'['}, bytes.Join(messages, []byte{','})...)
-	return append(out, ']')
 }
 
 // errLongLine is for a message that exceeds MaxMessage.
@@ -213,26 +208,19 @@ var errLongLine = errors.New("a message of the MCP client is too long")
 
 // readLines calls receive for the lines of r that are not empty, until r ends; then it returns nil.
 func readLines(r io.Reader, maxLine int, receive func(line []byte)) error {
-	in := bufio.NewReaderSize(r, lineBuffer)
-	var line []byte
+	lines := jsonrpc.NewReader(r, maxLine)
 	for {
-		part, err := in.ReadSlice('\n')
-		if len(line)+len(part) > maxLine+1 {
-			return fmt.Errorf("%w: more than %d bytes", errLongLine, maxLine)
-		}
-		line = append(line, part...)
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if text := bytes.TrimSpace(line); len(text) > 0 {
-			receive(text)
-		}
-		line = nil
+		line, err := lines.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
+		case errors.Is(err, jsonrpc.ErrTooLong):
+			return fmt.Errorf("%w: more than %d bytes", errLongLine, maxLine)
 		case err != nil:
 			return fmt.Errorf("reading from the MCP client: %w", err)
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			receive(line)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (s *Session) openStreams(nonce string, maxAnswers int) {
 
 // put adds a message.
 func (st *stream) put(k messageKind, m *message) error {
-	text := m.encode()
+	text := m.Encode()
 	s := st.session
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -104,7 +104,7 @@ func (s *Session) Value() any {
 // it opens one, notifications wait, and the oldest are dropped when there are too many. It fails when the session has ended, in a session of a
 // modern HTTP request, and if the client does not read.
 func (s *Session) Notify(method string, params json.RawMessage) error {
-	m := message{method: method, params: params}
+	m := message{Method: method, Params: params}
 	return s.put(kindNote, &m)
 }
 
@@ -146,20 +146,20 @@ func (s *Session) ask(ctx context.Context, put func(messageKind, *message) error
 		delete(s.asked, id)
 		s.mu.Unlock()
 	}()
-	m := message{id: json.RawMessage(id), method: method, params: params}
+	m := message{ID: json.RawMessage(id), Method: method, Params: params}
 	if err := put(kindAsk, &m); err != nil {
 		return nil, fmt.Errorf("asking the client for %s: %w", method, err)
 	}
 	select {
 	case a := <-answers:
-		if a.err != nil {
-			return nil, ParseError(a.err)
+		if a.Error != nil {
+			return nil, ParseError(a.Error)
 		}
-		return a.result, nil
+		return a.Result, nil
 	case <-s.ctx.Done():
 		return nil, fmt.Errorf("asking the client for %s: %w", method, s.Err())
 	case <-ctx.Done():
-		cancelled := message{method: NoteCancelled, params: jsonobj.Object{{Key: "requestId", Value: m.id}}.JSON()}
+		cancelled := message{Method: NoteCancelled, Params: jsonobj.Object{{Key: "requestId", Value: m.ID}}.JSON()}
 		_ = put(kindNote, &cancelled) // a client that cannot be told does not answer either
 		return nil, fmt.Errorf("asking the client for %s: %w", method, context.Cause(ctx))
 	}
@@ -168,16 +168,16 @@ func (s *Session) ask(ctx context.Context, put func(messageKind, *message) error
 // receive acts on a message that is no request.
 func (s *Session) receive(m message) {
 	switch {
-	case m.isResponse():
+	case m.IsResponse():
 		s.mu.Lock()
-		answers := s.asked[string(m.id)]
-		delete(s.asked, string(m.id))
+		answers := s.asked[string(m.ID)]
+		delete(s.asked, string(m.ID))
 		s.mu.Unlock()
 		if answers != nil { // else it came too late, or nobody has asked
 			answers <- m
 		}
-	case m.method == NoteCancelled:
-		o, _ := jsonobj.ParseObject(m.params)
+	case m.Method == NoteCancelled:
+		o, _ := jsonobj.ParseObject(m.Params)
 		s.mu.Lock()
 		r := s.running[string(o.Get("requestId"))]
 		s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *Session) receive(m message) {
 		s.notifying.Lock()
 		defer s.notifying.Unlock()
 		if s.ctx.Err() == nil {
-			s.handler.Notified(s, m.method, m.params)
+			s.handler.Notified(s, m.Method, m.Params)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (s *Session) serve(ctx context.Context, r *Request) message {
 	case r.Era == Modern, r.Method == MethodInitialize:
 		return r.run(ctx, s.handler)
 	case r.Method == MethodPing:
-		return message{id: r.ID, result: json.RawMessage("{}")}
+		return message{ID: r.ID, Result: json.RawMessage("{}")}
 	}
 	s.mu.Lock()
 	starting := s.starting
@@ -283,7 +283,7 @@ func (s *Session) serve(ctx context.Context, r *Request) message {
 		}
 	}
 	if r.Version = s.Version(); r.Version == "" {
-		return message{id: r.ID, err: Errorf(CodeInvalidRequest, "%s before initialize has been answered", r.Method).JSON()}
+		return message{ID: r.ID, Error: Errorf(CodeInvalidRequest, "%s before initialize has been answered", r.Method).JSON()}
 	}
 	return r.run(ctx, s.handler)
 }

@@ -115,7 +115,7 @@ func (l *sseLink) call(ctx context.Context, p *clientCall) (json.RawMessage, err
 func (l *sseLink) send(ctx context.Context, m message) error {
 	bound, _, cancel := l.c.bind(ctx)
 	defer cancel()
-	req, err := l.request(bound, http.MethodPost, l.endpoint, m.encode())
+	req, err := l.request(bound, http.MethodPost, l.endpoint, m.Encode())
 	if err != nil {
 		return err
 	}

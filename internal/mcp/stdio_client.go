@@ -1,14 +1,13 @@
 package mcp
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
 // clientBrokenGrace is how long a server that does not read any more may still answer what it has read.
@@ -18,7 +17,7 @@ const clientBrokenGrace = 2 * time.Second
 type stdioLink struct {
 	c       *Client
 	rwc     io.ReadWriteCloser
-	out     *lineWriter
+	out     *jsonrpc.Writer
 	release context.CancelFunc // of the context that the process was started with
 }
 
@@ -34,7 +33,7 @@ func openStdio(ctx context.Context, c *Client, t Target) error {
 		return &clientStartError{err}
 	}
 	l := &stdioLink{c: c, rwc: rwc, release: release}
-	l.out = newLineWriter(rwc, c.spawn, l.broken)
+	l.out = jsonrpc.NewWriter(rwc, jsonrpc.WriterOptions{Spawn: c.spawn, Failed: l.broken})
 	c.link = l
 	c.spawn(l.read)
 	return nil
@@ -69,10 +68,10 @@ func clientUnwritten(sent int, err error) error {
 }
 
 // request has the request of a call written. A failure settles the call.
-func (l *stdioLink) request(p *clientCall) *outLine {
+func (l *stdioLink) request(p *clientCall) *jsonrpc.Line {
 	m := p.message()
-	line := newOutLine(&m)
-	line.done = func(sent int, err error) {
+	line := jsonrpc.NewLine(m.Encode())
+	line.Done = func(sent int, err error) {
 		if err != nil {
 			l.c.settle(p, clientAnswer{err: clientUnwritten(sent, err)})
 		}
@@ -80,21 +79,21 @@ func (l *stdioLink) request(p *clientCall) *outLine {
 	l.c.mu.Lock()
 	p.line = line
 	l.c.mu.Unlock()
-	if err := l.out.put(line); err != nil {
-		line.done(0, err)
+	if err := l.out.Put(line); err != nil {
+		line.Done(0, err)
 	}
 	return line
 }
 
 // end has nothing written any more, and gives the calls that were open the connection's error. Whether anything of them was sent is known.
 func (l *stdioLink) end(calls map[int64]*clientCall) {
-	begun := l.out.close(l.c.Err())
+	l.out.Close(l.c.Err())
 	for _, p := range calls {
 		l.c.mu.Lock()
 		line := p.line
 		l.c.mu.Unlock()
 		err := l.c.Err()
-		if !begun(line) {
+		if line == nil || !l.out.Begun(line) {
 			err = clientUnsent(err)
 		}
 		p.settle(clientAnswer{err: err})
@@ -108,28 +107,28 @@ func (l *stdioLink) call(ctx context.Context, p *clientCall) (json.RawMessage, e
 		return a.result, a.err
 	case <-ctx.Done():
 	}
-	if l.out.withdraw(line) {
+	if l.out.Withdraw(line) {
 		return nil, clientContextError(ctx)
 	}
 	return l.c.await(ctx, p)
 }
 
 func (l *stdioLink) send(ctx context.Context, m message) error {
-	line, written := newOutLine(&m), make(chan error, 1)
-	line.done = func(sent int, err error) {
+	line, written := jsonrpc.NewLine(m.Encode()), make(chan error, 1)
+	line.Done = func(sent int, err error) {
 		if err != nil {
 			err = clientUnwritten(sent, err)
 		}
 		written <- err
 	}
-	if err := l.out.put(line); err != nil {
+	if err := l.out.Put(line); err != nil {
 		return clientUnwritten(0, err)
 	}
 	select {
 	case err := <-written:
 		return err
 	case <-ctx.Done():
-		l.out.withdraw(line)
+		l.out.Withdraw(line)
 		return clientContextError(ctx)
 	case <-l.c.ctx.Done():
 		return l.c.Err()
@@ -138,45 +137,21 @@ func (l *stdioLink) send(ctx context.Context, m message) error {
 
 // read handles the server's lines until there are no more.
 func (l *stdioLink) read() {
-	lines := clientLines{bufio.NewReaderSize(l.rwc, lineBuffer), l.c.o.MaxMessage}
+	lines := jsonrpc.NewReader(l.rwc, l.c.o.MaxMessage)
 	for {
-		line, err := lines.next()
+		line, err := lines.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			_ = l.c.end(clientGone("it has closed its stdout"), false) // an exit status is of no interest to callers
+			return
+		case errors.Is(err, jsonrpc.ErrTooLong):
+			_ = l.c.end(clientGone("%w: more than %d bytes", errClientTooLong, l.c.o.MaxMessage), false)
 			return
 		case err != nil:
 			_ = l.c.end(clientGone("%w", err), false)
 			return
 		case len(line) > 0:
 			l.c.receive(nil, line)
-		}
-	}
-}
-
-// clientLines reads lines up to a length.
-type clientLines struct {
-	r   *bufio.Reader
-	max int
-}
-
-// next returns the next line without its end. The last line may lack a line feed. The caller owns the line.
-func (l *clientLines) next() ([]byte, error) {
-	var line []byte
-	for {
-		part, err := l.r.ReadSlice('\n')
-		if len(line)+len(bytes.TrimRight(part, "\r\n")) > l.max {
-			return nil, fmt.Errorf("%w: more than %d bytes", errClientTooLong, l.max)
-		}
-		line = append(line, part...)
-		switch {
-		case err == nil:
-			return bytes.TrimRight(line, "\r\n"), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case len(line) > 0:
-			return line, nil // the error comes again
-		default:
-			return nil, err
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 func TestClientFindsOutTheEraOverStdio(t *testing.T) {
 	modern := func(p *clientStdioPeer, m message) {
-		p.answer(m.id, `{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{},"resultType":"complete"}`)
+		p.answer(m.ID, `{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{},"resultType":"complete"}`)
 	}
 	tests := []struct {
 		name   string
@@ -28,15 +28,15 @@ func TestClientFindsOutTheEraOverStdio(t *testing.T) {
 	}{
 		{"a modern server keeps its process", modern, false, Modern, 1},
 		{"an error", func(p *clientStdioPeer, m message) {
-			p.say(`{"jsonrpc":"2.0","id":` + string(m.id) + `,"error":{"code":-32601,"message":"Method not found"}}`)
+			p.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"error":{"code":-32601,"message":"Method not found"}}`)
 		}, false, Legacy, 2},
 		{"an error without an id", func(p *clientStdioPeer, _ message) {
 			p.say(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}`)
 		}, false, Legacy, 2},
 		{"only legacy versions", func(p *clientStdioPeer, m message) {
-			p.answer(m.id, `{"supportedVersions":["2025-11-25"]}`)
+			p.answer(m.ID, `{"supportedVersions":["2025-11-25"]}`)
 		}, false, Legacy, 2},
-		{"a result that is none", func(p *clientStdioPeer, m message) { p.answer(m.id, `"yes"`) }, false, Legacy, 2},
+		{"a result that is none", func(p *clientStdioPeer, m message) { p.answer(m.ID, `"yes"`) }, false, Legacy, 2},
 		{"silence", func(*clientStdioPeer, message) {}, false, Legacy, 2},
 		{"exit", func(*clientStdioPeer, message) {}, true, Legacy, 2},
 		{"noise and a notification", func(p *clientStdioPeer, _ message) {
@@ -49,7 +49,7 @@ func TestClientFindsOutTheEraOverStdio(t *testing.T) {
 			target := clientPlay(t, func(p *clientStdioPeer) {
 				if starts.Add(1) > 1 {
 					clientGreet(p)
-				} else if m, ok := p.next(); ok && m.method == MethodDiscover {
+				} else if m, ok := p.next(); ok && m.Method == MethodDiscover {
 					test.probed(p, m)
 					if test.exits {
 						return
@@ -99,13 +99,13 @@ func TestClientTellsWhyItCannotConnect(t *testing.T) {
 			ClientOptions{Protocol: Legacy, HandshakeTimeout: 20 * time.Millisecond}, context.DeadlineExceeded, nil, "did not answer within 20ms"},
 		{"a foreign version", clientPlay(t, func(p *clientStdioPeer) {
 			if m, ok := p.next(); ok {
-				p.answer(m.id, `{"protocolVersion":"1999-01-01"}`)
+				p.answer(m.ID, `{"protocolVersion":"1999-01-01"}`)
 			}
 			_, _ = io.Copy(io.Discard, p)
 		}), ClientOptions{Protocol: Legacy}, nil, nil, `"1999-01-01"`},
 		{"a refusal", clientPlay(t, func(p *clientStdioPeer) {
 			if m, ok := p.next(); ok {
-				p.say(`{"jsonrpc":"2.0","id":` + string(m.id) + `,"error":{"code":7,"message":"not you"}}`)
+				p.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"error":{"code":7,"message":"not you"}}`)
 			}
 			_, _ = io.Copy(io.Discard, p)
 		}), ClientOptions{Protocol: Modern}, nil, &status, "not you"},
@@ -130,11 +130,11 @@ func TestClientPassesEverythingThroughByteForByte(t *testing.T) {
 	const failure = `{"message":"boom","code":-32000,"data":{"n":9007199254740993},"more":true}`
 	got := make(chan string, 2)
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		got <- string(m.params)
-		if m.method == "fail" {
-			p.say(`{"jsonrpc":"2.0","id":` + string(m.id) + `,"error":` + failure + `}`)
+		got <- string(m.Params)
+		if m.Method == "fail" {
+			p.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"error":` + failure + `}`)
 		} else {
-			p.answer(m.id, result)
+			p.answer(m.ID, result)
 		}
 		return true
 	}), ClientOptions{Protocol: Legacy})
@@ -156,8 +156,8 @@ func TestClientPassesEverythingThroughByteForByte(t *testing.T) {
 func TestClientKeepsTheMetaOfOthersFromALegacyServer(t *testing.T) {
 	got := make(chan string, 1)
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		got <- string(m.params)
-		p.answer(m.id, `{}`)
+		got <- string(m.Params)
+		p.answer(m.ID, `{}`)
 		return true
 	}), ClientOptions{Protocol: Legacy})
 	params := `{"_meta":{"a":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}},"n":1.0}`
@@ -172,8 +172,8 @@ func TestClientKeepsTheMetaOfOthersFromALegacyServer(t *testing.T) {
 func TestClientWritesAMessageOnOneLine(t *testing.T) {
 	got := make(chan string, 1)
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		got <- string(m.params)
-		p.answer(m.id, `{}`)
+		got <- string(m.Params)
+		p.answer(m.ID, `{}`)
 		return true
 	}), ClientOptions{Protocol: Legacy})
 	if _, err := c.Call(clientSoon(t), Call{Method: "x", Params: json.RawMessage("{\n\"a\": 1\r\n}")}); err != nil {
@@ -186,7 +186,7 @@ func TestClientWritesAMessageOnOneLine(t *testing.T) {
 
 func TestClientIgnoresWhatIsNoAnswer(t *testing.T) {
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		id := string(m.id)
+		id := string(m.ID)
 		for _, noise := range []string{
 			"Server started on port 1", "{", `{"jsonrpc":"2.0"}`, `[1,2]`, "\x00\xff", `{"a":1}`, "", "[]",
 			`{"jsonrpc":"2.0","id":"` + id + `","result":{"wrong":1}}`, `{"jsonrpc":"2.0","id":99999,"result":{"wrong":2}}`,
@@ -198,8 +198,8 @@ func TestClientIgnoresWhatIsNoAnswer(t *testing.T) {
 		} {
 			p.say(noise)
 		}
-		p.answer(m.id, `{"right":true}`)
-		p.answer(m.id, `{"twice":true}`)
+		p.answer(m.ID, `{"right":true}`)
+		p.answer(m.ID, `{"twice":true}`)
 		return true
 	}), ClientOptions{Protocol: Legacy})
 	for range 2 {
@@ -220,7 +220,7 @@ func TestClientFailsACallWhoseAnswerIsMalformed(t *testing.T) {
 		`{"jsonrpc":"2.0","id":%s,"result":{"a":}}`,
 	} {
 		c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-			p.say(fmt.Sprintf(answer, m.id))
+			p.say(fmt.Sprintf(answer, m.ID))
 			return true
 		}), ClientOptions{Protocol: Legacy})
 		if _, err := c.Call(clientSoon(t), Call{Method: "x"}); !errors.Is(err, errClientMalformed) {
@@ -232,7 +232,7 @@ func TestClientFailsACallWhoseAnswerIsMalformed(t *testing.T) {
 func TestClientReadsBatches(t *testing.T) {
 	notes := clientNotes{}
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		p.say(`[{"jsonrpc":"2.0","method":"notifications/a","params":{"n":9007199254740993}},{"jsonrpc":"2.0","id":` + string(m.id) + `,"result":{ "b":1}}]`)
+		p.say(`[{"jsonrpc":"2.0","method":"notifications/a","params":{"n":9007199254740993}},{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":{ "b":1}}]`)
 		return true
 	}), ClientOptions{Protocol: Legacy, Notified: notes.add})
 	result, err := c.Call(clientSoon(t), Call{Method: "x"})
@@ -247,7 +247,7 @@ func TestClientReadsBatches(t *testing.T) {
 func TestClientTakesALargeResult(t *testing.T) {
 	large := `{"text":"` + strings.Repeat("ö", 5<<20) + `"}`
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		p.answer(m.id, large)
+		p.answer(m.ID, large)
 		return true
 	}), ClientOptions{Protocol: Legacy})
 	if result, err := c.Call(clientSoon(t), Call{Method: "x"}); err != nil || string(result) != large {
@@ -257,7 +257,7 @@ func TestClientTakesALargeResult(t *testing.T) {
 
 func TestClientEndsWithALineThatIsTooLong(t *testing.T) {
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		p.answer(m.id, `"`+strings.Repeat("x", 2000)+`"`)
+		p.answer(m.ID, `"`+strings.Repeat("x", 2000)+`"`)
 		return true
 	}), ClientOptions{Protocol: Legacy, MaxMessage: 1000})
 	_, err := c.Call(clientSoon(t), Call{Method: "x"})
@@ -352,15 +352,15 @@ func TestClientIsNotCaughtInAWrite(t *testing.T) {
 func TestClientTellsTheServerThatACallIsCancelled(t *testing.T) {
 	got := make(chan message, 1)
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		switch m.method {
+		switch m.Method {
 		case "slow":
 			got <- m
 		case NoteCancelled:
-			id := clientMember(m.params, "requestId")
+			id := clientMember(m.Params, "requestId")
 			p.answer(json.RawMessage(id), `{"late":true}`)
 			got <- m
 		default:
-			p.answer(m.id, `{}`)
+			p.answer(m.ID, `{}`)
 		}
 		return true
 	}), ClientOptions{Protocol: Legacy})
@@ -372,8 +372,8 @@ func TestClientTellsTheServerThatACallIsCancelled(t *testing.T) {
 		t.Errorf("the error is %v", r.err)
 	}
 	note := clientAwait(t, got)
-	if want := `{"requestId":` + string(request.id) + `,"reason":"changed my mind"}`; note.method != NoteCancelled || string(note.params) != want {
-		t.Errorf("the server was told %s %s; want %s", note.method, note.params, want)
+	if want := `{"requestId":` + string(request.ID) + `,"reason":"changed my mind"}`; note.Method != NoteCancelled || string(note.Params) != want {
+		t.Errorf("the server was told %s %s; want %s", note.Method, note.Params, want)
 	}
 	if result, err := c.Call(clientSoon(t), Call{Method: "x"}); err != nil || string(result) != `{}` {
 		t.Errorf("after a late answer the next is %s, %v", result, err)
@@ -382,14 +382,14 @@ func TestClientTellsTheServerThatACallIsCancelled(t *testing.T) {
 
 func TestClientDeliversProgressInOrderBeforeTheResult(t *testing.T) {
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
-		token := clientMember(m.params, "_meta", "progressToken")
+		token := clientMember(m.Params, "_meta", "progressToken")
 		if token == `"mine"` {
 			t.Error("the caller's token went upstream")
 		}
 		for i := range 100 {
 			p.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":%d,"progressToken":%s,"extra":9007199254740993}}`, i, token))
 		}
-		p.answer(m.id, `{}`)
+		p.answer(m.ID, `{}`)
 		return true
 	}), ClientOptions{Protocol: Legacy})
 	for range 5 {
@@ -418,12 +418,12 @@ func TestClientAnswersTheServer(t *testing.T) {
 	var request message
 	c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {
 		switch {
-		case m.method == "x":
+		case m.Method == "x":
 			request = m
 			p.say(ask(`"p"`, "ping"))
-		case m.isResponse():
+		case m.IsResponse():
 			answers <- m
-			switch string(m.id) {
+			switch string(m.ID) {
 			case `"p"`:
 				p.say(ask("1", "roots/list")) // the id of a request of ours is none of ours
 			case "1":
@@ -433,7 +433,7 @@ func TestClientAnswersTheServer(t *testing.T) {
 				p.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}`)
 				p.say(ask("4", "sampling/createMessage"))
 			case "4":
-				p.answer(request.id, `{}`)
+				p.answer(request.ID, `{}`)
 			}
 		}
 		return true
@@ -457,14 +457,14 @@ func TestClientAnswersTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []message{
-		{id: json.RawMessage(`"p"`), result: json.RawMessage(`{}`)},
-		{id: json.RawMessage(`1`), result: json.RawMessage(`{"roots":[{"n":1}]}`)},
-		{id: json.RawMessage(`2`), err: json.RawMessage(`{"code":-1,"message":"declined","data":9007199254740993}`)},
-		{id: json.RawMessage(`4`), err: json.RawMessage(`{"code":-32603,"message":"the client's answer is not valid"}`)},
+		{ID: json.RawMessage(`"p"`), Result: json.RawMessage(`{}`)},
+		{ID: json.RawMessage(`1`), Result: json.RawMessage(`{"roots":[{"n":1}]}`)},
+		{ID: json.RawMessage(`2`), Error: json.RawMessage(`{"code":-1,"message":"declined","data":9007199254740993}`)},
+		{ID: json.RawMessage(`4`), Error: json.RawMessage(`{"code":-32603,"message":"the client's answer is not valid"}`)},
 	}
 	for _, w := range want {
-		if got := clientAwait(t, answers); cmp.Diff(w, got, cmp.AllowUnexported(message{})) != "" {
-			t.Errorf("the answer is %s; want %s", got.encode(), w.encode())
+		if got := clientAwait(t, answers); cmp.Diff(w, got) != "" {
+			t.Errorf("the answer is %s; want %s", got.Encode(), w.Encode())
 		}
 	}
 }
@@ -478,8 +478,8 @@ func TestClientRefusesWhatNobodyAnswers(t *testing.T) {
 		answers <- m
 		_, _ = io.Copy(io.Discard, p)
 	}), ClientOptions{Protocol: Legacy})
-	if m := clientAwait(t, answers); string(m.id) != `"a"` || clientMember(m.err, "code") != "-32601" {
-		t.Errorf("the answer is %s", m.encode())
+	if m := clientAwait(t, answers); string(m.ID) != `"a"` || clientMember(m.Error, "code") != "-32601" {
+		t.Errorf("the answer is %s", m.Encode())
 	}
 }
 
@@ -495,8 +495,8 @@ func TestClientIsUsedByManyAtOnce(t *testing.T) {
 			if waiting = append(waiting, m); len(waiting) == 32 { // they are all in flight; the last is answered first
 				for i := range waiting {
 					m := waiting[len(waiting)-1-i]
-					p.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + clientMember(m.params, "_meta", "progressToken") + `}}`)
-					p.answer(m.id, string(m.params))
+					p.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + clientMember(m.Params, "_meta", "progressToken") + `}}`)
+					p.answer(m.ID, string(m.Params))
 				}
 				waiting = nil
 			}
@@ -531,25 +531,25 @@ func TestClientDescribesItselfToAModernServer(t *testing.T) {
 			if !ok {
 				return
 			}
-			switch m.method {
+			switch m.Method {
 			case MethodDiscover:
-				p.answer(m.id, `{"supportedVersions":["2026-07-28"],"_meta":{"uipath.com/job":{"version":1}}}`)
+				p.answer(m.ID, `{"supportedVersions":["2026-07-28"],"_meta":{"uipath.com/job":{"version":1}}}`)
 			case MethodListen:
-				subscription = m.id
-				tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.id) + `}}`
+				subscription = m.ID
+				tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID) + `}}`
 				p.say(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":` + tag + `}`)
 				p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":` + tag + `}`)
 				p.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"whose":"nobody's"}}`)
 			case MethodToolsCall:
 				p.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
-				p.answer(m.id, `{}`)
+				p.answer(m.ID, `{}`)
 				got <- m
 			case "end":
 				p.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + string(subscription) + `}}`)
-				p.answer(m.id, `{}`)
+				p.answer(m.ID, `{}`)
 			}
 		}
-	}), ClientOptions{Notified: func(method string, params json.RawMessage) { got <- message{method: method, params: params} }})
+	}), ClientOptions{Notified: func(method string, params json.RawMessage) { got <- message{Method: method, Params: params} }})
 	if clientMember(c.Hello(), "_meta", "uipath.com/job", "version") != "1" || c.Version() != Version2026_07_28 {
 		t.Errorf("version %s, hello %s", c.Version(), c.Hello())
 	}
@@ -560,8 +560,8 @@ func TestClientDescribesItselfToAModernServer(t *testing.T) {
 			t.Errorf("the subscription got %v", note)
 		}
 	}
-	if m := clientAwait(t, got); string(m.params) != `{"whose":"nobody's"}` {
-		t.Errorf("what belongs to no call is %s %s", m.method, m.params)
+	if m := clientAwait(t, got); string(m.Params) != `{"whose":"nobody's"}` {
+		t.Errorf("what belongs to no call is %s %s", m.Method, m.Params)
 	}
 	var logged []string
 	_, err := c.Call(clientSoon(t), Call{
@@ -574,8 +574,8 @@ func TestClientDescribesItselfToAModernServer(t *testing.T) {
 	}
 	const want = `{"name":"t","_meta":{"a":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 		`"io.modelcontextprotocol/clientInfo":{"name":"agent"},"io.modelcontextprotocol/clientCapabilities":{"extensions":{}}}}`
-	if m := clientAwait(t, got); string(m.params) != want {
-		t.Errorf("the server got %s", m.params)
+	if m := clientAwait(t, got); string(m.Params) != want {
+		t.Errorf("the server got %s", m.Params)
 	}
 	if _, err := c.Call(clientSoon(t), Call{Method: "end"}); err != nil {
 		t.Error(err)

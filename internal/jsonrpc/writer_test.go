@@ -1,22 +1,20 @@
-package mcp
+package jsonrpc
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
-// writerEnds are a line writer and who reads what it writes.
+// writerEnds are a writer and who reads what it writes.
 type writerEnds struct {
-	*lineWriter
+	*Writer
 	r      io.ReadCloser
 	failed chan error
 }
@@ -27,7 +25,7 @@ func throughAll(t *testing.T, test func(t *testing.T, w writerEnds)) {
 		t.Run(name, func(t *testing.T) {
 			var running sync.WaitGroup
 			w := writerEnds{r: r, failed: make(chan error, 1)}
-			w.lineWriter = newLineWriter(out, func(f func()) bool { running.Go(f); return true }, func(err error) { w.failed <- err })
+			w.Writer = NewWriter(out, WriterOptions{Spawn: func(f func()) bool { running.Go(f); return true }, Failed: func(err error) { w.failed <- err }})
 			test(t, w)
 			_ = r.Close()
 			_ = out.Close()
@@ -43,19 +41,20 @@ func throughAll(t *testing.T, test func(t *testing.T, w writerEnds)) {
 	run("memory", pr, pw)
 }
 
-func note(text string) *outLine {
-	return newOutLine(&message{method: "n", params: []byte(`"` + text + `"`)})
+func note(text string) *Line {
+	m := Message{Method: "n", Params: []byte(`"` + text + `"`)}
+	return NewLine(m.Encode())
 }
 
 // Lines of several come whole and each one's in their order.
-func TestLineWriterKeepsOrder(t *testing.T) {
+func TestWriterKeepsOrder(t *testing.T) {
 	const putters, each = 4, 100
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		for p := range putters {
 			go func() {
 				for i := range each {
 					long := strings.Repeat("x", (i%3)*16<<10)
-					if err := w.put(note(fmt.Sprintf("%d %d %s", p, i, long))); err != nil {
+					if err := w.Put(note(fmt.Sprintf("%d %d %s", p, i, long))); err != nil {
 						t.Error(err)
 					}
 				}
@@ -68,33 +67,33 @@ func TestLineWriterKeepsOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := parseMessage(line)
+			m, err := Parse(line)
 			if err != nil {
 				t.Fatalf("%.100s: %v", line, err)
 			}
 			var p, i int
-			if _, err := fmt.Sscanf(string(m.params), `"%d %d `, &p, &i); err != nil || next[p] != i {
-				t.Fatalf("%.20s comes where %d should (%v)", m.params, next[p], err)
+			if _, err := fmt.Sscanf(string(m.Params), `"%d %d `, &p, &i); err != nil || next[p] != i {
+				t.Fatalf("%.20s comes where %d should (%v)", m.Params, next[p], err)
 			}
-			if want := (i % 3) * 16 << 10; strings.Count(string(m.params), "x") != want {
-				t.Errorf("%.20s is not %d long", m.params, want)
+			if want := (i % 3) * 16 << 10; strings.Count(string(m.Params), "x") != want {
+				t.Errorf("%.20s is not %d long", m.Params, want)
 			}
 			next[p]++
 		}
-		w.wait(t.Context())
-		if left := w.waiting(); left != 0 {
+		w.Flush(t.Context())
+		if left := w.Queued(); left != 0 {
 			t.Errorf("%d bytes wait", left)
 		}
 	})
 }
 
 // Nobody waits for who does not read. What has not begun to be written can be taken back, and only that.
-func TestLineWriterDoesNotWait(t *testing.T) {
+func TestWriterDoesNotWait(t *testing.T) {
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		long := strings.Repeat("x", 1<<20)
 		begun, taken, kept := note("begun"+long), note("taken"), note("kept")
-		for _, l := range []*outLine{begun, taken, kept} {
-			if err := w.put(l); err != nil {
+		for _, l := range []*Line{begun, taken, kept} {
+			if err := w.Put(l); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -102,7 +101,7 @@ func TestLineWriterDoesNotWait(t *testing.T) {
 		if _, err := in.Peek(1); err != nil { // it has begun
 			t.Fatal(err)
 		}
-		if w.withdraw(begun) || !w.withdraw(taken) || w.withdraw(taken) {
+		if w.Withdraw(begun) || !w.Withdraw(taken) || w.Withdraw(taken) {
 			t.Error("only what has not begun is taken back, once")
 		}
 		for _, want := range []string{`"begun` + long, `"kept`} {
@@ -115,20 +114,20 @@ func TestLineWriterDoesNotWait(t *testing.T) {
 }
 
 // A writer that fails says so to everybody: how much of a line has gone, and that nothing is taken any more.
-func TestLineWriterFails(t *testing.T) {
+func TestWriterFails(t *testing.T) {
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		var mu sync.Mutex
 		var said []string
 		over := make(chan struct{}, 3)
 		put := func(name, text string) {
 			l := note(text)
-			l.done = func(sent int, err error) {
+			l.Done = func(sent int, err error) {
 				mu.Lock()
 				said = append(said, fmt.Sprintf("%s: begun %v, failed %v", name, sent > 0, err != nil))
 				mu.Unlock()
 				over <- struct{}{}
 			}
-			if err := w.put(l); err != nil {
+			if err := w.Put(l); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -150,29 +149,29 @@ func TestLineWriterFails(t *testing.T) {
 			t.Errorf("got  %q\nwant %q", said, want)
 		}
 		err := <-w.failed
-		if err == nil || !errors.Is(w.failure(), err) || w.put(note("late")) == nil {
-			t.Errorf("failed with %v, failure is %v", err, w.failure())
+		if err == nil || !errors.Is(w.Err(), err) || w.Put(note("late")) == nil {
+			t.Errorf("failed with %v, failure is %v", err, w.Err())
 		}
-		w.wait(t.Context())
+		w.Flush(t.Context())
 	})
 }
 
 // How long a message is does not count against a client that reads: what waits is what has not begun to be written.
-func TestLineWriterCountsWhatWaits(t *testing.T) {
+func TestWriterCountsWhatWaits(t *testing.T) {
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		long, short := note(strings.Repeat("x", 9<<20)), note("short")
-		if err := w.put(long); err != nil {
+		if err := w.Put(long); err != nil {
 			t.Fatal(err)
 		}
 		in := bufio.NewReader(w.r)
 		if _, err := in.Peek(1); err != nil { // it has begun
 			t.Fatal(err)
 		}
-		if waits := w.waiting(); waits != 0 {
+		if waits := w.Queued(); waits != 0 {
 			t.Errorf("%d bytes wait", waits)
 		}
-		if err := w.put(short); err != nil || w.waiting() != len(short.text) {
-			t.Errorf("%d bytes wait, %v; want %d", w.waiting(), err, len(short.text))
+		if err := w.Put(short); err != nil || w.Queued() != len(short.text) {
+			t.Errorf("%d bytes wait, %v; want %d", w.Queued(), err, len(short.text))
 		}
 		for range 2 {
 			if _, err := in.ReadBytes('\n'); err != nil {
@@ -182,34 +181,34 @@ func TestLineWriterCountsWhatWaits(t *testing.T) {
 	})
 }
 
-// What has not begun to be written when the connection ends may be sent again, and what has begun may not.
-func TestClientTellsWhatWasUnsent(t *testing.T) {
+// Close drops what has not begun to be written, and says so; what has begun is written.
+func TestWriterClose(t *testing.T) {
 	throughAll(t, func(t *testing.T, w writerEnds) {
-		c := newClient(ClientOptions{})
-		c.era = Legacy
-		l := &stdioLink{c: c, rwc: struct {
-			io.ReadCloser
-			io.Writer
-		}{w.r, w.w}, out: w.lineWriter, release: func() {}}
-		c.link = l
-		long := Call{Method: MethodToolsCall, Params: json.RawMessage(`{"name":"` + strings.Repeat("x", 1<<20) + `"}`)}
-		begun := clientGo(t.Context(), c, long)
-		if _, err := io.ReadFull(w.r, make([]byte, 1)); err != nil {
+		begun, queued := note("begun"+strings.Repeat("x", 1<<20)), note("queued")
+		closed := errors.New("closed")
+		outcome := make(chan error, 2)
+		for _, l := range []*Line{begun, queued} {
+			l.Done = func(_ int, err error) { outcome <- err }
+			if err := w.Put(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in := bufio.NewReader(w.r)
+		if _, err := in.Peek(1); err != nil { // it has begun
 			t.Fatal(err)
 		}
-		queued := clientGo(t.Context(), c, clientCallTool("echo", `{}`))
-		for w.waiting() == 0 {
-			runtime.Gosched()
+		w.Close(closed)
+		if err := <-outcome; !errors.Is(err, closed) || w.Begun(queued) {
+			t.Errorf("the line in the queue: %v", err)
 		}
-		_ = c.end(clientGone("it has closed its stdout"), false)
-		late := clientGo(t.Context(), c, clientCallTool("echo", `{}`))
-		for name, test := range map[string]struct {
-			outcome clientResult
-			unsent  bool
-		}{"begun": {clientAwait(t, begun), false}, "queued": {clientAwait(t, queued), true}, "late": {clientAwait(t, late), true}} {
-			if err := test.outcome.err; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnsent) != test.unsent {
-				t.Errorf("%s: %v", name, err)
-			}
+		if line, err := in.ReadBytes('\n'); err != nil || !strings.Contains(string(line), `"begun`) {
+			t.Errorf("%.20s, %v", line, err)
+		}
+		if err := <-outcome; err != nil || !w.Begun(begun) {
+			t.Errorf("the line that was being written: %v", err)
+		}
+		if err := w.Put(note("late")); !errors.Is(err, closed) {
+			t.Error(err)
 		}
 	})
 }

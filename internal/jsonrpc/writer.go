@@ -1,0 +1,284 @@
+package jsonrpc
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// joinedSize is about how much is written at once where several lines wait.
+const joinedSize = 64 << 10
+
+// Writer writes lines in the order in which they were put. Nobody waits for the other side: what a pipe
+// does not take at once, a goroutine writes. It is safe for concurrent use.
+type Writer struct {
+	w    io.Writer
+	conn syscall.RawConn // of w, if writing to it can be tried without waiting; else nil
+	o    WriterOptions
+
+	mu      sync.Mutex
+	queue   []*Line
+	queued  int // bytes that have not begun to be written
+	writing bool
+	idle    chan struct{} // closed when nobody writes; nil if nobody waits for that
+	err     error
+}
+
+// WriterOptions are the settings of a [Writer].
+type WriterOptions struct {
+	// Spawn runs a function on a goroutine, unless nothing may be begun any more. nil: always.
+	Spawn func(f func()) bool
+	// Writing is called with each line before it is written, without its line feed. nil: nobody is told.
+	Writing func(text []byte)
+	// Failed is called once, when writing has failed. nil: nobody is told.
+	Failed func(err error)
+}
+
+// Line is a line on its way out.
+type Line struct {
+	// Done is called when the line is written, or will not be; sent says how much of it was. It must not
+	// block. nil: nobody wants to know.
+	Done func(sent int, err error)
+
+	text []byte // with its line feed
+	open bool   // it has begun to be written
+	sent int
+}
+
+// NewLine makes a line of the text of a message or a batch. It appends to the text.
+func NewLine(text []byte) *Line { return &Line{text: append(OnOneLine(text), '\n')} }
+
+// NewWriter returns a writer to w.
+func NewWriter(w io.Writer, o WriterOptions) *Writer {
+	if o.Spawn == nil {
+		o.Spawn = func(f func()) bool { go f(); return true }
+	}
+	return &Writer{w: w, conn: rawConn(w), o: o}
+}
+
+// rawConn is the connection of a file that does not block; nil if w is none.
+func rawConn(w io.Writer) syscall.RawConn {
+	file, ok := w.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	flags := 0
+	err = conn.Control(func(fd uintptr) { flags, _ = unix.FcntlInt(fd, unix.F_GETFL, 0) })
+	if err != nil || flags&unix.O_NONBLOCK == 0 {
+		return nil
+	}
+	return conn
+}
+
+// Put has a line written after those that were put before. The error is that of an earlier write, or of
+// Close; then Done is not called.
+func (w *Writer) Put(l *Line) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return w.err
+	}
+	if w.conn != nil && !w.writing && w.tryWrite(l) {
+		l.done(nil)
+		return nil
+	}
+	w.queue = append(w.queue, l)
+	if !l.open {
+		w.queued += len(l.text)
+	}
+	if !w.writing {
+		w.writing = true
+		w.o.Spawn(w.write)
+	}
+	return nil
+}
+
+// tryWrite writes what the other side takes at once, and reports whether that was the whole line. It saves
+// a small message two switches of goroutines, which take longer than writing it. The caller holds mu.
+func (w *Writer) tryWrite(l *Line) bool {
+	w.begin(l)
+	_ = w.conn.Write(func(fd uintptr) bool { // an error comes again when the goroutine writes
+		if n, err := syscall.Write(int(fd), l.text); err == nil {
+			l.sent = n
+		}
+		return true
+	})
+	return l.sent == len(l.text)
+}
+
+// begin notes that a line is being written.
+func (w *Writer) begin(l *Line) {
+	l.open = true
+	if w.o.Writing != nil {
+		w.o.Writing(l.text[:len(l.text)-1])
+	}
+}
+
+// write writes what is queued, until there is nothing left or it fails.
+func (w *Writer) write() {
+	for {
+		lines := w.next()
+		if len(lines) == 0 {
+			return
+		}
+		text := lines[0].text[lines[0].sent:]
+		if len(lines) > 1 {
+			text = slices.Clone(text)
+			for _, l := range lines[1:] {
+				text = append(text, l.text...)
+			}
+		}
+		n, err := w.w.Write(text)
+		for _, l := range lines {
+			part := min(n, len(l.text)-l.sent)
+			l.sent += part
+			n -= part
+		}
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		w.wrote(lines)
+	}
+}
+
+// next begins the lines that are written next, which stay in the queue. There are none when nobody writes
+// any more.
+func (w *Writer) next() []*Line {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	size, n := 0, 0
+	for ; n < len(w.queue) && size < joinedSize; n++ {
+		l := w.queue[n]
+		if size += len(l.text); !l.open {
+			w.queued -= len(l.text)
+			w.begin(l)
+		}
+	}
+	if n == 0 {
+		w.rest()
+	}
+	return slices.Clone(w.queue[:n])
+}
+
+// wrote takes lines out of the queue that are written.
+func (w *Writer) wrote(lines []*Line) {
+	for _, l := range lines {
+		l.done(nil)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = slices.Delete(w.queue, 0, len(lines))
+}
+
+func (l *Line) done(err error) {
+	if l.Done != nil {
+		l.Done(l.sent, err)
+	}
+}
+
+// rest notes that nobody writes. The caller holds mu.
+func (w *Writer) rest() {
+	w.writing = false
+	if w.idle != nil {
+		close(w.idle)
+		w.idle = nil
+	}
+}
+
+// fail tells everybody that nothing is written any more.
+func (w *Writer) fail(err error) {
+	w.mu.Lock()
+	if w.err == nil {
+		w.err = err
+	}
+	unsent := w.queue
+	w.queue, w.queued = nil, 0
+	w.rest()
+	w.mu.Unlock()
+	if w.o.Failed != nil {
+		w.o.Failed(err)
+	}
+	for _, l := range unsent {
+		l.done(err)
+	}
+}
+
+// Withdraw takes back a line that has not begun to be written. It reports false if it has.
+func (w *Writer) Withdraw(l *Line) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.Index(w.queue, l)
+	if i < 0 || l.open {
+		return false
+	}
+	w.queue = slices.Delete(w.queue, i, i+1)
+	w.queued -= len(l.text)
+	return true
+}
+
+// Close drops the lines that have not begun to be written: they, and those that are put from now on, fail
+// with the error. It does not close what is written to.
+func (w *Writer) Close(err error) {
+	w.mu.Lock()
+	if w.err == nil {
+		w.err = err
+	}
+	n := 0
+	for n < len(w.queue) && w.queue[n].open {
+		n++
+	}
+	dropped := slices.Clone(w.queue[n:])
+	w.queue, w.queued = w.queue[:n], 0
+	w.mu.Unlock()
+	for _, l := range dropped {
+		l.done(err)
+	}
+}
+
+// Begun reports whether a line has begun to be written.
+func (w *Writer) Begun(l *Line) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return l.open
+}
+
+// Queued is how much has not begun to be written, in bytes.
+func (w *Writer) Queued() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queued
+}
+
+// Flush waits until everything is written that was put, or cannot be, or the context is done.
+func (w *Writer) Flush(ctx context.Context) {
+	w.mu.Lock()
+	if !w.writing {
+		w.mu.Unlock()
+		return
+	}
+	if w.idle == nil {
+		w.idle = make(chan struct{})
+	}
+	idle := w.idle
+	w.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// Err is what writing has failed with, or the error of Close.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}

@@ -1,0 +1,60 @@
+package mcp
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/jsonrpc"
+)
+
+// What has not begun to be written when the connection ends may be sent again, and what has begun may not.
+func TestClientTellsWhatWasUnsent(t *testing.T) {
+	test := func(t *testing.T, r io.ReadCloser, w io.WriteCloser) {
+		defer w.Close()
+		defer r.Close()
+		c := newClient(ClientOptions{})
+		c.era = Legacy
+		out := jsonrpc.NewWriter(w, jsonrpc.WriterOptions{Spawn: c.spawn})
+		l := &stdioLink{c: c, rwc: struct {
+			io.ReadCloser
+			io.Writer
+		}{r, w}, out: out, release: func() {}}
+		c.link = l
+		long := Call{Method: MethodToolsCall, Params: json.RawMessage(`{"name":"` + strings.Repeat("x", 1<<20) + `"}`)}
+		begun := clientGo(t.Context(), c, long)
+		if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		queued := clientGo(t.Context(), c, clientCallTool("echo", `{}`))
+		for out.Queued() == 0 {
+			runtime.Gosched()
+		}
+		_ = c.end(clientGone("it has closed its stdout"), false)
+		late := clientGo(t.Context(), c, clientCallTool("echo", `{}`))
+		for name, test := range map[string]struct {
+			outcome clientResult
+			unsent  bool
+		}{"begun": {clientAwait(t, begun), false}, "queued": {clientAwait(t, queued), true}, "late": {clientAwait(t, late), true}} {
+			if err := test.outcome.err; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnsent) != test.unsent {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	pipe := func(t *testing.T) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, r, w)
+	}
+	t.Run("file", pipe)
+	t.Run("memory", func(t *testing.T) {
+		r, w := io.Pipe()
+		test(t, r, w)
+	})
+}
