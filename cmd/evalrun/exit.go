@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/evalrun/evalrun/runner"
 )
 
 // The exit codes, in the order in which the first that holds is taken: 4, 2, 130, 75, 3, 1, 5, 0.
@@ -29,6 +31,30 @@ const exitCodeHelp = `Exit codes:
   75   suspended rollouts remain: resume later (--allow-suspended: the verdict as far as it stands)
   130  interrupted (SIGINT, SIGTERM); the run can be resumed`
 
+// verdictCodes are the exit codes of the verdicts on a run.
+var verdictCodes = map[runner.Verdict]int{
+	runner.Passed:      exitOK,
+	runner.Failed:      exitThreshold,
+	runner.Undecided:   exitUndecided,
+	runner.Faulted:     exitFaulted,
+	runner.Suspended:   exitSuspended,
+	runner.Interrupted: exitInterrupted,
+}
+
+// verdictError is the error that a verdict is; nil if the run has passed. resume is the command that
+// goes on with the run.
+func verdictError(r runner.Result, resume string) error {
+	switch {
+	case r.Verdict == runner.Passed:
+		return nil
+	case r.Verdict == runner.Interrupted:
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; go on with: %s", resume)}
+	case r.Reason == "":
+		return &exitError{verdictCodes[r.Verdict], nil}
+	}
+	return &exitError{verdictCodes[r.Verdict], errors.New(r.Reason)}
+}
+
 // exitError is an error with the exit code that it means. An error without one is about usage.
 type exitError struct {
 	code int
@@ -48,16 +74,19 @@ func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// internal marks an error of evalrun itself, or of the machine, unless it is marked already.
+// internal marks an error of evalrun itself, or of the machine, unless it has an exit code already or is
+// about what was given.
 func internal(err error) error {
 	var marked *exitError
-	if err == nil || errors.As(err, &marked) {
+	var input *runner.InputError
+	if err == nil || errors.As(err, &marked) || errors.As(err, &input) {
 		return err
 	}
 	return &exitError{exitInternal, err}
 }
 
-// codeOf is the exit code of an error, of several joined ones the first that holds. What is not marked was said by cobra, about usage.
+// codeOf is the exit code of an error, of several joined ones the first that holds. What is not marked was
+// said by cobra, about usage.
 func codeOf(err error) int {
 	var codes []int
 	var walk func(error)
@@ -65,6 +94,8 @@ func codeOf(err error) int {
 		switch e := err.(type) { //nolint:errorlint // the tree is walked by hand: errors.As stops at the first
 		case *exitError:
 			codes = append(codes, e.code)
+		case *runner.InputError:
+			codes = append(codes, exitUsage)
 		case interface{ Unwrap() []error }:
 			for _, one := range e.Unwrap() {
 				walk(one)

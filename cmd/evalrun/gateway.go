@@ -98,7 +98,7 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	st, err := g.open(false)
+	st, err := openGatewayStore(g.storeDir())
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 		return internal(err)
 	}
 	defer func() { err = errors.Join(err, internal(os.RemoveAll(dir))) }()
-	st, err := openStore(dir, false)
+	st, err := openGatewayStore(dir)
 	if err != nil {
 		return err
 	}

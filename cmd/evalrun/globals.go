@@ -1,7 +1,8 @@
 package main
 
 import (
-	"context"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/report"
-	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/schemas"
+	"github.com/evalrun/evalrun/runner"
 )
 
 // globals are the flags that every command has.
@@ -35,158 +33,92 @@ func (g *globals) register(root *cobra.Command) {
 	f.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no table")
 }
 
-func (g *globals) logger(w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
+func (g *globals) level() (level slog.Level, err error) {
 	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
-		return nil, usageError("--log-level: expected debug, info, warn or error, got %q", g.logLevel)
+		return level, usageError("--log-level: expected debug, info, warn or error, got %q", g.logLevel)
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})), nil
+	return level, nil
 }
 
-// storeDir is the store that the flags and the environment name.
-func (g *globals) storeDir() (string, error) {
-	dir := g.store
-	if dir == "" {
-		dir = os.Getenv("EVALRUN_STORE")
+// storeDir is the store that the flags or the environment name; empty if neither does.
+func (g *globals) storeDir() string { return cmp.Or(g.store, os.Getenv("EVALRUN_STORE")) }
+
+// openOptions say who opens a store.
+func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err error) {
+	o = runner.OpenOptions{Version: buildInfo().line(), Log: cmd.ErrOrStderr(), MustExist: true,
+		Warn: func(text string) { printf(os.Stderr, "evalrun: %s\n", text) }}
+	if o.Lease, err = leaseForTests(); err != nil {
+		return o, err
 	}
-	if dir == "" {
-		dir = ".evalrun"
-	}
-	if scheme, _, ok := strings.Cut(dir, "://"); ok {
-		return "", usageError("--store %s: stores of kind %q are not supported by this version; give a folder", dir, scheme)
-	}
-	return dir, nil
+	o.LogLevel, err = g.level()
+	return o, err
 }
 
-// open opens the store. Only run makes one; for every other command it must be there.
-func (g *globals) open(mustExist bool) (*store.SQLite, error) {
-	dir, err := g.storeDir()
-	if err != nil {
-		return nil, err
-	}
-	return openStore(dir, mustExist)
-}
-
-func openStore(dir string, mustExist bool) (*store.SQLite, error) {
-	lease, err := leaseForTests()
-	if err != nil {
-		return nil, err
-	}
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, usageError("the store %s is not a folder; give one with --store", dir)
-	}
-	s, err := store.Open(dir, store.Options{MustExist: mustExist, Lease: lease, Warn: func(what string) { printf(os.Stderr, "evalrun: %s\n", redact.Line(what)) }})
-	if errors.Is(err, fs.ErrNotExist) && mustExist {
-		return nil, usageError("there is no store in %s; give its folder with --store, or start a run there first", dir)
-	}
-	return s, internal(err)
-}
-
-// withStore runs f with the store open.
-func (g *globals) withStore(f func(*store.SQLite) error) (err error) {
-	s, err := g.open(true)
+// withStore runs f with the store open, which must be there unless make says otherwise.
+func (g *globals) withStore(cmd *cobra.Command, makeIt bool, f func(*runner.Store) error) (err error) {
+	o, err := g.openOptions(cmd)
 	if err != nil {
 		return err
 	}
+	o.MustExist = !makeIt
+	s, err := runner.Open(cmp.Or(g.storeDir(), runner.DefaultDir), o)
+	if err != nil {
+		return internal(err)
+	}
 	defer func() { err = errors.Join(err, internal(s.Close())) }()
-	return f(s)
+	return internal(f(s))
 }
 
-// findRun opens the store of a run that is named by its id, a unique beginning of it, or a results document, whose store is found as
-// DESIGN says: --store, EVALRUN_STORE, the document's own storePath, or the nearest .evalrun upward of it.
-func (g *globals) findRun(ctx context.Context, name string) (*store.SQLite, string, error) {
-	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-		return g.findDocument(ctx, name)
-	}
-	if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".json") {
-		return nil, "", usageError("%s: there is no such file; give a results document or the id of a run (evalrun list shows them)", name)
-	}
-	s, err := g.open(true)
+// withRun runs f with the store of a run open. The run is named by its id, a unique beginning of it, or
+// its results document.
+func (g *globals) withRun(cmd *cobra.Command, name string, f func(*runner.Store, runner.Run) error) (err error) {
+	o, err := g.openOptions(cmd)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	id, err := runByPrefix(ctx, s, name)
+	s, run, err := runner.OpenRun(cmd.Context(), name, g.storeDir(), o)
 	if err != nil {
-		return nil, "", errors.Join(err, s.Close())
+		return internal(err)
 	}
-	return s, id, nil
+	defer func() { err = errors.Join(err, internal(s.Close())) }()
+	return internal(f(s, run))
 }
 
-func runByPrefix(ctx context.Context, s store.Store, prefix string) (string, error) {
-	runs, err := s.Runs(ctx)
-	if err != nil {
-		return "", internal(err)
-	}
-	var found []string
-	for _, r := range runs {
-		if r.ID == prefix {
-			return r.ID, nil
-		}
-		if strings.HasPrefix(r.ID, prefix) {
-			found = append(found, r.ID)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return "", usageError("there is no run %q in the store %s; evalrun list shows the runs", prefix, s.Dir())
-	case 1:
-		return found[0], nil
-	}
-	return "", usageError("%d runs begin with %q; give more of the id", len(found), prefix)
+// executable is how the program is called in a command that is shown.
+const executable = "evalrun"
+
+// resumeLine is the command that would go on with a run.
+func resumeLine(s *runner.Store, runID string) string {
+	return executable + " resume" + storeFlag(s) + " " + shellQuote(runID)
 }
 
-func (g *globals) findDocument(ctx context.Context, path string) (*store.SQLite, string, error) {
-	head, err := report.ReadResults(path)
-	if err != nil {
-		return nil, "", usageError("%w", err)
+// storeFlag is what a command that is typed here needs to find the store; nothing if it finds it without.
+func storeFlag(s *runner.Store) string {
+	found := cmp.Or(os.Getenv("EVALRUN_STORE"), runner.DefaultDir)
+	if abs, err := filepath.Abs(found); err == nil && abs == s.Dir() {
+		return ""
 	}
-	dir, err := g.documentStore(path, head)
-	if err != nil {
-		return nil, "", err
-	}
-	s, err := openStore(dir, true)
-	if err != nil {
-		return nil, "", err
-	}
-	if s.ID() != head.StoreID {
-		err := usageError("%s belongs to the store %s, but the store in %s is %s; give the right one with --store", path, head.StoreID, s.Dir(), s.ID())
-		return nil, "", errors.Join(err, s.Close())
-	}
-	if _, err := s.Run(ctx, head.RunID); err != nil {
-		return nil, "", errors.Join(usageError("%s: its run %s is not in the store %s", path, head.RunID, s.Dir()), s.Close())
-	}
-	return s, head.RunID, nil
+	return " --store " + shellQuote(shortPath(s.Dir()))
 }
 
-func (g *globals) documentStore(path string, head schemas.Head) (string, error) {
-	if g.store != "" || os.Getenv("EVALRUN_STORE") != "" {
-		return g.storeDir()
-	}
-	folder, err := filepath.Abs(filepath.Dir(path))
-	if err != nil {
-		return "", internal(err)
-	}
-	if dir := filepath.Join(folder, filepath.FromSlash(head.StorePath)); isStore(dir) {
-		return dir, nil
-	}
-	for up := folder; ; up = filepath.Dir(up) {
-		for _, dir := range []string{up, filepath.Join(up, ".evalrun")} {
-			if isStore(dir) {
-				return dir, nil
-			}
-		}
-		if up == filepath.Dir(up) {
-			return "", usageError("%s: its store is not at %q beside it, and there is no .evalrun upward of it; give the store with --store", path, head.StorePath)
+// shortPath is a path as one would type it from here.
+func shortPath(path string) string {
+	if dir, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(dir, path); err == nil && len(rel) < len(path) {
+			return rel
 		}
 	}
+	return path
 }
 
-func isStore(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "store.db"))
-	return err == nil
+func shellQuote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// maxSmallFile is how large a file with variables, or with a token, may be.
+// maxSmallFile is how large a file with a token may be.
 const maxSmallFile = 1 << 20
 
 // unreadable says of an error of opening or reading a file which file it is, as it was given.
@@ -203,4 +135,12 @@ func stdout(cmd *cobra.Command) io.Writer { return cmd.OutOrStdout() }
 
 func printf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...) // a closed terminal is nothing to report to a terminal
+}
+
+// printJSON writes one JSON document on stdout.
+func printJSON(cmd *cobra.Command, v any) error {
+	enc := json.NewEncoder(stdout(cmd))
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return internal(enc.Encode(v))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,7 +61,7 @@ person, its rollout is suspended and costs nothing but a row; when the job is do
 is scored.
 
 ` + exitCodeHelp,
-		Version:           version(),
+		Version:           buildInfo().line(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -71,24 +70,11 @@ is scored.
 	g.register(root)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		_, err := g.logger(io.Discard)
+		_, err := g.level()
 		return err
 	}
 	root.AddCommand(runCommand(g), resumeCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		listCommand(g), showCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
-		probeCommand(g), probeServerCommand(), gatewayCommand(g))
+		probeCommand(g), probeServerCommand(), gatewayCommand(g), versionCommand(g))
 	return root
-}
-
-// version is the module's version as the Go tool recorded it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "devel"
-	}
-	return v + " " + info.GoVersion
 }

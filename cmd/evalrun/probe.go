@@ -78,7 +78,7 @@ func runProbe(cmd *cobra.Command, g *globals, o probe.Options, name string) erro
 	if o.Executable, err = os.Executable(); err != nil {
 		return internal(err)
 	}
-	o.Version = version()
+	o.Version = buildInfo().line()
 	if !g.quiet {
 		o.Done = func(c probe.Check) { printf(cmd.ErrOrStderr(), "%s: %s\n", c.Name, redact.Line(c.Verdict)) }
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -12,10 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/report"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/runner"
 )
 
 // removeFlags are the flags of the commands that remove runs.
@@ -35,23 +32,18 @@ a unique beginning of it. A run that is not final is refused, unless --force is 
 process works on is always refused. Results documents that were written elsewhere (-o) stay.`,
 		Args: atLeastOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return g.withStore(func(s *store.SQLite) error {
-				all, err := s.Runs(cmd.Context())
-				if err != nil {
-					return internal(err)
-				}
-				var chosen []store.Run
+			return g.withStore(cmd, false, func(s *runner.Store) error {
+				var chosen []runner.Run
 				for _, name := range args {
-					id, err := runByPrefix(cmd.Context(), s, name)
+					run, err := s.Find(cmd.Context(), name)
 					if err != nil {
 						return err
 					}
-					if slices.ContainsFunc(chosen, func(r store.Run) bool { return r.ID == id }) {
+					if slices.ContainsFunc(chosen, func(r runner.Run) bool { return r.ID == run.ID }) {
 						continue
 					}
-					run := all[slices.IndexFunc(all, func(r store.Run) bool { return r.ID == id })]
-					if !run.Final() && !f.open {
-						return usageError("run %s is not final (%s); cancel it first (evalrun cancel %s), or give --force", id, openCounts(run.Counts), shellQuote(id))
+					if !run.Final && !f.open {
+						return usageError("run %s is not final (%s); cancel it first (evalrun cancel %s), or give --force", run.ID, openCounts(run.Counts), shellQuote(run.ID))
 					}
 					chosen = append(chosen, run)
 				}
@@ -83,19 +75,16 @@ were created longer ago than --older. A run that another process works on always
 			case keep < 0:
 				return usageError("--keep: expected a whole number from 0, got %d", keep)
 			}
-			return g.withStore(func(s *store.SQLite) error {
-				runs, err := s.Runs(cmd.Context()) // the newest first
-				if err != nil {
-					return internal(err)
+			return g.withStore(cmd, false, func(s *runner.Store) error {
+				old := runner.Old{Keep: keep, Open: f.open}
+				if byAge {
+					old.Before = time.Now().Add(-time.Duration(older))
 				}
-				before := time.Now().Add(-time.Duration(older))
-				return g.remove(cmd, s, slices.DeleteFunc(runs[min(keep, len(runs)):], func(r store.Run) bool {
-					since := r.FinishedAt
-					if !r.Final() {
-						since = r.CreatedAt
-					}
-					return !r.Final() && !f.open || byAge && since.After(before)
-				}), f)
+				runs, err := s.OldRuns(cmd.Context(), old)
+				if err != nil {
+					return err
+				}
+				return g.remove(cmd, s, runs, f)
 			})
 		},
 	}
@@ -145,23 +134,13 @@ func atLeastOne(cmd *cobra.Command, args []string) error {
 }
 
 // remove removes runs, and says of each whether it was. What another process works on stays.
-func (g *globals) remove(cmd *cobra.Command, s *store.SQLite, runs []store.Run, f removeFlags) error {
+func (g *globals) remove(cmd *cobra.Command, s *runner.Store, runs []runner.Run, f removeFlags) error {
 	removed := []runJSON{}
 	var problems []error
-	active, err := s.Activity(cmd.Context())
-	if err != nil {
-		return internal(err)
-	}
 	for _, run := range runs {
-		if active[run.ID].Held > 0 {
-			problems = append(problems, usageError("run %s: another process works on it; end that first", run.ID))
+		if err := s.Remove(cmd.Context(), run, f.dryRun); err != nil {
+			problems = append(problems, internal(err))
 			continue
-		}
-		if !f.dryRun {
-			if err := g.removeOne(cmd.Context(), cmd, s, run); err != nil {
-				problems = append(problems, err)
-				continue
-			}
 		}
 		removed = append(removed, newRunJSON(run))
 		if g.json || g.quiet {
@@ -171,7 +150,7 @@ func (g *globals) remove(cmd *cobra.Command, s *store.SQLite, runs []store.Run, 
 		if f.dryRun {
 			what = "would remove"
 		}
-		printf(stdout(cmd), "%s %s  %s  %s  %s\n", what, run.ID, report.StatusOf(run.Counts), run.CreatedAt.Local().Format(time.DateTime), redact.Line(run.EvaluationSetName))
+		printf(stdout(cmd), "%s %s  %s  %s  %s\n", what, run.ID, run.Status, run.CreatedAt.Local().Format(time.DateTime), redact.Line(run.EvaluationSetName))
 	}
 	if g.json {
 		problems = append(problems, printJSON(cmd, removed))
@@ -181,24 +160,8 @@ func (g *globals) remove(cmd *cobra.Command, s *store.SQLite, runs []store.Run, 
 	return errors.Join(problems...)
 }
 
-func (g *globals) removeOne(ctx context.Context, cmd *cobra.Command, s *store.SQLite, run store.Run) error {
-	if !run.Final() {
-		if _, err := s.Cancel(ctx, run.ID); err != nil {
-			return internal(err)
-		}
-		if err := g.settle(ctx, cmd, s, run.ID, workFlags{concurrency: 1}); err != nil {
-			return err
-		}
-	}
-	err := engine.Remove(ctx, s, run.ID)
-	if errors.Is(err, store.ErrNotFinal) {
-		return usageError("run %s: another process has begun to work on it; it is cancelled, so try again when that has ended", run.ID)
-	}
-	return internal(err)
-}
-
 // openCounts says what of a run is not final.
-func openCounts(c store.Counts) string {
+func openCounts(c runner.Counts) string {
 	var parts []string
 	for _, p := range []struct {
 		n    int

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/runner"
 )
 
 func resumeCommand(g *globals) *cobra.Command {
@@ -16,27 +16,20 @@ func resumeCommand(g *globals) *cobra.Command {
 		Long: `Ask once whether the jobs that a run waits for are done, resume the rollouts that can go on, and update the results
 document. The run is named by its id, a unique beginning of it, or its results document.`,
 		Args: exactly(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := errors.Join(w.check(), w.refuseInputs()); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := w.options()
+			if err := errors.Join(err, w.refuseInputs()); err != nil {
 				return err
 			}
-			env, err := w.environment()
-			if err != nil {
+			if o.Variables, err = w.variables(); err != nil {
 				return err
 			}
-			s, runID, err := g.findRun(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, internal(s.Close())) }()
-			if runID != args[0] && w.output == "" && isFile(args[0]) {
-				w.output = args[0]
-			}
-			until := engine.UntilIdle
-			if w.wait {
-				until = engine.UntilFinal
-			}
-			return w.work(cmd, g, s, runID, env, until, true)
+			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
+				if w.output == "" && run.ID != args[0] && isFile(args[0]) {
+					w.output, o.Document = args[0], args[0]
+				}
+				return w.work(cmd, g, s, run.ID, o, true)
+			})
 		},
 	}
 	w.register(cmd)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/runner"
 )
 
 // leakVar names the variables that the program of [TestSecretsAreInNoFile] leaks, and makes the test binary that program.
@@ -257,7 +258,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	do("", append([]string{"run", "--run-id", "acp"}, passed...)...)
 	do("", append([]string{"run", "--run-id", "mcp", "--mcp-config", "mcp.json"}, passed...)...)
 	for _, run := range []string{"r", "acp", "mcp"} {
-		for _, format := range formats {
+		for _, format := range runner.Formats {
 			do("", "report", run, "--format", format)
 		}
 		do("", "show", run)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/runner"
 )
 
 // unzip unpacks an archive into a folder.
@@ -76,7 +78,7 @@ func TestStoresOfEarlierVersions(t *testing.T) {
 			for _, run := range []string{"mixed", "final"} {
 				evalrunHere(t, exitOK, "show", run)
 				evalrunHere(t, exitOK, "show", "--json", run)
-				for _, format := range formats {
+				for _, format := range runner.Formats {
 					for _, of := range []string{run, filepath.Join(".evalrun", "runs", run, "results.json")} {
 						if text := evalrunHere(t, exitOK, "report", "--format", format, of); !strings.Contains(text, "Done") && !strings.Contains(text, "Upgrade") {
 							t.Errorf("the %s report of %s is\n%s", format, of, text)

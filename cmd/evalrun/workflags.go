@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// watchFlags are the flags of every command that works on rollouts.
+type watchFlags struct {
+	concurrency int
+	events      string
+	env         []string
+	envFiles    []string
+}
+
+func (w *watchFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVarP(&w.concurrency, "concurrency", "j", runner.DefaultConcurrency, "run `N` agents at once")
+	f.StringVar(&w.events, "events", "", "append the events of all processes to `FILE` while the command runs (JSON Lines)")
+	w.registerEnv(cmd, "")
+}
+
+func (w *watchFlags) registerEnv(cmd *cobra.Command, when string) {
+	f := cmd.Flags()
+	if when != "" {
+		f.StringArrayVar(&w.env, "env", nil, when+"pass the environment variable `NAME` (repeatable)")
+		f.StringArrayVar(&w.envFiles, "env-file", nil, when+"pass the variables of `FILE` (repeatable)")
+		return
+	}
+	f.StringArrayVar(&w.env, "env", nil, "pass the environment variable `NAME`: ${NAME} gives its value, which is redacted (repeatable)")
+	f.StringArrayVar(&w.envFiles, "env-file", nil, "pass the variables of `FILE`, lines of NAME=VALUE (repeatable)")
+}
+
+func (w *watchFlags) checkConcurrency() error {
+	if w.concurrency < 1 {
+		return usageError("--concurrency: expected at least 1, got %d", w.concurrency)
+	}
+	return nil
+}
+
+func (w *watchFlags) variables() (runner.Variables, error) {
+	v, err := runner.ReadVariables(w.env, w.envFiles)
+	return v, internal(err)
+}
+
+// workFlags are the flags of the commands that work on one run.
+type workFlags struct {
+	watchFlags
+	output               string
+	junit                string
+	summary              string
+	wait                 bool
+	waitTimeout          time.Duration
+	failOnError          string
+	failOnEvaluatorError string
+	allowUnscored        bool
+	allowSuspended       bool
+}
+
+func (w *workFlags) register(cmd *cobra.Command) {
+	w.watchFlags.register(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
+	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
+	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
+	f.BoolVar(&w.wait, "wait", false, "go on until the run is final")
+	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
+	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
+	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
+	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
+	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds although rollouts are suspended: 1 if one is lost, 5 if one is undecided, else 0")
+}
+
+// options are what the flags say, checked before anything begins.
+func (w *workFlags) options() (o runner.RunOptions, err error) {
+	switch {
+	case w.waitTimeout < 0:
+		return o, usageError("--wait-timeout: expected a duration above 0, got %v", w.waitTimeout)
+	case w.waitTimeout > 0 && !w.wait:
+		return o, usageError("--wait-timeout has a meaning only with --wait")
+	}
+	for flag, path := range w.outputs() {
+		if flag == "events" {
+			continue // it is opened at once, and may lie in a store that is still to be made
+		}
+		if err := checkFolder(flag, path); err != nil {
+			return o, err
+		}
+	}
+	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait, WaitTimeout: w.waitTimeout, Document: w.output,
+		Accept: runner.Accept{Unscored: w.allowUnscored, Suspended: w.allowSuspended}}
+	var err1, err2 error
+	o.Accept.Faulted, err1 = tolerance("fail-on-error", w.failOnError)
+	o.Accept.EvaluatorErrors, err2 = tolerance("fail-on-evaluator-error", w.failOnEvaluatorError)
+	return o, errors.Join(err1, err2, w.checkConcurrency())
+}
+
+func tolerance(flag, text string) (runner.Tolerance, error) {
+	t, err := runner.ParseTolerance(text)
+	if err != nil {
+		return t, usageError("--%s: %w", flag, err)
+	}
+	return t, nil
+}
+
+// outputs are the files that are written, by flag.
+func (w *workFlags) outputs() map[string]string {
+	return map[string]string{"output": w.output, "junit": w.junit, "summary": w.summary, "events": w.events}
+}
+
+// refuseInputs makes sure that nothing is written over what is read.
+func (w *workFlags) refuseInputs(inputs ...string) error {
+	for flag, path := range w.outputs() {
+		if err := refuseInput(flag, path, append(inputs, w.envFiles...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func refuseInput(flag, output string, inputs ...string) error {
+	for _, in := range inputs {
+		if tasks.IsDir(in) {
+			in = filepath.Join(in, "task.toml")
+		}
+		if output != "" && isFile(output) && sameFile(in, output) {
+			return usageError("--%s %s: that is an input file, which would be lost; name another one", flag, output)
+		}
+	}
+	return nil
+}
+
+// checkFolder makes sure that there is a folder for a file that is written when all is done.
+func checkFolder(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return usageError("--%s %s: expected a file, got a folder", flag, path)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return usageError("--%s %s: there is no folder %s; make it first", flag, path, filepath.Dir(path))
+	}
+	return nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func sameFile(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
+}

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// parseAgents reads the agents of a set. Names that come twice are an error: results and rollout ids
+// are told apart by them.
+func parseAgents(r *input.Reader, set *eval.Set) []agent.Entry {
+	var out []agent.Entry
+	seen := map[string]bool{}
+	for _, n := range set.Agents {
+		e := agent.ParseEntry(r, n)
+		if seen[e.Name] && e.Name != "" {
+			r.Errorf(n, "there are two agents with the name %q; give each a \"name\" of its own", e.Name)
+		}
+		seen[e.Name] = true
+		out = append(out, e)
+	}
+	return out
+}
+
+// chooseAgents puts the agents of the options in place of the set's. A command starts in the folder of
+// the process, an agent of a file beside that file.
+func (e *EvalSet) chooseAgents(r *input.Reader) error {
+	names, command := e.opts.Agents, e.opts.Command
+	if command != nil {
+		if len(command) == 0 || len(names) > 0 {
+			return inputError("expected either --agent or a command after --")
+		}
+		a, err := e.startedIn(agent.FromCommand(command), e.req.WorkDir)
+		e.req.Agents = []agent.Entry{a}
+		return err
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	var chosen []agent.Entry
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return inputError("--agent %s is given twice", name)
+		}
+		a, err := e.agentNamed(r, name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(chosen, func(other agent.Entry) bool { return other.Name == a.Name }) {
+			return inputError("--agent %s: there are two agents with the name %q; give each a \"name\" of its own", name, a.Name)
+		}
+		chosen = append(chosen, a)
+	}
+	e.req.Agents = chosen
+	return nil
+}
+
+// agentNamed is one of the set's agents, one of the registry, or the one in a file.
+func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) {
+	if i := slices.IndexFunc(e.req.Agents, func(a agent.Entry) bool { return a.Name == name }); i >= 0 {
+		return e.req.Agents[i], nil
+	}
+	if a, ok := agent.Registered(name); ok {
+		return a, nil
+	}
+	data, err := input.ReadFile(name, input.MaxFile)
+	if err != nil {
+		return agent.Entry{}, noAgent(e.req.Agents, name, err)
+	}
+	n, err := input.Parse(name, data)
+	if err != nil {
+		return agent.Entry{}, &InputError{err}
+	}
+	dir, err := filepath.Abs(filepath.Dir(name))
+	if err != nil {
+		return agent.Entry{}, err
+	}
+	return e.startedIn(agent.ParseEntry(r, n), dir)
+}
+
+// noAgent says that --agent names neither one of the set's own agents nor a file.
+func noAgent(own []agent.Entry, name string, err error) error {
+	var names []string
+	for _, a := range own {
+		names = append(names, a.Name)
+	}
+	has := "none"
+	if len(names) > 0 {
+		has = strings.Join(names, ", ")
+	}
+	return inputError("--agent: expected the name of one of the set's agents (%s) or of the registry's (%s), or a file with an agent entry; %w%s",
+		has, strings.Join(agent.Names(), ", "), unreadable(name, err), input.Suggest(name, append(names, agent.Names()...)))
+}
+
+// startedIn makes an agent's cwd, which is relative to the absolute folder dir, relative to the eval
+// set's folder, as it is stored.
+func (e *EvalSet) startedIn(a agent.Entry, dir string) (agent.Entry, error) {
+	if filepath.IsAbs(a.Cwd) {
+		return a, nil
+	}
+	var err error
+	a.Cwd, err = filepath.Rel(e.req.BaseDir, filepath.Join(dir, a.Cwd))
+	return a, err
+}
+
+// needSandbox reports whether some agent does.
+func needSandbox(agents []agent.Entry) bool {
+	return slices.ContainsFunc(agents, agent.Entry.LivesInEnvironment)
+}

@@ -1,0 +1,59 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// CancelOptions say what a cancellation reaches.
+type CancelOptions struct {
+	// Jobs also ends the local jobs that are waited for.
+	Jobs bool
+}
+
+// Cancel cancels what has not ended of a run, or one rollout, and returns the number of rollouts that it
+// has cancelled. Those that are running are ended by whoever runs them.
+func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, error) {
+	var keep []string
+	if !o.Jobs {
+		keep = []string{wait.SourceExec}
+	}
+	runID, err := s.st.RunOf(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		run, err := s.Find(ctx, name)
+		if err != nil {
+			return 0, inputError("there is no run or rollout %q in the store %s", name, s.Dir())
+		}
+		runID, name = run.ID, run.ID
+	} else if err != nil {
+		return 0, err
+	}
+	n, err := s.st.Cancel(ctx, name, keep...)
+	if err != nil {
+		return 0, err
+	}
+	agents := 0
+	if name == runID {
+		agents = 1 // no agent is left to be started, but those of a process that is gone are to be ended
+	}
+	return n, s.settle(ctx, runID, agents)
+}
+
+// settle looks once after what is due of a run, starting at most so many agents at once, and brings its
+// events and its results document up to date.
+func (s *Store) settle(ctx context.Context, runID string, agents int) error {
+	plan, err := s.planOf(ctx, runID)
+	if err != nil {
+		return err
+	}
+	red := Variables{}.redactor(plan)
+	e, err := s.newEngine(runID, agents, Options{}, red, false)
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.Run(ctx, engine.UntilIdle), engine.Tidy(ctx, s.st, runID), s.saveDocument(ctx, runID, "", red))
+}

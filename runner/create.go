@@ -1,0 +1,169 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// CreateOptions say how a run is made of an eval set.
+type CreateOptions struct {
+	// RunID is the id of the run. If it is there already, Create attaches to it. Empty makes a new id.
+	RunID string
+	// AsPlanned attaches to a run of the same eval set even if the set has changed since.
+	AsPlanned bool
+	// RetryOf names a run: only what faulted in it is run again.
+	RetryOf string
+	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is final.
+	KeepWorkspaces bool
+}
+
+// runIDPattern is what CreateOptions.RunID may be: it becomes the name of a folder.
+var runIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// Check says what is wrong with the options.
+func (o CreateOptions) Check() error {
+	if o.RunID != "" && !runIDPattern.MatchString(o.RunID) {
+		return inputError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", o.RunID)
+	}
+	if o.AsPlanned && o.RunID == "" {
+		return inputError("--as-planned has a meaning only with --run-id")
+	}
+	return nil
+}
+
+// Created is a run that is there to be worked on.
+type Created struct {
+	RunID             string
+	EvaluationSetName string
+	// New says that the run was not there before.
+	New bool
+	// Rollouts is the number of planned rollouts.
+	Rollouts int
+}
+
+// Create plans a run of an eval set and stores the plan. An eval set makes one run; load it again for
+// another one.
+func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Created, error) {
+	if err := o.Check(); err != nil {
+		return Created{}, err
+	}
+	req := e.req
+	req.RunID = o.RunID
+	if o.RetryOf != "" {
+		if err := s.keepFaulted(ctx, &req, o.RetryOf); err != nil {
+			return Created{}, err
+		}
+	}
+	req.Env, req.KeepWorkspaces = e.opts.Variables.names, o.KeepWorkspaces
+	req.Origin = plans.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: s.opts.Version, EvalIDs: e.opts.EvalIDs, Filter: e.opts.Filter}
+	plan, err := plans.New(req, s.Dir())
+	if err != nil {
+		return Created{}, err
+	}
+	created, err := s.st.CreateRun(ctx, plan)
+	if err != nil {
+		return Created{}, err
+	}
+	if !created {
+		if err := s.attach(ctx, plan, o.AsPlanned); err != nil {
+			return Created{}, err
+		}
+	}
+	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created, Rollouts: len(plan.Rollouts)}, nil
+}
+
+// attach makes sure that a run that is there is the one that was to be created.
+func (s *Store) attach(ctx context.Context, plan store.Plan, asPlanned bool) error {
+	there, err := s.st.Run(ctx, plan.RunID)
+	if err != nil {
+		return err
+	}
+	if there.EvaluationSetID != plan.EvaluationSetID {
+		return inputError("--run-id %s: that run is of the eval set %q, not of %q; give this one another id", plan.RunID, there.EvaluationSetID, plan.EvaluationSetID)
+	}
+	if asPlanned {
+		return nil
+	}
+	return s.sameAsPlanned(ctx, plan)
+}
+
+// sameAsPlanned makes sure that a run that is there has this plan: otherwise it would go on with other
+// evaluations or thresholds than those that were given.
+func (s *Store) sameAsPlanned(ctx context.Context, plan store.Plan) error {
+	stored, err := s.st.Plan(ctx, plan.RunID)
+	if err != nil {
+		return err
+	}
+	var evaluations []store.Evaluation
+	if err := s.st.Snapshot(ctx, plan.RunID, func(v store.View) error {
+		return v.Evaluations(func(e store.Evaluation) error {
+			evaluations = append(evaluations, e)
+			return nil
+		})
+	}); err != nil {
+		return err
+	}
+	changes, err := plans.Changes(stored, evaluations, plan)
+	if err != nil || len(changes) == 0 {
+		return err
+	}
+	const most = 10
+	if more := len(changes) - most; more > 0 {
+		changes = append(changes[:most], fmt.Sprintf("and %d more", more))
+	}
+	return inputError("--run-id %s: that run was planned with other values than these: %s; give this one another id, or go on as it was planned with --as-planned",
+		plan.RunID, redact.Line(strings.Join(changes, ", ")))
+}
+
+// keepFaulted keeps the rollouts that faulted in another run.
+func (s *Store) keepFaulted(ctx context.Context, req *plans.Request, name string) error {
+	other, err := s.Find(ctx, name)
+	if err != nil {
+		return err
+	}
+	type key struct {
+		evaluation, agent string
+		epoch             int
+	}
+	set := *req.Set // the caller's stays as it is
+	faulted, evaluations, epochs := map[key]bool{}, map[string]bool{}, set.Epochs
+	err = s.st.Snapshot(ctx, other.ID, func(v store.View) error {
+		return v.Rollouts(func(o store.RolloutView) error {
+			if o.State == store.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool { return a.Name == o.Agent }) {
+				faulted[key{o.EvaluationID, o.Agent, o.Epoch}], evaluations[o.EvaluationID] = true, true
+				epochs = max(epochs, o.Epoch)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	set.Epochs, set.Evaluations = epochs, slices.DeleteFunc(slices.Clone(set.Evaluations), func(e eval.Evaluation) bool { return !evaluations[e.ID] })
+	if len(set.Evaluations) == 0 {
+		return inputError("--retry-of %s: nothing faulted in it that is in this eval set", name)
+	}
+	req.RetryOf, req.Set = other.ID, &set
+	req.Only = func(evaluation, agent string, epoch int) bool { return faulted[key{evaluation, agent, epoch}] }
+	return nil
+}
+
+// gitCommit is the commit that is checked out in a folder; empty if that is in no repository, or there
+// is no git.
+func gitCommit(ctx context.Context, dir string) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", dir, "rev-parse", "--verify", "HEAD").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,194 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// Delivery is what is handed in for a trigger: a payload, or with Failure or Cancelled that none will
+// come.
+type Delivery struct {
+	// Payload is one JSON document.
+	Payload json.RawMessage
+	// Failed says that the job failed, with Message.
+	Failed  bool
+	Message string
+	// Cancelled says that the job was cancelled.
+	Cancelled bool
+	// By says who delivers.
+	By string
+	// Force also answers for a job that evalrun asks its source for. The job is then cancelled where
+	// the source can.
+	Force bool
+}
+
+// Disposition is what became of a delivery.
+type Disposition string
+
+// The dispositions.
+const (
+	// Accepted is the delivery that counts for its trigger.
+	Accepted = Disposition(store.Accepted)
+	// Duplicate is one for a trigger that has one already.
+	Duplicate = Disposition(store.Duplicate)
+	// Late is one whose trigger waits no more.
+	Late = Disposition(store.Late)
+	// Parked is one that matches nothing yet; it is kept for 7 days.
+	Parked = Disposition(store.Parked)
+)
+
+// Receipt says what became of a delivery.
+type Receipt struct {
+	Disposition Disposition
+	// Trigger is the first trigger that the delivery is for; its fields are empty if there is none.
+	Trigger TriggerRef
+	// Accepted are all triggers that have accepted the delivery.
+	Accepted []TriggerRef
+	// Overdue is the deadline that the delivery has missed, if that is why it is late.
+	Overdue time.Time
+}
+
+// TriggerRef names a trigger.
+type TriggerRef struct{ TriggerID, RunID, RolloutID string }
+
+// RunIDs are the runs that have accepted the delivery.
+func (r Receipt) RunIDs() (ids []string) {
+	for _, t := range r.Accepted {
+		if !slices.Contains(ids, t.RunID) {
+			ids = append(ids, t.RunID)
+		}
+	}
+	return ids
+}
+
+// PolledError says that a delivery was refused because evalrun asks the trigger's source itself.
+type PolledError struct {
+	// Source is asked. The trigger's fields are empty if the delivery was addressed by item key.
+	Source, TriggerID, RunID, Type, ItemKey string
+}
+
+func (e *PolledError) Error() string {
+	if e.TriggerID == "" {
+		return fmt.Sprintf("evalrun asks the source %s for the results of its jobs", e.Source)
+	}
+	return fmt.Sprintf("trigger %s waits for %s %s, for whose result evalrun asks the source %s", e.TriggerID, e.Type, redact.Line(e.ItemKey), e.Source)
+}
+
+// polled are the sources that evalrun asks for the results of jobs.
+var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMCP}
+
+// Deliver hands in what a trigger waits for. It is named by its id, a beginning of it that no other has,
+// or SOURCE/KEY; then the delivery is for every trigger that waits for these. Go on with Resume, unless
+// an executor runs.
+func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, error) {
+	one := d.stored()
+	if err := s.address(ctx, name, d.Force, &one); err != nil {
+		return Receipt{}, err
+	}
+	stored, err := s.st.Deliver(ctx, one)
+	if err != nil {
+		return Receipt{}, err
+	}
+	receipt := newReceipt(stored)
+	for _, runID := range receipt.RunIDs() {
+		if err := s.settleFailure(ctx, one, runID); err != nil {
+			return receipt, err
+		}
+	}
+	return receipt, nil
+}
+
+func (d Delivery) stored() store.Delivery {
+	out := store.Delivery{Status: store.StatusSuccessful, Payload: d.Payload, By: d.By}
+	switch {
+	case d.Failed:
+		out.Status, out.Fault = store.StatusFaulted, fault.New("job", d.Message)
+	case d.Cancelled:
+		out.Status = store.StatusCancelled
+	}
+	return out
+}
+
+func newReceipt(r store.Receipt) Receipt {
+	ref := func(t store.Trigger) TriggerRef { return TriggerRef{t.ID, t.RunID, t.RolloutID} }
+	out := Receipt{Disposition: Disposition(r.Disposition), Trigger: ref(r.Trigger)}
+	for _, t := range r.Accepted {
+		out.Accepted = append(out.Accepted, ref(t))
+	}
+	if t := r.Trigger; r.Disposition == store.Late && (t.State.IsOpen() || t.State == store.TriggerExpired) {
+		out.Overdue = t.Deadline
+	}
+	return out
+}
+
+// address says whom a delivery is for.
+func (s *Store) address(ctx context.Context, name string, force bool, d *store.Delivery) error {
+	if source, key, ok := strings.Cut(name, "/"); ok {
+		if key == "" || !slices.Contains(wait.SourceNames, source) {
+			return inputError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames, ", "), input.Suggest(source, wait.SourceNames))
+		}
+		if !force && slices.Contains(polled, source) {
+			return &InputError{&PolledError{Source: source}}
+		}
+		d.Source, d.ItemKey = source, key
+		return nil
+	}
+	t, err := s.st.Trigger(ctx, name)
+	switch {
+	case err == nil && !force && t.State.IsOpen() && slices.Contains(polled, t.Source):
+		return &InputError{&PolledError{Source: t.Source, TriggerID: t.ID, RunID: t.RunID, Type: t.Type, ItemKey: t.ItemKey}}
+	case err == nil:
+		d.TriggerID = t.ID
+	case !errors.Is(err, store.ErrNotFound):
+		return err
+	case !s.mayBeTrigger(ctx, name):
+		return inputError("%w; evalrun triggers lists them", err)
+	default:
+		d.TriggerID = name // it may still come
+	}
+	return nil
+}
+
+// mayBeTrigger tells the id of a trigger that is not there yet, which can be derived from its rollout's,
+// from one that never will be.
+func (s *Store) mayBeTrigger(ctx context.Context, name string) bool {
+	id, err := uuid.Parse(name)
+	if err != nil || id.String() != name || id.Version() != 5 {
+		return false
+	}
+	_, err = s.st.RunOf(ctx, name)
+	return errors.Is(err, store.ErrNotFound)
+}
+
+// settleFailure brings the results document up to date if a delivery may have been the end of a rollout,
+// or of the run: a failure that its agent cannot take.
+func (s *Store) settleFailure(ctx context.Context, d store.Delivery, runID string) error {
+	if d.Status == store.StatusSuccessful {
+		return nil
+	}
+	run, err := s.st.Run(ctx, runID)
+	if err != nil {
+		return err
+	}
+	if run.Final() {
+		return s.settle(ctx, runID, 0)
+	}
+	plan, err := s.planOf(ctx, runID)
+	if err != nil {
+		return err
+	}
+	return s.saveDocument(ctx, runID, "", Variables{}.redactor(plan))
+}

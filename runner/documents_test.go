@@ -1,0 +1,87 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+func openTest(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "store"), OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// closedDocuments are those of a store that are written when a test says so.
+func closedDocuments(s *Store, tell func(error)) *documents {
+	d := newDocuments(func(ctx context.Context, runID string) error {
+		plan, err := s.planOf(ctx, runID)
+		if err != nil {
+			return err
+		}
+		return s.saveDocument(ctx, runID, "", Variables{}.redactor(plan))
+	}, tell)
+	d.closed = true
+	return d
+}
+
+// R5. An executor says at once, and once, that a results document cannot be written. When it can be, nothing
+// is left of the error.
+func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
+	s := openTest(t)
+	for _, id := range []string{"a", "b"} {
+		if _, err := s.st.CreateRun(t.Context(), store.Plan{RunID: id, Data: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+		// In the place of the document there is a folder that is not empty.
+		if err := os.MkdirAll(filepath.Join(workspace.RunDir(s.Dir(), id), "results.json", "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var said []string
+	d := closedDocuments(s, func(err error) { said = append(said, err.Error()) })
+	for range 2 {
+		d.changedRun("a")
+		d.changedRun("b")
+		d.saveChanged()
+	}
+	if strings.Count(strings.Join(said, "\n"), "could not be written") != 2 {
+		t.Errorf("said %s", said)
+	}
+	if err := os.RemoveAll(filepath.Join(workspace.RunDir(s.Dir(), "a"), "results.json")); err != nil {
+		t.Fatal(err)
+	}
+	d.changedRun("a")
+	if err := d.close(); err == nil || strings.Count(err.Error(), "could not be written") != 1 || !strings.Contains(err.Error(), filepath.Join("runs", "b")) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// Given an executor that was told of a run which another process has removed since: then it has no document
+// to write, and that is no error.
+func TestDocumentOfARemovedRunIsNotWritten(t *testing.T) {
+	s := openTest(t)
+	var said []error
+	d := closedDocuments(s, func(err error) { said = append(said, err) })
+	d.changedRun("removed")
+	if err := d.close(); err != nil || len(said) > 0 {
+		t.Errorf("%v, said %v", err, said)
+	}
+	if _, err := os.Stat(workspace.RunDir(s.Dir(), "removed")); !os.IsNotExist(err) {
+		t.Errorf("the folder of the removed run is there: %v", err)
+	}
+}

@@ -1,0 +1,29 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// InputError is an error in what was given: an option, a file, an id. Its text is for the person who
+// gave it. All other errors of this package are failures of evalrun or of the machine.
+type InputError struct{ Err error }
+
+func (e *InputError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the error itself, such as the problems of a file.
+func (e *InputError) Unwrap() error { return e.Err }
+
+func inputError(format string, args ...any) error {
+	return &InputError{fmt.Errorf(format, args...)}
+}
+
+// unreadable says of an error of opening or reading a file which file it is, as it was given.
+func unreadable(path string, err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return fmt.Errorf("%s: cannot be read: %w", path, pathErr.Err)
+	}
+	return err
+}

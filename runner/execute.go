@@ -1,0 +1,54 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// ExecuteOptions are the options of [Store.Execute].
+type ExecuteOptions struct {
+	Options
+	// Once asks for everything that is waited for once, resumes what can be resumed, and ends.
+	Once bool
+}
+
+// Execute looks after all runs of the store: it watches what they wait for, resumes what can go on, and
+// keeps their results documents up to date. It goes on until its context ends or Drain is closed. It
+// costs next to nothing while nothing is due.
+func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
+	docs := newDocuments(func(ctx context.Context, runID string) error {
+		plan, err := s.planOf(ctx, runID)
+		if err != nil {
+			return err
+		}
+		return s.saveDocument(ctx, runID, "", o.Variables.redactor(plan))
+	}, func(err error) { o.notice("%v", err) })
+	watch := o.Events
+	o.Events = func(e schemas.Event) {
+		if watch != nil {
+			watch(e)
+		}
+		docs.changedRun(e.RunID)
+	}
+	e, err := s.newEngine("", o.concurrency(), o.Options, redact.New(o.Variables.secrets()), false)
+	if err != nil {
+		return err
+	}
+	until := engine.UntilStopped
+	if o.Once {
+		until = engine.UntilIdle
+		if err := e.CheckNow(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = o.run(ctx, e, until)
+	if errors.Is(err, store.ErrMoved) {
+		return err // there is nothing to write to any more
+	}
+	return errors.Join(err, docs.close())
+}

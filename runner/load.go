@@ -1,0 +1,252 @@
+package runner
+
+import (
+	"encoding/json"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// MaxEpochs is the most that LoadOptions.Epochs may be.
+const MaxEpochs = 10_000
+
+// LoadOptions narrow an eval set down, and choose what runs it.
+type LoadOptions struct {
+	// Agents run the set in place of its own: each is the name of one of the set's agents, of one of
+	// the registry, or a file with an agent entry.
+	Agents []string
+	// Command, if not nil, is a function agent that runs the set, with its arguments. It starts in
+	// the folder of the process.
+	Command []string
+	// EvalIDs and Filter choose evaluations: by id, and by a glob or a part of id or name.
+	EvalIDs []string
+	Filter  string
+	// Epochs is how often each evaluation runs; 0 means as often as the set says.
+	Epochs int
+	// Strict takes unknown keys for errors.
+	Strict bool
+	// Sandbox says where agents and tasks live that need a sandbox.
+	Sandbox SandboxOptions
+	// Variables are those that agents, jobs and tasks may name.
+	Variables Variables
+}
+
+// EvalSet is what a run is planned from: evaluations, evaluators and agents, checked.
+type EvalSet struct {
+	// Warnings is what is strange about the files and no error, one line each; empty if nothing is.
+	// Load sets it even when it fails.
+	Warnings string
+
+	req  plans.Request
+	opts LoadOptions
+}
+
+// Name is the name of the eval set.
+func (e *EvalSet) Name() string { return e.req.Set.Name }
+
+// Len is the number of evaluations.
+func (e *EvalSet) Len() int { return len(e.req.Set.Evaluations) }
+
+// Load reads an eval set, or task directories, datasets and globs of them, or one eval set with further
+// tasks. It is never nil, since its warnings are told even when there is an error.
+func Load(paths []string, o LoadOptions) (*EvalSet, error) {
+	e := &EvalSet{opts: o}
+	r := &input.Reader{}
+	err := e.load(r, paths)
+	if warnings := r.Problems.Warnings(); len(warnings) > 0 {
+		e.Warnings = warnings.Error()
+	}
+	return e, err
+}
+
+func (e *EvalSet) load(r *input.Reader, paths []string) error {
+	sets, patterns := splitPaths(paths)
+	if len(sets) > 1 {
+		return inputError("expected one eval set, got %d", len(sets))
+	}
+	if err := e.read(r, sets, patterns); err != nil {
+		return err
+	}
+	req, set := &e.req, e.req.Set
+	req.Jobs = wait.ParseJobs(r, set.Jobs)
+	req.Agents = parseAgents(r, set)
+	checkRetry(r, set)
+	checkFaults(r, set)
+	if err := e.chooseAgents(r); err != nil {
+		return err
+	}
+	if patterns = append(patterns, tasksOf(r, set)...); len(patterns) > 0 {
+		if err := e.addTasks(r, patterns); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(set.Evaluations) == 0 && len(patterns) == 0 && len(set.Tasks) == 0:
+		r.Errorf(set.Node.Member("evaluations"), "expected at least one evaluation, got none")
+	case len(req.Agents) == 0 && len(sets) == 0:
+		r.Problems = nil
+		return inputError("no agent; give one with --agent NAME|FILE or -- COMMAND… (the registry has %s)", strings.Join(agent.Names(), ", "))
+	case len(req.Agents) == 0:
+		r.Errorf(set.Node, "no agent; add the key agent, or give one with --agent NAME|FILE or -- COMMAND…")
+	}
+	if err := r.Problems.Err(e.opts.Strict); err != nil {
+		if e.opts.Strict {
+			r.Problems = nil // they are all in the error
+		}
+		return &InputError{err}
+	}
+	problems, err := e.place(needSandbox(req.Agents) || len(patterns) > 0)
+	if err != nil {
+		return err
+	}
+	if req.Isolation != "" {
+		req.Hidden = hidden(set, len(sets) > 0)
+	}
+	r.Problems = append(r.Problems, problems...)
+	if err := e.narrow(r); err != nil {
+		return err
+	}
+	return e.opts.Variables.check(req.Agents)
+}
+
+// narrow leaves the evaluations that were asked for, as often as was asked.
+func (e *EvalSet) narrow(r *input.Reader) error {
+	set := e.req.Set
+	if err := set.Select(e.opts.EvalIDs, e.opts.Filter); err != nil {
+		r.Problems = nil
+		return inputError("%s: %w", set.Path, err)
+	}
+	switch n := e.opts.Epochs; {
+	case n < 0 || n > MaxEpochs:
+		return inputError("--epochs: expected a whole number from 1 to %d, got %d", MaxEpochs, n)
+	case n > 0:
+		set.Epochs = n
+	}
+	return nil
+}
+
+// read reads the eval set, or makes one for tasks that belong to none.
+func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
+	req := &e.req
+	if req.WorkDir, err = os.Getwd(); err != nil {
+		return err
+	}
+	req.BaseDir = req.WorkDir
+	if len(sets) == 0 {
+		req.Set, err = taskSet(patterns)
+		return err
+	}
+	set, problems, err := eval.Load(sets[0])
+	r.Problems = problems
+	if err != nil {
+		return &InputError{unreadable(sets[0], err)}
+	}
+	req.Set = set
+	req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path))
+	return err
+}
+
+// splitPaths tells eval sets from task directories, datasets and globs of them.
+func splitPaths(paths []string) (sets, patterns []string) {
+	for _, one := range paths {
+		info, err := os.Stat(one)
+		switch {
+		case err == nil && info.IsDir(), filepath.Base(one) == "task.toml", err != nil && strings.ContainsAny(one, "*?["):
+			patterns = append(patterns, one)
+		default:
+			sets = append(sets, one)
+		}
+	}
+	return sets, patterns
+}
+
+// taskSet is an eval set for tasks that belong to none.
+func taskSet(patterns []string) (*eval.Set, error) {
+	name := "tasks"
+	if len(patterns) == 1 && !strings.ContainsAny(patterns[0], "*?[") {
+		abs, err := filepath.Abs(patterns[0])
+		if err != nil {
+			return nil, err
+		}
+		if name = filepath.Base(abs); name == "task.toml" {
+			name = filepath.Base(filepath.Dir(abs))
+		}
+	}
+	data, err := json.Marshal(map[string]any{"version": "1.0", "id": name, "name": name, "evaluations": []any{}})
+	if err != nil {
+		return nil, err
+	}
+	set, _, err := eval.Parse(name, data, nil)
+	if err != nil {
+		return nil, err
+	}
+	set.Path, set.Digest = filepath.Join(".", name), ""
+	return set, nil
+}
+
+// checkRetry warns of categories in retry.on that no fault has.
+func checkRetry(r *input.Reader, set *eval.Set) {
+	on := set.Node.Member("retry").Member("on")
+	if on == nil {
+		return
+	}
+	known := append([]string{"*"}, categories()...)
+	for _, n := range on.Items {
+		if !slices.Contains(known, n.Text) {
+			r.Warnf(n, "no fault has the category %q%s", n.Text, input.Suggest(n.Text, known))
+		}
+	}
+}
+
+// checkFaults makes sure that each key of faults is a category: otherwise a fault would stay whose it
+// was without a word.
+func checkFaults(r *input.Reader, set *eval.Set) {
+	faults := set.Node.Member("faults")
+	if faults == nil {
+		return
+	}
+	known := categories()
+	for _, m := range faults.Members {
+		if !slices.Contains(known, m.Key) {
+			r.Errorf(m.Value, "no fault has the category %q%s", m.Key, input.Suggest(m.Key, known))
+		}
+	}
+}
+
+// categories are the categories of faults.
+func categories() (out []string) {
+	for _, c := range fault.Categories {
+		out = append(out, string(c))
+	}
+	return out
+}
+
+// hidden is what no agent may see of a run, relative to the eval set's folder.
+func hidden(set *eval.Set, fromFile bool) (out []string) {
+	seen := map[string]bool{}
+	for _, e := range set.Evaluations {
+		if e.Task != nil {
+			// With the dataset around it; but where that is the folder of the agent's program, which
+			// is shown, the task alone.
+			for _, dir := range []string{path.Dir(e.Task.Dir), e.Task.Dir} {
+				if !seen[dir] {
+					seen[dir] = true
+					out = append(out, dir)
+				}
+			}
+		}
+	}
+	if fromFile {
+		out = append(out, filepath.Base(set.Path), "../evaluators")
+	}
+	return out
+}

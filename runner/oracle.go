@@ -1,0 +1,93 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// OracleCheck is what [CheckTasks] found of one task with one agent.
+type OracleCheck struct {
+	Task  string
+	Agent string
+	// Reward is what the verifier gave, and Want what it should have given.
+	Reward *float64
+	Want   float64
+	// NotRunnable says why the task cannot be run here, Fault why it failed; both may be empty.
+	NotRunnable string
+	Fault       string
+}
+
+// OK says that the reward is as it should be.
+func (c OracleCheck) OK() bool {
+	return c.NotRunnable == "" && c.Fault == "" && c.Reward != nil && *c.Reward == c.Want
+}
+
+// RewardText is the reward as people read it.
+func (c OracleCheck) RewardText() string { return printScore(c.Reward) }
+
+// ErrInterrupted is the error of work that was ended before there was a result.
+var ErrInterrupted = errors.New("interrupted")
+
+// CheckTasks runs task directories with their own solutions, which must get the reward 1, and with an
+// agent that does nothing, which must get 0. It uses a store of its own that it throws away.
+func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, store OpenOptions, o Options) (checks []OracleCheck, err error) {
+	set, err := Load(dirs, LoadOptions{Agents: []string{agent.TypeOracle, agent.TypeNop}, Sandbox: sandbox, Variables: o.Variables})
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "evalrun-oracle-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := Open(dir, store)
+	if err != nil {
+		return nil, err
+	}
+	outside := filepath.Join(workspace.StateDir(), s.ID()) // of what runs without isolation
+	defer func() { err = errors.Join(err, os.RemoveAll(outside)) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
+	run, err := s.Create(ctx, set, CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.planOf(ctx, run.RunID)
+	if err != nil {
+		return nil, err
+	}
+	interrupted, err := s.runUntil(ctx, run.RunID, RunOptions{Options: o, Wait: true}, o.Variables.redactor(plan), false)
+	if err != nil {
+		return nil, err
+	}
+	if interrupted {
+		return nil, ErrInterrupted
+	}
+	return s.oracleChecks(ctx, run.RunID)
+}
+
+func (s *Store) oracleChecks(ctx context.Context, runID string) (checks []OracleCheck, err error) {
+	err = s.st.Snapshot(ctx, runID, func(v store.View) error {
+		return v.Rollouts(func(r store.RolloutView) error {
+			c := OracleCheck{Task: r.EvaluationName, Agent: r.Agent, Reward: r.Score}
+			if r.Agent == agent.TypeOracle {
+				c.Want = 1
+			}
+			switch {
+			case r.Fault != nil && r.Fault.Category == fault.NotRunnable:
+				c.NotRunnable = r.Fault.Message
+			case r.Fault != nil:
+				c.Fault = r.Fault.Error()
+			}
+			checks = append(checks, c)
+			return nil
+		})
+	})
+	return checks, err
+}

@@ -1,0 +1,63 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// ErrHeld is the error of removing a run that another process works on.
+var ErrHeld = errors.New("another process works on it; end that first")
+
+// Remove removes a run from the store with all its files. One that is not final is cancelled first. With
+// dryRun it only says whether it would.
+func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
+	if run.Held > 0 {
+		return inputError("run %s: %w", run.ID, ErrHeld)
+	}
+	if dryRun {
+		return nil
+	}
+	if !run.Final {
+		if _, err := s.st.Cancel(ctx, run.ID); err != nil {
+			return err
+		}
+		if err := s.settle(ctx, run.ID, 1); err != nil {
+			return err
+		}
+	}
+	err := engine.Remove(ctx, s.st, run.ID)
+	if errors.Is(err, store.ErrNotFinal) {
+		return inputError("run %s: another process has begun to work on it; it is cancelled, so try again when that has ended", run.ID)
+	}
+	return err
+}
+
+// Old says which runs are old enough to be removed.
+type Old struct {
+	// Before, if not zero, is the time before which a run must have become final.
+	Before time.Time
+	// Keep is the number of newest runs that stay, however old they are.
+	Keep int
+	// Open also chooses runs that are not final, if they were created before Before.
+	Open bool
+}
+
+// OldRuns are the runs that are old.
+func (s *Store) OldRuns(ctx context.Context, o Old) ([]Run, error) {
+	runs, err := s.Runs(ctx) // the newest first
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(runs[min(o.Keep, len(runs)):], func(r Run) bool {
+		since := r.FinishedAt
+		if !r.Final {
+			since = r.CreatedAt
+		}
+		return !r.Final && !o.Open || !o.Before.IsZero() && since.After(o.Before)
+	}), nil
+}

@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// Formats are what [Report.Write] can write.
+var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json"}
+
+// Report is a run at one moment.
+type Report struct {
+	// ResumeCommand, if not empty, is the command that the table and the Markdown name for suspended
+	// rollouts.
+	ResumeCommand string
+	// Verbose has the format uipath include what the agents did.
+	Verbose bool
+
+	r *report.Report
+}
+
+// Report calls f with the report of a run. It holds only during the call.
+func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*Report) error) error {
+	plan, err := s.planOf(ctx, runID)
+	if err != nil {
+		return err
+	}
+	return report.FromStore(ctx, s.st, runID, v.redactor(plan), func(r *report.Report) error { return f(&Report{r: r}) })
+}
+
+// OpenReport calls f with the report of a results document. Its store need not be there.
+func OpenReport(path string, f func(*Report) error) error {
+	r, err := report.Open(path)
+	if err != nil {
+		return &InputError{err}
+	}
+	err = f(&Report{r: r})
+	if errors.As(err, new(input.Problem)) {
+		return &InputError{err} // of a rollout of the document
+	}
+	return err
+}
+
+// Head is what the report says of the run as a whole.
+func (r *Report) Head() schemas.Head { return r.r.Head }
+
+// Rollouts calls f with one rollout after the other, in the order of the plan.
+func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.r.Rollouts(f) }
+
+// Write writes the report in one of the Formats; json is the results document.
+func (r *Report) Write(w io.Writer, format string) error {
+	var command report.Command
+	if r.ResumeCommand != "" {
+		command = func(*schemas.Rollout) string { return r.ResumeCommand }
+	}
+	switch format {
+	case "uipath":
+		return r.r.WriteUiPath(w, r.Verbose)
+	case "junit":
+		return r.r.WriteJUnit(w)
+	case "csv":
+		return r.r.WriteCSV(w)
+	case "table":
+		return r.r.WriteTable(w, command)
+	case "json":
+		return r.r.WriteResults(w)
+	case "markdown":
+		return r.r.WriteMarkdown(w, command)
+	}
+	return inputError("there is no format %q", format)
+}
+
+func documentPath(s *store.SQLite, runID string) string {
+	return filepath.Join(workspace.RunDir(s.Dir(), runID), "results.json")
+}
+
+// saveDocument brings the results document in the store up to date, and the one at also, if that is
+// not empty.
+func (s *Store) saveDocument(ctx context.Context, runID, also string, red *redact.Redactor) error {
+	if err := s.st.InPlace(); err != nil {
+		return err
+	}
+	own := s.DocumentPath(runID)
+	err := report.SaveResults(ctx, s.st, runID, own, red)
+	if also != "" && !sameFile(own, also) {
+		err = errors.Join(err, report.SaveResults(ctx, s.st, runID, also, red))
+	}
+	return err
+}
+
+func sameFile(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
+}
+
+// printScore is a score as people read it.
+func printScore(score *float64) string {
+	if score == nil {
+		return "none"
+	}
+	return fmt.Sprint(*score)
+}

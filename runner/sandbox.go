@@ -1,0 +1,82 @@
+package runner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// The kinds of isolation.
+const (
+	// IsolationBwrap gives an agent a file tree and processes of its own. It needs Linux.
+	IsolationBwrap = sandbox.IsolationBwrap
+	// IsolationProcess runs an agent in plain folders.
+	IsolationProcess = sandbox.IsolationProcess
+)
+
+// SandboxOptions say where agents live that need a sandbox, which are ACP agents and those of tasks,
+// and what they find there.
+type SandboxOptions struct {
+	// Isolation is IsolationBwrap, which is the default, or IsolationProcess.
+	Isolation string
+	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a task's of the same
+	// name.
+	MCPConfig string
+	// MCPDirect gives agents their MCP servers as they are declared. Otherwise they reach them
+	// through the gateway, which records calls and suspends rollouts on long-running work.
+	MCPDirect bool
+	// IgnoreDockerfile runs tasks that name an image, or have a Dockerfile, with what the machine has
+	// instead.
+	IgnoreDockerfile bool
+}
+
+func (o SandboxOptions) isolation() string { return cmp.Or(o.Isolation, IsolationBwrap) }
+
+// capabilities are what the isolation can do for a task.
+func (o SandboxOptions) capabilities() tasks.Capabilities {
+	isolated := o.isolation() == IsolationBwrap
+	return tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: o.IgnoreDockerfile}
+}
+
+// place plans the sandbox. needed says that some agent or task has a use for it.
+func (e *EvalSet) place(needed bool) (input.Problems, error) {
+	o, out := e.opts.Sandbox, &e.req.Environment
+	if kinds := []string{IsolationBwrap, IsolationProcess}; !slices.Contains(kinds, o.isolation()) {
+		return nil, inputError("--isolation: expected %s or %s, got %q", kinds[0], kinds[1], o.Isolation)
+	}
+	if o.MCPDirect {
+		out.MCP = plans.MCPDirect
+	}
+	if !needed {
+		if o.MCPConfig != "" {
+			return nil, inputError("--mcp-config has a meaning only for ACP agents")
+		}
+		return nil, nil
+	}
+	if err := sandbox.Supported(o.isolation()); err != nil {
+		if o.isolation() == IsolationBwrap {
+			err = fmt.Errorf("%w; or run in plain folders, without isolation: --isolation process", err)
+		}
+		return nil, inputError("--isolation: %w", err)
+	}
+	out.Isolation = o.isolation()
+	if o.MCPConfig == "" {
+		return nil, nil
+	}
+	config, problems := tasks.LoadMCPConfig(o.MCPConfig)
+	if err := problems.Err(false); err != nil {
+		return nil, &InputError{err}
+	}
+	out.MCPServers = config.Servers
+	for _, s := range config.Servers {
+		if _, err := tasks.ExpandServer(s, e.opts.Variables.lookup); err != nil {
+			return nil, inputError("%s: %w", o.MCPConfig, err)
+		}
+	}
+	return problems, nil
+}

@@ -1,0 +1,192 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// ErrMoved is the error of work on a store whose folder was moved or removed in the meantime.
+var ErrMoved = store.ErrMoved
+
+// Store is an open store: the folder that holds runs and all that belongs to them. Its methods may be
+// called from several goroutines.
+type Store struct {
+	st   *store.SQLite
+	opts OpenOptions
+}
+
+// OpenOptions say how a store is opened, and what the process is that opens it. The zero value is
+// usable.
+type OpenOptions struct {
+	// MustExist makes it an error if there is no store; otherwise one is made.
+	MustExist bool
+	// Warn, if not nil, is called with what is strange about the store.
+	Warn func(text string)
+	// Executable is the program evalrun, which local jobs and agents without HTTP are connected with.
+	// Empty means the program of this process. Eval sets that need neither need no evalrun.
+	Executable string
+	// Version is the version of evalrun that plans record and agents are told.
+	Version string
+	// Log, if not nil, gets log lines from LogLevel on, redacted, unless Options.Log takes them.
+	Log      io.Writer
+	LogLevel slog.Level
+	// Lease is how long a rollout stays with a process that no longer answers. 0 means 30 s; all
+	// processes of a store must use the same one.
+	Lease time.Duration
+}
+
+// Open opens the store in a folder. A caller closes it.
+func Open(dir string, o OpenOptions) (*Store, error) {
+	if scheme, _, ok := strings.Cut(dir, "://"); ok {
+		return nil, inputError("--store %s: stores of kind %q are not supported by this version; give a folder", dir, scheme)
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, inputError("the store %s is not a folder; give one with --store", dir)
+	}
+	warn := func(what string) {
+		if o.Warn != nil {
+			o.Warn(redact.Line(what))
+		}
+	}
+	st, err := store.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn})
+	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
+		return nil, inputError("there is no store in %s; give its folder with --store, or start a run there first", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.Executable == "" {
+		if o.Executable, err = os.Executable(); err != nil {
+			return nil, errors.Join(err, st.Close())
+		}
+	}
+	o.Version = cmp.Or(o.Version, "unknown")
+	return &Store{st: st, opts: o}, nil
+}
+
+// Close closes the store. End what works on it first.
+func (s *Store) Close() error { return s.st.Close() }
+
+// Dir is the store's folder, as an absolute path.
+func (s *Store) Dir() string { return s.st.Dir() }
+
+// ID is the store's id, which results documents name.
+func (s *Store) ID() string { return s.st.ID() }
+
+// DocumentPath is where the store keeps the results document of a run.
+func (s *Store) DocumentPath(runID string) string { return documentPath(s.st, runID) }
+
+// Run is what the store says of a run.
+type Run struct {
+	ID                string
+	EvaluationSetID   string
+	EvaluationSetName string
+	Status            schemas.Status
+	// Final says that no rollout can change any more.
+	Final bool
+	// Interrupted says that the run could go on, and that no process works on it.
+	Interrupted bool
+	// Held is the number of rollouts that a living process works on.
+	Held      int
+	CreatedAt time.Time
+	// FinishedAt is zero while the run is not final.
+	FinishedAt time.Time
+	// Seq is the number of the run's last event.
+	Seq    int64
+	Counts Counts
+}
+
+// Counts counts the rollouts of a run by state.
+type Counts struct {
+	Total, Pending, Running, Suspended, Evaluating, Completed, Faulted, Cancelled int
+}
+
+func newRun(r store.Run, a store.Activity) Run {
+	out := Run{ID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName,
+		Status: report.StatusOf(r.Counts), Final: r.Final(), Held: a.Held,
+		CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt, Seq: r.Seq, Counts: Counts(r.Counts)}
+	out.Interrupted = out.Status == schemas.Running && a == (store.Activity{})
+	return out
+}
+
+// Runs are the runs of the store, the newest first.
+func (s *Store) Runs(ctx context.Context) ([]Run, error) {
+	all, err := s.st.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	active, err := s.st.Activity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Run, 0, len(all))
+	for _, r := range all {
+		out = append(out, newRun(r, active[r.ID]))
+	}
+	return out, nil
+}
+
+// Find finds a run by its id, or by a beginning of it that no other run has.
+func (s *Store) Find(ctx context.Context, name string) (Run, error) {
+	all, err := s.Runs(ctx)
+	if err != nil {
+		return Run{}, err
+	}
+	var found []Run
+	for _, r := range all {
+		if r.ID == name {
+			return r, nil
+		}
+		if strings.HasPrefix(r.ID, name) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Run{}, inputError("there is no run %q in the store %s; evalrun list shows the runs", name, s.Dir())
+	case 1:
+		return found[0], nil
+	}
+	return Run{}, inputError("%d runs begin with %q; give more of the id", len(found), name)
+}
+
+// Events are the events of a run from the one after the given number on, at most limit of them, redacted.
+func (s *Store) Events(ctx context.Context, runID string, v Variables, after int64, limit int) ([]schemas.Event, error) {
+	plan, err := s.planOf(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.st.Events(ctx, runID, after, limit)
+	red, out := v.redactor(plan), make([]schemas.Event, 0, len(all))
+	for _, e := range all {
+		e.Data = red.JSON(e.Data)
+		out = append(out, report.EventOf(e))
+	}
+	return out, err
+}
+
+// planOf reads the plan of a stored run.
+func (s *Store) planOf(ctx context.Context, runID string) (plans.Plan, error) {
+	stored, err := s.st.Plan(ctx, runID)
+	if err != nil {
+		return plans.Plan{}, err
+	}
+	plan, err := plans.Read(stored)
+	if errors.Is(err, plans.ErrLater) {
+		return plan, &InputError{err}
+	}
+	return plan, err
+}

@@ -1,0 +1,102 @@
+package runner
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// tasksOf are the patterns of the task directories that an eval set names. One that finds none is
+// recorded in r.
+func tasksOf(r *input.Reader, set *eval.Set) (patterns []string) {
+	for i, glob := range set.Tasks {
+		pattern := filepath.Join(filepath.Dir(set.Path), filepath.FromSlash(glob))
+		if _, err := tasks.Find([]string{pattern}); err != nil {
+			r.Errorf(set.Node.Member("tasks").Items[i], "%v", err)
+			continue
+		}
+		patterns = append(patterns, pattern)
+	}
+	return patterns
+}
+
+// addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what cannot
+// be executed here makes the evaluation not runnable, with the reason.
+func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
+	dirs, err := tasks.Find(patterns)
+	if err != nil {
+		return &InputError{err}
+	}
+	set := e.req.Set
+	first := map[string]string{}
+	for _, one := range set.Evaluations {
+		first[one.ID] = set.Path
+	}
+	for _, def := range set.Evaluators {
+		if def.ID == eval.Verifier.ID {
+			return inputError("%s: the evaluator %q has the name that a task's verifier has; give it another id", set.Path, def.ID)
+		}
+	}
+	for _, dir := range dirs {
+		one, problems, err := e.taskEvaluation(dir)
+		r.Problems = append(r.Problems, problems...)
+		if err != nil {
+			return err
+		}
+		if problems.Err(false) != nil {
+			continue
+		}
+		if there, ok := first[one.ID]; ok {
+			return inputError("%s: its name %q is already that of %s; give one of them another name in [task]", dir, one.ID, there)
+		}
+		first[one.ID] = dir
+		set.Evaluations = append(set.Evaluations, one)
+	}
+	set.Evaluators = append(set.Evaluators, eval.Verifier)
+	return nil
+}
+
+func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems input.Problems, err error) {
+	t, problems := tasks.Load(dir)
+	if problems.Err(false) != nil {
+		return one, problems, nil
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return one, problems, err
+	}
+	ref := eval.Task{Dir: abs}
+	if rel, err := filepath.Rel(e.req.BaseDir, abs); err == nil {
+		ref.Dir = rel
+	}
+	ref.Dir = filepath.ToSlash(ref.Dir)
+	if ref.Digest, err = tasks.Digest(dir); err != nil {
+		return one, problems, inputError("%s: %w", dir, err)
+	}
+	inputs, err := json.Marshal(map[string]string{"instruction": t.Stages()[0].Instruction})
+	if err != nil {
+		return one, problems, err
+	}
+	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref,
+		NotRunnable: notRunnable(t, e.opts.Sandbox.capabilities(), e.opts.Variables.lookup)}
+	return one, problems, nil
+}
+
+// notRunnable says why a task cannot be run here; empty if it can.
+func notRunnable(t *tasks.Task, can tasks.Capabilities, passed tasks.Lookup) string {
+	var reasons []string
+	if err := t.Runnable(); err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	if err := t.Config.Missing(passed); err != nil {
+		reasons = append(reasons, strings.Split(err.Error(), "\n")...) // one for each variable
+	}
+	for _, gap := range t.Gaps(can) {
+		reasons = append(reasons, gap.String())
+	}
+	return strings.Join(reasons, "; ")
+}

@@ -1,0 +1,133 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// Trigger is what a rollout waits for. Its JSON is what evalrun triggers --json prints.
+type Trigger struct {
+	TriggerID      string     `json:"triggerId"`
+	RunID          string     `json:"runId"`
+	RolloutID      string     `json:"rolloutId"`
+	EvaluationID   string     `json:"evaluationId"`
+	EvaluationName string     `json:"evaluationName"`
+	InterruptID    string     `json:"interruptId"`
+	Type           string     `json:"type"`
+	Source         string     `json:"source"`
+	ItemKey        string     `json:"itemKey"`
+	FolderPath     string     `json:"folderPath,omitempty"`
+	State          string     `json:"state"`
+	CreatedAt      time.Time  `json:"createdAt"`
+	Deadline       *time.Time `json:"deadline"`
+	NextCheck      *time.Time `json:"nextCheck"`
+	// LastError is why its source could not be asked the last time, or its job not be started.
+	LastError string `json:"lastError,omitempty"`
+	// ExpiresAt is when the source forgets the result.
+	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
+	Payload   json.RawMessage `json:"payload"`
+	// Deliveries are there if all triggers are asked for.
+	Deliveries []Delivered `json:"deliveries,omitempty"`
+
+	// Open says that the trigger still waits, Failures how often in a row its source could not be
+	// asked, and Answer how the wait is ended.
+	Open     bool   `json:"-"`
+	Failures int    `json:"-"`
+	Answer   Answer `json:"-"`
+}
+
+// Answer is how the wait for a trigger is ended.
+type Answer int
+
+// The answers.
+const (
+	// AnswerPoll: evalrun asks the trigger's source; resume the run.
+	AnswerPoll Answer = iota
+	// AnswerDecision: a person approves or denies.
+	AnswerDecision
+	// AnswerPayload: somebody delivers a payload.
+	AnswerPayload
+)
+
+// Delivered is something that was delivered for a trigger.
+type Delivered struct {
+	Disposition Disposition `json:"disposition"`
+	Status      string      `json:"status"`
+	By          string      `json:"by"`
+	ReceivedAt  time.Time   `json:"receivedAt"`
+}
+
+// Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is empty. With
+// all it includes what waits no more, and deliveries.
+func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error {
+	redactors := map[string]*redact.Redactor{}
+	return s.st.Triggers(ctx, runID, all, func(t store.Trigger) error {
+		red, ok := redactors[t.RunID]
+		if !ok {
+			plan, err := s.planOf(ctx, t.RunID)
+			if err != nil {
+				return err
+			}
+			red = Variables{}.redactor(plan)
+			redactors[t.RunID] = red
+		}
+		out := newTrigger(t)
+		if all {
+			delivered, err := s.st.Deliveries(ctx, t.ID)
+			if err != nil {
+				return err
+			}
+			for _, d := range delivered {
+				out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.ReceivedAt})
+			}
+		}
+		if err := out.redact(red); err != nil {
+			return err
+		}
+		return f(out)
+	})
+}
+
+func newTrigger(t store.Trigger) Trigger {
+	var spec wait.Spec
+	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
+	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName,
+		InterruptID: t.InterruptID, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
+		CreatedAt: t.CreatedAt, LastError: t.LastError, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
+		Open: t.State.IsOpen(), Failures: t.Failures, Answer: AnswerPayload}
+	if !t.Deadline.IsZero() {
+		out.Deadline = &t.Deadline
+	}
+	if !t.NextDue.IsZero() {
+		out.NextCheck = &t.NextDue
+	}
+	switch {
+	case t.Source != wait.SourceExternal:
+		out.Answer = AnswerPoll
+	case t.Type == string(wait.Task):
+		out.Answer = AnswerDecision
+	}
+	return out
+}
+
+// redact takes secrets out of everything that the trigger says.
+func (t *Trigger) redact(red *redact.Redactor) error {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	clean := Trigger{Open: t.Open, Failures: t.Failures, Answer: t.Answer}
+	if err := json.Unmarshal(red.JSON(data), &clean); err != nil {
+		return err
+	}
+	if t.Payload == nil {
+		clean.Payload = nil // which is read back as null
+	}
+	*t = clean
+	return nil
+}

@@ -1,0 +1,150 @@
+package runner
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// ValidateOptions say how strict [Validate] is.
+type ValidateOptions struct {
+	// Strict takes warnings for errors.
+	Strict bool
+	// IgnoreDockerfile takes tasks that name an image, or have a Dockerfile, for ones that can be run
+	// with what this machine has instead.
+	IgnoreDockerfile bool
+}
+
+// Checked is what [Validate] says of one file or task directory. Its JSON is what evalrun validate --json
+// prints.
+type Checked struct {
+	Path  string `json:"path"`
+	Kind  string `json:"kind"`
+	Valid bool   `json:"valid"`
+	// Problems are one line each.
+	Problems []string `json:"problems"`
+	// Task has all values of a task, Gaps what of it cannot be executed here and Notes what is done
+	// differently.
+	Task  *tasks.Task `json:"task,omitempty"`
+	Gaps  []tasks.Gap `json:"gaps,omitempty"`
+	Notes []tasks.Gap `json:"notes,omitempty"`
+
+	// Err is what is wrong, Warnings what is strange; nil and empty if nothing is.
+	Err      error  `json:"-"`
+	Warnings string `json:"-"`
+}
+
+// Validate checks eval sets, evaluators, results documents and task directories without running
+// anything, and calls f with what it says of each. Datasets and globs of tasks count as their tasks.
+func Validate(paths []string, o ValidateOptions, f func(Checked)) {
+	for _, path := range validatedPaths(paths) {
+		f(validateOne(path, o))
+	}
+}
+
+// validatedPaths puts the task directories of datasets and globs in their place. What is none of these
+// is told when it is looked at.
+func validatedPaths(paths []string) (out []string) {
+	for _, path := range paths {
+		dirs := []string{path}
+		if _, patterns := splitPaths(dirs); patterns != nil {
+			if found, err := tasks.Find(patterns); err == nil {
+				dirs = found
+			}
+		}
+		out = append(out, dirs...)
+	}
+	return out
+}
+
+func validateOne(path string, o ValidateOptions) Checked {
+	c := Checked{Path: path, Problems: []string{}}
+	var problems input.Problems
+	c.Kind, problems, c.Err = c.examine(path, o.IgnoreDockerfile)
+	if o.Strict && (c.Err == nil || len(problems) > 0) {
+		c.Err = problems.Err(true)
+	} else if warnings := problems.Warnings(); len(warnings) > 0 {
+		c.Warnings = warnings.Error()
+	}
+	c.Valid = c.Err == nil
+	for _, p := range problems {
+		c.Problems = append(c.Problems, p.Error())
+	}
+	if c.Err != nil && len(problems) == 0 {
+		c.Problems = append(c.Problems, c.Err.Error())
+	}
+	return c
+}
+
+// examine checks a path as what it looks like. The problems hold the warnings too; the error is what is
+// wrong.
+func (c *Checked) examine(path string, ignoreDockerfile bool) (kind string, problems input.Problems, err error) {
+	if tasks.IsDir(path) {
+		t, problems := tasks.Load(path)
+		if err := problems.Err(false); err != nil {
+			return "a task", problems, err
+		}
+		isolated := sandbox.Available() == nil
+		c.Task, c.Gaps, c.Notes = t, t.Gaps(tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: ignoreDockerfile}), t.Notes()
+		return "a task", problems, nil
+	}
+	if _, patterns := splitPaths([]string{path}); patterns != nil {
+		_, err := tasks.Find(patterns)
+		return "", nil, err
+	}
+	data, err := input.ReadFile(path, input.MaxFile)
+	if err != nil {
+		return "", nil, unreadable(path, err)
+	}
+	n, err := input.Parse(path, data)
+	if err != nil {
+		return "", nil, err
+	}
+	switch {
+	case n.Member("evaluationSetResults") != nil || n.Member("schemaVersion") != nil:
+		_, err := report.ReadResults(path)
+		return "a results document", nil, err
+	case looksLikeEvaluator(n):
+		_, problems, err := eval.ParseEvaluator(path, data)
+		return "an evaluator", problems, err
+	}
+	return examineSet(path)
+}
+
+func examineSet(path string) (kind string, problems input.Problems, err error) {
+	set, problems, err := eval.Load(path)
+	if err != nil {
+		return "", problems, err
+	}
+	r := &input.Reader{Problems: problems}
+	wait.ParseJobs(r, set.Jobs)
+	parseAgents(r, set)
+	checkRetry(r, set)
+	checkFaults(r, set)
+	if dirs, err := tasks.Find(tasksOf(r, set)); err == nil {
+		for _, dir := range dirs {
+			_, problems := tasks.Load(dir)
+			r.Problems = append(r.Problems, problems...)
+		}
+	}
+	return "an eval set", r.Problems, r.Problems.Err(false)
+}
+
+// looksLikeEvaluator tells an evaluator file from an eval set: only a set has evaluations.
+func looksLikeEvaluator(n *input.Node) bool {
+	if n.Member("evaluations") != nil {
+		return false
+	}
+	for _, key := range []string{"evaluatorTypeId", "evaluator_type_id", "evaluatorConfig", "evaluator_config", "category"} {
+		if n.Member(key) != nil {
+			return true
+		}
+	}
+	return strings.HasSuffix(filepath.ToSlash(filepath.Dir(n.File)), "/evaluators")
+}

@@ -1,0 +1,111 @@
+package runner
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+// maxVariablesFile is how large a file with variables may be.
+const maxVariablesFile = 1 << 20
+
+// Variables are environment variables that are passed to a run: ${NAME} gives their values, which are
+// redacted wherever evalrun writes. The zero value passes none.
+type Variables struct {
+	names  []string
+	values map[string]string
+}
+
+// ReadVariables reads the variables of files with lines of NAME=VALUE, and then those that are named
+// from the environment of the process.
+func ReadVariables(names, files []string) (Variables, error) {
+	v := Variables{values: map[string]string{}}
+	for _, path := range files {
+		data, err := input.ReadFile(path, maxVariablesFile)
+		if err != nil {
+			return v, inputError("--env-file: %w", unreadable(path, err))
+		}
+		for i, line := range strings.Split(string(data), "\n") {
+			line = strings.TrimSpace(line)
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+			if name = strings.TrimSpace(name); !ok || name == "" {
+				return v, inputError("%s:%d:1: expected NAME=VALUE", path, i+1)
+			}
+			v.set(name, unquote(strings.TrimSpace(value)))
+		}
+	}
+	for _, name := range names {
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return v, inputError("--env %s: the variable is not set", name)
+		}
+		v.set(name, value)
+	}
+	return v, nil
+}
+
+func (v *Variables) set(name, value string) {
+	v.names, v.values[name] = append(v.names, name), value
+}
+
+// unquote takes one pair of quotes off a value.
+func unquote(s string) string {
+	if len(s) >= 2 && (s[0] == '"' || s[0] == '\'') && s[len(s)-1] == s[0] {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+// resolve gives the value of ${name} in an agent entry or a job: one that was passed, else one of the
+// environment.
+func (v Variables) resolve(name string) (string, bool) {
+	if value, ok := v.values[name]; ok {
+		return value, true
+	}
+	return os.LookupEnv(name)
+}
+
+// lookup gives the values that were passed and no others: what a task may name.
+func (v Variables) lookup(name string) (string, bool) {
+	value, ok := v.values[name]
+	return value, ok
+}
+
+// secrets are the values that are never written. More names are those that the plan passed.
+func (v Variables) secrets(more ...string) map[string]string {
+	all := redact.FromEnviron(os.Environ(), slices.Concat(more, v.names))
+	for name, value := range v.values {
+		all[name] = value
+	}
+	return all
+}
+
+// redactor takes out of what is shown of a run all that this process can know to be secret.
+func (v Variables) redactor(plan plans.Plan) *redact.Redactor {
+	return plan.Redactor(v.secrets(plan.Env...), v.resolve)
+}
+
+// check makes sure that no rollout is lost because an agent was not given what it needs.
+func (v Variables) check(agents []agent.Entry) error {
+	for _, a := range agents {
+		for _, name := range a.Required() {
+			if _, ok := v.resolve(name); !ok {
+				return inputError("the agent %s needs ${%s}, which is not set; pass it in the environment or in an --env-file", a.Name, name)
+			}
+		}
+		// What was passed may be credentials of the agent's own.
+		if names := a.MissingKey(v.resolve); names != nil && len(v.names) == 0 {
+			return inputError("the agent %s has no key for its model: set %s, in the environment or in an --env-file; or pass it credentials of its own with --env NAME or with its entry's \"env\"",
+				a.Name, strings.Join(names, " or "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Verdict is what the state of a run means for whoever started it.
+type Verdict int
+
+// The verdicts. The first that holds of Interrupted, Suspended, Faulted, Failed, Undecided and Passed
+// is that of a run.
+const (
+	// Passed: everything has finished, and the thresholds are met.
+	Passed Verdict = iota
+	// Failed: a threshold is not met.
+	Failed
+	// Undecided: what is missing allows a threshold to be met or not.
+	Undecided
+	// Faulted: more faulted, or was not scored, than Accept allows.
+	Faulted
+	// Suspended: rollouts wait; resume the run later.
+	Suspended
+	// Interrupted: the work was ended before its time; the run can be resumed.
+	Interrupted
+)
+
+// String is the verdict as a word.
+func (v Verdict) String() string {
+	return [...]string{"passed", "failed", "undecided", "faulted", "suspended", "interrupted"}[v]
+}
+
+// Accept says what a run may lack and still pass. The zero value accepts nothing.
+type Accept struct {
+	// Faulted is how many rollouts may fault, EvaluatorErrors how often evaluators may fail.
+	Faulted         Tolerance
+	EvaluatorErrors Tolerance
+	// Unscored accepts evaluations that no evaluator could score.
+	Unscored bool
+	// Suspended judges the thresholds although rollouts wait.
+	Suspended bool
+}
+
+// Tolerance is how many of something may go wrong. The zero value is none.
+type Tolerance struct {
+	count int
+	share float64
+	isPct bool
+}
+
+// ParseTolerance reads a number N or a share P%.
+func ParseTolerance(text string) (Tolerance, error) {
+	if pct, ok := strings.CutSuffix(text, "%"); ok {
+		share, err := strconv.ParseFloat(pct, 64)
+		if err != nil || !(share >= 0 && share <= 100) { // NaN is neither
+			return Tolerance{}, inputError("expected a number N or a share from 0%% to 100%%, got %q", text)
+		}
+		return Tolerance{share: share / 100, isPct: true}, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return Tolerance{}, inputError("expected a number N or a share P%%, got %q", text)
+	}
+	return Tolerance{count: n}, nil
+}
+
+func (t Tolerance) exceeded(n, total int) bool {
+	if t.isPct {
+		return float64(n) > t.share*float64(total)
+	}
+	return n > t.count
+}
+
+// verdict judges a run as it stands in the store.
+func (s *Store) verdict(ctx context.Context, runID string, plan plans.Plan, red *redact.Redactor, accept Accept, interrupted bool) (v Verdict, reason string, err error) {
+	run, err := s.st.Run(ctx, runID)
+	if err != nil {
+		return 0, "", err
+	}
+	if !run.Final() && interrupted {
+		return Interrupted, "", nil
+	}
+	var stats eval.Summary
+	example := ""
+	err = report.FromStore(ctx, s.st, runID, red, func(r *report.Report) (err error) {
+		stats = *r.Statistics
+		if stats.Coverage.Unscored > 0 {
+			example, err = r.FirstUnscored()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	v, reason = judge(run, len(plan.Set.Evaluators) > 0, stats, accept, example)
+	return v, reason, nil
+}
+
+// judge gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were to
+// be expected, example is an evaluation without one.
+func judge(run store.Run, hasEvaluators bool, stats eval.Summary, accept Accept, example string) (Verdict, string) {
+	failed := gates(stats, eval.GateFail)
+	if !run.Final() && !accept.Suspended {
+		if failed != "" {
+			failed = "lost already: " + failed
+		}
+		return Suspended, failed
+	}
+	if reason := missing(run.Counts, hasEvaluators, stats, accept, example); reason != "" {
+		return Faulted, reason
+	}
+	if failed != "" {
+		return Failed, failed
+	}
+	if reason := gates(stats, eval.GateUndecided); reason != "" {
+		return Undecided, reason
+	}
+	return Passed, ""
+}
+
+// missing says what is missing beyond what is accepted: nothing is green in silence.
+func missing(counts store.Counts, hasEvaluators bool, stats eval.Summary, accept Accept, example string) string {
+	c := stats.Coverage
+	switch {
+	case accept.Faulted.exceeded(counts.Faulted, counts.Total):
+		return fmt.Sprintf("%d of %d rollouts faulted", counts.Faulted, counts.Total)
+	case accept.EvaluatorErrors.exceeded(c.EvaluatorErrors, c.EvaluatorErrors+c.EvaluatorResults):
+		return fmt.Sprintf("evaluators failed %d of %d times; --fail-on-evaluator-error allows some", c.EvaluatorErrors, c.EvaluatorErrors+c.EvaluatorResults)
+	case c.Cancelled == c.Evaluations && len(stats.Gates) == 0: // gates are judged by what might have come
+		return "nothing was scored: every evaluation was cancelled"
+	case !hasEvaluators && len(stats.Gates) == 0 || accept.Unscored:
+		return ""
+	case c.Unscored > 0:
+		return fmt.Sprintf("%d of %d evaluations could not be scored (%s); --allow-unscored accepts that", c.Unscored, c.Evaluations, example)
+	case c.EvaluatorResults == 0 && c.Incomplete == 0 && c.Cancelled < c.Evaluations:
+		return "nothing could be scored"
+	}
+	return ""
+}
+
+// gates are the thresholds that were judged so, as one text; empty if there is none.
+func gates(stats eval.Summary, verdict eval.Verdict) string {
+	var out []string
+	for _, g := range stats.Gates {
+		if g.Verdict != verdict {
+			continue
+		}
+		text := g.String()
+		if len(stats.Agents) > 0 {
+			text = redact.Line(g.Agent) + ": " + text
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
