@@ -59,7 +59,11 @@ func measureExecutor(b *testing.B, program, dir string) {
 		b.ReportMetric(100*used.Seconds()/window.Seconds(), "%CPU")
 		b.ReportMetric(rss, "MB-resident")
 		b.ReportMetric(anonymous, "MB-anonymous")
-		b.ReportMetric(float64(len(regexp.MustCompile(`(?m)^goroutine \d+ `).FindAllString(stderr.String(), -1))), "goroutines")
+		goroutines := len(regexp.MustCompile(`(?m)^goroutine \d+ `).FindAllString(stderr.String(), -1))
+		b.ReportMetric(float64(goroutines), "goroutines")
+		if goroutines > suspended/100 {
+			b.Errorf("%d goroutines for %d suspended rollouts; a waiter is to be no more than a row", goroutines, suspended)
+		}
 	}
 }
 
