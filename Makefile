@@ -1,12 +1,12 @@
 # Each target is a stage of CI, by the same script; see CONTRIBUTING.md.
-stages := fresh modules compiler format vet lint dist tools test race long uipath lab crash chaos fuzz bench
+stages := fresh modules compiler format docs vet lint dist tools test race long uipath lab crash chaos fuzz bench
 .PHONY: all build check ci golden vuln $(stages)
 
 all: build
 build:
 	go build ./cmd/evalrun
 check:
-	.ci/run modules format vet lint
+	.ci/run modules format docs vet lint
 ci:
 	.ci/run
 $(stages) golden vuln:
