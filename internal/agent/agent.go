@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -124,3 +125,6 @@ func CauseFault(ctx context.Context) *fault.Fault {
 	}
 	return fault.New(fault.Interrupted, "the agent was ended")
 }
+
+// ProcessMarker is what the agent's processes bear in their environment.
+func (s Segment) ProcessMarker() string { return cmp.Or(s.Marker, s.RolloutID) }

@@ -13,17 +13,18 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// callLog has the tool calls of a segment twice: as the agent tells of them, and those that went through the gateway as the gateway saw them. Evaluators
-// are given each call once, and believe the gateway. It is guarded by the client's mutex.
+// callLog has the tool calls of a segment twice: as the agent tells of them, and, where they went
+// through the gateway, as the gateway saw them. Evaluators are given each call once, and believe the
+// gateway.
 type callLog struct {
-	told []toldCall
-	seen []*seenCall
+	reported []reportedCall
+	seen     []*seenCall
 	// results are those of work that earlier segments have started.
 	results []agent.Call
 }
 
-// toldCall is a call that the agent has told of, when it has ended or the segment has.
-type toldCall struct {
+// reportedCall is a call that the agent has told of, when it has ended or the segment has.
+type reportedCall struct {
 	agent.Call
 	// number is that of its announcement.
 	number int
@@ -92,72 +93,16 @@ func isEmptyInput(in json.RawMessage) bool {
 	return slices.Contains([]string{"", "null", "{}", "[]"}, jsonobj.Canonical(in))
 }
 
-// saw records a call that went through the gateway.
-func (c *client) saw(r gateway.Record) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.s.trail.Add(agent.EventMCPCall, c.sessionID, "", r)
-	c.calls.seen = append(c.calls.seen, &seenCall{Record: r, name: c.spanName(r.Server, r.Tool)})
-}
-
-// spanName is what evaluators know a server's tool by: its own name, with the server's before it where several servers have one of that name.
-func (c *client) spanName(server, name string) string {
-	if server != "" && c.s.access != nil && c.s.access.Sharing(name) > 1 {
-		return server + "/" + name
-	}
-	return name
-}
-
-// record is a call as the trajectory has it. What the gateway saw of it counts more than what the agent tells.
-func (c *client) record(call *acp.ToolCall) toldCall {
-	t := c.s.toolOf(call, c.titles[call.ID])
-	out := toldCall{number: c.numbers[call.ID], tool: t, rejected: c.rejected[call.ID], Call: agent.Call{
-		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server, Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
-		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: c.started[call.ID].UTC(),
-	}}
-	if out.seen = c.calls.find(call.ID, t); out.seen != nil {
-		out.Server, out.Name = out.seen.Server, out.seen.Tool
-		if out.seen.Arguments != nil {
-			out.Input = out.seen.Arguments
-		}
-	}
-	if printed := c.printed[call.ID]; printed != nil && out.Text() == "" {
-		out.Output = jsonobj.Quote(printed.String())
-	}
-	if call.Ended() {
-		ms := c.s.opts.Now().Sub(c.started[call.ID]).Milliseconds()
-		out.DurationMs = &ms
-	}
-	return out
-}
-
-// tell records a call when it has ended, or when the segment has. The caller holds mu.
-func (c *client) tell(sessionID string, call *acp.ToolCall) {
-	c.told[call.ID] = true
-	out := c.record(call)
-	c.calls.told = append(c.calls.told, out)
-	c.s.trail.Call(sessionID, out.Call)
-}
-
-// arrivedLate records the result of work that an earlier segment has started. Evaluators know it by the call that has started it.
-func (c *client) arrivedLate(a asked, call agent.Call) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	call.ID = cmp.Or(a.SpanID, call.ID)
-	call.Name = c.spanName(call.Server, call.Name)
-	c.calls.results = append(c.calls.results, call)
-}
-
 // spans are the calls of the segment for evaluators, in the order in which the agent has announced them; those of which it tells nothing, by their time.
 // A call that a person has to allow first comes again.
 func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Call) {
-	for i := range l.told {
-		if t := &l.told[i]; t.seen == nil {
+	for i := range l.reported {
+		if t := &l.reported[i]; t.seen == nil {
 			t.seen = l.find(t.ID, t.tool) // the gateway may have been slower
 		}
 	}
-	slices.SortStableFunc(l.told, func(a, b toldCall) int { return a.number - b.number })
-	for _, t := range l.told {
+	slices.SortStableFunc(l.reported, func(a, b reportedCall) int { return a.number - b.number })
+	for _, t := range l.reported {
 		switch {
 		case t.seen != nil && !t.seen.Refused:
 			all = append(all, t.seen.call(t.ID))
@@ -217,7 +162,7 @@ func (l *callLog) served(server string, behindGateway bool) (n int) {
 		}
 		return n
 	}
-	for _, t := range l.told {
+	for _, t := range l.reported {
 		if t.Server == server && t.rejected == "" {
 			n++
 		}

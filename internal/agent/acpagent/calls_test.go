@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -206,21 +207,20 @@ func TestAPermissionIsUsedOnceInAllAttempts(t *testing.T) {
 func TestWorkArrivesWhileTheTurnEnds(t *testing.T) {
 	t.Parallel()
 	for i := range 20 {
-		r := newRollout(t)
-		s := &segment{acpAgent: newACPAgent(r.entry, r.opts)}
+		trail := agent.OpenTrajectory(t.TempDir(), nil, time.Now)
+		pending := newPendingRequests(time.Minute)
+		c := &conversation{trail: trail, calls: newCallRecorder(time.Now, trail, toolNames{}, &servers{})}
 		for n := range 4 {
-			s.record.Asked = append(s.record.Asked, asked{Interrupt: fmt.Sprint("call-", n), What: askedWork, Work: &gateway.Work{CallID: fmt.Sprint(n), Job: &gateway.Job{}}})
+			c.record.Pending = append(c.record.Pending, request{Interrupt: fmt.Sprint("call-", n), What: requestWork, Work: &gateway.Work{CallID: fmt.Sprint(n), Job: &gateway.Job{}}})
 		}
-		s.client = newClient(s)
-		s.trail = agent.OpenTrajectory(t.TempDir(), nil, s.opts.Now)
 		var arriving sync.WaitGroup
-		arriving.Go(func() { s.client.workArrived(gateway.Work{CallID: fmt.Sprint(i % 4)}) })
-		now, left := s.client.waits(s.record.Asked)
-		s.record.Asked = left
-		s.suspended(now)
+		arriving.Go(func() { pending.workArrived(gateway.Work{CallID: fmt.Sprint(i % 4)}) })
+		now, left := pending.list(c.record.Pending)
+		c.record.Pending = left
+		c.suspend(now)
 		arriving.Wait()
-		if _, s.record.Asked = s.client.waits(s.record.Asked); len(s.record.Asked) != 3 {
-			t.Fatalf("%d are waited for", len(s.record.Asked))
+		if _, c.record.Pending = pending.list(c.record.Pending); len(c.record.Pending) != 3 {
+			t.Fatalf("%d are waited for", len(c.record.Pending))
 		}
 	}
 }

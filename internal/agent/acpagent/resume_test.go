@@ -114,11 +114,11 @@ func TestATranscriptOfTranscripts(t *testing.T) {
 }
 
 func (r *rollout) record() sessionRecord {
-	s := &segment{seg: agent.Segment{History: r.history}}
-	if err := s.readHistory(); err != nil {
+	record, err := readRecord(r.history)
+	if err != nil {
 		r.t.Fatal(err)
 	}
-	return s.record
+	return record
 }
 
 func TestATranscriptIsBounded(t *testing.T) {
@@ -138,7 +138,7 @@ func TestAHistoryThatIsMissing(t *testing.T) {
 	seg := r.segment("x")
 	seg.History = []string{filepath.Join(r.dir, "nowhere")}
 	a := New(r.entry, r.opts)
-	if _, err := a.Run(t.Context(), seg); err == nil || !strings.Contains(err.Error(), "cannot be gone on with") {
+	if _, err := a.Run(t.Context(), seg); err == nil || !strings.Contains(err.Error(), "cannot be resumed") {
 		t.Errorf("got %v", err)
 	}
 }

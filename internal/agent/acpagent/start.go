@@ -1,52 +1,20 @@
 package acpagent
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
-
-// modelPort is where the model is on the loopback of a space without network.
-const modelPort = 18434
-
-// openModel makes the agent's way to its model, if an endpoint with a key is configured.
-func (s *segment) openModel() (*modelproxy.Session, *fault.Fault) {
-	m := s.entry.Model
-	if m == nil || s.opts.Models == nil {
-		return nil, nil
-	}
-	key, unknown := s.opts.Expand(m.Key)
-	if unknown != "" || key == "" && m.Key != "" {
-		return nil, nil // the agent may have credentials of its own
-	}
-	target, unknown := s.opts.Expand(m.URL)
-	if unknown != "" {
-		return nil, fault.Newf(fault.Start, "the model's URL needs ${%s}, which is not set", unknown)
-	}
-	session, err := s.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key})
-	if err != nil {
-		return nil, fault.New(fault.Start, err.Error())
-	}
-	return session, nil
-}
 
 // redaction is what stands before the segment's files: the run's, and before that what only this segment knows.
 func (s *segment) redaction() func(io.Writer) io.WriteCloser {
@@ -54,8 +22,8 @@ func (s *segment) redaction() func(io.Writer) io.WriteCloser {
 	if s.model != nil {
 		secrets["MODEL_TOKEN"] = s.model.Token()
 	}
-	if s.access != nil {
-		secrets["MCP_TOKEN"] = s.access.Token()
+	if s.servers.behindGateway() {
+		secrets["MCP_TOKEN"] = s.servers.access.Token()
 	}
 	own := redact.New(secrets)
 	switch {
@@ -81,7 +49,7 @@ func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.ou
 // launch is how the agent's process is started, with its way to its model.
 func (s *segment) launch() (*Launch, error) {
 	l := &Launch{
-		Entry: s.entry, Options: s.opts.Options, Place: *s.seg.Place, BaseDir: s.seg.BaseDir, RolloutID: s.marker(), Env: s.seg.Env, Stderr: s.stderr,
+		Entry: s.entry, Options: s.opts.Options, Place: *s.seg.Place, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Env: s.seg.Env, Stderr: s.stderr,
 	}
 	if l.Place.Setup == nil && len(l.Place.Space.Spawns) > 0 {
 		l.Place.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
@@ -123,21 +91,21 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 		}
 		return nil, err
 	}
-	if err := s.offer(&l.Place.Space); err != nil {
+	if err := s.offer(l); err != nil {
 		return nil, err
 	}
 	if err := s.process.Ready(ctx); err != nil {
 		return program.SetupFault(ctx, err), nil
 	}
 	s.conn = acp.NewConn(s.process.Stdin, s.process.Stdout, s.client, acp.Options{
-		Record: s.recordLine, Files: s.files, Terminals: s.terms, Elicit: s.elicitation(),
+		Record: s.wire.record, Files: s.files, Terminals: s.terms, Elicit: s.elicitation(),
 	})
 	return nil, nil
 }
 
 // offer makes what the entry wants the agent to be offered: the client's files and terminals.
-func (s *segment) offer(space *sandbox.Space) (err error) {
-	host, ok := space.HostPath(s.seg.Place.Cwd)
+func (s *segment) offer(l *Launch) (err error) {
+	host, ok := l.Place.Space.HostPath(s.seg.Place.Cwd)
 	if !ok || !s.entry.FS && !s.entry.Terminal {
 		return nil
 	}
@@ -147,9 +115,7 @@ func (s *segment) offer(space *sandbox.Space) (err error) {
 		}
 	}
 	if s.entry.Terminal {
-		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Place.Cwd, Host: host}}, Start: func(c acp.TerminalCommand) (acp.TerminalProcess, error) {
-			return s.terminal(space, c)
-		}})
+		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Place.Cwd, Host: host}}, Start: l.startTerminal})
 	}
 	return err
 }
@@ -161,143 +127,37 @@ func (s *segment) elicitation() func(context.Context, acp.ElicitationRequest) (a
 	return s.client.elicit
 }
 
-// wireLine is a line of acp.jsonl.
-type wireLine struct {
-	Time string `json:"time"`
-	From string `json:"from"`
-	Line string `json:"line"`
-}
-
-// recordLine keeps every line of the connection, up to the bound of what the agent may send.
-func (s *segment) recordLine(dir acp.Direction, line []byte) {
-	from := "client"
-	if dir == acp.FromAgent {
-		from = "agent"
-		if !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) && len(s.chatter) < program.TailBytes {
-			s.chatter = append(append(s.chatter, line...), '\n')
-		}
-		if s.received += int64(len(line)); s.received > s.bounds.wire {
-			s.client.mu.Lock()
-			defer s.client.mu.Unlock()
-			s.client.exceed(fault.Newf(fault.OutputLimit, "the agent sent more than %d bytes", s.bounds.wire))
-			return
-		}
-	}
-	if err := s.wire.Append(wireLine{s.opts.Now().UTC().Format(time.RFC3339Nano), from, string(line)}); err != nil && s.wireErr == nil {
-		s.wireErr = err // nobody else writes there; it is looked at when the connection has ended
-	}
-}
-
-// checkServers gives every server its verdict, before the first prompt.
-func (s *segment) checkServers(ctx context.Context, caps acp.Capabilities) *fault.Fault {
-	var f *fault.Fault
-	for _, server := range s.seg.Servers {
-		v := agent.ServerVerdict{Name: server.Name, Transport: string(server.Transport), Verdict: agent.VerdictSent}
-		if s.access != nil && !caps.Accepts(acp.TransportHTTP) {
-			v.Verdict = agent.VerdictBridged
-		}
-		switch why := s.unreachable(ctx, server); {
-		case s.access == nil && !caps.Accepts(server.Transport):
-			v.Verdict, v.Reason = agent.VerdictUnsupported, fmt.Sprintf("the agent does not advertise the transport %s (mcpCapabilities)", server.Transport)
-		case why != "":
-			v.Verdict, v.Reason = agent.VerdictUnreachable, why
-		}
-		s.info.MCPServers = append(s.info.MCPServers, v)
-		if v.Reason != "" && f == nil {
-			f = fault.Newf(fault.MCP, "MCP server %q: %s", server.Name, v.Reason)
-		}
-	}
-	if ctx.Err() != nil {
-		return agent.CauseFault(ctx) // and not the servers' fault
-	}
-	return f
-}
-
-// reachTimeout is how long a server may take to accept a connection.
-const reachTimeout = 5 * time.Second
-
-// unreachable says why an agent could not use a server: agents say nothing of it, and go on without its tools. Servers within a space without
-// network are not looked at from outside.
-func (s *segment) unreachable(ctx context.Context, server acp.MCPServer) string {
-	if server.Transport == acp.TransportStdio {
-		return s.missingProgram(server)
-	}
-	if slices.Contains(s.seg.Hosted, server.Name) || !s.seg.Place.Space.Network && s.seg.Place.Space.Isolation == sandbox.IsolationBwrap {
-		return ""
-	}
-	u, err := url.Parse(server.URL)
-	if err != nil || u.Host == "" {
-		return "its url is none"
-	}
-	address := u.Host
-	if u.Port() == "" {
-		address = net.JoinHostPort(u.Hostname(), map[bool]string{true: "443", false: "80"}[u.Scheme == "https"])
-	}
-	dialer := net.Dialer{Timeout: reachTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", address)
+// handshake makes sure that the agent speaks the protocol and takes the task's servers.
+func (s *segment) handshake(ctx context.Context) *fault.Fault {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not answer initialize within %v", s.bounds.handshake))
+	defer cancel()
+	initialized, err := s.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: s.opts.Version})
 	if err != nil {
-		return "it cannot be reached: " + err.Error()
+		return connFault(ctx, err)
 	}
-	_ = conn.Close() // nothing was sent
-	return ""
+	s.caps = initialized.Capabilities
+	s.info.AgentName, s.info.AgentVersion = initialized.Agent.Name, initialized.Agent.Version
+	if s.entry.AuthMethod != "" {
+		if err := s.conn.Authenticate(ctx, s.entry.AuthMethod); err != nil {
+			return connFault(ctx, err)
+		}
+	}
+	return s.servers.check(ctx, s.caps, s.launched)
 }
 
-// missingProgram says why the program of a stdio server cannot be started where the agent lives.
-func (s *segment) missingProgram(server acp.MCPServer) string {
-	space, path := &s.launched.Place.Space, ""
-	for _, kv := range s.launched.Environ {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = v
-		}
+// connFault says what an error of the connection means.
+func connFault(ctx context.Context, err error) *fault.Fault {
+	var agentError *acp.AgentError
+	var protocol *acp.ProtocolError
+	switch {
+	case ctx.Err() != nil:
+		return agent.CauseFault(ctx)
+	case errors.As(err, &agentError):
+		return fault.New(fault.AgentError, err.Error())
+	case errors.As(err, &protocol), errors.Is(err, acp.ErrLineTooLong):
+		return fault.New(fault.Protocol, err.Error())
+	case errors.Is(err, acp.ErrClosed):
+		return fault.New(fault.Exit, "the agent ended: "+err.Error())
 	}
-	for _, kv := range server.Env {
-		if kv.Name == "PATH" {
-			path = kv.Value
-		}
-	}
-	folders := filepath.SplitList(path)
-	if strings.Contains(server.Command, "/") {
-		folders = []string{""}
-	}
-	why := ""
-	for _, folder := range folders {
-		inside := filepath.Join(folder, server.Command)
-		if !filepath.IsAbs(inside) {
-			inside = filepath.Join(cmp.Or(server.Cwd, s.seg.Place.Cwd), inside)
-		}
-		host, bound := space.HostPath(inside)
-		problem := program.NotExecutable(host)
-		if problem == "" && !bound && !space.Shows(inside) {
-			problem = "is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process"
-		}
-		switch {
-		case problem == "":
-			return ""
-		case problem != program.Missing && why == "", len(folders) == 1:
-			why = inside + " " + problem
-		}
-	}
-	if why == "" {
-		why = fmt.Sprintf("there is none of that name in the %d folders of PATH", len(folders))
-	}
-	return fmt.Sprintf("its program %q cannot be started: %s", server.Command, why)
-}
-
-// invisibleFiles names the arguments of stdio servers that are files of this machine which the agent's environment does not show.
-func (s *segment) invisibleFiles() (hint string) {
-	if s.launched == nil {
-		return ""
-	}
-	for _, server := range s.seg.Servers {
-		for _, arg := range server.Args {
-			if !filepath.IsAbs(arg) || server.Transport != acp.TransportStdio {
-				continue
-			}
-			host, bound := s.launched.Place.Space.HostPath(arg)
-			if info, err := os.Stat(host); err == nil && info.Mode().IsRegular() && !bound && !s.launched.Place.Space.Shows(arg) {
-				hint += fmt.Sprintf("; %s, an argument of MCP server %q, is a file of this machine that is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process", arg, server.Name)
-			}
-		}
-	}
-	return hint
+	return fault.New(fault.Protocol, err.Error())
 }

@@ -18,12 +18,8 @@ type terminal struct {
 
 var errKilled = errors.New("killed by the agent")
 
-// terminal starts a command for an agent.
-func (s *segment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.TerminalProcess, error) {
-	l := Launch{Entry: s.entry, Options: s.opts.Options, Place: *s.seg.Place, Env: s.seg.Env}
-	if s.model != nil {
-		l.ModelURL = s.model.URL() // whoever runs here must not see its key
-	}
+// startTerminal starts a command for the agent. It gets neither the way to the model nor its key.
+func (l *Launch) startTerminal(c acp.TerminalCommand) (acp.TerminalProcess, error) {
 	env, f := l.environ(map[string]string{})
 	if f != nil {
 		return nil, f
@@ -31,11 +27,11 @@ func (s *segment) terminal(space *sandbox.Space, c acp.TerminalCommand) (acp.Ter
 	for _, kv := range c.Env {
 		env = append(env, kv.Name+"="+kv.Value)
 	}
-	own := *space
+	own := l.Place.Space
 	own.Forwards, own.Exposes, own.Spawns = nil, nil, nil // they are those of the agent's process
 	process, err := sandbox.Start(sandbox.Command{
-		RolloutID: s.marker(), Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
-		Grace: s.opts.Grace, Space: &own, Shared: true, Executable: s.seg.Place.Executable,
+		RolloutID: l.RolloutID, Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
+		Grace: l.Options.Grace, Space: &own, Shared: true, Executable: l.Place.Executable,
 	})
 	if err != nil {
 		return nil, err
@@ -75,10 +71,3 @@ func (t *terminal) Kill() error {
 }
 
 var _ acp.TerminalProcess = (*terminal)(nil)
-
-func (s *segment) marker() string {
-	if s.seg.Marker != "" {
-		return s.seg.Marker
-	}
-	return s.seg.RolloutID
-}

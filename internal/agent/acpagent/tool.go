@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
@@ -41,53 +42,64 @@ var namings = map[string]naming{
 	"opencode": {firstTitle: true, added: []string{"cwd"}},
 }
 
+// toolNames tells the tools of an agent's calls.
+type toolNames struct {
+	naming
+	// form is how the agent names a server's tool: see [agent.ACP.ToolName].
+	form    string
+	servers []string
+}
+
+func newToolNames(e agent.Entry, servers []acp.MCPServer) toolNames {
+	n := toolNames{naming: namings[cmp.Or(e.Extends, e.Name)], form: e.ToolName}
+	for _, s := range servers {
+		n.servers = append(n.servers, s.Name)
+	}
+	return n
+}
+
 // toolOf tells the tool of a call. firstTitle is the title with which the call was announced.
-func (s *segment) toolOf(call *acp.ToolCall, firstTitle string) tool {
-	how := namings[cmp.Or(s.entry.Extends, s.entry.Name)]
+func (n toolNames) toolOf(call *acp.ToolCall, firstTitle string) tool {
 	t := tool{Input: call.RawInput}
 	if jsonobj.IsNull(t.Input) {
 		t.Input = nil
 	}
 	own := cmp.Or(call.Name, metaToolName(call.Meta))
-	if own == "" && how.inID {
+	if own == "" && n.inID {
 		own, _, _ = strings.Cut(call.ID, "__")
 	}
-	if own == "" && how.firstTitle {
+	if own == "" && n.firstTitle {
 		own = firstTitle
 	}
 	if own == "" {
 		// Codex wraps the calls of MCP tools.
-		if w, err := jsonobj.ParseObject(t.Input); err == nil && w.Has("arguments") && w.Text("tool") != "" && s.declares(w.Text("server")) {
+		if w, err := jsonobj.ParseObject(t.Input); err == nil && w.Has("arguments") && w.Text("tool") != "" && slices.Contains(n.servers, w.Text("server")) {
 			return tool{Server: w.Text("server"), Name: w.Text("tool"), Input: w.Get("arguments")}
 		}
 		// What a title says the model may have written, so that it does not outdo a name.
-		t.Name, t.Server = s.serverTool(call.Title)
+		t.Name, t.Server = n.serverTool(call.Title)
 		t.byTitle = t.Server != ""
 		return t
 	}
-	if t.Name, t.Server = s.serverTool(own); t.Server != "" {
+	if t.Name, t.Server = n.serverTool(own); t.Server != "" {
 		return t
 	}
 	t.Name = own
-	if argument := how.titled[own]; argument != "" && t.Input == nil && call.Title != "" {
+	if argument := n.titled[own]; argument != "" && t.Input == nil && call.Title != "" {
 		t.Input = jsonobj.Object{{Key: argument, Value: jsonobj.Quote(call.Title)}}.JSON()
 	}
-	if input, err := jsonobj.ParseObject(t.Input); err == nil && len(how.added) > 0 {
-		t.Input = input.Delete(how.added...).JSON()
+	if input, err := jsonobj.ParseObject(t.Input); err == nil && len(n.added) > 0 {
+		t.Input = input.Delete(n.added...).JSON()
 	}
 	return t
 }
 
-func (s *segment) declares(server string) bool {
-	return slices.ContainsFunc(s.servers, func(d acp.MCPServer) bool { return d.Name == server })
-}
-
 // serverTool finds the server whose tool a name is: of several servers that fit, the one with the longest name.
-func (s *segment) serverTool(full string) (name, server string) {
-	for _, declared := range s.servers {
-		if len(declared.Name) > len(server) {
-			if tool, ok := toolIn(full, declared.Name, s.entry.ToolName); ok {
-				name, server = tool, declared.Name
+func (n toolNames) serverTool(full string) (name, server string) {
+	for _, declared := range n.servers {
+		if len(declared) > len(server) {
+			if tool, ok := toolIn(full, declared, n.form); ok {
+				name, server = tool, declared
 			}
 		}
 	}

@@ -38,8 +38,7 @@ func TestToolNames(t *testing.T) {
 		{"", acp.ToolCall{Kind: "fetch"}, "fetch", ""},
 		{"", acp.ToolCall{Title: "Read", Meta: json.RawMessage(`[1]`)}, "Read", ""},
 	} {
-		s := &segment{acpAgent: &acpAgent{entry: agent.Entry{ACP: &agent.ACP{ToolName: tt.form}}}, servers: servers}
-		told := s.toolOf(&tt.call, "")
+		told := newToolNames(agent.Entry{ACP: &agent.ACP{ToolName: tt.form}}, servers).toolOf(&tt.call, "")
 		if name := stdcmp.Or(told.Name, tt.call.Title, tt.call.Kind); name != tt.name || told.Server != tt.server {
 			t.Errorf("%s of %+v: got %q of %q", tt.form, tt.call, name, told.Server)
 		}

@@ -1,7 +1,6 @@
 package function
 
 import (
-	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -32,7 +31,7 @@ func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 	if bad != nil {
 		return sandbox.Command{}, bad
 	}
-	return sandbox.Command{RolloutID: cmp.Or(seg.Marker, seg.RolloutID), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
+	return sandbox.Command{RolloutID: seg.ProcessMarker(), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
 }
 
 // environ is evalrun's environment without evalrun's own variables, then the entry's, the segment's and those that tell

@@ -38,13 +38,9 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	place := seg.Place
 	stdout := program.OpenLog(filepath.Join(seg.Dir, agent.FileStdout), o.opts.Redact)
 	stderr := program.OpenLog(filepath.Join(seg.Dir, agent.FileStderr), o.opts.Redact)
-	marker := seg.Marker
-	if marker == "" {
-		marker = seg.RolloutID
-	}
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + place.Home, "TMPDIR=/tmp"}, place.Env...)
 	command := sandbox.Command{
-		RolloutID: marker, Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: place.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
+		RolloutID: seg.ProcessMarker(), Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: place.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
 		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Space: &place.Space, Setup: place.Setup, Executable: place.Executable, Ended: seg.Ended,
 	}
 	exit, err := sandbox.Run(ctx, command)

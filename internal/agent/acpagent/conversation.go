@@ -1,0 +1,139 @@
+package acpagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// sessionRecord is what the next segment needs to go on with a session.
+type sessionRecord struct {
+	SessionID string `json:"sessionId"`
+	// Sessions are all ids of this conversation, of which the last is SessionID: a replay begins a new session.
+	Sessions     []string `json:"sessions"`
+	AgentName    string   `json:"agentName"`
+	AgentVersion string   `json:"agentVersion"`
+	Cwd          string   `json:"cwd"`
+	// Asked is what a person was asked, Approved what one has allowed and the agent has not done yet. Allowed is how older records say that: the interrupts.
+	Pending  []request  `json:"asked,omitempty"`
+	Approved []approval `json:"approved,omitempty"`
+	Allowed  []string   `json:"allowed,omitempty"`
+}
+
+// approvals are those that the segments before have left.
+func (r *sessionRecord) approvals() []approval {
+	all := slices.Clone(r.Approved)
+	for _, interrupt := range r.Allowed {
+		all = append(all, approval{Interrupt: interrupt})
+	}
+	return all
+}
+
+// readRecord reads the record of the segment before; an empty one if there is none.
+func readRecord(history []string) (record sessionRecord, err error) {
+	if len(history) == 0 {
+		return record, nil
+	}
+	data, err := os.ReadFile(filepath.Join(history[len(history)-1], FileSession))
+	if err != nil {
+		return record, fmt.Errorf("the session cannot be resumed: %w", err)
+	}
+	return record, json.Unmarshal(data, &record)
+}
+
+// conversation is what is known of the agent's session over all segments.
+type conversation struct {
+	record sessionRecord
+	seg    agent.Segment
+	redact func(io.Writer) io.WriteCloser
+	trail  *agent.Trajectory
+	calls  *callRecorder
+}
+
+// opened notes that the session is open.
+func (c *conversation) opened(sessionID string) {
+	if sessionID != c.record.SessionID {
+		c.record.SessionID = sessionID
+		c.record.Sessions = append(c.record.Sessions, sessionID)
+	}
+	c.calls.opened(sessionID)
+}
+
+// write writes the record for the next segment.
+func (c *conversation) write(info *agent.Info, unused []approval) error {
+	if c.record.SessionID == "" {
+		return nil
+	}
+	c.record.AgentName, c.record.AgentVersion, c.record.Cwd = info.AgentName, info.AgentVersion, c.seg.Place.Cwd
+	c.record.Approved, c.record.Allowed = unused, nil
+	data, err := json.MarshalIndent(c.record, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.seg.Dir, FileSession), append(data, '\n'), 0o600)
+}
+
+// suspend is the outcome of a turn in which something has to wait, beside what has been waited for before.
+func (c *conversation) suspend(waits []request) agent.Outcome {
+	var interrupts []wait.Interrupt
+	waits = slices.DeleteFunc(slices.Clone(waits), func(a request) bool {
+		return slices.ContainsFunc(c.record.Pending, func(b request) bool { return b.Interrupt == a.Interrupt })
+	})
+	for _, a := range waits {
+		if a.Work != nil {
+			a.ToolCallID = c.calls.idOf(a.Work)
+		}
+		// The record is a file: it has the words for the next prompt without secrets, and not what the tool was to be given.
+		c.record.Pending = append(c.record.Pending, c.recorded(a))
+	}
+	for _, a := range slices.Concat(c.record.Pending[:len(c.record.Pending)-len(waits)], waits) {
+		in, err := a.interrupt()
+		if err != nil {
+			return agent.Outcome{Fault: fault.New(fault.InvalidInterrupt, err.Error())}
+		}
+		interrupts = append(interrupts, in)
+	}
+	c.trail.Add(agent.EventSuspended, c.record.SessionID, "", c.waitsFor())
+	return agent.Outcome{Interrupts: interrupts}
+}
+
+// recorded is something that is waited for as the session's record has it: a file, and so without secrets. What it takes to ask for work is in the
+// trigger; the handle of a job is needed to fetch its result.
+func (c *conversation) recorded(a request) request {
+	opts := agent.Options{Redact: c.redact}
+	a.Title, a.Input = opts.RedactText(a.Title), nil
+	if a.Work != nil {
+		work := *a.Work
+		work.Arguments = json.RawMessage(opts.RedactText(string(work.Arguments)))
+		if !json.Valid(work.Arguments) {
+			work.Arguments = json.RawMessage("{}")
+		}
+		if work.Task != nil {
+			work.Task = &gateway.Task{Era: work.Task.Era}
+		}
+		if work.Input != nil {
+			work.Input = &gateway.Input{Requests: json.RawMessage(opts.RedactText(string(work.Input.Requests)))}
+			if !json.Valid(work.Input.Requests) {
+				work.Input.Requests = nil
+			}
+		}
+		a.Work = &work
+	}
+	return a
+}
+
+// waitsFor is what the trajectory tells of what is waited for.
+func (c *conversation) waitsFor() (out []map[string]string) {
+	for _, a := range c.record.Pending {
+		out = append(out, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
+	}
+	return out
+}

@@ -1,0 +1,69 @@
+package acpagent
+
+import (
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/modelproxy"
+)
+
+// idleTimer ends a turn in which nothing happens for too long. A tool that runs and a model that
+// thinks are something.
+type idleTimer struct {
+	limit  time.Duration
+	now    func() time.Time
+	calls  *callRecorder
+	model  *modelproxy.Session // nil if the agent talks to its provider itself
+	limits *limits
+
+	mu sync.Mutex
+	// active is when something happened last. timer is nil outside the turn.
+	active time.Time
+	timer  *time.Timer
+}
+
+// reset says that something happens.
+func (t *idleTimer) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.active = t.now()
+}
+
+// start starts the timer at the beginning of a turn. stop must be called.
+func (t *idleTimer) start() (stop func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timer = time.AfterFunc(t.limit, t.check)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.timer.Stop()
+		t.timer = nil
+	}
+}
+
+// check looks whether the agent has been idle for the whole limit, and comes again if not.
+func (t *idleTimer) check() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer == nil {
+		return // the turn has just ended
+	}
+	now := t.now()
+	switch {
+	case t.calls.running(), t.model != nil && t.model.Busy():
+		t.active = now
+	case t.model != nil:
+		for _, call := range t.model.Calls() {
+			if end := call.Time.Add(time.Duration(call.LatencyMs) * time.Millisecond); end.After(t.active) {
+				t.active = end
+			}
+		}
+	}
+	if rest := t.limit - now.Sub(t.active); rest > 0 {
+		t.timer.Reset(rest)
+		return
+	}
+	t.limits.reach(fault.Newf(fault.Idle, "nothing came from the agent for %v (idleTimeout)", t.limit))
+}

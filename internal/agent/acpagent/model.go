@@ -1,0 +1,45 @@
+package acpagent
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/modelproxy"
+)
+
+// modelPort is where the model is on the loopback of a space without network.
+const modelPort = 18434
+
+// openModel makes the agent's way to its model, if an endpoint with a key is configured.
+func (a *acpAgent) openModel() (*modelproxy.Session, *fault.Fault) {
+	m := a.entry.Model
+	if m == nil || a.opts.Models == nil {
+		return nil, nil
+	}
+	key, unknown := a.opts.Expand(m.Key)
+	if unknown != "" || key == "" && m.Key != "" {
+		return nil, nil // the agent may have credentials of its own
+	}
+	target, unknown := a.opts.Expand(m.URL)
+	if unknown != "" {
+		return nil, fault.Newf(fault.Start, "the model's URL needs ${%s}, which is not set", unknown)
+	}
+	session, err := a.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key})
+	if err != nil {
+		return nil, fault.New(fault.Start, err.Error())
+	}
+	return session, nil
+}
+
+// keepModelCalls writes the calls that the model proxy saw.
+func (s *segment) keepModelCalls() error {
+	log := agent.NewLines(filepath.Join(s.seg.Dir, FileModel), s.redact)
+	for _, call := range s.model.Calls() {
+		if err := log.Append(call); err != nil {
+			return errors.Join(err, log.Close())
+		}
+	}
+	return log.Close()
+}

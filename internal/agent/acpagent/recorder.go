@@ -1,0 +1,235 @@
+package acpagent
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// callRecorder records the tool calls of a segment, as the agent tells of them and as the gateway
+// sees them.
+type callRecorder struct {
+	now     func() time.Time
+	trail   *agent.Trajectory
+	names   toolNames
+	servers *servers
+
+	mu sync.Mutex
+	// sessionID is that of the session once it is open.
+	sessionID string
+	tools     acp.ToolCalls
+	log       callLog
+	// announced has what is kept of each call by its id.
+	announced map[string]*announcedCall
+	// rejected says by the id of a call who has rejected it.
+	rejected map[string]string
+}
+
+// announcedCall is what a recorder keeps of a call that the agent tells of.
+type announcedCall struct {
+	// number counts the calls in the order of their announcement.
+	number  int
+	started time.Time
+	// title is the one with which the call was announced.
+	title string
+	// reported says that the call is in the trajectory.
+	reported bool
+	// printed is the output that came beside the updates.
+	printed strings.Builder
+}
+
+func newCallRecorder(now func() time.Time, trail *agent.Trajectory, names toolNames, servers *servers) *callRecorder {
+	return &callRecorder{now: now, trail: trail, names: names, servers: servers, announced: map[string]*announcedCall{}, rejected: map[string]string{}}
+}
+
+// opened notes that the session is open.
+func (r *callRecorder) opened(sessionID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sessionID = sessionID
+}
+
+// session is the id of the open session.
+func (r *callRecorder) session() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sessionID
+}
+
+// update takes what the agent tells of a call, and records the call when it has ended, once.
+func (r *callRecorder) update(u acp.Update) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	call := r.tools.Apply(u)
+	if call == nil {
+		return
+	}
+	known := r.announced[call.ID]
+	if known == nil {
+		known = &announcedCall{number: len(r.announced), started: r.now(), title: call.Title}
+		r.announced[call.ID] = known
+	}
+	known.print(u)
+	if call.Ended() && !known.reported {
+		r.report(u.SessionID, call)
+	}
+}
+
+// maxPrinted is how much of what a call prints besides its updates is kept.
+const maxPrinted = 1 << 20
+
+// print keeps what codex sends of the output of commands: pieces of it in _meta.
+func (c *announcedCall) print(u acp.Update) {
+	change, _ := u.ToolCall()
+	var meta struct {
+		Output struct {
+			Data string `json:"data"`
+		} `json:"terminal_output_delta"`
+	}
+	if json.Unmarshal(change.Meta, &meta) == nil && c.printed.Len() < maxPrinted {
+		c.printed.WriteString(meta.Output.Data)
+	}
+}
+
+// report records a call when it has ended, or when the segment has. The caller holds mu.
+func (r *callRecorder) report(sessionID string, call *acp.ToolCall) {
+	r.announced[call.ID].reported = true
+	out := r.record(call)
+	r.log.reported = append(r.log.reported, out)
+	r.trail.Call(sessionID, out.Call)
+}
+
+// record is a call as the trajectory has it. What the gateway saw of it counts more than what the
+// agent tells. The caller holds mu.
+func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
+	known := r.announced[call.ID]
+	t := r.names.toolOf(call, known.title)
+	out := reportedCall{number: known.number, tool: t, rejected: r.rejected[call.ID], Call: agent.Call{
+		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server, Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
+		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: known.started.UTC(),
+	}}
+	if out.seen = r.log.find(call.ID, t); out.seen != nil {
+		out.Server, out.Name = out.seen.Server, out.seen.Tool
+		if out.seen.Arguments != nil {
+			out.Input = out.seen.Arguments
+		}
+	}
+	if known.printed.Len() > 0 && out.Text() == "" {
+		out.Output = jsonobj.Quote(known.printed.String())
+	}
+	if call.Ended() {
+		ms := r.now().Sub(known.started).Milliseconds()
+		out.DurationMs = &ms
+	}
+	return out
+}
+
+// complete adds to a call what the agent has told of it before.
+func (r *callRecorder) complete(call acp.ToolCall) acp.ToolCall {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.tools.All() {
+		if known.ID == call.ID {
+			merged := *known
+			merged.Merge(call)
+			return merged
+		}
+	}
+	return call
+}
+
+// tool is the tool of a call.
+func (r *callRecorder) tool(call *acp.ToolCall) tool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.names.toolOf(call, r.title(call.ID))
+}
+
+// title is the title with which a call was announced. The caller holds mu.
+func (r *callRecorder) title(id string) string {
+	if known := r.announced[id]; known != nil {
+		return known.title
+	}
+	return ""
+}
+
+// reject notes who has rejected a call.
+func (r *callRecorder) reject(id, by string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rejected[id] = by
+}
+
+// running reports whether a call has not ended.
+func (r *callRecorder) running() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.tools.Open()) > 0
+}
+
+// saw records a call that went through the gateway.
+func (r *callRecorder) saw(call gateway.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trail.Add(agent.EventMCPCall, r.sessionID, "", call)
+	r.log.seen = append(r.log.seen, &seenCall{Record: call, name: r.spanName(call.Server, call.Tool)})
+}
+
+// spanName is what evaluators know a server's tool by: its own name, with the server's before it where
+// several servers have one of that name.
+func (r *callRecorder) spanName(server, name string) string {
+	if server != "" && r.servers.sharing(name) > 1 {
+		return server + "/" + name
+	}
+	return name
+}
+
+// resultArrived records the result of work that an earlier segment has started. Evaluators know it by
+// the call that has started it.
+func (r *callRecorder) resultArrived(started request, call agent.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	call.ID = cmp.Or(started.SpanID, call.ID)
+	call.Name = r.spanName(call.Server, call.Name)
+	r.log.results = append(r.log.results, call)
+}
+
+// idOf is the id that the agent itself gives a call which has started work: of several that fit, the
+// last.
+func (r *callRecorder) idOf(w *gateway.Work) (id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, call := range r.tools.All() {
+		t := r.names.toolOf(call, r.title(call.ID))
+		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) || jsonobj.Canonical(t.Input) == jsonobj.Canonical(w.Arguments)) {
+			id = call.ID
+		}
+	}
+	return id
+}
+
+// finish records the calls that have not ended, and counts all of them in info. No update comes any
+// more.
+func (r *callRecorder) finish(info *agent.Info) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, call := range r.tools.Open() {
+		if !r.announced[call.ID].reported {
+			r.report(r.sessionID, call)
+		}
+	}
+	for _, call := range r.log.spans(r.spanName) {
+		r.trail.Span(call)
+	}
+	info.ToolCalls = len(r.announced)
+	for i := range info.MCPServers {
+		info.MCPServers[i].Calls = r.log.served(info.MCPServers[i].Name, r.servers.behindGateway())
+	}
+}

@@ -1,0 +1,94 @@
+package acpagent
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// request is something that a rollout waits for: what a person was asked in the place of the agent's own user, or work. It is kept in the session's record until the answer is there.
+type request struct {
+	// Interrupt is the id of the interrupt, made of the kind, the subject and the canonical input: the same request again is the same interrupt.
+	Interrupt string `json:"interrupt"`
+	// What is "permission", "question" or "work".
+	What  string `json:"what"`
+	Title string `json:"title"`
+	// Server and Tool are those of a permission's call, Note is why an approval of it could be one of another call.
+	Server string `json:"server,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+	Note   string `json:"note,omitempty"`
+	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the server that has started work.
+	Kind  string          `json:"kind,omitempty"`
+	Input json.RawMessage `json:"input,omitempty"`
+	// Work is what a call has started or waits for, ToolCallID the agent's own id of the call, and SpanID the one that evaluators know it by.
+	Work       *gateway.Work `json:"work,omitempty"`
+	ToolCallID string        `json:"toolCallId,omitempty"`
+	SpanID     string        `json:"spanId,omitempty"`
+	// whole is Work with what the record does not hold, where that is known.
+	whole *gateway.Work
+}
+
+const (
+	requestPermission = "permission"
+	requestQuestion   = "question"
+	requestWork       = "work"
+)
+
+// newRequest makes the id of a request. The subject is what there is to tell it by beside kind and input; titles may differ from time to time.
+func newRequest(what, title, kind, subject string, in json.RawMessage) request {
+	a := request{What: what, Title: title, Kind: kind, Input: in}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%q\x00%q\x00%s", what, kind, subject, jsonobj.Canonical(in)))
+	a.Interrupt = what + "-" + hex.EncodeToString(sum[:8])
+	return a
+}
+
+// requestOf is the request for work that a call has started.
+func requestOf(w gateway.Work) request {
+	return request{Interrupt: "call-" + w.CallID, What: requestWork, Title: w.Tool, Kind: w.Server, Work: &w, SpanID: workSpan(w.CallID)}
+}
+
+// interrupt is what the rollout waits for: a task for a person, or work.
+func (a request) interrupt() (wait.Interrupt, error) {
+	if w := cmp.Or(a.whole, a.Work); w != nil {
+		spec, err := WorkSpec(*w)
+		return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{spec}}, err
+	}
+	shown := map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input}
+	for key, value := range map[string]string{"server": a.Server, "tool": a.Tool, "note": a.Note} {
+		if value != "" {
+			shown[key] = value
+		}
+	}
+	payload, err := json.Marshal(shown)
+	return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{{Type: wait.Task, Name: string(wait.Task), Payload: payload}}}, err
+}
+
+// tell is the sentence about a decision in the prompt that the agent is resumed with.
+func (a request) tell(d decision) string {
+	var b strings.Builder
+	switch {
+	case a.What == requestQuestion:
+		fmt.Fprintf(&b, "You asked: %s\nThe answer is:", a.Title)
+		if d.said == "" {
+			d.said = map[bool]string{true: "yes", false: "no"}[d.allowed]
+		}
+		return b.String() + " " + d.said
+	case d.allowed && a.Note != "":
+		fmt.Fprintf(&b, "You asked for permission: %s\nA person would allow it, but %s, so that you will have to ask again.", a.Title, strings.Replace(a.Note, "the agent does", "you do", 1))
+	case d.allowed:
+		fmt.Fprintf(&b, "You asked for permission: %s\nA person has allowed it. Do it now; the permission is for one call.", a.Title)
+	default:
+		fmt.Fprintf(&b, "You asked for permission: %s\nIt was denied. Do not try it again; go on without it.", a.Title)
+	}
+	if d.said != "" {
+		fmt.Fprintf(&b, " They said: %s", d.said)
+	}
+	return b.String()
+}

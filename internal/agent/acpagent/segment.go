@@ -1,0 +1,237 @@
+package acpagent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/agent/program"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// segment is one segment of an ACP agent while it runs. Its parts each have a job of their own.
+type segment struct {
+	*acpAgent
+	seg    agent.Segment
+	redact func(io.Writer) io.WriteCloser
+	info   *agent.Info
+	clock  *workClock
+	trail  *agent.Trajectory
+	wire   *wireLog
+	stderr *program.Log
+	// setup is what servers and setup commands print; nil if there are none.
+	setup *program.Log
+	// launched is how the agent's process was started.
+	launched *Launch
+
+	model   *modelproxy.Session // nil if the agent talks to its provider itself
+	files   *acp.Files
+	terms   *acp.Terminals
+	process *sandbox.Process
+	conn    *acp.Conn
+	caps    acp.Capabilities
+
+	servers      *servers
+	limits       *limits
+	pending      *pendingRequests
+	calls        *callRecorder
+	idle         *idleTimer
+	permissions  *permissions
+	client       *client
+	conversation *conversation
+}
+
+// run starts the agent, has the turn and ends the agent. Faults are in the outcome.
+func (s *segment) run(ctx context.Context) (out agent.Outcome, err error) {
+	out, err = s.turn(ctx)
+	if lost := s.servers.report(); lost != nil && out.Fault == nil {
+		out = agent.Outcome{Fault: lost}
+	}
+	if f := s.end(ctx, out.Fault); f != nil && out.Fault == nil {
+		out = agent.Outcome{Fault: f}
+	}
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	return s.judge(out)
+}
+
+// turn is everything up to the answer to the prompt. What goes wrong on the way is a fault.
+func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
+	record, err := readRecord(s.seg.History)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	if f, err := s.open(record); f != nil || err != nil {
+		return agent.Outcome{Fault: f}, err
+	}
+	if f, err := s.start(ctx); f != nil || err != nil {
+		return agent.Outcome{Fault: f}, err
+	}
+	if f := s.handshake(ctx); f != nil {
+		return agent.Outcome{Fault: f}, nil
+	}
+	prompt, f, err := s.session(ctx)
+	if f != nil || err != nil {
+		return agent.Outcome{Fault: f}, err
+	}
+	if prompt == "" && len(s.conversation.record.Pending) > 0 { // what has arrived is nothing yet
+		return s.conversation.suspend(nil), nil
+	}
+	if f := s.servers.awaitTools(ctx, s.bounds.tools); f != nil {
+		return agent.Outcome{Fault: f}, nil
+	}
+	return s.prompt(ctx, prompt), nil
+}
+
+// open opens the segment's files and the ways to the model and the servers.
+func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
+	s.limits, s.pending = newLimits(), newPendingRequests(s.bounds.suspend)
+	s.model, f = s.openModel()
+	err = s.openGateway()
+	s.redact = s.redaction()
+	s.trail = agent.OpenTrajectory(s.seg.Dir, s.redact, s.opts.Now)
+	s.wire = &wireLog{lines: agent.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now, bound: s.bounds.wire, limits: s.limits}
+	s.stderr = program.OpenLog(filepath.Join(s.seg.Dir, agent.FileStderr), s.redact)
+	s.calls = newCallRecorder(s.opts.Now, s.trail, newToolNames(s.entry, s.seg.Servers), s.servers)
+	s.idle = &idleTimer{
+		limit: cmp.Or(max(0, time.Duration(s.entry.IdleTimeout)), s.bounds.idle), now: s.opts.Now, calls: s.calls, model: s.model, limits: s.limits,
+	}
+	s.permissions = &permissions{
+		policy: s.entry.Permissions, consume: s.seg.Consume, servers: s.servers, calls: s.calls, pending: s.pending, limits: s.limits, trail: s.trail,
+		approved: record.approvals(),
+	}
+	s.client = &client{
+		elicitation: s.entry.Elicitation, outputBytes: agent.DefaultOutputBytes, trail: s.trail, calls: s.calls, permissions: s.permissions,
+		pending: s.pending, idle: s.idle, limits: s.limits,
+	}
+	if s.seg.OutputBytes > 0 {
+		s.client.outputBytes = s.seg.OutputBytes
+	}
+	s.conversation = &conversation{record: record, seg: s.seg, redact: s.redact, trail: s.trail, calls: s.calls}
+	return f, err
+}
+
+// openGateway puts the servers behind the gateway, if they are to be there. What the gateway reports
+// comes only once the agent runs, so that the parts that it is told to are there by then.
+func (s *segment) openGateway() error {
+	g := s.seg.Gateway
+	if g == nil || s.opts.Gateway == nil || len(s.seg.Servers) == 0 {
+		return nil
+	}
+	calls := &gateway.Calls{
+		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
+		Holding: s.clock.hold, Arrived: s.pending.workArrived,
+		Suspended: func(w gateway.Work) {
+			s.idle.reset()
+			s.pending.add(requestOf(w))
+		},
+		Unknown: func(w gateway.Work) {
+			s.limits.reach(fault.Newf(fault.StartUnknown, "the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server))
+		},
+		Permit: func(ctx context.Context, server, tool string, arguments json.RawMessage) string {
+			return s.permissions.decideCall(ctx, server, tool, arguments)
+		},
+		Called: func(r gateway.Record) { s.calls.saw(r) },
+	}
+	return s.servers.open(s.opts.Gateway, g.Filters, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
+}
+
+// end ends the agent's process and everything around it. It says what was wrong with the process, if that explains more than what is known.
+func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
+	if s.process == nil {
+		return nil
+	}
+	if s.conn != nil {
+		_ = s.conn.Close() // stdin; the process is ended next whatever came of it
+	}
+	grace := s.bounds.exit
+	if ctx.Err() != nil {
+		grace = 0
+	}
+	s.process.End(errSegmentOver, grace)
+	exit, err := s.process.Wait(context.WithoutCancel(ctx))
+	if s.conn != nil {
+		s.conn.Wait()
+	}
+	err = errors.Join(err, s.servers.close())
+	if s.terms != nil {
+		err = errors.Join(err, s.terms.Close())
+	}
+	if s.seg.Ended != nil {
+		s.seg.Ended()
+	}
+	if err != nil {
+		return fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
+	}
+	if known != nil && known.Category == fault.Exit && exit.State != nil {
+		known.Message = "the agent ended in the middle of its work with " + exit.State.String()
+	}
+	return nil
+}
+
+var errSegmentOver = errors.New("the segment is over")
+
+// finish reports what the agent did. No update comes any more.
+func (s *segment) finish() {
+	s.pending.stop()
+	s.calls.finish(s.info)
+	if s.info.AgentUsage == nil {
+		s.info.AgentUsage = s.client.lastUsage()
+	}
+}
+
+// judge looks at what the agent's words do not tell: whether its model worked.
+func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
+	s.finish()
+	if s.model != nil {
+		failure := s.model.Failure()
+		usage, err := s.model.Close()
+		s.info.Model = &usage
+		if err != nil {
+			return agent.Outcome{}, err
+		}
+		if err := s.keepModelCalls(); err != nil {
+			return agent.Outcome{}, err
+		}
+		// An agent that was suspended or ended by a limit may well have been in the middle of a call.
+		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
+			out = agent.Outcome{Fault: fault.New(fault.Model, failure.Error())}
+		}
+	}
+	if out.Fault != nil {
+		s.trail.Add(agent.EventLimit, s.conversation.record.SessionID, "", out.Fault)
+	}
+	return out, s.conversation.write(s.info, s.permissions.unused())
+}
+
+// close closes what the segment has opened, whatever became of it.
+func (s *segment) close() error {
+	var errs []error
+	if s.trail != nil {
+		errs = append(errs, s.trail.Close(), s.wire.close())
+	}
+	for _, l := range []*program.Log{s.stderr, s.setup} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
+	if s.files != nil {
+		errs = append(errs, s.files.Close())
+	}
+	errs = append(errs, s.servers.close())
+	if s.model != nil {
+		_, err := s.model.Close()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

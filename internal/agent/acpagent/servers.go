@@ -1,0 +1,201 @@
+package acpagent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evalrun/evalrun/acp"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// servers are the MCP servers of a segment: as the agent is told of them, directly or behind the MCP
+// gateway, and what becomes of each.
+type servers struct {
+	// all are the servers of the task. hosted are the names of those that the sandbox's setup starts.
+	all    []acp.MCPServer
+	hosted []string
+	place  *agent.Place
+	// access is the agent's access to the gateway; nil if the servers are not behind it.
+	access *gateway.Access
+	// info has the verdicts.
+	info *agent.Info
+	// closeIdle ends what is left of the connections to servers in the sandbox.
+	closeIdle []func()
+}
+
+func newServers(seg agent.Segment, info *agent.Info) *servers {
+	return &servers{all: seg.Servers, hosted: seg.Hosted, place: seg.Place, info: info}
+}
+
+// gatewayPort is where the gateway is on the loopback of a space without network.
+const gatewayPort = 18435
+
+// BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the gateway, for agents that know no HTTP. It finds
+// the endpoint and the token in the variables.
+const (
+	BridgeCommand  = "mcp-bridge"
+	BridgeURLVar   = "EVALRUN_MCP_URL"
+	BridgeTokenVar = "EVALRUN_MCP_TOKEN"
+)
+
+// open puts the servers behind the gateway, and makes the ways to those of them that live in the
+// agent's sandbox.
+func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o gateway.AccessOptions) error {
+	place := s.place
+	space := &place.Space
+	for i, server := range s.all {
+		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: filters[server.Name]})
+		behind := &o.Servers[i]
+		switch server.Transport {
+		case acp.TransportStdio:
+			behind.Mortal = true
+			behind.Target.Start = s.spawn(i, server)
+		default:
+			behind.Target.URL, behind.Target.SSE, behind.Target.Header = server.URL, server.Transport == acp.TransportSSE, http.Header{}
+			for _, h := range server.Headers {
+				behind.Target.Header.Add(h.Name, h.Value)
+			}
+			if slices.Contains(s.hosted, server.Name) {
+				behind.Mortal = true
+				if err := s.expose(i, server.URL, &behind.Target); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	var err error
+	if s.access, err = g.Open(o); err != nil {
+		return err
+	}
+	if !space.Network && space.Isolation == sandbox.IsolationBwrap {
+		socket := filepath.Join(place.Sockets, "mcp.sock")
+		if err := s.access.ServeUnix(socket); err != nil {
+			return err
+		}
+		space.Forwards = append(slices.Clone(space.Forwards), sandbox.Forward{Port: gatewayPort, Socket: socket})
+	}
+	return nil
+}
+
+// spawn makes the way to a stdio server, which is started in the agent's space for each connection.
+func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.ReadWriteCloser, error) {
+	socket := filepath.Join(s.place.Sockets, fmt.Sprintf("stdio-%d.sock", i))
+	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cmp.Or(server.Cwd, s.place.Cwd)}
+	for _, kv := range server.Env {
+		c.Env = append(c.Env, kv.Name+"="+kv.Value)
+	}
+	s.place.Space.Spawns = append(slices.Clone(s.place.Space.Spawns), sandbox.Spawn{Socket: socket, Command: c})
+	return func(ctx context.Context) (io.ReadWriteCloser, error) { return dialUnix(ctx, socket) }
+}
+
+// expose makes the way to an HTTP server that is started in a space without this machine's network.
+func (s *servers) expose(i int, raw string, target *mcp.Target) error {
+	if s.place.Space.Network || s.place.Space.Isolation != sandbox.IsolationBwrap {
+		return nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return fault.New(fault.MCP, "its url is none")
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		port = map[bool]int{true: 443, false: 80}[u.Scheme == "https"]
+	}
+	socket := filepath.Join(s.place.Sockets, fmt.Sprintf("http-%d.sock", i))
+	s.place.Space.Exposes = append(slices.Clone(s.place.Space.Exposes), sandbox.Expose{Socket: socket, Port: port})
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, socket) }}
+	s.closeIdle = append(s.closeIdle, transport.CloseIdleConnections)
+	target.HTTPClient = &http.Client{Transport: transport}
+	return nil
+}
+
+func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", socket)
+}
+
+// declare makes the servers as the agent is told of them: as they are, or those of the gateway under their names, over HTTP or, if the agent does not know
+// that, over a bridge that it starts.
+func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
+	if s.access == nil {
+		return s.all
+	}
+	var out []acp.MCPServer
+	for _, server := range s.all {
+		base := s.access.URL(server.Name)
+		if space := &s.place.Space; !space.Network && space.Isolation == sandbox.IsolationBwrap {
+			base = fmt.Sprintf("http://127.0.0.1:%d%s", gatewayPort, s.access.Path(server.Name))
+		}
+		p := acp.MCPServer{Name: server.Name, Meta: server.Meta}
+		if caps.Accepts(acp.TransportHTTP) {
+			p.Transport, p.URL, p.Headers = acp.TransportHTTP, base, []acp.KeyValue{{Name: "Authorization", Value: "Bearer " + s.access.Token()}}
+		} else {
+			p.Transport, p.Command, p.Args = acp.TransportStdio, s.executable(), []string{BridgeCommand}
+			p.Env = []acp.KeyValue{{Name: BridgeURLVar, Value: base}, {Name: BridgeTokenVar, Value: s.access.Token()}}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// executable is evalrun itself as the agent finds it.
+func (s *servers) executable() string {
+	if s.place.Space.Isolation == sandbox.IsolationBwrap {
+		return sandbox.InsideExecutable
+	}
+	return s.place.Executable
+}
+
+// behindGateway reports whether the agent reaches its servers through the gateway.
+func (s *servers) behindGateway() bool { return s.access != nil }
+
+// sharing counts the servers behind the gateway that have a tool of a name.
+func (s *servers) sharing(tool string) int {
+	if s.access == nil {
+		return 0
+	}
+	return s.access.Sharing(tool)
+}
+
+// endpoint is a server behind the gateway; nil if there is none of that name.
+func (s *servers) endpoint(name string) *gateway.Endpoint {
+	if s.access == nil {
+		return nil
+	}
+	return s.access.Endpoint(name)
+}
+
+// settle is called at the end of a turn: what its calls have started is waited for, also if the agent has not waited for the answers.
+func (s *servers) settle(ctx context.Context, limit time.Duration) {
+	if s.access == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	gateway.Settle(ctx, s.access)
+}
+
+// close ends the agent's access. Nobody bears its token any more.
+func (s *servers) close() error {
+	for _, closeIdle := range s.closeIdle {
+		closeIdle()
+	}
+	s.closeIdle = nil
+	if s.access == nil {
+		return nil
+	}
+	return s.access.Close()
+}
