@@ -19,7 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// trivialAgent is a static program that prints {"r":1}, after as many milliseconds as its argument says.
+// trivialAgent is a static program that prints {"r":1}, after as many milliseconds as its argument
+// says.
 const trivialAgent = `package main
 
 import (
@@ -37,8 +38,8 @@ func main() {
 }
 `
 
-// BenchmarkRun runs 500 evaluations at -j 2 and, in the same process, a bare loop that starts the same command with the same
-// parallelism. added-ms/rollout is the difference, x-bare the ratio.
+// BenchmarkRun runs 500 evaluations at -j 2 and, in the same process, a bare loop that starts the
+// same command with the same parallelism. added-ms/rollout is the difference, x-bare the ratio.
 func BenchmarkRun(b *testing.B) {
 	program := buildAgent(b)
 	for _, args := range [][]string{{}, {"20"}} {

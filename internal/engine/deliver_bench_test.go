@@ -18,8 +18,9 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// BenchmarkDeliveries delivers to five runs, one after the other, while an executor watches five open runs, and again while it watches a
-// thousand. cpu-ms/delivery is what that costs this process, executor and delivery together; x-five is the ratio of the two.
+// BenchmarkDeliveries delivers to five runs, one after the other, while an executor watches five
+// open runs, and again while it watches a thousand. cpu-ms/delivery is what that costs this
+// process, executor and delivery together; x-five is the ratio of the two.
 func BenchmarkDeliveries(b *testing.B) {
 	var few, many time.Duration
 	for b.Loop() {

@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// R6. Only the events of runs that were named are written; when it is not known which have changed, only those of runs that have.
+// R6. Only the events of runs that were named are written; when it is not known which have changed,
+// only those of runs that have.
 func TestOnlyRunsThatHaveChangedAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, filepath.Join(dir, "store"))
@@ -93,7 +94,8 @@ func TestRunsThatWereUsedLastAreKept(t *testing.T) {
 	}
 }
 
-// Given an executor that follows a run: when another process removes that run, then nothing of it comes back, and it is not followed any more.
+// Given an executor that follows a run: when another process removes that run, then nothing of it
+// comes back, and it is not followed any more.
 func TestRemovedRunIsNotWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, filepath.Join(dir, "store"))

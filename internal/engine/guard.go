@@ -23,7 +23,8 @@ const internalAttempts = 3
 // internalLog is the file in a rollout's folder that says how evalrun failed with it.
 const internalLog = "internal.log"
 
-// postponed is how long a process leaves a trigger alone whose plan it cannot read. Another one may.
+// postponed is how long a process leaves a trigger alone whose plan it cannot read. Another one
+// may.
 const postponed = time.Minute
 
 // guard is the rule that what is bad harms only itself: whatever goes wrong with one rollout or
@@ -37,7 +38,8 @@ type guard struct {
 	pause time.Duration
 }
 
-// run runs a claimed rollout, and settles what goes wrong. The error that it returns ends the process.
+// run runs a claimed rollout, and settles what goes wrong. The error that it returns ends the
+// process.
 func (g *guard) run(ctx context.Context, ro *rollout.Rollout, c store.Claim) error {
 	err := protect(func() error { return ro.Run(ctx) })
 	if errors.As(err, new(*panicError)) {
@@ -55,7 +57,8 @@ func (g *guard) run(ctx context.Context, ro *rollout.Rollout, c store.Claim) err
 	return err
 }
 
-// settle decides what follows from a failure of evalrun with a rollout: another attempt, or its end.
+// settle decides what follows from a failure of evalrun with a rollout: another attempt, or its
+// end.
 func (g *guard) settle(ctx context.Context, ro *rollout.Rollout, c store.Claim, failure error) error {
 	commit := context.WithoutCancel(ctx)
 	switch state := ro.State(); {

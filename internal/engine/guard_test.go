@@ -78,8 +78,8 @@ const (
 	nested = `cd "$EVALRUN_WORKSPACE"; d=dddddddddd; while mkdir $d && cd $d; do :; done 2>/dev/null;`
 )
 
-// R1. Given an executor that has a hundred good rollouts, and ten with which it cannot but fail: then it completes the hundred, the ten have a
-// fault that says why, and it goes on.
+// R1. Given an executor that has a hundred good rollouts, and ten with which it cannot but fail:
+// then it completes the hundred, the ten have a fault that says why, and it goes on.
 func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.Open(filepath.Join(dir, ".evalrun"), store.Options{})
@@ -184,7 +184,8 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 	}
 }
 
-// Given processes of which each ends after it has failed once with a rollout: then all of them together try it as often as one would.
+// Given processes of which each ends after it has failed once with a rollout: then all of them
+// together try it as often as one would.
 func TestFailuresAreCountedOverAllProcesses(t *testing.T) {
 	dir := t.TempDir()
 	p := &poison{t, dir, openIn(t, filepath.Join(dir, "store"))}

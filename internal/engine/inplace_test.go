@@ -30,8 +30,8 @@ func openIn(t *testing.T, dir string) *store.SQLite {
 
 const waitsForKey = `case $in in *'"resume":null'*) echo '{"__interrupt__": {"job": {"key": "k"}, "type": "WaitJob"}}'; exit 0;; esac; echo '{}'`
 
-// R4. Given an executor that waits: when its store is moved, deleted or replaced by another one, then it ends and says so, and nothing is
-// written where the store was.
+// R4. Given an executor that waits: when its store is moved, deleted or replaced by another one,
+// then it ends and says so, and nothing is written where the store was.
 func TestStoreThatIsNotInItsPlaceEndsTheExecutor(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
 		"moved":   func(dir string) error { return os.Rename(dir, dir+".moved") },
@@ -146,8 +146,8 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// R5. Given a run whose events cannot be written: an executor says so at once and once, goes on with the other runs, and its error has one for
-// the run.
+// R5. Given a run whose events cannot be written: an executor says so at once and once, goes on
+// with the other runs, and its error has one for the run.
 func TestEventsThatCannotBeWrittenAreSaidAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, filepath.Join(dir, "store"))

@@ -43,8 +43,8 @@ func (l *leases) ids() []string {
 	return slices.Collect(maps.Keys(l.held))
 }
 
-// keep renews every third of a lease until it is stopped. Agents whose lease could not be renewed for
-// two thirds of its length are ended, before somebody else may start them.
+// keep renews every third of a lease until it is stopped. Agents whose lease could not be renewed
+// for two thirds of its length are ended, before somebody else may start them.
 func (l *leases) keep(ctx context.Context) (stop func()) {
 	quit := make(chan struct{})
 	var done sync.WaitGroup

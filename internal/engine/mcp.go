@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// mcpSource asks MCP servers for tasks, and for the results of jobs that nobody else can be asked for.
+// mcpSource asks MCP servers for tasks, and for the results of jobs that nobody else can be asked
+// for.
 type mcpSource struct {
 	lookup tasks.Lookup
 	client *http.Client

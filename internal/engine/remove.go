@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// Remove removes a final run with all its files. The files go first: where that fails the run is still listed, and can be removed again.
+// Remove removes a final run with all its files. The files go first: where that fails the run is
+// still listed, and can be removed again.
 func Remove(ctx context.Context, s store.Store, runID string) error {
 	run, err := s.Run(ctx, runID)
 	if err != nil {
@@ -33,7 +34,8 @@ func Remove(ctx context.Context, s store.Store, runID string) error {
 	return s.Remove(ctx, runID)
 }
 
-// RemoveWork removes what the agents of a run that is final have kept while they waited: homes and workspaces.
+// RemoveWork removes what the agents of a run that is final have kept while they waited: homes and
+// workspaces.
 func RemoveWork(ctx context.Context, s store.Store, runID string) error {
 	ids, err := s.RolloutIDs(ctx, runID)
 	if err != nil {

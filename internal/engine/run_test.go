@@ -42,7 +42,8 @@ func (p *project) open() *store.SQLite {
 	return s
 }
 
-// plan stores a run of n evaluations whose agent is a shell script. The script finds the input in $in and the project's folder in $PROJECT.
+// plan stores a run of n evaluations whose agent is a shell script. The script finds the input in
+// $in and the project's folder in $PROJECT.
 func (p *project) plan(s *store.SQLite, n int, script string, change func(*eval.Set)) string {
 	p.t.Helper()
 	set := &eval.Set{ID: "set", Name: "Set", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20},
@@ -159,7 +160,8 @@ func TestARepeatedSegmentFindsTheWorkspaceAsItWas(t *testing.T) {
 	}
 }
 
-// J2 of facts/tasks-and-benchflow.md 9.5: with two repetitions an agent that always fails is started three times.
+// J2 of facts/tasks-and-benchflow.md 9.5: with two repetitions an agent that always fails is
+// started three times.
 func TestRetries(t *testing.T) {
 	p := newProject(t)
 	s := p.open()
@@ -256,8 +258,8 @@ func TestAnEndedRunnerLeavesWhatCanBeResumed(t *testing.T) {
 	}
 }
 
-// While agents are short the next rollouts are claimed in advance. When long ones come, those wait without its being their working time, and are
-// given back.
+// While agents are short the next rollouts are claimed in advance. When long ones come, those wait
+// without its being their working time, and are given back.
 func TestWaitingForAPlaceIsQueued(t *testing.T) {
 	p := newProject(t)
 	s := p.open()

@@ -1,7 +1,7 @@
 // Package engine works on the rollouts of a store: it claims them, keeps their leases, gives their
-// agents slots, starts and checks the jobs that they wait for, and writes the log of events. What one
-// rollout does between its claim and its release is package rollout's. What the engine decides is in
-// the store; it keeps nothing that a crash could lose.
+// agents slots, starts and checks the jobs that they wait for, and writes the log of events. What
+// one rollout does between its claim and its release is package rollout's. What the engine decides
+// is in the store; it keeps nothing that a crash could lose.
 package engine
 
 import (
@@ -37,8 +37,8 @@ type Options struct {
 	// not be written anywhere, by name; those of resolved ${VAR}s are added to them.
 	Resolve func(name string) (string, bool)
 	Secrets map[string]string
-	// Events, if not nil, is called with every event of the runs that the runner works on, whichever
-	// process made it, in order and from one goroutine.
+	// Events, if not nil, is called with every event of the runs that the runner works on,
+	// whichever process made it, in order and from one goroutine.
 	Events func(store.Event)
 	Logger *slog.Logger
 	// Now is the clock; nil means time.Now.

@@ -150,8 +150,8 @@ func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error)
 	return c.models, c.gateway, nil
 }
 
-// findBaseDir finds the eval set's folder again: where it was relative to the store; else, if the store was moved, where it was relative to the folder
-// of the command; else beside the store.
+// findBaseDir finds the eval set's folder again: where it was relative to the store; else, if the
+// store was moved, where it was relative to the folder of the command; else beside the store.
 func (c *runCache) findBaseDir(p plans.Plan) string {
 	beside := filepath.Join(c.o.Store.Dir(), "..")
 	for _, dir := range []string{

@@ -9,7 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// The eval set's folder is looked for where it was relative to the store, then relative to the command's folder, then beside the store.
+// The eval set's folder is looked for where it was relative to the store, then relative to the
+// command's folder, then beside the store.
 func TestFindBaseDir(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"project/sets", "project/.evalrun", "elsewhere/sets", "unpacked/.evalrun"} {

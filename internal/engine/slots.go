@@ -9,11 +9,12 @@ import (
 )
 
 // shortAgent is how long agents take at most for whom the next rollouts are claimed and prepared
-// while they still run. Where they take longer a claim in advance would gain nothing, and would keep
-// a rollout from other processes.
+// while they still run. Where they take longer a claim in advance would gain nothing, and would
+// keep a rollout from other processes.
 const shortAgent = 50 * time.Millisecond
 
-// maxAhead is how long a rollout that was claimed in advance waits for a slot before it is given back.
+// maxAhead is how long a rollout that was claimed in advance waits for a slot before it is given
+// back.
 const maxAhead = 10 * shortAgent
 
 // aheadPerSlot is how many rollouts are claimed in advance for each slot.
@@ -29,8 +30,8 @@ type slots struct {
 
 func newSlots(n int) *slots { return &slots{taken: make(chan struct{}, n)} }
 
-// available says how many rollouts to claim when so many have been claimed whose agent has not ended.
-// Claims in advance are made several at a time.
+// available says how many rollouts to claim when so many have been claimed whose agent has not
+// ended. Claims in advance are made several at a time.
 func (s *slots) available(active int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,8 +45,8 @@ func (s *slots) available(active int) int {
 	return free + aheadPerSlot*cap(s.taken)
 }
 
-// acquire waits for a slot. One that does not become free soon is not waited for: the agents that run
-// have turned out to be long ones.
+// acquire waits for a slot. One that does not become free soon is not waited for: the agents that
+// run have turned out to be long ones.
 func (s *slots) acquire(ctx context.Context, stop <-chan struct{}) error {
 	select {
 	case s.taken <- struct{}{}:

@@ -65,8 +65,9 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 	return h.check(ctx, run, c, source, job)
 }
 
-// start starts the job of a trigger whose intent to do so is recorded. If a process died over it before, or a call failed, the job may
-// have been started: the kind of the source says how to find out.
+// start starts the job of a trigger whose intent to do so is recorded. If a process died over it
+// before, or a call failed, the job may have been started: the kind of the source says how to find
+// out.
 func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	failpoint.Hit("runner.starting")
@@ -99,7 +100,8 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 // firstCheckAt is when a job that has just been started is asked for.
 func (h *triggerHandler) firstCheckAt() time.Time { return h.o.Now().Add(firstCheck) }
 
-// find looks for the job of an overdue trigger, which must not be started any more. One that is found is asked after once more.
+// find looks for the job of an overdue trigger, which must not be started any more. One that is
+// found is asked after once more.
 func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	key, found, err := source.Find(ctx, job)
@@ -161,8 +163,9 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 	return nil
 }
 
-// failed puts a trigger back after a call of its source that failed and may succeed another time. An error is not an answer: a trigger whose
-// deadline has passed expires only when its source could not be asked for a while.
+// failed puts a trigger back after a call of its source that failed and may succeed another time.
+// An error is not an answer: a trigger whose deadline has passed expires only when its source could
+// not be asked for a while.
 func (h *triggerHandler) failed(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error, notStarted bool) error {
 	commit, now := context.WithoutCancel(ctx), h.o.Now()
 	if ctx.Err() != nil && !notStarted {
@@ -183,12 +186,14 @@ func (h *triggerHandler) failed(ctx context.Context, run *rollout.Run, c store.T
 	return h.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(pause), store.TriggerFailure{Error: message, NotStarted: notStarted})
 }
 
-// grace is how long a source that cannot be asked at the deadline is asked again: as long as the wait was to last, within bounds.
+// grace is how long a source that cannot be asked at the deadline is asked again: as long as the
+// wait was to last, within bounds.
 func grace(c store.TriggerClaim) time.Duration {
 	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
 }
 
-// expire ends the wait for an overdue trigger. What is known beside that, and an error that explains it, may be empty.
+// expire ends the wait for an overdue trigger. What is known beside that, and an error that
+// explains it, may be empty.
 func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.TriggerClaim, what, cause string) error {
 	message := fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339))
 	if what != "" {

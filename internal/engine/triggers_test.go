@@ -26,7 +26,8 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// jobWorld is a run of one rollout that waits for a job behind an HTTP API, and a clock that goes only when it is told to.
+// jobWorld is a run of one rollout that waits for a job behind an HTTP API, and a clock that goes
+// only when it is told to.
 type jobWorld struct {
 	*project
 	store *store.SQLite
@@ -36,12 +37,14 @@ type jobWorld struct {
 	now      time.Time
 	requests []string
 
-	// serving is held while the service answers; answer is what it says to a request, by method and path.
+	// serving is held while the service answers; answer is what it says to a request, by method and
+	// path.
 	serving sync.Mutex
 	answer  func(request string) (status int, body string)
 }
 
-// The kinds of job sources. POST /jobs starts a job, GET /find looks for it, GET /jobs/ID tells of it, POST /jobs/ID/cancel ends it.
+// The kinds of job sources. POST /jobs starts a job, GET /find looks for it, GET /jobs/ID tells of
+// it, POST /jobs/ID/cancel ends it.
 const (
 	idempotentJobs = `{"source": "http", "interval": "10ms", "start": {"url": "URL/jobs"}, "itemKey": ".id", "idempotencyHeader": "Key",
 		"status": {"url": "URL/jobs/{itemKey}", "done": ".done"}, "cancel": {"url": "URL/jobs/{itemKey}/cancel"}}`
@@ -184,7 +187,8 @@ func (w *jobWorld) rollout() store.RolloutView {
 	return w.rollouts(w.store, w.runID)[0]
 }
 
-// expired checks that the rollout ended with the fault suspend-timeout, and how long after it was planned.
+// expired checks that the rollout ended with the fault suspend-timeout, and how long after it was
+// planned.
 func (w *jobWorld) expired(message string, after time.Duration) {
 	w.t.Helper()
 	o := w.rollout()
@@ -238,7 +242,8 @@ func notFound(request string) (int, string) {
 	return http.StatusInternalServerError, "out of order"
 }
 
-// B1, invariant 12 of the design: a start that keeps failing costs a bounded number of requests and ends at its deadline.
+// B1, invariant 12 of the design: a start that keeps failing costs a bounded number of requests and
+// ends at its deadline.
 func TestAStartThatKeepsFailing(t *testing.T) {
 	for _, test := range []struct {
 		name, jobs string
@@ -268,7 +273,8 @@ func TestAStartThatKeepsFailing(t *testing.T) {
 	}
 }
 
-// B1: the same without a connection, when nobody can count requests: what is due is never due in the past.
+// B1: the same without a connection, when nobody can count requests: what is due is never due in
+// the past.
 func TestAStartThatIsRefusedExpires(t *testing.T) {
 	url, _ := refused(t)
 	w := newJobWorld(t, strings.ReplaceAll(atMostOnceJobs, "URL", url), callsJob, 20*time.Second, nil)
@@ -323,7 +329,8 @@ func TestNoJobIsStartedAfterItsDeadline(t *testing.T) {
 	}
 }
 
-// B3: a job whose start was broken off is looked for after the deadline, where its source can be asked. One that is found is asked after.
+// B3: a job whose start was broken off is looked for after the deadline, where its source can be
+// asked. One that is found is asked after.
 func TestABrokenOffStartIsLookedForAfterItsDeadline(t *testing.T) {
 	for _, test := range []struct {
 		name, jobs, found string
@@ -415,7 +422,8 @@ func TestASourceThatCannotBeAskedAtTheDeadline(t *testing.T) {
 	}
 }
 
-// B9: a job whose trigger has expired is cancelled, once; likewise one that somebody has answered by hand.
+// B9: a job whose trigger has expired is cancelled, once; likewise one that somebody has answered
+// by hand.
 func TestAJobThatNobodyWaitsForIsCancelled(t *testing.T) {
 	for _, byHand := range []bool{false, true} {
 		w := newJobWorld(t, idempotentJobs, callsJob, time.Minute, always(200, `{"id": 7, "done": false}`))
@@ -438,7 +446,8 @@ func TestAJobThatNobodyWaitsForIsCancelled(t *testing.T) {
 	}
 }
 
-// B10: a question that is asked again in other words is another question. One whose members only stand in another order is the same.
+// B10: a question that is asked again in other words is another question. One whose members only
+// stand in another order is the same.
 func TestAChangedInterruptSupersedes(t *testing.T) {
 	script := `case $in in
 		*'"resume":null'*) echo '{"__interrupt__": [{"id": "first", "value": "?"}, {"id": "same", "value": {"a": 1, "b": 2}}, {"id": "changes", "value": "old"}]}' ;;
@@ -462,7 +471,8 @@ func TestAChangedInterruptSupersedes(t *testing.T) {
 	}
 }
 
-// B8: a rollout that has used up limits.timeout is not tried again, as nothing is left for another attempt; one that has only used up its segment's is.
+// B8: a rollout that has used up limits.timeout is not tried again, as nothing is left for another
+// attempt; one that has only used up its segment's is.
 func TestATimeoutIsRepeatedOnlyIfTimeIsLeft(t *testing.T) {
 	for _, test := range []struct {
 		name     string

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// R8. Given a run that a later version of the program has planned, beside one of this version: an executor leaves the former as it is, does the
-// latter, and with --once ends.
+// R8. Given a run that a later version of the program has planned, beside one of this version: an
+// executor leaves the former as it is, does the latter, and with --once ends.
 func TestPlanOfALaterVersionIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, filepath.Join(dir, "store"))

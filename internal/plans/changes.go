@@ -14,11 +14,12 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// planParts are the parts of a plan that its results depend on, by names that a person knows them by ("thresholds", "evaluation b"). Where the eval
-// set lies is none of them.
+// planParts are the parts of a plan that its results depend on, by names that a person knows them
+// by ("thresholds", "evaluation b"). Where the eval set lies is none of them.
 type planParts map[string]json.RawMessage
 
-// partsOf takes a plan apart. It is read and written again, so that a plan of an earlier version has the same form as one of this.
+// partsOf takes a plan apart. It is read and written again, so that a plan of an earlier version
+// has the same form as one of this.
 func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	plan, err := Read(p)
 	if err != nil {
@@ -71,8 +72,8 @@ func (p planParts) digest() (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// Changes says in what a plan differs from the one that a run has: "evaluation b (inputs)", "evaluation c is new". It is empty if they
-// mean the same.
+// Changes says in what a plan differs from the one that a run has: "evaluation b (inputs)",
+// "evaluation c is new". It is empty if they mean the same.
 func Changes(stored store.Plan, storedEvaluations []store.Evaluation, plan store.Plan) ([]string, error) {
 	before, err := partsOf(stored, storedEvaluations)
 	if err != nil {

@@ -38,7 +38,8 @@ func digestOf(t *testing.T, p store.Plan) string {
 	return plan.Digest
 }
 
-// C11: a plan differs from another only where a person would say so: not by where its files lie or how its JSON is laid out.
+// C11: a plan differs from another only where a person would say so: not by where its files lie or
+// how its JSON is laid out.
 func TestPlanChanges(t *testing.T) {
 	before := digestPlan(t, func(*eval.Set) {})
 	for name, v := range map[string]struct {
@@ -67,7 +68,8 @@ func TestPlanChanges(t *testing.T) {
 	}
 }
 
-// A plan that an earlier version has stored has no digest and no origin, and its evaluations have none of the newer keys.
+// A plan that an earlier version has stored has no digest and no origin, and its evaluations have
+// none of the newer keys.
 func TestPlanOfAnEarlierVersion(t *testing.T) {
 	plan := digestPlan(t, func(*eval.Set) {})
 	old := plan

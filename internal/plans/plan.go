@@ -1,6 +1,6 @@
 // Package plans makes, reads and compares the plan of a run: what an eval set, its agents and the
-// command line said when the run was started, kept with the run so that it can be resumed from there.
-// It decides which rollouts there are; it runs nothing.
+// command line said when the run was started, kept with the run so that it can be resumed from
+// there. It decides which rollouts there are; it runs nothing.
 package plans
 
 import (
@@ -21,14 +21,15 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// Version grows when a plan gets something in it that an earlier version of the program must not pass over.
+// Version grows when a plan gets something in it that an earlier version of the program must not
+// pass over.
 const Version = 1
 
 // ErrLater means that a later version of the program has made the plan of a run.
 var ErrLater = errors.New("a later version of evalrun has planned it")
 
-// Plan is what a run was started with. It is stored with the run, and resumed from there, so that an eval set may be
-// edited while its runs wait.
+// Plan is what a run was started with. It is stored with the run, and resumed from there, so that
+// an eval set may be edited while its runs wait.
 type Plan struct {
 	// Version is Version of the program that made the plan; 0 was before there were versions.
 	Version int `json:"planVersion"`
@@ -36,23 +37,27 @@ type Plan struct {
 	Set    eval.Set      `json:"set"`
 	Agents []agent.Entry `json:"agents"`
 	Jobs   wait.Jobs     `json:"jobs,omitempty"`
-	// BaseDir is the eval set's folder relative to the store's, WorkDir the same relative to the folder in which the run was started:
-	// if the store has been moved away from the eval set, a resume looks there from its own folder. Slash-separated.
+	// BaseDir is the eval set's folder relative to the store's, WorkDir the same relative to the
+	// folder in which the run was started: if the store has been moved away from the eval set, a
+	// resume looks there from its own folder. Slash-separated.
 	BaseDir string `json:"baseDir"`
 	WorkDir string `json:"workDir"`
 	// Env names the variables that were passed with --env and --env-file.
 	Env []string `json:"env,omitempty"`
-	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is final.
+	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
+	// final.
 	KeepWorkspaces bool `json:"keepWorkspaces,omitempty"`
 	Environment
-	// Origin says where the plan comes from, and Digest is that of its parts that the results depend on.
+	// Origin says where the plan comes from, and Digest is that of its parts that the results
+	// depend on.
 	Origin Origin `json:"origin,omitzero"`
 	Digest string `json:"digest,omitempty"`
 }
 
 // Origin says where a plan comes from.
 type Origin struct {
-	// GitCommit is the commit that was checked out in the eval set's folder, Version that of the evalrun that made the plan.
+	// GitCommit is the commit that was checked out in the eval set's folder, Version that of the
+	// evalrun that made the plan.
 	GitCommit string `json:"gitCommit,omitempty"`
 	Version   string `json:"version,omitempty"`
 	// EvalIDs and Filter are what the eval set was narrowed with.
@@ -60,23 +65,27 @@ type Origin struct {
 	Filter  string   `json:"filter,omitempty"`
 }
 
-// MCPDirect as [Environment].MCP sends MCP servers to agents as they are declared; otherwise they are behind the gateway.
+// MCPDirect as [Environment].MCP sends MCP servers to agents as they are declared; otherwise they
+// are behind the gateway.
 const MCPDirect = "direct"
 
 // Environment says how the agents of a plan live that live in an environment.
 type Environment struct {
 	// Isolation is that of package sandbox.
 	Isolation string `json:"isolation,omitempty"`
-	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these are behind the gateway.
+	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these
+	// are behind the gateway.
 	MCP string `json:"mcp,omitempty"`
 	// MCPServers are those of --mcp-config, beside the tasks' own.
 	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
-	// Hidden are what no agent may see of the eval set's folder and others, even if it lies where its program does: all tasks of the run, the
-	// eval set and its evaluators. Relative to the eval set's folder, slash-separated.
+	// Hidden are what no agent may see of the eval set's folder and others, even if it lies where
+	// its program does: all tasks of the run, the eval set and its evaluators. Relative to the eval
+	// set's folder, slash-separated.
 	Hidden []string `json:"hidden,omitempty"`
 }
 
-// Lookup gives the values of the variables that a task may name: those that were passed, and no others.
+// Lookup gives the values of the variables that a task may name: those that were passed, and no
+// others.
 func (p Plan) Lookup(resolve func(string) (string, bool)) tasks.Lookup {
 	return func(name string) (string, bool) {
 		if !slices.Contains(p.Env, name) {
@@ -106,7 +115,8 @@ type Request struct {
 	Only func(evaluationID, agent string, epoch int) bool
 }
 
-// New makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and epoch.
+// New makes the plan of a run for the store in storeDir: one rollout for each evaluation, agent and
+// epoch.
 func New(req Request, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
@@ -192,8 +202,9 @@ func relative(base, target string) (string, error) {
 	return filepath.ToSlash(rel), err
 }
 
-// Redactor takes out of everything that is written of the run: the secrets that every run of this process has, and the values of the ${VAR}s
-// of its own plan and of the variables that were passed when it was started. Nil if there are none.
+// Redactor takes out of everything that is written of the run: the secrets that every run of this
+// process has, and the values of the ${VAR}s of its own plan and of the variables that were passed
+// when it was started. Nil if there are none.
 func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, bool)) *redact.Redactor {
 	all := maps.Clone(secrets)
 	if all == nil {
@@ -202,7 +213,8 @@ func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, 
 	names := append(p.Jobs.Variables(), p.Env...)
 	for _, a := range p.Agents {
 		for _, name := range a.Variables() {
-			// The address of a model is none, unless there is more in it: errors are of no use without it.
+			// The address of a model is none, unless there is more in it: errors are of no use
+			// without it.
 			if value, _ := resolve(name); !slices.Contains(a.BaseURLs(), name) || strings.ContainsAny(value, "@?") {
 				names = append(names, name)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out of the environment, through the redaction. The notes
-// say what is missing and what was left out.
+// keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out
+// of the environment, through the redaction. The notes say what is missing and what was left out.
 func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string, err error) {
 	err = v.spec.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		destination := a.Destination
@@ -40,7 +40,8 @@ func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string,
 // everyArtifacts is a folder whose content is among the artifacts of every task.
 var everyArtifacts = tasks.Artifact{Source: workspace.InsideLogs + "/artifacts", Destination: "."}
 
-// eachArtifact calls f for every artifact with the folder of this machine in which it lies, empty if it lies in none.
+// eachArtifact calls f for every artifact with the folder of this machine in which it lies, empty
+// if it lies in none.
 func (s *sandboxSpec) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, below, rel string) error) error {
 	space, err := s.config(stage.Agent.Network, "")
 	if err != nil {
@@ -63,7 +64,8 @@ func (s *sandboxSpec) absolute(inside string) string {
 	return path.Join(s.folders.Workdir, inside)
 }
 
-// separate is an environment of the verifier's own: the task's files as they were, and the artifacts where they lay.
+// separate is an environment of the verifier's own: the task's files as they were, and the
+// artifacts where they lay.
 func (s *sandboxSpec) separate(stage *tasks.Stage) (*sandboxSpec, error) {
 	own := *s
 	own.folders.Root = filepath.Join(s.folders.Root, "separate")

@@ -105,8 +105,8 @@ func (s *scoring) readResults() error {
 }
 
 // runEvaluators runs the evaluators without a result. What one said is stored before the next one
-// runs if running it again would cost something. The others, which only compute, are stored together
-// with the rollout's end.
+// runs if running it again would cost something. The others, which only compute, are stored
+// together with the rollout's end.
 func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error {
 	run := s.held.run
 	for i, e := range run.Evaluators {

@@ -45,9 +45,9 @@ func (h *held) prepareFolders() error {
 	return workspace.Restore(h.segmentCopy(), h.root(), h.keptFolders())
 }
 
-// stillHeld makes sure, if some time has passed since the claim, that nobody else has the rollout by
-// now. This process may have been stopped for a while, and what it is about to empty may be what a
-// later segment has left.
+// stillHeld makes sure, if some time has passed since the claim, that nobody else has the rollout
+// by now. This process may have been stopped for a while, and what it is about to empty may be what
+// a later segment has left.
 func (h *held) stillHeld() error {
 	if time.Since(h.claimed) < h.host.Lease/3 {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// behindGateway says how the servers of a claimed rollout are put behind the gateway; nil if they are not.
+// behindGateway says how the servers of a claimed rollout are put behind the gateway; nil if they
+// are not.
 func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 	if h.run.Plan.MCP == plans.MCPDirect || h.entry.Type != agent.TypeACP {
 		return nil
@@ -62,10 +63,12 @@ func (l ledger) Ended(ctx context.Context, id string) error {
 	return err
 }
 
-// permissionCall is the name under which the uses of permissions are kept among the calls, which no server's tool has.
+// permissionCall is the name under which the uses of permissions are kept among the calls, which no
+// server's tool has.
 const permissionCall = "permission"
 
-// consume implements [agent.Segment].Consume: the use of a permission is a call that never ends, so that it cannot be begun again.
+// consume implements [agent.Segment].Consume: the use of a permission is a call that never ends, so
+// that it cannot be begun again.
 func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
 	c, err := l.store.BeginCall(ctx, l.token, store.CallKey{Tool: permissionCall, Arguments: triggerID})
 	failpoint.Hit("permission.used")
@@ -93,8 +96,8 @@ func (run *Run) checkWork(ctx context.Context, w gateway.Work) (gateway.Progress
 	return gateway.Progress{Done: status.Done, Payload: status.Payload, After: status.After}, err
 }
 
-// Watched is what the source mcp needs to ask for work: the server as it is declared, with its ${VAR}s, and whether a person answers what a task
-// wants to know.
+// Watched is what the source mcp needs to ask for work: the server as it is declared, with its
+// ${VAR}s, and whether a person answers what a task wants to know.
 type Watched struct {
 	Work   gateway.Work    `json:"work"`
 	Server tasks.MCPServer `json:"server"`

@@ -25,8 +25,9 @@ const (
 	api        = `{"type":"http","name":"api","url":"http://localhost:9000/mcp","headers":[]}`
 )
 
-// The vectors are those of benchflow's tests/test_acp_mcp_servers.py by their names there: what a task.toml says, and what an agent must get of it. P6 to P9 are
-// about a file in an agent's own format, which is not written here; so is P15, that an agent with such a file gets none over ACP.
+// The vectors are those of benchflow's tests/test_acp_mcp_servers.py by their names there: what a
+// task.toml says, and what an agent must get of it. P6 to P9 are about a file in an agent's own
+// format, which is not written here; so is P15, that an agent with such a file gets none over ACP.
 func TestServersOfATaskAsAnAgentGetsThem(t *testing.T) {
 	for _, v := range []struct {
 		name, toml string

@@ -38,8 +38,8 @@ func TestRetryable(t *testing.T) {
 	}
 }
 
-// What benchflow repeats by the words of an error is repeated here by the categories that an eval set
-// names. A verifier is never repeated (docs/compatibility.md).
+// What benchflow repeats by the words of an error is repeated here by the categories that an eval
+// set names. A verifier is never repeated (docs/compatibility.md).
 func TestJ1RetryVerdicts(t *testing.T) {
 	infrastructure := []string{"start", "setup", "exit", "protocol", "handshake", "agent-error", "idle"}
 	for cause, test := range map[string]struct {

@@ -27,7 +27,8 @@ import (
 var (
 	ErrCancelled = errors.New("the rollout was cancelled")
 	ErrLeaseLost = errors.New("the lease could not be renewed")
-	// ErrNoSlot says that no slot became free: the rollout was claimed in advance and is given back.
+	// ErrNoSlot says that no slot became free: the rollout was claimed in advance and is given
+	// back.
 	ErrNoSlot = errors.New("there was no slot for the agent")
 )
 
@@ -70,7 +71,8 @@ type Rollout struct {
 	state store.State
 	// postponed says that this process cannot run the rollout and has put it back for another.
 	postponed bool
-	// started is when the agent got its slot, zero if it has none; queued is the time since the claim.
+	// started is when the agent got its slot, zero if it has none; queued is the time since the
+	// claim.
 	started time.Time
 	queued  time.Duration
 	// declared are the MCP servers of its sandbox, as they are declared.

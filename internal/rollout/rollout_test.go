@@ -35,8 +35,8 @@ func TestARolloutIsSuspendedAndResumed(t *testing.T) {
 	}
 }
 
-// Invariant: nothing finishes twice. Given a process that was stopped for longer than its lease while
-// another one took the rollout over: it neither empties the workspace nor commits anything.
+// Invariant: nothing finishes twice. Given a process that was stopped for longer than its lease
+// while another one took the rollout over: it neither empties the workspace nor commits anything.
 func TestAnOvertakenHolderChangesNothing(t *testing.T) {
 	now := time.Now()
 	w := newWorld(t, `echo x >> "$WORLD/ran"; `+completes, nil)
@@ -85,8 +85,8 @@ func TestACommittedSegmentHasItsFiles(t *testing.T) {
 	}
 }
 
-// Given an executor of all runs that lacks a variable of the agent: it leaves the rollout to others,
-// whose own attempts nothing was taken from.
+// Given an executor of all runs that lacks a variable of the agent: it leaves the rollout to
+// others, whose own attempts nothing was taken from.
 func TestARolloutThatLacksAVariableIsLeftToOthers(t *testing.T) {
 	w := newWorld(t, completes, func(req *plans.Request) { req.Agents[0].Env["KEY"] = "${THE_KEY}" })
 	w.host.AnyRun = true
@@ -99,8 +99,8 @@ func TestARolloutThatLacksAVariableIsLeftToOthers(t *testing.T) {
 	}
 }
 
-// Invariant: what is committed, and so shown, has no secret in it: neither output nor fault nor what
-// is waited for.
+// Invariant: what is committed, and so shown, has no secret in it: neither output nor fault nor
+// what is waited for.
 func TestSecretsAreNotCommitted(t *testing.T) {
 	const secret = "s3cret-s3cret"
 	key := func(req *plans.Request) { req.Agents[0].Env["KEY"] = "${THE_KEY}" }

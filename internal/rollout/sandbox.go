@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// sandboxSpec says what the sandboxes of one rollout have in common: folders, servers and variables.
-// The rollout need not be one of a task.
+// sandboxSpec says what the sandboxes of one rollout have in common: folders, servers and
+// variables. The rollout need not be one of a task.
 type sandboxSpec struct {
 	folders   workspace.Layout
 	isolation string
@@ -87,7 +87,8 @@ func (s *sandboxSpec) populate() error {
 	return nil
 }
 
-// present makes sure that a rollout that goes on finds what it has left: without isolation that is not in the store, and does not move with it.
+// present makes sure that a rollout that goes on finds what it has left: without isolation that is
+// not in the store, and does not move with it.
 func (s *sandboxSpec) present() error {
 	if _, err := os.Stat(s.folders.Dir(workspace.FolderHome)); err != nil {
 		return fault.New(fault.Unresumable, "the agent's home is not where it was: "+err.Error())
@@ -107,7 +108,8 @@ func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Space,
 	return c, err
 }
 
-// networked reports whether processes get this machine's network; a phase that says nothing has the environment's.
+// networked reports whether processes get this machine's network; a phase that says nothing has the
+// environment's.
 func (s *sandboxSpec) networked(network tasks.Network) bool {
 	mode := network.NetworkMode
 	if mode == "" && s.task != nil {

@@ -115,8 +115,8 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Place, seg *a
 	return nil
 }
 
-// socketFolder makes the folder for the sockets of a rollout, in place of what a process that was killed has left of it. It is not in the store, since
-// the paths of sockets must be short.
+// socketFolder makes the folder for the sockets of a rollout, in place of what a process that was
+// killed has left of it. It is not in the store, since the paths of sockets must be short.
 func socketFolder(rolloutID string) (string, error) {
 	sum := sha256.Sum256([]byte(rolloutID))
 	prefix := "evalrun-" + hex.EncodeToString(sum[:8]) + "-"
@@ -138,7 +138,8 @@ func lesser(a, b time.Duration) time.Duration {
 	return a
 }
 
-// promptOf makes a prompt of an evaluation's input: its prompt or instruction, its only text, or all of it.
+// promptOf makes a prompt of an evaluation's input: its prompt or instruction, its only text, or
+// all of it.
 func promptOf(in json.RawMessage) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(in, &members) != nil {

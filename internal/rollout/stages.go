@@ -43,8 +43,8 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 }
 
 // stageRunner runs an agent in a sandbox: once, or for a task of several steps once for each step
-// with the step's verifier after it. A step that was suspended is gone on with; its verifier runs at
-// its end.
+// with the step's verifier after it. A step that was suspended is gone on with; its verifier runs
+// at its end.
 type stageRunner struct {
 	held    *held
 	agent   agent.Agent

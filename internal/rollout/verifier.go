@@ -48,8 +48,8 @@ func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (agent.StepR
 	return out, nil
 }
 
-// run keeps what the agent has left for it, runs the task's tests and reads their reward. The notes say
-// what could not be kept; a fault's message has them too.
+// run keeps what the agent has left for it, runs the task's tests and reads their reward. The notes
+// say what could not be kept; a fault's message has them too.
 func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Reward, notes []string, err error) {
 	spec := v.spec
 	defer func() {
@@ -116,7 +116,8 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	return reward, notes, nil
 }
 
-// command is the task's test script in the environment, with a fresh home, the tests in their place and an empty log folder.
+// command is the task's test script in the environment, with a fresh home, the tests in their place
+// and an empty log folder.
 func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Command, error) {
 	home, results := spec.folders.Dir(workspace.FolderVerifier), filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
 	for _, dir := range []string{home, results, spec.folders.Dir(workspace.FolderTests)} {
@@ -174,7 +175,8 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 	return nil
 }
 
-// clearVerifier removes what was there for the verifier alone. What cannot be removed now is before the next one runs.
+// clearVerifier removes what was there for the verifier alone. What cannot be removed now is before
+// the next one runs.
 func (s *sandboxSpec) clearVerifier() {
 	for _, dir := range []string{workspace.FolderTests, workspace.FolderVerifier, workspace.FolderLogs + "/verifier"} {
 		_ = os.RemoveAll(s.folders.Dir(dir))

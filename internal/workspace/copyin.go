@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 )
 
-// CopyIn copies a file, or what is in a folder beside what is there, to a place below a folder. Task and agent may have left links there: none leads
-// out of the folder, and one in the place of what is put is replaced.
+// CopyIn copies a file, or what is in a folder beside what is there, to a place below a folder.
+// Task and agent may have left links there: none leads out of the folder, and one in the place of
+// what is put is replaced.
 func CopyIn(source, below, rel string) error {
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
@@ -51,7 +52,8 @@ func CopyIn(source, below, rel string) error {
 	})
 }
 
-// putEntry puts a file, a link or (without what is in it) a folder in the place of what is there; a folder may be there already.
+// putEntry puts a file, a link or (without what is in it) a folder in the place of what is there; a
+// folder may be there already.
 func putEntry(root *os.Root, from, to string, entry fs.DirEntry) error {
 	there, err := root.Lstat(to)
 	switch {

@@ -20,8 +20,9 @@ const maxExtracted = 1 << 30
 // maxFiles is how many files.
 const maxFiles = 10_000
 
-// CopyOut copies what untrusted processes have left, through a filter if it is not nil, until it is too much. No link is followed out of its
-// folder, and none is kept. What cannot be kept because of what they have left is noted and left out: nobody escapes a verdict that way.
+// CopyOut copies what untrusted processes have left, through a filter if it is not nil, until it is
+// too much. No link is followed out of its folder, and none is kept. What cannot be kept because of
+// what they have left is noted and left out: nobody escapes a verdict that way.
 type CopyOut struct {
 	exclude []string
 	filter  func(io.Writer) io.WriteCloser
@@ -159,7 +160,8 @@ func (x *CopyOut) file(root *os.Root, name, label, to string) error {
 	return err
 }
 
-// IsBadName reports whether something cannot be written because of its name: it is too long, or another file is where its folder should be.
+// IsBadName reports whether something cannot be written because of its name: it is too long, or
+// another file is where its folder should be.
 func IsBadName(err error) bool {
 	return errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
 }

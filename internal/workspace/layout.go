@@ -124,7 +124,8 @@ func (l Layout) shared() []sandbox.Bind {
 // publicModes are those of folders that every user of a system may enter or write to.
 var publicModes = map[string]os.FileMode{"/": 0o755, "/tmp": 0o777 | os.ModeSticky, "/var/tmp": 0o777 | os.ModeSticky, "/run": 0o755}
 
-// BindOf finds the bind that an inside path lies in, and the rest of the path. host is empty if it lies in none.
+// BindOf finds the bind that an inside path lies in, and the rest of the path. host is empty if it
+// lies in none.
 func BindOf(binds []sandbox.Bind, inside string) (host, rel string) {
 	inside = path.Clean(inside)
 	best := ""

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a Dockerfile copies into a folder of the system lies beside what is there, and covers nothing.
+// What a Dockerfile copies into a folder of the system lies beside what is there, and covers
+// nothing.
 func TestFilesOutsideOfTheWorkingDirectoryCoverNothing(t *testing.T) {
 	l := Layout{Root: t.TempDir(), Workdir: "/srv/app", OwnTree: true}
 	for _, inside := range []string{"/usr/bin/mine", "/opt/evalrun-none/a", "/opt/evalrun-none/b", "/srv/data/x", "/srv/app/y", "/logs/z", "/home/agent/.rc", "/etc/hostname"} {

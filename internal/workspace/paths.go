@@ -24,13 +24,15 @@ func SegmentDir(storeDir, runID, rolloutID string, segment, attempt int) string 
 	return filepath.Join(RolloutDir(storeDir, runID, rolloutID), "segments", strconv.Itoa(segment)+"."+strconv.Itoa(attempt))
 }
 
-// WorkDir is the folder of what a rollout's agent keeps: its workspace and, before a segment is repeated, a copy of it.
+// WorkDir is the folder of what a rollout's agent keeps: its workspace and, before a segment is
+// repeated, a copy of it.
 func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir, "work", rolloutID) }
 
 // JobDir is the folder of a local job.
 func JobDir(storeDir, triggerID string) string { return filepath.Join(storeDir, "jobs", triggerID) }
 
-// StateDir is where the environments without isolation are: $XDG_STATE_HOME/evalrun, else ~/.local/state/evalrun.
+// StateDir is where the environments without isolation are: $XDG_STATE_HOME/evalrun, else
+// ~/.local/state/evalrun.
 func StateDir() string {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "evalrun")

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MakeEmpty makes a folder, or empties it: an attempt may have been there of which not even the claim is left.
+// MakeEmpty makes a folder, or empties it: an attempt may have been there of which not even the
+// claim is left.
 func MakeEmpty(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -21,8 +22,8 @@ func MakeEmpty(dir string) error {
 	return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 }
 
-// TakeBack makes folders that agents may write to folders of ours again, whatever has become of them. If an agent has removed or replaced one there
-// is an empty one in its place.
+// TakeBack makes folders that agents may write to folders of ours again, whatever has become of
+// them. If an agent has removed or replaced one there is an empty one in its place.
 func TakeBack(root string, folders []string) error {
 	for _, name := range folders {
 		dir := filepath.Join(root, name)
@@ -49,8 +50,9 @@ func Keep(root string, folders []string) error {
 	return nil
 }
 
-// Reclaim makes everything below a folder ours to read, and its folders ours to change: the processes that were there may have taken our own
-// rights away. What it cannot change is noticed where it is needed. What we have the rights to stays as it is, since tests may look at them.
+// Reclaim makes everything below a folder ours to read, and its folders ours to change: the
+// processes that were there may have taken our own rights away. What it cannot change is noticed
+// where it is needed. What we have the rights to stays as it is, since tests may look at them.
 func Reclaim(dir string) {
 	_ = filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error { // the function returns no error
 		if err != nil {
@@ -75,7 +77,8 @@ func Reclaim(dir string) {
 	})
 }
 
-// Remove removes a folder with everything in it, also with folders that an agent has made inaccessible.
+// Remove removes a folder with everything in it, also with folders that an agent has made
+// inaccessible.
 func Remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if errors.Is(err, fs.ErrPermission) {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// asNobody runs the test again as a user without privileges, and reports whether this is that user. What follows is of no meaning as root, who may
-// read and change everything.
+// asNobody runs the test again as a user without privileges, and reports whether this is that user.
+// What follows is of no meaning as root, who may read and change everything.
 func asNobody(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -42,7 +42,8 @@ func asNobody(t *testing.T) bool {
 	return false
 }
 
-// What an agent has taken our rights to can be read and removed all the same, and nothing else is changed.
+// What an agent has taken our rights to can be read and removed all the same, and nothing else is
+// changed.
 func TestReclaim(t *testing.T) {
 	if !asNobody(t) {
 		return
@@ -66,7 +67,8 @@ func TestReclaim(t *testing.T) {
 	Reclaim(filepath.Join(dir, "missing"))
 }
 
-// R3: folders that an agent has closed, removed or replaced are ours again, and can be made durable and copied.
+// R3: folders that an agent has closed, removed or replaced are ours again, and can be made durable
+// and copied.
 func TestTakeBack(t *testing.T) {
 	if !asNobody(t) {
 		return
