@@ -14,12 +14,12 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// planParts are the parts of a plan that its results depend on, by names that a person knows them
-// by ("thresholds", "evaluation b"). Where the eval set lies is none of them.
+// planParts are the parts of a plan that its results depend on, under names that a person knows
+// ("thresholds", "evaluation b"). The eval set's location is not among them.
 type planParts map[string]json.RawMessage
 
-// partsOf takes a plan apart. It is read and written again, so that a plan of an earlier version
-// has the same form as one of this.
+// partsOf takes a plan apart. It decodes and encodes every part, so that the plan of an earlier
+// version takes the form of this one.
 func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	plan, err := Read(p)
 	if err != nil {
@@ -72,8 +72,8 @@ func (p planParts) digest() (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// Changes says in what a plan differs from the one that a run has: "evaluation b (inputs)",
-// "evaluation c is new". It is empty if they mean the same.
+// Changes lists in what a plan differs from the stored plan of a run: "evaluation b (inputs)",
+// "evaluation c is new". The list is empty if both mean the same.
 func Changes(stored store.Plan, storedEvaluations []store.Evaluation, plan store.Plan) ([]string, error) {
 	before, err := partsOf(stored, storedEvaluations)
 	if err != nil {
@@ -99,7 +99,7 @@ func Changes(stored store.Plan, storedEvaluations []store.Evaluation, plan store
 	return changes, nil
 }
 
-// changedMembers names the members in which two objects differ; nothing of other values.
+// changedMembers names the members in which two objects differ. For other values it is empty.
 func changedMembers(a, b json.RawMessage) string {
 	var before, after map[string]json.RawMessage
 	if json.Unmarshal(a, &before) != nil || json.Unmarshal(b, &after) != nil {

@@ -38,7 +38,7 @@ func digestOf(t *testing.T, p store.Plan) string {
 	return plan.Digest
 }
 
-// C11: a plan differs from another only where a person would say so: not by where its files lie or
+// A plan differs from another only where a person would say so: not by where its files lie or
 // how its JSON is laid out.
 func TestPlanChanges(t *testing.T) {
 	before := digestPlan(t, func(*eval.Set) {})

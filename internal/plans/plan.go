@@ -31,7 +31,7 @@ var ErrLater = errors.New("a later version of evalrun has planned it")
 // Plan is what a run was started with. It is stored with the run, and resumed from there, so that
 // an eval set may be edited while its runs wait.
 type Plan struct {
-	// Version is Version of the program that made the plan; 0 was before there were versions.
+	// Version is that of the program that made the plan; 0 if that was before there were versions.
 	Version int `json:"planVersion"`
 	// Set is the eval set without its evaluations, which the store keeps one by one.
 	Set    eval.Set      `json:"set"`
@@ -48,8 +48,7 @@ type Plan struct {
 	// final.
 	KeepWorkspaces bool `json:"keepWorkspaces,omitempty"`
 	Environment
-	// Origin says where the plan comes from, and Digest is that of its parts that the results
-	// depend on.
+	// Origin says where the plan comes from. Digest covers the parts that the results depend on.
 	Origin Origin `json:"origin,omitzero"`
 	Digest string `json:"digest,omitempty"`
 }
@@ -69,18 +68,18 @@ type Origin struct {
 // are behind the gateway.
 const MCPDirect = "direct"
 
-// Environment says how the agents of a plan live that live in an environment.
+// Environment describes the sandboxes of the agents that need one.
 type Environment struct {
-	// Isolation is that of package sandbox.
+	// Isolation is one of the values of package sandbox.
 	Isolation string `json:"isolation,omitempty"`
 	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these
 	// are behind the gateway.
 	MCP string `json:"mcp,omitempty"`
 	// MCPServers are those of --mcp-config, beside the tasks' own.
 	MCPServers []tasks.MCPServer `json:"mcpServers,omitempty"`
-	// Hidden are what no agent may see of the eval set's folder and others, even if it lies where
-	// its program does: all tasks of the run, the eval set and its evaluators. Relative to the eval
-	// set's folder, slash-separated.
+	// Hidden are paths that no agent may see, even where they lie beside its program: all tasks of
+	// the run, the eval set and its evaluators. They are relative to the eval set's folder and
+	// slash-separated.
 	Hidden []string `json:"hidden,omitempty"`
 }
 
@@ -202,9 +201,9 @@ func relative(base, target string) (string, error) {
 	return filepath.ToSlash(rel), err
 }
 
-// Redactor takes out of everything that is written of the run: the secrets that every run of this
-// process has, and the values of the ${VAR}s of its own plan and of the variables that were passed
-// when it was started. Nil if there are none.
+// Redactor removes secrets from everything that is written of the run: those of the process, the
+// values of the ${VAR}s of the plan, and the variables that were passed when the run was started.
+// It is nil if there are none.
 func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, bool)) *redact.Redactor {
 	all := maps.Clone(secrets)
 	if all == nil {
@@ -213,8 +212,7 @@ func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, 
 	names := append(p.Jobs.Variables(), p.Env...)
 	for _, a := range p.Agents {
 		for _, name := range a.Variables() {
-			// The address of a model is none, unless there is more in it: errors are of no use
-			// without it.
+			// The address of a model is no secret unless there is more in it. Errors need it.
 			if value, _ := resolve(name); !slices.Contains(a.BaseURLs(), name) || strings.ContainsAny(value, "@?") {
 				names = append(names, name)
 			}

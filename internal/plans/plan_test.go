@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 )
 
-// A10: the address of a model is no secret, unless there is more in it.
+// The address of a model is no secret, unless there is more in it.
 func TestBaseURLsAreShown(t *testing.T) {
 	codex, _ := agent.Registered("codex")
 	p := Plan{Agents: []agent.Entry{codex}}

@@ -71,7 +71,7 @@ func (h *held) keepFolders(out *agent.Outcome) error {
 	if !suspends {
 		folders = withoutHome(folders) // the verifier has one of its own
 	}
-	err := workspace.Keep(h.root(), folders)
+	err := workspace.Sync(h.root(), folders)
 	if err == nil {
 		return nil
 	}

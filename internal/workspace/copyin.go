@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// CopyIn copies a file, or what is in a folder beside what is there, to a place below a folder.
-// Task and agent may have left links there: none leads out of the folder, and one in the place of
-// what is put is replaced.
+// CopyIn copies a file to the path rel below a folder, or adds the content of a folder to what is
+// there. A task or an agent may have left links below the folder. CopyIn follows none that leads
+// out of it, and replaces one that stands where a copy belongs.
 func CopyIn(source, below, rel string) error {
 	source, err := filepath.EvalSymlinks(source)
 	if err != nil {
@@ -35,7 +35,7 @@ func CopyIn(source, below, rel string) error {
 		if err := root.MkdirAll(filepath.Dir(rel), 0o755); err != nil {
 			return err
 		}
-		return putEntry(root, source, rel, fs.FileInfoToDirEntry(info))
+		return copyInEntry(root, source, rel, fs.FileInfoToDirEntry(info))
 	}
 	if err := root.MkdirAll(rel, 0o755); err != nil {
 		return err
@@ -48,13 +48,13 @@ func CopyIn(source, below, rel string) error {
 		if err != nil {
 			return err
 		}
-		return putEntry(root, p, filepath.Join(rel, name), entry)
+		return copyInEntry(root, p, filepath.Join(rel, name), entry)
 	})
 }
 
-// putEntry puts a file, a link or (without what is in it) a folder in the place of what is there; a
-// folder may be there already.
-func putEntry(root *os.Root, from, to string, entry fs.DirEntry) error {
+// copyInEntry copies one file, link or folder, without what is in the folder, and replaces what is
+// there. A folder that is there already stays.
+func copyInEntry(root *os.Root, from, to string, entry fs.DirEntry) error {
 	there, err := root.Lstat(to)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -54,7 +54,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func TestPutIntoFollowsNoLinkThatAnAgentHasLeft(t *testing.T) {
+func TestCopyInFollowsNoLinkThatAnAgentHasLeft(t *testing.T) {
 	outside := tree(t, t.TempDir(), map[string]string{"x": "untouched"})
 	target := tree(t, t.TempDir(), map[string]string{"data": "->" + outside, "file/inner": "a folder", "link": "->" + filepath.Join(outside, "x"), "mine": "kept"})
 	source := tree(t, t.TempDir(), map[string]string{"data/x": "new", "file": "new", "link": "new", "own": "->elsewhere"})
@@ -84,7 +84,7 @@ func TestPutIntoFollowsNoLinkThatAnAgentHasLeft(t *testing.T) {
 }
 
 // A link on the way to where something is put does not lead out either.
-func TestPutIntoDoesNotLeaveTheFolder(t *testing.T) {
+func TestCopyInDoesNotLeaveTheFolder(t *testing.T) {
 	outside := tree(t, t.TempDir(), map[string]string{"victim": "untouched"})
 	target := tree(t, t.TempDir(), map[string]string{"a/link": "->" + outside, "a/inner/x": "x", "a/near": "->inner"})
 	source := filepath.Join(tree(t, t.TempDir(), map[string]string{"f": "new"}), "f")

@@ -17,13 +17,14 @@ import (
 // maxExtracted is how many bytes are kept of what one artifact or a verifier has left.
 const maxExtracted = 1 << 30
 
-// maxFiles is how many files.
+// maxFiles is how many files are kept of it.
 const maxFiles = 10_000
 
-// CopyOut copies what untrusted processes have left, through a filter if it is not nil, until it is
-// too much. No link is followed out of its folder, and none is kept. What cannot be kept because of
-// what they have left is noted and left out: nobody escapes a verdict that way.
+// CopyOut copies what untrusted processes have left, up to a limit. It follows no link out of its
+// folder and keeps no link. What cannot be copied is noted and left out, so that no agent escapes
+// its verdict by what it leaves.
 type CopyOut struct {
+	// exclude are patterns of paths that are not copied. filter, if not nil, is what contents pass.
 	exclude []string
 	filter  func(io.Writer) io.WriteCloser
 
@@ -39,10 +40,10 @@ func NewCopyOut(exclude []string, filter func(io.Writer) io.WriteCloser) *CopyOu
 	return &CopyOut{exclude: exclude, filter: filter, left: maxExtracted}
 }
 
-// maxNotes is how many notes an CopyOut makes.
+// maxNotes is how many notes one CopyOut makes.
 const maxNotes = 10
 
-// note says that a part was left out, or with "." all of it.
+// Note records that a part was left out, or with "." all of it.
 func (x *CopyOut) Note(part string, reason any) {
 	text := fmt.Sprint(reason)
 	if part != "." {
@@ -56,7 +57,8 @@ func (x *CopyOut) Note(part string, reason any) {
 	}
 }
 
-// copy copies a file or a folder below a folder. The error is for what evalrun could not do.
+// Copy copies the file or folder at the path rel below a folder. The error is for what evalrun
+// itself could not do.
 func (x *CopyOut) Copy(below, rel, to string) error {
 	root, err := os.OpenRoot(below)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +112,7 @@ func (x *CopyOut) Copy(below, rel, to string) error {
 	})
 }
 
-// reasonOf is an error without the path, which a note has already.
+// reasonOf is an error without its path, which the note has already.
 func reasonOf(err error) error {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {
@@ -121,7 +123,7 @@ func reasonOf(err error) error {
 
 var errTooMuch = fmt.Errorf("too large: %d MiB are kept", maxExtracted>>20)
 
-// file copies one file of a folder; the label is what notes call it.
+// file copies one file of a folder. Notes call it by the label.
 func (x *CopyOut) file(root *os.Root, name, label, to string) error {
 	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
 	if err != nil {
@@ -134,7 +136,7 @@ func (x *CopyOut) file(root *os.Root, name, label, to string) error {
 	case err != nil:
 		x.Note(label, reasonOf(err))
 		return nil
-	case info.Size() > x.left: // also one that has only a size, and no content
+	case info.Size() > x.left: // a sparse file may have a size and no content
 		x.Note(label, errTooMuch)
 		return nil
 	}

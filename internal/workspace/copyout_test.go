@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestExtractTakesFilesOnly(t *testing.T) {
+func TestCopyOutTakesFilesOnly(t *testing.T) {
 	outside := tree(t, t.TempDir(), map[string]string{"secret": "s"})
 	below := tree(t, t.TempDir(), map[string]string{
 		"a/one": "1", "a/two.log": "2", "a/skip/three": "3", "a/out": "->" + filepath.Join(outside, "secret"), "a/up": "->../..", "out": "->" + outside, "in": "->a",
@@ -52,8 +52,8 @@ func TestExtractTakesFilesOnly(t *testing.T) {
 	}
 }
 
-// R3: what cannot be kept is left out and noted, and what can be is kept.
-func TestExtractionLeavesOutWhatCannotBeKept(t *testing.T) {
+// What cannot be kept is left out and noted, and what can be is kept.
+func TestCopyOutLeavesOutWhatCannotBeKept(t *testing.T) {
 	if !asNobody(t) {
 		return
 	}
@@ -87,7 +87,7 @@ func TestExtractionLeavesOutWhatCannotBeKept(t *testing.T) {
 	}
 }
 
-func TestExtractionStopsAtItsLimit(t *testing.T) {
+func TestCopyOutStopsAtItsLimit(t *testing.T) {
 	below, to := tree(t, t.TempDir(), map[string]string{"a": "12345", "b": "123456", "c": "12345"}), t.TempDir()
 	x := NewCopyOut(nil, nil)
 	x.left = 10

@@ -15,13 +15,13 @@ const (
 	FolderWorkspace = "workspace"
 	FolderHome      = "home"
 	FolderLogs      = "logs"
-	FolderFiles     = "files" // the root of the file tree, with what lies outside of the other folders
+	FolderFiles     = "files" // the root of the file tree: all that is in no other folder
 	FolderTmp       = "tmp"
 	FolderVarTmp    = "var-tmp"
 	FolderRun       = "run"
 	FolderTests     = "tests"    // there only while they run
 	FolderSolution  = "solution" // there only for the oracle
-	FolderVerifier  = "verifier" // the home of the verifier, and its folders if it has one of its own
+	FolderVerifier  = "verifier" // the home of the verifier
 )
 
 // Kept are the folders that survive a suspension and are restored when a segment is repeated.
@@ -80,8 +80,8 @@ func (l Layout) Locate(inside string) (below, rel string) {
 	return BindOf(known, inside)
 }
 
-// Mounts are all folders at their places, and makes those that an earlier version did not. Nobody
-// may write to the home; who may, changes that.
+// Mounts returns all folders with their places in the sandbox, and makes those that are missing.
+// The home is not writable; the caller makes it so for the agent.
 func (l Layout) Mounts() (binds []sandbox.Bind, err error) {
 	binds = append(l.shared(), sandbox.Bind{Host: l.Dir(FolderHome), Inside: l.Home()})
 	for _, b := range binds {
@@ -105,8 +105,8 @@ func (l Layout) Mounts() (binds []sandbox.Bind, err error) {
 	return append(binds, more...), err
 }
 
-// shared are the folders that every process of the sandbox may write to. A task may work at any of
-// their places, so the first of two that share one holds.
+// shared are the folders that every process of the sandbox may write to. The working directory of a
+// task may be the place of another folder; then it takes precedence.
 func (l Layout) shared() []sandbox.Bind {
 	folders := []struct{ inside, name string }{{l.Workdir, FolderWorkspace}, {InsideLogs, FolderLogs}}
 	if l.OwnTree {
@@ -121,11 +121,11 @@ func (l Layout) shared() []sandbox.Bind {
 	return binds
 }
 
-// publicModes are those of folders that every user of a system may enter or write to.
+// publicModes are the modes of folders that every user of a system may enter or write to.
 var publicModes = map[string]os.FileMode{"/": 0o755, "/tmp": 0o777 | os.ModeSticky, "/var/tmp": 0o777 | os.ModeSticky, "/run": 0o755}
 
-// BindOf finds the bind that an inside path lies in, and the rest of the path. host is empty if it
-// lies in none.
+// BindOf finds the bind that holds an inside path, and returns its folder on this machine and the
+// rest of the path. host is empty if no bind holds it.
 func BindOf(binds []sandbox.Bind, inside string) (host, rel string) {
 	inside = path.Clean(inside)
 	best := ""

@@ -10,12 +10,12 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// ofTheSystem are the folders that every space shows.
+// ofTheSystem are the folders of this machine that every sandbox shows.
 var ofTheSystem = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"}
 
-// besideTheSystem binds what a task puts into folders of the system. The rest of what is in the
-// root is seen anyway. The agent may have made folders and links in the root where this machine has
-// nothing.
+// besideTheSystem binds what a task puts into folders of the system; everything else in the root is
+// visible anyway. The agent may have made folders and links in the root that this machine does not
+// have.
 func besideTheSystem(root string) (binds []sandbox.Bind, err error) {
 	for _, dir := range ofTheSystem {
 		info, err := os.Lstat(filepath.Join(root, dir))
@@ -30,9 +30,8 @@ func besideTheSystem(root string) (binds []sandbox.Bind, err error) {
 	return binds, nil
 }
 
-// overlay binds what is in a folder of this machine beside what the system has in the inside
-// folder, of which nothing else is covered. A link is left out: it would be followed out of the
-// environment.
+// overlay binds the entries of a folder one by one into an inside folder, so that the system's own
+// entries beside them stay visible. It leaves links out: they could lead out of the sandbox.
 func overlay(host, inside string) (binds []sandbox.Bind, err error) {
 	entries, err := os.ReadDir(host)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package workspace is the folders of runs and rollouts: where they are, and how what is in them is
-// copied in, kept, put back and copied out again, although an agent may have left anything there.
-// It knows nothing of agents, stores or tasks.
+// Package workspace knows the folders of runs and rollouts. It says where they are and how a
+// sandbox shows them, copies files in and out, makes snapshots and restores them. An agent may have
+// left anything in these folders, so no function trusts what it finds there. The package knows
+// nothing of agents, stores or tasks.
 package workspace
 
 import (
@@ -24,15 +25,15 @@ func SegmentDir(storeDir, runID, rolloutID string, segment, attempt int) string 
 	return filepath.Join(RolloutDir(storeDir, runID, rolloutID), "segments", strconv.Itoa(segment)+"."+strconv.Itoa(attempt))
 }
 
-// WorkDir is the folder of what a rollout's agent keeps: its workspace and, before a segment is
-// repeated, a copy of it.
+// WorkDir is the folder of what a rollout's agent keeps: its workspace and, while a segment runs, a
+// copy of what it started from.
 func WorkDir(storeDir, rolloutID string) string { return filepath.Join(storeDir, "work", rolloutID) }
 
 // JobDir is the folder of a local job.
 func JobDir(storeDir, triggerID string) string { return filepath.Join(storeDir, "jobs", triggerID) }
 
-// StateDir is where the environments without isolation are: $XDG_STATE_HOME/evalrun, else
-// ~/.local/state/evalrun.
+// StateDir is where agents keep their folders that run in a sandbox without isolation:
+// $XDG_STATE_HOME/evalrun, else ~/.local/state/evalrun.
 func StateDir() string {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "evalrun")

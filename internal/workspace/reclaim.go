@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MakeEmpty makes a folder, or empties it: an attempt may have been there of which not even the
-// claim is left.
+// MakeEmpty makes a folder, or empties it. A power cut may have taken back the claim of an attempt
+// that left files there.
 func MakeEmpty(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -22,8 +22,8 @@ func MakeEmpty(dir string) error {
 	return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 }
 
-// TakeBack makes folders that agents may write to folders of ours again, whatever has become of
-// them. If an agent has removed or replaced one there is an empty one in its place.
+// TakeBack makes sure that folders are there and accessible, whatever an agent has done to them. It
+// puts an empty folder in the place of one that was removed or replaced.
 func TakeBack(root string, folders []string) error {
 	for _, name := range folders {
 		dir := filepath.Join(root, name)
@@ -37,8 +37,8 @@ func TakeBack(root string, folders []string) error {
 	return nil
 }
 
-// Keep makes folders below a root durable, which whoever comes next needs.
-func Keep(root string, folders []string) error {
+// Sync takes folders below a root back and makes them durable with everything in them.
+func Sync(root string, folders []string) error {
 	if err := TakeBack(root, folders); err != nil {
 		return err
 	}
@@ -50,9 +50,9 @@ func Keep(root string, folders []string) error {
 	return nil
 }
 
-// Reclaim makes everything below a folder ours to read, and its folders ours to change: the
-// processes that were there may have taken our own rights away. What it cannot change is noticed
-// where it is needed. What we have the rights to stays as it is, since tests may look at them.
+// Reclaim makes everything below a folder readable for us, and its folders writable: an agent may
+// have taken our rights away. It leaves the modes of what is accessible alone, since a task's tests
+// may look at them. It reports no errors; whoever needs a file notices what could not be changed.
 func Reclaim(dir string) {
 	_ = filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error { // the function returns no error
 		if err != nil {
@@ -77,8 +77,7 @@ func Reclaim(dir string) {
 	})
 }
 
-// Remove removes a folder with everything in it, also with folders that an agent has made
-// inaccessible.
+// Remove removes a folder with everything in it, even where an agent has made folders inaccessible.
 func Remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if errors.Is(err, fs.ErrPermission) {

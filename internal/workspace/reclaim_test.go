@@ -67,7 +67,7 @@ func TestReclaim(t *testing.T) {
 	Reclaim(filepath.Join(dir, "missing"))
 }
 
-// R3: folders that an agent has closed, removed or replaced are ours again, and can be made durable
+// Folders that an agent has closed, removed or replaced are ours again, and can be made durable
 // and copied.
 func TestTakeBack(t *testing.T) {
 	if !asNobody(t) {

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
-// Snapshot copies folders of one folder to a place where nothing is. The copy appears there as a
-// whole and durable, or not at all.
+// Snapshot copies the named folders of a folder to a path at which nothing is. The copy appears
+// there whole and durable, or not at all.
 func Snapshot(from, to string, names []string) error {
 	tmp := to + ".tmp"
 	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700)); err != nil {
@@ -29,7 +29,7 @@ func Snapshot(from, to string, names []string) error {
 	return durable.Sync(filepath.Dir(to))
 }
 
-// Restore puts copies of folders in the place of what has become of them.
+// Restore replaces the named folders by their copies from a snapshot.
 func Restore(saved, to string, names []string) error {
 	for _, name := range names {
 		dir := filepath.Join(to, name)
@@ -44,8 +44,7 @@ func Restore(saved, to string, names []string) error {
 	return nil
 }
 
-// copyTree copies a folder to a place where nothing is. The copy appears there as a whole and
-// durable, or not at all.
+// copyTree copies one folder in the way of [Snapshot].
 func copyTree(from, to string) (err error) {
 	tmp := to + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
@@ -76,8 +75,8 @@ func copyTree(from, to string) (err error) {
 	return durable.Sync(filepath.Dir(to))
 }
 
-// copyEntry copies a file, a link or (without what is in it) a folder. Sockets, pipes and devices
-// are left out: nothing could be behind them any more.
+// copyEntry copies a file, a link, or a folder without what is in it. It leaves out sockets, pipes
+// and devices, since nothing is behind them any more.
 func copyEntry(from, to string, entry fs.DirEntry) error {
 	info, err := entry.Info()
 	if err != nil {
@@ -107,8 +106,8 @@ func copyEntry(from, to string, entry fs.DirEntry) error {
 	return errors.Join(copyContent(out, in, info.Size()), out.Chmod(info.Mode().Perm()|0o600), out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
-// syncTree makes a folder with everything in it durable. The error says what could not be; the rest
-// is durable all the same.
+// syncTree makes a folder with everything in it durable. It goes on after an error and returns the
+// first.
 func syncTree(dir string) error {
 	var failed error
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

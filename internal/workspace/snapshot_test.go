@@ -43,7 +43,7 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
-// R3: a copy of a file that has only a size takes no room either.
+// A copy of a file that has only a size takes no room either.
 func TestCopyKeepsHoles(t *testing.T) {
 	dir := t.TempDir()
 	in, err := os.Create(filepath.Join(dir, "in"))

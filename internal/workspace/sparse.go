@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyContent copies a file to an empty one. Holes stay holes: an agent may have left a file of any
-// size that takes no room.
+// copyContent copies a file to an empty one. Holes stay holes, since an agent may have left a
+// sparse file of any size.
 func copyContent(out, in *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := in.Seek(at, unix.SEEK_DATA)
