@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// settleTime is how long the pump waits after a change for others to come: a line of a log need not
-// be there at once.
+// settleTime is how long the log waits after a change for others to come. A line need not be there
+// at once.
 const settleTime = 50 * time.Millisecond
 
 // eventsFile is the name of a run's file of events, in its folder.
@@ -30,8 +30,8 @@ const eventsFile = "events.jsonl"
 const eventBatch = 2000
 
 // eventLog writes the events of runs to their events.jsonl and hands them to the caller. Every
-// process that works on a run does the former, under a lock and from where the file ends, so that
-// none is missing or twice.
+// process that works on a run writes its file, under a lock and from where the file ends, so that
+// no event is missing or written twice.
 type eventLog struct {
 	o      *Options
 	runs   *runCache
@@ -56,7 +56,7 @@ func newEventLog(o *Options, runs *runCache) *eventLog {
 		written: map[string]bool{}, errs: map[string]error{}}
 }
 
-// kick says which runs have changed, as far as they are watched.
+// kick says which runs have changed. Only those that are watched are written.
 func (l *eventLog) kick(runs ...string) {
 	l.mu.Lock()
 	for _, id := range runs {
@@ -81,7 +81,7 @@ func (l *eventLog) wake() {
 	}
 }
 
-// watch makes the pump follow a run from now on.
+// watch makes the log follow a run from now on.
 func (l *eventLog) watch(runID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +90,8 @@ func (l *eventLog) watch(runID string) {
 	}
 }
 
-// start follows the runner's own run, or every run that is not final, from the events that come
-// after this moment; of a run that was just made, from its first.
+// start follows the runner's own run, or every run that is not final, from the next event on. It
+// follows a run that was just made from its first event.
 func (l *eventLog) start(ctx context.Context) error {
 	runs := []store.Run{}
 	if l.o.RunID != "" {
@@ -115,8 +115,8 @@ func (l *eventLog) start(ctx context.Context) error {
 		if justMade(run) {
 			l.seen[run.ID] = 0
 		}
-		// A process that was killed may have left the file behind. Of many runs that is mended with
-		// their next event.
+		// A process that was killed may have left a file that lacks events. Where there are many
+		// runs, their next event mends that.
 		if len(runs) <= cachedRuns {
 			l.named[run.ID] = true
 		}
@@ -143,8 +143,8 @@ func (l *eventLog) start(ctx context.Context) error {
 	return nil
 }
 
-// justMade reports whether a run has no events yet but those of its plan: that it was made, and
-// that some rollouts cannot be run here.
+// justMade reports whether a run has only the events of its plan: that it was made, and that some
+// rollouts cannot be run.
 func justMade(run store.Run) bool {
 	planned := 1 + run.Counts.Faulted
 	if run.Final() {
@@ -161,8 +161,7 @@ func (l *eventLog) stop() error {
 	return errors.Join(slices.Collect(maps.Values(l.errs))...)
 }
 
-// flush brings the files of the runs up to date that have changed, and at the end makes all
-// durable.
+// flush brings the files of all changed runs up to date. The last flush makes them durable.
 func (l *eventLog) flush(last bool) {
 	l.mu.Lock()
 	named, unnamed := l.named, l.unnamed || last
@@ -199,8 +198,8 @@ func (l *eventLog) flush(last bool) {
 	}
 }
 
-// addBehind adds the watched runs that have events which were not handed on. A run that is not open
-// any more has its last one.
+// addBehind adds the watched runs whose last event was not handed on yet. A run that is not open
+// any more has had its last event.
 func (l *eventLog) addBehind(named map[string]bool) {
 	open, err := l.o.Store.OpenRuns(context.Background())
 	l.mu.Lock()
@@ -283,8 +282,8 @@ func (l *eventLog) flushRun(runID string, seen int64, last bool) (reached int64,
 	}
 }
 
-// isRemoved reports whether a run was removed from the store, so that its folder must not be made
-// again. The store is asked only if the run has no file yet, or none any more.
+// isRemoved reports whether a run was removed from the store; then its folder must not be made
+// again. It asks the store only if the run has no file.
 func (l *eventLog) isRemoved(ctx context.Context, runID string) (bool, error) {
 	if _, err := os.Lstat(filepath.Join(workspace.RunDir(l.o.Store.Dir(), runID), eventsFile)); err == nil {
 		return false, nil
@@ -303,9 +302,9 @@ func (l *eventLog) tidy(ctx context.Context, runID string) {
 	}
 }
 
-// openLog opens a run's events.jsonl, locked, and says which event is the last in it. A file that
-// knows of events which the store has lost in a power cut is begun anew. seen is the number of an
-// event that is in the store.
+// openLog opens a run's events.jsonl, locks it, and returns the number of its last event. A power
+// cut may take events back that the file has already; then the file is begun anew. seen is the
+// number of an event that is in the store.
 func (l *eventLog) openLog(ctx context.Context, runID string, seen int64) (log *os.File, written int64, err error) {
 	if err := l.o.Store.InPlace(); err != nil {
 		return nil, 0, err

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// Remove removes a final run with all its files. The files go first: where that fails the run is
-// still listed, and can be removed again.
+// Remove removes a final run with all its files. It removes the files first, so that after an error
+// the run is still listed and can be removed again.
 func Remove(ctx context.Context, s store.Store, runID string) error {
 	run, err := s.Run(ctx, runID)
 	if err != nil {
@@ -22,7 +22,7 @@ func Remove(ctx context.Context, s store.Store, runID string) error {
 	if !run.Final() {
 		return fmt.Errorf("run %s: %w", runID, store.ErrNotFinal)
 	}
-	if err := errors.Join(s.InPlace(), RemoveWork(ctx, s, runID)); err != nil {
+	if err := errors.Join(s.InPlace(), removeWork(ctx, s, runID)); err != nil {
 		return err
 	}
 	if err := s.Triggers(ctx, runID, true, func(t store.Trigger) error { return workspace.Remove(workspace.JobDir(s.Dir(), t.ID)) }); err != nil {
@@ -34,9 +34,8 @@ func Remove(ctx context.Context, s store.Store, runID string) error {
 	return s.Remove(ctx, runID)
 }
 
-// RemoveWork removes what the agents of a run that is final have kept while they waited: homes and
-// workspaces.
-func RemoveWork(ctx context.Context, s store.Store, runID string) error {
+// removeWork removes the homes and workspaces of a final run.
+func removeWork(ctx context.Context, s store.Store, runID string) error {
 	ids, err := s.RolloutIDs(ctx, runID)
 	if err != nil {
 		return err
@@ -66,5 +65,5 @@ func Tidy(ctx context.Context, s store.Store, runID string) error {
 	if plan, err := plans.Read(stored); err != nil || plan.KeepWorkspaces {
 		return err
 	}
-	return RemoveWork(ctx, s, runID)
+	return removeWork(ctx, s, runID)
 }

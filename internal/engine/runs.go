@@ -61,7 +61,7 @@ func (c *runCache) get(ctx context.Context, runID string) (*rollout.Run, error) 
 		return nil, err
 	}
 	if len(c.runs) >= cachedRuns {
-		delete(c.runs, c.order[0]) // whoever uses it keeps it
+		delete(c.runs, c.order[0]) // whoever works on it has it still
 		c.order = c.order[1:]
 	}
 	c.runs[runID] = run
@@ -150,8 +150,9 @@ func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error)
 	return c.models, c.gateway, nil
 }
 
-// findBaseDir finds the eval set's folder again: where it was relative to the store; else, if the
-// store was moved, where it was relative to the folder of the command; else beside the store.
+// findBaseDir finds the eval set's folder again. It tries where the folder was relative to the
+// store, then, since the store may have been moved, where it was relative to the folder of the
+// command. Otherwise it is the folder that the store is in.
 func (c *runCache) findBaseDir(p plans.Plan) string {
 	beside := filepath.Join(c.o.Store.Dir(), "..")
 	for _, dir := range []string{

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Between a failed call of a source and the next.
+// The bounds of the pause between a failed call of a source and the next.
 const (
 	firstRetry = 2 * time.Second
 	lastRetry  = time.Minute
@@ -65,9 +65,9 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 	return h.check(ctx, run, c, source, job)
 }
 
-// start starts the job of a trigger whose intent to do so is recorded. If a process died over it
-// before, or a call failed, the job may have been started: the kind of the source says how to find
-// out.
+// start starts the job of a trigger. The intent to do so is recorded by then. If a process died
+// during an earlier start, or a call failed, the job may be running already; the kind of the source
+// says how to find out.
 func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	failpoint.Hit("runner.starting")
@@ -90,9 +90,9 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 		return h.deliverFault(commit, run, c, f.Category, f.Message)
 	case err != nil:
 		var retry *wait.RetryError
-		// Of a start that is being resolved an earlier call may have begun the job.
+		// If the start is being resolved, an earlier call may have begun the job.
 		notStarted := c.Action == store.ActionStart && (atMostOnce || errors.As(err, &retry) && retry.NotStarted)
-		return h.failed(ctx, run, c, err, notStarted)
+		return h.reschedule(ctx, run, c, err, notStarted)
 	}
 	return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, h.firstCheckAt())
 }
@@ -100,8 +100,8 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 // firstCheckAt is when a job that has just been started is asked for.
 func (h *triggerHandler) firstCheckAt() time.Time { return h.o.Now().Add(firstCheck) }
 
-// find looks for the job of an overdue trigger, which must not be started any more. One that is
-// found is asked after once more.
+// find looks for the job of an overdue trigger, which must not be started any more. If there is
+// one, its source is asked for it once more.
 func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	key, found, err := source.Find(ctx, job)
@@ -112,14 +112,14 @@ func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.Tri
 	case errors.As(err, &f):
 		return h.expire(commit, run, c, "its job could not be looked for", f.Message)
 	case err != nil:
-		return h.failed(ctx, run, c, err, false)
+		return h.reschedule(ctx, run, c, err, false)
 	case found:
 		return h.o.Store.TriggerStarted(commit, c.TriggerToken, key, h.o.Now())
 	}
 	return h.expire(commit, run, c, "its job was not started", c.LastError)
 }
 
-// check asks a source once.
+// check asks the source of a job once.
 func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
 	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
@@ -129,7 +129,7 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 	failpoint.Hit("runner.checked")
 	switch {
 	case err != nil:
-		return h.failed(ctx, run, c, err, false)
+		return h.reschedule(ctx, run, c, err, false)
 	case status.Done && status.Fault != nil:
 		return h.deliverFault(commit, run, c, status.Fault.Category, status.Fault.Message)
 	case status.Done:
@@ -163,10 +163,11 @@ func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.T
 	return nil
 }
 
-// failed puts a trigger back after a call of its source that failed and may succeed another time.
-// An error is not an answer: a trigger whose deadline has passed expires only when its source could
-// not be asked for a while.
-func (h *triggerHandler) failed(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error, notStarted bool) error {
+// reschedule puts a trigger back after a call of its source that failed and may succeed another
+// time. This is the rule that a trigger which cannot be started or asked costs a bounded number of
+// requests: each pause is twice the one before, and after its deadline a trigger gets only its
+// grace.
+func (h *triggerHandler) reschedule(ctx context.Context, run *rollout.Run, c store.TriggerClaim, err error, notStarted bool) error {
 	commit, now := context.WithoutCancel(ctx), h.o.Now()
 	if ctx.Err() != nil && !notStarted {
 		return h.o.Store.TriggerPending(commit, c.TriggerToken, now) // broken off by us: that says nothing of the source
@@ -186,14 +187,14 @@ func (h *triggerHandler) failed(ctx context.Context, run *rollout.Run, c store.T
 	return h.o.Store.TriggerFailed(commit, c.TriggerToken, now.Add(pause), store.TriggerFailure{Error: message, NotStarted: notStarted})
 }
 
-// grace is how long a source that cannot be asked at the deadline is asked again: as long as the
-// wait was to last, within bounds.
+// grace is how long after its deadline the source of a trigger is asked again if it cannot be
+// asked: as long as the trigger had until then, within bounds.
 func grace(c store.TriggerClaim) time.Duration {
 	return min(max(c.Deadline.Sub(c.CreatedAt), leastGrace), mostGrace)
 }
 
-// expire ends the wait for an overdue trigger. What is known beside that, and an error that
-// explains it, may be empty.
+// expire ends the wait for an overdue trigger. what says more, cause is an error that explains it;
+// both may be empty.
 func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.TriggerClaim, what, cause string) error {
 	message := fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339))
 	if what != "" {

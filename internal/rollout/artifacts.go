@@ -10,7 +10,7 @@ import (
 )
 
 // keepArtifacts copies the task's artifacts, and what the agent has put into /logs/artifacts, out
-// of the environment, through the redaction. The notes say what is missing and what was left out.
+// of the sandbox and redacts them. The notes say what is missing and what was left out.
 func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string, err error) {
 	err = v.spec.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		destination := a.Destination
@@ -40,8 +40,8 @@ func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string,
 // everyArtifacts is a folder whose content is among the artifacts of every task.
 var everyArtifacts = tasks.Artifact{Source: workspace.InsideLogs + "/artifacts", Destination: "."}
 
-// eachArtifact calls f for every artifact with the folder of this machine in which it lies, empty
-// if it lies in none.
+// eachArtifact calls f for every artifact, with the folder of this machine that has it; the folder
+// is empty if none has.
 func (s *sandboxSpec) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, below, rel string) error) error {
 	space, err := s.config(stage.Agent.Network, "")
 	if err != nil {
@@ -64,8 +64,8 @@ func (s *sandboxSpec) absolute(inside string) string {
 	return path.Join(s.folders.Workdir, inside)
 }
 
-// separate is an environment of the verifier's own: the task's files as they were, and the
-// artifacts where they lay.
+// separate makes a sandbox of the verifier's own, with the task's files as they were before the
+// agent ran and the artifacts where the agent left them.
 func (s *sandboxSpec) separate(stage *tasks.Stage) (*sandboxSpec, error) {
 	own := *s
 	own.folders.Root = filepath.Join(s.folders.Root, "separate")
@@ -75,7 +75,7 @@ func (s *sandboxSpec) separate(stage *tasks.Stage) (*sandboxSpec, error) {
 	if err := own.populate(); err != nil {
 		return nil, err
 	}
-	// In between they lie where nobody has left links.
+	// They are copied by way of a folder in which nobody can have left links.
 	between := filepath.Join(own.folders.Root, "artifacts")
 	err := s.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		if below == "" {

@@ -78,9 +78,8 @@ func (h *held) attemptDir(segment, attempt int) string {
 	return workspace.SegmentDir(h.host.Store.Dir(), h.claim.RunID, h.claim.RolloutID, segment, attempt)
 }
 
-// root is the folder of what the agent keeps. An agent that lives in an environment without
-// isolation has it outside of any checkout, because it would pick up the AGENTS.md and the .git
-// above it.
+// root is the folder of what the agent keeps. In a sandbox without isolation it lies outside of any
+// checkout, because the agent would pick up the AGENTS.md and the .git above it.
 func (h *held) root() string {
 	if h.entry.LivesInEnvironment() && h.run.Plan.Isolation == sandbox.IsolationProcess {
 		return filepath.Join(workspace.StateDir(), h.host.Store.ID(), h.claim.RolloutID)

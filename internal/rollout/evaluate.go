@@ -65,7 +65,8 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	return os.RemoveAll(r.held.verifierCopy())
 }
 
-// endUnverified ends a rollout whose verifier left no reward: it has no score, not even 0.
+// endUnverified is the rule that nothing is green, or red, in silence: a rollout whose verifier
+// left no reward is faulted. It has no score, not even 0.
 func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
 	message := r.held.run.Redact.String(f.Message)
 	if err := r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token, fault.Fault{Category: f.Category, Message: message}); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// behindGateway says how the servers of a claimed rollout are put behind the gateway; nil if they
-// are not.
+// behindGateway puts the MCP servers of the rollout behind the gateway. It is nil if the agent gets
+// them as they are declared.
 func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 	if h.run.Plan.MCP == plans.MCPDirect || h.entry.Type != agent.TypeACP {
 		return nil
@@ -63,12 +63,12 @@ func (l ledger) Ended(ctx context.Context, id string) error {
 	return err
 }
 
-// permissionCall is the name under which the uses of permissions are kept among the calls, which no
-// server's tool has.
+// permissionCall is the name under which the ledger keeps that a permission was used. No server's
+// tool has it.
 const permissionCall = "permission"
 
-// consume implements [agent.Segment].Consume: the use of a permission is a call that never ends, so
-// that it cannot be begun again.
+// consume implements [agent.Segment].Consume. The use of a permission is a call that never ends, so
+// it cannot be begun again.
 func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
 	c, err := l.store.BeginCall(ctx, l.token, store.CallKey{Tool: permissionCall, Arguments: triggerID})
 	failpoint.Hit("permission.used")

@@ -8,8 +8,9 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// agentServers turns the task's MCP servers into what session/new wants: the names of transports
-// differ, lists keep their order, tool filters go along as a hint under _meta, as benchflow has it.
+// agentServers turns the task's MCP servers into what session/new wants. Transports have other
+// names there, lists keep their order, and tool filters are a hint under _meta, as in benchflow.
+// hosted names the servers that start in the agent's sandbox.
 func agentServers(servers []tasks.MCPServer, space *sandbox.Space) (out []acp.MCPServer, hosted []string) {
 	for _, s := range servers {
 		p := acp.MCPServer{Name: s.Name, Meta: filters(s)}
@@ -40,8 +41,8 @@ func keyValues(in []tasks.KeyValue) []acp.KeyValue {
 	return out
 }
 
-// filters are a server's tool filters as a hint under _meta; nil if it has none. No agent is known
-// to heed them.
+// filters are a server's tool filters as a hint under _meta, nil if it has none. No known agent
+// heeds them.
 func filters(s tasks.MCPServer) json.RawMessage {
 	var f struct {
 		Tools       []string `json:"tools,omitempty"`

@@ -29,7 +29,7 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 		end.Held = time.Duration(out.Info.HeldMs) * time.Millisecond
 	}
 	if out.Limit != nil && r.held.evaluation.Task == nil {
-		out.Fault = out.Limit // nobody can say what it is worth
+		out.Fault = out.Limit // nobody can say what the output is worth
 	}
 	if out.Interrupts != nil && r.held.claim.Suspensions >= limits.Suspensions {
 		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)

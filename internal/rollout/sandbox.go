@@ -87,8 +87,8 @@ func (s *sandboxSpec) populate() error {
 	return nil
 }
 
-// present makes sure that a rollout that goes on finds what it has left: without isolation that is
-// not in the store, and does not move with it.
+// present makes sure that a resumed rollout finds its home. Without isolation the home is not in
+// the store and does not move with it.
 func (s *sandboxSpec) present() error {
 	if _, err := os.Stat(s.folders.Dir(workspace.FolderHome)); err != nil {
 		return fault.New(fault.Unresumable, "the agent's home is not where it was: "+err.Error())
@@ -96,8 +96,8 @@ func (s *sandboxSpec) present() error {
 	return nil
 }
 
-// config is a sandbox without what only one kind of process sees. All of them see the agent's home,
-// and only the agent may write to it.
+// config is the sandbox that all processes of the rollout share. They see the agent's home, and
+// only the agent is later allowed to write to it.
 func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Space, error) {
 	c := sandbox.Space{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden}
 	if s.folders.OwnTree {
@@ -108,8 +108,8 @@ func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Space,
 	return c, err
 }
 
-// networked reports whether processes get this machine's network; a phase that says nothing has the
-// environment's.
+// networked reports whether processes get this machine's network. The task's own setting holds for
+// a phase that has none.
 func (s *sandboxSpec) networked(network tasks.Network) bool {
 	mode := network.NetworkMode
 	if mode == "" && s.task != nil {
@@ -118,14 +118,14 @@ func (s *sandboxSpec) networked(network tasks.Network) bool {
 	return mode != tasks.NetworkNone
 }
 
-// environ are the variables of the environment, and for process isolation where its folders are.
+// environ are the variables of the task, and those that say where the folders are.
 func (s *sandboxSpec) environ(space *sandbox.Space) []string {
 	out := slices.Clone(s.resolved)
 	return append(out, "EVALRUN_APP_DIR="+space.Path(s.folders.Workdir), "EVALRUN_LOGS_DIR="+space.Path(workspace.InsideLogs),
 		"EVALRUN_TESTS_DIR="+space.Path(workspace.InsideTests), "EVALRUN_SOLUTION_DIR="+space.Path(workspace.InsideSolution))
 }
 
-// resolve resolves the variables of the environment and its servers.
+// resolve puts values in place of the ${VAR}s of the task and its servers.
 func (s *sandboxSpec) resolve() error {
 	var err error
 	if s.task != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// setup is what runs before the agent: servers each time, since they end with its process; the
-// commands once.
+// setup is what runs before the agent. Servers start each time, since they end with its process;
+// commands run once.
 func (s *sandboxSpec) setup(space *sandbox.Space, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
 	out := &sandbox.Setup{}
 	for _, server := range s.servers {
@@ -69,8 +69,8 @@ func (s *sandboxSpec) setup(space *sandbox.Space, stage *tasks.Stage, first bool
 	return out, nil
 }
 
-// stepSetup is run by bash, as Harbor does, in the working directory before a step that brings it
-// along.
+// stepSetup is a script that a step may bring along. As in Harbor, bash runs it in the working
+// directory before the step.
 const stepSetup = "setup.sh"
 
 // addressOf is host and port of a URL, empty if it has none.

@@ -45,7 +45,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	seg.Servers, seg.Hosted = agentServers(spec.servers, &place.Space)
 	seg.Gateway = h.behindGateway(spec.servers)
 	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
-		if stage.Name == "" { // of a step nobody has kept how long it has worked
+		if stage.Name == "" { // nobody has kept how long a step has worked
 			limit = max(limit-h.claim.Clocks.Working, time.Millisecond)
 		}
 		seg.Timeout = lesser(seg.Timeout, limit)
@@ -61,7 +61,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 		if err := s.addSolution(stage, place, &seg); err != nil {
 			return faultOrError(err)
 		}
-		defer func() { _ = os.RemoveAll(spec.folders.Dir(workspace.FolderSolution)) }() // left over by a crash it is hidden all the same
+		defer func() { _ = os.RemoveAll(spec.folders.Dir(workspace.FolderSolution)) }() // if a crash leaves it, no later sandbox shows it
 	}
 	for _, name := range h.run.Plan.Env {
 		if value, ok := h.host.Resolve(name); ok && h.entry.Type == agent.TypeACP {
@@ -71,7 +71,8 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	return s.agent.Run(ctx, seg)
 }
 
-// agentPlace is where the agent of a stage runs. begins says that the stage is not gone on with.
+// agentPlace is where the agent of a stage runs. begins says that the stage begins and is not
+// resumed.
 func (s *stageRunner) agentPlace(stage *tasks.Stage, begins bool) (*agent.Place, error) {
 	spec := s.spec
 	space, err := spec.config(stage.Agent.Network, stage.Agent.User)
@@ -115,8 +116,8 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Place, seg *a
 	return nil
 }
 
-// socketFolder makes the folder for the sockets of a rollout, in place of what a process that was
-// killed has left of it. It is not in the store, since the paths of sockets must be short.
+// socketFolder makes the folder for the sockets of a rollout, in place of one that a killed process
+// has left. It is not in the store, since the paths of sockets must be short.
 func socketFolder(rolloutID string) (string, error) {
 	sum := sha256.Sum256([]byte(rolloutID))
 	prefix := "evalrun-" + hex.EncodeToString(sum[:8]) + "-"
@@ -138,8 +139,8 @@ func lesser(a, b time.Duration) time.Duration {
 	return a
 }
 
-// promptOf makes a prompt of an evaluation's input: its prompt or instruction, its only text, or
-// all of it.
+// promptOf makes a prompt of an evaluation's input: its member prompt or instruction, its only
+// text, or all of it.
 func promptOf(in json.RawMessage) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(in, &members) != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// runInSandbox runs an agent that lives in a sandbox.
+// runInSandbox runs an agent that needs a sandbox.
 func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Segment) (agent.Outcome, error) {
 	spec, err := r.held.newSandboxSpec()
 	switch {
@@ -50,7 +50,7 @@ type stageRunner struct {
 	agent   agent.Agent
 	spec    *sandboxSpec
 	segment agent.Segment
-	// history are the folders that the conversation of the next stage goes on from.
+	// history are the folders of the segments that the next stage resumes from.
 	history []string
 	// info, files and limit are what the stages so far have brought.
 	info  agent.Info

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// newTriggers makes of interrupts what the store keeps of them.
+// newTriggers makes the triggers of a suspended segment from the interrupts of its agent.
 func (r *Rollout) newTriggers(interrupts []wait.Interrupt) ([]store.NewTrigger, error) {
 	var out []store.NewTrigger
 	for _, in := range interrupts {
@@ -49,12 +49,12 @@ func (r *Rollout) newTrigger(interruptID string, spec wait.Spec) (store.NewTrigg
 	return n, nil
 }
 
-// keyPrefix makes the key of something that waits and has none of its own: job-…, task-….
+// keyPrefix begins the key of a trigger that has none of its own: job-…, task-….
 func keyPrefix(t wait.Type) string {
 	return strings.ReplaceAll(strings.ToLower(string(t)), "_", "-") + "-"
 }
 
-// addServer adds to what a rollout waits for the server that has to be asked for it.
+// addServer adds to a spec the MCP server that has to be asked for it.
 func (r *Rollout) addServer(spec *wait.Spec) error {
 	if spec.Watch == nil {
 		return nil

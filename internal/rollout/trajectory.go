@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// joinTrajectory makes one trajectory of those of all segments, in the rollout's folder. What a
-// later process adds is made anew from the segments, so nothing is lost if nobody comes to it.
+// joinTrajectory makes one trajectory of those of all segments, in the rollout's folder. It is
+// always made anew from the segments, so nothing is lost if a process ends before it gets here.
 func (h *held) joinTrajectory(ctx context.Context) error {
 	segments, err := h.host.Store.Segments(ctx, h.claim.RolloutID)
 	if err != nil {

@@ -31,7 +31,7 @@ const verifierLog = "test-stdout.txt"
 // defaultVerifierTimeout holds where a step of a task says nothing.
 const defaultVerifierTimeout = 10 * time.Minute
 
-// runStep runs the verifier of a step. That it left no reward is a result as well.
+// runStep runs the verifier of a step. A verifier that leaves no reward is a result as well.
 func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (agent.StepResult, error) {
 	out := agent.StepResult{Name: stage.Name}
 	reward, notes, err := v.run(ctx, stage)
@@ -61,7 +61,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		}
 	}()
 	into := filepath.Join(v.held.dir(), stepFolder(stage))
-	// What an attempt before has left is not this one's.
+	// Remove what an earlier attempt has left.
 	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), workspace.TakeBack(spec.folders.Root, workspace.Kept)); err != nil {
 		return reward, nil, err
 	}
@@ -116,8 +116,8 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	return reward, notes, nil
 }
 
-// command is the task's test script in the environment, with a fresh home, the tests in their place
-// and an empty log folder.
+// command is the task's test script in its sandbox, with a fresh home, the tests in their place and
+// an empty log folder.
 func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Command, error) {
 	home, results := spec.folders.Dir(workspace.FolderVerifier), filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
 	for _, dir := range []string{home, results, spec.folders.Dir(workspace.FolderTests)} {
@@ -175,8 +175,8 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 	return nil
 }
 
-// clearVerifier removes what was there for the verifier alone. What cannot be removed now is before
-// the next one runs.
+// clearVerifier removes what only the verifier may see. What cannot be removed now is removed
+// before the next verifier runs.
 func (s *sandboxSpec) clearVerifier() {
 	for _, dir := range []string{workspace.FolderTests, workspace.FolderVerifier, workspace.FolderLogs + "/verifier"} {
 		_ = os.RemoveAll(s.folders.Dir(dir))

@@ -53,8 +53,8 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 	return []eval.Result{result}, nil
 }
 
-// verifierCopy is where a copy is of what the agent has left, for a verifier that has to be
-// repeated: it may have changed all of it.
+// verifierCopy is where a copy of what the agent has left is. A verifier may change all of it, and
+// one that was broken off is repeated on the copy.
 func (h *held) verifierCopy() string { return filepath.Join(h.root(), "verified") }
 
 // restoreForVerifier makes a copy of what the agent has left, or restores it if a verifier before
