@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// R6. Only the events of runs that were named are written; when it is not known which have changed,
+// Only the events of runs that were named are written; when it is not known which have changed,
 // only those of runs that have.
 func TestOnlyRunsThatHaveChangedAreWritten(t *testing.T) {
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestOnlyRunsThatHaveChangedAreWritten(t *testing.T) {
 	}
 }
 
-// R6. Of many runs those that were used last are kept.
+// Of many runs those that were used last are kept.
 func TestRunsThatWereUsedLastAreKept(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, filepath.Join(dir, "store"))

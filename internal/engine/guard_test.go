@@ -78,7 +78,7 @@ const (
 	nested = `cd "$EVALRUN_WORKSPACE"; d=dddddddddd; while mkdir $d && cd $d; do :; done 2>/dev/null;`
 )
 
-// R1. Given an executor that has a hundred good rollouts, and ten with which it cannot but fail:
+// Given an executor that has a hundred good rollouts, and ten with which it cannot but fail:
 // then it completes the hundred, the ten have a fault that says why, and it goes on.
 func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ func openIn(t *testing.T, dir string) *store.SQLite {
 
 const waitsForKey = `case $in in *'"resume":null'*) echo '{"__interrupt__": {"job": {"key": "k"}, "type": "WaitJob"}}'; exit 0;; esac; echo '{}'`
 
-// R4. Given an executor that waits: when its store is moved, deleted or replaced by another one,
+// Given an executor that waits: when its store is moved, deleted or replaced by another one,
 // then it ends and says so, and nothing is written where the store was.
 func TestStoreThatIsNotInItsPlaceEndsTheExecutor(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
@@ -90,7 +90,7 @@ func filesIn(t *testing.T, dir string) string {
 	return strings.ReplaceAll(out.String(), ".other", "")
 }
 
-// R4. Given a suspended rollout whose workspace has gone: it is not resumed with an empty one.
+// Given a suspended rollout whose workspace has gone: it is not resumed with an empty one.
 func TestWorkspaceThatIsMissingIsAFault(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, filepath.Join(dir, "store"))
@@ -146,7 +146,7 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// R5. Given a run whose events cannot be written: an executor says so at once and once, goes on
+// Given a run whose events cannot be written: an executor says so at once and once, goes on
 // with the other runs, and its error has one for the run.
 func TestEventsThatCannotBeWrittenAreSaidAtOnce(t *testing.T) {
 	dir := t.TempDir()

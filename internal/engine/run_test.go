@@ -160,7 +160,7 @@ func TestARepeatedSegmentFindsTheWorkspaceAsItWas(t *testing.T) {
 	}
 }
 
-// J2 of facts/tasks-and-benchflow.md 9.5: with two repetitions an agent that always fails is
+// With two repetitions an agent that always fails is
 // started three times.
 func TestRetries(t *testing.T) {
 	p := newProject(t)

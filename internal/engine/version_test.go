@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// R8. Given a run that a later version of the program has planned, beside one of this version: an
+// Given a run that a later version of the program has planned, beside one of this version: an
 // executor leaves the former as it is, does the latter, and with --once ends.
 func TestPlanOfALaterVersionIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Invariant: a waiter is a row. Given many suspended rollouts: an engine that watches them has as
+// many goroutines as one that watches few.
+func TestAWaiterIsARow(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	p := &poison{t, dir, s}
+	p.run("few", 1, waitsForKey)
+	p.run("many", 60, waitsForKey)
+	goroutines := func(runID string) int {
+		t.Helper()
+		if err := New(Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {
+			t.Fatal(err)
+		}
+		waiting := make(chan struct{})
+		var n int
+		r := New(Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: dir, Resolve: os.LookupEnv})
+		go func() {
+			defer close(waiting)
+			if err := r.Run(t.Context(), UntilStopped); err != nil {
+				t.Error(err)
+			}
+		}()
+		for range 100 { // until it has looked for work
+			if err := r.CheckNow(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			n = max(n, runtime.NumGoroutine())
+		}
+		r.Stop()
+		<-waiting
+		return n
+	}
+	few, many := goroutines("few"), goroutines("many")
+	if many > few+10 {
+		t.Errorf("60 suspended rollouts cost %d goroutines, one costs %d", many, few)
+	}
+	for id, want := range map[string]int{"few": 1, "many": 60} {
+		if run, err := s.Run(t.Context(), id); err != nil || run.Counts.Suspended != want {
+			t.Errorf("%s: %+v, %v", id, run.Counts, err)
+		}
+	}
+}
+
+// Given a run of which nothing can be done here: Run returns when it is idle, whether rollouts wait
+// for somebody or were put back for another process.
+func TestAnIdleRunnerReturns(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	p := &poison{t, dir, s}
+	p.run("waits", 2, waitsForKey)
+	p.run("elsewhere", 2, "echo '{}'")
+	p.damage(`UPDATE plans SET data = replace(data, '"planVersion":1,', '"planVersion":2,') WHERE run_id = 'elsewhere'`)
+	if err := New(Options{Store: s, Concurrency: 1, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]store.Counts{"waits": {Total: 2, Suspended: 2}, "elsewhere": {Total: 2, Pending: 2}} {
+		if run, err := s.Run(t.Context(), id); err != nil || run.Counts != want {
+			t.Errorf("%s: %+v, %v, want %+v", id, run.Counts, err, want)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Given a holder that can no longer renew, here because its store is closed: it ends its agents
+// when two thirds of the lease have passed, before anybody else may start them.
+func TestAnAgentEndsBeforeItsLeaseDoes(t *testing.T) {
+	s, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lease = 300 * time.Millisecond
+	r := New(Options{Store: s, Lease: lease, Resolve: os.LookupEnv})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r.leases.add("rollout", cancel)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	stop := r.leases.keep(t.Context())
+	<-ctx.Done()
+	if took := time.Since(began); !errors.Is(context.Cause(ctx), rollout.ErrLeaseLost) || took < lease/2 {
+		t.Errorf("the agent ended after %v because of %v", took, context.Cause(ctx))
+	}
+	stop()
+}
+
+// Given rollouts of which one was cancelled and one is somebody else's by now: their agents end,
+// each for its own reason, and no other.
+func TestRenewEndsTheAgentsOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, filepath.Join(dir, "store"))
+	p := &poison{t, dir, s}
+	p.run("r", 2, "echo '{}'")
+	claims, err := s.Claim(t.Context(), "r", 2)
+	if err != nil || len(claims) != 2 {
+		t.Fatal(claims, err)
+	}
+	r := New(Options{Store: s, Resolve: os.LookupEnv})
+	ends := map[string]context.Context{}
+	for _, id := range []string{claims[0].RolloutID, claims[1].RolloutID, "overtaken"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ends[id] = ctx
+		r.leases.add(id, cancel)
+	}
+	if _, err := s.Cancel(t.Context(), claims[0].RolloutID); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.leases.renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]error{claims[0].RolloutID: rollout.ErrCancelled, claims[1].RolloutID: nil, "overtaken": rollout.ErrLeaseLost} {
+		if got := context.Cause(ends[id]); !errors.Is(got, want) {
+			t.Errorf("the agent of %s ended with %v, want %v", id, got, want)
+		}
+	}
+	r.leases.remove("overtaken")
+	if n := len(r.leases.ids()); n != 2 {
+		t.Errorf("%d are held, want 2", n)
+	}
+}
