@@ -13,6 +13,7 @@
 //     it in another process, hours later, if you like.
 //   - [Store.Execute] looks after all runs of a store for as long as its context lives.
 //   - [Store.Deliver] hands in what a rollout waits for; [Store.Cancel] ends a run or a rollout.
+//   - [Store.Triggers] says what is waited for, [Store.Runs] and [Store.Find] how runs stand.
 //   - [Store.Report] and [OpenReport] convert results. A program that only reads results documents
 //     or events needs the package schemas alone.
 //
@@ -26,6 +27,7 @@
 //
 // The package never prints, exits or changes the folder of the process, and it keeps nothing in
 // variables of its own. What never to do: do not write into a store's folder, do not copy the folder
-// while a process works on it, and do not show an agent's output without the redaction that events,
-// reports and documents from here have had.
+// while a process works on it, do not run ACP agents, tasks or local jobs from a program that is not
+// evalrun without naming evalrun in OpenOptions.Executable, and do not show an agent's output without the
+// redaction that events, reports and documents from here have had.
 package runner

@@ -12,14 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
 
 // TestMain lets the test binary be the agent of the examples.
 func TestMain(m *testing.M) {
-	sandbox.InitMain()
 	if len(os.Args) == 2 && os.Args[1] == "agent" {
 		os.Exit(agent(os.Stdin, os.Stdout))
 	}

@@ -10,14 +10,11 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// ErrHeld is the error of removing a run that another process works on.
-var ErrHeld = errors.New("another process works on it; end that first")
-
 // Remove removes a run from the store with all its files. One that is not final is cancelled first. With
 // dryRun it only says whether it would.
 func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
 	if run.Held > 0 {
-		return inputError("run %s: %w", run.ID, ErrHeld)
+		return inputError("run %s: another process works on it; end that first", run.ID)
 	}
 	if dryRun {
 		return nil

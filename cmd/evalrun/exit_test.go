@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/evalrun/evalrun/runner"
 )
 
 func TestExitCodeOfSeveralErrors(t *testing.T) {
@@ -25,5 +27,27 @@ func TestExitCodeOfSeveralErrors(t *testing.T) {
 		if got := codeOf(test.err); got != test.want {
 			t.Errorf("%s: exit code %d, want %d", name, got, test.want)
 		}
+	}
+}
+
+// Every verdict has an exit code, and no two have the same.
+func TestVerdictsHaveExitCodes(t *testing.T) {
+	seen := map[int]runner.Verdict{}
+	for v := runner.Passed; v <= runner.Interrupted; v++ {
+		code, ok := verdictCodes[v]
+		if other, twice := seen[code]; !ok || twice {
+			t.Errorf("%v has the code %d (%v), as %v has", v, code, ok, other)
+		}
+		seen[code] = v
+		got := codeOf(verdictError(runner.Result{Verdict: v}, "evalrun resume r"))
+		if v != runner.Passed && got != code {
+			t.Errorf("%v ends with %d, expected %d", v, got, code)
+		}
+	}
+	if err := verdictError(runner.Result{}, ""); err != nil {
+		t.Errorf("a run that has passed is the error %v", err)
+	}
+	if code := codeOf(internal(&runner.InputError{Err: errors.New("wrong")})); code != exitUsage {
+		t.Errorf("a wrong input ends with %d", code)
 	}
 }
