@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// parseAgents reads the agents of a set. Names that come twice are an error: results and rollout ids
-// are told apart by them.
+// parseAgents reads the agents of a set. Names that come twice are an error: results and rollout
+// ids are told apart by them.
 func parseAgents(r *input.Reader, set *eval.Set) []agent.Entry {
 	var out []agent.Entry
 	seen := map[string]bool{}
@@ -26,8 +26,8 @@ func parseAgents(r *input.Reader, set *eval.Set) []agent.Entry {
 	return out
 }
 
-// chooseAgents puts the agents of the options in place of the set's. A command starts in the folder of
-// the process, an agent of a file beside that file.
+// chooseAgents puts the agents of the options in place of the set's. A command starts in the folder
+// of the process, an agent of a file beside that file.
 func (e *EvalSet) chooseAgents(r *input.Reader) error {
 	names, command := e.opts.Agents, e.opts.Command
 	if command != nil {
@@ -96,8 +96,8 @@ func noAgent(own []agent.Entry, name string, err error) error {
 		has, strings.Join(agent.Names(), ", "), unreadable(name, err), input.Suggest(name, append(names, agent.Names()...)))
 }
 
-// startedIn makes an agent's cwd, which is relative to the absolute folder dir, relative to the eval
-// set's folder, as it is stored.
+// startedIn makes an agent's cwd, which is relative to the absolute folder dir, relative to the
+// eval set's folder, as it is stored.
 func (e *EvalSet) startedIn(a agent.Entry, dir string) (agent.Entry, error) {
 	if filepath.IsAbs(a.Cwd) {
 		return a, nil

@@ -15,8 +15,8 @@ type CancelOptions struct {
 	Jobs bool
 }
 
-// Cancel cancels what has not ended of a run, or one rollout, and returns the number of rollouts that it
-// has cancelled. Those that are running are ended by whoever runs them.
+// Cancel cancels what has not ended of a run, or one rollout, and returns the number of rollouts
+// that it has cancelled. Those that are running are ended by whoever runs them.
 func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, error) {
 	var keep []string
 	if !o.Jobs {
@@ -43,8 +43,8 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 	return n, s.settle(ctx, runID, agents)
 }
 
-// settle looks once after what is due of a run, starting at most so many agents at once, and brings its
-// events and its results document up to date.
+// settle looks once after what is due of a run, starting at most so many agents at once, and brings
+// its events and its results document up to date.
 func (s *Store) settle(ctx context.Context, runID string, agents int) error {
 	plan, err := s.planOf(ctx, runID)
 	if err != nil {

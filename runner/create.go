@@ -17,13 +17,15 @@ import (
 
 // CreateOptions say how a run is made of an eval set.
 type CreateOptions struct {
-	// RunID is the id of the run. If it is there already, Create attaches to it. Empty makes a new id.
+	// RunID is the id of the run. If it is there already, Create attaches to it. Empty makes a new
+	// id.
 	RunID string
 	// AsPlanned attaches to a run of the same eval set even if the set has changed since.
 	AsPlanned bool
 	// RetryOf names a run: only what faulted in it is run again.
 	RetryOf string
-	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is final.
+	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
+	// final.
 	KeepWorkspaces bool
 }
 
@@ -51,8 +53,8 @@ type Created struct {
 	Rollouts int
 }
 
-// Create plans a run of an eval set and stores the plan. An eval set makes one run; load it again for
-// another one.
+// Create plans a run of an eval set and stores the plan. An eval set makes one run; load it again
+// for another one.
 func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Created, error) {
 	if err := o.Check(); err != nil {
 		return Created{}, err
@@ -97,8 +99,8 @@ func (s *Store) attach(ctx context.Context, plan store.Plan, asPlanned bool) err
 	return s.sameAsPlanned(ctx, plan)
 }
 
-// sameAsPlanned makes sure that a run that is there has this plan: otherwise it would go on with other
-// evaluations or thresholds than those that were given.
+// sameAsPlanned makes sure that a run that is there has this plan: otherwise it would go on with
+// other evaluations or thresholds than those that were given.
 func (s *Store) sameAsPlanned(ctx context.Context, plan store.Plan) error {
 	stored, err := s.st.Plan(ctx, plan.RunID)
 	if err != nil {
@@ -158,8 +160,8 @@ func (s *Store) keepFaulted(ctx context.Context, req *plans.Request, name string
 	return nil
 }
 
-// gitCommit is the commit that is checked out in a folder; empty if that is in no repository, or there
-// is no git.
+// gitCommit is the commit that is checked out in a folder; empty if that is in no repository, or
+// there is no git.
 func gitCommit(ctx context.Context, dir string) string {
 	out, err := exec.CommandContext(ctx, "git", "-C", dir, "rev-parse", "--verify", "HEAD").Output()
 	if err != nil {

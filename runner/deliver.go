@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Delivery is what is handed in for a trigger: a payload, or with Failure or Cancelled that none will
-// come.
+// Delivery is what is handed in for a trigger: a payload, or with Failure or Cancelled that none
+// will come.
 type Delivery struct {
 	// Payload is one JSON document.
 	Payload json.RawMessage
@@ -30,8 +30,8 @@ type Delivery struct {
 	Cancelled bool
 	// By says who delivers.
 	By string
-	// Force also answers for a job that evalrun asks its source for. The job is then cancelled where
-	// the source can.
+	// Force also answers for a job that evalrun asks its source for. The job is then cancelled
+	// where the source can.
 	Force bool
 }
 
@@ -90,9 +90,9 @@ func (e *PolledError) Error() string {
 // polled are the sources that evalrun asks for the results of jobs.
 var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMCP}
 
-// Deliver hands in what a trigger waits for. It is named by its id, a beginning of it that no other has,
-// or SOURCE/KEY; then the delivery is for every trigger that waits for these. Go on with Resume, unless
-// an executor runs.
+// Deliver hands in what a trigger waits for. It is named by its id, a beginning of it that no other
+// has, or SOURCE/KEY; then the delivery is for every trigger that waits for these. Go on with
+// Resume, unless an executor runs.
 func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, error) {
 	one := d.stored()
 	if err := s.address(ctx, name, d.Force, &one); err != nil {
@@ -162,8 +162,8 @@ func (s *Store) address(ctx context.Context, name string, force bool, d *store.D
 	return nil
 }
 
-// mayBeTrigger tells the id of a trigger that is not there yet, which can be derived from its rollout's,
-// from one that never will be.
+// mayBeTrigger tells the id of a trigger that is not there yet, which can be derived from its
+// rollout's, from one that never will be.
 func (s *Store) mayBeTrigger(ctx context.Context, name string) bool {
 	id, err := uuid.Parse(name)
 	if err != nil || id.String() != name || id.Version() != 5 {
@@ -173,8 +173,8 @@ func (s *Store) mayBeTrigger(ctx context.Context, name string) bool {
 	return errors.Is(err, store.ErrNotFound)
 }
 
-// settleFailure brings the results document up to date if a delivery may have been the end of a rollout,
-// or of the run: a failure that its agent cannot take.
+// settleFailure brings the results document up to date if a delivery may have been the end of a
+// rollout, or of the run: a failure that its agent cannot take.
 func (s *Store) settleFailure(ctx context.Context, d store.Delivery, runID string) error {
 	if d.Status == store.StatusSuccessful {
 		return nil

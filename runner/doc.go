@@ -17,17 +17,17 @@
 //   - [Store.Report] and [OpenReport] convert results. A program that only reads results documents
 //     or events needs the package schemas alone.
 //
-// A context ends the work at once: agents are ended, and their segments are repeated by whoever goes
-// on with the run. Close Options.Drain to let running agents finish first. Several runs and executors
-// may work on a store at the same time, in one process or in many.
+// A context ends the work at once: agents are ended, and their segments are repeated by whoever
+// goes on with the run. Close Options.Drain to let running agents finish first. Several runs and
+// executors may work on a store at the same time, in one process or in many.
 //
-// An [*InputError] is about what was given, and its text is for whoever gave it: it names an option by
-// the flag that evalrun has for it. Every other error is a failure of evalrun or of the machine. A
-// rollout that faults is no error but part of the result.
+// An [*InputError] is about what was given, and its text is for whoever gave it: it names an option
+// by the flag that evalrun has for it. Every other error is a failure of evalrun or of the machine.
+// A rollout that faults is no error but part of the result.
 //
 // The package never prints, exits or changes the folder of the process, and it keeps nothing in
-// variables of its own. What never to do: do not write into a store's folder, do not copy the folder
-// while a process works on it, do not run ACP agents, tasks or local jobs from a program that is not
-// evalrun without naming evalrun in OpenOptions.Executable, and do not show an agent's output without the
-// redaction that events, reports and documents from here have had.
+// variables of its own. What never to do: do not write into a store's folder, do not copy the
+// folder while a process works on it, do not run ACP agents, tasks or local jobs from a program
+// that is not evalrun without naming evalrun in OpenOptions.Executable, and do not show an agent's
+// output without the redaction that events, reports and documents from here have had.
 package runner

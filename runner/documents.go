@@ -44,8 +44,8 @@ func (d *documents) changedRun(runID string) {
 	}
 }
 
-// saveChanged writes the documents of what has changed. The next time is not before ten times as long
-// has passed as this has taken.
+// saveChanged writes the documents of what has changed. The next time is not before ten times as
+// long has passed as this has taken.
 func (d *documents) saveChanged() {
 	d.saving.Lock()
 	defer d.saving.Unlock()
@@ -79,7 +79,8 @@ func (d *documents) saved(runID string, err error) {
 	}
 }
 
-// close writes what is left, and returns the errors of the runs whose document could not be written.
+// close writes what is left, and returns the errors of the runs whose document could not be
+// written.
 func (d *documents) close() error {
 	d.mu.Lock()
 	d.closed = true

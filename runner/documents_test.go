@@ -39,8 +39,8 @@ func closedDocuments(s *Store, tell func(error)) *documents {
 	return d
 }
 
-// R5. An executor says at once, and once, that a results document cannot be written. When it can be, nothing
-// is left of the error.
+// R5. An executor says at once, and once, that a results document cannot be written. When it can
+// be, nothing is left of the error.
 func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 	s := openTest(t)
 	for _, id := range []string{"a", "b"} {
@@ -71,8 +71,8 @@ func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// Given an executor that was told of a run which another process has removed since: then it has no document
-// to write, and that is no error.
+// Given an executor that was told of a run which another process has removed since: then it has no
+// document to write, and that is no error.
 func TestDocumentOfARemovedRunIsNotWritten(t *testing.T) {
 	s := openTest(t)
 	var said []error

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// InputError is an error in what was given: an option, a file, an id. Its text is for the person who
-// gave it. All other errors of this package are failures of evalrun or of the machine.
+// InputError is an error in what was given: an option, a file, an id. Its text is for the person
+// who gave it. All other errors of this package are failures of evalrun or of the machine.
 type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }

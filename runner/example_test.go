@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agent is a function agent: it adds two numbers, after a person has said that it may if the input asks for
-// that. evalrun gives it one JSON object on stdin and reads one from stdout.
+// agent is a function agent: it adds two numbers, after a person has said that it may if the input
+// asks for that. evalrun gives it one JSON object on stdin and reads one from stdout.
 func agent(in io.Reader, out io.Writer) int {
 	var request struct {
 		Input struct {

@@ -17,9 +17,9 @@ type ExecuteOptions struct {
 	Once bool
 }
 
-// Execute looks after all runs of the store: it watches what they wait for, resumes what can go on, and
-// keeps their results documents up to date. It goes on until its context ends or Drain is closed. It
-// costs next to nothing while nothing is due.
+// Execute looks after all runs of the store: it watches what they wait for, resumes what can go on,
+// and keeps their results documents up to date. It goes on until its context ends or Drain is
+// closed. It costs next to nothing while nothing is due.
 func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	docs := newDocuments(func(ctx context.Context, runID string) error {
 		plan, err := s.planOf(ctx, runID)

@@ -21,8 +21,8 @@ const MaxEpochs = 10_000
 
 // LoadOptions narrow an eval set down, and choose what runs it.
 type LoadOptions struct {
-	// Agents run the set in place of its own: each is the name of one of the set's agents, of one of
-	// the registry, or a file with an agent entry.
+	// Agents run the set in place of its own: each is the name of one of the set's agents, of one
+	// of the registry, or a file with an agent entry.
 	Agents []string
 	// Command, if not nil, is a function agent that runs the set, with its arguments. It starts in
 	// the folder of the process.
@@ -56,8 +56,8 @@ func (e *EvalSet) Name() string { return e.req.Set.Name }
 // Len is the number of evaluations.
 func (e *EvalSet) Len() int { return len(e.req.Set.Evaluations) }
 
-// Load reads an eval set, or task directories, datasets and globs of them, or one eval set with further
-// tasks. It is never nil, since its warnings are told even when there is an error.
+// Load reads an eval set, or task directories, datasets and globs of them, or one eval set with
+// further tasks. It is never nil, since its warnings are told even when there is an error.
 func Load(paths []string, o LoadOptions) (*EvalSet, error) {
 	e := &EvalSet{opts: o}
 	r := &input.Reader{}
@@ -207,8 +207,8 @@ func checkRetry(r *input.Reader, set *eval.Set) {
 	}
 }
 
-// checkFaults makes sure that each key of faults is a category: otherwise a fault would stay whose it
-// was without a word.
+// checkFaults makes sure that each key of faults is a category: otherwise a fault would stay whose
+// it was without a word.
 func checkFaults(r *input.Reader, set *eval.Set) {
 	faults := set.Node.Member("faults")
 	if faults == nil {
@@ -235,8 +235,8 @@ func hidden(set *eval.Set, fromFile bool) (out []string) {
 	seen := map[string]bool{}
 	for _, e := range set.Evaluations {
 		if e.Task != nil {
-			// With the dataset around it; but where that is the folder of the agent's program, which
-			// is shown, the task alone.
+			// With the dataset around it; but where that is the folder of the agent's program,
+			// which is shown, the task alone.
 			for _, dir := range []string{path.Dir(e.Task.Dir), e.Task.Dir} {
 				if !seen[dir] {
 					seen[dir] = true

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Given one open store: then several runs, and an executor, can be worked on in one process at the same time,
-// and each call sees its own events.
+// Given one open store: then several runs, and an executor, can be worked on in one process at the
+// same time, and each call sees its own events.
 func TestRunsAndAnExecutorInOneProcess(t *testing.T) {
 	path := evalSet(false)
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(path)) })
@@ -51,8 +51,8 @@ func TestRunsAndAnExecutorInOneProcess(t *testing.T) {
 	executor.Wait()
 }
 
-// A run that waits ends when its context does, or when it is told to drain, or after its time: it can be gone
-// on with in each case.
+// A run that waits ends when its context does, or when it is told to drain, or after its time: it
+// can be gone on with in each case.
 func TestWhatEndsARun(t *testing.T) {
 	closed := make(chan struct{})
 	close(closed)

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Remove removes a run from the store with all its files. One that is not final is cancelled first. With
-// dryRun it only says whether it would.
+// Remove removes a run from the store with all its files. One that is not final is cancelled first.
+// With dryRun it only says whether it would.
 func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
 	if run.Held > 0 {
 		return inputError("run %s: another process works on it; end that first", run.ID)

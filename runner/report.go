@@ -21,8 +21,8 @@ var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json"}
 
 // Report is a run at one moment.
 type Report struct {
-	// ResumeCommand, if not empty, is the command that the table and the Markdown name for suspended
-	// rollouts.
+	// ResumeCommand, if not empty, is the command that the table and the Markdown name for
+	// suspended rollouts.
 	ResumeCommand string
 	// Verbose has the format uipath include what the agents did.
 	Verbose bool

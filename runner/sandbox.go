@@ -19,19 +19,19 @@ const (
 	IsolationProcess = sandbox.IsolationProcess
 )
 
-// SandboxOptions say where agents live that need a sandbox, which are ACP agents and those of tasks,
-// and what they find there.
+// SandboxOptions say where agents live that need a sandbox, which are ACP agents and those of
+// tasks, and what they find there.
 type SandboxOptions struct {
 	// Isolation is IsolationBwrap, which is the default, or IsolationProcess.
 	Isolation string
-	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a task's of the same
-	// name.
+	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a task's of the
+	// same name.
 	MCPConfig string
 	// MCPDirect gives agents their MCP servers as they are declared. Otherwise they reach them
 	// through the gateway, which records calls and suspends rollouts on long-running work.
 	MCPDirect bool
-	// IgnoreDockerfile runs tasks that name an image, or have a Dockerfile, with what the machine has
-	// instead.
+	// IgnoreDockerfile runs tasks that name an image, or have a Dockerfile, with what the machine
+	// has instead.
 	IgnoreDockerfile bool
 }
 

@@ -21,8 +21,8 @@ import (
 // ErrMoved is the error of work on a store whose folder was moved or removed in the meantime.
 var ErrMoved = store.ErrMoved
 
-// Store is an open store: the folder that holds runs and all that belongs to them. Its methods may be
-// called from several goroutines.
+// Store is an open store: the folder that holds runs and all that belongs to them. Its methods may
+// be called from several goroutines.
 type Store struct {
 	st   *store.SQLite
 	opts OpenOptions
@@ -35,9 +35,9 @@ type OpenOptions struct {
 	MustExist bool
 	// Warn, if not nil, is called with what is strange about the store.
 	Warn func(text string)
-	// Executable is the program evalrun, which local jobs, sandboxes and agents without HTTP are started
-	// with. Empty means the program of this process: leave it empty only if that is evalrun, or if no
-	// eval set has any of these, as with function agents that start no local job.
+	// Executable is the program evalrun, which local jobs, sandboxes and agents without HTTP are
+	// started with. Empty means the program of this process: leave it empty only if that is
+	// evalrun, or if no eval set has any of these, as with function agents that start no local job.
 	Executable string
 	// Version is the version of evalrun that plans record and agents are told.
 	Version string
@@ -164,7 +164,8 @@ func (s *Store) Find(ctx context.Context, name string) (Run, error) {
 	return Run{}, inputError("%d runs begin with %q; give more of the id", len(found), name)
 }
 
-// Events are the events of a run from the one after the given number on, at most limit of them, redacted.
+// Events are the events of a run from the one after the given number on, at most limit of them,
+// redacted.
 func (s *Store) Events(ctx context.Context, runID string, v Variables, after int64, limit int) ([]schemas.Event, error) {
 	plan, err := s.planOf(ctx, runID)
 	if err != nil {

@@ -24,8 +24,8 @@ func tasksOf(r *input.Reader, set *eval.Set) (patterns []string) {
 	return patterns
 }
 
-// addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what cannot
-// be executed here makes the evaluation not runnable, with the reason.
+// addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what
+// cannot be executed here makes the evaluation not runnable, with the reason.
 func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
 	dirs, err := tasks.Find(patterns)
 	if err != nil {

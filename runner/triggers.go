@@ -62,8 +62,8 @@ type Delivered struct {
 	ReceivedAt  time.Time   `json:"receivedAt"`
 }
 
-// Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is empty. With
-// all it includes what waits no more, and deliveries.
+// Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
+// empty. With all it includes what waits no more, and deliveries.
 func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error {
 	redactors := map[string]*redact.Redactor{}
 	return s.st.Triggers(ctx, runID, all, func(t store.Trigger) error {

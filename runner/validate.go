@@ -16,13 +16,13 @@ import (
 type ValidateOptions struct {
 	// Strict takes warnings for errors.
 	Strict bool
-	// IgnoreDockerfile takes tasks that name an image, or have a Dockerfile, for ones that can be run
-	// with what this machine has instead.
+	// IgnoreDockerfile takes tasks that name an image, or have a Dockerfile, for ones that can be
+	// run with what this machine has instead.
 	IgnoreDockerfile bool
 }
 
-// Checked is what [Validate] says of one file or task directory. Its JSON is what evalrun validate --json
-// prints.
+// Checked is what [Validate] says of one file or task directory. Its JSON is what evalrun validate
+// --json prints.
 type Checked struct {
 	Path  string `json:"path"`
 	Kind  string `json:"kind"`
@@ -41,15 +41,16 @@ type Checked struct {
 }
 
 // Validate checks eval sets, evaluators, results documents and task directories without running
-// anything, and calls f with what it says of each. Datasets and globs of tasks count as their tasks.
+// anything, and calls f with what it says of each. Datasets and globs of tasks count as their
+// tasks.
 func Validate(paths []string, o ValidateOptions, f func(Checked)) {
 	for _, path := range validatedPaths(paths) {
 		f(validateOne(path, o))
 	}
 }
 
-// validatedPaths puts the task directories of datasets and globs in their place. What is none of these
-// is told when it is looked at.
+// validatedPaths puts the task directories of datasets and globs in their place. What is none of
+// these is told when it is looked at.
 func validatedPaths(paths []string) (out []string) {
 	for _, path := range paths {
 		dirs := []string{path}
@@ -82,8 +83,8 @@ func validateOne(path string, o ValidateOptions) Checked {
 	return c
 }
 
-// examine checks a path as what it looks like. The problems hold the warnings too; the error is what is
-// wrong.
+// examine checks a path as what it looks like. The problems hold the warnings too; the error is
+// what is wrong.
 func (c *Checked) examine(path string, ignoreDockerfile bool) (kind string, problems input.Problems, err error) {
 	if tasks.IsDir(path) {
 		t, problems := tasks.Load(path)

@@ -14,15 +14,15 @@ import (
 // maxVariablesFile is how large a file with variables may be.
 const maxVariablesFile = 1 << 20
 
-// Variables are environment variables that are passed to a run: ${NAME} gives their values, which are
-// redacted wherever evalrun writes. The zero value passes none.
+// Variables are environment variables that are passed to a run: ${NAME} gives their values, which
+// are redacted wherever evalrun writes. The zero value passes none.
 type Variables struct {
 	names  []string
 	values map[string]string
 }
 
-// ReadVariables reads the variables of files with lines of NAME=VALUE, and then those that are named
-// from the environment of the process.
+// ReadVariables reads the variables of files with lines of NAME=VALUE, and then those that are
+// named from the environment of the process.
 func ReadVariables(names, files []string) (Variables, error) {
 	v := Variables{values: map[string]string{}}
 	for _, path := range files {
@@ -64,8 +64,8 @@ func unquote(s string) string {
 	return s
 }
 
-// resolve gives the value of ${name} in an agent entry or a job: one that was passed, else one of the
-// environment.
+// resolve gives the value of ${name} in an agent entry or a job: one that was passed, else one of
+// the environment.
 func (v Variables) resolve(name string) (string, bool) {
 	if value, ok := v.values[name]; ok {
 		return value, true

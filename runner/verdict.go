@@ -16,8 +16,8 @@ import (
 // Verdict is what the state of a run means for whoever started it.
 type Verdict int
 
-// The verdicts. The first that holds of Interrupted, Suspended, Faulted, Failed, Undecided and Passed
-// is that of a run.
+// The verdicts. The first that holds of Interrupted, Suspended, Faulted, Failed, Undecided and
+// Passed is that of a run.
 const (
 	// Passed: everything has finished, and the thresholds are met.
 	Passed Verdict = iota
@@ -104,8 +104,8 @@ func (s *Store) verdict(ctx context.Context, runID string, plan plans.Plan, red 
 	return v, reason, nil
 }
 
-// judge gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were to
-// be expected, example is an evaluation without one.
+// judge gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were
+// to be expected, example is an evaluation without one.
 func judge(run store.Run, hasEvaluators bool, stats eval.Summary, accept Accept, example string) (Verdict, string) {
 	failed := gates(stats, eval.GateFail)
 	if !run.Final() && !accept.Suspended {

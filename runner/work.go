@@ -149,8 +149,8 @@ func (o Options) run(ctx context.Context, e *engine.Runner, until engine.Until) 
 
 func (o Options) concurrency() int { return cmp.Or(o.Concurrency, DefaultConcurrency) }
 
-// newEngine makes the engine of a run, or if runID is empty of the whole store, that runs so many agents
-// at once. Without agents it only looks after triggers.
+// newEngine makes the engine of a run, or if runID is empty of the whole store, that runs so many
+// agents at once. Without agents it only looks after triggers.
 func (s *Store) newEngine(runID string, agents int, o Options, red *redact.Redactor, stay bool) (*engine.Runner, error) {
 	dir, err := os.Getwd()
 	if err != nil {

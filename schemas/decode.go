@@ -44,8 +44,8 @@ func Decode(r io.Reader) (*Results, error) {
 	return out, nil
 }
 
-// Failed are the rollouts that have faulted, or whose score is below the one from which on a rollout
-// passes. Those that wait, were cancelled or have no score are not among them.
+// Failed are the rollouts that have faulted, or whose score is below the one from which on a
+// rollout passes. Those that wait, were cancelled or have no score are not among them.
 func (r *Results) Failed() []*Rollout {
 	pass := 1.0
 	if r.Statistics != nil {

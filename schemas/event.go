@@ -146,7 +146,8 @@ type RolloutFinished struct {
 	Fault *Fault   `json:"fault,omitempty"`
 }
 
-// RunFinished says that no rollout of a run can change any more. It has the number of rollouts by state.
+// RunFinished says that no rollout of a run can change any more. It has the number of rollouts by
+// state.
 type RunFinished struct {
 	Completed int `json:"completed,omitempty"`
 	Faulted   int `json:"faulted,omitempty"`

@@ -6,8 +6,8 @@ import (
 	"github.com/evalrun/evalrun/eval"
 )
 
-// Version is the version of the results documents that this package writes. A document with the same
-// major version can be read.
+// Version is the version of the results documents that this package writes. A document with the
+// same major version can be read.
 const Version = "2.0"
 
 // Results is a results document.
@@ -32,16 +32,17 @@ type Head struct {
 	Final             bool   `json:"final"`
 	EvaluationSetID   string `json:"evaluationSetId"`
 	EvaluationSetName string `json:"evaluationSetName"`
-	// EvaluationSetPath is the eval set's file relative to the document's folder, slash-separated; empty
-	// for task directories alone.
+	// EvaluationSetPath is the eval set's file relative to the document's folder, slash-separated;
+	// empty for task directories alone.
 	EvaluationSetPath   string `json:"evaluationSetPath,omitempty"`
 	EvaluationSetDigest string `json:"evaluationSetDigest,omitempty"`
-	// EvalIDs and Filter are what the eval set was narrowed with, RetryOf the run whose faulted rollouts
-	// were run again.
+	// EvalIDs and Filter are what the eval set was narrowed with, RetryOf the run whose faulted
+	// rollouts were run again.
 	EvalIDs []string `json:"evalIds,omitempty"`
 	Filter  string   `json:"filter,omitempty"`
 	RetryOf string   `json:"retryOf,omitempty"`
-	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and thresholds.
+	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and
+	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`
 	// GitCommit was checked out where the eval set is, and EvalrunVersion planned the run.
 	GitCommit      string     `json:"gitCommit,omitempty"`
@@ -82,8 +83,8 @@ type Summary struct {
 	Completed int `json:"completed"`
 	Suspended int `json:"suspended"`
 	Faulted   int `json:"faulted"`
-	// Score counts the agent's own faults as 0, as ScoreOf says; ScoreCompleted leaves faulted rollouts
-	// out. They are nil if there is nothing to average, or several agents.
+	// Score counts the agent's own faults as 0, as ScoreOf says; ScoreCompleted leaves faulted
+	// rollouts out. They are nil if there is nothing to average, or several agents.
 	Score          *float64     `json:"score"`
 	ScoreOf        string       `json:"scoreOf"`
 	ScoreCompleted *float64     `json:"scoreCompleted"`

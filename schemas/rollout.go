@@ -42,7 +42,8 @@ type Rollout struct {
 	// StartedAt is when the first segment began, FinishedAt when the rollout ended.
 	StartedAt  *time.Time `json:"startedAt,omitempty"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
-	// Logs are the files that the segments have left, relative to the store's folder, slash-separated.
+	// Logs are the files that the segments have left, relative to the store's folder,
+	// slash-separated.
 	Logs []string `json:"logs,omitempty"`
 }
 
@@ -79,8 +80,8 @@ type Resumption struct {
 	TriggerIDs []string `json:"triggerIds"`
 	// At is when its first attempt began; nil if that attempt has left nothing behind.
 	At *time.Time `json:"at"`
-	// Session says how an agent's session was gone on with: resume, load or replay. Note says why not in
-	// a better way.
+	// Session says how an agent's session was gone on with: resume, load or replay. Note says why
+	// not in a better way.
 	Session string `json:"session,omitempty"`
 	Note    string `json:"note,omitempty"`
 }
@@ -89,12 +90,12 @@ type Resumption struct {
 type MCPServer struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport"`
-	// Verdict is sent if the agent was given the server; bridged if it was given a stdio server in its
-	// place; else unsupported, unreachable or no-tools, with a Reason.
+	// Verdict is sent if the agent was given the server; bridged if it was given a stdio server in
+	// its place; else unsupported, unreachable or no-tools, with a Reason.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
-	// Calls counts the calls of its tools, Held those that were held open because what they had started
-	// would not outlive evalrun.
+	// Calls counts the calls of its tools, Held those that were held open because what they had
+	// started would not outlive evalrun.
 	Calls int `json:"calls"`
 	Held  int `json:"held,omitempty"`
 }
@@ -126,8 +127,8 @@ type EvaluationResult struct {
 	Scale float64 `json:"scale,omitempty"`
 	// EvaluationTime is in seconds.
 	EvaluationTime float64 `json:"evaluationTime"`
-	// Error says how the evaluator failed, which gives no score, or why the agent's output does not fit
-	// it, which gives the score 0.
+	// Error says how the evaluator failed, which gives no score, or why the agent's output does not
+	// fit it, which gives the score 0.
 	Error  string `json:"error,omitempty"`
 	NotRun string `json:"notRun,omitempty"`
 }
@@ -156,8 +157,8 @@ type Trace struct {
 	Spans []json.RawMessage `json:"spans"`
 }
 
-// Trigger is something that a suspended rollout waits for, or that has arrived for it and has not been
-// taken.
+// Trigger is something that a suspended rollout waits for, or that has arrived for it and has not
+// been taken.
 type Trigger struct {
 	TriggerID   string          `json:"trigger_id"`
 	InterruptID string          `json:"interrupt_id"`
@@ -192,8 +193,8 @@ type Usage struct {
 	Agent json.RawMessage `json:"agent"`
 }
 
-// ModelUsage are the calls of models: those of the agent's own loop, and those that it made beside it,
-// such as for titles or summaries.
+// ModelUsage are the calls of models: those of the agent's own loop, and those that it made beside
+// it, such as for titles or summaries.
 type ModelUsage struct {
 	Main ModelCalls `json:"main"`
 	Side ModelCalls `json:"side"`
@@ -216,8 +217,8 @@ type ModelCalls struct {
 	// OutputTokens are all tokens of the output, those of its reasoning included.
 	OutputTokens    int64 `json:"outputTokens"`
 	ReasoningTokens int64 `json:"reasoningTokens"`
-	// LatencyMs is the time from request to end of all calls together, FirstByteMs that to the first byte
-	// of the answer.
+	// LatencyMs is the time from request to end of all calls together, FirstByteMs that to the
+	// first byte of the answer.
 	LatencyMs   int64 `json:"latencyMs"`
 	FirstByteMs int64 `json:"firstByteMs"`
 	// Models counts calls by the model that was asked for.

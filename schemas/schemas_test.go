@@ -154,7 +154,8 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// What the program accepts of an agent the schema accepts, and the other way round: the two have the same keys.
+// What the program accepts of an agent the schema accepts, and the other way round: the two have
+// the same keys.
 func TestAgentHasTheKeysOfTheProgram(t *testing.T) {
 	for _, kind := range []struct {
 		name string

@@ -14,8 +14,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Every property of the schema of the results document has a field, and every field a property, of the
-// same type and equally optional.
+// Every property of the schema of the results document has a field, and every field a property, of
+// the same type and equally optional.
 func TestResultsHaveTheTypesOfTheirSchema(t *testing.T) {
 	schema, err := load("results.schema.json")
 	if err != nil {
@@ -156,7 +156,8 @@ func collect(out map[string]field, typ reflect.Type) {
 	}
 }
 
-// kindsOf are the JSON types that a schema allows, and of an anyOf the schema of the one that is not null.
+// kindsOf are the JSON types that a schema allows, and of an anyOf the schema of the one that is
+// not null.
 func kindsOf(s *jsonschema.Schema) (kinds []string, object *jsonschema.Schema) {
 	switch {
 	case s.Type != "":

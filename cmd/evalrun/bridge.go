@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 )
 
-// bridgeCommand connects an agent that knows no HTTP with the MCP gateway; agents start it themselves, where evalrun tells them to.
+// bridgeCommand connects an agent that knows no HTTP with the MCP gateway; agents start it
+// themselves, where evalrun tells them to.
 func bridgeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    acpagent.BridgeCommand,

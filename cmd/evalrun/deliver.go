@@ -166,8 +166,8 @@ func polledError(s *runner.Store, name string, e *runner.PolledError) error {
 	return usageError("%w; %s does so now. %s", e, resumeLine(s, e.RunID), withForce)
 }
 
-// receiptJSON is a receipt as --json prints it: with the first trigger that it is of, and all that have
-// accepted the delivery.
+// receiptJSON is a receipt as --json prints it: with the first trigger that it is of, and all that
+// have accepted the delivery.
 func receiptJSON(r runner.Receipt) map[string]any {
 	of := func(t runner.TriggerRef) map[string]any {
 		return map[string]any{"triggerId": nilIfEmpty(t.TriggerID), "runId": nilIfEmpty(t.RunID), "rolloutId": nilIfEmpty(t.RolloutID)}

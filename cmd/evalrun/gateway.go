@@ -84,7 +84,8 @@ kept in the store, and the token beside it, so that clients can go on when the g
 	return cmd
 }
 
-// endSignals are those that end the gateway, which then ends its servers. Under nohup the end of the terminal is none of them.
+// endSignals are those that end the gateway, which then ends its servers. Under nohup the end of
+// the terminal is none of them.
 func endSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -147,7 +148,8 @@ func (o *gatewayFlags) run(ctx context.Context, g *globals, stdout, stderr io.Wr
 	return nil
 }
 
-// runStdio serves one endpoint to whoever has started us, who alone can reach it: it needs no token, and what is kept for it goes with it.
+// runStdio serves one endpoint to whoever has started us, who alone can reach it: it needs no
+// token, and what is kept for it goes with it.
 func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config string) (err error) {
 	declared, err := readGatewayConfig(config, stderr)
 	if err != nil {
@@ -194,7 +196,8 @@ func (o *gatewayFlags) runStdio(ctx context.Context, stderr io.Writer, config st
 	return nil
 }
 
-// endGateway closes a gateway and ends what its servers, whose processes bear the mark, have left running.
+// endGateway closes a gateway and ends what its servers, whose processes bear the mark, have left
+// running.
 func endGateway(gw *gateway.Gateway, mark string) error {
 	err := gw.Close()
 	_, left := sandbox.Sweep(mark)
@@ -255,7 +258,8 @@ func within[T cmp.Ordered](flag string, value, least, most T, why string) error 
 	return nil
 }
 
-// host is where clients on this machine reach the gateway. Other machines are to reach it only if that was asked for.
+// host is where clients on this machine reach the gateway. Other machines are to reach it only if
+// that was asked for.
 func (o *gatewayFlags) host(gw *gateway.Gateway, stderr io.Writer) (string, error) {
 	addr, ok := gw.Addr().(*net.TCPAddr)
 	if !ok || addr.IP.IsLoopback() {

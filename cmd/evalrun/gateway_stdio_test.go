@@ -73,7 +73,8 @@ func taskServerConfig(t *testing.T) string {
 	return config
 }
 
-// A client that starts its servers has calls, and tasks of its era, of one server or of all. When it closes stdin nothing is left, of the server neither.
+// A client that starts its servers has calls, and tasks of its era, of one server or of all. When
+// it closes stdin nothing is left, of the server neither.
 func TestGatewayOverStdio(t *testing.T) {
 	config := taskServerConfig(t)
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {

@@ -93,7 +93,8 @@ func callGateway(t *testing.T, c *mcp.Client, method, params string) jsonobj.Obj
 	return o
 }
 
-// Tasks and sessions survive the gateway when it is killed at once after a client was told of them, again and again.
+// Tasks and sessions survive the gateway when it is killed at once after a client was told of them,
+// again and again.
 func TestGatewayThatIsKilled(t *testing.T) {
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		t.Run(string(era), func(t *testing.T) {
@@ -195,7 +196,8 @@ func TestGatewayRefuses(t *testing.T) {
 	}
 }
 
-// stdioGateway is a gateway whose one server is a process that does not speak MCP, but starts others and outlives its stdin.
+// stdioGateway is a gateway whose one server is a process that does not speak MCP, but starts
+// others and outlives its stdin.
 type stdioGateway struct {
 	gatewayProcess
 	mark string
@@ -257,8 +259,9 @@ func (g *gatewayProcess) post(server, authorization string) (*http.Response, err
 	return http.DefaultClient.Do(r)
 }
 
-// Given a gateway that was killed, and another one in the same store with a token of its own, when the first is started again, then the processes
-// that it had left are gone before it serves anybody, and those of the other one are not; and when it is ended it leaves none.
+// Given a gateway that was killed, and another one in the same store with a token of its own, when
+// the first is started again, then the processes that it had left are gone before it serves
+// anybody, and those of the other one are not; and when it is ended it leaves none.
 func TestGatewayLeavesNoProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("processes that left their group are found on Linux only")
@@ -305,7 +308,8 @@ func TestGatewayLeavesNoProcesses(t *testing.T) {
 	}
 }
 
-// S8: a stdio server sees of the gateway's environment what it needs, and what its configuration names.
+// S8: a stdio server sees of the gateway's environment what it needs, and what its configuration
+// names.
 func TestEnvironmentOfStdioServers(t *testing.T) {
 	t.Setenv("EVALRUN_TEST_SECRET", "a secret of the gateway")
 	t.Setenv("LC_ALL", "C.UTF-8")

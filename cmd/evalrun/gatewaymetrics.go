@@ -53,7 +53,8 @@ func (m *gatewayMetrics) served(s gateway.Served) {
 	m.seconds.WithLabelValues(s.Endpoint, method).Observe(s.Took.Seconds())
 }
 
-// methodLabel is a method as a label. Clients may invent methods, of which there must not be a series each.
+// methodLabel is a method as a label. Clients may invent methods, of which there must not be a
+// series each.
 func methodLabel(method string) string {
 	switch method {
 	case "initialize", "server/discover", "ping", "tools/list", "tools/call", "prompts/list", "prompts/get", "resources/list", "resources/templates/list",

@@ -18,7 +18,8 @@ type gatewayObserver struct {
 	metrics *gatewayMetrics
 }
 
-// openGatewayLog opens the log of requests: a file that is added to, or stderr for -. It is nil if there is to be none.
+// openGatewayLog opens the log of requests: a file that is added to, or stderr for -. It is nil if
+// there is to be none.
 func openGatewayLog(name string, stderr io.Writer) (*slog.Logger, func() error, error) {
 	switch name {
 	case "":
@@ -58,7 +59,8 @@ func (o *gatewayObserver) Served(s gateway.Served) {
 	o.log.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
 }
 
-// Refused implements gateway.Observer. What a request bore in place of a token is not logged: it may be one.
+// Refused implements gateway.Observer. What a request bore in place of a token is not logged: it
+// may be one.
 func (o *gatewayObserver) Refused(r gateway.Refused) {
 	o.metrics.refused.WithLabelValues(r.Reason).Inc()
 	if o.log != nil {

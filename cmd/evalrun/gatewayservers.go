@@ -18,7 +18,8 @@ import (
 	"github.com/evalrun/evalrun/tasks"
 )
 
-// gatewayConfig reads the servers of a file, and finds out what will never do before a client has to.
+// gatewayConfig reads the servers of a file, and finds out what will never do before a client has
+// to.
 func gatewayConfig(file string) ([]tasks.MCPServer, input.Problems, error) {
 	config, problems := tasks.LoadMCPConfig(file)
 	warnings := problems.Warnings()
@@ -44,7 +45,8 @@ func gatewayConfig(file string) ([]tasks.MCPServer, input.Problems, error) {
 // headerName is what a header may be called: RFC 9110, 5.1.
 var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-// checkServer finds out what is wrong with a server whose variables are resolved. Values of headers and variables are not shown: they may be secrets.
+// checkServer finds out what is wrong with a server whose variables are resolved. Values of headers
+// and variables are not shown: they may be secrets.
 func checkServer(r *input.Reader, s tasks.MCPServer, place func(keys ...string) *input.Node) {
 	if s.Transport == tasks.TransportStdio {
 		if info, err := os.Stat(s.Cwd); s.Cwd != "" && (err != nil || !info.IsDir()) {
@@ -72,7 +74,8 @@ func checkServer(r *input.Reader, s tasks.MCPServer, place func(keys ...string) 
 	}
 }
 
-// program is the path of the program of a stdio server. A relative path begins where the process will.
+// program is the path of the program of a stdio server. A relative path begins where the process
+// will.
 func program(s tasks.MCPServer) (string, error) {
 	path := s.Command
 	if strings.Contains(path, "/") && !filepath.IsAbs(path) {
@@ -89,7 +92,8 @@ func program(s tasks.MCPServer) (string, error) {
 	return path, err
 }
 
-// servers are the servers as the gateway reaches them. The processes of those that it starts bear the mark.
+// servers are the servers as the gateway reaches them. The processes of those that it starts bear
+// the mark.
 func (o *gatewayFlags) servers(declared []tasks.MCPServer, mark string, stderr io.Writer) []gateway.Server {
 	var out []gateway.Server
 	for _, s := range declared {

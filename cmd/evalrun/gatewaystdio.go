@@ -26,8 +26,9 @@ const stdioGrace = 2 * time.Second
 
 var errGatewayDone = errors.New("the gateway has no use for it any more")
 
-// inherited are the variables of the gateway that its servers get beside those that their configuration names: what the SDKs of MCP pass on, language,
-// time zone and folders. Nothing else is theirs to see: it may be a secret.
+// inherited are the variables of the gateway that its servers get beside those that their
+// configuration names: what the SDKs of MCP pass on, language, time zone and folders. Nothing else
+// is theirs to see: it may be a secret.
 var inherited = []string{"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TZ", "TMPDIR"}
 
 // stdioEnv is the environment of a stdio server.
@@ -49,7 +50,8 @@ func startStdio(s tasks.MCPServer, mark string, stderr io.Writer) (io.ReadWriteC
 	if err != nil {
 		return nil, err
 	}
-	// What leaves the group of its process is ended with the gateway: other processes of the server bear the same mark.
+	// What leaves the group of its process is ended with the gateway: other processes of the server
+	// bear the same mark.
 	p, err := sandbox.Start(sandbox.Command{
 		RolloutID: mark, Path: path, Args: append([]string{s.Command}, s.Args...), Dir: s.Cwd, Env: stdioEnv(os.Environ(), s.Env), Interactive: true, Shared: true, Stderr: stderr,
 	})

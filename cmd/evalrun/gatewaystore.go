@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// openGatewayStore opens the store in which the gateway keeps tasks and sessions, and makes it if it is not
-// there.
+// openGatewayStore opens the store in which the gateway keeps tasks and sessions, and makes it if
+// it is not there.
 func openGatewayStore(dir string) (*store.SQLite, error) {
 	dir = cmp.Or(dir, runner.DefaultDir)
 	if scheme, _, ok := strings.Cut(dir, "://"); ok {

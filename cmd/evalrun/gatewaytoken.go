@@ -20,7 +20,8 @@ import (
 // minToken is how long a token must be that somebody has chosen.
 const minToken = 16
 
-// gatewayToken is the token that clients of the gateway bear: that of a file, or the one that is kept in the store, which is made if it is not there.
+// gatewayToken is the token that clients of the gateway bear: that of a file, or the one that is
+// kept in the store, which is made if it is not there.
 func gatewayToken(file, storeDir string) (string, error) {
 	name := "--token-file: " + file
 	if file == "" {
@@ -58,8 +59,10 @@ func makeToken(file string) (err error) {
 	return nil
 }
 
-// lockGateway makes sure that one gateway at a time looks after the tasks of a token in a store. The lock ends with the process. The mark is what
-// the processes of the gateway's servers bear: it is the same for the next gateway that gets the lock, so that it finds those of one that was killed.
+// lockGateway makes sure that one gateway at a time looks after the tasks of a token in a store.
+// The lock ends with the process. The mark is what the processes of the gateway's servers bear: it
+// is the same for the next gateway that gets the lock, so that it finds those of one that was
+// killed.
 func lockGateway(st *store.SQLite, token string) (mark string, unlock func(), err error) {
 	sum := sha256.Sum256([]byte(token))
 	name := "gateway-" + hex.EncodeToString(sum[:4])

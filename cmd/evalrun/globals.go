@@ -69,8 +69,8 @@ func (g *globals) withStore(cmd *cobra.Command, makeIt bool, f func(*runner.Stor
 	return internal(f(s))
 }
 
-// withRun runs f with the store of a run open. The run is named by its id, a unique beginning of it, or
-// its results document.
+// withRun runs f with the store of a run open. The run is named by its id, a unique beginning of
+// it, or its results document.
 func (g *globals) withRun(cmd *cobra.Command, name string, f func(*runner.Store, runner.Run) error) (err error) {
 	o, err := g.openOptions(cmd)
 	if err != nil {
@@ -92,7 +92,8 @@ func resumeLine(s *runner.Store, runID string) string {
 	return executable + " resume" + storeFlag(s) + " " + shellQuote(runID)
 }
 
-// storeFlag is what a command that is typed here needs to find the store; nothing if it finds it without.
+// storeFlag is what a command that is typed here needs to find the store; nothing if it finds it
+// without.
 func storeFlag(s *runner.Store) string {
 	found := cmp.Or(os.Getenv("EVALRUN_STORE"), runner.DefaultDir)
 	if abs, err := filepath.Abs(found); err == nil && abs == s.Dir() {

@@ -14,9 +14,10 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestInvalidInputs gives evalrun everything that can be wrong and compares what it says with the transcript at the end of each archive of
-// testdata/invalid. In the archive's head a line "$ evalrun …" is a command whose output belongs to the transcript, a line "% …" prepares
-// something in a shell; the files are the inputs. -update writes the transcripts.
+// TestInvalidInputs gives evalrun everything that can be wrong and compares what it says with the
+// transcript at the end of each archive of testdata/invalid. In the archive's head a line "$
+// evalrun …" is a command whose output belongs to the transcript, a line "% …" prepares something
+// in a shell; the files are the inputs. -update writes the transcripts.
 func TestInvalidInputs(t *testing.T) {
 	t.Setenv("EVALRUN_STORE", "")
 	t.Setenv("OPENAI_API_KEY", "")

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestStartWhoseAnswerIsLost starts a job at a source that can be searched. The job begins and the answer is an error: evalrun must look for the
-// job before it tries again, and find it.
+// TestStartWhoseAnswerIsLost starts a job at a source that can be searched. The job begins and the
+// answer is an error: evalrun must look for the job before it tries again, and find it.
 func TestStartWhoseAnswerIsLost(t *testing.T) {
 	var starts atomic.Int32
 	mux := http.NewServeMux()
@@ -62,8 +62,8 @@ evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
 	}
 }
 
-// TestSourcesAreAskedOnce resumes a run of more jobs than are asked at once, each of which is due again before the last has answered. The
-// command must end all the same.
+// TestSourcesAreAskedOnce resumes a run of more jobs than are asked at once, each of which is due
+// again before the last has answered. The command must end all the same.
 func TestSourcesAreAskedOnce(t *testing.T) {
 	var checks atomic.Int32
 	mux := http.NewServeMux()

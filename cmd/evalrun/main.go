@@ -1,5 +1,5 @@
-// Command evalrun runs evaluation sets against AI agents, and can wait: a rollout whose agent started a long-running
-// job is suspended, and resumed and scored when the job is done.
+// Command evalrun runs evaluation sets against AI agents, and can wait: a rollout whose agent
+// started a long-running job is suspended, and resumed and scored when the job is done.
 package main
 
 import (
@@ -42,7 +42,8 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return codeOf(err)
 }
 
-// prefix stands before a message, except before one that begins with a place in a file: editors and CI systems look for those.
+// prefix stands before a message, except before one that begins with a place in a file: editors and
+// CI systems look for those.
 func prefix(err error) string {
 	var several input.Problems
 	var one input.Problem

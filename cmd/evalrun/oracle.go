@@ -24,8 +24,8 @@ func (o *oracleFlags) register(cmd *cobra.Command) {
 	o.watch.registerEnv(cmd, "with --oracle: ")
 }
 
-// run runs the tasks, and says of each whether its own solution solves it and nothing does not. A task that
-// cannot be run here is told and is no error.
+// run runs the tasks, and says of each whether its own solution solves it and nothing does not. A
+// task that cannot be run here is told and is no error.
 func (o *oracleFlags) run(cmd *cobra.Command, g *globals, dirs []string) error {
 	if len(dirs) == 0 {
 		return usageError("--oracle: there is no task among what was given")

@@ -24,8 +24,9 @@ import (
 // redrawEvery is how often a live display is drawn anew.
 const redrawEvery = 100 * time.Millisecond
 
-// output is what a command that works shows while it works and leaves behind: progress, the event stream
-// of --events, and the reports at the end. Its methods may be called from several goroutines.
+// output is what a command that works shows while it works and leaves behind: progress, the event
+// stream of --events, and the reports at the end. Its methods may be called from several
+// goroutines.
 type output struct {
 	store     *runner.Store
 	variables runner.Variables
@@ -37,7 +38,8 @@ type output struct {
 	mu    sync.Mutex
 	live  *report.Live
 	lines *report.Log
-	// progress is what they show; of the runs in told it knows what was before their first event here.
+	// progress is what they show; of the runs in told it knows what was before their first event
+	// here.
 	progress *report.Execution
 	told     map[string]bool
 	events   *os.File
@@ -111,7 +113,8 @@ func (o *output) event(e schemas.Event) {
 	}
 }
 
-// tellEarlier gives the display the events that a run had before its first one here: they have the names of the rollouts.
+// tellEarlier gives the display the events that a run had before its first one here: they have the
+// names of the rollouts.
 func (o *output) tellEarlier(e schemas.Event) error {
 	if o.progress == nil || o.told[e.RunID] {
 		return nil

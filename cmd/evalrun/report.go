@@ -45,7 +45,8 @@ func reportCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-// withReport opens the results that a name stands for: a results document as it is, or a run in the store.
+// withReport opens the results that a name stands for: a results document as it is, or a run in the
+// store.
 func (g *globals) withReport(cmd *cobra.Command, name string, f func(*runner.Report) error) error {
 	if isFile(name) {
 		return internal(runner.OpenReport(name, f))

@@ -96,8 +96,8 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	})
 }
 
-// check finds what is wrong with the flags before anything begins. A flag that was given must have a
-// value, although its zero value means the default.
+// check finds what is wrong with the flags before anything begins. A flag that was given must have
+// a value, although its zero value means the default.
 func (f *runFlags) check(cmd *cobra.Command) error {
 	if n := f.load.Epochs; cmd.Flags().Changed("epochs") && (n < 1 || n > runner.MaxEpochs) {
 		return usageError("--epochs: expected a whole number from 1 to %d, got %d", runner.MaxEpochs, n)

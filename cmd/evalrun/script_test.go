@@ -16,7 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the tests got into their golden files")
 
-// TestMain lets the test binary be evalrun, under that name: for the scripts, and for the supervisors of the jobs that they start.
+// TestMain lets the test binary be evalrun, under that name: for the scripts, and for the
+// supervisors of the jobs that they start.
 func TestMain(m *testing.M) {
 	sandbox.InitMain()
 	if os.Getenv(leakVar) != "" && (len(os.Args) == 1 || os.Args[1] == "print") {
@@ -26,8 +27,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"evalrun": func() { os.Exit(Main()) }})
 }
 
-// TestScripts runs the scripts, each of which says what one thing does. At the end of each no process may be left,
-// and the files of its runs must be as their schemas say.
+// TestScripts runs the scripts, each of which says what one thing does. At the end of each no
+// process may be left, and the files of its runs must be as their schemas say.
 func TestScripts(t *testing.T) {
 	fixtures, err := filepath.Abs("../../fixtures")
 	if err != nil {

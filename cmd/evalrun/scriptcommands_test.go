@@ -23,7 +23,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// patience is how long a script waits for something that is bound to happen, and lookAgain how often it looks.
+// patience is how long a script waits for something that is bound to happen, and lookAgain how
+// often it looks.
 const (
 	patience  = 20 * time.Second
 	lookAgain = 5 * time.Millisecond
@@ -63,7 +64,8 @@ func exitCode(ts *testscript.TestScript, err error) int {
 	return 0
 }
 
-// json FILE EXPRESSION WANT checks that a jq expression over a JSON document, or over an array of JSON Lines, gives the JSON value WANT.
+// json FILE EXPRESSION WANT checks that a jq expression over a JSON document, or over an array of
+// JSON Lines, gives the JSON value WANT.
 func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, len(args) == 3, "json FILE EXPRESSION WANT")
 	var want any
@@ -124,7 +126,8 @@ type background struct {
 	stderr *os.File
 }
 
-// start NAME PROGRAM ARGS… starts a program in the background. Its streams go to NAME.stdout and NAME.stderr.
+// start NAME PROGRAM ARGS… starts a program in the background. Its streams go to NAME.stdout and
+// NAME.stderr.
 func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) >= 2, "start NAME PROGRAM ARGS…")
 	name := args[0]
@@ -157,7 +160,8 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(started(ts, args[0]).cmd.Process.Signal(os.Interrupt))
 }
 
-// ended NAME CODE waits for a program that was started, which must end with the exit code. stdout and stderr are then what it has printed.
+// ended NAME CODE waits for a program that was started, which must end with the exit code. stdout
+// and stderr are then what it has printed.
 func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 2, "ended NAME CODE")
 	b := started(ts, args[0])
@@ -218,7 +222,8 @@ func cmdNowhere(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// silent NAME FILE starts a server that answers nothing, and puts its URL into an environment variable. At the first connection it makes the file.
+// silent NAME FILE starts a server that answers nothing, and puts its URL into an environment
+// variable. At the first connection it makes the file.
 func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 2, "silent NAME FILE")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -243,8 +248,9 @@ func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], "http://"+l.Addr().String())
 }
 
-// acpAgentCommand is the command acpagent, which puts the program acp-agent into the PATH: an agent that speaks ACP and does what its prompt says
-// (fixtures/acp-agent). The first script that has a use for it builds it in the folder.
+// acpAgentCommand is the command acpagent, which puts the program acp-agent into the PATH: an agent
+// that speaks ACP and does what its prompt says (fixtures/acp-agent). The first script that has a
+// use for it builds it in the folder.
 func acpAgentCommand(dir string) func(*testscript.TestScript, bool, []string) {
 	build := sync.OnceValue(func() error { return testenv.Build(dir, testenv.ACPAgent) })
 	return func(ts *testscript.TestScript, neg bool, args []string) {
@@ -260,7 +266,8 @@ func usage(ts *testscript.TestScript, ok bool, text string) {
 	}
 }
 
-// likeTheirSchemas fails if a results document or an event that a script has left in a store does not keep to its schema.
+// likeTheirSchemas fails if a results document or an event that a script has left in a store does
+// not keep to its schema.
 func likeTheirSchemas(env *testscript.Env) {
 	check := func(schema, path string, data []byte) {
 		if err := schemas.Validate(schema, data); err != nil {
@@ -290,7 +297,8 @@ func likeTheirSchemas(env *testscript.Env) {
 	}
 }
 
-// nothingLeft fails if a process is left that a script has started, directly or not: all of them have its WORK in their environment.
+// nothingLeft fails if a process is left that a script has started, directly or not: all of them
+// have its WORK in their environment.
 func nothingLeft(env *testscript.Env) {
 	mark := []byte("WORK=" + env.WorkDir + "\x00")
 	var left []string

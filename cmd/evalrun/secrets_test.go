@@ -25,10 +25,12 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// leakVar names the variables that the program of [TestSecretsAreInNoFile] leaks, and makes the test binary that program.
+// leakVar names the variables that the program of [TestSecretsAreInNoFile] leaks, and makes the
+// test binary that program.
 const leakVar = "LEAK_VARIABLES"
 
-// spellings are the ways in which secrets are leaked and looked for: raw, and encoded by one, two and three writers.
+// spellings are the ways in which secrets are leaked and looked for: raw, and encoded by one, two
+// and three writers.
 func spellings(v string) map[string]string {
 	quote := func(s string, html bool) string {
 		var b bytes.Buffer
@@ -73,7 +75,8 @@ func leak(w io.Writer) (all []string) {
 	return all
 }
 
-// leaky is the program: a function agent, or with the argument print a job, an evaluator or a server.
+// leaky is the program: a function agent, or with the argument print a job, an evaluator or a
+// server.
 func leaky() {
 	all := leak(os.Stderr)
 	key := os.Getenv("AGENT_KEY")
@@ -124,8 +127,9 @@ func leakyService(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// S2: random secrets in all the places where evalrun meets some are in no file that it leaves, nor in anything that it
-// prints, however they are encoded; only the payload columns of the store have them.
+// S2: random secrets in all the places where evalrun meets some are in no file that it leaves, nor
+// in anything that it prints, however they are encoded; only the payload columns of the store have
+// them.
 func TestSecretsAreInNoFile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -266,7 +270,8 @@ func TestSecretsAreInNoFile(t *testing.T) {
 		do("", "triggers", "--all", run)
 	}
 
-	// Then the secrets got everywhere (but for EVAL_KEY, since evaluators get no secrets), and are nowhere.
+	// Then the secrets got everywhere (but for EVAL_KEY, since evaluators get no secrets), and are
+	// nowhere.
 	var seen strings.Builder
 	look := func(where, text string) {
 		seen.WriteString(text)
@@ -307,7 +312,8 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	}
 }
 
-// payloadColumns are those that hold what agents and sources have handed in, as it is. An agent gets its interrupts' ids back.
+// payloadColumns are those that hold what agents and sources have handed in, as it is. An agent
+// gets its interrupts' ids back.
 var payloadColumns = []string{"triggers.spec", "triggers.interrupt_id", "triggers.payload", "deliveries.payload", "events.data"}
 
 // payloadFiles are what local jobs are given and give back.

@@ -50,7 +50,8 @@ func evalrunHere(t *testing.T, code int, args ...string) string {
 	return stdout.String()
 }
 
-// A store that an earlier version wrote is listed, shown and reported, and what it had suspended is gone on with to its end.
+// A store that an earlier version wrote is listed, shown and reported, and what it had suspended is
+// gone on with to its end.
 func TestStoresOfEarlierVersions(t *testing.T) {
 	archives, err := filepath.Glob("testdata/upgrade/*.zip")
 	if err != nil || len(archives) == 0 {

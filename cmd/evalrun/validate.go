@@ -55,7 +55,8 @@ With --oracle the tasks are run after all: the oracle, which is a task's own sol
 	return cmd
 }
 
-// printChecked says what was found: what is wrong and strange on stderr, that it is right on stdout.
+// printChecked says what was found: what is wrong and strange on stderr, that it is right on
+// stdout.
 func printChecked(cmd *cobra.Command, c runner.Checked, quiet bool) {
 	if c.Warnings != "" {
 		printf(cmd.ErrOrStderr(), "%s\n", c.Warnings)

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the linker sets in a release (-ldflags "-X main.version=…"). Where they are empty, what the Go tool
-// has recorded counts.
+// What the linker sets in a release (-ldflags "-X main.version=…"). Where they are empty, what the
+// Go tool has recorded counts.
 var version, commit, date string
 
 // build says what program this is. Its JSON is what evalrun version --json prints.

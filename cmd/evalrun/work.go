@@ -46,8 +46,8 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 	return verdictError(result, resumeLine(s, runID))
 }
 
-// endOnSignals lets the running agents finish at the first SIGINT or SIGTERM, and ends them at the second;
-// each is said if there is a text for it. With the third the process ends at once.
+// endOnSignals lets the running agents finish at the first SIGINT or SIGTERM, and ends them at the
+// second; each is said if there is a text for it. With the third the process ends at once.
 func (o *output) endOnSignals(parent context.Context, first, second string) (ctx context.Context, drain <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	draining := make(chan struct{})
@@ -71,7 +71,8 @@ func (o *output) endOnSignals(parent context.Context, first, second string) (ctx
 	}
 }
 
-// onSignals calls f for each SIGINT or SIGTERM with its number until the returned function is called.
+// onSignals calls f for each SIGINT or SIGTERM with its number until the returned function is
+// called.
 func onSignals(f func(count int)) (stop func()) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// BenchmarkWriteResults reports the most that the heap grew while the document was written: it must not depend on the number of
-// rollouts.
+// BenchmarkWriteResults reports the most that the heap grew while the document was written: it must
+// not depend on the number of rollouts.
 func BenchmarkWriteResults(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

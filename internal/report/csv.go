@@ -14,7 +14,8 @@ var csvColumns = []string{"run_id", "evaluation_id", "evaluation_name", "rollout
 	"evaluator_id", "evaluator_name", "is_line_result", "score", "scale", "evaluation_time", "evaluator_error", "not_run",
 	"error_category", "error_message", "waiting_for", "segments", "wall_ms", "working_ms", "waiting_ms", "queued_ms", "evaluating_ms"}
 
-// WriteCSV writes one row for each rollout and evaluator, and one for each rollout without a result.
+// WriteCSV writes one row for each rollout and evaluator, and one for each rollout without a
+// result.
 func (r *Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(csvColumns); err != nil {
@@ -66,8 +67,8 @@ func (r *Report) csvRow(one *schemas.Rollout, e *schemas.Evaluated) []string {
 	return row
 }
 
-// cell makes a text harmless to a terminal, and keeps spreadsheets from taking it for a formula. (OWASP, CSV injection: also a tab
-// begins one.)
+// cell makes a text harmless to a terminal, and keeps spreadsheets from taking it for a formula.
+// (OWASP, CSV injection: also a tab begins one.)
 func cell(s string) string {
 	s = redact.Terminal(s)
 	if s == "" || !strings.ContainsRune("=+-@\t", rune(s[0])) {

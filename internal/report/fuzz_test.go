@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// FuzzOpen reads anything as a results document: it is refused with a message or read to its end, and never panics.
+// FuzzOpen reads anything as a results document: it is refused with a message or read to its end,
+// and never panics.
 func FuzzOpen(f *testing.F) {
 	for _, seed := range []string{
 		``, `{`, `[]`, `{"schemaVersion":"1.0"}`,

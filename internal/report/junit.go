@@ -14,9 +14,10 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// WriteJUnit writes the report as JUnit XML: a test case for each rollout. One that faulted, or that has no score because its
-// evaluators failed, is an error, one below the pass mark a failure, and one that is suspended, not finished, cancelled or
-// unscored for another reason is skipped, with the reason.
+// WriteJUnit writes the report as JUnit XML: a test case for each rollout. One that faulted, or
+// that has no score because its evaluators failed, is an error, one below the pass mark a failure,
+// and one that is suspended, not finished, cancelled or unscored for another reason is skipped,
+// with the reason.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	c, err := r.census()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // logWidth is how long a name or a reason in a log gets.
 const logWidth = 400
 
-// Log shows progress where no line can be redrawn: one line for every rollout that is suspended, resumed, repeated or
-// finished. It is safe for concurrent use.
+// Log shows progress where no line can be redrawn: one line for every rollout that is suspended,
+// resumed, repeated or finished. It is safe for concurrent use.
 type Log struct {
 	mu sync.Mutex
 	w  io.Writer

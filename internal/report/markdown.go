@@ -11,8 +11,8 @@ import (
 // markdownRows is how many rollouts a table has at most: GitHub takes 1 MiB of a step's summary.
 const markdownRows = 200
 
-// WriteMarkdown writes a summary for people: the evaluators, then what failed, what is suspended and how it would be resumed, and
-// what faulted. command may be nil.
+// WriteMarkdown writes a summary for people: the evaluators, then what failed, what is suspended
+// and how it would be resumed, and what faulted. command may be nil.
 func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 	c, err := r.census()
 	if err != nil {
@@ -135,7 +135,8 @@ func markdown(s string) string {
 	return b.String()
 }
 
-// code is a text in code type. HTML is used because a pipe in backticks would still end a table's cell.
+// code is a text in code type. HTML is used because a pipe in backticks would still end a table's
+// cell.
 func code(s string) string {
 	return "<code>" + strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "&#124;", "`", "&#96;", "*", "&#42;", "_", "&#95;",
 		"[", "&#91;", "]", "&#93;", "~", "&#126;", "$", "&#36;", "\\", "&#92;", "@", "&#64;", ":", "&#58;", "#", "&#35;").Replace(redact.Line(s)) + "</code>"

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// redrawAfter is the least time between two drawings of the live line, etaAfter the least number of finished rollouts from
-// which the time left is told.
+// redrawAfter is the least time between two drawings of the live line, etaAfter the least number of
+// finished rollouts from which the time left is told.
 const (
 	redrawAfter = 100 * time.Millisecond
 	etaAfter    = 3
@@ -48,8 +48,8 @@ func columns() int {
 	return 80
 }
 
-// Live shows one line on a terminal, redrawn at most ten times a second. It is safe for concurrent use and has no goroutine:
-// call Tick from time to time.
+// Live shows one line on a terminal, redrawn at most ten times a second. It is safe for concurrent
+// use and has no goroutine: call Tick from time to time.
 type Live struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -1,9 +1,11 @@
-// Package report says how a run is going and what came of it: the results document, its conversions (JUnit, Markdown, CSV,
-// UiPath's own format, a table for people) and the progress that is shown while a command runs.
+// Package report says how a run is going and what came of it: the results document, its conversions
+// (JUnit, Markdown, CSV, UiPath's own format, a table for people) and the progress that is shown
+// while a command runs.
 //
-// A [Report] is what all of them are made from. It comes from a store ([FromStore], [FromView]) or from a results document
-// ([Open]), and hands out rollouts one by one, so that memory does not grow with their number. [SaveResults] keeps a results
-// document up to date; [Execution] folds a run's events, and [Live] and [Log] show it. The package changes no store.
+// A [Report] is what all of them are made from. It comes from a store ([FromStore], [FromView]) or
+// from a results document ([Open]), and hands out rollouts one by one, so that memory does not grow
+// with their number. [SaveResults] keeps a results document up to date; [Execution] folds a run's
+// events, and [Live] and [Log] show it. The package changes no store.
 package report
 
 import (
@@ -23,7 +25,8 @@ type Report struct {
 	schemas.Head
 	// Dataset holds set-level results under <evaluator name>::<type>.
 	Dataset map[string]eval.DatasetResult
-	// Pass is the score from which on a rollout passes. A results document of version 1 does not tell; then it is 1.
+	// Pass is the score from which on a rollout passes. A results document of version 1 does not
+	// tell; then it is 1.
 	Pass float64
 
 	each func(parts, func(*schemas.Rollout) error) error

@@ -178,8 +178,8 @@ func (o Options) waiting(triggers []store.Trigger) ([]schemas.Trigger, error) {
 	return out, nil
 }
 
-// spans are those of the attempts that counted, and of the one that a rollout faulted or was cancelled with. Files that were moved
-// away are no error.
+// spans are those of the attempts that counted, and of the one that a rollout faulted or was
+// cancelled with. Files that were moved away are no error.
 func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 	out := []json.RawMessage{}
 	for i, s := range rv.Segments {

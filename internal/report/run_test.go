@@ -180,7 +180,8 @@ func (r *testRun) report(f func(*Report)) {
 	r.check(FromStore(r.t.Context(), r.st, testRunID, r.red, func(rep *Report) error { f(rep); return nil }))
 }
 
-// document is the results document, which must be valid. The store's id, which is made by chance, is replaced.
+// document is the results document, which must be valid. The store's id, which is made by chance,
+// is replaced.
 func (r *testRun) document() []byte {
 	r.t.Helper()
 	var b bytes.Buffer

@@ -54,7 +54,8 @@ func (r *Report) missing() string {
 	return "; missing: " + strings.Join(out, ", ")
 }
 
-// summaryTable has a row for each evaluator and one for all of them together; with several agents a column for each. escape is for names.
+// summaryTable has a row for each evaluator and one for all of them together; with several agents a
+// column for each. escape is for names.
 func (r *Report) summaryTable(escape func(string) string) (head []string, rows [][]string) {
 	s := r.Statistics
 	if s == nil {
@@ -115,7 +116,8 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 	return head, rows
 }
 
-// epochSentences say for each agent what its epochs tell: which evaluations are flaky, and what more epochs or evaluations would bring.
+// epochSentences say for each agent what its epochs tell: which evaluations are flaky, and what
+// more epochs or evaluations would bring.
 func (r *Report) epochSentences() (out []string) {
 	if r.Statistics == nil {
 		return nil

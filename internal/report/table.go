@@ -10,15 +10,17 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// What a person can take in at the end of a run: so many rollouts, and so many characters of a name and of a reason.
+// What a person can take in at the end of a run: so many rollouts, and so many characters of a name
+// and of a reason.
 const (
 	tableRows   = 50
 	nameWidth   = 60
 	reasonWidth = 160
 )
 
-// WriteTable writes what people want to see at the end of a run: one line for each rollout (of a large run only for those that did not
-// pass), the statistics, and how each suspended rollout would be resumed. command may be nil.
+// WriteTable writes what people want to see at the end of a run: one line for each rollout (of a
+// large run only for those that did not pass), the statistics, and how each suspended rollout would
+// be resumed. command may be nil.
 func (r *Report) WriteTable(w io.Writer, command Command) error {
 	c, err := r.census()
 	if err != nil {
@@ -110,7 +112,8 @@ func (r *Report) commands(out *lines, c census, n int, command Command) error {
 	return nil
 }
 
-// lines writes text without the blanks that a table leaves at the ends of lines, and keeps the first error.
+// lines writes text without the blanks that a table leaves at the ends of lines, and keeps the
+// first error.
 type lines struct {
 	w   io.Writer
 	buf []byte

@@ -78,8 +78,9 @@ type (
 	}
 )
 
-// WriteUiPath writes the eval output of UiPath's own `uipath eval`. What the agent did is in it of a suspended rollout and, since there
-// is no other place for the fault, of a faulted one; with verbose of all.
+// WriteUiPath writes the eval output of UiPath's own `uipath eval`. What the agent did is in it of
+// a suspended rollout and, since there is no other place for the fault, of a faulted one; with
+// verbose of all.
 func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 	d := newDocument(w)
 	d.value(struct {
@@ -285,7 +286,8 @@ func pythonTime(t time.Time) string {
 	return t.UTC().Format(layout)
 }
 
-// suspendValues is the output of a suspended agent: its interrupts with their values. Siblings are a list.
+// suspendValues is the output of a suspended agent: its interrupts with their values. Siblings are
+// a list.
 func suspendValues(triggers []schemas.Trigger) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -313,7 +315,8 @@ func suspendValues(triggers []schemas.Trigger) json.RawMessage {
 	return b.Bytes()
 }
 
-// suspendValue gives the name of a process back its field, which the results document calls process_name.
+// suspendValue gives the name of a process back its field, which the results document calls
+// process_name.
 func suspendValue(t schemas.Trigger) json.RawMessage {
 	const ours = `{"process_name":`
 	var compact bytes.Buffer

@@ -9,8 +9,9 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// statistics1 are the statistics of a document of version 1. There the score left faulted rollouts out, scoreWithFaulted counted all of them as 0,
-// those of the environment too, and a pass rate was the share of the evaluations whose reduced score passes.
+// statistics1 are the statistics of a document of version 1. There the score left faulted rollouts
+// out, scoreWithFaulted counted all of them as 0, those of the environment too, and a pass rate was
+// the share of the evaluations whose reduced score passes.
 type statistics1 struct {
 	Rollouts    eval.RolloutCounts `json:"rollouts"`
 	Evaluations struct {           // those that faulted were counted among the unscored
@@ -56,7 +57,8 @@ func (e estimate1) passRate() eval.Estimate {
 	return out
 }
 
-// fromVersion1 puts the statistics of a document of version 1 in the places that they have now. What was averaged over agents is left out.
+// fromVersion1 puts the statistics of a document of version 1 in the places that they have now.
+// What was averaged over agents is left out.
 func fromVersion1(data json.RawMessage) (*eval.Summary, error) {
 	var s statistics1
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -94,7 +96,8 @@ func (s statistics1) agent(name string) eval.AgentSummary {
 	return out
 }
 
-// summary1 puts the score of a document of version 1, which left faulted rollouts out, where it is now.
+// summary1 puts the score of a document of version 1, which left faulted rollouts out, where it is
+// now.
 func summary1(s schemas.Summary, statistics *eval.Summary) schemas.Summary {
 	s.Score, s.ScoreCompleted, s.ScoreOf = nil, s.Score, schemas.ScoreWithFaulted
 	if statistics == nil {

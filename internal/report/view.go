@@ -16,7 +16,8 @@ import (
 
 // Options are what a report needs beside a view of the run.
 type Options struct {
-	// StoreID and StoreDir are those of the view's store. StorePath is how the document says where the store is.
+	// StoreID and StoreDir are those of the view's store. StorePath is how the document says where
+	// the store is.
 	StoreID   string
 	StoreDir  string
 	StorePath string
@@ -26,7 +27,8 @@ type Options struct {
 	Redact *redact.Redactor
 }
 
-// FromView makes the report of a view, and computes its statistics. It holds as long as the view does.
+// FromView makes the report of a view, and computes its statistics. It holds as long as the view
+// does.
 func FromView(v store.View, o Options) (*Report, error) {
 	run := v.Run()
 	evaluations, err := evaluationsOf(v)
@@ -157,7 +159,8 @@ func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
 	return out
 }
 
-// evaluated are the results of a completed rollout. Those of one that is still being evaluated are not shown.
+// evaluated are the results of a completed rollout. Those of one that is still being evaluated are
+// not shown.
 func evaluated(rv store.RolloutView) ([]eval.Result, error) {
 	if rv.State != store.StateCompleted {
 		return nil, nil
