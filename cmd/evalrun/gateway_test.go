@@ -74,7 +74,7 @@ func (g *gatewayProcess) connect(o mcp.ClientOptions) *mcp.Client {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.t.Cleanup(func() { _ = c.Abandon() })
+	g.t.Cleanup(func() { _ = c.Detach() })
 	return c
 }
 

@@ -99,7 +99,7 @@ func (o *gatewayFlags) servers(declared []tasks.MCPServer, mark string, stderr i
 	for _, s := range declared {
 		server := gateway.Server{Name: s.Name, Filter: gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}}
 		if s.Transport == tasks.TransportStdio {
-			server.Mortal, server.MaxSessions = true, o.maxSessions
+			server.ChildProcess, server.MaxSessions = true, o.maxSessions
 			server.Target.Start = func(context.Context) (io.ReadWriteCloser, error) { return startStdio(s, mark, stderr) }
 		} else {
 			server.Target = mcp.Target{URL: s.URL, SSE: s.Transport == tasks.TransportSSE, Header: http.Header{}}

@@ -134,7 +134,7 @@ func (m mcpSource) ask(ctx context.Context, watch rollout.Watched, server gatewa
 		return nil, 0, err
 	}
 	outcome, err = gateway.Poll(ctx, c, w.Task, answer)
-	_ = c.Abandon() // there may be other tasks in the session, which times out when nobody has a use for it
+	_ = c.Detach() // there may be other tasks in the session, which times out when nobody has a use for it
 	return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 }
 
@@ -149,5 +149,5 @@ func (m mcpSource) Cancel(ctx context.Context, p wait.Pending) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(gateway.CancelTask(ctx, c, task), c.Abandon())
+	return errors.Join(gateway.CancelTask(ctx, c, task), c.Detach())
 }

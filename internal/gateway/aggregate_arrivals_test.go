@@ -51,7 +51,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = client.Abandon() }()
+			defer func() { _ = client.Detach() }()
 			if !strings.Contains(string(client.Hello()), `"tools":{"listChanged":true}`) {
 				t.Errorf("%s", client.Hello())
 			}

@@ -20,8 +20,8 @@ type Server struct {
 	// Target is where it is, Protocol the era that it speaks; empty finds out.
 	Target   mcp.Target
 	Protocol mcp.Era
-	// Mortal says that what the server works on ends with us: its process is a child of ours, or of what we have started.
-	Mortal bool
+	// ChildProcess says that what the server works on ends with us: its process is a child of ours, or of what we have started.
+	ChildProcess bool
 	Filter
 	// Timeout is how long a call may take without any progress; 0 means 10 minutes.
 	Timeout time.Duration
@@ -505,7 +505,7 @@ func (l *link) close() {
 	switch {
 	case c == nil:
 	case kept:
-		_ = c.Abandon() // whoever used it is gone
+		_ = c.Detach() // whoever used it is gone
 	default:
 		_ = c.Close() // as above
 	}
@@ -565,6 +565,6 @@ func (l *link) retire(old *mcp.Client) {
 		case <-old.Done():
 		case <-l.e.ctx.Done():
 		}
-		_ = old.Abandon() // nobody uses it any more
+		_ = old.Detach() // nobody uses it any more
 	})
 }

@@ -87,7 +87,7 @@ func inputOf(result json.RawMessage) *Input {
 }
 
 // asksPerson reports whether a person is asked what a server wants to know, which the server then has to wait for.
-func (s *supervised) asksPerson() bool { return s.calls.Person && !s.e.server.Mortal }
+func (s *supervised) asksPerson() bool { return s.calls.Person && !s.e.server.ChildProcess }
 
 // askPerson leaves a call whose server wants to know something before it does anything.
 func (s *supervised) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in *Input) (json.RawMessage, error) {

@@ -184,7 +184,7 @@ func TestCallsThatAskAPerson(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, server := startAsking(t)
-			server.Mortal = declines.mortal
+			server.ChildProcess = declines.mortal
 			a := behind(t, server, &memory{}, func(c *Calls) { c.Person = declines.person })
 			if text := a.text("greet", `{}`); text != `answers {"who":{"action":"decline"},"where":{"roots":[]}}` || len(a.suspended) > 0 {
 				t.Error(text, a.suspended)

@@ -95,7 +95,7 @@ func (s *supervised) mayStart(l *link, t tool) bool {
 	case !o.tasks:
 		return false
 	case l.client().Era() == mcp.Legacy:
-		return t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.Mortal
+		return t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.ChildProcess
 	}
 	return true
 }
@@ -202,7 +202,7 @@ func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runnin
 	c.work = work
 	close(c.started)
 	if err == nil && work != nil {
-		if !s.outlives(work) && s.calls.Holding != nil {
+		if !s.survivesUs(work) && s.calls.Holding != nil {
 			s.calls.Holding(true)
 			defer s.calls.Holding(false)
 		}
@@ -212,7 +212,7 @@ func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runnin
 	}
 	if errors.Is(err, errLeft) || ctx.Err() != nil {
 		// Whoever has made the call may be gone by now; the work is not.
-		if work != nil && s.outlives(work) && s.calls.Suspended != nil {
+		if work != nil && s.survivesUs(work) && s.calls.Suspended != nil {
 			c.left = true
 			s.calls.Suspended(*work)
 		}
@@ -222,7 +222,7 @@ func (s *supervised) run(l *link, r *mcp.Request, t tool, key CallKey, c *runnin
 	answered := err == nil || errors.As(err, &said)
 	switch {
 	case work != nil, c.id == "", errors.Is(err, ErrUnknown):
-	case answered, s.e.server.Mortal && l.offered().jobs == 0:
+	case answered, s.e.server.ChildProcess && l.offered().jobs == 0:
 		// What has started nothing may be called again, whether or not the client has heard the answer; and what a dead process has started is dead.
 		if endErr := s.calls.Ledger.Ended(ctx, c.id); endErr != nil {
 			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
@@ -269,7 +269,7 @@ func (s *supervised) settle(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if c.work == nil || !s.outlives(c.work) {
+		if c.work == nil || !s.survivesUs(c.work) {
 			continue
 		}
 		select {
@@ -330,7 +330,7 @@ func (s *supervised) startParams(l *link, params json.RawMessage, t tool, id str
 	if o.jobs > 0 {
 		params = startMeta(params, o.jobs, id)
 	}
-	if o.tasks && l.client().Era() == mcp.Legacy && (t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.Mortal) {
+	if o.tasks && l.client().Era() == mcp.Legacy && (t.taskSupport == "required" || t.taskSupport == "optional" && !s.e.server.ChildProcess) {
 		if p, err := jsonobj.ParseObject(params); err == nil {
 			params = p.Set("task", json.RawMessage("{}")).JSON()
 		}
@@ -338,8 +338,8 @@ func (s *supervised) startParams(l *link, params json.RawMessage, t tool, id str
 	return params
 }
 
-// outlives reports whether work goes on without us.
-func (s *supervised) outlives(w *Work) bool { return w.Job != nil || !s.e.server.Mortal }
+// survivesUs reports whether work goes on without us.
+func (s *supervised) survivesUs(w *Work) bool { return w.Job != nil || !s.e.server.ChildProcess }
 
 // follow waits for the result of work: as long as the soft wait allows if it outlives us, else for ever. A person is not waited for. r is nil where
 // no client can be asked.
@@ -347,7 +347,7 @@ func (s *supervised) follow(ctx context.Context, l *link, r *mcp.Request, w *Wor
 	if w.Input != nil {
 		return Outcome{}, errLeft
 	}
-	if s.outlives(w) {
+	if s.survivesUs(w) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
 		defer cancel()
@@ -380,7 +380,7 @@ func (s *supervised) follow(ctx context.Context, l *link, r *mcp.Request, w *Wor
 		case err != nil:
 			// One that cannot be asked now may be later; of what we hold nobody else will know.
 			if failures++; failures >= maxFailures || errors.Is(err, ErrTaskLost) {
-				if s.outlives(w) && !errors.Is(err, ErrTaskLost) {
+				if s.survivesUs(w) && !errors.Is(err, ErrTaskLost) {
 					return Outcome{}, errLeft
 				}
 				return Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.gone(err))
@@ -453,7 +453,7 @@ func (s *supervised) clientOf(ctx context.Context, l *link, t *Task) (c *mcp.Cli
 	if c, err = mcp.Connect(ctx, s.e.server.Target, mcp.ClientOptions{Session: &t.Session, NoStream: true}); err != nil {
 		return nil, nil, err
 	}
-	return c, func() { _ = c.Abandon() }, nil // its session is somebody else's
+	return c, func() { _ = c.Detach() }, nil // its session is somebody else's
 }
 
 // ErrUnwatched says that nobody but a delivery can tell whether a job is done.
@@ -475,7 +475,7 @@ func (s *supervised) await(ctx context.Context, l *link, r *mcp.Request, c *runn
 			started = c.started
 		case <-started:
 			started = nil
-			if c.work == nil || s.outlives(c.work) {
+			if c.work == nil || s.survivesUs(c.work) {
 				continue // the soft wait or the server's own timeout ends it
 			}
 			s.countHeld(rec)
@@ -502,7 +502,7 @@ func (s *supervised) countHeld(rec *Record) {
 func (s *supervised) finish(r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
 	if c.work != nil {
 		rec.CallID = c.id
-		if !s.outlives(c.work) {
+		if !s.survivesUs(c.work) {
 			s.countHeld(rec)
 		}
 	}

@@ -114,7 +114,7 @@ func (k *keeper) Close() {
 	k.mu.Unlock()
 	for _, c := range resumed {
 		if used[c] {
-			_ = c.Abandon() // whoever used it is gone
+			_ = c.Detach() // whoever used it is gone
 		} else {
 			_ = c.Close() // as above
 		}
@@ -237,7 +237,7 @@ func (k *keeper) goOn() error {
 			reason = "the gateway was started again while the call was running; whether it has had an effect is not known"
 		case s == nil:
 			reason = fmt.Sprintf("the gateway was started again without the MCP server %q", rec.Server)
-		case s.e.server.Mortal:
+		case s.e.server.ChildProcess:
 			reason = fmt.Sprintf("the gateway was started again, and the process of the MCP server %q ended with it", rec.Server)
 		case json.Unmarshal(rec.Work, &work) != nil || work.Task == nil:
 			reason = "what the gateway knew of the task cannot be read"

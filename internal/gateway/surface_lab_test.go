@@ -31,7 +31,7 @@ func (c *child) Close() error {
 func everything(t *testing.T) Server {
 	t.Helper()
 	node, script := LabFile(t, "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
-	return Server{Name: "everything", Mortal: true, Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
+	return Server{Name: "everything", ChildProcess: true, Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
 		cmd := exec.Command(node, script, "stdio")
 		in, err := cmd.StdinPipe()
 		if err != nil {

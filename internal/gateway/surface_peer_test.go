@@ -178,7 +178,7 @@ func startTaskFixture(t *testing.T, o taskserver.Options) (*taskFixture, Server)
 
 // overPipes is the fixture's server as a process of ours would be, which dies with its connection.
 func overPipes(o taskserver.Options) Server {
-	return Server{Name: "tasks", Mortal: true, Protocol: mcp.Era(o.Era), Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
+	return Server{Name: "tasks", ChildProcess: true, Protocol: mcp.Era(o.Era), Target: mcp.Target{Start: func(context.Context) (io.ReadWriteCloser, error) {
 		s, err := taskserver.New(o)
 		if err != nil {
 			return nil, err
@@ -294,7 +294,7 @@ func (g *taskGateway) clientWith(server string, o mcp.ClientOptions) *taskClient
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.t.Cleanup(func() { _ = client.Abandon() })
+	g.t.Cleanup(func() { _ = client.Detach() })
 	c.Client = client
 	return c
 }

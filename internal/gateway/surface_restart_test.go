@@ -122,7 +122,7 @@ func TestSessionsSurviveARestart(t *testing.T) {
 	g := startTaskGateway(t, TaskOptions{}, one, two)
 	c := g.client(mcp.Legacy, "plain")
 	session := c.State()
-	if err := c.Abandon(); err != nil {
+	if err := c.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	g.restart(nil)

@@ -117,7 +117,7 @@ func TestRestoredSessionHasOneConnection(t *testing.T) {
 	for _, endpoint := range []string{"scripted", "all"} {
 		c := g.client(mcp.Legacy, endpoint)
 		session := c.State()
-		if err := c.Abandon(); err != nil {
+		if err := c.Detach(); err != nil {
 			t.Fatal(err)
 		}
 		g.restart(nil)

@@ -286,7 +286,7 @@ func TestTasksOf2025(t *testing.T) {
 		third := func() error {
 			client, err := mcp.Connect(t.Context(), mcp.Target{URL: g.access.URLWithToken("tasks")}, mcp.ClientOptions{Protocol: mcp.Legacy})
 			if err == nil {
-				t.Cleanup(func() { _ = client.Abandon() })
+				t.Cleanup(func() { _ = client.Detach() })
 			}
 			return err
 		}

@@ -128,7 +128,7 @@ func (c *Client) Version() string { return c.version }
 // Hello is the raw result of initialize or server/discover. It is shared and must not be changed.
 func (c *Client) Hello() json.RawMessage { return c.hello }
 
-// State is what another process needs to go on with the session after [Client.Abandon].
+// State is what another process needs to go on with the session after [Client.Detach].
 func (c *Client) State() SessionState {
 	s := SessionState{Era: c.era, Version: c.version, Hello: c.hello}
 	if l, ok := c.link.(*httpLink); ok {
@@ -144,10 +144,10 @@ func (c *Client) Ignored() int64 { return c.ignored.Load() }
 // started. Calls in flight fail with ErrClosed.
 func (c *Client) Close() error { return c.shut(true) }
 
-// Abandon ends the connection and leaves the session to another process. A stdio server is ended all the same.
-func (c *Client) Abandon() error { return c.shut(false) }
+// Detach ends the connection and leaves the session to another process. A stdio server is ended all the same.
+func (c *Client) Detach() error { return c.shut(false) }
 
-// Done is closed when the connection cannot be used any more. A connection over HTTP ends only by Close or Abandon.
+// Done is closed when the connection cannot be used any more. A connection over HTTP ends only by Close or Detach.
 func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
 
 // Err is why the connection has ended: an error that wraps ErrClosed. It is nil before that.

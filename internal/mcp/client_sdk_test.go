@@ -230,7 +230,7 @@ func TestClientLosesTheSessionWithItsServer(t *testing.T) {
 	defer s.Close()
 	defer s.CloseClientConnections()
 	first := clientDial(t, Target{URL: s.URL}, ClientOptions{})
-	if err := first.Abandon(); err != nil {
+	if err := first.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	state := first.State()
@@ -393,7 +393,7 @@ func TestClientWithServerEverything(t *testing.T) {
 			}
 			// Another client goes on with the session, which knows the task; after that the server does not know the session.
 			state := c.State()
-			if err := c.Abandon(); err != nil {
+			if err := c.Detach(); err != nil {
 				t.Error(err)
 			}
 			second := clientDial(t, target, ClientOptions{Session: &state})

@@ -71,7 +71,7 @@ func TestClientWithOwnServer(t *testing.T) {
 				t.Errorf("the answer that was asked for is %s, %v", result, err)
 			}
 			state := c.State()
-			if err := c.Abandon(); err != nil {
+			if err := c.Detach(); err != nil {
 				t.Error(err)
 			}
 			second := clientDial(t, Target{URL: s.URL}, ClientOptions{Session: &state})

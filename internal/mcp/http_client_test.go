@@ -168,7 +168,7 @@ func TestClientTellsThatAServerIsNotThere(t *testing.T) {
 	}
 }
 
-func TestClientEndsTheSessionUnlessItIsAbandoned(t *testing.T) {
+func TestClientEndsTheSessionUnlessItIsDetached(t *testing.T) {
 	var deleted atomic.Int64
 	s := clientServeLegacy(t, func(x clientExchange) {
 		session, version := x.r.Header.Get("Mcp-Session-Id"), x.r.Header.Get("Mcp-Protocol-Version")
@@ -186,8 +186,8 @@ func TestClientEndsTheSessionUnlessItIsAbandoned(t *testing.T) {
 	})
 	target := Target{URL: s.URL, Header: http.Header{"X-Key": {"k"}}}
 	first := clientDial(t, target, ClientOptions{})
-	if err := first.Abandon(); err != nil || deleted.Load() != 0 {
-		t.Errorf("abandoned: %v, %d deleted", err, deleted.Load())
+	if err := first.Detach(); err != nil || deleted.Load() != 0 {
+		t.Errorf("detached: %v, %d deleted", err, deleted.Load())
 	}
 	text, err := json.Marshal(first.State())
 	if err != nil {

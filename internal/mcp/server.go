@@ -87,7 +87,7 @@ type Request struct {
 	Header http.Header
 
 	meta jsonobj.Object
-	out  outlet
+	out  messageSink
 
 	ctx    context.Context // ends with the request; the cause says why
 	cancel context.CancelCauseFunc
@@ -96,12 +96,12 @@ type Request struct {
 	answered bool
 }
 
-// outlet is where the messages go that belong to a request, or to no request. It never waits for the client.
-type outlet interface {
+// messageSink is where the messages go that belong to a request, or to no request. It never waits for the client.
+type messageSink interface {
 	put(k messageKind, m *message) error
 }
 
-// messageKind is what a message is for an outlet.
+// messageKind is what a message is for an messageSink.
 type messageKind int
 
 const (

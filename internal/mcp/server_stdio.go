@@ -56,7 +56,7 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 // a client that reads must not be cut for the first long one.
 const maxQueue = 8 << 20
 
-// stdioConn is the outlet of a connection.
+// stdioConn is the messageSink of a connection.
 type stdioConn struct {
 	session *Session
 	out     *jsonrpc.Writer
@@ -117,7 +117,7 @@ func (c *stdioConn) receive(line []byte) {
 }
 
 // receiveOne acts on one message. What it puts fails only if the connection has.
-func (c *stdioConn) receiveOne(text []byte, out outlet, inBatch bool) {
+func (c *stdioConn) receiveOne(text []byte, out messageSink, inBatch bool) {
 	refuse := func(id []byte, e *Error) { _ = out.put(kindAnswer, errorMessage(id, e)) }
 	m, err := jsonrpc.Parse(text)
 	switch {

@@ -21,7 +21,7 @@ type Session struct {
 	id      string
 	handler Handler
 	// out is where messages go that belong to no request; nil if there is no such place.
-	out outlet
+	out messageSink
 	// opened is called when initialize has succeeded and before it is answered, ended when the session ends; it has close called.
 	opened, ended func(s *Session)
 

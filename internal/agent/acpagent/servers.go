@@ -61,7 +61,7 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o 
 		behind := &o.Servers[i]
 		switch server.Transport {
 		case acp.TransportStdio:
-			behind.Mortal = true
+			behind.ChildProcess = true
 			behind.Target.Start = s.spawn(i, server)
 		default:
 			behind.Target.URL, behind.Target.SSE, behind.Target.Header = server.URL, server.Transport == acp.TransportSSE, http.Header{}
@@ -69,7 +69,7 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o 
 				behind.Target.Header.Add(h.Name, h.Value)
 			}
 			if slices.Contains(s.hosted, server.Name) {
-				behind.Mortal = true
+				behind.ChildProcess = true
 				if err := s.expose(i, server.URL, &behind.Target); err != nil {
 					return err
 				}
