@@ -197,7 +197,7 @@ func (t *tally) add(rollouts []Rollout) {
 		case r.State == StateFaulted && r.AgentsFault:
 			t.faults.Agent++
 			score.know(0)
-			t.asked(r, func(e *evaluatorTally) {
+			t.forEachExpected(r, func(e *evaluatorTally) {
 				e.epochs.know(0)
 				if finished {
 					e.lose(r)
@@ -208,7 +208,7 @@ func (t *tally) add(rollouts []Rollout) {
 		default:
 			cancelled = cancelled || r.State == StateCancelled
 			score.open++
-			t.asked(r, func(e *evaluatorTally) { e.epochs.open++ })
+			t.forEachExpected(r, func(e *evaluatorTally) { e.epochs.open++ })
 		}
 	}
 	score.unfinished = !finished
@@ -266,8 +266,8 @@ func (t *tally) typeOf(id string) string {
 	return ""
 }
 
-// asked calls f for each evaluator that was to score the rollout.
-func (t *tally) asked(r Rollout, f func(*evaluatorTally)) {
+// forEachExpected calls f for each evaluator that was to score the rollout.
+func (t *tally) forEachExpected(r Rollout, f func(*evaluatorTally)) {
 	for _, def := range t.set.Evaluators {
 		if r.Evaluation.asks(def) {
 			f(t.byID[def.ID])
@@ -326,8 +326,8 @@ func (e *evaluatorTally) lose(r Rollout) {
 }
 
 // close ends the evaluation that is being added.
-func (e *evaluatorTally) close(cluster string, reduce, passing func([]float64) float64, pass float64, finished, asked bool) {
-	if asked || len(e.epochs.known) > 0 {
+func (e *evaluatorTally) close(cluster string, reduce, passing func([]float64) float64, pass float64, finished, expected bool) {
+	if expected || len(e.epochs.known) > 0 {
 		e.epochs.unfinished = !finished
 		e.score.add(cluster, e.epochs, reduce)
 		e.passRate.add(cluster, e.epochs, passing)
