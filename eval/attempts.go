@@ -1,7 +1,8 @@
 package eval
 
-// PassK says how likely it is that of k attempts at an evaluation at least one passes (pass@k) and that all pass
-// (pass^k), as unbiased estimates averaged over the N evaluations with at least k attempts that count.
+// PassK says how likely it is that of k attempts at an evaluation at least one passes (pass@k) and
+// that all pass (pass^k), as unbiased estimates averaged over the N evaluations with at least k
+// attempts that count.
 type PassK struct {
 	K                     int      `json:"k"`
 	N                     int      `json:"n"`
@@ -32,8 +33,8 @@ func (a *attempts) add(cluster string, scores []float64, pass float64) {
 	*a = append(*a, one)
 }
 
-// curve is pass@k and pass^k for each k up to most: of n attempts of which c passed, the shares of the C(n,k) choices of k attempts in which
-// at least one passed, and in which all did.
+// curve is pass@k and pass^k for each k up to most: of n attempts of which c passed, the shares of
+// the C(n,k) choices of k attempts in which at least one passed, and in which all did.
 func (a attempts) curve(most int) []PassK {
 	out := make([]PassK, most)
 	none, all := make([]float64, len(a)), make([]float64, len(a)) // C(n-c,k)/C(n,k) and C(c,k)/C(n,k)
@@ -63,8 +64,9 @@ func (a attempts) curve(most int) []PassK {
 	return out
 }
 
-// common are the evaluations with as many attempts as were planned, nil if all or none of them have so many. A curve over all would be over
-// another set of evaluations for each k, and need not be monotone.
+// common are the evaluations with as many attempts as were planned, nil if all or none of them have
+// so many. A curve over all would be over another set of evaluations for each k, and need not be
+// monotone.
 func (a attempts) common(planned int) attempts {
 	var out attempts
 	for _, one := range a {

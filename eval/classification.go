@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// binaryClassification scores 1 if the predicted class is the expected one; over the set it gives precision, recall or
-// F-score of the positive class.
+// binaryClassification scores 1 if the predicted class is the expected one; over the set it gives
+// precision, recall or F-score of the positive class.
 func binaryClassification(e *evaluator, c *config) {
 	positive := toLower(c.RequiredString("positiveClass"))
 	metric := c.Enum("metricType", "precision", "precision", "recall", "f-score")
@@ -47,7 +47,8 @@ func multiclassClassification(e *evaluator, c *config) {
 	e.score = classify(c, classes)
 }
 
-// classify is the score of one rollout: the classes are compared in lower case, and must be known if there is a list.
+// classify is the score of one rollout: the classes are compared in lower case, and must be known
+// if there is a list.
 func classify(c *config, classes []string) func(context.Context, Subject, *object) outcome {
 	o := readOutput(c)
 	if n := c.Get("lineByLineEvaluator"); o.lines != "" {
@@ -107,8 +108,8 @@ type classification struct {
 	aggregators []aggregator
 }
 
-// confusion counts predictions. Matrix is indexed by the predicted, then the expected class; missed counts the
-// predictions outside the vocabulary by expected class.
+// confusion counts predictions. Matrix is indexed by the predicted, then the expected class; missed
+// counts the predictions outside the vocabulary by expected class.
 type confusion struct {
 	matrix                 [][]int
 	missed                 []int
@@ -123,7 +124,8 @@ func (c *classification) newConfusion() *confusion {
 	return m
 }
 
-// add counts one result. A result without labels, or with an expected label outside the vocabulary, is skipped.
+// add counts one result. A result without labels, or with an expected label outside the vocabulary,
+// is skipped.
 func (c *classification) add(m *confusion, result Result) {
 	m.total++
 	var labels struct{ Expected, Actual *string }
@@ -144,7 +146,8 @@ func (c *classification) add(m *confusion, result Result) {
 	}
 }
 
-// lose counts a prediction that is none of the classes, or that was not made: a false negative of the class that was expected.
+// lose counts a prediction that is none of the classes, or that was not made: a false negative of
+// the class that was expected.
 func (c *classification) lose(m *confusion, evaluation *Evaluation) {
 	if c.expected == nil || evaluation == nil {
 		return
@@ -192,7 +195,8 @@ func (a Metrics) metric(name string) float64 {
 	return a.FScore
 }
 
-// ratios are the metrics for so many true positives, false positives and false negatives; 0 where they are undefined.
+// ratios are the metrics for so many true positives, false positives and false negatives; 0 where
+// they are undefined.
 func ratios(tp, fp, fn int, beta float64) Metrics {
 	var a Metrics
 	if tp+fp > 0 {
@@ -232,7 +236,8 @@ func (m *confusion) class(i int, beta float64) ClassMetrics {
 	return c
 }
 
-// average gives the mean of the classes' metrics (macro), or the metrics of all counts together (micro).
+// average gives the mean of the classes' metrics (macro), or the metrics of all counts together
+// (micro).
 func (m *confusion) average(averaging string, beta float64) Metrics {
 	var tp, fp, fn int
 	var macro Metrics
@@ -270,7 +275,8 @@ type aggregator struct {
 	beta      float64
 }
 
-// readAggregators reads the `classes` and `aggregators` of an exact match evaluator; nil if there are none.
+// readAggregators reads the `classes` and `aggregators` of an exact match evaluator; nil if there
+// are none.
 func readAggregators(c *config, name string, byLine, caseSensitive, negated bool) *classification {
 	classes := c.Strings("classes")
 	n := c.Optional("aggregators", input.Array)

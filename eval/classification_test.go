@@ -25,7 +25,8 @@ func predictions(pairs ...string) []Rollout {
 	return rollouts
 }
 
-// C8: of eight predictions six are none of the classes. UiPath drops them, and finds nothing wrong with the rest.
+// C8: of eight predictions six are none of the classes. UiPath drops them, and finds nothing wrong
+// with the rest.
 func TestPredictionsOutsideTheClasses(t *testing.T) {
 	def := definition("uipath-multiclass-classification", `{"classes":["a","b"],"targetOutputKey":"label"}`)
 	e, err := New(def)
@@ -88,7 +89,8 @@ func TestSetLevelScores(t *testing.T) {
 	})
 }
 
-// facts 1.20: three classes with 2 of 3, 3 of 4 and 2 of 3 right, where the wrong ones go round: macro F 0.6944, micro 0.7.
+// facts 1.20: three classes with 2 of 3, 3 of 4 and 2 of 3 right, where the wrong ones go round:
+// macro F 0.6944, micro 0.7.
 func TestMulticlassFScoreVector(t *testing.T) {
 	rollouts := predictions("a/a", "a/a", "a/b", "b/b", "b/b", "b/b", "b/c", "c/c", "c/c", "c/a")
 	for averaging, want := range map[string]float64{"macro": (2.0/3 + 0.75 + 2.0/3) / 3, "micro": 0.7} {

@@ -47,12 +47,13 @@ type commandEvaluation struct {
 	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
 }
 
-// command is an evaluator that is a program: the rollout as one JSON document on stdin, and on stdout
+// command is an evaluator that is a program: the rollout as one JSON document on stdin, and on
+// stdout
 //
 //	{"score": 0.5, "details": "a string or an object, optional"}
 //
-// with a score from 0 to 1. The program runs in the eval set's folder joined with Definition.Dir, with Subject.Env for
-// its environment, in a process group of its own that ends with the context.
+// with a score from 0 to 1. The program runs in the eval set's folder joined with Definition.Dir,
+// with Subject.Env for its environment, in a process group of its own that ends with the context.
 func command(e *evaluator, c *config) {
 	argv := c.Strings("command")
 	if n := c.Required("command", input.Array); n != nil && (len(n.Items) == 0 || len(argv) == len(n.Items) && argv[0] == "") {
@@ -151,7 +152,8 @@ func broken(format string, args ...any) outcome {
 	return outcome{failure: fmt.Errorf(format, args...)}
 }
 
-// limited is a buffer that fails when more than max bytes are written to it, which ends the writer with SIGPIPE.
+// limited is a buffer that fails when more than max bytes are written to it, which ends the writer
+// with SIGPIPE.
 type limited struct {
 	buffer bytes.Buffer // not embedded: its ReadFrom would go round Write
 	max    int

@@ -98,7 +98,8 @@ func TestCommandThatCannotStart(t *testing.T) {
 	}
 }
 
-// Given a command that starts a child and waits for ever, when its time is over, then both are gone.
+// Given a command that starts a child and waits for ever, when its time is over, then both are
+// gone.
 func TestCommandEndsWithItsGroup(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	if err := syscall.Mkfifo(pids, 0o600); err != nil {

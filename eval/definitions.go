@@ -12,7 +12,8 @@ import (
 // customPrefix begins the type of a custom evaluator of UiPath's, a Python class in a file.
 const customPrefix = "file://"
 
-// maxWeight is the greatest weight of an evaluator; beyond it a sum of weights would lose the small ones.
+// maxWeight is the greatest weight of an evaluator; beyond it a sum of weights would lose the small
+// ones.
 const maxWeight = 1e6
 
 // evaluatorFile is a file of the evaluators folder with what was found in it.
@@ -29,8 +30,8 @@ type reference struct {
 	node   *input.Node
 }
 
-// definitions finds the set's evaluators: those of its references among the files, in the order of the files' names, then those
-// inline.
+// definitions finds the set's evaluators: those of its references among the files, in the order of
+// the files' names, then those inline.
 func (l *loader) definitions(f *input.Fields, set *Set, legacy bool) {
 	refs := l.references(f, legacy)
 	inline := l.inline(f)
@@ -67,8 +68,8 @@ func (l *loader) definitions(f *input.Fields, set *Set, legacy bool) {
 	l.missing(refs, files, inline, known)
 }
 
-// fileProblems reports what is wrong with an evaluator file. Errors in one that is not used are warnings, and warnings
-// nothing.
+// fileProblems reports what is wrong with an evaluator file. Errors in one that is not used are
+// warnings, and warnings nothing.
 func (l *loader) fileProblems(file evaluatorFile, used bool) {
 	for _, p := range file.problems {
 		if !used && p.Warning {
@@ -98,7 +99,8 @@ func (l *loader) missing(refs []reference, files []evaluatorFile, inline []inlin
 	}
 }
 
-// references reads evaluatorConfigs, which replaces evaluatorRefs unless it is empty. The legacy format drops it.
+// references reads evaluatorConfigs, which replaces evaluatorRefs unless it is empty. The legacy
+// format drops it.
 func (l *loader) references(f *input.Fields, legacy bool) []reference {
 	var refs []reference
 	list := f.Optional("evaluatorRefs", input.Array)
@@ -175,7 +177,8 @@ func (l *loader) evaluatorFiles() []evaluatorFile {
 	return files
 }
 
-// ParseEvaluator reads one evaluator file, of UiPath's current or legacy format or with the type "command".
+// ParseEvaluator reads one evaluator file, of UiPath's current or legacy format or with the type
+// "command".
 func ParseEvaluator(file string, data []byte) (Definition, input.Problems, error) {
 	node, err := input.Parse(file, data)
 	if err != nil {
@@ -271,8 +274,8 @@ func commandConfig(f *input.Fields, config *input.Node) *input.Node {
 // legacyTypes are the evaluators of UiPath's legacy category "deterministic".
 var legacyTypes = map[int]string{1: "legacy-equals", 6: "legacy-json-similarity", 10: "legacy-csv-column-exact-match"}
 
-// readLegacyDefinition reads a legacy evaluator file: category 0 is deterministic, 1 an LLM judge whatever its type, 3 a
-// trajectory judge; UiPath cannot make anything of the rest.
+// readLegacyDefinition reads a legacy evaluator file: category 0 is deterministic, 1 an LLM judge
+// whatever its type, 3 a trajectory judge; UiPath cannot make anything of the rest.
 func readLegacyDefinition(r *input.Reader, f *input.Fields, def *Definition) {
 	if f.Get("category") == nil && f.Get("type") == nil {
 		r.Errorf(f.Node, "expected evaluatorTypeId (with version \"1.0\"), or category and type of a legacy evaluator file")

@@ -34,7 +34,8 @@ func (v *values) add(cluster string, x float64) {
 	v.x, v.clusters = append(v.x, x), append(v.clusters, cluster)
 }
 
-// mean is the mean and its clustered standard error (Miller 2024, appendix A, with the correction C/(C-1)), nil below two clusters.
+// mean is the mean and its clustered standard error (Miller 2024, appendix A, with the correction
+// C/(C-1)), nil below two clusters.
 func (v *values) mean() (mean float64, se *float64, clusters int) {
 	n := float64(len(v.x))
 	for _, x := range v.x {
@@ -102,7 +103,8 @@ func (v *values) binary() bool {
 	return true
 }
 
-// wilson is the Wilson score interval of a share p of n, where quantile is that of the normal distribution or of Student's t.
+// wilson is the Wilson score interval of a share p of n, where quantile is that of the normal
+// distribution or of Student's t.
 func wilson(p, n, quantile float64) (low, high float64) {
 	square := quantile * quantile
 	center := (p + square/(2*n)) / (1 + square/n)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// statisticsVectors are figures that were checked against statsmodels, scipy or a full enumeration, rounded to six digits.
+// statisticsVectors are figures that were checked against statsmodels, scipy or a full enumeration,
+// rounded to six digits.
 type statisticsVectors struct {
 	Runs []struct {
 		Name, Figure, Interval string

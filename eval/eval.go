@@ -1,13 +1,13 @@
-// Package eval holds what an evaluation is and how it is scored: eval sets and their evaluations, evaluators,
-// scores and the statistics over them.
+// Package eval holds what an evaluation is and how it is scored: eval sets and their evaluations,
+// evaluators, scores and the statistics over them.
 //
-// [Load] reads an eval set, [New] makes an evaluator of a definition, and [Statistics] folds results into a [Summary] of
-// means, intervals and pass rates, which [Thresholds] judge. The package runs no agent and knows no store; what an
-// evaluator sees of a rollout is a [Subject].
+// [Load] reads an eval set, [New] makes an evaluator of a definition, and [Statistics] folds
+// results into a [Summary] of means, intervals and pass rates, which [Thresholds] judge. The
+// package runs no agent and knows no store; what an evaluator sees of a rollout is a [Subject].
 //
-// The formats are UiPath's, and so are the semantics of the deterministic evaluators, down to how Python compares and
-// prints values. They differ where UiPath's would harm others: an evaluator that finds no criteria fails by itself here,
-// and takes the whole evaluation with it there.
+// The formats are UiPath's, and so are the semantics of the deterministic evaluators, down to how
+// Python compares and prints values. They differ where UiPath's would harm others: an evaluator
+// that finds no criteria fails by itself here, and takes the whole evaluation with it there.
 package eval
 
 import (
@@ -17,8 +17,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Set is an eval set in the form in which evalrun runs it: migrated, its evaluators found, its defaults filled in.
-// It is stored with the run as JSON, so that a run is resumed with what it was started with.
+// Set is an eval set in the form in which evalrun runs it: migrated, its evaluators found, its
+// defaults filled in. It is stored with the run as JSON, so that a run is resumed with what it was
+// started with.
 type Set struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -28,21 +29,23 @@ type Set struct {
 	Digest      string       `json:"digest,omitempty"`
 	Evaluators  []Definition `json:"evaluators"`
 	Evaluations []Evaluation `json:"evaluations"`
-	// Epochs is how often each evaluation is run (1 if the set does not say), Reduce how the scores of its epochs become one.
+	// Epochs is how often each evaluation is run (1 if the set does not say), Reduce how the scores
+	// of its epochs become one.
 	Epochs     int        `json:"epochs"`
 	Reduce     Reducer    `json:"reduce"`
 	Limits     Limits     `json:"limits"`
 	Retry      Retry      `json:"retry"`
 	Thresholds Thresholds `json:"thresholds"`
-	// Faults says for categories of faults whose they are ("agent" or "environment") where that is not as usual.
+	// Faults says for categories of faults whose they are ("agent" or "environment") where that is
+	// not as usual.
 	Faults map[string]string `json:"faults,omitempty"`
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
 
 	// Node is the set as it stands in the file, for whoever finds something wrong with it later.
 	Node *input.Node `json:"-"`
-	// Agents and Jobs are the values of `agent`/`agents` (one node an agent) and `jobs` as they stand in the file; packages agent and
-	// trigger read them.
+	// Agents and Jobs are the values of `agent`/`agents` (one node an agent) and `jobs` as they
+	// stand in the file; packages agent and trigger read them.
 	Agents []*input.Node `json:"-"`
 	Jobs   *input.Node   `json:"-"`
 }
@@ -54,15 +57,17 @@ type Evaluation struct {
 	Inputs json.RawMessage `json:"inputs"`
 	// ExpectedOutput is the evaluation-level expected output, nil if there is none.
 	ExpectedOutput json.RawMessage `json:"expectedOutput,omitempty"`
-	// Criteria maps an evaluator's id to its criteria, which may be null. An evaluator that is not a key does not score
-	// this evaluation.
+	// Criteria maps an evaluator's id to its criteria, which may be null. An evaluator that is not
+	// a key does not score this evaluation.
 	Criteria              map[string]json.RawMessage `json:"criteria"`
 	ExpectedAgentBehavior string                     `json:"expectedAgentBehavior,omitempty"`
-	// Cluster names a group of evaluations that are alike, such as variants of one text; standard errors are clustered by it.
+	// Cluster names a group of evaluations that are alike, such as variants of one text; standard
+	// errors are clustered by it.
 	Cluster string `json:"cluster,omitempty"`
 	// Tags are for people and filters.
 	Tags []string `json:"tags,omitempty"`
-	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty if it can.
+	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty
+	// if it can.
 	NotRunnable string `json:"notRunnable,omitempty"`
 	// Task is the task directory that the evaluation is, nil if it is none.
 	Task *Task `json:"task,omitempty"`
@@ -80,21 +85,26 @@ type Task struct {
 type Definition struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// Type is UiPath's evaluator type id (uipath-exact-match, …), or "command", or for a legacy evaluator file
-	// "legacy-equals", "legacy-json-similarity", "legacy-csv-column-exact-match", "legacy-llm-judge", "legacy-trajectory".
+	// Type is UiPath's evaluator type id (uipath-exact-match, …), or "command", or for a legacy
+	// evaluator file "legacy-equals", "legacy-json-similarity", "legacy-csv-column-exact-match",
+	// "legacy-llm-judge", "legacy-trajectory".
 	Type string `json:"type"`
 	// Weight of the evaluator in an evaluation's score; 1 by default.
 	Weight float64 `json:"weight"`
-	// Config is the evaluator's configuration (`evaluatorConfig`; for a legacy file the whole file).
+	// Config is the evaluator's configuration (`evaluatorConfig`; for a legacy file the whole
+	// file).
 	Config json.RawMessage `json:"config"`
-	// Dir is the folder relative to the eval set's own from which a command evaluator is run; slash-separated.
+	// Dir is the folder relative to the eval set's own from which a command evaluator is run;
+	// slash-separated.
 	Dir string `json:"dir,omitempty"`
-	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom Python evaluator); empty if it can.
+	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom
+	// Python evaluator); empty if it can.
 	NotRun string `json:"notRun,omitempty"`
 }
 
-// TypeVerifier is the type of the evaluator that a set with tasks has: it runs a task's own verifier, whose reward is its score. Package runner
-// runs it, because it needs the rollout's environment; [New] does not know it.
+// TypeVerifier is the type of the evaluator that a set with tasks has: it runs a task's own
+// verifier, whose reward is its score. Package runner runs it, because it needs the rollout's
+// environment; [New] does not know it.
 const TypeVerifier = "verifier"
 
 // Verifier is its definition.
@@ -110,8 +120,8 @@ type Limits struct {
 	SuspendTimeout time.Duration `json:"suspendTimeoutNs,omitempty"`
 	// EvaluatorTimeout is how long one command evaluator may take (default 5m).
 	EvaluatorTimeout time.Duration `json:"evaluatorTimeoutNs,omitempty"`
-	// SoftWait is how long a tool call that has started a long-running job is held open before the rollout is suspended; 0 is the gateway's
-	// default (40 s).
+	// SoftWait is how long a tool call that has started a long-running job is held open before the
+	// rollout is suspended; 0 is the gateway's default (40 s).
 	SoftWait time.Duration `json:"softWaitNs,omitempty"`
 	// Suspensions is how often a rollout may be suspended (default 100).
 	Suspensions int `json:"suspensions"`
@@ -125,14 +135,16 @@ type Retry struct {
 	Max int `json:"max"`
 	// On are the fault categories that are repeated; "*" means every one.
 	On []string `json:"on,omitempty"`
-	// Backoff before the first repetition (default 1s); doubled for each further one up to MaxBackoff (default 1m).
+	// Backoff before the first repetition (default 1s); doubled for each further one up to
+	// MaxBackoff (default 1m).
 	Backoff    time.Duration `json:"backoffNs"`
 	MaxBackoff time.Duration `json:"maxBackoffNs"`
 }
 
 // Thresholds are judged for each agent. A nil threshold is not judged.
 type Thresholds struct {
-	// Score is the least mean score of the set, with the agent's own faults as 0. ScoreWithFaulted is its old name.
+	// Score is the least mean score of the set, with the agent's own faults as 0. ScoreWithFaulted
+	// is its old name.
 	Score            *float64 `json:"score,omitempty"`
 	ScoreWithFaulted *float64 `json:"scoreWithFaulted,omitempty"`
 	// PassRate is the least share of epochs that pass, averaged over the evaluations.
@@ -171,9 +183,10 @@ type Subject struct {
 	Env []string
 }
 
-// Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run, which NotRun says, or if it failed, which Error
-// says. Where the agent's output or the criteria do not fit the evaluator (wrong path, missing criteria, unknown class), Error says so and
-// Score is 0.
+// Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run,
+// which NotRun says, or if it failed, which Error says. Where the agent's output or the criteria do
+// not fit the evaluator (wrong path, missing criteria, unknown class), Error says so and Score is
+// 0.
 type Result struct {
 	EvaluatorID   string `json:"evaluatorId"`
 	EvaluatorName string `json:"evaluatorName"`

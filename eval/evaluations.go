@@ -70,7 +70,8 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 	return e
 }
 
-// legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath does when it migrates.
+// legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath
+// does when it migrates.
 func (l *loader) legacyCriteria(f *input.Fields, set *Set, e *Evaluation) {
 	expected := f.Required("expectedOutput", input.Object)
 	if expected == nil {
@@ -86,8 +87,8 @@ func (l *loader) legacyCriteria(f *input.Fields, set *Set, e *Evaluation) {
 	}
 }
 
-// notRunnable says why an evaluation cannot be run here. What would change what the tools do, or make up the input, is
-// never silently left out.
+// notRunnable says why an evaluation cannot be run here. What would change what the tools do, or
+// make up the input, is never silently left out.
 func (l *loader) notRunnable(f *input.Fields) string {
 	var reasons []string
 	add := func(reason string) { reasons = append(reasons, reason) }

@@ -16,14 +16,15 @@ import (
 
 // Evaluator scores finished rollouts. It is safe for concurrent use.
 type Evaluator interface {
-	// Evaluate gives this evaluator's results for one rollout. There is none if the evaluation has no criteria entry for the
-	// evaluator, and one otherwise; a line-by-line evaluator gives one for each line (Result.Line) and the aggregate last.
-	// What goes wrong is in Result.Error; the context ends a command evaluator.
+	// Evaluate gives this evaluator's results for one rollout. There is none if the evaluation has
+	// no criteria entry for the evaluator, and one otherwise; a line-by-line evaluator gives one
+	// for each line (Result.Line) and the aggregate last. What goes wrong is in Result.Error; the
+	// context ends a command evaluator.
 	Evaluate(ctx context.Context, s Subject) []Result
 }
 
-// New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun) gives results with
-// Result.NotRun. The error says what is wrong with the configuration.
+// New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun)
+// gives results with Result.NotRun. The error says what is wrong with the configuration.
 func New(def Definition) (Evaluator, error) {
 	e, err := build(def)
 	if err != nil {
@@ -49,11 +50,13 @@ func build(def Definition) (*evaluator, error) {
 	return e, nil
 }
 
-// evaluator is what all evaluators have in common: how criteria are found and how an outcome becomes results.
+// evaluator is what all evaluators have in common: how criteria are found and how an outcome
+// becomes results.
 type evaluator struct {
 	def   Definition
 	scale float64
-	// expectsOutput is set where the criteria are an expectedOutput: the evaluation's own then takes its place if it is missing.
+	// expectsOutput is set where the criteria are an expectedOutput: the evaluation's own then
+	// takes its place if it is missing.
 	expectsOutput bool
 	// criteriaOptional is set where the evaluator can do without criteria.
 	criteriaOptional bool
@@ -72,7 +75,8 @@ type outcome struct {
 	// shown is the score in the details of a line-by-line evaluator where that is another, as in
 	// UiPath's legacy ones.
 	shown any
-	// err says that the agent's output, or the criteria, do not fit the evaluator: the score is 0, as UiPath's is.
+	// err says that the agent's output, or the criteria, do not fit the evaluator: the score is 0,
+	// as UiPath's is.
 	err error
 	// failure says that the evaluator itself failed: there is no score.
 	failure error
@@ -125,8 +129,9 @@ func (e *evaluator) result(out outcome) Result {
 	return result
 }
 
-// criteria resolves an evaluation's criteria for this evaluator: the evaluation's expected output takes the place of a
-// missing one, and the configuration's default that of no criteria at all. An empty object is no criteria.
+// criteria resolves an evaluation's criteria for this evaluator: the evaluation's expected output
+// takes the place of a missing one, and the configuration's default that of no criteria at all. An
+// empty object is no criteria.
 func (e *evaluator) criteria(raw, expectedOutput json.RawMessage) (*object, error) {
 	v, err := parseValue(raw)
 	if err != nil {
@@ -233,5 +238,6 @@ func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
 	return e
 }
 
-// Types lists the evaluator types that evalrun knows, sorted; those of legacy evaluator files begin with "legacy-".
+// Types lists the evaluator types that evalrun knows, sorted; those of legacy evaluator files begin
+// with "legacy-".
 func Types() []string { return slices.Sorted(maps.Keys(builders)) }

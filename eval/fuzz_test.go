@@ -26,8 +26,8 @@ func seeds(f *testing.F, pattern string) {
 	}
 }
 
-// Whatever the bytes are, Parse does not panic, says why it gives no set, and gives one that can be stored and whose
-// evaluators can be made.
+// Whatever the bytes are, Parse does not panic, says why it gives no set, and gives one that can be
+// stored and whose evaluators can be made.
 func FuzzLoadSet(f *testing.F) {
 	seeds(f, "*/evaluations/eval-sets/*.json")
 	f.Add([]byte(ownSet))
@@ -51,7 +51,8 @@ func FuzzLoadSet(f *testing.F) {
 	})
 }
 
-// Whatever an evaluator file, its criteria, the agent's output and trace are: no panic, and a score from 0 to the scale.
+// Whatever an evaluator file, its criteria, the agent's output and trace are: no panic, and a score
+// from 0 to the scale.
 func FuzzEvaluatorFile(f *testing.F) {
 	seeds(f, "*/evaluations/evaluators/*.json")
 	f.Add([]byte(`{"id":"l","category":0,"type":10,"targetSubOutputKey":"a","lineByLineEvaluation":true}`))

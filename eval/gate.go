@@ -24,7 +24,8 @@ type Gate struct {
 	Min   float64 `json:"min"`
 	// By is how it was judged: "point", by the value itself.
 	By string `json:"by"`
-	// Value is the figure as far as it is known; Low and High what it would be if everything that is missing were 0, or 1.
+	// Value is the figure as far as it is known; Low and High what it would be if everything that
+	// is missing were 0, or 1.
 	Value   *float64 `json:"value"`
 	Low     float64  `json:"low"`
 	High    float64  `json:"high"`
@@ -62,8 +63,8 @@ func (t *tally) gates() []Gate {
 	return out
 }
 
-// bounds are the figure that a threshold on the evaluator is judged on, and what it is at least and at most. A precision or the like
-// can become anything as long as something is missing.
+// bounds are the figure that a threshold on the evaluator is judged on, and what it is at least and
+// at most. A precision or the like can become anything as long as something is missing.
 func (e *evaluatorTally) bounds() (value *float64, low, high float64) {
 	if !e.isClassification() {
 		low, high = e.score.bounds()

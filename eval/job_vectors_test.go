@@ -2,8 +2,9 @@ package eval
 
 import "testing"
 
-// facts/tasks-and-benchflow.md 9.5, as far as it is about scores. J4 to J12 and J17 are about a harness's own files and selection; the last has
-// its counterpart among the wrong inputs of the command line. What differs on purpose is in docs/compatibility.md.
+// facts/tasks-and-benchflow.md 9.5, as far as it is about scores. J4 to J12 and J17 are about a
+// harness's own files and selection; the last has its counterpart among the wrong inputs of the
+// command line. What differs on purpose is in docs/compatibility.md.
 func TestJobVectors(t *testing.T) {
 	verifier := func(rewards ...float64) (out []Rollout) {
 		for i, r := range rewards {

@@ -15,7 +15,8 @@ import (
 // legacyScale is the score that means perfect to a legacy evaluator.
 const legacyScale = 100
 
-// legacy is what the evaluators of UiPath's legacy files have in common. Their configuration is the whole file.
+// legacy is what the evaluators of UiPath's legacy files have in common. Their configuration is the
+// whole file.
 type legacy struct {
 	path  string
 	lines string
@@ -45,8 +46,8 @@ func sides(s Subject, criteria *object) (expected, actual any, err error) {
 	return expected, actual, err
 }
 
-// legacyEquals scores 100 if both sides are the same JSON. If the target path is missing on either side both count as
-// empty objects, which are equal: so do UiPath's.
+// legacyEquals scores 100 if both sides are the same JSON. If the target path is missing on either
+// side both count as empty objects, which are equal: so do UiPath's.
 func legacyEquals(e *evaluator, c *config) {
 	l := readLegacy(e, c)
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
@@ -112,7 +113,8 @@ func writeCanonical(b *strings.Builder, v any) {
 	}
 }
 
-// legacyJSONSimilarity is jsonSimilarity from 0 to 100. A path that is missing gives an empty object on its own side.
+// legacyJSONSimilarity is jsonSimilarity from 0 to 100. A path that is missing gives an empty
+// object on its own side.
 func legacyJSONSimilarity(e *evaluator, c *config) {
 	l := readLegacy(e, c)
 	e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
@@ -140,8 +142,8 @@ func legacyJSONSimilarity(e *evaluator, c *config) {
 	}
 }
 
-// legacyCSV scores 100 if the named columns of the first data row are the same on both sides; line by line it compares
-// every row.
+// legacyCSV scores 100 if the named columns of the first data row are the same on both sides; line
+// by line it compares every row.
 func legacyCSV(e *evaluator, c *config) {
 	l := readLegacy(e, c)
 	var columns []string
@@ -199,7 +201,8 @@ func csvRow(expected, actual string, columns []string) outcome {
 	return outcome{score: truth(same), shown: same}
 }
 
-// csvRows compares every data row under its own side's header; a row that only one side has scores 0.
+// csvRows compares every data row under its own side's header; a row that only one side has scores
+// 0.
 func csvRows(expected, actual, delimiter string, columns []string) outcome {
 	e, a := splitLines(expected, delimiter), splitLines(actual, delimiter)
 	if len(e) == 0 || len(a) == 0 {
@@ -210,7 +213,8 @@ func csvRows(expected, actual, delimiter string, columns []string) outcome {
 	})
 }
 
-// csvValues gives the trimmed values of the columns in the first data row. Column names are found in any case.
+// csvValues gives the trimmed values of the columns in the first data row. Column names are found
+// in any case.
 func csvValues(text string, columns []string) ([]string, error) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.FieldsPerRecord = -1

@@ -24,12 +24,13 @@ const (
 	defaultMaxBackoff       = time.Minute
 )
 
-// Load reads the eval set at path with its evaluators: those in the folder ../evaluators beside the set's own folder,
-// as UiPath lays them out, and those inline under `evaluators`. A bare file name is looked for in evaluations/eval-sets as well.
+// Load reads the eval set at path with its evaluators: those in the folder ../evaluators beside the
+// set's own folder, as UiPath lays them out, and those inline under `evaluators`. A bare file name
+// is looked for in evaluations/eval-sets as well.
 //
-// The problems hold everything that was found, warnings included. The error is what makes the set unusable: the
-// problems that are not warnings, or that the file cannot be read. A caller that wants strictness asks
-// problems.Err(true).
+// The problems hold everything that was found, warnings included. The error is what makes the set
+// unusable: the problems that are not warnings, or that the file cannot be read. A caller that
+// wants strictness asks problems.Err(true).
 func Load(path string) (*Set, input.Problems, error) {
 	data, err := input.ReadFile(path, input.MaxFile)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Base(path) == path {
@@ -48,8 +49,8 @@ func Load(path string) (*Set, input.Problems, error) {
 	return Parse(path, data, os.DirFS(dir))
 }
 
-// Parse is Load for bytes: path names the file in messages and tells JSON from YAML, evaluators is the folder of
-// evaluator files (nil if there is none).
+// Parse is Load for bytes: path names the file in messages and tells JSON from YAML, evaluators is
+// the folder of evaluator files (nil if there is none).
 func Parse(path string, data []byte, evaluators fs.FS) (*Set, input.Problems, error) {
 	root, err := input.Parse(path, data)
 	if err != nil {
@@ -111,8 +112,9 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	return set
 }
 
-// isLegacy tells the two formats of UiPath apart by `version`. The current one must say the string "1.0" and nothing
-// else; without a version the set is of the legacy format, unless it uses what only the current one has.
+// isLegacy tells the two formats of UiPath apart by `version`. The current one must say the string
+// "1.0" and nothing else; without a version the set is of the legacy format, unless it uses what
+// only the current one has.
 func (l *loader) isLegacy(f *input.Fields) bool {
 	n := f.Get("version")
 	if n == nil || n.Kind == input.Null {

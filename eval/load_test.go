@@ -237,7 +237,8 @@ func TestLoadDefaults(t *testing.T) {
 	}
 }
 
-// folder is an evaluators folder with an exact match evaluator "exact" and a contains evaluator "has".
+// folder is an evaluators folder with an exact match evaluator "exact" and a contains evaluator
+// "has".
 func folder(more ...string) fs.FS {
 	files := fstest.MapFS{
 		"b.json":         {Data: []byte(`{"version":"1.0","id":"exact","evaluatorTypeId":"uipath-exact-match","evaluatorConfig":{"name":"Exact"}}`)},

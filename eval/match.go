@@ -14,8 +14,8 @@ type comparison struct {
 	Actual   string `json:"actual"`
 }
 
-// exactMatch scores 1 if the output equals the expected output. As soon as one side is a string both are compared as
-// Python prints them, so that "8.0" equals 8.
+// exactMatch scores 1 if the output equals the expected output. As soon as one side is a string
+// both are compared as Python prints them, so that "8.0" equals 8.
 func exactMatch(e *evaluator, c *config) {
 	o := readOutput(c)
 	caseSensitive := c.Bool("caseSensitive", false)
@@ -73,7 +73,8 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// outputJudge and trajectoryJudge check the configuration of an LLM judge, which evalrun does not run.
+// outputJudge and trajectoryJudge check the configuration of an LLM judge, which evalrun does not
+// run.
 func outputJudge(e *evaluator, c *config) {
 	e.expectsOutput = true
 	readOutput(c)

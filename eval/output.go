@@ -19,8 +19,8 @@ type output struct {
 	lines string
 	// expected finds the expected value in the criteria.
 	expected func(criteria *object) (any, error)
-	// expectedWhole is set where the expected value is not a picture of the output, so that paths do not apply to it and every
-	// line is compared with all of it.
+	// expectedWhole is set where the expected value is not a picture of the output, so that paths
+	// do not apply to it and every line is compared with all of it.
 	expectedWhole bool
 	compare       func(ctx context.Context, expected, actual any) outcome
 }
@@ -109,7 +109,8 @@ func (o *output) actual(v any) (any, error) {
 	return v, nil
 }
 
-// expectedPart selects the parts of the expected output, which may be an object or, as UiPath allows, one in a string.
+// expectedPart selects the parts of the expected output, which may be an object or, as UiPath
+// allows, one in a string.
 func (o *output) expectedPart(v any) (any, error) {
 	if !o.list && o.paths[0] == "*" {
 		return normalize(v), nil
@@ -148,7 +149,8 @@ func (o *output) part(v any, side string) (any, error) {
 
 var errAttachment = errors.New("the output is an attachment of UiPath's storage, which evalrun cannot download")
 
-// isAttachment recognises a file in UiPath's storage, by its URN or by the object that describes one.
+// isAttachment recognises a file in UiPath's storage, by its URN or by the object that describes
+// one.
 func isAttachment(v any) bool {
 	switch v := v.(type) {
 	case string:
@@ -162,7 +164,8 @@ func isAttachment(v any) bool {
 	return false
 }
 
-// lineDetails and linesDetails are the details of a line-by-line result, spelled as UiPath spells them.
+// lineDetails and linesDetails are the details of a line-by-line result, spelled as UiPath spells
+// them.
 type lineDetails struct {
 	LineNumber int    `json:"line_number"`
 	Actual     string `json:"actual"`
@@ -189,7 +192,8 @@ func (o *output) scoreLines(ctx context.Context, expected, actual any) outcome {
 	})
 }
 
-// averageLines pairs the lines and averages their scores; a line that is missing on one side is empty there.
+// averageLines pairs the lines and averages their scores; a line that is missing on one side is
+// empty there.
 func averageLines(expected, actual []string, compare func(expected, actual string) outcome) outcome {
 	details := linesDetails{Results: []lineDetails{}, TotalActual: len(actual), TotalExpected: len(expected), Aggregation: "average"}
 	var out outcome

@@ -93,7 +93,8 @@ func toLower(s string) string {
 	return string(lower[:n])
 }
 
-// reprFloat prints the shortest digits that give the float back, with an exponent below 1e-4 and from 1e16 on.
+// reprFloat prints the shortest digits that give the float back, with an exponent below 1e-4 and
+// from 1e16 on.
 func reprFloat(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -113,7 +114,8 @@ func reprFloat(f float64) string {
 	return s
 }
 
-// writeReprString prints a string in single quotes, in double quotes if it has single and no double ones.
+// writeReprString prints a string in single quotes, in double quotes if it has single and no double
+// ones.
 func writeReprString(b *strings.Builder, s string) {
 	quote := '\''
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {

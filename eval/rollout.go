@@ -8,16 +8,18 @@ type Rollout struct {
 	Agent        string
 	Epoch        int
 	State        State
-	// AgentsFault says that the fault of a faulted rollout is the agent's own: it is a failure of the agent, with the score 0. The faults of its
-	// environment are missing data.
+	// AgentsFault says that the fault of a faulted rollout is the agent's own: it is a failure of
+	// the agent, with the score 0. The faults of its environment are missing data.
 	AgentsFault bool
-	// Evaluation says what is asked of the rollout. Where it is nil, the evaluators that have a result are taken for those that were asked.
+	// Evaluation says what is asked of the rollout. Where it is nil, the evaluators that have a
+	// result are taken for those that were asked.
 	Evaluation *Evaluation
 	// Results are the evaluators' results; they are read only if the rollout is completed.
 	Results []Result
 }
 
-// cluster is the group of evaluations that the rollout's evaluation belongs to: the one that it names, or itself alone.
+// cluster is the group of evaluations that the rollout's evaluation belongs to: the one that it
+// names, or itself alone.
 func (r Rollout) cluster() string {
 	if r.Evaluation != nil && r.Evaluation.Cluster != "" {
 		return "cluster " + r.Evaluation.Cluster
@@ -37,8 +39,9 @@ func (e *Evaluation) asks(def Definition) bool {
 	return ok
 }
 
-// RolloutScore is the weighted mean, from 0 to 1, of a rollout's results. Results of lines, of evaluators that were not run and of evaluators
-// that failed do not count. It is nil if nothing counts. An evaluator without a definition, such as a task's verifier, has the weight 1.
+// RolloutScore is the weighted mean, from 0 to 1, of a rollout's results. Results of lines, of
+// evaluators that were not run and of evaluators that failed do not count. It is nil if nothing
+// counts. An evaluator without a definition, such as a task's verifier, has the weight 1.
 func RolloutScore(defs []Definition, results []Result) *float64 {
 	var sum, weights float64
 	for _, result := range results {

@@ -8,11 +8,12 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Select keeps the evaluations whose id is in ids and that match the pattern; no ids and an empty pattern keep all.
+// Select keeps the evaluations whose id is in ids and that match the pattern; no ids and an empty
+// pattern keep all.
 //
-// Ids are compared without regard to case, as UiPath does. The pattern is a glob as of path.Match, or else a plain
-// substring, over id and name. An id that the set does not have is an error that names the nearest one, and so is a
-// pattern that matches nothing.
+// Ids are compared without regard to case, as UiPath does. The pattern is a glob as of path.Match,
+// or else a plain substring, over id and name. An id that the set does not have is an error that
+// names the nearest one, and so is a pattern that matches nothing.
 func (s *Set) Select(ids []string, pattern string) error {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return fmt.Errorf("pattern %q: %w", pattern, err)

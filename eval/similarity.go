@@ -37,7 +37,8 @@ func share(matched, total float64) float64 {
 	return max(0, min(1, matched/total))
 }
 
-// similarity counts the leaves of expected and how far actual matches them. What only actual has does not count.
+// similarity counts the leaves of expected and how far actual matches them. What only actual has
+// does not count.
 func similarity(ctx context.Context, expected, actual any) (matched, total float64, err error) {
 	switch e := expected.(type) {
 	case *object:
@@ -140,8 +141,9 @@ func stringSimilarity(ctx context.Context, expected, actual string) (float64, er
 	return 1 - float64(d)/float64(max(len(e), len(a))), nil
 }
 
-// distance is the Levenshtein distance in code points. It looks at the context between rows, because the two texts are
-// an agent's and may be megabytes; that is why the library that suggests names is not used here.
+// distance is the Levenshtein distance in code points. It looks at the context between rows,
+// because the two texts are an agent's and may be megabytes; that is why the library that suggests
+// names is not used here.
 func distance(ctx context.Context, a, b []rune) (int, error) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]

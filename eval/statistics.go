@@ -2,7 +2,8 @@ package eval
 
 import "slices"
 
-// Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are kept.
+// Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are
+// kept.
 type Statistics struct {
 	set             *Set
 	classifications map[string]*classification
@@ -21,7 +22,8 @@ func NewStatistics(set *Set) *Statistics {
 	return s
 }
 
-// Add adds one rollout. All planned epochs of one evaluation and agent must come, one after another.
+// Add adds one rollout. All planned epochs of one evaluation and agent must come, one after
+// another.
 func (s *Statistics) Add(r Rollout) {
 	if len(s.group) > 0 && (s.group[0].EvaluationID != r.EvaluationID || s.group[0].Agent != r.Agent) {
 		s.closeGroup()
@@ -52,8 +54,8 @@ func (s *Statistics) tally(agent string) *tally {
 	return t
 }
 
-// Summary gives the statistics of what was added. It ends the evaluation that was added last, so that it is asked for
-// after the last rollout.
+// Summary gives the statistics of what was added. It ends the evaluation that was added last, so
+// that it is asked for after the last rollout.
 func (s *Statistics) Summary() Summary {
 	s.closeGroup()
 	if len(s.agents) == 0 {
@@ -107,7 +109,8 @@ type evaluatorTally struct {
 	passed         int
 	errors, notRun int
 	classification *classification
-	// confusion leaves out what UiPath leaves out; in strict, a prediction outside the classes is a wrong one.
+	// confusion leaves out what UiPath leaves out; in strict, a prediction outside the classes is a
+	// wrong one.
 	confusion, strict *confusion
 	// epochs and completed are those of the evaluation that is being added.
 	epochs, completed epochs
@@ -138,7 +141,8 @@ type epochs struct {
 
 func (e *epochs) know(x float64) { e.known = append(e.known, x) }
 
-// figure is a figure of each evaluation, with the sums of what those without one could bring at least and at most.
+// figure is a figure of each evaluation, with the sums of what those without one could bring at
+// least and at most.
 type figure struct {
 	values
 	low, high float64
@@ -146,7 +150,8 @@ type figure struct {
 	total, missing int
 }
 
-// add adds an evaluation. An epoch that was lost to its environment is left out where others are known; where none is, the figure is missing.
+// add adds an evaluation. An epoch that was lost to its environment is left out where others are
+// known; where none is, the figure is missing.
 func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
 	f.total++
 	if len(e.known) > 0 && !e.unfinished {
@@ -275,8 +280,9 @@ func (t *tally) forEachExpected(r Rollout, f func(*evaluatorTally)) {
 	}
 }
 
-// addResults adds one rollout's results to their evaluators. Several results of one evaluator count as their mean, as
-// they do for UiPath. Predictions of an evaluation that is not finished are not counted yet.
+// addResults adds one rollout's results to their evaluators. Several results of one evaluator count
+// as their mean, as they do for UiPath. Predictions of an evaluation that is not finished are not
+// counted yet.
 func (t *tally) addResults(r Rollout, finished bool) {
 	scores := map[*evaluatorTally][]float64{}
 	for _, result := range r.Results {
@@ -308,7 +314,8 @@ func (t *tally) addResults(r Rollout, finished bool) {
 	}
 }
 
-// classify counts a prediction. One without labels in its result, as where the agent's output has none, is wrong if it is known what was expected.
+// classify counts a prediction. One without labels in its result, as where the agent's output has
+// none, is wrong if it is known what was expected.
 func (e *evaluatorTally) classify(r Rollout, result Result) {
 	e.classification.add(e.confusion, result)
 	if result.Error != "" {

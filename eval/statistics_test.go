@@ -135,8 +135,9 @@ func TestAnEvaluationCountsOnceAllItsEpochsAreTerminal(t *testing.T) {
 	}
 }
 
-// C4: given a completed evaluation, one whose agent crashed, one whose environment failed, a cancelled and a suspended one and one that nothing
-// scored: each is counted where it belongs, and only the agent's own fault is 0.
+// C4: given a completed evaluation, one whose agent crashed, one whose environment failed, a
+// cancelled and a suspended one and one that nothing scored: each is counted where it belongs, and
+// only the agent's own fault is 0.
 func TestFaultsHaveAnOwner(t *testing.T) {
 	s := summarize(&Set{}, completed("1", score("e", 1)), crashed("2"), in(StateFaulted, "3"), in(StateCancelled, "4"), in(StateSuspended, "5"), completed("6"))
 	near(t, "score", s.Score.Mean, 0.5)
@@ -172,8 +173,8 @@ func TestACrashCountsForEachEvaluatorThatWasAsked(t *testing.T) {
 	}
 }
 
-// Given 5 attempts of which 2 passed: pass@2 = 1 - C(3,2)/C(5,2) = 0.7, pass^2 = C(2,2)/C(5,2) = 0.1. A second evaluation
-// has only 3 completed attempts, all of which passed.
+// Given 5 attempts of which 2 passed: pass@2 = 1 - C(3,2)/C(5,2) = 0.7, pass^2 = C(2,2)/C(5,2) =
+// 0.1. A second evaluation has only 3 completed attempts, all of which passed.
 func TestPassAtK(t *testing.T) {
 	set := &Set{Epochs: 5}
 	var rollouts []Rollout
@@ -199,7 +200,8 @@ func TestPassAtK(t *testing.T) {
 	}
 }
 
-// C9: a curve over another set of evaluations for each k may fall, so that there is one over those with all their epochs.
+// C9: a curve over another set of evaluations for each k may fall, so that there is one over those
+// with all their epochs.
 func TestPassAtKOverOneSet(t *testing.T) {
 	set := &Set{Epochs: 4}
 	var rollouts []Rollout

@@ -2,8 +2,9 @@ package eval
 
 import "maps"
 
-// Summary are the statistics of a run. All scores are from 0 to 1, whatever the scale of the evaluator. Nothing is averaged over agents: of
-// several agents the Summary itself has the counts alone, and Agents the rest.
+// Summary are the statistics of a run. All scores are from 0 to 1, whatever the scale of the
+// evaluator. Nothing is averaged over agents: of several agents the Summary itself has the counts
+// alone, and Agents the rest.
 type Summary struct {
 	Epochs     int        `json:"epochs"`
 	Reduce     Reducer    `json:"reduce"`
@@ -13,7 +14,8 @@ type Summary struct {
 	Agents []AgentSummary `json:"agents,omitempty"`
 	// Gates are the thresholds as they were judged, for each agent.
 	Gates []Gate `json:"gates"`
-	// Dataset holds set-level results under <evaluator name>::<type>; the results document has its own place for it.
+	// Dataset holds set-level results under <evaluator name>::<type>; the results document has its
+	// own place for it.
 	Dataset map[string]DatasetResult `json:"-"`
 }
 
@@ -36,29 +38,33 @@ func (s *Summary) addCounts(one AgentSummary) {
 // AgentSummary are the statistics of one agent.
 type AgentSummary struct {
 	Agent string `json:"agent,omitempty"`
-	// Rollouts counts the rollouts by state, Faults the faulted ones by owner, Coverage the evaluations by what has become of them.
+	// Rollouts counts the rollouts by state, Faults the faulted ones by owner, Coverage the
+	// evaluations by what has become of them.
 	Rollouts RolloutCounts `json:"rollouts"`
 	Faults   FaultCounts   `json:"faults"`
 	Coverage Coverage      `json:"coverage"`
-	// Score is over the evaluations' reduced scores with the agent's own faults as 0; ScoreCompleted leaves faulted rollouts out. What is missing is
-	// in neither.
+	// Score is over the evaluations' reduced scores with the agent's own faults as 0;
+	// ScoreCompleted leaves faulted rollouts out. What is missing is in neither.
 	Score          Estimate `json:"score"`
 	ScoreCompleted Estimate `json:"scoreCompleted"`
-	// PassRate is over the shares of the evaluations' epochs that pass, where the agent's own faults do not.
+	// PassRate is over the shares of the evaluations' epochs that pass, where the agent's own
+	// faults do not.
 	PassRate Estimate `json:"passRate"`
 	// EvaluationsPassed counts the evaluations whose reduced score is at least Thresholds.Pass.
 	EvaluationsPassed int `json:"evaluationsPassed"`
-	// EvaluatorScore is the weighted mean of the evaluators' scores, as UiPath computes the score of a set; nil without any.
+	// EvaluatorScore is the weighted mean of the evaluators' scores, as UiPath computes the score
+	// of a set; nil without any.
 	EvaluatorScore *float64 `json:"evaluatorScore"`
 	// Evaluators has one entry an evaluator, in the order of the set.
 	Evaluators []EvaluatorSummary `json:"evaluators"`
-	// PassK has one entry for each k from 1 to the number of epochs, over completed rollouts. PassKWithFaulted has the agent's faults as failures, if
-	// there are any; PassKCommon is over the evaluations with all their epochs, if others have fewer.
+	// PassK has one entry for each k from 1 to the number of epochs, over completed rollouts.
+	// PassKWithFaulted has the agent's faults as failures, if there are any; PassKCommon is over
+	// the evaluations with all their epochs, if others have fewer.
 	PassK            []PassK `json:"passK"`
 	PassKWithFaulted []PassK `json:"passKWithFaulted,omitempty"`
 	PassKCommon      []PassK `json:"passKCommon,omitempty"`
-	// With several epochs: where the scores vary, and which evaluations pass in some epochs, in all and in none. Those of the last two say nothing of a
-	// difference between agents.
+	// With several epochs: where the scores vary, and which evaluations pass in some epochs, in all
+	// and in none. Those of the last two say nothing of a difference between agents.
 	Variance   *Variance `json:"variance,omitempty"`
 	Flaky      []Flaky   `json:"flaky,omitempty"`
 	AlwaysPass []string  `json:"alwaysPass,omitempty"`
@@ -106,18 +112,20 @@ type FaultCounts struct {
 	Environment int `json:"environment"`
 }
 
-// Coverage says of how many evaluations there is a score, and why there is none of the others: each counts once.
+// Coverage says of how many evaluations there is a score, and why there is none of the others: each
+// counts once.
 type Coverage struct {
 	Evaluations int `json:"evaluations"`
 	Scored      int `json:"scored"`
-	// Unscored are complete, and no evaluator gave a score. Incomplete can still change. Of Cancelled and Faulted no epoch was scored because
-	// it was cancelled, or faulted by its environment.
+	// Unscored are complete, and no evaluator gave a score. Incomplete can still change. Of
+	// Cancelled and Faulted no epoch was scored because it was cancelled, or faulted by its
+	// environment.
 	Unscored   int `json:"unscored"`
 	Incomplete int `json:"incomplete"`
 	Cancelled  int `json:"cancelled"`
 	Faulted    int `json:"faulted"`
-	// EvaluatorResults counts the scores that evaluators gave, EvaluatorErrors how often one failed instead, EvaluatorsNotRun how often one could not
-	// be run.
+	// EvaluatorResults counts the scores that evaluators gave, EvaluatorErrors how often one failed
+	// instead, EvaluatorsNotRun how often one could not be run.
 	EvaluatorResults int `json:"evaluatorResults"`
 	EvaluatorErrors  int `json:"evaluatorErrors"`
 	EvaluatorsNotRun int `json:"evaluatorsNotRun"`
@@ -135,7 +143,8 @@ func (c *Coverage) add(other Coverage) {
 	c.EvaluatorsNotRun += other.EvaluatorsNotRun
 }
 
-// EvaluatorSummary is what one evaluator says of the set. The agent's own faults count as 0 where the evaluator was to score them.
+// EvaluatorSummary is what one evaluator says of the set. The agent's own faults count as 0 where
+// the evaluator was to score them.
 type EvaluatorSummary struct {
 	ID     string  `json:"id"`
 	Name   string  `json:"name"`
@@ -143,13 +152,16 @@ type EvaluatorSummary struct {
 	Estimate
 	PassRate          Estimate `json:"passRate"`
 	EvaluationsPassed int      `json:"evaluationsPassed"`
-	// Score is the evaluator's score of the set as UiPath computes it: the mean over completed rollouts, or for a classification its
-	// precision, recall or F-score over those predictions that are among its classes.
+	// Score is the evaluator's score of the set as UiPath computes it: the mean over completed
+	// rollouts, or for a classification its precision, recall or F-score over those predictions
+	// that are among its classes.
 	Score *float64 `json:"score"`
-	// ScoreStrict is that of a classification with every other prediction as a wrong one, which thresholds are judged on. Skipped counts those.
+	// ScoreStrict is that of a classification with every other prediction as a wrong one, which
+	// thresholds are judged on. Skipped counts those.
 	ScoreStrict *float64 `json:"scoreStrict,omitempty"`
 	Skipped     int      `json:"nSkipped,omitempty"`
-	// Errors counts the rollouts in which the evaluator failed, NotRun those in which it could not be run.
+	// Errors counts the rollouts in which the evaluator failed, NotRun those in which it could not
+	// be run.
 	Errors int `json:"errors"`
 	NotRun int `json:"notRun"`
 }

@@ -10,7 +10,8 @@ import (
 // ToolCall is one call that an agent made of a tool.
 type ToolCall struct {
 	Name string `json:"name"`
-	// ID is the id of the tool (span attribute tool.id), by which criteria may name it; nil if the span has none.
+	// ID is the id of the tool (span attribute tool.id), by which criteria may name it; nil if the
+	// span has none.
 	ID *string `json:"id,omitempty"`
 	// Args is a JSON object, empty if the arguments could not be read.
 	Args json.RawMessage `json:"args"`
@@ -241,7 +242,8 @@ func toolArgs(v any) *object {
 	return newObject()
 }
 
-// toolOutput reads a call's output: the content of an object, be it in a string of JSON, or else the text itself.
+// toolOutput reads a call's output: the content of an object, be it in a string of JSON, or else
+// the text itself.
 func toolOutput(v any) string {
 	var content any
 	switch v := v.(type) {
@@ -303,7 +305,8 @@ func (c *ToolCall) known() string {
 	return c.Name
 }
 
-// is reports whether criteria that name a tool so mean this call. A call with an id is known by it alone.
+// is reports whether criteria that name a tool so mean this call. A call with an id is known by it
+// alone.
 func (c *ToolCall) is(key string) bool {
 	if c.ID != nil {
 		return *c.ID == key

@@ -59,8 +59,9 @@ func printCall(model, name, field string, value any, id *string) opaque {
 	return opaque(fmt.Sprintf("%s(name=%s, %s=%s, id=%s)", model, repr(name), field, repr(value), repr(shown)))
 }
 
-// toolCallArgs scores the share of expected calls that were made with the expected arguments, in any order; strict is all
-// or nothing. Arguments beyond the expected ones never count: UiPath's `subset` has no effect.
+// toolCallArgs scores the share of expected calls that were made with the expected arguments, in
+// any order; strict is all or nothing. Arguments beyond the expected ones never count: UiPath's
+// `subset` has no effect.
 func toolCallArgs(e *evaluator, c *config) {
 	strict := c.Bool("strict", false)
 	c.Bool("subset", false)
@@ -115,8 +116,8 @@ func hasArgs(actual, expected *object) bool {
 	return true
 }
 
-// toolCallOutput scores the share of expected outputs that calls gave, as exact text; strict ends with 0 at the first call of
-// the expected name that gave another.
+// toolCallOutput scores the share of expected outputs that calls gave, as exact text; strict ends
+// with 0 at the first call of the expected name that gave another.
 func toolCallOutput(e *evaluator, c *config) {
 	strict := c.Bool("strict", false)
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
@@ -164,7 +165,8 @@ func outputScore(calls []ToolCall, expected []expectedCall, strict bool) outcome
 	return outcome{score: float64(m.matched) / float64(len(expected)), details: x.details(m.sentences)}
 }
 
-// matching pairs expected with actual calls: greedily, one to one, each comparison explained under <name>_<n>.
+// matching pairs expected with actual calls: greedily, one to one, each comparison explained under
+// <name>_<n>.
 type matching struct {
 	calls          []ToolCall
 	used           []bool
@@ -172,7 +174,8 @@ type matching struct {
 	sentences      *object
 	matched        int
 	stopAtMismatch bool
-	// last is the key of the last comparison made for the current expectation, empty if there was none.
+	// last is the key of the last comparison made for the current expectation, empty if there was
+	// none.
 	last string
 }
 

@@ -15,7 +15,8 @@ type orderDetails struct {
 	LCS      []any  `json:"lcs"`
 }
 
-// toolCallOrder scores the longest common subsequence of the expected and the actual calls; strict wants them equal.
+// toolCallOrder scores the longest common subsequence of the expected and the actual calls; strict
+// wants them equal.
 func toolCallOrder(e *evaluator, c *config) {
 	strict := c.Bool("strict", false)
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {
@@ -60,8 +61,9 @@ func orderScore(calls []ToolCall, expected []any, strict bool) outcome {
 	return outcome{score: float64(len(details.LCS)) / float64(len(expected)), details: details}
 }
 
-// commonSubsequence is the longest one; of several the one that UiPath's tie-break finds, which on the way back leaves
-// an actual call out only if that is strictly better than leaving an expected one out.
+// commonSubsequence is the longest one; of several the one that UiPath's tie-break finds, which on
+// the way back leaves an actual call out only if that is strictly better than leaving an expected
+// one out.
 func commonSubsequence(calls []ToolCall, expected []any) []any {
 	length := make([][]int, len(calls)+1)
 	length[0] = make([]int, len(expected)+1)
@@ -113,8 +115,8 @@ func (x explanation) only(key, text string) *object {
 	return x.details(o)
 }
 
-// emptyScore settles the cases in which one side has no calls at all. That gives 0 even where no call is what was expected, as
-// in {"a": ["=", 0]}: so does UiPath's.
+// emptyScore settles the cases in which one side has no calls at all. That gives 0 even where no
+// call is what was expected, as in {"a": ["=", 0]}: so does UiPath's.
 func (x explanation) emptyScore(expected, actual int) (outcome, bool) {
 	switch {
 	case expected == 0 && actual == 0:
@@ -136,7 +138,8 @@ var comparators = map[string]func(actual, expected float64) bool{
 	"!=": func(a, e float64) bool { return a != e },
 }
 
-// toolCallCount scores the share of tools that were called as often as expected; strict is all or nothing.
+// toolCallCount scores the share of tools that were called as often as expected; strict is all or
+// nothing.
 func toolCallCount(e *evaluator, c *config) {
 	strict := c.Bool("strict", false)
 	e.score = func(_ context.Context, s Subject, criteria *object) outcome {

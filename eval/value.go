@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// UiPath's evaluators are Python: they compare and print Python values. A JSON value is therefore held here as
+// UiPath's evaluators are Python: they compare and print Python values. A JSON value is therefore
+// held here as
 //
 //	nil, bool, string, number, []any or *object
 //
-// where an object keeps the order of its members and a number knows whether it was written as an integer, because both
-// show when the value is printed.
+// where an object keeps the order of its members and a number knows whether it was written as an
+// integer, because both show when the value is printed.
 
 // number is a JSON number. Text is its literal, empty for one that was computed.
 type number struct {
@@ -32,7 +33,8 @@ type object struct {
 
 func newObject() *object { return &object{Values: map[string]any{}} }
 
-// set adds a member or replaces its value, in Python's order: a key that comes again stays where it was first.
+// set adds a member or replaces its value, in Python's order: a key that comes again stays where it
+// was first.
 func (o *object) set(key string, value any) {
 	if _, ok := o.Values[key]; !ok {
 		o.Keys = append(o.Keys, key)
@@ -40,7 +42,8 @@ func (o *object) set(key string, value any) {
 	o.Values[key] = value
 }
 
-// get returns a member under its camelCase or its snake_case name, both of which UiPath accepts in criteria.
+// get returns a member under its camelCase or its snake_case name, both of which UiPath accepts in
+// criteria.
 func (o *object) get(names ...string) (any, bool) {
 	for _, name := range names {
 		if v, ok := o.Values[name]; ok {
@@ -132,7 +135,8 @@ func parseNumber(literal string) number {
 	return number{Text: literal, Float: f, Integer: true}
 }
 
-// normalize turns every integer into a float, as the output evaluators do before they compare or print.
+// normalize turns every integer into a float, as the output evaluators do before they compare or
+// print.
 func normalize(v any) any {
 	switch v := v.(type) {
 	case number:

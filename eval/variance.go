@@ -7,14 +7,16 @@ import (
 	"strconv"
 )
 
-// Variance says how much of what differs between rollouts lies between the evaluations, and how much between the epochs of one: what
-// further epochs can tell, and what only further evaluations can. It is a one-way random effects model, by ANOVA.
+// Variance says how much of what differs between rollouts lies between the evaluations, and how
+// much between the epochs of one: what further epochs can tell, and what only further evaluations
+// can. It is a one-way random effects model, by ANOVA.
 type Variance struct {
 	Between float64 `json:"between"`
 	Within  float64 `json:"within"`
 	// ICC is the share of Between; nil if nothing differs.
 	ICC *float64 `json:"icc"`
-	// SEByEpochs is the standard error of the mean with so many epochs, SEFloor that with infinitely many.
+	// SEByEpochs is the standard error of the mean with so many epochs, SEFloor that with
+	// infinitely many.
 	SEByEpochs map[string]float64 `json:"seByEpochs"`
 	SEFloor    float64            `json:"seFloor"`
 }
@@ -78,14 +80,16 @@ func (v *Variance) standardError(evaluations, epochs float64) float64 {
 	return math.Sqrt(v.Between/evaluations + v.Within/(evaluations*epochs))
 }
 
-// Doubling is what becomes of the standard error, which is now, with twice as many epochs and with twice as many evaluations.
+// Doubling is what becomes of the standard error, which is now, with twice as many epochs and with
+// twice as many evaluations.
 func (v *Variance) Doubling(evaluations, epochs int) (now, byEpochs, byEvaluations float64) {
 	n, k := float64(evaluations), float64(epochs)
 	now = v.standardError(n, k)
 	return now, v.standardError(n, 2*k), now / math.Sqrt2
 }
 
-// consistency says which evaluations pass in some, in all and in no epochs. The first are sorted by how little certain they are.
+// consistency says which evaluations pass in some, in all and in no epochs. The first are sorted by
+// how little certain they are.
 func consistency(groups []epochGroup) (flaky []Flaky, always, never []string) {
 	for _, g := range groups {
 		switch g.passes {

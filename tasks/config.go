@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Config is what a task.toml says. Its names are those of the file, except that deprecated and second spellings have
-// become the current ones. As JSON it can be stored and read again; values with ${VAR} stay as they are.
+// Config is what a task.toml says. Its names are those of the file, except that deprecated and
+// second spellings have become the current ones. As JSON it can be stored and read again; values
+// with ${VAR} stay as they are.
 type Config struct {
 	SchemaVersion           string          `json:"schema_version"`
 	Source                  string          `json:"source,omitempty"`
@@ -29,7 +30,8 @@ type Config struct {
 // Seconds is a duration as task.toml has it.
 type Seconds float64
 
-// Duration is the same as a duration; what is negative is 0, and what is longer than the longest is that.
+// Duration is the same as a duration; what is negative is 0, and what is longer than the longest is
+// that.
 func (s Seconds) Duration() time.Duration {
 	switch {
 	case s <= 0:
@@ -40,7 +42,8 @@ func (s Seconds) Duration() time.Duration {
 	return time.Duration(float64(s) * float64(time.Second))
 }
 
-// KeyValue is one variable or header. They are lists, not maps, so that the order of the file is kept.
+// KeyValue is one variable or header. They are lists, not maps, so that the order of the file is
+// kept.
 type KeyValue struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -68,7 +71,8 @@ const (
 	NetworkAllowlist = "allowlist"
 )
 
-// Network is what may be reached. In [environment] the mode is always set; elsewhere an empty one means the environment's.
+// Network is what may be reached. In [environment] the mode is always set; elsewhere an empty one
+// means the environment's.
 type Network struct {
 	NetworkMode  string   `json:"network_mode,omitempty"`
 	AllowedHosts []string `json:"allowed_hosts,omitempty"`
@@ -103,7 +107,8 @@ const (
 	VerifierLLMJudge = "llm-judge"
 )
 
-// Verifier is the table [verifier] of the task or of a step. In a step what is not set is zero: see [Task.Stages].
+// Verifier is the table [verifier] of the task or of a step. In a step what is not set is zero: see
+// [Task.Stages].
 type Verifier struct {
 	Type       string     `json:"type,omitempty"`
 	TimeoutSec Seconds    `json:"timeout_sec,omitempty"`
@@ -119,7 +124,8 @@ type Verifier struct {
 	Collect         []Collect    `json:"collect,omitempty"`
 	Judge           *Judge       `json:"judge,omitempty"`
 	Hardening       *Hardening   `json:"hardening,omitempty"`
-	// ExpectedSkills is verifier.memory.expected_skills. It would give the answer away and is in no document.
+	// ExpectedSkills is verifier.memory.expected_skills. It would give the answer away and is in no
+	// document.
 	ExpectedSkills []string `json:"-"`
 }
 
@@ -201,7 +207,8 @@ type Hardening struct {
 	CleanupConftests bool `json:"cleanup_conftests"`
 }
 
-// Environment is the table [environment] (or [sandbox]) of the task, or that of a separate verifier.
+// Environment is the table [environment] (or [sandbox]) of the task, or that of a separate
+// verifier.
 type Environment struct {
 	Network
 	BuildTimeoutSec  Seconds        `json:"build_timeout_sec"`
@@ -232,8 +239,9 @@ type TPU struct {
 	Topology string `json:"topology"`
 }
 
-// Healthcheck is a command that succeeds when the environment is ready. Failures within StartPeriodSec of the start are
-// free, and the time between tries is StartIntervalSec then; afterwards Retries failures in a row are too many.
+// Healthcheck is a command that succeeds when the environment is ready. Failures within
+// StartPeriodSec of the start are free, and the time between tries is StartIntervalSec then;
+// afterwards Retries failures in a row are too many.
 type Healthcheck struct {
 	Command          string  `json:"command"`
 	IntervalSec      Seconds `json:"interval_sec"`

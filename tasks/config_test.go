@@ -58,8 +58,8 @@ func sharedTasks(t *testing.T) string {
 	return testenv.DataDir(t, "tasks")
 }
 
-// Given the task directories of benchflow and Harbor, when they are loaded, then nothing is wrong with any of them, and
-// nothing is strange but that some come without an instruction.
+// Given the task directories of benchflow and Harbor, when they are loaded, then nothing is wrong
+// with any of them, and nothing is strange but that some come without an instruction.
 func TestPublishedTasks(t *testing.T) {
 	dirs, err := Find([]string{sharedTasks(t)})
 	if err != nil || len(dirs) < 12 {
@@ -229,8 +229,8 @@ const everyTableJSON = `{
  "reward": {"weights": [1, 0.5]}
 }`
 
-// T9: given every table and field, when they are read and stored as JSON, then every value is there, and reading the JSON
-// gives the same configuration.
+// T9: given every table and field, when they are read and stored as JSON, then every value is
+// there, and reading the JSON gives the same configuration.
 func TestEveryTable(t *testing.T) {
 	c := accepted(t, everyTable)
 	stored, err := json.Marshal(c)
@@ -259,7 +259,8 @@ func TestEveryTable(t *testing.T) {
 	equal(t, "chips", c.Environment.TPU.Chips(), 8)
 }
 
-// The vectors T1 to T38; T39 is TestInterpolation, T2, T11 and T24 in their part about writing TOML do not apply.
+// The vectors T1 to T38; T39 is TestInterpolation, T2, T11 and T24 in their part about writing TOML
+// do not apply.
 func TestTaskTOML(t *testing.T) {
 	t.Run("T1 T2 expected skills are read, and shown to nobody", func(t *testing.T) {
 		c := accepted(t, "[verifier.memory]\nexpected_skills = ['git-bisect', 'rg']")

@@ -20,8 +20,8 @@ var (
 	variableName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
 )
 
-// readConfig reads task.toml. The rules are those of benchflow's task/config.py and of Harbor's schema 1.4, of which it
-// takes the milder one; docs/tasks.md lists where it does not.
+// readConfig reads task.toml. The rules are those of benchflow's task/config.py and of Harbor's
+// schema 1.4, of which it takes the milder one; docs/tasks.md lists where it does not.
 func readConfig(r *input.Reader, root *input.Node) Config {
 	f := open(r, root)
 	c := Config{
@@ -69,7 +69,8 @@ func readVersion(f fields) string {
 	return version
 }
 
-// unknownMajor reports whether keys may mean something else in this version than in those that are known here.
+// unknownMajor reports whether keys may mean something else in this version than in those that are
+// known here.
 func unknownMajor(version string) bool {
 	m := versionForm.FindStringSubmatch(version)
 	return version != "" && (m == nil || m[1] > "1" || len(m[1]) > 1)

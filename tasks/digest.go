@@ -9,9 +9,10 @@ import (
 	"os"
 )
 
-// Digest is a SHA-256 over a task directory: the names of its files, whether they are executable, their content, and
-// where its links point. It is the same on every machine and after a checkout with git, which keeps no empty folders, no
-// times and no other permissions. It tells whether a task has changed since a run was planned.
+// Digest is a SHA-256 over a task directory: the names of its files, whether they are executable,
+// their content, and where its links point. It is the same on every machine and after a checkout
+// with git, which keeps no empty folders, no times and no other permissions. It tells whether a
+// task has changed since a run was planned.
 func Digest(dir string) (string, error) {
 	sum := sha256.New()
 	tree := os.DirFS(dir)
@@ -41,7 +42,8 @@ func Digest(dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// digestFile adds a file as its quoted name, its kind and the digest of its content, so that no two trees read alike.
+// digestFile adds a file as its quoted name, its kind and the digest of its content, so that no two
+// trees read alike.
 func digestFile(sum io.Writer, tree fs.FS, name string) error {
 	file, err := tree.Open(name)
 	if err != nil {

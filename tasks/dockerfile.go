@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Dockerfile is what evalrun can do of a Dockerfile without building an image: the files that it copies, the working
-// directory and the variables.
+// Dockerfile is what evalrun can do of a Dockerfile without building an image: the files that it
+// copies, the working directory and the variables.
 type Dockerfile struct {
 	// Image is the base image, which is not used: the system of this machine takes its place.
 	Image   string
@@ -116,7 +116,8 @@ func parseDockerfile(text string) Dockerfile {
 		case "SHELL":
 			// It changes how RUN is run, which is not done anyway.
 		case "CMD", "HEALTHCHECK":
-			// Harbor runs every task's container with a command of its own, so CMD is never run, and it checks its health as task.toml says.
+			// Harbor runs every task's container with a command of its own, so CMD is never run,
+			// and it checks its health as task.toml says.
 		default:
 			if name == "USER" && rootUser.MatchString(args) || name == "ENTRYPOINT" && noEntrypoint.MatchString(args) {
 				continue // as it is without them
@@ -147,7 +148,8 @@ func (d *Dockerfile) from(line int, args string) {
 	d.Image = dockerVar.ReplaceAllStringFunc(words[0], func(ref string) string { return d.vars[strings.Trim(ref, "${}")] })
 }
 
-// expand puts in the variables that ENV and ARG have set. Others would come from the base image, which is not there.
+// expand puts in the variables that ENV and ARG have set. Others would come from the base image,
+// which is not there.
 func (d *Dockerfile) expand(line int, name, s string) (string, bool) {
 	known := true
 	out := dockerVar.ReplaceAllStringFunc(s, func(ref string) string {
@@ -175,7 +177,8 @@ func (d *Dockerfile) copyFiles(line int, name, args string) {
 	for strings.HasPrefix(args, "--") {
 		flag, rest, _ := strings.Cut(args, " ")
 		args = strings.TrimSpace(rest)
-		// All files belong to the user that evalrun runs as, and links or layers are the builder's matter.
+		// All files belong to the user that evalrun runs as, and links or layers are the builder's
+		// matter.
 		if !strings.HasPrefix(flag, "--chown=") && flag != "--link" && flag != "--link=true" && flag != "--link=false" {
 			d.unsupported(line, fmt.Sprintf("%s: the flag %s", whole, flag))
 			return
@@ -222,7 +225,8 @@ func (d *Dockerfile) copyFiles(line int, name, args string) {
 	d.Copies = append(d.Copies, CopyInstruction{Line: line, Sources: sources, Destination: destination, Folder: folder})
 }
 
-// arg reads ARG name[=value] …. One without a value that was not set before is empty, as no build passes one.
+// arg reads ARG name[=value] …. One without a value that was not set before is empty, as no build
+// passes one.
 func (d *Dockerfile) arg(line int, args string) {
 	pairs, ok := quotedWords(args)
 	if !ok || len(pairs) == 0 {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Given a Dockerfile that names an image and copies files, when it is read, then all of it can be done.
+// Given a Dockerfile that names an image and copies files, when it is read, then all of it can be
+// done.
 func TestDockerfile(t *testing.T) {
 	d, err := ReadDockerfile(write(t, t.TempDir(), "Dockerfile", "# syntax=docker/dockerfile:1\n"+`
 from --platform=linux/amd64 python:3.12-slim AS base

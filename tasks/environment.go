@@ -14,7 +14,8 @@ import (
 // mainService is the compose service in which the agent works, the only one that there is here.
 const mainService = "main"
 
-// readEnvironment reads [environment] and the tables of the same kind. Its defaults are benchflow's.
+// readEnvironment reads [environment] and the tables of the same kind. Its defaults are
+// benchflow's.
 func readEnvironment(r *input.Reader, n *input.Node) Environment {
 	if n == nil {
 		n = &input.Node{Kind: input.Object, Path: "environment"}
@@ -63,7 +64,8 @@ func readEnvironment(r *input.Reader, n *input.Node) Environment {
 	return e
 }
 
-// readSize reads memory_mb or storage_mb, or the same under its deprecated name as a string such as "4G".
+// readSize reads memory_mb or storage_mb, or the same under its deprecated name as a string such as
+// "4G".
 func readSize(f fields, name string, otherwise int) int {
 	size := f.whole(name+"_mb", otherwise)
 	n := f.Optional(name, input.String)
@@ -114,7 +116,8 @@ func readOS(f fields) string {
 // hostName is a name, of which parts may be wildcards.
 var hostName = regexp.MustCompile(`^(\*|[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)(\.(\*|[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?))*$`)
 
-// isHost reports whether something is a host name, an address (also in brackets), or a range of addresses.
+// isHost reports whether something is a host name, an address (also in brackets), or a range of
+// addresses.
 func isHost(s string) bool {
 	if hostName.MatchString(s) {
 		return true

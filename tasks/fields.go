@@ -9,8 +9,9 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// fields reads the members of one table. To those of package input it adds what task.toml needs: numbers as Python's
-// pydantic takes them (2.0 is a whole number, "120" is a number), maps in the order of the file, tables.
+// fields reads the members of one table. To those of package input it adds what task.toml needs:
+// numbers as Python's pydantic takes them (2.0 is a whole number, "120" is a number), maps in the
+// order of the file, tables.
 type fields struct {
 	*input.Fields
 	r *input.Reader
@@ -122,7 +123,8 @@ func (f fields) user() string {
 // placeName is what the name of a key has in it that says where a task is to run.
 var placeName = regexp.MustCompile(`(?i)image|docker|container|compose|podman|kube|sandbox|template|snapshot|provider|(^|[_-])(vm|ami|pod)($|[_-])`)
 
-// places are the unknown keys that seem to say where the task is to run. It is called when all others have been read.
+// places are the unknown keys that seem to say where the task is to run. It is called when all
+// others have been read.
 func (f fields) places() (keys []string) {
 	for _, m := range f.Unknown() {
 		if placeName.MatchString(m.Key) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Copy is one thing that is put into the environment before the agent starts. A file becomes Destination; of a folder the
-// content is put below Destination, beside what is there.
+// Copy is one thing that is put into the environment before the agent starts. A file becomes
+// Destination; of a folder the content is put below Destination, beside what is there.
 type Copy struct {
 	// Source is a path on this machine, Destination an absolute one in the environment.
 	Source, Destination string
@@ -40,8 +40,9 @@ func (t *Task) Workdir() string {
 	return defaultWorkdir
 }
 
-// Files says what is put where before the agent starts, in order: what the Dockerfile copies, or without one all of
-// environment/, into the working directory. Nothing outside of environment/ is among it, not even through a link.
+// Files says what is put where before the agent starts, in order: what the Dockerfile copies, or
+// without one all of environment/, into the working directory. Nothing outside of environment/ is
+// among it, not even through a link.
 func (t *Task) Files() ([]Copy, error) {
 	dir := filepath.Join(t.Dir, "environment")
 	if !isFolder(dir) {

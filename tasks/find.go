@@ -11,9 +11,9 @@ import (
 // IsDir reports whether path is a task directory: a folder with a task.toml.
 func IsDir(path string) bool { return isFile(filepath.Join(path, configFile)) }
 
-// Find returns the task directories that the patterns name, sorted, each once. A pattern is a task directory, its
-// task.toml, a dataset (a folder of task directories, or one with such a folder named tasks in it), or a glob of these.
-// A pattern that names no task at all is an error.
+// Find returns the task directories that the patterns name, sorted, each once. A pattern is a task
+// directory, its task.toml, a dataset (a folder of task directories, or one with such a folder
+// named tasks in it), or a glob of these. A pattern that names no task at all is an error.
 func Find(patterns []string) ([]string, error) {
 	var found []string
 	seen := map[string]bool{}

@@ -14,13 +14,16 @@ import (
 type Capabilities struct {
 	// NoNetwork: processes can be kept off the network.
 	NoNetwork bool
-	// FileTree: there is a file tree for the task alone, so that files can be put at any absolute path.
+	// FileTree: there is a file tree for the task alone, so that files can be put at any absolute
+	// path.
 	FileTree bool
-	// IgnoreDockerfile: the person who runs the task knows that this machine has what the task's image would have.
+	// IgnoreDockerfile: the person who runs the task knows that this machine has what the task's
+	// image would have.
 	IgnoreDockerfile bool
 }
 
-// Gap is something in a task that cannot be executed, or in [Task.Notes] something that is done differently.
+// Gap is something in a task that cannot be executed, or in [Task.Notes] something that is done
+// differently.
 type Gap struct {
 	// Key is the key as in the file, or the file.
 	Key    string `json:"key"`
@@ -30,8 +33,8 @@ type Gap struct {
 // String gives key and reason.
 func (g Gap) String() string { return g.Key + ": " + g.Reason }
 
-// Gaps returns what of the task cannot be executed, sorted. A task with gaps must not be run: its score would mean
-// something else than its author's.
+// Gaps returns what of the task cannot be executed, sorted. A task with gaps must not be run: its
+// score would mean something else than its author's.
 func (t *Task) Gaps(can Capabilities) []Gap {
 	g := &gaps{can: can}
 	c := &t.Config
@@ -120,13 +123,15 @@ func (g *gaps) environment(e *Environment, usual string) {
 	}
 }
 
-// The places that something else has in every environment: logs and the verifier's home as they are, the others with all that is below them.
+// The places that something else has in every environment: logs and the verifier's home as they
+// are, the others with all that is below them.
 var (
 	takenPlaces = []string{"/logs", "/home/verifier", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib"}
 	takenTrees  = []string{"/tests", "/logs/verifier", "/proc", "/dev", "/run/evalrun", "/bin", "/sbin", "/lib", "/lib64"}
 )
 
-// taken reports whether an inside path cannot be the working directory: something else would be there, or be covered by it.
+// taken reports whether an inside path cannot be the working directory: something else would be
+// there, or be covered by it.
 func taken(inside string) bool {
 	return slices.Contains(takenPlaces, inside) ||
 		slices.ContainsFunc(takenTrees, func(dir string) bool { return inside == dir || strings.HasPrefix(inside, dir+"/") })
@@ -178,8 +183,9 @@ func (g *gaps) folders(t *Task) {
 
 const dockerfileKey = "environment/Dockerfile"
 
-// images finds the images that the task names. Whether a task needs what is in its image cannot be told from its files: most tests of published
-// tasks install programs, which needs nothing of a Dockerfile but FROM. Without its image such a task gets a reward of 0 that says nothing.
+// images finds the images that the task names. Whether a task needs what is in its image cannot be
+// told from its files: most tests of published tasks install programs, which needs nothing of a
+// Dockerfile but FROM. Without its image such a task gets a reward of 0 that says nothing.
 func (g *gaps) images(t *Task) {
 	d, err := t.Dockerfile()
 	if err != nil {
@@ -266,8 +272,8 @@ func (t *Task) relative(file string) string {
 	return file
 }
 
-// Notes returns what is read and executed differently from what the task's author may expect, but does not stand in the
-// way of a run.
+// Notes returns what is read and executed differently from what the task's author may expect, but
+// does not stand in the way of a run.
 func (t *Task) Notes() []Gap {
 	g := &gaps{}
 	e := &t.Config.Environment

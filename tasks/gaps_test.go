@@ -91,7 +91,8 @@ func TestGaps(t *testing.T) {
 	})
 }
 
-// T1: a task that names an image is not run on this machine's system unless somebody says so, however little its Dockerfile does.
+// T1: a task that names an image is not run on this machine's system unless somebody says so,
+// however little its Dockerfile does.
 func TestGapsOfImages(t *testing.T) {
 	step := "\n[[steps]]\nname = 'a'\n[[steps]]\nname = 'b'\n"
 	for _, v := range []struct {

@@ -20,14 +20,15 @@ type MCPServer struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport"`
 	URL       string `json:"url,omitempty"`
-	// Command, Args, Cwd and Env are the program of a stdio server. A server with a URL that has a Command as well is
-	// one that evalrun starts itself, in the environment, before the agent.
+	// Command, Args, Cwd and Env are the program of a stdio server. A server with a URL that has a
+	// Command as well is one that evalrun starts itself, in the environment, before the agent.
 	Command string     `json:"command,omitempty"`
 	Args    []string   `json:"args,omitempty"`
 	Cwd     string     `json:"cwd,omitempty"`
 	Env     []KeyValue `json:"env,omitempty"`
 	Headers []KeyValue `json:"headers,omitempty"`
-	// Tools, IncludeTags and ExcludeTags say which of the server's tools the agent gets; nil is all of them.
+	// Tools, IncludeTags and ExcludeTags say which of the server's tools the agent gets; nil is all
+	// of them.
 	Tools       []string `json:"tools,omitempty"`
 	IncludeTags []string `json:"include_tags,omitempty"`
 	ExcludeTags []string `json:"exclude_tags,omitempty"`
@@ -88,7 +89,8 @@ func readServerMap(r *input.Reader, members []input.Member) []MCPServer {
 // defaultTransport is the transport of a server of task.toml that does not say it.
 func defaultTransport(fields) string { return TransportSSE }
 
-// guessTransport is that of a server of --mcp-config which does not say it. SSE is tried anyway where streamable HTTP does not do.
+// guessTransport is that of a server of --mcp-config which does not say it. SSE is tried anyway
+// where streamable HTTP does not do.
 func guessTransport(f fields) string {
 	f.Ignore("disabled", "enabled") // they were looked at before
 	if f.Has("command") && !f.Has("url") && !f.Has("httpUrl") {

@@ -160,7 +160,8 @@ func TestMCPConfig(t *testing.T) {
 	}
 }
 
-// Given a file whose servers name variables, when they are expanded with an environment, then each that is missing is said with its place in the file.
+// Given a file whose servers name variables, when they are expanded with an environment, then each
+// that is missing is said with its place in the file.
 func TestMCPConfigExpand(t *testing.T) {
 	file := write(t, t.TempDir(), "mcp.yaml", "mcpServers:\n  a.b:\n    type: http\n    url: http://${HOST}/${VV}\n    headers:\n      X.Y: ${NOPE} ${VV}\n      Z: ${NOPE:-z}\n")
 	config, problems := LoadMCPConfig(file)
@@ -174,7 +175,8 @@ func TestMCPConfigExpand(t *testing.T) {
 		file + ":6:12: mcpServers.a.b.headers.X.Y: the variable ${NOPE} is not set in the environment; set it, or give a default: ${NOPE:-…}"
 	equal(t, "problems", problems.Error(), want)
 
-	// G5: in command and args, too, and as VS Code writes it. What an editor would ask for is refused.
+	// G5: in command and args, too, and as VS Code writes it. What an editor would ask for is
+	// refused.
 	file = write(t, t.TempDir(), "mcp.json", `{"servers": {"a": {"command": "${VV}", "args": ["--x=${env:VV}", "$VV", "${NOPE}"]},
 "b": {"command": "x", "env": {"T": "${input:token}"}}}}`)
 	config, _ = LoadMCPConfig(file)

@@ -19,10 +19,12 @@ type MCPConfig struct {
 	nodes []*input.Node
 }
 
-// LoadMCPConfig reads the file of --mcp-config: {"mcpServers": {name: {…}}} as Claude and Gemini have it, {"servers": {name: {…}}} as VS Code does, a list
-// or map mcp_servers, or [[environment.mcp_servers]] as in task.toml; in JSON, YAML or TOML, by the file's extension. JSON may have comments and trailing
-// commas. Servers that are switched off are left out, and other keys of the file are not looked at. If one of the problems is not a warning the
-// servers are not to be used.
+// LoadMCPConfig reads the file of --mcp-config: {"mcpServers": {name: {…}}} as Claude and Gemini
+// have it, {"servers": {name: {…}}} as VS Code does, a list or map mcp_servers, or
+// [[environment.mcp_servers]] as in task.toml; in JSON, YAML or TOML, by the file's extension. JSON
+// may have comments and trailing commas. Servers that are switched off are left out, and other keys
+// of the file are not looked at. If one of the problems is not a warning the servers are not to be
+// used.
 func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 	c := &MCPConfig{}
 	data, err := readFile(file)
@@ -73,7 +75,8 @@ func LoadMCPConfig(file string) (*MCPConfig, input.Problems) {
 	return c, r.Problems
 }
 
-// isOff reports whether a server is switched off: by "disabled": true or "enabled": false. The rest of it is not looked at then.
+// isOff reports whether a server is switched off: by "disabled": true or "enabled": false. The rest
+// of it is not looked at then.
 func isOff(r *input.Reader, server *input.Node) bool {
 	if server.Kind != input.Object {
 		return false
@@ -82,7 +85,8 @@ func isOff(r *input.Reader, server *input.Node) bool {
 	return f.Bool("disabled", false) || !f.Bool("enabled", true)
 }
 
-// Place is where the value below some keys of a server stands in the file, or as much of it as the file has.
+// Place is where the value below some keys of a server stands in the file, or as much of it as the
+// file has.
 func (c *MCPConfig) Place(server int, keys ...string) *input.Node {
 	n := c.nodes[server]
 	for _, key := range keys {
@@ -104,7 +108,8 @@ var configReference = regexp.MustCompile(`\$\{(?:env:)?([^}:]+)(?::-([^}]*))?\}`
 // inputReference is what VS Code asks its user for.
 var inputReference = regexp.MustCompile(`\$\{input:[^}]*\}`)
 
-// Expand resolves what the servers refer to, as [ExpandServer] does, with the variables of the environment; in command and args, too.
+// Expand resolves what the servers refer to, as [ExpandServer] does, with the variables of the
+// environment; in command and args, too.
 func (c *MCPConfig) Expand(environment Lookup) ([]MCPServer, input.Problems) {
 	var r input.Reader
 	var out []MCPServer

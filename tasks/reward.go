@@ -40,11 +40,12 @@ const (
 	sameReward = 1e-9
 )
 
-// ReadReward reads the reward that a test script left in dir, the verifier's log folder. Harbor reads reward.txt first and
-// benchflow reward.json, so where both are there they must agree. within is the lowest and the highest reward; the zero
-// value is 0 to 1.
+// ReadReward reads the reward that a test script left in dir, the verifier's log folder. Harbor
+// reads reward.txt first and benchflow reward.json, so where both are there they must agree. within
+// is the lowest and the highest reward; the zero value is 0 to 1.
 //
-// The files were written by code that nobody trusts: links are not followed, and only regular files are read.
+// The files were written by code that nobody trusts: links are not followed, and only regular files
+// are read.
 func ReadReward(dir string, within [2]float64) (Reward, error) {
 	if within == [2]float64{} {
 		within = [2]float64{0, 1}
@@ -85,8 +86,8 @@ func ReadReward(dir string, within [2]float64) (Reward, error) {
 	return reward, nil
 }
 
-// parseReward reads reward.json: an object whose numbers are the reward and metrics. An object without "reward" is one if
-// it has a single number.
+// parseReward reads reward.json: an object whose numbers are the reward and metrics. An object
+// without "reward" is one if it has a single number.
 func parseReward(data []byte) (Reward, error) {
 	root, err := input.ParseJSON(rewardJSON, data)
 	if err != nil {
@@ -188,8 +189,9 @@ const (
 	StrategyFinal = "final"
 )
 
-// CombineRewards is the reward of a task of several steps, of those that were verified: their mean, for each key, where a
-// step that lacks a metric counts as 0 for it; or with the strategy "final" the last one.
+// CombineRewards is the reward of a task of several steps, of those that were verified: their mean,
+// for each key, where a step that lacks a metric counts as 0 for it; or with the strategy "final"
+// the last one.
 func CombineRewards(strategy string, steps []Reward) Reward {
 	if len(steps) == 0 {
 		return Reward{}
@@ -216,11 +218,12 @@ func CombineRewards(strategy string, steps []Reward) Reward {
 	return mean
 }
 
-// MinReward is what a step must reach for the next one to be tried: the reward itself under "reward", and metrics.
+// MinReward is what a step must reach for the next one to be tried: the reward itself under
+// "reward", and metrics.
 type MinReward map[string]float64
 
-// Unmet says which threshold a step has missed, or "". A nil reward, of tests that left none, misses all, and so does a
-// metric that is missing.
+// Unmet says which threshold a step has missed, or "". A nil reward, of tests that left none,
+// misses all, and so does a metric that is missing.
 func (m MinReward) Unmet(r *Reward) string {
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		value, ok := math.Inf(-1), false

@@ -72,7 +72,8 @@ func TestReadReward(t *testing.T) {
 	}
 }
 
-// Given log files that lead elsewhere or never end, when the reward is read, then they are refused without being followed.
+// Given log files that lead elsewhere or never end, when the reward is read, then they are refused
+// without being followed.
 func TestRewardOfUntrustedFiles(t *testing.T) {
 	elsewhere := write(t, t.TempDir(), "reward.txt", "1")
 	for name, plant := range map[string]func(path string) error{

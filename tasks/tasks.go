@@ -1,9 +1,11 @@
-// Package tasks reads task directories as published benchmarks have them: task.toml and instruction.md, environment/,
-// tests/test.sh, solution/solve.sh, and steps/<name>/ with the same for a task of several steps.
+// Package tasks reads task directories as published benchmarks have them: task.toml and
+// instruction.md, environment/, tests/test.sh, solution/solve.sh, and steps/<name>/ with the same
+// for a task of several steps.
 //
-// [Load] reads one and says what is wrong with it, with file, line and key; [Task.Gaps] says what of it cannot be executed
-// here; [Task.Stages] and [Task.Files] say what is to be done, and [ReadReward] what came of it. The package only reads: it
-// knows nothing of agents, of ACP and of where processes live.
+// [Load] reads one and says what is wrong with it, with file, line and key; [Task.Gaps] says what
+// of it cannot be executed here; [Task.Stages] and [Task.Files] say what is to be done, and
+// [ReadReward] what came of it. The package only reads: it knows nothing of agents, of ACP and of
+// where processes live.
 package tasks
 
 import (
@@ -31,14 +33,16 @@ type Task struct {
 	// Name is that of the table [task], or else the directory's.
 	Name   string `json:"name"`
 	Config Config `json:"config"`
-	// Instruction is what the agent is told; empty in a task of several steps, whose steps have their own.
+	// Instruction is what the agent is told; empty in a task of several steps, whose steps have
+	// their own.
 	Instruction string `json:"instruction,omitempty"`
 	// StepInstructions are those of Config.Steps, in their order.
 	StepInstructions []string `json:"step_instructions,omitempty"`
 }
 
-// Load reads a task directory. The task is nil if there is no task.toml or if it is no TOML; else it is what could be
-// read, beside the problems. What is missing for a run alone, such as instruction.md, is a warning: see [Task.Runnable].
+// Load reads a task directory. The task is nil if there is no task.toml or if it is no TOML; else
+// it is what could be read, beside the problems. What is missing for a run alone, such as
+// instruction.md, is a warning: see [Task.Runnable].
 func Load(dir string) (*Task, input.Problems) {
 	file := filepath.Join(dir, configFile)
 	data, err := readFile(file)
@@ -74,8 +78,8 @@ func Load(dir string) (*Task, input.Problems) {
 // parts are the files and folders that are read of a task and of a step.
 var parts = []string{instructionFile, "environment", "environment/Dockerfile", "tests", "verifier", "solution", "oracle", "workdir"}
 
-// linksOut finds parts that are links out of the task's folder. Following them would show an agent, or a reader of the results, what the task's author
-// may not read.
+// linksOut finds parts that are links out of the task's folder. Following them would show an agent,
+// or a reader of the results, what the task's author may not read.
 func (t *Task) linksOut() (problems input.Problems) {
 	root, err := filepath.EvalSymlinks(t.Dir)
 	if err != nil {
@@ -114,8 +118,8 @@ func (t *Task) readInstruction(r *input.Reader, name string) string {
 	return string(data)
 }
 
-// Runnable says what the directory lacks for a run, or nil: an instruction and a test script for every stage. What is
-// there but cannot be executed is told by [Task.Gaps].
+// Runnable says what the directory lacks for a run, or nil: an instruction and a test script for
+// every stage. What is there but cannot be executed is told by [Task.Gaps].
 func (t *Task) Runnable() error {
 	var wrong []string
 	for _, s := range t.Stages() {
@@ -135,8 +139,8 @@ func (t *Task) Runnable() error {
 	return fmt.Errorf("task %s cannot be run: %s", t.Dir, strings.Join(wrong, ", "))
 }
 
-// Stage is one turn of a task: the agent gets the instruction, and then the tests say what it is worth. A task without
-// [[steps]] has one stage, without a name.
+// Stage is one turn of a task: the agent gets the instruction, and then the tests say what it is
+// worth. A task without [[steps]] has one stage, without a name.
 type Stage struct {
 	Name string
 	// Dir is the folder of the task or of the step.
@@ -145,12 +149,13 @@ type Stage struct {
 	// Agent and Verifier are those of the step, completed by those of the task.
 	Agent    Agent
 	Verifier Verifier
-	// Tests are the folders whose content makes up /tests; of two files with one name the later folder's counts.
+	// Tests are the folders whose content makes up /tests; of two files with one name the later
+	// folder's counts.
 	Tests []string
 	// Solution is the folder with solve.sh, or empty.
 	Solution string
-	// Workdir is a folder whose content is added to the working directory before the stage, or empty. A setup.sh in it
-	// is run there first.
+	// Workdir is a folder whose content is added to the working directory before the stage, or
+	// empty. A setup.sh in it is run there first.
 	Workdir     string
 	Healthcheck *Healthcheck
 	MinReward   MinReward
@@ -158,8 +163,8 @@ type Stage struct {
 	Artifacts []Artifact
 }
 
-// Stages are the turns of the task, in order. A step takes from the task what it does not say itself, and its tests lie
-// over the task's (Harbor's multi-step tasks).
+// Stages are the turns of the task, in order. A step takes from the task what it does not say
+// itself, and its tests lie over the task's (Harbor's multi-step tasks).
 func (t *Task) Stages() []Stage {
 	tests := existing(t.Dir, "tests", "verifier")
 	if len(t.Config.Steps) == 0 {
@@ -208,7 +213,8 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// maxFile bounds the files that a task is read from. The largest published instruction is a few dozen KiB.
+// maxFile bounds the files that a task is read from. The largest published instruction is a few
+// dozen KiB.
 const maxFile = 1 << 20
 
 func readFile(path string) ([]byte, error) {

@@ -57,7 +57,8 @@ func TestLoad(t *testing.T) {
 	equal(t, "folders", []any{task.Stages()[0].Tests, task.Stages()[0].Solution}, []any{[]string{filepath.Join(dir, "verifier")}, filepath.Join(dir, "oracle")})
 }
 
-// S7: nothing that lies elsewhere is read as a part of the task, also not through a link to a folder above.
+// S7: nothing that lies elsewhere is read as a part of the task, also not through a link to a
+// folder above.
 func TestLoadFollowsNoLinkOutOfTheTask(t *testing.T) {
 	outside := t.TempDir()
 	write(t, outside, "secret", "FROM secret")
@@ -108,7 +109,8 @@ func TestLoadWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Given a task of two steps, when its stages are asked for, then each has what it says itself and else what the task says.
+// Given a task of two steps, when its stages are asked for, then each has what it says itself and
+// else what the task says.
 func TestStages(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "task.toml", `
@@ -226,7 +228,8 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	original := build(nil)
-	// sha256 of `file "task.toml" <sha256 of a>`, `link "tests/link" "test.sh"` and `file "tests/test.sh" <sha256 of b>`, each with a newline.
+	// sha256 of `file "task.toml" <sha256 of a>`, `link "tests/link" "test.sh"` and `file
+	// "tests/test.sh" <sha256 of b>`, each with a newline.
 	equal(t, "the same on every machine", original, "174b7900ffaf98ae883650ca707425ceb857ff209e872f0eb8029493b09c6451")
 	for name, change := range map[string]func(string){
 		"permissions that git does not keep": func(dir string) { must(os.Chmod(filepath.Join(dir, "task.toml"), 0o600)) },

@@ -19,15 +19,17 @@ import (
 const (
 	// maxDepth is how deep a document may nest, as in package input.
 	maxDepth = 512
-	// maxPath is how long the path of a value may be. Every value keeps its own, so a long key over many values would
-	// take much more memory than the file.
+	// maxPath is how long the path of a value may be. Every value keeps its own, so a long key over
+	// many values would take much more memory than the file.
 	maxPath = 1024
-	// maxTOML bounds a document: the decoder takes time in proportion to the square of the keys of a table, 3 s here.
+	// maxTOML bounds a document: the decoder takes time in proportion to the square of the keys of
+	// a table, 3 s here.
 	maxTOML = 256 << 10
 )
 
-// parseTOML reads a TOML document into the tree that package input makes of JSON and YAML. Whole numbers keep their
-// value, floats their literal; what JSON has no value for (dates, inf, nan) is a string. The error is an [input.Problem].
+// parseTOML reads a TOML document into the tree that package input makes of JSON and YAML. Whole
+// numbers keep their value, floats their literal; what JSON has no value for (dates, inf, nan) is a
+// string. The error is an [input.Problem].
 func parseTOML(file string, data []byte) (*input.Node, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if len(data) > maxTOML {
@@ -39,8 +41,8 @@ func parseTOML(file string, data []byte) (*input.Node, error) {
 			b.newlines = append(b.newlines, i)
 		}
 	}
-	// The decoder knows all rules of the language, such as that a table is defined once; the parser below has the
-	// places and leaves most rules to the decoder.
+	// The decoder knows all rules of the language, such as that a table is defined once; the parser
+	// below has the places and leaves most rules to the decoder.
 	var discarded map[string]any
 	if err := toml.Unmarshal(data, &discarded); err != nil {
 		return nil, b.syntax(err)
@@ -74,7 +76,8 @@ type tomlBuilder struct {
 	root     *input.Node
 	// index finds the members of an object by name.
 	index map[*input.Node]map[string]*input.Node
-	// column is that of the byte at offset last, from where the next one is counted if it is in the same line.
+	// column is that of the byte at offset last, from where the next one is counted if it is in the
+	// same line.
 	last, column int
 }
 

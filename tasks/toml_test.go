@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Given a document with every form of key and table, when it is read, then each value has the place where it stands.
+// Given a document with every form of key and table, when it is read, then each value has the place
+// where it stands.
 func TestTOMLPositions(t *testing.T) {
 	root, err := parseTOML("a.toml", []byte("\ufeffé = 1\n"))
 	if err == nil {
@@ -137,8 +138,8 @@ func TestBadTOML(t *testing.T) {
 	}
 }
 
-// FuzzTOML: reading never panics; the tree has the values that the decoder has, and places that are in the file; and what
-// task.toml means can be stored and read again.
+// FuzzTOML: reading never panics; the tree has the values that the decoder has, and places that are
+// in the file; and what task.toml means can be stored and read again.
 func FuzzTOML(f *testing.F) {
 	for _, document := range []string{everyTable, filtersDocument, stdioDocument, "a.b.c = [1, {d = 2026-01-01T00:00:00Z}]\n[[x]]\n[x.y]\n[[x]]\n",
 		"a = [[1, 2], [3]]\nb = 0b11\nc = 1_0.5_0\nd = -inf\ne = +1e6", "'' = ''\n\"a\\u00e9\\n\".'b' = '''x\r\ny'''", "[a]\n[a.b]\n[a.b.c]\nd = {}\n[[a.l]]\n[[a.l.m]]"} {

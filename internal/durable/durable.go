@@ -1,5 +1,5 @@
-// Package durable writes files so that they survive a crash: they are replaced as a whole, never rewritten, and what is
-// said to be there is on the disk.
+// Package durable writes files so that they survive a crash: they are replaced as a whole, never
+// rewritten, and what is said to be there is on the disk.
 package durable
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// WriteFile replaces a file by what write writes: a temporary file beside it, synced, renamed, and the folder synced. If write
-// fails the file is as it was.
+// WriteFile replaces a file by what write writes: a temporary file beside it, synced, renamed, and
+// the folder synced. If write fails the file is as it was.
 func WriteFile(path string, mode os.FileMode, write func(io.Writer) error) (err error) {
 	tmp := path + "." + uuid.NewString()[:8] + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -52,8 +52,8 @@ func Sync(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Lock opens a file, made if it is not there, and takes an exclusive lock on it, waiting for it. The lock lives until the file is closed,
-// as long as this process at most.
+// Lock opens a file, made if it is not there, and takes an exclusive lock on it, waiting for it.
+// The lock lives until the file is closed, as long as this process at most.
 func Lock(path string, mode os.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
@@ -70,8 +70,8 @@ func Lock(path string, mode os.FileMode) (*os.File, error) {
 	}
 }
 
-// OpenLog opens an append-only log of lines, locked until it is closed, cuts a last line that is torn, and returns its last whole line
-// without the newline; nil if there is none.
+// OpenLog opens an append-only log of lines, locked until it is closed, cuts a last line that is
+// torn, and returns its last whole line without the newline; nil if there is none.
 func OpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err error) {
 	f, err := Lock(path, mode)
 	if err != nil {

@@ -37,7 +37,8 @@ func TestWriteFileReplacesTheWholeFileOrNothing(t *testing.T) {
 	}
 }
 
-// The last line of a log is found, and cut if it is torn, wherever the pieces in which the file is read end.
+// The last line of a log is found, and cut if it is torn, wherever the pieces in which the file is
+// read end.
 func TestOpenLog(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	for _, test := range []struct{ name, content, last, kept string }{

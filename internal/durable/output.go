@@ -14,8 +14,9 @@ import (
 // maxLinks is as many links as Linux follows.
 const maxLinks = 40
 
-// WriteOutput writes to what a user has named. A file is replaced like [WriteFile] does it, through links; a device, a
-// named pipe or a descriptor of this process, such as /dev/stdout, is opened and written to.
+// WriteOutput writes to what a user has named. A file is replaced like [WriteFile] does it, through
+// links; a device, a named pipe or a descriptor of this process, such as /dev/stdout, is opened and
+// written to.
 func WriteOutput(path string, mode os.FileMode, write func(io.Writer) error) error {
 	target, isFile, err := Follow(path)
 	if err != nil {
@@ -57,8 +58,8 @@ func Follow(path string) (target string, isFile bool, err error) {
 	return "", false, &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 }
 
-// descriptor is the number of the descriptor of this process that a path stands for. The file behind it must not be
-// replaced: whoever has opened it would not see that.
+// descriptor is the number of the descriptor of this process that a path stands for. The file
+// behind it must not be replaced: whoever has opened it would not see that.
 func descriptor(path string) (int, bool) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -73,7 +74,8 @@ func descriptor(path string) (int, bool) {
 	return fd, err == nil
 }
 
-// openStream opens what is no file. A descriptor is duplicated, so that it is written to where it stands.
+// openStream opens what is no file. A descriptor is duplicated, so that it is written to where it
+// stands.
 func openStream(path string) (*os.File, error) {
 	fd, ok := descriptor(path)
 	if !ok {

@@ -17,7 +17,8 @@ func text(s string) func(io.Writer) error {
 	}
 }
 
-// S3: what is not a regular file is written to and stays what it is, and of a link the target is replaced.
+// S3: what is not a regular file is written to and stays what it is, and of a link the target is
+// replaced.
 func TestOutputToALink(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -78,7 +79,8 @@ func TestOutputToADevice(t *testing.T) {
 	}
 }
 
-// A descriptor that is a file is written to where it stands, since whoever has opened it goes on writing there.
+// A descriptor that is a file is written to where it stands, since whoever has opened it goes on
+// writing there.
 func TestOutputToADescriptor(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {

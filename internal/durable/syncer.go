@@ -2,11 +2,13 @@ package durable
 
 import "sync"
 
-// batchSync is how many callers have to wait before one sync of the whole file system is cheaper than one of each file: a sync of a file
-// ends with a flush of the disk, and of a file with its folders there are several.
+// batchSync is how many callers have to wait before one sync of the whole file system is cheaper
+// than one of each file: a sync of a file ends with a flush of the disk, and of a file with its
+// folders there are several.
 const batchSync = 4
 
-// Syncer makes files durable for many callers at once. Those that come while a sync goes on share the next one.
+// Syncer makes files durable for many callers at once. Those that come while a sync goes on share
+// the next one.
 type Syncer struct {
 	// Dir is a folder of the file system on which the files are.
 	Dir string

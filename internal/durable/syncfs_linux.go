@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFileSystem makes everything on the file system of a folder durable. Since Linux 5.8 it reports what could not be written, syncfs(2).
+// syncFileSystem makes everything on the file system of a folder durable. Since Linux 5.8 it
+// reports what could not be written, syncfs(2).
 func syncFileSystem(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

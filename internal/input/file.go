@@ -12,11 +12,12 @@ import (
 // MaxFile is how large a file may be that people write for evalrun.
 const MaxFile = 100 << 20
 
-// patience is how long a file may take to give what it has. Only what is no file in truth, as some in /proc, needs it.
+// patience is how long a file may take to give what it has. Only what is no file in truth, as some
+// in /proc, needs it.
 const patience = 5 * time.Second
 
-// Open opens a regular file for reading. Anything else, such as a named pipe or a device, is an error: it could wait
-// for ever, or have no end.
+// Open opens a regular file for reading. Anything else, such as a named pipe or a device, is an
+// error: it could wait for ever, or have no end.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil {

@@ -1,8 +1,9 @@
-// Package input reads the documents that people write for evalrun, in JSON or YAML, and keeps for every value
-// where it stands, so that what is wrong can be said with file, line, key and what was expected.
+// Package input reads the documents that people write for evalrun, in JSON or YAML, and keeps for
+// every value where it stands, so that what is wrong can be said with file, line, key and what was
+// expected.
 //
-// [Parse] makes a tree of [Node]; a [Reader] walks it and collects every [Problem] instead of stopping at the
-// first one. The package knows nothing of eval sets, agents or tasks.
+// [Parse] makes a tree of [Node]; a [Reader] walks it and collects every [Problem] instead of
+// stopping at the first one. The package knows nothing of eval sets, agents or tasks.
 package input
 
 import (
@@ -148,8 +149,8 @@ const (
 	maxMessage = 1000
 )
 
-// Error gives file:line:column: key: message, as one line that is harmless to a terminal and to a CI log: the key, and
-// what the message quotes, were written by somebody else.
+// Error gives file:line:column: key: message, as one line that is harmless to a terminal and to a
+// CI log: the key, and what the message quotes, were written by somebody else.
 func (p Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(harmless(p.File, len(p.File)))

@@ -149,7 +149,8 @@ const fields = `{
   "choice": "fats", "snake_case": 1, "unknwn": 2
 }`
 
-// Given an object, when its members are read, then values come out, and everything that is wrong is said once.
+// Given an object, when its members are read, then values come out, and everything that is wrong is
+// said once.
 func TestFields(t *testing.T) {
 	n, err := Parse("f.json", []byte(fields))
 	if err != nil {
@@ -235,8 +236,8 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-// check asserts what holds of every document: the tree's positions are in the file, and its JSON is a document of the
-// same value.
+// check asserts what holds of every document: the tree's positions are in the file, and its JSON is
+// a document of the same value.
 func check(t *testing.T, file string, data []byte) *Node {
 	t.Helper()
 	n, err := Parse(file, data)
@@ -312,7 +313,8 @@ func FuzzParseYAML(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { check(t, "f.yaml", data) })
 }
 
-// S6: what a document brings along cannot drive a terminal, give commands to a CI system or fill the screen.
+// S6: what a document brings along cannot drive a terminal, give commands to a CI system or fill
+// the screen.
 func TestProblemsAreHarmlessLines(t *testing.T) {
 	long := strings.Repeat("k", 100_000)
 	for _, v := range []struct{ file, document string }{

@@ -151,7 +151,8 @@ func (p *jsonParser) object(n *Node, depth int) error {
 	}
 }
 
-// position turns an offset into line and column. Offsets come in ascending order, so the whole file is counted once.
+// position turns an offset into line and column. Offsets come in ascending order, so the whole file
+// is counted once.
 func (p *jsonParser) position(offset int) (line, column int) {
 	if offset < p.at {
 		p.at, p.line, p.column = 0, 1, 1

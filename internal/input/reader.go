@@ -27,9 +27,10 @@ func (r *Reader) Warnf(n *Node, format string, args ...any) {
 	r.Problems[len(r.Problems)-1].Warning = true
 }
 
-// Fields reads the members of one object. Its accessors record a problem and return the zero value if the member is
-// of another kind; a member that is absent or null gives the default, or a problem where the accessor says Required.
-// A member is found under its camelCase name and, as UiPath accepts it, under its snake_case name.
+// Fields reads the members of one object. Its accessors record a problem and return the zero value
+// if the member is of another kind; a member that is absent or null gives the default, or a problem
+// where the accessor says Required. A member is found under its camelCase name and, as UiPath
+// accepts it, under its snake_case name.
 type Fields struct {
 	Node *Node
 	r    *Reader
@@ -38,7 +39,8 @@ type Fields struct {
 	used  map[string]bool
 }
 
-// Object starts reading n. If n is not an object a problem is recorded and every accessor gives its default.
+// Object starts reading n. If n is not an object a problem is recorded and every accessor gives its
+// default.
 func (r *Reader) Object(n *Node) *Fields {
 	f := &Fields{Node: n, r: r, used: map[string]bool{}}
 	if n.Kind != Object {
@@ -153,7 +155,8 @@ func (f *Fields) Float(name string, otherwise, least, most float64) float64 {
 	return v
 }
 
-// Duration returns an optional duration, written as Go writes it ("10m", "1h30m"). It must not be negative.
+// Duration returns an optional duration, written as Go writes it ("10m", "1h30m"). It must not be
+// negative.
 func (f *Fields) Duration(name string, otherwise time.Duration) time.Duration {
 	n := f.Get(name)
 	if n == nil || n.Kind == Null {
@@ -243,7 +246,8 @@ func (f *Fields) Done() {
 	}
 }
 
-// Suggest returns `; did you mean "…"?` with the nearest of the known names, or nothing if none is near.
+// Suggest returns `; did you mean "…"?` with the nearest of the known names, or nothing if none is
+// near.
 func Suggest(name string, known []string) string {
 	const longest = 100 // comparing takes time in proportion to the length
 	if len(name) > longest {

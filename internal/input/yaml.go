@@ -13,12 +13,14 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// maxExpanded is how many nodes the aliases of a YAML document may expand to (the "billion laughs" document).
+// maxExpanded is how many nodes the aliases of a YAML document may expand to (the "billion laughs"
+// document).
 const maxExpanded = 100_000
 
 type yamlParser struct {
 	file string
-	// aliases are those that are being expanded, and expanded counts the nodes made for them so far.
+	// aliases are those that are being expanded, and expanded counts the nodes made for them so
+	// far.
 	aliases  map[*yaml.Node]bool
 	expanded int
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// answer reads an answer as it passes: one JSON document, several in an array (Gemini without alt=sse), or server-sent events. It keeps
-// what tells the usage and the end, whatever the size. The four formats are read by one set of rules, for their names differ.
+// answer reads an answer as it passes: one JSON document, several in an array (Gemini without
+// alt=sse), or server-sent events. It keeps what tells the usage and the end, whatever the size.
+// The four formats are read by one set of rules, for their names differ.
 type answer struct {
 	// head is the beginning of the body, for errors that are no JSON.
 	head []byte
@@ -20,15 +21,16 @@ type answer struct {
 
 	usage   usage
 	metered bool
-	// finished is set when the model's answer has come to its end, complete when nothing more that matters can follow. fault is the
-	// text of an error that was reported.
+	// finished is set when the model's answer has come to its end, complete when nothing more that
+	// matters can follow. fault is the text of an error that was reported.
 	finished, complete bool
 	fault              string
 }
 
 // line is where in an event stream we are.
 type line struct {
-	// name is the beginning of the line, until the colon or at most 5 bytes; named is set when it is known, data when it is "data".
+	// name is the beginning of the line, until the colon or at most 5 bytes; named is set when it
+	// is known, data when it is "data".
 	name        []byte
 	named, data bool
 	// payload is the beginning of the event's data, for errors.
@@ -36,7 +38,8 @@ type line struct {
 	cr      bool
 }
 
-// done is what ends a stream of chat completions. The usage comes before it, but after the finish reason.
+// done is what ends a stream of chat completions. The usage comes before it, but after the finish
+// reason.
 const done = "[DONE]"
 
 // wantedOfRequests and wantedOfAnswers are the members that are read, and how many bytes of each.
@@ -74,7 +77,8 @@ func (a *answer) write(p []byte) {
 	}
 }
 
-// lines reads pieces of an event stream, as the HTML standard has it: lines end with LF, CR or both, an empty one ends an event.
+// lines reads pieces of an event stream, as the HTML standard has it: lines end with LF, CR or
+// both, an empty one ends an event.
 func (a *answer) lines(p []byte) {
 	for len(p) > 0 {
 		if a.line.cr && p[0] == '\n' {
@@ -183,8 +187,8 @@ func errorText(raw []byte) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// usage is what the formats call their counts. Names that occur in several mean the same in them; what an answer says later replaces what
-// it said before, and what it does not repeat stays.
+// usage is what the formats call their counts. Names that occur in several mean the same in them;
+// what an answer says later replaces what it said before, and what it does not repeat stays.
 type usage struct {
 	// OpenAI, chat completions. Input and output include the details.
 	PromptTokens        int64 `json:"prompt_tokens"`
@@ -195,7 +199,8 @@ type usage struct {
 	CompletionTokensDetails struct {
 		Reasoning int64 `json:"reasoning_tokens"`
 	} `json:"completion_tokens_details"`
-	// OpenAI, responses; and Anthropic, where the input does not include what the cache read and wrote.
+	// OpenAI, responses; and Anthropic, where the input does not include what the cache read and
+	// wrote.
 	InputTokens        int64 `json:"input_tokens"`
 	InputTokensDetails struct {
 		Cached int64 `json:"cached_tokens"`
@@ -206,7 +211,8 @@ type usage struct {
 	} `json:"output_tokens_details"`
 	CacheRead     int64 `json:"cache_read_input_tokens"`
 	CacheCreation int64 `json:"cache_creation_input_tokens"`
-	// Gemini. The prompt includes what the cache holds of it; the candidates do not include the thoughts.
+	// Gemini. The prompt includes what the cache holds of it; the candidates do not include the
+	// thoughts.
 	Prompt     int64 `json:"promptTokenCount"`
 	ToolPrompt int64 `json:"toolUsePromptTokenCount"`
 	Cached     int64 `json:"cachedContentTokenCount"`

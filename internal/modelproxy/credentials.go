@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// places are the headers in which clients send their key: OpenAI's, Anthropic's, Gemini's, Azure's. Gemini also takes it as the query
-// parameter queryPlace.
+// places are the headers in which clients send their key: OpenAI's, Anthropic's, Gemini's, Azure's.
+// Gemini also takes it as the query parameter queryPlace.
 var places = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key"}
 
 const (
@@ -35,8 +35,8 @@ func (p *Proxy) authenticate(r *http.Request) *Session {
 	return nil
 }
 
-// substitute puts the provider's key where the token was, and takes out whatever else stands in these places, and every header that
-// repeats the token.
+// substitute puts the provider's key where the token was, and takes out whatever else stands in
+// these places, and every header that repeats the token.
 func (s *Session) substitute(h http.Header, rawQuery string) (newQuery string) {
 	for _, name := range places {
 		bears := slices.ContainsFunc(h.Values(name), func(v string) bool { return credential(name, v) == s.token })

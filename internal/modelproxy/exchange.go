@@ -14,7 +14,8 @@ import (
 const (
 	// maxError is how many bytes of an error's text a call shows.
 	maxError = 2 << 10
-	// maxRead is how many are read, so that a secret which is cut there has no beginning left among those that are shown.
+	// maxRead is how many are read, so that a secret which is cut there has no beginning left among
+	// those that are shown.
 	maxRead = 2 * maxError
 )
 
@@ -25,11 +26,13 @@ type exchange struct {
 	started time.Time
 
 	mu sync.Mutex
-	// call is nil if the request is none, such as one for a list of models. asked and answer are what was read of its two sides.
+	// call is nil if the request is none, such as one for a list of models. asked and answer are
+	// what was read of its two sides.
 	call   *Call
 	asked  fields
 	answer answer
-	// begun is set when the first byte of the answer has come, gone when the client has gone, settled when the call has been counted.
+	// begun is set when the first byte of the answer has come, gone when the client has gone,
+	// settled when the call has been counted.
 	begun, gone, settled bool
 }
 
@@ -87,7 +90,8 @@ func (x *exchange) answered(status int) {
 	}
 }
 
-// received reads a piece of the answer. A stream that says that it is complete settles the call: some clients do not wait for its end.
+// received reads a piece of the answer. A stream that says that it is complete settles the call:
+// some clients do not wait for its end.
 func (x *exchange) received(p []byte, opaque bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -137,7 +141,8 @@ func (x *exchange) end() {
 	x.settle("")
 }
 
-// settle counts a call, once. That the client has gone away is no failure of the model, unless it had failed before.
+// settle counts a call, once. That the client has gone away is no failure of the model, unless it
+// had failed before.
 func (x *exchange) settle(fault string) {
 	if x.settled || x.call == nil {
 		return

@@ -12,18 +12,21 @@ const (
 	maxPath = 64
 )
 
-// fields picks a few members out of a JSON text that passes in pieces, and forgets the rest: bodies may be huge, and what is wanted of them
-// often stands at their end. A member is named by the keys that lead to it, joined by dots; arrays on the way add nothing. Of several with
-// one name the last that is not null counts. It expects JSON but does not check it: nonsense gives nonsense, in bounded memory.
+// fields picks a few members out of a JSON text that passes in pieces, and forgets the rest: bodies
+// may be huge, and what is wanted of them often stands at their end. A member is named by the keys
+// that lead to it, joined by dots; arrays on the way add nothing. Of several with one name the last
+// that is not null counts. It expects JSON but does not check it: nonsense gives nonsense, in
+// bounded memory.
 type fields struct {
 	// wanted says how many bytes to keep of each.
 	wanted map[string]int
-	// ended is set when the outermost object or array has been closed. What comes after it is not read.
+	// ended is set when the outermost object or array has been closed. What comes after it is not
+	// read.
 	ended bool
 
 	values map[string][]byte
-	// open are the brackets that are open. path is the name of the member that is being read, and starts where the key of each open
-	// object begins in it.
+	// open are the brackets that are open. path is the name of the member that is being read, and
+	// starts where the key of each open object begins in it.
 	open   []byte
 	path   []byte
 	starts []int
@@ -31,7 +34,8 @@ type fields struct {
 	inString, escaped bool
 	// inKey is set in a key, expectKey where one may begin, expectValue after its colon.
 	inKey, expectKey, expectValue bool
-	// name is the member that is being kept, empty if none is; kept is what there is of it, and depth where it began.
+	// name is the member that is being kept, empty if none is; kept is what there is of it, and
+	// depth where it began.
 	name  string
 	limit int
 	kept  []byte

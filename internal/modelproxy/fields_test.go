@@ -89,7 +89,8 @@ func TestFieldsFindWhatADecoderFinds(t *testing.T) {
 				got[name] = v
 			}
 		}
-		// Of an array of objects the last one counts, which a map's order does not tell; the rest must be equal.
+		// Of an array of objects the last one counts, which a map's order does not tell; the rest
+		// must be equal.
 		if diff := cmp.Diff(want, got); diff != "" || !f.ended {
 			t.Fatalf("%s\nended %v\n%s", text, f.ended, diff)
 		}

@@ -127,8 +127,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 type responseBody struct {
 	io.ReadCloser
 	x *exchange
-	// left is what is still to come, below 0 if that is unknown. The last byte ends a call before it is passed on, so that a client that has read
-	// its answer finds it counted.
+	// left is what is still to come, below 0 if that is unknown. The last byte ends a call before
+	// it is passed on, so that a client that has read its answer finds it counted.
 	left int64
 	// opaque is for a body that cannot be read.
 	opaque bool

@@ -80,8 +80,8 @@ func startAgent(t *testing.T, name string, s *modelproxy.Session) (conn *acp.Con
 	return conn, cwd
 }
 
-// Real agents through the proxy, over MCP servers of both HTTP transports: what is the agent's loop and what is not, what it used, a cancel,
-// and a model that fails, which not every agent reports.
+// Real agents through the proxy, over MCP servers of both HTTP transports: what is the agent's loop
+// and what is not, what it used, a cancel, and a model that fails, which not every agent reports.
 func TestRealAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real agents take seconds to start")

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// An answer may begin before the request has ended: providers refuse what they do not like without reading all of it.
+// An answer may begin before the request has ended: providers refuse what they do not like without
+// reading all of it.
 func TestAnAnswerThatComesEarly(t *testing.T) {
 	server := provider(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)

@@ -1,12 +1,15 @@
-// Package modelproxy is a reverse proxy on loopback between agents and the models that they use. It keeps the provider's key out of the
-// agent, counts calls and tokens, and notices a model that fails: agents hide that, and some end their turn as if nothing had happened.
+// Package modelproxy is a reverse proxy on loopback between agents and the models that they use. It
+// keeps the provider's key out of the agent, counts calls and tokens, and notices a model that
+// fails: agents hide that, and some end their turn as if nothing had happened.
 //
-// [New] starts a [Proxy]; [Proxy.Open] makes a [Session] for one rollout. The agent is given [Session.URL] in the place of its provider's URL
-// and [Session.Token] in the place of its key. Requests and answers pass as they are, streams without delay; they are read in
-// passing. [Session.Usage] says what the rollout has used, [Session.Failure] whether its model failed.
+// [New] starts a [Proxy]; [Proxy.Open] makes a [Session] for one rollout. The agent is given
+// [Session.URL] in the place of its provider's URL and [Session.Token] in the place of its key.
+// Requests and answers pass as they are, streams without delay; they are read in passing.
+// [Session.Usage] says what the rollout has used, [Session.Failure] whether its model failed.
 //
-// The package knows the wire formats of OpenAI (chat completions and responses), Anthropic and Gemini as far as they tell who called, what it
-// cost and how it ended. It knows nothing of agents, rollouts or stores.
+// The package knows the wire formats of OpenAI (chat completions and responses), Anthropic and
+// Gemini as far as they tell who called, what it cost and how it ended. It knows nothing of agents,
+// rollouts or stores.
 package modelproxy
 
 import (
@@ -26,13 +29,15 @@ import (
 	"time"
 )
 
-// headerTimeout is how long a client may take to send a request's header. Nothing else is limited: a model may think for an hour.
+// headerTimeout is how long a client may take to send a request's header. Nothing else is limited:
+// a model may think for an hour.
 const headerTimeout = 30 * time.Second
 
 // Options are what a proxy may be given.
 type Options struct {
-	// Transport is what requests to providers go through. Nil means one like http.DefaultTransport, which obeys HTTPS_PROXY. It must not
-	// decompress answers by itself if they are to pass as they are.
+	// Transport is what requests to providers go through. Nil means one like http.DefaultTransport,
+	// which obeys HTTPS_PROXY. It must not decompress answers by itself if they are to pass as they
+	// are.
 	Transport http.RoundTripper
 }
 
@@ -47,7 +52,8 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	closed bool
-	// sessions are found by a digest of their tokens, so that the time of a look-up says nothing about how much of a token was right.
+	// sessions are found by a digest of their tokens, so that the time of a look-up says nothing
+	// about how much of a token was right.
 	sessions map[[sha256.Size]byte]*Session
 }
 
@@ -160,8 +166,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	control := http.NewResponseController(w)
-	// Else the server closes the request when the answer begins, while it may still be on its way to the provider: the transport takes that for
-	// a broken request and cuts the answer off.
+	// Else the server closes the request when the answer begins, while it may still be on its way
+	// to the provider: the transport takes that for a broken request and cuts the answer off.
 	_ = control.EnableFullDuplex() // HTTP/1 has it
 	defer context.AfterFunc(s.cut, func() {
 		_ = control.SetReadDeadline(time.Unix(1, 0)) // connections of this server have deadlines

@@ -49,7 +49,8 @@ func (c tappedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The provider sees its key where the agent put the token, and never the token; the agent never sees the key, even where the provider repeats it.
+// The provider sees its key where the agent put the token, and never the token; the agent never
+// sees the key, even where the provider repeats it.
 func TestKeyAndTokenStayOnTheirSides(t *testing.T) {
 	var upstream, agent wiretap
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -33,9 +33,11 @@ const (
 type Upstream struct {
 	// API is OpenAI, Anthropic or Gemini; if it is empty the path of each request tells.
 	API string
-	// URL is the base URL that the agent would be given without the proxy. What the agent asks for is appended to it.
+	// URL is the base URL that the agent would be given without the proxy. What the agent asks for
+	// is appended to it.
 	URL string
-	// Key takes the place of the session's token in a request, wherever that is. Without a key the token is taken out.
+	// Key takes the place of the session's token in a request, wherever that is. Without a key the
+	// token is taken out.
 	Key string
 	// Headers are set on every request, over the agent's own. Their values are taken for secrets.
 	Headers map[string]string
@@ -81,8 +83,9 @@ type Session struct {
 	token    string
 	redactor *redact.Redactor
 
-	// ctx is done when the session is closed, and ends the requests that run. cut is done a little later, and cuts the connections of those
-	// that have not ended: of clients that neither read nor write.
+	// ctx is done when the session is closed, and ends the requests that run. cut is done a little
+	// later, and cuts the connections of those that have not ended: of clients that neither read
+	// nor write.
 	ctx, cut       context.Context
 	cancel, cutOff context.CancelFunc
 	running        sync.WaitGroup
@@ -105,7 +108,8 @@ func (s *Session) URL() string { return "http://" + s.proxy.listener.Addr().Stri
 // Token is the API key for the agent.
 func (s *Session) Token() string { return s.token }
 
-// ServeUnix serves this session, and no other, on a unix socket until the session is closed. A socket that is left at that path is replaced.
+// ServeUnix serves this session, and no other, on a unix socket until the session is closed. A
+// socket that is left at that path is replaced.
 func (s *Session) ServeUnix(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if err := os.Remove(path); err != nil {
@@ -134,16 +138,17 @@ func (s *Session) ServeUnix(path string) error {
 	return nil
 }
 
-// Turn says whether a turn of the agent is running: calls that begin outside turns are side calls. Until it is called for the first time a
-// turn is taken to be running. It should end as soon as the agent says so: what an agent begins with tools before that looks like a call of
-// its loop.
+// Turn says whether a turn of the agent is running: calls that begin outside turns are side calls.
+// Until it is called for the first time a turn is taken to be running. It should end as soon as the
+// agent says so: what an agent begins with tools before that looks like a call of its loop.
 func (s *Session) Turn(active bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turn = active
 }
 
-// Close revokes the token, ends the requests that run and returns what was used in all. Later calls return the same.
+// Close revokes the token, ends the requests that run and returns what was used in all. Later calls
+// return the same.
 func (s *Session) Close() (Usage, error) {
 	s.closing.Do(func() {
 		s.proxy.forget(s)

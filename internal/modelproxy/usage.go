@@ -31,13 +31,15 @@ func (t *Tokens) add(more Tokens) {
 
 // Usage is what a session has used so far, in calls that have ended.
 //
-// The calls of the agent's own loop are counted apart from those that agents make beside it: titles, classifiers, suggestions, memory. A
-// call is main if it began in a turn and offers the model tools; where no call in a turn offers any, all that began in a turn are main.
-// So an agent without tools has main calls too, and which calls are side is certain only at the end. A call whose request cannot be read
-// is taken to offer tools.
+// The calls of the agent's own loop are counted apart from those that agents make beside it:
+// titles, classifiers, suggestions, memory. A call is main if it began in a turn and offers the
+// model tools; where no call in a turn offers any, all that began in a turn are main. So an agent
+// without tools has main calls too, and which calls are side is certain only at the end. A call
+// whose request cannot be read is taken to offer tools.
 //
-// Title calls (opencode, claude, codex) and gemini's router offer no tools; what qwen and claude do after a turn is outside it. Tested with opencode
-// 1.18.33, claude-agent-acp 0.100.0 and gemini-cli 0.61.0. A summary of a long history that is made without tools is counted as side.
+// Title calls (opencode, claude, codex) and gemini's router offer no tools; what qwen and claude do
+// after a turn is outside it. Tested with opencode 1.18.33, claude-agent-acp 0.100.0 and gemini-cli
+// 0.61.0. A summary of a long history that is made without tools is counted as side.
 type Usage struct {
 	Main Tally `json:"main"`
 	Side Tally `json:"side"`
@@ -48,12 +50,14 @@ type Tally struct {
 	Calls int `json:"calls"`
 	// Aborted counts the calls that the agent gave up before they were answered.
 	Aborted int `json:"aborted"`
-	// Unmetered counts the calls that were answered without saying what they used: their tokens are missing below.
+	// Unmetered counts the calls that were answered without saying what they used: their tokens are
+	// missing below.
 	Unmetered int `json:"unmetered"`
 	// Errors counts failed calls by HTTP status, or by ErrorUnreachable or ErrorStream.
 	Errors map[string]int `json:"errors"`
 	Tokens
-	// LatencyMs is the time from request to end of all calls together, FirstByteMs that from request to the first byte of the answer.
+	// LatencyMs is the time from request to end of all calls together, FirstByteMs that from
+	// request to the first byte of the answer.
 	LatencyMs   int64 `json:"latencyMs"`
 	FirstByteMs int64 `json:"firstByteMs"`
 	// Models counts calls by the model that was asked for.
@@ -64,7 +68,8 @@ type Tally struct {
 const (
 	// ErrorUnreachable is for calls that got no answer.
 	ErrorUnreachable = "unreachable"
-	// ErrorStream is for answers that broke off, or in which the provider reported an error after a status of 200.
+	// ErrorStream is for answers that broke off, or in which the provider reported an error after a
+	// status of 200.
 	ErrorStream = "stream"
 )
 
@@ -103,7 +108,8 @@ func (t *Tally) merge(other Tally) {
 
 func newTally() Tally { return Tally{Errors: map[string]int{}, Models: map[string]int{}} }
 
-// Call is one call of a model, for a log. It holds no secret and nothing of what was said, but for the text of an error.
+// Call is one call of a model, for a log. It holds no secret and nothing of what was said, but for
+// the text of an error.
 type Call struct {
 	Time time.Time `json:"time"`
 	// API is the wire format: openai-chat, openai-responses, anthropic-messages or gemini.
@@ -115,7 +121,8 @@ type Call struct {
 	LatencyMs   int64 `json:"latencyMs"`
 	FirstByteMs int64 `json:"firstByteMs"`
 	Tokens
-	// Tools is whether the call offers tools to the model, Turn whether it began in a turn; Side follows, see Usage.
+	// Tools is whether the call offers tools to the model, Turn whether it began in a turn; Side
+	// follows, see Usage.
 	Tools     bool `json:"tools"`
 	Turn      bool `json:"turn"`
 	Side      bool `json:"side"`
@@ -138,7 +145,8 @@ func (c Call) errorKey() string {
 // Failure is a model that failed.
 type Failure struct {
 	Model string
-	// Status is that of the last call, 0 if there was no answer; 200 if the answer broke off or reported an error.
+	// Status is that of the last call, 0 if there was no answer; 200 if the answer broke off or
+	// reported an error.
 	Status  int
 	Message string
 }
@@ -155,7 +163,8 @@ func (f *Failure) Error() string {
 	return text + ": " + f.Message
 }
 
-// class is what is known of a call when it begins. Which one is main is known only in the end: see Usage.
+// class is what is known of a call when it begins. Which one is main is known only in the end: see
+// Usage.
 type class int
 
 const (
@@ -239,8 +248,9 @@ func (s *Session) Calls() []Call {
 	return out
 }
 
-// Failure returns a *[Failure] if the last main call that the agent did not give up has failed: with a status of 400 or more, without an answer, by
-// breaking off, or with an error in the stream. Otherwise it returns nil: a call that succeeds makes good those before it.
+// Failure returns a *[Failure] if the last main call that the agent did not give up has failed:
+// with a status of 400 or more, without an answer, by breaking off, or with an error in the stream.
+// Otherwise it returns nil: a call that succeeds makes good those before it.
 func (s *Session) Failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/peers/fakemodel"
 )
 
-// Bodies pass byte for byte in both directions, however they are cut, and the tokens of every format are read.
+// Bodies pass byte for byte in both directions, however they are cut, and the tokens of every
+// format are read.
 func TestUsageOfEveryFormat(t *testing.T) {
 	counted := Tokens{InputTokens: 120, CachedInputTokens: 100, OutputTokens: 30, ReasoningTokens: 20}
 	anthropic := Tokens{InputTokens: 120, CachedInputTokens: 100, CacheWriteTokens: 5, OutputTokens: 30}

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// randomSecret is one of the kinds that people have: a token, a PEM key, a service account, a password with anything in it.
+// randomSecret is one of the kinds that people have: a token, a PEM key, a service account, a
+// password with anything in it.
 func randomSecret(rnd *rand.Rand) string {
 	letters := func(alphabet string, n int) string {
 		runes, out := []rune(alphabet), make([]rune, n)
@@ -50,8 +51,8 @@ var escapers = append([]func(string) string{
 
 var base64s = []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding}
 
-// encodings are ways to encode a text three times at most: escapes in any order, and base64 of the text, of one escape, of one
-// writer's JSON in JSON, or of base64.
+// encodings are ways to encode a text three times at most: escapes in any order, and base64 of the
+// text, of one escape, of one writer's JSON in JSON, or of base64.
 func encodings(rnd *rand.Rand) func(string) string {
 	var steps []func(string) string
 	escaper := func() func(string) string { return escapers[rnd.IntN(len(escapers))] }
@@ -84,7 +85,8 @@ func encodings(rnd *rand.Rand) func(string) string {
 	}
 }
 
-// S2: whatever a secret is, who has escaped it how often, and wherever the stream is cut, nothing of it is left.
+// S2: whatever a secret is, who has escaped it how often, and wherever the stream is cut, nothing
+// of it is left.
 func TestSecretsAreFoundHoweverTheyAreEncoded(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	n := 1000
@@ -117,7 +119,8 @@ func TestSecretsAreFoundHoweverTheyAreEncoded(t *testing.T) {
 	}
 }
 
-// leftOf reports whether more is left of an encoded secret than what its first and last groups of base64 share with their neighbours.
+// leftOf reports whether more is left of an encoded secret than what its first and last groups of
+// base64 share with their neighbours.
 func leftOf(encoded, text string) bool {
 	const most = 16
 	for i := 0; i+most <= len(encoded); i++ {
@@ -129,7 +132,8 @@ func leftOf(encoded, text string) bool {
 	return false
 }
 
-// Redaction takes time in proportion to the text, however much of it looks like an escape or the beginning of a secret.
+// Redaction takes time in proportion to the text, however much of it looks like an escape or the
+// beginning of a secret.
 func BenchmarkEncoded(b *testing.B) {
 	key := "-----BEGIN PRIVATE KEY-----\n" + strings.Repeat(strings.Repeat("MIIEvQIBADAN", 5)+"\n", 25) + "-----END PRIVATE KEY-----"
 	r := New(map[string]string{"KEY": key, "PERCENT": strings.Repeat("%25", 30), "SLASHES": strings.Repeat(`\`, 60)})

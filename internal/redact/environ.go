@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// FromEnviron says which variables of an environment are secrets, by name: those that were passed on, and those whose name
-// looks like one. An absolute path to something that exists is none.
+// FromEnviron says which variables of an environment are secrets, by name: those that were passed
+// on, and those whose name looks like one. An absolute path to something that exists is none.
 func FromEnviron(environ, passed []string) map[string]string {
 	out := map[string]string{}
 	for _, entry := range environ {
@@ -25,7 +25,8 @@ func FromEnviron(environ, passed []string) map[string]string {
 	return out
 }
 
-// looksSecret judges a variable by its name. AUTH and KEY are looked for at the ends of words, because of GIT_AUTHOR_NAME and KEYBOARD.
+// looksSecret judges a variable by its name. AUTH and KEY are looked for at the ends of words,
+// because of GIT_AUTHOR_NAME and KEYBOARD.
 func looksSecret(name string) bool {
 	name = strings.ToUpper(name)
 	if strings.Contains(name, "PUBLIC_KEY") {

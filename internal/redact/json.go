@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 )
 
-// json redacts string by string, so that the places of quotes and brackets stay: the strings as they are meant, however
-// they are escaped, keys included, and numbers. A secret that is itself a piece of JSON text takes the whole value with it.
+// json redacts string by string, so that the places of quotes and brackets stay: the strings as
+// they are meant, however they are escaped, keys included, and numbers. A secret that is itself a
+// piece of JSON text takes the whole value with it.
 func (r *Redactor) json(raw json.RawMessage) json.RawMessage {
 	out, changed := r.tokens(raw)
 	if !changed && !r.has(raw) {

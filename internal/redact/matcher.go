@@ -1,6 +1,7 @@
 package redact
 
-// matcher finds the longest pattern that ends at each place of a text, in one pass (Aho and Corasick, 1975).
+// matcher finds the longest pattern that ends at each place of a text, in one pass (Aho and
+// Corasick, 1975).
 type matcher struct {
 	nodes []node
 	// first are the nodes after the root, for the loop that looks at most bytes of most texts.
@@ -16,7 +17,8 @@ type node struct {
 	edges []edge
 	// fail is the longest proper suffix that is a prefix too.
 	fail int32
-	// depth is the length of the prefix, match that of the longest pattern which it ends with (0: none), marker what replaces that.
+	// depth is the length of the prefix, match that of the longest pattern which it ends with (0:
+	// none), marker what replaces that.
 	depth, match, marker int32
 }
 
@@ -59,7 +61,8 @@ func (m *matcher) child(at int32, b byte) int32 {
 	return 0
 }
 
-// link computes what depends on all patterns. A node's suffixes are shorter than it, so that going by depth they are done first.
+// link computes what depends on all patterns. A node's suffixes are shorter than it, so that going
+// by depth they are done first.
 func (m *matcher) link() {
 	queue := make([]int32, 0, len(m.nodes))
 	m.stops['\\'], m.stops['%'] = true, true

@@ -1,8 +1,9 @@
-// Package redact keeps secrets out of what evalrun writes: before every file, event, log and terminal line stands a
-// [Redactor], which puts [redacted:NAME] in the place of each secret, however it is encoded (up to three times over) and wherever a stream is cut.
+// Package redact keeps secrets out of what evalrun writes: before every file, event, log and
+// terminal line stands a [Redactor], which puts [redacted:NAME] in the place of each secret,
+// however it is encoded (up to three times over) and wherever a stream is cut.
 //
-// A nil *Redactor lets everything pass. [FromEnviron] says which variables of an environment are secrets, and [Terminal] makes
-// text harmless to a terminal or a CI log.
+// A nil *Redactor lets everything pass. [FromEnviron] says which variables of an environment are
+// secrets, and [Terminal] makes text harmless to a terminal or a CI log.
 package redact
 
 import (
@@ -13,7 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// minLength is how many characters a secret has at least: shorter values are too likely to be ordinary words.
+// minLength is how many characters a secret has at least: shorter values are too likely to be
+// ordinary words.
 const minLength = 8
 
 // Redactor replaces secrets. It is safe for concurrent use.
@@ -21,8 +23,8 @@ type Redactor struct {
 	m *matcher
 }
 
-// New makes a redactor of values by name. White space around a value is not part of it, and values of less than 8
-// characters are left out; if nothing is left the redactor is nil.
+// New makes a redactor of values by name. White space around a value is not part of it, and values
+// of less than 8 characters are left out; if nothing is left the redactor is nil.
 func New(values map[string]string) *Redactor {
 	names := make([]string, 0, len(values))
 	for name := range values {
@@ -89,8 +91,8 @@ func (r *Redactor) String(s string) string {
 	return string(r.Bytes(p))
 }
 
-// Writer returns a writer that passes on to w what it is given, without secrets. It holds back what could be the
-// beginning of one; Close writes that and leaves w open.
+// Writer returns a writer that passes on to w what it is given, without secrets. It holds back what
+// could be the beginning of one; Close writes that and leaves w open.
 func (r *Redactor) Writer(w io.Writer) io.WriteCloser {
 	if r == nil {
 		return passThrough{w}

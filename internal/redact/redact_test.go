@@ -168,7 +168,8 @@ func FuzzWriter(f *testing.F) {
 			return
 		}
 		for _, v := range []string{strings.TrimSpace(one), strings.TrimSpace(two)} {
-			// What stands on both sides of a marker may make up a secret by chance only if the marker is a part of it.
+			// What stands on both sides of a marker may make up a secret by chance only if the
+			// marker is a part of it.
 			if len([]rune(v)) >= minLength && !strings.ContainsAny(v, "[]:") && !strings.Contains("redacted:ONETWO", v) && strings.Contains(want, v) {
 				t.Errorf("%q is left in %q", v, want)
 			}

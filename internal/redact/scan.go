@@ -10,18 +10,20 @@ import (
 // levels are how often the escapes of a text are undone.
 const levels = 3
 
-// texts are how many there are then: the text itself, and of each one what remains of it without the escapes of JSON and
-// without those of URLs. The children of text i are 2i+1 and 2i+2.
+// texts are how many there are then: the text itself, and of each one what remains of it without
+// the escapes of JSON and without those of URLs. The children of text i are 2i+1 and 2i+2.
 const texts = 1<<(levels+1) - 1
 
-// scanner finds secrets in a text that comes byte by byte: in the text itself, in what it says without its escapes, and
-// so on, so that it does not matter who has escaped what how often. Places count from the beginning of the text.
+// scanner finds secrets in a text that comes byte by byte: in the text itself, in what it says
+// without its escapes, and so on, so that it does not matter who has escaped what how often. Places
+// count from the beginning of the text.
 type scanner struct {
 	m *matcher
 	// found is told where a secret begins and ends.
 	found func(from, to int, n *node)
 	pos   int
-	// awake are the texts, a bit each, that differ from their parents: the others need not be looked at.
+	// awake are the texts, a bit each, that differ from their parents: the others need not be
+	// looked at.
 	awake uint32
 	text  [texts]text
 }
@@ -29,8 +31,8 @@ type scanner struct {
 // text is one of the texts.
 type text struct {
 	at int32
-	// starts are where the last bytes begin in the text itself, at least those that could become a secret. The first
-	// text has none.
+	// starts are where the last bytes begin in the text itself, at least those that could become a
+	// secret. The first text has none.
 	starts []int
 	// escape is the one that has begun in the parent.
 	escape escape
@@ -97,7 +99,8 @@ func lead(i int) byte {
 	return '%'
 }
 
-// wake begins a text that differs from its parent from now on. Until now what is made of it was what is made of its parent.
+// wake begins a text that differs from its parent from now on. Until now what is made of it was
+// what is made of its parent.
 func (s *scanner) wake(i, pos int) { s.copy(i, (i-1)/2, pos) }
 
 // copy makes a text, and those that are made of it, what another one is before a place.
@@ -153,7 +156,8 @@ type symbol struct {
 	from, to int
 }
 
-// escape undoes the escapes of JSON, which begin with a backslash, or those of URLs, which begin with a percent sign.
+// escape undoes the escapes of JSON, which begin with a backslash, or those of URLs, which begin
+// with a percent sign.
 type escape struct {
 	pending [12]symbol
 	n       int

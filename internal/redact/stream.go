@@ -6,12 +6,14 @@ import (
 	"sync"
 )
 
-// stream redacts a text that comes in pieces. Secrets that overlap become one gap, which bears the name of the longest.
+// stream redacts a text that comes in pieces. Secrets that overlap become one gap, which bears the
+// name of the longest.
 type stream struct {
 	scanner
 	w io.Writer
-	// held is the text that is not yet written because its end could be the beginning of a secret. gaps are the secrets in it, apart
-	// from each other and in order; their places count from the beginning of the text.
+	// held is the text that is not yet written because its end could be the beginning of a secret.
+	// gaps are the secrets in it, apart from each other and in order; their places count from the
+	// beginning of the text.
 	held []byte
 	gaps []gap
 	// out is collected so that one write causes at most one.
@@ -60,7 +62,8 @@ func (s *stream) write(p []byte) error {
 	return s.err
 }
 
-// plain is how many bytes at the beginning of p can be passed on at once: nothing is held, and none of them begins a secret or an escape.
+// plain is how many bytes at the beginning of p can be passed on at once: nothing is held, and none
+// of them begins a secret or an escape.
 func (s *stream) plain(p []byte) int {
 	if len(s.held) > 0 || !s.idle() {
 		return 0
@@ -68,8 +71,8 @@ func (s *stream) plain(p []byte) int {
 	return s.m.skip(p)
 }
 
-// cover records a secret and joins it with those that it overlaps. One that was escaped is found when its last escape
-// is complete, and so it can end before others that are known.
+// cover records a secret and joins it with those that it overlaps. One that was escaped is found
+// when its last escape is complete, and so it can end before others that are known.
 func (s *stream) cover(from, to int, n *node) {
 	g := gap{from: from, to: to, longest: n.match, marker: n.marker}
 	at := len(s.gaps)

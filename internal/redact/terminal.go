@@ -7,19 +7,20 @@ import (
 )
 
 var (
-	// escapes are the control sequences of ECMA-48: CSI, the strings OSC, DCS, SOS, PM and APC up to their end or that of the line, and
-	// the short ones.
+	// escapes are the control sequences of ECMA-48: CSI, the strings OSC, DCS, SOS, PM and APC up
+	// to their end or that of the line, and the short ones.
 	escapes = regexp.MustCompile("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]?" +
 		"|(?:\x1b[\\]PX^_]|[\u009d\u0090\u0098\u009e\u009f])[^\x07\x1b\u009c\n]*(?:\x07|\x1b\\\\|\u009c)?" +
 		"|\x1b[ -/]*[0-~]?")
-	// hashes are commands that GitHub, Azure Pipelines and TeamCity find anywhere in a line: ##[error], ##vso[…], ##teamcity[…]. colons are
-	// GitHub's ::error::…, which begin a line.
+	// hashes are commands that GitHub, Azure Pipelines and TeamCity find anywhere in a line:
+	// ##[error], ##vso[…], ##teamcity[…]. colons are GitHub's ::error::…, which begin a line.
 	hashes = regexp.MustCompile(`##(\w*\[)`)
 	colons = regexp.MustCompile(`(?m)^(\s*)::`)
 )
 
-// Terminal makes a text harmless to a terminal and to a CI log: it takes out terminal escapes, control characters other than
-// line ends and tabs, and characters that change the direction of writing, and breaks what CI systems take for commands.
+// Terminal makes a text harmless to a terminal and to a CI log: it takes out terminal escapes,
+// control characters other than line ends and tabs, and characters that change the direction of
+// writing, and breaks what CI systems take for commands.
 func Terminal(s string) string {
 	if isHarmless(s) {
 		return s

@@ -10,7 +10,8 @@ import (
 	"unicode/utf16"
 )
 
-// variants are the spellings under which a value is looked for in a text, with its escapes and without.
+// variants are the spellings under which a value is looked for in a text, with its escapes and
+// without.
 func variants(value string) []string {
 	out := []string{value, strings.ReplaceAll(value, " ", "+")} // as a query has it
 	for _, form := range encoded(value) {
@@ -19,10 +20,12 @@ func variants(value string) []string {
 	return out
 }
 
-// maxForms is how long a value may be of which all forms are looked for in base64; a longer one would take too much memory.
+// maxForms is how long a value may be of which all forms are looked for in base64; a longer one
+// would take too much memory.
 const maxForms = 4096
 
-// encoded are the forms that a value may have before it is put into base64: no escapes can be undone there.
+// encoded are the forms that a value may have before it is put into base64: no escapes can be
+// undone there.
 func encoded(value string) []string {
 	seen := map[string]bool{}
 	var out []string
@@ -105,8 +108,8 @@ func lowerHex(escaped string) string {
 	return string(b)
 }
 
-// base64Cores are those characters of a value's base64 that do not depend on what stands before and after it, for each
-// of the three places at which it may begin in a group of three bytes.
+// base64Cores are those characters of a value's base64 that do not depend on what stands before and
+// after it, for each of the three places at which it may begin in a group of three bytes.
 func base64Cores(value string) []string {
 	var out []string
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
