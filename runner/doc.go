@@ -7,7 +7,7 @@
 //     document or a run's id names.
 //   - [Load] reads an eval set, or task directories, and says what is wrong with them.
 //   - [Store.Create] plans a run and stores the plan. No agent has been started by then.
-//   - [Store.Run] works on the run until nothing can go on without waiting, or with Options.Wait
+//   - [Store.Run] works on the run until nothing can go on without waiting, or with RunOptions.Wait
 //     until the run is final. Its [Result] has a [Verdict].
 //   - [Store.Resume] asks once whether what a run waits for is there, and then does the same. Call
 //     it in another process, hours later, if you like.

@@ -57,7 +57,7 @@ func (e *EvalSet) Name() string { return e.req.Set.Name }
 func (e *EvalSet) Len() int { return len(e.req.Set.Evaluations) }
 
 // Load reads an eval set, or task directories, datasets and globs of them, or one eval set with
-// further tasks. It is never nil, since its warnings are told even when there is an error.
+// further tasks. The EvalSet is never nil: it has the warnings even when there is an error.
 func Load(paths []string, o LoadOptions) (*EvalSet, error) {
 	e := &EvalSet{opts: o}
 	r := &input.Reader{}

@@ -35,9 +35,9 @@ type OpenOptions struct {
 	MustExist bool
 	// Warn, if not nil, is called with what is strange about the store.
 	Warn func(text string)
-	// Executable is the program evalrun, which local jobs, sandboxes and agents without HTTP are
-	// started with. Empty means the program of this process: leave it empty only if that is
-	// evalrun, or if no eval set has any of these, as with function agents that start no local job.
+	// Executable is the path of the program evalrun, which starts local jobs and sandboxes and
+	// connects agents that know no HTTP. Empty means the program of this process. Leave it empty
+	// only if that is evalrun, or if there are only function agents that start no local job.
 	Executable string
 	// Version is the version of evalrun that plans record and agents are told.
 	Version string

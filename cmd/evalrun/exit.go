@@ -41,8 +41,8 @@ var verdictCodes = map[runner.Verdict]int{
 	runner.Interrupted: exitInterrupted,
 }
 
-// verdictError is the error that a verdict is; nil if the run has passed. resume is the command
-// that goes on with the run.
+// verdictError turns a verdict into an error, nil if the run has passed. resume is the command that
+// resumes the run.
 func verdictError(r runner.Result, resume string) error {
 	switch {
 	case r.Verdict == runner.Passed:
@@ -74,8 +74,8 @@ func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// internal marks an error of evalrun itself, or of the machine, unless it has an exit code already
-// or is about what was given.
+// internal marks an error as one of evalrun itself or of the machine, unless it has an exit code
+// already or is about the input.
 func internal(err error) error {
 	var marked *exitError
 	var input *runner.InputError
@@ -85,8 +85,8 @@ func internal(err error) error {
 	return &exitError{exitInternal, err}
 }
 
-// codeOf is the exit code of an error, of several joined ones the first that holds. What is not
-// marked was said by cobra, about usage.
+// codeOf is the exit code of an error. Of several joined errors it is the first in the order of the
+// table. An error without a code comes from cobra and is about usage.
 func codeOf(err error) int {
 	var codes []int
 	var walk func(error)

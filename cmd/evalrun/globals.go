@@ -43,7 +43,7 @@ func (g *globals) level() (level slog.Level, err error) {
 // storeDir is the store that the flags or the environment name; empty if neither does.
 func (g *globals) storeDir() string { return cmp.Or(g.store, os.Getenv("EVALRUN_STORE")) }
 
-// openOptions say who opens a store.
+// openOptions are the options with which every command opens a store.
 func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err error) {
 	o = runner.OpenOptions{Version: buildInfo().line(), Log: cmd.ErrOrStderr(), MustExist: true,
 		Warn: func(text string) { printf(os.Stderr, "evalrun: %s\n", text) }}
@@ -54,13 +54,13 @@ func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err err
 	return o, err
 }
 
-// withStore runs f with the store open, which must be there unless make says otherwise.
-func (g *globals) withStore(cmd *cobra.Command, makeIt bool, f func(*runner.Store) error) (err error) {
+// withStore runs f with the store open. The store must be there, unless create makes it.
+func (g *globals) withStore(cmd *cobra.Command, create bool, f func(*runner.Store) error) (err error) {
 	o, err := g.openOptions(cmd)
 	if err != nil {
 		return err
 	}
-	o.MustExist = !makeIt
+	o.MustExist = !create
 	s, err := runner.Open(cmp.Or(g.storeDir(), runner.DefaultDir), o)
 	if err != nil {
 		return internal(err)
@@ -92,8 +92,8 @@ func resumeLine(s *runner.Store, runID string) string {
 	return executable + " resume" + storeFlag(s) + " " + shellQuote(runID)
 }
 
-// storeFlag is what a command that is typed here needs to find the store; nothing if it finds it
-// without.
+// storeFlag is the flag with which a command that is typed here finds the store; it is empty if the
+// command finds the store without a flag.
 func storeFlag(s *runner.Store) string {
 	found := cmp.Or(os.Getenv("EVALRUN_STORE"), runner.DefaultDir)
 	if abs, err := filepath.Abs(found); err == nil && abs == s.Dir() {

@@ -21,12 +21,11 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// redrawEvery is how often a live display is drawn anew.
+// redrawEvery is the time between two drawings of a live display.
 const redrawEvery = 100 * time.Millisecond
 
-// output is what a command that works shows while it works and leaves behind: progress, the event
-// stream of --events, and the reports at the end. Its methods may be called from several
-// goroutines.
+// output shows progress while a command works, writes the event stream of --events, and writes the
+// reports at the end. Its methods may be called from several goroutines.
 type output struct {
 	store     *runner.Store
 	variables runner.Variables
@@ -38,10 +37,9 @@ type output struct {
 	mu    sync.Mutex
 	live  *report.Live
 	lines *report.Log
-	// progress is what they show; of the runs in told it knows what was before their first event
-	// here.
+	// progress is what they show. caughtUp has the runs whose earlier events it knows.
 	progress *report.Execution
-	told     map[string]bool
+	caughtUp map[string]bool
 	events   *os.File
 	eventErr error
 }
@@ -69,7 +67,7 @@ func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 		return nil
 	}
 	o.progress = report.NewExecution(store.Run{ID: run.ID, Seq: run.Seq, Counts: store.Counts(run.Counts)})
-	o.told = map[string]bool{run.ID: true}
+	o.caughtUp = map[string]bool{run.ID: true}
 	if err := o.progress.Load(ctx, o); err != nil {
 		return internal(err)
 	}
@@ -83,7 +81,7 @@ func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 	return nil
 }
 
-// columns is how wide a terminal is at the moment.
+// columns is the present width of a terminal.
 func columns(terminal *os.File) int {
 	if size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		return int(size.Col)
@@ -95,7 +93,7 @@ func columns(terminal *os.File) int {
 func (o *output) event(e schemas.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	err := o.tellEarlier(e)
+	err := o.catchUp(e)
 	switch {
 	case o.live != nil:
 		err = errors.Join(err, o.live.Event(e))
@@ -113,13 +111,13 @@ func (o *output) event(e schemas.Event) {
 	}
 }
 
-// tellEarlier gives the display the events that a run had before its first one here: they have the
-// names of the rollouts.
-func (o *output) tellEarlier(e schemas.Event) error {
-	if o.progress == nil || o.told[e.RunID] {
+// catchUp gives the display the earlier events of a run, which name its rollouts, before the first
+// one that the command sees.
+func (o *output) catchUp(e schemas.Event) error {
+	if o.progress == nil || o.caughtUp[e.RunID] {
 		return nil
 	}
-	o.told[e.RunID] = true
+	o.caughtUp[e.RunID] = true
 	const batch = 2000
 	for seq := int64(0); seq < e.Seq-1; {
 		events, err := o.Events(context.Background(), e.RunID, seq, batch)
@@ -135,7 +133,7 @@ func (o *output) tellEarlier(e schemas.Event) error {
 	return nil
 }
 
-// redrawing draws a live display anew from time to time, until the returned function is called.
+// redrawing redraws a live display regularly, until the returned function is called.
 func (o *output) redrawing() (stop func()) {
 	if o.live == nil {
 		return func() {}
@@ -169,7 +167,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.writeLocked(p)
 }
 
-// writeLocked is Write for whoever holds o.mu.
+// writeLocked is Write for callers that hold o.mu.
 func (o *output) writeLocked(p []byte) (int, error) {
 	var err error
 	if o.live != nil {

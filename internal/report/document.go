@@ -20,8 +20,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// WriteResults writes the results document of a view. It is a function of the view alone: written
-// twice at one revision it is the same byte by byte.
+// WriteResults writes the results document of a view. The document depends on the view alone: at
+// one revision it is always the same, byte for byte.
 func WriteResults(w io.Writer, v store.View, o Options) error {
 	r, err := FromView(v, o)
 	if err != nil {
@@ -57,9 +57,9 @@ func datasetOrEmpty(d map[string]eval.DatasetResult) map[string]eval.DatasetResu
 	return d
 }
 
-// SaveResults brings the results document at path up to date: under the run's lock, replaced as a
-// whole, and never over a higher revision of the same run. What is not a file, such as /dev/stdout,
-// is written to instead.
+// SaveResults brings the results document at path up to date. It holds the run's lock, replaces the
+// file as a whole, and never overwrites a higher revision of the same run. If path is not a regular
+// file, such as /dev/stdout, the document is written to it.
 func SaveResults(ctx context.Context, st store.Store, runID, path string, red *redact.Redactor) (err error) {
 	path, isFile, err := durable.Follow(path)
 	if err != nil {
@@ -109,8 +109,8 @@ func newDocument(w io.Writer) *document {
 	return d
 }
 
-// value writes a value whose further lines are indented by prefix. It is held back until the next
-// piece.
+// value writes a value and indents its further lines by prefix. The value is held back until the
+// next piece, so that unclose can open it again.
 func (d *document) value(v any, prefix string) {
 	d.spill()
 	if d.err != nil {
@@ -122,7 +122,7 @@ func (d *document) value(v any, prefix string) {
 	}
 }
 
-// unclose takes the end off the object that was written last, so that more can follow in it.
+// unclose removes the end of the object that was written last, so that more members can follow.
 func (d *document) unclose(end string) {
 	d.pretty.Truncate(max(0, d.pretty.Len()-len("\n"+end)))
 }
@@ -167,9 +167,9 @@ func (d *document) flush() error {
 	return d.w.Flush()
 }
 
-// inert escapes in a JSON text what a terminal or a CI log would act on if the document were shown
-// there: DEL and the control characters above it, which JSON does not escape, and ## as in
-// ##vso[…]. All of them can stand only within strings.
+// inert escapes what a terminal or a CI log would act on if the JSON text were shown there: DEL and
+// the control characters above it, which JSON does not escape, and ## as in ##vso[…]. All of them
+// can occur only inside strings.
 func inert(text []byte) []byte {
 	var out []byte
 	done := 0

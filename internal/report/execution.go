@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Execution is how a run goes on, as its events tell it; with the events of further runs it counts
-// them together. It is not safe for concurrent use.
+// Execution is the progress of a run, folded from its events. Given the events of several runs, it
+// counts them together. It is not safe for concurrent use.
 type Execution struct {
 	// Total is the number of planned rollouts.
 	Total                                             int
@@ -24,8 +24,8 @@ type openRollout struct {
 	state schemas.State
 }
 
-// NewExecution starts with what the run counts, to be given the events that come after.
-// [Execution.Load] tells it the names of the rollouts that have begun already.
+// NewExecution starts with the counts of the run. Add the events that come after them.
+// [Execution.Load] reads the names of the rollouts that have begun already.
 func NewExecution(run store.Run) *Execution {
 	c := run.Counts
 	return &Execution{run: run, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended,
@@ -80,7 +80,7 @@ type eventData struct {
 	Fault          *schemas.Fault           `json:"fault"`
 }
 
-// Add adds one event. One that the execution started with counts nothing again.
+// Add adds one event. An event that the initial counts include is not counted again.
 func (x *Execution) Add(e schemas.Event) { x.add(e) }
 
 // add adds one event and returns what it says and the name of its rollout.
@@ -114,8 +114,8 @@ func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 	return data, name
 }
 
-// rollout finds a rollout; one of which nothing is known is taken to be in the state from which the
-// event usually comes.
+// rollout finds a rollout. An unknown one is assumed to be in the state from which the event
+// usually comes.
 func (x *Execution) rollout(id string, usually schemas.State) *openRollout {
 	o := x.open[id]
 	if o == nil {

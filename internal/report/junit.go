@@ -14,10 +14,9 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// WriteJUnit writes the report as JUnit XML: a test case for each rollout. One that faulted, or
-// that has no score because its evaluators failed, is an error, one below the pass mark a failure,
-// and one that is suspended, not finished, cancelled or unscored for another reason is skipped,
-// with the reason.
+// WriteJUnit writes the report as JUnit XML, with a test case for each rollout. A rollout that
+// faulted, or whose evaluators failed, is an error; one whose score does not pass is a failure. All
+// others that have no score are skipped, with the reason.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	c, err := r.census()
 	if err != nil {
@@ -150,7 +149,7 @@ func (x *xmlWriter) flush() error {
 	return x.w.Flush()
 }
 
-// escapeXML also takes out what XML cannot hold, and what CI systems would run if they showed it.
+// escapeXML also removes what XML cannot hold, and what a CI system would execute when it shows it.
 func escapeXML(s string) string {
 	var b bytes.Buffer
 	_ = xml.EscapeText(&b, []byte(redact.Terminal(s))) // memory does not fail

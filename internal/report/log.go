@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// logWidth is how long a name or a reason in a log gets.
+// logWidth is the most characters of a name or a reason in a log.
 const logWidth = 400
 
 // Log shows progress where no line can be redrawn: one line for every rollout that is suspended,
@@ -22,7 +22,7 @@ type Log struct {
 	x  *Execution
 }
 
-// NewLog makes a log of what x is given from now on.
+// NewLog makes a log of the events that it is given, and adds them to x.
 func NewLog(w io.Writer, x *Execution, o ProgressOptions) *Log {
 	return &Log{w: w, o: o.withDefaults(), x: x}
 }
@@ -49,7 +49,7 @@ func (l *Log) Event(e schemas.Event) error {
 
 func (l *Log) clean(s string) string { return shorten(redact.Line(l.o.Redact.String(s)), logWidth) }
 
-// say is the word for an event and what there is to add; no word for one that is of no interest.
+// say gives the word for an event and its details; the word is empty if the event is not shown.
 func (l *Log) say(e schemas.Event, data eventData) (what, more string) {
 	switch e.Type {
 	case schemas.EventRolloutStarted:

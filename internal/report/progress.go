@@ -59,13 +59,13 @@ type Live struct {
 	since    time.Time
 	finished int // when it began
 	drawn    time.Time
-	// visible says that the line stands on the terminal, stale that it is not the latest.
+	// visible says that the line is on the terminal, stale that it is out of date.
 	visible, stale bool
 	name           string
 	closed         bool
 }
 
-// NewLive makes a live display of what x is given from now on.
+// NewLive makes a live display of the events that it is given, and adds them to x.
 func NewLive(w io.Writer, x *Execution, o ProgressOptions) *Live {
 	o = o.withDefaults()
 	return &Live{w: w, o: o, x: x, since: o.Now(), finished: x.Finished()}
@@ -92,7 +92,7 @@ func (l *Live) Tick() error {
 	return l.draw(false)
 }
 
-// Write puts text above the line, as of a log. It is to be whole lines.
+// Write prints text, such as log lines, above the live line. The text must be whole lines.
 func (l *Live) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

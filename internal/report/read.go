@@ -16,13 +16,15 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// ReadResults reads the head of a results document, having made sure that the document is whole.
+// ReadResults reads the head of a results document. It reads to the end, so that a document that
+// was cut off is an error.
 func ReadResults(path string) (schemas.Head, error) {
 	d, err := readDocument(path, nil)
 	return d.Head, err
 }
 
-// Open reads the report of a results document, having made sure that the document is whole.
+// Open reads the report of a results document. It reads to the end, so that a document that was cut
+// off is an error.
 func Open(path string) (*Report, error) {
 	d, err := readDocument(path, nil)
 	if err != nil {
@@ -39,7 +41,7 @@ func Open(path string) (*Report, error) {
 	return r, nil
 }
 
-// errEnough ends the reading of a document of which only the head is wanted.
+// errEnough ends the reading when only the head of a document is wanted.
 var errEnough = errors.New("enough")
 
 // readHead reads as much of a document as comes before its rollouts.
@@ -74,7 +76,7 @@ type documentReader struct {
 	keys     []string
 	dataset  map[string]eval.DatasetResult
 	headOnly bool
-	// statistics are read when the version of the document is known.
+	// statistics are decoded when the version of the document is known.
 	statistics json.RawMessage
 }
 
@@ -86,7 +88,7 @@ func openDocument(path string) (*documentReader, error) {
 	return &documentReader{path: path, file: f, dec: json.NewDecoder(f), dataset: map[string]eval.DatasetResult{}}, nil
 }
 
-// again is what to do about a document that cannot be used.
+// again says what to do about a document that cannot be used.
 const again = "give the run's id instead (evalrun list shows the runs): the document is then written anew"
 
 func (d *documentReader) read(each func(*schemas.Rollout) error) error {
@@ -121,7 +123,7 @@ func (d *documentReader) read(each func(*schemas.Rollout) error) error {
 	return d.readStatistics()
 }
 
-// readStatistics reads the statistics in the form that they have in the document's version.
+// readStatistics decodes the statistics, whose form depends on the document's version.
 func (d *documentReader) readStatistics() (err error) {
 	old := major(d.SchemaVersion) == "1"
 	switch {
@@ -191,7 +193,7 @@ func (d *documentReader) rollouts(each func(*schemas.Rollout) error) error {
 	return nil
 }
 
-// skip reads over one value.
+// skip skips one value.
 func (d *documentReader) skip() error {
 	for depth := 0; ; {
 		tok, err := d.dec.Token()
@@ -210,7 +212,7 @@ func (d *documentReader) skip() error {
 	}
 }
 
-// broken says that the file is no JSON, or not all of it.
+// broken is the error of a file that is not JSON, or was cut off.
 func (d *documentReader) broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.problem("", "the document is cut: the file ends in the middle of it; "+again)
@@ -218,7 +220,7 @@ func (d *documentReader) broken(err error) error {
 	return d.problem("", "not a results document, for it is not valid JSON: "+err.Error())
 }
 
-// wrong says what is wrong with the value that was read last.
+// wrong is the error of the value that was read last.
 func (d *documentReader) wrong(key string, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -234,7 +236,7 @@ func (d *documentReader) wrong(key string, err error) error {
 	return d.problem(key, err.Error()+"; "+again)
 }
 
-// problem is a problem at the place up to which the document was read.
+// problem is an error at the place up to which the document was read.
 func (d *documentReader) problem(key, message string) error {
 	p := input.Problem{File: d.path, Key: key, Message: message}
 	f, err := os.Open(d.path)

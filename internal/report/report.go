@@ -1,11 +1,12 @@
-// Package report says how a run is going and what came of it: the results document, its conversions
-// (JUnit, Markdown, CSV, UiPath's own format, a table for people) and the progress that is shown
-// while a command runs.
+// Package report shows how a run is going and what came of it: the results document, its
+// conversions (JUnit, Markdown, CSV, UiPath's own format, a table for people), and progress while a
+// command runs.
 //
-// A [Report] is what all of them are made from. It comes from a store ([FromStore], [FromView]) or
-// from a results document ([Open]), and hands out rollouts one by one, so that memory does not grow
-// with their number. [SaveResults] keeps a results document up to date; [Execution] folds a run's
-// events, and [Live] and [Log] show it. The package changes no store.
+// All of them are made from a [Report]. It comes from a store ([FromStore], [FromView]) or from a
+// results document ([Open]), and hands out rollouts one by one, so that memory does not grow with
+// their number. [SaveResults] keeps a results document up to date. [Execution] folds a run's
+// events, and [Live] and [Log] show it. The types of the document are those of package schemas. The
+// package never changes a store.
 package report
 
 import (
@@ -25,14 +26,14 @@ type Report struct {
 	schemas.Head
 	// Dataset holds set-level results under <evaluator name>::<type>.
 	Dataset map[string]eval.DatasetResult
-	// Pass is the score from which on a rollout passes. A results document of version 1 does not
-	// tell; then it is 1.
+	// Pass is the least score of a rollout that passes. It is 1 for a results document of version
+	// 1, which does not say.
 	Pass float64
 
 	each func(parts, func(*schemas.Rollout) error) error
 }
 
-// parts says what of a rollout is wanted.
+// parts says which parts of a rollout are needed.
 type parts struct{ spans bool }
 
 // Rollouts calls f for every rollout in the order of the plan. Its trace is left out.
@@ -53,7 +54,7 @@ func StatusOf(c store.Counts) schemas.Status {
 	return schemas.Successful
 }
 
-// Command gives the command that would get a suspended rollout on.
+// Command gives the command that resumes a suspended rollout.
 type Command func(*schemas.Rollout) string
 
 // FromStore calls f with the report of a run. It holds only during the call.

@@ -108,7 +108,7 @@ func resumptions(rv store.RolloutView) []schemas.Resumption {
 	return out
 }
 
-// execution is what the agent did; nil as long as it may be at it.
+// execution is what the agent did; nil while the agent may still be working.
 func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExecution, err error) {
 	x := &schemas.AgentExecution{ExecutionTime: rv.Clocks.Working.Seconds(), Trace: schemas.Trace{Spans: []json.RawMessage{}}}
 	x.Result = schemas.ExecutionResult{Output: json.RawMessage("{}"), Triggers: []schemas.Trigger{}}
@@ -178,8 +178,8 @@ func (o Options) waiting(triggers []store.Trigger) ([]schemas.Trigger, error) {
 	return out, nil
 }
 
-// spans are those of the attempts that counted, and of the one that a rollout faulted or was
-// cancelled with. Files that were moved away are no error.
+// spans are those of the attempts that counted, and of the last attempt of a rollout that faulted
+// or was cancelled. A file that is missing is not an error.
 func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 	out := []json.RawMessage{}
 	for i, s := range rv.Segments {

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// addInfo adds what the segments report of agents that live in a sandbox. Of attempts that were
-// repeated nothing counts but the tokens.
+// addInfo adds what the segments report about agents that live in a sandbox. Of an attempt that was
+// repeated only the usage counts.
 func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 	var model *modelproxy.Usage
 	for _, s := range rv.Segments {
@@ -63,7 +63,7 @@ func addUsage(out *schemas.Rollout, info agent.Info) {
 	}
 }
 
-// servers are those of a segment, with the calls of the segments before.
+// servers are the MCP servers of a segment. Their calls include those of the segments before.
 func servers(verdicts []agent.ServerVerdict, before []schemas.MCPServer) []schemas.MCPServer {
 	out := make([]schemas.MCPServer, 0, len(verdicts))
 	for _, v := range verdicts {

@@ -57,7 +57,7 @@ func uipathSpans(raw []json.RawMessage) []uipathSpan {
 	return out
 }
 
-// status is unset, ok or error, from a word, a number or an object that has one of both.
+// status is unset, ok or error. Exporters write it as a word, a number, or an object with either.
 func (s span) status() string {
 	var object struct {
 		StatusCode json.RawMessage `json:"status_code"`

@@ -29,7 +29,7 @@ func (r *Report) formatScores() string {
 	return "score " + strings.Join(out, ", ")
 }
 
-// missing says in a few words what the scores are without.
+// missing says in a few words what the scores leave out.
 func (r *Report) missing() string {
 	if r.Statistics == nil {
 		return ""
@@ -116,8 +116,8 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 	return head, rows
 }
 
-// epochSentences say for each agent what its epochs tell: which evaluations are flaky, and what
-// more epochs or evaluations would bring.
+// epochSentences say for each agent which evaluations are flaky, and whether more epochs or more
+// evaluations would make the score more precise.
 func (r *Report) epochSentences() (out []string) {
 	if r.Statistics == nil {
 		return nil
@@ -146,7 +146,7 @@ func (r *Report) epochSentences() (out []string) {
 	return out
 }
 
-// notes say what an evaluator's mean is without.
+// notes say what the mean of an evaluator leaves out.
 func notes(e eval.EvaluatorSummary) string {
 	var out []string
 	if e.Errors > 0 {

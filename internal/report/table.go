@@ -10,8 +10,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// What a person can take in at the end of a run: so many rollouts, and so many characters of a name
-// and of a reason.
+// The limits of the table at the end of a run: rollouts, and characters of a name and of a reason.
 const (
 	tableRows   = 50
 	nameWidth   = 60
@@ -112,8 +111,8 @@ func (r *Report) commands(out *lines, c census, n int, command Command) error {
 	return nil
 }
 
-// lines writes text without the blanks that a table leaves at the ends of lines, and keeps the
-// first error.
+// lines writes text without the blanks that a table leaves at the ends of lines. It keeps the first
+// error.
 type lines struct {
 	w   io.Writer
 	buf []byte

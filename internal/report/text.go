@@ -35,7 +35,7 @@ func (r *Report) verdict(one *schemas.Rollout) verdict {
 	return passed
 }
 
-// census is what has to be known of all rollouts before the first is written.
+// census is what must be known about all rollouts before the first is written.
 type census struct {
 	total    int
 	verdicts map[verdict]int
@@ -144,7 +144,7 @@ func (r *Report) FirstUnscored() (string, error) {
 	return out, err
 }
 
-// evaluatorFailed says that an evaluator failed, so that the score is without it.
+// evaluatorFailed reports whether an evaluator failed, so that the score leaves it out.
 func evaluatorFailed(one *schemas.Rollout) bool {
 	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
 }
@@ -221,7 +221,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// shorten cuts a line to so many characters.
+// shorten cuts a line to a number of characters.
 func shorten(s string, most int) string {
 	runes := []rune(s)
 	if len(runes) <= most {

@@ -78,9 +78,9 @@ type (
 	}
 )
 
-// WriteUiPath writes the eval output of UiPath's own `uipath eval`. What the agent did is in it of
-// a suspended rollout and, since there is no other place for the fault, of a faulted one; with
-// verbose of all.
+// WriteUiPath writes the eval output of UiPath's own `uipath eval`. It says what the agent did for
+// suspended rollouts, and for faulted ones, since there is no other place for the fault; with
+// verbose for all.
 func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 	d := newDocument(w)
 	d.value(struct {
@@ -182,7 +182,7 @@ func uipathLegacy(out *uipathResult) {
 	out.Result.Details, _ = json.Marshal(details) // it was JSON before
 }
 
-// uipathOutput makes an object of an output that is none: the model has no other.
+// uipathOutput wraps an output that is not an object, since the model allows only objects.
 func uipathOutput(output json.RawMessage) json.RawMessage {
 	if trimmed := bytes.TrimSpace(output); len(trimmed) == 0 || trimmed[0] == '{' || trimmed[0] == '"' || string(trimmed) == "null" {
 		return output
@@ -194,8 +194,8 @@ func uipathOutput(output json.RawMessage) json.RawMessage {
 	return wrapped
 }
 
-// uipathDataset is a set-level result. Its details have every member that they have in UiPath's, in
-// that order, but for perClass.
+// uipathDataset is a set-level result. Its details have all members of UiPath's, in the same order,
+// except perClass.
 type (
 	uipathDataset struct {
 		Score          float64              `json:"score"`
@@ -286,8 +286,8 @@ func pythonTime(t time.Time) string {
 	return t.UTC().Format(layout)
 }
 
-// suspendValues is the output of a suspended agent: its interrupts with their values. Siblings are
-// a list.
+// suspendValues is the output of a suspended agent: the values of its interrupts by id. Siblings
+// form a list.
 func suspendValues(triggers []schemas.Trigger) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('{')

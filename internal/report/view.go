@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// Options are what a report needs beside a view of the run.
+// Options are what a report needs besides a view of the run.
 type Options struct {
 	// StoreID and StoreDir are those of the view's store. StorePath is how the document says where
 	// the store is.
@@ -27,8 +27,8 @@ type Options struct {
 	Redact *redact.Redactor
 }
 
-// FromView makes the report of a view, and computes its statistics. It holds as long as the view
-// does.
+// FromView makes the report of a view and computes its statistics. It may be used as long as the
+// view.
 func FromView(v store.View, o Options) (*Report, error) {
 	run := v.Run()
 	evaluations, err := evaluationsOf(v)
@@ -141,7 +141,8 @@ func evaluationsOf(v store.View) (map[string]*eval.Evaluation, error) {
 	return out, err
 }
 
-// ownerOf says whose a fault is: what the eval set says of its category, else what is usual.
+// ownerOf says who is to blame for a fault: the owner that the eval set gives its category, else
+// the usual one.
 func ownerOf(set *eval.Set, category fault.Category) fault.Owner {
 	if owner, ok := set.Faults[string(category)]; ok {
 		return fault.Owner(owner)
@@ -159,8 +160,8 @@ func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
 	return out
 }
 
-// evaluated are the results of a completed rollout. Those of one that is still being evaluated are
-// not shown.
+// evaluated are the results of a completed rollout. Results of a rollout that is still being
+// evaluated are not shown.
 func evaluated(rv store.RolloutView) ([]eval.Result, error) {
 	if rv.State != store.StateCompleted {
 		return nil, nil
