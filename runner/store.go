@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -24,7 +25,7 @@ var ErrMoved = store.ErrMoved
 // Store is an open store: the folder that holds runs and all that belongs to them. Its methods may
 // be called from several goroutines.
 type Store struct {
-	st   *store.SQLite
+	st   store.Store
 	opts OpenOptions
 }
 
@@ -62,7 +63,7 @@ func Open(dir string, o OpenOptions) (*Store, error) {
 			o.Warn(redact.Line(what))
 		}
 	}
-	st, err := store.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn})
+	st, err := sqlite.Open(dir, store.Options{MustExist: o.MustExist, Lease: o.Lease, Warn: warn})
 	if errors.Is(err, fs.ErrNotExist) && o.MustExist {
 		return nil, inputError("there is no store in %s; give its folder with --store, or start a run there first", dir)
 	}

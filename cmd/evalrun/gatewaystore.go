@@ -7,12 +7,13 @@ import (
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/runner"
 )
 
 // openGatewayStore opens the store in which the gateway keeps tasks and sessions, and makes it if
 // it is not there.
-func openGatewayStore(dir string) (*store.SQLite, error) {
+func openGatewayStore(dir string) (store.Store, error) {
 	dir = cmp.Or(dir, runner.DefaultDir)
 	if scheme, _, ok := strings.Cut(dir, "://"); ok {
 		return nil, usageError("--store %s: stores of kind %q are not supported by this version; give a folder", dir, scheme)
@@ -24,6 +25,6 @@ func openGatewayStore(dir string) (*store.SQLite, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := store.Open(dir, store.Options{Lease: lease, Warn: func(what string) { printf(os.Stderr, "evalrun: %s\n", redact.Line(what)) }})
+	st, err := sqlite.Open(dir, store.Options{Lease: lease, Warn: func(what string) { printf(os.Stderr, "evalrun: %s\n", redact.Line(what)) }})
 	return st, internal(err)
 }

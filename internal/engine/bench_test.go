@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // trivialAgent is a static program that prints {"r":1}, after as many milliseconds as its argument
@@ -110,7 +111,7 @@ func fullRun(b *testing.B, command []string, n int) time.Duration {
 			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`{"expectedOutput":{"r":1}}`)}})
 	}
 	began := time.Now()
-	s, err := store.Open(filepath.Join(dir, ".evalrun"), store.Options{})
+	s, err := sqlite.Open(filepath.Join(dir, ".evalrun"), store.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

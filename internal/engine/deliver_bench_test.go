@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -34,7 +35,7 @@ func BenchmarkDeliveries(b *testing.B) {
 
 func deliverAmong(b *testing.B, open int) time.Duration {
 	dir := b.TempDir()
-	s, err := store.Open(filepath.Join(dir, ".evalrun"), store.Options{})
+	s, err := sqlite.Open(filepath.Join(dir, ".evalrun"), store.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func deliverAmong(b *testing.B, open int) time.Duration {
 	for i := range open + 1 { // one is for the executor to begin with
 		suspendedRun(b, s, dir, i)
 	}
-	other, err := store.Open(s.Dir(), store.Options{})
+	other, err := sqlite.Open(s.Dir(), store.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func deliverAmong(b *testing.B, open int) time.Duration {
 }
 
 // suspendedRun makes a run of one rollout that waits for a key. No agent is run for that.
-func suspendedRun(b *testing.B, s *store.SQLite, dir string, i int) {
+func suspendedRun(b *testing.B, s store.Store, dir string, i int) {
 	ctx := context.Background()
 	id, key := fmt.Sprint("run-", i), fmt.Sprint("key-", i)
 	set := &eval.Set{ID: "bench", Name: "Benchmark", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20},

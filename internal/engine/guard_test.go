@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -36,7 +37,7 @@ func (panickyEvaluator) Evaluate(context.Context, eval.Subject) []eval.Result { 
 type poison struct {
 	t   *testing.T
 	dir string
-	s   *store.SQLite
+	s   store.Store
 }
 
 // run plans a run of n evaluations with a shell script as its agent.
@@ -82,7 +83,7 @@ const (
 // then it completes the hundred, the ten have a fault that says why, and it goes on.
 func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 	dir := t.TempDir()
-	s, err := store.Open(filepath.Join(dir, ".evalrun"), store.Options{})
+	s, err := sqlite.Open(filepath.Join(dir, ".evalrun"), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
 // openIn opens the store of a folder until the test ends.
-func openIn(t *testing.T, dir string) *store.SQLite {
+func openIn(t *testing.T, dir string) store.Store {
 	t.Helper()
-	s, err := store.Open(dir, store.Options{})
+	s, err := sqlite.Open(dir, store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

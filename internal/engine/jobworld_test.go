@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -27,7 +28,7 @@ import (
 // only when it is told to.
 type jobWorld struct {
 	*project
-	store *store.SQLite
+	store store.Store
 	runID string
 
 	mu       sync.Mutex
@@ -64,9 +65,9 @@ func newJobWorld(t *testing.T, jobs, script string, suspendTimeout time.Duration
 }
 
 // openAs opens the store as another process would.
-func (w *jobWorld) openAs() *store.SQLite {
+func (w *jobWorld) openAs() store.Store {
 	w.t.Helper()
-	s, err := store.Open(filepath.Join(w.dir, ".evalrun"), store.Options{Now: w.Now})
+	s, err := sqlite.Open(filepath.Join(w.dir, ".evalrun"), store.Options{Now: w.Now})
 	if err != nil {
 		w.t.Fatal(err)
 	}

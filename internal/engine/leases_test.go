@@ -10,12 +10,13 @@ import (
 
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // Given a holder that can no longer renew, here because its store is closed: it ends its agents
 // when two thirds of the lease have passed, before anybody else may start them.
 func TestAnAgentEndsBeforeItsLeaseDoes(t *testing.T) {
-	s, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
+	s, err := sqlite.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

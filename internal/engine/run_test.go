@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/engine"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -28,9 +29,9 @@ type project struct {
 func newProject(t *testing.T) *project { return &project{t, t.TempDir()} }
 
 // open opens the project's store, as a process of its own would.
-func (p *project) open() *store.SQLite {
+func (p *project) open() store.Store {
 	p.t.Helper()
-	s, err := store.Open(filepath.Join(p.dir, ".evalrun"), store.Options{})
+	s, err := sqlite.Open(filepath.Join(p.dir, ".evalrun"), store.Options{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func (p *project) open() *store.SQLite {
 
 // plan stores a run of n evaluations whose agent is a shell script. The script finds the input in
 // $in and the project's folder in $PROJECT.
-func (p *project) plan(s *store.SQLite, n int, script string, change func(*eval.Set)) string {
+func (p *project) plan(s store.Store, n int, script string, change func(*eval.Set)) string {
 	p.t.Helper()
 	set := &eval.Set{ID: "set", Name: "Set", Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20},
 		Retry: eval.Retry{Backoff: time.Millisecond, MaxBackoff: time.Millisecond}}
@@ -67,12 +68,12 @@ func (p *project) plan(s *store.SQLite, n int, script string, change func(*eval.
 	return plan.RunID
 }
 
-func (p *project) runner(s *store.SQLite, runID string) *engine.Runner {
+func (p *project) runner(s store.Store, runID string) *engine.Runner {
 	return engine.New(engine.Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: p.dir, Resolve: os.LookupEnv})
 }
 
 // rollouts returns the rollouts of a run as they stand.
-func (p *project) rollouts(s *store.SQLite, runID string) (out []store.RolloutView) {
+func (p *project) rollouts(s store.Store, runID string) (out []store.RolloutView) {
 	p.t.Helper()
 	err := s.Snapshot(p.t.Context(), runID, func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
@@ -100,7 +101,7 @@ func TestTwoProcessesShareARun(t *testing.T) {
 	a, b := p.open(), p.open()
 	runID := p.plan(a, 40, `echo "$in" >> "$PROJECT/ran"; echo '{}'`, nil)
 	var both sync.WaitGroup
-	for _, s := range []*store.SQLite{a, b} {
+	for _, s := range []store.Store{a, b} {
 		both.Go(func() {
 			if err := p.runner(s, runID).Run(t.Context(), engine.UntilFinal); err != nil {
 				t.Error(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // The eval set's folder is looked for where it was relative to the store, then relative to the
@@ -25,7 +26,7 @@ func TestFindBaseDir(t *testing.T) {
 		{"the store was moved and nothing else is there", "unpacked/.evalrun", "unpacked", "unpacked"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s, err := store.Open(filepath.Join(dir, test.store), store.Options{})
+			s, err := sqlite.Open(filepath.Join(dir, test.store), store.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

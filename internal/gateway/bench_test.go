@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // BenchmarkHop compares a call of a tool made directly, through the least that can stand between (it reads a message and writes it on, ids
@@ -393,7 +394,7 @@ type diskLedger struct {
 }
 
 func newDiskLedger(b testing.TB, dir string) gateway.Ledger {
-	s, err := store.Open(dir, store.Options{})
+	s, err := sqlite.Open(dir, store.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // slowServer is a server over stdio that does not answer calls with "wait" in them; it tells of them and of what is cancelled.
@@ -49,7 +50,7 @@ func eachOverStdio(t *testing.T, timeout time.Duration, test func(t *testing.T, 
 				g := gateway.New()
 				o := gateway.AccessOptions{Servers: []gateway.Server{{Name: "raw", Target: s.target(t, "stdio"), Timeout: timeout}}}
 				if tasks {
-					st, err := store.Open(t.TempDir(), store.Options{})
+					st, err := sqlite.Open(t.TempDir(), store.Options{})
 					if err != nil {
 						t.Fatal(err)
 					}

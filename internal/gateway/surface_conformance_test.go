@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // The scenarios of the official suite for the tasks extension, against our task server behind the gateway. tasks-status-notifications is missing: the
@@ -32,7 +33,7 @@ func TestConformanceOfTasks(t *testing.T) {
 			server := httptest.NewServer(s)
 			defer server.Close()
 			defer s.Close()
-			st, err := store.Open(t.TempDir(), store.Options{})
+			st, err := sqlite.Open(t.TempDir(), store.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // taskLimit is how long anything in these tests may take.
@@ -32,7 +33,7 @@ type taskGateway struct {
 	limits  TaskOptions
 	all     string // the name of the endpoint for all servers; empty for none
 
-	store     *store.SQLite
+	store     store.Store
 	gateway   *Gateway
 	access    *Access
 	tasks     *keeper
@@ -68,7 +69,7 @@ func startTaskGateway(t *testing.T, o TaskOptions, servers ...Server) *taskGatew
 func (g *taskGateway) start(address string) {
 	g.t.Helper()
 	var err error
-	if g.store, err = store.Open(g.dir, store.Options{Now: g.options.Now}); err != nil {
+	if g.store, err = sqlite.Open(g.dir, store.Options{Now: g.options.Now}); err != nil {
 		g.t.Fatal(err)
 	}
 	g.limits.Store = g.store

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/schemas"
@@ -32,7 +33,7 @@ type testRun struct {
 	t      testing.TB
 	dir    string
 	now    time.Time
-	st     *store.SQLite
+	st     store.Store
 	set    eval.Set
 	claims map[string]store.Claim // by evaluation id and agent
 	red    *redact.Redactor
@@ -42,7 +43,7 @@ func newRun(t testing.TB, set eval.Set, agents ...string) *testRun {
 	t.Helper()
 	r := &testRun{t: t, dir: t.TempDir(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), set: set, claims: map[string]store.Claim{}}
 	var err error
-	if r.st, err = store.Open(filepath.Join(r.dir, ".evalrun"), store.Options{Now: func() time.Time { return r.now }}); err != nil {
+	if r.st, err = sqlite.Open(filepath.Join(r.dir, ".evalrun"), store.Options{Now: func() time.Time { return r.now }}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.check(r.st.Close()) })

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -25,7 +26,7 @@ import (
 type world struct {
 	t     *testing.T
 	dir   string
-	store *store.SQLite
+	store store.Store
 	host  *Host
 	runID string
 	// secrets are the values of ${VAR}s.
@@ -68,9 +69,9 @@ func newWorld(t *testing.T, script string, change func(*plans.Request)) *world {
 }
 
 // open opens the store as another process would.
-func (w *world) open() *store.SQLite {
+func (w *world) open() store.Store {
 	w.t.Helper()
-	s, err := store.Open(filepath.Join(w.dir, ".evalrun"), store.Options{})
+	s, err := sqlite.Open(filepath.Join(w.dir, ".evalrun"), store.Options{})
 	w.check(err)
 	w.t.Cleanup(func() {
 		if err := s.Close(); err != nil {

@@ -1,9 +1,13 @@
-// Package store keeps the durable state of runs: rollouts, their segments, triggers and deliveries, results and events.
+// Package store says how runs are kept: the words (runs, rollouts, segments, triggers, deliveries,
+// results, events) and the interfaces by which the rest of the program uses a store. Package sqlite
+// is the implementation; the suite in storetest says what any implementation must do.
 //
-// [Open] opens a store; [Store] is what the rest of the program uses. Every method that changes something is one
-// transaction, durable when it returns; only Claim and TriggerPending need not survive a power cut. A rollout is changed only by its holder, who got a [Token] from Claim; a holder
-// that was overtaken gets [ErrFenced] and must drop what it was doing. The package knows nothing of agents, sources or
-// evaluators: specs, payloads and results are JSON to it.
+// Every method that changes something is one transaction, durable when it returns; only Claim and
+// TriggerPending need not survive a power cut. A rollout is changed only by its holder, who got a
+// [Token] from Claim. A holder that was overtaken gets [ErrFenced] and must drop what it was doing.
+//
+// The package knows nothing of agents, sources or evaluators: specs, payloads and results are JSON
+// to it. Of eval it uses only the State of a rollout.
 package store
 
 import (
@@ -21,6 +25,10 @@ var (
 	ErrFenced = errors.New("the lease was lost")
 	// ErrNotFound means that there is no run, rollout or trigger with the id.
 	ErrNotFound = errors.New("not found")
+	// ErrNotFinal means that a run cannot be removed because a rollout of it can still change.
+	ErrNotFinal = errors.New("the run is not final")
+	// ErrClosed means that the store was closed in the meantime.
+	ErrClosed = errors.New("the store is closed")
 	// ErrMoved means that what is in the store's place is not the store that was opened.
 	ErrMoved = errors.New("it was moved, deleted or replaced while this process used it")
 )

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -81,7 +82,7 @@ func BenchmarkTriggers(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	dir := suspendedStore(b, external)
 	for b.Loop() {
-		s, err := store.Open(dir, store.Options{MustExist: true})
+		s, err := sqlite.Open(dir, store.Options{MustExist: true})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -113,7 +114,7 @@ func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 	b.Helper()
 	ctx := context.Background()
 	dir := filepath.Join(b.TempDir(), ".evalrun")
-	s, err := store.Open(dir, store.Options{})
+	s, err := sqlite.Open(dir, store.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

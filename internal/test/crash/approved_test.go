@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -44,7 +45,7 @@ func newApprovedScenario(t *testing.T, isolation string) *scenario {
 	t.Helper()
 	s := newAskingScenario(t)
 	s.flags = []string{"--isolation", isolation}
-	st, err := store.Open(filepath.Join(s.dir, ".evalrun"), store.Options{})
+	st, err := sqlite.Open(filepath.Join(s.dir, ".evalrun"), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
 // runID is the id of every scenario's run.
@@ -171,7 +172,7 @@ func (s *scenario) killed(cmd *exec.Cmd) bool {
 func (s *scenario) violations() (wrong []string) {
 	s.t.Helper()
 	note := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	st, err := store.Open(filepath.Join(s.dir, ".evalrun"), store.Options{MustExist: true})
+	st, err := sqlite.Open(filepath.Join(s.dir, ".evalrun"), store.Options{MustExist: true})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,6 +1,0 @@
-//go:build nofence
-
-package store
-
-// checkFence guards every write by the fencing token. It is off only in a build of the crash suite, which must then fail.
-const checkFence = false

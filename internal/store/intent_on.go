@@ -1,7 +1,0 @@
-//go:build !nointent
-
-package store
-
-// intendedBecomes is the state of a trigger whose job is about to be started, committed before the call that starts it. It is
-// left out only in a build of the crash suite, which must then fail.
-const intendedBecomes = TriggerStarting

@@ -1,0 +1,44 @@
+package store
+
+import (
+	"errors"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Options are what a store is opened with.
+type Options struct {
+	// Now is the store's clock; nil means time.Now.
+	Now func() time.Time
+	// Lease is how long a claim lasts if it is not renewed; 0 means 30 s. Renew it every third of that.
+	Lease time.Duration
+	// Process is who claims; nil means this process.
+	Process *Process
+	// Busy is how long to wait while another program has the store locked; 0 means 10 s.
+	Busy time.Duration
+	// MustExist makes it an error if there is no store yet.
+	MustExist bool
+	// Warn, if not nil, is told what others may read and Open cannot change.
+	Warn func(string)
+}
+
+// DefaultLease is how long a claim lasts that is not renewed.
+const DefaultLease = 30 * time.Second
+
+// WakeDir is the folder of the sockets by which the processes of a store on one machine wake each
+// other.
+func WakeDir(storeDir string) string { return filepath.Join(storeDir, "wake") }
+
+// IsBroken reports whether an error says that the store itself does not work, so that nothing can
+// go on. Every other error of a method concerns only the run, rollout or trigger that it was called
+// for. An error of an implementation says so by a method Broken.
+func IsBroken(err error) bool {
+	for _, own := range []error{ErrClosed, ErrMoved, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS} { // the store is its folder as well
+		if errors.Is(err, own) {
+			return true
+		}
+	}
+	var e interface{ Broken() bool }
+	return errors.As(err, &e) && e.Broken()
+}

@@ -1,0 +1,94 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Backlog implements Store.
+func (s *SQLite) Backlog(ctx context.Context, runID string) (b store.Backlog, err error) {
+	defer func() { err = s.describe(err) }()
+	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return b, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	dead, err := s.deadOwners(ctx, tx)
+	if err != nil {
+		return b, err
+	}
+	var next, due, lease sql.NullInt64
+	err = tx.QueryRowContext(ctx, backlogQuery, s.now().UnixMicro(), runID, s.holder, dead).
+		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &lease)
+	for _, at := range []sql.NullInt64{next, due, lease} {
+		if t := fromMicros(at); at.Valid && (b.NextDue.IsZero() || t.Before(b.NextDue)) {
+			b.NextDue = t
+		}
+	}
+	return b, err
+}
+
+// Activity implements Store.
+func (s *SQLite) Activity(ctx context.Context) (out map[string]store.Activity, err error) {
+	defer func() { err = s.describe(err) }()
+	dead, err := s.deadOwners(ctx, s.read)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.read.QueryContext(ctx, activityQuery, s.now().UnixMicro(), dead)
+	if err != nil {
+		return nil, err
+	}
+	out = map[string]store.Activity{}
+	err = each(rows, func(r scanner) error {
+		var id string
+		var a store.Activity
+		err := r.Scan(&id, &a.Held, &a.Delayed)
+		out[id] = a
+		return err
+	})
+	return out, err
+}
+
+// activityQuery reads only rollouts that are held or delayed. ?1 is now, ?2 the dead processes.
+const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
+	SELECT run_id, 1 AS held, 0 AS delayed FROM rollouts WHERE owner IS NOT NULL AND lease_until > ?1 AND owner NOT IN (SELECT value FROM json_each(?2))
+	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) GROUP BY run_id`
+
+// backlogQuery counts with the conditions of Claim and ClaimTriggers. ?1 is now, ?2 a run or empty, ?3 this process, ?4 the dead ones.
+var backlogQuery = func() string {
+	const (
+		ofRun = " AND (?2 = '' OR run_id = ?2)"
+		void  = "(owner <> ?3 AND (lease_until <= ?1 OR owner IN (SELECT value FROM json_each(?4))))"
+		// Of a process that lives a trigger is due when its claim ends, of this one never.
+		notMine = "(owner IS NULL OR owner <> ?3)"
+		orphan  = "owner IN (SELECT value FROM json_each(?4))"
+	)
+	return fmt.Sprintf(`SELECT
+		(SELECT count(*) FROM rollouts WHERE runnable_at <= ?1%[1]s) + (SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND %[2]s%[1]s),
+		(SELECT count(*) FROM rollouts WHERE runnable_at > ?1%[1]s),
+		(SELECT count(*) FROM rollouts WHERE owner IS NOT NULL AND NOT %[2]s%[1]s),
+		(SELECT count(*) FROM triggers WHERE due_at <= ?1 AND %[3]s%[1]s) + (SELECT count(*) FROM triggers WHERE owner IS NOT NULL AND due_at > ?1 AND %[4]s%[1]s),
+		(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1%[1]s ORDER BY runnable_at LIMIT 1),
+		(SELECT due_at FROM triggers WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
+		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s)`, ofRun, void, notMine, orphan)
+}()
+
+// deadOwners returns, as a JSON array, the holders of something whose process is certainly gone.
+func (s *SQLite) deadOwners(ctx context.Context, q querier) (string, error) {
+	dead := []string{}
+	rows, err := q.QueryContext(ctx, selectHolders+` FROM holders h WHERE h.holder_id <> ? AND (h.holder_id IN (SELECT owner FROM rollouts WHERE owner IS NOT NULL)
+		OR h.holder_id IN (SELECT owner FROM triggers WHERE owner IS NOT NULL))`, s.holder)
+	if err != nil {
+		return "", err
+	}
+	if err := each(rows, func(r scanner) error { return appendDead(&dead, r) }); err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(dead)
+	return string(list), err
+}

@@ -1,0 +1,222 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+func openInternal(tb testing.TB, dir string) *SQLite {
+	tb.Helper()
+	s, err := Open(dir, store.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+func insertHolder(id string) func(*tx) error {
+	return func(t *tx) error { return t.exec("INSERT INTO holders VALUES (?, 1, '', '', '', 0)", id) }
+}
+
+func holders(tb testing.TB, s *SQLite) (out []string) {
+	tb.Helper()
+	rows, err := s.read.QueryContext(tb.Context(), "SELECT holder_id FROM holders ORDER BY holder_id")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := each(rows, func(r scanner) error {
+		var id string
+		err := r.Scan(&id)
+		out = append(out, id)
+		return err
+	}); err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+// runTogether runs operations as one group, as the committer does when they wait at the same time.
+func runTogether(t *testing.T, s *SQLite, ops ...func(*tx) error) (errs []error) {
+	t.Helper()
+	conn, err := s.write.Conn(t.Context()) // nobody has it yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &tx{conn: conn, store: s, stmts: map[string]*sql.Stmt{}}
+	defer x.close()
+	var group []*operation
+	for _, run := range ops {
+		group = append(group, &operation{run: run, err: make(chan error, 1)})
+	}
+	s.commit.runGroup(x, group, "FULL")
+	for _, op := range group {
+		errs = append(errs, <-op.err)
+	}
+	return errs
+}
+
+func TestOperationThatFailsTakesNothingWithIt(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	failure := errors.New("failure")
+	errs := runTogether(t, s, insertHolder("a"),
+		func(t *tx) error { return errors.Join(insertHolder("lost")(t), failure) },
+		insertHolder("b"),
+		insertHolder("a"), // a constraint
+		insertHolder("c"))
+	if errs[0] != nil || !errors.Is(errs[1], failure) || errs[2] != nil || errs[3] == nil || errs[4] != nil {
+		t.Fatal(errs)
+	}
+	if got := strings.Join(holders(t, s), ""); got != "abc" {
+		t.Fatalf("got %s, want abc", got)
+	}
+}
+
+func TestTransactionThatIsLostFailsEveryOperationOfItsGroup(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	// SQLite ends the whole transaction itself when the disk is full, for one.
+	errs := runTogether(t, s, insertHolder("a"), func(t *tx) error {
+		return errors.Join(t.exec("ROLLBACK"), errors.New("disk full"))
+	}, insertHolder("b"))
+	for i, err := range errs {
+		if err == nil {
+			t.Errorf("operation %d was reported as durable", i)
+		}
+	}
+	if got := holders(t, s); len(got) != 0 {
+		t.Fatal(got)
+	}
+}
+
+func TestCloseWhileWritesWait(t *testing.T) {
+	for range 4 {
+		s := openInternal(t, t.TempDir())
+		var group sync.WaitGroup
+		started := make(chan struct{}, 40)
+		var mu sync.Mutex
+		done := map[string]bool{}
+		for i := range 40 {
+			group.Go(func() {
+				started <- struct{}{}
+				id := fmt.Sprintf("h%02d", i)
+				err := s.writeOp(context.Background(), insertHolder(id))
+				if err != nil && !errors.Is(err, store.ErrClosed) {
+					t.Error(err)
+				}
+				mu.Lock()
+				done[id] = err == nil
+				mu.Unlock()
+			})
+		}
+		for range 8 {
+			<-started
+		}
+		if err := errors.Join(s.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		group.Wait()
+		if err := s.writeOp(context.Background(), insertHolder("late")); !errors.Is(err, store.ErrClosed) {
+			t.Fatalf("after it was closed: %v", err)
+		}
+		again := openInternal(t, s.Dir())
+		there := map[string]bool{}
+		for _, id := range holders(t, again) {
+			there[id] = true
+		}
+		for id, ok := range done {
+			if ok != there[id] {
+				t.Fatalf("%s was reported as written: %v, and is there: %v", id, ok, there[id])
+			}
+		}
+	}
+}
+
+func TestIdleStoreHasFewGoroutines(t *testing.T) {
+	before := runtime.NumGoroutine()
+	s := openInternal(t, t.TempDir())
+	if _, err := s.Claim(t.Context(), "", 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := runtime.NumGoroutine() - before; n > 4 {
+		t.Errorf("an idle store has %d goroutines", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// database/sql lets its goroutines end by themselves.
+	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if n := runtime.NumGoroutine() - before; n > 0 {
+		t.Errorf("a closed store has left %d goroutines", n)
+	}
+}
+
+func TestHoldersThatAreGoneAreForgotten(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	open := func(p store.Process) *SQLite {
+		s, err := Open(dir, store.Options{Process: &p, Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s
+	}
+	dead, foreign := store.ThisProcess(), store.ThisProcess()
+	dead.StartTime = "1"
+	foreign.BootID = "another"
+	s := open(store.ThisProcess())
+	p := store.Plan{RunID: store.NewRunID(), Evaluations: []store.Evaluation{{ID: "e"}}}
+	for i := range 10 {
+		p.Rollouts = append(p.Rollouts, store.PlannedRollout{ID: store.RolloutID(p.RunID, "e", "a", i)})
+	}
+	if _, err := s.CreateRun(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	claimOnce := func(p store.Process, putBack bool) {
+		s := open(p)
+		claims, err := s.Claim(t.Context(), "", 1)
+		if err != nil || len(claims) != 1 {
+			t.Fatal(claims, err)
+		}
+		if putBack {
+			if _, err := s.CommitSegment(t.Context(), claims[0].Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 5 {
+		claimOnce(dead, true)
+		claimOnce(foreign, true)
+	}
+	claimOnce(foreign, false) // still holds something
+	if n := len(holders(t, s)); n != 6 {
+		t.Errorf("%d holders are known, want those six of which nothing can be said", n)
+	}
+	now = now.Add(holderKept + time.Hour)
+	s2 := open(store.ThisProcess())
+	if _, err := s2.Claim(t.Context(), "", 20); err != nil { // takes everything over
+		t.Fatal(err)
+	}
+	if n := len(holders(t, s)); n > 2 {
+		t.Errorf("%d holders are still known after a week: %v", n, holders(t, s))
+	}
+}

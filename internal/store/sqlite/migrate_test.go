@@ -1,0 +1,86 @@
+package sqlite
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// ofVersion makes a store as an earlier evalrun left it.
+func ofVersion(t *testing.T, version int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "store.db")+"?_pragma=journal_mode(WAL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	queries := append([]string{}, migrations[:version]...)
+	if version > 0 {
+		queries = append(queries, "INSERT INTO meta VALUES ('storeId', 'kept')", fmt.Sprintf("PRAGMA application_id = %d", applicationID))
+	}
+	for _, q := range append(queries, fmt.Sprintf("PRAGMA user_version = %d", version)) {
+		if _, err := db.ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestStoresOfEveryVersionAreMigrated(t *testing.T) {
+	for version := range len(migrations) + 1 {
+		dir := ofVersion(t, version)
+		s := openInternal(t, dir)
+		if version > 0 && s.ID() != "kept" {
+			t.Errorf("version %d: the id is %q", version, s.ID())
+		}
+		var now int
+		if err := s.read.QueryRowContext(t.Context(), "PRAGMA user_version").Scan(&now); err != nil || now != len(migrations) {
+			t.Errorf("version %d became %d: %v", version, now, err)
+		}
+		exercise(t, s)
+	}
+}
+
+func TestMigrationThatFailsChangesNothing(t *testing.T) {
+	dir := ofVersion(t, len(migrations))
+	file := filepath.Join(dir, "store.db")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := migrations
+	defer func() { migrations = good }()
+	migrations = append(good[:len(good):len(good)], "CREATE TABLE more (x)", "CREATE TABLE more (x)")
+	_, err = Open(dir, store.Options{})
+	if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), fmt.Sprintf("schema %d", len(good)+2)) {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(file)
+	if err != nil || sha256.Sum256(after) != sha256.Sum256(before) {
+		t.Fatal("the file has changed: ", err)
+	}
+	migrations = good
+	openInternal(t, dir)
+}
+
+func TestStoreWithoutAnIDIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := openInternal(t, dir)
+	if err := s.writeOp(t.Context(), func(t *tx) error { return t.exec("DELETE FROM meta") }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, store.Options{}); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Fatal(err)
+	}
+}

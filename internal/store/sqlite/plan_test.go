@@ -1,0 +1,165 @@
+package sqlite
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// statements are the queries that the store's own connection has prepared so far.
+func statements(t *testing.T, s *SQLite) (out []string) {
+	t.Helper()
+	if err := s.writeOp(t.Context(), func(x *tx) error {
+		out = slices.Collect(maps.Keys(x.stmts))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// exercise does everything that a dispatcher does over and over.
+func exercise(t *testing.T, s *SQLite) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := store.Plan{RunID: store.NewRunID(), Evaluations: []store.Evaluation{{ID: "e"}}}
+	for i := range 5 {
+		p.Rollouts = append(p.Rollouts, store.PlannedRollout{ID: store.RolloutID(p.RunID, "e", "a", i)})
+	}
+	_, err := s.CreateRun(ctx, p)
+	must(err)
+	for _, end := range []store.SegmentEnd{
+		{Outcome: store.OutcomeInterrupted}, {Outcome: store.OutcomeFailed, Retry: true},
+		{Outcome: store.OutcomeSuspended, SuspendTimeout: time.Hour, Triggers: []store.NewTrigger{{InterruptID: "i", Source: "s", ItemKey: "k", Checked: true, Start: true}, {InterruptID: "i", Source: "s", ItemKey: "k2"}}},
+		{Outcome: store.OutcomeCompleted}, {Outcome: store.OutcomeFailed},
+	} {
+		claims, err := s.Claim(ctx, p.RunID, 1)
+		must(err)
+		c := claims[0]
+		_, err = s.CommitSegment(ctx, c.Token, end)
+		must(err)
+		if end.Outcome == store.OutcomeCompleted {
+			must(s.RecordResult(ctx, c.Token, store.Result{EvaluatorID: "e"}))
+			must(s.Finish(ctx, c.Token, nil))
+		}
+		triggers, err := s.ClaimTriggers(ctx, "", 1)
+		must(err)
+		for _, g := range triggers {
+			if g.Action == store.ActionCancel {
+				continue
+			}
+			must(s.TriggerFailed(ctx, g.TriggerToken, time.Now(), store.TriggerFailure{NotStarted: true}))
+			again, err := s.ClaimTriggers(ctx, "", 1)
+			must(err)
+			g = again[0]
+			must(s.TriggerStarted(ctx, g.TriggerToken, "job", time.Now()))
+			must(s.CheckTrigger(ctx, g.TriggerID))
+			_, err = s.Deliver(ctx, store.Delivery{Source: "s", ItemKey: "job", Status: store.StatusSuccessful})
+			must(err)
+			_, err = s.Deliver(ctx, store.Delivery{TriggerID: g.TriggerID, Status: store.StatusSuccessful})
+			must(err)
+			_, err = s.Deliver(ctx, store.Delivery{Source: "s", ItemKey: "none", Status: store.StatusSuccessful})
+			must(err)
+		}
+		_, _, err = s.Renew(ctx)
+		must(err)
+	}
+	_, err = s.Cancel(ctx, p.RunID)
+	must(err)
+	must(s.Remove(ctx, p.RunID))
+}
+
+// No statement of the store looks at every row of a table that grows: only at those that are runnable, due, held or open, which have
+// indexes of their own.
+func TestStatementsScanNoTable(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	exercise(t, s)
+	queries := statements(t, s)
+	if len(queries) < 40 {
+		t.Fatalf("only %d statements", len(queries))
+	}
+	queries = append(queries, backlogQuery, activityQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
+		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
+		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
+		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2")
+	// These may be scanned, for these tell only of what is going on at the moment.
+	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old",
+		"SCAN h", "SCAN holders", "SCAN json_each", "CONSTANT ROW", "SCAN (subquery"}
+	for _, q := range queries {
+		if !slices.ContainsFunc([]string{"SELECT", "UPDATE", "DELETE"}, func(verb string) bool { return strings.HasPrefix(q, verb) }) {
+			continue
+		}
+		for _, step := range explain(t, s, q) {
+			if strings.HasPrefix(step, "SCAN") && !slices.ContainsFunc(small, func(text string) bool { return strings.Contains(step, text) }) {
+				t.Errorf("%s\n\tin %s", step, q)
+			}
+		}
+	}
+}
+
+// R8. A later version may add columns, and an earlier one must still be able to write.
+func TestInsertsNameTheirColumns(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	exercise(t, s)
+	found := 0
+	for _, q := range statements(t, s) {
+		if strings.HasPrefix(q, "INSERT") {
+			found++
+			if !regexp.MustCompile(`^INSERT (OR \w+ )?INTO \w+ \(`).MatchString(q) {
+				t.Errorf("the columns are not named: %s", q)
+			}
+		}
+	}
+	if found < 9 {
+		t.Errorf("only %d statements insert", found)
+	}
+}
+
+func TestClaimsAreInTheOrderOfTheirIndex(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	exercise(t, s)
+	found := 0
+	for _, q := range statements(t, s) {
+		if strings.Contains(q, "WHERE runnable_at <=") || strings.Contains(q, "WHERE t.due_at <=") {
+			found++
+			for _, step := range explain(t, s, q) {
+				if strings.Contains(step, "TEMP B-TREE") {
+					t.Errorf("everything that is runnable or due is sorted: %s", q)
+				}
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d statements claim", found)
+	}
+}
+
+func explain(t *testing.T, s *SQLite, query string) (steps []string) {
+	t.Helper()
+	args := make([]any, 10) // the plan does not depend on them; those too many are ignored
+	rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		t.Fatalf("%v in %s", err, query)
+	}
+	if err := each(rows, func(r scanner) error {
+		var id, parent, unused int
+		var step string
+		err := r.Scan(&id, &parent, &unused, &step)
+		steps = append(steps, step)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}

@@ -1,0 +1,201 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+const selectResults = "SELECT evaluator_id, data FROM results WHERE rollout_id = ? ORDER BY ordinal"
+
+func scanResults(rows *sql.Rows) (out []store.Result, err error) {
+	err = each(rows, func(r scanner) error {
+		var res store.Result
+		err := r.Scan(&res.EvaluatorID, (*[]byte)(&res.Data))
+		out = append(out, res)
+		return err
+	})
+	return out, err
+}
+
+// Events implements Store.
+func (s *SQLite) Events(ctx context.Context, runID string, after int64, limit int) (out []store.Event, err error) {
+	defer func() { err = s.describe(err) }()
+	rows, err := s.read.QueryContext(ctx, "SELECT seq, time, type, rollout_id, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?", runID, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	err = each(rows, func(r scanner) error {
+		e := store.Event{RunID: runID}
+		var at int64
+		err := r.Scan(&e.Seq, &at, &e.Type, &e.RolloutID, (*[]byte)(&e.Data))
+		e.Time = time.UnixMicro(at).UTC()
+		out = append(out, e)
+		return err
+	})
+	return out, err
+}
+
+const selectSegments = "SELECT segment, attempt, outcome, started_at, ended_at, output, fault, files, info FROM segments WHERE rollout_id = ? ORDER BY segment, attempt"
+
+// Segments implements Store.
+func (s *SQLite) Segments(ctx context.Context, rolloutID string) ([]store.Segment, error) {
+	rows, err := s.read.QueryContext(ctx, selectSegments, rolloutID)
+	if err != nil {
+		return nil, s.describe(err)
+	}
+	out, err := scanSegments(rolloutID, rows)
+	return out, s.describe(err)
+}
+
+// Snapshot implements Store.
+func (s *SQLite) Snapshot(ctx context.Context, runID string, f func(store.View) error) (err error) {
+	defer func() { err = s.describe(err) }()
+	conn, err := s.read.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	run, err := readRun(ctx, tx, runID)
+	if err != nil {
+		return err
+	}
+	return f(&sqliteView{ctx: ctx, tx: tx, run: run})
+}
+
+type sqliteView struct {
+	ctx context.Context
+	tx  *sql.Tx
+	run store.Run
+}
+
+func (v *sqliteView) Run() store.Run { return v.run }
+
+func (v *sqliteView) Evaluations(f func(store.Evaluation) error) error {
+	rows, err := v.tx.QueryContext(v.ctx, "SELECT evaluation_id, data FROM evaluations WHERE run_id = ? ORDER BY ordinal", v.run.ID)
+	if err != nil {
+		return err
+	}
+	return each(rows, func(r scanner) error {
+		var e store.Evaluation
+		if err := r.Scan(&e.ID, (*[]byte)(&e.Data)); err != nil {
+			return err
+		}
+		return f(e)
+	})
+}
+
+// batch is how many rollouts are read before those that belong to them.
+const batch = 256
+
+func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
+	parts, err := v.prepare("SELECT "+rolloutColumns+" FROM rollouts o WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?",
+		selectSegments, selectTrigger+"WHERE t.rollout_id = ? ORDER BY t.id", selectResults)
+	if err != nil {
+		return err
+	}
+	for from := 0; ; from += batch {
+		rows, err := parts[0].QueryContext(v.ctx, v.run.ID, from, batch)
+		if err != nil {
+			return err
+		}
+		var rollouts []store.RolloutView
+		if err := each(rows, func(r scanner) error {
+			o, err := scanRollout(r)
+			rollouts = append(rollouts, store.RolloutView{Rollout: o})
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, o := range rollouts {
+			if err := v.complete(&o, parts[1:]); err != nil {
+				return err
+			}
+			if err := f(o); err != nil {
+				return err
+			}
+		}
+		if len(rollouts) < batch {
+			return nil
+		}
+	}
+}
+
+func (v *sqliteView) prepare(queries ...string) ([]*sql.Stmt, error) {
+	out := make([]*sql.Stmt, len(queries))
+	for i, q := range queries {
+		var err error
+		if out[i], err = v.tx.PrepareContext(v.ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil // closed with the transaction
+}
+
+func (v *sqliteView) complete(o *store.RolloutView, parts []*sql.Stmt) error {
+	if o.Segment == 0 {
+		return nil
+	}
+	rows, err := parts[0].QueryContext(v.ctx, o.ID)
+	if err != nil {
+		return err
+	}
+	if o.Segments, err = scanSegments(o.ID, rows); err != nil {
+		return err
+	}
+	if o.Suspensions > 0 {
+		if rows, err = parts[1].QueryContext(v.ctx, o.ID); err != nil {
+			return err
+		}
+		if err := each(rows, func(r scanner) error {
+			g, err := scanTrigger(r)
+			o.Triggers = append(o.Triggers, g)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if o.State != store.StateEvaluating && !o.State.IsTerminal() {
+		return nil
+	}
+	if rows, err = parts[2].QueryContext(v.ctx, o.ID); err != nil {
+		return err
+	}
+	o.Results, err = scanResults(rows)
+	return err
+}
+
+func scanSegments(rolloutID string, rows *sql.Rows) (out []store.Segment, err error) {
+	err = each(rows, func(r scanner) error {
+		g, err := scanSegment(rolloutID, r)
+		out = append(out, g)
+		return err
+	})
+	return out, err
+}
+
+func scanSegment(rolloutID string, r scanner) (store.Segment, error) {
+	g := store.Segment{RolloutID: rolloutID}
+	var started, ended sql.NullInt64
+	var fault, files []byte
+	if err := r.Scan(&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files, (*[]byte)(&g.Info)); err != nil {
+		return g, err
+	}
+	g.StartedAt, g.EndedAt = fromMicros(started), fromMicros(ended)
+	if files != nil {
+		if err := json.Unmarshal(files, &g.Files); err != nil {
+			return g, err
+		}
+	}
+	var err error
+	g.Fault, err = unmarshalFault(fault)
+	return g, err
+}

@@ -1,0 +1,186 @@
+package sqlite
+
+// applicationID marks an SQLite file as an evalrun store ("evlr").
+const applicationID = 0x65766c72
+
+// migrations bring a store from version i to version i+1. They are never edited once released, only added to.
+// Times are microseconds since 1970 by the store's clock, durations microseconds.
+var migrations = []string{`
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE holders (
+  holder_id  TEXT PRIMARY KEY,   -- one for each opening of the store that claims
+  pid        INTEGER NOT NULL,
+  start_time TEXT NOT NULL,      -- of the process, so that a pid that came again is not taken for it
+  boot_id    TEXT NOT NULL,
+  pid_ns     TEXT NOT NULL,      -- only a holder of the same boot and PID namespace can be seen to be dead
+  opened_at  INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE runs (
+  run_id              TEXT PRIMARY KEY,
+  name                TEXT NOT NULL,
+  evaluation_set_id   TEXT NOT NULL,
+  evaluation_set_name TEXT NOT NULL,
+  retry_of            TEXT NOT NULL,
+  created_at          INTEGER NOT NULL,
+  finished_at         INTEGER,            -- set by the transaction that leaves nothing open
+  open                INTEGER NOT NULL,   -- rollouts that can still change
+  seq                 INTEGER NOT NULL DEFAULT 0,  -- of the last event
+  revision            INTEGER NOT NULL DEFAULT 0   -- grows with every transaction that changes the run
+) WITHOUT ROWID;
+
+-- Apart from runs, whose rows change all the time: a plan can be large and never changes.
+CREATE TABLE plans (run_id TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE evaluations (
+  run_id  TEXT NOT NULL, ordinal INTEGER NOT NULL, evaluation_id TEXT NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (run_id, ordinal)
+);
+
+CREATE TABLE rollouts (
+  rollout_id      TEXT PRIMARY KEY,
+  run_id          TEXT NOT NULL,
+  ordinal         INTEGER NOT NULL,
+  evaluation      INTEGER NOT NULL,     -- ordinal in evaluations
+  evaluation_id   TEXT NOT NULL,
+  evaluation_name TEXT NOT NULL,
+  agent           TEXT NOT NULL,
+  epoch           INTEGER NOT NULL,
+  resume_all      INTEGER NOT NULL,
+  accepts_faults  INTEGER NOT NULL,
+  state           TEXT NOT NULL,
+  state_since     INTEGER NOT NULL,
+  runnable_at     INTEGER,              -- null while it is held, waits or has ended
+  owner           TEXT,                 -- holder, while it is running or evaluating
+  renewed_at      INTEGER,              -- when the lease was last prolonged
+  lease_until     INTEGER,
+  fence           INTEGER NOT NULL DEFAULT 0,  -- grows with each claim
+  segment         INTEGER NOT NULL DEFAULT 0,
+  attempt         INTEGER NOT NULL DEFAULT 0,
+  failures        INTEGER NOT NULL DEFAULT 0,
+  suspensions     INTEGER NOT NULL DEFAULT 0,
+  cancel          INTEGER NOT NULL DEFAULT 0,  -- its holder is to end it
+  fault           BLOB,
+  score           REAL,
+  created_at      INTEGER NOT NULL,
+  finished_at     INTEGER,
+  working INTEGER NOT NULL DEFAULT 0, waiting INTEGER NOT NULL DEFAULT 0,
+  queued  INTEGER NOT NULL DEFAULT 0, evaluating INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX rollouts_run ON rollouts (run_id, ordinal);
+CREATE INDEX rollouts_runnable ON rollouts (runnable_at, ordinal, run_id) WHERE runnable_at IS NOT NULL;
+CREATE INDEX rollouts_owner ON rollouts (owner) WHERE owner IS NOT NULL;
+
+CREATE TABLE segments (
+  rollout_id TEXT NOT NULL, segment INTEGER NOT NULL, attempt INTEGER NOT NULL,
+  outcome TEXT NOT NULL, started_at INTEGER NOT NULL, ended_at INTEGER NOT NULL,
+  output BLOB, fault BLOB, files BLOB,
+  info BLOB,                             -- what the agent's side reports of the attempt: isolation, servers, usage
+  PRIMARY KEY (rollout_id, segment, attempt)
+);
+
+CREATE TABLE triggers (
+  id           INTEGER PRIMARY KEY,      -- keeps the order in which they were made
+  trigger_id   TEXT NOT NULL UNIQUE,
+  run_id       TEXT NOT NULL,
+  rollout_id   TEXT NOT NULL,
+  interrupt_id TEXT NOT NULL,
+  occurrence   INTEGER NOT NULL,
+  sibling      INTEGER NOT NULL,
+  type TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL, item_key TEXT NOT NULL,
+  folder_path TEXT NOT NULL, folder_key TEXT NOT NULL, spec BLOB NOT NULL,
+  state        TEXT NOT NULL,
+  checked      INTEGER NOT NULL,         -- its source can be asked
+  cancel       INTEGER NOT NULL DEFAULT 0,  -- its job is to be cancelled, once
+  segment      INTEGER NOT NULL,
+  taken_by     INTEGER NOT NULL DEFAULT 0,
+  created_at   INTEGER NOT NULL,
+  started_at   INTEGER,
+  deadline     INTEGER,
+  next_check   INTEGER,
+  due_at       INTEGER,                  -- when somebody must look: the lesser of next_check and deadline, or the claim's end
+  owner        TEXT,
+  fence        INTEGER NOT NULL DEFAULT 0,
+  attempts     INTEGER NOT NULL DEFAULT 0,
+  checks       INTEGER NOT NULL DEFAULT 0,
+  delivered_at INTEGER, status TEXT, payload BLOB, fault BLOB
+);
+CREATE INDEX triggers_rollout ON triggers (rollout_id);
+CREATE INDEX triggers_due ON triggers (due_at, run_id, owner) WHERE due_at IS NOT NULL;
+CREATE INDEX triggers_owner ON triggers (owner) WHERE owner IS NOT NULL;
+CREATE INDEX triggers_item ON triggers (item_key, source);
+CREATE INDEX triggers_open ON triggers (run_id) WHERE state IN ('intended', 'starting', 'waiting');
+
+CREATE TABLE deliveries (
+  id INTEGER PRIMARY KEY,
+  trigger_id TEXT NOT NULL,              -- empty while it is parked under source and item key, instead of an id
+  source TEXT NOT NULL, item_key TEXT NOT NULL,
+  status TEXT NOT NULL, payload BLOB, fault BLOB, delivered_by TEXT NOT NULL,
+  received_at INTEGER NOT NULL, disposition TEXT NOT NULL
+);
+CREATE INDEX deliveries_trigger ON deliveries (trigger_id);
+CREATE INDEX deliveries_parked ON deliveries (source, item_key) WHERE disposition = 'parked';
+CREATE INDEX deliveries_old ON deliveries (received_at) WHERE disposition = 'parked';
+
+CREATE TABLE results (
+  rollout_id TEXT NOT NULL, evaluator_id TEXT NOT NULL, ordinal INTEGER NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (rollout_id, evaluator_id)
+);
+
+CREATE TABLE events (
+  run_id TEXT NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, type TEXT NOT NULL,
+  rollout_id TEXT NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
+`, `
+CREATE TABLE calls (
+  call_id    TEXT PRIMARY KEY,
+  rollout_id TEXT NOT NULL,
+  server TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL,  -- what calls are equal by; of the arguments the digest
+  ordinal    INTEGER NOT NULL,           -- how many equal calls have ended before
+  work       BLOB,                       -- what the call has started, once that is known
+  segment    INTEGER, attempt INTEGER,   -- the attempt of a segment whose agent has got its final result, null if none has
+  begun_at   INTEGER NOT NULL, ended_at INTEGER,
+  UNIQUE (rollout_id, server, tool, arguments, ordinal)
+) WITHOUT ROWID;
+`, `
+CREATE TABLE mcp_tasks (
+  id         INTEGER PRIMARY KEY,        -- keeps the order in which they were made
+  task_id    TEXT NOT NULL UNIQUE,       -- what the client knows it by
+  access     TEXT NOT NULL,              -- the digest of the token of whoever may ask for it
+  session    TEXT NOT NULL,              -- likewise the legacy session; empty for clients that have none
+  server TEXT NOT NULL, tool TEXT NOT NULL,
+  status TEXT NOT NULL, message TEXT NOT NULL,
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,           -- when it is forgotten, whatever it is then
+  poll       INTEGER NOT NULL,
+  work       BLOB,                       -- what another gateway needs to go on with it; null if it ends with this one
+  input_requests BLOB, result BLOB, error BLOB,
+  told       INTEGER NOT NULL            -- the client was told of its end without having asked
+);
+CREATE INDEX mcp_tasks_session ON mcp_tasks (access, session, id);
+CREATE INDEX mcp_tasks_expires ON mcp_tasks (expires_at);
+CREATE INDEX mcp_tasks_open ON mcp_tasks (access, id) WHERE status IN ('working', 'input_required');
+
+CREATE TABLE mcp_sessions (
+  session_id TEXT PRIMARY KEY,
+  access TEXT NOT NULL, endpoint TEXT NOT NULL, version TEXT NOT NULL,
+  capabilities BLOB, info BLOB,          -- the client's
+  created_at INTEGER NOT NULL, used_at INTEGER NOT NULL
+) WITHOUT ROWID;
+`, `
+ALTER TABLE triggers ADD COLUMN digest TEXT NOT NULL DEFAULT '';  -- of what the agent waits for; empty if nobody has made one
+ALTER TABLE triggers ADD COLUMN overdue_since INTEGER;            -- when it was first claimed after its deadline
+ALTER TABLE triggers ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;  -- calls of its source that failed, since the last that did not
+ALTER TABLE triggers ADD COLUMN last_error TEXT NOT NULL DEFAULT '';  -- of the last of them
+-- A parked delivery that is addressed by source and item key is for everybody who comes to wait for it: each gets a copy.
+ALTER TABLE deliveries ADD COLUMN parked_id INTEGER;
+CREATE INDEX deliveries_copies ON deliveries (parked_id) WHERE parked_id IS NOT NULL;
+`, `
+-- What an executor looks at again and again, whatever the number of runs and triggers that have ended.
+CREATE INDEX runs_open ON runs (run_id) WHERE finished_at IS NULL;
+CREATE INDEX triggers_listed ON triggers (id) WHERE state IN ('intended', 'starting', 'waiting');
+`, `
+-- How often in a row evalrun itself has failed with the current segment of a rollout or with its evaluators, in whichever process.
+ALTER TABLE rollouts ADD COLUMN internal_failures INTEGER NOT NULL DEFAULT 0;
+`}
