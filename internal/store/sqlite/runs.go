@@ -184,13 +184,13 @@ func readRun(ctx context.Context, q querier, runID string) (store.Run, error) {
 		if err := r.Scan(&state, &n); err != nil {
 			return err
 		}
-		countAs(&run.Counts, state, n)
+		setCount(&run.Counts, state, n)
 		return nil
 	})
 }
 
-// countAs notes that n rollouts are in a state.
-func countAs(c *store.Counts, state store.State, n int) {
+// setCount notes that n rollouts are in a state.
+func setCount(c *store.Counts, state store.State, n int) {
 	*map[store.State]*int{
 		store.StatePending: &c.Pending, store.StateRunning: &c.Running, store.StateSuspended: &c.Suspended,
 		store.StateEvaluating: &c.Evaluating, store.StateCompleted: &c.Completed, store.StateFaulted: &c.Faulted,
@@ -231,7 +231,7 @@ func (s *SQLite) Runs(ctx context.Context) (runs []store.Run, err error) {
 		var n int
 		err := r.Scan(&id, &state, &n)
 		if run := index[id]; err == nil && run != nil {
-			countAs(&run.Counts, state, n)
+			setCount(&run.Counts, state, n)
 		}
 		return err
 	})
