@@ -188,9 +188,7 @@ func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBl
 	if sessionID == "" {
 		return PromptResult{}, errors.New(method + ": there is no session yet")
 	}
-	c.mu.Lock()
-	delete(c.stopped, sessionID)
-	c.mu.Unlock()
+	c.server.resume(sessionID)
 	raw, err := c.Call(ctx, method, struct {
 		SessionID string         `json:"sessionId"`
 		Prompt    []ContentBlock `json:"prompt"`
@@ -219,7 +217,7 @@ func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBl
 // Cancel asks the agent to end a turn, which then returns StopCancelled. Permission requests of the session are answered
 // as cancelled.
 func (c *Conn) Cancel(ctx context.Context, sessionID string) error {
-	c.withdrawPermissions(sessionID)
+	c.server.withdrawPermissions(sessionID)
 	return c.Notify(ctx, "session/cancel", map[string]string{"sessionId": sessionID})
 }
 

@@ -19,6 +19,7 @@ type Conn struct {
 	opts    Options
 	w       io.WriteCloser
 	out     *jsonrpc.Writer
+	server  *server
 
 	ctx      context.Context // ends with the connection; the cause is Err
 	cancel   context.CancelCauseFunc
@@ -29,12 +30,9 @@ type Conn struct {
 	closing  sync.Once
 	closeErr error // of w
 
-	mu       sync.Mutex
-	lastID   uint64
-	calls    map[uint64]chan answer // by our ids
-	requests map[string]*request    // by the agent's ids, which may equal ours
-	serving  int                    // how many requests have a handler at work
-	stopped  map[string]bool        // the sessions that Cancel was called for since their last prompt
+	mu     sync.Mutex
+	lastID uint64
+	calls  map[uint64]chan answer // by our ids
 }
 
 // answer is what came of a call.
@@ -50,13 +48,12 @@ func NewConn(w io.WriteCloser, r io.Reader, h Handler, o Options) *Conn {
 		o.MaxLine = DefaultMaxLine
 	}
 	c := &Conn{
-		handler:  h,
-		opts:     o,
-		w:        w,
-		calls:    map[uint64]chan answer{},
-		requests: map[string]*request{},
-		stopped:  map[string]bool{},
+		handler: h,
+		opts:    o,
+		w:       w,
+		calls:   map[uint64]chan answer{},
 	}
+	c.server = &server{c: c, handler: h, opts: o, requests: map[string]*request{}, stopped: map[string]bool{}}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.out = jsonrpc.NewWriter(w, jsonrpc.WriterOptions{
 		Spawn:   func(f func()) bool { c.finished.Go(f); return true },
@@ -214,13 +211,13 @@ func (c *Conn) receive(d *decoder, line []byte) {
 		case m.Method == "":
 			c.receiveAnswer(m)
 		case m.ID != nil:
-			c.receiveRequest(m)
+			c.server.receive(m)
 		case m.Method == "session/update":
 			if u, ok := parseUpdate(m.Params); ok {
 				c.handler.Update(u)
 			}
 		case m.Method == "$/cancel_request":
-			c.receiveCancel(m.Params)
+			c.server.receiveCancel(m.Params)
 		}
 	}
 }

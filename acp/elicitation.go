@@ -28,10 +28,10 @@ type ElicitationResult struct {
 	Content json.RawMessage `json:"content,omitempty"` // of ElicitAccept
 }
 
-func (c *Conn) serveElicitation(ctx context.Context, params json.RawMessage) (any, error) {
+func (s *server) serveElicitation(ctx context.Context, params json.RawMessage) (any, error) {
 	return serveWith(ctx, params, func(ctx context.Context, req ElicitationRequest) (any, error) {
 		req.Raw = params
-		result, err := c.opts.Elicit(ctx, req)
+		result, err := s.opts.Elicit(ctx, req)
 		if err != nil {
 			return ElicitationResult{Action: ElicitCancel}, nil
 		}

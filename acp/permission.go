@@ -99,10 +99,10 @@ func first(options []PermissionOption, kind string) (PermissionOutcome, bool) {
 }
 
 // servePermission answers session/request_permission. If the handler fails nothing is allowed.
-func (c *Conn) servePermission(ctx context.Context, params json.RawMessage) (any, error) {
+func (s *server) servePermission(ctx context.Context, params json.RawMessage) (any, error) {
 	return serveWith(ctx, params, func(ctx context.Context, req PermissionRequest) (any, error) {
 		req.Raw = params
-		outcome, err := c.handler.RequestPermission(ctx, req)
+		outcome, err := s.handler.RequestPermission(ctx, req)
 		if err != nil {
 			outcome = Deny(req.Options)
 		}

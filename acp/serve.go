@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -13,6 +14,18 @@ import (
 // maxRequests is how many requests of the agent are served at once. One that exceeds it is refused, and not queued, so
 // that what would end the others can still come.
 const maxRequests = 256
+
+// server answers what the agent asks.
+type server struct {
+	c       *Conn // ends the requests' contexts, waits for their goroutines, and writes the answers
+	handler Handler
+	opts    Options
+
+	mu       sync.Mutex
+	requests map[string]*request // by the agent's ids, which may equal ours
+	serving  int                 // how many requests have a handler at work
+	stopped  map[string]bool     // the sessions that Cancel was called for since their last prompt
+}
 
 // request is a request of the agent that is not answered yet.
 type request struct {
@@ -33,55 +46,55 @@ func (e *rpcError) Error() string { return e.Message }
 
 func invalidParams(message string) error { return &rpcError{CodeInvalidParams, message} }
 
-// receiveRequest serves a request on a goroutine of its own, so that updates go on while somebody decides.
-func (c *Conn) receiveRequest(m jsonrpc.Message) {
+// receive serves a request on a goroutine of its own, so that updates go on while somebody decides.
+func (s *server) receive(m jsonrpc.Message) {
 	req := &request{id: m.ID, method: m.Method}
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(s.c.ctx)
 	req.cancel = cancel
 	if m.Method == methodPermission {
 		req.sessionID = sessionIDOf(m.Params)
 	}
-	c.mu.Lock()
-	full := c.serving >= maxRequests
-	stopped := c.stopped[req.sessionID]
+	s.mu.Lock()
+	full := s.serving >= maxRequests
+	stopped := s.stopped[req.sessionID]
 	if !full && !stopped {
-		c.serving++
-		c.requests[string(m.ID)] = req
+		s.serving++
+		s.requests[string(m.ID)] = req
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 
 	switch {
 	case full:
 		cancel()
-		<-c.answer(req, nil, &rpcError{CodeInternal, "too many requests are open"})
+		<-s.answer(req, nil, &rpcError{CodeInternal, "too many requests are open"})
 	case stopped:
 		// It was sent before the agent read session/cancel.
-		<-c.withdraw(req)
+		<-s.withdraw(req)
 	default:
-		c.finished.Go(func() {
-			result, err := c.serve(ctx, m)
-			<-c.answer(req, result, err)
+		s.c.finished.Go(func() {
+			result, err := s.serve(ctx, m)
+			<-s.answer(req, result, err)
 			cancel()
-			c.mu.Lock()
-			c.serving--
-			c.mu.Unlock()
+			s.mu.Lock()
+			s.serving--
+			s.mu.Unlock()
 		})
 	}
 }
 
 // serve returns what is answered to a request.
-func (c *Conn) serve(ctx context.Context, m jsonrpc.Message) (any, error) {
+func (s *server) serve(ctx context.Context, m jsonrpc.Message) (any, error) {
 	switch {
 	case m.Method == methodPermission:
-		return c.servePermission(ctx, m.Params)
-	case m.Method == "elicitation/create" && c.opts.Elicit != nil:
-		return c.serveElicitation(ctx, m.Params)
-	case c.opts.Files != nil && m.Method == "fs/read_text_file":
-		return serveWith(ctx, m.Params, c.opts.Files.read)
-	case c.opts.Files != nil && m.Method == "fs/write_text_file" && !c.opts.Files.readOnly:
-		return serveWith(ctx, m.Params, c.opts.Files.write)
+		return s.servePermission(ctx, m.Params)
+	case m.Method == "elicitation/create" && s.opts.Elicit != nil:
+		return s.serveElicitation(ctx, m.Params)
+	case s.opts.Files != nil && m.Method == "fs/read_text_file":
+		return serveWith(ctx, m.Params, s.opts.Files.read)
+	case s.opts.Files != nil && m.Method == "fs/write_text_file" && !s.opts.Files.readOnly:
+		return serveWith(ctx, m.Params, s.opts.Files.write)
 	}
-	if t := c.opts.Terminals; t != nil {
+	if t := s.opts.Terminals; t != nil {
 		switch m.Method {
 		case "terminal/create":
 			return serveWith(ctx, m.Params, t.create)
@@ -109,59 +122,66 @@ func serveWith[P any](ctx context.Context, params json.RawMessage, f func(contex
 }
 
 // receiveCancel answers a request that the agent withdraws.
-func (c *Conn) receiveCancel(params json.RawMessage) {
+func (s *server) receiveCancel(params json.RawMessage) {
 	var id string
 	jsonobj.Members(params, func(key, value []byte) {
 		if string(key) == "requestId" {
 			id = string(value)
 		}
 	})
-	c.mu.Lock()
-	req := c.requests[id]
-	c.mu.Unlock()
+	s.mu.Lock()
+	req := s.requests[id]
+	s.mu.Unlock()
 	if req != nil {
-		c.withdraw(req)
+		s.withdraw(req)
 	}
 }
 
 // withdraw answers a request as cancelled, without waiting for its handler.
-func (c *Conn) withdraw(req *request) <-chan struct{} {
+func (s *server) withdraw(req *request) <-chan struct{} {
 	defer req.cancel()
 	if req.method == methodPermission {
-		return c.answer(req, PermissionOutcome{}.wire(), nil)
+		return s.answer(req, PermissionOutcome{}.wire(), nil)
 	}
-	return c.answer(req, nil, &rpcError{CodeCancelled, "cancelled"})
+	return s.answer(req, nil, &rpcError{CodeCancelled, "cancelled"})
 }
 
 // withdrawPermissions answers the permission requests of a session as cancelled, those that are still to come before the
 // next prompt included.
-func (c *Conn) withdrawPermissions(sessionID string) {
+func (s *server) withdrawPermissions(sessionID string) {
 	var pending []*request
-	c.mu.Lock()
-	c.stopped[sessionID] = true
-	for _, req := range c.requests {
+	s.mu.Lock()
+	s.stopped[sessionID] = true
+	for _, req := range s.requests {
 		if req.sessionID == sessionID && req.method == methodPermission {
 			pending = append(pending, req)
 		}
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 	for _, req := range pending {
-		c.withdraw(req)
+		s.withdraw(req)
 	}
 }
 
+// resume lets the permission requests of a session through again: it is prompted once more.
+func (s *server) resume(sessionID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.stopped, sessionID)
+}
+
 // answer answers a request, if it is not answered yet. The channel is closed when the answer is written.
-func (c *Conn) answer(req *request, result any, err error) <-chan struct{} {
+func (s *server) answer(req *request, result any, err error) <-chan struct{} {
 	written := make(chan struct{})
 	if req.answered.Swap(true) {
 		close(written)
 		return written
 	}
-	c.mu.Lock()
-	if c.requests[string(req.id)] == req {
-		delete(c.requests, string(req.id))
+	s.mu.Lock()
+	if s.requests[string(req.id)] == req {
+		delete(s.requests, string(req.id))
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 
 	var rpcErr *rpcError
 	if err != nil && !errors.As(err, &rpcErr) {
@@ -177,6 +197,6 @@ func (c *Conn) answer(req *request, result any, err error) <-chan struct{} {
 	if rpcErr != nil {
 		m.Error, _ = marshal(rpcErr) // a number and a text always marshal
 	}
-	c.put(m, func(error) { close(written) })
+	s.c.put(m, func(error) { close(written) })
 	return written
 }
