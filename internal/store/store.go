@@ -50,16 +50,22 @@ type Store interface {
 
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created is false.
 	CreateRun(ctx context.Context, p Plan) (created bool, err error)
-	// Run returns one run; Runs all of them, the newest first.
-	Run(ctx context.Context, runID string) (Run, error)
-	Runs(ctx context.Context) ([]Run, error)
-	// Activity says what goes on of the runs that anybody works on; those that are missing are left to themselves.
-	Activity(ctx context.Context) (map[string]Activity, error)
-	// RunOf returns the id of a rollout's run.
-	RunOf(ctx context.Context, rolloutID string) (string, error)
-	// Plan returns the plan of a run, without its evaluations.
-	Plan(ctx context.Context, runID string) (Plan, error)
+	// Remove removes everything that the store knows of a final run; ErrNotFinal of any other.
+	Remove(ctx context.Context, runID string) error
 
+	Reader
+	Queue
+	Ledger
+	Mailbox
+	MCPTasks
+
+	// Wake returns a channel that receives after another process committed something that may concern a dispatcher. Wake-ups are
+	// folded together and may be lost.
+	Wake() <-chan WakeUp
+}
+
+// Queue is what works on rollouts: it claims them, and records what became of them.
+type Queue interface {
 	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all: those whose holder's lease is
 	// void first, then, the longest runnable first, those never started, those whose wait is over and those whose backoff is over.
 	// What this process itself holds it keeps, however late it renews.
@@ -75,6 +81,15 @@ type Store interface {
 	CountFailure(ctx context.Context, t Token) (int, error)
 	// CommitSegment ends a segment: its outcome and all that follows from it.
 	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
+	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout, storing the last results with its end.
+	RecordResult(ctx context.Context, t Token, r Result) error
+	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
+	// FinishFaulted ends a rollout that could not be evaluated.
+	FinishFaulted(ctx context.Context, t Token, fault fault.Fault) error
+}
+
+// Ledger keeps the calls of tools that may start something that outlives the agent.
+type Ledger interface {
 	// BeginCall records that the agent of a running rollout is about to call a tool, unless there is an equal call whose final result this agent
 	// does not have: then that one is returned, also if the agent of an earlier attempt of the segment had it. CallStarted records what a
 	// call has started, in place of what was recorded before, CallWork reads that, EndCall records that the agent has its final result.
@@ -82,12 +97,10 @@ type Store interface {
 	CallStarted(ctx context.Context, t Token, callID string, work json.RawMessage) error
 	CallWork(ctx context.Context, t Token, callID string) (json.RawMessage, error)
 	EndCall(ctx context.Context, t Token, callID string) error
-	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout, storing the last results with its end.
-	RecordResult(ctx context.Context, t Token, r Result) error
-	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
-	// FinishFaulted ends a rollout that could not be evaluated.
-	FinishFaulted(ctx context.Context, t Token, fault fault.Fault) error
+}
 
+// Mailbox is what works on triggers, and takes what is delivered for them.
+type Mailbox interface {
 	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or cancelled.
 	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)
 	// TriggerStarted records that the job of a claimed trigger was started, TriggerPending that a claimed trigger still waits,
@@ -108,11 +121,23 @@ type Store interface {
 	// whoever takes it over, commits the segment, whatever its outcome; all others end at once. The jobs that they wait for become due to
 	// be cancelled, but for those of the sources named.
 	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
+}
 
-	// Remove removes everything that the store knows of a final run; ErrNotFinal of any other.
-	Remove(ctx context.Context, runID string) error
+// Reader reads what is in a store. It changes nothing.
+type Reader interface {
+	// Run returns one run; Runs all of them, the newest first.
+	Run(ctx context.Context, runID string) (Run, error)
+	Runs(ctx context.Context) ([]Run, error)
+	// Activity says what goes on of the runs that anybody works on; those that are missing are left to themselves.
+	Activity(ctx context.Context) (map[string]Activity, error)
+	// RunOf returns the id of a rollout's run.
+	RunOf(ctx context.Context, rolloutID string) (string, error)
+	// Plan returns the plan of a run, without its evaluations.
+	Plan(ctx context.Context, runID string) (Plan, error)
 	// RolloutIDs returns the ids of a run's rollouts in the order of the plan.
 	RolloutIDs(ctx context.Context, runID string) ([]string, error)
+	// OpenRuns returns the number of the last event of every run that is not final.
+	OpenRuns(ctx context.Context) (map[string]int64, error)
 
 	// Backlog says what is left to do, of one run or of all.
 	Backlog(ctx context.Context, runID string) (Backlog, error)
@@ -129,14 +154,6 @@ type Store interface {
 	Snapshot(ctx context.Context, runID string, f func(View) error) error
 	// Events returns up to limit events of a run after a sequence number.
 	Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error)
-
-	MCPTasks
-
-	// Wake returns a channel that receives after another process committed something that may concern a dispatcher. Wake-ups are
-	// folded together and may be lost.
-	Wake() <-chan WakeUp
-	// OpenRuns returns the number of the last event of every run that is not final.
-	OpenRuns(ctx context.Context) (map[string]int64, error)
 }
 
 // WakeUp says what another process has committed.
