@@ -109,5 +109,5 @@ func (e *EvalSet) startedIn(a agent.Entry, dir string) (agent.Entry, error) {
 
 // needSandbox reports whether some agent does.
 func needSandbox(agents []agent.Entry) bool {
-	return slices.ContainsFunc(agents, agent.Entry.LivesInEnvironment)
+	return slices.ContainsFunc(agents, agent.Entry.NeedsSandbox)
 }

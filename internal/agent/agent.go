@@ -46,11 +46,12 @@ type Segment struct {
 	// Env is added to the agent's environment: after its own entry's of a function agent, before those of an ACP agent, which lead to its model.
 	Env []string
 
-	// Place is where an agent that lives in an environment is started; nil for function agents. The fields from here to Solution are only for such agents.
-	Place *Place
+	// Sandbox is where an agent that needs one is started; nil for function agents. The fields from here
+	// to Solution are only for agents in a sandbox.
+	Sandbox *Sandbox
 	// Prompt is what a conversational agent is asked; in a segment that goes on with a session it is not asked again.
 	Prompt string
-	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names of those that Place.Setup starts.
+	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names of those that Sandbox.Setup starts.
 	Servers []acp.MCPServer
 	Hosted  []string
 	// Gateway puts the servers behind the MCP gateway; nil sends them to the agent as they are.

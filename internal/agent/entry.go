@@ -54,9 +54,9 @@ var (
 	laterTypes = []string{"langgraph"}
 )
 
-// LivesInEnvironment reports whether the agent runs in the environment of its rollout (see package sandbox), and not as its owner's own
+// NeedsSandbox reports whether the agent runs in the sandbox of its rollout, and not as its owner's own
 // program.
-func (e Entry) LivesInEnvironment() bool { return e.Type != TypeFunction }
+func (e Entry) NeedsSandbox() bool { return e.Type != TypeFunction }
 
 // SegmentTimeout is the shorter of the entry's own timeout and one from elsewhere; 0 means none.
 func (e Entry) SegmentTimeout(other time.Duration) time.Duration {

@@ -172,7 +172,7 @@ func plannedRollout(runID string, i int, e eval.Evaluation, a agent.Entry, epoch
 	case why != "":
 	case e.Task == nil && (a.Type == agent.TypeOracle || a.Type == agent.TypeNop):
 		why = "the agent " + a.Type + " is only for tasks"
-	case e.Task != nil && !a.LivesInEnvironment():
+	case e.Task != nil && !a.NeedsSandbox():
 		why = "a function agent runs as its owner's program, not in the environment of a task"
 	}
 	if why != "" {

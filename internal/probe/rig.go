@@ -37,7 +37,7 @@ type rig struct {
 	about *Agent
 	// dir is a folder of this machine; the agent sees parts of it by place.
 	dir     string
-	place   agent.Place
+	place   agent.Sandbox
 	model   *fakemodel.Server
 	servers []*fakemcp.HTTPServer
 	agents  []*process
@@ -50,14 +50,14 @@ func newRig(o *Options, parent string, about *Agent) (*rig, error) {
 		return nil, err
 	}
 	r := &rig{o: o, about: about, dir: dir}
-	space := sandbox.Space{Isolation: o.Isolation, Network: true}
+	space := sandbox.Config{Isolation: o.Isolation, Network: true}
 	for _, b := range []struct{ folder, inside string }{{"home", "/home/agent"}, {"work", "/app"}, {"logs", "/logs"}} {
 		if err := os.Mkdir(filepath.Join(dir, b.folder), 0o700); err != nil {
 			return nil, err
 		}
 		space.Binds = append(space.Binds, sandbox.Bind{Host: filepath.Join(dir, b.folder), Inside: b.inside, Writable: true})
 	}
-	r.place = agent.Place{Space: space, Home: space.Path("/home/agent"), Cwd: space.Path("/app"), Executable: o.Executable}
+	r.place = agent.Sandbox{Config: space, Home: space.Path("/home/agent"), Cwd: space.Path("/app"), Executable: o.Executable}
 	r.model, err = fakemodel.Start(fakemodel.Options{})
 	return r, err
 }
@@ -114,7 +114,7 @@ type process struct {
 func (r *rig) start(ctx context.Context) (*process, error) {
 	a := &process{r: r, marker: "probe/" + rand.Text()}
 	l := acpagent.Launch{
-		Entry: r.o.Entry, Place: r.place, BaseDir: r.o.BaseDir, RolloutID: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
+		Entry: r.o.Entry, Sandbox: r.place, BaseDir: r.o.BaseDir, RolloutID: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
 		Stderr: &r.stderr, Ended: func() {
 			if a.onEnd != nil {
 				a.onEnd()

@@ -75,7 +75,7 @@ func (r *rig) stdio(s *server) {
 	}
 	s.declared = acp.MCPServer{
 		Name: serverName, Transport: onStdio, Command: program,
-		Args: append([]string{StdioCommand}, fakemcp.StdioArgs(r.place.Space.Path("/logs/"+name), s.marker)...),
+		Args: append([]string{StdioCommand}, fakemcp.StdioArgs(r.place.Config.Path("/logs/"+name), s.marker)...),
 	}
 	s.log = func() ([]fakemcp.Entry, error) {
 		log, err := fakemcp.ReadLog(file)

@@ -49,7 +49,7 @@ func (h *held) load(ctx context.Context) (err error) {
 // missingVariables names the variables that the rollout needs and this process does not have.
 func (h *held) missingVariables() (names []string) {
 	needed := h.entry.Required()
-	if h.entry.LivesInEnvironment() {
+	if h.entry.NeedsSandbox() {
 		needed = append(needed, h.run.Plan.Env...)
 	}
 	for _, name := range needed {
@@ -81,7 +81,7 @@ func (h *held) attemptDir(segment, attempt int) string {
 // root is the folder of what the agent keeps. In a sandbox without isolation it lies outside of any
 // checkout, because the agent would pick up the AGENTS.md and the .git above it.
 func (h *held) root() string {
-	if h.entry.LivesInEnvironment() && h.run.Plan.Isolation == sandbox.IsolationProcess {
+	if h.entry.NeedsSandbox() && h.run.Plan.Isolation == sandbox.IsolationProcess {
 		return filepath.Join(workspace.StateDir(), h.host.Store.ID(), h.claim.RolloutID)
 	}
 	return workspace.WorkDir(h.host.Store.Dir(), h.claim.RolloutID)
@@ -96,7 +96,7 @@ func (h *held) segmentCopy() string {
 
 // keptFolders are the folders that survive a suspension.
 func (h *held) keptFolders() []string {
-	if h.entry.LivesInEnvironment() {
+	if h.entry.NeedsSandbox() {
 		return workspace.Kept
 	}
 	return []string{workspace.FolderWorkspace}

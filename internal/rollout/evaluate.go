@@ -37,7 +37,7 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	if err := s.readResults(); err != nil {
 		return err
 	}
-	if r.held.entry.LivesInEnvironment() {
+	if r.held.entry.NeedsSandbox() {
 		if err := r.held.joinTrajectory(commit); err != nil {
 			return err
 		}

@@ -85,7 +85,7 @@ func TestServersOfATaskAsAnAgentGetsThem(t *testing.T) {
 			if err := s.resolve(); err != nil {
 				t.Fatal(err)
 			}
-			servers, hosted := agentServers(s.servers, &sandbox.Space{Isolation: sandbox.IsolationBwrap})
+			servers, hosted := agentServers(s.servers, &sandbox.Config{Isolation: sandbox.IsolationBwrap})
 			if diff := cmp.Diff(v.hosted, hosted); diff != "" {
 				t.Error(diff)
 			}

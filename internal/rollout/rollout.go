@@ -155,7 +155,7 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	if done.State == store.StatePending {
 		return err // another attempt needs the copy
 	}
-	if !scored && r.held.entry.LivesInEnvironment() {
+	if !scored && r.held.entry.NeedsSandbox() {
 		err = errors.Join(err, r.held.joinTrajectory(commit)) // whoever evaluates does it himself
 	}
 	if r.held.claim.Segment == 1 {

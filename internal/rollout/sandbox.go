@@ -98,8 +98,8 @@ func (s *sandboxSpec) present() error {
 
 // config is the sandbox that all processes of the rollout share. They see the agent's home, and
 // only the agent is later allowed to write to it.
-func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Space, error) {
-	c := sandbox.Space{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden}
+func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config, error) {
+	c := sandbox.Config{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden}
 	if s.folders.OwnTree {
 		c.User = user
 	}
@@ -119,7 +119,7 @@ func (s *sandboxSpec) networked(network tasks.Network) bool {
 }
 
 // environ are the variables of the task, and those that say where the folders are.
-func (s *sandboxSpec) environ(space *sandbox.Space) []string {
+func (s *sandboxSpec) environ(space *sandbox.Config) []string {
 	out := slices.Clone(s.resolved)
 	return append(out, "EVALRUN_APP_DIR="+space.Path(s.folders.Workdir), "EVALRUN_LOGS_DIR="+space.Path(workspace.InsideLogs),
 		"EVALRUN_TESTS_DIR="+space.Path(workspace.InsideTests), "EVALRUN_SOLUTION_DIR="+space.Path(workspace.InsideSolution))

@@ -45,7 +45,7 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	}
 	r.started = time.Now()
 	r.queued = r.started.Sub(r.held.claimed)
-	if r.held.entry.LivesInEnvironment() {
+	if r.held.entry.NeedsSandbox() {
 		return r.runInSandbox(ctx, a, seg)
 	}
 	return a.Run(ctx, seg)

@@ -13,7 +13,7 @@ import (
 
 // setup is what runs before the agent. Servers start each time, since they end with its process;
 // commands run once.
-func (s *sandboxSpec) setup(space *sandbox.Space, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
+func (s *sandboxSpec) setup(space *sandbox.Config, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
 	out := &sandbox.Setup{}
 	for _, server := range s.servers {
 		if !server.Started() {

@@ -34,7 +34,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 		return agent.Outcome{}, err
 	}
 	defer func() { _ = os.RemoveAll(place.Sockets) }() // nothing but sockets
-	seg.Place, seg.History = place, s.history
+	seg.Sandbox, seg.History = place, s.history
 	seg.Prompt = stage.Instruction
 	if p := stage.Agent.PromptPrefix; p != "" {
 		seg.Prompt = p + "\n\n" + seg.Prompt
@@ -42,7 +42,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	if begins {
 		seg.Resume, seg.Deliveries = nil, nil
 	}
-	seg.Servers, seg.Hosted = agentServers(spec.servers, &place.Space)
+	seg.Servers, seg.Hosted = agentServers(spec.servers, &place.Config)
 	seg.Gateway = h.behindGateway(spec.servers)
 	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
 		if stage.Name == "" { // nobody has kept how long a step has worked
@@ -73,7 +73,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 
 // agentPlace is where the agent of a stage runs. begins says that the stage begins and is not
 // resumed.
-func (s *stageRunner) agentPlace(stage *tasks.Stage, begins bool) (*agent.Place, error) {
+func (s *stageRunner) agentPlace(stage *tasks.Stage, begins bool) (*agent.Sandbox, error) {
 	spec := s.spec
 	space, err := spec.config(stage.Agent.Network, stage.Agent.User)
 	if err != nil {
@@ -85,13 +85,13 @@ func (s *stageRunner) agentPlace(stage *tasks.Stage, begins bool) (*agent.Place,
 			space.Binds[i].Writable = true
 		}
 	}
-	p := &agent.Place{Space: space, Home: space.Path(home), Cwd: space.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&space)}
+	p := &agent.Sandbox{Config: space, Home: space.Path(home), Cwd: space.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&space)}
 	p.Setup, err = spec.setup(&space, stage, begins)
 	return p, err
 }
 
 // addSolution gives the oracle the task's solution.
-func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Place, seg *agent.Segment) error {
+func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Sandbox, seg *agent.Segment) error {
 	if stage.Solution == "" {
 		return nil
 	}
@@ -104,14 +104,14 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Place, seg *a
 		if err := errors.Join(os.RemoveAll(dir), workspace.CopyIn(stage.Solution, dir, "")); err != nil {
 			return err
 		}
-		place.Space.Binds = append(place.Space.Binds, sandbox.Bind{Host: dir, Inside: workspace.InsideSolution})
+		place.Config.Binds = append(place.Config.Binds, sandbox.Bind{Host: dir, Inside: workspace.InsideSolution})
 	}
 	env, err := tasks.ExpandEnv("solution.env", s.spec.task.Config.Solution.Env, s.spec.lookup)
 	if err != nil {
 		return setupFault(err)
 	}
-	place.Env = s.spec.environ(&place.Space)
-	seg.Solution = &agent.Script{Path: place.Space.Path(workspace.InsideSolution + "/solve.sh"), Env: variables(env)}
+	place.Env = s.spec.environ(&place.Config)
+	seg.Solution = &agent.Script{Path: place.Config.Path(workspace.InsideSolution + "/solve.sh"), Env: variables(env)}
 	seg.Timeout = lesser(seg.Timeout, s.spec.task.Config.Solution.TimeoutSec.Duration())
 	return nil
 }

@@ -143,7 +143,7 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + space.Path("/home/verifier"), "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, spec.environ(&space)...)
 	return sandbox.Command{
 		RolloutID: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: space.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
-		Space: &space, Executable: v.held.host.Executable,
+		Config: &space, Executable: v.held.host.Executable,
 	}, nil
 }
 
@@ -157,7 +157,7 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 		running, cancel := context.WithTimeout(ctx, c.TimeoutSec.Duration())
 		command := sandbox.Command{
 			RolloutID: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: space.Path(v.spec.folders.Workdir),
-			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, v.spec.environ(&space)...), Space: &space, Executable: v.held.host.Executable,
+			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, v.spec.environ(&space)...), Config: &space, Executable: v.held.host.Executable,
 		}
 		log := filepath.Join(v.held.dir(), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
 		exit, err := v.runLogged(running, command, log)

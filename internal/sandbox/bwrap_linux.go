@@ -25,7 +25,7 @@ var available = sync.OnceValue(func() error {
 	if err != nil {
 		return errors.New("isolation \"bwrap\" needs bubblewrap, which is not installed: apt-get install bubblewrap (or dnf, apk, pacman), or choose isolation \"process\"")
 	}
-	files, err := (&Space{}).files("", nil)
+	files, err := (&Config{}).files("", nil)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ var available = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	cmd.Args = slices.Concat(cmd.Args, (&Space{}).namespaces(), filter, files.args(), []string{"--", "/bin/sh", "-c", ":"})
+	cmd.Args = slices.Concat(cmd.Args, (&Config{}).namespaces(), filter, files.args(), []string{"--", "/bin/sh", "-c", ":"})
 	cmd.Env = []string{}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("isolation \"bwrap\" does not work here: %w: %s%s; or choose isolation \"process\"", err, bytes.TrimSpace(out), userNamespaces())
@@ -61,7 +61,7 @@ func userNamespaces() string {
 }
 
 // wrap makes cmd, which is an init, one that runs in the space. The file descriptors of cmd stay what they are.
-func (s *Space) wrap(cmd *exec.Cmd, env []string) error {
+func (s *Config) wrap(cmd *exec.Cmd, env []string) error {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
 		return Available()
@@ -112,7 +112,7 @@ var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL",
 
 // namespaces are the options that say what is shared with this system. The init is process 1, and bwrap ends when all of its PID namespace has:
 // with a process 1 of bwrap's own it would end before, and leave that one to be reaped by others.
-func (s *Space) namespaces() []string {
+func (s *Config) namespaces() []string {
 	args := []string{"--die-with-parent", "--new-session", "--as-pid-1", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"}
 	if !s.Network {
 		args = append(args, "--unshare-net")
@@ -131,7 +131,7 @@ func (s *Space) namespaces() []string {
 }
 
 // userFiles are an /etc/passwd and an /etc/group in which the user of the space is, with its HOME: programs ask there who they are.
-func (s *Space) userFiles(env []string) ([]*os.File, error) {
+func (s *Config) userFiles(env []string) ([]*os.File, error) {
 	who, home := s.identity(), "/"
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, "HOME="); ok && !strings.ContainsAny(v, ":\n") {

@@ -16,7 +16,7 @@ import (
 )
 
 // say runs a script in a space and returns what it has printed.
-func say(t *testing.T, s *Space, script string) string {
+func say(t *testing.T, s *Config, script string) string {
 	t.Helper()
 	c := inSpace(t, s, "exec 2>&1; "+script)
 	var out strings.Builder

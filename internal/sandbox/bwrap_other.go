@@ -12,4 +12,4 @@ func Available() error {
 	return errors.New("isolation \"bwrap\" works on Linux only: choose isolation \"process\"")
 }
 
-func (s *Space) wrap(*exec.Cmd, []string) error { return Available() }
+func (s *Config) wrap(*exec.Cmd, []string) error { return Available() }

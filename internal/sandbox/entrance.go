@@ -39,7 +39,7 @@ type Spawn struct {
 const maxSocketPath = 103
 
 // entrances are the sockets that lead into the space, in the order in which the init gets them.
-func (s *Space) entrances() []string {
+func (s *Config) entrances() []string {
 	if s == nil {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (s *Space) entrances() []string {
 }
 
 // checkEntrances says what is wrong with the ways into a space.
-func (s *Space) checkEntrances() error {
+func (s *Config) checkEntrances() error {
 	for _, e := range s.Exposes {
 		if e.Port < 1 || e.Port > 65535 {
 			return fmt.Errorf("exposed port %d: expected a number from 1 to 65535", e.Port)

@@ -42,7 +42,7 @@ func TestExposedPortIsReachedFromOutside(t *testing.T) {
 }
 
 func TestExposedPortPassesOnEachEnd(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		free := must(net.Listen("tcp", "127.0.0.1:0"))
 		port := free.Addr().(*net.TCPAddr).Port
 		check(free.Close())
@@ -73,7 +73,7 @@ func TestEntranceThatIsWrong(t *testing.T) {
 	write(t, at("file"), "")
 	long := at(strings.Repeat("x", maxSocketPath-len(dir)))
 	cat := SetupCommand{Args: []string{"cat"}}
-	for want, s := range map[string]Space{
+	for want, s := range map[string]Config{
 		"exposed port 0: expected":                                      {Exposes: []Expose{{Socket: at("a")}}},
 		"exposed port 65536: expected":                                  {Exposes: []Expose{{at("a"), 65536}}},
 		"socket " + at("a") + ": expected a program":                    {Spawns: []Spawn{{Socket: at("a")}}},
@@ -86,7 +86,7 @@ func TestEntranceThatIsWrong(t *testing.T) {
 	} {
 		s.Isolation = IsolationProcess
 		c := shell(t, "exit 0")
-		c.Space, c.Executable = &s, must(os.Executable())
+		c.Config, c.Executable = &s, must(os.Executable())
 		before := openFiles(t)
 		if _, err := Start(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v; want %s", err, want)

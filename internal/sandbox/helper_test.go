@@ -87,13 +87,13 @@ func init() {
 		// the connections to a socket, another FIFO and the socket.
 		"evalrun": func(args []string) {
 			self := must(os.Executable())
-			s := &Space{Isolation: args[0], Binds: []Bind{{Host: filepath.Dir(args[1]), Inside: "/life", Writable: true}}}
+			s := &Config{Isolation: args[0], Binds: []Bind{{Host: filepath.Dir(args[1]), Inside: "/life", Writable: true}}}
 			if len(args) > 2 {
 				s.Binds = append(s.Binds, Bind{Host: filepath.Dir(args[2]), Inside: "/spawned", Writable: true})
 				s.Spawns = []Spawn{{Socket: args[3], Grace: time.Hour, Command: SetupCommand{
 					Command: "trap '' TERM; exec 5> " + s.Path("/spawned/life") + "; echo alive >&5; while :; do sleep 1000; done"}}}
 			}
-			p := must(Start(Command{RolloutID: fmt.Sprint("inner-", os.Getpid()), Path: "/bin/sh", Space: s, Setup: &Setup{}, Executable: self,
+			p := must(Start(Command{RolloutID: fmt.Sprint("inner-", os.Getpid()), Path: "/bin/sh", Config: s, Setup: &Setup{}, Executable: self,
 				Args: []string{"sh", "-c", "trap '' TERM; exec 5> " + s.Path("/life/life") + "; echo alive >&5; while :; do sleep 1000; done"}}))
 			check(p.Ready(context.Background()))
 			fmt.Println("ready")

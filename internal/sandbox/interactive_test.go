@@ -13,7 +13,7 @@ import (
 )
 
 func TestInteractiveProcess(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		c := inSpace(t, s, `while read line; do echo "got $line"; done; echo end`)
 		c.Interactive = true
 		p := must(Start(c))
@@ -44,7 +44,7 @@ func TestInteractiveProcess(t *testing.T) {
 }
 
 func TestInteractiveProcessThatDoesNotGo(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		c := inSpace(t, s, "trap 'exit 4' TERM; echo; while :; do sleep 1000 & wait; done")
 		c.Interactive, c.Grace = true, time.Hour
 		p := must(Start(c))
@@ -93,7 +93,7 @@ func TestReadingStdoutEndsWithWait(t *testing.T) {
 }
 
 func TestStderrOfAnInteractiveProcess(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		c := inSpace(t, s, "echo log >&2; cat >/dev/null")
 		var stderr bytes.Buffer
 		c.Interactive, c.Stderr = true, &stderr
@@ -108,7 +108,7 @@ func TestStderrOfAnInteractiveProcess(t *testing.T) {
 }
 
 func TestStdinThatNobodyReadsDoesNotBlockTheEnd(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		c := inSpace(t, s, "exec sleep 1000")
 		c.Interactive = true
 		p := must(Start(c))

@@ -36,7 +36,7 @@ type mount struct {
 type layout map[string]mount
 
 // files lays out the space for a process with an environment. The executable is that of the init.
-func (s *Space) files(executable string, env []string) (layout, error) {
+func (s *Config) files(executable string, env []string) (layout, error) {
 	l := layout{"/tmp": {kind: sticky}, "/var/tmp": {kind: sticky}, "/run": {kind: fresh}}
 	l.addSystem()
 	l.addSettings("/etc")

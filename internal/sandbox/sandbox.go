@@ -1,7 +1,7 @@
 // Package sandbox is where a rollout's processes live: it starts them in a process group of their own, ends them, and
 // finds those that a crashed evalrun left behind.
 //
-// [Run] is all that most callers need. A [Space] says what a process sees of the machine, and a [Setup] what runs in the space
+// [Run] is all that most callers need. A [Config] says what a process sees of the machine, and a [Setup] what runs in the space
 // before it; both need the program to call [InitMain] first. Every process bears the id of its rollout in its environment (see
 // [Marker]), and so does what it starts: by that mark [Sweep] finds the processes of a rollout whose evalrun is gone. The package
 // knows nothing of agents, tasks and rollouts but that id.
@@ -32,7 +32,7 @@ const DefaultGrace = 2 * time.Second
 type Command struct {
 	// RolloutID is the value of the marker.
 	RolloutID string
-	// Path is the program, absolute or relative to Dir; in a Space, a name without a slash is looked up in the PATH of Env.
+	// Path is the program, absolute or relative to Dir; in a sandbox, a name without a slash is looked up in the PATH of Env.
 	// Args are its arguments, Args[0] being its name.
 	Path string
 	Args []string
@@ -55,8 +55,8 @@ type Command struct {
 
 	// Interactive leaves stdin and stdout to the caller, as Process.Stdin and Process.Stdout; Stdin and Stdout above are not used.
 	Interactive bool
-	// Space is where the process lives; nil for this system as it is. Path, Args, Dir and Env are as the process in the space must see them.
-	Space *Space
+	// Config is where the process lives; nil for this system as it is. Path, Args, Dir and Env are as the process in the space must see them.
+	Config *Config
 	// Setup runs in the space before the process; see [Process.Ready].
 	Setup *Setup
 	// Executable is the program whose main calls [InitMain], from [os.Executable]. It starts and ends the process if there is a Setup,
@@ -66,7 +66,7 @@ type Command struct {
 
 // needsInit reports whether the process is started by evalrun's own init.
 func (c *Command) needsInit() bool {
-	return c.Setup != nil || c.Space != nil && (c.Space.Isolation == IsolationBwrap || len(c.Space.Forwards) > 0 || len(c.Space.entrances()) > 0)
+	return c.Setup != nil || c.Config != nil && (c.Config.Isolation == IsolationBwrap || len(c.Config.Forwards) > 0 || len(c.Config.entrances()) > 0)
 }
 
 // Exit is how a process ended.
@@ -116,7 +116,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	return p.Wait(ctx)
 }
 
-// Start starts a process. The error is that of the system call, as from [os.StartProcess], or says what is wrong with the Space. What goes
+// Start starts a process. The error is that of the system call, as from [os.StartProcess], or says what is wrong with the Config. What goes
 // wrong later in a space is reported by Ready and Wait.
 func Start(c Command) (*Process, error) {
 	p := &Process{grace: c.Grace, marker: c.RolloutID, shared: c.Shared, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
@@ -141,7 +141,7 @@ func Start(c Command) (*Process, error) {
 	if err == nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[2]
 		start := (*exec.Cmd).Start
-		if c.Space != nil && c.Space.Isolation == IsolationBwrap {
+		if c.Config != nil && c.Config.Isolation == IsolationBwrap {
 			start = startIsolated
 		}
 		err = start(p.cmd)
@@ -193,14 +193,14 @@ func (p *Process) attach(c Command) {
 
 // prepare makes the command that is started on this system for c.
 func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
-	if c.Space != nil {
-		if err := c.Space.check(); err != nil {
+	if c.Config != nil {
+		if err := c.Config.check(); err != nil {
 			return nil, nil, err
 		}
 	}
 	if !c.needsInit() {
 		path := c.Path
-		if c.Space != nil {
+		if c.Config != nil {
 			var err error
 			if path, err = lookPath(path, c.Env); err != nil {
 				return nil, nil, err
@@ -213,7 +213,7 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 	}
 	own, err := supervise()
 	if err == nil {
-		err = own.listen(c.Space.entrances())
+		err = own.listen(c.Config.entrances())
 	}
 	if err != nil {
 		own.close()
@@ -226,8 +226,8 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 	}
-	if c.Space != nil && c.Space.Isolation == IsolationBwrap {
-		if err := c.Space.wrap(cmd, c.Env); err != nil {
+	if c.Config != nil && c.Config.Isolation == IsolationBwrap {
+		if err := c.Config.wrap(cmd, c.Env); err != nil {
 			own.close()
 			return nil, nil, err
 		}

@@ -186,15 +186,15 @@ func (s *supervised) close() {
 func (c *Command) orders(grace time.Duration) orders {
 	o := orders{Path: []byte(c.Path), Dir: []byte(c.Dir), Grace: grace, Setup: c.Setup,
 		Args: []byte(strings.Join(c.Args, "\x00")), Env: []byte(strings.Join(c.Env, "\x00"))}
-	if c.Space != nil {
-		for i, f := range c.Space.Forwards {
-			if c.Space.Isolation == IsolationBwrap {
+	if c.Config != nil {
+		for i, f := range c.Config.Forwards {
+			if c.Config.Isolation == IsolationBwrap {
 				f.Socket = insideSocket(i)
 			}
 			o.Forwards = append(o.Forwards, f)
 		}
-		o.Exposes = c.Space.Exposes
-		for _, s := range c.Space.Spawns {
+		o.Exposes = c.Config.Exposes
+		for _, s := range c.Config.Spawns {
 			s.Grace = cmp.Or(s.Grace, DefaultGrace)
 			o.Spawns = append(o.Spawns, s)
 		}

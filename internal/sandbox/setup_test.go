@@ -23,14 +23,14 @@ func asSetupError(err error) *SetupError {
 }
 
 // everywhere runs a test in each isolation.
-func everywhere(t *testing.T, f func(t *testing.T, s *Space)) {
+func everywhere(t *testing.T, f func(t *testing.T, s *Config)) {
 	for _, s := range spaces(t) {
 		t.Run(s.Isolation, func(t *testing.T) { f(t, s) })
 	}
 }
 
 // lines are those of a file in the space's /app.
-func lines(t *testing.T, s *Space, name string) []string {
+func lines(t *testing.T, s *Config, name string) []string {
 	t.Helper()
 	host, ok := s.HostPath("/app/" + name)
 	content, err := os.ReadFile(host)
@@ -41,7 +41,7 @@ func lines(t *testing.T, s *Space, name string) []string {
 }
 
 // setUp runs a process with a setup and returns why it was not started.
-func setUp(t *testing.T, s *Space, setup Setup, script string) (failed *SetupError, log string) {
+func setUp(t *testing.T, s *Config, setup Setup, script string) (failed *SetupError, log string) {
 	t.Helper()
 	var out bytes.Buffer
 	setup.Log = &out
@@ -59,7 +59,7 @@ func setUp(t *testing.T, s *Space, setup Setup, script string) (failed *SetupErr
 }
 
 func TestSetupRunsInItsOrder(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		other := must(os.MkdirTemp(s.Binds[0].Host, "other"))
 		// The service makes a file and ends when it is told to, which it records.
 		failed, log := setUp(t, s, Setup{
@@ -107,7 +107,7 @@ func TestSetupThatFails(t *testing.T) {
 		{"a healthcheck without end", `failed after 2 attempts, the last time: it was still running after 20ms`, "", StageHealthcheck, Setup{Healthcheck: &slow}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			everywhere(t, func(t *testing.T, s *Space) {
+			everywhere(t, func(t *testing.T, s *Config) {
 				failed, _ := setUp(t, s, tt.setup, "echo never > started")
 				if failed == nil || failed.Stage != tt.stage || !strings.Contains(failed.Error(), tt.want) || failed.Output != tt.output {
 					t.Errorf("got %v\n%+v", failed, failed)
@@ -121,7 +121,7 @@ func TestSetupThatFails(t *testing.T) {
 }
 
 func TestProcessThatCannotBeStartedInItsSpace(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		c := inSpace(t, s, "")
 		c.Setup, c.Path = &Setup{}, "/no/such/program"
 		p := must(Start(c))
@@ -136,7 +136,7 @@ func TestProcessThatCannotBeStartedInItsSpace(t *testing.T) {
 }
 
 func TestHealthcheckIsFreeInTheStartPeriod(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		// Given a check that fails ten times and may fail once, in a start period that is long.
 		h := &Healthcheck{SetupCommand: SetupCommand{Command: `echo x >> tries; [ $(wc -l < tries) -gt 10 ]`}, StartPeriod: time.Hour, StartInterval: time.Millisecond, Interval: time.Hour, Retries: 1}
 		if failed, _ := setUp(t, s, Setup{Healthcheck: h}, "true"); failed != nil {
@@ -146,7 +146,7 @@ func TestHealthcheckIsFreeInTheStartPeriod(t *testing.T) {
 			t.Errorf("%d attempts", got)
 		}
 	})
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		// Failures that come after the start period are counted, and no others.
 		h := &Healthcheck{SetupCommand: SetupCommand{Command: `echo x >> tries; exit 1`}, StartPeriod: 50 * time.Millisecond, StartInterval: time.Millisecond, Interval: time.Millisecond, Retries: 2}
 		failed, _ := setUp(t, s, Setup{Healthcheck: h}, "true")
@@ -157,7 +157,7 @@ func TestHealthcheckIsFreeInTheStartPeriod(t *testing.T) {
 }
 
 func TestSetupWaitsForItsServices(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		s.Network = true // the port of the service is one that is free here
 		free := must(net.Listen("tcp", "127.0.0.1:0"))
 		address := free.Addr().String()
@@ -179,7 +179,7 @@ func TestSetupWaitsForItsServices(t *testing.T) {
 }
 
 func TestServiceThatFailsLaterDoesNoHarm(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		setup := Setup{Services: []SetupCommand{{Command: "while ! [ -e started ]; do :; done; echo gone > ended; exit 1"}}}
 		if failed, _ := setUp(t, s, setup, "echo > started; while ! [ -e ended ]; do :; done"); failed != nil {
 			t.Error(failed)
@@ -188,7 +188,7 @@ func TestServiceThatFailsLaterDoesNoHarm(t *testing.T) {
 }
 
 func TestWhatTheSetupLeavesRunningEndsWithTheProcess(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		l := newLife(t)
 		s.Binds = append(s.Binds, Bind{Host: filepath.Dir(l.path), Inside: "/life", Writable: true})
 		// The command goes on printing in the background, which it may, and ignores SIGTERM.
@@ -201,7 +201,7 @@ func TestWhatTheSetupLeavesRunningEndsWithTheProcess(t *testing.T) {
 }
 
 func TestProcessInASpaceEndsWithGrace(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		for _, tt := range []struct {
 			script string // it prints something when it is to be ended
 			grace  time.Duration
@@ -240,7 +240,7 @@ func TestManyShortProcessesBehindAnInit(t *testing.T) {
 }
 
 func TestSetupIsEndedWithTheContext(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := inSpace(t, s, "true")
 		reason := errors.New("enough of it")
@@ -258,7 +258,7 @@ func TestSetupIsEndedWithTheContext(t *testing.T) {
 }
 
 func TestReadyEndsWithItsContext(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		c := inSpace(t, s, "true")
 		c.Setup = &Setup{Commands: []SetupCommand{{Command: "sleep 1000"}}}
 		p := must(Start(c))
@@ -315,12 +315,12 @@ func BenchmarkTrue(b *testing.B) {
 	for name, set := range map[string]func(c *Command){
 		"plain": func(*Command) {},
 		"init":  func(c *Command) { c.Setup = &Setup{} },
-		"bwrap": func(c *Command) { c.Space = &Space{Isolation: IsolationBwrap} },
+		"bwrap": func(c *Command) { c.Config = &Config{Isolation: IsolationBwrap} },
 	} {
 		b.Run(name, func(b *testing.B) {
 			c := command
 			set(&c)
-			if c.Space != nil && (runtime.GOOS != "linux" || Available() != nil) {
+			if c.Config != nil && (runtime.GOOS != "linux" || Available() != nil) {
 				b.Skip(Available())
 			}
 			for b.Loop() {

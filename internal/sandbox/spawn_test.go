@@ -27,7 +27,7 @@ func place(t testing.TB) string {
 }
 
 // inside is a role as a command of a setup.
-func inside(s *Space, name string, args ...string) SetupCommand {
+func inside(s *Config, name string, args ...string) SetupCommand {
 	self := must(os.Executable())
 	if s.Isolation == IsolationBwrap {
 		self = InsideExecutable
@@ -83,7 +83,7 @@ func (b *lockedBuffer) await(text string) {
 }
 
 // startSpawning starts it and waits until it is ready.
-func startSpawning(t *testing.T, s *Space, spawn Spawn) *spawning {
+func startSpawning(t *testing.T, s *Config, spawn Spawn) *spawning {
 	t.Helper()
 	spawn.Socket = place(t)
 	s.Spawns = []Spawn{spawn}
@@ -135,7 +135,7 @@ func readRest(t *testing.T, r io.Reader) string {
 }
 
 func TestEachConnectionHasAProgramOfItsOwn(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		server := inside(s, "answer")
 		server.Env = append(server.Env, "WORD=hello", Marker+"=another")
 		sp := startSpawning(t, s, Spawn{Command: server, Grace: time.Hour})
@@ -180,7 +180,7 @@ func TestEachConnectionHasAProgramOfItsOwn(t *testing.T) {
 }
 
 func TestEverythingIsPassedOnAsItIs(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		sp := startSpawning(t, s, Spawn{Command: SetupCommand{Args: []string{"cat"}}, Grace: time.Hour})
 		sent := make([]byte, 8<<20)
 		random := rand.NewChaCha8([32]byte{})
@@ -203,7 +203,7 @@ func TestEverythingIsPassedOnAsItIs(t *testing.T) {
 }
 
 func TestInputMayEndBeforeTheAnswerBegins(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "wc -c; echo done"}, Grace: time.Hour})
 		c := dial(t, sp.socket)
 		must(c.Write(make([]byte, 3_000_000)))
@@ -216,7 +216,7 @@ func TestInputMayEndBeforeTheAnswerBegins(t *testing.T) {
 }
 
 func TestProgramReadsWhatWasWrittenBeforeTheConnectionWasClosed(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		l := lifeIn(t, s)
 		sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "exec 5> " + l.inside + "; echo >&5; cat > words"}, Grace: time.Hour})
 		c := dial(t, sp.socket)
@@ -237,7 +237,7 @@ type insideLife struct {
 	inside string
 }
 
-func lifeIn(t *testing.T, s *Space) insideLife {
+func lifeIn(t *testing.T, s *Config) insideLife {
 	l := newLife(t)
 	s.Binds = append(s.Binds, Bind{Host: filepath.Dir(l.path), Inside: "/life", Writable: true})
 	return insideLife{l, s.Path("/life/life")}
@@ -265,7 +265,7 @@ func TestProgramThatDoesNotGo(t *testing.T) {
 			if tt.linux && runtime.GOOS != "linux" {
 				t.Skip("this system does not tell")
 			}
-			everywhere(t, func(t *testing.T, s *Space) {
+			everywhere(t, func(t *testing.T, s *Config) {
 				l := lifeIn(t, s)
 				sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "exec 5> " + l.inside + "; echo >&5; " + tt.script}, Grace: 30 * time.Millisecond})
 				c := dial(t, sp.socket)
@@ -285,7 +285,7 @@ func TestProgramThatDoesNotGo(t *testing.T) {
 }
 
 func TestProgramThatReadsNoMoreGoesOn(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "exec <&-; echo closed; while ! [ -e go ]; do sleep 0.01; done; echo end"}, Grace: time.Hour})
 		c := dial(t, sp.socket)
 		r := bufio.NewReader(c)
@@ -301,7 +301,7 @@ func TestProgramThatReadsNoMoreGoesOn(t *testing.T) {
 }
 
 func TestOutputOfAProgramThatHasEndedIsReadHoweverSlowly(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		l := lifeIn(t, s)
 		// Given more than the pipe takes, and not more than pipe and connection do, so that the program ends before anything is read.
 		sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "exec 5> " + l.inside + "; echo >&5; head -c 150000 /dev/zero"}, Grace: time.Hour})
@@ -319,7 +319,7 @@ func TestWhatAProgramLeavesBehindDoesNotHoldTheConnection(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("processes that left their group are found on Linux only")
 	}
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		l := lifeIn(t, s)
 		sp := startSpawning(t, s, Spawn{Command: inside(s, "leave", l.inside, "setsid", "stdout"), Grace: time.Hour})
 		c := dial(t, sp.socket)
@@ -332,7 +332,7 @@ func TestWhatAProgramLeavesBehindDoesNotHoldTheConnection(t *testing.T) {
 }
 
 func TestEndOfTheSpaceEndsItsPrograms(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		for _, tt := range []struct{ script, want string }{
 			{"trap 'echo told; exit' TERM; echo; while :; do sleep 1000 & wait; done", "\ntold\n"},
 			{"trap '' TERM; echo; while :; do sleep 1000; done", "\n"},
@@ -391,7 +391,7 @@ func TestProgramsEndWithEvalrun(t *testing.T) {
 }
 
 func TestProgramThatFailsIsInTheLog(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		for _, tt := range []struct {
 			command SetupCommand
 			want    string
@@ -418,7 +418,7 @@ func TestProgramThatFailsIsInTheLog(t *testing.T) {
 }
 
 func TestLogOfAProgramIsBounded(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "head -c 3000000 /dev/zero >&2; echo done"}, Grace: time.Hour})
 		if got := readRest(t, dial(t, sp.socket)); got != "done\n" {
 			t.Errorf("got %q", got)
@@ -431,7 +431,7 @@ func TestLogOfAProgramIsBounded(t *testing.T) {
 }
 
 func TestConnectionWaitsForTheSetup(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		s.Spawns = []Spawn{{Socket: place(t), Command: SetupCommand{Command: "cat made"}}}
 		c := inSpace(t, s, "exec cat")
 		c.Interactive, c.Setup = true, &Setup{Commands: []SetupCommand{{Command: "while ! [ -e go ]; do sleep 0.01; done; echo by the setup > made"}}}
@@ -449,7 +449,7 @@ func TestConnectionWaitsForTheSetup(t *testing.T) {
 }
 
 func TestConnectionToASpaceWhoseSetupFails(t *testing.T) {
-	everywhere(t, func(t *testing.T, s *Space) {
+	everywhere(t, func(t *testing.T, s *Config) {
 		s.Spawns = []Spawn{{Socket: place(t), Command: SetupCommand{Args: []string{"cat"}}}}
 		c := inSpace(t, s, "true")
 		c.Setup = &Setup{Commands: []SetupCommand{{Command: "while ! [ -e go ]; do sleep 0.01; done; exit 1"}}}
@@ -525,8 +525,8 @@ func BenchmarkSpawn(b *testing.B) {
 			if err := Supported(isolation); err != nil {
 				b.Skip(err)
 			}
-			s := &Space{Isolation: isolation, Spawns: []Spawn{{Socket: place(b), Command: SetupCommand{Args: []string{"cat"}}}}}
-			p := must(Start(Command{RolloutID: "benchmark", Path: "cat", Args: []string{"cat"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Interactive: true, Space: s, Executable: must(os.Executable())}))
+			s := &Config{Isolation: isolation, Spawns: []Spawn{{Socket: place(b), Command: SetupCommand{Args: []string{"cat"}}}}}
+			p := must(Start(Command{RolloutID: "benchmark", Path: "cat", Args: []string{"cat"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Interactive: true, Config: s, Executable: must(os.Executable())}))
 			check(p.Ready(b.Context()))
 			c := must(net.Dial("unix", s.Spawns[0].Socket))
 			exchange(b, c, c)

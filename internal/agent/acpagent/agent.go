@@ -80,13 +80,13 @@ func newACPAgent(e agent.Entry, opts Options) *acpAgent {
 
 // Run implements Agent.
 func (a *acpAgent) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
-	if seg.Place == nil {
-		return agent.Outcome{}, fmt.Errorf("agent %q: there is no place for it to run in", a.entry.Name)
+	if seg.Sandbox == nil {
+		return agent.Outcome{}, fmt.Errorf("agent %q: there is no sandbox for it to run in", a.entry.Name)
 	}
 	timeout := a.entry.SegmentTimeout(seg.Timeout)
 	ctx, clock, stop := newWorkClock(ctx, timeout, fault.Newf(fault.Timeout, "the segment took longer than %v and was ended", timeout))
 	defer stop()
-	s := &segment{acpAgent: a, seg: seg, clock: clock, info: &agent.Info{Isolation: seg.Place.Space.Isolation}}
+	s := &segment{acpAgent: a, seg: seg, clock: clock, info: &agent.Info{Isolation: seg.Sandbox.Config.Isolation}}
 	s.servers = newServers(seg, s.info)
 	out, err := s.run(ctx)
 	s.info.HeldMs = clock.waited().Milliseconds()

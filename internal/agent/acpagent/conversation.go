@@ -72,7 +72,7 @@ func (c *conversation) write(info *agent.Info, unused []approval) error {
 	if c.record.SessionID == "" {
 		return nil
 	}
-	c.record.AgentName, c.record.AgentVersion, c.record.Cwd = info.AgentName, info.AgentVersion, c.seg.Place.Cwd
+	c.record.AgentName, c.record.AgentVersion, c.record.Cwd = info.AgentName, info.AgentVersion, c.seg.Sandbox.Cwd
 	c.record.Approved, c.record.Allowed = unused, nil
 	data, err := json.MarshalIndent(c.record, "", "  ")
 	if err != nil {

@@ -48,7 +48,7 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 			r.entry.Files = map[string]string{".agent/config.toml": `key = "{modelKey}" model = "{model}"`, "left-out": "{nonsense}"}
 			seg := r.segment("[[RUN env]] [[RUN cat ~/.agent/config.toml; cat ~/left-out; test -d $TMPDIR && echo tmp]] [[RUN " + askFixture(t) + "]]")
 			seg.Env = []string{"PASSED=a-passed-secret", "PROVIDER_KEY=" + providerKey, "EXPANDED=by the run"}
-			seg.Place.Env = []string{"OF_THE_PLACE=place", "EXPANDED=by the place"}
+			seg.Sandbox.Env = []string{"OF_THE_PLACE=place", "EXPANDED=by the place"}
 			out := r.run(seg)
 			if content(t, out); out.Info.Model == nil || out.Info.Model.Main.Calls != 1 {
 				t.Fatalf("got %+v: %q", out.Info, r.said(0))
@@ -58,7 +58,7 @@ func TestTheEnvironmentOfAnAgent(t *testing.T) {
 			}
 			said := strings.Join(r.said(0), "")
 			env := environment(t, said)
-			home := seg.Place.Home
+			home := seg.Sandbox.Home
 			for name, want := range map[string]string{
 				"EXPANDED": "<resolved|default|$HOME>", "OF_THE_PLACE": "place", "PASSED": "[redacted:SECRET]", "MODEL_NAME": "small-1", "HOME": home,
 				"XDG_CONFIG_HOME": home + "/.config", "TMPDIR": home + "/tmp", "MODEL_KEY": "[redacted:MODEL_TOKEN]", sandbox.Marker: seg.Marker,

@@ -114,7 +114,7 @@ func shortIdle(r *rollout, _ *agent.Segment) {
 
 func withSetup(command string) func(*rollout, *agent.Segment) {
 	return func(_ *rollout, seg *agent.Segment) {
-		seg.Place.Setup = &sandbox.Setup{Commands: []sandbox.SetupCommand{{Command: command}}}
+		seg.Sandbox.Setup = &sandbox.Setup{Commands: []sandbox.SetupCommand{{Command: command}}}
 	}
 }
 

@@ -21,8 +21,8 @@ import (
 type Launch struct {
 	Entry   agent.Entry
 	Options agent.Options
-	// Place is where; Start adds to its Space what the agent's program needs.
-	Place agent.Place
+	// Sandbox is where the process runs. Start adds what the agent's program needs to its Config.
+	Sandbox agent.Sandbox
 	// BaseDir is what the entry's cwd is relative to.
 	BaseDir string
 	// RolloutID marks the process and what it starts.
@@ -31,7 +31,7 @@ type Launch struct {
 	Env []string
 	// ModelURL and ModelKey are the agent's way to its model. Without a URL it has credentials of its own.
 	ModelURL, ModelKey string
-	// Stderr receives what the agent logs, SetupLog what the setup of the place prints.
+	// Stderr receives what the agent logs, SetupLog what the setup of the sandbox prints.
 	Stderr, SetupLog io.Writer
 	// Ended is [sandbox.Command.Ended].
 	Ended func()
@@ -40,7 +40,7 @@ type Launch struct {
 }
 
 // Start writes the entry's files into the agent's home and starts its process, whose stdin and stdout are the caller's. The error is a [*fault.Fault]
-// if the agent or its place is at fault; what goes wrong later in the place is told by [sandbox.Process.Ready].
+// if the agent or its sandbox is at fault; what goes wrong later in the sandbox is told by [sandbox.Process.Ready].
 func (l *Launch) Start() (*sandbox.Process, error) {
 	fill := l.placeholders()
 	env, f := l.environ(fill)
@@ -55,16 +55,16 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	if f != nil {
 		return nil, f
 	}
-	space := &l.Place.Space
-	space.Visible = append(slices.Clone(space.Visible), visible(path, l.Entry.Command[1:], env)...)
+	config := &l.Sandbox.Config
+	config.Visible = append(slices.Clone(config.Visible), visible(path, l.Entry.Command[1:], env)...)
 	for _, dir := range l.Entry.Visible {
-		space.Visible = append(space.Visible, filepath.Clean(dir))
+		config.Visible = append(config.Visible, filepath.Clean(dir))
 	}
 	// Where nothing is seen anyway nothing has to be hidden, however many tasks there are.
-	space.Hidden = slices.DeleteFunc(slices.Clone(space.Hidden), func(path string) bool { return !space.Shows(path) })
+	config.Hidden = slices.DeleteFunc(slices.Clone(config.Hidden), func(path string) bool { return !config.Shows(path) })
 	command := sandbox.Command{
-		RolloutID: l.RolloutID, Path: path, Args: l.Entry.Command, Dir: l.Place.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
-		Grace: l.Options.Grace, Ended: l.Ended, Space: space, Setup: l.Place.Setup, Executable: l.Place.Executable,
+		RolloutID: l.RolloutID, Path: path, Args: l.Entry.Command, Dir: l.Sandbox.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
+		Grace: l.Options.Grace, Ended: l.Ended, Config: config, Setup: l.Sandbox.Setup, Executable: l.Sandbox.Executable,
 	}
 	if command.Setup != nil {
 		setup := *command.Setup
@@ -83,7 +83,7 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 
 // placeholders give the values of {home}, {model}, {modelURL} and {modelKey}; those for which there is nothing are missing.
 func (l *Launch) placeholders() map[string]string {
-	fill := map[string]string{"{home}": l.Place.Home}
+	fill := map[string]string{"{home}": l.Sandbox.Home}
 	if l.ModelURL != "" {
 		fill["{modelURL}"], fill["{modelKey}"] = l.ModelURL, l.ModelKey
 		if l.Entry.Model.Name != "" {
@@ -107,15 +107,15 @@ func fillIn(value string, fill map[string]string) (string, bool) {
 	return value, true
 }
 
-// environ is the whole environment of the agent: what every program needs, that of the place, what was passed to the run, and the entry's own.
+// environ is the whole environment of the agent: what every program needs, that of the sandbox, what was passed to the run, and the entry's own.
 func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
-	home := l.Place.Home
+	home := l.Sandbox.Home
 	env := []string{
 		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
 		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share", "XDG_STATE_HOME=" + home + "/.local/state",
 		"XDG_CACHE_HOME=" + home + "/.cache", "TMPDIR=" + home + "/tmp",
 	}
-	env = append(env, l.Place.Env...)
+	env = append(env, l.Sandbox.Env...)
 	hidden := map[string]bool{}
 	if l.ModelURL != "" { // who serves the model has the key; the agent must not
 		for _, name := range agent.VariablesIn(l.Entry.Model.Key) {
@@ -142,9 +142,9 @@ func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 // writeFiles writes the entry's files into the agent's home, for each process anew because the way to the model has another token, and makes
 // the usual folders.
 func (l *Launch) writeFiles(fill map[string]string) error {
-	host, ok := l.Place.Space.HostPath(l.Place.Home)
+	host, ok := l.Sandbox.Config.HostPath(l.Sandbox.Home)
 	if !ok {
-		return fmt.Errorf("the home %s is not in the agent's space", l.Place.Home)
+		return fmt.Errorf("the home %s is not in the agent's sandbox", l.Sandbox.Home)
 	}
 	root, err := os.OpenRoot(host) // the agent may have left links
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// TestMain lets the test binary be the init of a space, and a program that asks a model.
+// TestMain lets the test binary be the init of a sandbox, and a program that asks a model.
 func TestMain(m *testing.M) {
 	sandbox.InitMain()
 	if len(os.Args) == 3 && os.Args[1] == "ask-model" {
@@ -84,7 +84,7 @@ type rollout struct {
 	entry   agent.Entry
 	opts    Options
 	bounds  bounds
-	space   sandbox.Space
+	space   sandbox.Config
 	home    string // of this machine
 	cwd     string
 	history []string
@@ -96,7 +96,7 @@ type rollout struct {
 func newRollout(t *testing.T, flags ...string) *rollout {
 	t.Helper()
 	e := entryOf(t, map[string]any{"type": "acp", "command": append([]string{fixtureAgent(t)}, flags...)})
-	r := &rollout{t: t, dir: t.TempDir(), entry: e, bounds: defaultBounds, space: sandbox.Space{Isolation: sandbox.IsolationProcess}}
+	r := &rollout{t: t, dir: t.TempDir(), entry: e, bounds: defaultBounds, space: sandbox.Config{Isolation: sandbox.IsolationProcess}}
 	r.opts = Options{Options: agent.Options{Grace: 300 * time.Millisecond}, Version: "test"}
 	r.bounds.cancel = 2 * time.Second
 	r.home, r.cwd = testenv.Mkdir(t, r.dir, "home"), testenv.Mkdir(t, r.dir, "workspace")
@@ -154,8 +154,8 @@ func (r *rollout) segment(prompt string) agent.Segment {
 	r.t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	seg := agent.Segment{
 		RolloutID: "r", Marker: r.marker(), Number: r.number, Attempt: 1, Workspace: r.cwd, Dir: testenv.Mkdir(r.t, r.dir, fmt.Sprint("segment-", r.number)), BaseDir: r.dir,
-		Place:  &agent.Place{Space: r.space, Home: r.space.Path("/home/agent"), Cwd: r.space.Path("/app"), Sockets: sockets, Executable: executable},
-		Prompt: prompt, History: r.history, Servers: r.servers,
+		Sandbox: &agent.Sandbox{Config: r.space, Home: r.space.Path("/home/agent"), Cwd: r.space.Path("/app"), Sockets: sockets, Executable: executable},
+		Prompt:  prompt, History: r.history, Servers: r.servers,
 	}
 	if r.servers != nil {
 		seg.Gateway = &agent.Gateway{Ledger: noLedger{}}

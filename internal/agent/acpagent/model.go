@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/modelproxy"
 )
 
-// modelPort is where the model is on the loopback of a space without network.
+// modelPort is where the model is on the loopback of a sandbox without network.
 const modelPort = 18434
 
 // openModel makes the agent's way to its model, if an endpoint with a key is configured.

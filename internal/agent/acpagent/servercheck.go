@@ -49,13 +49,13 @@ func (s *servers) check(ctx context.Context, caps acp.Capabilities, launched *La
 // reachTimeout is how long a server may take to accept a connection.
 const reachTimeout = 5 * time.Second
 
-// unreachable says why an agent could not use a server: agents say nothing of it, and go on without its tools. Servers within a space without
+// unreachable says why an agent could not use a server: agents say nothing of it, and go on without its tools. Servers within a sandbox without
 // network are not looked at from outside.
 func (s *servers) unreachable(ctx context.Context, server acp.MCPServer, launched *Launch) string {
 	if server.Transport == acp.TransportStdio {
 		return s.missingProgram(server, launched)
 	}
-	if slices.Contains(s.hosted, server.Name) || !s.place.Space.Network && s.place.Space.Isolation == sandbox.IsolationBwrap {
+	if slices.Contains(s.hosted, server.Name) || !s.sandbox.Config.Network && s.sandbox.Config.Isolation == sandbox.IsolationBwrap {
 		return ""
 	}
 	u, err := url.Parse(server.URL)
@@ -77,7 +77,7 @@ func (s *servers) unreachable(ctx context.Context, server acp.MCPServer, launche
 
 // missingProgram says why the program of a stdio server cannot be started where the agent lives.
 func (s *servers) missingProgram(server acp.MCPServer, launched *Launch) string {
-	space, path := &launched.Place.Space, ""
+	config, path := &launched.Sandbox.Config, ""
 	for _, kv := range launched.Environ {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v
@@ -96,11 +96,11 @@ func (s *servers) missingProgram(server acp.MCPServer, launched *Launch) string 
 	for _, folder := range folders {
 		inside := filepath.Join(folder, server.Command)
 		if !filepath.IsAbs(inside) {
-			inside = filepath.Join(cmp.Or(server.Cwd, s.place.Cwd), inside)
+			inside = filepath.Join(cmp.Or(server.Cwd, s.sandbox.Cwd), inside)
 		}
-		host, bound := space.HostPath(inside)
+		host, bound := config.HostPath(inside)
 		problem := program.NotExecutable(host)
-		if problem == "" && !bound && !space.Shows(inside) {
+		if problem == "" && !bound && !config.Shows(inside) {
 			problem = "is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process"
 		}
 		switch {
@@ -126,8 +126,8 @@ func (s *servers) invisibleFiles(launched *Launch) (hint string) {
 			if !filepath.IsAbs(arg) || server.Transport != acp.TransportStdio {
 				continue
 			}
-			host, bound := launched.Place.Space.HostPath(arg)
-			if info, err := os.Stat(host); err == nil && info.Mode().IsRegular() && !bound && !launched.Place.Space.Shows(arg) {
+			host, bound := launched.Sandbox.Config.HostPath(arg)
+			if info, err := os.Stat(host); err == nil && info.Mode().IsRegular() && !bound && !launched.Sandbox.Config.Shows(arg) {
 				hint += fmt.Sprintf("; %s, an argument of MCP server %q, is a file of this machine that is not visible where the agent lives: name its folder in the agent's \"visible\", or use --isolation process", arg, server.Name)
 			}
 		}

@@ -25,9 +25,9 @@ import (
 // gateway, and what becomes of each.
 type servers struct {
 	// all are the servers of the task. hosted are the names of those that the sandbox's setup starts.
-	all    []acp.MCPServer
-	hosted []string
-	place  *agent.Place
+	all     []acp.MCPServer
+	hosted  []string
+	sandbox *agent.Sandbox
 	// access is the agent's access to the gateway; nil if the servers are not behind it.
 	access *gateway.Access
 	// info has the verdicts.
@@ -37,10 +37,10 @@ type servers struct {
 }
 
 func newServers(seg agent.Segment, info *agent.Info) *servers {
-	return &servers{all: seg.Servers, hosted: seg.Hosted, place: seg.Place, info: info}
+	return &servers{all: seg.Servers, hosted: seg.Hosted, sandbox: seg.Sandbox, info: info}
 }
 
-// gatewayPort is where the gateway is on the loopback of a space without network.
+// gatewayPort is where the gateway is on the loopback of a sandbox without network.
 const gatewayPort = 18435
 
 // BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the gateway, for agents that know no HTTP. It finds
@@ -54,8 +54,8 @@ const (
 // open puts the servers behind the gateway, and makes the ways to those of them that live in the
 // agent's sandbox.
 func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o gateway.AccessOptions) error {
-	place := s.place
-	space := &place.Space
+	box := s.sandbox
+	config := &box.Config
 	for i, server := range s.all {
 		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: filters[server.Name]})
 		behind := &o.Servers[i]
@@ -80,30 +80,30 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o 
 	if s.access, err = g.Open(o); err != nil {
 		return err
 	}
-	if !space.Network && space.Isolation == sandbox.IsolationBwrap {
-		socket := filepath.Join(place.Sockets, "mcp.sock")
+	if !config.Network && config.Isolation == sandbox.IsolationBwrap {
+		socket := filepath.Join(box.Sockets, "mcp.sock")
 		if err := s.access.ServeUnix(socket); err != nil {
 			return err
 		}
-		space.Forwards = append(slices.Clone(space.Forwards), sandbox.Forward{Port: gatewayPort, Socket: socket})
+		config.Forwards = append(slices.Clone(config.Forwards), sandbox.Forward{Port: gatewayPort, Socket: socket})
 	}
 	return nil
 }
 
-// spawn makes the way to a stdio server, which is started in the agent's space for each connection.
+// spawn makes the way to a stdio server, which is started in the agent's sandbox for each connection.
 func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.ReadWriteCloser, error) {
-	socket := filepath.Join(s.place.Sockets, fmt.Sprintf("stdio-%d.sock", i))
-	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cmp.Or(server.Cwd, s.place.Cwd)}
+	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("stdio-%d.sock", i))
+	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cmp.Or(server.Cwd, s.sandbox.Cwd)}
 	for _, kv := range server.Env {
 		c.Env = append(c.Env, kv.Name+"="+kv.Value)
 	}
-	s.place.Space.Spawns = append(slices.Clone(s.place.Space.Spawns), sandbox.Spawn{Socket: socket, Command: c})
+	s.sandbox.Config.Spawns = append(slices.Clone(s.sandbox.Config.Spawns), sandbox.Spawn{Socket: socket, Command: c})
 	return func(ctx context.Context) (io.ReadWriteCloser, error) { return dialUnix(ctx, socket) }
 }
 
-// expose makes the way to an HTTP server that is started in a space without this machine's network.
+// expose makes the way to an HTTP server that is started in a sandbox without this machine's network.
 func (s *servers) expose(i int, raw string, target *mcp.Target) error {
-	if s.place.Space.Network || s.place.Space.Isolation != sandbox.IsolationBwrap {
+	if s.sandbox.Config.Network || s.sandbox.Config.Isolation != sandbox.IsolationBwrap {
 		return nil
 	}
 	u, err := url.Parse(raw)
@@ -114,8 +114,8 @@ func (s *servers) expose(i int, raw string, target *mcp.Target) error {
 	if err != nil {
 		port = map[bool]int{true: 443, false: 80}[u.Scheme == "https"]
 	}
-	socket := filepath.Join(s.place.Sockets, fmt.Sprintf("http-%d.sock", i))
-	s.place.Space.Exposes = append(slices.Clone(s.place.Space.Exposes), sandbox.Expose{Socket: socket, Port: port})
+	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("http-%d.sock", i))
+	s.sandbox.Config.Exposes = append(slices.Clone(s.sandbox.Config.Exposes), sandbox.Expose{Socket: socket, Port: port})
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, socket) }}
 	s.closeIdle = append(s.closeIdle, transport.CloseIdleConnections)
 	target.HTTPClient = &http.Client{Transport: transport}
@@ -136,7 +136,7 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 	var out []acp.MCPServer
 	for _, server := range s.all {
 		base := s.access.URL(server.Name)
-		if space := &s.place.Space; !space.Network && space.Isolation == sandbox.IsolationBwrap {
+		if config := &s.sandbox.Config; !config.Network && config.Isolation == sandbox.IsolationBwrap {
 			base = fmt.Sprintf("http://127.0.0.1:%d%s", gatewayPort, s.access.Path(server.Name))
 		}
 		p := acp.MCPServer{Name: server.Name, Meta: server.Meta}
@@ -153,10 +153,10 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 
 // executable is evalrun itself as the agent finds it.
 func (s *servers) executable() string {
-	if s.place.Space.Isolation == sandbox.IsolationBwrap {
+	if s.sandbox.Config.Isolation == sandbox.IsolationBwrap {
 		return sandbox.InsideExecutable
 	}
-	return s.place.Executable
+	return s.sandbox.Executable
 }
 
 // behindGateway reports whether the agent reaches its servers through the gateway.

@@ -25,7 +25,7 @@ func (s *segment) session(ctx context.Context) (prompt string, f *fault.Fault, e
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.handshake, fault.Newf(fault.Handshake, "the agent did not open its session within %v", s.bounds.handshake))
 	defer cancel()
-	params := acp.SessionParams{Cwd: s.seg.Place.Cwd, MCPServers: s.servers.declare(s.caps)}
+	params := acp.SessionParams{Cwd: s.seg.Sandbox.Cwd, MCPServers: s.servers.declare(s.caps)}
 	var session acp.Session
 	if s.conversation.record.SessionID == "" {
 		session, err = s.conn.NewSession(ctx, params)

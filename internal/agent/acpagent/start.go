@@ -49,12 +49,12 @@ func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.ou
 // launch is how the agent's process is started, with its way to its model.
 func (s *segment) launch() (*Launch, error) {
 	l := &Launch{
-		Entry: s.entry, Options: s.opts.Options, Place: *s.seg.Place, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Env: s.seg.Env, Stderr: s.stderr,
+		Entry: s.entry, Options: s.opts.Options, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Env: s.seg.Env, Stderr: s.stderr,
 	}
-	if l.Place.Setup == nil && len(l.Place.Space.Spawns) > 0 {
-		l.Place.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
+	if l.Sandbox.Setup == nil && len(l.Sandbox.Config.Spawns) > 0 {
+		l.Sandbox.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
 	}
-	if l.Place.Setup != nil {
+	if l.Sandbox.Setup != nil {
 		s.setup = program.OpenLog(filepath.Join(s.seg.Dir, FileSetup), s.redact)
 		l.SetupLog = s.setup
 	}
@@ -62,18 +62,18 @@ func (s *segment) launch() (*Launch, error) {
 		return l, nil
 	}
 	l.ModelURL, l.ModelKey = s.model.URL(), s.model.Token()
-	if space := &l.Place.Space; !space.Network && space.Isolation == sandbox.IsolationBwrap {
-		socket := filepath.Join(l.Place.Sockets, "model.sock")
+	if config := &l.Sandbox.Config; !config.Network && config.Isolation == sandbox.IsolationBwrap {
+		socket := filepath.Join(l.Sandbox.Sockets, "model.sock")
 		if err := s.model.ServeUnix(socket); err != nil {
 			return nil, err
 		}
-		space.Forwards = append(slices.Clone(space.Forwards), sandbox.Forward{Port: modelPort, Socket: socket})
+		config.Forwards = append(slices.Clone(config.Forwards), sandbox.Forward{Port: modelPort, Socket: socket})
 		l.ModelURL = fmt.Sprintf("http://127.0.0.1:%d", modelPort)
 	}
 	return l, nil
 }
 
-// start starts the agent's process in its place. A fault says what is wrong with the agent or its place.
+// start starts the agent's process in its sandbox. A fault says what is wrong with the agent or its sandbox.
 func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 	l, err := s.launch()
 	if err != nil {
@@ -105,17 +105,17 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 
 // offer makes what the entry wants the agent to be offered: the client's files and terminals.
 func (s *segment) offer(l *Launch) (err error) {
-	host, ok := l.Place.Space.HostPath(s.seg.Place.Cwd)
+	host, ok := l.Sandbox.Config.HostPath(s.seg.Sandbox.Cwd)
 	if !ok || !s.entry.FS && !s.entry.Terminal {
 		return nil
 	}
 	if s.entry.FS {
-		if s.files, err = acp.NewFiles(acp.FilesOptions{Roots: []acp.Root{{Path: s.seg.Place.Cwd, Host: host}}}); err != nil {
+		if s.files, err = acp.NewFiles(acp.FilesOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd, Host: host}}}); err != nil {
 			return err
 		}
 	}
 	if s.entry.Terminal {
-		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Place.Cwd, Host: host}}, Start: l.startTerminal})
+		s.terms, err = acp.NewTerminals(acp.TerminalsOptions{Roots: []acp.Root{{Path: s.seg.Sandbox.Cwd, Host: host}}, Start: l.startTerminal})
 	}
 	return err
 }

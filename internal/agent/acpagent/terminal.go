@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// terminal is a command that an agent runs through us, in the same space as its own process.
+// terminal is a command that an agent runs through us, in the same sandbox as its own process.
 type terminal struct {
 	process *sandbox.Process
 	ctx     context.Context
@@ -27,11 +27,11 @@ func (l *Launch) startTerminal(c acp.TerminalCommand) (acp.TerminalProcess, erro
 	for _, kv := range c.Env {
 		env = append(env, kv.Name+"="+kv.Value)
 	}
-	own := l.Place.Space
+	own := l.Sandbox.Config
 	own.Forwards, own.Exposes, own.Spawns = nil, nil, nil // they are those of the agent's process
 	process, err := sandbox.Start(sandbox.Command{
 		RolloutID: l.RolloutID, Path: c.Command, Args: append([]string{c.Command}, c.Args...), Dir: c.Cwd, Env: env, Stdout: c.Output, Stderr: c.Output,
-		Grace: l.Options.Grace, Space: &own, Shared: true, Executable: l.Place.Executable,
+		Grace: l.Options.Grace, Config: &own, Shared: true, Executable: l.Sandbox.Executable,
 	})
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func New(opts agent.Options) agent.Agent { return &oracle{opts} }
 // Run implements Agent.
 func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, error) {
 	switch {
-	case seg.Place == nil || seg.Solution == nil:
+	case seg.Sandbox == nil || seg.Solution == nil:
 		return agent.Outcome{Fault: fault.New(fault.NotRunnable, "the oracle runs a task's solution/solve.sh, and there is none")}, nil
 	case ctx.Err() != nil:
 		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
@@ -35,13 +35,13 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 		ctx, cancel = context.WithTimeoutCause(ctx, seg.Timeout, fault.Newf(fault.Timeout, "the solution took longer than %v and was ended", seg.Timeout))
 		defer cancel()
 	}
-	place := seg.Place
+	box := seg.Sandbox
 	stdout := program.OpenLog(filepath.Join(seg.Dir, agent.FileStdout), o.opts.Redact)
 	stderr := program.OpenLog(filepath.Join(seg.Dir, agent.FileStderr), o.opts.Redact)
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + place.Home, "TMPDIR=/tmp"}, place.Env...)
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + box.Home, "TMPDIR=/tmp"}, box.Env...)
 	command := sandbox.Command{
-		RolloutID: seg.ProcessMarker(), Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: place.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
-		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Space: &place.Space, Setup: place.Setup, Executable: place.Executable, Ended: seg.Ended,
+		RolloutID: seg.ProcessMarker(), Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: box.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
+		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Config: &box.Config, Setup: box.Setup, Executable: box.Executable, Ended: seg.Ended,
 	}
 	exit, err := sandbox.Run(ctx, command)
 	closed := errors.Join(stdout.Close(), stderr.Close())
@@ -53,7 +53,7 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	} else if err != nil {
 		return agent.Outcome{}, fmt.Errorf("oracle: %w", err)
 	}
-	info := &agent.Info{Isolation: place.Space.Isolation}
+	info := &agent.Info{Isolation: box.Config.Isolation}
 	files, err := agent.FilesIn(seg.Dir, agent.FileStdout, agent.FileStderr)
 	if err != nil {
 		return agent.Outcome{}, err
@@ -78,8 +78,8 @@ type Nop struct{}
 // Run implements Agent.
 func (Nop) Run(_ context.Context, seg agent.Segment) (agent.Outcome, error) {
 	info := &agent.Info{}
-	if seg.Place != nil {
-		info.Isolation = seg.Place.Space.Isolation
+	if seg.Sandbox != nil {
+		info.Isolation = seg.Sandbox.Config.Isolation
 	}
 	if seg.Ended != nil {
 		seg.Ended()

@@ -30,7 +30,7 @@ func StartFault(c sandbox.Command, err error) *fault.Fault {
 	return fault.New(fault.Start, message)
 }
 
-// SetupFault is the fault of a process that was not started in its place.
+// SetupFault is the fault of a process that was not started in its sandbox.
 func SetupFault(ctx context.Context, err error) *fault.Fault {
 	var failed *sandbox.SetupError
 	switch {

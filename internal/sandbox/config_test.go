@@ -13,8 +13,8 @@ import (
 
 func TestPathsOfASpace(t *testing.T) {
 	binds := []Bind{{Host: "/s/work", Inside: "/app"}, {Host: "/s/deep", Inside: "/app/data/"}, {Host: "/s/one.txt", Inside: "/tests/one.txt"}}
-	process := &Space{Isolation: IsolationProcess, Binds: binds}
-	bwrap := &Space{Isolation: IsolationBwrap, Binds: binds, Visible: []string{"/opt/node"}}
+	process := &Config{Isolation: IsolationProcess, Binds: binds}
+	bwrap := &Config{Isolation: IsolationBwrap, Binds: binds, Visible: []string{"/opt/node"}}
 	for _, tt := range []struct {
 		inside, process, bwrap string
 	}{
@@ -41,7 +41,7 @@ func TestPathsOfASpace(t *testing.T) {
 			t.Errorf("bwrap: HostPath(%s) = %s, %v", tt.inside, got, ok)
 		}
 	}
-	if got := (*Space)(nil).Path("/app"); got != "/app" {
+	if got := (*Config)(nil).Path("/app"); got != "/app" {
 		t.Errorf("no space: %s", got)
 	}
 }
@@ -49,7 +49,7 @@ func TestPathsOfASpace(t *testing.T) {
 func TestSpaceThatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing")
-	for want, s := range map[string]Space{
+	for want, s := range map[string]Config{
 		`isolation "docker" is not known: use "bwrap" or "process"`: {Isolation: "docker"},
 		`isolation "" is not known`:                                 {},
 		"bind: stat " + missing:                                     {Binds: []Bind{{Host: missing, Inside: "/app"}}},
@@ -69,7 +69,7 @@ func TestSpaceThatIsWrong(t *testing.T) {
 			s.Isolation = IsolationProcess
 		}
 		c := shell(t, "exit 0")
-		c.Space = &s
+		c.Config = &s
 		before := openFiles(t)
 		if _, err := Start(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v; want %s", err, want)
@@ -114,11 +114,11 @@ func TestProgramIsLookedUpInTheEnvironmentOfTheProcess(t *testing.T) {
 }
 
 // spaces are one space of each isolation that can be had here, each with an empty folder as /app.
-func spaces(t *testing.T) []*Space {
+func spaces(t *testing.T) []*Config {
 	t.Helper()
-	all := []*Space{{Isolation: IsolationProcess}}
+	all := []*Config{{Isolation: IsolationProcess}}
 	if err := Available(); err == nil {
-		all = append(all, &Space{Isolation: IsolationBwrap})
+		all = append(all, &Config{Isolation: IsolationBwrap})
 	} else if testenv.Required(testenv.Bwrap) {
 		t.Fatal(err)
 	} else {
@@ -131,16 +131,16 @@ func spaces(t *testing.T) []*Space {
 }
 
 // bwrapSpace is a space in bwrap with an empty folder as /app.
-func bwrapSpace(t *testing.T) *Space {
+func bwrapSpace(t *testing.T) *Config {
 	t.Helper()
 	testenv.Need(t, testenv.Bwrap, Available())
 	return spaces(t)[1]
 }
 
 // inSpace is a shell script that runs in a space, in its /app.
-func inSpace(t *testing.T, s *Space, script string) Command {
+func inSpace(t *testing.T, s *Config, script string) Command {
 	c := shell(t, script)
-	c.Space, c.Dir, c.Executable = s, s.Path("/app"), must(os.Executable())
+	c.Config, c.Dir, c.Executable = s, s.Path("/app"), must(os.Executable())
 	c.Env = []string{"PATH=" + os.Getenv("PATH") + ":/usr/bin:/bin"}
 	return c
 }
@@ -168,7 +168,7 @@ func socket(t *testing.T, answer func(net.Conn)) string {
 
 // A6: a program of the system is not looked for in the root of a space that has a root of its own.
 func TestHostPathWithARoot(t *testing.T) {
-	s := &Space{Isolation: IsolationBwrap, Binds: []Bind{{Host: "/s/root", Inside: "/"}, {Host: "/s/work", Inside: "/app"}}, Visible: []string{"/home/me/agent"}}
+	s := &Config{Isolation: IsolationBwrap, Binds: []Bind{{Host: "/s/root", Inside: "/"}, {Host: "/s/work", Inside: "/app"}}, Visible: []string{"/home/me/agent"}}
 	for inside, want := range map[string]string{"/data/x": "/s/root/data/x", "/app/x": "/s/work/x", "/usr/bin/python3": "", "/home/me/agent/bin": "/home/me/agent/bin"} {
 		if got, ok := s.HostPath(inside); ok != (want != "") || ok && got != want {
 			t.Errorf("HostPath(%s) = %s, %v", inside, got, ok)

@@ -5,25 +5,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
-	"github.com/evalrun/evalrun/internal/sandbox"
 )
-
-// Place is the environment that an agent is started in.
-type Place struct {
-	// Space is where its processes live. The agent adds what it needs itself: the folders of its program, the way to its model.
-	Space sandbox.Space
-	// Setup is done before the agent starts; nil for nothing.
-	Setup *sandbox.Setup
-	// Home and Cwd are the agent's home and its working directory as its processes see them.
-	Home string
-	Cwd  string
-	// Env are variables of the environment itself, which an entry's own override.
-	Env []string
-	// Sockets is a folder of this machine for unix sockets; its path is short.
-	Sockets string
-	// Executable is the evalrun program.
-	Executable string
-}
 
 // EnvironmentHost is the Environment of a task that ran on this machine's own system, and in no image.
 const EnvironmentHost = "host"

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The isolations of a [Space].
+// The isolations of a [Config].
 const (
 	// IsolationProcess isolates nothing: the processes are ordinary ones of this system, in folders of their own.
 	IsolationProcess = "process"
@@ -28,13 +28,13 @@ const insideRun = "/run/evalrun"
 // insideSocket is where the socket of a forward is found inside bwrap.
 func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insideRun, i) }
 
-// A Space is where processes live: which files they see and where, which network, and who they are.
+// Config says where processes live: which files they see and where, which network, and who they are.
 //
 // In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only. It holds the system's programs,
 // a short list of what is in /etc, those packages of /opt that the PATH of the process names, fresh /proc, /dev, /tmp,
 // /var/tmp and /run, and what is named here; nothing else of this machine, and nothing that a stranger may not read. In process isolation only
 // Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or exposed port is one of this machine's.
-type Space struct {
+type Config struct {
 	// Isolation is IsolationProcess or IsolationBwrap.
 	Isolation string
 	// Binds are the files and folders of this machine that are given, and where.
@@ -75,7 +75,7 @@ type Forward struct {
 
 // Path is what a process in the space must be told for an inside path: itself in bwrap, and in process isolation the place below the
 // bind that it falls in. Command's Path, Args, Dir and Env are not translated again.
-func (s *Space) Path(inside string) string {
+func (s *Config) Path(inside string) string {
 	if s == nil || s.Isolation != IsolationProcess {
 		return inside
 	}
@@ -86,7 +86,7 @@ func (s *Space) Path(inside string) string {
 }
 
 // HostPath is where on this machine an inside path lies, if it is that of a bind or a visible path.
-func (s *Space) HostPath(inside string) (string, bool) {
+func (s *Config) HostPath(inside string) (string, bool) {
 	if s == nil || s.Isolation == IsolationProcess {
 		return s.Path(inside), true
 	}
@@ -98,7 +98,7 @@ func (s *Space) HostPath(inside string) (string, bool) {
 }
 
 // Shows reports whether a path of this machine, or something below it, can be seen in bwrap at the same place if it is not hidden.
-func (s *Space) Shows(path string) bool {
+func (s *Config) Shows(path string) bool {
 	path = filepath.Clean(path)
 	return slices.ContainsFunc(s.shown(), func(seen string) bool {
 		seen = filepath.Clean(seen)
@@ -107,12 +107,12 @@ func (s *Space) Shows(path string) bool {
 }
 
 // shown are the places at which a space has what this machine has there.
-func (s *Space) shown() []string {
+func (s *Config) shown() []string {
 	return append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...)
 }
 
 // bound translates an inside path by the longest bind that holds it. In bwrap one at / does not hold the places of the system.
-func (s *Space) bound(inside string) (host string, ok bool) {
+func (s *Config) bound(inside string) (host string, ok bool) {
 	inside = filepath.Clean(inside)
 	longest := 0
 	for _, b := range s.Binds {
@@ -147,7 +147,7 @@ func Supported(isolation string) error {
 var users = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
 
 // check says what is wrong with a space before anything is started in it.
-func (s *Space) check() error {
+func (s *Config) check() error {
 	if err := Supported(s.Isolation); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ type identity struct {
 	name     string // empty if the system's user database is to tell
 }
 
-func (s *Space) identity() identity {
+func (s *Config) identity() identity {
 	switch s.User {
 	case "":
 		return identity{uid: os.Geteuid(), gid: os.Getegid()}

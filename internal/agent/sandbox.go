@@ -1,0 +1,21 @@
+package agent
+
+import "github.com/evalrun/evalrun/internal/sandbox"
+
+// Sandbox is where an agent is started.
+type Sandbox struct {
+	// Config says what its processes see of the machine. The agent adds what it needs itself: the folders
+	// of its program, and the way to its model.
+	Config sandbox.Config
+	// Setup is done before the agent starts; nil for nothing.
+	Setup *sandbox.Setup
+	// Home and Cwd are the agent's home and its working directory as its processes see them.
+	Home string
+	Cwd  string
+	// Env are the sandbox's own environment variables. Those of the agent's entry override them.
+	Env []string
+	// Sockets is a folder of this machine for unix sockets; its path is short.
+	Sockets string
+	// Executable is the evalrun program.
+	Executable string
+}
