@@ -15,11 +15,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/catalog"
+	mcptasks "github.com/evalrun/evalrun/internal/gateway/tasks"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/tasks"
+	"github.com/spf13/cobra"
 )
 
 // gatewayFlags are those of `evalrun gateway`.
@@ -29,7 +30,7 @@ type gatewayFlags struct {
 	tokenFile   string
 	aggregate   bool
 	stdio       string // the endpoint to serve on stdin and stdout; empty for HTTP
-	tasks       gateway.TaskOptions
+	tasks       mcptasks.Options
 	maxSessions int // of one stdio server
 	requestLog  string
 }
@@ -74,10 +75,10 @@ kept in the store, and the token beside it, so that clients can go on when the g
 	f.StringVar(&o.tokenFile, "token-file", "", "take the token from `FILE` instead of the one that is kept in the store")
 	f.BoolVar(&o.aggregate, "aggregate", false, "serve the tools, prompts and resources of all servers at one endpoint more, "+aggregateName)
 	f.StringVar(&o.stdio, "stdio", "", "serve the server `NAME` on stdin and stdout instead of all over HTTP, or all of them at once if that is "+aggregateName)
-	f.DurationVar(&o.tasks.TTL, "task-ttl", gateway.DefaultTaskTTL, "keep tasks for `TIME` whose client does not say for how long")
-	f.DurationVar(&o.tasks.MaxTTL, "max-task-ttl", gateway.DefaultMaxTaskTTL, "keep no task for longer than `TIME`")
-	f.IntVar(&o.tasks.Max, "max-tasks", gateway.DefaultMaxTasks, "keep at most `N` tasks")
-	f.IntVar(&o.tasks.MaxPerSession, "max-tasks-per-session", gateway.DefaultMaxSessionTasks, "keep at most `N` tasks of one session")
+	f.DurationVar(&o.tasks.TTL, "task-ttl", mcptasks.DefaultTaskTTL, "keep tasks for `TIME` whose client does not say for how long")
+	f.DurationVar(&o.tasks.MaxTTL, "max-task-ttl", mcptasks.DefaultMaxTaskTTL, "keep no task for longer than `TIME`")
+	f.IntVar(&o.tasks.Max, "max-tasks", mcptasks.DefaultMaxTasks, "keep at most `N` tasks")
+	f.IntVar(&o.tasks.MaxPerSession, "max-tasks-per-session", mcptasks.DefaultMaxSessionTasks, "keep at most `N` tasks of one session")
 	f.IntVar(&o.maxSessions, "max-sessions", 100, "have at most `N` sessions of one stdio server, each of which is a process")
 	f.StringVar(&o.requestLog, "request-log", "", "add a line of JSON to `FILE` for every request, and every one that is refused; - is stderr")
 	f.BoolVar(&o.tasks.Strict, "require-task-capability", false, "refuse calls that need a task if a client of 2026-07-28 has not declared tasks, instead of waiting for it")
@@ -214,13 +215,13 @@ func readGatewayConfig(config string, stderr io.Writer) ([]tasks.MCPServer, erro
 
 // open opens an access whose clients get tasks. running counts the tasks that have not ended.
 func (o *gatewayFlags) open(gw *gateway.Gateway, options gateway.AccessOptions, config string) (access *gateway.Access, running func() int, err error) {
-	manager, err := gateway.NewTasks(o.tasks, nil)
+	manager, err := mcptasks.New(o.tasks, nil)
 	if err != nil {
 		return nil, nil, usageError("%s: %w", config, err)
 	}
 	options.Tasks = manager
 	if o.aggregate {
-		options.Combine = gateway.Combine(aggregateName)
+		options.Combine = catalog.Combine(aggregateName)
 	}
 	if access, err = gw.Open(options); err != nil {
 		return nil, nil, usageError("%s: %w", config, err)
@@ -243,9 +244,9 @@ func (o *gatewayFlags) check(given func(flag string) bool) error {
 		t.MaxPerSession = min(t.MaxPerSession, t.Max)
 	}
 	return cmp.Or(
-		within("--max-task-ttl", t.MaxTTL, time.Millisecond, gateway.LongestTaskTTL, ""),
+		within("--max-task-ttl", t.MaxTTL, time.Millisecond, mcptasks.LongestTaskTTL, ""),
 		within("--task-ttl", t.TTL, time.Millisecond, t.MaxTTL, ", which is --max-task-ttl"),
-		within("--max-tasks", t.Max, 1, gateway.MostTasks, ""),
+		within("--max-tasks", t.Max, 1, mcptasks.MostTasks, ""),
 		within("--max-tasks-per-session", t.MaxPerSession, 1, t.Max, ", which is --max-tasks"),
 		within("--max-sessions", o.maxSessions, 1, 100_000, ""),
 	)

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -74,11 +75,11 @@ type Segment struct {
 // Gateway says how the servers of a segment are put behind the MCP gateway.
 type Gateway struct {
 	// Ledger keeps the calls that may start something.
-	Ledger gateway.Ledger
-	// Check asks once whether a job is done; see [gateway.Calls].
-	Check func(ctx context.Context, w gateway.Work) (gateway.Progress, error)
+	Ledger suspend.Ledger
+	// Check asks once whether a job is done; see [suspend.Hooks].
+	Check func(ctx context.Context, w suspend.Work) (suspend.Progress, error)
 	// Refetch reports whether a job whose result is not there when it is fetched is to be waited for again.
-	Refetch func(w gateway.Work) bool
+	Refetch func(w suspend.Work) bool
 	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
 	SoftWait time.Duration
 	// Filters are the tools that the agent may see, by the name of the server.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -60,12 +62,12 @@ func (m mcpSource) Check(ctx context.Context, p wait.Pending) (wait.Status, erro
 		return failedJob(err), nil
 	}
 	outcome, after, err := m.ask(ctx, watch, server)
-	var asked *gateway.InputRequiredError
+	var asked *mcptask.InputRequiredError
 	switch {
 	case errors.As(err, &asked):
 		payload, err := asked.Input.Payload() // the rollout waits for a person then
 		return wait.Status{Done: true, Payload: payload}, err
-	case errors.Is(err, gateway.ErrTaskLost):
+	case errors.Is(err, mcptask.ErrTaskLost):
 		return failedJob(err), nil
 	case err != nil && p.Spec.ExpiresAt != nil && m.now().Sub(*p.Spec.ExpiresAt) > afterExpiry:
 		return failedJob(fmt.Errorf("its server has forgotten the result by now, and could not be asked: %w", err)), nil
@@ -110,30 +112,30 @@ func (m mcpSource) read(p wait.Pending) (watch rollout.Watched, server gateway.S
 }
 
 // ask looks once.
-func (m mcpSource) ask(ctx context.Context, watch rollout.Watched, server gateway.Server) (outcome *gateway.Outcome, after time.Duration, err error) {
-	w, answer := watch.Work, gateway.Asker(gateway.Decline)
+func (m mcpSource) ask(ctx context.Context, watch rollout.Watched, server gateway.Server) (outcome *mcptask.Outcome, after time.Duration, err error) {
+	w, answer := watch.Work, mcptask.Asker(mcptask.Decline)
 	if watch.Person {
 		answer = nil
 	}
 	if w.Task == nil {
-		result, err := gateway.Fetch(ctx, server, w.Tool, *w.Job)
+		result, err := suspend.Fetch(ctx, server, w.Tool, *w.Job)
 		switch {
-		case errors.Is(err, gateway.ErrNotDone):
+		case errors.Is(err, suspend.ErrNotDone):
 			return nil, firstPoll, nil
 		case err != nil:
 			var said *mcp.Error
 			if errors.As(err, &said) {
-				return &gateway.Outcome{Error: said.JSON()}, 0, nil
+				return &mcptask.Outcome{Error: said.JSON()}, 0, nil
 			}
 			return nil, 0, err
 		}
-		return &gateway.Outcome{Result: result}, 0, nil
+		return &mcptask.Outcome{Result: result}, 0, nil
 	}
 	c, err := mcp.Connect(ctx, server.Target, mcp.ClientOptions{Session: &w.Task.Session, NoStream: true})
 	if err != nil {
 		return nil, 0, err
 	}
-	outcome, err = gateway.Poll(ctx, c, w.Task, answer)
+	outcome, err = mcptask.Poll(ctx, c, w.Task, answer)
 	_ = c.Detach() // there may be other tasks in the session, which times out when nobody has a use for it
 	return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 }
@@ -149,5 +151,5 @@ func (m mcpSource) Cancel(ctx context.Context, p wait.Pending) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(gateway.CancelTask(ctx, c, task), c.Detach())
+	return errors.Join(mcptask.Cancel(ctx, c, task), c.Detach())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 )
@@ -26,6 +27,8 @@ type Tasks interface {
 	Opened(ctx context.Context, endpoint string, s *mcp.Session, initializeResult json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error
 	Closed(s *mcp.Session)
 
+	// Offer puts tasks into the capabilities of a server.
+	Offer(era mcp.Era, capabilities jsonobj.Object) jsonobj.Object
 	// Serve answers requests about tasks, which need no connection to a server. ok is false for all
 	// other requests.
 	Serve(ctx context.Context, r *mcp.Request) (result json.RawMessage, ok bool, err error)
@@ -37,10 +40,10 @@ type Tasks interface {
 	Linger(ctx context.Context, r *mcp.Request)
 
 	// Notification changes what a server says. ok is false if its client is not told.
-	Notification(l *link, method string, params json.RawMessage) (forward json.RawMessage, ok bool)
+	Notification(l *Upstream, method string, params json.RawMessage) (forward json.RawMessage, ok bool)
 	// Question finds who answers what a legacy server asks outside of calls; ask is nil for whoever
 	// has made the call.
-	Question(l *link, params json.RawMessage) (ask Asker, forward json.RawMessage)
+	Question(l *Upstream, params json.RawMessage) (ask mcptask.Asker, forward json.RawMessage)
 }
 
 // Opener makes the upstreams of a legacy session to the servers of an endpoint, which are not connected.
@@ -59,7 +62,8 @@ func (noTasks) ServerOptions(string, Opener) mcp.ServerOptions {
 func (noTasks) Opened(context.Context, string, *mcp.Session, json.RawMessage, jsonobj.Object, json.RawMessage) error {
 	return nil
 }
-func (noTasks) Closed(*mcp.Session) {}
+func (noTasks) Offer(_ mcp.Era, c jsonobj.Object) jsonobj.Object { return c }
+func (noTasks) Closed(*mcp.Session)                              {}
 func (noTasks) Serve(context.Context, *mcp.Request) (json.RawMessage, bool, error) {
 	return nil, false, nil
 }
@@ -68,9 +72,9 @@ func (noTasks) Acknowledge(r *mcp.Request, params json.RawMessage) error {
 }
 func (noTasks) Mute(context.Context, *mcp.Request)   {}
 func (noTasks) Linger(context.Context, *mcp.Request) {}
-func (noTasks) Notification(_ *link, _ string, params json.RawMessage) (json.RawMessage, bool) {
+func (noTasks) Notification(_ *Upstream, _ string, params json.RawMessage) (json.RawMessage, bool) {
 	return params, true
 }
-func (noTasks) Question(_ *link, params json.RawMessage) (Asker, json.RawMessage) {
+func (noTasks) Question(_ *Upstream, params json.RawMessage) (mcptask.Asker, json.RawMessage) {
 	return nil, params
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
@@ -157,7 +158,7 @@ func TestBenchProcess(t *testing.T) {
 	case "gateway-http", "intent-http":
 		o := gateway.AccessOptions{Servers: []gateway.Server{served}}
 		if role == "intent-http" {
-			o.Policy = (&gateway.Calls{Ledger: newDiskLedger(t, os.Getenv("EVALRUN_BENCH_DIR"))}).Policy
+			o.Policy = (&suspend.Hooks{Ledger: newDiskLedger(t, os.Getenv("EVALRUN_BENCH_DIR"))}).Policy
 		}
 		g, err := gateway.Listen("127.0.0.1:0")
 		if err != nil {
@@ -393,7 +394,7 @@ type diskLedger struct {
 	token store.Token
 }
 
-func newDiskLedger(b testing.TB, dir string) gateway.Ledger {
+func newDiskLedger(b testing.TB, dir string) suspend.Ledger {
 	s, err := sqlite.Open(dir, store.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -412,9 +413,9 @@ func newDiskLedger(b testing.TB, dir string) gateway.Ledger {
 	return diskLedger{s, claims[0].Token}
 }
 
-func (l diskLedger) Begin(ctx context.Context, key gateway.CallKey) (gateway.Entry, error) {
+func (l diskLedger) Begin(ctx context.Context, key suspend.CallKey) (suspend.Entry, error) {
 	c, err := l.store.BeginCall(ctx, l.token, store.CallKey(key))
-	return gateway.Entry(c), err
+	return suspend.Entry(c), err
 }
 
 func (l diskLedger) Started(ctx context.Context, id string, work json.RawMessage) error {

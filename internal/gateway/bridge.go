@@ -14,6 +14,6 @@ func Bridge(ctx context.Context, url, token string, r io.Reader, w io.Writer) er
 	header := http.Header{}
 	header.Set("Authorization", "Bearer "+token)
 	e := NewEndpoint(Server{Name: url, Target: mcp.Target{URL: url, Header: header}}, nil, time.Now)
-	defer e.close()
+	defer e.Close()
 	return mcp.ServeStdio(ctx, r, w, e, mcp.ServerOptions{})
 }

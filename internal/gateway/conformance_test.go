@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // The official conformance suite (@modelcontextprotocol/conformance) against the SDK's everything-server behind `evalrun gateway`, and against our
@@ -27,7 +27,7 @@ type conformance struct{ node, script string }
 
 func theSuite(t *testing.T) conformance {
 	t.Helper()
-	node, script := gateway.LabFile(t, "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js")
+	node, script := testenv.Node(t), testenv.LabFile(t, "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js")
 	return conformance{node, script}
 }
 

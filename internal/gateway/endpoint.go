@@ -37,7 +37,7 @@ type Filter struct {
 
 const defaultTimeout = 10 * time.Minute
 
-func (s *Server) timeout() time.Duration {
+func (s *Server) CallLimit() time.Duration {
 	if s.Timeout > 0 {
 		return s.Timeout
 	}
@@ -62,13 +62,13 @@ type Endpoint struct {
 	failed    chan struct{} // closed when the server could not be reached
 	readyOnce sync.Once
 
-	mu      sync.Mutex
-	err     error
-	links   map[*link]bool
-	shared  []*link // of modern clients
-	pending map[string]*pendingCall
-	tools   map[string]tool
-	stats   Stats
+	mu        sync.Mutex
+	err       error
+	upstreams map[*Upstream]bool
+	shared    []*Upstream // of modern clients
+	pending   map[string]*pendingCall
+	tools     map[string]Tool
+	stats     Stats
 }
 
 // Stats say what went through an endpoint.
@@ -81,18 +81,18 @@ type Stats struct {
 
 // Policy is what becomes of calls of tools, and how the work that they may start is shown.
 type Policy interface {
-	// hello changes what the client is told of the server; meta are the members of its _meta.
-	hello(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object)
-	// tool changes how a tool is shown.
-	tool(l *link, t jsonobj.Object) jsonobj.Object
-	// capabilities changes what a server is told of the client, an object.
-	capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
-	// asksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
-	asksPerson() bool
-	// call handles tools/call.
-	call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error)
-	// wantsTasks says that the tasks of a modern server are wanted, so that it is asked for that era first.
-	wantsTasks() bool
+	// InitializeResult changes what the client is told of the server; meta are the members of its _meta.
+	InitializeResult(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object)
+	// ShowTool changes how a tool is shown.
+	ShowTool(l *Upstream, t jsonobj.Object) jsonobj.Object
+	// Capabilities changes what a server is told of the client, an object.
+	Capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
+	// AsksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
+	AsksPerson() bool
+	// Call handles tools/call.
+	Call(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error)
+	// WantsTasks says that the tasks of a modern server are wanted, so that it is asked for that era first.
+	WantsTasks() bool
 }
 
 // NewEndpoint makes an endpoint of its own, which no access serves; see [Endpoint.Close]. A policy
@@ -100,7 +100,7 @@ type Policy interface {
 func NewEndpoint(s Server, policy func(e *Endpoint) Policy, now func() time.Time) *Endpoint {
 	e := &Endpoint{
 		server: s, tasks: noTasks{}, now: now, ready: make(chan struct{}), failed: make(chan struct{}),
-		links: map[*link]bool{}, pending: map[string]*pendingCall{}, tools: map[string]tool{},
+		upstreams: map[*Upstream]bool{}, pending: map[string]*pendingCall{}, tools: map[string]Tool{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.policy = transparent{}
@@ -129,10 +129,10 @@ func (e *Endpoint) Listed() (ready, asked bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return ready, len(e.links) > 0
+	return ready, len(e.upstreams) > 0
 }
 
-func (e *Endpoint) markReady() { e.readyOnce.Do(func() { close(e.ready) }) }
+func (e *Endpoint) MarkReady() { e.readyOnce.Do(func() { close(e.ready) }) }
 
 // fail notes that the server cannot be reached. Only the first failure counts, and none after the client has seen the tools.
 func (e *Endpoint) fail(err error) {
@@ -150,18 +150,18 @@ func (e *Endpoint) failure() error {
 	return e.err
 }
 
-// close ends the sessions and the connections.
-func (e *Endpoint) close() {
+// Close ends the sessions and the connections.
+func (e *Endpoint) Close() {
 	e.cancel()
 	if e.http != nil { // else somebody else serves it
 		e.http.Close()
 	}
 	e.mu.Lock()
-	links := e.links
-	e.links, e.shared = nil, nil
+	links := e.upstreams
+	e.upstreams, e.shared = nil, nil
 	e.mu.Unlock()
 	for l := range links {
-		l.close()
+		l.Close()
 	}
 	e.running.Wait()
 }
@@ -170,7 +170,7 @@ func (e *Endpoint) close() {
 func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	if r.Method == mcp.MethodInitialize {
 		hello, err := e.initialize(ctx, r)
-		if l, _ := r.Session.Value().(*link); err == nil {
+		if l, _ := r.Session.Value().(*Upstream); err == nil {
 			err = e.tasks.Opened(ctx, e.server.Name, r.Session, hello, l.capabilities, l.info)
 		}
 		return hello, err
@@ -181,26 +181,26 @@ func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 	if r.Method == mcp.MethodDiscover {
 		return e.discover(ctx, r)
 	}
-	l, err := e.linkOf(ctx, r)
+	l, err := e.Upstream(ctx, r)
 	if err != nil {
-		return nil, e.unreachable(err)
+		return nil, e.Unreachable(err)
 	}
-	return e.serveOn(ctx, l, r)
+	return e.ServeOn(ctx, l, r)
 }
 
-// serveOn serves a request over a link that is connected.
-func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
+// ServeOn serves a request over a link that is connected.
+func (e *Endpoint) ServeOn(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
 	switch r.Method {
 	case mcp.MethodListen:
-		result, err := l.listen(ctx, r, func() {})
+		result, err := l.Listen(ctx, r, func() {})
 		if err == nil {
 			e.tasks.Linger(ctx, r)
 		}
 		switch {
 		case ctx.Err() != nil:
-			return listened(ctx, r)
+			return Listened(ctx, r)
 		case err != nil:
-			return nil, l.failed(err)
+			return nil, l.ClientError(err)
 		}
 		return result, nil
 	case mcp.MethodToolsList:
@@ -208,7 +208,7 @@ func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.R
 	case mcp.MethodToolsCall:
 		return e.callTool(ctx, l, r)
 	case mcp.MethodSetLevel:
-		return l.setLevel(ctx, r)
+		return l.SetLevel(ctx, r)
 	case mcp.MethodSubscribe, mcp.MethodUnsubscribe:
 		return l.subscribe(ctx, r)
 	}
@@ -216,23 +216,23 @@ func (e *Endpoint) serveOn(ctx context.Context, l *link, r *mcp.Request) (json.R
 }
 
 // callTool counts a call and has the policy make it.
-func (e *Endpoint) callTool(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
+func (e *Endpoint) callTool(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
 	e.mu.Lock()
 	e.stats.Calls++
 	e.mu.Unlock()
 	if err := l.checkTool(ctx, r); err != nil {
 		return nil, err
 	}
-	return e.policy.call(ctx, l, r)
+	return e.policy.Call(ctx, l, r)
 }
 
 // Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.
 func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessage) {
-	l, _ := s.Value().(*link)
+	l, _ := s.Value().(*Upstream)
 	if l == nil || method == mcp.NoteInitialized {
 		return
 	}
-	c := l.client()
+	c := l.Client()
 	if c == nil || c.Era() != mcp.Legacy {
 		return // a modern server wants to hear nothing of this kind
 	}
@@ -244,18 +244,16 @@ func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessag
 // Closed implements mcp.Handler.
 func (e *Endpoint) Closed(s *mcp.Session) {
 	e.tasks.Closed(s)
-	l, _ := s.Value().(*link)
+	l, _ := s.Value().(*Upstream)
 	if l == nil {
 		return
 	}
-	e.mu.Lock()
-	delete(e.links, l)
-	e.mu.Unlock()
-	l.close()
+	e.Release(l)
+	l.Close()
 }
 
-// unreachable is what a client is told whose server cannot be reached.
-func (e *Endpoint) unreachable(err error) error {
+// Unreachable is what a client is told whose server cannot be reached.
+func (e *Endpoint) Unreachable(err error) error {
 	if refused := e.unauthorized(err); refused != nil {
 		return refused
 	}
@@ -282,58 +280,58 @@ func (e *Endpoint) unauthorized(err error) *mcp.Error {
 
 // open makes the link of a legacy session, which is not connected.
 func (e *Endpoint) open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
-	l := &link{e: e, session: s, version: version, capabilities: capabilities, info: info}
-	if err := e.adopt(l); err != nil {
+	l := e.NewUpstream(s, version, capabilities, info)
+	if err := e.Adopt(l); err != nil {
 		return err
 	}
 	s.SetValue(l)
 	return nil
 }
 
-// linkOf finds the connection that a request belongs to, and makes one where there is none: for the first modern request, for a legacy session that
+// Upstream finds the connection that a request belongs to, and makes one where there is none: for the first modern request, for a legacy session that
 // was not used yet, and after the server has gone.
-func (e *Endpoint) linkOf(ctx context.Context, r *mcp.Request) (*link, error) {
+func (e *Endpoint) Upstream(ctx context.Context, r *mcp.Request) (*Upstream, error) {
 	if r.Era == mcp.Modern {
-		return e.sharedLink(ctx, r)
+		return e.sharedUpstream(ctx, r)
 	}
-	l, _ := r.Session.Value().(*link)
+	l, _ := r.Session.Value().(*Upstream)
 	if l == nil {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
-	return l, l.connect(ctx)
+	return l, l.Connect(ctx)
 }
 
 // maxShared is how many sets of capabilities are told apart at a legacy server.
 const maxShared = 8
 
-// sharedLink is the link for a modern request. All of them share one, as their capabilities come with each; but a legacy server is told them only
+// sharedUpstream is the link for a modern request. All of them share one, as their capabilities come with each; but a legacy server is told them only
 // once, so that there each set of capabilities has a link of its own.
-func (e *Endpoint) sharedLink(ctx context.Context, r *mcp.Request) (*link, error) {
+func (e *Endpoint) sharedUpstream(ctx context.Context, r *mcp.Request) (*Upstream, error) {
 	meta := r.Meta()
-	first, err := e.share(meta, true)
+	first, err := e.Shared(meta, true)
 	if err == nil {
-		err = first.connect(ctx)
+		err = first.Connect(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if first.key == string(meta.Get(mcp.MetaClientCapabilities)) || first.client().Era() == mcp.Modern {
+	if first.key == string(meta.Get(mcp.MetaClientCapabilities)) || first.Client().Era() == mcp.Modern {
 		return first, nil
 	}
-	l, err := e.share(meta, false)
+	l, err := e.Shared(meta, false)
 	if err != nil {
 		return nil, err
 	}
-	return l, l.connect(ctx)
+	return l, l.Connect(ctx)
 }
 
-// share finds or makes a shared link: the first one, or that for the capabilities in a request's _meta.
-func (e *Endpoint) share(meta jsonobj.Object, first bool) (*link, error) {
+// Shared finds or makes a shared link: the first one, or that for the capabilities in a request's _meta.
+func (e *Endpoint) Shared(meta jsonobj.Object, first bool) (*Upstream, error) {
 	capabilities := meta.Get(mcp.MetaClientCapabilities)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.links == nil {
-		return nil, errClosed
+	if e.upstreams == nil {
+		return nil, ErrClosed
 	}
 	for _, l := range e.shared {
 		if first || l.key == string(capabilities) {
@@ -343,29 +341,29 @@ func (e *Endpoint) share(meta jsonobj.Object, first bool) (*link, error) {
 	if len(e.shared) == maxShared {
 		return e.shared[0], nil // what a client cannot do is looked at with every request
 	}
-	l := &link{e: e, key: string(capabilities), capabilities: meta.Object(mcp.MetaClientCapabilities), info: meta.Get(mcp.MetaClientInfo)}
+	l := &Upstream{e: e, key: string(capabilities), capabilities: meta.Object(mcp.MetaClientCapabilities), info: meta.Get(mcp.MetaClientInfo)}
 	e.shared = append(e.shared, l)
-	e.links[l] = true
+	e.upstreams[l] = true
 	return l, nil
 }
 
-// adopt enters the link of a legacy session.
-func (e *Endpoint) adopt(l *link) error {
+// Adopt enters the link of a legacy session.
+func (e *Endpoint) Adopt(l *Upstream) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	limit := e.server.MaxSessions
 	switch {
-	case e.links == nil:
-		return errClosed
-	case limit > 0 && len(e.links)-len(e.shared) >= limit:
+	case e.upstreams == nil:
+		return ErrClosed
+	case limit > 0 && len(e.upstreams)-len(e.shared) >= limit:
 		return mcp.Errorf(mcp.CodeInternal, "MCP server %q has %d sessions, which is the limit; end one, or try again later", e.server.Name, limit)
 	}
-	e.links[l] = true
+	e.upstreams[l] = true
 	return nil
 }
 
-// link is the connection of one legacy session, or of modern requests, to the server.
-type link struct {
+// Upstream is the connection of one legacy session, or of modern requests, to the server.
+type Upstream struct {
 	e *Endpoint
 	// session is nil for the link of modern clients; key is how they spell their capabilities.
 	session *mcp.Session
@@ -380,7 +378,7 @@ type link struct {
 	conn       *mcp.Client
 	offers     offers
 	level      string // of the logs that the server was asked for
-	flights    []*flight
+	flights    []*InFlightCall
 	follows    follows
 	listeners  []*listener
 	// kept says that the session with the server must not be ended: another process will go on with it.
@@ -417,20 +415,20 @@ func (t *turn) lockIn(ctx context.Context) error {
 	}
 }
 
-// client is the connection, which may have ended. There is one, since connect has succeeded before.
-func (l *link) client() *mcp.Client {
+// Client is the connection, which may have ended. There is one, since connect has succeeded before.
+func (l *Upstream) Client() *mcp.Client {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conn
 }
 
-// connect makes the connection, unless there is a good one.
-func (l *link) connect(ctx context.Context) error {
+// Connect makes the connection, unless there is a good one.
+func (l *Upstream) Connect(ctx context.Context) error {
 	if err := l.connecting.lockIn(ctx); err != nil {
 		return err
 	}
 	defer l.connecting.Unlock()
-	if c := l.client(); c != nil {
+	if c := l.Client(); c != nil {
 		select {
 		case <-c.Done():
 		default:
@@ -441,12 +439,12 @@ func (l *link) connect(ctx context.Context) error {
 }
 
 // reconnect makes a new connection. The caller holds connecting.
-func (l *link) reconnect(ctx context.Context) error {
-	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.e.policy.capabilities(mcp.Legacy, l.capabilities.JSON()), Notified: l.hears, Asked: l.isAsked}
+func (l *Upstream) reconnect(ctx context.Context) error {
+	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.e.policy.Capabilities(mcp.Legacy, l.capabilities.JSON()), Notified: l.notifiedOutside, Asked: l.askedOutside}
 	if slices.Contains(mcp.LegacyVersions, l.version) {
 		o.Version = l.version
 	}
-	if !l.e.policy.wantsTasks() && l.session != nil {
+	if !l.e.policy.WantsTasks() && l.session != nil {
 		o.First = mcp.Legacy // of what need not be translated nothing is lost; but who suspends wants the tasks of modern servers
 	}
 	c, err := mcp.Connect(ctx, l.e.server.Target, o)
@@ -463,15 +461,15 @@ func (l *link) reconnect(ctx context.Context) error {
 	l.mu.Unlock()
 	if old != nil {
 		l.retire(old)
-		l.e.forgetTools()
+		l.e.ForgetTools()
 	}
 	l.restore(ctx, c)
 	l.follow(ctx)
 	return nil
 }
 
-// use keeps the connection open until the function is called that it returns, also if its client goes; only the end of the endpoint closes it.
-func (l *link) use() (done func()) {
+// Use keeps the connection open until the function is called that it returns, also if its client goes; only the end of the endpoint closes it.
+func (l *Upstream) Use() (done func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users++
@@ -481,13 +479,13 @@ func (l *link) use() (done func()) {
 		last := l.closing && l.users == 0
 		l.mu.Unlock()
 		if last {
-			l.close()
+			l.Close()
 		}
 	}
 }
 
-// close ends the connection and the session with the server.
-func (l *link) close() {
+// Close ends the connection and the session with the server.
+func (l *Upstream) Close() {
 	l.mu.Lock()
 	l.closing = true
 	used := l.users > 0 && l.e.ctx.Err() == nil
@@ -498,7 +496,7 @@ func (l *link) close() {
 	l.connecting.Lock()
 	defer l.connecting.Unlock()
 	l.unfollow()
-	c := l.client()
+	c := l.Client()
 	l.mu.Lock()
 	kept := l.kept
 	l.mu.Unlock()
@@ -511,44 +509,44 @@ func (l *link) close() {
 	}
 }
 
-// keep keeps the session with the server when the connection is closed.
-func (l *link) keep() {
+// Keep keeps the session with the server when the connection is closed.
+func (l *Upstream) Keep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.kept = true
 }
 
-// gone is an error of a connection, for people.
-func (l *link) gone(err error) string {
+// ErrorText is an error of a connection, for people.
+func (l *Upstream) ErrorText(err error) string {
 	return fmt.Sprintf("MCP server %q: %v", l.e.server.Name, err)
 }
 
-// connected is the link of a modern request if it is connected, else nil.
-func (e *Endpoint) connected(r *mcp.Request) *link {
-	up := func(first bool) *link {
-		l, err := e.share(r.Meta(), first)
-		if err != nil || !l.isConnected() {
+// Connected is the link of a modern request if it is connected, else nil.
+func (e *Endpoint) Connected(r *mcp.Request) *Upstream {
+	up := func(first bool) *Upstream {
+		l, err := e.Shared(r.Meta(), first)
+		if err != nil || !l.IsConnected() {
 			return nil
 		}
 		return l
 	}
 	l := up(true)
-	if l == nil || l.client().Era() == mcp.Modern || l.key == string(r.Meta().Get(mcp.MetaClientCapabilities)) {
+	if l == nil || l.Client().Era() == mcp.Modern || l.key == string(r.Meta().Get(mcp.MetaClientCapabilities)) {
 		return l
 	}
 	return up(false)
 }
 
-func (l *link) isConnected() bool {
-	c := l.client()
+func (l *Upstream) IsConnected() bool {
+	c := l.Client()
 	return c != nil && c.Err() == nil
 }
 
-// renew makes a new connection in place of one whose session is lost, unless somebody else has.
-func (l *link) renew(ctx context.Context, lost *mcp.Client) error {
+// Renew makes a new connection in place of one whose session is lost, unless somebody else has.
+func (l *Upstream) Renew(ctx context.Context, lost *mcp.Client) error {
 	l.connecting.Lock()
 	defer l.connecting.Unlock()
-	if l.client() != lost {
+	if l.Client() != lost {
 		return nil
 	}
 	return l.reconnect(ctx)
@@ -556,9 +554,9 @@ func (l *link) renew(ctx context.Context, lost *mcp.Client) error {
 
 // retire ends a connection that another has replaced. If it was only its session that was lost, what else goes on over it is to hear so from the
 // server: that it has not looked at a request.
-func (l *link) retire(old *mcp.Client) {
+func (l *Upstream) retire(old *mcp.Client) {
 	l.e.running.Go(func() {
-		over := time.NewTimer(l.e.server.timeout()) // after which a call of which nothing is heard has ended
+		over := time.NewTimer(l.e.server.CallLimit()) // after which a call of which nothing is heard has ended
 		defer over.Stop()
 		select {
 		case <-over.C:
@@ -568,3 +566,59 @@ func (l *link) retire(old *mcp.Client) {
 		_ = old.Detach() // nobody uses it any more
 	})
 }
+
+// Server is what the endpoint serves its client with.
+func (e *Endpoint) Server() *Server { return &e.server }
+
+// Policy decides on the calls of the client.
+func (e *Endpoint) Policy() Policy { return e.policy }
+
+// Context ends with the endpoint.
+func (e *Endpoint) Context() context.Context { return e.ctx }
+
+// Now is the time by the clock of the access.
+func (e *Endpoint) Now() time.Time { return e.now() }
+
+// Go runs f on a goroutine that [Endpoint.Close] waits for.
+func (e *Endpoint) Go(f func()) { e.running.Go(f) }
+
+// CountHeld counts a call that is held open.
+func (e *Endpoint) CountHeld() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Held++
+}
+
+// NewUpstream makes the upstream of a legacy session, which is not connected. It has to be adopted.
+func (e *Endpoint) NewUpstream(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) *Upstream {
+	return &Upstream{e: e, session: s, version: version, capabilities: capabilities, info: info}
+}
+
+// OwnUpstream connects with the server for the gateway itself. Who calls it closes it.
+func (e *Endpoint) OwnUpstream(ctx context.Context) (*Upstream, error) {
+	l := &Upstream{e: e}
+	if err := l.Connect(ctx); err != nil {
+		l.Close()
+		return nil, &UnreachableError{e.server.Name, err} // and not what the server says of a job
+	}
+	return l, nil
+}
+
+// Release takes an upstream out of the endpoint.
+func (e *Endpoint) Release(l *Upstream) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.upstreams, l)
+}
+
+// Endpoint is that of the upstream.
+func (l *Upstream) Endpoint() *Endpoint { return l.e }
+
+// Session is the legacy session of the client, nil for modern clients.
+func (l *Upstream) Session() *mcp.Session { return l.session }
+
+// Capabilities are those of the client, Info is what it calls itself.
+func (l *Upstream) Capabilities() jsonobj.Object { return l.capabilities }
+
+// Info is what the client calls itself.
+func (l *Upstream) Info() json.RawMessage { return l.info }

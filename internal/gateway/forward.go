@@ -15,64 +15,31 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// hopKeys are the keys of _meta that speak of one hop. The progress token is looked after by package mcp.
-var hopKeys = []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo, mcp.MetaClientCapabilities, mcp.MetaLogLevel, mcp.MetaSubscriptionID}
-
-// metaOf are the members of the _meta of params or a result.
-func metaOf(doc json.RawMessage) jsonobj.Object {
-	meta, _ := jsonobj.ParseObject(jsonobj.Get(doc, "_meta"))
-	return meta
-}
-
-func hasAny(o jsonobj.Object, keys []string) bool { return slices.ContainsFunc(keys, o.Has) }
-
-// withoutMeta takes keys out of the _meta of a document, and an empty _meta with the last of them. A document without them stays as it is.
-func withoutMeta(doc json.RawMessage, keys ...string) json.RawMessage {
-	meta := metaOf(doc)
-	if !hasAny(meta, keys) {
-		return doc
-	}
-	o, err := jsonobj.ParseObject(doc)
-	if err != nil {
-		return doc
-	}
-	if meta = meta.Delete(keys...); len(meta) == 0 {
-		return o.Delete("_meta").JSON()
-	}
-	return o.Set("_meta", meta.JSON()).JSON()
-}
-
-// withMeta sets a key in the _meta of a document.
-func withMeta(doc json.RawMessage, key string, value json.RawMessage) json.RawMessage {
-	o, err := jsonobj.ParseObject(doc)
-	if err != nil {
-		return doc
-	}
-	return o.Set("_meta", o.Object("_meta").Set(key, value).JSON()).JSON()
-}
+// HopKeys are the keys of _meta that speak of one hop. The progress token is looked after by package mcp.
+var HopKeys = []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo, mcp.MetaClientCapabilities, mcp.MetaLogLevel, mcp.MetaSubscriptionID}
 
 // forward passes a request on and its answer back.
-func (l *link) forward(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	result, err := l.pass(ctx, r, r.Params)
-	return l.outcome(r, result, err)
+func (l *Upstream) forward(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	result, err := l.Pass(ctx, r, r.Params)
+	return l.Outcome(r, result, err)
 }
 
-// outcome is what the server has made of a request, as its client is to see it.
-func (l *link) outcome(r *mcp.Request, result json.RawMessage, err error) (json.RawMessage, error) {
+// Outcome is what the server has made of a request, as its client is to see it.
+func (l *Upstream) Outcome(r *mcp.Request, result json.RawMessage, err error) (json.RawMessage, error) {
 	if err != nil {
-		return nil, l.failed(err)
+		return nil, l.ClientError(err)
 	}
-	return l.toClient(r, result), nil
+	return l.ToClient(r, result), nil
 }
 
-// pass makes the request of a client at the server, with other params if need be, and gives the result as the server does.
-func (l *link) pass(ctx context.Context, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
-	return l.passWith(ctx, r, func() json.RawMessage { return params })
+// Pass makes the request of a client at the server, with other params if need be, and gives the result as the server does.
+func (l *Upstream) Pass(ctx context.Context, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
+	return l.PassWith(ctx, r, func() json.RawMessage { return params })
 }
 
-// passWith is pass with params that depend on what the server has offered in the session.
-func (l *link) passWith(ctx context.Context, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
-	c := l.client()
+// PassWith is pass with params that depend on what the server has offered in the session.
+func (l *Upstream) PassWith(ctx context.Context, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
+	c := l.Client()
 	result, err := l.passOnce(ctx, c, r, params())
 	if notSeen(err) {
 		return l.passAgain(ctx, c, r, params)
@@ -86,37 +53,37 @@ func notSeen(err error) bool {
 }
 
 // passAgain makes a request that the server has not looked at over a new connection, in place of c.
-func (l *link) passAgain(ctx context.Context, c *mcp.Client, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
-	if err := l.renew(ctx, c); err != nil {
+func (l *Upstream) passAgain(ctx context.Context, c *mcp.Client, r *mcp.Request, params func() json.RawMessage) (json.RawMessage, error) {
+	if err := l.Renew(ctx, c); err != nil {
 		return nil, err
 	}
-	return l.passOnce(ctx, l.client(), r, params())
+	return l.passOnce(ctx, l.Client(), r, params())
 }
 
 // prepare makes the call at the server of the request of a client, and its flight.
-func (l *link) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w *watch) (*flight, mcp.Call) {
-	f := &flight{level: r.Meta().Text(mcp.MetaLogLevel)}
+func (l *Upstream) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w *IdleTimer) (*InFlightCall, mcp.Call) {
+	f := &InFlightCall{level: r.Meta().Text(mcp.MetaLogLevel)}
 	call := mcp.Call{Method: r.Method, Params: params, Checked: true, Meta: r.Meta(), Info: l.info}
 	if r.Era == mcp.Modern {
 		call.Info = call.Meta.Get(mcp.MetaClientInfo)
 	}
 	if !bytes.Equal(params, r.Params) {
-		call.Meta = metaOf(params)
+		call.Meta = mcp.MetaOf(params)
 	}
-	ofHop := hopKeys
+	ofHop := HopKeys
 	if r.Era == mcp.Modern && c.Era() == mcp.Modern { // what the client says of this hop holds for the next, too
 		ofHop = []string{mcp.MetaSubscriptionID}
 	}
-	if hasAny(call.Meta, ofHop) {
-		call.Params = withoutMeta(params, ofHop...)
-		call.Meta = metaOf(call.Params)
+	if mcp.HasAny(call.Meta, ofHop) {
+		call.Params = mcp.WithoutMeta(params, ofHop...)
+		call.Meta = mcp.MetaOf(call.Params)
 	}
 	if level := l.logLevel(); r.Era == mcp.Legacy && c.Era() == mcp.Modern && level != "" {
-		call.Params = withMeta(call.Params, mcp.MetaLogLevel, jsonobj.Quote(level))
-		call.Meta = metaOf(call.Params)
+		call.Params = mcp.WithMeta(call.Params, mcp.MetaLogLevel, jsonobj.Quote(level))
+		call.Meta = mcp.MetaOf(call.Params)
 	}
 	call.Notified = func(method string, params json.RawMessage) {
-		w.heard()
+		w.Reset()
 		params, ours := l.e.tasks.Notification(l, method, params)
 		if !ours {
 			return
@@ -124,36 +91,36 @@ func (l *link) prepare(c *mcp.Client, r *mcp.Request, params json.RawMessage, w 
 		if method == mcp.NoteMessage && r.Era == mcp.Modern && !wantsLog(f.level, params) {
 			return // a modern client gets no logs that it has not asked for
 		}
-		_ = r.Notify(method, withoutMeta(params, mcp.MetaSubscriptionID)) // a client that has gone is noticed elsewhere
+		_ = r.Notify(method, mcp.WithoutMeta(params, mcp.MetaSubscriptionID)) // a client that has gone is noticed elsewhere
 	}
-	f.notified = call.Notified
+	f.Notified = call.Notified
 	switch {
 	case r.Era == mcp.Modern && c.Era() == mcp.Modern:
-		call.Capabilities = l.e.policy.capabilities(mcp.Modern, r.Meta().Get(mcp.MetaClientCapabilities))
+		call.Capabilities = l.e.policy.Capabilities(mcp.Modern, r.Meta().Get(mcp.MetaClientCapabilities))
 	case c.Era() == mcp.Modern:
-		call.Capabilities = l.e.policy.capabilities(mcp.Modern, l.capabilities.JSON())
+		call.Capabilities = l.e.policy.Capabilities(mcp.Modern, l.capabilities.JSON())
 	case r.Era == mcp.Modern:
-		f.capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
+		f.Capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
 	default:
-		f.capabilities = l.capabilities
-		f.ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-			w.pause()
-			defer w.resume()
-			return answerOf(r.Ask(ctx, method, params))
+		f.Capabilities = l.capabilities
+		f.Ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+			w.Pause()
+			defer w.Resume()
+			return mcp.AnswerOf(r.Ask(ctx, method, params))
 		}
-		call.Asked = f.ask // a client that cannot says so itself
-		if l.e.policy.asksPerson() {
-			call.Asked = f.answer // the server was told that somebody can
+		call.Asked = f.Ask // a client that cannot says so itself
+		if l.e.policy.AsksPerson() {
+			call.Asked = f.Answer // the server was told that somebody can
 		}
 	}
 	return f, call
 }
 
-func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
+func (l *Upstream) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, params json.RawMessage) (json.RawMessage, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	w := l.e.watch(end)
-	defer w.stop()
+	w := l.e.StartIdleTimer(end)
+	defer w.Stop()
 	f, call := l.prepare(c, r, params, w)
 	if every, ok := ctx.Value(heartbeat{}).(time.Duration); ok {
 		defer beat(r, f, &call, every)()
@@ -164,7 +131,7 @@ func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, para
 		}
 		return l.callPending(ctx, c, f, call)
 	}
-	defer l.enter(f)()
+	defer l.Track(f)()
 	if r.Era == mcp.Legacy && c.Era() == mcp.Modern {
 		return l.answerInputs(ctx, w, c, r, call)
 	}
@@ -175,14 +142,14 @@ func (l *link) passOnce(ctx context.Context, c *mcp.Client, r *mcp.Request, para
 // after a minute.
 type heartbeat struct{}
 
-// withHeartbeat is a context in which a client is told that often that its call goes on.
-func withHeartbeat(ctx context.Context, every time.Duration) context.Context {
+// WithHeartbeat is a context in which a client is told that often that its call goes on.
+func WithHeartbeat(ctx context.Context, every time.Duration) context.Context {
 	return context.WithValue(ctx, heartbeat{}, every)
 }
 
 // beat tells the client of a call, if it has asked for progress, that the call goes on, until the function is called that it returns or the server reports
 // progress of its own. Ours is next to nothing, since progress must not go back.
-func beat(r *mcp.Request, f *flight, call *mcp.Call, every time.Duration) (stop func()) {
+func beat(r *mcp.Request, f *InFlightCall, call *mcp.Call, every time.Duration) (stop func()) {
 	token := r.Meta().Get(mcp.MetaProgressToken)
 	if token == nil {
 		return func() {}
@@ -195,7 +162,7 @@ func beat(r *mcp.Request, f *flight, call *mcp.Call, every time.Duration) (stop 
 		}
 		notified(method, params)
 	}
-	f.notified = call.Notified
+	f.Notified = call.Notified
 	var beating sync.WaitGroup
 	beating.Go(func() {
 		tick := time.NewTicker(every)
@@ -215,8 +182,8 @@ func beat(r *mcp.Request, f *flight, call *mcp.Call, every time.Duration) (stop 
 	return func() { close(over); beating.Wait() }
 }
 
-// failed is what a client is told of a request that the server has not answered. An answer that is an error goes through as it came.
-func (l *link) failed(err error) error {
+// ClientError is what a client is told of a request that the server has not answered. An answer that is an error goes through as it came.
+func (l *Upstream) ClientError(err error) error {
 	if refused := l.e.unauthorized(err); refused != nil {
 		return refused
 	}
@@ -232,15 +199,15 @@ func (l *link) failed(err error) error {
 		l.e.stats.Lost = err.Error()
 		l.e.mu.Unlock()
 	}
-	return mcp.Errorf(mcp.CodeInternal, "%s", l.gone(err))
+	return mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
 }
 
 // listMethods are those whose results say in Modern how long they hold.
 var listMethods = []string{mcp.MethodToolsList, "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
-// toClient gives a result the members that the client's protocol wants and the server's does not have.
-func (l *link) toClient(r *mcp.Request, result json.RawMessage) json.RawMessage {
-	server := l.client().Era()
+// ToClient gives a result the members that the client's protocol wants and the server's does not have.
+func (l *Upstream) ToClient(r *mcp.Request, result json.RawMessage) json.RawMessage {
+	server := l.Client().Era()
 	if server == r.Era {
 		return result
 	}
@@ -249,7 +216,7 @@ func (l *link) toClient(r *mcp.Request, result json.RawMessage) json.RawMessage 
 		return result
 	}
 	if r.Era == mcp.Legacy {
-		return withoutMeta(o.Delete("resultType").JSON(), mcp.MetaServerInfo)
+		return mcp.WithoutMeta(o.Delete("resultType").JSON(), mcp.MetaServerInfo)
 	}
 	if !o.Has("resultType") {
 		o = o.Set("resultType", json.RawMessage(`"complete"`))
@@ -265,26 +232,26 @@ func (l *link) toClient(r *mcp.Request, result json.RawMessage) json.RawMessage 
 	return o.JSON()
 }
 
-// passMethod makes a request of ours with the words of a client's.
-func (l *link) passMethod(ctx context.Context, r *mcp.Request, method string, params json.RawMessage) (json.RawMessage, error) {
-	meta := metaOf(params)
-	call := mcp.Call{Method: method, Params: withoutMeta(params, slices.Concat(hopKeys, []string{mcp.MetaProgressToken})...), Info: l.info, Capabilities: l.capabilities.JSON()}
+// PassMethod makes a request of ours with the words of a client's.
+func (l *Upstream) PassMethod(ctx context.Context, r *mcp.Request, method string, params json.RawMessage) (json.RawMessage, error) {
+	meta := mcp.MetaOf(params)
+	call := mcp.Call{Method: method, Params: mcp.WithoutMeta(params, slices.Concat(HopKeys, []string{mcp.MetaProgressToken})...), Info: l.info, Capabilities: l.capabilities.JSON()}
 	if r.Era == mcp.Modern {
 		call.Capabilities, call.Info = meta.Object(mcp.MetaClientCapabilities).JSON(), meta.Get(mcp.MetaClientInfo)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.e.server.timeout())
+	ctx, cancel := context.WithTimeout(ctx, l.e.server.CallLimit())
 	defer cancel()
-	c := l.client()
+	c := l.Client()
 	result, err := c.Call(ctx, call)
 	if errors.Is(err, mcp.ErrSessionLost) {
-		if err = l.renew(ctx, c); err == nil {
-			result, err = l.client().Call(ctx, call)
+		if err = l.Renew(ctx, c); err == nil {
+			result, err = l.Client().Call(ctx, call)
 		}
 	}
 	return result, err
 }
 
-func progressOf(token json.RawMessage, n int, message string) json.RawMessage {
+func ProgressOf(token json.RawMessage, n int, message string) json.RawMessage {
 	return jsonobj.Object{
 		{Key: "progressToken", Value: token}, {Key: "progress", Value: strconv.AppendInt(nil, int64(n), 10)}, {Key: "message", Value: jsonobj.Quote(message)},
 	}.JSON()

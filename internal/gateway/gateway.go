@@ -41,8 +41,8 @@ const tokenPath = "/t/"
 // healthPath says whether the gateway serves clients, to everybody.
 const healthPath = "/healthz"
 
-// errClosed is the end of everything.
-var errClosed = errors.New("the MCP gateway is closed")
+// ErrClosed is the end of everything.
+var ErrClosed = errors.New("the MCP gateway is closed")
 
 // Gateway serves endpoints. It is safe for concurrent use and must be closed.
 type Gateway struct {
@@ -259,7 +259,7 @@ func (g *Gateway) Open(o AccessOptions) (_ *Access, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	sum := digest(a.token)
 	if err := a.tasks.Start(hex.EncodeToString(sum[:])); err != nil {
@@ -303,14 +303,14 @@ func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.
 	a.mu.Lock()
 	if a.ctx.Err() != nil {
 		a.mu.Unlock()
-		return errClosed
+		return ErrClosed
 	}
 	a.stdio.Add(1)
 	a.mu.Unlock()
 	defer a.stdio.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(a.ctx, func() { cancel(errClosed) })()
+	defer context.AfterFunc(a.ctx, func() { cancel(ErrClosed) })()
 	return mcp.ServeStdio(ctx, r, w, a.gateway.observe(name, handler), mcp.ServerOptions{})
 }
 
@@ -348,7 +348,7 @@ func (a *Access) Endpoint(server string) *Endpoint { return a.endpoints[server] 
 // Sharing counts the servers that have a tool of a name which the client may see, as far as they have listed their tools.
 func (a *Access) Sharing(tool string) (n int) {
 	for _, e := range a.order {
-		if t, ok := e.listed(tool); ok && !t.hidden {
+		if t, ok := e.LookupTool(tool); ok && !t.hidden {
 			n++
 		}
 	}
@@ -428,7 +428,7 @@ func (a *Access) Close() error {
 func (a *Access) end() {
 	a.tasks.Leave()
 	a.mu.Lock()
-	a.cancel(errClosed)
+	a.cancel(ErrClosed)
 	a.mu.Unlock()
 	for _, e := range a.order {
 		e.cancel()
@@ -439,7 +439,7 @@ func (a *Access) end() {
 	}
 	var closing sync.WaitGroup
 	for _, e := range a.order {
-		closing.Go(e.close)
+		closing.Go(e.Close)
 	}
 	closing.Wait()
 	a.tasks.Close()

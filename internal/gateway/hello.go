@@ -9,18 +9,18 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// metaJob is the key under which servers advertise jobs, and under which a call says that its caller can wait for one
+// MetaJob is the key under which servers advertise jobs, and under which a call says that its caller can wait for one
 // (facts: UiPath's uipath.com/job contract, version 1).
-const metaJob = "uipath.com/job"
+const MetaJob = "uipath.com/job"
 
 // offers are what a server said of itself, as far as the gateway acts on it.
 type offers struct {
-	// jobs is the version of the uipath.com/job contract, 0 for none.
-	jobs int
-	// deduplicates says that calls with an idempotency key that came before start nothing.
-	deduplicates bool
-	// tasks says that tools can be called as tasks: of 2025-11-25 if the server is legacy, else by the extension.
-	tasks bool
+	// Jobs is the version of the uipath.com/job contract, 0 for none.
+	Jobs int
+	// Deduplicates says that calls with an idempotency key that came before start nothing.
+	Deduplicates bool
+	// Tasks says that tools can be called as tasks: of 2025-11-25 if the server is legacy, else by the extension.
+	Tasks bool
 	// hasTools says that the server has tools at all.
 	hasTools bool
 }
@@ -29,28 +29,28 @@ type offers struct {
 func offersOf(c *mcp.Client) (o offers) {
 	hello, _ := jsonobj.ParseObject(c.Hello())
 	meta, capabilities := hello.Object("_meta"), hello.Object("capabilities")
-	if v := meta.Object(metaJob).Get("version"); len(v) > 0 && v[0] >= '1' && v[0] <= '9' && json.Unmarshal(v, &o.jobs) != nil {
-		o.jobs = 0 // not an integer
+	if v := meta.Object(MetaJob).Get("version"); len(v) > 0 && v[0] >= '1' && v[0] <= '9' && json.Unmarshal(v, &o.Jobs) != nil {
+		o.Jobs = 0 // not an integer
 	}
-	o.jobs = min(o.jobs, 1)
-	o.deduplicates = meta.Has(metaIdempotency)
+	o.Jobs = min(o.Jobs, 1)
+	o.Deduplicates = meta.Has(MetaIdempotency)
 	o.hasTools = capabilities.Has("tools")
 	if c.Era() == mcp.Legacy {
-		o.tasks = capabilities.Object("tasks").Object("requests").Object("tools").Has("call")
+		o.Tasks = capabilities.Object("tasks").Object("requests").Object("tools").Has("call")
 	} else {
-		o.tasks = capabilities.Object("extensions").Has(mcp.ExtensionTasks)
+		o.Tasks = capabilities.Object("extensions").Has(mcp.ExtensionTasks)
 	}
 	return o
 }
 
-// serverCapabilities are what a server offers.
-func serverCapabilities(c *mcp.Client) jsonobj.Object {
+// ServerCapabilities are what a server offers.
+func ServerCapabilities(c *mcp.Client) jsonobj.Object {
 	hello, _ := jsonobj.ParseObject(c.Hello())
 	return hello.Object("capabilities")
 }
 
-// withoutExtension takes the extension for tasks out of the capabilities of a server.
-func withoutExtension(capabilities jsonobj.Object) jsonobj.Object {
+// WithoutExtension takes the extension for tasks out of the capabilities of a server.
+func WithoutExtension(capabilities jsonobj.Object) jsonobj.Object {
 	extensions := capabilities.Object("extensions")
 	if !extensions.Has(mcp.ExtensionTasks) {
 		return capabilities
@@ -68,36 +68,36 @@ func (e *Endpoint) initialize(ctx context.Context, r *mcp.Request) (json.RawMess
 		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	if err := e.open(r.Session, params.Text("protocolVersion"), params.Object("capabilities"), params.Get("clientInfo")); err != nil {
-		return nil, e.unreachable(err)
+		return nil, e.Unreachable(err)
 	}
-	l, err := e.linkOf(ctx, r)
+	l, err := e.Upstream(ctx, r)
 	if err != nil {
-		return nil, e.unreachable(err)
+		return nil, e.Unreachable(err)
 	}
-	if !l.offered().hasTools {
-		e.markReady()
+	if !l.Offered().hasTools {
+		e.MarkReady()
 	}
-	return l.hello(mcp.Legacy), nil
+	return l.initializeResult(mcp.Legacy), nil
 }
 
 // discover answers a modern client with what the server says.
 func (e *Endpoint) discover(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	l, err := e.linkOf(ctx, r)
+	l, err := e.Upstream(ctx, r)
 	if err != nil {
-		return nil, e.unreachable(err)
+		return nil, e.Unreachable(err)
 	}
-	if !l.offered().hasTools {
-		e.markReady()
+	if !l.Offered().hasTools {
+		e.MarkReady()
 	}
-	return l.hello(mcp.Modern), nil
+	return l.initializeResult(mcp.Modern), nil
 }
 
-// hello is what a client of an era is told of the server: its own words, with the members that the client's protocol wants.
-func (l *link) hello(era mcp.Era) json.RawMessage {
-	c := l.client()
+// initializeResult is what a client of an era is told of the server: its own words, with the members that the client's protocol wants.
+func (l *Upstream) initializeResult(era mcp.Era) json.RawMessage {
+	c := l.Client()
 	said, _ := jsonobj.ParseObject(c.Hello())
 	meta := said.Object("_meta")
-	capabilities, meta := l.e.policy.hello(era, said.Object("capabilities"), meta)
+	capabilities, meta := l.e.policy.InitializeResult(era, said.Object("capabilities"), meta)
 	var out jsonobj.Object
 	switch {
 	case era == c.Era():
@@ -127,4 +127,17 @@ func (l *link) hello(era mcp.Era) json.RawMessage {
 		out = out.Set("_meta", meta.JSON())
 	}
 	return out.JSON()
+}
+
+// MetaIdempotency is the key under which a server says that it knows metaIdempotencyKey: a call with the same key as one before starts nothing.
+// Both are evalrun's own (docs/gateway.md).
+const (
+	MetaIdempotency    = "evalrun.dev/idempotency"
+	MetaIdempotencyKey = "evalrun.dev/idempotencyKey"
+)
+
+func (l *Upstream) Offered() offers {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.offers
 }

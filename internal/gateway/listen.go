@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	noteToolsChanged     = "notifications/tools/list_changed"
+	NoteToolsChanged     = "notifications/tools/list_changed"
 	notePromptsChanged   = "notifications/prompts/list_changed"
 	noteResourcesChanged = "notifications/resources/list_changed"
 	noteResourceUpdated  = "notifications/resources/updated"
 )
 
-// changes are the notifications that a modern client asks for by name.
-var changes = map[string]string{noteToolsChanged: "toolsListChanged", notePromptsChanged: "promptsListChanged", noteResourcesChanged: "resourcesListChanged"}
+// Changes are the notifications that a modern client asks for by name.
+var Changes = map[string]string{NoteToolsChanged: "toolsListChanged", notePromptsChanged: "promptsListChanged", noteResourcesChanged: "resourcesListChanged"}
 
 // listener is a modern client's subscriptions/listen at a legacy server.
 type listener struct {
@@ -38,7 +38,7 @@ type listener struct {
 // tell sends a notification, not before the acknowledgement.
 func (n *listener) tell(method string, params json.RawMessage) {
 	send := func() {
-		_ = n.request.Notify(method, withMeta(params, mcp.MetaSubscriptionID, n.request.ID)) // a client that has gone ends the request
+		_ = n.request.Notify(method, mcp.WithMeta(params, mcp.MetaSubscriptionID, n.request.ID)) // a client that has gone ends the request
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,7 +50,7 @@ func (n *listener) tell(method string, params json.RawMessage) {
 }
 
 // acknowledge tells the client what it will be told.
-func (n *listener) acknowledge(l *link, granted jsonobj.Object) error {
+func (n *listener) acknowledge(l *Upstream, granted jsonobj.Object) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	err := l.tell(n.request, mcp.NoteAcknowledged, jsonobj.Object{
@@ -64,18 +64,18 @@ func (n *listener) acknowledge(l *link, granted jsonobj.Object) error {
 	return err
 }
 
-// listen serves a modern client's wish to be told of changes for as long as it lasts; begun is called when the server, or what we know of it, has
+// Listen serves a modern client's wish to be told of changes for as long as it lasts; begun is called when the server, or what we know of it, has
 // acknowledged it. The error is that of the call at a modern server.
-func (l *link) listen(ctx context.Context, r *mcp.Request, begun func()) (json.RawMessage, error) {
-	c := l.client()
+func (l *Upstream) Listen(ctx context.Context, r *mcp.Request, begun func()) (json.RawMessage, error) {
+	c := l.Client()
 	if c.Era() == mcp.Modern {
 		// The server tags what it sends with our request's id; the client knows only its own.
-		call := mcp.Call{Method: r.Method, Params: withoutMeta(r.Params, hopKeys...), Capabilities: r.Meta().Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
+		call := mcp.Call{Method: r.Method, Params: mcp.WithoutMeta(r.Params, HopKeys...), Capabilities: r.Meta().Object(mcp.MetaClientCapabilities).JSON(), Info: l.info}
 		call.Notified = func(method string, params json.RawMessage) {
-			if method == noteToolsChanged {
-				l.e.forgetTools()
+			if method == NoteToolsChanged {
+				l.e.ForgetTools()
 			}
-			_ = l.tell(r, method, withMeta(params, mcp.MetaSubscriptionID, r.ID)) // a client that has gone ends ctx
+			_ = l.tell(r, method, mcp.WithMeta(params, mcp.MetaSubscriptionID, r.ID)) // a client that has gone ends ctx
 			if method == mcp.NoteAcknowledged {
 				begun()
 			}
@@ -121,7 +121,7 @@ func (l *link) listen(ctx context.Context, r *mcp.Request, begun func()) (json.R
 		// That the server goes on telling is no harm: nobody hears it.
 		_, _ = c.Call(l.e.ctx, mcp.Call{Method: mcp.MethodUnsubscribe, Params: uriParams(uri)})
 	}
-	return acknowledged, err
+	return Acknowledged, err
 }
 
 func uriParams(uri string) json.RawMessage {
@@ -130,7 +130,7 @@ func uriParams(uri string) json.RawMessage {
 
 // grant leaves of what a modern client wants to be told what a legacy server can tell.
 func grant(c *mcp.Client, wants jsonobj.Object) jsonobj.Object {
-	capabilities := serverCapabilities(c)
+	capabilities := ServerCapabilities(c)
 	return slices.DeleteFunc(wants, func(m jsonobj.Member) bool {
 		kind, isList := strings.CutSuffix(m.Key, "ListChanged")
 		switch {
@@ -144,9 +144,9 @@ func grant(c *mcp.Client, wants jsonobj.Object) jsonobj.Object {
 }
 
 // notified passes on what a legacy server says outside of calls.
-func (l *link) notified(method string, params json.RawMessage) {
-	if method == noteToolsChanged {
-		l.e.forgetTools()
+func (l *Upstream) notified(method string, params json.RawMessage) {
+	if method == NoteToolsChanged {
+		l.e.ForgetTools()
 	}
 	if method == mcp.NoteMessage {
 		l.logApart(params)
@@ -172,7 +172,7 @@ func (n *listener) hears(method string, params json.RawMessage) bool {
 		o, _ := jsonobj.ParseObject(params)
 		return slices.Contains(n.resources, o.Text("uri"))
 	}
-	return string(n.wants.Get(changes[method])) == "true"
+	return string(n.wants.Get(Changes[method])) == "true"
 }
 
 // follows is how a legacy session is told of the changes of a modern server: by a subscription of our own.
@@ -186,13 +186,13 @@ const (
 	// ackTimeout is how long a server may take to say that it will tell of changes.
 	ackTimeout = 5 * time.Second
 	// A subscription that was cut is begun anew after the first delay, which is doubled up to the last.
-	followFirst, followLast = time.Second, 30 * time.Second
+	FollowFirst, FollowLast = time.Second, 30 * time.Second
 )
 
 // follow begins to listen at a modern server for a legacy session, or to listen to something else. When it returns the server has said that it
 // will tell, or does not want to. The caller holds connecting.
-func (l *link) follow(ctx context.Context) {
-	c := l.client()
+func (l *Upstream) follow(ctx context.Context) {
+	c := l.Client()
 	if l.session == nil || c.Era() != mcp.Modern {
 		return
 	}
@@ -220,8 +220,8 @@ func (l *link) follow(ctx context.Context) {
 }
 
 // wants is what a legacy client would be told of without being asked, and what it has asked for.
-func (l *link) wants(c *mcp.Client) (wants jsonobj.Object) {
-	capabilities := serverCapabilities(c)
+func (l *Upstream) wants(c *mcp.Client) (wants jsonobj.Object) {
+	capabilities := ServerCapabilities(c)
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		if string(capabilities.Object(kind).Get("listChanged")) == "true" {
 			wants = wants.Set(kind+"ListChanged", json.RawMessage("true"))
@@ -237,16 +237,16 @@ func (l *link) wants(c *mcp.Client) (wants jsonobj.Object) {
 }
 
 // listenTo listens until the context ends or the server does not want to tell.
-func (l *link) listenTo(ctx context.Context, c *mcp.Client, wants jsonobj.Object, acknowledged func()) {
+func (l *Upstream) listenTo(ctx context.Context, c *mcp.Client, wants jsonobj.Object, acknowledged func()) {
 	call := mcp.Call{Method: mcp.MethodListen, Params: jsonobj.Object{{Key: "notifications", Value: wants.JSON()}}.JSON()}
-	for delay := followFirst; ; delay = min(2*delay, followLast) {
+	for delay := FollowFirst; ; delay = min(2*delay, FollowLast) {
 		call.Notified = func(method string, params json.RawMessage) {
 			if method == mcp.NoteAcknowledged {
 				acknowledged()
-				delay = followFirst
+				delay = FollowFirst
 				return
 			}
-			l.notified(method, withoutMeta(params, mcp.MetaSubscriptionID))
+			l.notified(method, mcp.WithoutMeta(params, mcp.MetaSubscriptionID))
 		}
 		_, err := c.Call(ctx, call)
 		acknowledged() // nobody need wait any longer
@@ -268,7 +268,7 @@ func (l *link) listenTo(ctx context.Context, c *mcp.Client, wants jsonobj.Object
 }
 
 // unfollow ends the subscription and waits for its end.
-func (l *link) unfollow() {
+func (l *Upstream) unfollow() {
 	l.mu.Lock()
 	end, ended := l.follows.end, l.follows.ended
 	l.follows.end, l.follows.ended = nil, nil
@@ -280,10 +280,10 @@ func (l *link) unfollow() {
 }
 
 // subscribe is a legacy client's wish to be told of a resource, or to be told no more.
-func (l *link) subscribe(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+func (l *Upstream) subscribe(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(r.Params)
 	uri := params.Text("uri")
-	if l.client().Era() == mcp.Legacy {
+	if l.Client().Era() == mcp.Legacy {
 		result, failed := l.forward(ctx, r)
 		if failed == nil {
 			l.note(uri, r.Method == mcp.MethodSubscribe)
@@ -301,7 +301,7 @@ func (l *link) subscribe(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 }
 
 // note notes whether a legacy client wants to be told of a resource.
-func (l *link) note(uri string, wants bool) {
+func (l *Upstream) note(uri string, wants bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.follows.resources = slices.DeleteFunc(l.follows.resources, func(other string) bool { return other == uri })
@@ -311,7 +311,7 @@ func (l *link) note(uri string, wants bool) {
 }
 
 // restore tells a legacy server to which we have a new connection what its clients had told it on the old one.
-func (l *link) restore(ctx context.Context, c *mcp.Client) {
+func (l *Upstream) restore(ctx context.Context, c *mcp.Client) {
 	if c.Era() != mcp.Legacy {
 		return
 	}
@@ -330,26 +330,26 @@ func (l *link) restore(ctx context.Context, c *mcp.Client) {
 	}
 }
 
-// listened is the answer to a subscription that was open until its context ended. It is complete if we are closed; a client that could not be sent
+// Listened is the answer to a subscription that was open until its context ended. It is complete if we are closed; a client that could not be sent
 // all that it had subscribed to must not take it for that.
-func listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+func Listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, mcp.ErrShutdown) {
 		return nil, err
 	}
-	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: subscriptionMeta(r)}}.JSON(), nil
+	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "_meta", Value: SubscriptionMeta(r)}}.JSON(), nil
 }
 
-func subscriptionMeta(r *mcp.Request) json.RawMessage {
+func SubscriptionMeta(r *mcp.Request) json.RawMessage {
 	return jsonobj.Object{{Key: mcp.MetaSubscriptionID, Value: r.ID}}.JSON()
 }
 
 // tell sends a client what belongs to its subscription.
-func (l *link) tell(r *mcp.Request, method string, params json.RawMessage) error {
+func (l *Upstream) tell(r *mcp.Request, method string, params json.RawMessage) error {
 	if method == mcp.NoteAcknowledged {
 		return l.e.tasks.Acknowledge(r, params)
 	}
 	return r.Notify(method, params)
 }
 
-// acknowledged is the answer to what needs no other.
-var acknowledged = json.RawMessage(`{"resultType":"complete"}`)
+// Acknowledged is the answer to what needs no other.
+var Acknowledged = json.RawMessage(`{"resultType":"complete"}`)

@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// logLevels are the levels of logging, from the most talkative on.
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+// LogLevels are the levels of logging, from the most talkative on.
+var LogLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 // wantsLog reports whether somebody who asked for a level wants a message of notifications/message. An unknown level is the server's business.
 func wantsLog(level string, params json.RawMessage) bool {
@@ -18,17 +18,17 @@ func wantsLog(level string, params json.RawMessage) bool {
 		return false
 	}
 	o, _ := jsonobj.ParseObject(params)
-	said := slices.Index(logLevels, o.Text("level"))
-	return said < 0 || said >= slices.Index(logLevels, level)
+	said := slices.Index(LogLevels, o.Text("level"))
+	return said < 0 || said >= slices.Index(LogLevels, level)
 }
 
 // wantLogs asks a legacy server for logs of a level. The server hears of it only when that is more talkative than what it was told before.
-func (l *link) wantLogs(ctx context.Context, c *mcp.Client, level string) {
-	if now := l.logLevel(); now != "" && slices.Index(logLevels, level) >= slices.Index(logLevels, now) {
+func (l *Upstream) wantLogs(ctx context.Context, c *mcp.Client, level string) {
+	if now := l.logLevel(); now != "" && slices.Index(LogLevels, level) >= slices.Index(LogLevels, now) {
 		return
 	}
 	if _, err := c.Call(ctx, mcp.Call{Method: mcp.MethodSetLevel, Params: levelParams(level)}); err == nil {
-		l.setLogLevel(level)
+		l.SetLogLevel(level)
 	}
 }
 
@@ -36,32 +36,32 @@ func levelParams(level string) json.RawMessage {
 	return jsonobj.Object{{Key: "level", Value: jsonobj.Quote(level)}}.JSON()
 }
 
-func (l *link) logLevel() string {
+func (l *Upstream) logLevel() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.level
 }
 
-func (l *link) setLogLevel(level string) {
+func (l *Upstream) SetLogLevel(level string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.level = level
 }
 
-// setLevel is the legacy way to ask for logs; a modern server is asked with each request.
-func (l *link) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+// SetLevel is the legacy way to ask for logs; a modern server is asked with each request.
+func (l *Upstream) SetLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(r.Params)
 	level := params.Text("level")
-	if l.client().Era() == mcp.Legacy {
+	if l.Client().Era() == mcp.Legacy {
 		result, failed := l.forward(ctx, r)
 		if failed == nil {
-			l.setLogLevel(level)
+			l.SetLogLevel(level)
 		}
 		return result, failed
 	}
-	if err != nil || !slices.Contains(logLevels, level) {
-		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: expected a level, one of %q", logLevels)
+	if err != nil || !slices.Contains(LogLevels, level) {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: expected a level, one of %q", LogLevels)
 	}
-	l.setLogLevel(level)
+	l.SetLogLevel(level)
 	return json.RawMessage("{}"), nil
 }

@@ -117,7 +117,7 @@ func (a *Access) Sessions() map[string]int {
 	open := map[string]int{}
 	for _, e := range a.order {
 		e.mu.Lock()
-		open[e.server.Name] = len(e.links) - len(e.shared)
+		open[e.server.Name] = len(e.upstreams) - len(e.shared)
 		e.mu.Unlock()
 	}
 	return open

@@ -18,7 +18,7 @@ import (
 type pendingCall struct {
 	id    string
 	ctx   context.Context // ends with the call at the server
-	watch *watch
+	watch *IdleTimer
 	done  chan struct{} // closed when result and err are there
 	fresh chan struct{} // has one element when there is a question that the client was not asked
 	taken chan struct{} // closed when the client has the result
@@ -49,7 +49,7 @@ const (
 var errUnanswered = errors.New("the client has not answered in time")
 
 // callPending calls a legacy server for a modern client.
-func (l *link) callPending(ctx context.Context, c *mcp.Client, f *flight, call mcp.Call) (json.RawMessage, error) {
+func (l *Upstream) callPending(ctx context.Context, c *mcp.Client, f *InFlightCall, call mcp.Call) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(call.Params)
 	if err != nil {
 		return c.Call(ctx, call)
@@ -61,16 +61,16 @@ func (l *link) callPending(ctx context.Context, c *mcp.Client, f *flight, call m
 		}
 		return l.e.awaitPending(ctx, p)
 	}
-	if !able(f.capabilities, askElicitation) && !able(f.capabilities, askSampling) && !able(f.capabilities, askRoots) {
-		call.Asked = f.answer
-		defer l.enter(f)()
+	if !mcp.Supports(f.Capabilities, mcp.AskElicitation) && !mcp.Supports(f.Capabilities, mcp.AskSampling) && !mcp.Supports(f.Capabilities, mcp.AskRoots) {
+		call.Asked = f.Answer
+		defer l.Track(f)()
 		return c.Call(ctx, call)
 	}
 	p := &pendingCall{id: rand.Text(), done: make(chan struct{}), fresh: make(chan struct{}, 1), taken: make(chan struct{}), notified: call.Notified}
 	p.ctx, p.end = context.WithCancelCause(l.e.ctx)
-	p.watch = l.e.watch(p.end)
+	p.watch = l.e.StartIdleTimer(p.end)
 	call.Notified = func(method string, params json.RawMessage) {
-		p.watch.heard()
+		p.watch.Reset()
 		p.mu.Lock()
 		notified := p.notified
 		p.mu.Unlock()
@@ -78,11 +78,11 @@ func (l *link) callPending(ctx context.Context, c *mcp.Client, f *flight, call m
 			notified(method, params)
 		}
 	}
-	f.notified, f.ask = call.Notified, p.ask
-	call.Asked = f.answer
-	leave := l.enter(f)
+	f.Notified, f.Ask = call.Notified, p.ask
+	call.Asked = f.Answer
+	leave := l.Track(f)
 	l.e.running.Go(func() {
-		defer p.watch.stop()
+		defer p.watch.Stop()
 		result, err := c.Call(p.ctx, call)
 		leave()
 		p.mu.Lock()
@@ -122,8 +122,8 @@ func (p *pendingCall) ask(ctx context.Context, method string, params json.RawMes
 		ask = ask.Set("params", params)
 	}
 	q := &question{key: rand.Text(), ask: ask.JSON(), answer: make(chan json.RawMessage, 1)}
-	p.watch.pause()
-	defer p.watch.resume()
+	p.watch.Pause()
+	defer p.watch.Resume()
 	p.mu.Lock()
 	p.open = append(p.open, q)
 	p.mu.Unlock()
@@ -138,12 +138,12 @@ func (p *pendingCall) ask(ctx context.Context, method string, params json.RawMes
 		return answer, nil
 	case <-late.C:
 		p.end(errUnanswered)
-		return answerOf(nil, errUnanswered)
+		return mcp.AnswerOf(nil, errUnanswered)
 	case <-ctx.Done(): // the server does not want to know any more
 		p.mu.Lock()
 		p.open = slices.DeleteFunc(p.open, func(other *question) bool { return other == q })
 		p.mu.Unlock()
-		return answerOf(nil, context.Cause(ctx))
+		return mcp.AnswerOf(nil, context.Cause(ctx))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/tasks"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
@@ -29,8 +30,8 @@ type stdioClient struct {
 // eachOverStdio runs a test for both eras, with a gateway that only passes on and with one that gives tasks. timeout is that of calls.
 func eachOverStdio(t *testing.T, timeout time.Duration, test func(t *testing.T, c stdioClient)) {
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
-		for _, tasks := range []bool{false, true} {
-			t.Run(fmt.Sprint(era, ", tasks: ", tasks), func(t *testing.T) {
+		for _, withTasks := range []bool{false, true} {
+			t.Run(fmt.Sprint(era, ", tasks: ", withTasks), func(t *testing.T) {
 				t.Parallel()
 				s := &slowServer{waiting: make(chan string, 10), cancelled: make(chan string, 10)}
 				s.era = era
@@ -49,13 +50,13 @@ func eachOverStdio(t *testing.T, timeout time.Duration, test func(t *testing.T, 
 				}
 				g := gateway.New()
 				o := gateway.AccessOptions{Servers: []gateway.Server{{Name: "raw", Target: s.target(t, "stdio"), Timeout: timeout}}}
-				if tasks {
+				if withTasks {
 					st, err := sqlite.Open(t.TempDir(), store.Options{})
 					if err != nil {
 						t.Fatal(err)
 					}
 					t.Cleanup(func() { _ = st.Close() })
-					if o.Tasks, err = gateway.NewTasks(gateway.TaskOptions{Store: st}, nil); err != nil {
+					if o.Tasks, err = tasks.New(tasks.Options{Store: st}, nil); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -11,47 +11,47 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// tool is what the gateway remembers of a tool.
-type tool struct {
-	// taskSupport is that of 2025-11-25: forbidden, optional or required; empty means forbidden.
-	taskSupport string
-	// readOnly and idempotent are the hints of its annotations.
-	readOnly, idempotent bool
+// Tool is what the gateway remembers of a tool.
+type Tool struct {
+	// TaskSupport is that of 2025-11-25: forbidden, optional or required; empty means forbidden.
+	TaskSupport string
+	// ReadOnly and idempotent are the hints of its annotations.
+	ReadOnly, Idempotent bool
 	// hidden says that the filters keep it from the client.
 	hidden      bool
 	inputSchema json.RawMessage
 }
 
-func toolOf(t jsonobj.Object) tool {
+func ToolOf(t jsonobj.Object) Tool {
 	hints := t.Object("annotations")
-	return tool{
-		taskSupport: t.Object("execution").Text("taskSupport"), inputSchema: t.Get("inputSchema"),
-		readOnly: string(hints.Get("readOnlyHint")) == "true", idempotent: string(hints.Get("idempotentHint")) == "true",
+	return Tool{
+		TaskSupport: t.Object("execution").Text("taskSupport"), inputSchema: t.Get("inputSchema"),
+		ReadOnly: string(hints.Get("readOnlyHint")) == "true", Idempotent: string(hints.Get("idempotentHint")) == "true",
 	}
 }
 
 // listTools answers tools/list: the server's tools that the client may see, as the policy shows them.
-func (l *link) listTools(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	result, err := l.pass(ctx, r, r.Params)
+func (l *Upstream) listTools(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	result, err := l.Pass(ctx, r, r.Params)
 	if err != nil {
-		return nil, l.failed(err)
+		return nil, l.ClientError(err)
 	}
 	o, err := jsonobj.ParseObject(result)
 	if err != nil {
-		return nil, mcp.Errorf(mcp.CodeInternal, "%s", l.gone(fmt.Errorf("its answer to tools/list is no object")))
+		return nil, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(fmt.Errorf("its answer to tools/list is no object")))
 	}
-	shown, changed := l.showTools(o.Get("tools"))
+	shown, changed := l.ShowTools(o.Get("tools"))
 	if changed {
 		result = o.Set("tools", shown).JSON()
 	}
 	if o.Text("nextCursor") == "" {
-		l.e.markReady()
+		l.e.MarkReady()
 	}
-	return l.toClient(r, result), nil
+	return l.ToClient(r, result), nil
 }
 
-// showTools remembers the tools of a list, and gives those that the client may see. changed is false if that is the list itself.
-func (l *link) showTools(list json.RawMessage) (shown json.RawMessage, changed bool) {
+// ShowTools remembers the tools of a list, and gives those that the client may see. changed is false if that is the list itself.
+func (l *Upstream) ShowTools(list json.RawMessage) (shown json.RawMessage, changed bool) {
 	var all []json.RawMessage
 	if json.Unmarshal(list, &all) != nil {
 		return list, false // the client will say what it thinks of it
@@ -61,7 +61,7 @@ func (l *link) showTools(list json.RawMessage) (shown json.RawMessage, changed b
 		t, err := jsonobj.ParseObject(raw)
 		if err == nil {
 			name := t.Text("name")
-			known := toolOf(t)
+			known := ToolOf(t)
 			known.hidden = !l.e.server.shows(t)
 			l.e.mu.Lock()
 			l.e.tools[name] = known
@@ -70,7 +70,7 @@ func (l *link) showTools(list json.RawMessage) (shown json.RawMessage, changed b
 				changed = true
 				continue
 			}
-			if seen := l.e.policy.tool(l, slices.Clone(t)); !slices.EqualFunc(seen, t, sameMember) {
+			if seen := l.e.policy.ShowTool(l, slices.Clone(t)); !slices.EqualFunc(seen, t, sameMember) {
 				raw, changed = seen.JSON(), true
 			}
 		}
@@ -109,44 +109,44 @@ func tagsOf(t jsonobj.Object) (tags []string) {
 	return tags
 }
 
-// maxPages is how many pages of a list a server may have.
-const maxPages = 100
+// MaxPages is how many pages of a list a server may have.
+const MaxPages = 100
 
-// known is what is known of a tool. What has not been listed yet is listed now.
-func (l *link) known(ctx context.Context, name string) tool {
-	if t, ok := l.e.listed(name); ok {
+// LookupTool is what is known of a tool. What has not been listed yet is listed now.
+func (l *Upstream) LookupTool(ctx context.Context, name string) Tool {
+	if t, ok := l.e.LookupTool(name); ok {
 		return t
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.e.server.timeout())
+	ctx, cancel := context.WithTimeout(ctx, l.e.server.CallLimit())
 	defer cancel()
 	var cursor json.RawMessage
-	for range maxPages {
+	for range MaxPages {
 		params := json.RawMessage("{}")
 		if cursor != nil {
 			params = jsonobj.Object{{Key: "cursor", Value: cursor}}.JSON()
 		}
-		result, err := l.client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList, Params: params, Capabilities: l.e.policy.capabilities(mcp.Modern, emptyObject)})
+		result, err := l.Client().Call(ctx, mcp.Call{Method: mcp.MethodToolsList, Params: params, Capabilities: l.e.policy.Capabilities(mcp.Modern, mcp.EmptyObject)})
 		if err != nil {
 			break
 		}
 		o, _ := jsonobj.ParseObject(result)
-		l.showTools(o.Get("tools"))
+		l.ShowTools(o.Get("tools"))
 		if cursor = o.Get("nextCursor"); jsonobj.IsNull(cursor) {
 			break
 		}
 	}
-	t, _ := l.e.listed(name)
+	t, _ := l.e.LookupTool(name)
 	return t
 }
 
-func (e *Endpoint) listed(name string) (tool, bool) {
+func (e *Endpoint) LookupTool(name string) (Tool, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t, ok := e.tools[name]
 	return t, ok
 }
 
-func (e *Endpoint) forgetTools() {
+func (e *Endpoint) ForgetTools() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	clear(e.tools)
@@ -158,7 +158,7 @@ func (s *Server) takesAll(r *mcp.Request) bool {
 }
 
 // checkTool refuses calls of tools that are not shown, and of modern clients whose headers do not fit what they send.
-func (l *link) checkTool(ctx context.Context, r *mcp.Request) error {
+func (l *Upstream) checkTool(ctx context.Context, r *mcp.Request) error {
 	server := &l.e.server
 	if server.takesAll(r) {
 		return nil
@@ -169,9 +169,9 @@ func (l *link) checkTool(ctx context.Context, r *mcp.Request) error {
 		return mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	name := params.Text("name")
-	t, ok := l.e.listed(name)
+	t, ok := l.e.LookupTool(name)
 	if !ok && byTag { // its tags are not known before it has been listed
-		t = l.known(ctx, name)
+		t = l.LookupTool(ctx, name)
 	}
 	if t.hidden || len(server.Tools) > 0 && !slices.Contains(server.Tools, name) {
 		return mcp.Errorf(mcp.CodeInvalidParams, "Unknown tool: %s", name)
@@ -187,13 +187,13 @@ func (l *link) checkTool(ctx context.Context, r *mcp.Request) error {
 // transparent is the policy of a gateway that only passes on.
 type transparent struct{}
 
-func (transparent) hello(_ mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
+func (transparent) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
 	return capabilities, meta
 }
-func (transparent) tool(_ *link, t jsonobj.Object) jsonobj.Object             { return t }
-func (transparent) capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { return c }
-func (transparent) asksPerson() bool                                          { return false }
-func (transparent) call(ctx context.Context, l *link, r *mcp.Request) (json.RawMessage, error) {
+func (transparent) ShowTool(_ *Upstream, t jsonobj.Object) jsonobj.Object     { return t }
+func (transparent) Capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { return c }
+func (transparent) AsksPerson() bool                                          { return false }
+func (transparent) Call(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
 	return l.forward(ctx, r)
 }
-func (transparent) wantsTasks() bool { return false }
+func (transparent) WantsTasks() bool { return false }

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// errTimeout ends a call of which nothing was heard for too long.
-var errTimeout = errors.New("nothing was heard of the call for too long")
+// ErrTimeout ends a call of which nothing was heard for too long.
+var ErrTimeout = errors.New("nothing was heard of the call for too long")
 
-// watch ends a call of which nothing is heard for too long. The time in which a client is asked does not count. A watch that is nil watches nothing.
-type watch struct {
+// IdleTimer ends a call of which nothing is heard for too long. The time in which a client is asked
+// does not count. One that is nil does nothing.
+type IdleTimer struct {
 	limit *time.Timer
 	after time.Duration
 
@@ -21,20 +22,20 @@ type watch struct {
 	over   bool
 }
 
-// watch begins to watch a call, which is ended with the cause.
-func (e *Endpoint) watch(end context.CancelCauseFunc) *watch {
-	w := &watch{after: e.server.timeout()}
+// StartIdleTimer starts the timer of a call, which is ended with the cause.
+func (e *Endpoint) StartIdleTimer(end context.CancelCauseFunc) *IdleTimer {
+	w := &IdleTimer{after: e.server.CallLimit()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.limit = time.AfterFunc(w.after, func() {
 		if w.runs() { // it may have been stopped when the time had just passed
-			end(fmt.Errorf("%w: %v", errTimeout, w.after))
+			end(fmt.Errorf("%w: %v", ErrTimeout, w.after))
 		}
 	})
 	return w
 }
 
-func (w *watch) set(pause int, over bool) {
+func (w *IdleTimer) set(pause int, over bool) {
 	if w == nil {
 		return
 	}
@@ -49,18 +50,20 @@ func (w *watch) set(pause int, over bool) {
 	}
 }
 
-func (w *watch) runs() bool {
+func (w *IdleTimer) runs() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.paused == 0 && !w.over
 }
 
-// heard begins the time anew.
-func (w *watch) heard() { w.set(0, false) }
+// Reset begins the time anew.
+func (w *IdleTimer) Reset() { w.set(0, false) }
 
-// pause stops the time until resume is called, as often as it was.
-func (w *watch) pause() { w.set(1, false) }
+// Pause stops the time until Resume is called, as often as it was.
+func (w *IdleTimer) Pause() { w.set(1, false) }
 
-func (w *watch) resume() { w.set(-1, false) }
+// Resume lets the time go on after Pause.
+func (w *IdleTimer) Resume() { w.set(-1, false) }
 
-func (w *watch) stop() { w.set(0, true) }
+// Stop is called when the call has ended.
+func (w *IdleTimer) Stop() { w.set(0, true) }

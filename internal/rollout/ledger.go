@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -22,7 +23,7 @@ func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 	}
 	g := &agent.Gateway{
 		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{}, Check: h.run.checkWork,
-		Refetch: func(work gateway.Work) bool { return h.run.Plan.Jobs.SourceOf(work.Tool) == wait.SourceMCP },
+		Refetch: func(work suspend.Work) bool { return h.run.Plan.Jobs.SourceOf(work.Tool) == wait.SourceMCP },
 	}
 	for _, s := range servers {
 		g.Filters[s.Name] = gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}
@@ -36,14 +37,14 @@ type ledger struct {
 	token store.Token
 }
 
-// Begin implements gateway.Ledger.
-func (l ledger) Begin(ctx context.Context, key gateway.CallKey) (gateway.Entry, error) {
+// Begin implements suspend.Ledger.
+func (l ledger) Begin(ctx context.Context, key suspend.CallKey) (suspend.Entry, error) {
 	c, err := l.store.BeginCall(ctx, l.token, store.CallKey(key))
 	failpoint.Hit("call.begun")
-	return gateway.Entry(c), err
+	return suspend.Entry(c), err
 }
 
-// Started implements gateway.Ledger.
+// Started implements suspend.Ledger.
 func (l ledger) Started(ctx context.Context, id string, work json.RawMessage) error {
 	failpoint.Hit("call.answered")
 	err := l.store.CallStarted(ctx, l.token, id, work)
@@ -51,12 +52,12 @@ func (l ledger) Started(ctx context.Context, id string, work json.RawMessage) er
 	return err
 }
 
-// Work implements gateway.Ledger.
+// Work implements suspend.Ledger.
 func (l ledger) Work(ctx context.Context, id string) (json.RawMessage, error) {
 	return l.store.CallWork(ctx, l.token, id)
 }
 
-// Ended implements gateway.Ledger.
+// Ended implements suspend.Ledger.
 func (l ledger) Ended(ctx context.Context, id string) error {
 	err := l.store.EndCall(ctx, l.token, id)
 	failpoint.Hit("call.ended")
@@ -76,30 +77,30 @@ func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
 }
 
 // checkWork asks the source of a job whether it is done.
-func (run *Run) checkWork(ctx context.Context, w gateway.Work) (gateway.Progress, error) {
+func (run *Run) checkWork(ctx context.Context, w suspend.Work) (suspend.Progress, error) {
 	spec, err := acpagent.WorkSpec(w)
 	if err != nil {
-		return gateway.Progress{}, err
+		return suspend.Progress{}, err
 	}
 	name := run.Sources.Name(spec)
 	if name == wait.SourceExternal || name == wait.SourceMCP {
-		return gateway.Progress{}, gateway.ErrUnwatched
+		return suspend.Progress{}, suspend.ErrUnwatched
 	}
 	source, err := run.Sources.For(name, spec)
 	if err != nil {
-		return gateway.Progress{}, err
+		return suspend.Progress{}, err
 	}
 	status, err := source.Check(ctx, wait.Pending{ItemKey: spec.ItemKey, Spec: spec})
 	if err == nil && status.Fault != nil {
 		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
 	}
-	return gateway.Progress{Done: status.Done, Payload: status.Payload, After: status.After}, err
+	return suspend.Progress{Done: status.Done, Payload: status.Payload, After: status.After}, err
 }
 
 // Watched is what the source mcp needs to ask for work: the server as it is declared, with its
 // ${VAR}s, and whether a person answers what a task wants to know.
 type Watched struct {
-	Work   gateway.Work    `json:"work"`
+	Work   suspend.Work    `json:"work"`
 	Server tasks.MCPServer `json:"server"`
 	Person bool            `json:"person,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
@@ -36,7 +36,7 @@ type reportedCall struct {
 
 // seenCall is a call that the gateway saw.
 type seenCall struct {
-	gateway.Record
+	suspend.Record
 	// name is what evaluators know the tool by.
 	name string
 	// told is the id of the call that the agent tells of; empty if none is known.

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 )
 
 // recordServer is an MCP server with tools of these names, which say what they were given.
@@ -35,7 +36,7 @@ func recordServer(t *testing.T, name string, tools ...string) acp.MCPServer {
 }
 
 // noLedger is for servers that start nothing.
-type noLedger struct{ gateway.Ledger }
+type noLedger struct{ suspend.Ledger }
 
 // behindGateway has the servers of the rollout's segments behind a gateway.
 func (r *rollout) behindGateway(servers ...acp.MCPServer) {
@@ -211,10 +212,10 @@ func TestWorkArrivesWhileTheTurnEnds(t *testing.T) {
 		pending := newPendingRequests(time.Minute)
 		c := &conversation{trail: trail, calls: newCallRecorder(time.Now, trail, toolNames{}, &servers{})}
 		for n := range 4 {
-			c.record.Pending = append(c.record.Pending, request{Interrupt: fmt.Sprint("call-", n), What: requestWork, Work: &gateway.Work{CallID: fmt.Sprint(n), Job: &gateway.Job{}}})
+			c.record.Pending = append(c.record.Pending, request{Interrupt: fmt.Sprint("call-", n), What: requestWork, Work: &suspend.Work{CallID: fmt.Sprint(n), Job: &suspend.Job{}}})
 		}
 		var arriving sync.WaitGroup
-		arriving.Go(func() { pending.workArrived(gateway.Work{CallID: fmt.Sprint(i % 4)}) })
+		arriving.Go(func() { pending.workArrived(suspend.Work{CallID: fmt.Sprint(i % 4)}) })
 		now, left := pending.list(c.record.Pending)
 		c.record.Pending = left
 		c.suspend(now)

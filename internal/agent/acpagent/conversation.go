@@ -10,7 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -117,10 +117,10 @@ func (c *conversation) recorded(a request) request {
 			work.Arguments = json.RawMessage("{}")
 		}
 		if work.Task != nil {
-			work.Task = &gateway.Task{Era: work.Task.Era}
+			work.Task = &mcptask.Task{Era: work.Task.Era}
 		}
 		if work.Input != nil {
-			work.Input = &gateway.Input{Requests: json.RawMessage(opts.RedactText(string(work.Input.Requests)))}
+			work.Input = &mcptask.Input{Requests: json.RawMessage(opts.RedactText(string(work.Input.Requests)))}
 			if !json.Valid(work.Input.Requests) {
 				work.Input.Requests = nil
 			}

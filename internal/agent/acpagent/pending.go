@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 )
 
 // pendingRequests are what a turn has asked a person for, and the work that it has started.
@@ -40,7 +40,7 @@ func (p *pendingRequests) add(r request) {
 }
 
 // workArrived notes that a call has brought the result of work that was waited for.
-func (p *pendingRequests) workArrived(w gateway.Work) {
+func (p *pendingRequests) workArrived(w suspend.Work) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.arrived[w.CallID] = true

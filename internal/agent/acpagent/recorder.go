@@ -9,7 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
@@ -175,7 +175,7 @@ func (r *callRecorder) running() bool {
 }
 
 // saw records a call that went through the gateway.
-func (r *callRecorder) saw(call gateway.Record) {
+func (r *callRecorder) saw(call suspend.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trail.Add(agent.EventMCPCall, r.sessionID, "", call)
@@ -203,7 +203,7 @@ func (r *callRecorder) resultArrived(started request, call agent.Call) {
 
 // idOf is the id that the agent itself gives a call which has started work: of several that fit, the
 // last.
-func (r *callRecorder) idOf(w *gateway.Work) (id string) {
+func (r *callRecorder) idOf(w *suspend.Work) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, call := range r.tools.All() {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -28,11 +28,11 @@ type request struct {
 	Kind  string          `json:"kind,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
 	// Work is what a call has started or waits for, ToolCallID the agent's own id of the call, and SpanID the one that evaluators know it by.
-	Work       *gateway.Work `json:"work,omitempty"`
+	Work       *suspend.Work `json:"work,omitempty"`
 	ToolCallID string        `json:"toolCallId,omitempty"`
 	SpanID     string        `json:"spanId,omitempty"`
 	// whole is Work with what the record does not hold, where that is known.
-	whole *gateway.Work
+	whole *suspend.Work
 }
 
 const (
@@ -50,7 +50,7 @@ func newRequest(what, title, kind, subject string, in json.RawMessage) request {
 }
 
 // requestOf is the request for work that a call has started.
-func requestOf(w gateway.Work) request {
+func requestOf(w suspend.Work) request {
 	return request{Interrupt: "call-" + w.CallID, What: requestWork, Title: w.Tool, Kind: w.Server, Work: &w, SpanID: workSpan(w.CallID)}
 }
 

@@ -11,7 +11,8 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
@@ -96,26 +97,26 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 		return r.answer(ctx, a, d)
 	}
 	if d.Error != nil {
-		return gateway.TextResult(d.Error.Message, true), false, nil
+		return suspend.TextResult(d.Error.Message, true), false, nil
 	}
-	switch outcome := gateway.ReadOutcome(d.Payload); {
+	switch outcome := mcptask.ReadOutcome(d.Payload); {
 	case outcome != nil && outcome.Error != nil:
-		return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
+		return suspend.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
 	case outcome != nil:
 		return outcome.Result, false, nil
-	case w.Task != nil && gateway.ReadInput(d.Payload) != nil:
+	case w.Task != nil && mcptask.ReadInput(d.Payload) != nil:
 		work, f := r.workOf(ctx, w)
 		if f == nil {
-			work.Input = gateway.ReadInput(d.Payload)
+			work.Input = mcptask.ReadInput(d.Payload)
 			r.waitAgain(a, work)
 		}
 		return nil, true, f
 	case w.Task != nil:
-		return gateway.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
+		return suspend.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
 	}
-	ending := gateway.EndingOf(w.Tool, *w.Job, d.Payload)
+	ending := suspend.EndingOf(w.Tool, *w.Job, d.Payload)
 	if !ending.Fetch {
-		return gateway.TextResult(ending.Text, true), false, nil
+		return suspend.TextResult(ending.Text, true), false, nil
 	}
 	endpoint := r.servers.endpoint(w.Server)
 	if endpoint == nil {
@@ -123,15 +124,15 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	}
 	fetching, cancel := context.WithTimeout(ctx, r.fetchTimeout)
 	defer cancel()
-	result, err := gateway.FetchAt(fetching, endpoint, w.Tool, *w.Job)
+	result, err := suspend.FetchAt(fetching, endpoint, w.Tool, *w.Job)
 	var said *mcp.Error
 	switch {
-	case errors.Is(err, gateway.ErrNotDone) && r.gateway.Refetch != nil && r.gateway.Refetch(*w):
+	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Refetch != nil && r.gateway.Refetch(*w):
 		return nil, true, nil
-	case errors.Is(err, gateway.ErrNotDone):
-		return gateway.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false, nil
+	case errors.Is(err, suspend.ErrNotDone):
+		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false, nil
 	case errors.As(err, &said):
-		return gateway.TextResult(said.Error(), true), false, nil
+		return suspend.TextResult(said.Error(), true), false, nil
 	case ctx.Err() != nil:
 		return nil, false, agent.CauseFault(ctx)
 	case err != nil:
@@ -150,15 +151,15 @@ func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
 	if f != nil {
 		return nil, false, f
 	}
-	outcome, err := gateway.Answer(ctx, endpoint, work, *a.Work.Input, elicited(d, *a.Work.Input))
+	outcome, err := suspend.Answer(ctx, endpoint, work, *a.Work.Input, elicited(d, *a.Work.Input))
 	var said *mcp.Error
 	switch {
-	case errors.Is(err, gateway.ErrUnknown):
+	case errors.Is(err, suspend.ErrUnknown):
 		return nil, false, fault.Newf(fault.StartUnknown, "%s of MCP server %q: %v", a.Work.Tool, a.Work.Server, err)
-	case errors.Is(err, gateway.ErrTaskLost):
-		return gateway.TextResult("The answer came too late: "+err.Error(), true), false, nil
+	case errors.Is(err, mcptask.ErrTaskLost):
+		return suspend.TextResult("The answer came too late: "+err.Error(), true), false, nil
 	case errors.As(err, &said):
-		return gateway.TextResult(said.Error(), true), false, nil
+		return suspend.TextResult(said.Error(), true), false, nil
 	case ctx.Err() != nil:
 		return nil, false, agent.CauseFault(ctx)
 	case err != nil:
@@ -167,14 +168,14 @@ func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
 		r.waitAgain(a, work)
 		return nil, true, nil
 	case outcome.Error != nil:
-		return gateway.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
+		return suspend.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
 	}
 	return outcome.Result, false, nil
 }
 
 // workOf is work as the ledger has it.
-func (r *resumption) workOf(ctx context.Context, recorded *gateway.Work) (*gateway.Work, *fault.Fault) {
-	work := &gateway.Work{}
+func (r *resumption) workOf(ctx context.Context, recorded *suspend.Work) (*suspend.Work, *fault.Fault) {
+	work := &suspend.Work{}
 	raw, err := r.gateway.Ledger.Work(ctx, recorded.CallID)
 	if err == nil {
 		err = json.Unmarshal(raw, work)
@@ -186,6 +187,6 @@ func (r *resumption) workOf(ctx context.Context, recorded *gateway.Work) (*gatew
 }
 
 // waitAgain notes that a is still waited for, as work is now.
-func (r *resumption) waitAgain(a *request, work *gateway.Work) {
+func (r *resumption) waitAgain(a *request, work *suspend.Work) {
 	a.whole, a.Work = work, r.conversation.recorded(request{Work: work}).Work
 }

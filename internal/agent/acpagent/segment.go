@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
@@ -128,20 +129,20 @@ func (s *segment) openGateway() error {
 	if g == nil || s.opts.Gateway == nil || len(s.seg.Servers) == 0 {
 		return nil
 	}
-	calls := &gateway.Calls{
+	calls := &suspend.Hooks{
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
 		Holding: s.clock.hold, Arrived: s.pending.workArrived,
-		Suspended: func(w gateway.Work) {
+		Suspended: func(w suspend.Work) {
 			s.idle.reset()
 			s.pending.add(requestOf(w))
 		},
-		Unknown: func(w gateway.Work) {
+		Unknown: func(w suspend.Work) {
 			s.limits.reach(fault.Newf(fault.StartUnknown, "the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server))
 		},
 		Permit: func(ctx context.Context, server, tool string, arguments json.RawMessage) string {
 			return s.permissions.decideCall(ctx, server, tool, arguments)
 		},
-		Called: func(r gateway.Record) { s.calls.saw(r) },
+		Called: func(r suspend.Record) { s.calls.saw(r) },
 	}
 	return s.servers.open(s.opts.Gateway, g.Filters, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
@@ -185,7 +186,7 @@ func (s *servers) settle(ctx context.Context, limit time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	gateway.Settle(ctx, s.access)
+	suspend.Settle(ctx, s.access)
 }
 
 // close ends the agent's access. Nobody bears its token any more.

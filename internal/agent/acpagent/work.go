@@ -8,14 +8,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // WorkSpec is what a rollout waits for that has started work: the job, or the MCP task. A task's id may be all that it takes to read its result: it
 // is shown as a hash.
-func WorkSpec(w gateway.Work) (wait.Spec, error) {
+func WorkSpec(w suspend.Work) (wait.Spec, error) {
 	payload := map[string]any{"server": w.Server, "tool": w.Tool, "arguments": w.Arguments}
 	spec := wait.Spec{Type: wait.Job, Name: "JOB_RAW", Process: w.Tool}
 	switch {
@@ -39,7 +39,7 @@ func WorkSpec(w gateway.Work) (wait.Spec, error) {
 }
 
 // questionSpec is a task for a person: to answer what a server wants to know.
-func questionSpec(w gateway.Work, payload map[string]any) (wait.Spec, error) {
+func questionSpec(w suspend.Work, payload map[string]any) (wait.Spec, error) {
 	questions := w.Input.Questions()
 	var titles []string
 	for _, q := range questions {
@@ -66,7 +66,7 @@ func questionSpec(w gateway.Work, payload map[string]any) (wait.Spec, error) {
 const maxTold = 100 << 10
 
 // tellResult is the part of the next prompt that gives a result, and the text of the result.
-func tellResult(w *gateway.Work, result json.RawMessage) (told, text string, failed bool) {
+func tellResult(w *suspend.Work, result json.RawMessage) (told, text string, failed bool) {
 	text, failed = resultText(result)
 	if len(text) > maxTold {
 		text = strings.ToValidUTF8(text[:maxTold], "") + "\n[… left out …]"

@@ -1,0 +1,297 @@
+// Package catalog serves at one endpoint what all servers of an access have: it joins their lists,
+// gives tools and prompts names that no two servers share, and passes each request on to the
+// server that it is for. It knows endpoints and upstreams, and nothing of what becomes of calls.
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// aggregate serves at one endpoint what all servers of an access have. Tools and prompts get names of their own there; resources keep their URIs,
+// and of several servers with one URI the first has it.
+type aggregate struct {
+	name      string
+	endpoints []*gateway.Endpoint
+	tasks     gateway.Tasks
+	// patience is how long a server may take for what is asked of all of them; then its part is left out.
+	patience time.Duration
+	// connecting is how long a server may take to connect; then its part is left out, and the client is told when it is there.
+	connecting time.Duration
+	arrivals   arrivals
+
+	tools, prompts *names
+	resources      routes
+}
+
+const defaultPatience = 10 * time.Second
+
+// Combine makes one endpoint of a name for all servers; see [AccessOptions].
+func Combine(name string) func(endpoints []*gateway.Endpoint, tasks gateway.Tasks) gateway.Combined {
+	return func(endpoints []*gateway.Endpoint, tasks gateway.Tasks) gateway.Combined {
+		return newAggregate(name, endpoints, tasks)
+	}
+}
+
+func newAggregate(name string, endpoints []*gateway.Endpoint, tasks gateway.Tasks) *aggregate {
+	a := &aggregate{name: name, endpoints: endpoints, tasks: tasks, patience: defaultPatience, connecting: defaultConnecting, tools: newNames(endpoints), prompts: newNames(endpoints)}
+	a.arrivals.running = map[arrivalOf]*arrival{}
+	a.resources.byURI = map[string]*gateway.Endpoint{}
+	return a
+}
+
+// aggregateSession is a legacy session: a link to each server.
+type aggregateSession struct {
+	links map[*gateway.Endpoint]*gateway.Upstream
+	// ctx ends with the session.
+	ctx context.Context
+	end context.CancelFunc
+}
+
+// Name implements gateway.Combined.
+func (a *aggregate) Name() string { return a.name }
+
+// Open makes the links of a legacy session, which are not connected.
+func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
+	session := &aggregateSession{links: map[*gateway.Endpoint]*gateway.Upstream{}}
+	session.ctx, session.end = context.WithCancel(context.Background())
+	for _, e := range a.endpoints {
+		session.links[e] = e.NewUpstream(s, version, capabilities, info)
+	}
+	s.SetValue(session)
+	for _, l := range session.links {
+		if err := l.Endpoint().Adopt(l); err != nil {
+			session.leave()
+			return err
+		}
+	}
+	return nil
+}
+
+// leave takes the links out of their endpoints, and ends what is done for the session.
+func (s *aggregateSession) leave() {
+	s.end()
+	for e, l := range s.links {
+		e.Release(l)
+	}
+}
+
+// linkTo is the connected link of a request's client to a server.
+func (a *aggregate) linkTo(ctx context.Context, e *gateway.Endpoint, r *mcp.Request) (*gateway.Upstream, error) {
+	if r.Era == mcp.Modern {
+		return e.Upstream(ctx, r)
+	}
+	session, _ := r.Session.Value().(*aggregateSession)
+	if session == nil {
+		return nil, gateway.ErrClosed
+	}
+	return session.links[e], session.links[e].Connect(ctx)
+}
+
+// Serve implements mcp.Handler.
+func (a *aggregate) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	if r.Method == mcp.MethodInitialize {
+		return a.initialize(ctx, r)
+	}
+	if result, ok, err := a.tasks.Serve(ctx, r); ok {
+		return result, err
+	}
+	switch r.Method {
+	case mcp.MethodDiscover:
+		return a.hello(ctx, r, "")
+	case mcp.MethodToolsList:
+		return a.list(ctx, r, "tools", "name", a.tools)
+	case "prompts/list":
+		return a.list(ctx, r, "prompts", "name", a.prompts)
+	case "resources/list":
+		return a.list(ctx, r, "resources", "uri", nil)
+	case "resources/templates/list":
+		return a.list(ctx, r, "resourceTemplates", "uriTemplate", nil)
+	case mcp.MethodToolsCall:
+		return a.named(ctx, r, mcp.MethodToolsList, a.tools, "Unknown tool")
+	case "prompts/get":
+		return a.named(ctx, r, "prompts/list", a.prompts, "Unknown prompt")
+	case "completion/complete":
+		return a.complete(ctx, r)
+	case "resources/read", mcp.MethodSubscribe, mcp.MethodUnsubscribe:
+		params, _ := jsonobj.ParseObject(r.Params)
+		return a.resource(ctx, r, params.Text("uri"))
+	case mcp.MethodSetLevel:
+		return a.setLevel(ctx, r)
+	case mcp.MethodListen:
+		return a.listen(ctx, r)
+	}
+	return nil, mcp.Errorf(mcp.CodeMethodNotFound, "Method not found: %s", r.Method)
+}
+
+func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	params, err := jsonobj.ParseObject(r.Params)
+	if err != nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	version, capabilities, info := params.Text("protocolVersion"), params.Object("capabilities"), params.Get("clientInfo")
+	if !slices.Contains(mcp.LegacyVersions, version) {
+		version = mcp.LegacyVersions[0]
+	}
+	if err := a.Open(r.Session, version, capabilities, info); err != nil {
+		return nil, err
+	}
+	hello, err := a.hello(ctx, r, version)
+	if err == nil {
+		err = a.tasks.Opened(ctx, a.name, r.Session, hello, capabilities, info)
+	}
+	return hello, err
+}
+
+// hello says what the servers have together. version is that of a legacy client.
+func (a *aggregate) hello(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
+	said := make([]jsonobj.Object, len(a.endpoints))
+	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) { said[i], _ = jsonobj.ParseObject(l.Client().Hello()) }); err != nil {
+		return nil, err
+	}
+	var capabilities jsonobj.Object
+	var instructions []string
+	for i, hello := range said {
+		if hello == nil {
+			capabilities = mayCome(capabilities)
+		}
+		if text := hello.Text("instructions"); text != "" {
+			instructions = append(instructions, a.endpoints[i].Server().Name+": "+text)
+		}
+		for _, kind := range []string{"tools", "prompts", "resources", "completions", "logging"} {
+			theirs := hello.Object("capabilities")
+			if !theirs.Has(kind) || kind == "logging" && version == "" {
+				continue
+			}
+			ours := slices.Clone(capabilities.Object(kind))
+			for _, flag := range []string{"listChanged", "subscribe"} {
+				if string(theirs.Object(kind).Get(flag)) == "true" {
+					ours = ours.Set(flag, json.RawMessage("true"))
+				}
+			}
+			capabilities = capabilities.Set(kind, ours.JSON())
+		}
+	}
+	info := json.RawMessage(`{"name":"evalrun","version":"1"}`)
+	var out jsonobj.Object
+	if version != "" {
+		out = jsonobj.Object{{Key: "protocolVersion", Value: jsonobj.Quote(version)}, {Key: "serverInfo", Value: info}, {Key: "capabilities", Value: a.tasks.Offer(mcp.Legacy, capabilities).JSON()}}
+	} else {
+		versions, err := json.Marshal(mcp.Versions)
+		if err != nil {
+			return nil, err
+		}
+		out = append(modernResult(), jsonobj.Object{
+			{Key: "supportedVersions", Value: versions}, {Key: "capabilities", Value: a.tasks.Offer(mcp.Modern, capabilities).JSON()},
+			{Key: "_meta", Value: jsonobj.Object{{Key: mcp.MetaServerInfo, Value: info}}.JSON()},
+		}...)
+	}
+	if len(instructions) > 0 {
+		out = out.Set("instructions", jsonobj.Quote(strings.Join(instructions, "\n\n")))
+	}
+	return out.JSON(), nil
+}
+
+// modernResult is what every list of Modern says of itself.
+func modernResult() jsonobj.Object {
+	return jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}, {Key: "ttlMs", Value: json.RawMessage("0")}, {Key: "cacheScope", Value: json.RawMessage(`"private"`)}}
+}
+
+// named passes a request on to the server that has a tool or a prompt, under its own name there.
+func (a *aggregate) named(ctx context.Context, r *mcp.Request, list string, c *names, unknown string) (json.RawMessage, error) {
+	params, err := jsonobj.ParseObject(r.Params)
+	if err != nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	o, err := a.find(ctx, r, list, c, params.Text("name"))
+	if err != nil {
+		return nil, err
+	}
+	if o.endpoint == nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "%s: %s", unknown, params.Text("name"))
+	}
+	r.Params = params.Set("name", jsonobj.Quote(o.name)).JSON()
+	return a.serveAt(ctx, o.endpoint, r)
+}
+
+// find finds what has a name. What has not been listed yet is listed now.
+func (a *aggregate) find(ctx context.Context, r *mcp.Request, list string, c *names, name string) (origin, error) {
+	if o, ok := c.resolve(name); ok {
+		return o, nil
+	}
+	member := strings.TrimSuffix(list, "/list")
+	if _, err := a.collect(ctx, r, list, member, "name", c); err != nil {
+		return origin{}, err
+	}
+	o, _ := c.resolve(name)
+	return o, nil
+}
+
+func (a *aggregate) serveAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Request) (json.RawMessage, error) {
+	l, err := a.linkTo(ctx, e, r)
+	if err != nil {
+		return nil, e.Unreachable(err)
+	}
+	return e.ServeOn(ctx, l, r)
+}
+
+// patiently ends a context for what is asked of all servers when that takes too long.
+func (a *aggregate) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("it has not answered within %v", a.patience))
+}
+
+// setLevel tells all servers; it is enough if one listens. One that is not there is told when it comes.
+func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+	params, _ := jsonobj.ParseObject(r.Params)
+	if session, _ := r.Session.Value().(*aggregateSession); session != nil && slices.Contains(gateway.LogLevels, params.Text("level")) {
+		for _, l := range session.links {
+			if !l.IsConnected() {
+				l.SetLogLevel(params.Text("level"))
+			}
+		}
+	}
+	ctx, cancel := a.patiently(ctx)
+	defer cancel()
+	errs := make([]error, len(a.endpoints))
+	err := a.each(ctx, r, func(i int, l *gateway.Upstream) { _, errs[i] = l.SetLevel(ctx, r) })
+	if err == nil && !slices.Contains(errs, nil) {
+		err = errs[0]
+	}
+	return mcp.EmptyObject, err
+}
+
+// Notified implements mcp.Handler.
+func (a *aggregate) Notified(s *mcp.Session, method string, params json.RawMessage) {
+	session, _ := s.Value().(*aggregateSession)
+	if session == nil || method == mcp.NoteInitialized {
+		return
+	}
+	for _, e := range a.endpoints {
+		if c := session.links[e].Client(); c != nil && c.Era() == mcp.Legacy {
+			ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
+			_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
+			cancel()
+		}
+	}
+}
+
+// Closed implements mcp.Handler.
+func (a *aggregate) Closed(s *mcp.Session) {
+	a.tasks.Closed(s)
+	session, _ := s.Value().(*aggregateSession)
+	if session == nil {
+		return
+	}
+	session.leave()
+	for _, l := range session.links {
+		l.Close()
+	}
+}

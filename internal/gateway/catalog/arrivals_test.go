@@ -1,0 +1,124 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/gatewaytest"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// slowly puts a server behind one that answers nothing before it is told to.
+func slowly(t *testing.T, s gateway.Server) (slow gateway.Server, come func()) {
+	t.Helper()
+	target, err := url.Parse(s.Target.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, FlushInterval: -1}
+	there := make(chan struct{})
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-there:
+			proxy.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
+	s.Target.URL = h.URL
+	return s, func() { close(there) }
+}
+
+// G3: a server that takes long to connect is left out, and announced when it comes.
+func TestAggregateAnnouncesSlowServers(t *testing.T) {
+	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
+		t.Run(string(era), func(t *testing.T) {
+			t.Parallel()
+			_, quick := startCatalog(t, "quick", "tool")
+			_, other := startCatalog(t, "slow", "tool")
+			slow, come := slowly(t, other)
+			g := aggregated(t, slow, quick)
+			g.aggregate.connecting = 50 * time.Millisecond
+			notes := make(chan string, 100)
+			notified := func(method string, _ json.RawMessage) { notes <- method }
+			client, err := mcp.Connect(t.Context(), mcp.Target{URL: g.access.URLWithToken("all")}, mcp.ClientOptions{Protocol: era, Notified: notified})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = client.Detach() }()
+			if !strings.Contains(string(client.Hello()), `"tools":{"listChanged":true}`) {
+				t.Errorf("%s", client.Hello())
+			}
+			tools := func() string {
+				ctx, cancel := context.WithTimeout(t.Context(), gatewaytest.TaskLimit)
+				defer cancel()
+				list, err := client.Call(ctx, mcp.Call{Method: mcp.MethodToolsList})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(list)
+			}
+			if era == mcp.Modern {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					_, _ = client.Call(ctx, mcp.Call{Method: mcp.MethodListen, Params: json.RawMessage(`{"notifications":{"toolsListChanged":true}}`), Notified: notified}) // it is ended below
+				}()
+				defer func() { cancel(); <-ended }()
+				if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
+					t.Fatal(got)
+				}
+			}
+			if list := tools(); !strings.Contains(list, "quick_tool") || strings.Contains(list, "slow_tool") {
+				t.Error(list)
+			}
+			come()
+			for gatewaytest.WaitFor(t, notes) != gateway.NoteToolsChanged {
+			}
+			if list := tools(); !strings.Contains(list, "quick_tool") || !strings.Contains(list, "slow_tool") {
+				t.Error(list)
+			}
+		})
+	}
+	t.Run("one that is alone is waited for", func(t *testing.T) {
+		t.Parallel()
+		_, other := startCatalog(t, "slow", "tool")
+		slow, come := slowly(t, other)
+		g := aggregated(t, slow)
+		g.aggregate.connecting = time.Millisecond
+		connecting := time.AfterFunc(100*time.Millisecond, come) // with nothing to tell that the gateway waits
+		defer connecting.Stop()
+		c := g.client(mcp.Legacy, "all")
+		if list := string(c.Must(mcp.MethodToolsList, "{}").JSON()); !strings.Contains(list, "slow_tool") {
+			t.Error(list)
+		}
+	})
+}
+
+// G6: a session that one server has no room for is none of the others'.
+func TestAggregateHasNoRoomForASession(t *testing.T) {
+	t.Parallel()
+	_, one := startCatalog(t, "one", "tool")
+	_, two := startCatalog(t, "two", "tool")
+	two.MaxSessions = 1
+	g := aggregated(t, one, two)
+	g.client(mcp.Legacy, "all")
+	for range 5 { // in any order of the servers
+		_, err := mcp.Connect(t.Context(), mcp.Target{URL: g.access.URLWithToken("all")}, mcp.ClientOptions{Protocol: mcp.Legacy})
+		if err == nil || !strings.Contains(err.Error(), `"two" has 1 sessions`) {
+			t.Error(err)
+		}
+	}
+	if open := g.access.Sessions(); open["one"] != 1 || open["two"] != 1 {
+		t.Error(open)
+	}
+}

@@ -1,0 +1,51 @@
+package mcptask
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// FastMCP 2.14 takes a call as a task of 2025-11-25, and answers it with an ordinary result that has no content and names the task under keys of its own.
+const (
+	MetaForeignTask    = "modelcontextprotocol.io/task"
+	MetaForeignRelated = "modelcontextprotocol.io/related-task"
+)
+
+// foreignTask is the task that such a result names; nil for every other result.
+func foreignTask(o jsonobj.Object) json.RawMessage {
+	var content []json.RawMessage
+	if json.Unmarshal(o.Get("content"), &content) == nil && len(content) > 0 || o.Has("structuredContent") {
+		return nil
+	}
+	return o.Object("_meta").Get(MetaForeignTask)
+}
+
+// Names reports whether a result stands for a task, however it names it. It has no content then, and must not be taken for a final result.
+func Names(result json.RawMessage) bool {
+	o, err := jsonobj.ParseObject(result)
+	return err == nil && (o.Text("resultType") == "task" || o.Has("task") && !o.Has("content") || foreignTask(o) != nil)
+}
+
+// IsLost reports whether a result stands for a task that cannot be followed: it has no id or, where it is named in a way of its own, the server does
+// not tell of it.
+func IsLost(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
+	if !Names(result) {
+		return false
+	}
+	t := HandleIn(result, c, time.Time{})
+	if t == nil || !t.foreign {
+		return t == nil
+	}
+	answer, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID)})
+	var w Wire
+	return err != nil || json.Unmarshal(answer, &w) != nil || w.Status == ""
+}
+
+// LostError is for a call that its server has answered with such a task.
+func LostError(server string) *mcp.Error {
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has made a task of the call and does not tell of it: its answer has no content, and names no task that it knows", server)
+}

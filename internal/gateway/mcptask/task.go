@@ -1,0 +1,300 @@
+// Package mcptask speaks of an MCP task with the server that works on it, in both protocol eras. It
+// finds the handle of a task in the result of a call, asks how the task is, answers what it wants to
+// know, and reads how it has ended. It knows nothing of gateways and of who waits for the task.
+package mcptask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// The statuses of tasks, which are those of both eras.
+const (
+	Working       = "working"
+	InputRequired = "input_required"
+	Completed     = "completed"
+	Failed        = "failed"
+	Cancelled     = "cancelled"
+)
+
+// IsStatus reports whether a status is one that a task can have.
+func IsStatus(status string) bool {
+	return status == Working || status == InputRequired || IsTerminal(status)
+}
+
+// UnknownStatus is the error of a task whose server gives it a status that there is not.
+func UnknownStatus(status string) *mcp.Error {
+	return mcp.Errorf(mcp.CodeInternal, "its server says that the task is %.100q; expected %s, %s, %s, %s or %s",
+		status, Working, InputRequired, Completed, Failed, Cancelled)
+}
+
+// IsTerminal reports whether a status is one that a task ends with.
+func IsTerminal(status string) bool {
+	return status == Completed || status == Failed || status == Cancelled
+}
+
+// Task is an MCP task at its server.
+type Task struct {
+	ID     string  `json:"taskId"`
+	Era    mcp.Era `json:"era"`
+	Status string  `json:"status"`
+	// Message is what the server says of the status.
+	Message   string    `json:"statusMessage,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+	// TTLMs is how long the server keeps the task after its creation, nil for ever. PollMs is how often it wants to be asked.
+	TTLMs  *int64 `json:"ttlMs"`
+	PollMs int64  `json:"pollIntervalMs,omitempty"`
+	// Session is what another process needs to ask for the task.
+	Session mcp.SessionState `json:"session"`
+
+	foreign bool // it was named in another way than that of the specification
+}
+
+// ExpiresAt is when the server forgets the task; zero if never.
+func (t *Task) ExpiresAt() time.Time {
+	if t.TTLMs == nil || t.CreatedAt.IsZero() {
+		return time.Time{}
+	}
+	return t.CreatedAt.Add(time.Duration(*t.TTLMs) * time.Millisecond)
+}
+
+// Wire is a task as both eras write it.
+type Wire struct {
+	TaskID, Status, StatusMessage string
+	CreatedAt, LastUpdatedAt      time.Time
+	// TTL and PollInterval are milliseconds, TTL nil if there is none.
+	TTL           *int64
+	PollInterval  int64
+	Result, Error json.RawMessage
+	InputRequests jsonobj.Object
+}
+
+// UnmarshalJSON implements json.Unmarshaler. What is not as it should be counts as absent: a task with an odd time to live is a task all the same.
+func (w *Wire) UnmarshalJSON(b []byte) error {
+	o, err := jsonobj.ParseObject(slices.Clone(b))
+	if err != nil {
+		return err
+	}
+	*w = Wire{TaskID: o.Text("taskId"), Status: o.Text("status"), StatusMessage: o.Text("statusMessage"), InputRequests: o.Object("inputRequests")}
+	w.CreatedAt, _ = time.Parse(time.RFC3339, o.Text("createdAt"))
+	w.LastUpdatedAt, _ = time.Parse(time.RFC3339, o.Text("lastUpdatedAt"))
+	for _, key := range []string{"ttl", "ttlMs"} {
+		if ms, ok := wireMillis(o.Get(key)); ok {
+			w.TTL = &ms
+		}
+	}
+	for _, key := range []string{"pollInterval", "pollIntervalMs"} {
+		if ms, ok := wireMillis(o.Get(key)); ok {
+			w.PollInterval = ms
+		}
+	}
+	for key, to := range map[string]*json.RawMessage{"result": &w.Result, "error": &w.Error} {
+		if value := o.Get(key); !jsonobj.IsNull(value) {
+			*to = value
+		}
+	}
+	return nil
+}
+
+// wireMillis reads a number of milliseconds that makes sense, up to some decades.
+func wireMillis(raw json.RawMessage) (ms int64, ok bool) {
+	var f float64
+	if jsonobj.IsNull(raw) || json.Unmarshal(raw, &f) != nil || f < 0 || f > 1e12 {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+func (w *Wire) Apply(t *Task) {
+	t.Status, t.Message = w.Status, w.StatusMessage
+	if !w.CreatedAt.IsZero() {
+		t.CreatedAt = w.CreatedAt
+	}
+	t.TTLMs, t.PollMs = w.TTL, w.PollInterval
+}
+
+// HandleIn finds the handle of a task in the result of a call: that of the extension first, then those of 2025-11-25.
+func HandleIn(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
+	o, err := jsonobj.ParseObject(result)
+	if err != nil {
+		return nil
+	}
+	raw, foreign := result, foreignTask(o)
+	switch {
+	case o.Text("resultType") == "task":
+	case o.Has("task") && !o.Has("content"):
+		raw = o.Get("task")
+	case foreign != nil && c.Era() == mcp.Legacy:
+		raw = foreign
+	default:
+		return nil
+	}
+	var w Wire
+	if json.Unmarshal(raw, &w) != nil || w.TaskID == "" {
+		return nil
+	}
+	t := &Task{ID: w.TaskID, Era: c.Era(), CreatedAt: now, Session: c.State(), foreign: foreign != nil}
+	w.Apply(t)
+	return t
+}
+
+// Outcome is the end of work: a result or an error, raw.
+type Outcome struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+// outcomeKey tells the payload of an outcome from everything else that may be delivered.
+const outcomeKey = "evalrun.dev/outcome"
+
+// Payload is the outcome as it is delivered.
+func (o *Outcome) Payload() (json.RawMessage, error) {
+	return json.Marshal(map[string]*Outcome{outcomeKey: o})
+}
+
+// ReadOutcome reads what [Outcome.Payload] has written; nil is any other payload.
+func ReadOutcome(payload json.RawMessage) *Outcome {
+	doc, err := jsonobj.ParseObject(payload)
+	if err != nil {
+		return nil
+	}
+	inner := doc.Object(outcomeKey)
+	switch {
+	case !jsonobj.IsNull(inner.Get("error")):
+		return &Outcome{Error: inner.Get("error")}
+	case !jsonobj.IsNull(inner.Get("result")):
+		return &Outcome{Result: inner.Get("result")}
+	}
+	return nil
+}
+
+// ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has lost its memory.
+var ErrTaskLost = errors.New("the server does not know the task any more")
+
+// Asker answers what a server wants to know. method is elicitation/create, sampling/createMessage or roots/list.
+type Asker func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
+
+// Decline is an Asker where nobody can be asked.
+func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *mcp.Error) {
+	return mcp.DefaultAnswer(method)
+}
+
+// Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if the task has ended and its result is there.
+// What the task wants to know ask answers; if that is nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks, is called only when it has something to give.
+func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities})
+	var said *mcp.Error
+	switch {
+	case errors.As(err, &said) && said.Code == mcp.CodeInvalidParams, errors.Is(err, mcp.ErrSessionLost):
+		return nil, fmt.Errorf("%w: %w", ErrTaskLost, err)
+	case err != nil:
+		return nil, err
+	}
+	var w Wire
+	if err := json.Unmarshal(result, &w); err != nil || w.Status == "" {
+		return nil, fmt.Errorf("the answer to tasks/get is no task: %.200s", result)
+	}
+	w.Apply(t)
+	if !IsStatus(t.Status) {
+		return &Outcome{Error: UnknownStatus(t.Status).JSON()}, nil
+	}
+	if t.Status == InputRequired && ask == nil {
+		asked := Input{Message: t.Message}
+		if w.InputRequests != nil {
+			asked.Requests = w.InputRequests.JSON()
+		}
+		if t.Era == mcp.Legacy || asked.Questions() != nil {
+			return nil, &InputRequiredError{asked}
+		}
+		ask = Decline
+	}
+	switch {
+	case t.Era == mcp.Modern && t.Status == InputRequired:
+		return nil, answerTask(ctx, c, t, w.InputRequests, ask)
+	case t.Era == mcp.Modern && t.Status == Completed && w.Result != nil:
+		return &Outcome{Result: w.Result}, nil
+	case t.Era == mcp.Modern && t.Status == Failed && w.Error != nil:
+		return &Outcome{Error: w.Error}, nil
+	case t.Era == mcp.Modern && (t.Status == Completed || t.Status == Failed):
+		if time.Since(w.LastUpdatedAt) < lateResult {
+			return nil, nil // some say so a little before they have it
+		}
+		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
+	case t.Status == Cancelled:
+		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
+	case t.Era == mcp.Legacy && (t.Status == Completed || t.Status == Failed || t.Status == InputRequired):
+		return taskResult(ctx, c, t, ask)
+	}
+	return nil, nil
+}
+
+// extensionCapabilities declare the extension for tasks, which every request for one must.
+var extensionCapabilities = json.RawMessage(`{"extensions":{"` + mcp.ExtensionTasks + `":{}}}`)
+
+func Params(id string) json.RawMessage {
+	return jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(id)}}.JSON()
+}
+
+// lateResult is how long after the end of a modern task its result may be missing.
+const lateResult = time.Minute
+
+// resultTimeout is how long tasks/result may take for a task that has ended. Some servers say so a little before they have the result.
+const resultTimeout = 10 * time.Second
+
+// taskResult gets the result of a legacy task; while it is open the server asks what it wants to know.
+func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+	if t.Status != InputRequired {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, resultTimeout)
+		defer cancel()
+	}
+	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksResult, Params: Params(t.ID), Asked: func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		return ask(ctx, method, params)
+	}})
+	var said *mcp.Error
+	switch {
+	case errors.As(err, &said):
+		t.Status = Failed
+		return &Outcome{Error: said.JSON()}, nil
+	case err != nil:
+		return nil, err
+	}
+	if !IsTerminal(t.Status) {
+		t.Status = Completed
+	}
+	return &Outcome{Result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, MetaForeignRelated)}, nil
+}
+
+// answerTask answers what a modern task wants to know.
+func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests jsonobj.Object, ask Asker) error {
+	return Answer(ctx, c, t, mcp.AnswersTo(requests, func(_, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		return ask(ctx, method, params)
+	}))
+}
+
+// Answer hands in answers by their keys.
+func Answer(ctx context.Context, c *mcp.Client, t *Task, responses jsonobj.Object) error {
+	if len(responses) == 0 {
+		return nil
+	}
+	params := jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(t.ID)}, {Key: "inputResponses", Value: responses.JSON()}}
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: extensionCapabilities})
+	return err
+}
+
+// Cancel asks a server to cancel a task. One that has ended already is no error.
+func Cancel(ctx context.Context, c *mcp.Client, t *Task) error {
+	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksCancel, Params: Params(t.ID), Capabilities: extensionCapabilities})
+	var said *mcp.Error
+	if errors.As(err, &said) && said.Code == mcp.CodeInvalidParams {
+		return nil
+	}
+	return err
+}

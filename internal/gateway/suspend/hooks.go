@@ -1,0 +1,130 @@
+// Package suspend serves clients that cannot wait for long-running work, such as agents whose
+// rollout can be suspended. [Hooks] records each call that may start something. If the work is not
+// done soon, the client is told to end its turn, and whoever has opened the access is told what to
+// wait for. The package knows the contracts for jobs and MCP tasks, and persons who answer
+// questions. It knows nothing of rollouts and stores.
+package suspend
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// Hooks decides what becomes of long-running work that calls of tools start, for one client that cannot wait for it itself.
+//
+// A call that may start something is recorded before it is made, and what it has started before anybody is told. If the work ends within SoftWait
+// the client gets its result. Else Suspended is called and the client is told to end its turn; whoever watches the work hands the result in
+// later. Work that would end with us is held instead: the call stays open for up to Hold, and the same call, made again, joins it.
+type Hooks struct {
+	Ledger Ledger
+	// Check asks once whether a job is done. Nil, or ErrUnwatched, is for jobs of which only a delivery can tell.
+	Check func(ctx context.Context, w Work) (Progress, error)
+	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
+	SoftWait, Hold time.Duration
+	// Holding is called when a call begins to be held, and when that ends. Suspended is called when work is left to others, before the client is told, and Arrived when a call brings the result of work after all.
+	// Unknown is called when nobody can tell whether a call that was
+	// broken off by a crash has started something. Called is called after each call of a tool. All may be nil.
+	Holding   func(on bool)
+	Suspended func(w Work)
+	Arrived   func(w Work)
+	Unknown   func(w Work)
+	Called    func(r Record)
+	// Permit is called before each call of a tool, and says why it is not made; empty if it is. The client is given that as the tool's error. It may be nil.
+	Permit func(ctx context.Context, server, tool string, arguments json.RawMessage) (refusal string)
+	// Person says that a person is asked what tasks, and calls of modern servers, want to know: they are left like work. Else the client is
+	// asked if it can be, or it is declined.
+	Person bool
+	// Progress is how often a client that waits is told that its call goes on; 0 means 5 s.
+	Progress time.Duration
+}
+
+const (
+	defaultSoftWait = 40 * time.Second
+	defaultHold     = 290 * time.Second
+	defaultProgress = 5 * time.Second
+)
+
+// Ledger keeps the calls that may start something. Each method is durable when it returns. Calls are told apart by key and ordinal: how many equal calls
+// came before whose final result has reached the client.
+type Ledger interface {
+	// Begin records that a call is about to be made, unless the last call with the key has not ended: then that one is returned.
+	Begin(ctx context.Context, key CallKey) (Entry, error)
+	// Started records what a call has started, or what it waits for, in place of what was recorded before; Work reads that.
+	Started(ctx context.Context, id string, work json.RawMessage) error
+	Work(ctx context.Context, id string) (json.RawMessage, error)
+	// Ended records that the client has the final result of a call.
+	Ended(ctx context.Context, id string) error
+}
+
+// CallKey says which calls are equal.
+type CallKey struct {
+	Server string
+	Tool   string
+	// Arguments is the SHA-256 of the arguments in canonical spelling, in hex.
+	Arguments string
+}
+
+func keyOf(server, tool string, arguments json.RawMessage) CallKey {
+	sum := sha256.Sum256([]byte(jsonobj.Canonical(arguments)))
+	return CallKey{Server: server, Tool: tool, Arguments: hex.EncodeToString(sum[:])}
+}
+
+// Entry is a call in the ledger.
+type Entry struct {
+	// ID is unique, and the same for the same call in every process: it is the idempotency key of what the call starts.
+	ID string
+	// New says that the call was not in the ledger before.
+	New bool
+	// Work is what the call has started; nil as long as that is not known.
+	Work json.RawMessage
+}
+
+// Work is what a call of a tool has started, a job or an MCP task, or what it waits for before it does. It is kept in the ledger and in triggers.
+type Work struct {
+	// CallID is the call's id in the ledger.
+	CallID    string          `json:"callId"`
+	Server    string          `json:"server"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	// Job is set for a job of the uipath.com/job contract, Task for an MCP task.
+	Job  *Job          `json:"job,omitempty"`
+	Task *mcptask.Task `json:"task,omitempty"`
+	// Input is what the task, or the call if it has started nothing yet, waits for.
+	Input *mcptask.Input `json:"input,omitempty"`
+}
+
+// Progress is the answer to Check.
+type Progress struct {
+	Done bool
+	// Payload is the job as its source gives it, if it is done.
+	Payload json.RawMessage
+	// After says when to ask again; 0 leaves it to the asker.
+	After time.Duration
+}
+
+// Record is a call of a tool as the gateway saw it.
+type Record struct {
+	Server    string          `json:"server"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	// Meta is the _meta of the client, where some name their own id of the call.
+	Meta json.RawMessage `json:"meta,omitempty"`
+	// Result is the result that the client got, Error the error.
+	Result     json.RawMessage `json:"result,omitempty"`
+	Error      json.RawMessage `json:"error,omitempty"`
+	StartedAt  time.Time       `json:"startedAt"`
+	DurationMs int64           `json:"durationMs"`
+	// Started says that the result only tells that work has been started or goes on, Held that the call was held open for it. CallID is then the call's id in the
+	// ledger.
+	Started bool   `json:"started,omitempty"`
+	Held    bool   `json:"held,omitempty"`
+	CallID  string `json:"callId,omitempty"`
+	// Refused says that the call was not made.
+	Refused bool `json:"refused,omitempty"`
+}

@@ -1,0 +1,126 @@
+package suspend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// Job is the handle of a job of the uipath.com/job contract.
+type Job struct {
+	Key       string `json:"key"`
+	FolderKey string `json:"folderKey"`
+}
+
+// jobOf finds the handle of a job in the result of a call. Key and folder key must both be strings that are not empty; anything else is an
+// ordinary result.
+func jobOf(result json.RawMessage) *Job {
+	var handle struct {
+		Key       *string `json:"key"`
+		FolderKey *string `json:"folderKey"`
+	}
+	raw := mcp.MetaOf(result).Get(gateway.MetaJob)
+	if raw == nil || json.Unmarshal(raw, &handle) != nil || handle.Key == nil || handle.FolderKey == nil || *handle.Key == "" || *handle.FolderKey == "" {
+		return nil
+	}
+	return &Job{*handle.Key, *handle.FolderKey}
+}
+
+// startMeta says in a call that its caller can wait for a job.
+func startMeta(params json.RawMessage, version int, id string) json.RawMessage {
+	params = mcp.WithMeta(params, gateway.MetaJob, json.RawMessage(fmt.Sprintf(`{"version":%d}`, version)))
+	return mcp.WithMeta(params, gateway.MetaIdempotencyKey, jsonobj.Quote(id))
+}
+
+// ErrNotDone says that a job that was said to be done gave its handle again instead of a result.
+var ErrNotDone = errors.New("the server gave the handle of the job again instead of its result")
+
+// FetchAt gets the result of a job, over a connection of its own: the one over which it was started may be long gone. An error of the server is
+// an *mcp.Error, and one that cannot be reached an *UnreachableError. ErrNotDone says that there is no result yet.
+func FetchAt(ctx context.Context, e *gateway.Endpoint, tool string, j Job) (json.RawMessage, error) {
+	l, err := e.OwnUpstream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	return fetch(ctx, l, tool, j)
+}
+
+// Fetch gets the result of a job of a server that nobody is connected with; see [FetchAt].
+func Fetch(ctx context.Context, s gateway.Server, tool string, j Job) (json.RawMessage, error) {
+	e := gateway.NewEndpoint(s, (&Hooks{}).Policy, time.Now)
+	defer e.Close()
+	return FetchAt(ctx, e, tool, j)
+}
+
+func fetch(ctx context.Context, l *gateway.Upstream, tool string, j Job) (json.RawMessage, error) {
+	handle, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	params := jsonobj.Object{
+		{Key: "name", Value: jsonobj.Quote(tool)}, {Key: "arguments", Value: json.RawMessage("null")},
+		{Key: "_meta", Value: jsonobj.Object{{Key: gateway.MetaJob, Value: handle}}.JSON()},
+	}
+	result, err := l.Client().Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: params.JSON(), Capabilities: l.Endpoint().Policy().Capabilities(mcp.Modern, mcp.EmptyObject)})
+	if err != nil {
+		return nil, err
+	}
+	if again := jobOf(result); again != nil {
+		return nil, ErrNotDone
+	}
+	return result, nil
+}
+
+// Ending is what is to be done about a job that is done.
+type Ending struct {
+	// Fetch says that its result is to be fetched; else Text is the result.
+	Fetch bool
+	Text  string
+}
+
+// EndingOf reads a job as Orchestrator gives it: one that has faulted has its info as result, and without a key there is nothing to fetch. Jobs
+// that were stopped or cancelled are fetched like those that succeeded (facts: LangGraphJobExecutor).
+func EndingOf(tool string, j Job, payload json.RawMessage) Ending {
+	var state, info string
+	o, _ := jsonobj.ParseObject(payload)
+	for _, m := range o {
+		text, _ := jsonobj.Unquote(m.Value)
+		switch strings.ToLower(m.Key) {
+		case "state":
+			state = text
+		case "info":
+			info = text
+		}
+	}
+	if strings.EqualFold(state, "faulted") {
+		if info == "" {
+			info = fmt.Sprintf("Job for tool '%s' faulted", tool)
+		}
+		return Ending{Text: info}
+	}
+	if j.Key == "" || j.FolderKey == "" {
+		if info == "" {
+			info = fmt.Sprintf("Job for tool '%s' returned no key to fetch its result", tool)
+		}
+		return Ending{Text: info}
+	}
+	return Ending{Fetch: true}
+}
+
+// TextResult is a result of a tool that is one text.
+func TextResult(text string, isError bool) json.RawMessage {
+	content := jsonobj.Object{{Key: "type", Value: json.RawMessage(`"text"`)}, {Key: "text", Value: jsonobj.Quote(text)}}.JSON()
+	o := jsonobj.Object{{Key: "content", Value: append(append(json.RawMessage{'['}, content...), ']')}}
+	if isError {
+		o = o.Set("isError", json.RawMessage("true"))
+	}
+	return o.JSON()
+}

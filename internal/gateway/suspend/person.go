@@ -1,0 +1,208 @@
+package suspend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// Reply is what a person answers to a question: an ElicitResult. The key is empty for a task of 2025-11-25.
+type Reply func(key string, params json.RawMessage) json.RawMessage
+
+// responses are the answers to inputRequests. What no person can answer is declined.
+func responses(requests jsonobj.Object, reply Reply) jsonobj.Object {
+	return mcp.AnswersTo(requests, func(key, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		if method == mcp.AskElicitation {
+			return reply(key, params), nil
+		}
+		return mcp.DefaultAnswer(method)
+	})
+}
+
+// AsksPerson reports whether a person is asked what a server wants to know, which the server then has to wait for.
+func (s *policy) AsksPerson() bool { return s.calls.Person && !s.e.Server().ChildProcess }
+
+// askPerson leaves a call whose server wants to know something before it does anything.
+func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in *mcptask.Input) (json.RawMessage, error) {
+	entry, err := s.calls.Ledger.Begin(ctx, keyOf(rec.Server, rec.Tool, rec.Arguments))
+	if err != nil {
+		return nil, fmt.Errorf("the call could not be recorded: %w", err)
+	}
+	work := &Work{CallID: entry.ID, Server: rec.Server, Tool: rec.Tool, Arguments: rec.Arguments, Input: in}
+	if err := s.note(ctx, work); err != nil {
+		return nil, err
+	}
+	if s.calls.Suspended != nil {
+		s.calls.Suspended(*work)
+	}
+	rec.Started = true
+	return s.shown(r, TextResult(startedText(work), false)), nil
+}
+
+// note records what is known of work.
+func (s *policy) note(ctx context.Context, w *Work) error {
+	raw, err := json.Marshal(w)
+	if err == nil {
+		err = s.calls.Ledger.Started(ctx, w.CallID, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("what was started could not be recorded: %w", err)
+	}
+	return nil
+}
+
+// Answer gives a server the answer to what it asked, over a connection of its own, and then waits for the end of the work, as long as the soft wait
+// allows. w is the work as the ledger has it. Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The errors
+// are those of [FetchAt], ErrTaskLost and ErrUnknown.
+func Answer(ctx context.Context, e *gateway.Endpoint, w *Work, asked mcptask.Input, reply Reply) (*mcptask.Outcome, error) {
+	s, ok := e.Policy().(*policy)
+	if !ok {
+		return nil, errors.New("only calls of clients that cannot wait are answered for them")
+	}
+	l, err := e.OwnUpstream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	var outcome *mcptask.Outcome
+	switch {
+	case w.Task != nil:
+		outcome, err = s.answerTask(ctx, l, w, asked, reply)
+	case w.Input != nil:
+		outcome, err = s.answerCall(ctx, l, w, reply)
+	}
+	if err != nil || outcome != nil || w.Input != nil {
+		return outcome, err
+	}
+	final, err := s.follow(ctx, l, nil, w)
+	switch {
+	case errors.Is(err, errLeft):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &final, nil
+}
+
+// answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input is what it wants to know then.
+func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *Work, asked mcptask.Input, reply Reply) (*mcptask.Outcome, error) {
+	c, leave, err := s.clientOf(ctx, l, w.Task)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if c == l.Client() {
+		l.Keep()
+	}
+	asking, cancel := context.WithTimeout(ctx, s.calls.SoftWait)
+	defer cancel()
+	outcome, err := mcptask.Poll(asking, c, w.Task, nil)
+	var now *mcptask.InputRequiredError
+	if w.Input = nil; errors.As(err, &now) {
+		requests, _ := jsonobj.ParseObject(now.Input.Requests)
+		switch {
+		case !sameKeys(now.Input.Requests, asked.Requests):
+			w.Input = &now.Input
+			return nil, s.note(ctx, w)
+		case requests != nil:
+			err = mcptask.Answer(asking, c, w.Task, responses(requests, reply))
+		default:
+			outcome, err = mcptask.Poll(asking, c, w.Task, onlyOnce(reply))
+		}
+	}
+	if err != nil && asking.Err() != nil && ctx.Err() == nil {
+		err = nil // it was answered, and goes on
+	}
+	if err != nil || outcome != nil {
+		return outcome, err
+	}
+	return nil, s.note(ctx, w)
+}
+
+// onlyOnce answers the first question of a task of 2025-11-25. What it asks further in the same breath is declined.
+func onlyOnce(reply Reply) mcptask.Asker {
+	var answered atomic.Bool
+	return func(_ context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+		if method != mcp.AskElicitation || answered.Swap(true) {
+			return mcp.DefaultAnswer(method)
+		}
+		return reply("", params), nil
+	}
+}
+
+// sameKeys reports whether two sets of requests ask the same: keys are not used twice.
+func sameKeys(a, b json.RawMessage) bool {
+	left, _ := jsonobj.ParseObject(a)
+	right, _ := jsonobj.ParseObject(b)
+	for _, r := range left {
+		if !right.Has(r.Key) {
+			return false
+		}
+	}
+	return len(left) == len(right)
+}
+
+// answerCall makes a call again, with the answers.
+func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *Work, reply Reply) (*mcptask.Outcome, error) {
+	t := l.LookupTool(ctx, w.Tool)
+	if w.Input.Sent && !l.Offered().Deduplicates && !t.Idempotent {
+		return nil, ErrUnknown
+	}
+	w.Input.Sent = true
+	if err := s.note(ctx, w); err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	watch := s.e.StartIdleTimer(end)
+	defer watch.Stop()
+	requests, err := jsonobj.ParseObject(w.Input.Requests)
+	if err != nil {
+		return nil, err
+	}
+	state := w.Input.State
+	for range mcp.MaxRounds {
+		params := mcp.WithResponses(jsonobj.Object{{Key: "name", Value: jsonobj.Quote(w.Tool)}, {Key: "arguments", Value: w.Arguments}}, responses(requests, reply), state)
+		result, err := l.Client().Call(ctx, mcp.Call{
+			Method: mcp.MethodToolsCall, Params: s.startParams(l, params.JSON(), t, w.CallID), Capabilities: s.Capabilities(mcp.Modern, mcp.EmptyObject),
+			Notified: func(string, json.RawMessage) { watch.Reset() },
+		})
+		var said *mcp.Error
+		switch {
+		case errors.As(err, &said):
+			return &mcptask.Outcome{Error: said.JSON()}, nil
+		case err != nil:
+			return nil, err
+		case s.startedBy(l, result, w):
+			return nil, s.note(ctx, w)
+		}
+		o, err := jsonobj.ParseObject(result)
+		if err != nil || o.Text("resultType") != "input_required" {
+			return &mcptask.Outcome{Result: result}, nil
+		}
+		requests, state = o.Object("inputRequests"), o.Get("requestState") // nothing that a person can answer
+	}
+	return nil, mcp.ErrRounds
+}
+
+// startedBy notes in w what the result of its call has started, or asks; false if it is a final one.
+func (s *policy) startedBy(l *gateway.Upstream, result json.RawMessage, w *Work) bool {
+	w.Input = nil
+	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {
+		w.Job = jobOf(result)
+	}
+	if w.Task == nil && w.Job == nil && s.AsksPerson() {
+		w.Input = mcptask.InputOf(result)
+	}
+	if w.Task != nil {
+		l.Keep() // whatever becomes of us, the task is in this session
+	}
+	return w.Task != nil || w.Job != nil || w.Input != nil
+}

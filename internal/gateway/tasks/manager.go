@@ -1,0 +1,306 @@
+// Package tasks gives plain clients MCP tasks to wait for, in both protocol eras and whatever their
+// server speaks. [Manager] keeps the tasks and the clients' sessions in a store, so that they
+// survive the gateway. It is the only part of the gateway that knows the store.
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Manager keeps the tasks and the legacy sessions of an access, over restarts of the gateway.
+type Manager struct {
+	o       Options
+	access  string // the digest of the token
+	now     func() time.Time
+	facades map[string]*facade // by the names of the servers
+
+	// ctx ends when everything else has.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu         sync.Mutex
+	active     map[string]*task // those of the store that have not ended
+	byUpstream map[upstreamID]*task
+	sessions   map[string]*mcp.Session
+	listeners  map[*mcp.Request]*taskListener
+	muted      map[*mcp.Request]bool      // subscriptions that are acknowledged
+	resumed    map[upstreamID]*mcp.Client // connections to go on with the sessions of an earlier process; the id of the task is empty
+}
+
+// upstreamID is what a server knows a task by. Its ids are unique within a session; over stdio, or without a session, within the connection.
+type upstreamID struct {
+	server, session string
+	client          *mcp.Client
+	id              string
+}
+
+// New makes what gives the clients of one access tasks. A clock that is nil is time.Now.
+func New(o Options, now func() time.Time) (*Manager, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	if now == nil {
+		now = time.Now
+	}
+	k := &Manager{
+		o: o, now: now, facades: map[string]*facade{}, active: map[string]*task{}, byUpstream: map[upstreamID]*task{},
+		sessions: map[string]*mcp.Session{}, listeners: map[*mcp.Request]*taskListener{}, muted: map[*mcp.Request]bool{}, resumed: map[upstreamID]*mcp.Client{},
+	}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	return k, nil
+}
+
+// Policy implements gateway.Tasks.
+func (k *Manager) Policy(e *gateway.Endpoint) gateway.Policy {
+	s := &facade{e: e, k: k}
+	k.facades[e.Server().Name] = s
+	return s
+}
+
+// ServerOptions implements gateway.Tasks.
+func (k *Manager) ServerOptions(endpoint string, open gateway.Opener) mcp.ServerOptions {
+	// The gateway has looked at the hosts.
+	return mcp.ServerOptions{Hosts: []string{"*"}, Restore: k.restore(endpoint, open), IdleTimeout: k.o.SessionIdle, Now: k.now}
+}
+
+// Start goes on with the tasks of an earlier process, and begins to clean up.
+func (k *Manager) Start(access string) error {
+	k.access = access
+	if err := k.goOn(); err != nil {
+		return err
+	}
+	k.running.Go(func() {
+		tick := time.NewTicker(k.o.Cleanup)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				k.cleanUp()
+			case <-k.ctx.Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Leave notes that the sessions in which servers work on tasks are not to be ended with the connections: another process goes on with them.
+func (k *Manager) Leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.active {
+		if t.link != nil {
+			t.link.Keep()
+		}
+	}
+}
+
+// Close ends what is left when the endpoints have been closed.
+func (k *Manager) Close() {
+	k.cancel()
+	k.running.Wait()
+	k.mu.Lock()
+	resumed, used := k.resumed, map[*mcp.Client]bool{}
+	for _, t := range k.active {
+		used[t.client] = true
+	}
+	k.mu.Unlock()
+	for _, c := range resumed {
+		if used[c] {
+			_ = c.Detach() // whoever used it is gone
+		} else {
+			_ = c.Close() // as above
+		}
+	}
+}
+
+// cleanUp ends what has lived for too long.
+func (k *Manager) cleanUp() {
+	var over []*task
+	var sessions []string
+	k.mu.Lock()
+	for _, t := range k.active {
+		if rec, _ := t.record(); !k.now().Before(rec.ExpiresAt()) {
+			over = append(over, t)
+		}
+	}
+	for id := range k.sessions {
+		sessions = append(sessions, id)
+	}
+	k.mu.Unlock()
+	for _, t := range over {
+		t.stop("its time to live is over")
+	}
+	idle, err := k.o.Store.ExpireMCP(k.ctx, k.access, sessions, k.o.SessionIdle)
+	if err != nil {
+		return // the next time
+	}
+	for _, id := range idle {
+		k.endTasks(id)
+	}
+}
+
+func (k *Manager) add(t *task) {
+	rec, _ := t.record()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.active[rec.ID] = t
+}
+
+// drop forgets a task that has ended.
+func (k *Manager) drop(t *task) {
+	rec, _ := t.record()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.active, rec.ID)
+	if k.byUpstream[t.key] == t {
+		delete(k.byUpstream, t.key)
+	}
+}
+
+func (s *facade) upstreamID(c *mcp.Client, id string) upstreamID {
+	key := upstreamID{server: s.e.Server().Name, id: id}
+	if key.session = c.State().SessionID; s.e.Server().Target.Start != nil || key.session == "" && c.Era() == mcp.Legacy {
+		key.client = c
+	}
+	return key
+}
+
+// claim makes a task the one with an id of its server, unless another one has it.
+func (k *Manager) claim(t *task, c *mcp.Client, id string) (other *task) {
+	key := t.s.upstreamID(c, id)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if other = k.byUpstream[key]; other == nil || other == t {
+		k.byUpstream[key], t.key = t, key
+		return nil
+	}
+	return other
+}
+
+// heardStatus has the server of a task asked now, as it has said that something has happened. What it said is not passed on: it has its own ids.
+func (k *Manager) heardStatus(s *facade, c *mcp.Client, params json.RawMessage) {
+	if t := k.byUpstreamID(s, c, params); t != nil {
+		t.look()
+	}
+}
+
+func (k *Manager) byUpstreamID(s *facade, c *mcp.Client, doc json.RawMessage) *task {
+	var named struct {
+		TaskID string `json:"taskId"`
+	}
+	if json.Unmarshal(doc, &named) != nil || c == nil {
+		return nil
+	}
+	key := s.upstreamID(c, named.TaskID)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.byUpstream[key]
+}
+
+// find finds a task of a session; the session of modern clients is empty. The surfaceTask is nil if the task has ended.
+func (k *Manager) find(ctx context.Context, session, id string) (*task, store.MCPTask, error) {
+	k.mu.Lock()
+	t := k.active[id]
+	k.mu.Unlock()
+	if t != nil {
+		if rec, _ := t.record(); rec.Session == session && k.now().Before(rec.ExpiresAt()) {
+			return t, rec, nil
+		}
+	}
+	rec, err := k.o.Store.MCPTask(ctx, k.access, session, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, rec, mcp.Errorf(mcp.CodeInvalidParams, "Failed to retrieve task: Task not found")
+	}
+	return nil, rec, err
+}
+
+// goOn goes on with the tasks of an earlier process, as far as their servers do.
+func (k *Manager) goOn() error {
+	open, err := k.o.Store.OpenMCPTasks(k.ctx, k.access)
+	if err != nil {
+		return err
+	}
+	for _, rec := range open {
+		reason := ""
+		var work taskWork
+		s := k.facades[rec.Server]
+		switch {
+		case rec.Work == nil:
+			reason = "the gateway was started again while the call was running; whether it has had an effect is not known"
+		case s == nil:
+			reason = fmt.Sprintf("the gateway was started again without the MCP server %q", rec.Server)
+		case s.e.Server().ChildProcess:
+			reason = fmt.Sprintf("the gateway was started again, and the process of the MCP server %q ended with it", rec.Server)
+		case json.Unmarshal(rec.Work, &work) != nil || work.Task == nil:
+			reason = "what the gateway knew of the task cannot be read"
+		}
+		if reason == "" {
+			if err := s.resume(rec, work); err == nil {
+				continue
+			}
+			reason = fmt.Sprintf("the session with the MCP server %q cannot be gone on with", rec.Server)
+		}
+		rec.Status, rec.Message, rec.InputRequests, rec.Error = mcptask.Failed, reason, nil, mcp.Errorf(mcp.CodeInternal, "%s", reason).JSON()
+		if _, _, err := k.o.Store.ChangeMCPTask(k.ctx, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resume goes on with a task that its server still works on, or has ended meanwhile.
+func (s *facade) resume(rec store.MCPTask, work taskWork) error {
+	t := s.blankTask(rec)
+	t.kept = true
+	t.upstreamTask = work.Task
+	if err := json.Unmarshal(work.Capabilities, &rawObjectTo{&t.capabilities}); err != nil {
+		return err
+	}
+	client, err := s.connection(work.Task.Session)
+	if err != nil {
+		return err
+	}
+	t.client = client
+	if s.k.claim(t, client, work.Task.ID) != nil {
+		return errors.New("two tasks have one id") // the second was never told of
+	}
+	s.k.add(t)
+	s.track(t, func() { t.conclude(nil, nil) })
+	return nil
+}
+
+// connection goes on with a session of an earlier process.
+func (s *facade) connection(session mcp.SessionState) (*mcp.Client, error) {
+	key := upstreamID{server: s.e.Server().Name, session: session.SessionID}
+	s.k.mu.Lock()
+	defer s.k.mu.Unlock()
+	if c := s.k.resumed[key]; c != nil {
+		return c, nil
+	}
+	// What the server says without being asked is not heard: the stream for that is another's, or will be.
+	c, err := mcp.Connect(s.k.ctx, s.e.Server().Target, mcp.ClientOptions{Session: &session, NoStream: true})
+	if err == nil {
+		s.k.resumed[key] = c
+	}
+	return c, err
+}
+
+// Running is how many tasks are looked after that have not ended.
+func (k *Manager) Running() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.active)
+}

@@ -1,0 +1,142 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// rawObjectTo reads an object into where it points.
+type rawObjectTo struct{ o *jsonobj.Object }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *rawObjectTo) UnmarshalJSON(b []byte) (err error) {
+	*r.o, err = jsonobj.ParseObject(append([]byte(nil), b...))
+	return err
+}
+
+// session is a legacy session that lives, nil if it does not, or is none.
+func (k *Manager) session(id string) *mcp.Session {
+	if id == "" {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sessions[id]
+}
+
+// Opened keeps a session that initialize has opened at an endpoint.
+func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session, hello json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
+	o, err := jsonobj.ParseObject(hello)
+	if err != nil {
+		return err
+	}
+	err = k.o.Store.PutMCPSession(ctx, store.MCPSession{
+		ID: s.ID(), Access: k.access, Endpoint: endpoint, Version: o.Text("protocolVersion"), Capabilities: capabilities.JSON(), Info: info,
+	})
+	if err != nil {
+		return mcp.Errorf(mcp.CodeInternal, "the session could not be recorded: %v", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sessions[s.ID()] = s
+	return nil
+}
+
+// restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier process goes on with it, if only by listening.
+func (k *Manager) restore(endpoint string, open gateway.Opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
+	return func(ctx context.Context, s *mcp.Session) (string, bool) {
+		rec, err := k.o.Store.MCPSession(ctx, k.access, endpoint, s.ID())
+		if err != nil {
+			return "", false
+		}
+		capabilities, _ := jsonobj.ParseObject(rec.Capabilities) // they were stored as an object
+		if open(s, rec.Version, capabilities, rec.Info) != nil {
+			return "", false
+		}
+		k.mu.Lock()
+		k.sessions[s.ID()] = s
+		k.mu.Unlock()
+		k.catchUp(s)
+		return rec.Version, true
+	}
+}
+
+// catchUp tells the client of a session which of its tasks have ended while it could not be told.
+func (k *Manager) catchUp(s *mcp.Session) {
+	ended, err := k.o.Store.TellMCPTasks(k.ctx, k.access, s.ID())
+	if err != nil {
+		return // it asks by itself
+	}
+	for _, rec := range ended {
+		_ = s.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // one that has ended does not want to know
+	}
+}
+
+// Closed ends what belongs to a session that has ended, unless only we have.
+func (k *Manager) Closed(s *mcp.Session) {
+	k.mu.Lock()
+	delete(k.sessions, s.ID())
+	k.mu.Unlock()
+	if errors.Is(s.Err(), mcp.ErrShutdown) {
+		return
+	}
+	_ = k.o.Store.EndMCPSession(k.ctx, k.access, s.ID()) // first, since its client takes it for ended; else it is forgotten later
+	k.endTasks(s.ID())
+}
+
+// endTasks cancels the tasks of a session, and waits until nothing runs for them any more.
+func (k *Manager) endTasks(session string) {
+	var open []*task
+	k.mu.Lock()
+	for _, t := range k.active {
+		if rec, _ := t.record(); rec.Session == session {
+			open = append(open, t)
+		}
+	}
+	k.mu.Unlock()
+	for _, t := range open {
+		t.stop("the session of its client has ended")
+	}
+	for _, t := range open {
+		<-t.gone
+	}
+}
+
+// Notification gives what a server says of a task our name for it. It is false for what is only about its own tasks, which clients do not know.
+func (k *Manager) Notification(l *gateway.Upstream, method string, params json.RawMessage) (json.RawMessage, bool) {
+	s := k.facades[l.Endpoint().Server().Name]
+	if method == mcp.NoteTaskStatus || method == mcp.NoteTask {
+		k.heardStatus(s, l.Client(), params)
+		return nil, false
+	}
+	params = mcp.WithoutMeta(params, mcptask.MetaForeignRelated)
+	related := mcp.MetaOf(params).Get(mcp.MetaRelatedTask)
+	if related == nil {
+		return params, true
+	}
+	if t := k.byUpstreamID(s, l.Client(), related); t != nil {
+		if rec, _ := t.record(); l.Session() != nil && rec.Session == l.Session().ID() {
+			return mcp.WithMeta(params, mcp.MetaRelatedTask, mcptask.Params(rec.ID)), true
+		}
+	}
+	return mcp.WithoutMeta(params, mcp.MetaRelatedTask), true
+}
+
+// Question has whoever has a task asked what a legacy server wants to know for it.
+func (k *Manager) Question(l *gateway.Upstream, params json.RawMessage) (mcptask.Asker, json.RawMessage) {
+	related := mcp.MetaOf(params).Get(mcp.MetaRelatedTask)
+	if related == nil {
+		return nil, params
+	}
+	if t := k.byUpstreamID(k.facades[l.Endpoint().Server().Name], l.Client(), related); t != nil {
+		return t.ask, params
+	}
+	return nil, mcp.WithoutMeta(params, mcp.MetaRelatedTask)
+}

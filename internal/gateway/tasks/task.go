@@ -1,0 +1,235 @@
+package tasks
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// task is a task that has not ended, while this process looks after it: one that a client knows, or one that we wait for in its place.
+type task struct {
+	s *facade
+	// link is that of the client, nil for a task of an earlier process. key is where the keeper has it by its server's id.
+	link *gateway.Upstream
+	key  upstreamID
+	// ctx ends with the endpoint, and when the task is not wanted any more.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// capabilities are the client's, token is for progress of its call.
+	capabilities jsonobj.Object
+	token        json.RawMessage
+	// direct asks a client that waits for the call; nil asks by the task. passInput says that a client which waits can be given a modern
+	// server's questions as they are.
+	direct    mcptask.Asker
+	passInput bool
+	// idle is that of a call that somebody waits for to become a task; nil for others, which a time to live bounds.
+	idle *gateway.IdleTimer
+
+	done  chan struct{} // closed when the task has ended and that is stored
+	gone  chan struct{} // closed when nothing runs for it any more
+	poke  chan struct{} // asks for a look at the server now
+	asked chan struct{} // has one element when there is a question and the client does not know the task yet
+
+	changing sync.Mutex // one change at a time
+	mu       sync.Mutex
+	rec      store.MCPTask
+	kept     bool          // rec is in the store
+	changed  chan struct{} // closed and replaced at every change, and when a question is given back
+	// client and theirs are the task at its server; nil before that has made one, and for calls that we run. reply is what it said then.
+	client       *mcp.Client
+	upstreamTask *mcptask.Task
+	reply        json.RawMessage
+	questions    []*taskQuestion
+	answered     map[string]bool // keys of questions of a modern server
+}
+
+// errTaskEnded says that there is nothing to be kept: the result is there.
+var errTaskEnded = errors.New("the task has ended")
+
+func (s *facade) newTask(c toolCall) *task {
+	rec := store.MCPTask{ID: rand.Text(), Access: s.k.access, Server: s.e.Server().Name, Tool: c.name, Status: mcptask.Working, TTL: c.ttl, Poll: s.k.o.Poll}
+	if c.r.Era == mcp.Legacy {
+		rec.Session = c.r.Session.ID()
+	}
+	t := s.blankTask(rec)
+	t.link, t.capabilities = c.l, c.capabilities
+	t.token = c.r.Meta().Get(mcp.MetaProgressToken)
+	return t
+}
+
+func (s *facade) blankTask(rec store.MCPTask) *task {
+	t := &task{
+		s: s, rec: rec, done: make(chan struct{}), gone: make(chan struct{}), poke: make(chan struct{}, 1), asked: make(chan struct{}, 1),
+		changed: make(chan struct{}), answered: map[string]bool{},
+	}
+	t.ctx, t.cancel = context.WithCancel(s.e.Context())
+	return t
+}
+
+// record is the task as it is now. changed is closed when that is out of date.
+func (t *task) record() (rec store.MCPTask, changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rec, t.changed
+}
+
+// keep puts the task into the store, so that the client may be told of it. errTaskEnded says that it need not be.
+func (t *task) keep() error {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	rec, _ := t.record()
+	if rec.Ended() {
+		return errTaskEnded
+	}
+	o := &t.s.k.o
+	added, err := o.Store.AddMCPTask(t.s.k.ctx, rec, store.MCPTaskLimits{Total: o.Max, PerSession: o.MaxPerSession})
+	if err != nil {
+		return mcp.Errorf(mcp.CodeInternal, "the call was not made a task: %v", err)
+	}
+	t.mu.Lock()
+	t.rec, t.kept = added, true
+	t.mu.Unlock()
+	t.s.k.add(t)
+	return nil
+}
+
+// forget takes back a task that nobody was told of.
+func (t *task) forget() {
+	rec, _ := t.record()
+	t.s.k.drop(t)
+	t.cancel()
+	close(t.gone)
+	_ = t.s.k.o.Store.RemoveMCPTask(t.s.k.ctx, rec.ID) // else it stays until its time is over, and nobody knows its id
+}
+
+// change changes the task: in the store, then for all who wait for it. A task that has ended stays as it is, and one that nothing changes.
+func (t *task) change(f func(rec *store.MCPTask)) error {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	return t.changeHeld(f)
+}
+
+// changeHeld is change for who holds changing.
+func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
+	before, _ := t.record()
+	if before.Ended() {
+		return nil
+	}
+	rec := before
+	f(&rec)
+	t.showQuestions(&rec)
+	k := t.s.k
+	session := k.session(rec.Session)
+	rec.Told = rec.Ended() && session != nil
+	if reflect.DeepEqual(rec, before) {
+		return nil
+	}
+	if t.kept { // under changing it does not change
+		after, known, err := k.o.Store.ChangeMCPTask(k.ctx, rec)
+		if err != nil {
+			return err
+		}
+		if rec = after; !known { // its time is over
+			rec.Status, rec.Message, rec.Result, rec.Error = mcptask.Cancelled, "its time to live is over", nil, nil
+			t.cancel() // who sees it through tells its server
+		}
+	}
+	t.mu.Lock()
+	t.rec = rec
+	t.wake()
+	t.mu.Unlock()
+	if rec.Ended() {
+		close(t.done)
+		k.drop(t)
+	}
+	if t.kept && (rec.Status != before.Status || rec.Message != before.Message || string(rec.InputRequests) != string(before.InputRequests)) {
+		if session != nil {
+			_ = session.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // one that has ended does not want to know
+		} else if back := k.session(rec.Session); back != nil && rec.Ended() {
+			k.catchUp(back) // its client has come back just now
+		}
+		k.tellListeners(rec)
+	}
+	return nil
+}
+
+// wake wakes who waits for a change. The caller holds mu.
+func (t *task) wake() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// finish ends the task: the end is shown when it is stored, however often that has to be tried while the gateway runs.
+func (t *task) finish(f func(rec *store.MCPTask)) {
+	for t.change(f) != nil {
+		again := time.NewTimer(time.Second)
+		select {
+		case <-again.C:
+		case <-t.s.e.Context().Done(): // that of the keeper ends only when this has
+			again.Stop()
+			return
+		}
+	}
+}
+
+// stop ends the task as cancelled. Who sees it through tells its server.
+func (t *task) stop(message string) {
+	t.finish(func(rec *store.MCPTask) { rec.Status, rec.Message = mcptask.Cancelled, message })
+	t.cancel()
+}
+
+// fail ends the task as failed, with an error.
+func (t *task) fail(e *mcp.Error) {
+	t.finish(func(rec *store.MCPTask) { rec.Status, rec.Message, rec.Error = mcptask.Failed, e.Message, e.JSON() })
+}
+
+// await waits with a client for the end of a task that it does not know, as long as tasks may live, and tells it that its call goes on.
+func (t *task) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
+	tick := time.NewTicker(progressInterval)
+	defer tick.Stop()
+	limit := t.s.k.o.MaxTTL
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	told := ""
+	for n := 1; ; n++ {
+		rec, changed := t.record()
+		if t.token != nil && rec.Message != "" && rec.Message != told && !rec.Ended() {
+			told = rec.Message
+			_ = c.r.Notify(mcp.NoteProgress, gateway.ProgressOf(t.token, n, told)) // a client that has gone ends ctx
+		}
+		select {
+		case <-t.done:
+			return t.answer(c)
+		case <-changed:
+		case <-tick.C:
+			if t.token != nil {
+				_ = c.r.Notify(mcp.NoteProgress, gateway.ProgressOf(t.token, n, "still running")) // as above
+			}
+		case <-late.C:
+			t.fail(mcp.Errorf(mcp.CodeInternal, "MCP server %q has not ended the call within %v", t.s.e.Server().Name, limit))
+			t.cancel() // who sees it through tells the server
+		case <-ctx.Done():
+			t.stop("its client has gone")
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// answer is the end of a task as the answer to the call.
+func (t *task) answer(c toolCall) (json.RawMessage, error) {
+	rec, _ := t.record()
+	return payloadOf(rec, c.r.Era, false)
+}
+
+// progressInterval is how often a client that waits is told that its call goes on.
+const progressInterval = 5 * time.Second
