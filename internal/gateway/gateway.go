@@ -1,9 +1,11 @@
-// Package gateway stands between MCP clients and MCP servers. It passes on everything as it came, in both protocol eras on both sides, and
-// notices work that takes longer than anybody should wait for: jobs of the uipath.com/job contract and MCP tasks.
+// Package gateway stands between MCP clients and MCP servers. It passes on everything as it came, in
+// both protocol eras on both sides.
 //
-// [Listen] makes a [Gateway], which listens on loopback. [Gateway.Open] gives one client, such as the process of an agent, a token and an
-// endpoint for each of its servers. What becomes of long-running work is decided by the [Calls] that the client's access is opened with: an
-// agent is told that its job has been started and should end its turn. The package knows nothing of rollouts, tasks directories or agents.
+// [Listen] makes a [Gateway], which listens on loopback. [Gateway.Open] gives one client, such as the
+// process of an agent, a token and an endpoint for each of its servers. The [Policy] of an endpoint
+// decides what becomes of calls of tools: package suspend has one for clients that cannot wait, and
+// package tasks one for clients that can. Package catalog serves all servers at one endpoint. The
+// gateway knows none of the three, and nothing of rollouts, task directories, agents or the store.
 package gateway
 
 import (
