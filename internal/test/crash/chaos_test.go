@@ -41,7 +41,7 @@ func TestChaos(t *testing.T) {
 	c.plan()
 
 	// Deliveries that come before the run need a store, which the end of another run leaves.
-	if code, out := c.evalrun("run", "-q", "--run-id", "before", "--eval-id", "e0", "--fail-on-error=100%", "--detach", "set.json"); code != 0 && code != 75 {
+	if code, out := c.evalrun("run", "-q", "--run-id", "before", "--eval-id", c.waitsForNothing, "--fail-on-error=100%", "--detach", "set.json"); code != 0 && code != 75 {
 		t.Fatalf("run: exit code %d\n%s", code, out)
 	}
 	for _, key := range c.keys[:min(5, len(c.keys))] {
@@ -106,6 +106,9 @@ type chaos struct {
 	rollouts, kills int
 	// keys are those of the external jobs that somebody must deliver.
 	keys []string
+	// waitsForNothing is an evaluation without a job. A run of any other would take deliveries that
+	// are meant for the large run.
+	waitsForNothing string
 	// refused counts the requests that the service answered with 503. It refuses none any more when
 	// calm is set.
 	refused         atomic.Int64
@@ -152,6 +155,7 @@ func (c *chaos) plan() {
 		case i%10 == 9:
 			in.Poison = poisons[i/10%len(poisons)]
 		case p < 35:
+			c.waitsForNothing = fmt.Sprint("e", i)
 		default:
 			in.Process = []string{"Local", "Idempotent", "AtMostOnce", "Elsewhere", "Elsewhere"}[r.IntN(5)]
 			in.Rounds = 1 + r.IntN(2)
