@@ -141,7 +141,7 @@ func (s *Store) keepFaulted(ctx context.Context, req *plans.Request, name string
 	faulted, evaluations, epochs := map[key]bool{}, map[string]bool{}, set.Epochs
 	err = s.st.Snapshot(ctx, other.ID, func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
-			if o.State == store.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool { return a.Name == o.Agent }) {
+			if o.State == eval.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool { return a.Name == o.Agent }) {
 				faulted[key{o.EvaluationID, o.Agent, o.Epoch}], evaluations[o.EvaluationID] = true, true
 				epochs = max(epochs, o.Epoch)
 			}

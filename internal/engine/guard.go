@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
@@ -66,7 +67,7 @@ func (g *guard) settle(ctx context.Context, ro *rollout.Rollout, c store.Claim, 
 		return failure
 	case g.o.Store.InPlace() != nil:
 		return g.o.Store.InPlace() // that is why
-	case state != store.StateRunning && state != store.StateEvaluating:
+	case state != eval.StateRunning && state != eval.StateEvaluating:
 		g.o.Logger.Warn("a rollout could not be tidied up after", "rollout", c.RolloutID, "error", failure)
 		return nil
 	case ctx.Err() != nil: // we ended it ourselves

@@ -158,7 +158,7 @@ func TestWhatIsBadHarmsOnlyItself(t *testing.T) {
 	for runID, want := range bad {
 		err := s.Snapshot(t.Context(), runID, func(v store.View) error {
 			return v.Rollouts(func(o store.RolloutView) error {
-				if o.State != store.StateFaulted || string(o.Fault.Category) != want.category || !strings.Contains(o.Fault.Message, want.message) {
+				if o.State != eval.StateFaulted || string(o.Fault.Category) != want.category || !strings.Contains(o.Fault.Message, want.message) {
 					t.Errorf("%s is %s with %v, want %s: %s", runID, o.State, o.Fault, want.category, want.message)
 					return nil
 				}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -113,7 +114,7 @@ func TestWorkspaceThatIsMissingIsAFault(t *testing.T) {
 	run()
 	err := s.Snapshot(t.Context(), "r", func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
-			if o.State != store.StateFaulted || o.Fault.Category != "workspace" || len(o.Segments) != 2 {
+			if o.State != eval.StateFaulted || o.Fault.Category != "workspace" || len(o.Segments) != 2 {
 				t.Errorf("it is %s with %v after %d segments", o.State, o.Fault, len(o.Segments))
 			}
 			return nil

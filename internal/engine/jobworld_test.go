@@ -190,7 +190,7 @@ func (w *jobWorld) rollout() store.RolloutView {
 func (w *jobWorld) expired(message string, after time.Duration) {
 	w.t.Helper()
 	o := w.rollout()
-	if o.State != store.StateFaulted || o.Fault.Category != "suspend-timeout" || !strings.Contains(o.Fault.Message, message) {
+	if o.State != eval.StateFaulted || o.Fault.Category != "suspend-timeout" || !strings.Contains(o.Fault.Message, message) {
 		w.t.Fatalf("the rollout is %s: %+v; expected the fault suspend-timeout with %q\n%s", o.State, o.Fault, message, w.requests)
 	}
 	if took := o.FinishedAt.Sub(o.CreatedAt); took > after {
@@ -200,7 +200,7 @@ func (w *jobWorld) expired(message string, after time.Duration) {
 
 func (w *jobWorld) completed() {
 	w.t.Helper()
-	if o := w.rollout(); o.State != store.StateCompleted {
+	if o := w.rollout(); o.State != eval.StateCompleted {
 		w.t.Fatalf("the rollout is %s: %+v, expected completed\n%s", o.State, o.Fault, w.requests)
 	}
 }

@@ -113,7 +113,7 @@ func TestTwoProcessesShareARun(t *testing.T) {
 		t.Errorf("agents ran %d times, expected 40", n)
 	}
 	for _, o := range p.rollouts(a, runID) {
-		if o.State != store.StateCompleted || o.Attempt != 1 {
+		if o.State != eval.StateCompleted || o.Attempt != 1 {
 			t.Errorf("%s is %s after attempt %d", o.EvaluationID, o.State, o.Attempt)
 		}
 	}
@@ -151,7 +151,7 @@ func TestARepeatedSegmentFindsTheWorkspaceAsItWas(t *testing.T) {
 			}
 			o := p.rollouts(s, runID)[0]
 			last := o.Segments[len(o.Segments)-1]
-			if o.State != store.StateCompleted || last.Attempt != 2 || string(last.Output) != `{"lines":1}` && string(last.Output) != `{"lines": 1}` {
+			if o.State != eval.StateCompleted || last.Attempt != 2 || string(last.Output) != `{"lines":1}` && string(last.Output) != `{"lines": 1}` {
 				t.Errorf("%s, attempt %d, output %s, fault %v; expected a second attempt that finds one line", o.State, last.Attempt, last.Output, o.Fault)
 			}
 			if left, err := os.ReadDir(workspace.WorkDir(s.Dir(), o.ID)); err != nil || len(left) != 1 {
@@ -182,7 +182,7 @@ func TestWhatIsNotRetriedIsFaulted(t *testing.T) {
 	if err := p.runner(s, runID).Run(t.Context(), engine.UntilFinal); err != nil {
 		t.Fatal(err)
 	}
-	if o := p.rollouts(s, runID)[0]; o.State != store.StateFaulted || o.Attempt != 1 || o.Fault.Category != "exit" {
+	if o := p.rollouts(s, runID)[0]; o.State != eval.StateFaulted || o.Attempt != 1 || o.Fault.Category != "exit" {
 		t.Errorf("%s after attempt %d: %v", o.State, o.Attempt, o.Fault)
 	}
 }
@@ -196,7 +196,7 @@ func TestTheRolloutLimitCountsAllSegments(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := p.rollouts(s, runID)[0]
-	if o.State != store.StateFaulted || o.Fault.Category != "timeout" || o.Segment != 2 {
+	if o.State != eval.StateFaulted || o.Fault.Category != "timeout" || o.Segment != 2 {
 		t.Errorf("%s in segment %d: %v", o.State, o.Segment, o.Fault)
 	}
 	if c := o.Clocks; c.Wall() != o.FinishedAt.Sub(o.CreatedAt) {
@@ -223,7 +223,7 @@ func TestAnotherProcessCancels(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if o := p.rollouts(a, runID)[0]; o.State != store.StateCancelled {
+	if o := p.rollouts(a, runID)[0]; o.State != eval.StateCancelled {
 		t.Errorf("the rollout is %s", o.State)
 	}
 }
@@ -242,7 +242,7 @@ func TestAnEndedRunnerLeavesWhatCanBeResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range p.rollouts(s, runID) {
-		if o.State != store.StatePending {
+		if o.State != eval.StatePending {
 			t.Errorf("%s is %s, expected pending", o.EvaluationID, o.State)
 		}
 	}
@@ -253,7 +253,7 @@ func TestAnEndedRunnerLeavesWhatCanBeResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range p.rollouts(s, runID) {
-		if o.State != store.StateCompleted || o.Failures != 0 {
+		if o.State != eval.StateCompleted || o.Failures != 0 {
 			t.Errorf("%s is %s with %d failures", o.EvaluationID, o.State, o.Failures)
 		}
 	}
@@ -270,7 +270,7 @@ func TestWaitingForAPlaceIsQueued(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, o := range p.rollouts(s, runID) {
-		if long := i == 10 || i == 11; o.State != store.StateCompleted || !long && o.Clocks.Working > time.Second || o.Attempt != 1 {
+		if long := i == 10 || i == 11; o.State != eval.StateCompleted || !long && o.Clocks.Working > time.Second || o.Attempt != 1 {
 			t.Errorf("%s is %s after attempt %d with the clocks %+v", o.EvaluationID, o.State, o.Attempt, o.Clocks)
 		}
 		if o.Clocks.Wall() != o.FinishedAt.Sub(o.CreatedAt) {

@@ -270,7 +270,7 @@ func TestATimeoutIsRepeatedOnlyIfTimeIsLeft(t *testing.T) {
 			if err := p.runner(s, runID).Run(t.Context(), engine.UntilFinal); err != nil {
 				t.Fatal(err)
 			}
-			if o := p.rollouts(s, runID)[0]; o.State != store.StateFaulted || o.Fault.Category != "timeout" || o.Attempt != test.attempts {
+			if o := p.rollouts(s, runID)[0]; o.State != eval.StateFaulted || o.Fault.Category != "timeout" || o.Attempt != test.attempts {
 				t.Errorf("%s after attempt %d: %+v; expected attempt %d", o.State, o.Attempt, o.Fault, test.attempts)
 			}
 		})

@@ -100,7 +100,7 @@ func resumptions(rv store.RolloutView) []schemas.Resumption {
 				r.At = timeOrNil(s.StartedAt)
 			}
 		}
-		if r.At == nil && rv.State == store.StateRunning && rv.Segment == segment && rv.Attempt == 1 {
+		if r.At == nil && rv.State == eval.StateRunning && rv.Segment == segment && rv.Attempt == 1 {
 			r.At = timeOrNil(rv.StateSince)
 		}
 		out = append(out, r)
@@ -113,7 +113,7 @@ func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExe
 	x := &schemas.AgentExecution{ExecutionTime: rv.Clocks.Working.Seconds(), Trace: schemas.Trace{Spans: []json.RawMessage{}}}
 	x.Result = schemas.ExecutionResult{Output: json.RawMessage("{}"), Triggers: []schemas.Trigger{}}
 	switch rv.State {
-	case store.StateSuspended:
+	case eval.StateSuspended:
 		x.Result.Status = schemas.Suspended
 		if x.Result.Triggers, err = o.waiting(rv.Triggers); err != nil {
 			return nil, err
@@ -121,16 +121,16 @@ func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExe
 		if len(x.Result.Triggers) > 0 {
 			x.Result.Trigger = &x.Result.Triggers[0]
 		}
-	case store.StateEvaluating, store.StateCompleted:
+	case eval.StateEvaluating, eval.StateCompleted:
 		x.Result.Status = schemas.Successful
 		for _, s := range rv.Segments {
 			if s.Outcome == store.OutcomeCompleted {
 				x.Result.Output = o.Redact.JSON(s.Output)
 			}
 		}
-	case store.StateFaulted:
+	case eval.StateFaulted:
 		x.Result.Status, x.Result.Error = schemas.Faulted, o.fault(rv.Fault)
-	case store.StateCancelled:
+	case eval.StateCancelled:
 		if len(rv.Segments) == 0 {
 			return nil, nil
 		}

@@ -125,7 +125,7 @@ func (r *testRun) recorded(id string) (all []eval.Result) {
 	r.view(func(v store.View) {
 		r.check(v.Rollouts(func(rv store.RolloutView) error {
 			if rv.ID == r.claims[id].RolloutID {
-				rv.State = store.StateCompleted
+				rv.State = eval.StateCompleted
 				results, err := evaluated(rv)
 				all = results
 				return err

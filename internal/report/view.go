@@ -40,7 +40,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 	if err := v.Rollouts(func(rv store.RolloutView) error {
 		results, err := evaluated(rv)
 		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
-			AgentsFault: rv.State == store.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == fault.OwnerAgent,
+			AgentsFault: rv.State == eval.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == fault.OwnerAgent,
 			Evaluation:  evaluations[rv.EvaluationID], Results: results})
 		return err
 	}); err != nil {
@@ -163,7 +163,7 @@ func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
 // evaluated are the results of a completed rollout. Results of a rollout that is still being
 // evaluated are not shown.
 func evaluated(rv store.RolloutView) ([]eval.Result, error) {
-	if rv.State != store.StateCompleted {
+	if rv.State != eval.StateCompleted {
 		return nil, nil
 	}
 	var all []eval.Result

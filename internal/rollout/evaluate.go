@@ -20,7 +20,7 @@ import (
 // evaluating and in no other. A rollout gets there when its agent has finished, and never leaves it
 // but for its end. Both ways to the evaluators, the commit of a segment and the claim of a rollout
 // that lacks only results, ask here.
-func mayBeScored(state store.State) bool { return state == store.StateEvaluating }
+func mayBeScored(state eval.State) bool { return state == eval.StateEvaluating }
 
 // evaluatorCommand is the type of the evaluators that are programs.
 const evaluatorCommand = "command"
@@ -54,13 +54,13 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	case err != nil:
 		return err
 	case s.brokenOff:
-		return r.held.host.Store.GiveBack(commit, r.held.claim.Token, 0)
+		return r.held.host.Store.Release(commit, r.held.claim.Token, 0)
 	}
 	failpoint.Hit("runner.finishing")
 	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, eval.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
 		return err
 	}
-	r.state = store.StateCompleted
+	r.state = eval.StateCompleted
 	failpoint.Hit("runner.finished")
 	return os.RemoveAll(r.held.verifierCopy())
 }
@@ -72,7 +72,7 @@ func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
 	if err := r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token, fault.Fault{Category: f.Category, Message: message}); err != nil {
 		return err
 	}
-	r.state = store.StateFaulted
+	r.state = eval.StateFaulted
 	return os.RemoveAll(r.held.verifierCopy())
 }
 
@@ -198,7 +198,7 @@ func (s *scoring) subject(ctx context.Context, output json.RawMessage) (eval.Sub
 
 // segments are the rollout's segments. Most rollouts have only the one that has just ended.
 func (s *scoring) segments(ctx context.Context) ([]store.Segment, error) {
-	if c := s.held.claim; c.State == store.StateRunning && c.Segment == 1 {
+	if c := s.held.claim; c.State == eval.StateRunning && c.Segment == 1 {
 		return []store.Segment{{Number: 1, Attempt: c.Attempt, Outcome: store.OutcomeCompleted, Files: s.files}}, nil
 	}
 	return s.held.host.Store.Segments(ctx, s.held.claim.RolloutID)

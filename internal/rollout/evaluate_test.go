@@ -6,7 +6,6 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/plans"
-	"github.com/evalrun/evalrun/internal/store"
 )
 
 // The rule of [mayBeScored]. Given a rollout whose agent suspends and then completes: no evaluator
@@ -20,12 +19,12 @@ func TestASuspendedRolloutIsNotScored(t *testing.T) {
 		t.Errorf("the evaluators were called %d and %d times while the rollout was suspended", first, second)
 	}
 	w.check(err)
-	if o := w.view(); o.State != store.StateSuspended || o.Score != nil || len(o.Results) > 0 {
+	if o := w.view(); o.State != eval.StateSuspended || o.Score != nil || len(o.Results) > 0 {
 		t.Errorf("the suspended rollout is %s with score %v and results %v", o.State, o.Score, o.Results)
 	}
 	w.deliver()
 	w.run()
-	if o := w.view(); o.State != store.StateCompleted || o.Score == nil || *o.Score != 0.5 || len(o.Results) != 2 {
+	if o := w.view(); o.State != eval.StateCompleted || o.Score == nil || *o.Score != 0.5 || len(o.Results) != 2 {
 		t.Errorf("the completed rollout is %s with score %v and results %v", o.State, o.Score, o.Results)
 	}
 	if first, second := w.lines("first"), w.lines("second"); first != 1 || second != 1 {
@@ -35,10 +34,10 @@ func TestASuspendedRolloutIsNotScored(t *testing.T) {
 
 // mayBeScored over every state: only one is the evaluators'.
 func TestOnlyEvaluatingRolloutsAreScored(t *testing.T) {
-	for _, state := range []store.State{
-		store.StatePending, store.StateRunning, store.StateSuspended, store.StateEvaluating, store.StateCompleted, store.StateFaulted, store.StateCancelled,
+	for _, state := range []eval.State{
+		eval.StatePending, eval.StateRunning, eval.StateSuspended, eval.StateEvaluating, eval.StateCompleted, eval.StateFaulted, eval.StateCancelled,
 	} {
-		if got, want := mayBeScored(state), state == store.StateEvaluating; got != want {
+		if got, want := mayBeScored(state), state == eval.StateEvaluating; got != want {
 			t.Errorf("%s: %v, want %v", state, got, want)
 		}
 	}
@@ -61,12 +60,12 @@ func TestAnEvaluatorWithAResultIsNotRunAgain(t *testing.T) {
 		return run, err
 	}
 	w.check(r.Run(ctx))
-	if o := w.view(); o.State != store.StateEvaluating || len(o.Results) != 1 {
+	if o := w.view(); o.State != eval.StateEvaluating || len(o.Results) != 1 {
 		t.Fatalf("it is %s with the results %v", o.State, o.Results)
 	}
 	w.host.LoadRun = load
 	w.run()
-	if o := w.view(); o.State != store.StateCompleted || len(o.Results) != 2 {
+	if o := w.view(); o.State != eval.StateCompleted || len(o.Results) != 2 {
 		t.Errorf("it is %s with the results %v", o.State, o.Results)
 	}
 	if agent, first, second := w.lines("agent"), w.lines("first"), w.lines("second"); agent != 1 || first != 1 || second != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -21,8 +22,8 @@ func (r *Rollout) postpone(ctx context.Context, why string) error {
 // PutBack puts the rollout back after a pause: its segment will be begun again or, if its agent has
 // finished, the evaluators that have no result yet are run.
 func (r *Rollout) PutBack(ctx context.Context, why *fault.Fault, pause time.Duration) error {
-	if r.state == store.StateEvaluating {
-		return r.held.host.Store.GiveBack(ctx, r.held.claim.Token, pause)
+	if r.state == eval.StateEvaluating {
+		return r.held.host.Store.Release(ctx, r.held.claim.Token, pause)
 	}
 	_, err := r.held.host.Store.CommitSegment(ctx, r.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: why, RetryAfter: pause})
 	return err
@@ -30,7 +31,7 @@ func (r *Rollout) PutBack(ctx context.Context, why *fault.Fault, pause time.Dura
 
 // EndFaulted ends the rollout with a fault.
 func (r *Rollout) EndFaulted(ctx context.Context, f *fault.Fault) (err error) {
-	if r.state == store.StateEvaluating {
+	if r.state == eval.StateEvaluating {
 		err = r.held.host.Store.FinishFaulted(ctx, r.held.claim.Token, *f)
 	} else {
 		_, err = r.held.host.Store.CommitSegment(ctx, r.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: f})

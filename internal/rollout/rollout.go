@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/failpoint"
@@ -68,7 +69,7 @@ type Rollout struct {
 	// leftover is why processes of an earlier holder could not be ended.
 	leftover error
 	// state is that of the rollout, as it was last committed here.
-	state store.State
+	state eval.State
 	// postponed says that this process cannot run the rollout and has put it back for another.
 	postponed bool
 	// started is when the agent got its slot, zero if it has none; queued is the time since the
@@ -86,7 +87,7 @@ func New(host *Host, c store.Claim, slot Slot, leftover error) *Rollout {
 }
 
 // State is the state of the rollout as it was last committed here.
-func (r *Rollout) State() store.State { return r.state }
+func (r *Rollout) State() eval.State { return r.state }
 
 // Postponed reports whether the rollout was put back because this process cannot run it.
 func (r *Rollout) Postponed() bool { return r.postponed }
@@ -121,7 +122,7 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 	failpoint.Hit("runner.agentEnded")
 	switch {
 	case errors.Is(err, ErrNoSlot):
-		return r.held.host.Store.GiveBack(commit, r.held.claim.Token, 0)
+		return r.held.host.Store.Release(commit, r.held.claim.Token, 0)
 	case err != nil:
 		return err // something is wrong with us, not with the agent
 	case errors.Is(context.Cause(ctx), ErrLeaseLost):
@@ -152,7 +153,7 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	case end.Outcome == store.OutcomeSuspended || done.State.IsTerminal():
 		r.held.host.JobsChanged()
 	}
-	if done.State == store.StatePending {
+	if done.State == eval.StatePending {
 		return err // another attempt needs the copy
 	}
 	if !scored && r.held.entry.NeedsSandbox() {

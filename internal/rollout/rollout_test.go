@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -21,13 +22,13 @@ import (
 // told of the triggers.
 func TestARolloutIsSuspendedAndResumed(t *testing.T) {
 	w := newWorld(t, suspendsOnce+`printf '{"in": %s}' "$in"`, nil)
-	if r := w.run(); r.State() != store.StateSuspended || w.jobsChanged != 1 {
+	if r := w.run(); r.State() != eval.StateSuspended || w.jobsChanged != 1 {
 		t.Errorf("it is %s, and the engine was told %d times", r.State(), w.jobsChanged)
 	}
 	w.deliver()
 	w.run()
 	o := w.view()
-	if o.State != store.StateCompleted || o.Segment != 2 || len(o.Triggers) != 1 || o.Triggers[0].State != "consumed" {
+	if o.State != eval.StateCompleted || o.Segment != 2 || len(o.Triggers) != 1 || o.Triggers[0].State != "consumed" {
 		t.Errorf("it is %s in segment %d with the triggers %+v", o.State, o.Segment, o.Triggers)
 	}
 	if _, err := os.Stat(filepath.Join(w.store.Dir(), "work", o.ID, "segment-2")); !errors.Is(err, os.ErrNotExist) {
@@ -90,11 +91,11 @@ func TestACommittedSegmentHasItsFiles(t *testing.T) {
 func TestARolloutThatLacksAVariableIsLeftToOthers(t *testing.T) {
 	w := newWorld(t, completes, func(req *plans.Request) { req.Agents[0].Env["KEY"] = "${THE_KEY}" })
 	w.host.AnyRun = true
-	if r := w.run(); !r.Postponed() || r.State() != store.StateRunning {
+	if r := w.run(); !r.Postponed() || r.State() != eval.StateRunning {
 		t.Errorf("postponed %v, state %s", r.Postponed(), r.State())
 	}
 	o := w.view()
-	if o.State != store.StatePending || o.Failures != 0 || !strings.Contains(o.Segments[0].Fault.Message, "lacks ${THE_KEY}") {
+	if o.State != eval.StatePending || o.Failures != 0 || !strings.Contains(o.Segments[0].Fault.Message, "lacks ${THE_KEY}") {
 		t.Errorf("it is %s after %d failures: %v", o.State, o.Failures, o.Segments[0].Fault)
 	}
 }
@@ -133,7 +134,7 @@ func TestSecretsAreNotCommitted(t *testing.T) {
 // Given a rollout whose context was ended because it was cancelled, or because its lease was lost:
 // the first is the end of it, after the second its segment is begun again.
 func TestWhyAnAgentWasEndedDecides(t *testing.T) {
-	for cause, want := range map[error]store.State{ErrCancelled: store.StateCancelled, ErrLeaseLost: store.StatePending, context.Canceled: store.StatePending} {
+	for cause, want := range map[error]eval.State{ErrCancelled: eval.StateCancelled, ErrLeaseLost: eval.StatePending, context.Canceled: eval.StatePending} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			w := newWorld(t, "exec sleep 3600", nil)
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -160,7 +161,7 @@ func TestWithoutASlotTheClaimIsGivenBack(t *testing.T) {
 	r := w.claim()
 	r.slot = noSlot{}
 	w.check(r.Run(t.Context()))
-	if o := w.view(); o.State != store.StatePending || o.Failures != 0 || len(o.Segments) != 0 {
+	if o := w.view(); o.State != eval.StatePending || o.Failures != 0 || len(o.Segments) != 0 {
 		t.Errorf("it is %s with the segments %+v", o.State, o.Segments)
 	}
 }
@@ -177,7 +178,7 @@ func TestSuspensionsAreLimited(t *testing.T) {
 		req.Set.Limits.Suspensions, req.Set.Retry.Max, req.Set.Retry.On = 0, 5, []string{"*"}
 	})
 	w.run()
-	if o := w.view(); o.State != store.StateFaulted || o.Fault.Category != fault.Suspensions || o.Attempt != 1 {
+	if o := w.view(); o.State != eval.StateFaulted || o.Fault.Category != fault.Suspensions || o.Attempt != 1 {
 		t.Errorf("it is %s after attempt %d with %v", o.State, o.Attempt, o.Fault)
 	}
 }

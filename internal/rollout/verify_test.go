@@ -13,7 +13,6 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/sandbox"
-	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -57,7 +56,7 @@ func TestARewardIsTheScore(t *testing.T) {
 	w := newTaskWorld(t, `echo 0.25 > "$EVALRUN_LOGS_DIR/verifier/reward.txt"; echo said`)
 	w.run()
 	o := w.view()
-	if o.State != store.StateCompleted || o.Score == nil || *o.Score != 0.25 {
+	if o.State != eval.StateCompleted || o.Score == nil || *o.Score != 0.25 {
 		t.Fatalf("it is %s with score %v and fault %v", o.State, o.Score, o.Fault)
 	}
 	var results []eval.Result
@@ -79,7 +78,7 @@ func TestAVerifierWithoutARewardIsAFault(t *testing.T) {
 			w := newTaskWorld(t, script)
 			w.run()
 			o := w.view()
-			if o.State != store.StateFaulted || o.Score != nil || len(o.Results) != 0 || o.Fault.Category != fault.Verifier || !strings.Contains(o.Fault.Message, verifierLog) {
+			if o.State != eval.StateFaulted || o.Score != nil || len(o.Results) != 0 || o.Fault.Category != fault.Verifier || !strings.Contains(o.Fault.Message, verifierLog) {
 				t.Errorf("it is %s with score %v, results %v and fault %v", o.State, o.Score, o.Results, o.Fault)
 			}
 		})
@@ -108,7 +107,7 @@ func TestAChangedTaskIsNotRun(t *testing.T) {
 	w := newTaskWorld(t, "true")
 	w.check(os.WriteFile(filepath.Join(w.dir, "task", "tests", "test.sh"), []byte("echo other"), 0o600))
 	w.run()
-	if o := w.view(); o.State != store.StateFaulted || o.Fault.Category != fault.Setup || !strings.Contains(o.Fault.Message, "not what it was") {
+	if o := w.view(); o.State != eval.StateFaulted || o.Fault.Category != fault.Setup || !strings.Contains(o.Fault.Message, "not what it was") {
 		t.Errorf("it is %s with %v", o.State, o.Fault)
 	}
 }

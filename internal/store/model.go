@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
@@ -81,7 +82,7 @@ type Rollout struct {
 	EvaluationName string
 	Agent          string
 	Epoch          int
-	State          State
+	State          eval.State
 	// Segment is the number of the last segment started (0: none), Attempt its last attempt.
 	Segment int
 	Attempt int
@@ -115,7 +116,7 @@ type Token struct {
 // Claim is a rollout that this process may now work on.
 type Claim struct {
 	Token
-	// Rollout is the row after the claim: its state is StateRunning or, if only evaluators are missing, StateEvaluating.
+	// Rollout is the row after the claim: its state is running or, if only evaluators are missing, evaluating.
 	Rollout
 	Evaluation json.RawMessage
 	// Repeats says that the segment was begun before: by a process that is gone (TakenOver), or it failed and is tried again.
@@ -178,7 +179,7 @@ type SegmentEnd struct {
 
 // Committed is what followed from a committed segment.
 type Committed struct {
-	State State
+	State eval.State
 	// Ready says that the rollout can be resumed already: a delivery was in the mailbox.
 	Ready bool
 }

@@ -1,22 +1,5 @@
 package store
 
-import "github.com/evalrun/evalrun/eval"
-
-// State is the state of a rollout. The type is eval's, because programs that import eval must be
-// able to name it; its transitions are there as well.
-type State = eval.State
-
-// The states of a rollout.
-const (
-	StatePending    = eval.StatePending
-	StateRunning    = eval.StateRunning
-	StateSuspended  = eval.StateSuspended
-	StateEvaluating = eval.StateEvaluating
-	StateCompleted  = eval.StateCompleted
-	StateFaulted    = eval.StateFaulted
-	StateCancelled  = eval.StateCancelled
-)
-
 // TriggerState is the state of a trigger.
 type TriggerState string
 

@@ -70,9 +70,9 @@ type Queue interface {
 	// void first, then, the longest runnable first, those never started, those whose wait is over and those whose backoff is over.
 	// What this process itself holds it keeps, however late it renews.
 	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
-	// GiveBack gives a claim up as if it had never been made: of a rollout that was claimed in advance and not begun, or whose evaluators
+	// Release gives a claim up as if it had never been made: of a rollout that was claimed in advance and not begun, or whose evaluators
 	// were broken off. The time since the claim was queued. It can be claimed again after a pause.
-	GiveBack(ctx context.Context, t Token, pause time.Duration) error
+	Release(ctx context.Context, t Token, pause time.Duration) error
 	// Renew prolongs the leases of everything that this process holds. It returns the ids of the rollouts that it still holds, and
 	// of those among them that are to be cancelled.
 	Renew(ctx context.Context) (held, cancelled []string, err error)

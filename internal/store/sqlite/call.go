@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
 // BeginCall implements Store.
 func (s *SQLite) BeginCall(ctx context.Context, tok store.Token, key store.CallKey) (c store.Call, err error) {
 	err = s.writeOp(ctx, func(t *tx) error {
-		o, err := t.held(tok, store.StateRunning)
+		o, err := t.held(tok, eval.StateRunning)
 		if err != nil {
 			return err
 		}
@@ -89,7 +90,7 @@ func (s *SQLite) EndCall(ctx context.Context, tok store.Token, callID string) er
 // changeCall changes a call of a rollout that is held.
 func (s *SQLite) changeCall(ctx context.Context, tok store.Token, callID string, change func(*tx, store.Rollout) (int64, error)) error {
 	return s.writeOp(ctx, func(t *tx) error {
-		o, err := t.held(tok, store.StateRunning)
+		o, err := t.held(tok, eval.StateRunning)
 		if err != nil {
 			return err
 		}

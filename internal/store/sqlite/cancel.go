@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -77,5 +78,5 @@ func (t *tx) cancel(runID, rolloutID string) error {
 			return err
 		}
 	}
-	return t.end(runID, rolloutID, store.StateCancelled, nil, nil)
+	return t.end(runID, rolloutID, eval.StateCancelled, nil, nil)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -104,11 +105,11 @@ func (t *tx) claim(id string) (c store.Claim, err error) {
 			return c, err
 		}
 	}
-	state, segment, attempt, failures := store.StateRunning, before.Segment, before.Attempt+1, before.Failures
+	state, segment, attempt, failures := eval.StateRunning, before.Segment, before.Attempt+1, before.Failures
 	switch {
-	case before.State == store.StateEvaluating:
-		state, attempt = store.StateEvaluating, before.Attempt
-	case before.State == store.StateSuspended, before.Segment == 0:
+	case before.State == eval.StateEvaluating:
+		state, attempt = eval.StateEvaluating, before.Attempt
+	case before.State == eval.StateSuspended, before.Segment == 0:
 		segment, attempt, failures = segment+1, 1, 0
 	default:
 		c.Repeats = true
@@ -127,10 +128,10 @@ func (t *tx) claim(id string) (c store.Claim, err error) {
 	if err := t.row([]any{(*[]byte)(&c.Evaluation)}, "SELECT data FROM evaluations WHERE run_id = ? AND ordinal = ?", c.RunID, evaluation); err != nil {
 		return c, err
 	}
-	if state == store.StateEvaluating {
+	if state == eval.StateEvaluating {
 		return c, t.claimEvaluating(&c)
 	}
-	if before.State == store.StateSuspended {
+	if before.State == eval.StateSuspended {
 		// What the agent cannot take stays: it is settled with the next suspension.
 		if err := t.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND taken_by = 0 AND (state = 'fired'
 			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`, segment, id); err != nil {
@@ -154,7 +155,7 @@ func (t *tx) takeOver(o store.Rollout) error {
 		WHERE rollout_id = ?2 RETURNING renewed_at`, t.now, o.ID); err != nil {
 		return err
 	}
-	if o.State != store.StateRunning {
+	if o.State != eval.StateRunning {
 		return nil
 	}
 	return t.exec("INSERT OR IGNORE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, fault) VALUES (?, ?, ?, ?, ?, ?, ?)",

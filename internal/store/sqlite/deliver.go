@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -182,8 +183,8 @@ func (t *tx) deliverClosed(g store.Trigger, a arrival) (store.Disposition, error
 
 // settleDelivered looks what follows for a rollout from a delivery for one of its triggers.
 func (t *tx) settleDelivered(g store.Trigger) error {
-	var state store.State
-	if err := t.row([]any{&state}, "SELECT state FROM rollouts WHERE rollout_id = ?", g.RolloutID); err != nil || state != store.StateSuspended {
+	var state eval.State
+	if err := t.row([]any{&state}, "SELECT state FROM rollouts WHERE rollout_id = ?", g.RolloutID); err != nil || state != eval.StateSuspended {
 		return err
 	}
 	triggers, err := t.triggers(whereWaiting, g.RolloutID)

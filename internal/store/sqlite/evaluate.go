@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -11,7 +12,7 @@ import (
 // RecordResult implements Store.
 func (s *SQLite) RecordResult(ctx context.Context, tok store.Token, r store.Result) error {
 	return s.writeOp(ctx, func(t *tx) error {
-		o, err := t.held(tok, store.StateEvaluating)
+		o, err := t.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err
 		}
@@ -33,7 +34,7 @@ func (t *tx) addResult(rolloutID string, r store.Result) error {
 // Finish implements Store.
 func (s *SQLite) Finish(ctx context.Context, tok store.Token, score *float64, last ...store.Result) error {
 	return s.writeOp(ctx, func(t *tx) error {
-		o, err := t.held(tok, store.StateEvaluating)
+		o, err := t.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err
 		}
@@ -46,18 +47,18 @@ func (s *SQLite) Finish(ctx context.Context, tok store.Token, score *float64, la
 		if err := t.event(o.RunID, o.ID, store.RolloutEvaluated, map[string]any{"score": score}); err != nil {
 			return err
 		}
-		return t.end(o.RunID, o.ID, store.StateCompleted, nil, score)
+		return t.end(o.RunID, o.ID, eval.StateCompleted, nil, score)
 	})
 }
 
 // FinishFaulted implements Store.
 func (s *SQLite) FinishFaulted(ctx context.Context, tok store.Token, fault fault.Fault) error {
 	return s.writeOp(ctx, func(t *tx) error {
-		o, err := t.held(tok, store.StateEvaluating)
+		o, err := t.held(tok, eval.StateEvaluating)
 		if err != nil {
 			return err
 		}
 		t.wake = true
-		return t.end(o.RunID, o.ID, store.StateFaulted, &fault, nil)
+		return t.end(o.RunID, o.ID, eval.StateFaulted, &fault, nil)
 	})
 }

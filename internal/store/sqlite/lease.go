@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -88,14 +89,14 @@ func (s *SQLite) Renew(ctx context.Context) (held, cancelled []string, err error
 	return held, cancelled, err
 }
 
-// GiveBack implements Store.
-func (s *SQLite) GiveBack(ctx context.Context, tok store.Token, pause time.Duration) error {
+// Release implements Store.
+func (s *SQLite) Release(ctx context.Context, tok store.Token, pause time.Duration) error {
 	return s.writeRelaxed(ctx, func(t *tx) error {
-		o, err := t.held(tok, store.StateRunning)
-		attempts, state := 1, store.StatePending
-		if o.State == store.StateEvaluating {
-			o, err = t.held(tok, store.StateEvaluating)
-			attempts, state = 0, store.StateEvaluating
+		o, err := t.held(tok, eval.StateRunning)
+		attempts, state := 1, eval.StatePending
+		if o.State == eval.StateEvaluating {
+			o, err = t.held(tok, eval.StateEvaluating)
+			attempts, state = 0, eval.StateEvaluating
 		}
 		if err != nil {
 			return err
@@ -104,7 +105,7 @@ func (s *SQLite) GiveBack(ctx context.Context, tok store.Token, pause time.Durat
 		if o.cancelled {
 			return t.cancel(o.RunID, o.ID)
 		}
-		if state == store.StatePending {
+		if state == eval.StatePending {
 			if _, err := t.countAs("queued", o.Rollout, t.now-o.StateSince.UnixMicro()); err != nil {
 				return err
 			}
@@ -119,9 +120,9 @@ func (s *SQLite) GiveBack(ctx context.Context, tok store.Token, pause time.Durat
 // CountFailure implements Store.
 func (s *SQLite) CountFailure(ctx context.Context, tok store.Token) (count int, err error) {
 	err = s.writeOp(ctx, func(t *tx) error {
-		_, err := t.held(tok, store.StateRunning)
+		_, err := t.held(tok, eval.StateRunning)
 		if err != nil {
-			if _, err = t.held(tok, store.StateEvaluating); err != nil {
+			if _, err = t.held(tok, eval.StateEvaluating); err != nil {
 				return err
 			}
 		}
@@ -138,7 +139,7 @@ type heldRollout struct {
 }
 
 // held checks that the bearer of a token still holds the rollout, and that it is in a state.
-func (t *tx) held(tok store.Token, state store.State) (o heldRollout, err error) {
+func (t *tx) held(tok store.Token, state eval.State) (o heldRollout, err error) {
 	stmt, err := t.prepare("SELECT " + rolloutColumns + ", o.cancel, o.owner, o.fence FROM rollouts o WHERE o.rollout_id = ?")
 	if err != nil {
 		return o, err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
@@ -143,7 +144,7 @@ func work(dir string) (err error) {
 func workOn(ctx context.Context, s store.Store, c store.Claim) error {
 	fmt.Println("claimed", c.RolloutID)
 	trigger := store.TriggerID(c.RolloutID, "i", 0, 0)
-	if c.State == store.StateRunning && c.Segment == 1 {
+	if c.State == eval.StateRunning && c.Segment == 1 {
 		if _, err := s.CommitSegment(ctx, c.Token, store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: []store.NewTrigger{
 			{InterruptID: "i", Source: "inbox", ItemKey: "key-" + c.RolloutID}}}); err != nil {
 			return err
@@ -151,7 +152,7 @@ func workOn(ctx context.Context, s store.Store, c store.Claim) error {
 		fmt.Println("suspended", c.RolloutID)
 		return deliverAll(ctx, s, c.RunID)
 	}
-	if c.State == store.StateRunning {
+	if c.State == eval.StateRunning {
 		if len(c.Deliveries) != 1 || c.Deliveries[0].ID != trigger {
 			return fmt.Errorf("resumed with %+v", c.Deliveries)
 		}
@@ -225,7 +226,7 @@ func TestKilledProcesses(t *testing.T) {
 	err := s.Snapshot(t.Context(), fixedPlan(1).RunID, func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
 			total++
-			if o.State != store.StateCompleted || len(o.Results) != 1 || o.Segment != 2 || len(o.Triggers) != 1 || o.Triggers[0].State != store.TriggerConsumed {
+			if o.State != eval.StateCompleted || len(o.Results) != 1 || o.Segment != 2 || len(o.Triggers) != 1 || o.Triggers[0].State != store.TriggerConsumed {
 				t.Errorf("%+v", o)
 			}
 			for _, what := range []string{"suspended ", "delivered key-", "ended ", "result ", "finished "} {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -163,7 +164,7 @@ func (v *sqliteView) complete(o *store.RolloutView, parts []*sql.Stmt) error {
 			return err
 		}
 	}
-	if o.State != store.StateEvaluating && !o.State.IsTerminal() {
+	if o.State != eval.StateEvaluating && !o.State.IsTerminal() {
 		return nil
 	}
 	if rows, err = parts[2].QueryContext(v.ctx, o.ID); err != nil {

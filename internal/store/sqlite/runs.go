@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -55,7 +56,7 @@ func (t *tx) createRun(p store.Plan) error {
 			return fmt.Errorf("planning %s: %w", r.EvaluationName, err)
 		}
 		if r.Fault != nil {
-			if err := t.end(p.RunID, r.ID, store.StateFaulted, r.Fault, nil); err != nil {
+			if err := t.end(p.RunID, r.ID, eval.StateFaulted, r.Fault, nil); err != nil {
 				return err
 			}
 		}
@@ -67,7 +68,7 @@ func (t *tx) createRun(p store.Plan) error {
 }
 
 // end brings a rollout into a terminal state, whatever state it is in, and with it, if it was the last one, the run.
-func (t *tx) end(runID, rolloutID string, state store.State, f *fault.Fault, score *float64) error {
+func (t *tx) end(runID, rolloutID string, state eval.State, f *fault.Fault, score *float64) error {
 	if err := t.become(rolloutID, state, `, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?4, score = ?5, finished_at = ?1`,
 		marshal(f), score); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (t *tx) countAs(clock string, o store.Rollout, micros int64) (since time.Ti
 }
 
 // become changes a rollout's state, and with it what else is to be set, whose arguments begin with ?4.
-func (t *tx) become(rolloutID string, state store.State, also string, args ...any) error {
+func (t *tx) become(rolloutID string, state eval.State, also string, args ...any) error {
 	return t.exec("UPDATE rollouts SET "+stateChange+also+" WHERE rollout_id = ?3", append([]any{t.now, string(state), rolloutID}, args...)...)
 }
 
@@ -179,7 +180,7 @@ func readRun(ctx context.Context, q querier, runID string) (store.Run, error) {
 		return run, err
 	}
 	return run, each(rows, func(r scanner) error {
-		var state store.State
+		var state eval.State
 		var n int
 		if err := r.Scan(&state, &n); err != nil {
 			return err
@@ -190,11 +191,11 @@ func readRun(ctx context.Context, q querier, runID string) (store.Run, error) {
 }
 
 // setCount notes that n rollouts are in a state.
-func setCount(c *store.Counts, state store.State, n int) {
-	*map[store.State]*int{
-		store.StatePending: &c.Pending, store.StateRunning: &c.Running, store.StateSuspended: &c.Suspended,
-		store.StateEvaluating: &c.Evaluating, store.StateCompleted: &c.Completed, store.StateFaulted: &c.Faulted,
-		store.StateCancelled: &c.Cancelled,
+func setCount(c *store.Counts, state eval.State, n int) {
+	*map[eval.State]*int{
+		eval.StatePending: &c.Pending, eval.StateRunning: &c.Running, eval.StateSuspended: &c.Suspended,
+		eval.StateEvaluating: &c.Evaluating, eval.StateCompleted: &c.Completed, eval.StateFaulted: &c.Faulted,
+		eval.StateCancelled: &c.Cancelled,
 	}[state] = n
 	c.Total += n
 }
@@ -227,7 +228,7 @@ func (s *SQLite) Runs(ctx context.Context) (runs []store.Run, err error) {
 	}
 	return runs, each(rows, func(r scanner) error {
 		var id string
-		var state store.State
+		var state eval.State
 		var n int
 		err := r.Scan(&id, &state, &n)
 		if run := index[id]; err == nil && run != nil {

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
 // CommitSegment implements Store.
 func (s *SQLite) CommitSegment(ctx context.Context, tok store.Token, end store.SegmentEnd) (done store.Committed, err error) {
 	err = s.writeOp(ctx, func(t *tx) error {
-		o, err := t.held(tok, store.StateRunning)
+		o, err := t.held(tok, eval.StateRunning)
 		if err != nil {
 			return err
 		}
@@ -42,10 +43,10 @@ func (t *tx) commitSegment(o heldRollout, end store.SegmentEnd) (store.Committed
 	}
 	switch end.Outcome {
 	case store.OutcomeInterrupted:
-		return store.Committed{State: store.StatePending}, t.repeat(o.Rollout, end)
+		return store.Committed{State: eval.StatePending}, t.repeat(o.Rollout, end)
 	case store.OutcomeFailed:
 		if end.Retry {
-			return store.Committed{State: store.StatePending}, t.repeat(o.Rollout, end)
+			return store.Committed{State: eval.StatePending}, t.repeat(o.Rollout, end)
 		}
 	case store.OutcomeCompleted, store.OutcomeSuspended, store.OutcomeCancelled:
 	default:
@@ -61,7 +62,7 @@ func (t *tx) commitSegment(o heldRollout, end store.SegmentEnd) (store.Committed
 		return t.suspend(o.Rollout, end)
 	}
 	if end.Outcome == store.OutcomeCancelled {
-		return store.Committed{State: store.StateCancelled}, t.cancel(o.RunID, o.ID)
+		return store.Committed{State: eval.StateCancelled}, t.cancel(o.RunID, o.ID)
 	}
 	if o.Suspensions > 0 {
 		if err := t.abandon(o.ID, nil); err != nil {
@@ -69,12 +70,12 @@ func (t *tx) commitSegment(o heldRollout, end store.SegmentEnd) (store.Committed
 		}
 	}
 	if end.Outcome == store.OutcomeFailed {
-		return store.Committed{State: store.StateFaulted}, t.end(o.RunID, o.ID, store.StateFaulted, end.Fault, nil)
+		return store.Committed{State: eval.StateFaulted}, t.end(o.RunID, o.ID, eval.StateFaulted, end.Fault, nil)
 	}
 	if err := t.touch(o.RunID); err != nil {
 		return store.Committed{}, err
 	}
-	return store.Committed{State: store.StateEvaluating}, t.become(o.ID, store.StateEvaluating, ", internal_failures = 0") // still held
+	return store.Committed{State: eval.StateEvaluating}, t.become(o.ID, eval.StateEvaluating, ", internal_failures = 0") // still held
 }
 
 // repeat puts a rollout back so that its segment is tried again.
@@ -83,7 +84,7 @@ func (t *tx) repeat(o store.Rollout, end store.SegmentEnd) error {
 	if end.Outcome == store.OutcomeFailed { // by the agent, so evalrun itself did not fail
 		failures, also = failures+1, ", internal_failures = 0"
 	}
-	if err := t.become(o.ID, store.StatePending, ", owner = NULL, lease_until = NULL, failures = ?4, runnable_at = ?5"+also, failures, t.after(end.RetryAfter)); err != nil {
+	if err := t.become(o.ID, eval.StatePending, ", owner = NULL, lease_until = NULL, failures = ?4, runnable_at = ?5"+also, failures, t.after(end.RetryAfter)); err != nil {
 		return err
 	}
 	data := map[string]any{"segment": o.Segment, "attempt": o.Attempt + 1, "afterMs": end.RetryAfter.Milliseconds()}

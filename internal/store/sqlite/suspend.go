@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -18,7 +19,7 @@ func (t *tx) suspend(o store.Rollout, end store.SegmentEnd) (store.Committed, er
 	if len(end.Triggers) == 0 {
 		return store.Committed{}, fmt.Errorf("rollout %s cannot be suspended without a trigger: nothing would resume it", o.ID)
 	}
-	if err := t.become(o.ID, store.StateSuspended, ", owner = NULL, lease_until = NULL, suspensions = suspensions + 1"); err != nil {
+	if err := t.become(o.ID, eval.StateSuspended, ", owner = NULL, lease_until = NULL, suspensions = suspensions + 1"); err != nil {
 		return store.Committed{}, err
 	}
 	if o.Suspensions > 0 {
@@ -222,13 +223,13 @@ func (t *tx) settle(runID, rolloutID string, triggers []store.Trigger) (store.Co
 		if err := t.abandon(rolloutID, map[string]bool{bad.InterruptID: true}); err != nil {
 			return store.Committed{}, err
 		}
-		return store.Committed{State: store.StateFaulted}, t.end(runID, rolloutID, store.StateFaulted, deliveredFault(*bad), nil)
+		return store.Committed{State: eval.StateFaulted}, t.end(runID, rolloutID, eval.StateFaulted, deliveredFault(*bad), nil)
 	}
 	if arrived == 0 || (open > 0 && all) {
-		return store.Committed{State: store.StateSuspended}, nil
+		return store.Committed{State: eval.StateSuspended}, nil
 	}
 	t.wake = true
-	return store.Committed{State: store.StateSuspended, Ready: true}, t.exec("UPDATE rollouts SET runnable_at = coalesce(runnable_at, ?) WHERE rollout_id = ?", t.now, rolloutID)
+	return store.Committed{State: eval.StateSuspended, Ready: true}, t.exec("UPDATE rollouts SET runnable_at = coalesce(runnable_at, ?) WHERE rollout_id = ?", t.now, rolloutID)
 }
 
 // deliveredFault is the fault of a rollout whose agent cannot take what was delivered.

@@ -3,22 +3,23 @@ package storetest
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
 func cancelSpecs(s *suite) {
 	s.spec("what is pending, suspended or evaluating is cancelled at once", func(w *world) {
-		for _, state := range []store.State{store.StatePending, store.StateSuspended, store.StateEvaluating} {
+		for _, state := range []eval.State{eval.StatePending, eval.StateSuspended, eval.StateEvaluating} {
 			runID, id, held := w.inState(state)
 			equal(w, "cancelled", w.cancel(id), 1)
 			o := w.view(runID, id)
-			equal(w, "state", o.State, store.StateCancelled)
+			equal(w, "state", o.State, eval.StateCancelled)
 			equal(w, "finished", o.FinishedAt, w.Now())
 			if r := w.run(runID); !r.Final() {
 				w.Fatalf("%+v is not final", r)
 			}
-			if state == store.StateEvaluating {
+			if state == eval.StateEvaluating {
 				w.refused("its evaluator", w.a.RecordResult(w.ctx, held.Token, store.Result{EvaluatorID: "e"}), store.ErrFenced)
 				w.refused("its end", w.a.Finish(w.ctx, held.Token, ptr(1.0)), store.ErrFenced)
 				ids, _, err := w.a.Renew(w.ctx)
@@ -37,16 +38,16 @@ func cancelSpecs(s *suite) {
 		"interrupted":     {Outcome: store.OutcomeInterrupted},
 	} {
 		s.spec("a running rollout that is cancelled ends with its segment, which is "+name, func(w *world) {
-			runID, id, held := w.inState(store.StateRunning)
+			runID, id, held := w.inState(eval.StateRunning)
 			equal(w, "cancelled", w.cancel(runID), 1)
-			equal(w, "still", w.view(runID, id).State, store.StateRunning)
+			equal(w, "still", w.view(runID, id).State, eval.StateRunning)
 			ids, cancelled, err := w.a.Renew(w.ctx)
 			w.must(err)
 			equal(w, "held", ids, []string{id})
 			equal(w, "to be cancelled", cancelled, []string{id})
-			equal(w, "committed", w.commit(w.a, held, end), store.Committed{State: store.StateCancelled})
+			equal(w, "committed", w.commit(w.a, held, end), store.Committed{State: eval.StateCancelled})
 			o := w.view(runID, id)
-			equal(w, "state", o.State, store.StateCancelled)
+			equal(w, "state", o.State, eval.StateCancelled)
 			equal(w, "what the segment did is kept", string(o.Segments[0].Output), string(end.Output))
 			if o.Fault != nil || len(o.Triggers) != 0 {
 				w.Fatalf("%+v", o)
@@ -63,7 +64,7 @@ func cancelSpecs(s *suite) {
 		if !c.Cancelled || !c.TakenOver {
 			w.Fatalf("%+v", c)
 		}
-		equal(w, "committed", w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled}), store.Committed{State: store.StateCancelled})
+		equal(w, "committed", w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled}), store.Committed{State: eval.StateCancelled})
 	})
 
 	s.spec("the triggers of what is cancelled become cancelled, their jobs are cancelled once", func(w *world) {

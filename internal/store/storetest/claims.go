@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -24,7 +25,7 @@ func claimSpecs(s *suite) {
 		c := w.claim(w.a)
 		equal(w, "token's rollout", c.RolloutID, rollouts[0])
 		equal(w, "rollout", c.Rollout, store.Rollout{ID: rollouts[0], RunID: runID, EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1,
-			State: store.StateRunning, Segment: 1, Attempt: 1, CreatedAt: w.Now().Add(-time.Second), StateSince: w.Now(), Clocks: store.Clocks{Queued: time.Second}})
+			State: eval.StateRunning, Segment: 1, Attempt: 1, CreatedAt: w.Now().Add(-time.Second), StateSince: w.Now(), Clocks: store.Clocks{Queued: time.Second}})
 		equal(w, "evaluation", string(c.Evaluation), `{"n":0}`)
 		if c.Repeats || c.TakenOver || c.Cancelled || len(c.Deliveries) != 0 || c.Fence == 0 {
 			w.Fatalf("%+v", c)

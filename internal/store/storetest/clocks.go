@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -131,7 +132,7 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 		switch {
 		case o.State.IsTerminal():
 			return
-		case o.State == store.StateSuspended && r.IntN(2) == 0:
+		case o.State == eval.StateSuspended && r.IntN(2) == 0:
 			w.deliver(s, payload(store.TriggerID(o.ID, "i", o.Suspensions-1, 0), `1`))
 		case holder != nil && r.IntN(3) == 0:
 			_, _, err := holder.Renew(w.ctx)
@@ -150,7 +151,7 @@ func checkClocks(w *world, r *rand.Rand, jumps bool) {
 				pass()
 				ends := []store.SegmentEnd{{Outcome: store.OutcomeInterrupted}, {Outcome: store.OutcomeSuspended, Triggers: list(external("i"))},
 					{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true}}
-				if c.State == store.StateRunning {
+				if c.State == eval.StateRunning {
 					_, err := s.CommitSegment(w.ctx, c.Token, ends[r.IntN(3)])
 					w.must(err)
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -21,7 +22,7 @@ type playedView struct {
 
 // shown is what the model and the store must agree on.
 type shown struct {
-	State                                            store.State
+	State                                            eval.State
 	Segment, Attempt, Failures, Suspensions, Results int
 	Triggers                                         []shownTrigger
 }
@@ -134,11 +135,11 @@ func (p *player) checkEvents(view *playedView) error {
 func invariants(before, after playedView) error {
 	var counts store.Counts
 	for i, o := range after.rollouts {
-		n := map[store.State]*int{store.StatePending: &counts.Pending, store.StateRunning: &counts.Running, store.StateSuspended: &counts.Suspended,
-			store.StateEvaluating: &counts.Evaluating, store.StateCompleted: &counts.Completed, store.StateFaulted: &counts.Faulted, store.StateCancelled: &counts.Cancelled}
+		n := map[eval.State]*int{eval.StatePending: &counts.Pending, eval.StateRunning: &counts.Running, eval.StateSuspended: &counts.Suspended,
+			eval.StateEvaluating: &counts.Evaluating, eval.StateCompleted: &counts.Completed, eval.StateFaulted: &counts.Faulted, eval.StateCancelled: &counts.Cancelled}
 		*n[o.State]++
 		counts.Total++
-		if o.State == store.StateSuspended && (len(o.Results) > 0 || o.Score != nil) {
+		if o.State == eval.StateSuspended && (len(o.Results) > 0 || o.Score != nil) {
 			return fmt.Errorf("rollout %s is suspended and scored", o.ID)
 		}
 		if age := o.StateSince.Sub(o.CreatedAt); o.Clocks.Wall() != age {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -25,7 +26,7 @@ func faultSpecs(s *suite) {
 			equal(w, "disposition", w.deliver(w.a, store.Delivery{TriggerID: id, Status: c.status}), store.Accepted)
 			// then it is faulted with category job, and what else it waited for is given up
 			o := w.view(runID, rollouts[0])
-			equal(w, "state", o.State, store.StateFaulted)
+			equal(w, "state", o.State, eval.StateFaulted)
 			if o.Fault == nil || o.Fault.Category != "job" || o.Fault.Message == "" {
 				w.Fatalf("fault %+v", o.Fault)
 			}
@@ -38,7 +39,7 @@ func faultSpecs(s *suite) {
 			equal(w, "once more", w.deliver(w.a, payload(id, `1`)), again)
 			// and the other one waits as before
 			equal(w, "the other", states(w.view(runID, rollouts[1]).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerWaiting, "j/0/0": store.TriggerWaiting})
-			equal(w, "state of the other", w.view(runID, rollouts[1]).State, store.StateSuspended)
+			equal(w, "state of the other", w.view(runID, rollouts[1]).State, eval.StateSuspended)
 		})
 
 		s.spec("an agent that takes faults is resumed with a delivery that is "+string(c.status), func(w *world) {
@@ -67,7 +68,7 @@ func faultSpecs(s *suite) {
 			runID, rollout := w.suspended(list(external("i"), external("j")), needsAll, func(p *store.Plan) { p.Rollouts[0].AcceptsFaults = accepts })
 			w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "i", 0, 0), Status: store.StatusFaulted})
 			if !accepts {
-				equal(w, "state", w.view(runID, rollout).State, store.StateFaulted)
+				equal(w, "state", w.view(runID, rollout).State, eval.StateFaulted)
 				continue
 			}
 			w.claimsNothing(w.a)
@@ -89,8 +90,8 @@ func faultSpecs(s *suite) {
 				c = w.claim(w.a)
 			}
 			equal(w, "deliveries", payloads(c), map[string]string{"i": "successful 1"})
-			equal(w, "the agent still waits for it", w.suspend(w.a, c, external("j")), store.Committed{State: store.StateFaulted})
-			equal(w, "state", w.view(runID, rollout).State, store.StateFaulted)
+			equal(w, "the agent still waits for it", w.suspend(w.a, c, external("j")), store.Committed{State: eval.StateFaulted})
+			equal(w, "state", w.view(runID, rollout).State, eval.StateFaulted)
 		}
 	})
 
@@ -100,7 +101,7 @@ func faultSpecs(s *suite) {
 		w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "j", 0, 0), Status: store.StatusFaulted})
 		c := w.claim(w.a)
 		w.commit(w.a, c, completed)
-		equal(w, "state", w.view(runID, rollout).State, store.StateEvaluating)
+		equal(w, "state", w.view(runID, rollout).State, eval.StateEvaluating)
 		equal(w, "triggers", states(w.view(runID, rollout).Triggers), map[string]store.TriggerState{"i/0/0": store.TriggerConsumed, "j/0/0": store.TriggerAbandoned})
 	})
 
@@ -114,7 +115,7 @@ func faultSpecs(s *suite) {
 				}
 				w.deliver(w.a, d)
 			}
-			equal(w, "state", w.view(runID, rollout).State, store.StateFaulted)
+			equal(w, "state", w.view(runID, rollout).State, eval.StateFaulted)
 		}
 	})
 
@@ -124,11 +125,11 @@ func faultSpecs(s *suite) {
 			w.deliver(w.a, payload(store.TriggerID(rollout, "i", 0, 0), `1`))
 			c := w.claim(w.a)
 			w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(rollout, "j", 0, 0), Status: store.StatusFaulted})
-			equal(w, "state", w.view(runID, rollout).State, store.StateRunning)
+			equal(w, "state", w.view(runID, rollout).State, eval.StateRunning)
 			if waits {
-				equal(w, "committed", w.suspend(w.a, c, external("j")), store.Committed{State: store.StateFaulted})
+				equal(w, "committed", w.suspend(w.a, c, external("j")), store.Committed{State: eval.StateFaulted})
 			} else {
-				equal(w, "committed", w.suspend(w.a, c, external("k")), store.Committed{State: store.StateSuspended})
+				equal(w, "committed", w.suspend(w.a, c, external("k")), store.Committed{State: eval.StateSuspended})
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -62,7 +63,7 @@ func fenceSpecs(s *suite) {
 		second := w.claim(w.a)
 		_, err := w.a.CommitSegment(w.ctx, first.Token, completed)
 		w.refused("the first token", err, store.ErrFenced)
-		equal(w, "state", w.commit(w.a, second, completed).State, store.StateEvaluating)
+		equal(w, "state", w.commit(w.a, second, completed).State, eval.StateEvaluating)
 	})
 
 	s.spec("nothing is written to a rollout that has ended", func(w *world) {

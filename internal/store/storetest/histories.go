@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -119,7 +120,7 @@ func play(w *world, ops []op) error {
 		return err
 	}
 	for _, r := range plan.Rollouts {
-		p.rollouts = append(p.rollouts, &modelRollout{id: r.ID, all: r.All, accepts: r.AcceptsFaults, state: store.StatePending, holder: nobody, runnable: p.w.Now()})
+		p.rollouts = append(p.rollouts, &modelRollout{id: r.ID, all: r.All, accepts: r.AcceptsFaults, state: eval.StatePending, holder: nobody, runnable: p.w.Now()})
 	}
 	for i, o := range ops {
 		p.now = p.w.Now()
@@ -196,7 +197,7 @@ func (p *player) applyClaim(s store.Store, o op) error {
 		taken := want[i].holder != nobody
 		p.claim(want[i], o.store)
 		var deliveries []string
-		if c.State == store.StateRunning {
+		if c.State == eval.StateRunning {
 			for _, g := range p.taken(want[i]) {
 				deliveries = append(deliveries, g.id)
 			}
@@ -255,17 +256,17 @@ func (p *player) applyWrite(o op, by playedClaim) error {
 	i := slices.IndexFunc(p.rollouts, func(o *modelRollout) bool { return o.id == by.token.RolloutID })
 	r := p.rollouts[i]
 	holds := r.holder == by.store && r.fence == by.token.Fence
-	needs := store.StateEvaluating
+	needs := eval.StateEvaluating
 	var err error
 	switch o.kind {
 	case "commit":
-		needs = store.StateRunning
+		needs = eval.StateRunning
 		e := end(o.b, o.c)
 		var done store.Committed
 		done, err = s.CommitSegment(p.w.ctx, by.token, e)
 		if holds && r.state == needs {
 			p.commit(r, e)
-			if want := (store.Committed{State: r.state, Ready: r.state == store.StateSuspended && !r.runnable.IsZero()}); err == nil && done != want {
+			if want := (store.Committed{State: r.state, Ready: r.state == eval.StateSuspended && !r.runnable.IsZero()}); err == nil && done != want {
 				return fmt.Errorf("committed %+v, want %+v", done, want)
 			}
 			return err
@@ -279,7 +280,7 @@ func (p *player) applyWrite(o op, by playedClaim) error {
 	default:
 		err = s.Finish(p.w.ctx, by.token, nil)
 		if holds && r.state == needs {
-			p.end(r, store.StateCompleted)
+			p.end(r, eval.StateCompleted)
 			return err
 		}
 	}
@@ -387,7 +388,7 @@ func (p *player) applyCancel(s store.Store, r *modelRollout) error {
 	switch {
 	case r.state.IsTerminal():
 		want = 0
-	case r.state == store.StateRunning:
+	case r.state == eval.StateRunning:
 		r.cancelled = true
 	default:
 		p.cancel(r)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -71,7 +72,7 @@ func leaseSpecs(s *suite) {
 		// then nothing was lost
 		equal(w, "held", held, []string{c.RolloutID})
 		w.claimsNothing(w.another())
-		equal(w, "state", w.commit(w.a, c, completed).State, store.StateEvaluating)
+		equal(w, "state", w.commit(w.a, c, completed).State, eval.StateEvaluating)
 	})
 
 	s.spec("a lease is still good after the clock was set back", func(w *world) {
@@ -79,7 +80,7 @@ func leaseSpecs(s *suite) {
 		c := w.claim(w.a)
 		w.advance(-time.Hour)
 		w.claimsNothing(w.another())
-		equal(w, "state", w.commit(w.a, c, completed).State, store.StateEvaluating)
+		equal(w, "state", w.commit(w.a, c, completed).State, eval.StateEvaluating)
 	})
 
 	s.spec("what is suspended, put back or finished is not held", func(w *world) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -160,7 +161,7 @@ func parkedSpecs(s *suite) {
 		w.advance(time.Minute)
 		b := w.another()
 		c := w.claim(b)
-		equal(w, "committed", w.suspend(b, c, external("i")), store.Committed{State: store.StateSuspended, Ready: true})
+		equal(w, "committed", w.suspend(b, c, external("i")), store.Committed{State: eval.StateSuspended, Ready: true})
 		c = w.claim(w.a)
 		equal(w, "deliveries", payloads(c), map[string]string{"i": "successful 1"})
 		equal(w, "received", c.Deliveries[0].DeliveredAt, received)
@@ -257,12 +258,12 @@ func parkedSpecs(s *suite) {
 		claims, err := w.a.Claim(w.ctx, "", 2)
 		w.must(err)
 		done := w.suspend(w.a, claims[0], external("i"), startable("j"), external("k"))
-		equal(w, "committed", done, store.Committed{State: store.StateFaulted})
+		equal(w, "committed", done, store.Committed{State: eval.StateFaulted})
 		equal(w, "triggers", states(w.view(runID, rollouts[0]).Triggers), map[string]store.TriggerState{
 			"i/0/0": store.TriggerFaulted, "j/0/0": store.TriggerAbandoned, "k/0/0": store.TriggerAbandoned})
 		equal(w, "its fault", w.view(runID, rollouts[0]).Fault, fault.New("job", "boom"))
 		w.noTriggerDue(w.a)
-		equal(w, "the other", w.view(runID, rollouts[1]).State, store.StateRunning)
+		equal(w, "the other", w.view(runID, rollouts[1]).State, eval.StateRunning)
 		var types []store.EventType
 		for _, e := range w.events(runID) {
 			if e.RolloutID == rollouts[0] {

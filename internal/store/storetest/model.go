@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -26,7 +27,7 @@ const deadHolder = 2
 type modelRollout struct {
 	id                                      string
 	all, accepts                            bool
-	state                                   store.State
+	state                                   eval.State
 	segment, attempt, failures, suspensions int
 	results                                 int
 	cancelled                               bool
@@ -83,8 +84,8 @@ func (m *model) claimable(s int) (out []*modelRollout) {
 
 func (m *model) claim(o *modelRollout, s int) {
 	switch {
-	case o.state == store.StateEvaluating:
-	case o.state == store.StateSuspended, o.segment == 0:
+	case o.state == eval.StateEvaluating:
+	case o.state == eval.StateSuspended, o.segment == 0:
 		o.segment++
 		o.attempt, o.failures = 1, 0
 		for _, g := range m.waiting(o) {
@@ -92,10 +93,10 @@ func (m *model) claim(o *modelRollout, s int) {
 				g.takenBy = o.segment
 			}
 		}
-		o.state = store.StateRunning
+		o.state = eval.StateRunning
 	default:
 		o.attempt++
-		o.state = store.StateRunning
+		o.state = eval.StateRunning
 	}
 	o.holder, o.lease, o.runnable = s, m.now.Add(lease), time.Time{}
 	o.fence++
@@ -120,7 +121,7 @@ func (m *model) taken(o *modelRollout) (out []*modelTrigger) {
 	return out
 }
 
-func (m *model) end(o *modelRollout, state store.State) {
+func (m *model) end(o *modelRollout, state eval.State) {
 	o.state, o.holder, o.runnable, o.cancelled = state, nobody, time.Time{}, false
 }
 
@@ -130,7 +131,7 @@ func (m *model) cancel(o *modelRollout) {
 			m.giveUp(g, store.TriggerCancelled)
 		}
 	}
-	m.end(o, store.StateCancelled)
+	m.end(o, eval.StateCancelled)
 }
 
 func (m *model) abandon(o *modelRollout, named []string) {
@@ -167,7 +168,7 @@ func (m *model) commit(o *modelRollout, end store.SegmentEnd) {
 		if end.Outcome == store.OutcomeFailed {
 			o.failures++
 		}
-		o.state, o.holder, o.runnable = store.StatePending, nobody, m.now.Add(end.RetryAfter)
+		o.state, o.holder, o.runnable = eval.StatePending, nobody, m.now.Add(end.RetryAfter)
 		return
 	}
 	for _, g := range m.taken(o) {
@@ -176,10 +177,10 @@ func (m *model) commit(o *modelRollout, end store.SegmentEnd) {
 	switch end.Outcome {
 	case store.OutcomeCompleted:
 		m.abandon(o, nil)
-		o.state = store.StateEvaluating
+		o.state = eval.StateEvaluating
 	case store.OutcomeFailed:
 		m.abandon(o, nil)
-		m.end(o, store.StateFaulted)
+		m.end(o, eval.StateFaulted)
 	case store.OutcomeCancelled:
 		m.cancel(o)
 	default:
@@ -188,7 +189,7 @@ func (m *model) commit(o *modelRollout, end store.SegmentEnd) {
 }
 
 func (m *model) suspend(o *modelRollout, end store.SegmentEnd) {
-	o.state, o.holder = store.StateSuspended, nobody
+	o.state, o.holder = eval.StateSuspended, nobody
 	o.suspensions++
 	var named []string
 	for _, n := range end.Triggers {
@@ -271,7 +272,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 func (m *model) settle(o *modelRollout) {
-	if o.state != store.StateSuspended {
+	if o.state != eval.StateSuspended {
 		return
 	}
 	arrived, open := 0, 0
@@ -288,7 +289,7 @@ func (m *model) settle(o *modelRollout) {
 	}
 	if bad != nil && (arrived == 0 || o.all) {
 		m.abandon(o, []string{bad.interrupt})
-		m.end(o, store.StateFaulted)
+		m.end(o, eval.StateFaulted)
 		return
 	}
 	if arrived > 0 && (open == 0 || !o.all) && o.runnable.IsZero() {

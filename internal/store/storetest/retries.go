@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -18,7 +19,7 @@ func retrySpecs(s *suite) {
 
 	s.spec("a failed segment is repeated after its backoff", func(w *world) {
 		runID, rollouts := w.create(1)
-		equal(w, "committed", w.commit(w.a, w.claim(w.a), failed(time.Minute)), store.Committed{State: store.StatePending})
+		equal(w, "committed", w.commit(w.a, w.claim(w.a), failed(time.Minute)), store.Committed{State: eval.StatePending})
 		w.advance(time.Minute - time.Second)
 		w.claimsNothing(w.a)
 		w.advance(time.Second)
@@ -34,7 +35,7 @@ func retrySpecs(s *suite) {
 		runID, rollouts := w.create(1)
 		end := failed(0)
 		end.Retry = false
-		equal(w, "committed", w.commit(w.a, w.claim(w.a), end), store.Committed{State: store.StateFaulted})
+		equal(w, "committed", w.commit(w.a, w.claim(w.a), end), store.Committed{State: eval.StateFaulted})
 		o := w.view(runID, rollouts[0])
 		equal(w, "fault", o.Fault, f)
 		equal(w, "fault of the segment", o.Segments[0].Fault, f)
@@ -42,7 +43,7 @@ func retrySpecs(s *suite) {
 
 	s.spec("an interrupted attempt is repeated at once and is no failure", func(w *world) {
 		_, _ = w.create(1)
-		equal(w, "committed", w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeInterrupted}), store.Committed{State: store.StatePending})
+		equal(w, "committed", w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeInterrupted}), store.Committed{State: eval.StatePending})
 		c := w.claim(w.a)
 		equal(w, "attempt, failures", [2]int{c.Attempt, c.Failures}, [2]int{2, 0})
 		equal(w, "repeats", c.Repeats, true)
@@ -53,14 +54,14 @@ func retrySpecs(s *suite) {
 		c := w.claim(w.a)
 		events := len(w.events(runID))
 		w.advance(time.Minute)
-		w.must(w.a.GiveBack(w.ctx, c.Token, 0))
+		w.must(w.a.Release(w.ctx, c.Token, 0))
 		o := w.view(runID, rollouts[0])
-		equal(w, "state, segments", [2]any{o.State, len(o.Segments)}, [2]any{store.StatePending, 0})
+		equal(w, "state, segments", [2]any{o.State, len(o.Segments)}, [2]any{eval.StatePending, 0})
 		equal(w, "clocks", o.Clocks, store.Clocks{Queued: time.Minute})
 		again := w.claim(w.another())
 		equal(w, "segment, attempt, failures", [3]int{again.Segment, again.Attempt, again.Failures}, [3]int{1, 1, 0})
 		equal(w, "events", len(w.events(runID)), events)
-		w.refused("giving back what another one has", w.a.GiveBack(w.ctx, c.Token, 0), store.ErrFenced)
+		w.refused("releasing what another one has", w.a.Release(w.ctx, c.Token, 0), store.ErrFenced)
 	})
 
 	s.spec("a claim for evaluators that is given back keeps what they have said", func(w *world) {
@@ -68,12 +69,12 @@ func retrySpecs(s *suite) {
 		c := w.claim(w.a)
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}")})
 		w.must(w.a.RecordResult(w.ctx, c.Token, store.Result{EvaluatorID: "one", Data: json.RawMessage("[]")}))
-		w.must(w.a.GiveBack(w.ctx, c.Token, time.Minute))
+		w.must(w.a.Release(w.ctx, c.Token, time.Minute))
 		w.claimsNothing(w.another())
 		w.advance(time.Minute)
 		again := w.claim(w.another())
-		equal(w, "state, results", [2]any{again.State, len(again.Results)}, [2]any{store.StateEvaluating, 1})
-		equal(w, "rollout", w.view(runID, rollouts[0]).State, store.StateEvaluating)
+		equal(w, "state, results", [2]any{again.State, len(again.Results)}, [2]any{eval.StateEvaluating, 1})
+		equal(w, "rollout", w.view(runID, rollouts[0]).State, eval.StateEvaluating)
 	})
 
 	s.spec("failures of evalrun itself are counted over all processes", func(w *world) {
@@ -102,7 +103,7 @@ func retrySpecs(s *suite) {
 		count(w.a, c, 1)
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}")})
 		count(w.a, c, 1)
-		w.must(w.a.GiveBack(w.ctx, c.Token, 0))
+		w.must(w.a.Release(w.ctx, c.Token, 0))
 		c = w.claim(b)
 		count(b, c, 2)
 	})
@@ -168,7 +169,7 @@ func evaluateSpecs(s *suite) {
 	s.spec("a completed segment is evaluated by its holder, result by result", func(w *world) {
 		runID, rollouts := w.create(1)
 		c := w.claim(w.a)
-		equal(w, "committed", w.commit(w.a, c, completed), store.Committed{State: store.StateEvaluating})
+		equal(w, "committed", w.commit(w.a, c, completed), store.Committed{State: eval.StateEvaluating})
 		w.claimsNothing(w.another())
 		for i, id := range []string{"z", "a", "m"} {
 			w.must(w.a.RecordResult(w.ctx, c.Token, result(id)))
@@ -177,7 +178,7 @@ func evaluateSpecs(s *suite) {
 		equal(w, "order", w.view(runID, rollouts[0]).Results, []store.Result{result("z"), result("a"), result("m")})
 		w.must(w.a.Finish(w.ctx, c.Token, ptr(0.5)))
 		o := w.view(runID, rollouts[0])
-		equal(w, "state", o.State, store.StateCompleted)
+		equal(w, "state", o.State, eval.StateCompleted)
 		equal(w, "score", o.Score, ptr(0.5))
 		equal(w, "output", string(o.Segments[0].Output), `{"answer":42}`)
 	})
@@ -200,7 +201,7 @@ func evaluateSpecs(s *suite) {
 		w.advance(lease)
 		b := w.another()
 		again := w.claim(b)
-		equal(w, "state", again.State, store.StateEvaluating)
+		equal(w, "state", again.State, eval.StateEvaluating)
 		equal(w, "output", string(again.Output), `{"answer":42}`)
 		equal(w, "results", again.Results, []store.Result{result("one"), result("two")})
 		equal(w, "segment and attempt", [2]int{again.Segment, again.Attempt}, [2]int{1, 1})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -106,7 +107,7 @@ func runSpecs(s *suite) {
 	s.spec("a rollout that cannot be run is faulted from the start", func(w *world) {
 		runID, ids := w.create(2, func(p *store.Plan) { p.Rollouts[0].Fault = fault.New("not-runnable", "mocks") })
 		o := w.view(runID, ids[0])
-		equal(w, "state", o.State, store.StateFaulted)
+		equal(w, "state", o.State, eval.StateFaulted)
 		equal(w, "fault", o.Fault, fault.New("not-runnable", "mocks"))
 		equal(w, "claimed", w.claim(w.a).RolloutID, ids[1])
 	})

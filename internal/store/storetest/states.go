@@ -9,19 +9,19 @@ import (
 )
 
 // transition is a change of a rollout's state.
-type transition struct{ from, to store.State }
+type transition struct{ from, to eval.State }
 
 // inState brings a rollout of a new run into a state in which it can still change; held says who holds it.
-func (w *world) inState(s store.State) (runID, rolloutID string, held store.Claim) {
+func (w *world) inState(s eval.State) (runID, rolloutID string, held store.Claim) {
 	w.Helper()
 	runID, rollouts := w.create(1)
-	if s != store.StatePending {
+	if s != eval.StatePending {
 		held = w.claim(w.a)
 	}
 	switch s {
-	case store.StateSuspended:
+	case eval.StateSuspended:
 		w.suspend(w.a, held, external("i"))
-	case store.StateEvaluating:
+	case eval.StateEvaluating:
 		w.commit(w.a, held, completed)
 	default: // pending and running need nothing more
 	}
@@ -31,34 +31,34 @@ func (w *world) inState(s store.State) (runID, rolloutID string, held store.Clai
 
 // causes say how each transition comes about.
 var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
-	{store.StatePending, store.StateRunning}:   func(w *world, _ string, _ store.Claim) { w.claim(w.a) },
-	{store.StatePending, store.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
-	{store.StateRunning, store.StateRunning}:   takeOver,
-	{store.StateRunning, store.StatePending}: func(w *world, _ string, c store.Claim) {
+	{eval.StatePending, eval.StateRunning}:   func(w *world, _ string, _ store.Claim) { w.claim(w.a) },
+	{eval.StatePending, eval.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
+	{eval.StateRunning, eval.StateRunning}:   takeOver,
+	{eval.StateRunning, eval.StatePending}: func(w *world, _ string, c store.Claim) {
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeInterrupted})
 	},
-	{store.StateRunning, store.StateSuspended}:  func(w *world, _ string, c store.Claim) { w.suspend(w.a, c, external("i")) },
-	{store.StateRunning, store.StateEvaluating}: func(w *world, _ string, c store.Claim) { w.commit(w.a, c, completed) },
-	{store.StateRunning, store.StateFaulted}: func(w *world, _ string, c store.Claim) {
+	{eval.StateRunning, eval.StateSuspended}:  func(w *world, _ string, c store.Claim) { w.suspend(w.a, c, external("i")) },
+	{eval.StateRunning, eval.StateEvaluating}: func(w *world, _ string, c store.Claim) { w.commit(w.a, c, completed) },
+	{eval.StateRunning, eval.StateFaulted}: func(w *world, _ string, c store.Claim) {
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}})
 	},
-	{store.StateRunning, store.StateCancelled}: func(w *world, _ string, c store.Claim) {
+	{eval.StateRunning, eval.StateCancelled}: func(w *world, _ string, c store.Claim) {
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCancelled})
 	},
-	{store.StateSuspended, store.StateRunning}: func(w *world, id string, _ store.Claim) {
+	{eval.StateSuspended, eval.StateRunning}: func(w *world, id string, _ store.Claim) {
 		w.deliver(w.a, payload(store.TriggerID(id, "i", 0, 0), `1`))
 		w.claim(w.a)
 	},
-	{store.StateSuspended, store.StateFaulted}: func(w *world, id string, _ store.Claim) {
+	{eval.StateSuspended, eval.StateFaulted}: func(w *world, id string, _ store.Claim) {
 		w.deliver(w.a, store.Delivery{TriggerID: store.TriggerID(id, "i", 0, 0), Status: store.StatusFaulted})
 	},
-	{store.StateSuspended, store.StateCancelled}:   func(w *world, id string, _ store.Claim) { w.cancel(id) },
-	{store.StateEvaluating, store.StateEvaluating}: takeOver,
-	{store.StateEvaluating, store.StateCompleted}:  func(w *world, _ string, c store.Claim) { w.must(w.a.Finish(w.ctx, c.Token, nil)) },
-	{store.StateEvaluating, store.StateFaulted}: func(w *world, _ string, c store.Claim) {
+	{eval.StateSuspended, eval.StateCancelled}:   func(w *world, id string, _ store.Claim) { w.cancel(id) },
+	{eval.StateEvaluating, eval.StateEvaluating}: takeOver,
+	{eval.StateEvaluating, eval.StateCompleted}:  func(w *world, _ string, c store.Claim) { w.must(w.a.Finish(w.ctx, c.Token, nil)) },
+	{eval.StateEvaluating, eval.StateFaulted}: func(w *world, _ string, c store.Claim) {
 		w.must(w.a.FinishFaulted(w.ctx, c.Token, fault.Fault{Category: "verifier"}))
 	},
-	{store.StateEvaluating, store.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
+	{eval.StateEvaluating, eval.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
 }
 
 func takeOver(w *world, _ string, _ store.Claim) {
@@ -71,10 +71,10 @@ func stateSpecs(s *suite) {
 		for _, to := range eval.States {
 			cause := causes[transition{from, to}]
 			switch {
-			case from == store.StatePending && to == store.StateFaulted: // by its plan
+			case from == eval.StatePending && to == eval.StateFaulted: // by its plan
 				s.spec("pending becomes faulted", func(w *world) {
 					runID, ids := w.create(1, func(p *store.Plan) { p.Rollouts[0].Fault = &fault.Fault{Category: "not-runnable"} })
-					equal(w, "state", w.view(runID, ids[0]).State, store.StateFaulted)
+					equal(w, "state", w.view(runID, ids[0]).State, eval.StateFaulted)
 				})
 			case from.CanBecome(to):
 				s.spec(fmt.Sprintf("%s becomes %s", from, to), func(w *world) {
@@ -92,7 +92,7 @@ func stateSpecs(s *suite) {
 	}
 
 	s.spec("a terminal state is final", func(w *world) {
-		for _, c := range []transition{{store.StateRunning, store.StateFaulted}, {store.StateEvaluating, store.StateCompleted}, {store.StateSuspended, store.StateCancelled}} {
+		for _, c := range []transition{{eval.StateRunning, eval.StateFaulted}, {eval.StateEvaluating, eval.StateCompleted}, {eval.StateSuspended, eval.StateCancelled}} {
 			runID, id, held := w.inState(c.from)
 			causes[c](w, id, held)
 			before := w.view(runID, id)

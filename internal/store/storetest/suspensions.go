@@ -3,6 +3,7 @@ package storetest
 import (
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -17,7 +18,7 @@ func suspensionSpecs(s *suite) {
 		keyless := external("task")
 		keyless.ItemKey, keyless.KeyPrefix = "", "task-"
 		done := w.suspend(w.a, c, n, keyless)
-		equal(w, "committed", done, store.Committed{State: store.StateSuspended})
+		equal(w, "committed", done, store.Committed{State: eval.StateSuspended})
 		o := w.view(runID, rollouts[0])
 		taskID := store.TriggerID(rollouts[0], "task", 0, 0)
 		equal(w, "triggers", o.Triggers, []store.Trigger{
@@ -50,7 +51,7 @@ func suspensionSpecs(s *suite) {
 		if _, err := w.a.CommitSegment(w.ctx, c.Token, store.SegmentEnd{Outcome: store.OutcomeSuspended}); err == nil {
 			w.Fatal("it would never be resumed")
 		}
-		equal(w, "state", w.commit(w.a, c, completed).State, store.StateEvaluating)
+		equal(w, "state", w.commit(w.a, c, completed).State, eval.StateEvaluating)
 	})
 
 	s.spec("a delivery resumes with its payload, and the commit of the segment consumes it", func(w *world) {
@@ -190,7 +191,7 @@ func severalSpecs(s *suite) {
 		equal(w, "disposition", w.deliver(w.a, store.Delivery{Source: "inbox", ItemKey: "key-i", Status: store.StatusSuccessful}), store.Parked)
 		_, rollouts := w.create(1, needsAll)
 		done := w.suspend(w.a, w.claim(w.a), external("i"), external("j"))
-		equal(w, "committed", done, store.Committed{State: store.StateSuspended})
+		equal(w, "committed", done, store.Committed{State: eval.StateSuspended})
 		w.claimsNothing(w.a)
 		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "j", 0, 0), `1`))
 		equal(w, "deliveries", len(w.claim(w.a).Deliveries), 2)
@@ -202,7 +203,7 @@ func severalSpecs(s *suite) {
 		c := w.claim(w.a)
 		equal(w, "disposition", w.deliver(w.a, payload(store.TriggerID(rollout, "j", 0, 0), `2`)), store.Accepted)
 		done := w.suspend(w.a, c, external("j"))
-		equal(w, "committed", done, store.Committed{State: store.StateSuspended, Ready: true})
+		equal(w, "committed", done, store.Committed{State: eval.StateSuspended, Ready: true})
 		c = w.claim(w.a)
 		equal(w, "segment", c.Segment, 3)
 		equal(w, "deliveries", payloads(c), map[string]string{"j": "successful 2"})

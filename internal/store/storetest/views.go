@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -155,10 +156,10 @@ func viewSpecs(s *suite) {
 		read := func(v store.View) (counts store.Counts) {
 			w.must(v.Rollouts(func(o store.RolloutView) error {
 				counts.Total++
-				if o.State == store.StatePending {
+				if o.State == eval.StatePending {
 					counts.Pending++
 				}
-				if o.State == store.StateRunning {
+				if o.State == eval.StateRunning {
 					counts.Running++
 				}
 				return nil

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -344,7 +345,7 @@ func playPoison(kind, workspace string) error {
 
 // checkFault says what is wrong with a rollout that must be faulted.
 func (s *scenario) checkFault(o store.RolloutView, note func(string, ...any)) {
-	if o.State != store.StateFaulted || o.Fault == nil || o.Fault.Message == "" {
+	if o.State != eval.StateFaulted || o.Fault == nil || o.Fault.Message == "" {
 		note("rollout %s (%s) is %s, not faulted: %+v", o.ID, o.EvaluationName, o.State, o.Fault)
 	}
 	if files, _ := filepath.Glob(filepath.Join(s.dir, ".evalrun", "runs", runID, "rollouts", o.ID, "*")); len(files) == 0 && o.Segment > 0 {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
@@ -213,9 +214,9 @@ func (s *scenario) checkRollout(o store.RolloutView, note func(string, ...any)) 
 	case s.faults[o.EvaluationID] != "":
 		s.checkFault(o, note)
 		return
-	case o.State == store.StateFaulted && o.Fault.Category == "start-unknown" && strings.HasSuffix(o.EvaluationName, "AtMostOnce"):
+	case o.State == eval.StateFaulted && o.Fault.Category == "start-unknown" && strings.HasSuffix(o.EvaluationName, "AtMostOnce"):
 		return
-	case o.State != store.StateCompleted:
+	case o.State != eval.StateCompleted:
 		note("rollout %s (%s) is %s: %+v", o.ID, o.EvaluationName, o.State, o.Fault)
 		return
 	case o.Score == nil || *o.Score != 1:
