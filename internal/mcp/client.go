@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -63,7 +62,8 @@ type SessionState struct {
 	Hello     json.RawMessage `json:"hello,omitempty"`     // see [Client.Hello]
 }
 
-// Client is a connection to a server. Its methods may be called concurrently, except from the Notified functions.
+// Client is a connection to a server. Its methods may be called concurrently, except from the
+// Notified functions.
 type Client struct {
 	o       ClientOptions
 	link    clientLink
@@ -72,35 +72,26 @@ type Client struct {
 	version string
 	hello   json.RawMessage
 
-	ctx      context.Context // ends with the connection; the cause is Err
-	cancel   context.CancelCauseFunc
+	life     *lifetime
+	calls    *callTable
+	receiver *clientReceiver
 	closing  sync.Once
 	closeErr error
-
-	silent    atomic.Bool  // while a probe may still turn out to be for the bin
-	ignored   atomic.Int64 // what came and was no message
-	notifying sync.Mutex   // held while o.Notified runs
-
-	mu       sync.Mutex
-	ended    bool // no goroutine may be started any more
-	finished sync.WaitGroup
-	lastID   int64
-	calls    map[int64]*clientCall
-	asked    map[string]context.CancelCauseFunc // the server's requests that are being served, by its ids
 }
 
-// clientLink is a transport's part of a client. What it reads it hands to Client.receive.
+// clientLink is a transport's part of a client. What it reads it hands to clientReceiver.receive.
 type clientLink interface {
 	// call sends a request and waits for what comes of it: a result or an error that says what happened, the context's included.
 	call(ctx context.Context, p *clientCall) (json.RawMessage, error)
 	// send sends a notification or the answer to a request of the server.
 	send(ctx context.Context, m message) error
-	// close ends the connection; endSession tells the server that the session is over. It is called once, after Client.ctx has ended.
+	// close ends the connection; endSession tells the server that the session is over. It is called
+	// once, after the client's lifetime has ended.
 	close(endSession bool) error
 }
 
-// newClient makes a client that is not connected.
-func newClient(o ClientOptions) *Client {
+// newClient makes a client that speaks an era and is not connected. Its first call has the id after lastID.
+func newClient(o ClientOptions, era Era, lastID int64) *Client {
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 30*time.Second)
 	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 5*time.Second)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 64<<20)
@@ -114,8 +105,14 @@ func newClient(o ClientOptions) *Client {
 	if o.wait == nil {
 		o.wait = clientWait
 	}
-	c := &Client{o: o, calls: map[int64]*clientCall{}, asked: map[string]context.CancelCauseFunc{}}
-	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c := &Client{o: o, era: era, life: newLifetime(), calls: newCallTable(lastID)}
+	c.receiver = &clientReceiver{
+		life: c.life, calls: c.calls, era: era, notified: o.Notified, asked: o.Asked,
+		sendAnswer: func(m message) {
+			_ = c.link.send(c.life.ctx, m) // a server that does not take it will say so on the call
+		},
+		serving: map[string]context.CancelCauseFunc{},
+	}
 	return c
 }
 
@@ -138,7 +135,7 @@ func (c *Client) State() SessionState {
 }
 
 // Ignored is how many lines, events and messages came that were no message, or answered nothing.
-func (c *Client) Ignored() int64 { return c.ignored.Load() }
+func (c *Client) Ignored() int64 { return c.receiver.ignored.Load() }
 
 // Close ends the session and the connection, the process of a stdio server included, and waits for everything that the client
 // started. Calls in flight fail with ErrClosed.
@@ -148,25 +145,21 @@ func (c *Client) Close() error { return c.shut(true) }
 func (c *Client) Detach() error { return c.shut(false) }
 
 // Done is closed when the connection cannot be used any more. A connection over HTTP ends only by Close or Detach.
-func (c *Client) Done() <-chan struct{} { return c.ctx.Done() }
+func (c *Client) Done() <-chan struct{} { return c.life.ctx.Done() }
 
 // Err is why the connection has ended: an error that wraps ErrClosed. It is nil before that.
-func (c *Client) Err() error { return context.Cause(c.ctx) }
+func (c *Client) Err() error { return c.life.err() }
 
 func (c *Client) shut(endSession bool) error {
 	err := c.end(errClientClosed, endSession)
-	c.finished.Wait()
+	c.life.wait()
 	return err
 }
 
 // end ends the connection, once.
 func (c *Client) end(cause error, endSession bool) error {
-	c.mu.Lock()
-	c.ended = true
-	calls := c.calls
-	c.calls = map[int64]*clientCall{}
-	c.cancel(cause) // the first cause stays
-	c.mu.Unlock()
+	c.life.end(cause)
+	calls := c.calls.close()
 	if l, ok := c.link.(*stdioLink); ok {
 		l.end(calls)
 	} else {
@@ -180,16 +173,6 @@ func (c *Client) end(cause error, endSession bool) error {
 		}
 	})
 	return c.closeErr
-}
-
-// spawn runs f on a goroutine that Close waits for. It reports false once the connection has ended.
-func (c *Client) spawn(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.ended {
-		c.finished.Go(f)
-	}
-	return !c.ended
 }
 
 // clientInfo is what evalrun says of itself.
@@ -211,15 +194,6 @@ func clientWait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// bind returns a context with the values of ctx that ends with the connection, with ctx as long as it was not detached, or when it
-// is cancelled, as it must be.
-func (c *Client) bind(ctx context.Context) (bound context.Context, detach func() bool, cancel context.CancelFunc) {
-	bound, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(c.ctx, end)
-	detach = context.AfterFunc(ctx, end)
-	return bound, detach, func() { stop(); detach(); end() }
 }
 
 var errClientClosed = fmt.Errorf("%w: closed by us", ErrClosed)

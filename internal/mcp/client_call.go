@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
@@ -38,9 +39,9 @@ type clientCall struct {
 	id    int64
 	token json.RawMessage // the caller's progress token; nil: no progress was asked for
 	ctx   context.Context // of the caller
-	// answers holds one, which is put in by whoever takes the call out of Client.calls; who has it may do something else instead.
+	// answers holds one, from whoever takes the call out of the callTable.
 	answers chan clientAnswer
-	line    *jsonrpc.Line // over stdio, with which it is sent; the client's mu guards it
+	line    atomic.Pointer[jsonrpc.Line] // with which it is sent over stdio; nil before that
 
 	notifying  sync.Mutex         // held while Notified runs
 	over       bool               // Call has returned: Notified must not run any more
@@ -84,26 +85,21 @@ func (call *Call) failed(err error) error {
 
 // begin makes a call of what the caller wants, ready to be sent.
 func (c *Client) begin(ctx context.Context, call Call) (*clientCall, error) {
-	p := &clientCall{Call: call, ctx: ctx, answers: make(chan clientAnswer, 1)}
-	c.mu.Lock()
-	c.lastID++
-	p.id = c.lastID
-	c.mu.Unlock()
+	p := &clientCall{
+		Call: call, id: c.calls.nextID(), ctx: ctx, answers: make(chan clientAnswer, 1),
+	}
 	if err := c.addMeta(p); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended {
+	if !c.calls.add(p) {
 		return nil, clientUnsent(c.Err())
 	}
-	c.calls[p.id] = p
 	return p, nil
 }
 
 // finish makes sure that nothing of a call happens after it.
 func (c *Client) finish(p *clientCall) {
-	c.take(p)
+	c.calls.take(p)
 	p.notifying.Lock()
 	defer p.notifying.Unlock()
 	p.over = true
@@ -112,10 +108,8 @@ func (c *Client) finish(p *clientCall) {
 	}
 }
 
-// settle gives the call its answer. The caller has taken it out of Client.calls.
-func (p *clientCall) settle(a clientAnswer) {
-	p.answers <- a
-}
+// settle gives the call its answer. The caller has taken it out of the callTable.
+func (p *clientCall) settle(a clientAnswer) { p.answers <- a }
 
 // askingContext is the context in which the server's questions are answered: it ends with the call.
 func (p *clientCall) askingContext() context.Context {
@@ -237,7 +231,7 @@ func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, err
 		return a.result, a.err
 	case <-ctx.Done():
 	}
-	if !c.take(p) { // the answer came at the same time
+	if !c.calls.take(p) { // the answer came at the same time
 		a := <-p.answers
 		return a.result, a.err
 	}
@@ -256,52 +250,9 @@ func (c *Client) tellCancelled(p *clientCall, cause error) {
 	m := message{Method: NoteCancelled, Params: jsonobj.Object{
 		{Key: "requestId", Value: p.rawID()}, {Key: "reason", Value: jsonobj.Quote(cause.Error())},
 	}.JSON()}
-	c.spawn(func() {
+	c.life.spawn(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), clientTellTimeout)
 		defer cancel()
 		_ = c.link.send(ctx, m) // a server that cannot be told is not in the way
 	})
-}
-
-// take takes a call out of those that wait. It reports false if it has its answer already.
-func (c *Client) take(p *clientCall) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	waiting := c.calls[p.id] == p
-	delete(c.calls, p.id)
-	return waiting
-}
-
-// settle gives a call its answer, unless it has one.
-func (c *Client) settle(p *clientCall, a clientAnswer) {
-	if c.take(p) {
-		p.settle(a)
-	}
-}
-
-// lookup returns the call in flight with an id that came back, nil if there is none.
-func (c *Client) lookup(id json.RawMessage) *clientCall {
-	n, err := strconv.ParseInt(string(id), 10, 64)
-	if err != nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls[n]
-}
-
-// only returns the call that is the only one in flight, subscriptions apart; nil if there is none or are several.
-func (c *Client) only() (only *clientCall) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.calls {
-		if p.Method == MethodListen {
-			continue
-		}
-		if only != nil {
-			return nil
-		}
-		only = p
-	}
-	return only
 }

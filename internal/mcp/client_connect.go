@@ -150,15 +150,14 @@ func clientTexts(list json.RawMessage) (texts []string) {
 
 // clientAttempt opens a connection and shakes hands in an era.
 func clientAttempt(ctx context.Context, t Target, o ClientOptions, era Era) (*Client, error) {
-	c := newClient(o)
+	c := newClient(o, era, 0)
 	limit, probing := c.o.HandshakeTimeout, era == Modern && o.Protocol == "" && o.First != Legacy
 	if probing {
 		limit = c.o.ProbeTimeout
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, clientTimeout(limit))
 	defer cancel()
-	c.era = era
-	c.silent.Store(probing)
+	c.receiver.silent.Store(probing)
 	err := c.open(ctx, t)
 	if err == nil {
 		err = c.greet(ctx)
@@ -170,7 +169,7 @@ func clientAttempt(ctx context.Context, t Target, o ClientOptions, era Era) (*Cl
 	if c.detach != nil {
 		c.detach()
 	}
-	c.silent.Store(false)
+	c.receiver.silent.Store(false)
 	return c, nil
 }
 
@@ -189,6 +188,9 @@ func (c *Client) open(ctx context.Context, t Target) error {
 		return openSSE(ctx, c, t)
 	}
 	c.link = newHTTPLink(c, t)
+	if c.era == Modern {
+		c.receiver.sendAnswer = nil // the protocol has no way to answer a request
+	}
 	return nil
 }
 
@@ -246,10 +248,9 @@ func (c *Client) initialize(ctx context.Context) error {
 
 // clientResume goes on with a session. The server is not asked whether it still knows it: the first call tells.
 func clientResume(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
-	c := newClient(o)
 	s := o.Session
-	c.era, c.version, c.hello = s.Era, s.Version, s.Hello
-	c.lastID = rand.Int64N(1 << 52) // ids must not come again within a session
+	c := newClient(o, s.Era, rand.Int64N(1<<52)) // ids must not come again within a session
+	c.version, c.hello = s.Version, s.Hello
 	if err := c.open(ctx, t); err != nil {
 		return nil, err
 	}

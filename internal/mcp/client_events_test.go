@@ -83,17 +83,16 @@ func FuzzClientReceive(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
 	f.Add([]byte(`{"id":1,"error":[]}`))
 	f.Fuzz(func(_ *testing.T, text []byte) {
-		c := newClient(ClientOptions{Notified: func(string, json.RawMessage) {}})
-		c.era = Legacy
-		c.link = &stdioLink{c: c, out: jsonrpc.NewWriter(io.Discard, jsonrpc.WriterOptions{Spawn: c.spawn})}
+		c := newClient(ClientOptions{Notified: func(string, json.RawMessage) {}}, Legacy, 0)
+		c.link = &stdioLink{c: c, out: jsonrpc.NewWriter(io.Discard, jsonrpc.WriterOptions{Spawn: c.life.spawn})}
 		p, err := c.begin(context.Background(), Call{Method: MethodListen, Params: json.RawMessage(`{"_meta":{"progressToken":1}}`)})
 		if err != nil {
 			panic(err)
 		}
-		c.receive(nil, bytes.Clone(text))
-		c.receive(p, text)
-		c.cancel(errClientClosed)
+		c.receiver.receive(nil, bytes.Clone(text))
+		c.receiver.receive(p, text)
+		c.life.cancel(errClientClosed)
 		c.finish(p)
-		c.finished.Wait()
+		c.life.wait()
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/jsonrpc"
@@ -20,181 +22,205 @@ var (
 	errClientWithdrawn = errors.New("the MCP server has withdrawn the request")
 )
 
-// receive handles what came in, one message or a batch of 2025-03-26, before it returns, but for requests of the server. from is the
-// call on whose stream it came; nil: on one that all share. The text belongs to the client from then on.
-func (c *Client) receive(from *clientCall, text []byte) {
+// clientReceiver handles what a server says: it gives answers and progress to the calls in flight, hands
+// notifications on, and has requests of the server answered.
+type clientReceiver struct {
+	life  *lifetime
+	calls *callTable
+	era   Era
+	// notified and asked are for what belongs to no call; see ClientOptions.
+	notified func(method string, params json.RawMessage)
+	asked    askedFunc
+	// sendAnswer sends the answer to a request of the server. nil: there is no way to send one.
+	sendAnswer func(m message)
+
+	silent    atomic.Bool  // while a probe may still turn out to have been in vain
+	ignored   atomic.Int64 // what came and was no message
+	notifying sync.Mutex   // held while notified runs
+
+	mu      sync.Mutex
+	serving map[string]context.CancelCauseFunc // the server's requests that are being served, by its ids
+}
+
+// askedFunc answers a request of the server.
+type askedFunc func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
+
+// receive handles what came in, one message or a batch of 2025-03-26, before it returns, but for
+// requests of the server. from is the call on whose stream it came; nil: on one that all share. The text
+// belongs to the client from then on.
+func (r *clientReceiver) receive(from *clientCall, text []byte) {
 	text = text[jsonobj.SkipSpace(text, 0):]
 	if len(text) > 0 && text[0] == '[' {
 		var batch []json.RawMessage
 		if json.Unmarshal(text, &batch) == nil {
 			for _, one := range batch {
-				c.receiveOne(from, one)
+				r.receiveOne(from, one)
 			}
 			return
 		}
 	}
-	c.receiveOne(from, text)
+	r.receiveOne(from, text)
 }
 
-func (c *Client) receiveOne(from *clientCall, text []byte) {
+func (r *clientReceiver) receiveOne(from *clientCall, text []byte) {
 	m, err := jsonrpc.Parse(text)
 	switch {
 	case err != nil:
-		c.receiveMalformed(from, text)
+		r.receiveMalformed(from, text)
 	case m.IsRequest():
-		c.receiveRequest(from, m)
+		r.receiveRequest(from, m)
 	case m.IsResponse():
-		c.receiveAnswer(from, m)
+		r.receiveAnswer(from, m)
 	default:
-		c.receiveNotification(from, m)
+		r.receiveNotification(from, m)
 	}
 }
 
 // receiveAnswer hands an answer to its call. One that nobody waits for came too late, or was never asked for.
-func (c *Client) receiveAnswer(from *clientCall, m message) {
-	p := c.lookup(m.ID)
+func (r *clientReceiver) receiveAnswer(from *clientCall, m message) {
+	p := r.calls.lookup(m.ID)
 	if jsonobj.IsNull(m.ID) && m.Error != nil {
 		// The server could not read the request. It is clear which one only if there is one.
 		if p = from; p == nil {
-			p = c.only()
+			p = r.calls.only()
 		}
 	}
 	if p == nil || from != nil && from != p {
-		c.ignored.Add(1)
+		r.ignored.Add(1)
 		return
 	}
 	a := clientAnswer{result: m.Result}
 	if m.Error != nil {
 		a.err = ParseError(m.Error)
 	}
-	c.settle(p, a)
+	r.calls.settle(p, a)
 }
 
 // receiveMalformed fails the call that an answer is for which is none, so that nobody waits for a better one. The text need not be valid JSON, as
 // long as its outermost members can be told: an answer may be nested deeper than JSON is read here.
-func (c *Client) receiveMalformed(from *clientCall, text []byte) {
+func (r *clientReceiver) receiveMalformed(from *clientCall, text []byte) {
 	o, err := jsonobj.ParseObject(text)
 	if err != nil || o.Has("method") {
-		c.ignored.Add(1)
+		r.ignored.Add(1)
 		return
 	}
 	if o.Get("id") == nil && from != nil && clientIsObject(o.Get("error")) {
-		c.settle(from, clientAnswer{err: ParseError(o.Get("error"))}) // the id should be null
+		r.calls.settle(from, clientAnswer{err: ParseError(o.Get("error"))}) // the id should be null
 		return
 	}
-	p := c.lookup(o.Get("id"))
+	p := r.calls.lookup(o.Get("id"))
 	if p == nil || from != nil && from != p {
-		c.ignored.Add(1)
+		r.ignored.Add(1)
 		return
 	}
 	why := `it needs jsonrpc "2.0" and one of result and error`
 	if !jsonobj.Valid(text) {
 		why = fmt.Sprintf("it is not JSON, or is nested deeper than %d levels", jsonobj.MaxDepth)
 	}
-	c.settle(p, clientAnswer{err: fmt.Errorf("%w: %s, but is %s", errClientMalformed, why, clientExcerpt(text))})
+	r.calls.settle(p, clientAnswer{err: fmt.Errorf("%w: %s, but is %s", errClientMalformed, why, clientExcerpt(text))})
 }
 
-func (c *Client) receiveNotification(from *clientCall, m message) {
-	if c.silent.Load() {
+func (r *clientReceiver) receiveNotification(from *clientCall, m message) {
+	if r.silent.Load() {
 		return
 	}
 	p := from
 	switch m.Method {
 	case NoteProgress:
-		c.receiveProgress(m)
+		r.receiveProgress(m)
 		return
 	case NoteCancelled:
-		if c.receiveCancelled(m.Params) {
+		if r.receiveCancelled(m.Params) {
 			return
 		}
 	case NoteMessage:
-		if p == nil && c.era == Modern {
-			p = c.only() // such a server logs for requests only, but does not say for which
+		if p == nil && r.era == Modern {
+			p = r.calls.only() // such a server logs for requests only, but does not say for which
 		}
 	}
 	if p == nil {
 		if params, err := jsonobj.ParseObject(m.Params); err == nil {
-			p = c.lookup(params.Object("_meta").Get(MetaSubscriptionID))
+			p = r.calls.lookup(params.Object("_meta").Get(MetaSubscriptionID))
 		}
 	}
-	if p != nil && p.deliver(m.Method, m.Params) || c.o.Notified == nil {
+	if p != nil && p.deliver(m.Method, m.Params) || r.notified == nil {
 		return
 	}
-	c.notifying.Lock()
-	defer c.notifying.Unlock()
-	c.o.Notified(m.Method, m.Params)
+	r.notifying.Lock()
+	defer r.notifying.Unlock()
+	r.notified(m.Method, m.Params)
 }
 
 // receiveProgress gives progress to the call that it is for, under the caller's own token. What comes after the answer is dropped.
-func (c *Client) receiveProgress(m message) {
+func (r *clientReceiver) receiveProgress(m message) {
 	params, err := jsonobj.ParseObject(m.Params)
-	p := c.lookup(params.Get(MetaProgressToken))
+	p := r.calls.lookup(params.Get(MetaProgressToken))
 	if err != nil || p == nil || p.token == nil {
-		c.ignored.Add(1)
+		r.ignored.Add(1)
 		return
 	}
 	p.deliver(m.Method, params.Set(MetaProgressToken, p.token).JSON())
 }
 
 // receiveCancelled ends what the server does not want any more: a request of its own, or a subscription of ours.
-func (c *Client) receiveCancelled(params json.RawMessage) bool {
+func (r *clientReceiver) receiveCancelled(params json.RawMessage) bool {
 	o, _ := jsonobj.ParseObject(params)
 	id := o.Get("requestId")
-	c.mu.Lock()
-	cancel := c.asked[string(id)]
-	c.mu.Unlock()
+	r.mu.Lock()
+	cancel := r.serving[string(id)]
+	r.mu.Unlock()
 	if cancel != nil {
 		cancel(errClientWithdrawn)
 		return true
 	}
-	if p := c.lookup(id); p != nil && p.Method == MethodListen {
-		c.settle(p, clientAnswer{err: errClientSubscription})
+	if p := r.calls.lookup(id); p != nil && p.Method == MethodListen {
+		r.calls.settle(p, clientAnswer{err: errClientSubscription})
 		return true
 	}
 	return false
 }
 
 // receiveRequest has a request of the server answered on a goroutine of its own.
-func (c *Client) receiveRequest(from *clientCall, m message) {
-	if _, http := c.link.(*httpLink); http && c.era == Modern {
-		c.ignored.Add(1) // there is no way to answer it
+func (r *clientReceiver) receiveRequest(from *clientCall, m message) {
+	if r.sendAnswer == nil {
+		r.ignored.Add(1)
 		return
 	}
-	p, asked, parent := from, c.o.Asked, c.ctx
+	p, asked, parent := from, r.asked, r.life.ctx
 	if p == nil {
-		p = c.only()
+		p = r.calls.only()
 	}
 	if p != nil && p.Asked != nil {
 		asked, parent = p.Asked, p.askingContext()
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	c.mu.Lock()
-	full := len(c.asked) >= clientMaxAsked
-	_, twice := c.asked[string(m.ID)]
+	r.mu.Lock()
+	full := len(r.serving) >= clientMaxAsked
+	_, twice := r.serving[string(m.ID)]
 	if !full && !twice {
-		c.asked[string(m.ID)] = cancel
+		r.serving[string(m.ID)] = cancel
 	}
-	c.mu.Unlock()
-	if twice || full || !c.spawn(func() {
-		c.serve(ctx, m, asked)
+	r.mu.Unlock()
+	if twice || full || !r.life.spawn(func() {
+		r.serve(ctx, m, asked)
 		cancel(nil)
-		c.mu.Lock()
-		delete(c.asked, string(m.ID))
-		c.mu.Unlock()
+		r.mu.Lock()
+		delete(r.serving, string(m.ID))
+		r.mu.Unlock()
 	}) {
 		cancel(nil)
-		c.ignored.Add(1)
+		r.ignored.Add(1)
 	}
 }
 
 // serve answers a request of the server. One that the server has withdrawn gets no answer, nor does one that could not be answered before its call
 // was left: another process may go on with what the server does, and then be asked again.
-func (c *Client) serve(ctx context.Context, m message, asked func(context.Context, string, json.RawMessage) (json.RawMessage, *Error)) {
+func (r *clientReceiver) serve(ctx context.Context, m message, asked askedFunc) {
 	answer := message{ID: m.ID}
 	switch {
 	case m.Method == MethodPing:
 		answer.Result = json.RawMessage("{}")
-	case asked == nil || c.era == Modern:
+	case asked == nil || r.era == Modern:
 		answer.Error = Errorf(CodeMethodNotFound, "Method not found: %s", m.Method).JSON()
 	default:
 		result, err := asked(ctx, m.Method, m.Params)
@@ -210,5 +236,5 @@ func (c *Client) serve(ctx context.Context, m message, asked func(context.Contex
 	if ctx.Err() != nil && (answer.Error != nil || errors.Is(context.Cause(ctx), errClientWithdrawn)) {
 		return
 	}
-	_ = c.link.send(c.ctx, answer) // a server that does not take it will say so on the call
+	r.sendAnswer(answer)
 }

@@ -17,9 +17,8 @@ func TestClientTellsWhatWasUnsent(t *testing.T) {
 	test := func(t *testing.T, r io.ReadCloser, w io.WriteCloser) {
 		defer w.Close()
 		defer r.Close()
-		c := newClient(ClientOptions{})
-		c.era = Legacy
-		out := jsonrpc.NewWriter(w, jsonrpc.WriterOptions{Spawn: c.spawn})
+		c := newClient(ClientOptions{}, Legacy, 0)
+		out := jsonrpc.NewWriter(w, jsonrpc.WriterOptions{Spawn: c.life.spawn})
 		l := &stdioLink{c: c, rwc: struct {
 			io.ReadCloser
 			io.Writer

@@ -60,7 +60,7 @@ func (l *httpLink) setVersion(version string) {
 
 // call posts a request and reads what the server says to it until the answer is there.
 func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {
-	bound, detach, cancel := l.c.bind(ctx)
+	bound, detach, cancel := l.c.life.bind(ctx)
 	rest, err := l.exchange(bound, p)
 	if rest == nil {
 		cancel()
@@ -68,7 +68,7 @@ func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, er
 		detach()
 		l.drain(rest, cancel)
 	}
-	if !l.c.take(p) {
+	if !l.c.calls.take(p) {
 		a := <-p.answers
 		if a.err == nil && p.Method == MethodToolsList && l.c.era == Modern {
 			l.rememberTools(a.result)
@@ -115,7 +115,7 @@ func (l *httpLink) exchange(ctx context.Context, p *clientCall) (rest io.ReadClo
 	case kind != clientJSON && !jsonobj.Valid(body):
 		return nil, fmt.Errorf("%w: HTTP %d with content type %q: %s", errClientMalformed, resp.StatusCode, kind, clientExcerpt(body))
 	}
-	l.c.receive(p, body)
+	l.c.receiver.receive(p, body)
 	return nil, nil
 }
 
@@ -125,7 +125,7 @@ func (l *httpLink) drain(rest io.ReadCloser, cancel context.CancelFunc) {
 		rest.Close()
 		cancel()
 	}
-	if !l.c.spawn(func() {
+	if !l.c.life.spawn(func() {
 		defer end()
 		t := time.AfterFunc(clientDrainTime, cancel)
 		defer t.Stop()
@@ -168,7 +168,7 @@ func (l *httpLink) addState(h http.Header) {
 
 func (l *httpLink) send(ctx context.Context, m message) error {
 	session := l.sessionID()
-	bound, _, cancel := l.c.bind(ctx)
+	bound, _, cancel := l.c.life.bind(ctx)
 	defer cancel()
 	if m.Method == NoteCancelled { // it may outlive the connection for a moment
 		bound = ctx

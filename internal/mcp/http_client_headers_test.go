@@ -77,7 +77,7 @@ func TestClientJudgesHeaderAnnotations(t *testing.T) {
 		{`{"a":{"type":"string","x-mcp-header":"A!#~"},"b":true,"c":{"properties":[]}}`, ""},
 	}
 	for _, test := range tests {
-		l := newHTTPLink(newClient(ClientOptions{}), Target{URL: "http://127.0.0.1:1"})
+		l := newHTTPLink(newClient(ClientOptions{}, "", 0), Target{URL: "http://127.0.0.1:1"})
 		l.rememberTools(json.RawMessage(`{"tools":[{"name":"t","inputSchema":{"properties":` + test.properties + `}}]}`))
 		got := ""
 		if err := l.tools["t"].invalid; err != nil {

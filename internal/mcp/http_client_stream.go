@@ -32,7 +32,7 @@ func (l *httpLink) stream(ctx context.Context, p *clientCall, body io.ReadCloser
 		n := 0
 		err := l.events(events, body, func(data []byte) bool {
 			n++
-			l.c.receive(p, data)
+			l.c.receiver.receive(p, data)
 			return !p.answered()
 		})
 		if p.answered() {
@@ -115,7 +115,7 @@ func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) 
 // startListening starts to listen, and waits for the stream if that does not take long.
 func (l *httpLink) startListening(ctx context.Context) {
 	ctx, answered := context.WithTimeout(ctx, clientListenWait)
-	if !l.c.spawn(func() { l.listen(answered) }) {
+	if !l.c.life.spawn(func() { l.listen(answered) }) {
 		answered()
 	}
 	<-ctx.Done()
@@ -126,7 +126,7 @@ func (l *httpLink) startListening(ctx context.Context) {
 func (l *httpLink) listen(answered func()) {
 	events := newClientEvents(l.c.o.MaxMessage)
 	for fruitless := 0; ; fruitless++ {
-		body, err := l.get(l.c.ctx, events.id)
+		body, err := l.get(l.c.life.ctx, events.id)
 		answered()
 		if err != nil && !errors.Is(err, ErrClosed) && !mayChange(err) {
 			return
@@ -134,19 +134,19 @@ func (l *httpLink) listen(answered func()) {
 		if err == nil {
 			err = l.events(events, body, func(data []byte) bool {
 				fruitless = -1
-				l.c.receive(nil, data)
+				l.c.receiver.receive(nil, data)
 				return true
 			})
 			body.Close()
 			if errors.Is(err, errClientTooLong) {
-				l.c.ignored.Add(1)
+				l.c.receiver.ignored.Add(1)
 			}
 		}
 		delay := events.retry
 		if delay < 0 {
 			delay = clientDelay(max(fruitless, 0))
 		}
-		if l.c.o.wait(l.c.ctx, delay) != nil {
+		if l.c.o.wait(l.c.life.ctx, delay) != nil {
 			return
 		}
 	}

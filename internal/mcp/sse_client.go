@@ -21,7 +21,7 @@ type sseLink struct {
 
 // openSSE opens the stream and waits for the address.
 func openSSE(ctx context.Context, c *Client, t Target) error {
-	bound, detach, cancel := c.bind(ctx)
+	bound, detach, cancel := c.life.bind(ctx)
 	l := &sseLink{c: c, clientHTTP: newClientHTTP(t), cancel: cancel}
 	c.link, c.detach = l, detach
 	body, base, err := l.open(bound)
@@ -46,7 +46,7 @@ func openSSE(ctx context.Context, c *Client, t Target) error {
 			return clientGone("no endpoint came: %w", err)
 		}
 	}
-	if !c.spawn(func() { l.read(events, body) }) {
+	if !c.life.spawn(func() { l.read(events, body) }) {
 		body.Close()
 	}
 	return nil
@@ -99,21 +99,21 @@ func (l *sseLink) read(events *clientEvents, body io.ReadCloser) {
 			return
 		}
 		if e.name == "" || e.name == "message" {
-			l.c.receive(nil, e.data)
+			l.c.receiver.receive(nil, e.data)
 		}
 	}
 }
 
 func (l *sseLink) call(ctx context.Context, p *clientCall) (json.RawMessage, error) {
 	err := l.send(ctx, p.message())
-	if err != nil && ctx.Err() == nil && l.c.take(p) {
+	if err != nil && ctx.Err() == nil && l.c.calls.take(p) {
 		return nil, err
 	}
 	return l.c.await(ctx, p)
 }
 
 func (l *sseLink) send(ctx context.Context, m message) error {
-	bound, _, cancel := l.c.bind(ctx)
+	bound, _, cancel := l.c.life.bind(ctx)
 	defer cancel()
 	req, err := l.request(bound, http.MethodPost, l.endpoint, m.Encode())
 	if err != nil {

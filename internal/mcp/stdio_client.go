@@ -23,7 +23,7 @@ type stdioLink struct {
 
 // openStdio starts the process of a server.
 func openStdio(ctx context.Context, c *Client, t Target) error {
-	// Not bound to c.ctx: who starts processes with exec.CommandContext would have this one killed before it is asked to end.
+	// Not bound to c.life: who starts processes with exec.CommandContext would have this one killed before it is asked to end.
 	life, release := context.WithCancel(context.WithoutCancel(ctx))
 	c.detach = context.AfterFunc(ctx, release)
 	rwc, err := t.Start(life)
@@ -33,9 +33,9 @@ func openStdio(ctx context.Context, c *Client, t Target) error {
 		return &clientStartError{err}
 	}
 	l := &stdioLink{c: c, rwc: rwc, release: release}
-	l.out = jsonrpc.NewWriter(rwc, jsonrpc.WriterOptions{Spawn: c.spawn, Failed: l.broken})
+	l.out = jsonrpc.NewWriter(rwc, jsonrpc.WriterOptions{Spawn: c.life.spawn, Failed: l.broken})
 	c.link = l
-	c.spawn(l.read)
+	c.life.spawn(l.read)
 	return nil
 }
 
@@ -46,8 +46,8 @@ func (l *stdioLink) close(bool) error {
 
 // broken ends the connection a little later: what was sent before may still be answered.
 func (l *stdioLink) broken(err error) {
-	l.c.spawn(func() {
-		if l.c.o.wait(l.c.ctx, clientBrokenGrace) == nil {
+	l.c.life.spawn(func() {
+		if l.c.o.wait(l.c.life.ctx, clientBrokenGrace) == nil {
 			_ = l.c.end(clientUnread(err), false)
 		}
 	})
@@ -73,12 +73,10 @@ func (l *stdioLink) request(p *clientCall) *jsonrpc.Line {
 	line := jsonrpc.NewLine(m.Encode())
 	line.Done = func(sent int, err error) {
 		if err != nil {
-			l.c.settle(p, clientAnswer{err: clientUnwritten(sent, err)})
+			l.c.calls.settle(p, clientAnswer{err: clientUnwritten(sent, err)})
 		}
 	}
-	l.c.mu.Lock()
-	p.line = line
-	l.c.mu.Unlock()
+	p.line.Store(line)
 	if err := l.out.Put(line); err != nil {
 		line.Done(0, err)
 	}
@@ -89,9 +87,7 @@ func (l *stdioLink) request(p *clientCall) *jsonrpc.Line {
 func (l *stdioLink) end(calls map[int64]*clientCall) {
 	l.out.Close(l.c.Err())
 	for _, p := range calls {
-		l.c.mu.Lock()
-		line := p.line
-		l.c.mu.Unlock()
+		line := p.line.Load()
 		err := l.c.Err()
 		if line == nil || !l.out.Begun(line) {
 			err = clientUnsent(err)
@@ -130,7 +126,7 @@ func (l *stdioLink) send(ctx context.Context, m message) error {
 	case <-ctx.Done():
 		l.out.Withdraw(line)
 		return clientContextError(ctx)
-	case <-l.c.ctx.Done():
+	case <-l.c.life.ctx.Done():
 		return l.c.Err()
 	}
 }
@@ -151,7 +147,7 @@ func (l *stdioLink) read() {
 			_ = l.c.end(clientGone("%w", err), false)
 			return
 		case len(line) > 0:
-			l.c.receive(nil, line)
+			l.c.receiver.receive(nil, line)
 		}
 	}
 }

@@ -1,0 +1,57 @@
+package mcp
+
+import (
+	"context"
+	"sync"
+)
+
+// lifetime is how long a connection lasts, and what runs within that time.
+type lifetime struct {
+	ctx    context.Context // ends with the connection; the cause says why
+	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex
+	ended   bool // no goroutine may be started any more
+	running sync.WaitGroup
+}
+
+func newLifetime() *lifetime {
+	l := &lifetime{}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	return l
+}
+
+// err is why the connection has ended; nil before that.
+func (l *lifetime) err() error { return context.Cause(l.ctx) }
+
+// end ends the connection's context. The first cause stays.
+func (l *lifetime) end(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.cancel(cause)
+}
+
+// spawn runs f on a goroutine that wait waits for. It reports false once the connection has ended.
+func (l *lifetime) spawn(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.running.Go(f)
+	}
+	return !l.ended
+}
+
+// wait waits for every goroutine that spawn has started.
+func (l *lifetime) wait() { l.running.Wait() }
+
+// bind returns a context with the values of ctx. It ends with the connection, with ctx until detach is
+// called, and when it is cancelled, which the caller must do.
+func (l *lifetime) bind(ctx context.Context) (
+	bound context.Context, detach func() bool, cancel context.CancelFunc,
+) {
+	bound, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(l.ctx, end)
+	detach = context.AfterFunc(ctx, end)
+	return bound, detach, func() { stop(); detach(); end() }
+}
