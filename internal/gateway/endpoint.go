@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -13,36 +11,6 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 )
-
-// Server is one MCP server behind the gateway.
-type Server struct {
-	Name string
-	// Target is where it is, Protocol the era that it speaks; empty finds out.
-	Target   mcp.Target
-	Protocol mcp.Era
-	// ChildProcess says that what the server works on ends with us: its process is a child of ours, or of what we have started.
-	ChildProcess bool
-	Filter
-	// Timeout is how long a call may take without any progress; 0 means 10 minutes.
-	Timeout time.Duration
-	// MaxSessions is how many legacy sessions may be open at once; 0 is no limit. Each session of a stdio server is a process.
-	MaxSessions int
-}
-
-// Filter says which tools of a server a client may see: those named, all if there are none; with one of the tags to include, if there are any; and
-// with none of those to exclude.
-type Filter struct {
-	Tools, IncludeTags, ExcludeTags []string
-}
-
-const defaultTimeout = 10 * time.Minute
-
-func (s *Server) CallLimit() time.Duration {
-	if s.Timeout > 0 {
-		return s.Timeout
-	}
-	return defaultTimeout
-}
 
 // Endpoint serves one client with one server: it is what the client takes for the server. Each legacy session of the client has a connection of
 // its own, as it would have without us; the requests of modern clients, which have no sessions, share theirs.
@@ -77,22 +45,6 @@ type Stats struct {
 	Calls, Held int
 	// Lost says why the server went in the middle of a call; empty if it did not.
 	Lost string
-}
-
-// Policy is what becomes of calls of tools, and how the work that they may start is shown.
-type Policy interface {
-	// InitializeResult changes what the client is told of the server; meta are the members of its _meta.
-	InitializeResult(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object)
-	// ShowTool changes how a tool is shown.
-	ShowTool(l *Upstream, t jsonobj.Object) jsonobj.Object
-	// Capabilities changes what a server is told of the client, an object.
-	Capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
-	// AsksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
-	AsksPerson() bool
-	// Call handles tools/call.
-	Call(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error)
-	// WantsTasks says that the tasks of a modern server are wanted, so that it is asked for that era first.
-	WantsTasks() bool
 }
 
 // NewEndpoint makes an endpoint of its own, which no access serves; see [Endpoint.Close]. A policy
@@ -362,165 +314,6 @@ func (e *Endpoint) Adopt(l *Upstream) error {
 	return nil
 }
 
-// Upstream is the connection of one legacy session, or of modern requests, to the server.
-type Upstream struct {
-	e *Endpoint
-	// session is nil for the link of modern clients; key is how they spell their capabilities.
-	session *mcp.Session
-	key     string
-	// version, capabilities and info are those of the client.
-	version      string
-	capabilities jsonobj.Object
-	info         json.RawMessage
-
-	connecting turn
-	mu         sync.Mutex
-	conn       *mcp.Client
-	offers     offers
-	level      string // of the logs that the server was asked for
-	flights    []*InFlightCall
-	follows    follows
-	listeners  []*listener
-	// kept says that the session with the server must not be ended: another process will go on with it.
-	kept bool
-	// users counts what goes on over the connection although its client may be gone; closing says that it is to be closed when they are done.
-	users   int
-	closing bool
-}
-
-// turn is a mutex for which one can wait until a context ends: connecting to a server that does not answer takes long. The zero value is free.
-type turn struct {
-	once sync.Once
-	held chan struct{} // has an element while somebody holds the turn
-}
-
-func (t *turn) slot() chan struct{} {
-	t.once.Do(func() { t.held = make(chan struct{}, 1) })
-	return t.held
-}
-
-// Lock implements sync.Locker.
-func (t *turn) Lock() { t.slot() <- struct{}{} }
-
-// Unlock implements sync.Locker.
-func (t *turn) Unlock() { <-t.slot() }
-
-// lockIn locks, unless the context ends first.
-func (t *turn) lockIn(ctx context.Context) error {
-	select {
-	case t.slot() <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// Client is the connection, which may have ended. There is one, since connect has succeeded before.
-func (l *Upstream) Client() *mcp.Client {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn
-}
-
-// Connect makes the connection, unless there is a good one.
-func (l *Upstream) Connect(ctx context.Context) error {
-	if err := l.connecting.lockIn(ctx); err != nil {
-		return err
-	}
-	defer l.connecting.Unlock()
-	if c := l.Client(); c != nil {
-		select {
-		case <-c.Done():
-		default:
-			return nil
-		}
-	}
-	return l.reconnect(ctx)
-}
-
-// reconnect makes a new connection. The caller holds connecting.
-func (l *Upstream) reconnect(ctx context.Context) error {
-	o := mcp.ClientOptions{Protocol: l.e.server.Protocol, Info: l.info, Capabilities: l.e.policy.Capabilities(mcp.Legacy, l.capabilities.JSON()), Notified: l.notifiedOutside, Asked: l.askedOutside}
-	if slices.Contains(mcp.LegacyVersions, l.version) {
-		o.Version = l.version
-	}
-	if !l.e.policy.WantsTasks() && l.session != nil {
-		o.First = mcp.Legacy // of what need not be translated nothing is lost; but who suspends wants the tasks of modern servers
-	}
-	c, err := mcp.Connect(ctx, l.e.server.Target, o)
-	if err != nil {
-		if ctx.Err() == nil {
-			l.e.fail(err)
-		}
-		return err
-	}
-	l.mu.Lock()
-	old := l.conn
-	l.conn = c
-	l.offers = offersOf(c)
-	l.mu.Unlock()
-	if old != nil {
-		l.retire(old)
-		l.e.ForgetTools()
-	}
-	l.restore(ctx, c)
-	l.follow(ctx)
-	return nil
-}
-
-// Use keeps the connection open until the function is called that it returns, also if its client goes; only the end of the endpoint closes it.
-func (l *Upstream) Use() (done func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.users++
-	return func() {
-		l.mu.Lock()
-		l.users--
-		last := l.closing && l.users == 0
-		l.mu.Unlock()
-		if last {
-			l.Close()
-		}
-	}
-}
-
-// Close ends the connection and the session with the server.
-func (l *Upstream) Close() {
-	l.mu.Lock()
-	l.closing = true
-	used := l.users > 0 && l.e.ctx.Err() == nil
-	l.mu.Unlock()
-	if used {
-		return
-	}
-	l.connecting.Lock()
-	defer l.connecting.Unlock()
-	l.unfollow()
-	c := l.Client()
-	l.mu.Lock()
-	kept := l.kept
-	l.mu.Unlock()
-	switch {
-	case c == nil:
-	case kept:
-		_ = c.Detach() // whoever used it is gone
-	default:
-		_ = c.Close() // as above
-	}
-}
-
-// Keep keeps the session with the server when the connection is closed.
-func (l *Upstream) Keep() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.kept = true
-}
-
-// ErrorText is an error of a connection, for people.
-func (l *Upstream) ErrorText(err error) string {
-	return fmt.Sprintf("MCP server %q: %v", l.e.server.Name, err)
-}
-
 // Connected is the link of a modern request if it is connected, else nil.
 func (e *Endpoint) Connected(r *mcp.Request) *Upstream {
 	up := func(first bool) *Upstream {
@@ -535,36 +328,6 @@ func (e *Endpoint) Connected(r *mcp.Request) *Upstream {
 		return l
 	}
 	return up(false)
-}
-
-func (l *Upstream) IsConnected() bool {
-	c := l.Client()
-	return c != nil && c.Err() == nil
-}
-
-// Renew makes a new connection in place of one whose session is lost, unless somebody else has.
-func (l *Upstream) Renew(ctx context.Context, lost *mcp.Client) error {
-	l.connecting.Lock()
-	defer l.connecting.Unlock()
-	if l.Client() != lost {
-		return nil
-	}
-	return l.reconnect(ctx)
-}
-
-// retire ends a connection that another has replaced. If it was only its session that was lost, what else goes on over it is to hear so from the
-// server: that it has not looked at a request.
-func (l *Upstream) retire(old *mcp.Client) {
-	l.e.running.Go(func() {
-		over := time.NewTimer(l.e.server.CallLimit()) // after which a call of which nothing is heard has ended
-		defer over.Stop()
-		select {
-		case <-over.C:
-		case <-old.Done():
-		case <-l.e.ctx.Done():
-		}
-		_ = old.Detach() // nobody uses it any more
-	})
 }
 
 // Server is what the endpoint serves its client with.
@@ -610,15 +373,3 @@ func (e *Endpoint) Release(l *Upstream) {
 	defer e.mu.Unlock()
 	delete(e.upstreams, l)
 }
-
-// Endpoint is that of the upstream.
-func (l *Upstream) Endpoint() *Endpoint { return l.e }
-
-// Session is the legacy session of the client, nil for modern clients.
-func (l *Upstream) Session() *mcp.Session { return l.session }
-
-// Capabilities are those of the client, Info is what it calls itself.
-func (l *Upstream) Capabilities() jsonobj.Object { return l.capabilities }
-
-// Info is what the client calls itself.
-func (l *Upstream) Info() json.RawMessage { return l.info }

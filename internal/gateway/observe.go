@@ -111,14 +111,3 @@ func (h observed) end(s Served, result json.RawMessage, err error) {
 	}
 	h.o.Served(s)
 }
-
-// Sessions are how many legacy sessions are open at each endpoint. Each session of the endpoint for all servers is one of every server.
-func (a *Access) Sessions() map[string]int {
-	open := map[string]int{}
-	for _, e := range a.order {
-		e.mu.Lock()
-		open[e.server.Name] = len(e.upstreams) - len(e.shared)
-		e.mu.Unlock()
-	}
-	return open
-}

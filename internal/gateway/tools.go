@@ -183,17 +183,3 @@ func (l *Upstream) checkTool(ctx context.Context, r *mcp.Request) error {
 	}
 	return nil
 }
-
-// transparent is the policy of a gateway that only passes on.
-type transparent struct{}
-
-func (transparent) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
-	return capabilities, meta
-}
-func (transparent) ShowTool(_ *Upstream, t jsonobj.Object) jsonobj.Object     { return t }
-func (transparent) Capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { return c }
-func (transparent) AsksPerson() bool                                          { return false }
-func (transparent) Call(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
-	return l.forward(ctx, r)
-}
-func (transparent) WantsTasks() bool { return false }

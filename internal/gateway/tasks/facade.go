@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,92 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
-	"github.com/evalrun/evalrun/internal/store"
 )
-
-// Options give clients that can wait themselves tasks to wait for: those of 2025-11-25 and those of the extension of 2026-07-28, whatever
-// their server speaks. Zero values are the defaults.
-type Options struct {
-	// Store keeps the tasks and the clients' sessions. It must be there.
-	Store store.MCPTasks
-	// TTL is how long a task is kept whose client does not say; 0 is 30 min. MaxTTL bounds what clients may say; 0 is 2 h.
-	TTL, MaxTTL time.Duration
-	// Poll is how often clients are told to ask, and servers that do not say are asked; 0 is 1 s. Cleanup is how often expired tasks and idle
-	// sessions are looked for; 0 is 1 min.
-	Poll, Cleanup time.Duration
-	// Page is how many tasks tasks/list gives at once; 0 is 100.
-	Page int
-	// Max is how many tasks there may be, MaxPerSession how many of one legacy session; 0 is 10,000 and 1,000.
-	Max, MaxPerSession int
-	// Grace is how long a modern client waits for the result of an ordinary call before it is given a task instead; 0 is 1 s.
-	Grace time.Duration
-	// SessionIdle is after how long a legacy session ends that nobody uses; 0 is 2 h, or MaxTTL if that is longer.
-	SessionIdle time.Duration
-	// Strict refuses calls that their server needs a task for of modern clients that have not declared the extension, as that prescribes.
-	// Else such clients wait for the result, as legacy ones do.
-	Strict bool
-}
-
-// The defaults and bounds of TaskOptions that are shown to people, and the others.
-const (
-	DefaultTaskTTL         = 30 * time.Minute
-	DefaultMaxTaskTTL      = 2 * time.Hour
-	DefaultMaxTasks        = 10_000
-	DefaultMaxSessionTasks = 1_000
-	LongestTaskTTL         = 30 * 24 * time.Hour
-	MostTasks              = 1_000_000
-
-	defaultTaskPoll    = time.Second
-	defaultTaskCleanup = time.Minute
-	defaultTaskPage    = 100
-	defaultTaskGrace   = time.Second
-	largestTaskPage    = 1_000
-)
-
-// complete fills in the defaults and checks the options.
-func (o Options) complete() (Options, error) {
-	if o.Store == nil {
-		return o, errors.New("tasks need a store")
-	}
-	if o.MaxTTL == 0 {
-		o.MaxTTL = DefaultMaxTaskTTL
-	}
-	for _, d := range []struct {
-		name           string
-		value          *time.Duration
-		otherwise, max time.Duration
-	}{
-		{"longest time to live of tasks", &o.MaxTTL, 0, LongestTaskTTL}, {"time to live of tasks", &o.TTL, min(DefaultTaskTTL, o.MaxTTL), o.MaxTTL},
-		{"poll interval of tasks", &o.Poll, defaultTaskPoll, time.Hour}, {"cleanup interval of tasks", &o.Cleanup, defaultTaskCleanup, time.Hour},
-		{"grace of calls", &o.Grace, defaultTaskGrace, time.Hour}, {"time of idle sessions", &o.SessionIdle, max(DefaultMaxTaskTTL, o.MaxTTL), 2 * LongestTaskTTL},
-	} {
-		if *d.value == 0 {
-			*d.value = d.otherwise
-		}
-		if *d.value < time.Millisecond || *d.value > d.max {
-			return o, fmt.Errorf("the %s is %v: expected 1ms to %v", d.name, *d.value, d.max)
-		}
-	}
-	if o.Max == 0 {
-		o.Max = DefaultMaxTasks
-	}
-	for _, n := range []struct {
-		name           string
-		value          *int
-		otherwise, max int
-	}{
-		{"number of tasks", &o.Max, DefaultMaxTasks, MostTasks}, {"number of tasks of a session", &o.MaxPerSession, min(DefaultMaxSessionTasks, o.Max), o.Max},
-		{"number of tasks of a page", &o.Page, defaultTaskPage, largestTaskPage},
-	} {
-		if *n.value == 0 {
-			*n.value = n.otherwise
-		}
-		if *n.value < 1 || *n.value > n.max {
-			return o, fmt.Errorf("the greatest %s is %d: expected 1 to %d", n.name, *n.value, n.max)
-		}
-	}
-	return o, nil
-}
 
 // facade is the policy for clients that can wait themselves: what takes long at the server, or may, they can have as tasks of ours.
 type facade struct {
@@ -141,118 +55,8 @@ func (s *facade) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object 
 }
 
 func (s *facade) Capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { return c }
-
-func (s *facade) AsksPerson() bool { return false }
-
-func (s *facade) WantsTasks() bool { return false }
-
-// taskSource is where the task for a call comes from.
-type taskSource int
-
-const (
-	noTask         taskSource = iota // the tool is not to be called as a task
-	ownTask                          // the gateway runs an ordinary call
-	upstreamSource                   // the server takes the call as a task
-	requiredTask                     // the server takes the call as a task only
-	offeredTask                      // the server decides, once it knows that the client can take a task
-)
-
-func (s *facade) sourceOf(l *gateway.Upstream, t gateway.Tool, listed bool) taskSource {
-	legacy, tasks := l.Client().Era() == mcp.Legacy, l.Offered().Tasks
-	switch {
-	case !listed:
-		return noTask // the server knows what to say
-	case legacy && t.TaskSupport == "required":
-		return requiredTask
-	case tasks && t.TaskSupport == "forbidden":
-		return noTask
-	case legacy && tasks && t.TaskSupport == "optional":
-		return upstreamSource
-	case legacy && tasks:
-		return noTask
-	case !legacy && tasks:
-		return offeredTask
-	}
-	return ownTask
-}
-
-// lookupTool is what is known of a tool, which is listed for that if need be. That may be forgotten at once, since lists change.
-func (s *facade) lookupTool(ctx context.Context, l *gateway.Upstream, name string) (t gateway.Tool, listed bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.e.Server().CallLimit()) // of all tries
-	defer cancel()
-	for range 3 {
-		if t, listed = s.e.LookupTool(name); listed {
-			break
-		}
-		l.LookupTool(ctx, name)
-	}
-	return t, listed
-}
-
-// toolCall is a call of a tool on its way to a result or a task.
-type toolCall struct {
-	l *gateway.Upstream
-	r *mcp.Request
-	// name is the tool's, params are the client's.
-	name   string
-	params jsonobj.Object
-	// capabilities are the client's; asTask says that it can take a task or, if it is legacy, that it wants one, for as long as ttl.
-	capabilities jsonobj.Object
-	asTask       bool
-	ttl          time.Duration
-	// source is where its task comes from. It stays, whatever is heard of the tools meanwhile: without a task some must not be called.
-	source taskSource
-}
-
-// read reads what a client wants.
-func (s *facade) read(l *gateway.Upstream, r *mcp.Request) (c toolCall, err error) {
-	c = toolCall{l: l, r: r, capabilities: l.Capabilities(), ttl: s.k.o.TTL}
-	if c.params, err = jsonobj.ParseObject(r.Params); err != nil {
-		return c, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
-	}
-	c.name = c.params.Text("name")
-	if r.Era == mcp.Modern {
-		c.capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
-		c.asTask = hasTasks(c.capabilities)
-		c.params = c.params.Delete("task") // of another era, and so nothing
-		return c, nil
-	}
-	if wish := c.params.Get("task"); !jsonobj.IsNull(wish) {
-		c.asTask = true
-		task, err := jsonobj.ParseObject(wish)
-		if err != nil {
-			return c, mcp.Errorf(mcp.CodeInvalidParams, "params.task: %v", err)
-		}
-		var ms float64
-		if ttl := task.Get("ttl"); !jsonobj.IsNull(ttl) {
-			if json.Unmarshal(ttl, &ms) != nil || ms <= 0 {
-				return c, mcp.Errorf(mcp.CodeInvalidParams, "params.task.ttl: expected milliseconds, a positive number")
-			}
-			c.ttl = time.Duration(max(1, min(ms, float64(s.k.o.MaxTTL.Milliseconds())))) * time.Millisecond
-		}
-	}
-	return c, nil
-}
-
-func hasTasks(capabilities jsonobj.Object) bool {
-	return capabilities.Object("extensions").Has(mcp.ExtensionTasks)
-}
-
-// missingTasks is the error for a modern client that has not said that it knows tasks.
-func missingTasks() error {
-	return mcp.Errorf(mcp.CodeMissingCapability, "the client has not declared the extension %s", mcp.ExtensionTasks).
-		WithData(json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + mcp.ExtensionTasks + `":{}}}}`))
-}
-
-// needsTasks reports whether that is what a server says.
-func needsTasks(err error) bool {
-	var said *mcp.Error
-	if !errors.As(err, &said) || said.Code != mcp.CodeMissingCapability {
-		return false
-	}
-	data, _ := jsonobj.ParseObject(said.Data())
-	return hasTasks(data.Object("requiredCapabilities"))
-}
+func (s *facade) AsksPerson() bool                                          { return false }
+func (s *facade) WantsTasks() bool                                          { return false }
 
 func (s *facade) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) (json.RawMessage, error) {
 	c, err := s.read(l, r)

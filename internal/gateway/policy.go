@@ -1,0 +1,42 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// Policy is what becomes of calls of tools, and how the work that they may start is shown.
+type Policy interface {
+	// InitializeResult changes what the client is told of the server; meta are the members of its _meta.
+	InitializeResult(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object)
+	// ShowTool changes how a tool is shown.
+	ShowTool(l *Upstream, t jsonobj.Object) jsonobj.Object
+	// Capabilities changes what a server is told of the client, an object.
+	Capabilities(era mcp.Era, c json.RawMessage) json.RawMessage
+	// AsksPerson says that questions of a modern server are not answered here, if a person can answer them: the policy sees them as results.
+	AsksPerson() bool
+	// Call handles tools/call.
+	Call(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error)
+	// WantsTasks says that the tasks of a modern server are wanted, so that it is asked for that era first.
+	WantsTasks() bool
+}
+
+// transparent is the policy of a gateway that only passes on.
+type transparent struct{}
+
+func (transparent) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
+	return capabilities, meta
+}
+
+func (transparent) ShowTool(_ *Upstream, t jsonobj.Object) jsonobj.Object     { return t }
+func (transparent) Capabilities(_ mcp.Era, c json.RawMessage) json.RawMessage { return c }
+func (transparent) AsksPerson() bool                                          { return false }
+
+func (transparent) Call(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
+	return l.forward(ctx, r)
+}
+
+func (transparent) WantsTasks() bool { return false }

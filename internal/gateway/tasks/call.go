@@ -1,0 +1,128 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+)
+
+// taskSource is where the task for a call comes from.
+type taskSource int
+
+const (
+	noTask         taskSource = iota // the tool is not to be called as a task
+	ownTask                          // the gateway runs an ordinary call
+	upstreamSource                   // the server takes the call as a task
+	requiredTask                     // the server takes the call as a task only
+	offeredTask                      // the server decides, once it knows that the client can take a task
+)
+
+func (s *facade) sourceOf(l *gateway.Upstream, t gateway.Tool, listed bool) taskSource {
+	legacy, tasks := l.Client().Era() == mcp.Legacy, l.Offered().Tasks
+	switch {
+	case !listed:
+		return noTask // the server knows what to say
+	case legacy && t.TaskSupport == "required":
+		return requiredTask
+	case tasks && t.TaskSupport == "forbidden":
+		return noTask
+	case legacy && tasks && t.TaskSupport == "optional":
+		return upstreamSource
+	case legacy && tasks:
+		return noTask
+	case !legacy && tasks:
+		return offeredTask
+	}
+	return ownTask
+}
+
+// lookupTool is what is known of a tool, which is listed for that if need be. That may be forgotten at once, since lists change.
+func (s *facade) lookupTool(ctx context.Context, l *gateway.Upstream, name string) (t gateway.Tool, listed bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.e.Server().CallLimit()) // of all tries
+	defer cancel()
+	for range 3 {
+		if t, listed = s.e.LookupTool(name); listed {
+			break
+		}
+		l.LookupTool(ctx, name)
+	}
+	return t, listed
+}
+
+// toolCall is a call of a tool on its way to a result or a task.
+type toolCall struct {
+	l *gateway.Upstream
+	r *mcp.Request
+	// name is the tool's, params are the client's.
+	name   string
+	params jsonobj.Object
+	// capabilities are the client's; asTask says that it can take a task or, if it is legacy, that it wants one, for as long as ttl.
+	capabilities jsonobj.Object
+	asTask       bool
+	ttl          time.Duration
+	// source is where its task comes from. It stays, whatever is heard of the tools meanwhile: without a task some must not be called.
+	source taskSource
+}
+
+// info is clientInfo for a modern server.
+func (c *toolCall) info() json.RawMessage {
+	if c.r.Era == mcp.Modern {
+		return c.r.Meta().Get(mcp.MetaClientInfo)
+	}
+	return c.l.Info()
+}
+
+// read reads what a client wants.
+func (s *facade) read(l *gateway.Upstream, r *mcp.Request) (c toolCall, err error) {
+	c = toolCall{l: l, r: r, capabilities: l.Capabilities(), ttl: s.k.o.TTL}
+	if c.params, err = jsonobj.ParseObject(r.Params); err != nil {
+		return c, mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
+	}
+	c.name = c.params.Text("name")
+	if r.Era == mcp.Modern {
+		c.capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
+		c.asTask = hasTasks(c.capabilities)
+		c.params = c.params.Delete("task") // of another era, and so nothing
+		return c, nil
+	}
+	if wish := c.params.Get("task"); !jsonobj.IsNull(wish) {
+		c.asTask = true
+		task, err := jsonobj.ParseObject(wish)
+		if err != nil {
+			return c, mcp.Errorf(mcp.CodeInvalidParams, "params.task: %v", err)
+		}
+		var ms float64
+		if ttl := task.Get("ttl"); !jsonobj.IsNull(ttl) {
+			if json.Unmarshal(ttl, &ms) != nil || ms <= 0 {
+				return c, mcp.Errorf(mcp.CodeInvalidParams, "params.task.ttl: expected milliseconds, a positive number")
+			}
+			c.ttl = time.Duration(max(1, min(ms, float64(s.k.o.MaxTTL.Milliseconds())))) * time.Millisecond
+		}
+	}
+	return c, nil
+}
+
+func hasTasks(capabilities jsonobj.Object) bool {
+	return capabilities.Object("extensions").Has(mcp.ExtensionTasks)
+}
+
+// missingTasks is the error for a modern client that has not said that it knows tasks.
+func missingTasks() error {
+	return mcp.Errorf(mcp.CodeMissingCapability, "the client has not declared the extension %s", mcp.ExtensionTasks).
+		WithData(json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + mcp.ExtensionTasks + `":{}}}}`))
+}
+
+// needsTasks reports whether that is what a server says.
+func needsTasks(err error) bool {
+	var said *mcp.Error
+	if !errors.As(err, &said) || said.Code != mcp.CodeMissingCapability {
+		return false
+	}
+	data, _ := jsonobj.ParseObject(said.Data())
+	return hasTasks(data.Object("requiredCapabilities"))
+}
