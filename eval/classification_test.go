@@ -25,7 +25,7 @@ func predictions(pairs ...string) []Rollout {
 	return rollouts
 }
 
-// C8: of eight predictions six are none of the classes. UiPath drops them, and finds nothing wrong
+// Of eight predictions six are none of the classes. UiPath drops them, and finds nothing wrong
 // with the rest.
 func TestPredictionsOutsideTheClasses(t *testing.T) {
 	def := definition("uipath-multiclass-classification", `{"classes":["a","b"],"targetOutputKey":"label"}`)
@@ -89,7 +89,7 @@ func TestSetLevelScores(t *testing.T) {
 	})
 }
 
-// facts 1.20: three classes with 2 of 3, 3 of 4 and 2 of 3 right, where the wrong ones go round:
+// Three classes with 2 of 3, 3 of 4 and 2 of 3 right, where the wrong ones go round:
 // macro F 0.6944, micro 0.7.
 func TestMulticlassFScoreVector(t *testing.T) {
 	rollouts := predictions("a/a", "a/a", "a/b", "b/b", "b/b", "b/b", "b/c", "c/c", "c/c", "c/a")

@@ -78,7 +78,7 @@ func TestCommandAnswers(t *testing.T) {
 			if r.Error != v.error || string(r.Details) != v.details {
 				t.Errorf("got error %q, details %s", r.Error, r.Details)
 			}
-			if v.error != "" { // C2: no score, not even 0
+			if v.error != "" { // no score, not even 0
 				absent(t, "score", r.Score)
 				return
 			}

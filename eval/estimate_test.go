@@ -62,7 +62,6 @@ func sixDigits(t *testing.T, what string, got *float64, want float64) {
 	}
 }
 
-// C3, C5
 func TestEstimateVectors(t *testing.T) {
 	for _, v := range readVectors(t).Runs {
 		t.Run(v.Name, func(t *testing.T) {
@@ -94,7 +93,6 @@ func TestEstimateVectors(t *testing.T) {
 	}
 }
 
-// V4
 func TestWilsonVectors(t *testing.T) {
 	for _, v := range readVectors(t).Wilson {
 		var rollouts []Rollout
@@ -113,7 +111,7 @@ func TestStudentVectors(t *testing.T) {
 	}
 }
 
-// V7, and V8 (C4): faults that are the agent's own count as failures.
+// Faults that are the agent's own count as failures.
 func TestPassKVectors(t *testing.T) {
 	for _, v := range readVectors(t).PassK {
 		t.Run(v.Name, func(t *testing.T) {
@@ -146,7 +144,6 @@ func TestPassKVectors(t *testing.T) {
 	}
 }
 
-// V6
 func TestVarianceVectors(t *testing.T) {
 	want := readVectors(t).Variance
 	var rollouts []Rollout

@@ -2,9 +2,8 @@ package eval
 
 import "testing"
 
-// facts/tasks-and-benchflow.md 9.5, as far as it is about scores. J4 to J12 and J17 are about a
-// harness's own files and selection; the last has its counterpart among the wrong inputs of the
-// command line. What differs on purpose is in docs/compatibility.md.
+// TestJobVectors has vectors of how a benchmark harness scores a job: how rewards, faults and missing
+// results count. What differs on purpose is in docs/compatibility.md.
 func TestJobVectors(t *testing.T) {
 	verifier := func(rewards ...float64) (out []Rollout) {
 		for i, r := range rewards {
@@ -13,13 +12,13 @@ func TestJobVectors(t *testing.T) {
 		return out
 	}
 	set := func() *Set { return &Set{Evaluators: []Definition{Verifier}} }
-	t.Run("J13 the mean reward is over what was scored", func(t *testing.T) {
+	t.Run("the mean reward is over what was scored", func(t *testing.T) {
 		near(t, "score", summarize(set(), append(verifier(1, 0.5), in(StateFaulted, "x"), in(StateSuspended, "y"))...).Score.Mean, 0.75)
 	})
-	t.Run("J13 there is none if nothing was", func(t *testing.T) {
+	t.Run("there is none if nothing was", func(t *testing.T) {
 		absent(t, "score", summarize(set(), in(StateFaulted, "x")).Score.Mean)
 	})
-	t.Run("J14 1.0 passes, 0 and 0.5 fail, a faulted one is neither", func(t *testing.T) {
+	t.Run("1.0 passes, 0 and 0.5 fail, a faulted one is neither", func(t *testing.T) {
 		s := summarize(set(), append(verifier(1, 0, 0.5), in(StateFaulted, "x"))...)
 		near(t, "pass rate", s.PassRate.Mean, 1.0/3)
 		if s.Rollouts.Completed != 3 || s.Rollouts.Faulted != 1 {
@@ -30,11 +29,11 @@ func TestJobVectors(t *testing.T) {
 		rollouts []Rollout
 		want     float64
 	}{
-		"J15 5 of 10":                         {verifier(1, 1, 1, 1, 1, 0, 0, 0, 0, 0), 0.5},
-		"J15 5 of 8, errors being left out":   {append(verifier(1, 1, 1, 1, 1, 0, 0, 0), in(StateFaulted, "x"), in(StateFaulted, "y")), 5.0 / 8},
-		"J13 a reward that is nearly 1 fails": {verifier(0.999, 1), 0.5},
+		"5 of 10":                         {verifier(1, 1, 1, 1, 1, 0, 0, 0, 0, 0), 0.5},
+		"5 of 8, errors being left out":   {append(verifier(1, 1, 1, 1, 1, 0, 0, 0), in(StateFaulted, "x"), in(StateFaulted, "y")), 5.0 / 8},
+		"a reward that is nearly 1 fails": {verifier(0.999, 1), 0.5},
 	} {
 		t.Run(name, func(t *testing.T) { near(t, "pass rate", summarize(set(), tt.rollouts...).PassRate.Mean, tt.want) })
 	}
-	t.Run("J15 0 of 0 has no rate", func(t *testing.T) { absent(t, "pass rate", summarize(set(), in(StateFaulted, "x")).PassRate.Mean) })
+	t.Run("0 of 0 has no rate", func(t *testing.T) { absent(t, "pass rate", summarize(set(), in(StateFaulted, "x")).PassRate.Mean) })
 }

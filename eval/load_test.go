@@ -120,7 +120,7 @@ func TestLoadLegacySample(t *testing.T) {
 	}
 }
 
-// U2: the class decides, with or without a type.
+// The class decides, with or without a type.
 func TestCustomEvaluators(t *testing.T) {
 	for _, file := range []string{
 		`{"version":"1.0","id":"c","evaluatorSchema":"file://op.py:Op","evaluatorConfig":{"name":"c","anything":1}}`,
@@ -143,7 +143,7 @@ func TestCustomEvaluators(t *testing.T) {
 	}
 }
 
-// U8: what means a boolean to UiPath.
+// What means a boolean to UiPath.
 func TestBooleansInOtherForms(t *testing.T) {
 	for value, want := range map[string]float64{`true`: 1, `"Yes"`: 1, `1`: 1, `"on"`: 1, `false`: 0, `"false"`: 0, `0`: 0, `null`: 0} {
 		def, problems, err := ParseEvaluator("e.json", []byte(`{"version":"1.0","id":"e","evaluatorTypeId":"uipath-exact-match","evaluatorConfig":{"negated":`+value+`}}`))

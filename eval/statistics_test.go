@@ -49,7 +49,6 @@ func absent(t *testing.T, what string, got *float64) {
 	}
 }
 
-// facts 1.22
 func TestSetScoreVectors(t *testing.T) {
 	weighted := func(a, b float64) *Set {
 		return &Set{Evaluators: []Definition{{ID: "exact", Weight: a}, {ID: "contains", Weight: b}}}
@@ -90,7 +89,7 @@ func TestRolloutScore(t *testing.T) {
 		{"lines do not count", []Result{line, score("a", 1)}, 1.0},
 		{"evaluators that were not run do not count", []Result{score("a", 1), {EvaluatorID: "b", NotRun: "no model"}}, 1.0},
 		{"an output that does not fit counts as 0", []Result{score("a", 1), {EvaluatorID: "b", Score: new(float64), Error: "no such path"}}, 0.75},
-		{"an evaluator that failed does not count", []Result{score("a", 1), {EvaluatorID: "b", Error: "boom"}}, 1.0}, // C2
+		{"an evaluator that failed does not count", []Result{score("a", 1), {EvaluatorID: "b", Error: "boom"}}, 1.0},
 		{"the legacy scale", []Result{{EvaluatorID: "b", Score: &eighty, Scale: 100}}, 0.8},
 		{"no results", nil, nil},
 		{"nothing that counts", []Result{{EvaluatorID: "a", NotRun: "x"}}, nil},
@@ -135,7 +134,7 @@ func TestAnEvaluationCountsOnceAllItsEpochsAreTerminal(t *testing.T) {
 	}
 }
 
-// C4: given a completed evaluation, one whose agent crashed, one whose environment failed, a
+// Given a completed evaluation, one whose agent crashed, one whose environment failed, a
 // cancelled and a suspended one and one that nothing scored: each is counted where it belongs, and
 // only the agent's own fault is 0.
 func TestFaultsHaveAnOwner(t *testing.T) {
@@ -151,7 +150,6 @@ func TestFaultsHaveAnOwner(t *testing.T) {
 	}
 }
 
-// C4
 func TestFaultedEpochs(t *testing.T) {
 	set := &Set{Epochs: 4}
 	s := summarize(set, completed("1", score("e", 1)), crashed("1"), completed("1", score("e", 0.5)), in(StateFaulted, "1"))
@@ -160,7 +158,7 @@ func TestFaultedEpochs(t *testing.T) {
 	near(t, "pass rate", s.PassRate.Mean, 1.0/3)
 }
 
-// C4: an evaluator that was to score a rollout gives its agent's crash a 0 as well.
+// An evaluator that was to score a rollout gives its agent's crash a 0 as well.
 func TestACrashCountsForEachEvaluatorThatWasAsked(t *testing.T) {
 	one, two := completed("1", score("e", 1)), crashed("2")
 	one.Evaluation = &Evaluation{Criteria: map[string]json.RawMessage{"e": nil}}
@@ -200,7 +198,7 @@ func TestPassAtK(t *testing.T) {
 	}
 }
 
-// C9: a curve over another set of evaluations for each k may fall, so that there is one over those
+// A curve over another set of evaluations for each k may fall, so that there is one over those
 // with all their epochs.
 func TestPassAtKOverOneSet(t *testing.T) {
 	set := &Set{Epochs: 4}
@@ -247,7 +245,7 @@ func TestAgentsAreToldApart(t *testing.T) {
 		}
 	}
 	summary := s.Summary()
-	absent(t, "together", summary.Score.Mean) // C3
+	absent(t, "together", summary.Score.Mean)
 	if len(summary.Agents) != 2 || summary.Agents[0].Agent != "good" || summary.Coverage.Evaluations != 4 || summary.Agents[0].Coverage.Evaluations != 2 {
 		t.Fatalf("got %+v", summary)
 	}
@@ -265,7 +263,7 @@ func TestErrorsAndNotRunAreCounted(t *testing.T) {
 		t.Errorf("%+v", s.Evaluators)
 	}
 	absent(t, "score of a judge that was not run", s.Evaluators[0].Score)
-	absent(t, "score of a broken evaluator", s.Evaluators[1].Score) // C2
+	absent(t, "score of a broken evaluator", s.Evaluators[1].Score)
 	near(t, "the rest", s.Score.Mean, 0.5)
 	if s.Coverage != (Coverage{Evaluations: 1, Scored: 1, EvaluatorResults: 1, EvaluatorErrors: 1, EvaluatorsNotRun: 1}) {
 		t.Errorf("coverage %+v", s.Coverage)
@@ -313,7 +311,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// C6: what is missing is anything from 0 to 1.
+// What is missing is anything from 0 to 1.
 func TestGatesOnBounds(t *testing.T) {
 	unscored := completed("3")
 	for _, v := range []struct {
@@ -343,7 +341,7 @@ func TestGatesOnBounds(t *testing.T) {
 	}
 }
 
-// C3: good 1.0 and bad 0.8 do not meet 0.9 together.
+// Good 1.0 and bad 0.8 do not meet 0.9 together.
 func TestGatesHoldForEachAgent(t *testing.T) {
 	s := NewStatistics(&Set{Thresholds: Thresholds{Pass: 1, Score: ptr(0.9)}})
 	for i := range 10 {

@@ -38,7 +38,6 @@ func show(calls []ToolCall) string {
 	return strings.Join(out, " ")
 }
 
-// facts 1.14
 func TestToolCallExtraction(t *testing.T) {
 	for _, v := range []struct{ name, span, want string }{
 		{"attributes as an object", span(`{"tool.name":"a","input.value":{"x":1},"output.value":"done"}`), `a({"x":1})=done`},
@@ -112,7 +111,6 @@ func TestToolCallsOverSegments(t *testing.T) {
 			[][]string{{`{"context":{"trace_id":"t","span_id":"s"},"attributes":{"tool.name":"a","output.value":"1"}}`,
 				`{"context":{"trace_id":"u","span_id":"s"},"attributes":{"tool.name":"a","output.value":"2"}}`}}, `a({})=1 a({})=2`},
 
-		// U1
 		{"without a suspension a call that failed and was tried again is two calls", [][]string{{open, done}}, `a({"x":1})= a({"x":1.0})=done`},
 		{"nor are calls with one id joined there",
 			[][]string{{span(`{"tool.name":"a","tool.call_id":"c","output.value":"1"}`), span(`{"tool.name":"a","tool.call_id":"c","output.value":"2"}`)}}, `a({})=1 a({})=2`},
@@ -134,7 +132,6 @@ func named(names ...string) []string {
 	return spans
 }
 
-// facts 1.15 to 1.18
 func TestToolCallVectors(t *testing.T) {
 	const (
 		order = "uipath-tool-call-order"
@@ -174,7 +171,6 @@ func TestToolCallVectors(t *testing.T) {
 			`{"explained_tool_calls_count":{"b":"Actual: 0, Expected: 1, Score: 0.0"}}`},
 		{"all comparators", count, `{}`, `{"toolCallsCount":{"a":[">",1],"a ":["<",3],"b":["<=",1],"c":["!=",1],"d":[">=",0]}}`, named("a", "a", "b"), 1,
 			`{"explained_tool_calls_count":{"a":"Actual: 2, Expected: 1, Score: 1.0","a ":"Actual: 2, Expected: 3, Score: 1.0","b":"Actual: 1, Expected: 1, Score: 1.0","c":"Actual: 0, Expected: 1, Score: 1.0","d":"Actual: 0, Expected: 0, Score: 1.0"}}`},
-		// U3
 		{"by id, and not by name", count, `{}`, `{"toolCallsCount":{"id-1":["=",1],"Search":["=",0]}}`, withID, 1,
 			`{"explained_tool_calls_count":{"id-1":"Actual: 1, Expected: 1, Score: 1.0","Search":"Actual: 0, Expected: 0, Score: 1.0"}}`},
 		{"other whole numbers", count, `{}`, `{"toolCallsCount":{"a":["=",1.0],"b":["="," 1 "],"c":["=",false]}}`, named("a", "b"), 1,
@@ -218,7 +214,7 @@ func TestToolCallVectors(t *testing.T) {
 	}
 }
 
-// U5, U6: both sides are printed as UiPath prints its models of them.
+// Both sides are printed as UiPath prints its models of them.
 func TestToolCallDetails(t *testing.T) {
 	made := []string{
 		span(`{"tool.name":"t","tool.id":"i","input.value":"{'a': (1, 'x'), 'b': b'\\x00'}","output.value":"it's"}`),

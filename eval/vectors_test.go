@@ -56,7 +56,6 @@ func deref(p *float64) any {
 	return *p
 }
 
-// facts 1.13
 func TestJSONSimilarityVectors(t *testing.T) {
 	for _, v := range []struct {
 		expected, actual string
@@ -104,7 +103,7 @@ func TestJSONSimilarityDetails(t *testing.T) {
 	}
 }
 
-// facts 1.13, the vectors of the legacy scale: all of UiPath's own.
+// The vectors of the legacy scale are all of UiPath's own.
 func TestLegacyJSONSimilarityVectors(t *testing.T) {
 	for _, v := range []struct {
 		expected, actual string
@@ -133,7 +132,6 @@ func TestLegacyJSONSimilarityVectors(t *testing.T) {
 	}
 }
 
-// facts 1.10 and 1.11
 func TestExactMatchVectors(t *testing.T) {
 	for _, v := range []struct {
 		name, config, expected, actual string
@@ -177,7 +175,7 @@ func TestExactMatchDetails(t *testing.T) {
 	}
 }
 
-// facts 1.10: an error result scores 0.
+// An error result scores 0.
 func TestOutputErrors(t *testing.T) {
 	for _, v := range []struct{ name, config, criteria, output, want string }{
 		{"key missing in the actual output", `{"targetOutputKey":"a"}`, `{"expectedOutput":{"a":1}}`, `{"b":1}`, `TARGET_OUTPUT_KEY_NOT_FOUND: "a" in the actual output: "a" is not there`},
@@ -198,7 +196,7 @@ func TestOutputErrors(t *testing.T) {
 				t.Fatalf("got %+v, want the error %q", results, v.want)
 			}
 			if strings.HasPrefix(v.name, "attachment") {
-				absent(t, "score of what evalrun cannot read", results[0].Score) // C2
+				absent(t, "score of what evalrun cannot read", results[0].Score)
 				return
 			}
 			wantScore(t, results[0], 0)
@@ -206,7 +204,6 @@ func TestOutputErrors(t *testing.T) {
 	}
 }
 
-// facts 1.12
 func TestContainsVectors(t *testing.T) {
 	for _, v := range []struct {
 		config, criteria, output string
@@ -223,7 +220,6 @@ func TestContainsVectors(t *testing.T) {
 	}
 }
 
-// facts 1.21
 func TestLineByLine(t *testing.T) {
 	def := definition("uipath-exact-match", `{"targetOutputKey":"text","lineByLineEvaluator":true}`)
 	results := evaluate(t, def, `{"expectedOutput":{"text":"one\n\ntwo\nthree"}}`, `{"text":"one\n2\n"}`)
@@ -258,7 +254,6 @@ func TestLineByLineIsOffForAListOfPaths(t *testing.T) {
 	only(t, evaluate(t, def, `{"expectedOutput":{"text":"a\nb"}}`, `{"text":"a\nb"}`))
 }
 
-// facts 1.8
 func TestLegacyEquals(t *testing.T) {
 	for _, v := range []struct {
 		name, config, expected, actual string
@@ -317,7 +312,6 @@ func TestLegacyCSVLineByLine(t *testing.T) {
 	wantScore(t, results[3], 100.0/3)
 }
 
-// facts 1.20
 func TestClassificationOfOneRollout(t *testing.T) {
 	multi := `{"targetOutputKey":"c","classes":["Spam","ham"]}`
 	binary := `{"targetOutputKey":"c","positiveClass":"spam"}`
@@ -341,7 +335,6 @@ func TestClassificationOfOneRollout(t *testing.T) {
 	}
 }
 
-// facts 1.6
 func TestCriteriaResolution(t *testing.T) {
 	const config = `{"targetOutputKey":"result","defaultEvaluationCriteria":{"expectedOutput":{"result":5}}}`
 	for _, v := range []struct {

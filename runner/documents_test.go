@@ -39,7 +39,7 @@ func closedDocuments(s *Store, tell func(error)) *documents {
 	return d
 }
 
-// R5. An executor says at once, and once, that a results document cannot be written. When it can
+// An executor says at once, and once, that a results document cannot be written. When it can
 // be, nothing is left of the error.
 func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 	s := openTest(t)

@@ -113,7 +113,7 @@ func TestEvalset(t *testing.T) {
 		{set(`,"jobs":{"P":{"source":"exec"}}`), false},
 		{set(`,"jobs":{"P":{"source":"ftp"}}`), false},
 		{set(`,"evaluators":[{"id":"e","type":"command","command":["./score"]},{"id":"x","evaluatorTypeId":"uipath-exact-match","evaluatorConfig":{}}]`), true},
-		{set(`,"evaluators":[{"id":"e","evaluatorSchema":"file://x.py:X"}]`), true}, // U2
+		{set(`,"evaluators":[{"id":"e","evaluatorSchema":"file://x.py:X"}]`), true},
 		{set(`,"evaluators":[{"id":"e"}]`), false},
 		{`{"name":"b"}`, false},
 		{strings.Replace(set(``), `"1.0"`, `1.0`, 1), false},

@@ -229,7 +229,7 @@ const everyTableJSON = `{
  "reward": {"weights": [1, 0.5]}
 }`
 
-// T9: given every table and field, when they are read and stored as JSON, then every value is
+// Given every table and field, when they are read and stored as JSON, then every value is
 // there, and reading the JSON gives the same configuration.
 func TestEveryTable(t *testing.T) {
 	c := accepted(t, everyTable)
@@ -373,7 +373,6 @@ func TestTaskTOML(t *testing.T) {
 		for document, want := range map[string]string{"version = '1.0'": "1.0", "schema_version = '1.4'": "1.4", "version = '2.0'\nschema_version = '1.2'": "1.2", "": "1.3"} {
 			equal(t, document, accepted(t, document).SchemaVersion, want)
 		}
-		// T5
 		problem(t, "version = '2.0'", "1:11: warning: version: version 2.0 is newer than 1.4, the newest that this evalrun knows; the task can be checked, but not run")
 		problem(t, "version = '0.0'", "1:11: warning: version: version 0.0 is not known; the file is read as one of version 1.4")
 		problem(t, "schema_version = 'abc'", `1:18: warning: schema_version: expected a version such as "1.4", got "abc"; the task can be checked, but not run`)
@@ -408,10 +407,8 @@ func TestTaskTOML(t *testing.T) {
 		for _, host := range []string{"https://a.b", "a.b:80", "a.b/c", "", "a b", "[a.b]", "[::1", "::1/200", "*a.b"} {
 			problem(t, "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['"+host+"']", "3:17: agent.allowed_hosts: expected host names, addresses or ranges of addresses alone")
 		}
-		// T5
 		hosts := []string{"*", "*.a.b", "a.*.b", "10.0.0.1", "10.0.0.0/8", "::1", "[::1]", "2001:db8::/32"}
 		equal(t, "hosts", accepted(t, "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['"+strings.Join(hosts, "', '")+"']").Agent.AllowedHosts, hosts)
-		// T8
 		problem(t, "[agent]\nallowed_hosts = []", "2:17: agent.allowed_hosts: no host is listed; remove the key")
 		accepted(t, "[agent]\nnetwork_mode = 'public'\nallowed_hosts = []")
 		equal(t, "hosts", accepted(t, "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['A.B.']").Agent.AllowedHosts, []string{"a.b"})
@@ -478,7 +475,6 @@ func TestSteps(t *testing.T) {
 		problem(t, "[[steps]]\nname = '"+name+"'", "2:8: steps[0].name: expected the name of a folder")
 	}
 	problem(t, "[[steps]]\nname = 'a'\n[[steps]]\nname = 'a'", "4:8: steps[1].name: there is another step")
-	// T8
 	problem(t, "[[steps]]\nname = 'a'\n[[steps]]\nname = 'A'", `4:8: steps[1].name: there is another step "a"`)
 	problem(t, "[[steps]]\nname = '\u00e9'\n[[steps]]\nname = 'e\u0301'", "4:8: steps[1].name: there is another step")
 	problem(t, "[agent]\nuser = 1.5", "2:8: agent.user: expected a user's name or whole number, got 1.5")

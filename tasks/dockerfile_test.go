@@ -80,7 +80,7 @@ func TestDockerfileDoesMore(t *testing.T) {
 	equal(t, "env", parseDockerfile("ENV A=1\nENV A=2 B=$A").Env, []KeyValue{{"A", "2"}, {"B", "1"}})
 }
 
-// T6: what changes nothing where nothing is built is not more than can be done.
+// What changes nothing where nothing is built is not more than can be done.
 func TestDockerfileHarmless(t *testing.T) {
 	t.Setenv("PATH", "/bin:/usr/bin")
 	d := parseDockerfile(`ARG BASE=debian

@@ -44,7 +44,6 @@ func TestGaps(t *testing.T) {
 		{"R1 allowlist of the agent", "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"agent.network_mode"}},
 		{"R1 allowlist of a step", step + "[steps.verifier]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"steps[1].verifier.network_mode"}},
 		{"R1 allowlist of a verifier's environment", "[verifier.sandbox]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"verifier.sandbox.network_mode"}},
-		// T4
 		{"workdir that is the root", "[environment]\nworkdir = '/'", nil},
 		{"workdir that is the agent's usual home", "[environment]\nworkdir = '/home/agent'", nil},
 		{"workdir that is the solution's place", "[environment]\nworkdir = '/solution'", nil},
@@ -91,7 +90,7 @@ func TestGaps(t *testing.T) {
 	})
 }
 
-// T1: a task that names an image is not run on this machine's system unless somebody says so,
+// A task that names an image is not run on this machine's system unless somebody says so,
 // however little its Dockerfile does.
 func TestGapsOfImages(t *testing.T) {
 	step := "\n[[steps]]\nname = 'a'\n[[steps]]\nname = 'b'\n"
@@ -102,7 +101,6 @@ func TestGapsOfImages(t *testing.T) {
 	}{
 		{"none", "", map[string]string{"environment/data.txt": ""}, nil},
 		{"docker_image", "environment.docker_image = 'ubuntu:24.04'", nil, []string{"environment.docker_image"}},
-		// T8
 		{"unknown key", "environment.docker_imgae = 'a'", nil, []string{"environment.docker_imgae"}},
 		{"unknown keys of other tables", "container = 'a'\n[docker]\n[sandbox]\ncompose_file = 'a'\nvm = true\n[verifier.environment]\nkubernetes = 1", nil,
 			[]string{"container", "docker", "sandbox.compose_file", "sandbox.vm", "verifier.environment.kubernetes"}},
@@ -132,7 +130,7 @@ func TestGapsOfFiles(t *testing.T) {
 		want           []string
 	}{
 		{"compose", "", map[string]string{"environment/docker-compose.yaml": "", "environment/compose.yml": ""}, []string{"environment/compose.yml", "environment/docker-compose.yaml"}},
-		// T4: Harbor reads docker-compose.yaml alone.
+		// Harbor reads docker-compose.yaml alone.
 		{"compose files that are data", "", map[string]string{"environment/Dockerfile": "FROM a", "environment/docker-compose.yml": "", "environment/compose.yaml": ""}, nil},
 		{"Dockerfile that copies what is not there", "", map[string]string{"environment/Dockerfile": "FROM a\nCOPY x /y"}, []string{"environment"}},
 		{"Dockerfile that cannot be read", "", map[string]string{"environment/Dockerfile/x": ""}, []string{"environment/Dockerfile"}},

@@ -114,10 +114,9 @@ func TestMCPConfig(t *testing.T) {
 			[]MCPServer{{Name: "api", Transport: TransportHTTP, URL: "https://example.com/mcp"}}, nil},
 		{"a list without transport", "mcp.json", `{"mcp_servers": [{"name": "a", "command": "x"}]}`, []MCPServer{{Name: "a", Transport: TransportStdio, Command: "x"}}, nil},
 		{"sandbox", "mcp.toml", "[[sandbox.mcp_servers]]\nname = 'a'\ntransport = 'http'\nurl = 'u'", []MCPServer{{Name: "a", Transport: TransportHTTP, URL: "u"}}, nil},
-		{"a url without type", "mcp.json", `{"mcpServers": {"a": {"url": "u"}}}`, []MCPServer{{Name: "a", Transport: TransportHTTP, URL: "u"}}, nil}, // G5
+		{"a url without type", "mcp.json", `{"mcpServers": {"a": {"url": "u"}}}`, []MCPServer{{Name: "a", Transport: TransportHTTP, URL: "u"}}, nil},
 		{"neither command nor url", "mcp.json", `{"mcpServers": {"a": {}}}`, []MCPServer{{Name: "a", Transport: TransportHTTP}},
 			[]string{"mcp.json:1:22: mcpServers.a.url: 'url' is required for transport 'streamable-http'"}},
-		// G5
 		{"VS Code's JSON, with comments and trailing commas", "mcp.json", `{
 			// what VS Code asks for
 			"inputs": [], /* none */
@@ -126,7 +125,6 @@ func TestMCPConfig(t *testing.T) {
 		{"Gemini's JSON", "settings.json", `{"mcpServers": {"a": {"httpUrl": "u", "url": "v"}, "b": {"httpUrl": "u"}}}`,
 			[]MCPServer{{Name: "a", Transport: TransportHTTP, URL: "u"}, {Name: "b", Transport: TransportHTTP, URL: "u"}}, nil},
 		{"a comment that does not end", "mcp.json", "{\n/* \n}", nil, []string{"mcp.json:2:1: "}},
-		// G4
 		{"servers that are switched off", "mcp.json", `{"mcpServers": {"a": {"command": "x", "disabled": true}, "b": {"command": "x", "enabled": false, "typo": 1}, "c": {"command": "x", "disabled": false, "enabled": true}}}`,
 			[]MCPServer{{Name: "c", Transport: TransportStdio, Command: "x"}}, nil},
 		{"a list with one that is switched off", "mcp.toml", "[[mcp_servers]]\nname = 'a'\nenabled = false\n[[mcp_servers]]\nname = 'b'\ncommand = 'x'", []MCPServer{{Name: "b", Transport: TransportStdio, Command: "x"}}, nil},
@@ -175,7 +173,7 @@ func TestMCPConfigExpand(t *testing.T) {
 		file + ":6:12: mcpServers.a.b.headers.X.Y: the variable ${NOPE} is not set in the environment; set it, or give a default: ${NOPE:-…}"
 	equal(t, "problems", problems.Error(), want)
 
-	// G5: in command and args, too, and as VS Code writes it. What an editor would ask for is
+	// In command and args, too, and as VS Code writes it. What an editor would ask for is
 	// refused.
 	file = write(t, t.TempDir(), "mcp.json", `{"servers": {"a": {"command": "${VV}", "args": ["--x=${env:VV}", "$VV", "${NOPE}"]},
 "b": {"command": "x", "env": {"T": "${input:token}"}}}}`)

@@ -30,7 +30,7 @@ func TestLoad(t *testing.T) {
 	if task, problems = Load(dir); len(problems) != 1 || !strings.Contains(problems.Error(), "empty; the task can be checked") {
 		t.Errorf("%v", problems)
 	}
-	if err := task.Runnable(); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "instruction.md")+" is empty, there is no") { // T8
+	if err := task.Runnable(); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "instruction.md")+" is empty, there is no") {
 		t.Errorf("got %v", err)
 	}
 
@@ -57,7 +57,7 @@ func TestLoad(t *testing.T) {
 	equal(t, "folders", []any{task.Stages()[0].Tests, task.Stages()[0].Solution}, []any{[]string{filepath.Join(dir, "verifier")}, filepath.Join(dir, "oracle")})
 }
 
-// S7: nothing that lies elsewhere is read as a part of the task, also not through a link to a
+// Nothing that lies elsewhere is read as a part of the task, also not through a link to a
 // folder above.
 func TestLoadFollowsNoLinkOutOfTheTask(t *testing.T) {
 	outside := t.TempDir()

@@ -10,7 +10,8 @@ func lookup(name string) (string, bool) {
 	return v, ok
 }
 
-// T39: the table of section 1.4 of the format's description, and what follows from its expression.
+// A ${VAR} is resolved where it is the whole value, with a default after ":-"; all else stays as it
+// is written.
 func TestInterpolation(t *testing.T) {
 	for value, want := range map[string]string{
 		"${VV}": "v", "x${VV}": "x${VV}", "${VV}y": "${VV}y", "${NOPE:-d}": "d", "${NOPE:-}": "",

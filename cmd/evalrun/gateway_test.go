@@ -297,7 +297,7 @@ func TestGatewayLeavesNoProcesses(t *testing.T) {
 	if left := g.processes(); len(left) > 0 {
 		t.Errorf("left by the gateway that was ended: %v", left)
 	}
-	if err := other.cmd.Process.Signal(syscall.SIGHUP); err != nil { // S8
+	if err := other.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	if err := other.cmd.Wait(); err != nil {
@@ -308,7 +308,7 @@ func TestGatewayLeavesNoProcesses(t *testing.T) {
 	}
 }
 
-// S8: a stdio server sees of the gateway's environment what it needs, and what its configuration
+// A stdio server sees of the gateway's environment what it needs, and what its configuration
 // names.
 func TestEnvironmentOfStdioServers(t *testing.T) {
 	t.Setenv("EVALRUN_TEST_SECRET", "a secret of the gateway")

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// G5: requests are logged and counted, refused ones too, and never a token; /healthz is for
+// Requests are logged and counted, refused ones too, and never a token; /healthz is for
 // everybody, /metrics for who bears the token.
 func TestGatewayIsObserved(t *testing.T) {
 	s, err := taskserver.New(taskserver.Options{Era: taskserver.Legacy})

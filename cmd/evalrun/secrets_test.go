@@ -127,7 +127,7 @@ func leakyService(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// S2: random secrets in all the places where evalrun meets some are in no file that it leaves, nor
+// Random secrets in all the places where evalrun meets some are in no file that it leaves, nor
 // in anything that it prints, however they are encoded; only the payload columns of the store have
 // them.
 func TestSecretsAreInNoFile(t *testing.T) {

@@ -1,7 +1,8 @@
-// Package agent says what an agent is. An [Agent] runs one segment of a rollout at a time and says how it
-// ended: completed, suspended, or failed with a category. An [Entry] is an agent as a file names it; the
-// packages below this one run it, and this one imports none of them. It also has the form of what a
-// segment leaves: the trajectory and the trace. It knows nothing of stores, eval sets or scores.
+// Package agent says what an agent is. An [Agent] runs one segment of a rollout at a time and says
+// how it ended: completed, suspended, or failed with a category. An [Entry] is an agent as a file
+// names it; the packages below this one run it, and this one imports none of them. It also has the
+// form of what a segment leaves: the trajectory and the trace. It knows nothing of stores, eval
+// sets or scores.
 package agent
 
 import (
@@ -18,49 +19,58 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Agent runs segments. Implementations are safe for concurrent use; a segment's processes are gone when Run returns.
+// Agent runs segments. Implementations are safe for concurrent use; a segment's processes are gone
+// when Run returns.
 type Agent interface {
-	// Run runs one segment to its end. What goes wrong with the agent is a Fault in the outcome; the error is only for
-	// what is wrong with evalrun itself (a full disk). When ctx is done the agent is ended and the outcome is a fault whose category is
-	// the cause of ctx if that is a *fault.Fault, else fault.Interrupted.
+	// Run runs one segment to its end. What goes wrong with the agent is a Fault in the outcome;
+	// the error is only for what is wrong with evalrun itself (a full disk). When ctx is done the
+	// agent is ended and the outcome is a fault whose category is the cause of ctx if that is a
+	// *fault.Fault, else fault.Interrupted.
 	Run(ctx context.Context, seg Segment) (Outcome, error)
 }
 
 // Segment is what an agent is given.
 type Segment struct {
 	RolloutID string
-	// Marker is what the agent's processes bear in their environment; RolloutID if it is empty. Rollouts of two stores may have the same
-	// id (of a run with the same --run-id), so the runner puts the store's in front.
+	// Marker is what the agent's processes bear in their environment; RolloutID if it is empty.
+	// Rollouts of two stores may have the same id (of a run with the same --run-id), so the runner
+	// puts the store's in front.
 	Marker string
 	// Number counts a rollout's segments from 1, Attempt the attempts of a segment from 1.
 	Number  int
 	Attempt int
 	Input   json.RawMessage
-	// Resume maps interrupt ids to payloads, and Deliveries to what is known of them; nil in a rollout's first segment.
+	// Resume maps interrupt ids to payloads, and Deliveries to what is known of them; nil in a
+	// rollout's first segment.
 	Resume     map[string]json.RawMessage
 	Deliveries map[string]Delivery
-	// Workspace is the rollout's folder, which survives suspension. Dir is where the files of this attempt go. Both are absolute and exist.
+	// Workspace is the rollout's folder, which survives suspension. Dir is where the files of this
+	// attempt go. Both are absolute and exist.
 	Workspace string
 	Dir       string
 	// BaseDir is the folder against which an agent's relative cwd is resolved.
 	BaseDir string
-	// Env is added to the agent's environment: after its own entry's of a function agent, before those of an ACP agent, which lead to its model.
+	// Env is added to the agent's environment: after its own entry's of a function agent, before
+	// those of an ACP agent, which lead to its model.
 	Env []string
 
-	// Sandbox is where an agent that needs one is started; nil for function agents. The fields from here
-	// to Solution are only for agents in a sandbox.
+	// Sandbox is where an agent that needs one is started; nil for function agents. The fields from
+	// here to Solution are only for agents in a sandbox.
 	Sandbox *Sandbox
-	// Prompt is what a conversational agent is asked; in a segment that goes on with a session it is not asked again.
+	// Prompt is what a conversational agent is asked; in a segment that goes on with a session it
+	// is not asked again.
 	Prompt string
-	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names of those that Sandbox.Setup starts.
+	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names
+	// of those that Sandbox.Setup starts.
 	Servers []acp.MCPServer
 	Hosted  []string
 	// Gateway puts the servers behind the MCP gateway; nil sends them to the agent as they are.
 	Gateway *Gateway
-	// History are the folders of the segments before in order, as far as they belong to the conversation that goes on; empty if a new one begins.
+	// History are the folders of the segments before in order, as far as they belong to the
+	// conversation that goes on; empty if a new one begins.
 	History []string
-	// Consume uses the permission up that a trigger was answered with, durably, and reports whether it was there: it is not if an attempt that
-	// was broken off has used it. Nil keeps nothing.
+	// Consume uses the permission up that a trigger was answered with, durably, and reports whether
+	// it was there: it is not if an attempt that was broken off has used it. Nil keeps nothing.
 	Consume func(ctx context.Context, triggerID string) (bool, error)
 	// Solution is what the oracle runs.
 	Solution *Script
@@ -68,7 +78,8 @@ type Segment struct {
 	// Timeout of this segment; 0 means none. OutputBytes is how much it may print.
 	Timeout     time.Duration
 	OutputBytes int64
-	// Ended, if not nil, is called when the agent's process has ended; what it printed is still being read. Another agent may start then.
+	// Ended, if not nil, is called when the agent's process has ended; what it printed is still
+	// being read. Another agent may start then.
 	Ended func()
 }
 
@@ -78,7 +89,8 @@ type Gateway struct {
 	Ledger suspend.Ledger
 	// Check asks once whether a job is done; see [suspend.Hooks].
 	Check func(ctx context.Context, w suspend.Work) (suspend.Progress, error)
-	// Refetch reports whether a job whose result is not there when it is fetched is to be waited for again.
+	// Refetch reports whether a job whose result is not there when it is fetched is to be waited
+	// for again.
 	Refetch func(w suspend.Work) bool
 	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
 	SoftWait time.Duration
@@ -108,7 +120,8 @@ type Outcome struct {
 	Output     json.RawMessage
 	Interrupts []wait.Interrupt
 	Fault      *fault.Fault
-	// Limit stands beside Output: a limit ended the agent, but what it has done by then can be verified.
+	// Limit stands beside Output: a limit ended the agent, but what it has done by then can be
+	// verified.
 	Limit *fault.Fault
 	// Info is what else there is to report, nil if there is nothing.
 	Info *Info

@@ -12,27 +12,28 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Entry is an agent as an eval set or the command line names it. It is stored with a run as JSON, so that a run is
-// resumed with the agent that it was started with; secrets stay ${VAR} in it.
+// Entry is an agent as an eval set or the command line names it. It is stored with a run as JSON,
+// so that a run is resumed with the agent that it was started with; secrets stay ${VAR} in it.
 type Entry struct {
 	Name string `json:"name"`
 	// Type is TypeFunction, TypeACP, TypeOracle or TypeNop.
 	Type    string   `json:"type"`
 	Command []string `json:"command,omitempty"`
-	// Cwd is relative to Segment.BaseDir, which is the default: where a function agent starts, and where the program of an ACP agent is looked
-	// for if its path is relative.
+	// Cwd is relative to Segment.BaseDir, which is the default: where a function agent starts, and
+	// where the program of an ACP agent is looked for if its path is relative.
 	Cwd string `json:"cwd,omitempty"`
 	// Env is added to the environment; ${VAR} in a value is resolved for each segment.
 	Env map[string]string `json:"env,omitempty"`
 	// Stdin is what a function agent reads, Output where its document is.
 	Stdin  StdinMode  `json:"stdin,omitempty"`
 	Output OutputMode `json:"output,omitempty"`
-	// OutputFile is the name of the file that EVALRUN_OUTPUT_FILE points to with Output "file", for programs that want a
-	// certain extension. By default it is output.json.
+	// OutputFile is the name of the file that EVALRUN_OUTPUT_FILE points to with Output "file", for
+	// programs that want a certain extension. By default it is output.json.
 	OutputFile string `json:"outputFile,omitempty"`
 	// ACP is set in entries of TypeACP.
 	*ACP
-	// ResumeWhen says whether a rollout with several triggers resumes when any of them or when all have fired.
+	// ResumeWhen says whether a rollout with several triggers resumes when any of them or when all
+	// have fired.
 	ResumeWhen ResumeWhen `json:"resumeWhen,omitempty"`
 	// AcceptsFaults says that the agent takes a failed job as {"error":…} in place of a payload.
 	AcceptsFaults bool `json:"acceptsFaults"`
@@ -48,14 +49,15 @@ const (
 	TypeNop      = "nop"      // does nothing
 )
 
-// types are those that an entry may have, laterTypes those of the design that this version does not run.
+// types are those that an entry may have, laterTypes those of the design that this version does not
+// run.
 var (
 	types      = []string{TypeFunction, TypeACP, TypeOracle, TypeNop}
 	laterTypes = []string{"langgraph"}
 )
 
-// NeedsSandbox reports whether the agent runs in the sandbox of its rollout, and not as its owner's own
-// program.
+// NeedsSandbox reports whether the agent runs in the sandbox of its rollout, and not as its owner's
+// own program.
 func (e Entry) NeedsSandbox() bool { return e.Type != TypeFunction }
 
 // SegmentTimeout is the shorter of the entry's own timeout and one from elsewhere; 0 means none.
@@ -113,8 +115,8 @@ func FromCommand(args []string) Entry {
 	return Entry{Name: nameOf(args), Type: TypeFunction, Command: args, Stdin: StdinEnvelope, Output: OutputStdout, ResumeWhen: ResumeAny}
 }
 
-// ParseEntry reads the value of `agent`, or of one element of `agents`: an object, or a name from the registry. What is wrong with it is
-// recorded in r.
+// ParseEntry reads the value of `agent`, or of one element of `agents`: an object, or a name from
+// the registry. What is wrong with it is recorded in r.
 func ParseEntry(r *input.Reader, n *input.Node) Entry {
 	if n.Kind == input.String {
 		e, ok := Registered(n.Text)
@@ -174,7 +176,8 @@ func parseFunction(r *input.Reader, f *input.Fields) Entry {
 	return e
 }
 
-// parseCommand reads a program and its arguments; n is the value of "command", nil if there is none.
+// parseCommand reads a program and its arguments; n is the value of "command", nil if there is
+// none.
 func parseCommand(r *input.Reader, f *input.Fields, n *input.Node) []string {
 	if n == nil {
 		return nil

@@ -9,14 +9,17 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// ACP is what an entry says of an agent that speaks the Agent Client Protocol. Where a value may hold placeholders these are {home}, {model},
-// {modelURL} and {modelKey}; a variable or a file that names one for which there is nothing is left out.
+// ACP is what an entry says of an agent that speaks the Agent Client Protocol. Where a value may
+// hold placeholders these are {home}, {model}, {modelURL} and {modelKey}; a variable or a file that
+// names one for which there is nothing is left out.
 type ACP struct {
 	// Extends is the registry's entry that gives what this one does not say.
 	Extends string `json:"extends,omitempty"`
-	// Model is where the agent's model is. Without it, or without a key, the agent talks to its provider as it likes.
+	// Model is where the agent's model is. Without it, or without a key, the agent talks to its
+	// provider as it likes.
 	Model *Model `json:"model,omitempty"`
-	// Files are written into the agent's home before each start, by their path there; values may hold placeholders.
+	// Files are written into the agent's home before each start, by their path there; values may
+	// hold placeholders.
 	Files map[string]string `json:"files,omitempty"`
 	// Permissions says how requests for permission are answered, Elicitation how questions are.
 	Permissions Policy `json:"permissions,omitempty"`
@@ -26,17 +29,19 @@ type ACP struct {
 	ConfigOptions map[string]string `json:"configOptions,omitempty"`
 	// AuthMethod is the id of the method to authenticate with; empty for none.
 	AuthMethod string `json:"authMethod,omitempty"`
-	// ResumeBy are the ways to go on with a session in a new process, in order of preference; those that the agent does not advertise
-	// are passed over, and "replay" is always possible.
+	// ResumeBy are the ways to go on with a session in a new process, in order of preference; those
+	// that the agent does not advertise are passed over, and "replay" is always possible.
 	ResumeBy []ResumeBy `json:"resumeBy,omitempty"`
 	// ToolName is how the agent names a server's tool, with the placeholders {server} and {tool}.
 	ToolName string `json:"toolName,omitempty"`
 	// FS and Terminal offer the agent the client's files and terminals.
 	FS       bool `json:"fs,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`
-	// IdleTimeout ends a turn in which nothing happens for so long; 0 means the default of ten minutes.
+	// IdleTimeout ends a turn in which nothing happens for so long; 0 means the default of ten
+	// minutes.
 	IdleTimeout wait.Duration `json:"idleTimeout,omitzero"`
-	// Visible are folders that the agent must see in an environment that hides the rest of the machine, beside the system and that of its program.
+	// Visible are folders that the agent must see in an environment that hides the rest of the
+	// machine, beside the system and that of its program.
 	Visible []string `json:"visible,omitempty"`
 }
 
@@ -144,7 +149,8 @@ func parseACP(r *input.Reader, f *input.Fields) Entry {
 	return e
 }
 
-// neverAsks says why an agent of the registry will not ask for permission, as far as its settings tell, and what to change.
+// neverAsks says why an agent of the registry will not ask for permission, as far as its settings
+// tell, and what to change.
 func neverAsks(e Entry) string {
 	switch e.Extends {
 	case "codex":

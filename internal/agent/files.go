@@ -35,7 +35,8 @@ func FilesIn(dir string, names ...string) ([]string, error) {
 	return files, nil
 }
 
-// OpenRegular opens a file that an agent may have written: nil if there is none, or something that is not a plain file.
+// OpenRegular opens a file that an agent may have written: nil if there is none, or something that
+// is not a plain file.
 func OpenRegular(path string) (*os.File, error) {
 	// O_NONBLOCK: a FIFO in its place must not hold us up.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)

@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/internal/modelproxy"
 )
 
-// EnvironmentHost is the Environment of a task that ran on this machine's own system, and in no image.
+// EnvironmentHost is the Environment of a task that ran on this machine's own system, and in no
+// image.
 const EnvironmentHost = "host"
 
 // Info is what is to be reported of a segment beside its outcome. It is stored with the segment.
@@ -19,7 +20,8 @@ type Info struct {
 	AgentName    string `json:"agentName,omitempty"`
 	AgentVersion string `json:"agentVersion,omitempty"`
 	SessionID    string `json:"sessionId,omitempty"`
-	// ResumedBy is how the segment went on with the session of the one before; empty in a rollout's first.
+	// ResumedBy is how the segment went on with the session of the one before; empty in a rollout's
+	// first.
 	ResumedBy ResumeBy `json:"resumedBy,omitempty"`
 	// ResumeNote says why a better way was not taken.
 	ResumeNote string `json:"resumeNote,omitempty"`
@@ -27,7 +29,8 @@ type Info struct {
 	// MCPServers has a verdict for each server of the task.
 	MCPServers []ServerVerdict `json:"mcpServers,omitempty"`
 	ToolCalls  int             `json:"toolCalls,omitempty"`
-	// HeldMs is how long calls were held open in milliseconds: the segment waited, and did not work.
+	// HeldMs is how long calls were held open in milliseconds: the segment waited, and did not
+	// work.
 	HeldMs int64 `json:"heldMs,omitempty"`
 	// Model is what the model proxy counted, AgentUsage what the agent itself reported last.
 	Model      *modelproxy.Usage `json:"model,omitempty"`
@@ -45,7 +48,8 @@ type ServerVerdict struct {
 	Verdict   Verdict `json:"verdict"`
 	// Reason of a verdict that is not VerdictSent.
 	Reason string `json:"reason,omitempty"`
-	// Calls counts the calls of its tools, Held those that were held open because what they had started would not outlive evalrun.
+	// Calls counts the calls of its tools, Held those that were held open because what they had
+	// started would not outlive evalrun.
 	Calls int `json:"calls"`
 	Held  int `json:"held,omitempty"`
 }

@@ -10,8 +10,8 @@ import (
 type Options struct {
 	// Resolve gives the value of a ${VAR}; nil looks into evalrun's own environment.
 	Resolve func(name string) (value string, ok bool)
-	// Redact stands before every file that an agent's output goes to and before every message; nil lets all pass.
-	// Closing flushes what is held back and does not close w.
+	// Redact stands before every file that an agent's output goes to and before every message; nil
+	// lets all pass. Closing flushes what is held back and does not close w.
 	Redact func(w io.Writer) io.WriteCloser
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time

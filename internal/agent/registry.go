@@ -9,7 +9,8 @@ import (
 // Names are the names of the registry, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(registry)) }
 
-// Registered returns the registry's entry with a name. What the settings are for is measured: docs/acp.md has a line for each.
+// Registered returns the registry's entry with a name. What the settings are for is measured:
+// docs/acp.md has a line for each.
 func Registered(name string) (Entry, bool) {
 	make, ok := registry[name]
 	if !ok {
@@ -106,7 +107,8 @@ const geminiSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"},"f
 	`"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},` +
 	`"general":{"sessionRetention":{"enabled":false},"enableAutoUpdate":false,"disableAutoUpdate":true,"disableUpdateNag":true,"checkpointing":{"enabled":false}}}`
 
-// opencodeConfig makes one provider of the configured endpoint, and lets the gateway end calls, which without mcp_timeout are given up after a minute.
+// opencodeConfig makes one provider of the configured endpoint, and lets the gateway end calls,
+// which without mcp_timeout are given up after a minute.
 var opencodeConfig = compact(`{"$schema":"https://opencode.ai/config.json","autoupdate":false,"share":"disabled",
 	"model":"evalrun/{model}","small_model":"evalrun/{model}","enabled_providers":["evalrun"],
 	"experimental":{"mcp_timeout":900000},
@@ -131,7 +133,8 @@ var packages = map[string]string{
 	"opencode": "opencode-ai", "qwen": "@qwen-code/qwen-code",
 }
 
-// HowToInstall is the command that installs the program of an agent of the registry; empty if none is known.
+// HowToInstall is the command that installs the program of an agent of the registry; empty if none
+// is known.
 func HowToInstall(program string) string {
 	if name := packages[program]; name != "" {
 		return "npm install -g " + name

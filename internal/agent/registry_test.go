@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// stored is an entry as it comes back from a store: as JSON that is decoded, and as JSON that is read as an eval set is.
+// stored is an entry as it comes back from a store: as JSON that is decoded, and as JSON that is
+// read as an eval set is.
 func stored(t *testing.T, e Entry) (decoded, read Entry) {
 	t.Helper()
 	text, err := json.Marshal(e)
@@ -103,7 +104,8 @@ func TestAnEntryOfAnyACPAgent(t *testing.T) {
 	}
 }
 
-// A8: an agent of the registry without a key for its model has nowhere to get one from, unless its entry says something of its own.
+// An agent of the registry without a key for its model has nowhere to get one from, unless its
+// entry says something of its own.
 func TestAMissingKey(t *testing.T) {
 	none := func(string) (string, bool) { return "", false }
 	some := func(name string) (string, bool) { return "x", name == "OPENAI_API_KEY" }

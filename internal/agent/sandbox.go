@@ -4,8 +4,8 @@ import "github.com/evalrun/evalrun/internal/sandbox"
 
 // Sandbox is where an agent is started.
 type Sandbox struct {
-	// Config says what its processes see of the machine. The agent adds what it needs itself: the folders
-	// of its program, and the way to its model.
+	// Config says what its processes see of the machine. The agent adds what it needs itself: the
+	// folders of its program, and the way to its model.
 	Config sandbox.Config
 	// Setup is done before the agent starts; nil for nothing.
 	Setup *sandbox.Setup

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// FileTrajectory holds what an agent said, called and used in a segment, one JSON object a line; those of all segments make one trajectory.
+// FileTrajectory holds what an agent said, called and used in a segment, one JSON object a line;
+// those of all segments make one trajectory.
 const FileTrajectory = "trajectory.jsonl"
 
 // Event is one line of a trajectory.
@@ -51,7 +52,8 @@ const (
 // Call is a tool call of an agent.
 type Call struct {
 	ID string `json:"toolCallId"`
-	// Name of the tool, and Server the MCP server that it belongs to; Server is empty for the agent's own tools.
+	// Name of the tool, and Server the MCP server that it belongs to; Server is empty for the
+	// agent's own tools.
 	Name      string          `json:"name"`
 	Server    string          `json:"server,omitempty"`
 	Title     string          `json:"title,omitempty"`
@@ -66,8 +68,9 @@ type Call struct {
 	DurationMs *int64 `json:"durationMs,omitempty"`
 }
 
-// Trajectory writes the files of a segment that tell what the agent did: the trajectory, and its tool calls once more as spans, which is what
-// evaluators and reports read of every kind of agent. What the agent does and what is done with it are added concurrently.
+// Trajectory writes the files of a segment that tell what the agent did: the trajectory, and its
+// tool calls once more as spans, which is what evaluators and reports read of every kind of agent.
+// What the agent does and what is done with it are added concurrently.
 type Trajectory struct {
 	events, spans *Lines
 	now           func() time.Time
@@ -209,7 +212,8 @@ func (c Call) Text() string {
 	return string(c.Output)
 }
 
-// Lines writes JSON objects to a file, one a line, through the redaction. The file is made with the first.
+// Lines writes JSON objects to a file, one a line, through the redaction. The file is made with the
+// first.
 type Lines struct {
 	buf    *bufio.Writer
 	closer []io.Closer

@@ -34,8 +34,9 @@ func (e Entry) variables(all bool) []string {
 	return slices.Compact(names)
 }
 
-// MissingKey names the variables of which one should hold the key of the agent's model, if none does and the agent cannot have credentials of its own: its
-// home is a new one, and its entry adds nothing to the registry's. Nil if nothing is missing.
+// MissingKey names the variables of which one should hold the key of the agent's model, if none
+// does and the agent cannot have credentials of its own: its home is a new one, and its entry adds
+// nothing to the registry's. Nil if nothing is missing.
 func (e Entry) MissingKey(resolve func(name string) (string, bool)) (names []string) {
 	if e.ACP == nil || e.Model == nil || e.Model.Key == "" {
 		return nil

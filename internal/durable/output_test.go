@@ -17,7 +17,7 @@ func text(s string) func(io.Writer) error {
 	}
 }
 
-// S3: what is not a regular file is written to and stays what it is, and of a link the target is
+// What is not a regular file is written to and stays what it is, and of a link the target is
 // replaced.
 func TestOutputToALink(t *testing.T) {
 	dir := t.TempDir()

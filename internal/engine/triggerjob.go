@@ -70,7 +70,7 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 // says how to find out.
 func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
 	commit := context.WithoutCancel(ctx)
-	failpoint.Hit("runner.starting")
+	failpoint.Hit("engine.starting")
 	atMostOnce := source.StartKind() == wait.AtMostOnce
 	switch {
 	case c.Action == store.ActionResolve && !c.OverdueSince.IsZero():
@@ -83,7 +83,7 @@ func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.Tr
 		job.Until = c.Deadline
 	}
 	key, err := source.Start(ctx, job)
-	failpoint.Hit("runner.sourceStarted." + c.Source)
+	failpoint.Hit("engine.sourceStarted." + c.Source)
 	var f *fault.Fault
 	switch {
 	case errors.As(err, &f):
@@ -126,7 +126,7 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 		return h.expire(commit, run, c, "its job was not started", c.LastError)
 	}
 	status, err := source.Check(ctx, job)
-	failpoint.Hit("runner.checked")
+	failpoint.Hit("engine.checked")
 	switch {
 	case err != nil:
 		return h.reschedule(ctx, run, c, err, false)
@@ -134,7 +134,7 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 		return h.deliverFault(commit, run, c, status.Fault.Category, status.Fault.Message)
 	case status.Done:
 		_, err := h.o.Store.Deliver(commit, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: status.Payload, By: c.Source})
-		failpoint.Hit("runner.delivered")
+		failpoint.Hit("engine.delivered")
 		return err
 	case c.Action == store.ActionExpire:
 		return h.expire(commit, run, c, "", "")

@@ -313,7 +313,7 @@ func FuzzParseYAML(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { check(t, "f.yaml", data) })
 }
 
-// S6: what a document brings along cannot drive a terminal, give commands to a CI system or fill
+// What a document brings along cannot drive a terminal, give commands to a CI system or fill
 // the screen.
 func TestProblemsAreHarmlessLines(t *testing.T) {
 	long := strings.Repeat("k", 100_000)

@@ -72,7 +72,7 @@ func (a *answer) write(p []byte) {
 	ended := a.doc.ended
 	a.doc.write(p)
 	if a.doc.ended && !ended {
-		a.take()
+		a.readMembers()
 		a.finished = true
 	}
 }
@@ -128,7 +128,7 @@ func (a *answer) event() {
 	if strings.TrimSpace(string(a.line.payload)) == done {
 		a.finished, a.complete = true, true
 	} else if a.doc.ended { // else it was cut off
-		a.take()
+		a.readMembers()
 		switch a.doc.text("type") {
 		case "message_stop", "response.completed", "response.incomplete":
 			a.finished, a.complete = true, true
@@ -148,8 +148,8 @@ func (a *answer) end() {
 	}
 }
 
-// take takes the members that mean the same in all formats.
-func (a *answer) take() {
+// readMembers reads the members that mean the same in all formats.
+func (a *answer) readMembers() {
 	for _, name := range []string{"usage", "response.usage", "message.usage", "usageMetadata"} {
 		if raw := a.doc.value(name); raw != nil && json.Unmarshal(raw, &a.usage) == nil {
 			a.metered = true

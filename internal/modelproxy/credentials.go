@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// places are the headers in which clients send their key: OpenAI's, Anthropic's, Gemini's, Azure's.
-// Gemini also takes it as the query parameter queryPlace.
-var places = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key"}
+// keyHeaders are the headers in which clients send their key: OpenAI's, Anthropic's, Gemini's, Azure's.
+// Gemini also takes it as the query parameter keyQuery.
+var keyHeaders = []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key"}
 
 const (
-	queryPlace = "key"
-	bearer     = "Bearer "
+	keyQuery = "key"
+	bearer   = "Bearer "
 )
 
 // authenticate finds the session whose token a request bears, or nil.
 func (p *Proxy) authenticate(r *http.Request) *Session {
-	for _, name := range places {
+	for _, name := range keyHeaders {
 		for _, value := range r.Header.Values(name) {
 			if s := p.find(credential(name, value)); s != nil {
 				return s
@@ -36,9 +36,9 @@ func (p *Proxy) authenticate(r *http.Request) *Session {
 }
 
 // substitute puts the provider's key where the token was, and takes out whatever else stands in
-// these places, and every header that repeats the token.
+// these headers, and every header that repeats the token.
 func (s *Session) substitute(h http.Header, rawQuery string) (newQuery string) {
-	for _, name := range places {
+	for _, name := range keyHeaders {
 		bears := slices.ContainsFunc(h.Values(name), func(v string) bool { return credential(name, v) == s.token })
 		h.Del(name)
 		switch {
@@ -63,7 +63,7 @@ func (s *Session) substitute(h http.Header, rawQuery string) (newQuery string) {
 			if s.upstream.Key == "" {
 				continue
 			}
-			param = queryPlace + "=" + url.QueryEscape(s.upstream.Key)
+			param = keyQuery + "=" + url.QueryEscape(s.upstream.Key)
 		}
 		params = append(params, param)
 	}
@@ -84,7 +84,7 @@ func credential(name, value string) string {
 // keyParam is the value of a query parameter if it is the one for keys.
 func keyParam(param string) (value string, ok bool) {
 	name, escaped, _ := strings.Cut(param, "=")
-	if name != queryPlace {
+	if name != keyQuery {
 		return "", false
 	}
 	value, err := url.QueryUnescape(escaped)

@@ -152,15 +152,15 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 			"this request bears no token of a running rollout; use the API key and the base URL that the agent was given")
 		return
 	case !isBelow(r.URL.Path):
-		defer s.leave()
+		defer s.exit()
 		refuse(w, http.StatusBadRequest, "invalid_request_error", "the path must begin with / and must not contain . or .. segments")
 		return
 	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
-		defer s.leave()
+		defer s.exit()
 		refuse(w, http.StatusNotImplemented, "invalid_request_error", "the model proxy forwards HTTP requests but no websockets")
 		return
 	}
-	defer s.leave()
+	defer s.exit()
 
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

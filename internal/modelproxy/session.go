@@ -171,7 +171,7 @@ func (s *Session) Close() (Usage, error) {
 	return s.Usage(), s.closed
 }
 
-// enter begins a request, unless the session is closed. leave ends it.
+// enter begins a request, unless the session is closed. exit ends it.
 func (s *Session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *Session) enter() bool {
 	return !s.revoked
 }
 
-func (s *Session) leave() {
+func (s *Session) exit() {
 	s.mu.Lock()
 	s.inFlight--
 	s.mu.Unlock()

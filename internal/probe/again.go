@@ -27,15 +27,16 @@ var (
 	byLoad   = way{FactLoad, func(c acp.Capabilities) bool { return c.LoadSession }, (*acp.Conn).LoadSession}
 )
 
-// goOn asks whether a session survives the death of its process: after a turn the whole process group is killed, and a new process, with the same
-// home and working directory and another server, goes on with the session.
-func goOn(w way) func(context.Context, *rig, *Check) error {
+// continueSession makes the check whether a session survives the death of its process: after a turn the whole process
+// group is killed, and a new process, with the same home and working directory and another server,
+// goes on with the session.
+func continueSession(w way) func(context.Context, *rig, *Check) error {
 	return func(ctx context.Context, r *rig, c *Check) error {
 		a, err := r.start(ctx)
 		if err != nil {
 			return err
 		}
-		offered := w.offers(a.hello.Capabilities)
+		offered := w.offers(a.initialized.Capabilities)
 		c.add(FactAdvertised, whether(offered), timeless, "")
 		if !offered {
 			c.Verdict, c.Detail = No, "not advertised"
@@ -83,7 +84,8 @@ func goOn(w way) func(context.Context, *rig, *Check) error {
 // lost is a session whose process is gone.
 type lost struct {
 	session string
-	// codeword was said in its first turn, a tool of server called. log is what the server had seen by the end.
+	// codeword was said in its first turn, a tool of server called. log is what the server had seen
+	// by the end.
 	codeword string
 	server   *server
 	log      []fakemcp.Entry
@@ -114,7 +116,8 @@ func (a *process) lose(ctx context.Context) (l lost, err error) {
 	return l, err
 }
 
-// addSecondTurn has a turn in the new process, and tells what the model is shown and which server is called.
+// addSecondTurn has a turn in the new process, and tells what the model is shown and which server
+// is called.
 func (c *Check) addSecondTurn(ctx context.Context, a *process, l lost, after *server) error {
 	turn, err := a.prompt(ctx, l.session, call(after.tool, "{}")+" [[SAY the second turn is over]]")
 	if err != nil {
@@ -141,7 +144,8 @@ func (c *Check) addSecondTurn(ctx context.Context, a *process, l lost, after *se
 	return nil
 }
 
-// arrived counts the requests that have come. The end of the answer to one is noticed only when its client is gone.
+// arrived counts the requests that have come. The end of the answer to one is noticed only when its
+// client is gone.
 func arrived(log []fakemcp.Entry) (n int) {
 	for _, e := range log {
 		if !e.Answered {
@@ -181,7 +185,8 @@ func (a *process) said() (n int) {
 	return n
 }
 
-// addReplay tells when the history was replayed: n updates before the answer, and all in all so many before the prompt.
+// addReplay tells when the history was replayed: n updates before the answer, and all in all so
+// many before the prompt.
 func (c *Check) addReplay(n, all int) {
 	switch {
 	case n > 0:

@@ -122,7 +122,7 @@ func (r *rig) shell(ctx context.Context, a *process) (*pulse, error) {
 		return nil, err
 	}
 	defer func() { _ = ours.Close() }() // nothing was written
-	inside := r.place.Config.Path("/app/alive")
+	inside := r.sandbox.Config.Path("/app/alive")
 	command := "(echo ready; exec sleep 60) > " + inside
 	running := a.begin(ctx, session, quote(fmt.Sprintf(`[[CALL ^([Bb]ash|shell|run_shell_command)$ {"command":%q,"description":"waits"}]]`, command))+"[[RUN "+command+"]]")
 	err = running.until(ctx, func(ctx context.Context) error {

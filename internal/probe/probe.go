@@ -1,8 +1,10 @@
-// Package probe finds out what an agent really does with the Agent Client Protocol. It starts the agent against MCP servers and a scripted model
-// of its own, and believes their logs rather than what the agent says of itself.
+// Package probe finds out what an agent really does with the Agent Client Protocol. It starts the
+// agent against MCP servers and a scripted model of its own, and believes their logs rather than
+// what the agent says of itself.
 //
-// [Run] makes a [Report]: a [Check] for each question, with the facts that answer it. Each check has a process, a home and servers of its own,
-// so that one which fails says nothing of the others. The package knows nothing of eval sets, runs and stores.
+// [Run] makes a [Report]: a [Check] for each question, with the facts that answer it. Each check
+// has a process, a home and servers of its own, so that one which fails says nothing of the others.
+// The package knows nothing of eval sets, runs and stores.
 package probe
 
 import (
@@ -29,7 +31,8 @@ type Options struct {
 	BaseDir string
 	// Isolation is that of the agent's space; it has this machine's network.
 	Isolation string
-	// Executable is this program: its main calls sandbox.InitMain, and tools.StdioMain for the arguments after [StdioCommand].
+	// Executable is this program: its main calls sandbox.InitMain, and tools.StdioMain for the
+	// arguments after [StdioCommand].
 	Executable string
 	// Version is evalrun's own, which the agent is told.
 	Version string
@@ -119,8 +122,8 @@ var questions = []question{
 	{"dead-server", askDeadServer},
 	{"cancel-tool", askCancelTool},
 	{"cancel-model", askCancelModel},
-	{"resume", goOn(byResume)},
-	{"load", goOn(byLoad)},
+	{"resume", continueSession(byResume)},
+	{"load", continueSession(byLoad)},
 	{"exit", askExit},
 	{"orphans", askOrphans},
 }
@@ -134,8 +137,9 @@ func Names() []string {
 	return names
 }
 
-// Run makes the checks, one after another: they measure times. It begins with initialize whatever was asked for; the error is a [*StartError] if
-// that fails, and the cause of ctx if it ends. What was found out by then is in the report.
+// Run makes the checks, one after another: they measure times. It begins with initialize whatever
+// was asked for; the error is a [*StartError] if that fails, and the cause of ctx if it ends. What
+// was found out by then is in the report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Only {
 		if !slices.Contains(Names(), name) {
@@ -228,7 +232,8 @@ func whether(b bool) string {
 // models are names that agents take who know the models of their provider.
 var models = map[string]string{"anthropic": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro"}
 
-// withScriptedModel makes an entry's model the scripted one: nothing is left of where its own is, and it has a name.
+// withScriptedModel makes an entry's model the scripted one: nothing is left of where its own is,
+// and it has a name.
 func withScriptedModel(a agent.ACP) *agent.ACP {
 	m := agent.Model{Name: "gpt-5"}
 	if a.Model != nil {

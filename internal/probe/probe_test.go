@@ -103,7 +103,8 @@ func orphaned(isolation string) (check, fact string) {
 	return "orphans", "2 left" // the shell and its sleep
 }
 
-// The fixture keeps to the protocol, and has no model: what is seen at the model cannot be told of it.
+// The fixture keeps to the protocol, and has no model: what is seen at the model cannot be told of
+// it.
 func TestAWellBehavedAgent(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range []string{sandbox.IsolationProcess, sandbox.IsolationBwrap} {
@@ -272,7 +273,8 @@ func TestInterrupted(t *testing.T) {
 	nothingLeft(t, o)
 }
 
-// What the model is shown is judged by the requests of the agent's loop: the one for a title is none.
+// What the model is shown is judged by the requests of the agent's loop: the one for a title is
+// none.
 func TestWhatTheModelIsShown(t *testing.T) {
 	m, err := fakemodel.Start(fakemodel.Options{})
 	if err != nil {

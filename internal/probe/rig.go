@@ -23,9 +23,11 @@ import (
 const (
 	// serverName is what the agent is told the name of an MCP server is.
 	serverName = "evalrun"
-	// toolsPatience is how long an agent may take to ask a server for its tools; a prompt before that would measure something else.
+	// toolsPatience is how long an agent may take to ask a server for its tools; a prompt before
+	// that would measure something else.
 	toolsPatience = 10 * time.Second
-	// modelPatience is how long an agent may take to call its model. The fixture of an agent has none.
+	// modelPatience is how long an agent may take to call its model. The fixture of an agent has
+	// none.
 	modelPatience = 5 * time.Second
 	// tellPatience is how long an agent may take to tell others of a cancel.
 	tellPatience = 2 * time.Second
@@ -35,9 +37,9 @@ const (
 type rig struct {
 	o     *Options
 	about *Agent
-	// dir is a folder of this machine; the agent sees parts of it by place.
+	// dir is a folder of this machine; the agent sees parts of it under other paths.
 	dir     string
-	place   agent.Sandbox
+	sandbox agent.Sandbox
 	model   *fakemodel.Server
 	servers []*fakemcp.HTTPServer
 	agents  []*process
@@ -50,14 +52,14 @@ func newRig(o *Options, parent string, about *Agent) (*rig, error) {
 		return nil, err
 	}
 	r := &rig{o: o, about: about, dir: dir}
-	space := sandbox.Config{Isolation: o.Isolation, Network: true}
+	cfg := sandbox.Config{Isolation: o.Isolation, Network: true}
 	for _, b := range []struct{ folder, inside string }{{"home", "/home/agent"}, {"work", "/app"}, {"logs", "/logs"}} {
 		if err := os.Mkdir(filepath.Join(dir, b.folder), 0o700); err != nil {
 			return nil, err
 		}
-		space.Binds = append(space.Binds, sandbox.Bind{Host: filepath.Join(dir, b.folder), Inside: b.inside, Writable: true})
+		cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: filepath.Join(dir, b.folder), Inside: b.inside, Writable: true})
 	}
-	r.place = agent.Sandbox{Config: space, Home: space.Path("/home/agent"), Cwd: space.Path("/app"), Executable: o.Executable}
+	r.sandbox = agent.Sandbox{Config: cfg, Home: cfg.Path("/home/agent"), Cwd: cfg.Path("/app"), Executable: o.Executable}
 	r.model, err = fakemodel.Start(fakemodel.Options{})
 	return r, err
 }
@@ -90,11 +92,11 @@ func (r *rig) explain(ctx context.Context, err error) error {
 
 // process is one process of the agent, and what came from it.
 type process struct {
-	r       *rig
-	marker  string
-	process *sandbox.Process
-	conn    *acp.Conn
-	hello   acp.InitializeResult
+	r           *rig
+	marker      string
+	process     *sandbox.Process
+	conn        *acp.Conn
+	initialized acp.InitializeResult
 	// started is how long it took from the start of the program to its answer to initialize.
 	started time.Duration
 	// onEnd, if not nil, is called when the process has ended, before what it left behind is ended.
@@ -104,17 +106,17 @@ type process struct {
 	exit   sandbox.Exit
 	endErr error
 
-	mu      sync.Mutex
-	updates []acp.Update
-	calls   acp.ToolCalls
-	asked   []acp.PermissionRequest
+	mu                 sync.Mutex
+	updates            []acp.Update
+	calls              acp.ToolCalls
+	permissionRequests []acp.PermissionRequest
 }
 
 // start starts the agent and shakes hands with it. The rig ends it.
 func (r *rig) start(ctx context.Context) (*process, error) {
 	a := &process{r: r, marker: "probe/" + rand.Text()}
 	l := acpagent.Launch{
-		Entry: r.o.Entry, Sandbox: r.place, BaseDir: r.o.BaseDir, RolloutID: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
+		Entry: r.o.Entry, Sandbox: r.sandbox, BaseDir: r.o.BaseDir, RolloutID: a.marker, ModelURL: r.model.URL(), ModelKey: "sk-of-the-scripted-model",
 		Stderr: &r.stderr, Ended: func() {
 			if a.onEnd != nil {
 				a.onEnd()
@@ -131,11 +133,11 @@ func (r *rig) start(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	a.conn = acp.NewConn(a.process.Stdin, a.process.Stdout, a, acp.Options{})
-	if a.hello, err = a.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: r.o.Version}); err != nil {
+	if a.initialized, err = a.conn.Initialize(ctx, acp.Implementation{Name: "evalrun", Version: r.o.Version}); err != nil {
 		return nil, err
 	}
 	a.started = time.Since(began)
-	r.about.Name, r.about.Version, r.about.Initialize = a.hello.Agent.Name, a.hello.Agent.Version, a.hello.Raw
+	r.about.Name, r.about.Version, r.about.Initialize = a.initialized.Agent.Name, a.initialized.Agent.Version, a.initialized.Raw
 	if method := r.o.Entry.AuthMethod; method != "" {
 		return a, a.conn.Authenticate(ctx, method)
 	}
@@ -170,7 +172,7 @@ func (a *process) open(ctx context.Context, servers ...*server) (sessionID strin
 }
 
 func (a *process) params(servers []*server) acp.SessionParams {
-	p := acp.SessionParams{Cwd: a.r.place.Cwd}
+	p := acp.SessionParams{Cwd: a.r.sandbox.Cwd}
 	for _, s := range servers {
 		p.MCPServers = append(p.MCPServers, s.declared)
 	}
@@ -200,7 +202,8 @@ type turn struct {
 	took   time.Duration
 }
 
-// prompt has a turn. The text is told the agent with a word by which the model's requests are known.
+// prompt has a turn. The text is told the agent with a word by which the model's requests are
+// known.
 func (a *process) prompt(ctx context.Context, sessionID, text string) (*turn, error) {
 	t := &turn{a: a, word: rand.Text()}
 	return t, t.run(ctx, sessionID, text)
@@ -213,7 +216,8 @@ func (t *turn) run(ctx context.Context, sessionID, text string) (err error) {
 	return err
 }
 
-// requests are those of the agent's own loop for this turn. Agents ask for a title and the like as well, and offer no tools there.
+// requests are those of the agent's own loop for this turn. Agents ask for a title and the like as
+// well, and offer no tools there.
 func (t *turn) requests() []fakemodel.Request {
 	all := t.a.r.model.Requests()
 	if loop := slices.DeleteFunc(slices.Clone(all), func(r fakemodel.Request) bool { return !t.asks(r) }); len(loop) > 0 {
@@ -241,7 +245,7 @@ func (a *process) Update(u acp.Update) {
 func (a *process) RequestPermission(_ context.Context, req acp.PermissionRequest) (acp.PermissionOutcome, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked = append(a.asked, req)
+	a.permissionRequests = append(a.permissionRequests, req)
 	return acp.Allow(req.Options), nil
 }
 

@@ -26,7 +26,8 @@ type server struct {
 	wait   func(ctx context.Context, until func([]fakemcp.Entry) bool) error
 }
 
-// call is the directive that has a tool called, for the scripted model and for an agent that carries directives out itself.
+// call is the directive that has a tool called, for the scripted model and for an agent that
+// carries directives out itself.
 func call(tool, args string) string { return fmt.Sprintf("[[CALL %s.%s %s]]", serverName, tool, args) }
 
 const (
@@ -38,7 +39,7 @@ const (
 // remote is a transport of a server that outlives the agent; false if the agent takes none.
 func (a *process) remote() (acp.Transport, bool) {
 	for _, t := range []acp.Transport{onHTTP, onSSE} {
-		if a.hello.Capabilities.Accepts(t) {
+		if a.initialized.Capabilities.Accepts(t) {
 			return t, true
 		}
 	}
@@ -75,7 +76,7 @@ func (r *rig) stdio(s *server) {
 	}
 	s.declared = acp.MCPServer{
 		Name: serverName, Transport: onStdio, Command: program,
-		Args: append([]string{StdioCommand}, fakemcp.StdioArgs(r.place.Config.Path("/logs/"+name), s.marker)...),
+		Args: append([]string{StdioCommand}, fakemcp.StdioArgs(r.sandbox.Config.Path("/logs/"+name), s.marker)...),
 	}
 	s.log = func() ([]fakemcp.Entry, error) {
 		log, err := fakemcp.ReadLog(file)
@@ -111,7 +112,8 @@ func deadServer(t acp.Transport) (*server, error) {
 	return &server{declared: acp.MCPServer{Name: serverName, Transport: t, URL: url}}, l.Close()
 }
 
-// awaitTools waits until the server has told its tools. An agent that never asks is not waited for forever; it is no error.
+// awaitTools waits until the server has told its tools. An agent that never asks is not waited for
+// forever; it is no error.
 func (s *server) awaitTools(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, toolsPatience)
 	defer cancel()
@@ -129,10 +131,11 @@ func has(method, tool string, answered bool) func([]fakemcp.Entry) bool {
 	}
 }
 
-// offered is what the client said when it connected: the version of MCP, and who it is. Since 2026-07-28 that is in the _meta of each request.
+// offered is what the client said when it connected: the version of MCP, and who it is. Since
+// 2026-07-28 that is in the _meta of each request.
 func offered(log []fakemcp.Entry) string {
 	for _, e := range log {
-		var hello struct {
+		var request struct {
 			Version string             `json:"protocolVersion"`
 			Client  acp.Implementation `json:"clientInfo"`
 			Meta    struct {
@@ -140,12 +143,12 @@ func offered(log []fakemcp.Entry) string {
 				Client  acp.Implementation `json:"io.modelcontextprotocol/clientInfo"`
 			} `json:"_meta"`
 		}
-		if json.Unmarshal(e.Params, &hello) != nil || hello.Version+hello.Meta.Version == "" {
+		if json.Unmarshal(e.Params, &request) != nil || request.Version+request.Meta.Version == "" {
 			continue
 		}
-		version, client := hello.Version, hello.Client
+		version, client := request.Version, request.Client
 		if version == "" {
-			version, client = hello.Meta.Version, hello.Meta.Client
+			version, client = request.Meta.Version, request.Meta.Client
 		}
 		return fmt.Sprintf("MCP %s, as %s %s", version, client.Name, client.Version)
 	}

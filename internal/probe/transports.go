@@ -56,9 +56,9 @@ func askInitialize(ctx context.Context, r *rig, c *Check) error {
 	if err != nil {
 		return err
 	}
-	caps := a.hello.Capabilities
+	caps := a.initialized.Capabilities
 	c.Verdict = Yes
-	c.add(FactInitialized, Yes, a.started, "protocol version %d, %s %s", acp.ProtocolVersion, a.hello.Agent.Name, a.hello.Agent.Version)
+	c.add(FactInitialized, Yes, a.started, "protocol version %d, %s %s", acp.ProtocolVersion, a.initialized.Agent.Name, a.initialized.Agent.Version)
 	for _, f := range []struct {
 		name string
 		has  bool
@@ -66,7 +66,7 @@ func askInitialize(ctx context.Context, r *rig, c *Check) error {
 		c.add(f.name, whether(f.has), timeless, "as advertised")
 	}
 	var methods []string
-	for _, m := range a.hello.AuthMethods {
+	for _, m := range a.initialized.AuthMethods {
 		methods = append(methods, m.ID)
 	}
 	c.add(FactMethods, fmt.Sprint(len(methods)), timeless, "%s", strings.Join(methods, ", "))
@@ -81,7 +81,7 @@ func transport(t acp.Transport) func(context.Context, *rig, *Check) error {
 			return err
 		}
 		c.Verdict = No
-		if !a.hello.Capabilities.Accepts(t) {
+		if !a.initialized.Capabilities.Accepts(t) {
 			c.add(FactAdvertised, No, timeless, "")
 			c.Detail = "not advertised"
 			return nil
@@ -163,7 +163,7 @@ func toolIn(r fakemodel.Request, tool string) (name string, offered int) {
 func (a *process) asks() (options []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, req := range a.asked {
+	for _, req := range a.permissionRequests {
 		for _, o := range req.Options {
 			options = append(options, o.Name)
 		}
@@ -210,7 +210,8 @@ func holdsResult(r fakemodel.Request, text string) bool {
 // slowness is how long the slow server takes for its first answer.
 const slowness = 3 * time.Second
 
-// askSlowServer asks whether an agent waits for its tools: in session/new, or before its first request to the model.
+// askSlowServer asks whether an agent waits for its tools: in session/new, or before its first
+// request to the model.
 func askSlowServer(ctx context.Context, r *rig, c *Check) error {
 	a, err := r.start(ctx)
 	if err != nil {
@@ -293,7 +294,8 @@ func askDeadServer(ctx context.Context, r *rig, c *Check) error {
 	return nil
 }
 
-// complaint is what the agent has told of a server that it cannot use: a tool call that failed, or an update that names the server.
+// complaint is what the agent has told of a server that it cannot use: a tool call that failed, or
+// an update that names the server.
 func (a *process) complaint() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -85,7 +85,7 @@ func encodings(rnd *rand.Rand) func(string) string {
 	}
 }
 
-// S2: whatever a secret is, who has escaped it how often, and wherever the stream is cut, nothing
+// Whatever a secret is, who has escaped it how often, and wherever the stream is cut, nothing
 // of it is left.
 func TestSecretsAreFoundHoweverTheyAreEncoded(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))

@@ -34,13 +34,13 @@ func newStream(m *matcher, w io.Writer) *stream {
 }
 
 func (s *stream) write(p []byte) error {
-	if s.plain(p) == len(p) {
+	if s.plainPrefix(p) == len(p) {
 		s.pos += len(p)
 		s.send(p)
 		return s.err
 	}
 	for len(p) > 0 {
-		if n := s.plain(p); n > 0 {
+		if n := s.plainPrefix(p); n > 0 {
 			s.out = append(s.out, p[:n]...)
 			s.pos += n
 			p = p[n:]
@@ -62,9 +62,9 @@ func (s *stream) write(p []byte) error {
 	return s.err
 }
 
-// plain is how many bytes at the beginning of p can be passed on at once: nothing is held, and none
+// plainPrefix is how many bytes at the beginning of p can be passed on at once: nothing is held, and none
 // of them begins a secret or an escape.
-func (s *stream) plain(p []byte) int {
+func (s *stream) plainPrefix(p []byte) int {
 	if len(s.held) > 0 || !s.idle() {
 		return 0
 	}

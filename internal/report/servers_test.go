@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// A9: the calls of a server are those of all segments.
+// The calls of a server are those of all segments.
 func TestCallsOfAServerAreSummed(t *testing.T) {
 	before := []schemas.MCPServer{{Name: "a", Calls: 2, Held: 1}, {Name: "gone", Calls: 1}}
 	got := servers([]agent.ServerVerdict{{Name: "a", Verdict: agent.VerdictSent, Calls: 3}, {Name: "b", Calls: 4}}, before)

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// U7: legacy evaluators line by line. What is right or wrong is averaged as 1 or 0, what is a
+// Legacy evaluators line by line. What is right or wrong is averaged as 1 or 0, what is a
 // number as it is; of the details only those of failures are left.
 func TestUiPathsLegacyLines(t *testing.T) {
 	const lines = `"total_lines_actual":2,"total_lines_expected":3,"aggregation_method":"average"}`

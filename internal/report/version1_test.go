@@ -41,7 +41,7 @@ func TestVersion1IsRead(t *testing.T) {
 	}
 }
 
-// C13: what is shown adds up, although each clock is cut to milliseconds.
+// What is shown adds up, although each clock is cut to milliseconds.
 func TestClocksAddUp(t *testing.T) {
 	got := clocks(store.Clocks{Working: 1600 * time.Microsecond, Waiting: 2600 * time.Microsecond, Queued: 700 * time.Microsecond, Evaluating: 900 * time.Microsecond})
 	if want := (schemas.Clocks{WallMs: 3, WorkingMs: 1, WaitingMs: 2}); got != want {

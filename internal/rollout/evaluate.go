@@ -56,12 +56,12 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	case s.brokenOff:
 		return r.held.host.Store.Release(commit, r.held.claim.Token, 0)
 	}
-	failpoint.Hit("runner.finishing")
+	failpoint.Hit("rollout.finishing")
 	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, eval.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
 		return err
 	}
 	r.state = eval.StateCompleted
-	failpoint.Hit("runner.finished")
+	failpoint.Hit("rollout.finished")
 	return os.RemoveAll(r.held.verifierCopy())
 }
 
@@ -151,7 +151,7 @@ func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.
 	if err := s.held.host.Store.RecordResult(context.WithoutCancel(ctx), s.held.claim.Token, result); err != nil {
 		return err
 	}
-	failpoint.Hit("runner.evaluated")
+	failpoint.Hit("rollout.evaluated")
 	return nil
 }
 

@@ -11,14 +11,14 @@ import (
 // agentServers turns the task's MCP servers into what session/new wants. Transports have other
 // names there, lists keep their order, and tool filters are a hint under _meta, as in benchflow.
 // hosted names the servers that start in the agent's sandbox.
-func agentServers(servers []tasks.MCPServer, space *sandbox.Config) (out []acp.MCPServer, hosted []string) {
+func agentServers(servers []tasks.MCPServer, cfg *sandbox.Config) (out []acp.MCPServer, hosted []string) {
 	for _, s := range servers {
 		p := acp.MCPServer{Name: s.Name, Meta: filters(s)}
 		switch s.Transport {
 		case tasks.TransportStdio:
 			p.Transport, p.Command, p.Args, p.Env = acp.TransportStdio, s.Command, s.Args, keyValues(s.Env)
 			if s.Cwd != "" {
-				p.Cwd = space.Path(s.Cwd)
+				p.Cwd = cfg.Path(s.Cwd)
 			}
 		case tasks.TransportSSE:
 			p.Transport, p.URL, p.Headers = acp.TransportSSE, s.URL, keyValues(s.Headers)

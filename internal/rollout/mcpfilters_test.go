@@ -99,7 +99,7 @@ func TestServersOfATaskAsAnAgentGetsThem(t *testing.T) {
 			}
 		})
 	}
-	// P15: no agent of the registry is one that reads its servers from a file of its own.
+	// No agent of the registry is one that reads its servers from a file of its own.
 	if _, ok := agent.Registered("openhands"); ok {
 		t.Error("openhands reads its MCP servers from ~/.openhands/mcp.json, and must get none over ACP")
 	}

@@ -96,7 +96,7 @@ func (r *Rollout) Postponed() bool { return r.postponed }
 // agent is ended; what it has done by then is committed all the same. The error is only for what is
 // wrong with evalrun or its store.
 func (r *Rollout) Run(ctx context.Context) (err error) {
-	failpoint.Hit("runner.claimed")
+	failpoint.Hit("rollout.claimed")
 	defer r.slot.Release()
 	commit := context.WithoutCancel(ctx)
 	if r.leftover != nil {
@@ -119,7 +119,7 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 	}
 	out, err := r.runSegment(ctx)
 	r.slot.Release() // the next agent may start; commits and evaluators are left
-	failpoint.Hit("runner.agentEnded")
+	failpoint.Hit("rollout.agentEnded")
 	switch {
 	case errors.Is(err, ErrNoSlot):
 		return r.held.host.Store.Release(commit, r.held.claim.Token, 0)
@@ -139,13 +139,13 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	if err != nil {
 		return err
 	}
-	failpoint.Hit("runner.filesSynced")
+	failpoint.Hit("rollout.filesSynced")
 	done, err := r.held.host.Store.CommitSegment(commit, r.held.claim.Token, end)
 	if err != nil {
 		return err
 	}
 	r.state = done.State
-	failpoint.Hit("runner.segmentCommitted")
+	failpoint.Hit("rollout.segmentCommitted")
 	scored := mayBeScored(done.State)
 	switch {
 	case scored:

@@ -119,10 +119,10 @@ func (s *sandboxSpec) networked(network tasks.Network) bool {
 }
 
 // environ are the variables of the task, and those that say where the folders are.
-func (s *sandboxSpec) environ(space *sandbox.Config) []string {
+func (s *sandboxSpec) environ(cfg *sandbox.Config) []string {
 	out := slices.Clone(s.resolved)
-	return append(out, "EVALRUN_APP_DIR="+space.Path(s.folders.Workdir), "EVALRUN_LOGS_DIR="+space.Path(workspace.InsideLogs),
-		"EVALRUN_TESTS_DIR="+space.Path(workspace.InsideTests), "EVALRUN_SOLUTION_DIR="+space.Path(workspace.InsideSolution))
+	return append(out, "EVALRUN_APP_DIR="+cfg.Path(s.folders.Workdir), "EVALRUN_LOGS_DIR="+cfg.Path(workspace.InsideLogs),
+		"EVALRUN_TESTS_DIR="+cfg.Path(workspace.InsideTests), "EVALRUN_SOLUTION_DIR="+cfg.Path(workspace.InsideSolution))
 }
 
 // resolve puts values in place of the ${VAR}s of the task and its servers.

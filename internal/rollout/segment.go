@@ -39,7 +39,7 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	if err := os.MkdirAll(seg.Dir, 0o700); err != nil {
 		return agent.Outcome{}, err
 	}
-	failpoint.Hit("runner.prepared")
+	failpoint.Hit("rollout.prepared")
 	if err := r.slot.Acquire(ctx); err != nil {
 		return agent.Outcome{}, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // setup is what runs before the agent. Servers start each time, since they end with its process;
 // commands run once.
-func (s *sandboxSpec) setup(space *sandbox.Config, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
+func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
 	out := &sandbox.Setup{}
 	for _, server := range s.servers {
 		if !server.Started() {
@@ -23,7 +23,7 @@ func (s *sandboxSpec) setup(space *sandbox.Config, stage *tasks.Stage, first boo
 		if dir == "" {
 			dir = s.folders.Workdir
 		}
-		out.Services = append(out.Services, sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: space.Path(dir), Env: variables(server.Env)})
+		out.Services = append(out.Services, sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cfg.Path(dir), Env: variables(server.Env)})
 		if address := addressOf(server.URL); address != "" {
 			out.WaitFor = append(out.WaitFor, address)
 		}
@@ -48,10 +48,10 @@ func (s *sandboxSpec) setup(space *sandbox.Config, stage *tasks.Stage, first boo
 		if dir == "" {
 			dir = s.folders.Workdir
 		}
-		out.Commands = append(out.Commands, sandbox.SetupCommand{Command: c.Command, Dir: space.Path(dir), Env: variables(env), Timeout: c.TimeoutSec.Duration()})
+		out.Commands = append(out.Commands, sandbox.SetupCommand{Command: c.Command, Dir: cfg.Path(dir), Env: variables(env), Timeout: c.TimeoutSec.Duration()})
 	}
 	if stage.Workdir != "" && first && fileExists(filepath.Join(stage.Workdir, stepSetup)) {
-		out.Commands = append(out.Commands, sandbox.SetupCommand{Args: []string{"/bin/bash", "./" + stepSetup}, Dir: space.Path(s.folders.Workdir)})
+		out.Commands = append(out.Commands, sandbox.SetupCommand{Args: []string{"/bin/bash", "./" + stepSetup}, Dir: cfg.Path(s.folders.Workdir)})
 	}
 	check := config.Healthcheck
 	if stage.Healthcheck != nil {
@@ -59,7 +59,7 @@ func (s *sandboxSpec) setup(space *sandbox.Config, stage *tasks.Stage, first boo
 	}
 	if check != nil {
 		out.Healthcheck = &sandbox.Healthcheck{
-			SetupCommand: sandbox.SetupCommand{Command: check.Command, Dir: space.Path(s.folders.Workdir), Timeout: check.TimeoutSec.Duration()},
+			SetupCommand: sandbox.SetupCommand{Command: check.Command, Dir: cfg.Path(s.folders.Workdir), Timeout: check.TimeoutSec.Duration()},
 			Interval:     check.IntervalSec.Duration(), StartPeriod: check.StartPeriodSec.Duration(), StartInterval: check.StartIntervalSec.Duration(), Retries: check.Retries,
 		}
 	}

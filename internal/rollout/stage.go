@@ -26,15 +26,15 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 			return agent.Outcome{}, err
 		}
 	}
-	place, err := s.agentPlace(stage, begins)
+	sb, err := s.agentSandbox(stage, begins)
 	if err != nil {
 		return faultOrError(err)
 	}
-	if place.Sockets, err = socketFolder(h.claim.RolloutID); err != nil {
+	if sb.Sockets, err = socketFolder(h.claim.RolloutID); err != nil {
 		return agent.Outcome{}, err
 	}
-	defer func() { _ = os.RemoveAll(place.Sockets) }() // nothing but sockets
-	seg.Sandbox, seg.History = place, s.history
+	defer func() { _ = os.RemoveAll(sb.Sockets) }() // nothing but sockets
+	seg.Sandbox, seg.History = sb, s.history
 	seg.Prompt = stage.Instruction
 	if p := stage.Agent.PromptPrefix; p != "" {
 		seg.Prompt = p + "\n\n" + seg.Prompt
@@ -42,7 +42,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	if begins {
 		seg.Resume, seg.Deliveries = nil, nil
 	}
-	seg.Servers, seg.Hosted = agentServers(spec.servers, &place.Config)
+	seg.Servers, seg.Hosted = agentServers(spec.servers, &sb.Config)
 	seg.Gateway = h.behindGateway(spec.servers)
 	if limit := stage.Agent.TimeoutSec.Duration(); limit > 0 {
 		if stage.Name == "" { // nobody has kept how long a step has worked
@@ -58,7 +58,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 		}
 	}
 	if h.entry.Type == agent.TypeOracle {
-		if err := s.addSolution(stage, place, &seg); err != nil {
+		if err := s.addSolution(stage, sb, &seg); err != nil {
 			return faultOrError(err)
 		}
 		defer func() { _ = os.RemoveAll(spec.folders.Dir(workspace.FolderSolution)) }() // if a crash leaves it, no later sandbox shows it
@@ -71,27 +71,27 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	return s.agent.Run(ctx, seg)
 }
 
-// agentPlace is where the agent of a stage runs. begins says that the stage begins and is not
+// agentSandbox is where the agent of a stage runs. begins says that the stage begins and is not
 // resumed.
-func (s *stageRunner) agentPlace(stage *tasks.Stage, begins bool) (*agent.Sandbox, error) {
+func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sandbox, error) {
 	spec := s.spec
-	space, err := spec.config(stage.Agent.Network, stage.Agent.User)
+	cfg, err := spec.config(stage.Agent.Network, stage.Agent.User)
 	if err != nil {
 		return nil, err
 	}
 	home, workdir := spec.folders.Home(), spec.folders.Workdir
-	for i := range space.Binds {
-		if space.Binds[i].Inside == home {
-			space.Binds[i].Writable = true
+	for i := range cfg.Binds {
+		if cfg.Binds[i].Inside == home {
+			cfg.Binds[i].Writable = true
 		}
 	}
-	p := &agent.Sandbox{Config: space, Home: space.Path(home), Cwd: space.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&space)}
-	p.Setup, err = spec.setup(&space, stage, begins)
+	p := &agent.Sandbox{Config: cfg, Home: cfg.Path(home), Cwd: cfg.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&cfg)}
+	p.Setup, err = spec.setup(&cfg, stage, begins)
 	return p, err
 }
 
 // addSolution gives the oracle the task's solution.
-func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Sandbox, seg *agent.Segment) error {
+func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *agent.Segment) error {
 	if stage.Solution == "" {
 		return nil
 	}
@@ -104,14 +104,14 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, place *agent.Sandbox, seg 
 		if err := errors.Join(os.RemoveAll(dir), workspace.CopyIn(stage.Solution, dir, "")); err != nil {
 			return err
 		}
-		place.Config.Binds = append(place.Config.Binds, sandbox.Bind{Host: dir, Inside: workspace.InsideSolution})
+		sb.Config.Binds = append(sb.Config.Binds, sandbox.Bind{Host: dir, Inside: workspace.InsideSolution})
 	}
 	env, err := tasks.ExpandEnv("solution.env", s.spec.task.Config.Solution.Env, s.spec.lookup)
 	if err != nil {
 		return setupFault(err)
 	}
-	place.Env = s.spec.environ(&place.Config)
-	seg.Solution = &agent.Script{Path: place.Config.Path(workspace.InsideSolution + "/solve.sh"), Env: variables(env)}
+	sb.Env = s.spec.environ(&sb.Config)
+	seg.Solution = &agent.Script{Path: sb.Config.Path(workspace.InsideSolution + "/solve.sh"), Env: variables(env)}
 	seg.Timeout = lesser(seg.Timeout, s.spec.task.Config.Solution.TimeoutSec.Duration())
 	return nil
 }

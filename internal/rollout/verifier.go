@@ -130,34 +130,34 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 			return sandbox.Command{}, err
 		}
 	}
-	space, err := spec.config(stage.Verifier.Network, stage.Verifier.User)
+	cfg, err := spec.config(stage.Verifier.Network, stage.Verifier.User)
 	if err != nil {
 		return sandbox.Command{}, err
 	}
-	space.Binds = append(space.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests), Inside: workspace.InsideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
+	cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests), Inside: workspace.InsideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
 	own, err := tasks.ExpandEnv("verifier.env", stage.Verifier.Env, spec.lookup)
 	if err != nil {
 		return sandbox.Command{}, fault.New(fault.Verifier, err.Error())
 	}
-	script := space.Path(workspace.InsideTests + "/test.sh")
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + space.Path("/home/verifier"), "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, spec.environ(&space)...)
+	script := cfg.Path(workspace.InsideTests + "/test.sh")
+	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + cfg.Path("/home/verifier"), "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, spec.environ(&cfg)...)
 	return sandbox.Command{
-		RolloutID: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: space.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
-		Config: &space, Executable: v.held.host.Executable,
+		RolloutID: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: cfg.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
+		Config: &cfg, Executable: v.held.host.Executable,
 	}, nil
 }
 
 // collect runs the task's own commands that gather what the tests need, where the agent ran.
 func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 	for i, c := range stage.Verifier.Collect {
-		space, err := v.spec.config(stage.Agent.Network, c.User)
+		cfg, err := v.spec.config(stage.Agent.Network, c.User)
 		if err != nil {
 			return err
 		}
 		running, cancel := context.WithTimeout(ctx, c.TimeoutSec.Duration())
 		command := sandbox.Command{
-			RolloutID: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: space.Path(v.spec.folders.Workdir),
-			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, v.spec.environ(&space)...), Config: &space, Executable: v.held.host.Executable,
+			RolloutID: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: cfg.Path(v.spec.folders.Workdir),
+			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, v.spec.environ(&cfg)...), Config: &cfg, Executable: v.held.host.Executable,
 		}
 		log := filepath.Join(v.held.dir(), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
 		exit, err := v.runLogged(running, command, log)

@@ -70,8 +70,8 @@ func TestARewardIsTheScore(t *testing.T) {
 	}
 }
 
-// The rule of endUnverified. A verifier that leaves no reward makes no score, not even 0, whether it
-// ends well or not.
+// The rule of endUnverified. A verifier that leaves no reward makes no score, not even 0, whether
+// it ends well or not.
 func TestAVerifierWithoutARewardIsAFault(t *testing.T) {
 	for name, script := range map[string]string{"it ends well": "true", "it fails": "exit 3"} {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestAVerifierWithoutARewardIsAFault(t *testing.T) {
 	}
 }
 
-// A verifier that was ended in the middle is repeated on what the agent has left, not on what it has
-// made of that.
+// A verifier that was ended in the middle is repeated on what the agent has left, not on what it
+// has made of that.
 func TestAVerifierIsRepeatedOnWhatTheAgentLeft(t *testing.T) {
 	w := newTaskWorld(t, "")
 	r := w.claim()

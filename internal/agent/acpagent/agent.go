@@ -1,6 +1,6 @@
-// Package acpagent runs an agent that speaks the Agent Client Protocol, one process for each segment.
-// It is the client: it opens or resumes the session, sends the prompt, answers what the agent asks, and
-// says what the rollout waits for. It knows nothing of stores, eval sets or scores.
+// Package acpagent runs an agent that speaks the Agent Client Protocol, one process for each
+// segment. It is the client: it opens or resumes the session, sends the prompt, answers what the
+// agent asks, and says what the rollout waits for. It knows nothing of stores, eval sets or scores.
 package acpagent
 
 import (
@@ -28,19 +28,23 @@ const (
 type bounds struct {
 	// handshake is for initialize and authenticate, and once more for opening the session.
 	handshake time.Duration
-	// cancel is how long a turn may take to end after session/cancel; the five agents that were measured need 0.3 s at most.
+	// cancel is how long a turn may take to end after session/cancel; the five agents that were
+	// measured need 0.3 s at most.
 	cancel time.Duration
 	// suspend is how long a turn may go on after something in it has to wait for a person.
 	suspend time.Duration
-	// settle is how long the calls that run at the end of a turn may take to say what they have started.
+	// settle is how long the calls that run at the end of a turn may take to say what they have
+	// started.
 	settle time.Duration
 	// fetch is how long the result of one job may take to be fetched.
 	fetch time.Duration
-	// tools is how long an agent may take, once its session is open, to ask for the tools of its servers.
+	// tools is how long an agent may take, once its session is open, to ask for the tools of its
+	// servers.
 	tools time.Duration
 	// idle holds where an entry has no idleTimeout.
 	idle time.Duration
-	// exit is how long an agent may take to end by itself once its stdin is closed; most need less than 0.4 s, gemini does not end.
+	// exit is how long an agent may take to end by itself once its stdin is closed; most need less
+	// than 0.4 s, gemini does not end.
 	exit time.Duration
 	// wire is how many bytes it may send, whatever that is: all of it is kept.
 	wire int64

@@ -18,8 +18,9 @@ type decision struct {
 	said string
 }
 
-// decide reads an answer: that of `evalrun approve` and `evalrun deny`, {"approved":true,"reason":…,"data":…}, or a bare boolean or word.
-// Whatever is not an approval is none.
+// decide reads an answer: that of `evalrun approve` and `evalrun deny`,
+// {"approved":true,"reason":…,"data":…}, or a bare boolean or word. Whatever is not an approval is
+// none.
 func decide(d agent.Delivery) decision {
 	if d.Error != nil {
 		return decision{said: "nobody answered: " + d.Error.Message}
@@ -52,7 +53,8 @@ func decide(d agent.Delivery) decision {
 	return out
 }
 
-// elicited is what a person has answered to the questions of a server. Of several at once each has its answer by its key, or all have the same.
+// elicited is what a person has answered to the questions of a server. Of several at once each has
+// its answer by its key, or all have the same.
 func elicited(d agent.Delivery, asked mcptask.Input) suspend.Reply {
 	answers, _ := jsonobj.ParseObject(d.Payload)
 	questions := asked.Questions()
@@ -70,8 +72,9 @@ func elicited(d agent.Delivery, asked mcptask.Input) suspend.Reply {
 	}
 }
 
-// elicitResult makes an ElicitResult of an answer: that of `evalrun approve` and `evalrun deny`, with its data as the form's content; the content itself;
-// an ElicitResult, as it is; or what else decide reads.
+// elicitResult makes an ElicitResult of an answer: that of `evalrun approve` and `evalrun deny`,
+// with its data as the form's content; the content itself; an ElicitResult, as it is; or what else
+// decide reads.
 func elicitResult(payload, params json.RawMessage) json.RawMessage {
 	form, _ := jsonobj.ParseObject(params)
 	properties := form.Object("requestedSchema").Object("properties")

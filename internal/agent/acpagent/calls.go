@@ -14,8 +14,8 @@ import (
 )
 
 // callLog has the tool calls of a segment twice: as the agent tells of them, and, where they went
-// through the gateway, as the gateway saw them. Evaluators are given each call once, and believe the
-// gateway.
+// through the gateway, as the gateway saw them. Evaluators are given each call once, and believe
+// the gateway.
 type callLog struct {
 	reported []reportedCall
 	seen     []*seenCall
@@ -30,7 +30,8 @@ type reportedCall struct {
 	number int
 	tool   tool
 	seen   *seenCall
-	// rejected says who did not allow the call, as a permission's "by" does; empty if it was allowed.
+	// rejected says who did not allow the call, as a permission's "by" does; empty if it was
+	// allowed.
 	rejected string
 }
 
@@ -39,18 +40,19 @@ type seenCall struct {
 	suspend.Record
 	// name is what evaluators know the tool by.
 	name string
-	// told is the id of the call that the agent tells of; empty if none is known.
-	told string
+	// reportedID is the id of the call that the agent reports; empty if none is known.
+	reportedID string
 }
 
-// find is the seen call that the agent tells of under an id: one whose id the agent gave the server too, else the first that can be it.
+// find is the seen call that the agent tells of under an id: one whose id the agent gave the server
+// too, else the first that can be it.
 func (l *callLog) find(id string, t tool) *seenCall {
 	var found *seenCall
 	for _, s := range l.seen {
 		switch {
-		case s.told == id:
+		case s.reportedID == id:
 			return s
-		case s.told != "":
+		case s.reportedID != "":
 		case namesCall(s.Meta, id):
 			found = s
 		case found == nil && s.is(t):
@@ -58,13 +60,13 @@ func (l *callLog) find(id string, t tool) *seenCall {
 		}
 	}
 	if found != nil {
-		found.told = id
+		found.reportedID = id
 	}
 	return found
 }
 
-// is reports whether the agent may have told of the call as one of the tool t. Where it does not name the server the arguments must tell; one of which
-// it tells nothing at all may be any.
+// is reports whether the agent may have told of the call as one of the tool t. Where it does not
+// name the server the arguments must tell; one of which it tells nothing at all may be any.
 func (s *seenCall) is(t tool) bool {
 	empty := isEmptyInput(t.Input)
 	same := !empty && jsonobj.Canonical(t.Input) == jsonobj.Canonical(s.Arguments)
@@ -74,7 +76,8 @@ func (s *seenCall) is(t tool) bool {
 	return same && (t.Name == "" || strings.Contains(t.Name, s.Tool)) || t.Name == "" && t.Input == nil
 }
 
-// namesCall reports whether the _meta of a call has the agent's id of it, as claude's and codex's have.
+// namesCall reports whether the _meta of a call has the agent's id of it, as claude's and codex's
+// have.
 func namesCall(meta json.RawMessage, id string) bool {
 	var members map[string]any
 	if id == "" || json.Unmarshal(meta, &members) != nil {
@@ -88,13 +91,15 @@ func namesCall(meta json.RawMessage, id string) bool {
 	return false
 }
 
-// isEmptyInput reports whether arguments are not told, or are none: some agents ask before they know them.
+// isEmptyInput reports whether arguments are not told, or are none: some agents ask before they
+// know them.
 func isEmptyInput(in json.RawMessage) bool {
 	return slices.Contains([]string{"", "null", "{}", "[]"}, jsonobj.Canonical(in))
 }
 
-// spans are the calls of the segment for evaluators, in the order in which the agent has announced them; those of which it tells nothing, by their time.
-// A call that a person has to allow first comes again.
+// spans are the calls of the segment for evaluators, in the order in which the agent has announced
+// them; those of which it tells nothing, by their time. A call that a person has to allow first
+// comes again.
 func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Call) {
 	for i := range l.reported {
 		if t := &l.reported[i]; t.seen == nil {
@@ -112,7 +117,7 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Ca
 		}
 	}
 	for i, s := range l.seen {
-		if s.told == "" && !s.Refused {
+		if s.reportedID == "" && !s.Refused {
 			at := slices.IndexFunc(all, func(c agent.Call) bool { return c.StartedAt.After(s.StartedAt) })
 			if at < 0 {
 				at = len(all)
@@ -123,7 +128,8 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Ca
 	return append(slices.Clone(l.results), all...)
 }
 
-// call is a seen call as evaluators know it, under an id unless it has one of its own. One that has only started work has no output yet: that comes with the work's result, under the same id.
+// call is a seen call as evaluators know it, under an id unless it has one of its own. One that has
+// only started work has no output yet: that comes with the work's result, under the same id.
 func (s *seenCall) call(id string) agent.Call {
 	out := agent.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: s.name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
 	switch text, failed := resultText(s.Result); {
@@ -144,7 +150,8 @@ func (s *seenCall) call(id string) agent.Call {
 	return out
 }
 
-// workSpan is the id under which evaluators know a call that may have started work, in all segments; empty for other calls.
+// workSpan is the id under which evaluators know a call that may have started work, in all
+// segments; empty for other calls.
 func workSpan(callID string) string {
 	if callID == "" {
 		return ""
@@ -152,7 +159,8 @@ func workSpan(callID string) string {
 	return "call-" + callID
 }
 
-// served counts the calls of a server's tools. Those that a person or a policy did not allow were not made.
+// served counts the calls of a server's tools. Those that a person or a policy did not allow were
+// not made.
 func (l *callLog) served(server string, behindGateway bool) (n int) {
 	if behindGateway {
 		for _, s := range l.seen {

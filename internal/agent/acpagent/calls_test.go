@@ -48,7 +48,8 @@ func (r *rollout) behindGateway(servers ...acp.MCPServer) {
 	r.opts.Gateway, r.servers = g, servers
 }
 
-// called are the tool calls of a segment as evaluators read them: the name, the arguments and the output.
+// called are the tool calls of a segment as evaluators read them: the name, the arguments and the
+// output.
 func (r *rollout) called(segment int) (calls []string) {
 	r.t.Helper()
 	spans, skipped, err := agent.ReadTrace(r.history[segment])
@@ -75,7 +76,8 @@ func (r *rollout) called(segment int) (calls []string) {
 	return calls
 }
 
-// A2: whatever an agent tells of its calls, evaluators know those of MCP servers as the gateway has seen them, each once.
+// Whatever an agent tells of its calls, evaluators know those of MCP servers as the gateway has
+// seen them, each once.
 func TestCallsAreThoseThatTheGatewaySaw(t *testing.T) {
 	for fault, told := range map[string]string{"": "records.read", "tell-little": "a tool"} {
 		t.Run(fault, func(t *testing.T) {
@@ -97,7 +99,7 @@ func TestCallsAreThoseThatTheGatewaySaw(t *testing.T) {
 	}
 }
 
-// A10: codex sends what commands print in pieces, apart from its updates.
+// Codex sends what commands print in pieces, apart from its updates.
 func TestWhatCommandsPrintIsInTheTrajectory(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
@@ -112,7 +114,8 @@ func TestWhatCommandsPrintIsInTheTrajectory(t *testing.T) {
 	}
 }
 
-// A2, A9: a call that was not allowed was not made; and one that a person had to allow first counts once.
+// A call that was not allowed was not made; and one that a person had to allow first counts
+// once.
 func TestACallThatIsRejectedFirstCountsOnce(t *testing.T) {
 	t.Parallel()
 	r := suspending(t, "-ask")
@@ -132,7 +135,8 @@ func TestACallThatIsRejectedFirstCountsOnce(t *testing.T) {
 	}
 }
 
-// A5: an agent that asks before it knows the arguments is answered when the gateway has them; the permission is for these and no others.
+// An agent that asks before it knows the arguments is answered when the gateway has them; the
+// permission is for these and no others.
 func TestAPermissionWithoutArgumentsIsDecidedAtTheGateway(t *testing.T) {
 	t.Parallel()
 	r := suspending(t, "-ask")
@@ -153,7 +157,7 @@ func TestAPermissionWithoutArgumentsIsDecidedAtTheGateway(t *testing.T) {
 	}
 }
 
-// A1, A5: what cannot be told from something else is not allowed by what was allowed before.
+// What cannot be told from something else is not allowed by what was allowed before.
 func TestWhatIsNotNamedIsAskedForEachTime(t *testing.T) {
 	for name, ask := range map[string]string{
 		"no tool":                 `[[ASK other ? {"id":"7"}]]`,
@@ -178,7 +182,8 @@ func TestWhatIsNotNamedIsAskedForEachTime(t *testing.T) {
 	}
 }
 
-// A4: a permission is used up before the call is let through. An attempt that is repeated after a crash asks again, and so does one that cannot record the use.
+// A permission is used up before the call is let through. An attempt that is repeated after a
+// crash asks again, and so does one that cannot record the use.
 func TestAPermissionIsUsedOnceInAllAttempts(t *testing.T) {
 	t.Parallel()
 	r := suspending(t)
@@ -204,7 +209,7 @@ func TestAPermissionIsUsedOnceInAllAttempts(t *testing.T) {
 	mustFault(t, failed, fault.Interrupted, "the use of a permission could not be recorded: the disk is full")
 }
 
-// R7: the result of work may arrive at any time, and is not waited for then.
+// The result of work may arrive at any time, and is not waited for then.
 func TestWorkArrivesWhileTheTurnEnds(t *testing.T) {
 	t.Parallel()
 	for i := range 20 {

@@ -17,10 +17,12 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// enough is how long any of the faults below may take: what they wait for are limits of less than a second. It is a safety net for slow machines.
+// enough is how long any of the faults below may take: what they wait for are limits of less than a
+// second. It is a safety net for slow machines.
 const enough = 30 * time.Second
 
-// TestAgentsThatMisbehave has an agent for each way to go wrong. Each ends in its category, in time, and nothing is left (which rollout.run checks).
+// TestAgentsThatMisbehave has an agent for each way to go wrong. Each ends in its category, in
+// time, and nothing is left (which rollout.run checks).
 func TestAgentsThatMisbehave(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault  string // of the whole process
@@ -57,7 +59,6 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		"says a little more than it may":            {prompt: "[[SAY four]]", want: fault.OutputLimit, limit: true, change: func(_ *rollout, seg *agent.Segment) { seg.OutputBytes = 3 }},
 		"needs an unknown method of authentication": {want: fault.AgentError, text: "authentication", change: func(r *rollout, _ *agent.Segment) { r.entry.AuthMethod = "oauth" }},
 		"has no such option":                        {want: fault.AgentError, text: "unknown option", change: func(r *rollout, _ *agent.Segment) { r.entry.ConfigOptions = map[string]string{"colour": "red"} }},
-		// A10
 		"is no ACP agent": {want: fault.Exit, text: "in place of JSON-RPC:\nusage: tool FILE", change: func(r *rollout, _ *agent.Segment) {
 			r.entry.Command = []string{"/bin/sh", "-c", "echo usage: tool FILE; exit 1"}
 		}},

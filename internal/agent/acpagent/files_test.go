@@ -25,7 +25,7 @@ func TestFilesAndTerminalsOfTheClient(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(r.dir, "outside"), []byte("the store"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			cwd := r.space.Path("/app")
+			cwd := r.sandbox.Path("/app")
 			var prompt strings.Builder
 			for _, request := range []string{
 				`fs/write_text_file {"path":%q,"content":"written"} in`,

@@ -29,7 +29,8 @@ type Launch struct {
 	RolloutID string
 	// Env are variables that were passed.
 	Env []string
-	// ModelURL and ModelKey are the agent's way to its model. Without a URL it has credentials of its own.
+	// ModelURL and ModelKey are the agent's way to its model. Without a URL it has credentials of
+	// its own.
 	ModelURL, ModelKey string
 	// Stderr receives what the agent logs, SetupLog what the setup of the sandbox prints.
 	Stderr, SetupLog io.Writer
@@ -39,8 +40,9 @@ type Launch struct {
 	Environ []string
 }
 
-// Start writes the entry's files into the agent's home and starts its process, whose stdin and stdout are the caller's. The error is a [*fault.Fault]
-// if the agent or its sandbox is at fault; what goes wrong later in the sandbox is told by [sandbox.Process.Ready].
+// Start writes the entry's files into the agent's home and starts its process, whose stdin and
+// stdout are the caller's. The error is a [*fault.Fault] if the agent or its sandbox is at fault;
+// what goes wrong later in the sandbox is told by [sandbox.Process.Ready].
 func (l *Launch) Start() (*sandbox.Process, error) {
 	fill := l.placeholders()
 	env, f := l.environ(fill)
@@ -81,7 +83,8 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	return nil, err
 }
 
-// placeholders give the values of {home}, {model}, {modelURL} and {modelKey}; those for which there is nothing are missing.
+// placeholders give the values of {home}, {model}, {modelURL} and {modelKey}; those for which there
+// is nothing are missing.
 func (l *Launch) placeholders() map[string]string {
 	fill := map[string]string{"{home}": l.Sandbox.Home}
 	if l.ModelURL != "" {
@@ -107,7 +110,8 @@ func fillIn(value string, fill map[string]string) (string, bool) {
 	return value, true
 }
 
-// environ is the whole environment of the agent: what every program needs, that of the sandbox, what was passed to the run, and the entry's own.
+// environ is the whole environment of the agent: what every program needs, that of the sandbox,
+// what was passed to the run, and the entry's own.
 func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	home := l.Sandbox.Home
 	env := []string{
@@ -139,8 +143,8 @@ func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	return env, nil
 }
 
-// writeFiles writes the entry's files into the agent's home, for each process anew because the way to the model has another token, and makes
-// the usual folders.
+// writeFiles writes the entry's files into the agent's home, for each process anew because the way
+// to the model has another token, and makes the usual folders.
 func (l *Launch) writeFiles(fill map[string]string) error {
 	host, ok := l.Sandbox.Config.HostPath(l.Sandbox.Home)
 	if !ok {

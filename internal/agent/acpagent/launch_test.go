@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 )
 
-// Every file of an entry must be one that can be written once its model is there, or the agent would go its own way.
+// Every file of an entry must be one that can be written once its model is there, or the agent
+// would go its own way.
 func TestPlaceholdersOfTheRegistryAreKnown(t *testing.T) {
 	fill := map[string]string{}
 	for _, name := range placeholderNames {

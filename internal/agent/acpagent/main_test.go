@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// askModel calls the model that the environment names, as an agent with a model would, and prints the status.
+// askModel calls the model that the environment names, as an agent with a model would, and prints
+// the status.
 func askModel(key string) {
 	req, err := http.NewRequest(http.MethodPost, os.Getenv("MODEL_URL")+"/v1/chat/completions", strings.NewReader(`{"model":"m","tools":[{}]}`))
 	if err != nil {
@@ -84,7 +85,7 @@ type rollout struct {
 	entry   agent.Entry
 	opts    Options
 	bounds  bounds
-	space   sandbox.Config
+	sandbox sandbox.Config
 	home    string // of this machine
 	cwd     string
 	history []string
@@ -92,15 +93,16 @@ type rollout struct {
 	servers []acp.MCPServer // of every segment, behind opts.Gateway
 }
 
-// newRollout makes a rollout of the fixture agent in process isolation. The arguments are its flags.
+// newRollout makes a rollout of the fixture agent in process isolation. The arguments are its
+// flags.
 func newRollout(t *testing.T, flags ...string) *rollout {
 	t.Helper()
 	e := entryOf(t, map[string]any{"type": "acp", "command": append([]string{fixtureAgent(t)}, flags...)})
-	r := &rollout{t: t, dir: t.TempDir(), entry: e, bounds: defaultBounds, space: sandbox.Config{Isolation: sandbox.IsolationProcess}}
+	r := &rollout{t: t, dir: t.TempDir(), entry: e, bounds: defaultBounds, sandbox: sandbox.Config{Isolation: sandbox.IsolationProcess}}
 	r.opts = Options{Options: agent.Options{Grace: 300 * time.Millisecond}, Version: "test"}
 	r.bounds.cancel = 2 * time.Second
 	r.home, r.cwd = testenv.Mkdir(t, r.dir, "home"), testenv.Mkdir(t, r.dir, "workspace")
-	r.space.Binds = []sandbox.Bind{{Host: r.home, Inside: "/home/agent", Writable: true}, {Host: r.cwd, Inside: "/app", Writable: true}}
+	r.sandbox.Binds = []sandbox.Bind{{Host: r.home, Inside: "/home/agent", Writable: true}, {Host: r.cwd, Inside: "/app", Writable: true}}
 	return r
 }
 
@@ -126,7 +128,7 @@ func entryOf(t *testing.T, doc map[string]any) agent.Entry {
 func (r *rollout) inBwrap() {
 	r.t.Helper()
 	testenv.Need(r.t, testenv.Bwrap, sandbox.Available())
-	r.space.Isolation = sandbox.IsolationBwrap
+	r.sandbox.Isolation = sandbox.IsolationBwrap
 }
 
 // setenv sets a variable of the entry.
@@ -154,7 +156,7 @@ func (r *rollout) segment(prompt string) agent.Segment {
 	r.t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	seg := agent.Segment{
 		RolloutID: "r", Marker: r.marker(), Number: r.number, Attempt: 1, Workspace: r.cwd, Dir: testenv.Mkdir(r.t, r.dir, fmt.Sprint("segment-", r.number)), BaseDir: r.dir,
-		Sandbox: &agent.Sandbox{Config: r.space, Home: r.space.Path("/home/agent"), Cwd: r.space.Path("/app"), Sockets: sockets, Executable: executable},
+		Sandbox: &agent.Sandbox{Config: r.sandbox, Home: r.sandbox.Path("/home/agent"), Cwd: r.sandbox.Path("/app"), Sockets: sockets, Executable: executable},
 		Prompt:  prompt, History: r.history, Servers: r.servers,
 	}
 	if r.servers != nil {

@@ -108,7 +108,8 @@ func TestAPermissionThatWaitsForAPerson(t *testing.T) {
 	}
 }
 
-// directed makes the agent ask again in the segment that is resumed: its answer to the delivery is what it is told.
+// directed makes the agent ask again in the segment that is resumed: its answer to the delivery is
+// what it is told.
 func (r *rollout) directed(id, directives string) agent.Segment {
 	d := delivered(`{"approved":true,"reason":` + string(must(json.Marshal("\n"+directives))) + `}`)
 	return r.resumed(map[string]agent.Delivery{id: d})

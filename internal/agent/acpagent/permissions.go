@@ -86,8 +86,8 @@ func (p *permissions) decide(ctx context.Context, call acp.ToolCall, options []a
 	return acp.Allow(options), byPerson
 }
 
-// decideCall decides on a call that has come to the gateway, if the agent had asked for it without its
-// arguments. It returns why the call is not made.
+// decideCall decides on a call that has come to the gateway, if the agent had asked for it without
+// its arguments. It returns why the call is not made.
 func (p *permissions) decideCall(ctx context.Context, server, name string, arguments json.RawMessage) (refusal string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +140,8 @@ func permissionOf(t tool, title, kind string) request {
 	return a
 }
 
-// use uses an approval of a request up. The approval is gone for good before anybody acts on it. The caller holds mu.
+// use uses an approval of a request up. The approval is gone for good before anybody acts on it.
+// The caller holds mu.
 func (p *permissions) use(ctx context.Context, a request) (ok bool, f *fault.Fault) {
 	i := slices.IndexFunc(p.approved, func(b approval) bool { return b.Interrupt == a.Interrupt })
 	if i < 0 {
@@ -158,7 +159,8 @@ func (p *permissions) use(ctx context.Context, a request) (ok bool, f *fault.Fau
 	return ok, nil
 }
 
-// approve keeps a person's permission until the agent uses it. One for a request that cannot be told from others is of no use.
+// approve keeps a person's permission until the agent uses it. One for a request that cannot be
+// told from others is of no use.
 func (p *permissions) approve(a request, triggerID string) {
 	p.mu.Lock() // the agent may ask for something at any time
 	defer p.mu.Unlock()

@@ -182,8 +182,8 @@ func (r *callRecorder) saw(call suspend.Record) {
 	r.log.seen = append(r.log.seen, &seenCall{Record: call, name: r.spanName(call.Server, call.Tool)})
 }
 
-// spanName is what evaluators know a server's tool by: its own name, with the server's before it where
-// several servers have one of that name.
+// spanName is what evaluators know a server's tool by: its own name, with the server's before it
+// where several servers have one of that name.
 func (r *callRecorder) spanName(server, name string) string {
 	if server != "" && r.servers.sharing(name) > 1 {
 		return server + "/" + name
@@ -191,8 +191,8 @@ func (r *callRecorder) spanName(server, name string) string {
 	return name
 }
 
-// resultArrived records the result of work that an earlier segment has started. Evaluators know it by
-// the call that has started it.
+// resultArrived records the result of work that an earlier segment has started. Evaluators know it
+// by the call that has started it.
 func (r *callRecorder) resultArrived(started request, call agent.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,8 +201,8 @@ func (r *callRecorder) resultArrived(started request, call agent.Call) {
 	r.log.results = append(r.log.results, call)
 }
 
-// idOf is the id that the agent itself gives a call which has started work: of several that fit, the
-// last.
+// idOf is the id that the agent itself gives a call which has started work: of several that fit,
+// the last.
 func (r *callRecorder) idOf(w *suspend.Work) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,8 @@ func redacting(secret string) func(io.Writer) io.WriteCloser {
 	return redact.New(map[string]string{"SECRET": secret}).Writer
 }
 
-// Each way to go on with a session: what it is, and what the agent and the files have of the first segment.
+// Each way to go on with a session: what it is, and what the agent and the files have of the first
+// segment.
 func TestTheWaysToGoOn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		flags  []string // of the agent

@@ -122,8 +122,8 @@ func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
 	return f, err
 }
 
-// openGateway puts the servers behind the gateway, if they are to be there. What the gateway reports
-// comes only once the agent runs, so that the parts that it is told to are there by then.
+// openGateway puts the servers behind the gateway, if they are to be there. What the gateway
+// reports comes only once the agent runs, so that the parts that it is told to are there by then.
 func (s *segment) openGateway() error {
 	g := s.seg.Gateway
 	if g == nil || s.opts.Gateway == nil || len(s.seg.Servers) == 0 {
@@ -147,7 +147,8 @@ func (s *segment) openGateway() error {
 	return s.servers.open(s.opts.Gateway, g.Filters, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }
 
-// end ends the agent's process and everything around it. It says what was wrong with the process, if that explains more than what is known.
+// end ends the agent's process and everything around it. It says what was wrong with the process,
+// if that explains more than what is known.
 func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 	if s.process == nil {
 		return nil
@@ -204,7 +205,8 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		if err := s.keepModelCalls(); err != nil {
 			return agent.Outcome{}, err
 		}
-		// An agent that was suspended or ended by a limit may well have been in the middle of a call.
+		// An agent that was suspended or ended by a limit may well have been in the middle of a
+		// call.
 		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
 			out = agent.Outcome{Fault: fault.New(fault.Model, failure.Error())}
 		}

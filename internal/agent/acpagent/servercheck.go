@@ -49,8 +49,8 @@ func (s *servers) check(ctx context.Context, caps acp.Capabilities, launched *La
 // reachTimeout is how long a server may take to accept a connection.
 const reachTimeout = 5 * time.Second
 
-// unreachable says why an agent could not use a server: agents say nothing of it, and go on without its tools. Servers within a sandbox without
-// network are not looked at from outside.
+// unreachable says why an agent could not use a server: agents say nothing of it, and go on without
+// its tools. Servers within a sandbox without network are not looked at from outside.
 func (s *servers) unreachable(ctx context.Context, server acp.MCPServer, launched *Launch) string {
 	if server.Transport == acp.TransportStdio {
 		return s.missingProgram(server, launched)
@@ -116,7 +116,8 @@ func (s *servers) missingProgram(server acp.MCPServer, launched *Launch) string 
 	return fmt.Sprintf("its program %q cannot be started: %s", server.Command, why)
 }
 
-// invisibleFiles names the arguments of stdio servers that are files of this machine which the agent's environment does not show.
+// invisibleFiles names the arguments of stdio servers that are files of this machine which the
+// agent's environment does not show.
 func (s *servers) invisibleFiles(launched *Launch) (hint string) {
 	if launched == nil {
 		return ""
@@ -135,7 +136,8 @@ func (s *servers) invisibleFiles(launched *Launch) (hint string) {
 	return hint
 }
 
-// awaitTools waits until the agent has seen the tools of its servers: some agents go on without them.
+// awaitTools waits until the agent has seen the tools of its servers: some agents go on without
+// them.
 func (s *servers) awaitTools(ctx context.Context, limit time.Duration) *fault.Fault {
 	if s.access == nil {
 		return nil
@@ -158,7 +160,8 @@ func (s *servers) awaitTools(ctx context.Context, limit time.Duration) *fault.Fa
 	return fault.New(fault.MCP, err.Error())
 }
 
-// noTools is the fault of an agent that has no tools of some of its servers in time. To go on would score an agent that could do nothing.
+// noTools is the fault of an agent that has no tools of some of its servers in time. To go on would
+// score an agent that could do nothing.
 func (s *servers) noTools(limit time.Duration) (f *fault.Fault) {
 	for _, e := range s.access.Endpoints() {
 		var why string
@@ -187,7 +190,8 @@ func (s *servers) note(server string, verdict agent.Verdict, reason string) {
 	}
 }
 
-// report counts the calls that were held, and says whether a server went away in the middle of a call.
+// report counts the calls that were held, and says whether a server went away in the middle of a
+// call.
 func (s *servers) report() (lost *fault.Fault) {
 	if s.access == nil {
 		return nil

@@ -22,10 +22,11 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// servers are the MCP servers of a segment: as the agent is told of them, directly or behind the MCP
-// gateway, and what becomes of each.
+// servers are the MCP servers of a segment: as the agent is told of them, directly or behind the
+// MCP gateway, and what becomes of each.
 type servers struct {
-	// all are the servers of the task. hosted are the names of those that the sandbox's setup starts.
+	// all are the servers of the task. hosted are the names of those that the sandbox's setup
+	// starts.
 	all     []acp.MCPServer
 	hosted  []string
 	sandbox *agent.Sandbox
@@ -44,8 +45,8 @@ func newServers(seg agent.Segment, info *agent.Info) *servers {
 // gatewayPort is where the gateway is on the loopback of a sandbox without network.
 const gatewayPort = 18435
 
-// BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the gateway, for agents that know no HTTP. It finds
-// the endpoint and the token in the variables.
+// BridgeCommand is the hidden command that connects stdin and stdout with an endpoint of the
+// gateway, for agents that know no HTTP. It finds the endpoint and the token in the variables.
 const (
 	BridgeCommand  = "mcp-bridge"
 	BridgeURLVar   = "EVALRUN_MCP_URL"
@@ -91,7 +92,8 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o 
 	return nil
 }
 
-// spawn makes the way to a stdio server, which is started in the agent's sandbox for each connection.
+// spawn makes the way to a stdio server, which is started in the agent's sandbox for each
+// connection.
 func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.ReadWriteCloser, error) {
 	socket := filepath.Join(s.sandbox.Sockets, fmt.Sprintf("stdio-%d.sock", i))
 	c := sandbox.SetupCommand{Args: append([]string{server.Command}, server.Args...), Dir: cmp.Or(server.Cwd, s.sandbox.Cwd)}
@@ -102,7 +104,8 @@ func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.R
 	return func(ctx context.Context) (io.ReadWriteCloser, error) { return dialUnix(ctx, socket) }
 }
 
-// expose makes the way to an HTTP server that is started in a sandbox without this machine's network.
+// expose makes the way to an HTTP server that is started in a sandbox without this machine's
+// network.
 func (s *servers) expose(i int, raw string, target *mcp.Target) error {
 	if s.sandbox.Config.Network || s.sandbox.Config.Isolation != sandbox.IsolationBwrap {
 		return nil
@@ -128,8 +131,8 @@ func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", socket)
 }
 
-// declare makes the servers as the agent is told of them: as they are, or those of the gateway under their names, over HTTP or, if the agent does not know
-// that, over a bridge that it starts.
+// declare makes the servers as the agent is told of them: as they are, or those of the gateway
+// under their names, over HTTP or, if the agent does not know that, over a bridge that it starts.
 func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 	if s.access == nil {
 		return s.all
@@ -179,7 +182,8 @@ func (s *servers) endpoint(name string) *gateway.Endpoint {
 	return s.access.Endpoint(name)
 }
 
-// settle is called at the end of a turn: what its calls have started is waited for, also if the agent has not waited for the answers.
+// settle is called at the end of a turn: what its calls have started is waited for, also if the
+// agent has not waited for the answers.
 func (s *servers) settle(ctx context.Context, limit time.Duration) {
 	if s.access == nil {
 		return

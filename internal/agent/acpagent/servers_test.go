@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// A3: an agent whose servers give it no tools is not prompted.
+// An agent whose servers give it no tools is not prompted.
 func TestAnAgentWithoutToolsIsNotPrompted(t *testing.T) {
 	t.Parallel()
 	r := newRollout(t)
@@ -60,7 +60,7 @@ func TestAnAgentWithoutToolsIsNotPrompted(t *testing.T) {
 	}
 }
 
-// A6: what is wrong with the program of a stdio server is said, and what it printed is kept.
+// What is wrong with the program of a stdio server is said, and what it printed is kept.
 func TestWhatIsWrongWithAServersProgram(t *testing.T) {
 	file := func(r *rollout) string {
 		path := filepath.Join(r.dir, "server.py")

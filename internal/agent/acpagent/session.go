@@ -72,7 +72,8 @@ func (s *segment) configure(ctx context.Context) error {
 // historyError is a history that cannot be read.
 type historyError struct{ error }
 
-// resumeSession resumes a session by the first way that the agent has and that works. The prompt tells what has arrived.
+// resumeSession resumes a session by the first way that the agent has and that works. The prompt
+// tells what has arrived.
 func (s *segment) resumeSession(ctx context.Context, params acp.SessionParams, resumePrompt string) (session acp.Session, prompt string, err error) {
 	note := ""
 	for _, way := range append(slices.Clone(s.entry.ResumeBy), agent.ByReplay) {

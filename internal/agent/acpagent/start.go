@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// redaction is what stands before the segment's files: the run's, and before that what only this segment knows.
+// redaction is what stands before the segment's files: the run's, and before that what only this
+// segment knows.
 func (s *segment) redaction() func(io.Writer) io.WriteCloser {
 	secrets := map[string]string{}
 	if s.model != nil {
@@ -73,7 +74,8 @@ func (s *segment) launch() (*Launch, error) {
 	return l, nil
 }
 
-// start starts the agent's process in its sandbox. A fault says what is wrong with the agent or its sandbox.
+// start starts the agent's process in its sandbox. A fault says what is wrong with the agent or its
+// sandbox.
 func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 	l, err := s.launch()
 	if err != nil {

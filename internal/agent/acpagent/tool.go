@@ -16,14 +16,16 @@ import (
 type tool struct {
 	// Server is the MCP server that the tool belongs to; empty for the agent's own tools.
 	Server string
-	// Name is empty if the agent does not name the tool. A title counts only if it has the form of a server's tool; byTitle says so.
+	// Name is empty if the agent does not name the tool. A title counts only if it has the form of
+	// a server's tool; byTitle says so.
 	Name    string
 	byTitle bool
 	// Input are the arguments; nil if the agent does not tell them.
 	Input json.RawMessage
 }
 
-// naming says where an agent names its own tools, and how it tells their arguments. What is measured is in docs/acp.md.
+// naming says where an agent names its own tools, and how it tells their arguments. What is
+// measured is in docs/acp.md.
 type naming struct {
 	// inID: the name stands before "__" in the id of the call.
 	inID bool
@@ -31,7 +33,8 @@ type naming struct {
 	firstTitle bool
 	// added are the members that the agent adds to the arguments.
 	added []string
-	// titled are the tools whose only argument is told as the title; the value is the argument's name.
+	// titled are the tools whose only argument is told as the title; the value is the argument's
+	// name.
 	titled map[string]string
 }
 
@@ -94,7 +97,8 @@ func (n toolNames) toolOf(call *acp.ToolCall, firstTitle string) tool {
 	return t
 }
 
-// serverTool finds the server whose tool a name is: of several servers that fit, the one with the longest name.
+// serverTool finds the server whose tool a name is: of several servers that fit, the one with the
+// longest name.
 func (n toolNames) serverTool(full string) (name, server string) {
 	for _, declared := range n.servers {
 		if len(declared) > len(server) {
@@ -106,7 +110,8 @@ func (n toolNames) serverTool(full string) (name, server string) {
 	return name, server
 }
 
-// toolIn is the tool's own part of a name, if that has the form in which an agent names the tools of a server.
+// toolIn is the tool's own part of a name, if that has the form in which an agent names the tools
+// of a server.
 func toolIn(name, server, form string) (tool string, ok bool) {
 	forms := []string{
 		form,                                                        // as the entry says
@@ -125,7 +130,8 @@ func toolIn(name, server, form string) (tool string, ok bool) {
 	return "", false
 }
 
-// metaToolName is the name that some agents put into _meta: qwen as toolName, claude in an object of its own.
+// metaToolName is the name that some agents put into _meta: qwen as toolName, claude in an object
+// of its own.
 func metaToolName(meta json.RawMessage) string {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(meta, &m) != nil {

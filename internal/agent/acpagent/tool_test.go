@@ -32,8 +32,8 @@ func TestToolNames(t *testing.T) {
 		{"{server}_{tool}", acp.ToolCall{Title: "other_add"}, "other_add", ""},
 		{"{tool}", acp.ToolCall{Title: "Read"}, "Read", ""},
 		{"mcp__{server}__{tool}", acp.ToolCall{Title: "`ls`", Kind: "execute", Meta: json.RawMessage(`{"claudeCode":{"toolName":"Bash"}}`)}, "Bash", ""},
-		{"mcp__{server}__{tool}", acp.ToolCall{Title: `{"id":"7"}`, Meta: json.RawMessage(`{"toolName":"mcp__lab__read"}`)}, "read", "lab"},                           // A1: qwen
-		{"", acp.ToolCall{Title: "mcp.lab.read", Kind: "execute", RawInput: json.RawMessage(`{"server":"lab","tool":"read","arguments":{"id":"7"}}`)}, "read", "lab"}, // A2: codex
+		{"mcp__{server}__{tool}", acp.ToolCall{Title: `{"id":"7"}`, Meta: json.RawMessage(`{"toolName":"mcp__lab__read"}`)}, "read", "lab"},                           // qwen
+		{"", acp.ToolCall{Title: "mcp.lab.read", Kind: "execute", RawInput: json.RawMessage(`{"server":"lab","tool":"read","arguments":{"id":"7"}}`)}, "read", "lab"}, // codex
 		{"mcp__{server}__{tool}", acp.ToolCall{Title: "mcp__lab__read", Name: "Bash"}, "Bash", ""},                                                                    // what a command looks like is no name
 		{"", acp.ToolCall{Kind: "fetch"}, "fetch", ""},
 		{"", acp.ToolCall{Title: "Read", Meta: json.RawMessage(`[1]`)}, "Read", ""},

@@ -14,10 +14,12 @@ import (
 )
 
 const (
-	// maxTranscript is how much of a transcript is replayed, maxResult how much of one tool's result.
+	// maxTranscript is how much of a transcript is replayed, maxResult how much of one tool's
+	// result.
 	maxTranscript = 100 << 10
 	maxResult     = 2 << 10
-	// What stands around a transcript. Its own lines are quoted, so that nothing in it can be taken for its end.
+	// What stands around a transcript. Its own lines are quoted, so that nothing in it can be taken
+	// for its end.
 	transcriptStart = "This conversation was interrupted and goes on here. What was said and done so far:\n\n"
 	transcriptEnd   = "\n\n[end of what was said and done]\n\n"
 )

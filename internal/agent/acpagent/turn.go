@@ -16,7 +16,8 @@ type answer struct {
 	err    error
 }
 
-// prompt has the turn: the agent works until it answers, a limit is reached, or it has asked for something that has to wait.
+// prompt has the turn: the agent works until it answers, a limit is reached, or it has asked for
+// something that has to wait.
 func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 	s.trail.Add(agent.EventPrompt, s.conversation.record.SessionID, text, nil)
 	s.client.replay(false)
@@ -43,7 +44,8 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 		limit = agent.CauseFault(ctx)
 	case limit = <-s.limits.reached:
 	case <-s.pending.suspendGraceOver:
-		// It was told that a person has to answer, and goes on without: what it has asked for is enough.
+		// It was told that a person has to answer, and goes on without: what it has asked for is
+		// enough.
 	}
 	if limit == nil || limit.Category == fault.Idle {
 		s.servers.settle(ctx, s.bounds.settle)
@@ -75,7 +77,8 @@ func isLimit(c fault.Category) bool {
 	return c == fault.Timeout || c == fault.Idle || c == fault.OutputLimit
 }
 
-// limited ends a turn at a limit: what was done by then can be verified, if there is a verifier. answers is nil if the turn has ended.
+// limited ends a turn at a limit: what was done by then can be verified, if there is a verifier.
+// answers is nil if the turn has ended.
 func (s *segment) limited(ctx context.Context, limit *fault.Fault, answers <-chan answer) agent.Outcome {
 	s.trail.Add(agent.EventLimit, s.conversation.record.SessionID, "", limit)
 	if answers != nil {

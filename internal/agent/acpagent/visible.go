@@ -11,8 +11,9 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/program"
 )
 
-// visible are the folders that an environment has to show for a program to run there: its installation, that of the interpreter which its first
-// line names, and those of the files among its arguments. What lies in the system's own folders is seen anyway, and is harmless here.
+// visible are the folders that an environment has to show for a program to run there: its
+// installation, that of the interpreter which its first line names, and those of the files among
+// its arguments. What lies in the system's own folders is seen anyway, and is harmless here.
 func visible(path string, args, env []string) []string {
 	var out []string
 	add := func(file string) {
@@ -39,7 +40,8 @@ func visible(path string, args, env []string) []string {
 // maxLinks is as many links as Linux follows.
 const maxLinks = 40
 
-// installations are the folders that a program's file belongs to: where the links are that it is called by, and where the file itself.
+// installations are the folders that a program's file belongs to: where the links are that it is
+// called by, and where the file itself.
 func installations(path string) []string {
 	paths := []string{path}
 	for range maxLinks {
@@ -65,8 +67,9 @@ func installations(path string) []string {
 	return out
 }
 
-// installation is the folder of a program and what belongs to it: for a package of npm what holds node_modules, for a program in a folder bin
-// the folder above it. It is never the home of a user, or a folder that holds one.
+// installation is the folder of a program and what belongs to it: for a package of npm what holds
+// node_modules, for a program in a folder bin the folder above it. It is never the home of a user,
+// or a folder that holds one.
 func installation(path string) string {
 	dir := filepath.Dir(path)
 	if before, _, ok := strings.Cut(path, "/node_modules/"); ok {
@@ -106,7 +109,8 @@ func holdsHome(dir string) bool {
 	return err == nil && strings.HasPrefix(filepath.Clean(home)+"/", strings.TrimSuffix(dir, "/")+"/")
 }
 
-// interpreterOf is the program that the first line of a script names, without a path if it is to be looked for.
+// interpreterOf is the program that the first line of a script names, without a path if it is to be
+// looked for.
 func interpreterOf(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

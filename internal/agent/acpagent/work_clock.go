@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// workClock ends a segment that works for too long. It stands while a call is held: the segment waits then.
+// workClock ends a segment that works for too long. It stands while a call is held: the segment
+// waits then.
 type workClock struct {
 	mu    sync.Mutex
 	holds int
@@ -19,7 +20,8 @@ type workClock struct {
 	due   time.Time
 }
 
-// newWorkClock starts a clock, whose context ends after the limit with the fault. 0 is no limit. stop must be called.
+// newWorkClock starts a clock, whose context ends after the limit with the fault. 0 is no limit.
+// stop must be called.
 func newWorkClock(ctx context.Context, limit time.Duration, f *fault.Fault) (_ context.Context, c *workClock, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c = &workClock{}

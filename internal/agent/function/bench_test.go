@@ -13,8 +13,9 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 )
 
-// BenchmarkRun compares a segment of a trivial static program with the same program under os/exec alone. cpu-ns/op is our own CPU
-// time, without the program's; the design allows 0.3 ms above os/exec.
+// BenchmarkRun compares a segment of a trivial static program with the same program under os/exec
+// alone. cpu-ns/op is our own CPU time, without the program's; the design allows 0.3 ms above
+// os/exec.
 func BenchmarkRun(b *testing.B) {
 	program := buildStatic(b)
 	b.Run("exec", func(b *testing.B) {

@@ -34,8 +34,8 @@ func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 	return sandbox.Command{RolloutID: seg.ProcessMarker(), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
 }
 
-// environ is evalrun's environment without evalrun's own variables, then the entry's, the segment's and those that tell
-// the agent where its files are. The later entry counts.
+// environ is evalrun's environment without evalrun's own variables, then the entry's, the segment's
+// and those that tell the agent where its files are. The later entry counts.
 func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
 	env := sandbox.Environ(os.Environ())
 	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {

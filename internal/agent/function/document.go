@@ -19,11 +19,12 @@ const maxDepth = 512
 // elsewhere is the advice for agents that print more than their document.
 const elsewhere = `; if the agent prints other things on stdout, set "output": "last-line" or "file"`
 
-// parseDocument finds the one JSON document in what an agent has printed. The result shares data's memory.
+// parseDocument finds the one JSON document in what an agent has printed. The result shares data's
+// memory.
 func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if at := invalidUTF8(data); at >= 0 {
-		return nil, fault.Newf(fault.InvalidUTF8, "the output is not UTF-8: byte 0x%02x at %s", data[at], place(data, at))
+		return nil, fault.Newf(fault.InvalidUTF8, "the output is not UTF-8: byte 0x%02x at %s", data[at], position(data, at))
 	}
 	start := skipSpace(data, 0)
 	if start == len(data) {
@@ -31,7 +32,7 @@ func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 	}
 	end, deep := valueEnd(data, start)
 	if deep >= 0 {
-		return nil, fault.Newf(fault.TooDeep, "the output nests deeper than %d levels at %s", maxDepth, place(data, deep))
+		return nil, fault.Newf(fault.TooDeep, "the output nests deeper than %d levels at %s", maxDepth, position(data, deep))
 	}
 	doc := data[start:end]
 	if !json.Valid(doc) {
@@ -42,9 +43,9 @@ func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 		return doc, nil
 	}
 	if end, deep := valueEnd(data, next); deep < 0 && json.Valid(data[next:end]) {
-		return nil, fault.Newf(fault.MultipleDocuments, "expected one JSON document, got more: a second one begins at %s%s", place(data, next), elsewhere)
+		return nil, fault.Newf(fault.MultipleDocuments, "expected one JSON document, got more: a second one begins at %s%s", position(data, next), elsewhere)
 	}
-	return nil, fault.Newf(fault.InvalidOutput, "expected one JSON document, got more: at %s there is %q%s", place(data, next), excerpt(data[next:]), elsewhere)
+	return nil, fault.Newf(fault.InvalidOutput, "expected one JSON document, got more: at %s there is %q%s", position(data, next), excerpt(data[next:]), elsewhere)
 }
 
 // invalidDocument says where the document that begins at start goes wrong.
@@ -63,11 +64,11 @@ func invalidDocument(data []byte, start int, doc []byte) *fault.Fault {
 			reason = literal + " is not a JSON value"
 		}
 	}
-	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s", reason, place(data, at), excerpt(data[start:]), elsewhere)
+	return fault.Newf(fault.InvalidOutput, "the output is not JSON: %s at %s, which begins %q%s", reason, position(data, at), excerpt(data[start:]), elsewhere)
 }
 
-// valueEnd returns where the JSON value that begins at start ends, if it is valid; of one that is not, a place no
-// earlier than its first mistake. deep is where it first nests too deep, or -1.
+// valueEnd returns where the JSON value that begins at start ends, if it is valid; of one that is
+// not, a place no earlier than its first mistake. deep is where it first nests too deep, or -1.
 func valueEnd(data []byte, start int) (end, deep int) {
 	depth := 0
 	for i := start; i < len(data); i++ {
@@ -137,8 +138,8 @@ func invalidUTF8(data []byte) int {
 	}
 }
 
-// place gives line and column of an offset, both from 1, the column in bytes.
-func place(data []byte, at int) string {
+// position gives line and column of an offset, both from 1, the column in bytes.
+func position(data []byte, at int) string {
 	at = min(at, len(data))
 	line := bytes.Count(data[:at], []byte("\n")) + 1
 	return fmt.Sprintf("line %d, column %d", line, at-bytes.LastIndexByte(data[:at], '\n'))
@@ -159,8 +160,8 @@ func lastLine(data []byte) []byte {
 	return data[bytes.LastIndexByte(data, '\n')+1:]
 }
 
-// splitInterrupt takes the __interrupt__ key out of a valid document. The document is looked into only where it can
-// have one, so that a large output is not copied.
+// splitInterrupt takes the __interrupt__ key out of a valid document. The document is looked into
+// only where it can have one, so that a large output is not copied.
 func splitInterrupt(doc json.RawMessage) (value, rest json.RawMessage, found bool) {
 	if doc[0] != '{' || !bytes.Contains(doc, []byte("interrupt")) {
 		return nil, doc, false

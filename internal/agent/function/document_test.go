@@ -69,7 +69,8 @@ func TestMessagesQuoteOnlyTheBeginning(t *testing.T) {
 	}
 }
 
-// FuzzParseDocument holds the parser against encoding/json: it takes exactly what is one valid document.
+// FuzzParseDocument holds the parser against encoding/json: it takes exactly what is one valid
+// document.
 func FuzzParseDocument(f *testing.F) {
 	for _, seed := range []string{"{}", `{"__interrupt__":[{"value":1,"id":"0"}],"a":"\u005f"}`, "1 2", "[[[]", `"\`, "nul", "\xef\xbb\xbf1", "-", "{}}", `{"interrupt":1,"interrupt":{}}`, "NaN"} {
 		f.Add([]byte(seed))

@@ -1,5 +1,6 @@
-// Package function runs an agent that is a program: a JSON document on stdin, another on stdout, once
-// for each segment. It knows nothing of sandboxes and protocols: the program runs as its owner's own.
+// Package function runs an agent that is a program: a JSON document on stdin, another on stdout,
+// once for each segment. It knows nothing of sandboxes and protocols: the program runs as its
+// owner's own.
 package function
 
 import (
@@ -112,7 +113,8 @@ func (f *function) outcome(ctx context.Context, seg agent.Segment, exit sandbox.
 	return f.interrupted(doc), nil
 }
 
-// document returns what should be the agent's document, having written it to output.json, or says why there is none.
+// document returns what should be the agent's document, having written it to output.json, or says
+// why there is none.
 func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing string, err error) {
 	switch f.entry.Output {
 	case agent.OutputLastLine:
@@ -134,7 +136,8 @@ func (f *function) document(seg agent.Segment, c *capture) (data []byte, missing
 	return data, "", f.writeFile(filepath.Join(seg.Dir, agent.FileOutput), bytes.NewReader(data))
 }
 
-// interrupted looks for interrupts in a document. LangGraph prints an empty list or null where there are none.
+// interrupted looks for interrupts in a document. LangGraph prints an empty list or null where
+// there are none.
 func (f *function) interrupted(doc json.RawMessage) agent.Outcome {
 	value, rest, found := splitInterrupt(doc)
 	if !found {

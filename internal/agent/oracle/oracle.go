@@ -1,5 +1,5 @@
-// Package oracle has the two agents that check a task: the oracle runs the task's own solution, and nop
-// does nothing. A task that the oracle does not solve, or that nop solves, is broken.
+// Package oracle has the two agents that check a task: the oracle runs the task's own solution, and
+// nop does nothing. A task that the oracle does not solve, or that nop solves, is broken.
 package oracle
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// oracle runs a task's own solution in the place of an agent. A task that its oracle does not solve is broken.
+// oracle runs a task's own solution in the place of an agent. A task that its oracle does not solve
+// is broken.
 type oracle struct{ opts agent.Options }
 
 // New makes the agent of an entry of type oracle.

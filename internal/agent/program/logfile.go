@@ -62,8 +62,8 @@ func (l *Log) StderrTail() string {
 	return ""
 }
 
-// logFile is a log of which the beginning and the end are kept. The beginning is written as it comes, so that a log can
-// be followed; the end when it is closed. An empty one leaves no file.
+// logFile is a log of which the beginning and the end are kept. The beginning is written as it
+// comes, so that a log can be followed; the end when it is closed. An empty one leaves no file.
 type logFile struct {
 	path string
 	file *os.File
@@ -119,8 +119,8 @@ func (l *logFile) Close() error {
 // escape is a terminal escape sequence: CSI, OSC and the like up to their end, or two characters.
 var escape = regexp.MustCompile(`(?:\x1b\[|\x{9b})[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]`)
 
-// CleanTail returns the end of a text, up to tailBytes, in whole lines where that is possible, without terminal escapes and control
-// characters.
+// CleanTail returns the end of a text, up to tailBytes, in whole lines where that is possible,
+// without terminal escapes and control characters.
 func CleanTail(data []byte) string {
 	if len(data) > TailBytes {
 		data = data[len(data)-TailBytes:]
@@ -140,6 +140,6 @@ func CleanTail(data []byte) string {
 	return strings.TrimSpace(s)
 }
 
-// isBidi reports whether a character changes the direction of what follows, by which a text can be made to look like
-// another one.
+// isBidi reports whether a character changes the direction of what follows, by which a text can be
+// made to look like another one.
 func isBidi(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }

@@ -1,5 +1,5 @@
-// Package program finds the program of an agent, says why it could not be started, and keeps the logs of
-// what it prints. It knows nothing of what agents say.
+// Package program finds the program of an agent, says why it could not be started, and keeps the
+// logs of what it prints. It knows nothing of what agents say.
 package program
 
 import (

@@ -17,8 +17,9 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// BenchmarkACP runs 200 evaluations of the ACP agent of the fixtures at -j 2 with the real program and, in the same run, a bare loop that starts the
-// agent with the same parallelism and has the same conversation. added-ms/rollout is the difference, MB-peak the memory of evalrun itself.
+// BenchmarkACP runs 200 evaluations of the ACP agent of the fixtures at -j 2 with the real program
+// and, in the same run, a bare loop that starts the agent with the same parallelism and has the
+// same conversation. added-ms/rollout is the difference, MB-peak the memory of evalrun itself.
 func BenchmarkACP(b *testing.B) {
 	programs := b.TempDir()
 	program, peer := buildProgram(b), filepath.Join(programs, "acp-agent")

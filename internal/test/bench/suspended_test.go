@@ -25,8 +25,8 @@ import (
 
 const suspended = 10_000
 
-// BenchmarkExecutorIdle runs the real executor over 10,000 suspended rollouts while nothing is due, for EVALRUN_IDLE_SECONDS (default 5; the figures in
-// docs/performance.md are of 60).
+// BenchmarkExecutorIdle runs the real executor over 10,000 suspended rollouts while nothing is due,
+// for EVALRUN_IDLE_SECONDS (default 5; the figures in docs/performance.md are of 60).
 func BenchmarkExecutorIdle(b *testing.B) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		b.Skip("reads /proc")
@@ -68,7 +68,8 @@ func measureExecutor(b *testing.B, program, dir string) {
 	}
 }
 
-// BenchmarkTriggers lists 10,000 triggers with the real program; BenchmarkOpen opens and closes their store.
+// BenchmarkTriggers lists 10,000 triggers with the real program; BenchmarkOpen opens and closes
+// their store.
 func BenchmarkTriggers(b *testing.B) {
 	program, dir := buildProgram(b), suspendedStore(b, external)
 	for b.Loop() {
@@ -109,7 +110,8 @@ func external(int) store.NewTrigger {
 	}
 }
 
-// suspendedStore makes a store with 10,000 suspended rollouts of one run, each with the trigger that waits makes for it.
+// suspendedStore makes a store with 10,000 suspended rollouts of one run, each with the trigger
+// that waits makes for it.
 func suspendedStore(b *testing.B, waits func(i int) store.NewTrigger) string {
 	b.Helper()
 	ctx := context.Background()

@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// BenchmarkWatchedTasks runs the real executor over 10,000 rollouts that wait for MCP tasks, each of which is asked for once a minute.
+// BenchmarkWatchedTasks runs the real executor over 10,000 rollouts that wait for MCP tasks, each
+// of which is asked for once a minute.
 func BenchmarkWatchedTasks(b *testing.B) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		b.Skip("reads /proc")

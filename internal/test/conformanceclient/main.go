@@ -1,5 +1,5 @@
-// Command conformanceclient does what the official MCP conformance suite wants of a client, with the
-// client that the gateway has:
+// Command conformanceclient does what the official MCP conformance suite wants of a client, with
+// the client that the gateway has:
 //
 //	conformance client --command ./conformanceclient --requirements 2026-07-28
 package main
@@ -183,7 +183,8 @@ func (c *conformanceClient) callTool(ctx context.Context, call toolCall) error {
 	return fmt.Errorf("the server asked for input %d times", maxConformanceRounds)
 }
 
-// acceptDefaults answers an elicitation with the defaults of what is asked for; a boolean without one is true.
+// acceptDefaults answers an elicitation with the defaults of what is asked for; a boolean without
+// one is true.
 func acceptDefaults(_ context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	if method != "elicitation/create" {
 		return nil, mcp.Errorf(mcp.CodeMethodNotFound, "the client does not support %s", method)

@@ -22,8 +22,9 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// asking are the evaluations of an agent that asks for permission, by their ids, with the beginnings of all the prompts that it must have got in
-// the end, each once: what one segment was told no other may be told again.
+// asking are the evaluations of an agent that asks for permission, by their ids, with the
+// beginnings of all the prompts that it must have got in the end, each once: what one segment was
+// told no other may be told again.
 var asking = map[string][]string{
 	"says":      {"[[RUN", "You asked for permission: Go"},
 	"both":      {"[[ASK", "You asked for permission: One"},
@@ -32,7 +33,8 @@ var asking = map[string][]string{
 	"two-steps": {"[[RUN echo one", "[[RUN echo two", "You asked for permission: Go"},
 }
 
-// oneSession is a test script's look at what the agent keeps in its home, where that can be seen: one session of as many turns.
+// oneSession is a test script's look at what the agent keeps in its home, where that can be seen:
+// one session of as many turns.
 const oneSession = `
 one_session() {
 	home=$EVALRUN_APP_DIR/../home/.acp-agent/sessions
@@ -40,7 +42,8 @@ one_session() {
 }
 `
 
-// newApprovedScenario makes a scenario of ACP agents and tasks. What they will ask for has been approved before they begin.
+// newApprovedScenario makes a scenario of ACP agents and tasks. What they will ask for has been
+// approved before they begin.
 func newApprovedScenario(t *testing.T, isolation string) *scenario {
 	t.Helper()
 	s := newAskingScenario(t)
@@ -192,7 +195,8 @@ func (s *scenario) checkPrompts(o store.RolloutView, note func(string, ...any)) 
 	}
 }
 
-// checkProcesses looks for processes that the scenario has left: its folder is in the environment of all of them. Those that were just killed get a moment.
+// checkProcesses looks for processes that the scenario has left: its folder is in the environment
+// of all of them. Those that were just killed get a moment.
 func (s *scenario) checkProcesses(note func(string, ...any)) {
 	left := ""
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -211,14 +215,15 @@ func (s *scenario) checkProcesses(note func(string, ...any)) {
 	note("processes are left:\n%s", left)
 }
 
-// TestStoppedBeforeItsAgent stops a process that has claimed a rollout and done nothing for it yet. Another one runs it to its end. When the first goes on
-// it must not prepare what it has claimed, because that would empty what the rollout has left since.
+// TestStoppedBeforeItsAgent stops a process that has claimed a rollout and done nothing for it yet.
+// Another one runs it to its end. When the first goes on it must not prepare what it has claimed,
+// because that would empty what the rollout has left since.
 func TestStoppedBeforeItsAgent(t *testing.T) {
 	testenv.NeedLong(t)
 	s := newApprovedScenario(t, sandbox.IsolationProcess)
 	s.flags = append(s.flags, "--keep-workspaces", "--eval-id", "task") // alone: of several rollouts some would be stopped in the middle of preparing theirs
 	s.total = 1
-	s.overtake("runner.claimed")
+	s.overtake("rollout.claimed")
 	for _, wrong := range s.violations() {
 		t.Error(wrong)
 	}

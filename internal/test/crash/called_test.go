@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// calledJobs are a job service with two MCP servers that start its jobs: dedup passes on the key of idempotence, plain knows nothing of it.
+// calledJobs are a job service with two MCP servers that start its jobs: dedup passes on the key of
+// idempotence, plain knows nothing of it.
 type calledJobs struct {
 	dir string
 	// calls is how many jobs agents start through each of them.
@@ -25,7 +26,8 @@ type calledJobs struct {
 // jobsServer builds the MCP server of the fixtures once.
 var jobsServer = fixture("mcp/jobs")
 
-// newCallingScenario makes a scenario of ACP agents that start jobs by calling tools, through the MCP gateway.
+// newCallingScenario makes a scenario of ACP agents that start jobs by calling tools, through the
+// MCP gateway.
 func newCallingScenario(t *testing.T) *scenario {
 	t.Helper()
 	s := emptyScenario(t, "failpoint")
@@ -91,7 +93,8 @@ func startCalledServer(t *testing.T, serviceURL string, flags ...string) string 
 	return ""
 }
 
-// checkCalled counts the jobs that calls have started: never more than there were calls, and never fewer where nothing may end as start-unknown.
+// checkCalled counts the jobs that calls have started: never more than there were calls, and never
+// fewer where nothing may end as start-unknown.
 func (s *scenario) checkCalled(note func(string, ...any)) {
 	starts, err := service.ReadStarts(s.called.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -24,12 +24,14 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// TestChaos runs a large set in several processes, which it kills and stops at random. Deliveries come early, twice, late and by key,
-// and some of the processes that make them are killed too. A job service fails for a while. Some rollouts are poison. In the end every
-// other rollout must be completed with the right answers, and every poison one faulted.
+// TestChaos runs a large set in several processes, which it kills and stops at random. Deliveries
+// come early, twice, late and by key, and some of the processes that make them are killed too. A
+// job service fails for a while. Some rollouts are poison. In the end every other rollout must be
+// completed with the right answers, and every poison one faulted.
 //
-// EVALRUN_SEED, EVALRUN_CHAOS_ROLLOUTS and EVALRUN_CHAOS_KILLS change what it does. The seed makes the same plan and the same decisions;
-// what the processes have come to when they are killed still depends on the machine.
+// EVALRUN_SEED, EVALRUN_CHAOS_ROLLOUTS and EVALRUN_CHAOS_KILLS change what it does. The seed makes
+// the same plan and the same decisions; what the processes have come to when they are killed still
+// depends on the machine.
 func TestChaos(t *testing.T) {
 	testenv.NeedLong(t)
 	seed := uint64(number(t, "EVALRUN_SEED", int(rand.Uint32())))
@@ -56,7 +58,8 @@ func TestChaos(t *testing.T) {
 	}
 	deliverers.Go(func() { c.deliverAll(c.random("deliverer"), stop) })
 	c.disturb(c.random("killer"))
-	// With few rollouts the service is asked so rarely that it would go on to refuse while finish waits.
+	// With few rollouts the service is asked so rarely that it would go on to refuse while finish
+	// waits.
 	c.calm.Store(true)
 	close(stop)
 	c.endAll()
@@ -117,12 +120,14 @@ type chaos struct {
 	killed, stopped int
 
 	mu sync.Mutex
-	// accepted counts the deliveries of each key that were accepted, running are the processes that may be killed.
+	// accepted counts the deliveries of each key that were accepted, running are the processes that
+	// may be killed.
 	accepted map[string]int
 	running  []*exec.Cmd
 }
 
-// random is a source of its own for each part, so that the parts do not change each other's decisions.
+// random is a source of its own for each part, so that the parts do not change each other's
+// decisions.
 func (c *chaos) random(part string) *rand.Rand {
 	var n uint64
 	for _, b := range []byte(part) {
@@ -220,7 +225,8 @@ func (c *chaos) work(r *rand.Rand, stop <-chan struct{}) {
 		c.mu.Lock()
 		c.running = slices.DeleteFunc(c.running, func(other *exec.Cmd) bool { return other == cmd })
 		c.mu.Unlock()
-		// 75: what is waited for is still open. 2: an executor that was faster than the run has found no store.
+		// 75: what is waited for is still open. 2: an executor that was faster than the run has
+		// found no store.
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.Exited() && exit.ExitCode() != 75 && (exit.ExitCode() != 2 || !strings.Contains(out.String(), "there is no store")) {
 			c.t.Errorf("%v ended with %d:\n%s", cmd.Args, exit.ExitCode(), out.String())
@@ -257,7 +263,8 @@ func (c *chaos) endAll() {
 	}
 }
 
-// deliverAll delivers every key one to three times in random order, and kills a quarter of the processes that do.
+// deliverAll delivers every key one to three times in random order, and kills a quarter of the
+// processes that do.
 func (c *chaos) deliverAll(r *rand.Rand, stop <-chan struct{}) {
 	var all []string
 	for _, key := range c.keys {
@@ -280,7 +287,8 @@ func (c *chaos) deliverAll(r *rand.Rand, stop <-chan struct{}) {
 	}
 }
 
-// deliver hands in the result of the external job with the key, and returns what evalrun says. With r, the process is killed at some moment.
+// deliver hands in the result of the external job with the key, and returns what evalrun says. With
+// r, the process is killed at some moment.
 func (c *chaos) deliver(key string, r *rand.Rand) string {
 	cmd := exec.Command(c.program, "deliver", "external/"+key, "--payload", "-")
 	cmd.Dir, cmd.Stdin = c.dir, strings.NewReader(fmt.Sprintf(`{"key":%q}`, key))

@@ -26,7 +26,8 @@ func kills(t *testing.T) int {
 	return n
 }
 
-// TestKilledAtEachStep kills one process at its N-th durable step, for every N or for as many as there is time for, spread evenly.
+// TestKilledAtEachStep kills one process at its N-th durable step, for every N or for as many as
+// there is time for, spread evenly.
 func TestKilledAtEachStep(t *testing.T) {
 	testenv.NeedLong(t)
 	for _, kind := range kinds() {
@@ -61,7 +62,8 @@ type kind struct {
 	share int
 }
 
-// kinds are the kinds of scenarios: agents that wait for jobs, and agents in environments that wait for a person.
+// kinds are the kinds of scenarios: agents that wait for jobs, and agents in environments that wait
+// for a person.
 func kinds() []kind {
 	all := []kind{{"jobs", func(t *testing.T) *scenario { return newScenario(t, "failpoint") }, 1}}
 	all = append(all, kind{"calls", newCallingScenario, 2})
@@ -71,7 +73,8 @@ func kinds() []kind {
 	return all
 }
 
-// countSteps counts the durable steps of an undisturbed run, by halving: the process is killed if there are at least so many.
+// countSteps counts the durable steps of an undisturbed run, by halving: the process is killed if
+// there are at least so many.
 func countSteps(t *testing.T, scenario func(*testing.T) *scenario) int {
 	low, high := 1, 2048
 	for low < high {
@@ -109,7 +112,8 @@ func killAtRandom(t *testing.T, kind kind, i, times int) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			// A moment of the process's life, not a wait for something: it is killed whatever it is doing then.
+			// A moment of the process's life, not a wait for something: it is killed whatever it is
+			// doing then.
 			timer := time.AfterFunc(time.Duration(rand.IntN(600))*time.Millisecond, func() { _ = cmd.Process.Kill() })
 			_ = cmd.Wait() // killed, or done
 			timer.Stop()
@@ -121,15 +125,16 @@ func killAtRandom(t *testing.T, kind kind, i, times int) {
 	})
 }
 
-// TestStopped stops a process at a step until its lease has run out and another one has finished the run. When it goes on it must not
-// change anything any more.
+// TestStopped stops a process at a step until its lease has run out and another one has finished
+// the run. When it goes on it must not change anything any more.
 //
-// The whole process is stopped, so its other goroutines stop wherever they are. If one of them is between its last look at the clock and the
-// arrival of its request at a service that cannot deduplicate, the job is started twice, and no client can prevent that. So such jobs are there only
-// where they are stopped just before that look.
+// The whole process is stopped, so its other goroutines stop wherever they are. If one of them is
+// between its last look at the clock and the arrival of its request at a service that cannot
+// deduplicate, the job is started twice, and no client can prevent that. So such jobs are there
+// only where they are stopped just before that look.
 func TestStopped(t *testing.T) {
 	testenv.NeedLong(t)
-	for _, step := range []string{"runner.agentEnded", "runner.filesSynced", "runner.segmentCommitted", "runner.evaluated", "trigger.starting"} {
+	for _, step := range []string{"rollout.agentEnded", "rollout.filesSynced", "rollout.segmentCommitted", "rollout.evaluated", "trigger.starting"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
 			var without []string
@@ -145,11 +150,12 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestStoppedWithAgents is the same with agents in environments: the agent of the stopped process is still there when another one takes its rollout over.
+// TestStoppedWithAgents is the same with agents in environments: the agent of the stopped process
+// is still there when another one takes its rollout over.
 func TestStoppedWithAgents(t *testing.T) {
 	testenv.NeedLong(t)
 	for _, isolation := range isolations() {
-		for _, step := range []string{"runner.claimed", "runner.prepared", "runner.agentEnded", "runner.filesSynced", "runner.segmentCommitted", "runner.evaluated"} {
+		for _, step := range []string{"rollout.claimed", "rollout.prepared", "rollout.agentEnded", "rollout.filesSynced", "rollout.segmentCommitted", "rollout.evaluated"} {
 			t.Run(isolation+" "+step, func(t *testing.T) {
 				t.Parallel()
 				s := newApprovedScenario(t, isolation)
@@ -162,7 +168,8 @@ func TestStoppedWithAgents(t *testing.T) {
 	}
 }
 
-// overtake stops a process at the first hit of a step, has another one finish the run, and lets the first go on to its end.
+// overtake stops a process at the first hit of a step, has another one finish the run, and lets the
+// first go on to its end.
 func (s *scenario) overtake(step string) {
 	s.t.Helper()
 	lease := "EVALRUN_LEASE=900ms"
@@ -176,7 +183,8 @@ func (s *scenario) overtake(step string) {
 			s.t.Fatalf("the process did not stop at %s: %v, %v", step, status, err)
 		}
 	}
-	// Its other goroutines stopped wherever they were. If that is in a transaction nobody can write before it goes on.
+	// Its other goroutines stopped wherever they were. If that is in a transaction nobody can write
+	// before it goes on.
 	locked := time.AfterFunc(15*time.Second, func() { _ = stopped.Process.Signal(syscall.SIGCONT) })
 	s.finish(lease)
 	if !locked.Stop() {
@@ -188,12 +196,13 @@ func (s *scenario) overtake(step string) {
 	_ = stopped.Wait() // whatever it says: what counts is what it has changed
 }
 
-// TestIntentIsNeeded builds evalrun without the row that is committed before a job is started. The suite must notice.
+// TestIntentIsNeeded builds evalrun without the row that is committed before a job is started. The
+// suite must notice.
 func TestIntentIsNeeded(t *testing.T) {
 	testenv.NeedLong(t)
 	for n := range 5 {
 		s := newScenario(t, "failpoint nointent")
-		if !s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:runner.sourceStarted.http:%d", n+1))) {
+		if !s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:engine.sourceStarted.http:%d", n+1))) {
 			t.Fatalf("no job was started for the %dth time", n+1)
 		}
 		s.finish()
@@ -208,7 +217,7 @@ func TestIntentIsNeeded(t *testing.T) {
 func TestFencingIsNeeded(t *testing.T) {
 	testenv.NeedLong(t)
 	s := newScenario(t, "failpoint nofence")
-	s.overtake("runner.filesSynced")
+	s.overtake("rollout.filesSynced")
 	if len(s.violations()) == 0 {
 		t.Error("without the fencing check a rollout should have finished twice, and did not: the suite cannot see it")
 	}

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestMain lets the test binary play the programs of the scenario: agent, local job and command evaluator.
+// TestMain lets the test binary play the programs of the scenario: agent, local job and command
+// evaluator.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -34,11 +35,13 @@ func exitWith(err error) {
 
 // agentInput says what the agent of one evaluation does.
 type agentInput struct {
-	// Process is what it waits for, in each of Rounds suspensions for Parallel jobs at once under ids that come again.
+	// Process is what it waits for, in each of Rounds suspensions for Parallel jobs at once under
+	// ids that come again.
 	Process  string `json:"process,omitempty"`
 	Rounds   int    `json:"rounds,omitempty"`
 	Parallel int    `json:"parallel,omitempty"`
-	// Key, if set, is what the keys of external jobs begin with; Poison is what the agent does instead of its work.
+	// Key, if set, is what the keys of external jobs begin with; Poison is what the agent does
+	// instead of its work.
 	Key    string `json:"key,omitempty"`
 	Poison string `json:"poison,omitempty"`
 }
@@ -46,7 +49,8 @@ type agentInput struct {
 // key is that of the external job of a round.
 func (in agentInput) key(round int) string { return fmt.Sprintf("%s-%d", in.Key, round) }
 
-// playAgent counts its segments in its workspace: a segment that is repeated must find the workspace as it was, or the count is wrong.
+// playAgent counts its segments in its workspace: a segment that is repeated must find the
+// workspace as it was, or the count is wrong.
 func playAgent() error {
 	var in struct {
 		Input     agentInput                 `json:"input"`

@@ -75,7 +75,8 @@ func emptyScenario(t *testing.T, tags string) *scenario {
 	return &scenario{t: t, program: build(t, tags), dir: dir}
 }
 
-// newScenario makes a scenario. Evaluations whose agent waits for one of the processes without are left out.
+// newScenario makes a scenario. Evaluations whose agent waits for one of the processes without are
+// left out.
 func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	t.Helper()
 	s := emptyScenario(t, tags)
@@ -142,8 +143,8 @@ func (s *scenario) command(env ...string) *exec.Cmd {
 	return cmd
 }
 
-// finish lets a process that nobody kills do the rest. Its time is longer than the longest pause between
-// two attempts to reach a service, which is a minute.
+// finish lets a process that nobody kills do the rest. Its time is longer than the longest pause
+// between two attempts to reach a service, which is a minute.
 func (s *scenario) finish(env ...string) {
 	s.t.Helper()
 	cmd := s.command(env...)

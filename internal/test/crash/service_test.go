@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// jobService is a job service that outlives every evalrun. It knows the three kinds of start: it drops a second start with the same
-// Idempotency-Key, lists its jobs by key, or does neither.
+// jobService is a job service that outlives every evalrun. It knows the three kinds of start: it
+// drops a second start with the same Idempotency-Key, lists its jobs by key, or does neither.
 type jobService struct {
 	*httptest.Server
 	mu sync.Mutex
-	// started counts the jobs that were really started for each trigger; asked how often a job was asked for.
+	// started counts the jobs that were really started for each trigger; asked how often a job was
+	// asked for.
 	started map[string]int
 	asked   map[string]int
 }
@@ -31,7 +32,8 @@ func newJobService(t *testing.T) *jobService {
 	return s
 }
 
-// job is the entry of an eval set for the service's jobs that are started at path. more has further keys of it.
+// job is the entry of an eval set for the service's jobs that are started at path. more has further
+// keys of it.
 func (s *jobService) job(path string, more map[string]any) map[string]any {
 	job := map[string]any{
 		"source": "http", "start": map[string]any{"url": s.URL + path}, "itemKey": ".id", "interval": "20ms", "maxInterval": "100ms",

@@ -16,8 +16,9 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// TestDeliveredByManyProcesses is a set of 100 evaluations of which 60 suspend, 20 of them twice. What they wait for is delivered in random order
-// in three batches by processes of their own, two batches at once, each of which resumes.
+// TestDeliveredByManyProcesses is a set of 100 evaluations of which 60 suspend, 20 of them twice.
+// What they wait for is delivered in random order in three batches by processes of their own, two
+// batches at once, each of which resumes.
 func TestDeliveredByManyProcesses(t *testing.T) {
 	testenv.NeedLong(t)
 	s := newScenario(t, "failpoint")
@@ -116,7 +117,8 @@ func (s *scenario) waiting() (ids []string) {
 	return ids
 }
 
-// deliverAndResume delivers a batch, a process for each trigger, and resumes once. A negative code is not looked at.
+// deliverAndResume delivers a batch, a process for each trigger, and resumes once. A negative code
+// is not looked at.
 func (s *scenario) deliverAndResume(triggers []string, code int) {
 	for _, id := range triggers {
 		cmd := exec.Command(s.program, "deliver", id, "--payload", "-")

@@ -34,8 +34,9 @@ func copyTask(t *testing.T, name, instruction string) (dir string) {
 	return dir
 }
 
-// TestAgents drives each real agent through the task with MCP servers, a permission, a job, and the evaluators of tool calls. Its output is a table of what
-// each did, and of what it does not do by its nature.
+// TestAgents drives each real agent through the task with MCP servers, a permission, a job, and the
+// evaluators of tool calls. Its output is a table of what each did, and of what it does not do by
+// its nature.
 func TestAgents(t *testing.T) {
 	var table strings.Builder
 	row := func(cells ...string) {
@@ -104,7 +105,8 @@ func asksByDefault(t *testing.T, name string) bool {
 	return false
 }
 
-// driveTask has an agent complete the task with servers over stdio and HTTP, in an environment without network.
+// driveTask has an agent complete the task with servers over stdio and HTTP, in an environment
+// without network.
 func driveTask(t *testing.T, name string) {
 	m := startModel(t)
 	dir := copyTask(t, "mcp", fmt.Sprintf(`Find out what is in the vault. [[CALL read_note {"name":"vault"}]] [[CALL open_vault {"key":%q}]] [[CALL submit_answer {"answer":%q}]] [[SAY all done]]`,
@@ -121,7 +123,8 @@ func driveTask(t *testing.T, name string) {
 	if !strings.Contains(r.AgentExecutionOutput.Result.Output.Content, "all done") {
 		t.Errorf("output: %+v", r.AgentExecutionOutput.Result.Output)
 	}
-	// claude and qwen ask for a suggestion when their turn is over, at times before the end of the turn has reached us.
+	// claude and qwen ask for a suggestion when their turn is over, at times before the end of the
+	// turn has reached us.
 	if main := r.Usage.Model.Main; main.Calls != 4 && (name != "claude" && name != "qwen" || main.Calls != 5) || main.InputTokens != 100*main.Calls {
 		t.Errorf("usage: %+v", r.Usage)
 	}
@@ -168,7 +171,8 @@ func calls(t *testing.T, dir, server string) (tools []string) {
 	return tools
 }
 
-// asking says how an agent is made to ask before it hands in its answer, and how its session is gone on with.
+// asking says how an agent is made to ask before it hands in its answer, and how its session is
+// gone on with.
 var asking = map[string]struct {
 	more   map[string]any
 	resume string
@@ -183,8 +187,9 @@ var asking = map[string]struct {
 	}}},
 }
 
-// drivePermission has an agent ask a person: the rollout is suspended and its process gone; a new process goes on with the session, does what was
-// allowed unasked, and the model is shown the whole history.
+// drivePermission has an agent ask a person: the rollout is suspended and its process gone; a new
+// process goes on with the session, does what was allowed unasked, and the model is shown the whole
+// history.
 func drivePermission(t *testing.T, name string) (session string) {
 	call := fmt.Sprintf(`[[CALL submit_answer {"answer":%q}]]`, secretOf("what is in the vault"))
 	t.Setenv("QWEN_MODE", "default")
@@ -222,7 +227,7 @@ func drivePermission(t *testing.T, name string) (session string) {
 	if tools := calls(t, dir, "notes"); len(tools) != 1 {
 		t.Errorf("the server was called %v", tools)
 	}
-	// A9: a call that was rejected first was made once.
+	// A call that was rejected first was made once.
 	if got := fmt.Sprint(r.MCPServers); got != "[{notes stdio sent 1 0} {vault http sent 0 0}]" {
 		t.Errorf("servers: %s", got)
 	}

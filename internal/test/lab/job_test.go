@@ -138,14 +138,17 @@ func (j *jobs) evalSet(dir, prompt, expected string) (args []string) {
 // TestJobFails has a real agent start a job that fails: the agent is resumed with what was wrong.
 func TestJobFails(t *testing.T) { driveJob(t, "claude", "broken", "the printer burns") }
 
-// driveJob has a real agent call a plain tool, and one that starts a job of the uipath.com/job contract: the rollout is suspended on it with no process
-// left, an executor in another process watches the job, and the agent is resumed with the result that was fetched. It returns how the session was gone on
-// with, and what the evaluators of tool calls give for the two calls: order, count, arguments, output.
+// driveJob has a real agent call a plain tool, and one that starts a job of the uipath.com/job
+// contract: the rollout is suspended on it with no process left, an executor in another process
+// watches the job, and the agent is resumed with the result that was fetched. It returns how the
+// session was gone on with, and what the evaluators of tool calls give for the two calls: order,
+// count, arguments, output.
 func driveJob(t *testing.T, name, process, want string) (session string, scores []string) {
 	m, j := startModel(t), startJobs(t)
 	dir := t.TempDir()
-	// The job takes longer than a slow machine takes to end the agent, or the run would not leave before it is done.
-	// What the model is to say at the end comes back with the result of the job. The escapes keep it from being read at once.
+	// The job takes longer than a slow machine takes to end the agent, or the run would not leave
+	// before it is done. What the model is to say at the end comes back with the result of the job.
+	// The escapes keep it from being read at once.
 	say := `\u005b\u005bSAY I am done\u005d\u005d`
 	prompt := fmt.Sprintf(`The codeword is petunia. [[CALL read_record {"id":"7"}]] [[CALL run_process {"process":%q,"arguments":{"ms":7000,"info":"the printer burns","say":"%s"}}]] [[SAY first turn over]]`, process, say)
 	args := append([]string{"run", "-o", "results.json", "--agent", m.agentEntry(dir, name, nil)}, j.evalSet(dir, prompt, "I am done")...)
@@ -186,7 +189,7 @@ func driveJob(t *testing.T, name, process, want string) (session string, scores 
 			t.Errorf("the model's first request after the resume lacks %q:\n%s", want, history)
 		}
 	}
-	// A9: the calls of both segments.
+	// The calls of both segments.
 	if got := fmt.Sprint(r.MCPServers); got != "[{records http sent 1 0} {rpa http sent 1 0}]" {
 		t.Errorf("servers after the resume: %s", got)
 	}
@@ -199,7 +202,7 @@ func driveJob(t *testing.T, name, process, want string) (session string, scores 
 			scores = append(scores, fmt.Sprintf("%s %g", e.Name, *e.Result.Score))
 		}
 	}
-	// A2: the same calls score the same, whatever the agent tells of them.
+	// The same calls score the same, whatever the agent tells of them.
 	if got := strings.Join(scores, ", "); got != "order 1, count 1, args 1, output 1" {
 		t.Errorf("the evaluators of tool calls: %s", got)
 	}
@@ -223,7 +226,8 @@ func recordServer(t *testing.T) string {
 	return web.URL
 }
 
-// evaluateCalls adds the server of records and the evaluators of tool calls to what evalSet has written.
+// evaluateCalls adds the server of records and the evaluators of tool calls to what evalSet has
+// written.
 func (j *jobs) evaluateCalls(dir, records, process string) {
 	j.t.Helper()
 	change := func(name string, change func(doc map[string]any)) {
@@ -270,8 +274,9 @@ func (j *jobs) evaluateCalls(dir, records, process string) {
 	})
 }
 
-// TestTaskSuspends has a real agent call a tool that its server runs as an MCP task, of either era: the rollout is suspended on the task, another
-// process watches it, in the session of the first if it has one, and the agent is resumed with the result.
+// TestTaskSuspends has a real agent call a tool that its server runs as an MCP task, of either era:
+// the rollout is suspended on the task, another process watches it, in the session of the first if
+// it has one, and the agent is resumed with the result.
 func TestTaskSuspends(t *testing.T) {
 	for _, c := range []struct{ agent, era string }{{"claude", "legacy"}, {"opencode", "modern"}} {
 		t.Run(c.agent+"/"+c.era, func(t *testing.T) {
@@ -313,8 +318,9 @@ func everythingFile(t *testing.T) string {
 	return testenv.LabFile(t, "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
 }
 
-// TestEverything has a real agent call the task-only tool of the official server-everything. Over stdio the task would die with us: the call is held, and
-// the results document says so. Over HTTP the rollout is suspended, and another process takes over the session.
+// TestEverything has a real agent call the task-only tool of the official server-everything. Over
+// stdio the task would die with us: the call is held, and the results document says so. Over HTTP
+// the rollout is suspended, and another process takes over the session.
 func TestEverything(t *testing.T) {
 	everything := everythingFile(t)
 	const prompt = `The codeword is petunia. [[CALL simulate-research-query {"topic":"tulips","ambiguous":false}]] [[SAY I am done]]`

@@ -57,8 +57,8 @@ func startModel(t *testing.T) *model {
 	return m
 }
 
-// unquoting stands before the scripted model and keeps it from doing again what a transcript only quotes: any model understands that, but not a script. It
-// returns the port.
+// unquoting stands before the scripted model and keeps it from doing again what a transcript only
+// quotes: any model understands that, but not a script. It returns the port.
 func unquoting(t *testing.T, port string) string {
 	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: "127.0.0.1:" + port})

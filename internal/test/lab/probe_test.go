@@ -35,7 +35,8 @@ func probed(t *testing.T, name, isolation string, args ...string) map[string]str
 	return found
 }
 
-// TestProbe has the agents do what was measured of them before, with other servers and another model.
+// TestProbe has the agents do what was measured of them before, with other servers and another
+// model.
 func TestProbe(t *testing.T) {
 	again := map[string]string{
 		"resume": "yes", "resume: history replayed": "no", "resume: history complete": "yes", "resume: new server used": "yes", "resume: old server left alone": "yes",

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// U4: UiPath's model reads the output of `report --format uipath`, whatever became of the rollouts,
+// UiPath's model reads the output of `report --format uipath`, whatever became of the rollouts,
 // and nothing is left out.
 func TestReportIsReadable(t *testing.T) {
 	python(t)
