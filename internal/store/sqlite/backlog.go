@@ -9,10 +9,10 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Backlog implements Store.
-func (s *SQLite) Backlog(ctx context.Context, runID string) (b store.Backlog, err error) {
-	defer func() { err = s.describe(err) }()
-	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+// Backlog implements Reader.
+func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err error) {
+	defer func() { err = s.db.describe(err) }()
+	tx, err := s.db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return b, err
 	}
@@ -22,7 +22,7 @@ func (s *SQLite) Backlog(ctx context.Context, runID string) (b store.Backlog, er
 		return b, err
 	}
 	var next, due, lease sql.NullInt64
-	err = tx.QueryRowContext(ctx, backlogQuery, s.now().UnixMicro(), runID, s.holder, dead).
+	err = tx.QueryRowContext(ctx, backlogQuery, s.db.now().UnixMicro(), runID, s.db.holder, dead).
 		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &lease)
 	for _, at := range []sql.NullInt64{next, due, lease} {
 		if t := fromMicros(at); at.Valid && (b.NextDue.IsZero() || t.Before(b.NextDue)) {
@@ -32,14 +32,14 @@ func (s *SQLite) Backlog(ctx context.Context, runID string) (b store.Backlog, er
 	return b, err
 }
 
-// Activity implements Store.
-func (s *SQLite) Activity(ctx context.Context) (out map[string]store.Activity, err error) {
-	defer func() { err = s.describe(err) }()
-	dead, err := s.deadOwners(ctx, s.read)
+// Activity implements Reader.
+func (s reader) Activity(ctx context.Context) (out map[string]store.Activity, err error) {
+	defer func() { err = s.db.describe(err) }()
+	dead, err := s.deadOwners(ctx, s.db.read)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.read.QueryContext(ctx, activityQuery, s.now().UnixMicro(), dead)
+	rows, err := s.db.read.QueryContext(ctx, activityQuery, s.db.now().UnixMicro(), dead)
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +79,10 @@ var backlogQuery = func() string {
 }()
 
 // deadOwners returns, as a JSON array, the holders of something whose process is certainly gone.
-func (s *SQLite) deadOwners(ctx context.Context, q querier) (string, error) {
+func (s reader) deadOwners(ctx context.Context, q querier) (string, error) {
 	dead := []string{}
 	rows, err := q.QueryContext(ctx, selectHolders+` FROM holders h WHERE h.holder_id <> ? AND (h.holder_id IN (SELECT owner FROM rollouts WHERE owner IS NOT NULL)
-		OR h.holder_id IN (SELECT owner FROM triggers WHERE owner IS NOT NULL))`, s.holder)
+		OR h.holder_id IN (SELECT owner FROM triggers WHERE owner IS NOT NULL))`, s.db.holder)
 	if err != nil {
 		return "", err
 	}

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -14,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-func openInternal(tb testing.TB, dir string) *SQLite {
+func openInternal(tb testing.TB, dir string) *Store {
 	tb.Helper()
 	s, err := Open(dir, store.Options{})
 	if err != nil {
@@ -28,11 +27,11 @@ func openInternal(tb testing.TB, dir string) *SQLite {
 	return s
 }
 
-func insertHolder(id string) func(*tx) error {
-	return func(t *tx) error { return t.exec("INSERT INTO holders VALUES (?, 1, '', '', '', 0)", id) }
+func insertHolder(id string) func(*write) error {
+	return func(w *write) error { return w.tx.exec("INSERT INTO holders VALUES (?, 1, '', '', '', 0)", id) }
 }
 
-func holders(tb testing.TB, s *SQLite) (out []string) {
+func holders(tb testing.TB, s *Store) (out []string) {
 	tb.Helper()
 	rows, err := s.read.QueryContext(tb.Context(), "SELECT holder_id FROM holders ORDER BY holder_id")
 	if err != nil {
@@ -50,19 +49,20 @@ func holders(tb testing.TB, s *SQLite) (out []string) {
 }
 
 // runTogether runs operations as one group, as the committer does when they wait at the same time.
-func runTogether(t *testing.T, s *SQLite, ops ...func(*tx) error) (errs []error) {
+func runTogether(t *testing.T, s *Store, ops ...func(*write) error) (errs []error) {
 	t.Helper()
 	conn, err := s.write.Conn(t.Context()) // nobody has it yet
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &tx{conn: conn, store: s, stmts: map[string]*sql.Stmt{}}
-	defer x.close()
+	w := newWrite(s.db)
+	w.tx.conn = conn
+	defer w.tx.close()
 	var group []*operation
 	for _, run := range ops {
 		group = append(group, &operation{run: run, err: make(chan error, 1)})
 	}
-	s.commit.runGroup(x, group, "FULL")
+	s.commit.runGroup(w, group, "FULL")
 	for _, op := range group {
 		errs = append(errs, <-op.err)
 	}
@@ -73,7 +73,7 @@ func TestOperationThatFailsTakesNothingWithIt(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	failure := errors.New("failure")
 	errs := runTogether(t, s, insertHolder("a"),
-		func(t *tx) error { return errors.Join(insertHolder("lost")(t), failure) },
+		func(w *write) error { return errors.Join(insertHolder("lost")(w), failure) },
 		insertHolder("b"),
 		insertHolder("a"), // a constraint
 		insertHolder("c"))
@@ -88,8 +88,8 @@ func TestOperationThatFailsTakesNothingWithIt(t *testing.T) {
 func TestTransactionThatIsLostFailsEveryOperationOfItsGroup(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	// SQLite ends the whole transaction itself when the disk is full, for one.
-	errs := runTogether(t, s, insertHolder("a"), func(t *tx) error {
-		return errors.Join(t.exec("ROLLBACK"), errors.New("disk full"))
+	errs := runTogether(t, s, insertHolder("a"), func(w *write) error {
+		return errors.Join(w.tx.exec("ROLLBACK"), errors.New("disk full"))
 	}, insertHolder("b"))
 	for i, err := range errs {
 		if err == nil {
@@ -168,7 +168,7 @@ func TestIdleStoreHasFewGoroutines(t *testing.T) {
 func TestHoldersThatAreGoneAreForgotten(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	open := func(p store.Process) *SQLite {
+	open := func(p store.Process) *Store {
 		s, err := Open(dir, store.Options{Process: &p, Now: func() time.Time { return now }})
 		if err != nil {
 			t.Fatal(err)

@@ -1,16 +1,24 @@
 package sqlite
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
+
+// mail brings deliveries and triggers together, whichever comes first, and lets rollouts go on.
+type mail struct {
+	tx       *tx
+	rollouts rolloutRows
+	triggers triggerRows
+}
+
+// parkedFor is how long a delivery that matches nothing is kept.
+const parkedFor = 7 * 24 * time.Hour
 
 // delivered is what a trigger becomes with a delivery.
 var delivered = map[store.Status]store.TriggerState{
@@ -20,69 +28,44 @@ var delivered = map[store.Status]store.TriggerState{
 	store.StatusExpired:    store.TriggerExpired,
 }
 
-// arrival is a delivery with the time at which the store took it. parked is its row, if it has one already; byKey says that the row is
+// incoming is a delivery with the time at which the store took it. parked is its row, if it has one already; byKey says that the row is
 // for everybody who waits for a source and item key.
-type arrival struct {
+type incoming struct {
 	store.Delivery
 	receivedAt int64
 	parked     int64
 	byKey      bool
 }
 
-// Deliver implements Store.
-func (s *SQLite) Deliver(ctx context.Context, d store.Delivery) (receipt store.Receipt, err error) {
-	if delivered[d.Status] == "" {
-		return store.Receipt{}, fmt.Errorf("a delivery cannot be %q", d.Status)
+const deliveryColumns = "id, trigger_id = '', source, item_key, status, payload, fault, delivered_by, received_at, disposition"
+
+func scanDelivery(r scanner) (a incoming, as store.Disposition, err error) {
+	var fault []byte
+	if err := r.Scan(&a.parked, &a.byKey, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault, &a.By, &a.receivedAt, &as); err != nil {
+		return a, as, err
 	}
-	err = s.writeOp(ctx, func(t *tx) error {
-		receipt = store.Receipt{}
-		a := arrival{Delivery: d, receivedAt: t.now}
-		found, err := t.addressees(d)
-		if err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			receipt.Disposition = store.Parked
-			return t.park(a)
-		}
-		if receipt, err = t.deliverAll(found, a); err != nil {
-			return err
-		}
-		settled := map[string]bool{}
-		for _, g := range receipt.Accepted {
-			if !settled[g.RolloutID] {
-				settled[g.RolloutID] = true
-				if err := t.settleDelivered(g); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return store.Receipt{}, err
-	}
-	return receipt, nil
+	a.Fault, err = unmarshalFault(fault)
+	return a, as, err
 }
 
-// addressees finds the triggers of a delivery: the one with its id, or all that still wait for its source and item key, or else the newest
+// findTriggers finds the triggers of a delivery: the one with its id, or all that still wait for its source and item key, or else the newest
 // of those that did.
-func (t *tx) addressees(d store.Delivery) ([]store.Trigger, error) {
+func (m mail) findTriggers(d store.Delivery) ([]store.Trigger, error) {
 	if d.TriggerID != "" {
-		return t.triggers("WHERE t.trigger_id = ?", d.TriggerID)
+		return m.triggers.list("WHERE t.trigger_id = ?", d.TriggerID)
 	}
-	found, err := t.triggers("WHERE t.item_key = ? AND t.source = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", d.ItemKey, d.Source)
+	found, err := m.triggers.list("WHERE t.item_key = ? AND t.source = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", d.ItemKey, d.Source)
 	if err != nil || len(found) > 0 {
 		return found, err
 	}
-	return t.triggers("WHERE t.item_key = ? AND t.source = ? ORDER BY t.id DESC LIMIT 1", d.ItemKey, d.Source)
+	return m.triggers.list("WHERE t.item_key = ? AND t.source = ? ORDER BY t.id DESC LIMIT 1", d.ItemKey, d.Source)
 }
 
 // deliverAll records a delivery for several triggers. The receipt is that of the first who accepted it, else of the first.
-func (t *tx) deliverAll(found []store.Trigger, a arrival) (receipt store.Receipt, err error) {
+func (m mail) deliverAll(found []store.Trigger, a incoming) (receipt store.Receipt, err error) {
 	for i, g := range found {
 		if i > 0 { // its sibling may have had the delivery just now
-			again, err := t.triggers("WHERE t.trigger_id = ?", g.ID)
+			again, err := m.triggers.list("WHERE t.trigger_id = ?", g.ID)
 			if err != nil {
 				return store.Receipt{}, err
 			}
@@ -90,7 +73,7 @@ func (t *tx) deliverAll(found []store.Trigger, a arrival) (receipt store.Receipt
 				continue
 			}
 		}
-		disposition, err := t.deliver(g, a)
+		disposition, err := m.deliver(g, a)
 		if err != nil {
 			return store.Receipt{}, err
 		}
@@ -105,26 +88,26 @@ func (t *tx) deliverAll(found []store.Trigger, a arrival) (receipt store.Receipt
 }
 
 // park keeps a delivery whose trigger is still to come. What can be no trigger's address is refused.
-func (t *tx) park(a arrival) error {
+func (m mail) park(a incoming) error {
 	if _, err := uuid.Parse(a.TriggerID); err != nil && a.TriggerID != "" {
 		return fmt.Errorf("trigger %s: %w", a.TriggerID, store.ErrNotFound)
 	}
 	if a.TriggerID == "" && a.ItemKey == "" {
 		return errors.New("a delivery needs the id of a trigger, or a source and an item key")
 	}
-	if err := t.exec("DELETE FROM deliveries WHERE disposition = 'parked' AND received_at < ?", t.after(-parkedFor)); err != nil {
+	if err := m.tx.exec("DELETE FROM deliveries WHERE disposition = 'parked' AND received_at < ?", m.tx.after(-parkedFor)); err != nil {
 		return err
 	}
-	return t.record(a.TriggerID, a, store.Parked)
+	return m.record(a.TriggerID, a, store.Parked)
 }
 
 // deliver records a delivery for a trigger. What follows for its rollout is settleDelivered's.
-func (t *tx) deliver(g store.Trigger, a arrival) (store.Disposition, error) {
+func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 	if !g.State.IsOpen() {
-		return t.deliverClosed(g, a)
+		return m.deliverClosed(g, a)
 	}
 	if a.Fence != 0 && checkFence {
-		err := t.row([]any{new(int)}, "SELECT 1 FROM triggers WHERE trigger_id = ? AND owner = ? AND fence = ?", g.ID, t.store.holder, a.Fence)
+		err := m.tx.row([]any{new(int)}, "SELECT 1 FROM triggers WHERE trigger_id = ? AND owner = ? AND fence = ?", g.ID, m.tx.db.holder, a.Fence)
 		if errors.Is(err, store.ErrNotFound) {
 			return "", fmt.Errorf("trigger %s was taken over: %w", g.ID, store.ErrFenced)
 		}
@@ -134,96 +117,71 @@ func (t *tx) deliver(g store.Trigger, a arrival) (store.Disposition, error) {
 	}
 	byHand := a.Fence == 0
 	if byHand && !g.Deadline.IsZero() && a.receivedAt >= g.Deadline.UnixMicro() {
-		return store.Late, errors.Join(t.record(g.ID, a, store.Late), t.touch(g.RunID))
+		return store.Late, errors.Join(m.record(g.ID, a, store.Late), m.tx.touch(g.RunID))
 	}
-	if err := t.record(g.ID, a, store.Accepted); err != nil {
+	if err := m.record(g.ID, a, store.Accepted); err != nil {
 		return "", err
 	}
 	// If it was not its job that ended the wait, the trigger becomes due once more to have the job cancelled; if somebody is starting the job
 	// at this moment, only when that is over.
 	endsJob := byHand || a.Status == store.StatusExpired
-	t.wake = t.wake || endsJob
-	if err := t.exec(`UPDATE triggers SET state = ?1, status = ?2, payload = ?3, fault = ?4, delivered_at = ?5, next_check = NULL,
+	m.tx.wake = m.tx.wake || endsJob
+	if err := m.tx.exec(`UPDATE triggers SET state = ?1, status = ?2, payload = ?3, fault = ?4, delivered_at = ?5, next_check = NULL,
 			cancel = ?7 AND checked AND state IN ('starting', 'waiting'),
 			due_at = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN ?7 AND checked AND state IN ('starting', 'waiting') THEN ?9 END,
 			fence = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
 			owner = CASE WHEN ?8 AND checked AND state = 'starting' THEN owner END
-		WHERE trigger_id = ?6`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand, t.now); err != nil {
+		WHERE trigger_id = ?6`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand, m.tx.now); err != nil {
 		return "", err
 	}
-	siblings, err := t.triggers("WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.state IN ('intended', 'starting', 'waiting')",
+	siblings, err := m.triggers.list("WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.state IN ('intended', 'starting', 'waiting')",
 		g.RolloutID, g.InterruptID, g.Occurrence, g.Sibling)
 	if err != nil {
 		return "", err
 	}
 	for _, other := range siblings {
-		if err := t.giveUp(other.ID, store.TriggerSuperseded); err != nil {
+		if err := m.triggers.giveUp(other.ID, store.TriggerSuperseded); err != nil {
 			return "", err
 		}
 	}
-	return store.Accepted, t.event(g.RunID, g.RolloutID, store.TriggerDelivered, map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By})
+	return store.Accepted, m.tx.event(g.RunID, g.RolloutID, store.TriggerDelivered, map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By})
 }
 
 // deliverClosed keeps a delivery for a trigger that has one, or that nobody waits for.
-func (t *tx) deliverClosed(g store.Trigger, a arrival) (store.Disposition, error) {
+func (m mail) deliverClosed(g store.Trigger, a incoming) (store.Disposition, error) {
 	disposition := store.Late
 	if g.Status != "" && g.Status != store.StatusExpired {
 		disposition = store.Duplicate
 	}
-	if err := t.record(g.ID, a, disposition); err != nil {
+	if err := m.record(g.ID, a, disposition); err != nil {
 		return "", err
 	}
 	// Whoever was starting its job when it was given up says with this how that went.
-	if err := t.exec("UPDATE triggers SET owner = NULL, due_at = ?1, fence = fence + 1 WHERE trigger_id = ?2 AND cancel AND owner = ?3 AND fence = ?4",
-		t.now, g.ID, t.store.holder, a.Fence); err != nil {
+	if err := m.tx.exec("UPDATE triggers SET owner = NULL, due_at = ?1, fence = fence + 1 WHERE trigger_id = ?2 AND cancel AND owner = ?3 AND fence = ?4",
+		m.tx.now, g.ID, m.tx.db.holder, a.Fence); err != nil {
 		return "", err
 	}
-	return disposition, t.touch(g.RunID)
-}
-
-// settleDelivered looks what follows for a rollout from a delivery for one of its triggers.
-func (t *tx) settleDelivered(g store.Trigger) error {
-	var state eval.State
-	if err := t.row([]any{&state}, "SELECT state FROM rollouts WHERE rollout_id = ?", g.RolloutID); err != nil || state != eval.StateSuspended {
-		return err
-	}
-	triggers, err := t.triggers(whereWaiting, g.RolloutID)
-	if err != nil {
-		return err
-	}
-	_, err = t.settle(g.RunID, g.RolloutID, triggers)
-	return err
+	return disposition, m.tx.touch(g.RunID)
 }
 
 // record keeps a delivery, and with it what became of it.
-func (t *tx) record(triggerID string, a arrival, as store.Disposition) error {
+func (m mail) record(triggerID string, a incoming, as store.Disposition) error {
 	if a.parked != 0 && !a.byKey {
-		return t.exec("UPDATE deliveries SET trigger_id = ?, disposition = ? WHERE id = ?", triggerID, string(as), a.parked)
+		return m.tx.exec("UPDATE deliveries SET trigger_id = ?, disposition = ? WHERE id = ?", triggerID, string(as), a.parked)
 	}
 	var copyOf any
 	if a.parked != 0 {
 		copyOf = a.parked
 	}
-	return t.exec(`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, received_at, disposition, parked_id)
+	return m.tx.exec(`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, received_at, disposition, parked_id)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.receivedAt, string(as), copyOf)
-}
-
-const deliveryColumns = "id, trigger_id = '', source, item_key, status, payload, fault, delivered_by, received_at, disposition"
-
-func scanDelivery(r scanner) (a arrival, as store.Disposition, err error) {
-	var fault []byte
-	if err := r.Scan(&a.parked, &a.byKey, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault, &a.By, &a.receivedAt, &as); err != nil {
-		return a, as, err
-	}
-	a.Fault, err = unmarshalFault(fault)
-	return a, as, err
 }
 
 // openMailbox matches a trigger with the deliveries that came before it, and reports whether one was accepted. One that is parked by source and
 // item key answers each rollout once: what an earlier segment waited for has had it.
-func (t *tx) openMailbox(waits store.Trigger) (accepted bool, err error) {
-	var found []arrival
-	if err := t.rows(func(r scanner) error {
+func (m mail) openMailbox(waits store.Trigger) (accepted bool, err error) {
+	var found []incoming
+	if err := m.tx.rows(func(r scanner) error {
 		a, _, err := scanDelivery(r)
 		found = append(found, a)
 		return err
@@ -231,36 +189,20 @@ func (t *tx) openMailbox(waits store.Trigger) (accepted bool, err error) {
 			AND NOT EXISTS (SELECT 1 FROM deliveries c JOIN triggers t ON t.trigger_id = c.trigger_id
 				WHERE c.parked_id = d.id AND t.rollout_id = ?5 AND (t.segment < ?6 OR t.trigger_id = ?4))
 		UNION ALL SELECT `+deliveryColumns+" FROM deliveries WHERE trigger_id = ?4 AND disposition = 'parked' AND received_at >= ?3 ORDER BY id",
-		waits.Source, waits.ItemKey, t.after(-parkedFor), waits.ID, waits.RolloutID, waits.Segment); err != nil {
+		waits.Source, waits.ItemKey, m.tx.after(-parkedFor), waits.ID, waits.RolloutID, waits.Segment); err != nil {
 		return false, err
 	}
 	for _, a := range found {
 		a.TriggerID = waits.ID
-		g, err := t.triggers("WHERE t.trigger_id = ?", waits.ID) // anew: the one before may have answered it
+		g, err := m.triggers.list("WHERE t.trigger_id = ?", waits.ID) // anew: the one before may have answered it
 		if err != nil {
 			return false, err
 		}
-		disposition, err := t.deliver(g[0], a)
+		disposition, err := m.deliver(g[0], a)
 		if err != nil {
 			return false, err
 		}
 		accepted = accepted || disposition == store.Accepted
 	}
 	return accepted, nil
-}
-
-// Deliveries implements Store.
-func (s *SQLite) Deliveries(ctx context.Context, triggerID string) (out []store.Delivered, err error) {
-	defer func() { err = s.describe(err) }()
-	rows, err := s.read.QueryContext(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE trigger_id = ? ORDER BY received_at, coalesce(parked_id, id)", triggerID)
-	if err != nil {
-		return nil, err
-	}
-	err = each(rows, func(r scanner) error {
-		a, as, err := scanDelivery(r)
-		a.TriggerID = triggerID
-		out = append(out, store.Delivered{Delivery: a.Delivery, ReceivedAt: time.UnixMicro(a.receivedAt).UTC(), Disposition: as})
-		return err
-	})
-	return out, err
 }

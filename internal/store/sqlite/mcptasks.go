@@ -10,6 +10,9 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
+// mcpTasks implements store.MCPTasks.
+type mcpTasks struct{ db *db }
+
 const (
 	mcpTaskOpen    = "status IN ('working', 'input_required')"
 	mcpTaskHead    = "id, task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll, "
@@ -17,19 +20,10 @@ const (
 	mcpTaskBrief   = mcpTaskHead + "NULL, NULL, NULL, NULL, 0" // a column behind a large one costs as much to read as that
 )
 
-func scanMCPTask(r scanner) (t store.MCPTask, err error) {
-	var created, updated, expires, poll int64
-	err = r.Scan(&t.Seq, &t.ID, &t.Access, &t.Session, &t.Server, &t.Tool, &t.Status, &t.Message, &created, &updated, &expires, &poll,
-		(*[]byte)(&t.Work), (*[]byte)(&t.InputRequests), (*[]byte)(&t.Result), (*[]byte)(&t.Error), &t.Told)
-	t.CreatedAt, t.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
-	t.TTL, t.Poll = time.Duration(expires-created)*time.Microsecond, time.Duration(poll)*time.Microsecond
-	return t, err
-}
-
 // AddMCPTask implements MCPTasks.
-func (s *SQLite) AddMCPTask(ctx context.Context, task store.MCPTask, limits store.MCPTaskLimits) (store.MCPTask, error) {
-	err := s.writeOp(ctx, func(t *tx) error {
-		if err := t.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", t.now); err != nil {
+func (s mcpTasks) AddMCPTask(ctx context.Context, task store.MCPTask, limits store.MCPTaskLimits) (store.MCPTask, error) {
+	err := s.db.writeOp(ctx, func(w *write) error {
+		if err := w.tx.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", w.tx.now); err != nil {
 			return err
 		}
 		for _, l := range []struct {
@@ -43,18 +37,18 @@ func (s *SQLite) AddMCPTask(ctx context.Context, task store.MCPTask, limits stor
 			{limits.PerSession, "the session", "SELECT count(*) FROM mcp_tasks WHERE access = ? AND session = ? AND session <> ''", []any{task.Access, task.Session}},
 		} {
 			var n int
-			if err := t.row([]any{&n}, l.query, l.args...); err != nil {
+			if err := w.tx.row([]any{&n}, l.query, l.args...); err != nil {
 				return err
 			}
 			if l.limit > 0 && n >= l.limit {
 				return fmt.Errorf("%w: %s has %d, which is the limit", store.ErrTooManyTasks, l.of, n)
 			}
 		}
-		task.CreatedAt = time.UnixMicro(t.now).UTC()
+		task.CreatedAt = time.UnixMicro(w.tx.now).UTC()
 		task.UpdatedAt = task.CreatedAt
-		return t.row([]any{&task.Seq}, `INSERT INTO mcp_tasks (task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll,
+		return w.tx.row([]any{&task.Seq}, `INSERT INTO mcp_tasks (task_id, access, session, server, tool, status, message, created_at, updated_at, expires_at, poll,
 			work, input_requests, result, error, told) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-			task.ID, task.Access, task.Session, task.Server, task.Tool, task.Status, task.Message, t.now, t.now, t.after(task.TTL), task.Poll.Microseconds(),
+			task.ID, task.Access, task.Session, task.Server, task.Tool, task.Status, task.Message, w.tx.now, w.tx.now, w.tx.after(task.TTL), task.Poll.Microseconds(),
 			raw(task.Work), raw(task.InputRequests), raw(task.Result), raw(task.Error), task.Told)
 	})
 	if err != nil {
@@ -64,51 +58,51 @@ func (s *SQLite) AddMCPTask(ctx context.Context, task store.MCPTask, limits stor
 }
 
 // ChangeMCPTask implements MCPTasks.
-func (s *SQLite) ChangeMCPTask(ctx context.Context, task store.MCPTask) (after store.MCPTask, changed bool, err error) {
-	run := func(t *tx) error {
-		n, err := t.change(`UPDATE mcp_tasks SET status = ?, message = ?, poll = ?, work = ?, input_requests = ?, result = ?, error = ?, told = ?, updated_at = ?
+func (s mcpTasks) ChangeMCPTask(ctx context.Context, task store.MCPTask) (after store.MCPTask, changed bool, err error) {
+	run := func(w *write) error {
+		n, err := w.tx.change(`UPDATE mcp_tasks SET status = ?, message = ?, poll = ?, work = ?, input_requests = ?, result = ?, error = ?, told = ?, updated_at = ?
 			WHERE task_id = ? AND `+mcpTaskOpen, task.Status, task.Message, task.Poll.Microseconds(), raw(task.Work), raw(task.InputRequests),
-			raw(task.Result), raw(task.Error), task.Told, t.now, task.ID)
-		task.UpdatedAt = time.UnixMicro(t.now).UTC()
+			raw(task.Result), raw(task.Error), task.Told, w.tx.now, task.ID)
+		task.UpdatedAt = time.UnixMicro(w.tx.now).UTC()
 		changed = n > 0
 		return err
 	}
 	if task.Ended() {
-		err = s.writeOp(ctx, run)
+		err = s.db.writeOp(ctx, run)
 	} else {
-		err = s.writeRelaxed(ctx, run) // the server says it again
+		err = s.db.writeRelaxed(ctx, run) // the server says it again
 	}
 	return task, changed && err == nil, err
 }
 
 // RemoveMCPTask implements MCPTasks.
-func (s *SQLite) RemoveMCPTask(ctx context.Context, id string) error {
-	return s.writeOp(ctx, func(t *tx) error { return t.exec("DELETE FROM mcp_tasks WHERE task_id = ?", id) })
+func (s mcpTasks) RemoveMCPTask(ctx context.Context, id string) error {
+	return s.db.writeOp(ctx, func(w *write) error { return w.tx.exec("DELETE FROM mcp_tasks WHERE task_id = ?", id) })
 }
 
 // MCPTask implements MCPTasks.
-func (s *SQLite) MCPTask(ctx context.Context, access, session, id string) (store.MCPTask, error) {
-	t, err := scanMCPTask(s.read.QueryRowContext(ctx, "SELECT "+mcpTaskColumns+" FROM mcp_tasks WHERE task_id = ? AND access = ? AND session = ? AND expires_at > ?",
-		id, access, session, s.now().UnixMicro()))
+func (s mcpTasks) MCPTask(ctx context.Context, access, session, id string) (store.MCPTask, error) {
+	t, err := scanMCPTask(s.db.read.QueryRowContext(ctx, "SELECT "+mcpTaskColumns+" FROM mcp_tasks WHERE task_id = ? AND access = ? AND session = ? AND expires_at > ?",
+		id, access, session, s.db.now().UnixMicro()))
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.MCPTask{}, fmt.Errorf("MCP task: %w", store.ErrNotFound)
 	}
-	return t, s.describe(err)
+	return t, s.db.describe(err)
 }
 
 // MCPTasks implements MCPTasks.
-func (s *SQLite) MCPTasks(ctx context.Context, access, session string, after int64, limit int) ([]store.MCPTask, error) {
-	return s.mcpTasks(ctx, mcpTaskBrief, "access = ? AND session = ? AND id > ? AND expires_at > ? ORDER BY id LIMIT ?", access, session, after, s.now().UnixMicro(), limit)
+func (s mcpTasks) MCPTasks(ctx context.Context, access, session string, after int64, limit int) ([]store.MCPTask, error) {
+	return s.list(ctx, mcpTaskBrief, "access = ? AND session = ? AND id > ? AND expires_at > ? ORDER BY id LIMIT ?", access, session, after, s.db.now().UnixMicro(), limit)
 }
 
 // OpenMCPTasks implements MCPTasks.
-func (s *SQLite) OpenMCPTasks(ctx context.Context, access string) ([]store.MCPTask, error) {
-	return s.mcpTasks(ctx, mcpTaskColumns, mcpTaskOpen+" AND access = ? ORDER BY id", access)
+func (s mcpTasks) OpenMCPTasks(ctx context.Context, access string) ([]store.MCPTask, error) {
+	return s.list(ctx, mcpTaskColumns, mcpTaskOpen+" AND access = ? ORDER BY id", access)
 }
 
-func (s *SQLite) mcpTasks(ctx context.Context, columns, where string, args ...any) (out []store.MCPTask, err error) {
-	defer func() { err = s.describe(err) }()
-	rows, err := s.read.QueryContext(ctx, "SELECT "+columns+" FROM mcp_tasks WHERE "+where, args...)
+func (s mcpTasks) list(ctx context.Context, columns, where string, args ...any) (out []store.MCPTask, err error) {
+	defer func() { err = s.db.describe(err) }()
+	rows, err := s.db.read.QueryContext(ctx, "SELECT "+columns+" FROM mcp_tasks WHERE "+where, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +115,11 @@ func (s *SQLite) mcpTasks(ctx context.Context, columns, where string, args ...an
 }
 
 // TellMCPTasks implements MCPTasks.
-func (s *SQLite) TellMCPTasks(ctx context.Context, access, session string) (out []store.MCPTask, err error) {
-	err = s.writeOp(ctx, func(t *tx) error {
+func (s mcpTasks) TellMCPTasks(ctx context.Context, access, session string) (out []store.MCPTask, err error) {
+	err = s.db.writeOp(ctx, func(w *write) error {
 		const where = " WHERE access = ? AND session = ? AND told = 0 AND NOT "
 		out = nil
-		err := t.rows(func(r scanner) error {
+		err := w.tx.rows(func(r scanner) error {
 			task, err := scanMCPTask(r)
 			task.Told = true
 			out = append(out, task)
@@ -134,7 +128,7 @@ func (s *SQLite) TellMCPTasks(ctx context.Context, access, session string) (out 
 		if err != nil || len(out) == 0 {
 			return err
 		}
-		return t.exec("UPDATE mcp_tasks SET told = 1"+where+mcpTaskOpen, access, session)
+		return w.tx.exec("UPDATE mcp_tasks SET told = 1"+where+mcpTaskOpen, access, session)
 	})
 	if err != nil {
 		return nil, err
@@ -143,56 +137,65 @@ func (s *SQLite) TellMCPTasks(ctx context.Context, access, session string) (out 
 }
 
 // PutMCPSession implements MCPTasks.
-func (s *SQLite) PutMCPSession(ctx context.Context, m store.MCPSession) error {
-	return s.writeOp(ctx, func(t *tx) error {
-		return t.exec("INSERT OR REPLACE INTO mcp_sessions (session_id, access, endpoint, version, capabilities, info, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			m.ID, m.Access, m.Endpoint, m.Version, raw(m.Capabilities), raw(m.Info), t.now, t.now)
+func (s mcpTasks) PutMCPSession(ctx context.Context, m store.MCPSession) error {
+	return s.db.writeOp(ctx, func(w *write) error {
+		return w.tx.exec("INSERT OR REPLACE INTO mcp_sessions (session_id, access, endpoint, version, capabilities, info, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+			m.ID, m.Access, m.Endpoint, m.Version, raw(m.Capabilities), raw(m.Info), w.tx.now, w.tx.now)
 	})
 }
 
 // MCPSession implements MCPTasks.
-func (s *SQLite) MCPSession(ctx context.Context, access, endpoint, id string) (store.MCPSession, error) {
+func (s mcpTasks) MCPSession(ctx context.Context, access, endpoint, id string) (store.MCPSession, error) {
 	m := store.MCPSession{ID: id, Access: access, Endpoint: endpoint}
-	err := s.read.QueryRowContext(ctx, "SELECT version, capabilities, info FROM mcp_sessions WHERE session_id = ? AND access = ? AND endpoint = ?", id, access, endpoint).
+	err := s.db.read.QueryRowContext(ctx, "SELECT version, capabilities, info FROM mcp_sessions WHERE session_id = ? AND access = ? AND endpoint = ?", id, access, endpoint).
 		Scan(&m.Version, (*[]byte)(&m.Capabilities), (*[]byte)(&m.Info))
 	if errors.Is(err, sql.ErrNoRows) {
 		return store.MCPSession{}, fmt.Errorf("MCP session: %w", store.ErrNotFound)
 	}
-	return m, s.describe(err)
+	return m, s.db.describe(err)
 }
 
 // EndMCPSession implements MCPTasks.
-func (s *SQLite) EndMCPSession(ctx context.Context, access, id string) error {
-	return s.writeOp(ctx, func(t *tx) error {
-		return t.exec("DELETE FROM mcp_sessions WHERE session_id = ? AND access = ?", id, access)
+func (s mcpTasks) EndMCPSession(ctx context.Context, access, id string) error {
+	return s.db.writeOp(ctx, func(w *write) error {
+		return w.tx.exec("DELETE FROM mcp_sessions WHERE session_id = ? AND access = ?", id, access)
 	})
 }
 
 // ExpireMCP implements MCPTasks.
-func (s *SQLite) ExpireMCP(ctx context.Context, access string, inUse []string, idle time.Duration) (ended []string, err error) {
-	err = s.writeOp(ctx, func(t *tx) error {
+func (s mcpTasks) ExpireMCP(ctx context.Context, access string, inUse []string, idle time.Duration) (ended []string, err error) {
+	err = s.db.writeOp(ctx, func(w *write) error {
 		ended = nil
-		if err := t.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", t.now); err != nil {
+		if err := w.tx.exec("DELETE FROM mcp_tasks WHERE expires_at <= ?", w.tx.now); err != nil {
 			return err
 		}
 		for _, id := range inUse {
-			if err := t.exec("UPDATE mcp_sessions SET used_at = ? WHERE session_id = ? AND access = ?", t.now, id, access); err != nil {
+			if err := w.tx.exec("UPDATE mcp_sessions SET used_at = ? WHERE session_id = ? AND access = ?", w.tx.now, id, access); err != nil {
 				return err
 			}
 		}
-		err := t.rows(func(r scanner) error {
+		err := w.tx.rows(func(r scanner) error {
 			var id string
 			err := r.Scan(&id)
 			ended = append(ended, id)
 			return err
-		}, "SELECT session_id FROM mcp_sessions WHERE access = ? AND used_at <= ?", access, t.after(-idle))
+		}, "SELECT session_id FROM mcp_sessions WHERE access = ? AND used_at <= ?", access, w.tx.after(-idle))
 		if err != nil || len(ended) == 0 {
 			return err
 		}
-		return t.exec("DELETE FROM mcp_sessions WHERE access = ? AND used_at <= ?", access, t.after(-idle))
+		return w.tx.exec("DELETE FROM mcp_sessions WHERE access = ? AND used_at <= ?", access, w.tx.after(-idle))
 	})
 	if err != nil {
 		return nil, err
 	}
 	return ended, nil
+}
+
+func scanMCPTask(r scanner) (t store.MCPTask, err error) {
+	var created, updated, expires, poll int64
+	err = r.Scan(&t.Seq, &t.ID, &t.Access, &t.Session, &t.Server, &t.Tool, &t.Status, &t.Message, &created, &updated, &expires, &poll,
+		(*[]byte)(&t.Work), (*[]byte)(&t.InputRequests), (*[]byte)(&t.Result), (*[]byte)(&t.Error), &t.Told)
+	t.CreatedAt, t.UpdatedAt = time.UnixMicro(created).UTC(), time.UnixMicro(updated).UTC()
+	t.TTL, t.Poll = time.Duration(expires-created)*time.Microsecond, time.Duration(poll)*time.Microsecond
+	return t, err
 }

@@ -10,27 +10,27 @@ import (
 )
 
 // migrate makes the tables of a new store, or brings an older one up to date, and reads the store's id.
-func (s *SQLite) migrate() error {
+func (d *db) migrate() error {
 	ctx := context.Background()
-	done, err := s.readID(ctx, s.write)
+	done, err := d.readID(ctx, d.write)
 	if err != nil || done {
 		return err
 	}
-	tx, err := s.write.BeginTx(ctx, nil) // immediate: two processes may come here at once
+	tx, err := d.write.BeginTx(ctx, nil) // immediate: two processes may come here at once
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit this does nothing
-	if done, err := s.readID(ctx, tx); err != nil || done {
+	if done, err := d.readID(ctx, tx); err != nil || done {
 		return err
 	}
-	version, err := s.version(ctx, tx)
+	version, err := d.version(ctx, tx)
 	if err != nil {
 		return err
 	}
 	for ; version < len(migrations); version++ {
 		if _, err := tx.ExecContext(ctx, migrations[version]); err != nil {
-			return fmt.Errorf("migrating %s to schema %d: %w", s.file, version+1, err)
+			return fmt.Errorf("migrating %s to schema %d: %w", d.file, version+1, err)
 		}
 	}
 	for _, q := range []string{
@@ -42,28 +42,28 @@ func (s *SQLite) migrate() error {
 			return err
 		}
 	}
-	if _, err := s.readID(ctx, tx); err != nil {
+	if _, err := d.readID(ctx, tx); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
 // readID reads the store's id; done is false if its tables have to be made or migrated first.
-func (s *SQLite) readID(ctx context.Context, q querier) (done bool, err error) {
-	version, err := s.version(ctx, q)
+func (d *db) readID(ctx context.Context, q querier) (done bool, err error) {
+	version, err := d.version(ctx, q)
 	if err != nil || version < len(migrations) {
 		return false, err
 	}
-	err = q.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'storeId'").Scan(&s.id)
+	err = q.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'storeId'").Scan(&d.id)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, fmt.Errorf("%s is damaged: it has no id; restore it from a copy", s.file)
+		return false, fmt.Errorf("%s is damaged: it has no id; restore it from a copy", d.file)
 	}
 	return err == nil, err
 }
 
 // version is the number of migrations that the database has had. What is not ours is refused: inspect sees that in the
 // file, but the file may be behind its write-ahead log.
-func (s *SQLite) version(ctx context.Context, q querier) (int, error) {
+func (d *db) version(ctx context.Context, q querier) (int, error) {
 	var version, app, tables int
 	err := q.QueryRowContext(ctx, "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_master)").
 		Scan(&version, &app, &tables)
@@ -71,11 +71,11 @@ func (s *SQLite) version(ctx context.Context, q querier) (int, error) {
 	case err != nil:
 		return 0, err
 	case app != applicationID && (app != 0 || tables > 0):
-		return 0, foreignError(s.file, uint32(app))
+		return 0, foreignError(d.file, uint32(app))
 	case version > len(migrations):
-		return 0, newerError(s.file, version)
+		return 0, newerError(d.file, version)
 	case app == applicationID && version <= 0:
-		return 0, versionError(s.file, version)
+		return 0, versionError(d.file, version)
 	}
 	return version, nil
 }

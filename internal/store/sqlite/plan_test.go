@@ -12,10 +12,10 @@ import (
 )
 
 // statements are the queries that the store's own connection has prepared so far.
-func statements(t *testing.T, s *SQLite) (out []string) {
+func statements(t *testing.T, s *Store) (out []string) {
 	t.Helper()
-	if err := s.writeOp(t.Context(), func(x *tx) error {
-		out = slices.Collect(maps.Keys(x.stmts))
+	if err := s.writeOp(t.Context(), func(w *write) error {
+		out = slices.Collect(maps.Keys(w.tx.stmts))
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func statements(t *testing.T, s *SQLite) (out []string) {
 }
 
 // exercise does everything that a dispatcher does over and over.
-func exercise(t *testing.T, s *SQLite) {
+func exercise(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) {
@@ -145,7 +145,7 @@ func TestClaimsAreInTheOrderOfTheirIndex(t *testing.T) {
 	}
 }
 
-func explain(t *testing.T, s *SQLite, query string) (steps []string) {
+func explain(t *testing.T, s *Store, query string) (steps []string) {
 	t.Helper()
 	args := make([]any, 10) // the plan does not depend on them; those too many are ignored
 	rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)

@@ -33,7 +33,7 @@ func TestAStoreIsPrivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func() *SQLite {
+	open := func() *Store {
 		t.Helper()
 		s, err := Open(dir, store.Options{Warn: func(what string) { t.Error(what) }})
 		if err != nil {
@@ -63,7 +63,7 @@ func TestAStoreIsPrivate(t *testing.T) {
 	}
 	second := open()
 	check("mended")
-	for _, s := range []*SQLite{second, s} {
+	for _, s := range []*Store{second, s} {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}

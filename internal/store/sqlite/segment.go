@@ -1,41 +1,23 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// CommitSegment implements Store.
-func (s *SQLite) CommitSegment(ctx context.Context, tok store.Token, end store.SegmentEnd) (done store.Committed, err error) {
-	err = s.writeOp(ctx, func(t *tx) error {
-		o, err := t.held(tok, eval.StateRunning)
-		if err != nil {
-			return err
-		}
-		t.wake = true
-		done, err = t.commitSegment(o, end)
-		return err
-	})
-	if err != nil {
-		return store.Committed{}, err
-	}
-	return done, nil
-}
-
-func (t *tx) commitSegment(o heldRollout, end store.SegmentEnd) (store.Committed, error) {
+func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, error) {
 	var err error
-	if o.StateSince, err = t.countAs("queued", o.Rollout, end.Queued.Microseconds()); err != nil {
+	if o.StateSince, err = s.rollouts.countAs("queued", o.Rollout, end.Queued.Microseconds()); err != nil {
 		return store.Committed{}, err
 	}
-	if _, err = t.countAs("waiting", o.Rollout, end.Held.Microseconds()); err != nil {
+	if _, err = s.rollouts.countAs("waiting", o.Rollout, end.Held.Microseconds()); err != nil {
 		return store.Committed{}, err
 	}
-	if err := t.exec(`INSERT OR REPLACE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, output, fault, files, info)
+	if err := s.tx.exec(`INSERT OR REPLACE INTO segments (rollout_id, segment, attempt, outcome, started_at, ended_at, output, fault, files, info)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, o.ID, o.Segment, o.Attempt, string(end.Outcome),
-		o.StateSince.UnixMicro(), t.now, raw(end.Output), marshal(end.Fault), marshal(end.Files), raw(end.Info)); err != nil {
+		o.StateSince.UnixMicro(), s.tx.now, raw(end.Output), marshal(end.Fault), marshal(end.Files), raw(end.Info)); err != nil {
 		return store.Committed{}, err
 	}
 	if o.cancelled {
@@ -43,53 +25,115 @@ func (t *tx) commitSegment(o heldRollout, end store.SegmentEnd) (store.Committed
 	}
 	switch end.Outcome {
 	case store.OutcomeInterrupted:
-		return store.Committed{State: eval.StatePending}, t.repeat(o.Rollout, end)
+		return store.Committed{State: eval.StatePending}, s.rollouts.repeat(o.Rollout, end)
 	case store.OutcomeFailed:
 		if end.Retry {
-			return store.Committed{State: eval.StatePending}, t.repeat(o.Rollout, end)
+			return store.Committed{State: eval.StatePending}, s.rollouts.repeat(o.Rollout, end)
 		}
 	case store.OutcomeCompleted, store.OutcomeSuspended, store.OutcomeCancelled:
 	default:
 		return store.Committed{}, fmt.Errorf("rollout %s: a segment cannot end as %q", o.ID, end.Outcome)
 	}
 	if o.Segment > 1 {
-		if err := t.exec("UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND taken_by = ? AND state IN ('fired', 'faulted', 'expired', 'cancelled')",
+		if err := s.tx.exec("UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND taken_by = ? AND state IN ('fired', 'faulted', 'expired', 'cancelled')",
 			o.ID, o.Segment); err != nil {
 			return store.Committed{}, err
 		}
 	}
 	if end.Outcome == store.OutcomeSuspended {
-		return t.suspend(o.Rollout, end)
+		return s.suspend(o.Rollout, end)
 	}
 	if end.Outcome == store.OutcomeCancelled {
-		return store.Committed{State: eval.StateCancelled}, t.cancel(o.RunID, o.ID)
+		return store.Committed{State: eval.StateCancelled}, s.cancel(o.RunID, o.ID)
 	}
 	if o.Suspensions > 0 {
-		if err := t.abandon(o.ID, nil); err != nil {
+		if err := s.triggers.abandon(o.ID, nil); err != nil {
 			return store.Committed{}, err
 		}
 	}
 	if end.Outcome == store.OutcomeFailed {
-		return store.Committed{State: eval.StateFaulted}, t.end(o.RunID, o.ID, eval.StateFaulted, end.Fault, nil)
+		return store.Committed{State: eval.StateFaulted}, s.rollouts.end(o.RunID, o.ID, eval.StateFaulted, end.Fault, nil)
 	}
-	if err := t.touch(o.RunID); err != nil {
+	if err := s.tx.touch(o.RunID); err != nil {
 		return store.Committed{}, err
 	}
-	return store.Committed{State: eval.StateEvaluating}, t.become(o.ID, eval.StateEvaluating, ", internal_failures = 0") // still held
+	return store.Committed{State: eval.StateEvaluating}, s.rollouts.become(o.ID, eval.StateEvaluating, ", internal_failures = 0") // still held
 }
 
-// repeat puts a rollout back so that its segment is tried again.
-func (t *tx) repeat(o store.Rollout, end store.SegmentEnd) error {
-	failures, also := o.Failures, ""
-	if end.Outcome == store.OutcomeFailed { // by the agent, so evalrun itself did not fail
-		failures, also = failures+1, ", internal_failures = 0"
+// suspend makes the triggers of a suspension. An interrupt that is open already keeps its triggers, and their deadlines, unless its value
+// has changed; an id that comes again after it was consumed is a new occurrence; an open one that the agent no longer names is abandoned. Only when all of
+// them are there is the mailbox opened: a delivery in it may answer a sibling, or be one of several that are needed.
+func (s segments) suspend(o store.Rollout, end store.SegmentEnd) (store.Committed, error) {
+	if len(end.Triggers) == 0 {
+		return store.Committed{}, fmt.Errorf("rollout %s cannot be suspended without a trigger: nothing would resume it", o.ID)
 	}
-	if err := t.become(o.ID, eval.StatePending, ", owner = NULL, lease_until = NULL, failures = ?4, runnable_at = ?5"+also, failures, t.after(end.RetryAfter)); err != nil {
+	if err := s.rollouts.become(o.ID, eval.StateSuspended, ", owner = NULL, lease_until = NULL, suspensions = suspensions + 1"); err != nil {
+		return store.Committed{}, err
+	}
+	if o.Suspensions > 0 {
+		named := map[string]bool{}
+		for _, n := range end.Triggers {
+			named[n.InterruptID] = true
+		}
+		if err := s.triggers.abandon(o.ID, named); err != nil {
+			return store.Committed{}, err
+		}
+	}
+	added, err := s.triggers.addAll(o, end.Triggers)
+	if err != nil {
+		return store.Committed{}, err
+	}
+	if end.SuspendTimeout > 0 {
+		if err := s.tx.exec("UPDATE triggers SET deadline = ?1, due_at = min(coalesce(due_at, ?1), ?1) WHERE rollout_id = ?2 AND segment = ?3",
+			s.tx.after(end.SuspendTimeout), o.ID, o.Segment); err != nil {
+			return store.Committed{}, err
+		}
+	}
+	triggers, err := s.triggers.list(whereWaiting, o.ID)
+	if err != nil {
+		return store.Committed{}, err
+	}
+	if err := s.suspendedEvent(o, triggers); err != nil {
+		return store.Committed{}, err
+	}
+	delivered := false
+	for _, a := range added {
+		found, err := s.mail.openMailbox(a)
+		if err != nil {
+			return store.Committed{}, err
+		}
+		delivered = delivered || found
+	}
+	if delivered {
+		if triggers, err = s.triggers.list(whereWaiting, o.ID); err != nil {
+			return store.Committed{}, err
+		}
+	}
+	return s.mail.settle(o.RunID, o.ID, triggers)
+}
+
+func (s segments) suspendedEvent(o store.Rollout, triggers []store.Trigger) error {
+	list := []map[string]any{}
+	for _, g := range triggers {
+		item := map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "type": g.Type, "source": g.Source, "itemKey": g.ItemKey}
+		if !g.Deadline.IsZero() {
+			item["deadline"] = g.Deadline
+		}
+		list = append(list, item)
+	}
+	return s.tx.event(o.RunID, o.ID, store.RolloutSuspended, map[string]any{"segment": o.Segment, "triggers": list})
+}
+
+// cancel ends a rollout and what it waits for.
+func (s segments) cancel(runID, rolloutID string) error {
+	open, err := s.triggers.list("WHERE t.rollout_id = ? AND t.state IN ('intended', 'starting', 'waiting')", rolloutID)
+	if err != nil {
 		return err
 	}
-	data := map[string]any{"segment": o.Segment, "attempt": o.Attempt + 1, "afterMs": end.RetryAfter.Milliseconds()}
-	if end.Fault != nil {
-		data["fault"] = end.Fault
+	for _, g := range open {
+		if err := s.triggers.giveUp(g.ID, store.TriggerCancelled); err != nil {
+			return err
+		}
 	}
-	return t.event(o.RunID, o.ID, store.RolloutRetried, data)
+	return s.rollouts.end(runID, rolloutID, eval.StateCancelled, nil, nil)
 }

@@ -7,54 +7,35 @@
 package sqlite
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
-	_ "modernc.org/sqlite" // the driver named "sqlite"
 
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-const defaultBusy = 10 * time.Second
-
-// parkedFor is how long a delivery that matches nothing is kept.
-const parkedFor = 7 * 24 * time.Hour
-
-// SQLite is the embedded store: one file in a folder, shared by the processes of one machine.
-type SQLite struct {
-	dir     string
-	file    string
-	id      string
-	holder  string
-	process store.Process
-	lease   time.Duration
-	now     func() time.Time
-
-	// read serves queries; writes go through the committer's one connection.
-	read  *sql.DB
-	write *sql.DB
-	// place are the folder and the file as they were when the store was opened.
-	place  [2]os.FileInfo
-	commit *committer
-	wake   *waker
-
-	closing  sync.Once
-	closeErr error
+// Store is the embedded store: one file in a folder, shared by the processes of one machine. Each of
+// its parts implements an interface of package store over the same database, and has no other part.
+type Store struct {
+	*db
+	runs
+	queue
+	ledger
+	mailbox
+	reader
+	mcpTasks
 }
 
-var _ store.Store = (*SQLite)(nil)
+var _ store.Store = (*Store)(nil)
 
 // Open opens the store in a folder, and makes both if they are not there. What is in it is for its owner only. A file that is damaged, locked, newer or no
 // store at all is an error and is left as it is.
-func Open(dir string, opts store.Options) (*SQLite, error) {
+func Open(dir string, opts store.Options) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -95,20 +76,20 @@ func Open(dir string, opts store.Options) (*SQLite, error) {
 			opts.Warn(left)
 		}
 	}
-	s := &SQLite{dir: dir, file: file, holder: uuid.NewString(), process: *opts.Process, lease: opts.Lease, now: opts.Now}
-	if err := s.connect(opts.Busy); err != nil {
-		return nil, s.describe(err)
+	d := &db{dir: dir, file: file, holder: uuid.NewString(), process: *opts.Process, lease: opts.Lease, now: opts.Now}
+	if err := d.connect(opts.Busy); err != nil {
+		return nil, d.describe(err)
 	}
 	for i, path := range []string{dir, file} {
-		if s.place[i], err = os.Stat(path); err != nil {
-			return nil, errors.Join(err, s.closeDatabases())
+		if d.place[i], err = os.Stat(path); err != nil {
+			return nil, errors.Join(err, d.closeDatabases())
 		}
 	}
-	if s.wake, err = newWaker(dir); err != nil {
-		return nil, errors.Join(err, s.closeDatabases())
+	if d.wake, err = newWaker(dir); err != nil {
+		return nil, errors.Join(err, d.closeDatabases())
 	}
-	s.commit = startCommitter(s)
-	return s, nil
+	d.commit = startCommitter(d)
+	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, reader{d}, mcpTasks{d}}, nil
 }
 
 // lockFolder lets one process at a time make the store: SQLite does not wait for another that makes its log, it fails.
@@ -124,78 +105,4 @@ func lockFolder(dir string) (unlock func(), err error) {
 			return func() { _ = f.Close() }, nil
 		}
 	}
-}
-
-func (s *SQLite) connect(busy time.Duration) (err error) {
-	pragmas := fmt.Sprintf("_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)", busy.Milliseconds())
-	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: s.file}).EscapedPath()}).String()
-	if s.write, err = sql.Open("sqlite", name+"?"+pragmas+"&_txlock=immediate&_pragma=journal_mode(WAL)"); err != nil {
-		return err
-	}
-	s.write.SetMaxOpenConns(1)
-	if err := s.migrate(); err != nil {
-		return errors.Join(err, s.closeDatabases())
-	}
-	if s.read, err = sql.Open("sqlite", name+"?"+pragmas+"&_pragma=query_only(1)&mode=rw"); err != nil {
-		return errors.Join(err, s.closeDatabases())
-	}
-	s.read.SetMaxOpenConns(4)
-	s.read.SetMaxIdleConns(1)
-	return nil
-}
-
-// InPlace implements Store.
-func (s *SQLite) InPlace() error {
-	for i, path := range []string{s.dir, s.file} {
-		if now, err := os.Stat(path); err != nil || !os.SameFile(now, s.place[i]) {
-			return fmt.Errorf("the store %s: %w; start again with the place where it is now (--store)", s.dir, store.ErrMoved)
-		}
-	}
-	return nil
-}
-
-// ID implements Store.
-func (s *SQLite) ID() string { return s.id }
-
-// Dir implements Store.
-func (s *SQLite) Dir() string { return s.dir }
-
-// Holder implements Store.
-func (s *SQLite) Holder() string { return s.holder }
-
-// Wake implements Store.
-func (s *SQLite) Wake() <-chan store.WakeUp { return s.wake.received }
-
-// Close implements Store. Closing twice is no error.
-func (s *SQLite) Close() error {
-	s.closing.Do(func() {
-		s.commit.stop()
-		s.closeErr = errors.Join(s.wake.close(), s.closeDatabases())
-	})
-	return s.closeErr
-}
-
-func (s *SQLite) closeDatabases() error {
-	var errs []error
-	for _, db := range []*sql.DB{s.read, s.write} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// micros is a time as the store keeps it; the zero time is null.
-func micros(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return t.UnixMicro()
-}
-
-func fromMicros(v sql.NullInt64) time.Time {
-	if !v.Valid {
-		return time.Time{}
-	}
-	return time.UnixMicro(v.Int64).UTC()
 }

@@ -12,13 +12,13 @@ func TestOperationsAreSyncedAsTheyNeed(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	r := rand.New(rand.NewPCG(3, 3))
 	for i := range 50 {
-		write, want := s.writeOp, 2 // FULL
+		run, want := s.writeOp, 2 // FULL
 		if r.IntN(2) == 0 {
-			write, want = s.writeRelaxed, 1 // NORMAL
+			run, want = s.writeRelaxed, 1 // NORMAL
 		}
 		var mode int
-		if err := write(t.Context(), func(x *tx) error {
-			return x.conn.QueryRowContext(context.Background(), "PRAGMA synchronous").Scan(&mode)
+		if err := run(t.Context(), func(w *write) error {
+			return w.tx.conn.QueryRowContext(context.Background(), "PRAGMA synchronous").Scan(&mode)
 		}); err != nil {
 			t.Fatal(err)
 		}

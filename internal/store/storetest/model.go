@@ -297,8 +297,8 @@ func (m *model) settle(o *modelRollout) {
 	}
 }
 
-// addressees are the triggers of a delivery: of those with one key all that wait, or else the newest.
-func (m *model) addressees(d *modelDelivery) (found []*modelTrigger) {
+// findTriggers finds the triggers of a delivery: of those with one key all that wait, or else the newest.
+func (m *model) findTriggers(d *modelDelivery) (found []*modelTrigger) {
 	var last *modelTrigger
 	for _, g := range m.triggers {
 		if d.trigger != "" && g.id != d.trigger || d.trigger == "" && (g.source != d.source || g.key != d.key) {
@@ -317,7 +317,7 @@ func (m *model) addressees(d *modelDelivery) (found []*modelTrigger) {
 
 // deliver says what becomes of a delivery, and how many triggers accept it.
 func (m *model) deliver(d *modelDelivery) (first store.Disposition, accepted int) {
-	found := m.addressees(d)
+	found := m.findTriggers(d)
 	if found == nil {
 		m.parked = append(m.parked, d)
 		return store.Parked, 0

@@ -49,7 +49,7 @@ func retrySpecs(s *suite) {
 		equal(w, "repeats", c.Repeats, true)
 	})
 
-	s.spec("a claim that is given back was never made", func(w *world) {
+	s.spec("a claim that is released was never made", func(w *world) {
 		runID, rollouts := w.create(1)
 		c := w.claim(w.a)
 		events := len(w.events(runID))
@@ -64,7 +64,7 @@ func retrySpecs(s *suite) {
 		w.refused("releasing what another one has", w.a.Release(w.ctx, c.Token, 0), store.ErrFenced)
 	})
 
-	s.spec("a claim for evaluators that is given back keeps what they have said", func(w *world) {
+	s.spec("a claim for evaluators that is released keeps what they have said", func(w *world) {
 		runID, rollouts := w.create(1)
 		c := w.claim(w.a)
 		w.commit(w.a, c, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage("{}")})

@@ -3,59 +3,15 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-const selectResults = "SELECT evaluator_id, data FROM results WHERE rollout_id = ? ORDER BY ordinal"
-
-func scanResults(rows *sql.Rows) (out []store.Result, err error) {
-	err = each(rows, func(r scanner) error {
-		var res store.Result
-		err := r.Scan(&res.EvaluatorID, (*[]byte)(&res.Data))
-		out = append(out, res)
-		return err
-	})
-	return out, err
-}
-
-// Events implements Store.
-func (s *SQLite) Events(ctx context.Context, runID string, after int64, limit int) (out []store.Event, err error) {
-	defer func() { err = s.describe(err) }()
-	rows, err := s.read.QueryContext(ctx, "SELECT seq, time, type, rollout_id, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?", runID, after, limit)
-	if err != nil {
-		return nil, err
-	}
-	err = each(rows, func(r scanner) error {
-		e := store.Event{RunID: runID}
-		var at int64
-		err := r.Scan(&e.Seq, &at, &e.Type, &e.RolloutID, (*[]byte)(&e.Data))
-		e.Time = time.UnixMicro(at).UTC()
-		out = append(out, e)
-		return err
-	})
-	return out, err
-}
-
-const selectSegments = "SELECT segment, attempt, outcome, started_at, ended_at, output, fault, files, info FROM segments WHERE rollout_id = ? ORDER BY segment, attempt"
-
-// Segments implements Store.
-func (s *SQLite) Segments(ctx context.Context, rolloutID string) ([]store.Segment, error) {
-	rows, err := s.read.QueryContext(ctx, selectSegments, rolloutID)
-	if err != nil {
-		return nil, s.describe(err)
-	}
-	out, err := scanSegments(rolloutID, rows)
-	return out, s.describe(err)
-}
-
-// Snapshot implements Store.
-func (s *SQLite) Snapshot(ctx context.Context, runID string, f func(store.View) error) (err error) {
-	defer func() { err = s.describe(err) }()
-	conn, err := s.read.Conn(ctx)
+// Snapshot implements Reader.
+func (s reader) Snapshot(ctx context.Context, runID string, f func(store.View) error) (err error) {
+	defer func() { err = s.db.describe(err) }()
+	conn, err := s.db.read.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,29 +130,14 @@ func (v *sqliteView) complete(o *store.RolloutView, parts []*sql.Stmt) error {
 	return err
 }
 
-func scanSegments(rolloutID string, rows *sql.Rows) (out []store.Segment, err error) {
+const selectResults = "SELECT evaluator_id, data FROM results WHERE rollout_id = ? ORDER BY ordinal"
+
+func scanResults(rows *sql.Rows) (out []store.Result, err error) {
 	err = each(rows, func(r scanner) error {
-		g, err := scanSegment(rolloutID, r)
-		out = append(out, g)
+		var res store.Result
+		err := r.Scan(&res.EvaluatorID, (*[]byte)(&res.Data))
+		out = append(out, res)
 		return err
 	})
 	return out, err
-}
-
-func scanSegment(rolloutID string, r scanner) (store.Segment, error) {
-	g := store.Segment{RolloutID: rolloutID}
-	var started, ended sql.NullInt64
-	var fault, files []byte
-	if err := r.Scan(&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files, (*[]byte)(&g.Info)); err != nil {
-		return g, err
-	}
-	g.StartedAt, g.EndedAt = fromMicros(started), fromMicros(ended)
-	if files != nil {
-		if err := json.Unmarshal(files, &g.Files); err != nil {
-			return g, err
-		}
-	}
-	var err error
-	g.Fault, err = unmarshalFault(fault)
-	return g, err
 }

@@ -1,0 +1,124 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver named "sqlite"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+const defaultBusy = 10 * time.Second
+
+// db is the open database: its connections, the committer of its writes, and the place where it is.
+type db struct {
+	dir     string
+	file    string
+	id      string
+	holder  string
+	process store.Process
+	lease   time.Duration
+	now     func() time.Time
+
+	// read serves queries; writes go through the committer's one connection.
+	read  *sql.DB
+	write *sql.DB
+	// place are the folder and the file as they were when the store was opened.
+	place  [2]os.FileInfo
+	commit *committer
+	wake   *waker
+
+	closing  sync.Once
+	closeErr error
+}
+
+func (d *db) connect(busy time.Duration) (err error) {
+	pragmas := fmt.Sprintf("_pragma=busy_timeout(%d)&_pragma=synchronous(FULL)&_pragma=temp_store(MEMORY)&_pragma=cache_size(-1024)", busy.Milliseconds())
+	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: d.file}).EscapedPath()}).String()
+	if d.write, err = sql.Open("sqlite", name+"?"+pragmas+"&_txlock=immediate&_pragma=journal_mode(WAL)"); err != nil {
+		return err
+	}
+	d.write.SetMaxOpenConns(1)
+	if err := d.migrate(); err != nil {
+		return errors.Join(err, d.closeDatabases())
+	}
+	if d.read, err = sql.Open("sqlite", name+"?"+pragmas+"&_pragma=query_only(1)&mode=rw"); err != nil {
+		return errors.Join(err, d.closeDatabases())
+	}
+	d.read.SetMaxOpenConns(4)
+	d.read.SetMaxIdleConns(1)
+	return nil
+}
+
+// InPlace implements Store.
+func (d *db) InPlace() error {
+	for i, path := range []string{d.dir, d.file} {
+		if now, err := os.Stat(path); err != nil || !os.SameFile(now, d.place[i]) {
+			return fmt.Errorf("the store %s: %w; start again with the place where it is now (--store)", d.dir, store.ErrMoved)
+		}
+	}
+	return nil
+}
+
+// ID implements Store.
+func (d *db) ID() string { return d.id }
+
+// Dir implements Store.
+func (d *db) Dir() string { return d.dir }
+
+// Holder implements Store.
+func (d *db) Holder() string { return d.holder }
+
+// Wake implements Store.
+func (d *db) Wake() <-chan store.WakeUp { return d.wake.received }
+
+// Close implements Store. Closing twice is no error.
+func (d *db) Close() error {
+	d.closing.Do(func() {
+		d.commit.stop()
+		d.closeErr = errors.Join(d.wake.close(), d.closeDatabases())
+	})
+	return d.closeErr
+}
+
+func (d *db) closeDatabases() error {
+	var errs []error
+	for _, db := range []*sql.DB{d.read, d.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeOp runs one operation and returns when it is durable. ctx ends only the waiting for a turn: once begun, an operation is finished.
+func (d *db) writeOp(ctx context.Context, run func(*write) error) error {
+	return d.enqueue(ctx, &operation{run: run, err: make(chan error, 1)})
+}
+
+// writeRelaxed runs one operation that survives the end of every process and need not survive a power cut. It waits for no sync, which
+// is what keeps the time between one agent and the next short.
+func (d *db) writeRelaxed(ctx context.Context, run func(*write) error) error {
+	return d.enqueue(ctx, &operation{run: run, err: make(chan error, 1), relaxed: true})
+}
+
+func (d *db) enqueue(ctx context.Context, op *operation) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case d.commit.ops <- op:
+		return d.describe(<-op.err)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-d.commit.done:
+		return store.ErrClosed
+	}
+}

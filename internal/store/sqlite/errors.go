@@ -1,0 +1,53 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// databaseError is an error of the database in the words of a person.
+type databaseError struct {
+	text string
+	err  error
+}
+
+func (e *databaseError) Error() string { return e.text + ": " + e.err.Error() }
+func (e *databaseError) Unwrap() error { return e.err }
+
+// Broken implements the method that [store.IsBroken] asks for.
+func (e *databaseError) Broken() bool {
+	var own *sqlite.Error
+	if !errors.As(e.err, &own) {
+		return false
+	}
+	switch own.Code() & 0xff {
+	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE:
+		return false // what was to be written is wrong
+	}
+	return true
+}
+
+// describe says what an error of the database means for a person. Errors that are not the database's own stay what they are.
+func (d *db) describe(err error) error {
+	var e *sqlite.Error
+	if !errors.As(err, &e) || errors.As(err, new(*databaseError)) {
+		return err
+	}
+	format := "the store %s"
+	switch e.Code() & 0xff { // without what extended result codes add
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		format = "the store %s is locked by another program; end that or try again"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		format = "the store %s is damaged; restore it from a copy"
+	case sqlite3.SQLITE_FULL:
+		format = "the disk of the store %s is full; make room and go on"
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		format = "the store %s cannot be written; check the permissions of the file and its folder"
+	case sqlite3.SQLITE_IOERR:
+		format = "the store %s cannot be read or written; check its disk"
+	}
+	return &databaseError{fmt.Sprintf(format, d.file), err}
+}

@@ -1,0 +1,175 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// queue implements store.Queue.
+type queue struct{ db *db }
+
+// Claim implements Queue. A claim that a power cut takes back was an attempt that has left nothing behind: the segment is begun again.
+func (s queue) Claim(ctx context.Context, runID string, limit int) (claims []store.Claim, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	if err := s.db.InPlace(); err != nil {
+		return nil, err
+	}
+	err = s.db.writeRelaxed(ctx, func(w *write) error {
+		claims = nil
+		ids, err := w.segments.claimable(runID, limit)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if err := w.holders.register(); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			c, err := w.segments.claim(id)
+			if err != nil {
+				return fmt.Errorf("claiming rollout %s: %w", id, err)
+			}
+			claims = append(claims, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return claims, nil
+}
+
+// Release implements Queue.
+func (s queue) Release(ctx context.Context, tok store.Token, pause time.Duration) error {
+	return s.db.writeRelaxed(ctx, func(w *write) error {
+		o, err := w.rollouts.held(tok, eval.StateRunning)
+		attempts, state := 1, eval.StatePending
+		if o.State == eval.StateEvaluating {
+			o, err = w.rollouts.held(tok, eval.StateEvaluating)
+			attempts, state = 0, eval.StateEvaluating
+		}
+		if err != nil {
+			return err
+		}
+		w.tx.wake = true
+		if o.cancelled {
+			return w.segments.cancel(o.RunID, o.ID)
+		}
+		if state == eval.StatePending {
+			if _, err := w.rollouts.countAs("queued", o.Rollout, w.tx.now-o.StateSince.UnixMicro()); err != nil {
+				return err
+			}
+		}
+		if err := w.rollouts.become(o.ID, state, ", owner = NULL, lease_until = NULL, runnable_at = ?5, attempt = attempt - ?4", attempts, w.tx.after(pause)); err != nil {
+			return err
+		}
+		return w.tx.touch(o.RunID)
+	})
+}
+
+// Renew implements Queue.
+func (s queue) Renew(ctx context.Context) (held, cancelled []string, err error) {
+	err = s.db.writeOp(ctx, func(w *write) error {
+		held, cancelled = nil, nil
+		if err := w.tx.exec("UPDATE triggers SET due_at = ? WHERE owner = ?", w.tx.after(s.db.lease), s.db.holder); err != nil {
+			return err
+		}
+		if err := w.tx.exec("UPDATE rollouts SET renewed_at = ?, lease_until = ? WHERE owner = ?", w.tx.now, w.tx.after(s.db.lease), s.db.holder); err != nil {
+			return err
+		}
+		return w.tx.rows(func(r scanner) error {
+			var id string
+			var cancel bool
+			err := r.Scan(&id, &cancel)
+			held = append(held, id)
+			if cancel {
+				cancelled = append(cancelled, id)
+			}
+			return err
+		}, "SELECT rollout_id, cancel FROM rollouts WHERE owner = ?", s.db.holder)
+	})
+	return held, cancelled, err
+}
+
+// CountFailure implements Queue.
+func (s queue) CountFailure(ctx context.Context, tok store.Token) (count int, err error) {
+	err = s.db.writeOp(ctx, func(w *write) error {
+		_, err := w.rollouts.held(tok, eval.StateRunning)
+		if err != nil {
+			if _, err = w.rollouts.held(tok, eval.StateEvaluating); err != nil {
+				return err
+			}
+		}
+		return w.tx.row([]any{&count}, "UPDATE rollouts SET internal_failures = internal_failures + 1 WHERE rollout_id = ? RETURNING internal_failures", tok.RolloutID)
+	})
+	return count, err
+}
+
+// CommitSegment implements Queue.
+func (s queue) CommitSegment(ctx context.Context, tok store.Token, end store.SegmentEnd) (done store.Committed, err error) {
+	err = s.db.writeOp(ctx, func(w *write) error {
+		o, err := w.rollouts.held(tok, eval.StateRunning)
+		if err != nil {
+			return err
+		}
+		w.tx.wake = true
+		done, err = w.segments.commit(o, end)
+		return err
+	})
+	if err != nil {
+		return store.Committed{}, err
+	}
+	return done, nil
+}
+
+// RecordResult implements Queue.
+func (s queue) RecordResult(ctx context.Context, tok store.Token, r store.Result) error {
+	return s.db.writeOp(ctx, func(w *write) error {
+		o, err := w.rollouts.held(tok, eval.StateEvaluating)
+		if err != nil {
+			return err
+		}
+		if err := w.rollouts.addResult(tok.RolloutID, r); err != nil {
+			return err
+		}
+		return w.tx.touch(o.RunID)
+	})
+}
+
+// Finish implements Queue.
+func (s queue) Finish(ctx context.Context, tok store.Token, score *float64, last ...store.Result) error {
+	return s.db.writeOp(ctx, func(w *write) error {
+		o, err := w.rollouts.held(tok, eval.StateEvaluating)
+		if err != nil {
+			return err
+		}
+		w.tx.wake = true
+		for _, r := range last {
+			if err := w.rollouts.addResult(o.ID, r); err != nil {
+				return err
+			}
+		}
+		if err := w.tx.event(o.RunID, o.ID, store.RolloutEvaluated, map[string]any{"score": score}); err != nil {
+			return err
+		}
+		return w.rollouts.end(o.RunID, o.ID, eval.StateCompleted, nil, score)
+	})
+}
+
+// FinishFaulted implements Queue.
+func (s queue) FinishFaulted(ctx context.Context, tok store.Token, fault fault.Fault) error {
+	return s.db.writeOp(ctx, func(w *write) error {
+		o, err := w.rollouts.held(tok, eval.StateEvaluating)
+		if err != nil {
+			return err
+		}
+		w.tx.wake = true
+		return w.rollouts.end(o.RunID, o.ID, eval.StateFaulted, &fault, nil)
+	})
+}

@@ -1,0 +1,170 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// triggerRows are the rows of triggers: what rollouts wait for.
+type triggerRows struct {
+	tx      *tx
+	holders holderRows
+}
+
+const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
+	t.source, t.item_key, t.folder_path, t.folder_key, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
+	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
+
+func scanTrigger(r scanner) (g store.Trigger, err error) {
+	var created, started, deadline, due, overdue, delivered sql.NullInt64
+	var status sql.NullString
+	var spec, payload, fault []byte
+	err = r.Scan(&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
+		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
+		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &delivered, &status, &payload, &fault)
+	if err != nil {
+		return g, err
+	}
+	g.Spec, g.Payload, g.Status = spec, payload, store.Status(status.String)
+	g.CreatedAt, g.StartedAt, g.Deadline, g.NextDue, g.DeliveredAt = fromMicros(created), fromMicros(started), fromMicros(deadline), fromMicros(due), fromMicros(delivered)
+	g.OverdueSince = fromMicros(overdue)
+	g.Fault, err = unmarshalFault(fault)
+	return g, err
+}
+
+// whereWaiting selects what a rollout waits for, and what has arrived of it.
+const whereWaiting = "WHERE t.rollout_id = ? AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
+
+func (rows triggerRows) list(where string, args ...any) (out []store.Trigger, err error) {
+	err = rows.tx.rows(func(r scanner) error {
+		g, err := scanTrigger(r)
+		out = append(out, g)
+		return err
+	}, selectTrigger+where, args...)
+	return out, err
+}
+
+// due finds triggers to claim: what a process left behind comes first, then what has been due longest.
+func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
+	dead, err := rows.holders.dead("triggers")
+	if err != nil {
+		return nil, err
+	}
+	var left []store.Trigger
+	if dead != "[]" {
+		if left, err = rows.list("WHERE t.owner IN (SELECT value FROM json_each(?1)) AND (?2 = '' OR t.run_id = ?2) ORDER BY t.id LIMIT ?3", dead, runID, limit); err != nil {
+			return nil, err
+		}
+	}
+	due, err := rows.list(`WHERE t.due_at <= ?1 AND (t.owner IS NULL OR t.owner <> ?2 AND t.owner NOT IN (SELECT value FROM json_each(?3)))
+		AND (?4 = '' OR t.run_id = ?4) ORDER BY t.due_at LIMIT ?5`, rows.tx.now, rows.tx.db.holder, dead, runID, limit-len(left))
+	return append(left, due...), err
+}
+
+func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
+	c := store.TriggerClaim{Trigger: g, TriggerToken: store.TriggerToken{TriggerID: g.ID}}
+	overdue := !g.Deadline.IsZero() && g.Deadline.UnixMicro() <= rows.tx.now
+	state, starting := g.State, 0
+	switch {
+	case !g.State.IsOpen():
+		c.Action = store.ActionCancel
+	case g.State == store.TriggerStarting: // also if it is overdue: its job may be running, and is looked for then
+		c.Action, starting = store.ActionResolve, 1
+	case overdue:
+		c.Action = store.ActionExpire
+	case g.State == store.TriggerIntended:
+		c.Action, state, starting = store.ActionStart, intendedBecomes, 1
+	default:
+		c.Action = store.ActionCheck
+	}
+	if c.Action == store.ActionCancel {
+		// Tried once: whoever dies now has tried.
+		return c, rows.tx.exec("UPDATE triggers SET cancel = 0, due_at = NULL, owner = NULL, fence = fence + 1 WHERE trigger_id = ?", g.ID)
+	}
+	c.State, c.Attempts, c.Checks = state, g.Attempts+starting, g.Checks+1-starting
+	c.Until = time.UnixMicro(rows.tx.after(rows.tx.db.lease)).UTC()
+	if overdue && g.OverdueSince.IsZero() {
+		c.OverdueSince = time.UnixMicro(rows.tx.now).UTC()
+	}
+	if err := rows.tx.row([]any{&c.Fence}, `UPDATE triggers SET state = ?, owner = ?, due_at = ?, fence = fence + 1, overdue_since = ?, attempts = ?, checks = ?
+			WHERE trigger_id = ? RETURNING fence`,
+		string(state), rows.tx.db.holder, rows.tx.after(rows.tx.db.lease), micros(c.OverdueSince), c.Attempts, c.Checks, g.ID); err != nil || state == g.State {
+		return c, err
+	}
+	return c, rows.tx.touch(g.RunID)
+}
+
+// claimEnd is how a claim on a trigger ends. failure is nil if the source has answered.
+type claimEnd struct {
+	next    time.Time
+	started bool
+	failure *store.TriggerFailure
+}
+
+// release gives up a claim on a trigger, and returns as much of it as says where it belongs. A trigger that was delivered in the meantime
+// has no claim any more. One that was given up while its job was being started has: the job is cancelled now, if it can have begun.
+func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.Trigger, err error) {
+	failed, notStarted, message := end.failure != nil, false, ""
+	if failed {
+		notStarted, message = end.failure.NotStarted, end.failure.Error
+	}
+	g.ID = tok.TriggerID
+	err = rows.tx.row([]any{&g.Source, &g.RunID, &g.RolloutID, &g.Segment}, `UPDATE triggers SET owner = NULL, cancel = cancel AND NOT ?7,
+			next_check = CASE WHEN cancel THEN NULL ELSE ?1 END,
+			due_at = CASE WHEN cancel AND ?7 THEN NULL WHEN cancel THEN ?3 WHEN overdue_since IS NOT NULL THEN max(coalesce(?1, ?3), ?3)
+				ELSE max(min(coalesce(?1, deadline), coalesce(deadline, ?1)), ?3) END,
+			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
+			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
+			failures = CASE WHEN ?8 THEN failures + 1 ELSE 0 END, last_error = ?9
+		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment`,
+		micros(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, message)
+	if errors.Is(err, store.ErrNotFound) {
+		return g, fmt.Errorf("trigger %s was taken over, or nobody waits for it any more: %w", tok.TriggerID, store.ErrFenced)
+	}
+	if err != nil || !end.started && !notStarted {
+		return g, err // that it still waits is nothing new
+	}
+	return g, rows.tx.touch(g.RunID)
+}
+
+// abandon gives up every trigger of a rollout whose interrupt is not named any more; its job is cancelled where the source can.
+func (rows triggerRows) abandon(rolloutID string, named map[string]bool) error {
+	waiting, err := rows.list(whereWaiting, rolloutID)
+	if err != nil {
+		return err
+	}
+	for _, g := range waiting {
+		if named[g.InterruptID] {
+			continue
+		}
+		if err := rows.giveUp(g.ID, store.TriggerAbandoned); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUp ends a trigger that nobody waits for any more. If its job may be running it becomes due once more, to be cancelled; if it is
+// being started at this moment, only when that is over and its key is known. One whose job is to be cancelled already stays due for that.
+func (rows triggerRows) giveUp(triggerID string, state store.TriggerState) error {
+	rows.tx.wake = true
+	return rows.tx.exec(`UPDATE triggers SET state = ?2, next_check = NULL, cancel = cancel OR checked AND state IN ('starting', 'waiting'),
+			due_at = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN checked AND state IN ('starting', 'waiting') THEN ?1 END,
+			fence = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
+			owner = CASE WHEN cancel OR checked AND state = 'starting' THEN owner END
+		WHERE trigger_id = ?3`, rows.tx.now, string(state), triggerID)
+}
+
+// keepJobs sees to it that the jobs of some sources are not cancelled with the rollout that waits for them.
+func (rows triggerRows) keepJobs(rolloutID string, sources []string) error {
+	for _, source := range sources {
+		if err := rows.tx.exec("UPDATE triggers SET checked = 0 WHERE rollout_id = ? AND source = ? AND state IN ('intended', 'starting', 'waiting')", rolloutID, source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
