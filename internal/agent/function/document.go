@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // interruptKey is the key of a document that suspends.
@@ -26,7 +27,7 @@ func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 	if at := invalidUTF8(data); at >= 0 {
 		return nil, fault.Newf(fault.InvalidUTF8, "the output is not UTF-8: byte 0x%02x at %s", data[at], position(data, at))
 	}
-	start := skipSpace(data, 0)
+	start := jsonobj.SkipSpace(data, 0)
 	if start == len(data) {
 		return nil, fault.New(fault.NoOutput, "the agent printed only white space on stdout")
 	}
@@ -38,7 +39,7 @@ func parseDocument(data []byte) (json.RawMessage, *fault.Fault) {
 	if !json.Valid(doc) {
 		return nil, invalidDocument(data, start, doc)
 	}
-	next := skipSpace(data, end)
+	next := jsonobj.SkipSpace(data, end)
 	if next == len(data) {
 		return doc, nil
 	}
@@ -117,13 +118,6 @@ func wordEnd(data []byte, i int) int {
 	return len(data)
 }
 
-func skipSpace(data []byte, i int) int {
-	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
-		i++
-	}
-	return i
-}
-
 // invalidUTF8 returns the offset of the first byte that is not UTF-8, or -1.
 func invalidUTF8(data []byte) int {
 	if utf8.Valid(data) {
@@ -161,37 +155,21 @@ func lastLine(data []byte) []byte {
 }
 
 // splitInterrupt takes the __interrupt__ key out of a valid document. The document is looked into
-// only where it can have one, so that a large output is not copied.
+// only where it can have one, so that a large output is not copied. Of several the last counts.
 func splitInterrupt(doc json.RawMessage) (value, rest json.RawMessage, found bool) {
 	if doc[0] != '{' || !bytes.Contains(doc, []byte("interrupt")) {
 		return nil, doc, false
 	}
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	// The document is valid, so neither reading nor writing it again can fail.
-	_, _ = dec.Token()
-	for dec.More() {
-		key, _ := dec.Token()
-		var member json.RawMessage
-		_ = dec.Decode(&member)
-		if key == interruptKey {
-			value, found = member, true
-			continue
-		}
-		if out.Len() > 0 {
-			out.WriteByte(',')
-		}
-		_ = enc.Encode(key)
-		out.Truncate(out.Len() - 1) // Encode ends with a newline
-		out.WriteByte(':')
-		out.Write(member)
-	}
-	if !found {
+	o, err := jsonobj.ParseObject(doc)
+	if err != nil || !o.Has(interruptKey) {
 		return nil, doc, false
 	}
-	return value, json.RawMessage("{" + out.String() + "}"), true
+	for _, m := range o {
+		if m.Key == interruptKey {
+			value = m.Value
+		}
+	}
+	return value, o.Delete(interruptKey).JSON(), true
 }
 
 // isEmpty reports whether the value of __interrupt__ says that there are no interrupts.
