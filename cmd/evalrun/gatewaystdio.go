@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -59,14 +58,6 @@ func startStdio(s tasks.MCPServer, mark string, stderr io.Writer) (io.ReadWriteC
 		return nil, err
 	}
 	return &stdioServer{p.Stdout, p.Stdin, p}, nil
-}
-
-// SyscallConn implements syscall.Conn: messages are written to the pipe without waiting.
-func (s *stdioServer) SyscallConn() (syscall.RawConn, error) {
-	if pipe, ok := s.WriteCloser.(syscall.Conn); ok {
-		return pipe.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
 }
 
 // Close implements io.Closer: the process is ended and reaped.

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -215,14 +213,6 @@ type pipe struct {
 }
 
 func (p *pipe) Close() error { return p.close() }
-
-// SyscallConn implements syscall.Conn, so that a pipe to a process is written to as evalrun's own are.
-func (p *pipe) SyscallConn() (syscall.RawConn, error) {
-	if file, ok := p.Writer.(syscall.Conn); ok {
-		return file.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
 
 // pipes connects two ends. Closing one ends both.
 func pipes() (here, there *pipe) {

@@ -5,20 +5,16 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // joinedSize is about how much is written at once where several lines wait.
 const joinedSize = 64 << 10
 
-// Writer writes lines in the order in which they were put. Nobody waits for the other side: what a pipe
-// does not take at once, a goroutine writes. It is safe for concurrent use.
+// Writer writes lines in the order in which they were put. A goroutine writes as long as there are any, so
+// that nobody waits for the other side. It is safe for concurrent use.
 type Writer struct {
-	w    io.Writer
-	conn syscall.RawConn // of w, if writing to it can be tried without waiting; else nil
-	o    WriterOptions
+	w io.Writer
+	o WriterOptions
 
 	mu      sync.Mutex
 	queue   []*Line
@@ -57,25 +53,7 @@ func NewWriter(w io.Writer, o WriterOptions) *Writer {
 	if o.Spawn == nil {
 		o.Spawn = func(f func()) bool { go f(); return true }
 	}
-	return &Writer{w: w, conn: rawConn(w), o: o}
-}
-
-// rawConn is the connection of a file that does not block; nil if w is none.
-func rawConn(w io.Writer) syscall.RawConn {
-	file, ok := w.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	flags := 0
-	err = conn.Control(func(fd uintptr) { flags, _ = unix.FcntlInt(fd, unix.F_GETFL, 0) })
-	if err != nil || flags&unix.O_NONBLOCK == 0 {
-		return nil
-	}
-	return conn
+	return &Writer{w: w, o: o}
 }
 
 // Put has a line written after those that were put before. The error is that of an earlier write, or of
@@ -86,32 +64,13 @@ func (w *Writer) Put(l *Line) error {
 	if w.err != nil {
 		return w.err
 	}
-	if w.conn != nil && !w.writing && w.tryWrite(l) {
-		l.done(nil)
-		return nil
-	}
 	w.queue = append(w.queue, l)
-	if !l.open {
-		w.queued += len(l.text)
-	}
+	w.queued += len(l.text)
 	if !w.writing {
 		w.writing = true
 		w.o.Spawn(w.write)
 	}
 	return nil
-}
-
-// tryWrite writes what the other side takes at once, and reports whether that was the whole line. It saves
-// a small message two switches of goroutines, which take longer than writing it. The caller holds mu.
-func (w *Writer) tryWrite(l *Line) bool {
-	w.begin(l)
-	_ = w.conn.Write(func(fd uintptr) bool { // an error comes again when the goroutine writes
-		if n, err := syscall.Write(int(fd), l.text); err == nil {
-			l.sent = n
-		}
-		return true
-	})
-	return l.sent == len(l.text)
 }
 
 // begin notes that a line is being written.
@@ -150,8 +109,8 @@ func (w *Writer) write() {
 	}
 }
 
-// next begins the lines that are written next, which stay in the queue. There are none when nobody writes
-// any more.
+// next begins the lines that are written next, which stay in the queue. There are none when everything is
+// written.
 func (w *Writer) next() []*Line {
 	w.mu.Lock()
 	defer w.mu.Unlock()

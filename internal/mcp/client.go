@@ -16,8 +16,8 @@ import (
 
 // Target is where a server is: one of Start and URL is set.
 type Target struct {
-	// Start starts a stdio server. Closing what it returns ends the process, reaps it and ends a Read. The context ends with the
-	// connection, after that. If it is a [syscall.Conn] that does not block, messages are written without a goroutine.
+	// Start starts a stdio server. Closing what it returns ends the process, reaps it and ends a Read.
+	// The context ends with the connection, after that.
 	Start func(ctx context.Context) (io.ReadWriteCloser, error)
 	// URL is an endpoint of streamable HTTP, or of the HTTP+SSE transport of 2024-11-05 if SSE is set.
 	URL string
