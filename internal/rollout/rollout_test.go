@@ -69,6 +69,31 @@ func TestAnOvertakenHolderChangesNothing(t *testing.T) {
 	}
 }
 
+// slotAfter is a slot that is there once a function has returned.
+type slotAfter func()
+
+func (f slotAfter) Acquire(context.Context) error { f(); return nil }
+func (f slotAfter) Release()                      {}
+
+// Invariant: nothing finishes twice. Given a process that was stopped while it waited for a slot,
+// for longer than its lease, and another one that has taken the rollout over: it starts no agent in
+// the other's folders.
+func TestAnOvertakenHolderStartsNoAgent(t *testing.T) {
+	w := newWorld(t, `echo x >> "$WORLD/ran"; `+completes, nil)
+	old := w.claim()
+	old.slot = slotAfter(func() {
+		old.held.claimed = time.Now().Add(-time.Hour)
+		_, err := w.store.CommitSegment(t.Context(), old.held.claim.Token, store.SegmentEnd{Outcome: store.OutcomeInterrupted, Fault: interrupted("taken over")})
+		w.check(err)
+	})
+	if err := old.Run(t.Context()); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("the overtaken holder ended with %v, want ErrFenced", err)
+	}
+	if w.lines("ran") != 0 {
+		t.Error("the overtaken holder has started its agent")
+	}
+}
+
 // Invariant: files come before the commit that names them. The digests of a committed segment are
 // those of files that are there.
 func TestACommittedSegmentHasItsFiles(t *testing.T) {

@@ -43,6 +43,9 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	if err := r.slot.Acquire(ctx); err != nil {
 		return agent.Outcome{}, err
 	}
+	if err := r.held.stillHeld(); err != nil { // an agent of ours would work in the next holder's folders
+		return agent.Outcome{}, err
+	}
 	r.started = time.Now()
 	r.queued = r.started.Sub(r.held.claimed)
 	if r.held.entry.NeedsSandbox() {
