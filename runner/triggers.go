@@ -109,7 +109,7 @@ func newTrigger(t store.Trigger) Trigger {
 	switch {
 	case t.Source != wait.SourceExternal:
 		out.Answer = AnswerPoll
-	case t.Type == string(wait.Task):
+	case t.Type == string(wait.TypeTask):
 		out.Answer = AnswerDecision
 	}
 	return out

@@ -88,10 +88,10 @@ type Gateway struct {
 	// Ledger keeps the calls that may start something.
 	Ledger suspend.Ledger
 	// Check asks once whether a job is done; see [suspend.Hooks].
-	Check func(ctx context.Context, w suspend.Work) (suspend.Progress, error)
-	// Refetch reports whether a job whose result is not there when it is fetched is to be waited
-	// for again.
-	Refetch func(w suspend.Work) bool
+	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
+	// Jobs says who tells that a job is done. Where that is its MCP server, a job whose result is not
+	// there when it is fetched is waited for again.
+	Jobs wait.Jobs
 	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
 	SoftWait time.Duration
 	// Filters are the tools that the agent may see, by the name of the server.

@@ -19,6 +19,7 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
+	waitmcp "github.com/evalrun/evalrun/internal/wait/mcp"
 )
 
 // cachedRuns is how many runs are kept at once.
@@ -126,7 +127,10 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	dir := c.findBaseDir(plan)
 	sources := wait.NewSources(wait.Options{
 		Jobs: plan.Jobs, BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable,
-		Resolve: c.o.Resolve, Now: c.o.Now, MCP: mcpSource{plan.Lookup(c.o.Resolve), c.http, c.o.Now},
+		Resolve: c.o.Resolve, Now: c.o.Now,
+		MCP: waitmcp.New(waitmcp.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now, Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
+			return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)
+		}}),
 	})
 	run, err := rollout.NewRun(plan, dir, agents, sources, plan.Redactor(c.o.Secrets, c.o.Resolve))
 	if err != nil {

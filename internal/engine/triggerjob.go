@@ -52,7 +52,7 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 	if err != nil {
 		return h.deliverFault(commit, run, c, fault.Job, err.Error())
 	}
-	job := wait.Pending{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
+	job := wait.Job{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
 	if !c.StartedAt.IsZero() {
 		job.Since = c.StartedAt
 	}
@@ -68,7 +68,7 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 // start starts the job of a trigger. The intent to do so is recorded by then. If a process died
 // during an earlier start, or a call failed, the job may be running already; the kind of the source
 // says how to find out.
-func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+func (h *triggerHandler) start(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
 	failpoint.Hit("engine.starting")
 	atMostOnce := source.StartKind() == wait.AtMostOnce
@@ -102,7 +102,7 @@ func (h *triggerHandler) firstCheckAt() time.Time { return h.o.Now().Add(firstCh
 
 // find looks for the job of an overdue trigger, which must not be started any more. If there is
 // one, its source is asked for it once more.
-func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
 	key, found, err := source.Find(ctx, job)
 	var f *fault.Fault
@@ -120,7 +120,7 @@ func (h *triggerHandler) find(ctx context.Context, run *rollout.Run, c store.Tri
 }
 
 // check asks the source of a job once.
-func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
 	commit := context.WithoutCancel(ctx)
 	if c.State == store.TriggerIntended { // and overdue: there is no job to ask for
 		return h.expire(commit, run, c, "its job was not started", c.LastError)
@@ -147,7 +147,7 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 }
 
 // cancel tries once to cancel a job that nobody waits for.
-func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Pending) error {
+func (h *triggerHandler) cancel(ctx context.Context, run *rollout.Run, c store.TriggerClaim, source wait.Source, job wait.Job) error {
 	if c.StartedAt.IsZero() && job.Spec.ItemKey == "" && source.StartKind() == wait.Searchable { // whether it was started, and its key, are not known
 		key, found, err := source.Find(ctx, job)
 		if err == nil && !found {

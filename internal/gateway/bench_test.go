@@ -22,6 +22,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // BenchmarkHop compares a call of a tool made directly, through the least that can stand between (it reads a message and writes it on, ids
@@ -415,15 +416,27 @@ func newDiskLedger(b testing.TB, dir string) suspend.Ledger {
 
 func (l diskLedger) Begin(ctx context.Context, key suspend.CallKey) (suspend.Entry, error) {
 	c, err := l.store.BeginCall(ctx, l.token, store.CallKey(key))
-	return suspend.Entry(c), err
+	if err != nil {
+		return suspend.Entry{}, err
+	}
+	w, err := wait.DecodeWork(c.Work)
+	return suspend.Entry{ID: c.ID, New: c.New, Work: w}, err
 }
 
-func (l diskLedger) Started(ctx context.Context, id string, work json.RawMessage) error {
-	return l.store.CallStarted(ctx, l.token, id, work)
+func (l diskLedger) Started(ctx context.Context, w *wait.Work) error {
+	raw, err := w.Encode()
+	if err != nil {
+		return err
+	}
+	return l.store.CallStarted(ctx, l.token, w.CallID, raw)
 }
 
-func (l diskLedger) Work(ctx context.Context, id string) (json.RawMessage, error) {
-	return l.store.CallWork(ctx, l.token, id)
+func (l diskLedger) Work(ctx context.Context, id string) (*wait.Work, error) {
+	raw, err := l.store.CallWork(ctx, l.token.RolloutID, id)
+	if err != nil {
+		return nil, err
+	}
+	return wait.DecodeWork(raw)
 }
 
 func (l diskLedger) Ended(ctx context.Context, id string) error {

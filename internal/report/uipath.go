@@ -255,10 +255,10 @@ func uipathTriggerOf(t schemas.Trigger) uipathTrigger {
 	out := uipathTrigger{InterruptID: t.InterruptID, TriggerType: wait.UiPathType(wait.Type(t.Type)), ItemKey: nullable(t.ItemKey),
 		FolderPath: folderPath(t), FolderKey: nullable(t.FolderKey)}
 	switch wait.Type(t.Type) {
-	case wait.API:
+	case wait.TypeAPI:
 		out.ItemKey = ""
 		out.APIResume = &uipathAPIResume{InboxID: t.TriggerID, Request: t.Payload}
-	case wait.Inbox:
+	case wait.TypeInbox:
 		out.ItemKey = ""
 		var p struct {
 			Connector, Operation, Parameters json.RawMessage
@@ -268,7 +268,7 @@ func uipathTriggerOf(t schemas.Trigger) uipathTrigger {
 		_ = json.Unmarshal(t.Payload, &p) // what is missing is null
 		out.IntegrationResume = &uipathIntegration{Connector: p.Connector, Operation: p.Operation, ObjectName: p.ObjectName,
 			FilterExpression: p.FilterExpression, Parameters: p.Parameters, InboxID: t.TriggerID}
-	case wait.Timer:
+	case wait.TypeTimer:
 		out.ItemKey = ""
 		if t.ResumeTime != nil {
 			out.ResumeTime = nullable(pythonTime(*t.ResumeTime))
@@ -320,7 +320,7 @@ func suspendValues(triggers []schemas.Trigger) json.RawMessage {
 func suspendValue(t schemas.Trigger) json.RawMessage {
 	const ours = `{"process_name":`
 	var compact bytes.Buffer
-	if t.Type == string(wait.Job) && json.Compact(&compact, t.Payload) == nil && bytes.HasPrefix(compact.Bytes(), []byte(ours)) {
+	if t.Type == string(wait.TypeJob) && json.Compact(&compact, t.Payload) == nil && bytes.HasPrefix(compact.Bytes(), []byte(ours)) {
 		return append([]byte(`{"name":`), compact.Bytes()[len(ours):]...)
 	}
 	return t.Payload

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
@@ -22,8 +21,8 @@ func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 		return nil
 	}
 	g := &agent.Gateway{
-		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{}, Check: h.run.checkWork,
-		Refetch: func(work suspend.Work) bool { return h.run.Plan.Jobs.SourceOf(work.Tool) == wait.SourceMCP },
+		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{},
+		Check: h.run.checkWork, Jobs: h.run.Plan.Jobs,
 	}
 	for _, s := range servers {
 		g.Filters[s.Name] = gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}
@@ -41,20 +40,36 @@ type ledger struct {
 func (l ledger) Begin(ctx context.Context, key suspend.CallKey) (suspend.Entry, error) {
 	c, err := l.store.BeginCall(ctx, l.token, store.CallKey(key))
 	failpoint.Hit("call.begun")
-	return suspend.Entry(c), err
+	if err != nil {
+		return suspend.Entry{}, err
+	}
+	work, err := wait.DecodeWork(c.Work)
+	return suspend.Entry{ID: c.ID, New: c.New, Work: work}, err
 }
 
 // Started implements suspend.Ledger.
-func (l ledger) Started(ctx context.Context, id string, work json.RawMessage) error {
+func (l ledger) Started(ctx context.Context, w *wait.Work) error {
 	failpoint.Hit("call.answered")
-	err := l.store.CallStarted(ctx, l.token, id, work)
+	raw, err := w.Encode()
+	if err == nil {
+		err = l.store.CallStarted(ctx, l.token, w.CallID, raw)
+	}
 	failpoint.Hit("call.started")
 	return err
 }
 
 // Work implements suspend.Ledger.
-func (l ledger) Work(ctx context.Context, id string) (json.RawMessage, error) {
-	return l.store.CallWork(ctx, l.token, id)
+func (l ledger) Work(ctx context.Context, id string) (*wait.Work, error) {
+	return WorkOf(ctx, l.store, l.token.RolloutID, id)
+}
+
+// WorkOf reads what a call of a rollout has started; nil if nothing is recorded.
+func WorkOf(ctx context.Context, s store.Store, rolloutID, callID string) (*wait.Work, error) {
+	raw, err := s.CallWork(ctx, rolloutID, callID)
+	if err != nil {
+		return nil, err
+	}
+	return wait.DecodeWork(raw)
 }
 
 // Ended implements suspend.Ledger.
@@ -76,31 +91,24 @@ func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
 	return c.New, err
 }
 
-// checkWork asks the source of a job whether it is done.
-func (run *Run) checkWork(ctx context.Context, w suspend.Work) (suspend.Progress, error) {
-	spec, err := acpagent.WorkSpec(w)
+// checkWork asks the source of a job whether it is done. A fault becomes a payload, as Orchestrator
+// gives it.
+func (run *Run) checkWork(ctx context.Context, w wait.Work) (wait.Status, error) {
+	spec, err := w.Spec()
 	if err != nil {
-		return suspend.Progress{}, err
+		return wait.Status{}, err
 	}
 	name := run.Sources.Name(spec)
 	if name == wait.SourceExternal || name == wait.SourceMCP {
-		return suspend.Progress{}, suspend.ErrUnwatched
+		return wait.Status{}, suspend.ErrUnwatched
 	}
 	source, err := run.Sources.For(name, spec)
 	if err != nil {
-		return suspend.Progress{}, err
+		return wait.Status{}, err
 	}
-	status, err := source.Check(ctx, wait.Pending{ItemKey: spec.ItemKey, Spec: spec})
+	status, err := source.Check(ctx, wait.Job{ItemKey: spec.ItemKey, Spec: spec})
 	if err == nil && status.Fault != nil {
 		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
 	}
-	return suspend.Progress{Done: status.Done, Payload: status.Payload, After: status.After}, err
-}
-
-// Watched is what the source mcp needs to ask for work: the server as it is declared, with its
-// ${VAR}s, and whether a person answers what a task wants to know.
-type Watched struct {
-	Work   suspend.Work    `json:"work"`
-	Server tasks.MCPServer `json:"server"`
-	Person bool            `json:"person,omitempty"`
+	return status, err
 }

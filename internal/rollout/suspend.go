@@ -8,6 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
+	waitmcp "github.com/evalrun/evalrun/internal/wait/mcp"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // newTriggers makes the triggers of a suspended segment from the interrupts of its agent.
@@ -54,21 +56,17 @@ func keyPrefix(t wait.Type) string {
 	return strings.ReplaceAll(strings.ToLower(string(t)), "_", "-") + "-"
 }
 
-// addServer adds to a spec the MCP server that has to be asked for it.
-func (r *Rollout) addServer(spec *wait.Spec) error {
-	if spec.Watch == nil {
+// addServer adds to what a rollout waits for the server that has to be asked for it.
+func (r *Rollout) addServer(spec *wait.Spec) (err error) {
+	if spec.CallID == "" {
 		return nil
 	}
-	watch := Watched{Person: r.held.entry.Elicitation == agent.PolicySuspend}
-	if err := json.Unmarshal(spec.Watch, &watch.Work); err != nil {
-		return err
-	}
+	server := tasks.MCPServer{Name: spec.Server}
 	for _, s := range r.declared {
-		if s.Name == watch.Work.Server {
-			watch.Server = s
+		if s.Name == spec.Server {
+			server = s
 		}
 	}
-	var err error
-	spec.Watch, err = json.Marshal(watch)
+	spec.Watch, err = waitmcp.Watch(spec.CallID, server, r.held.entry.Elicitation == agent.PolicySuspend)
 	return err
 }

@@ -95,7 +95,7 @@ type Ledger interface {
 	// call has started, in place of what was recorded before, CallWork reads that, EndCall records that the agent has its final result.
 	BeginCall(ctx context.Context, t Token, key CallKey) (Call, error)
 	CallStarted(ctx context.Context, t Token, callID string, work json.RawMessage) error
-	CallWork(ctx context.Context, t Token, callID string) (json.RawMessage, error)
+	CallWork(ctx context.Context, rolloutID, callID string) (json.RawMessage, error)
 	EndCall(ctx context.Context, t Token, callID string) error
 }
 

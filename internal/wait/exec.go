@@ -49,7 +49,7 @@ func newExec(o Options, c ExecConfig) *execSource {
 var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`)
 
 // folder gives the job's folder as an absolute path.
-func (e *execSource) folder(p Pending) (jobFolder, error) {
+func (e *execSource) folder(p Job) (jobFolder, error) {
 	if !safeName.MatchString(p.TriggerID) {
 		return "", fmt.Errorf("expected a UUID as the id of a trigger, got %q", p.TriggerID)
 	}
@@ -59,7 +59,7 @@ func (e *execSource) folder(p Pending) (jobFolder, error) {
 
 func (e *execSource) StartKind() Start { return Idempotent }
 
-func (e *execSource) Start(ctx context.Context, p Pending) (string, error) {
+func (e *execSource) Start(ctx context.Context, p Job) (string, error) {
 	dir, err := e.folder(p)
 	if err != nil {
 		return "", err
@@ -95,7 +95,7 @@ func (e *execSource) Start(ctx context.Context, p Pending) (string, error) {
 	return itemKey(p), nil
 }
 
-func (e *execSource) spec(p Pending, dir jobFolder) (jobSpec, error) {
+func (e *execSource) spec(p Job, dir jobFolder) (jobSpec, error) {
 	s := jobSpec{TriggerID: p.TriggerID, Command: e.config.Command, CWD: e.config.CWD, Timeout: e.config.Timeout}
 	if !filepath.IsAbs(s.CWD) {
 		s.CWD = filepath.Join(e.baseDir, s.CWD)
@@ -150,12 +150,12 @@ func (e *execSource) spawn(ctx context.Context, dir jobFolder, env []string) err
 	return nil
 }
 
-func (e *execSource) Find(_ context.Context, p Pending) (string, bool, error) {
+func (e *execSource) Find(_ context.Context, p Job) (string, bool, error) {
 	dir, err := e.folder(p)
 	return itemKey(p), dir.has(startedFile) || dir.has(resultFile), err
 }
 
-func (e *execSource) Check(ctx context.Context, p Pending) (Status, error) {
+func (e *execSource) Check(ctx context.Context, p Job) (Status, error) {
 	dir, err := e.folder(p)
 	if err != nil {
 		return Status{}, err
@@ -184,7 +184,7 @@ func (e *execSource) Check(ctx context.Context, p Pending) (Status, error) {
 	return Status{After: checkExec}, err
 }
 
-func (e *execSource) Cancel(_ context.Context, p Pending) error {
+func (e *execSource) Cancel(_ context.Context, p Job) error {
 	dir, err := e.folder(p)
 	if err != nil || !dir.has("") || dir.has(resultFile) {
 		return err

@@ -24,7 +24,7 @@ const patience = 30 * time.Second
 type rig struct {
 	*testing.T
 	options Options
-	p       Pending
+	p       Job
 	// wake is the socket of a waiting evalrun, pipe what a job's command writes to, gate what it reads from.
 	wake       *net.UnixConn
 	pipe, gate *os.File
@@ -61,7 +61,7 @@ func newRig(t *testing.T, script string, change ...func(*ExecConfig)) *rig {
 	}
 	r.options = Options{Jobs: Jobs{"P": {Source: "exec", ExecConfig: c}}, BaseDir: dir, StoreDir: filepath.Join(dir, "store"), Executable: executable,
 		WakeDir: filepath.Join(dir, "store", "wake"), Resolve: known(map[string]string{"TOKEN": "open-sesame"})}
-	r.p = Pending{TriggerID: "0198c0de-0000-7000-8000-000000000001", Spec: Spec{Type: Job, Name: "JOB", Process: "P", FolderPath: "Shared",
+	r.p = Job{TriggerID: "0198c0de-0000-7000-8000-000000000001", Spec: Spec{Type: TypeJob, Name: "JOB", Process: "P", FolderPath: "Shared",
 		Payload: json.RawMessage(`{"process_name":"P","input_arguments":{"n":1.50}}`)}}
 	t.Cleanup(r.end)
 	return r

@@ -54,7 +54,7 @@ func (s *httpSource) StartKind() Start { return s.config.StartKind }
 
 // Start starts a job. A searchable one is looked for first, so that calling Start again is safe for it as it is for
 // an idempotent one. For an atMostOnce one every failure after the request has left is final.
-func (s *httpSource) Start(ctx context.Context, p Pending) (string, error) {
+func (s *httpSource) Start(ctx context.Context, p Job) (string, error) {
 	if s.config.Start == nil {
 		return "", fault.New(fault.Job, "the process has no start request in the eval set's jobs")
 	}
@@ -104,7 +104,7 @@ var errTooLate = errors.New("the job was not started: the wait is over by now, o
 var defaultBody = json.RawMessage(`{"key":"{triggerId}","process":"{process}","folderPath":"{folderPath}","inputArguments":"{inputArguments}"}`)
 
 // startedKey reads the key of a job from the answer to its start. Without an expression the key is the one that the job was given.
-func (s *httpSource) startedKey(ctx context.Context, p Pending, a answer) (string, error) {
+func (s *httpSource) startedKey(ctx context.Context, p Job, a answer) (string, error) {
 	if s.startKey == nil {
 		return p.TriggerID, nil
 	}
@@ -136,7 +136,7 @@ func (s *httpSource) key(ctx context.Context, code *gojq.Code, a answer) (string
 	return "", fmt.Errorf("expected a string or a number, got %s", kindName(v))
 }
 
-func (s *httpSource) Find(ctx context.Context, p Pending) (string, bool, error) {
+func (s *httpSource) Find(ctx context.Context, p Job) (string, bool, error) {
 	if s.config.Find == nil || s.findKey == nil {
 		return "", false, ErrNoFind
 	}
@@ -156,7 +156,7 @@ func (s *httpSource) Find(ctx context.Context, p Pending) (string, bool, error) 
 	return key, key != "", nil
 }
 
-func (s *httpSource) Check(ctx context.Context, p Pending) (Status, error) {
+func (s *httpSource) Check(ctx context.Context, p Job) (Status, error) {
 	status, err := s.check(ctx, p)
 	var f *fault.Fault
 	if errors.As(err, &f) {
@@ -165,7 +165,7 @@ func (s *httpSource) Check(ctx context.Context, p Pending) (Status, error) {
 	return status, err
 }
 
-func (s *httpSource) check(ctx context.Context, p Pending) (Status, error) {
+func (s *httpSource) check(ctx context.Context, p Job) (Status, error) {
 	a, err := s.client.do(ctx, call{Request: s.config.Status.Request, pending: p, resolve: s.resolve})
 	switch {
 	case err != nil:
@@ -193,7 +193,7 @@ func (s *httpSource) check(ctx context.Context, p Pending) (Status, error) {
 }
 
 // result gives the payload of a job that is done, from the answer to status or by a request of its own.
-func (s *httpSource) result(ctx context.Context, p Pending, a answer) (Status, error) {
+func (s *httpSource) result(ctx context.Context, p Job, a answer) (Status, error) {
 	if r := s.config.Result; r != nil && r.URL != "" {
 		var err error
 		a, err = s.client.do(ctx, call{Request: r.Request, pending: p, resolve: s.resolve})
@@ -228,7 +228,7 @@ func (s *httpSource) reason(ctx context.Context, a answer) string {
 	return "the job failed: " + excerpt(a.body)
 }
 
-func (s *httpSource) Cancel(ctx context.Context, p Pending) error {
+func (s *httpSource) Cancel(ctx context.Context, p Job) error {
 	if s.config.Cancel == nil || !hasKey(p) {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (s *httpSource) Cancel(ctx context.Context, p Pending) error {
 }
 
 // retry wraps an error with when to try again, unless it is a fault.
-func (s *httpSource) retry(p Pending, a answer, err error) error {
+func (s *httpSource) retry(p Job, a answer, err error) error {
 	var f *fault.Fault
 	if errors.As(err, &f) {
 		return f
@@ -248,7 +248,7 @@ func (s *httpSource) retry(p Pending, a answer, err error) error {
 	return &RetryError{After: s.after(p, a), Err: err}
 }
 
-func (s *httpSource) after(p Pending, a answer) time.Duration {
+func (s *httpSource) after(p Job, a answer) time.Duration {
 	return s.polling.after(p.Checks, a.retryAfter, s.client.rand)
 }
 

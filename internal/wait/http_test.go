@@ -65,20 +65,20 @@ func source(t *testing.T, s *server, config string, vars map[string]string) Sour
 	}
 	sources := NewSources(Options{Jobs: jobs, Resolve: known(vars), Now: func() time.Time { return noon }, Rand: func() float64 { return 0.5 }})
 	t.Cleanup(sources.Close)
-	src, err := sources.For("http", Spec{Type: Job, Process: "P"})
+	src, err := sources.For("http", Spec{Type: TypeJob, Process: "P"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return src
 }
 
-func pending(t *testing.T) Pending {
+func pending(t *testing.T) Job {
 	t.Helper()
 	specs, err := ParseSpecs(json.RawMessage(`{"name":"P","process_folder_path":"Shared/EU","input_arguments":{"n":1.50}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Pending{TriggerID: "trigger-1", RolloutID: "rollout-1", ItemKey: "job/1", Spec: specs[0]}
+	return Job{TriggerID: "trigger-1", RolloutID: "rollout-1", ItemKey: "job/1", Spec: specs[0]}
 }
 
 const plain = `{"P":{"source":"http","start":{"url":"$URL/jobs"},"status":{"url":"$URL/jobs/{itemKey}","done":".state==\"Successful\"","failed":".state==\"Faulted\"","error":".info"},"itemKey":".id"}}`
@@ -382,7 +382,7 @@ func TestHTTPLeavesNothingBehind(t *testing.T) {
 	jobs, _ := parseJobs(t, "jobs.json", strings.ReplaceAll(plain, "$URL", s.URL))
 	before := runtime.NumGoroutine()
 	sources := NewSources(Options{Jobs: jobs})
-	src, err := sources.For("http", Spec{Type: Job, Process: "P"})
+	src, err := sources.For("http", Spec{Type: TypeJob, Process: "P"})
 	if err != nil {
 		t.Fatal(err)
 	}

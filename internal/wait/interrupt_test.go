@@ -75,8 +75,8 @@ func TestVector11FirstSuspension(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Interrupt{
-		{"int-1", []Spec{{Type: API, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_1"}`)}}},
-		{"int-2", []Spec{{Type: API, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_2"}`)}}},
+		{"int-1", []Spec{{Type: TypeAPI, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_1"}`)}}},
+		{"int-2", []Spec{{Type: TypeAPI, Name: "API", Payload: json.RawMessage(`{"action":"approve_branch_2"}`)}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -161,7 +161,7 @@ func FuzzParseInterrupts(f *testing.F) {
 			}
 			seen[i.ID] = true
 			for _, s := range i.Specs {
-				if triggers++; !json.Valid(s.Payload) || s.Type == "" || s.Name == "" || (s.Type == Timer) != (s.ResumeAt != nil) || !json.Valid(s.InputArguments()) {
+				if triggers++; !json.Valid(s.Payload) || s.Type == "" || s.Name == "" || (s.Type == TypeTimer) != (s.ResumeAt != nil) || !json.Valid(s.InputArguments()) {
 					t.Fatalf("a bad trigger: %+v", s)
 				}
 			}

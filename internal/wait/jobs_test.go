@@ -155,31 +155,31 @@ func TestNamesOfSources(t *testing.T) {
 		spec    Spec
 		want    string
 	}{
-		{"a process's entry", s, Spec{Type: Job, Process: "Build"}, "exec"},
-		{"http", s, Spec{Type: Job, Process: "Report"}, "http"},
-		{"external", s, Spec{Type: Job, Process: "Approval"}, "external"},
-		{"uipath starts", s, Spec{Type: Job, Process: "Robot"}, "uipath"},
-		{"uipath watches", s, Spec{Type: Job, Process: "Robot", ItemKey: "k"}, "uipath"},
-		{"uipath for all, to start", robots, Spec{Type: Job, Process: "Other"}, "uipath"},
-		{"uipath for all, to watch", robots, Spec{Type: Job, ItemKey: "k"}, "uipath"},
-		{"uipath for all, neither", robots, Spec{Type: Job}, "external"},
-		{"uipath has no tasks", robots, Spec{Type: Task, ItemKey: "7"}, "external"},
-		{"* cannot start", s, Spec{Type: Job, Process: "Other"}, "external"},
-		{"* can watch", s, Spec{Type: Job, Process: "Other", ItemKey: "k"}, "http"},
-		{"* watches a job without a process", s, Spec{Type: Job, ItemKey: "k"}, "http"},
-		{"a job that exists, of a process that is a command", s, Spec{Type: Job, Process: "Build", ItemKey: "k"}, "external"},
-		{"no entry and no *", only, Spec{Type: Job, Process: "Other"}, "external"},
-		{"no entry and no *, watched", only, Spec{Type: Job, ItemKey: "k"}, "external"},
-		{"a task", s, Spec{Type: Task}, "external"},
-		{"an API call", s, Spec{Type: API}, "external"},
-		{"an inbox", s, Spec{Type: Inbox}, "external"},
-		{"a timer", s, Spec{Type: Timer}, "timer"},
+		{"a process's entry", s, Spec{Type: TypeJob, Process: "Build"}, "exec"},
+		{"http", s, Spec{Type: TypeJob, Process: "Report"}, "http"},
+		{"external", s, Spec{Type: TypeJob, Process: "Approval"}, "external"},
+		{"uipath starts", s, Spec{Type: TypeJob, Process: "Robot"}, "uipath"},
+		{"uipath watches", s, Spec{Type: TypeJob, Process: "Robot", ItemKey: "k"}, "uipath"},
+		{"uipath for all, to start", robots, Spec{Type: TypeJob, Process: "Other"}, "uipath"},
+		{"uipath for all, to watch", robots, Spec{Type: TypeJob, ItemKey: "k"}, "uipath"},
+		{"uipath for all, neither", robots, Spec{Type: TypeJob}, "external"},
+		{"uipath has no tasks", robots, Spec{Type: TypeTask, ItemKey: "7"}, "external"},
+		{"* cannot start", s, Spec{Type: TypeJob, Process: "Other"}, "external"},
+		{"* can watch", s, Spec{Type: TypeJob, Process: "Other", ItemKey: "k"}, "http"},
+		{"* watches a job without a process", s, Spec{Type: TypeJob, ItemKey: "k"}, "http"},
+		{"a job that exists, of a process that is a command", s, Spec{Type: TypeJob, Process: "Build", ItemKey: "k"}, "external"},
+		{"no entry and no *", only, Spec{Type: TypeJob, Process: "Other"}, "external"},
+		{"no entry and no *, watched", only, Spec{Type: TypeJob, ItemKey: "k"}, "external"},
+		{"a task", s, Spec{Type: TypeTask}, "external"},
+		{"an API call", s, Spec{Type: TypeAPI}, "external"},
+		{"an inbox", s, Spec{Type: TypeInbox}, "external"},
+		{"a timer", s, Spec{Type: TypeTimer}, "timer"},
 	} {
 		if got := c.sources.Name(c.spec); got != c.want {
 			t.Errorf("%s: expected %s, got %s", c.name, c.want, got)
 		}
 	}
-	if _, err := only.For("http", Spec{Type: Job, Process: "Build"}); err == nil || err.Error() != `the jobs of the eval set have no http source for the process "Build"` {
+	if _, err := only.For("http", Spec{Type: TypeJob, Process: "Build"}); err == nil || err.Error() != `the jobs of the eval set have no http source for the process "Build"` {
 		t.Error(err)
 	}
 }

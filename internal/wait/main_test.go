@@ -56,7 +56,7 @@ func stopHere(name string) {
 
 func startOne(options, pending string) error {
 	var o Options
-	var p Pending
+	var p Job
 	if err := json.Unmarshal([]byte(options), &o); err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func sameOrigin(next *http.Request, via []*http.Request) error {
 // call is one request for one trigger.
 type call struct {
 	Request
-	pending Pending
+	pending Job
 	resolve resolver
 	// keyHeader is the header that carries the trigger's id, if the server knows one.
 	keyHeader string

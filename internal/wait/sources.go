@@ -65,20 +65,20 @@ func NewSources(o Options) *Sources {
 // one that nobody is configured to start or to watch is external.
 func (s *Sources) Name(spec Spec) string {
 	switch spec.Type {
-	case Timer:
+	case TypeTimer:
 		return SourceTimer
-	case MCPTask:
-		if spec.Watch != nil && s.o.MCP != nil {
+	case TypeMCPTask:
+		if spec.CallID != "" && s.o.MCP != nil {
 			return SourceMCP
 		}
-	case Job:
+	case TypeJob:
 		c := s.o.Jobs.forProcess(spec.Process)
 		switch {
 		case c.Source == SourceExec && spec.ItemKey == "" && c.ExecConfig != nil:
 			return SourceExec
 		case c.Source == SourceHTTP && c.HTTPConfig != nil && (spec.ItemKey != "" || c.Start != nil):
 			return SourceHTTP
-		case c.Source == SourceMCP && spec.Watch != nil && s.o.MCP != nil:
+		case c.Source == SourceMCP && spec.CallID != "" && s.o.MCP != nil:
 			return SourceMCP
 		case c.Source == SourceUiPath && c.UiPathConfig != nil && (spec.ItemKey != "" || spec.Process != ""):
 			return SourceUiPath

@@ -45,7 +45,7 @@ func parseSpec(value json.RawMessage) (Spec, error) {
 		return Spec{}, err
 	}
 	if m == nil {
-		return Spec{Type: API, Name: string(API), Payload: value}, nil
+		return Spec{Type: TypeAPI, Name: string(TypeAPI), Payload: value}, nil
 	}
 	s := Spec{Type: m.typ, Name: name, ItemKey: at(o, m.item), Process: at(o, m.process), FolderPath: at(o, m.path), FolderKey: at(o, m.key), Payload: value}
 	switch m.class {

@@ -17,49 +17,49 @@ func TestVector39Creators(t *testing.T) {
 		want        Spec // Payload is compared only if it is set
 	}{
 		{"InvokeProcess, the seed's", `{"name":"TestProcess","input_arguments":{"x":1}}`,
-			Spec{Type: Job, Name: "JOB", Process: "TestProcess", FolderPath: "Shared", Payload: json.RawMessage(`{"process_name":"TestProcess","input_arguments":{"x":1}}`)}},
+			Spec{Type: TypeJob, Name: "JOB", Process: "TestProcess", FolderPath: "Shared", Payload: json.RawMessage(`{"process_name":"TestProcess","input_arguments":{"x":1}}`)}},
 		{"InvokeProcess, dumped", `{"name":"P","process_folder_path":"Finance/EU","process_folder_key":null,"input_arguments":null,"attachments":null}`,
-			Spec{Type: Job, Name: "JOB", Process: "P", FolderPath: "Finance/EU",
+			Spec{Type: TypeJob, Name: "JOB", Process: "P", FolderPath: "Finance/EU",
 				Payload: json.RawMessage(`{"process_name":"P","input_arguments":{}}`)}},
 		{"InvokeProcess, camelCase and more", `{"name":"P","inputArguments":{"big":12345678901234567890},"processFolderKey":"k","priority":1.0}`,
-			Spec{Type: Job, Name: "JOB", Process: "P", FolderKey: "k",
+			Spec{Type: TypeJob, Name: "JOB", Process: "P", FolderKey: "k",
 				Payload: json.RawMessage(`{"process_name":"P","input_arguments":{"big":12345678901234567890},"priority":1.0}`)}},
 		{"InvokeProcessRaw", `{"type":"InvokeProcessRaw","name":"P"}`,
-			Spec{Type: Job, Name: "JOB_RAW", Process: "P", FolderPath: "Shared", Payload: json.RawMessage(`{"process_name":"P","input_arguments":{},"type":"InvokeProcessRaw"}`)}},
+			Spec{Type: TypeJob, Name: "JOB_RAW", Process: "P", FolderPath: "Shared", Payload: json.RawMessage(`{"process_name":"P","input_arguments":{},"type":"InvokeProcessRaw"}`)}},
 		{"WaitJob", `{"job":{"id":0,"key":"job-1","folder_key":"f"},"process_folder_path":null,"process_folder_key":null}`,
-			Spec{Type: Job, Name: "JOB", ItemKey: "job-1", FolderKey: "f"}},
+			Spec{Type: TypeJob, Name: "JOB", ItemKey: "job-1", FolderKey: "f"}},
 		{"WaitJob by alias", `{"job":{"Key":"job-1","ReleaseName":"P","State":"Running"},"process_folder_path":"Shared"}`,
-			Spec{Type: Job, Name: "JOB", ItemKey: "job-1", Process: "P", FolderPath: "Shared"}},
-		{"WaitJobRaw", `{"__type__":"uipath.platform.common.WaitJobRaw","job":{"key":"job-1"}}`, Spec{Type: Job, Name: "JOB_RAW", ItemKey: "job-1"}},
+			Spec{Type: TypeJob, Name: "JOB", ItemKey: "job-1", Process: "P", FolderPath: "Shared"}},
+		{"WaitJobRaw", `{"__type__":"uipath.platform.common.WaitJobRaw","job":{"key":"job-1"}}`, Spec{Type: TypeJob, Name: "JOB_RAW", ItemKey: "job-1"}},
 		{"InvokeSystemAgent", `{"agent_name":"A","entrypoint":"main","input_arguments":{"q":1},"folder_path":"F","folder_key":"K"}`,
-			Spec{Type: Job, Name: "JOB", Process: "A", FolderPath: "F", FolderKey: "K"}},
-		{"WaitSystemAgent", `{"job_key":"j","process_folder_path":"F"}`, Spec{Type: Job, Name: "JOB", ItemKey: "j", FolderPath: "F"}},
+			Spec{Type: TypeJob, Name: "JOB", Process: "A", FolderPath: "F", FolderKey: "K"}},
+		{"WaitSystemAgent", `{"job_key":"j","process_folder_path":"F"}`, Spec{Type: TypeJob, Name: "JOB", ItemKey: "j", FolderPath: "F"}},
 		{"CreateTask", `{"title":"Approve","data":{"a":1},"assignee":"","recipient":null,"app_name":"App","app_folder_path":"F","app_folder_key":"K","app_key":null,"priority":null,"labels":null,"is_actionable_message_enabled":null,"actionable_message_metadata":null,"source_name":"Agent"}`,
-			Spec{Type: Task, Name: "TASK", FolderPath: "F", FolderKey: "K"}},
-		{"CreateEscalation", `{"type":"CreateEscalation","title":"Help"}`, Spec{Type: Task, Name: "ESCALATION"}},
-		{"WaitTask", `{"action":{"id":42,"title":"x"},"app_name":"App"}`, Spec{Type: Task, Name: "TASK", ItemKey: "42"}},
-		{"WaitTask by key", `{"action":{"id":42,"key":"k"}}`, Spec{Type: Task, Name: "TASK", ItemKey: "k"}},
-		{"WaitEscalation", `{"type":"WaitEscalation","action":{"key":"k"},"app_folder_path":"F"}`, Spec{Type: Task, Name: "ESCALATION", ItemKey: "k", FolderPath: "F"}},
+			Spec{Type: TypeTask, Name: "TASK", FolderPath: "F", FolderKey: "K"}},
+		{"CreateEscalation", `{"type":"CreateEscalation","title":"Help"}`, Spec{Type: TypeTask, Name: "ESCALATION"}},
+		{"WaitTask", `{"action":{"id":42,"title":"x"},"app_name":"App"}`, Spec{Type: TypeTask, Name: "TASK", ItemKey: "42"}},
+		{"WaitTask by key", `{"action":{"id":42,"key":"k"}}`, Spec{Type: TypeTask, Name: "TASK", ItemKey: "k"}},
+		{"WaitEscalation", `{"type":"WaitEscalation","action":{"key":"k"},"app_folder_path":"F"}`, Spec{Type: TypeTask, Name: "ESCALATION", ItemKey: "k", FolderPath: "F"}},
 		{"CreateDeepRag", `{"name":"n","index_name":"i","prompt":"p","glob_pattern":"**","citation_mode":"Skip","index_folder_path":"F"}`,
-			Spec{Type: DeepRag, Name: "DEEP_RAG", FolderPath: "F"}},
-		{"CreateDeepRagRaw", `{"type":"CreateDeepRagRaw","name":"n","index_id":"i","prompt":"p"}`, Spec{Type: DeepRag, Name: "DEEP_RAG_RAW"}},
-		{"WaitDeepRag", `{"deep_rag":{"id":"d"},"index_folder_key":"K"}`, Spec{Type: DeepRag, Name: "DEEP_RAG", ItemKey: "d", FolderKey: "K"}},
-		{"WaitDeepRagRaw", `{"type":"WaitDeepRagRaw","deep_rag":{"id":"d"}}`, Spec{Type: DeepRag, Name: "DEEP_RAG_RAW", ItemKey: "d"}},
-		{"CreateEphemeralIndex", `{"usage":"DeepRAG","attachments":["a"]}`, Spec{Type: IndexIngestion, Name: "INDEX_INGESTION"}},
-		{"WaitEphemeralIndex", `{"index":{"id":"i"}}`, Spec{Type: IndexIngestion, Name: "INDEX_INGESTION", ItemKey: "i"}},
-		{"WaitEphemeralIndexRaw", `{"type":"WaitEphemeralIndexRaw","index":{"id":"i"}}`, Spec{Type: IndexIngestion, Name: "INDEX_INGESTION_RAW", ItemKey: "i"}},
+			Spec{Type: TypeDeepRag, Name: "DEEP_RAG", FolderPath: "F"}},
+		{"CreateDeepRagRaw", `{"type":"CreateDeepRagRaw","name":"n","index_id":"i","prompt":"p"}`, Spec{Type: TypeDeepRag, Name: "DEEP_RAG_RAW"}},
+		{"WaitDeepRag", `{"deep_rag":{"id":"d"},"index_folder_key":"K"}`, Spec{Type: TypeDeepRag, Name: "DEEP_RAG", ItemKey: "d", FolderKey: "K"}},
+		{"WaitDeepRagRaw", `{"type":"WaitDeepRagRaw","deep_rag":{"id":"d"}}`, Spec{Type: TypeDeepRag, Name: "DEEP_RAG_RAW", ItemKey: "d"}},
+		{"CreateEphemeralIndex", `{"usage":"DeepRAG","attachments":["a"]}`, Spec{Type: TypeIndexIngestion, Name: "INDEX_INGESTION"}},
+		{"WaitEphemeralIndex", `{"index":{"id":"i"}}`, Spec{Type: TypeIndexIngestion, Name: "INDEX_INGESTION", ItemKey: "i"}},
+		{"WaitEphemeralIndexRaw", `{"type":"WaitEphemeralIndexRaw","index":{"id":"i"}}`, Spec{Type: TypeIndexIngestion, Name: "INDEX_INGESTION_RAW", ItemKey: "i"}},
 		{"CreateBatchTransform", `{"name":"n","index_name":"i","prompt":"p","output_columns":[],"destination_path":"out.csv","enable_web_search_grounding":false}`,
-			Spec{Type: BatchRag, Name: "BATCH_RAG"}},
-		{"WaitBatchTransform", `{"batch_transform":{"id":"b"}}`, Spec{Type: BatchRag, Name: "BATCH_RAG", ItemKey: "b"}},
-		{"DocumentExtraction", `{"project_name":"p","tag":"t","file":null,"file_path":"x.pdf"}`, Spec{Type: IxpExtraction, Name: "EXTRACTION"}},
-		{"WaitDocumentExtraction", `{"extraction":{"operation_id":"o","project_id":"p","tag":"t"}}`, Spec{Type: IxpExtraction, Name: "EXTRACTION", ItemKey: "o"}},
-		{"DocumentExtractionValidation", `{"extraction_response":{},"action_title":"t","action_catalog":null}`, Spec{Type: IxpVsEscalation, Name: "IXP_VS_ESCALATION"}},
-		{"WaitDocumentExtractionValidation", `{"extraction_validation":{"operationId":"o"},"task_url":null}`, Spec{Type: IxpVsEscalation, Name: "IXP_VS_ESCALATION", ItemKey: "o"}},
+			Spec{Type: TypeBatchRag, Name: "BATCH_RAG"}},
+		{"WaitBatchTransform", `{"batch_transform":{"id":"b"}}`, Spec{Type: TypeBatchRag, Name: "BATCH_RAG", ItemKey: "b"}},
+		{"DocumentExtraction", `{"project_name":"p","tag":"t","file":null,"file_path":"x.pdf"}`, Spec{Type: TypeIxpExtraction, Name: "EXTRACTION"}},
+		{"WaitDocumentExtraction", `{"extraction":{"operation_id":"o","project_id":"p","tag":"t"}}`, Spec{Type: TypeIxpExtraction, Name: "EXTRACTION", ItemKey: "o"}},
+		{"DocumentExtractionValidation", `{"extraction_response":{},"action_title":"t","action_catalog":null}`, Spec{Type: TypeIxpVsEscalation, Name: "IXP_VS_ESCALATION"}},
+		{"WaitDocumentExtractionValidation", `{"extraction_validation":{"operationId":"o"},"task_url":null}`, Spec{Type: TypeIxpVsEscalation, Name: "IXP_VS_ESCALATION", ItemKey: "o"}},
 		{"WaitIntegrationEvent, camelCase", `{"connector":"slack","connectionName":"c","connectionFolderPath":"F","operation":"MESSAGE_RECEIVED","objectName":"message","filterExpression":null,"parameters":{"a":"b"}}`,
-			Spec{Type: Inbox, Name: "INBOX"}},
-		{"WaitUntil", `{"resume_time":"2026-07-06T12:00:00Z"}`, Spec{Type: Timer, Name: "TIMER", ResumeAt: &noon}},
-		{"WaitUntil in another zone is normalised", `{"resumeTime":"2026-07-06T14:00:00+02:00"}`, Spec{Type: Timer, Name: "TIMER", ResumeAt: &noon}},
-		{"WaitUntil as Python's str() writes it", `{"type":"WaitUntil","until":"2026-07-06 12:00:00+00:00"}`, Spec{Type: Timer, Name: "TIMER", ResumeAt: &noon}},
+			Spec{Type: TypeInbox, Name: "INBOX"}},
+		{"WaitUntil", `{"resume_time":"2026-07-06T12:00:00Z"}`, Spec{Type: TypeTimer, Name: "TIMER", ResumeAt: &noon}},
+		{"WaitUntil in another zone is normalised", `{"resumeTime":"2026-07-06T14:00:00+02:00"}`, Spec{Type: TypeTimer, Name: "TIMER", ResumeAt: &noon}},
+		{"WaitUntil as Python's str() writes it", `{"type":"WaitUntil","until":"2026-07-06 12:00:00+00:00"}`, Spec{Type: TypeTimer, Name: "TIMER", ResumeAt: &noon}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := ParseSpecs(json.RawMessage(c.value))
@@ -84,7 +84,7 @@ func TestVector39AnyOtherValueIsAPI(t *testing.T) {
 		`{"job":{"name":"x"}}`, `{"job":{"key":"x"},"other":1}`, `{"until":"tomorrow"}`, `{"type":"hitl","name":"x"}`, `{"agent_name":"x"}`,
 	} {
 		got, err := ParseSpecs(json.RawMessage(v))
-		if want := []Spec{{Type: API, Name: "API", Payload: json.RawMessage(v)}}; err != nil || !cmp.Equal(want, got) {
+		if want := []Spec{{Type: TypeAPI, Name: "API", Payload: json.RawMessage(v)}}; err != nil || !cmp.Equal(want, got) {
 			t.Errorf("%s: got %v, %v", v, got, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestVector39ListIsSiblings(t *testing.T) {
 	for _, s := range got {
 		types = append(types, s.Type)
 	}
-	if diff := cmp.Diff([]Type{Task, Timer, API, API}, types); diff != "" {
+	if diff := cmp.Diff([]Type{TypeTask, TypeTimer, TypeAPI, TypeAPI}, types); diff != "" {
 		t.Error(diff)
 	}
 	if _, err := ParseSpecs(json.RawMessage(`[]`)); err == nil {
@@ -138,7 +138,7 @@ func TestInputArguments(t *testing.T) {
 }
 
 func TestUiPathSpelling(t *testing.T) {
-	for _, typ := range []Type{Job, Task, Timer, API, Inbox, QueueItem, DeepRag, BatchRag, IndexIngestion, IxpExtraction, IxpVsEscalation} {
+	for _, typ := range []Type{TypeJob, TypeTask, TypeTimer, TypeAPI, TypeInbox, TypeQueueItem, TypeDeepRag, TypeBatchRag, TypeIndexIngestion, TypeIxpExtraction, TypeIxpVsEscalation} {
 		if back, ok := FromUiPathType(UiPathType(typ)); !ok || back != typ {
 			t.Errorf("%s became %s and %s", typ, UiPathType(typ), back)
 		}
@@ -155,7 +155,7 @@ func TestUiPathSpelling(t *testing.T) {
 			}
 		}
 	}
-	if UiPathType(API) != "Api" || UiPathName("JOB_RAW") != "JobRaw" || UiPathType(MCPTask) != "None" || UiPathName("MESH_JOB") != "Unknown" {
+	if UiPathType(TypeAPI) != "Api" || UiPathName("JOB_RAW") != "JobRaw" || UiPathType(TypeMCPTask) != "None" || UiPathName("MESH_JOB") != "Unknown" {
 		t.Error("a known spelling is wrong")
 	}
 	if _, ok := FromUiPathType("None"); ok {

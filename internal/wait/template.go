@@ -16,7 +16,7 @@ import (
 var placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "inputArguments"}
 
 // values are the placeholders' values for one trigger.
-func values(p Pending) map[string]string {
+func values(p Job) map[string]string {
 	return map[string]string{"triggerId": p.TriggerID, "rolloutId": p.RolloutID, "process": p.Spec.Process,
 		"folderPath": p.Spec.FolderPath, "folderKey": p.Spec.FolderKey, "itemKey": p.ItemKey}
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // ask sends a request to a path of Orchestrator's API, which is a template. An error that is not a *fault.Fault is a *RetryError.
-func (s *uipathSource) ask(ctx context.Context, p Pending, method, path string, body json.RawMessage) (answer, error) {
+func (s *uipathSource) ask(ctx context.Context, p Job, method, path string, body json.RawMessage) (answer, error) {
 	q := call{
 		Request: Request{Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token}},
 		pending: p, resolve: s.resolve, literalBody: body,
@@ -41,7 +41,7 @@ func (s *uipathSource) ask(ctx context.Context, p Pending, method, path string, 
 // folder gives the header that says in which folder the job is: that of a job which exists already as the agent said it, else that of
 // the configuration; that of a job to start as it is configured, else as the agent said it. For a model may choose what to start, and
 // the eval set where.
-func (s *uipathSource) folder(p Pending) (map[string]string, error) {
+func (s *uipathSource) folder(p Job) (map[string]string, error) {
 	key, path := p.Spec.FolderKey, p.Spec.FolderPath
 	if configured := s.config.FolderKey != "" || s.config.FolderPath != ""; configured && (p.Spec.ItemKey == "" || key == "" && path == "") {
 		var err, err2 error
@@ -70,7 +70,7 @@ func (s *uipathSource) folder(p Pending) (map[string]string, error) {
 }
 
 // folderOf names the folder in a message.
-func (s *uipathSource) folderOf(p Pending) string {
+func (s *uipathSource) folderOf(p Job) string {
 	switch {
 	case s.config.FolderKey != "":
 		return "the folder " + s.config.FolderKey
@@ -87,7 +87,7 @@ func printable(s string) bool {
 
 // refused is the error of an answer to what comes before a job and to its start, nil if there is none. It is not tried again what would
 // be refused again.
-func (s *uipathSource) refused(p Pending, a answer) error {
+func (s *uipathSource) refused(p Job, a answer) error {
 	switch {
 	case a.ok():
 		return nil
@@ -135,7 +135,7 @@ func page(a answer) ([]object, error) {
 const maxPage = 1000
 
 // retry wraps an error with when to try again, unless it is a fault.
-func (s *uipathSource) retry(p Pending, a answer, err error) error {
+func (s *uipathSource) retry(p Job, a answer, err error) error {
 	var f *fault.Fault
 	if errors.As(err, &f) {
 		return f
@@ -143,6 +143,6 @@ func (s *uipathSource) retry(p Pending, a answer, err error) error {
 	return &RetryError{After: s.after(p, a), Err: err}
 }
 
-func (s *uipathSource) after(p Pending, a answer) time.Duration {
+func (s *uipathSource) after(p Job, a answer) time.Duration {
 	return s.polling.after(p.Checks, a.retryAfter, s.client.rand)
 }

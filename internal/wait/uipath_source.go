@@ -32,7 +32,7 @@ func newUiPath(c *client, resolve resolver, config UiPathConfig, polling Polling
 func (s *uipathSource) StartKind() Start { return Searchable }
 
 // Start starts a job, unless there is one with the trigger's id as its reference.
-func (s *uipathSource) Start(ctx context.Context, p Pending) (string, error) {
+func (s *uipathSource) Start(ctx context.Context, p Job) (string, error) {
 	if key, found, err := s.Find(ctx, p); found || err != nil {
 		return key, notStarted(err)
 	}
@@ -70,7 +70,7 @@ func (s *uipathSource) Start(ctx context.Context, p Pending) (string, error) {
 }
 
 // Find looks for the job whose reference is the trigger's id.
-func (s *uipathSource) Find(ctx context.Context, p Pending) (string, bool, error) {
+func (s *uipathSource) Find(ctx context.Context, p Job) (string, bool, error) {
 	a, err := s.ask(ctx, p, http.MethodGet, jobsPath+"?$filter=Reference%20eq%20%27{triggerId}%27&$select=Id,Key,Reference&$top=1", nil)
 	if err == nil {
 		err = s.refused(p, a)
@@ -92,7 +92,7 @@ func (s *uipathSource) Find(ctx context.Context, p Pending) (string, bool, error
 }
 
 // release gives the key of the release, as Orchestrator calls a process in a folder, with the name that the agent said.
-func (s *uipathSource) release(ctx context.Context, p Pending) (string, error) {
+func (s *uipathSource) release(ctx context.Context, p Job) (string, error) {
 	quoted := p
 	quoted.Spec.Process = strings.ReplaceAll(p.Spec.Process, "'", "''") // within OData's quotes
 	a, err := s.ask(ctx, quoted, http.MethodGet, "/odata/Releases?$filter=Name%20eq%20%27{process}%27&$top=1", nil)
@@ -115,7 +115,7 @@ func (s *uipathSource) release(ctx context.Context, p Pending) (string, error) {
 }
 
 // Check asks for the job.
-func (s *uipathSource) Check(ctx context.Context, p Pending) (Status, error) {
+func (s *uipathSource) Check(ctx context.Context, p Job) (Status, error) {
 	job, a, err := s.job(ctx, p)
 	var f *fault.Fault
 	switch {
@@ -136,7 +136,7 @@ func (s *uipathSource) Check(ctx context.Context, p Pending) (Status, error) {
 }
 
 // job fetches the job. It has a state.
-func (s *uipathSource) job(ctx context.Context, p Pending) (object, answer, error) {
+func (s *uipathSource) job(ctx context.Context, p Job) (object, answer, error) {
 	a, err := s.ask(ctx, p, http.MethodGet, jobsPath+"/"+namespace+"GetByKey(identifier={itemKey})", nil)
 	switch {
 	case err != nil:
@@ -157,7 +157,7 @@ func (s *uipathSource) job(ctx context.Context, p Pending) (object, answer, erro
 }
 
 // Cancel asks the job to stop. The job may go on for a while, and may disregard it.
-func (s *uipathSource) Cancel(ctx context.Context, p Pending) error {
+func (s *uipathSource) Cancel(ctx context.Context, p Job) error {
 	if !hasKey(p) {
 		return nil
 	}

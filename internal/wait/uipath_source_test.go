@@ -52,7 +52,7 @@ func robots(t *testing.T, url, config string) *uipathSource {
 	}
 	sources := NewSources(Options{Jobs: jobs, Resolve: known(map[string]string{"TOKEN": robotToken}), Now: func() time.Time { return noon }, Rand: func() float64 { return 0.5 }})
 	t.Cleanup(sources.Close)
-	src, err := sources.For("uipath", Spec{Type: Job, Process: "P"})
+	src, err := sources.For("uipath", Spec{Type: TypeJob, Process: "P"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,17 +60,17 @@ func robots(t *testing.T, url, config string) *uipathSource {
 }
 
 // waits makes a trigger of what an agent emitted.
-func waits(t *testing.T, value string) Pending {
+func waits(t *testing.T, value string) Job {
 	t.Helper()
 	specs, err := ParseSpecs(json.RawMessage(value))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Pending{TriggerID: "0198d4c2-0000-7000-8000-000000000001", RolloutID: "rollout-1", ItemKey: specs[0].ItemKey, Spec: specs[0]}
+	return Job{TriggerID: "0198d4c2-0000-7000-8000-000000000001", RolloutID: "rollout-1", ItemKey: specs[0].ItemKey, Spec: specs[0]}
 }
 
 // begin starts a process, and gives what then waits for it.
-func (o *orchestrator) begin(t *testing.T, value string) Pending {
+func (o *orchestrator) begin(t *testing.T, value string) Job {
 	t.Helper()
 	p := waits(t, value)
 	key, err := o.Start(t.Context(), p)
@@ -82,7 +82,7 @@ func (o *orchestrator) begin(t *testing.T, value string) Pending {
 }
 
 // ended checks a job after its time.
-func (o *orchestrator) ended(t *testing.T, p Pending) Status {
+func (o *orchestrator) ended(t *testing.T, p Job) Status {
 	t.Helper()
 	o.now = o.now.Add(time.Hour)
 	status, err := o.Check(t.Context(), p)

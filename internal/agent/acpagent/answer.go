@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // decision is what a person answered.
@@ -55,7 +55,7 @@ func decide(d agent.Delivery) decision {
 
 // elicited is what a person has answered to the questions of a server. Of several at once each has
 // its answer by its key, or all have the same.
-func elicited(d agent.Delivery, asked mcptask.Input) suspend.Reply {
+func elicited(d agent.Delivery, asked wait.Input) suspend.Reply {
 	answers, _ := jsonobj.ParseObject(d.Payload)
 	questions := asked.Questions()
 	keyed := len(questions) > 1 && slices.ContainsFunc(questions, func(q jsonobj.Member) bool { return answers.Has(q.Key) })

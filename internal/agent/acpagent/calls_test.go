@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // recordServer is an MCP server with tools of these names, which say what they were given.
@@ -217,10 +218,10 @@ func TestWorkArrivesWhileTheTurnEnds(t *testing.T) {
 		pending := newPendingRequests(time.Minute)
 		c := &conversation{trail: trail, calls: newCallRecorder(time.Now, trail, toolNames{}, &servers{})}
 		for n := range 4 {
-			c.record.Pending = append(c.record.Pending, request{Interrupt: fmt.Sprint("call-", n), What: requestWork, Work: &suspend.Work{CallID: fmt.Sprint(n), Job: &suspend.Job{}}})
+			c.record.Pending = append(c.record.Pending, request{Interrupt: fmt.Sprint("call-", n), What: requestWork, Call: &startedCall{CallID: fmt.Sprint(n)}, work: &wait.Work{CallID: fmt.Sprint(n), Job: &wait.JobHandle{}}})
 		}
 		var arriving sync.WaitGroup
-		arriving.Go(func() { pending.workArrived(suspend.Work{CallID: fmt.Sprint(i % 4)}) })
+		arriving.Go(func() { pending.workArrived(wait.Work{CallID: fmt.Sprint(i % 4)}) })
 		now, left := pending.list(c.record.Pending)
 		c.record.Pending = left
 		c.suspend(now)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -88,8 +87,8 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 		return slices.ContainsFunc(c.record.Pending, func(b request) bool { return b.Interrupt == a.Interrupt })
 	})
 	for _, a := range waits {
-		if a.Work != nil {
-			a.ToolCallID = c.calls.idOf(a.Work)
+		if a.Call != nil {
+			a.ToolCallID = c.calls.idOf(a.work)
 		}
 		// The record is a file: it has the words for the next prompt without secrets, and not what the tool was to be given.
 		c.record.Pending = append(c.record.Pending, c.recorded(a))
@@ -105,29 +104,30 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 	return agent.Outcome{Interrupts: interrupts}
 }
 
-// recorded is something that is waited for as the session's record has it: a file, and so without secrets. What it takes to ask for work is in the
-// trigger; the handle of a job is needed to fetch its result.
+// recorded is something that is waited for as the session's record has it: a file, and so without
+// secrets. What a call has started is in the ledger.
 func (c *conversation) recorded(a request) request {
 	opts := agent.Options{Redact: c.redact}
 	a.Title, a.Input = opts.RedactText(a.Title), nil
-	if a.Work != nil {
-		work := *a.Work
-		work.Arguments = json.RawMessage(opts.RedactText(string(work.Arguments)))
-		if !json.Valid(work.Arguments) {
-			work.Arguments = json.RawMessage("{}")
-		}
-		if work.Task != nil {
-			work.Task = &mcptask.Task{Era: work.Task.Era}
-		}
-		if work.Input != nil {
-			work.Input = &mcptask.Input{Requests: json.RawMessage(opts.RedactText(string(work.Input.Requests)))}
-			if !json.Valid(work.Input.Requests) {
-				work.Input.Requests = nil
+	if a.work != nil {
+		a.Call = &startedCall{CallID: a.work.CallID}
+		if in := a.work.Input; in != nil {
+			a.Call.Input = &wait.Input{}
+			if len(in.Requests) > 0 {
+				a.Call.Input.Requests = c.withoutSecrets(in.Requests)
 			}
 		}
-		a.Work = &work
 	}
 	return a
+}
+
+// withoutSecrets is a document without secrets; an empty object where nothing of it is left.
+func (c *conversation) withoutSecrets(doc json.RawMessage) json.RawMessage {
+	opts := agent.Options{Redact: c.redact}
+	if clean := json.RawMessage(opts.RedactText(string(doc))); json.Valid(clean) {
+		return clean
+	}
+	return json.RawMessage("{}")
 }
 
 // waitsFor is what the trajectory tells of what is waited for.

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/agent"
-	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -38,7 +37,7 @@ func TestElicited(t *testing.T) {
 		{"two with one answer", two, form, `{"name":"both"}`, accept(`{"name":"both"}`), accept(`{"name":"both"}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			reply := elicited(agent.Delivery{Payload: json.RawMessage(c.payload)}, mcptask.Input{Requests: json.RawMessage(c.asked)})
+			reply := elicited(agent.Delivery{Payload: json.RawMessage(c.payload)}, wait.Input{Requests: json.RawMessage(c.asked)})
 			if got := string(reply("a", json.RawMessage(c.params))); got != c.a {
 				t.Errorf("got %s, want %s", got, c.a)
 			}
@@ -47,7 +46,7 @@ func TestElicited(t *testing.T) {
 			}
 		})
 	}
-	failed := elicited(agent.Delivery{Payload: json.RawMessage("null"), Error: &wait.Error{Code: "expired"}}, mcptask.Input{})
+	failed := elicited(agent.Delivery{Payload: json.RawMessage("null"), Error: &wait.Error{Code: "expired"}}, wait.Input{})
 	if got := string(failed("", nil)); got != `{"action":"cancel"}` {
 		t.Errorf("without an answer: %s", got)
 	}

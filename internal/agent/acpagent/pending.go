@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // pendingRequests are what a turn has asked a person for, and the work that it has started.
@@ -40,7 +40,7 @@ func (p *pendingRequests) add(r request) {
 }
 
 // workArrived notes that a call has brought the result of work that was waited for.
-func (p *pendingRequests) workArrived(w suspend.Work) {
+func (p *pendingRequests) workArrived(w wait.Work) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.arrived[w.CallID] = true
@@ -60,7 +60,7 @@ func (p *pendingRequests) list(earlier []request) (now, left []request) {
 
 // withoutArrived leaves out the work that has brought its result. The caller holds mu.
 func (p *pendingRequests) withoutArrived(all []request) []request {
-	return slices.DeleteFunc(slices.Clone(all), func(r request) bool { return r.Work != nil && p.arrived[r.Work.CallID] })
+	return slices.DeleteFunc(slices.Clone(all), func(r request) bool { return r.Call != nil && p.arrived[r.Call.CallID] })
 }
 
 // stop stops the timer when the turn is over.

@@ -52,7 +52,7 @@ func ids(t *testing.T, out agent.Outcome) (ids []string) {
 		t.Fatalf("expected interrupts, got %+v %v", out, out.Fault)
 	}
 	for _, in := range out.Interrupts {
-		if len(in.Specs) != 1 || in.Specs[0].Type != wait.Task {
+		if len(in.Specs) != 1 || in.Specs[0].Type != wait.TypeTask {
 			t.Errorf("got the interrupt %+v", in)
 		}
 		ids = append(ids, in.ID)

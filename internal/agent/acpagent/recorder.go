@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // callRecorder records the tool calls of a segment, as the agent tells of them and as the gateway
@@ -203,7 +204,7 @@ func (r *callRecorder) resultArrived(started request, call agent.Call) {
 
 // idOf is the id that the agent itself gives a call which has started work: of several that fit,
 // the last.
-func (r *callRecorder) idOf(w *suspend.Work) (id string) {
+func (r *callRecorder) idOf(w *wait.Work) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, call := range r.tools.All() {

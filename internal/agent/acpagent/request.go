@@ -1,14 +1,12 @@
 package acpagent
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
 
-	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -27,12 +25,20 @@ type request struct {
 	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the server that has started work.
 	Kind  string          `json:"kind,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
-	// Work is what a call has started or waits for, ToolCallID the agent's own id of the call, and SpanID the one that evaluators know it by.
-	Work       *suspend.Work `json:"work,omitempty"`
-	ToolCallID string        `json:"toolCallId,omitempty"`
-	SpanID     string        `json:"spanId,omitempty"`
-	// whole is Work with what the record does not hold, where that is known.
-	whole *suspend.Work
+	// Call is the call whose work is waited for, ToolCallID the agent's own id of it, and SpanID the
+	// one that evaluators know it by.
+	Call       *startedCall `json:"work,omitempty"`
+	ToolCallID string       `json:"toolCallId,omitempty"`
+	SpanID     string       `json:"spanId,omitempty"`
+	// work is what the call has started, as the ledger has it.
+	work *wait.Work
+}
+
+// startedCall refers to a call in the ledger, which alone knows what the call has started.
+type startedCall struct {
+	CallID string `json:"callId"`
+	// Input is what a person was asked. What the server asks by now may be something else.
+	Input *wait.Input `json:"input,omitempty"`
 }
 
 const (
@@ -50,14 +56,18 @@ func newRequest(what, title, kind, subject string, in json.RawMessage) request {
 }
 
 // requestOf is the request for work that a call has started.
-func requestOf(w suspend.Work) request {
-	return request{Interrupt: "call-" + w.CallID, What: requestWork, Title: w.Tool, Kind: w.Server, Work: &w, SpanID: workSpan(w.CallID)}
+func requestOf(w wait.Work) request {
+	return request{Interrupt: "call-" + w.CallID, What: requestWork, Title: w.Tool, Kind: w.Server, Call: &startedCall{CallID: w.CallID}, work: &w, SpanID: workSpan(w.CallID)}
 }
 
 // interrupt is what the rollout waits for: a task for a person, or work.
 func (a request) interrupt() (wait.Interrupt, error) {
-	if w := cmp.Or(a.whole, a.Work); w != nil {
-		spec, err := WorkSpec(*w)
+	if a.Call != nil {
+		w := *a.work
+		if w.Input == nil {
+			w.Input = a.Call.Input
+		}
+		spec, err := w.Spec()
 		return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{spec}}, err
 	}
 	shown := map[string]any{"what": a.What, "title": a.Title, "kind": a.Kind, "input": a.Input}
@@ -67,7 +77,7 @@ func (a request) interrupt() (wait.Interrupt, error) {
 		}
 	}
 	payload, err := json.Marshal(shown)
-	return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{{Type: wait.Task, Name: string(wait.Task), Payload: payload}}}, err
+	return wait.Interrupt{ID: a.Interrupt, Specs: []wait.Spec{{Type: wait.TypeTask, Name: string(wait.TypeTask), Payload: payload}}}, err
 }
 
 // tell is the sentence about a decision in the prompt that the agent is resumed with.

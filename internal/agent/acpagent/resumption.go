@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // resumption makes the prompt that a session is resumed with. It fetches the results of the work that was
@@ -36,11 +37,16 @@ func (r *resumption) prompt(ctx context.Context) (string, error) {
 	r.conversation.record.Pending = nil
 	var parts []string
 	for _, a := range waited {
+		if a.Call != nil {
+			if err := r.loadWork(ctx, &a); err != nil {
+				return "", err
+			}
+		}
 		d, ok := r.deliveries[a.Interrupt]
 		switch {
 		case !ok:
 			r.conversation.record.Pending = append(r.conversation.record.Pending, a)
-		case a.Work == nil:
+		case a.Call == nil:
 			parts = append(parts, r.tellDecision(a, d))
 		default:
 			result, again, f := r.result(ctx, &a, d)
@@ -51,7 +57,7 @@ func (r *resumption) prompt(ctx context.Context) (string, error) {
 				r.conversation.record.Pending = append(r.conversation.record.Pending, a)
 				continue
 			}
-			if err := r.gateway.Ledger.Ended(ctx, a.Work.CallID); err != nil {
+			if err := r.gateway.Ledger.Ended(ctx, a.Call.CallID); err != nil {
 				return "", err
 			}
 			parts = append(parts, r.recordResult(a, result))
@@ -77,9 +83,11 @@ func (r *resumption) tellDecision(a request, d agent.Delivery) string {
 
 // recordResult records the result of work as that of the call that has started it, and tells it.
 func (r *resumption) recordResult(a request, result json.RawMessage) string {
-	told, text, failed := tellResult(a.Work, result)
+	w := *a.work
+	w.Arguments = r.conversation.withoutSecrets(w.Arguments)
+	told, text, failed := tellResult(&w, result)
 	call := agent.Call{
-		ID: cmp.Or(a.ToolCallID, a.Interrupt), Name: a.Work.Tool, Server: a.Work.Server, Status: "completed", Input: a.Work.Arguments, StartedAt: r.now().UTC(),
+		ID: cmp.Or(a.ToolCallID, a.Interrupt), Name: w.Tool, Server: w.Server, Status: "completed", Input: w.Arguments, StartedAt: r.now().UTC(),
 	}
 	if failed {
 		call.Status = "failed"
@@ -92,29 +100,26 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 
 // result is what came of work that was waited for: a result of its tool. again says that it is not there yet: a is what is to be waited for then.
 func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool, f *fault.Fault) {
-	w := a.Work
-	if w.Input != nil {
+	w := a.work
+	if a.Call.Input != nil {
 		return r.answer(ctx, a, d)
 	}
 	if d.Error != nil {
 		return suspend.TextResult(d.Error.Message, true), false, nil
 	}
-	switch outcome := mcptask.ReadOutcome(d.Payload); {
+	switch outcome := wait.ReadOutcome(d.Payload); {
 	case outcome != nil && outcome.Error != nil:
 		return suspend.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
 	case outcome != nil:
 		return outcome.Result, false, nil
-	case w.Task != nil && mcptask.ReadInput(d.Payload) != nil:
-		work, f := r.workOf(ctx, w)
-		if f == nil {
-			work.Input = mcptask.ReadInput(d.Payload)
-			r.waitAgain(a, work)
-		}
-		return nil, true, f
+	case w.Task != nil && wait.ReadInput(d.Payload) != nil:
+		w.Input = wait.ReadInput(d.Payload)
+		r.waitAgain(a)
+		return nil, true, nil
 	case w.Task != nil:
 		return suspend.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
 	}
-	ending := suspend.EndingOf(w.Tool, *w.Job, d.Payload)
+	ending := wait.EndingOf(w.Tool, *w.Job, d.Payload)
 	if !ending.Fetch {
 		return suspend.TextResult(ending.Text, true), false, nil
 	}
@@ -127,7 +132,7 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	result, err := suspend.FetchAt(fetching, endpoint, w.Tool, *w.Job)
 	var said *mcp.Error
 	switch {
-	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Refetch != nil && r.gateway.Refetch(*w):
+	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Jobs.SourceOf(w.Tool) == wait.SourceMCP:
 		return nil, true, nil
 	case errors.Is(err, suspend.ErrNotDone):
 		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false, nil
@@ -143,19 +148,15 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 
 // answer gives a server what a person has answered, and is what came of it.
 func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool, f *fault.Fault) {
-	endpoint := r.servers.endpoint(a.Work.Server)
+	endpoint := r.servers.endpoint(a.work.Server)
 	if endpoint == nil {
-		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more", a.Work.Tool, a.Work.Server)
+		return nil, false, fault.Newf(fault.MCP, "%s cannot be answered: MCP server %q is not behind the gateway any more", a.work.Tool, a.work.Server)
 	}
-	work, f := r.workOf(ctx, a.Work)
-	if f != nil {
-		return nil, false, f
-	}
-	outcome, err := suspend.Answer(ctx, endpoint, work, *a.Work.Input, elicited(d, *a.Work.Input))
+	outcome, err := suspend.Answer(ctx, endpoint, a.work, *a.Call.Input, elicited(d, *a.Call.Input))
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, suspend.ErrUnknown):
-		return nil, false, fault.Newf(fault.StartUnknown, "%s of MCP server %q: %v", a.Work.Tool, a.Work.Server, err)
+		return nil, false, fault.Newf(fault.StartUnknown, "%s of MCP server %q: %v", a.work.Tool, a.work.Server, err)
 	case errors.Is(err, mcptask.ErrTaskLost):
 		return suspend.TextResult("The answer came too late: "+err.Error(), true), false, nil
 	case errors.As(err, &said):
@@ -165,7 +166,7 @@ func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
 	case err != nil:
 		return nil, false, fault.New(fault.MCP, err.Error())
 	case outcome == nil:
-		r.waitAgain(a, work)
+		r.waitAgain(a)
 		return nil, true, nil
 	case outcome.Error != nil:
 		return suspend.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
@@ -173,20 +174,18 @@ func (r *resumption) answer(ctx context.Context, a *request, d agent.Delivery) (
 	return outcome.Result, false, nil
 }
 
-// workOf is work as the ledger has it.
-func (r *resumption) workOf(ctx context.Context, recorded *suspend.Work) (*suspend.Work, *fault.Fault) {
-	work := &suspend.Work{}
-	raw, err := r.gateway.Ledger.Work(ctx, recorded.CallID)
-	if err == nil {
-		err = json.Unmarshal(raw, work)
+// loadWork reads what the call of a has started.
+func (r *resumption) loadWork(ctx context.Context, a *request) (err error) {
+	if a.work, err = r.gateway.Ledger.Work(ctx, a.Call.CallID); err == nil && a.work == nil {
+		err = errors.New("nothing is recorded")
 	}
 	if err != nil {
-		return nil, fault.Newf(fault.MCP, "what %s of MCP server %q waits for cannot be read: %v", recorded.Tool, recorded.Server, err)
+		return fault.Newf(fault.MCP, "what the call %s has started cannot be read: %v", a.Call.CallID, err)
 	}
-	return work, nil
+	return nil
 }
 
-// waitAgain notes that a is still waited for, as work is now.
-func (r *resumption) waitAgain(a *request, work *suspend.Work) {
-	a.whole, a.Work = work, r.conversation.recorded(request{Work: work}).Work
+// waitAgain notes that a is still waited for, as its work is now.
+func (r *resumption) waitAgain(a *request) {
+	a.Call = r.conversation.recorded(request{work: a.work}).Call
 }

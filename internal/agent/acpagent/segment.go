@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // segment is one segment of an ACP agent while it runs. Its parts each have a job of their own.
@@ -132,11 +133,11 @@ func (s *segment) openGateway() error {
 	calls := &suspend.Hooks{
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
 		Holding: s.clock.hold, Arrived: s.pending.workArrived,
-		Suspended: func(w suspend.Work) {
+		Suspended: func(w wait.Work) {
 			s.idle.reset()
 			s.pending.add(requestOf(w))
 		},
-		Unknown: func(w suspend.Work) {
+		Unknown: func(w wait.Work) {
 			s.limits.reach(fault.Newf(fault.StartUnknown, "the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server))
 		},
 		Permit: func(ctx context.Context, server, tool string, arguments json.RawMessage) string {

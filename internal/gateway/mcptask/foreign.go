@@ -36,8 +36,9 @@ func IsLost(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
 	if !Names(result) {
 		return false
 	}
+	o, _ := jsonobj.ParseObject(result)
 	t := HandleIn(result, c, time.Time{})
-	if t == nil || !t.foreign {
+	if t == nil || foreignTask(o) == nil {
 		return t == nil
 	}
 	answer, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID)})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // The statuses of tasks, which are those of both eras.
@@ -38,31 +39,6 @@ func UnknownStatus(status string) *mcp.Error {
 // IsTerminal reports whether a status is one that a task ends with.
 func IsTerminal(status string) bool {
 	return status == Completed || status == Failed || status == Cancelled
-}
-
-// Task is an MCP task at its server.
-type Task struct {
-	ID     string  `json:"taskId"`
-	Era    mcp.Era `json:"era"`
-	Status string  `json:"status"`
-	// Message is what the server says of the status.
-	Message   string    `json:"statusMessage,omitempty"`
-	CreatedAt time.Time `json:"createdAt"`
-	// TTLMs is how long the server keeps the task after its creation, nil for ever. PollMs is how often it wants to be asked.
-	TTLMs  *int64 `json:"ttlMs"`
-	PollMs int64  `json:"pollIntervalMs,omitempty"`
-	// Session is what another process needs to ask for the task.
-	Session mcp.SessionState `json:"session"`
-
-	foreign bool // it was named in another way than that of the specification
-}
-
-// ExpiresAt is when the server forgets the task; zero if never.
-func (t *Task) ExpiresAt() time.Time {
-	if t.TTLMs == nil || t.CreatedAt.IsZero() {
-		return time.Time{}
-	}
-	return t.CreatedAt.Add(time.Duration(*t.TTLMs) * time.Millisecond)
 }
 
 // Wire is a task as both eras write it.
@@ -112,7 +88,7 @@ func wireMillis(raw json.RawMessage) (ms int64, ok bool) {
 	return int64(f), true
 }
 
-func (w *Wire) Apply(t *Task) {
+func (w *Wire) Apply(t *wait.MCPTask) {
 	t.Status, t.Message = w.Status, w.StatusMessage
 	if !w.CreatedAt.IsZero() {
 		t.CreatedAt = w.CreatedAt
@@ -121,7 +97,7 @@ func (w *Wire) Apply(t *Task) {
 }
 
 // HandleIn finds the handle of a task in the result of a call: that of the extension first, then those of 2025-11-25.
-func HandleIn(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
+func HandleIn(result json.RawMessage, c *mcp.Client, now time.Time) *wait.MCPTask {
 	o, err := jsonobj.ParseObject(result)
 	if err != nil {
 		return nil
@@ -140,39 +116,9 @@ func HandleIn(result json.RawMessage, c *mcp.Client, now time.Time) *Task {
 	if json.Unmarshal(raw, &w) != nil || w.TaskID == "" {
 		return nil
 	}
-	t := &Task{ID: w.TaskID, Era: c.Era(), CreatedAt: now, Session: c.State(), foreign: foreign != nil}
+	t := &wait.MCPTask{ID: w.TaskID, Era: c.Era(), CreatedAt: now, Session: c.State()}
 	w.Apply(t)
 	return t
-}
-
-// Outcome is the end of work: a result or an error, raw.
-type Outcome struct {
-	Result json.RawMessage `json:"result,omitempty"`
-	Error  json.RawMessage `json:"error,omitempty"`
-}
-
-// outcomeKey tells the payload of an outcome from everything else that may be delivered.
-const outcomeKey = "evalrun.dev/outcome"
-
-// Payload is the outcome as it is delivered.
-func (o *Outcome) Payload() (json.RawMessage, error) {
-	return json.Marshal(map[string]*Outcome{outcomeKey: o})
-}
-
-// ReadOutcome reads what [Outcome.Payload] has written; nil is any other payload.
-func ReadOutcome(payload json.RawMessage) *Outcome {
-	doc, err := jsonobj.ParseObject(payload)
-	if err != nil {
-		return nil
-	}
-	inner := doc.Object(outcomeKey)
-	switch {
-	case !jsonobj.IsNull(inner.Get("error")):
-		return &Outcome{Error: inner.Get("error")}
-	case !jsonobj.IsNull(inner.Get("result")):
-		return &Outcome{Result: inner.Get("result")}
-	}
-	return nil
 }
 
 // ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has lost its memory.
@@ -188,7 +134,7 @@ func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessa
 
 // Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if the task has ended and its result is there.
 // What the task wants to know ask answers; if that is nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks, is called only when it has something to give.
-func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.Outcome, error) {
 	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities})
 	var said *mcp.Error
 	switch {
@@ -203,10 +149,10 @@ func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, err
 	}
 	w.Apply(t)
 	if !IsStatus(t.Status) {
-		return &Outcome{Error: UnknownStatus(t.Status).JSON()}, nil
+		return &wait.Outcome{Error: UnknownStatus(t.Status).JSON()}, nil
 	}
 	if t.Status == InputRequired && ask == nil {
-		asked := Input{Message: t.Message}
+		asked := wait.Input{Message: t.Message}
 		if w.InputRequests != nil {
 			asked.Requests = w.InputRequests.JSON()
 		}
@@ -219,16 +165,16 @@ func Poll(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, err
 	case t.Era == mcp.Modern && t.Status == InputRequired:
 		return nil, answerTask(ctx, c, t, w.InputRequests, ask)
 	case t.Era == mcp.Modern && t.Status == Completed && w.Result != nil:
-		return &Outcome{Result: w.Result}, nil
+		return &wait.Outcome{Result: w.Result}, nil
 	case t.Era == mcp.Modern && t.Status == Failed && w.Error != nil:
-		return &Outcome{Error: w.Error}, nil
+		return &wait.Outcome{Error: w.Error}, nil
 	case t.Era == mcp.Modern && (t.Status == Completed || t.Status == Failed):
 		if time.Since(w.LastUpdatedAt) < lateResult {
 			return nil, nil // some say so a little before they have it
 		}
-		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
+		return &wait.Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
 	case t.Status == Cancelled:
-		return &Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
+		return &wait.Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
 	case t.Era == mcp.Legacy && (t.Status == Completed || t.Status == Failed || t.Status == InputRequired):
 		return taskResult(ctx, c, t, ask)
 	}
@@ -249,7 +195,7 @@ const lateResult = time.Minute
 const resultTimeout = 10 * time.Second
 
 // taskResult gets the result of a legacy task; while it is open the server asks what it wants to know.
-func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcome, error) {
+func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.Outcome, error) {
 	if t.Status != InputRequired {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, resultTimeout)
@@ -262,25 +208,25 @@ func taskResult(ctx context.Context, c *mcp.Client, t *Task, ask Asker) (*Outcom
 	switch {
 	case errors.As(err, &said):
 		t.Status = Failed
-		return &Outcome{Error: said.JSON()}, nil
+		return &wait.Outcome{Error: said.JSON()}, nil
 	case err != nil:
 		return nil, err
 	}
 	if !IsTerminal(t.Status) {
 		t.Status = Completed
 	}
-	return &Outcome{Result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, MetaForeignRelated)}, nil
+	return &wait.Outcome{Result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, MetaForeignRelated)}, nil
 }
 
 // answerTask answers what a modern task wants to know.
-func answerTask(ctx context.Context, c *mcp.Client, t *Task, requests jsonobj.Object, ask Asker) error {
+func answerTask(ctx context.Context, c *mcp.Client, t *wait.MCPTask, requests jsonobj.Object, ask Asker) error {
 	return Answer(ctx, c, t, mcp.AnswersTo(requests, func(_, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 		return ask(ctx, method, params)
 	}))
 }
 
 // Answer hands in answers by their keys.
-func Answer(ctx context.Context, c *mcp.Client, t *Task, responses jsonobj.Object) error {
+func Answer(ctx context.Context, c *mcp.Client, t *wait.MCPTask, responses jsonobj.Object) error {
 	if len(responses) == 0 {
 		return nil
 	}
@@ -290,7 +236,7 @@ func Answer(ctx context.Context, c *mcp.Client, t *Task, responses jsonobj.Objec
 }
 
 // Cancel asks a server to cancel a task. One that has ended already is no error.
-func Cancel(ctx context.Context, c *mcp.Client, t *Task) error {
+func Cancel(ctx context.Context, c *mcp.Client, t *wait.MCPTask) error {
 	_, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksCancel, Params: Params(t.ID), Capabilities: extensionCapabilities})
 	var said *mcp.Error
 	if errors.As(err, &said) && said.Code == mcp.CodeInvalidParams {

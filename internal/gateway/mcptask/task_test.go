@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // What servers get wrong about a task does not make it anything else.
@@ -31,7 +33,7 @@ func TestOddTasksAreTasks(t *testing.T) {
 		if w.TaskID != "t" || w.Status != Working || ttl != want.ttl || w.PollInterval != want.poll || w.CreatedAt.IsZero() == want.created || w.Result != nil || w.Error != nil {
 			t.Errorf("%s: %+v, ttl %d", doc, w, ttl)
 		}
-		task := &Task{CreatedAt: time.Now()}
+		task := &wait.MCPTask{CreatedAt: time.Now()}
 		if w.Apply(task); task.ExpiresAt().IsZero() != (want.ttl < 0) {
 			t.Errorf("%s expires at %v", doc, task.ExpiresAt())
 		}

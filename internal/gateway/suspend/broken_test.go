@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // lossy lets requests through to a server of jobs, and loses its answers to START in one way or another.
@@ -85,16 +86,16 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 	done, arrived := false, 0
 	a := behind(t, startJobServer(t, s), &memory{}, func(c *Hooks) {
 		c.SoftWait = time.Hour
-		c.Check = func(context.Context, Work) (Progress, error) {
+		c.Check = func(context.Context, wait.Work) (wait.Status, error) {
 			select {
 			case asked <- struct{}{}:
 			default:
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			return Progress{Done: done, Payload: json.RawMessage(`{"state":"successful"}`)}, nil
+			return wait.Status{Done: done, Payload: json.RawMessage(`{"state":"successful"}`)}, nil
 		}
-		c.Arrived = func(Work) { mu.Lock(); defer mu.Unlock(); arrived++ }
+		c.Arrived = func(wait.Work) { mu.Lock(); defer mu.Unlock(); arrived++ }
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()

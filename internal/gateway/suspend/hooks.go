@@ -12,8 +12,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Hooks decides what becomes of long-running work that calls of tools start, for one client that cannot wait for it itself.
@@ -24,16 +24,16 @@ import (
 type Hooks struct {
 	Ledger Ledger
 	// Check asks once whether a job is done. Nil, or ErrUnwatched, is for jobs of which only a delivery can tell.
-	Check func(ctx context.Context, w Work) (Progress, error)
+	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
 	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
 	SoftWait, Hold time.Duration
 	// Holding is called when a call begins to be held, and when that ends. Suspended is called when work is left to others, before the client is told, and Arrived when a call brings the result of work after all.
 	// Unknown is called when nobody can tell whether a call that was
 	// broken off by a crash has started something. Called is called after each call of a tool. All may be nil.
 	Holding   func(on bool)
-	Suspended func(w Work)
-	Arrived   func(w Work)
-	Unknown   func(w Work)
+	Suspended func(w wait.Work)
+	Arrived   func(w wait.Work)
+	Unknown   func(w wait.Work)
 	Called    func(r Record)
 	// Permit is called before each call of a tool, and says why it is not made; empty if it is. The client is given that as the tool's error. It may be nil.
 	Permit func(ctx context.Context, server, tool string, arguments json.RawMessage) (refusal string)
@@ -55,9 +55,9 @@ const (
 type Ledger interface {
 	// Begin records that a call is about to be made, unless the last call with the key has not ended: then that one is returned.
 	Begin(ctx context.Context, key CallKey) (Entry, error)
-	// Started records what a call has started, or what it waits for, in place of what was recorded before; Work reads that.
-	Started(ctx context.Context, id string, work json.RawMessage) error
-	Work(ctx context.Context, id string) (json.RawMessage, error)
+	// Started records what a call has started, or what it waits for, in place of what was recorded before. Work reads that.
+	Started(ctx context.Context, w *wait.Work) error
+	Work(ctx context.Context, id string) (*wait.Work, error)
 	// Ended records that the client has the final result of a call.
 	Ended(ctx context.Context, id string) error
 }
@@ -82,30 +82,7 @@ type Entry struct {
 	// New says that the call was not in the ledger before.
 	New bool
 	// Work is what the call has started; nil as long as that is not known.
-	Work json.RawMessage
-}
-
-// Work is what a call of a tool has started, a job or an MCP task, or what it waits for before it does. It is kept in the ledger and in triggers.
-type Work struct {
-	// CallID is the call's id in the ledger.
-	CallID    string          `json:"callId"`
-	Server    string          `json:"server"`
-	Tool      string          `json:"tool"`
-	Arguments json.RawMessage `json:"arguments"`
-	// Job is set for a job of the uipath.com/job contract, Task for an MCP task.
-	Job  *Job          `json:"job,omitempty"`
-	Task *mcptask.Task `json:"task,omitempty"`
-	// Input is what the task, or the call if it has started nothing yet, waits for.
-	Input *mcptask.Input `json:"input,omitempty"`
-}
-
-// Progress is the answer to Check.
-type Progress struct {
-	Done bool
-	// Payload is the job as its source gives it, if it is done.
-	Payload json.RawMessage
-	// After says when to ask again; 0 leaves it to the asker.
-	After time.Duration
+	Work *wait.Work
 }
 
 // Record is a call of a tool as the gateway saw it.

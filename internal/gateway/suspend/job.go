@@ -5,23 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
-
-// Job is the handle of a job of the uipath.com/job contract.
-type Job struct {
-	Key       string `json:"key"`
-	FolderKey string `json:"folderKey"`
-}
 
 // jobOf finds the handle of a job in the result of a call. Key and folder key must both be strings that are not empty; anything else is an
 // ordinary result.
-func jobOf(result json.RawMessage) *Job {
+func jobOf(result json.RawMessage) *wait.JobHandle {
 	var handle struct {
 		Key       *string `json:"key"`
 		FolderKey *string `json:"folderKey"`
@@ -30,7 +24,7 @@ func jobOf(result json.RawMessage) *Job {
 	if raw == nil || json.Unmarshal(raw, &handle) != nil || handle.Key == nil || handle.FolderKey == nil || *handle.Key == "" || *handle.FolderKey == "" {
 		return nil
 	}
-	return &Job{*handle.Key, *handle.FolderKey}
+	return &wait.JobHandle{Key: *handle.Key, FolderKey: *handle.FolderKey}
 }
 
 // startMeta says in a call that its caller can wait for a job.
@@ -44,7 +38,7 @@ var ErrNotDone = errors.New("the server gave the handle of the job again instead
 
 // FetchAt gets the result of a job, over a connection of its own: the one over which it was started may be long gone. An error of the server is
 // an *mcp.Error, and one that cannot be reached an *UnreachableError. ErrNotDone says that there is no result yet.
-func FetchAt(ctx context.Context, e *gateway.Endpoint, tool string, j Job) (json.RawMessage, error) {
+func FetchAt(ctx context.Context, e *gateway.Endpoint, tool string, j wait.JobHandle) (json.RawMessage, error) {
 	l, err := e.OwnUpstream(ctx)
 	if err != nil {
 		return nil, err
@@ -54,13 +48,13 @@ func FetchAt(ctx context.Context, e *gateway.Endpoint, tool string, j Job) (json
 }
 
 // Fetch gets the result of a job of a server that nobody is connected with; see [FetchAt].
-func Fetch(ctx context.Context, s gateway.Server, tool string, j Job) (json.RawMessage, error) {
+func Fetch(ctx context.Context, s gateway.Server, tool string, j wait.JobHandle) (json.RawMessage, error) {
 	e := gateway.NewEndpoint(s, (&Hooks{}).Policy, time.Now)
 	defer e.Close()
 	return FetchAt(ctx, e, tool, j)
 }
 
-func fetch(ctx context.Context, l *gateway.Upstream, tool string, j Job) (json.RawMessage, error) {
+func fetch(ctx context.Context, l *gateway.Upstream, tool string, j wait.JobHandle) (json.RawMessage, error) {
 	handle, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
@@ -77,42 +71,6 @@ func fetch(ctx context.Context, l *gateway.Upstream, tool string, j Job) (json.R
 		return nil, ErrNotDone
 	}
 	return result, nil
-}
-
-// Ending is what is to be done about a job that is done.
-type Ending struct {
-	// Fetch says that its result is to be fetched; else Text is the result.
-	Fetch bool
-	Text  string
-}
-
-// EndingOf reads a job as Orchestrator gives it: one that has faulted has its info as result, and without a key there is nothing to fetch. Jobs
-// that were stopped or cancelled are fetched like those that succeeded (facts: LangGraphJobExecutor).
-func EndingOf(tool string, j Job, payload json.RawMessage) Ending {
-	var state, info string
-	o, _ := jsonobj.ParseObject(payload)
-	for _, m := range o {
-		text, _ := jsonobj.Unquote(m.Value)
-		switch strings.ToLower(m.Key) {
-		case "state":
-			state = text
-		case "info":
-			info = text
-		}
-	}
-	if strings.EqualFold(state, "faulted") {
-		if info == "" {
-			info = fmt.Sprintf("Job for tool '%s' faulted", tool)
-		}
-		return Ending{Text: info}
-	}
-	if j.Key == "" || j.FolderKey == "" {
-		if info == "" {
-			info = fmt.Sprintf("Job for tool '%s' returned no key to fetch its result", tool)
-		}
-		return Ending{Text: info}
-	}
-	return Ending{Fetch: true}
 }
 
 // TextResult is a result of a tool that is one text.

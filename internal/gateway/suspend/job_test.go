@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // jobServer is an MCP server of 2025-11-25 that says what a test wants, and keeps the calls of its tools.
@@ -125,6 +126,7 @@ type memory struct {
 
 type memoryEntry struct {
 	Entry
+	work  json.RawMessage
 	ended bool
 }
 
@@ -136,9 +138,10 @@ func (m *memory) Begin(_ context.Context, key CallKey) (Entry, error) {
 	}
 	all := m.entries[key]
 	if n := len(all); n > 0 && !all[n-1].ended {
-		e := all[n-1].Entry
+		e, err := all[n-1].Entry, error(nil)
 		e.New = false
-		return e, nil
+		e.Work, err = wait.DecodeWork(all[n-1].work)
+		return e, err
 	}
 	e := &memoryEntry{Entry: Entry{ID: fmt.Sprintf("%s/%s/%d", key.Server, key.Tool, len(all)), New: true}}
 	m.entries[key] = append(all, e)
@@ -156,17 +159,17 @@ func (m *memory) find(id string) *memoryEntry {
 	return nil
 }
 
-func (m *memory) Started(_ context.Context, id string, work json.RawMessage) error {
+func (m *memory) Started(_ context.Context, w *wait.Work) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.find(id).Work = work
-	return nil
+	m.find(w.CallID).work, err = w.Encode()
+	return err
 }
 
-func (m *memory) Work(_ context.Context, id string) (json.RawMessage, error) {
+func (m *memory) Work(_ context.Context, id string) (*wait.Work, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.find(id).Work, nil
+	return wait.DecodeWork(m.find(id).work)
 }
 
 func (m *memory) Ended(_ context.Context, id string) error {
@@ -183,8 +186,8 @@ type agentOf struct {
 	access    *gateway.Access
 	endpoint  *gateway.Endpoint
 	mu        sync.Mutex
-	suspended []Work
-	unknown   []Work
+	suspended []wait.Work
+	unknown   []wait.Work
 	records   []Record
 }
 
@@ -203,8 +206,8 @@ func behind(t *testing.T, s gateway.Server, ledger Ledger, change func(*Hooks)) 
 	a := &agentOf{t: t}
 	calls := &Hooks{
 		Ledger: ledger, SoftWait: time.Second,
-		Suspended: func(w Work) { a.mu.Lock(); defer a.mu.Unlock(); a.suspended = append(a.suspended, w) },
-		Unknown:   func(w Work) { a.mu.Lock(); defer a.mu.Unlock(); a.unknown = append(a.unknown, w) },
+		Suspended: func(w wait.Work) { a.mu.Lock(); defer a.mu.Unlock(); a.suspended = append(a.suspended, w) },
+		Unknown:   func(w wait.Work) { a.mu.Lock(); defer a.mu.Unlock(); a.unknown = append(a.unknown, w) },
 		Called:    func(r Record) { a.mu.Lock(); defer a.mu.Unlock(); a.records = append(a.records, r) },
 	}
 	if change != nil {
@@ -259,8 +262,8 @@ func TestMCPJobs(t *testing.T) {
 	}
 	done := func(state string) func(*Hooks) {
 		return func(c *Hooks) {
-			c.Check = func(context.Context, Work) (Progress, error) {
-				return Progress{Done: true, Payload: json.RawMessage(state)}, nil
+			c.Check = func(context.Context, wait.Work) (wait.Status, error) {
+				return wait.Status{Done: true, Payload: json.RawMessage(state)}, nil
 			}
 		}
 	}
@@ -321,7 +324,7 @@ func TestMCPJobs(t *testing.T) {
 		if got := sends(call); got != `{"version":1}` || string(call.Get("arguments")) != `{"n":9007199254740993}` {
 			t.Error(got, string(call.Get("arguments")))
 		}
-		if w := a.suspended[0]; w.Job == nil || *w.Job != (Job{"job-1", "folder-1"}) || w.Tool != "run" || string(w.Arguments) != `{"n":9007199254740993}` {
+		if w := a.suspended[0]; w.Job == nil || *w.Job != (wait.JobHandle{Key: "job-1", FolderKey: "folder-1"}) || w.Tool != "run" || string(w.Arguments) != `{"n":9007199254740993}` {
 			t.Errorf("%+v", w)
 		}
 	})
@@ -343,7 +346,7 @@ func TestMCPJobs(t *testing.T) {
 	t.Run("56 FETCH sends the handle, and null for the arguments", func(t *testing.T) {
 		s := &jobServer{meta: always(advertised), call: robot}
 		a := behind(t, startJobServer(t, s), &memory{}, nil)
-		result, err := FetchAt(t.Context(), a.endpoint, "run", Job{"job-1", "folder-1"})
+		result, err := FetchAt(t.Context(), a.endpoint, "run", wait.JobHandle{Key: "job-1", FolderKey: "folder-1"})
 		if err != nil || string(result) != ordinary {
 			t.Fatalf("%s %v", result, err)
 		}
@@ -422,14 +425,14 @@ func TestMCPJobs(t *testing.T) {
 	})
 	t.Run("bug: a process that comes later fetches, whatever the handshake of the first was", func(t *testing.T) {
 		s := &jobServer{meta: always(""), call: robot}
-		result, err := Fetch(t.Context(), startJobServer(t, s), "run", Job{"job-1", "folder-1"})
+		result, err := Fetch(t.Context(), startJobServer(t, s), "run", wait.JobHandle{Key: "job-1", FolderKey: "folder-1"})
 		if err != nil || string(result) != ordinary {
 			t.Fatalf("%s %v", result, err)
 		}
 	})
 	t.Run("bug: FETCH that gives the handle again is no result", func(t *testing.T) {
 		s := &jobServer{meta: always(advertised), call: func(jsonobj.Object) (string, *mcp.Error) { return aHandle, nil }}
-		if _, err := Fetch(t.Context(), startJobServer(t, s), "run", Job{"job-1", "folder-1"}); !errors.Is(err, ErrNotDone) {
+		if _, err := Fetch(t.Context(), startJobServer(t, s), "run", wait.JobHandle{Key: "job-1", FolderKey: "folder-1"}); !errors.Is(err, ErrNotDone) {
 			t.Error(err)
 		}
 	})

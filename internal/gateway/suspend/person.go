@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // Reply is what a person answers to a question: an ElicitResult. The key is empty for a task of 2025-11-25.
@@ -30,12 +31,12 @@ func responses(requests jsonobj.Object, reply Reply) jsonobj.Object {
 func (s *policy) AsksPerson() bool { return s.calls.Person && !s.e.Server().ChildProcess }
 
 // askPerson leaves a call whose server wants to know something before it does anything.
-func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in *mcptask.Input) (json.RawMessage, error) {
+func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in *wait.Input) (json.RawMessage, error) {
 	entry, err := s.calls.Ledger.Begin(ctx, keyOf(rec.Server, rec.Tool, rec.Arguments))
 	if err != nil {
 		return nil, fmt.Errorf("the call could not be recorded: %w", err)
 	}
-	work := &Work{CallID: entry.ID, Server: rec.Server, Tool: rec.Tool, Arguments: rec.Arguments, Input: in}
+	work := &wait.Work{CallID: entry.ID, Server: rec.Server, Tool: rec.Tool, Arguments: rec.Arguments, Input: in}
 	if err := s.note(ctx, work); err != nil {
 		return nil, err
 	}
@@ -47,12 +48,8 @@ func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in 
 }
 
 // note records what is known of work.
-func (s *policy) note(ctx context.Context, w *Work) error {
-	raw, err := json.Marshal(w)
-	if err == nil {
-		err = s.calls.Ledger.Started(ctx, w.CallID, raw)
-	}
-	if err != nil {
+func (s *policy) note(ctx context.Context, w *wait.Work) error {
+	if err := s.calls.Ledger.Started(ctx, w); err != nil {
 		return fmt.Errorf("what was started could not be recorded: %w", err)
 	}
 	return nil
@@ -61,7 +58,7 @@ func (s *policy) note(ctx context.Context, w *Work) error {
 // Answer gives a server the answer to what it asked, over a connection of its own, and then waits for the end of the work, as long as the soft wait
 // allows. w is the work as the ledger has it. Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The errors
 // are those of [FetchAt], ErrTaskLost and ErrUnknown.
-func Answer(ctx context.Context, e *gateway.Endpoint, w *Work, asked mcptask.Input, reply Reply) (*mcptask.Outcome, error) {
+func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.Input, reply Reply) (*wait.Outcome, error) {
 	s, ok := e.Policy().(*policy)
 	if !ok {
 		return nil, errors.New("only calls of clients that cannot wait are answered for them")
@@ -71,7 +68,7 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *Work, asked mcptask.Inp
 		return nil, err
 	}
 	defer l.Close()
-	var outcome *mcptask.Outcome
+	var outcome *wait.Outcome
 	switch {
 	case w.Task != nil:
 		outcome, err = s.answerTask(ctx, l, w, asked, reply)
@@ -92,7 +89,7 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *Work, asked mcptask.Inp
 }
 
 // answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input is what it wants to know then.
-func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *Work, asked mcptask.Input, reply Reply) (*mcptask.Outcome, error) {
+func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Work, asked wait.Input, reply Reply) (*wait.Outcome, error) {
 	c, leave, err := s.clientOf(ctx, l, w.Task)
 	if err != nil {
 		return nil, err
@@ -150,7 +147,7 @@ func sameKeys(a, b json.RawMessage) bool {
 }
 
 // answerCall makes a call again, with the answers.
-func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *Work, reply Reply) (*mcptask.Outcome, error) {
+func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Work, reply Reply) (*wait.Outcome, error) {
 	t := l.LookupTool(ctx, w.Tool)
 	if w.Input.Sent && !l.Offered().Deduplicates && !t.Idempotent {
 		return nil, ErrUnknown
@@ -177,7 +174,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *Work, r
 		var said *mcp.Error
 		switch {
 		case errors.As(err, &said):
-			return &mcptask.Outcome{Error: said.JSON()}, nil
+			return &wait.Outcome{Error: said.JSON()}, nil
 		case err != nil:
 			return nil, err
 		case s.startedBy(l, result, w):
@@ -185,7 +182,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *Work, r
 		}
 		o, err := jsonobj.ParseObject(result)
 		if err != nil || o.Text("resultType") != "input_required" {
-			return &mcptask.Outcome{Result: result}, nil
+			return &wait.Outcome{Result: result}, nil
 		}
 		requests, state = o.Object("inputRequests"), o.Get("requestState") // nothing that a person can answer
 	}
@@ -193,7 +190,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *Work, r
 }
 
 // startedBy notes in w what the result of its call has started, or asks; false if it is a final one.
-func (s *policy) startedBy(l *gateway.Upstream, result json.RawMessage, w *Work) bool {
+func (s *policy) startedBy(l *gateway.Upstream, result json.RawMessage, w *wait.Work) bool {
 	w.Input = nil
 	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {
 		w.Job = jobOf(result)

@@ -9,9 +9,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // asking is a server of 2026-07-28 without tasks, whose tools ask before they do anything. What they were called with is kept.
@@ -83,7 +86,7 @@ func saying(content string) Reply {
 func TestCallsThatAskAPerson(t *testing.T) {
 	person := func(c *Hooks) { c.Person = true }
 	// ask calls a tool, and gives the work that is left then.
-	ask := func(t *testing.T, a *agentOf, tool string) *Work {
+	ask := func(t *testing.T, a *agentOf, tool string) *wait.Work {
 		t.Helper()
 		if text := a.text(tool, `{"n":9007199254740993}`); !strings.Contains(text, "a person was asked") {
 			t.Fatal(text)
@@ -123,9 +126,9 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		if err != nil || outcome != nil || w.Input == nil || !strings.Contains(string(w.Input.Requests), "Really?") || string(w.Input.State) != "2" {
 			t.Fatal(outcome, err, w.Input)
 		}
-		raw, _ := ledger.Work(t.Context(), w.CallID)
-		if recorded, _ := json.Marshal(w); string(recorded) != string(raw) {
-			t.Errorf("recorded %s", raw)
+		recorded, _ := ledger.Work(t.Context(), w.CallID)
+		if diff := cmp.Diff(w, recorded); diff != "" {
+			t.Error("recorded:", diff)
 		}
 		if outcome, err = Answer(t.Context(), a.endpoint, w, *w.Input, saying(`{}`)); err != nil || !strings.Contains(string(outcome.Result), "really") {
 			t.Error(outcome, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // policy is the policy for a client that cannot wait, such as an agent whose rollout can be suspended. It knows nothing of tasks and jobs,
@@ -54,8 +55,8 @@ type runningCall struct {
 	id string
 	// started is closed when it is known what the call has started, or that it has started nothing; done when the outcome is there.
 	started, done chan struct{}
-	work          *Work
-	outcome       mcptask.Outcome
+	work          *wait.Work
+	outcome       wait.Outcome
 	// left says that the work is left to others; ended that the end of the call was recorded, and how.
 	left  bool
 	ended sync.Once
@@ -225,10 +226,10 @@ func (s *policy) run(l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key Ca
 		}
 	case !l.Offered().Deduplicates && !t.Idempotent:
 		// It was broken off after it had been sent. With the same key it could be made again, without one it cannot.
-		s.unknown(Work{CallID: c.id, Server: key.Server, Tool: key.Tool, Arguments: arguments})
+		s.unknown(wait.Work{CallID: c.id, Server: key.Server, Tool: key.Tool, Arguments: arguments})
 	}
 	if err != nil {
-		c.outcome = mcptask.Outcome{}
+		c.outcome = wait.Outcome{}
 		result, failed := s.broken(l, err)
 		if c.outcome.Result = result; failed != nil {
 			c.outcome.Error = asError(failed).JSON()
@@ -246,7 +247,7 @@ func asError(err error) *mcp.Error {
 }
 
 // unknown says that nobody can tell whether a call has started something.
-func (s *policy) unknown(w Work) {
+func (s *policy) unknown(w wait.Work) {
 	if s.calls.Unknown != nil {
 		s.calls.Unknown(w)
 	}
@@ -283,23 +284,20 @@ var errLeft = errors.New("the work is left to others")
 var ErrUnknown = errors.New("the call was begun before and broken off, and nobody can tell whether it has started something; it was not made again")
 
 // start makes the call, unless it was made before. Either work or result is set.
-func (s *policy) start(ctx context.Context, l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key CallKey, c *runningCall, arguments json.RawMessage) (*Work, json.RawMessage, error) {
+func (s *policy) start(ctx context.Context, l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key CallKey, c *runningCall, arguments json.RawMessage) (*wait.Work, json.RawMessage, error) {
 	entry, err := s.calls.Ledger.Begin(ctx, key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the call could not be recorded, and was not made: %w", err)
 	}
 	c.id = entry.ID
-	work := &Work{CallID: entry.ID, Server: key.Server, Tool: key.Tool, Arguments: arguments}
+	work := &wait.Work{CallID: entry.ID, Server: key.Server, Tool: key.Tool, Arguments: arguments}
 	o := l.Offered()
 	switch {
 	case entry.Work != nil:
-		if err := json.Unmarshal(entry.Work, work); err != nil {
-			return nil, nil, err
-		}
-		if work.Task != nil {
+		if entry.Work.Task != nil {
 			l.Keep()
 		}
-		return work, nil, nil
+		return entry.Work, nil, nil
 	case !entry.New && !o.Deduplicates && !t.Idempotent:
 		s.unknown(*work)
 		return nil, nil, ErrUnknown
@@ -335,13 +333,13 @@ func (s *policy) startParams(l *gateway.Upstream, params json.RawMessage, t gate
 }
 
 // survivesUs reports whether work goes on without us.
-func (s *policy) survivesUs(w *Work) bool { return w.Job != nil || !s.e.Server().ChildProcess }
+func (s *policy) survivesUs(w *wait.Work) bool { return w.Job != nil || !s.e.Server().ChildProcess }
 
 // follow waits for the result of work: as long as the soft wait allows if it outlives us, else for ever. A person is not waited for. r is nil where
 // no client can be asked.
-func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *Work) (mcptask.Outcome, error) {
+func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (wait.Outcome, error) {
 	if w.Input != nil {
-		return mcptask.Outcome{}, errLeft
+		return wait.Outcome{}, errLeft
 	}
 	if s.survivesUs(w) {
 		var cancel context.CancelFunc
@@ -357,29 +355,29 @@ func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request
 	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
-			return mcptask.Outcome{}, context.Cause(ctx)
+			return wait.Outcome{}, context.Cause(ctx)
 		case <-pause.C:
 		}
 		outcome, after, err := s.check(ctx, l, r, w)
 		var asked *mcptask.InputRequiredError
 		switch {
 		case ctx.Err() != nil:
-			return mcptask.Outcome{}, context.Cause(ctx)
+			return wait.Outcome{}, context.Cause(ctx)
 		case errors.Is(err, errLeft):
-			return mcptask.Outcome{}, err
+			return wait.Outcome{}, err
 		case errors.As(err, &asked):
 			w.Input = &asked.Input
 			if err := s.note(ctx, w); err != nil {
-				return mcptask.Outcome{}, err
+				return wait.Outcome{}, err
 			}
-			return mcptask.Outcome{}, errLeft
+			return wait.Outcome{}, errLeft
 		case err != nil:
 			// One that cannot be asked now may be later; of what we hold nobody else will know.
 			if failures++; failures >= maxFailures || errors.Is(err, mcptask.ErrTaskLost) {
 				if s.survivesUs(w) && !errors.Is(err, mcptask.ErrTaskLost) {
-					return mcptask.Outcome{}, errLeft
+					return wait.Outcome{}, errLeft
 				}
-				return mcptask.Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
+				return wait.Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
 			}
 		case outcome != nil:
 			return *outcome, nil
@@ -397,7 +395,7 @@ const (
 )
 
 // check asks once for work.
-func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *Work) (outcome *mcptask.Outcome, after time.Duration, err error) {
+func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (outcome *wait.Outcome, after time.Duration, err error) {
 	if w.Task != nil {
 		c, leave, err := s.clientOf(ctx, l, w.Task)
 		if err != nil {
@@ -423,9 +421,9 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 	case err != nil || !progress.Done:
 		return nil, max(progress.After, time.Second/4), err
 	}
-	ending := EndingOf(w.Tool, *w.Job, progress.Payload)
+	ending := wait.EndingOf(w.Tool, *w.Job, progress.Payload)
 	if !ending.Fetch {
-		return &mcptask.Outcome{Result: TextResult(ending.Text, true)}, 0, nil
+		return &wait.Outcome{Result: TextResult(ending.Text, true)}, 0, nil
 	}
 	result, err := fetch(ctx, l, w.Tool, *w.Job)
 	var said *mcp.Error
@@ -433,16 +431,16 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 	case errors.Is(err, ErrNotDone):
 		return nil, time.Second, nil
 	case errors.As(err, &said):
-		return &mcptask.Outcome{Error: said.JSON()}, 0, nil
+		return &wait.Outcome{Error: said.JSON()}, 0, nil
 	case err != nil:
 		return nil, time.Second, err
 	}
-	return &mcptask.Outcome{Result: result}, 0, nil
+	return &wait.Outcome{Result: result}, 0, nil
 }
 
 // clientOf is a connection over which a task can be asked for: those of 2025-11-25 belong to the session that has started them, which may be that of
 // a process before us.
-func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *mcptask.Task) (c *mcp.Client, leave func(), err error) {
+func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *wait.MCPTask) (c *mcp.Client, leave func(), err error) {
 	if c = l.Client(); t.Era == mcp.Modern || t.Session.SessionID == c.State().SessionID {
 		return c, func() {}, nil
 	}
@@ -538,7 +536,7 @@ func (s *policy) shown(r *mcp.Request, result json.RawMessage) json.RawMessage {
 }
 
 // startedText is what a model is told of work that goes on without it.
-func startedText(w *Work) string {
+func startedText(w *wait.Work) string {
 	why := fmt.Sprintf("%s has started a job that goes on by itself and takes longer than this call can wait.", w.Tool)
 	switch {
 	case w.Input != nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // facade is the policy for clients that can wait themselves: what takes long at the server, or may, they can have as tasks of ours.
@@ -121,7 +122,7 @@ func (s *facade) concluded(ctx context.Context, c toolCall, result json.RawMessa
 }
 
 // adopt makes a task of one that a server has made.
-func (s *facade) adopt(ctx context.Context, c toolCall, server *mcp.Client, theirs *mcptask.Task, reply json.RawMessage) (json.RawMessage, error) {
+func (s *facade) adopt(ctx context.Context, c toolCall, server *mcp.Client, theirs *wait.MCPTask, reply json.RawMessage) (json.RawMessage, error) {
 	t := s.newTask(c)
 	if err := t.attach(server, theirs, reply); err != nil {
 		t.cancel()

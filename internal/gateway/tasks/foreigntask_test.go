@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // fastMCP2 is a legacy server that names its tasks as FastMCP 2.14 does. Of those of "untold" and "untold_required" it tells nothing.
@@ -203,9 +204,9 @@ type noLedger struct{}
 func (noLedger) Begin(context.Context, suspend.CallKey) (suspend.Entry, error) {
 	return suspend.Entry{ID: rand.Text(), New: true}, nil
 }
-func (noLedger) Started(context.Context, string, json.RawMessage) error { return nil }
-func (noLedger) Work(context.Context, string) (json.RawMessage, error)  { return nil, nil }
-func (noLedger) Ended(context.Context, string) error                    { return nil }
+func (noLedger) Started(context.Context, *wait.Work) error        { return nil }
+func (noLedger) Work(context.Context, string) (*wait.Work, error) { return nil, nil }
+func (noLedger) Ended(context.Context, string) error              { return nil }
 
 // textForAgent calls a tool for a client that cannot wait, and gives the text of its result, or "error: " and the error.
 func textForAgent(t *testing.T, s gateway.Server, tool string) string {

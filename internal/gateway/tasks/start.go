@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // declared are the client's capabilities with the extension for tasks.
@@ -170,7 +171,7 @@ func (t *task) heard(c toolCall) func(method string, params json.RawMessage) {
 
 // attach notes the task that the server has made. One whose id another task of ours has is refused, and so is the other: nobody can tell to which
 // of the calls its result belongs.
-func (t *task) attach(client *mcp.Client, theirs *mcptask.Task, reply json.RawMessage) error {
+func (t *task) attach(client *mcp.Client, theirs *wait.MCPTask, reply json.RawMessage) error {
 	if other := t.s.k.claim(t, client, theirs.ID); other != nil {
 		e := mcp.Errorf(mcp.CodeInternal, "MCP server %q has given two calls one task id; whose result is whose cannot be told", t.s.e.Server().Name)
 		other.fail(e)
@@ -191,7 +192,7 @@ func (t *task) attach(client *mcp.Client, theirs *mcptask.Task, reply json.RawMe
 
 // taskWork is what another process needs to go on with a task.
 type taskWork struct {
-	Task         *mcptask.Task   `json:"task"`
+	Task         *wait.MCPTask   `json:"task"`
 	Capabilities json.RawMessage `json:"capabilities"`
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // task is a task that has not ended, while this process looks after it: one that a client knows, or one that we wait for in its place.
@@ -47,7 +48,7 @@ type task struct {
 	changed  chan struct{} // closed and replaced at every change, and when a question is given back
 	// client and theirs are the task at its server; nil before that has made one, and for calls that we run. reply is what it said then.
 	client       *mcp.Client
-	upstreamTask *mcptask.Task
+	upstreamTask *wait.MCPTask
 	reply        json.RawMessage
 	questions    []*taskQuestion
 	answered     map[string]bool // keys of questions of a modern server

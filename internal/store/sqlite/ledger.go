@@ -55,11 +55,11 @@ func (s ledger) CallStarted(ctx context.Context, tok store.Token, callID string,
 }
 
 // CallWork implements Ledger.
-func (s ledger) CallWork(ctx context.Context, tok store.Token, callID string) (json.RawMessage, error) {
+func (s ledger) CallWork(ctx context.Context, rolloutID, callID string) (json.RawMessage, error) {
 	var work []byte
-	err := s.db.read.QueryRowContext(ctx, "SELECT work FROM calls WHERE call_id = ? AND rollout_id = ?", callID, tok.RolloutID).Scan(&work)
+	err := s.db.read.QueryRowContext(ctx, "SELECT work FROM calls WHERE call_id = ? AND rollout_id = ?", callID, rolloutID).Scan(&work)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, fmt.Errorf("call %s of rollout %s: %w", callID, tok.RolloutID, store.ErrNotFound)
+		return nil, fmt.Errorf("call %s of rollout %s: %w", callID, rolloutID, store.ErrNotFound)
 	}
 	return work, s.db.describe(err)
 }

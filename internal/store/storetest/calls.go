@@ -24,10 +24,10 @@ func callSpecs(s *suite) {
 		w.must(err)
 		equal(w, "again", again, store.Call{ID: first.ID, Work: json.RawMessage(`{"job":1}`)})
 		w.must(w.a.CallStarted(w.ctx, c.Token, first.ID, json.RawMessage(`{"job":2}`)))
-		work, err := w.a.CallWork(w.ctx, c.Token, first.ID)
+		work, err := w.a.CallWork(w.ctx, c.RolloutID, first.ID)
 		w.must(err)
 		equal(w, "what is known last", string(work), `{"job":2}`)
-		if _, err := w.a.CallWork(w.ctx, c.Token, "another"); !errors.Is(err, store.ErrNotFound) {
+		if _, err := w.a.CallWork(w.ctx, c.RolloutID, "another"); !errors.Is(err, store.ErrNotFound) {
 			w.Errorf("the work of a call that there is not: %v", err)
 		}
 	})

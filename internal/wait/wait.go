@@ -40,6 +40,10 @@ type Spec struct {
 	Payload json.RawMessage `json:"payload"`
 	// ExpiresAt is when the source forgets the result, nil if never.
 	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	// CallID and Server are the call of a tool that has started it; empty for everything else. They
+	// are not stored: Watch has the part of them that the source needs.
+	CallID string `json:"-"`
+	Server string `json:"-"`
 	// Watch is what the source needs beside the key to ask for it. It is never shown.
 	Watch json.RawMessage `json:"watch,omitempty"`
 	// Shown is the payload without secrets; nil if there are none in it.
@@ -72,19 +76,19 @@ type Type string
 
 // The trigger types. The first eight are named in the design, the others are UiPath's (facts/uipath.md 4.2).
 const (
-	Job             Type = "JOB"
-	Task            Type = "TASK"
-	Timer           Type = "TIMER"
-	API             Type = "API"
-	Inbox           Type = "INBOX"
-	QueueItem       Type = "QUEUE_ITEM"
-	MCPTask         Type = "MCP_TASK"
-	MeshJob         Type = "MESH_JOB"
-	DeepRag         Type = "DEEP_RAG"
-	BatchRag        Type = "BATCH_RAG"
-	IndexIngestion  Type = "INDEX_INGESTION"
-	IxpExtraction   Type = "IXP_EXTRACTION"
-	IxpVsEscalation Type = "IXP_VS_ESCALATION"
+	TypeJob             Type = "JOB"
+	TypeTask            Type = "TASK"
+	TypeTimer           Type = "TIMER"
+	TypeAPI             Type = "API"
+	TypeInbox           Type = "INBOX"
+	TypeQueueItem       Type = "QUEUE_ITEM"
+	TypeMCPTask         Type = "MCP_TASK"
+	TypeMeshJob         Type = "MESH_JOB"
+	TypeDeepRag         Type = "DEEP_RAG"
+	TypeBatchRag        Type = "BATCH_RAG"
+	TypeIndexIngestion  Type = "INDEX_INGESTION"
+	TypeIxpExtraction   Type = "IXP_EXTRACTION"
+	TypeIxpVsEscalation Type = "IXP_VS_ESCALATION"
 )
 
 // Error is a fault that is handed to an agent or shown to a person.
@@ -115,18 +119,18 @@ type Source interface {
 	// A Searchable source looks for the job first. An error that is a *fault.Fault faults the trigger. Every other error is tried again
 	// after a backoff; a *RetryError may ask for a longer one, and says whether the job can have been started. From an
 	// AtMostOnce source every other error means that the job was certainly not started.
-	Start(ctx context.Context, j Pending) (itemKey string, err error)
+	Start(ctx context.Context, j Job) (itemKey string, err error)
 	// Find looks for a job that was started with the trigger's key; found is false if there is none. The error is ErrNoFind where
 	// the source cannot look.
-	Find(ctx context.Context, j Pending) (itemKey string, found bool, err error)
+	Find(ctx context.Context, j Job) (itemKey string, found bool, err error)
 	// Check asks once whether the job is done.
-	Check(ctx context.Context, j Pending) (Status, error)
+	Check(ctx context.Context, j Job) (Status, error)
 	// Cancel tries once to end the job.
-	Cancel(ctx context.Context, j Pending) error
+	Cancel(ctx context.Context, j Job) error
 }
 
-// Pending is a trigger as a source sees it.
-type Pending struct {
+// Job is a trigger as a source sees it.
+type Job struct {
 	// TriggerID is the idempotency key of the start.
 	TriggerID string
 	RolloutID string

@@ -1,0 +1,214 @@
+// Package mcp is the source that asks MCP servers for what calls of their tools have started: for
+// MCP tasks, and for the results of jobs that nobody else can be asked for.
+//
+// It knows how a server is reached while no agent runs. What a call has started it reads from the
+// record of the call; it keeps nothing itself and knows nothing of stores and rollouts.
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// Options are what a source needs.
+type Options struct {
+	// Work reads what a call of a rollout has started; nil if nothing is recorded.
+	Work func(ctx context.Context, rolloutID, callID string) (*wait.Work, error)
+	// Lookup gives the values of the variables in the declaration of a server.
+	Lookup tasks.Lookup
+	Client *http.Client
+	Now    func() time.Time
+}
+
+// watch is what a trigger holds for this source. Triggers of earlier versions hold more of the
+// work, which is read from the record of the call all the same.
+type watch struct {
+	Work struct {
+		CallID string `json:"callId"`
+	} `json:"work"`
+	// Server is the server as it is declared, with its ${VAR}s.
+	Server tasks.MCPServer `json:"server"`
+	// Person says that a person answers what a task asks.
+	Person bool `json:"person,omitempty"`
+}
+
+// Watch makes [wait.Spec].Watch for what a call has started.
+func Watch(callID string, server tasks.MCPServer, person bool) (json.RawMessage, error) {
+	w := watch{Server: server, Person: person}
+	w.Work.CallID = callID
+	return json.Marshal(w)
+}
+
+// source implements wait.Source.
+type source struct{ o Options }
+
+// New returns the source.
+func New(o Options) wait.Source { return source{o} }
+
+const (
+	firstPoll = time.Second
+	lastPoll  = time.Minute
+	// beforeExpiry is how long before a server forgets a result it is asked for the last time.
+	beforeExpiry = 10 * time.Second
+	// AfterExpiry is how long after that a server is asked again that could not be asked.
+	AfterExpiry = time.Minute
+	// askTimeout is how long one check may take.
+	askTimeout = time.Minute
+)
+
+// StartKind implements wait.Source. The call of a tool has started what is waited for.
+func (source) StartKind() wait.Start { return wait.AtMostOnce }
+
+// Start implements wait.Source.
+func (source) Start(context.Context, wait.Job) (string, error) {
+	return "", fault.New(fault.StartUnknown, "only the call of a tool starts it")
+}
+
+// Find implements wait.Source.
+func (source) Find(context.Context, wait.Job) (string, bool, error) { return "", false, nil }
+
+// Check implements wait.Source.
+func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	a, err := s.read(ctx, j)
+	var bad *unreadableError
+	switch {
+	case errors.As(err, &bad):
+		return failed(err), nil
+	case err != nil:
+		return wait.Status{}, err
+	}
+	outcome, after, err := a.ask(ctx)
+	var asked *mcptask.InputRequiredError
+	switch {
+	case errors.As(err, &asked):
+		payload, err := asked.Input.Payload() // the rollout waits for a person then
+		return wait.Status{Done: true, Payload: payload}, err
+	case errors.Is(err, mcptask.ErrTaskLost):
+		return failed(err), nil
+	case err != nil && j.Spec.ExpiresAt != nil && s.o.Now().Sub(*j.Spec.ExpiresAt) > AfterExpiry:
+		return failed(fmt.Errorf("its server has forgotten the result by now, and could not be asked: %w", err)), nil
+	case err != nil:
+		return wait.Status{}, err
+	case outcome != nil:
+		payload, err := outcome.Payload()
+		return wait.Status{Done: true, Payload: payload}, err
+	}
+	after = min(max(after, firstPoll), lastPoll)
+	after += time.Duration(rand.Int64N(int64(after/5) + 1))
+	if j.Spec.ExpiresAt != nil {
+		if left := j.Spec.ExpiresAt.Sub(s.o.Now()) - beforeExpiry; left > 0 {
+			after = min(after, left)
+		}
+	}
+	return wait.Status{After: after}, nil
+}
+
+// failed is the end of what cannot be asked for any more.
+func failed(err error) wait.Status {
+	return wait.Status{Done: true, Fault: fault.New(fault.Job, err.Error())}
+}
+
+// asking is what it takes to ask a server once.
+type asking struct {
+	work   *wait.Work
+	server gateway.Server
+	person bool
+}
+
+// unreadableError says that what is waited for will never be readable.
+type unreadableError struct{ error }
+
+// read puts together what a trigger, the record of its call and the configuration say. An error that
+// is not an unreadableError may be gone the next time, or in another process: a variable without
+// a value here, or a store that is busy.
+func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
+	var w watch
+	if err := json.Unmarshal(j.Spec.Watch, &w); err != nil {
+		return a, &unreadableError{fmt.Errorf("what is waited for cannot be read: %w", err)}
+	}
+	declared, err := tasks.ExpandServer(w.Server, s.o.Lookup)
+	var missing *tasks.MissingVariableError
+	switch {
+	case errors.As(err, &missing):
+		return a, err
+	case err != nil:
+		return a, &unreadableError{err}
+	case declared.URL == "":
+		return a, &unreadableError{fmt.Errorf("MCP server %q has no URL at which it could be asked while no agent runs; deliver the result, or configure a source that can tell", w.Server.Name)}
+	}
+	if a.work, err = s.o.Work(ctx, j.RolloutID, w.Work.CallID); err != nil {
+		return a, err
+	}
+	if a.work == nil || a.work.Task == nil && a.work.Job == nil {
+		return a, &unreadableError{fmt.Errorf("what the call %s has started is not recorded", w.Work.CallID)}
+	}
+	header := http.Header{}
+	for _, h := range declared.Headers {
+		header.Add(h.Name, h.Value)
+	}
+	target := mcp.Target{URL: declared.URL, SSE: declared.Transport == tasks.TransportSSE, Header: header, HTTPClient: s.o.Client}
+	a.server, a.person = gateway.Server{Name: declared.Name, Target: target}, w.Person
+	return a, nil
+}
+
+// ask asks once. The outcome is nil if the work goes on; after is when its server wants to be asked again.
+func (a asking) ask(ctx context.Context) (outcome *wait.Outcome, after time.Duration, err error) {
+	if a.work.Task == nil {
+		return a.fetch(ctx)
+	}
+	answer := mcptask.Asker(mcptask.Decline)
+	if a.person {
+		answer = nil
+	}
+	task := a.work.Task
+	c, err := mcp.Connect(ctx, a.server.Target, mcp.ClientOptions{Session: &task.Session, NoStream: true})
+	if err != nil {
+		return nil, 0, err
+	}
+	outcome, err = mcptask.Poll(ctx, c, task, answer)
+	_ = c.Detach() // there may be other tasks in the session, which times out when nobody has a use for it
+	return outcome, time.Duration(task.PollMs) * time.Millisecond, err
+}
+
+// fetch asks for the result of a job.
+func (a asking) fetch(ctx context.Context) (*wait.Outcome, time.Duration, error) {
+	result, err := suspend.Fetch(ctx, a.server, a.work.Tool, *a.work.Job)
+	var said *mcp.Error
+	switch {
+	case errors.Is(err, suspend.ErrNotDone):
+		return nil, firstPoll, nil
+	case errors.As(err, &said):
+		return &wait.Outcome{Error: said.JSON()}, 0, nil
+	case err != nil:
+		return nil, 0, err
+	}
+	return &wait.Outcome{Result: result}, 0, nil
+}
+
+// Cancel implements wait.Source. The contract for jobs knows no cancellation.
+func (s source) Cancel(ctx context.Context, j wait.Job) error {
+	a, err := s.read(ctx, j)
+	if err != nil || a.work.Task == nil {
+		return err
+	}
+	c, err := mcp.Connect(ctx, a.server.Target, mcp.ClientOptions{Session: &a.work.Task.Session, NoStream: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(mcptask.Cancel(ctx, c, a.work.Task), c.Detach())
+}

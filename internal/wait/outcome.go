@@ -1,0 +1,97 @@
+package wait
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// Outcome is the end of work: a result or an error of MCP, raw.
+type Outcome struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"`
+}
+
+// The keys that tell what evalrun delivers itself from everything else that may be delivered.
+const (
+	outcomeKey = "evalrun.dev/outcome"
+	inputKey   = "evalrun.dev/input"
+)
+
+// Payload is the outcome as it is delivered.
+func (o *Outcome) Payload() (json.RawMessage, error) {
+	return json.Marshal(map[string]*Outcome{outcomeKey: o})
+}
+
+// ReadOutcome reads what [Outcome.Payload] has written; nil is any other payload.
+func ReadOutcome(payload json.RawMessage) *Outcome {
+	doc, err := jsonobj.ParseObject(payload)
+	if err != nil {
+		return nil
+	}
+	inner := doc.Object(outcomeKey)
+	switch {
+	case !jsonobj.IsNull(inner.Get("error")):
+		return &Outcome{Error: inner.Get("error")}
+	case !jsonobj.IsNull(inner.Get("result")):
+		return &Outcome{Result: inner.Get("result")}
+	}
+	return nil
+}
+
+// Payload is the question as it is delivered to a rollout that waits for a task.
+func (in *Input) Payload() (json.RawMessage, error) {
+	return json.Marshal(map[string]*Input{inputKey: in})
+}
+
+// ReadInput reads what [Input.Payload] has written; nil is any other payload.
+func ReadInput(payload json.RawMessage) *Input {
+	doc, err := jsonobj.ParseObject(payload)
+	if err != nil || !doc.Has(inputKey) {
+		return nil
+	}
+	in := &Input{}
+	if json.Unmarshal(doc.Get(inputKey), in) != nil {
+		return nil
+	}
+	return in
+}
+
+// Ending says how the result of a job that is done is got.
+type Ending struct {
+	// Fetch says that its server is asked for the result; else Text is the result.
+	Fetch bool
+	Text  string
+}
+
+// EndingOf reads a job as Orchestrator gives it. One that has faulted has its info as result, and
+// without a key there is nothing to fetch. The results of jobs that were stopped or cancelled are
+// fetched like those of jobs that succeeded, as UiPath's LangGraphJobExecutor does.
+func EndingOf(tool string, j JobHandle, payload json.RawMessage) Ending {
+	var state, info string
+	o, _ := jsonobj.ParseObject(payload)
+	for _, m := range o {
+		text, _ := jsonobj.Unquote(m.Value)
+		switch strings.ToLower(m.Key) {
+		case "state":
+			state = text
+		case "info":
+			info = text
+		}
+	}
+	if strings.EqualFold(state, "faulted") {
+		if info == "" {
+			info = fmt.Sprintf("Job for tool '%s' faulted", tool)
+		}
+		return Ending{Text: info}
+	}
+	if j.Key == "" || j.FolderKey == "" {
+		if info == "" {
+			info = fmt.Sprintf("Job for tool '%s' returned no key to fetch its result", tool)
+		}
+		return Ending{Text: info}
+	}
+	return Ending{Fetch: true}
+}
