@@ -29,7 +29,11 @@ func TestAnAgentEndsBeforeItsLeaseDoes(t *testing.T) {
 	}
 	began := time.Now()
 	stop := r.leases.keep(t.Context())
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-time.After(20 * lease):
+		t.Fatalf("the agent still runs %v after its lease was renewed last", 20*lease)
+	}
 	if took := time.Since(began); !errors.Is(context.Cause(ctx), rollout.ErrLeaseLost) || took < lease/2 {
 		t.Errorf("the agent ended after %v because of %v", took, context.Cause(ctx))
 	}
