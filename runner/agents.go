@@ -93,7 +93,7 @@ func noAgent(own []agent.Entry, name string, err error) error {
 		has = strings.Join(names, ", ")
 	}
 	return inputError("--agent: expected the name of one of the set's agents (%s) or of the registry's (%s), or a file with an agent entry; %w%s",
-		has, strings.Join(agent.Names(), ", "), unreadable(name, err), input.Suggest(name, append(names, agent.Names()...)))
+		has, strings.Join(agent.Names(), ", "), input.Unreadable(name, err), input.Suggest(name, append(names, agent.Names()...)))
 }
 
 // startedIn makes an agent's cwd, which is relative to the absolute folder dir, relative to the

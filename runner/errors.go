@@ -1,9 +1,7 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 )
 
 // InputError is an error in what was given: an option, a file, an id. Its text is for the person
@@ -17,13 +15,4 @@ func (e *InputError) Unwrap() error { return e.Err }
 
 func inputError(format string, args ...any) error {
 	return &InputError{fmt.Errorf(format, args...)}
-}
-
-// unreadable says of an error of opening or reading a file which file it is, as it was given.
-func unreadable(path string, err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		return fmt.Errorf("%s: cannot be read: %w", path, pathErr.Err)
-	}
-	return err
 }

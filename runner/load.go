@@ -148,7 +148,7 @@ func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
 	set, problems, err := eval.Load(sets[0])
 	r.Problems = problems
 	if err != nil {
-		return &InputError{unreadable(sets[0], err)}
+		return &InputError{input.Unreadable(sets[0], err)}
 	}
 	req.Set = set
 	req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path))

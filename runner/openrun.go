@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -20,7 +21,7 @@ const DefaultDir = ".evalrun"
 // the document says, or in the nearest .evalrun upward of it, else in DefaultDir.
 func OpenRun(ctx context.Context, name, dir string, o OpenOptions) (*Store, Run, error) {
 	o.MustExist = true
-	if isFile(name) {
+	if input.IsFile(name) {
 		return openDocumentsRun(ctx, name, dir, o)
 	}
 	if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".json") {
@@ -89,9 +90,4 @@ func documentStore(path string, head schemas.Head) (string, error) {
 func isStore(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "store.db"))
 	return err == nil
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }

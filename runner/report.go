@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
@@ -93,16 +93,10 @@ func (s *Store) saveDocument(ctx context.Context, runID, also string, red *redac
 	}
 	own := s.DocumentPath(runID)
 	err := report.SaveResults(ctx, s.st, runID, own, red)
-	if also != "" && !sameFile(own, also) {
+	if also != "" && !durable.SameFile(own, also) {
 		err = errors.Join(err, report.SaveResults(ctx, s.st, runID, also, red))
 	}
 	return err
-}
-
-func sameFile(a, b string) bool {
-	x, errA := os.Stat(a)
-	y, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
 // printScore is a score as people read it.

@@ -52,11 +52,8 @@ type OpenOptions struct {
 
 // Open opens the store in a folder. A caller closes it.
 func Open(dir string, o OpenOptions) (*Store, error) {
-	if scheme, _, ok := strings.Cut(dir, "://"); ok {
-		return nil, inputError("--store %s: stores of kind %q are not supported by this version; give a folder", dir, scheme)
-	}
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, inputError("the store %s is not a folder; give one with --store", dir)
+	if err := store.CheckDir(dir); err != nil {
+		return nil, &InputError{err}
 	}
 	warn := func(what string) {
 		if o.Warn != nil {

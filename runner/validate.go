@@ -101,7 +101,7 @@ func (c *Checked) examine(path string, ignoreDockerfile bool) (kind string, prob
 	}
 	data, err := input.ReadFile(path, input.MaxFile)
 	if err != nil {
-		return "", nil, unreadable(path, err)
+		return "", nil, input.Unreadable(path, err)
 	}
 	n, err := input.Parse(path, data)
 	if err != nil {

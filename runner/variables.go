@@ -28,7 +28,7 @@ func ReadVariables(names, files []string) (Variables, error) {
 	for _, path := range files {
 		data, err := input.ReadFile(path, maxVariablesFile)
 		if err != nil {
-			return v, inputError("--env-file: %w", unreadable(path, err))
+			return v, inputError("--env-file: %w", input.Unreadable(path, err))
 		}
 		for i, line := range strings.Split(string(data), "\n") {
 			line = strings.TrimSpace(line)

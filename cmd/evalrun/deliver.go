@@ -107,14 +107,14 @@ func readPayload(cmd *cobra.Command, path string) (json.RawMessage, error) {
 	if path != "-" {
 		f, err := input.Open(path)
 		if err != nil {
-			return nil, usageError("%w", unreadable(path, err))
+			return nil, usageError("%w", input.Unreadable(path, err))
 		}
 		defer f.Close()
 		in, name = f, path
 	}
 	data, err := input.ReadAll(in, name, maxPayload)
 	if err != nil {
-		return nil, usageError("%w", unreadable(name, err))
+		return nil, usageError("%w", input.Unreadable(name, err))
 	}
 	var out bytes.Buffer
 	if err := json.Compact(&out, data); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"os"
-	"strings"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -15,11 +14,8 @@ import (
 // it is not there.
 func openGatewayStore(dir string) (store.Store, error) {
 	dir = cmp.Or(dir, runner.DefaultDir)
-	if scheme, _, ok := strings.Cut(dir, "://"); ok {
-		return nil, usageError("--store %s: stores of kind %q are not supported by this version; give a folder", dir, scheme)
-	}
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, usageError("the store %s is not a folder; give one with --store", dir)
+	if err := store.CheckDir(dir); err != nil {
+		return nil, usageError("%w", err)
 	}
 	lease, err := leaseForTests()
 	if err != nil {

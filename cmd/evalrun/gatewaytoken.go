@@ -33,7 +33,7 @@ func gatewayToken(file, storeDir string) (string, error) {
 	}
 	data, err := input.ReadFile(file, maxSmallFile)
 	if err != nil {
-		return "", usageError("%w", unreadable(name, err))
+		return "", usageError("%w", input.Unreadable(name, err))
 	}
 	token := strings.TrimSpace(string(data))
 	if len(token) < minToken || strings.ContainsAny(token, " \t\r\n/") {

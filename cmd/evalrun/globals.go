@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -121,15 +120,6 @@ func shellQuote(s string) string {
 
 // maxSmallFile is how large a file with a token may be.
 const maxSmallFile = 1 << 20
-
-// unreadable says of an error of opening or reading a file which file it is, as it was given.
-func unreadable(path string, err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		return fmt.Errorf("%s: cannot be read: %w", path, pathErr.Err)
-	}
-	return err
-}
 
 // stdout is where what was asked for goes.
 func stdout(cmd *cobra.Command) io.Writer { return cmd.OutOrStdout() }

@@ -66,7 +66,7 @@ func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 	if o.quiet {
 		return nil
 	}
-	o.progress = report.NewExecution(store.Run{ID: run.ID, Seq: run.Seq, Counts: store.Counts(run.Counts)})
+	o.progress = report.NewExecution(run.ID, run.Seq, store.Counts(run.Counts))
 	o.caughtUp = map[string]bool{run.ID: true}
 	if err := o.progress.Load(ctx, o); err != nil {
 		return internal(err)
@@ -215,7 +215,7 @@ func (o *output) write(r *runner.Report, runID string, w *workFlags) error {
 	if w.summary != "" {
 		errs = append(errs, durable.WriteOutput(w.summary, 0o644, markdown))
 	}
-	if step := os.Getenv("GITHUB_STEP_SUMMARY"); step != "" && !sameFile(step, w.summary) {
+	if step := os.Getenv("GITHUB_STEP_SUMMARY"); step != "" && !durable.SameFile(step, w.summary) {
 		errs = append(errs, appendFile(step, markdown))
 	}
 	switch {

@@ -127,7 +127,7 @@ func probedAgent(cmd *cobra.Command, name string) (agent.Entry, string, error) {
 		if err != nil {
 			known := slices.DeleteFunc(agent.Names(), func(name string) bool { e, _ := agent.Registered(name); return e.Type != agent.TypeACP })
 			return e, "", usageError("expected the name of one of the registry's agents (%s), or a file with an agent entry; %w%s",
-				strings.Join(known, ", "), unreadable(name, err), input.Suggest(name, known))
+				strings.Join(known, ", "), input.Unreadable(name, err), input.Suggest(name, known))
 		}
 		n, err := input.Parse(name, data)
 		if err != nil {

@@ -48,7 +48,7 @@ func reportCommand(g *globals) *cobra.Command {
 // withReport opens the results that a name stands for: a results document as it is, or a run in the
 // store.
 func (g *globals) withReport(cmd *cobra.Command, name string, f func(*runner.Report) error) error {
-	if isFile(name) {
+	if input.IsFile(name) {
 		return internal(runner.OpenReport(name, f))
 	}
 	return g.withRun(cmd, name, func(s *runner.Store, run runner.Run) error {

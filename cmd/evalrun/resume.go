@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -25,7 +26,7 @@ document. The run is named by its id, a unique beginning of it, or its results d
 				return err
 			}
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
-				if w.output == "" && run.ID != args[0] && isFile(args[0]) {
+				if w.output == "" && run.ID != args[0] && input.IsFile(args[0]) {
 					w.output, o.Document = args[0], args[0]
 				}
 				return w.work(cmd, g, s, run.ID, o, true)

@@ -19,6 +19,7 @@ import (
 	"github.com/itchyny/gojq"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -133,7 +134,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	name := args[0]
 	program := args[1]
 	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
-		if path := filepath.Join(dir, program); !strings.Contains(program, "/") && isFile(path) {
+		if path := filepath.Join(dir, program); !strings.Contains(program, "/") && input.IsFile(path) {
 			program = path
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -130,7 +132,7 @@ func refuseInput(flag, output string, inputs ...string) error {
 		if tasks.IsDir(in) {
 			in = filepath.Join(in, "task.toml")
 		}
-		if output != "" && isFile(output) && sameFile(in, output) {
+		if output != "" && input.IsFile(output) && durable.SameFile(in, output) {
 			return usageError("--%s %s: that is an input file, which would be lost; name another one", flag, output)
 		}
 	}
@@ -149,15 +151,4 @@ func checkFolder(flag, path string) error {
 		return usageError("--%s %s: there is no folder %s; make it first", flag, path, filepath.Dir(path))
 	}
 	return nil
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
-}
-
-func sameFile(a, b string) bool {
-	x, errA := os.Stat(a)
-	y, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(x, y)
 }

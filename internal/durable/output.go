@@ -58,6 +58,13 @@ func Follow(path string) (target string, isFile bool, err error) {
 	return "", false, &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 }
 
+// SameFile reports whether two paths lead to one file, which is there.
+func SameFile(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
+}
+
 // descriptor is the number of the descriptor of this process that a path stands for. The file
 // behind it must not be replaced: whoever has opened it would not see that.
 func descriptor(path string) (int, bool) {

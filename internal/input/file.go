@@ -1,6 +1,7 @@
 package input
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -39,6 +40,21 @@ func Open(path string) (*os.File, error) {
 	}
 	_ = f.SetReadDeadline(time.Now().Add(patience)) // an error for files that need none
 	return f, nil
+}
+
+// IsFile reports whether a path leads to a regular file.
+func IsFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Unreadable says of an error of opening or reading a file which file it is, as it was given.
+func Unreadable(path string, err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return fmt.Errorf("%s: cannot be read: %w", path, pathErr.Err)
+	}
+	return err
 }
 
 // ReadFile reads a regular file of at most limit bytes.

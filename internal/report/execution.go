@@ -14,7 +14,9 @@ type Execution struct {
 	// Total is the number of planned rollouts.
 	Total                                             int
 	Running, Suspended, Completed, Faulted, Cancelled int
-	run                                               store.Run
+	// runID and seq are the run whose counts it began with, and the event up to which these count.
+	runID string
+	seq   int64
 	// open are the rollouts that have begun and not ended.
 	open map[string]*openRollout
 }
@@ -24,11 +26,11 @@ type openRollout struct {
 	state schemas.State
 }
 
-// NewExecution starts with the counts of the run. Add the events that come after them.
+// NewExecution starts with the counts of a run as they were at its event seq. Add the events that
+// come after it; without a run, those of all runs.
 // [Execution.Load] reads the names of the rollouts that have begun already.
-func NewExecution(run store.Run) *Execution {
-	c := run.Counts
-	return &Execution{run: run, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended,
+func NewExecution(runID string, seq int64, c store.Counts) *Execution {
+	return &Execution{runID: runID, seq: seq, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended,
 		Completed: c.Completed, Faulted: c.Faulted, Cancelled: c.Cancelled}
 }
 
@@ -47,13 +49,13 @@ const eventBatch = 2000
 
 // Load reads the events that the run has had already.
 func (x *Execution) Load(ctx context.Context, log EventLog) error {
-	for seq := int64(0); seq < x.run.Seq; {
-		events, err := log.Events(ctx, x.run.ID, seq, eventBatch)
+	for seq := int64(0); seq < x.seq; {
+		events, err := log.Events(ctx, x.runID, seq, eventBatch)
 		if err != nil || len(events) == 0 {
 			return err
 		}
 		for _, e := range events {
-			if e.Seq <= x.run.Seq {
+			if e.Seq <= x.seq {
 				x.add(e)
 			}
 		}
@@ -86,7 +88,7 @@ func (x *Execution) Add(e schemas.Event) { x.add(e) }
 // add adds one event and returns what it says and the name of its rollout.
 func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 	_ = json.Unmarshal(e.Data, &data) // the store wrote it; what cannot be read is not shown
-	counted := e.RunID != x.run.ID || e.Seq > x.run.Seq
+	counted := e.RunID != x.runID || e.Seq > x.seq
 	switch e.Type {
 	case schemas.EventRunCreated:
 		if counted {

@@ -82,7 +82,7 @@ func TestLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := eventfulRun(t)
 			var b bytes.Buffer
-			l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Verbose: verbose})
+			l := NewLog(&b, NewExecution("", 0, store.Counts{}), ProgressOptions{Verbose: verbose})
 			for _, e := range r.events(0) {
 				r.check(l.Event(e))
 			}
@@ -95,7 +95,7 @@ func TestLogIsHarmless(t *testing.T) {
 	for _, text := range hostile {
 		quoted, _ := json.Marshal(text)
 		var b bytes.Buffer
-		l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
+		l := NewLog(&b, NewExecution("", 0, store.Counts{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
 		if err := l.Event(schemas.Event{Type: schemas.EventRolloutFinished, RolloutID: "o",
 			Data: json.RawMessage(`{"state":"faulted","fault":{"category":"exit","message":` + string(quoted) + `}}`)}); err != nil {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestLogIsHarmless(t *testing.T) {
 		checkForm(t, "log.txt", b.String())
 	}
 	var b bytes.Buffer
-	l := NewLog(&b, NewExecution(store.Run{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
+	l := NewLog(&b, NewExecution("", 0, store.Counts{}), ProgressOptions{Redact: redact.New(map[string]string{"TOKEN": "hush-hush"})})
 	_ = l.Event(schemas.Event{Type: schemas.EventRolloutFinished, RolloutID: "o", Data: json.RawMessage(`{"state":"faulted","fault":{"category":"exit","message":"hush-hush"}}`)})
 	if !strings.Contains(b.String(), "[redacted:TOKEN]") {
 		t.Errorf("got %s", &b)
@@ -121,7 +121,7 @@ func TestExecution(t *testing.T) {
 	counts := func(x *Execution) Execution {
 		return Execution{Total: x.Total, Running: x.Running, Suspended: x.Suspended, Completed: x.Completed, Faulted: x.Faulted, Cancelled: x.Cancelled}
 	}
-	x := NewExecution(store.Run{})
+	x := NewExecution("", 0, store.Counts{})
 	for i, e := range events {
 		x.Add(e)
 		if sum := x.Running + x.Suspended + x.Finished(); sum > 4 || x.Running < 0 || x.Suspended < 0 {
@@ -133,7 +133,7 @@ func TestExecution(t *testing.T) {
 	}
 	run, err := r.st.Run(t.Context(), testRunID)
 	r.check(err)
-	late := NewExecution(run)
+	late := NewExecution(run.ID, run.Seq, run.Counts)
 	r.check(late.Load(t.Context(), r.eventLog()))
 	if diff := cmp.Diff(want, counts(late), cmp.AllowUnexported(Execution{})); diff != "" || len(late.open) != 0 {
 		t.Error(diff, len(late.open))
@@ -147,7 +147,7 @@ func TestAnExecutionThatJoinsLateKnowsNames(t *testing.T) {
 	run, err := r.st.Run(t.Context(), testRunID)
 	r.check(err)
 	var b bytes.Buffer
-	x := NewExecution(run)
+	x := NewExecution(run.ID, run.Seq, run.Counts)
 	r.check(x.Load(t.Context(), r.eventLog()))
 	l := NewLog(&b, x, ProgressOptions{})
 	r.deliver("a", `1`)
@@ -164,7 +164,7 @@ func TestAnExecutionThatJoinsLateKnowsNames(t *testing.T) {
 func TestLive(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var b bytes.Buffer
-	x := NewExecution(store.Run{Counts: store.Counts{Total: 10, Pending: 10}})
+	x := NewExecution("", 0, store.Counts{Total: 10, Pending: 10})
 	l := NewLive(&b, x, ProgressOptions{Now: func() time.Time { return now }, Width: func() int { return 60 }})
 	shown := func(want string) {
 		t.Helper()

@@ -2,7 +2,10 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -25,6 +28,17 @@ type Options struct {
 
 // DefaultLease is how long a claim lasts that is not renewed.
 const DefaultLease = 30 * time.Second
+
+// CheckDir refuses what cannot be the folder of a store.
+func CheckDir(dir string) error {
+	if scheme, _, ok := strings.Cut(dir, "://"); ok {
+		return fmt.Errorf("--store %s: stores of kind %q are not supported by this version; give a folder", dir, scheme)
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return fmt.Errorf("the store %s is not a folder; give one with --store", dir)
+	}
+	return nil
+}
 
 // WakeDir is the folder of the sockets by which the processes of a store on one machine wake each
 // other.
