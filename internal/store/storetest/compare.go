@@ -47,10 +47,10 @@ func (p *player) compare(i int) error {
 	}); err != nil {
 		return err
 	}
-	if len(view.rollouts) != len(p.rollouts) {
-		return fmt.Errorf("%d rollouts of %d: some were lost", len(view.rollouts), len(p.rollouts))
+	if len(view.rollouts) != len(p.model.rollouts) {
+		return fmt.Errorf("%d rollouts of %d: some were lost", len(view.rollouts), len(p.model.rollouts))
 	}
-	for i, r := range p.rollouts {
+	for i, r := range p.model.rollouts {
 		if diff := cmp.Diff(p.shown(r), shownOf(view.rollouts[i])); diff != "" {
 			return fmt.Errorf("rollout %d (-model +store):\n%s", i, diff)
 		}
@@ -59,7 +59,7 @@ func (p *player) compare(i int) error {
 	if err != nil {
 		return err
 	}
-	if diff := cmp.Diff(p.backlog(i), b); diff != "" {
+	if diff := cmp.Diff(p.model.backlog(i), b); diff != "" {
 		return fmt.Errorf("backlog of store %d (-model +store):\n%s", i, diff)
 	}
 	if err := p.checkEvents(&view); err != nil {
@@ -72,7 +72,7 @@ func (p *player) compare(i int) error {
 
 func (p *player) shown(r *modelRollout) shown {
 	out := shown{r.state, r.segment, r.attempt, r.failures, r.suspensions, r.results, nil}
-	for _, g := range p.triggers {
+	for _, g := range p.model.triggers {
 		if g.rollout == r {
 			out.Triggers = append(out.Triggers, shownTrigger{g.id, g.key, g.payload, g.state, g.takenBy, g.status, g.deadline})
 		}

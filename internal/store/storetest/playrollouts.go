@@ -1,0 +1,164 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+func (p *player) applyClaim(s store.Store, o op) error {
+	limit := 1 + o.a%3
+	want := p.model.claimable(o.store)
+	claims, err := s.Claim(p.w.ctx, p.runID, limit)
+	if err != nil || len(claims) != min(limit, len(want)) {
+		return fmt.Errorf("%d claims of %d, limit %d: %w", len(claims), len(want), limit, err)
+	}
+	for _, c := range claims {
+		i := slices.IndexFunc(want, func(o *modelRollout) bool { return o.id == c.RolloutID })
+		if i < 0 {
+			return fmt.Errorf("rollout %s cannot be claimed", c.RolloutID)
+		}
+		taken := want[i].holder != nobody
+		p.model.claim(want[i], o.store)
+		var deliveries []string
+		if c.State == eval.StateRunning {
+			for _, g := range p.model.taken(want[i]) {
+				deliveries = append(deliveries, g.id)
+			}
+		}
+		var got []string
+		for _, d := range c.Deliveries {
+			got = append(got, d.ID)
+		}
+		if c.Fence != want[i].fence || c.TakenOver != taken || c.Cancelled != want[i].cancelled || !slices.Equal(got, deliveries) {
+			return fmt.Errorf("claim %+v of %+v with the deliveries %v", c, *want[i], deliveries)
+		}
+		p.claims = append(p.claims, playedClaim{o.store, c.Token})
+	}
+	return nil
+}
+
+// end makes an outcome of a segment of numbers.
+func end(b, c int) store.SegmentEnd {
+	e := store.SegmentEnd{Fault: &fault.Fault{Category: "agent"}}
+	switch b % 12 {
+	case 0:
+		e.Outcome = store.OutcomeFailed
+	case 1, 2:
+		e.Outcome, e.Retry, e.RetryAfter = store.OutcomeFailed, true, time.Duration(c%20)*time.Second
+	case 3:
+		e.Outcome = store.OutcomeInterrupted
+	case 4:
+		return completed
+	case 5:
+		e.Outcome = store.OutcomeCancelled
+	default:
+		e.Outcome, e.Fault = store.OutcomeSuspended, nil
+		if c%2 == 0 {
+			e.SuspendTimeout = time.Minute
+		}
+		for i, interrupt := range []string{"x", "y", "z"} {
+			if kind := (c >> (2 * i)) % 4; kind > 0 {
+				e.Triggers = append(e.Triggers, []store.NewTrigger{external(interrupt), polled(interrupt, time.Time{}), startable(interrupt)}[kind-1])
+				if (b+c)%5 == i { // a sibling
+					e.Triggers = append(e.Triggers, startable(interrupt))
+				}
+			}
+		}
+		if len(e.Triggers) == 0 {
+			e.Triggers = list(external("x"))
+		}
+		for i := range e.Triggers {
+			e.Triggers[i].Digest = []string{"", "one", "another"}[(b/12)%3]
+		}
+	}
+	return e
+}
+
+func (p *player) applyWrite(o op, by playedClaim) error {
+	s := p.stores[by.store]
+	i := slices.IndexFunc(p.model.rollouts, func(o *modelRollout) bool { return o.id == by.token.RolloutID })
+	r := p.model.rollouts[i]
+	holds := r.holder == by.store && r.fence == by.token.Fence
+	needs := eval.StateEvaluating
+	var err error
+	switch o.kind {
+	case "commit":
+		needs = eval.StateRunning
+		e := end(o.b, o.c)
+		var done store.Committed
+		done, err = s.CommitSegment(p.w.ctx, by.token, e)
+		if holds && r.state == needs {
+			p.model.commit(r, e)
+			if want := (store.Committed{State: r.state, Ready: r.state == eval.StateSuspended && !r.runnable.IsZero()}); err == nil && done != want {
+				return fmt.Errorf("committed %+v, want %+v", done, want)
+			}
+			return err
+		}
+	case "result":
+		err = s.RecordResult(p.w.ctx, by.token, store.Result{EvaluatorID: strconv.Itoa(r.results), Data: json.RawMessage(`[]`)})
+		if holds && r.state == needs {
+			r.results++
+			return err
+		}
+	default:
+		err = s.Finish(p.w.ctx, by.token, nil)
+		if holds && r.state == needs {
+			p.model.end(r, eval.StateCompleted)
+			return err
+		}
+	}
+	if err == nil || errors.Is(err, store.ErrFenced) == holds {
+		return fmt.Errorf("rollout %+v: got the error %w", *r, err)
+	}
+	return nil
+}
+
+func (p *player) applyCancel(s store.Store, r *modelRollout) error {
+	want := 1
+	switch {
+	case r.state.IsTerminal():
+		want = 0
+	case r.state == eval.StateRunning:
+		r.cancelled = true
+	default:
+		p.model.cancel(r)
+	}
+	if n, err := s.Cancel(p.w.ctx, r.id); err != nil || n != want {
+		return fmt.Errorf("%d cancelled, want %d: %w", n, want, err)
+	}
+	return nil
+}
+
+func (p *player) applyRenew(s store.Store, by int) error {
+	var wantHeld, wantCancelled []string
+	for _, r := range p.model.rollouts {
+		if r.holder == by {
+			r.lease = p.model.now.Add(lease)
+			wantHeld = append(wantHeld, r.id)
+			if r.cancelled {
+				wantCancelled = append(wantCancelled, r.id)
+			}
+		}
+	}
+	for _, g := range p.model.triggers {
+		if g.holder == by {
+			g.due = p.model.now.Add(lease)
+		}
+	}
+	held, cancelled, err := s.Renew(p.w.ctx)
+	for _, ids := range [][]string{wantHeld, wantCancelled, held, cancelled} {
+		slices.Sort(ids)
+	}
+	if err != nil || !slices.Equal(held, wantHeld) || !slices.Equal(cancelled, wantCancelled) {
+		return fmt.Errorf("held %v, cancelled %v, want %v and %v: %w", held, cancelled, wantHeld, wantCancelled, err)
+	}
+	return nil
+}
