@@ -1,0 +1,214 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+)
+
+// TriggerState is the state of a trigger.
+type TriggerState string
+
+// The states of a trigger.
+const (
+	TriggerIntended   TriggerState = "intended"   // its job is to be started
+	TriggerStarting   TriggerState = "starting"   // its job is being started, or was when somebody died
+	TriggerWaiting    TriggerState = "waiting"    // its job goes on
+	TriggerFired      TriggerState = "fired"      // a payload has arrived
+	TriggerFaulted    TriggerState = "faulted"    // a fault has arrived
+	TriggerExpired    TriggerState = "expired"    // its deadline has passed
+	TriggerCancelled  TriggerState = "cancelled"  // it was cancelled
+	TriggerSuperseded TriggerState = "superseded" // a sibling was first
+	TriggerAbandoned  TriggerState = "abandoned"  // its agent does not wait for it any more
+	TriggerConsumed   TriggerState = "consumed"   // the segment that took its payload has been committed
+)
+
+// IsOpen reports whether the trigger still waits for a delivery.
+func (s TriggerState) IsOpen() bool {
+	return s == TriggerIntended || s == TriggerStarting || s == TriggerWaiting
+}
+
+// NewTrigger is a trigger to be made of an interrupt.
+type NewTrigger struct {
+	InterruptID string
+	Type        string
+	Name        string
+	Source      string
+	// ItemKey is the key of the job, task or timer. Where it is empty it is made of KeyPrefix and the
+	// trigger's id.
+	ItemKey    string
+	KeyPrefix  string
+	FolderPath string
+	FolderKey  string
+	// Spec is what the source needs to know, a JSON document of the source's.
+	Spec json.RawMessage
+	// Digest changes with what is waited for. A trigger whose interrupt comes again with another
+	// digest is superseded. Where either digest is empty the interrupt counts as unchanged.
+	Digest string
+	// Start says that its job must be started: the trigger is intended.
+	Start bool
+	// Checked says that the source can be asked and its job cancelled.
+	Checked bool
+	// NextCheck is when to ask first; zero means now.
+	NextCheck time.Time
+}
+
+// Trigger is the durable record of what would resume a rollout.
+type Trigger struct {
+	// What it belongs to. CommitSegment makes a trigger when a segment is suspended.
+	ID             string
+	RunID          string
+	RolloutID      string
+	EvaluationID   string
+	EvaluationName string
+	InterruptID    string
+	// Occurrence counts from 0 how often the interrupt id came again.
+	Occurrence int
+	// Sibling counts from 0 the triggers of one interrupt.
+	Sibling int
+	// What is waited for, copied from the NewTrigger.
+	Type   string
+	Name   string
+	Source string
+	// ItemKey is replaced by TriggerStarted if the job got its key only then.
+	ItemKey    string
+	FolderPath string
+	FolderKey  string
+	Spec       json.RawMessage
+	// State is changed by ClaimTriggers and by what ends a claim, by Deliver, by Cancel, and by
+	// CommitSegment, which consumes, abandons and supersedes.
+	State TriggerState
+	// Segment is the segment whose end made the trigger.
+	Segment int
+	// TakenBy is the segment that Claim resumed with it; 0 means none.
+	TakenBy int
+	// CreatedAt is set by CommitSegment.
+	CreatedAt time.Time
+	// StartedAt is set by TriggerStarted.
+	StartedAt time.Time
+	// Deadline is when the suspension times out; zero means never. CommitSegment sets it.
+	Deadline time.Time
+	// NextDue is when the trigger can be claimed next: for its next check, at its deadline, or when a
+	// claim on it ends; zero means never. Every method that changes a trigger sets it.
+	NextDue time.Time
+	// OverdueSince is when ClaimTriggers first gave out the trigger after its deadline.
+	OverdueSince time.Time
+	// Checks counts the checks at the source, and Attempts the attempts to start the job.
+	// ClaimTriggers counts both.
+	Checks   int
+	Attempts int
+	// Failures counts the calls of the source that TriggerFailed recorded since the last one that did
+	// not fail. LastError is the error of the last call; empty if it did not fail.
+	Failures  int
+	LastError string
+	// What arrived. Deliver sets it with the delivery that it accepts; CommitSegment and
+	// TriggerStarted do so with one that was parked.
+	DeliveredAt time.Time
+	Status      Status
+	Payload     json.RawMessage
+	Fault       *fault.Fault
+}
+
+// TriggerToken says that its bearer had claimed the trigger.
+type TriggerToken struct {
+	TriggerID string
+	// Fence grows with each claim of the trigger, and when it is delivered or given up.
+	Fence int64
+}
+
+// TriggerFailure is a call of a source that failed.
+type TriggerFailure struct {
+	Error string
+	// NotStarted says that the job was certainly not started, by this claim or before: it is intended
+	// again.
+	NotStarted bool
+}
+
+// Action is what a claimed trigger needs.
+type Action string
+
+// The actions.
+const (
+	// ActionStart starts its job. That this is intended has been recorded.
+	ActionStart Action = "start"
+	// ActionResolve finds out whether its job was started. Once OverdueSince is set it must not be
+	// started any more.
+	ActionResolve Action = "resolve"
+	// ActionCheck asks its source.
+	ActionCheck Action = "check"
+	// ActionExpire lets it expire, because its deadline has passed. If its job was started its source
+	// is asked once more before that.
+	ActionExpire Action = "expire"
+	// ActionCancel tries once to cancel its job.
+	ActionCancel Action = "cancel"
+)
+
+// TriggerClaim is a trigger that this process may now act on.
+type TriggerClaim struct {
+	TriggerToken
+	Trigger
+	Action Action
+	// Until is when the claim runs out unless it is renewed. Nothing that another process must not do
+	// again may begin later.
+	Until time.Time
+}
+
+// Status says what a delivery brought.
+type Status string
+
+// The statuses.
+const (
+	StatusSuccessful Status = "successful"
+	StatusFaulted    Status = "faulted"
+	StatusCancelled  Status = "cancelled"
+	StatusExpired    Status = "expired"
+)
+
+// Delivery is a payload handed in for a trigger, addressed by the trigger's id or by source and
+// item key.
+type Delivery struct {
+	TriggerID string
+	Source    string
+	ItemKey   string
+	Status    Status
+	Payload   json.RawMessage
+	Fault     *fault.Fault
+	// By says who delivered it: "deliver", "approve", "source", …
+	By string
+	// Fence, if not zero, is that of the claim under which the source was asked: the delivery of a
+	// process whose claim has been taken over is refused with ErrFenced. Without it somebody else
+	// than the source delivers: that is late after the deadline, and in time it takes the place of
+	// the job, which is cancelled.
+	Fence int64
+}
+
+// Delivered is a delivery as the store keeps it.
+type Delivered struct {
+	Delivery
+	// ReceivedAt is when Deliver took it.
+	ReceivedAt time.Time
+	// Disposition is set by Deliver. A parked delivery gets another one when its trigger is made.
+	Disposition Disposition
+}
+
+// Disposition says what became of a delivery.
+type Disposition string
+
+// The dispositions.
+const (
+	Accepted  Disposition = "accepted"
+	Duplicate Disposition = "duplicate" // the trigger has a delivery already; this one is kept and shown
+	Late      Disposition = "late"      // nobody waits for it any more, or the deadline has passed
+	Parked    Disposition = "parked"    // nothing matches yet; kept for 7 days
+)
+
+// Receipt is the answer to a delivery.
+type Receipt struct {
+	Disposition Disposition
+	// Trigger is the trigger that it was matched with; its ID is empty if it was parked.
+	Trigger Trigger
+	// Accepted are all the triggers that have accepted it. Several may wait for one source and item
+	// key.
+	Accepted []Trigger
+}
