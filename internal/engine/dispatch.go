@@ -82,7 +82,7 @@ func (r *Runner) busy() bool {
 // nextAction says how long to wait for the next thing to do, or that there will be none.
 func (r *Runner) nextAction(ctx context.Context, until Until) (pause time.Duration, done bool, err error) {
 	busy := r.busy()
-	pause, checking, roundDone := r.triggers.outlook(busy)
+	pause, checking, roundDone := r.triggers.nextCheck(busy)
 	if busy || checking {
 		return clamp(pause), false, nil
 	}

@@ -106,9 +106,9 @@ func (l *triggerLoop) handle(ctx context.Context, c store.TriggerClaim) {
 	l.r.changed(c.RunID)
 }
 
-// outlook says how long to wait for the next trigger, whether any is being handled, and whether the
-// round is done.
-func (l *triggerLoop) outlook(busy bool) (pause time.Duration, checking, roundDone bool) {
+// nextCheck says how long to wait for the next trigger, whether any is being handled, and whether
+// the round is done.
+func (l *triggerLoop) nextCheck(busy bool) (pause time.Duration, checking, roundDone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	pause = poll
