@@ -10,7 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // runScript runs a command evaluator that is a shell script.
@@ -133,17 +134,13 @@ func TestCommandEndsWithItsGroup(t *testing.T) {
 // gone waits for init to reap an orphan; a zombie counts as gone.
 func gone(t *testing.T, pid int) bool {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for time.Now().Before(deadline) {
+	return testenv.Eventually(func() bool {
 		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
 			return true
 		}
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err == nil && strings.Contains(string(stat), ") Z ") {
-			return true
-		}
-	}
-	return false
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	})
 }
 
 func TestCommandThatIsCancelled(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // gatewayProcess is `evalrun gateway` as a process, which a test kills.
@@ -138,13 +140,12 @@ func TestGatewayThatIsKilled(t *testing.T) {
 				if era == mcp.Legacy {
 					result = callGateway(t, again, mcp.MethodTasksResult, `{"taskId":"`+id+`"}`)
 				}
-				for deadline := time.Now().Add(30 * time.Second); result == nil && time.Now().Before(deadline); {
-					o := callGateway(t, again, mcp.MethodTasksGet, `{"taskId":"`+id+`"}`)
-					if result = o.Object("result"); result == nil {
-						tick := time.NewTimer(20 * time.Millisecond) // as a client polls
-						<-tick.C
+				testenv.Eventually(func() bool {
+					if result == nil {
+						result = callGateway(t, again, mcp.MethodTasksGet, `{"taskId":"`+id+`"}`).Object("result")
 					}
-				}
+					return result != nil
+				})
 				if got := string(result.Get("content")); !strings.Contains(got, want) {
 					t.Errorf("%s: %s", want, got)
 				}
@@ -221,15 +222,8 @@ func newStdioGateway(t *testing.T, name string, args ...string) *stdioGateway {
 }
 
 // processes are those of the server that are running.
-func (g *stdioGateway) processes() (pids []int) {
-	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range environs {
-		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte("GATEWAY_TEST="+g.mark+"\x00")) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+func (g *stdioGateway) processes() []int {
+	return slices.Sorted(maps.Keys(testenv.Processes("GATEWAY_TEST=" + g.mark + "\x00")))
 }
 
 // use has the gateway start the server, and waits until that has started its own processes.
@@ -240,12 +234,9 @@ func (g *stdioGateway) use() {
 			_ = r.Body.Close()
 		}
 	}()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(lookAgain) {
-		if len(g.processes()) == 3 {
-			return
-		}
+	if !testenv.Eventually(func() bool { return len(g.processes()) == 3 }) {
+		g.t.Fatalf("the server was not started: %v", g.processes())
 	}
-	g.t.Fatalf("the server was not started: %v", g.processes())
 }
 
 // post sends an initialize request.

@@ -24,13 +24,6 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// patience is how long a script waits for something that is bound to happen, and lookAgain how
-// often it looks.
-const (
-	patience  = 20 * time.Second
-	lookAgain = 5 * time.Millisecond
-)
-
 // scriptCommands are the commands that the scripts have beside testscript's own.
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
@@ -166,7 +159,7 @@ func cmdInterrupt(ts *testscript.TestScript, neg bool, args []string) {
 func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 2, "ended NAME CODE")
 	b := started(ts, args[0])
-	hang := time.AfterFunc(patience, func() { _ = b.cmd.Process.Kill() })
+	hang := time.AfterFunc(testenv.Patience, func() { _ = b.cmd.Process.Kill() })
 	err := b.cmd.Wait()
 	hung := !hang.Stop()
 	ts.Check(errors.Join(b.stdout.Close(), b.stderr.Close()))
@@ -194,10 +187,11 @@ func cmdWaitFor(ts *testscript.TestScript, neg bool, args []string) {
 	pattern := regexp.MustCompile("(?m)" + strings.Join(args[1:], ""))
 	var data []byte
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(lookAgain) {
-		if data, err = os.ReadFile(ts.MkAbs(args[0])); err == nil && pattern.Match(data) {
-			return
-		}
+	if testenv.Eventually(func() bool {
+		data, err = os.ReadFile(ts.MkAbs(args[0]))
+		return err == nil && pattern.Match(data)
+	}) {
+		return
 	}
 	ts.Fatalf("%s: nothing matches %s: %v\n%s", args[0], pattern, err, data)
 }
@@ -301,21 +295,12 @@ func likeTheirSchemas(env *testscript.Env) {
 // nothingLeft fails if a process is left that a script has started, directly or not: all of them
 // have its WORK in their environment.
 func nothingLeft(env *testscript.Env) {
-	mark := []byte("WORK=" + env.WorkDir + "\x00")
-	var left []string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(lookAgain) {
-		left = nil
-		environs, _ := filepath.Glob("/proc/[0-9]*/environ") // none where there is no /proc
-		for _, path := range environs {
-			if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, mark) {
-				line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline")) // it may end this moment
-				left = append(left, strings.ReplaceAll(string(line), "\x00", " "))
-			}
-		}
-		if len(left) == 0 {
-			return
-		}
+	var left map[int]string
+	if !testenv.Eventually(func() bool {
+		left = testenv.Processes("WORK=" + env.WorkDir + "\x00")
+		return len(left) == 0
+	}) {
+		env.T().Log("processes are left: ", left)
+		env.T().FailNow()
 	}
-	env.T().Log("processes are left: ", left)
-	env.T().FailNow()
 }

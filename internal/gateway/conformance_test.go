@@ -83,18 +83,16 @@ func startEverything(t *testing.T, program string, stateless bool) string {
 		t.Fatal(err)
 	}
 	start(t, exec.Command(program, "-http="+address, fmt.Sprintf("-stateless=%v", stateless)))
-	deadline, again := time.Now().Add(20*time.Second), time.NewTicker(10*time.Millisecond)
-	defer again.Stop()
-	for ; ; <-again.C { // it does not say when it listens
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = conn.Close()
-			return "http://" + address
-		}
-		if !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(deadline) {
-			t.Fatalf("everything-server: %v", err)
-		}
+	var conn net.Conn
+	testenv.Eventually(func() bool { // it does not say when it listens
+		conn, err = net.Dial("tcp", address)
+		return !errors.Is(err, syscall.ECONNREFUSED)
+	})
+	if err != nil {
+		t.Fatalf("everything-server: %v", err)
 	}
+	_ = conn.Close()
+	return "http://" + address
 }
 
 // start starts a process that ends with the test.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/jsonrpc"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // What has not begun to be written when the connection ends may be sent again, and what has begun may not.
@@ -30,8 +30,8 @@ func TestClientTellsWhatWasUnsent(t *testing.T) {
 			t.Fatal(err)
 		}
 		queued := clientGo(t.Context(), c, clientCallTool("echo", `{}`))
-		for out.Queued() == 0 {
-			runtime.Gosched()
+		if !testenv.Eventually(func() bool { return out.Queued() > 0 }) {
+			t.Fatal("the second call is not in the queue")
 		}
 		_ = c.end(clientGone("it has closed its stdout"), false)
 		late := clientGo(t.Context(), c, clientCallTool("echo", `{}`))

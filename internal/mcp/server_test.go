@@ -12,12 +12,14 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // within is how long anything may take in these tests.
@@ -318,24 +320,14 @@ var serverGoroutine = regexp.MustCompile(`/mcp\.(\(\*(HTTPHandler|Session|stdioC
 func noGoroutinesLeft(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
-		deadline := time.Now().Add(within)
-		for {
-			stacks := make([]byte, 1<<20)
-			stacks = stacks[:runtime.Stack(stacks, true)]
-			left := 0
-			for _, one := range bytes.Split(stacks, []byte("\n\n")) {
-				if serverGoroutine.Match(one) && !bytes.Contains(one, []byte("testing.tRunner")) {
-					left++
-				}
-			}
-			if left == 0 {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Errorf("goroutines are left:\n%s", stacks)
-				return
-			}
-			runtime.Gosched()
+		var stacks []byte
+		if !testenv.Eventually(func() bool {
+			stacks = testenv.Stacks()
+			return !slices.ContainsFunc(bytes.Split(stacks, []byte("\n\n")), func(one []byte) bool {
+				return serverGoroutine.Match(one) && !bytes.Contains(one, []byte("testing.tRunner"))
+			})
+		}) {
+			t.Errorf("goroutines are left:\n%s", stacks)
 		}
 	})
 }

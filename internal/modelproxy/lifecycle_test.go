@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // An answer may begin before the request has ended: providers refuse what they do not like without
@@ -152,13 +154,7 @@ func TestNothingIsLeft(t *testing.T) {
 	server.Close()
 	answers.Wait()
 	http.DefaultClient.CloseIdleConnections()
-	// Goroutines end some instructions after what they did can be seen.
-	for until := time.Now().Add(deadline); runtime.NumGoroutine() > before; runtime.Gosched() {
-		if time.Now().After(until) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines before, %d after\n%s", before, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
-		}
-	}
+	testenv.NoMoreGoroutines(t, before)
 }
 
 // A client that neither reads nor writes does not keep a session open.

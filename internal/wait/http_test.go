@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
@@ -397,10 +398,5 @@ func TestHTTPLeavesNothingBehind(t *testing.T) {
 	wg.Wait()
 	sources.Close()
 	s.CloseClientConnections()
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
-		runtime.Gosched()
-	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines before, %d after", before, after)
-	}
+	testenv.NoMoreGoroutines(t, before)
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -203,24 +202,21 @@ func b2i(b bool) int {
 func (r *rollout) noGoroutine(segment string) {
 	r.t.Helper()
 	label := fmt.Sprintf("%q:%q", "segment", segment)
-	for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
+	left := ""
+	if !testenv.Eventually(func() bool {
 		var all bytes.Buffer
 		if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
 			r.t.Fatal(err)
 		}
-		left := ""
+		left = ""
 		for _, group := range strings.Split(all.String(), "\n\n") {
 			if strings.Contains(group, label) && !strings.Contains(group, "net/http.(*persistConn)") { // those are the model proxy's
 				left += group + "\n\n"
 			}
 		}
-		if left == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Errorf("goroutines were left:\n%s", left)
-			return
-		}
+		return left == ""
+	}) {
+		r.t.Errorf("goroutines were left:\n%s", left)
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // asServer makes this test binary the server on stdio.
@@ -327,12 +329,7 @@ func TestNothingIsLeft(t *testing.T) {
 		_ = session.Close() // there is nobody left to tell
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	for until := time.Now().Add(deadline); runtime.NumGoroutine() > before+1; runtime.Gosched() { // 1 for within
-		if time.Now().After(until) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines before, %d after\n%s", before, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
-		}
-	}
+	testenv.NoMoreGoroutines(t, before+1) // 1 for within
 }
 
 // A signal and the end of stdin end the server on stdio even while a call runs, and the log says so; kill leaves the log as it is.
@@ -357,12 +354,11 @@ func TestHowTheServerOnStdioEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for ctx := within(t); ; runtime.Gosched() {
-				if log, err := ReadLog(file); err == nil && has("tools/call", WaitTool, false, false)(log) {
-					break
-				} else if ctx.Err() != nil {
-					t.Fatal("it does not wait")
-				}
+			if !testenv.Eventually(func() bool {
+				log, err := ReadLog(file)
+				return err == nil && has("tools/call", WaitTool, false, false)(log)
+			}) {
+				t.Fatal("it does not wait")
 			}
 			switch how {
 			case "EOF":

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func openInternal(tb testing.TB, dir string) *Store {
@@ -157,12 +158,7 @@ func TestIdleStoreHasFewGoroutines(t *testing.T) {
 		t.Fatal(err)
 	}
 	// database/sql lets its goroutines end by themselves.
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(deadline); {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine() - before; n > 0 {
-		t.Errorf("a closed store has left %d goroutines", n)
-	}
+	testenv.NoMoreGoroutines(t, before)
 }
 
 func TestHoldersThatAreGoneAreForgotten(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -198,21 +197,13 @@ func (s *scenario) checkPrompts(o store.RolloutView, note func(string, ...any)) 
 // checkProcesses looks for processes that the scenario has left: its folder is in the environment
 // of all of them. Those that were just killed get a moment.
 func (s *scenario) checkProcesses(note func(string, ...any)) {
-	left := ""
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		left = ""
-		environs, _ := filepath.Glob("/proc/[0-9]*/environ") // none where there is no /proc
-		for _, path := range environs {
-			if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(s.dir)) {
-				line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline")) // it may end this moment
-				left += strings.ReplaceAll(string(line), "\x00", " ") + "\n"
-			}
-		}
-		if left == "" {
-			return
-		}
+	var left map[int]string
+	if !testenv.Eventually(func() bool {
+		left = testenv.Processes(s.dir)
+		return len(left) == 0
+	}) {
+		note("processes are left: %v", left)
 	}
-	note("processes are left:\n%s", left)
 }
 
 // TestStoppedBeforeItsAgent stops a process that has claimed a rollout and done nothing for it yet.

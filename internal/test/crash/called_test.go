@@ -7,12 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/evalrun/evalrun/fixtures/mcp/jobs/service"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // calledJobs are a job service with two MCP servers that start its jobs: dedup passes on the key of
@@ -84,13 +83,7 @@ func startCalledServer(t *testing.T, serviceURL string, flags ...string) string 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if port, err := os.ReadFile(portFile); err == nil && len(port) > 0 {
-			return "http://127.0.0.1:" + strings.TrimSpace(string(port)) + "/mcp"
-		}
-	}
-	t.Fatal("the MCP server did not say on which port it listens")
-	return ""
+	return "http://127.0.0.1:" + testenv.WhenWritten(t, portFile) + "/mcp"
 }
 
 // checkCalled counts the jobs that calls have started: never more than there were calls, and never

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -59,20 +58,8 @@ func startJobs(t *testing.T, flags ...string) *jobs {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	j.mcp = "http://127.0.0.1:" + readWhenThere(t, portFile) + "/mcp"
+	j.mcp = "http://127.0.0.1:" + testenv.WhenWritten(t, portFile) + "/mcp"
 	return j
-}
-
-// readWhenThere reads what a program writes to a file when it is ready.
-func readWhenThere(t *testing.T, path string) string {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if data, err := os.ReadFile(path); err == nil && len(data) > 0 {
-			return strings.TrimSpace(string(data))
-		}
-	}
-	t.Fatalf("%s was not written", path)
-	return ""
 }
 
 func (j *jobs) log() string { return filepath.Join(j.dir, "calls.jsonl") }
@@ -170,10 +157,13 @@ func driveJob(t *testing.T, name, process, want string) (session string, scores 
 	if err != nil || len(kept) != 1 {
 		t.Fatal(kept, err)
 	}
-	for deadline := time.Now().Add(time.Minute); r.Status == "suspended" && time.Now().Before(deadline); {
-		evalrun(t, dir, 0, "executor", "--once")
-		r = readResults(t, kept[0])
-	}
+	testenv.Eventually(func() bool {
+		if r.Status == "suspended" {
+			evalrun(t, dir, 0, "executor", "--once")
+			r = readResults(t, kept[0])
+		}
+		return r.Status != "suspended"
+	})
 	if r.Score == nil || *r.Score != 1 {
 		t.Errorf("score %v: %+v", r.Score, r)
 	}
@@ -387,12 +377,14 @@ func startEverything(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if c, err := net.Dial("tcp", address); err == nil {
+	if !testenv.Eventually(func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
 			_ = c.Close()
-			return "http://" + address + "/mcp"
 		}
+		return err == nil
+	}) {
+		t.Fatal("server-everything does not listen")
 	}
-	t.Fatal("server-everything does not listen")
-	return ""
+	return "http://" + address + "/mcp"
 }

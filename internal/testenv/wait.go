@@ -1,0 +1,76 @@
+package testenv
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// Patience is how long a test waits for what must happen before it fails.
+	Patience = time.Minute
+	// askAgain is how long to wait before asking again whether it has happened.
+	askAgain = 5 * time.Millisecond
+)
+
+// Eventually asks until the answer is yes, and reports whether it came before Patience was over. It is
+// for what nothing tells of: a file, another process.
+func Eventually(ask func() bool) bool {
+	for deadline := time.Now().Add(Patience); ; time.Sleep(askAgain) {
+		if ask() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}
+
+// WhenWritten is what a program writes to a file when it is ready, without space around it.
+func WhenWritten(t testing.TB, path string) (text string) {
+	t.Helper()
+	if !Eventually(func() bool {
+		data, err := os.ReadFile(path)
+		text = strings.TrimSpace(string(data))
+		return err == nil && text != ""
+	}) {
+		t.Fatalf("%s was not written", path)
+	}
+	return text
+}
+
+// NoMoreGoroutines waits until there are no more goroutines than before. They end some instructions
+// after what they did can be seen.
+func NoMoreGoroutines(t testing.TB, before int) {
+	t.Helper()
+	if !Eventually(func() bool { return runtime.NumGoroutine() <= before }) {
+		t.Fatalf("%d goroutines before, %d after\n%s", before, runtime.NumGoroutine(), Stacks())
+	}
+}
+
+// Stacks are the stacks of all goroutines.
+func Stacks() []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+// Processes are the command lines of the processes that have a text in their environment, by their
+// ids. There are none where there is no /proc.
+func Processes(mark string) map[int]string {
+	found := map[int]string{}
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range environs {
+		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(mark)) {
+			dir := filepath.Dir(path)
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			line, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // it may end at this moment
+			found[pid] = strings.ReplaceAll(string(line), "\x00", " ")
+		}
+	}
+	return found
+}
