@@ -132,20 +132,29 @@ func (s *segment) openGateway() error {
 	}
 	calls := &suspend.Hooks{
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
-		Holding: s.clock.hold, Arrived: s.pending.workArrived,
-		Suspended: func(w wait.Work) {
-			s.idle.reset()
-			s.pending.add(requestOf(w))
-		},
-		Unknown: func(w wait.Work) {
-			s.limits.reach(fault.Newf(fault.StartUnknown, "the call of %s of MCP server %q may have started something before a crash, and the server can neither tell nor start it only once", w.Tool, w.Server))
-		},
+		Changed: s.workChanged,
 		Permit: func(ctx context.Context, server, tool string, arguments json.RawMessage) string {
 			return s.permissions.decideCall(ctx, server, tool, arguments)
 		},
 		Called: func(r suspend.Record) { s.calls.saw(r) },
 	}
 	return s.servers.open(s.opts.Gateway, g.Filters, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
+}
+
+// workChanged is told what becomes of the work that calls have started.
+func (s *segment) workChanged(w wait.Work, state suspend.State) {
+	switch state {
+	case suspend.Held, suspend.Released:
+		s.clock.hold(state == suspend.Held)
+	case suspend.Suspended:
+		s.idle.reset()
+		s.pending.add(requestOf(w))
+	case suspend.Arrived:
+		s.pending.workArrived(w)
+	case suspend.Unknown:
+		s.limits.reach(fault.Newf(fault.StartUnknown, "the call of %s of MCP server %q may have started something before a crash, "+
+			"and the server can neither tell nor start it only once", w.Tool, w.Server))
+	}
 }
 
 // end ends the agent's process and everything around it. It says what was wrong with the process,

@@ -83,7 +83,7 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 	s := &jobServer{meta: func(int) string { return advertised }, call: robot}
 	asked := make(chan struct{}, 1)
 	var mu sync.Mutex
-	done, arrived := false, 0
+	done := false
 	a := behind(t, startJobServer(t, s), &memory{}, func(c *Hooks) {
 		c.SoftWait = time.Hour
 		c.Check = func(context.Context, wait.Work) (wait.Status, error) {
@@ -95,7 +95,6 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 			defer mu.Unlock()
 			return wait.Status{Done: done, Payload: json.RawMessage(`{"state":"successful"}`)}, nil
 		}
-		c.Arrived = func(wait.Work) { mu.Lock(); defer mu.Unlock(); arrived++ }
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
@@ -105,7 +104,11 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 	mu.Lock()
 	done = true
 	mu.Unlock()
-	if got := a.text("run", "{}"); got != "42" || arrived != 1 || len(s.made()) != 2 {
+	got := a.text("run", "{}")
+	a.mu.Lock()
+	arrived := len(a.arrived)
+	a.mu.Unlock()
+	if got != "42" || arrived != 1 || len(s.made()) != 2 {
 		t.Errorf("%q, arrived %d times, %d calls", got, arrived, len(s.made()))
 	}
 

@@ -19,7 +19,7 @@ import (
 // Hooks decides what becomes of long-running work that calls of tools start, for one client that cannot wait for it itself.
 //
 // A call that may start something is recorded before it is made, and what it has started before anybody is told. If the work ends within SoftWait
-// the client gets its result. Else Suspended is called and the client is told to end its turn; whoever watches the work hands the result in
+// the client gets its result. Else the work is [Suspended] and the client is told to end its turn; whoever watches the work hands the result in
 // later. Work that would end with us is held instead: the call stays open for up to Hold, and the same call, made again, joins it.
 type Hooks struct {
 	Ledger Ledger
@@ -27,14 +27,10 @@ type Hooks struct {
 	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
 	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
 	SoftWait, Hold time.Duration
-	// Holding is called when a call begins to be held, and when that ends. Suspended is called when work is left to others, before the client is told, and Arrived when a call brings the result of work after all.
-	// Unknown is called when nobody can tell whether a call that was
-	// broken off by a crash has started something. Called is called after each call of a tool. All may be nil.
-	Holding   func(on bool)
-	Suspended func(w wait.Work)
-	Arrived   func(w wait.Work)
-	Unknown   func(w wait.Work)
-	Called    func(r Record)
+	// Changed is called when the state of work changes, and Called after each call of a tool. Both may
+	// be nil.
+	Changed func(w wait.Work, state State)
+	Called  func(r Record)
 	// Permit is called before each call of a tool, and says why it is not made; empty if it is. The client is given that as the tool's error. It may be nil.
 	Permit func(ctx context.Context, server, tool string, arguments json.RawMessage) (refusal string)
 	// Person says that a person is asked what tasks, and calls of modern servers, want to know: they are left like work. Else the client is
@@ -43,6 +39,22 @@ type Hooks struct {
 	// Progress is how often a client that waits is told that its call goes on; 0 means 5 s.
 	Progress time.Duration
 }
+
+// State is what becomes of the work of a call while its client waits.
+type State string
+
+// The states that [Hooks].Changed is told.
+const (
+	// Held is work that would end with us, for which its call is held open. Released is its end.
+	Held     State = "held"
+	Released State = "released"
+	// Suspended is work that is left to others. The client is told after Changed has returned.
+	Suspended State = "suspended"
+	// Arrived is work that was left to others, and whose result a call of the client has brought.
+	Arrived State = "arrived"
+	// Unknown is a call that a crash broke off, when nobody can tell whether it has started something.
+	Unknown State = "unknown"
+)
 
 const (
 	defaultSoftWait = 40 * time.Second

@@ -187,6 +187,7 @@ type agentOf struct {
 	endpoint  *gateway.Endpoint
 	mu        sync.Mutex
 	suspended []wait.Work
+	arrived   []wait.Work
 	unknown   []wait.Work
 	records   []Record
 }
@@ -206,9 +207,19 @@ func behind(t *testing.T, s gateway.Server, ledger Ledger, change func(*Hooks)) 
 	a := &agentOf{t: t}
 	calls := &Hooks{
 		Ledger: ledger, SoftWait: time.Second,
-		Suspended: func(w wait.Work) { a.mu.Lock(); defer a.mu.Unlock(); a.suspended = append(a.suspended, w) },
-		Unknown:   func(w wait.Work) { a.mu.Lock(); defer a.mu.Unlock(); a.unknown = append(a.unknown, w) },
-		Called:    func(r Record) { a.mu.Lock(); defer a.mu.Unlock(); a.records = append(a.records, r) },
+		Changed: func(w wait.Work, state State) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			switch state {
+			case Suspended:
+				a.suspended = append(a.suspended, w)
+			case Arrived:
+				a.arrived = append(a.arrived, w)
+			case Unknown:
+				a.unknown = append(a.unknown, w)
+			}
+		},
+		Called: func(r Record) { a.mu.Lock(); defer a.mu.Unlock(); a.records = append(a.records, r) },
 	}
 	if change != nil {
 		change(calls)

@@ -40,9 +40,7 @@ func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in 
 	if err := s.note(ctx, work); err != nil {
 		return nil, err
 	}
-	if s.calls.Suspended != nil {
-		s.calls.Suspended(*work)
-	}
+	s.changed(work, Suspended)
 	rec.Started = true
 	return s.shown(r, TextResult(startedText(work), false)), nil
 }

@@ -199,9 +199,9 @@ func (s *policy) run(l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key Ca
 	c.work = work
 	close(c.started)
 	if err == nil && work != nil {
-		if !s.survivesUs(work) && s.calls.Holding != nil {
-			s.calls.Holding(true)
-			defer s.calls.Holding(false)
+		if !s.survivesUs(work) {
+			s.changed(work, Held)
+			defer s.changed(work, Released)
 		}
 		c.outcome, err = s.follow(ctx, l, r, work)
 	} else if err == nil {
@@ -209,9 +209,9 @@ func (s *policy) run(l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key Ca
 	}
 	if errors.Is(err, errLeft) || ctx.Err() != nil {
 		// Whoever has made the call may be gone by now; the work is not.
-		if work != nil && s.survivesUs(work) && s.calls.Suspended != nil {
+		if work != nil && s.survivesUs(work) {
 			c.left = true
-			s.calls.Suspended(*work)
+			s.changed(work, Suspended)
 		}
 		return
 	}
@@ -226,7 +226,7 @@ func (s *policy) run(l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key Ca
 		}
 	case !l.Offered().Deduplicates && !t.Idempotent:
 		// It was broken off after it had been sent. With the same key it could be made again, without one it cannot.
-		s.unknown(wait.Work{CallID: c.id, Server: key.Server, Tool: key.Tool, Arguments: arguments})
+		s.changed(&wait.Work{CallID: c.id, Server: key.Server, Tool: key.Tool, Arguments: arguments}, Unknown)
 	}
 	if err != nil {
 		c.outcome = wait.Outcome{}
@@ -246,10 +246,10 @@ func asError(err error) *mcp.Error {
 	return mcp.Errorf(mcp.CodeInternal, "%v", err)
 }
 
-// unknown says that nobody can tell whether a call has started something.
-func (s *policy) unknown(w wait.Work) {
-	if s.calls.Unknown != nil {
-		s.calls.Unknown(w)
+// changed says what has become of work.
+func (s *policy) changed(w *wait.Work, state State) {
+	if s.calls.Changed != nil {
+		s.calls.Changed(*w, state)
 	}
 }
 
@@ -299,7 +299,7 @@ func (s *policy) start(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 		}
 		return entry.Work, nil, nil
 	case !entry.New && !o.Deduplicates && !t.Idempotent:
-		s.unknown(*work)
+		s.changed(work, Unknown)
 		return nil, nil, ErrUnknown
 	}
 	result, err := l.PassWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, t, entry.ID) })
@@ -501,9 +501,7 @@ func (s *policy) finish(r *mcp.Request, c *runningCall, rec *Record) (json.RawMe
 	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
 		c.ended.Do(func() { // several may have waited
 			c.err = s.calls.Ledger.Ended(s.e.Context(), c.id)
-			if s.calls.Arrived != nil {
-				s.calls.Arrived(*c.work)
-			}
+			s.changed(c.work, Arrived)
 		})
 		if c.err != nil {
 			return nil, mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", c.err)
