@@ -81,7 +81,7 @@ func (r *Report) Write(w io.Writer, format string) error {
 	return inputError("there is no format %q", format)
 }
 
-func documentPath(s store.Store, runID string) string {
+func documentPath(s store.Place, runID string) string {
 	return filepath.Join(workspace.RunDir(s.Dir(), runID), "results.json")
 }
 

@@ -63,7 +63,7 @@ func makeToken(file string) (err error) {
 // The lock ends with the process. The mark is what the processes of the gateway's servers bear: it
 // is the same for the next gateway that gets the lock, so that it finds those of one that was
 // killed.
-func lockGateway(st store.Store, token string) (mark string, unlock func(), err error) {
+func lockGateway(st store.Place, token string) (mark string, unlock func(), err error) {
 	sum := sha256.Sum256([]byte(token))
 	name := "gateway-" + hex.EncodeToString(sum[:4])
 	mark = st.ID() + "/" + name

@@ -12,9 +12,15 @@ import (
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
+// remover is a store from which runs can be removed.
+type remover interface {
+	store.Reader
+	Remove(ctx context.Context, runID string) error
+}
+
 // Remove removes a final run with all its files. It removes the files first, so that after an error
 // the run is still listed and can be removed again.
-func Remove(ctx context.Context, s store.Store, runID string) error {
+func Remove(ctx context.Context, s remover, runID string) error {
 	run, err := s.Run(ctx, runID)
 	if err != nil {
 		return err
@@ -35,7 +41,7 @@ func Remove(ctx context.Context, s store.Store, runID string) error {
 }
 
 // removeWork removes the homes and workspaces of a final run.
-func removeWork(ctx context.Context, s store.Store, runID string) error {
+func removeWork(ctx context.Context, s store.Reader, runID string) error {
 	ids, err := s.RolloutIDs(ctx, runID)
 	if err != nil {
 		return err
@@ -53,7 +59,7 @@ func removeWork(ctx context.Context, s store.Store, runID string) error {
 }
 
 // Tidy removes the work folders of a run if it is final, unless its plan keeps them.
-func Tidy(ctx context.Context, s store.Store, runID string) error {
+func Tidy(ctx context.Context, s store.Reader, runID string) error {
 	run, err := s.Run(ctx, runID)
 	if err != nil || !run.Final() {
 		return err

@@ -60,7 +60,7 @@ func datasetOrEmpty(d map[string]eval.DatasetResult) map[string]eval.DatasetResu
 // SaveResults brings the results document at path up to date. It holds the run's lock, replaces the
 // file as a whole, and never overwrites a higher revision of the same run. If path is not a regular
 // file, such as /dev/stdout, the document is written to it.
-func SaveResults(ctx context.Context, st store.Store, runID, path string, red *redact.Redactor) (err error) {
+func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *redact.Redactor) (err error) {
 	path, isFile, err := durable.Follow(path)
 	if err != nil {
 		return err

@@ -58,11 +58,11 @@ func StatusOf(c store.Counts) schemas.Status {
 type Command func(*schemas.Rollout) string
 
 // FromStore calls f with the report of a run. It holds only during the call.
-func FromStore(ctx context.Context, st store.Store, runID string, red *redact.Redactor, f func(*Report) error) error {
+func FromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, f func(*Report) error) error {
 	return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return f(r) })
 }
 
-func fromStore(ctx context.Context, st store.Store, runID string, red *redact.Redactor, dir string, f func(store.View, *Report) error) error {
+func fromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, dir string, f func(store.View, *Report) error) error {
 	o := Options{StoreID: st.ID(), StoreDir: st.Dir(), Redact: red}
 	stored, err := st.Plan(ctx, runID)
 	if err != nil {

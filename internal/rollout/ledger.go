@@ -32,7 +32,7 @@ func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 
 // ledger keeps the calls of a claimed rollout in the store.
 type ledger struct {
-	store store.Store
+	store store.Ledger
 	token store.Token
 }
 
@@ -64,7 +64,7 @@ func (l ledger) Work(ctx context.Context, id string) (*wait.Work, error) {
 }
 
 // WorkOf reads what a call of a rollout has started; nil if nothing is recorded.
-func WorkOf(ctx context.Context, s store.Store, rolloutID, callID string) (*wait.Work, error) {
+func WorkOf(ctx context.Context, s store.Ledger, rolloutID, callID string) (*wait.Work, error) {
 	raw, err := s.CallWork(ctx, rolloutID, callID)
 	if err != nil {
 		return nil, err

@@ -28,14 +28,21 @@ import (
 var (
 	ErrCancelled = errors.New("the rollout was cancelled")
 	ErrLeaseLost = errors.New("the lease could not be renewed")
-	// ErrNoSlot says that no slot became free: the rollout was claimed in advance and is given
-	// back.
+	// ErrNoSlot says that no slot became free: the rollout was claimed in advance and is
+	// released.
 	ErrNoSlot = errors.New("there was no slot for the agent")
 )
 
+// Store is what a rollout needs of the store in which it is.
+type Store interface {
+	store.Reader
+	store.Queue
+	store.Ledger
+}
+
 // Host is what the process gives to the rollouts that it works on.
 type Host struct {
-	Store store.Store
+	Store Store
 	// LoadRun returns a run of the store.
 	LoadRun func(ctx context.Context, runID string) (*Run, error)
 	// JobsChanged is called after a commit that may have left jobs to be started or cancelled.

@@ -21,7 +21,8 @@ import (
 
 // Errors that callers decide on.
 var (
-	// ErrFenced means that the rollout or trigger has another holder by now, or has ended: nothing was written.
+	// ErrFenced means that the rollout or trigger has another holder by now, or has ended: nothing was
+	// written.
 	ErrFenced = errors.New("the lease was lost")
 	// ErrNotFound means that there is no run, rollout or trigger with the id.
 	ErrNotFound = errors.New("not found")
@@ -33,136 +34,77 @@ var (
 	ErrMoved = errors.New("it was moved, deleted or replaced while this process used it")
 )
 
-// Store is the durable state of runs. Implementations are safe for concurrent use by several goroutines and, as far as
-// their kind allows, by several processes. The conformance suite in storetest says what they must do.
+// Store is the durable state of runs. Implementations are safe for concurrent use by several
+// goroutines and, as far as their kind allows, by several processes. The conformance suite in
+// storetest says what they must do.
 type Store interface {
-	// ID is the store's own id, made with it.
-	ID() string
-	// Dir is the folder under which the store's files are, absolute.
-	Dir() string
-	// InPlace returns ErrMoved if another store, or none, is where this one was opened. Claim and ClaimTriggers check it as well. Whoever
-	// writes a file of the store checks it before.
-	InPlace() error
-	// Holder is the id under which this process claims.
-	Holder() string
-	// Close ends every claim's goroutines and closes the store. Claims that are still held stay until their lease is void.
-	Close() error
-
-	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created is false.
-	CreateRun(ctx context.Context, p Plan) (created bool, err error)
-	// Remove removes everything that the store knows of a final run; ErrNotFinal of any other.
-	Remove(ctx context.Context, runID string) error
-
 	Reader
 	Queue
 	Ledger
 	Mailbox
 	MCPTasks
 
-	// Wake returns a channel that receives after another process committed something that may concern a dispatcher. Wake-ups are
-	// folded together and may be lost.
+	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created is
+	// false.
+	CreateRun(ctx context.Context, p Plan) (created bool, err error)
+	// Remove removes everything that the store knows of a final run; ErrNotFinal of any other.
+	Remove(ctx context.Context, runID string) error
+	// Holder is the id under which this process claims.
+	Holder() string
+	// Wake returns a channel that receives after another process committed something that may concern
+	// a dispatcher. Wake-ups are folded together and may be lost.
 	Wake() <-chan WakeUp
+	// Close ends every claim's goroutines and closes the store. Claims that are still held stay until
+	// their lease is void.
+	Close() error
 }
 
-// Queue is what works on rollouts: it claims them, and records what became of them.
-type Queue interface {
-	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all: those whose holder's lease is
-	// void first, then, the longest runnable first, those never started, those whose wait is over and those whose backoff is over.
-	// What this process itself holds it keeps, however late it renews.
-	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
-	// Release gives a claim up as if it had never been made: of a rollout that was claimed in advance and not begun, or whose evaluators
-	// were broken off. The time since the claim was queued. It can be claimed again after a pause.
-	Release(ctx context.Context, t Token, pause time.Duration) error
-	// Renew prolongs the leases of everything that this process holds. It returns the ids of the rollouts that it still holds, and
-	// of those among them that are to be cancelled.
-	Renew(ctx context.Context) (held, cancelled []string, err error)
-	// CountFailure counts that evalrun itself has failed with a rollout, and returns how often in a row that now is, over all
-	// processes. The count begins anew with each segment, with the evaluators, and when the agent has failed in between.
-	CountFailure(ctx context.Context, t Token) (int, error)
-	// CommitSegment ends a segment: its outcome and all that follows from it.
-	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
-	// RecordResult stores what one evaluator said; Finish ends an evaluated rollout, storing the last results with its end.
-	RecordResult(ctx context.Context, t Token, r Result) error
-	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
-	// FinishFaulted ends a rollout that could not be evaluated.
-	FinishFaulted(ctx context.Context, t Token, fault fault.Fault) error
-}
-
-// Ledger keeps the calls of tools that may start something that outlives the agent.
-type Ledger interface {
-	// BeginCall records that the agent of a running rollout is about to call a tool, unless there is an equal call whose final result this agent
-	// does not have: then that one is returned, also if the agent of an earlier attempt of the segment had it. CallStarted records what a
-	// call has started, in place of what was recorded before, CallWork reads that, EndCall records that the agent has its final result.
-	BeginCall(ctx context.Context, t Token, key CallKey) (Call, error)
-	CallStarted(ctx context.Context, t Token, callID string, work json.RawMessage) error
-	CallWork(ctx context.Context, rolloutID, callID string) (json.RawMessage, error)
-	EndCall(ctx context.Context, t Token, callID string) error
-}
-
-// Mailbox is what works on triggers, and takes what is delivered for them.
-type Mailbox interface {
-	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or cancelled.
-	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)
-	// TriggerStarted records that the job of a claimed trigger was started, TriggerPending that a claimed trigger still waits,
-	// TriggerFailed that its source could not be asked, or its job not be started. All give up the claim. The trigger is due
-	// again at next, or never if next is zero, but not after its deadline and not in the past. A trigger that was claimed when
-	// it was overdue is due at next.
-	TriggerStarted(ctx context.Context, t TriggerToken, itemKey string, next time.Time) error
-	TriggerPending(ctx context.Context, t TriggerToken, next time.Time) error
-	TriggerFailed(ctx context.Context, t TriggerToken, next time.Time, f TriggerFailure) error
-	// CheckNow makes every waiting trigger of a run (of all, if runID is empty) due that is ever checked.
-	CheckNow(ctx context.Context, runID string) error
-	// CheckTrigger makes one waiting trigger due now.
-	CheckTrigger(ctx context.Context, triggerID string) error
-	// Deliver hands in a payload for a trigger, or for all that wait for a source and item key. One that matches none is kept
-	// for 7 days for triggers still to come. By source and item key it then answers each rollout once.
-	Deliver(ctx context.Context, d Delivery) (Receipt, error)
-	// Cancel cancels what has not ended of a run, or one rollout. A rollout whose agent may be running ends when its holder, or
-	// whoever takes it over, commits the segment, whatever its outcome; all others end at once. The jobs that they wait for become due to
-	// be cancelled, but for those of the sources named.
-	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
+// Place says which store it is, and where its files are.
+type Place interface {
+	// ID is the store's own id, made with it.
+	ID() string
+	// Dir is the folder under which the store's files are, absolute.
+	Dir() string
+	// InPlace returns ErrMoved if another store, or none, is where this one was opened. Claim and
+	// ClaimTriggers check it as well. Whoever writes a file of the store checks it before.
+	InPlace() error
 }
 
 // Reader reads what is in a store. It changes nothing.
 type Reader interface {
-	// Run returns one run; Runs all of them, the newest first.
+	Place
+
+	// Run returns one run.
 	Run(ctx context.Context, runID string) (Run, error)
+	// Runs returns all runs, the newest first.
 	Runs(ctx context.Context) ([]Run, error)
-	// Activity says what goes on of the runs that anybody works on; those that are missing are left to themselves.
-	Activity(ctx context.Context) (map[string]Activity, error)
+	// OpenRuns returns the number of the last event of every run that is not final.
+	OpenRuns(ctx context.Context) (map[string]int64, error)
 	// RunOf returns the id of a rollout's run.
 	RunOf(ctx context.Context, rolloutID string) (string, error)
 	// Plan returns the plan of a run, without its evaluations.
 	Plan(ctx context.Context, runID string) (Plan, error)
 	// RolloutIDs returns the ids of a run's rollouts in the order of the plan.
 	RolloutIDs(ctx context.Context, runID string) ([]string, error)
-	// OpenRuns returns the number of the last event of every run that is not final.
-	OpenRuns(ctx context.Context) (map[string]int64, error)
-
-	// Backlog says what is left to do, of one run or of all.
-	Backlog(ctx context.Context, runID string) (Backlog, error)
+	// Segments returns every attempt of every segment of a rollout, in order.
+	Segments(ctx context.Context, rolloutID string) ([]Segment, error)
 	// Triggers calls f for every trigger that has not ended (with all, for every one), oldest first.
 	Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error
 	// Trigger returns one trigger by its id or a unique prefix of at least 4 characters.
 	Trigger(ctx context.Context, id string) (Trigger, error)
-	// Deliveries returns everything that was delivered for a trigger, in the order in which it came: the one that was accepted,
-	// duplicates, and what came late.
+	// Deliveries returns everything that was delivered for a trigger, in the order in which it came:
+	// the one that was accepted, duplicates, and what came late.
 	Deliveries(ctx context.Context, triggerID string) ([]Delivered, error)
-	// Segments returns every attempt of every segment of a rollout, in order.
-	Segments(ctx context.Context, rolloutID string) ([]Segment, error)
-	// Snapshot calls f with a consistent view of one run.
-	Snapshot(ctx context.Context, runID string, f func(View) error) error
 	// Events returns up to limit events of a run after a sequence number.
 	Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error)
-}
 
-// WakeUp says what another process has committed.
-type WakeUp struct {
-	// Jobs are the ids of triggers whose local job said that it is done.
-	Jobs []string
-	// Runs are the runs that have changed. Others may have as well if Unnamed is set.
-	Runs    []string
-	Unnamed bool
+	// Snapshot calls f with a consistent view of one run.
+	Snapshot(ctx context.Context, runID string, f func(View) error) error
+	// Activity says what goes on in the runs that anybody works on. Nobody works on those that are
+	// missing.
+	Activity(ctx context.Context) (map[string]Activity, error)
+	// Backlog says what is left to do, of one run or of all.
+	Backlog(ctx context.Context, runID string) (Backlog, error)
 }
 
 // View is a consistent view of a run.
@@ -181,4 +123,87 @@ type RolloutView struct {
 	Segments []Segment
 	Triggers []Trigger
 	Results  []Result
+}
+
+// Queue is what works on rollouts: it claims them, and records what became of them.
+type Queue interface {
+	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all. Those
+	// whose holder's lease is void come first. Then come, the longest runnable first, those never
+	// started, those whose wait is over and those whose backoff is over. What this process itself
+	// holds it keeps, however late it renews.
+	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
+	// Release ends a claim as if it had never been made: of a rollout that was claimed in advance and
+	// not begun, or whose evaluators were broken off. The time since the claim counts as queued. The
+	// rollout can be claimed again after a pause.
+	Release(ctx context.Context, t Token, pause time.Duration) error
+	// Renew prolongs the leases of everything that this process holds. It returns the ids of the
+	// rollouts that it still holds, and of those among them that are to be cancelled.
+	Renew(ctx context.Context) (held, cancelled []string, err error)
+	// CountFailure counts that evalrun itself has failed with a rollout, and returns how often in a
+	// row that now is, over all processes. The count begins anew with each segment, with the
+	// evaluators, and when the agent has failed in between.
+	CountFailure(ctx context.Context, t Token) (int, error)
+	// CommitSegment ends a segment: its outcome and all that follows from it.
+	CommitSegment(ctx context.Context, t Token, end SegmentEnd) (Committed, error)
+	// RecordResult stores what one evaluator said.
+	RecordResult(ctx context.Context, t Token, r Result) error
+	// Finish ends an evaluated rollout, and stores the last results with its end.
+	Finish(ctx context.Context, t Token, score *float64, last ...Result) error
+	// FinishFaulted ends a rollout that could not be evaluated.
+	FinishFaulted(ctx context.Context, t Token, fault fault.Fault) error
+}
+
+// Ledger keeps the calls of tools that may start something that outlives the agent.
+type Ledger interface {
+	// BeginCall records that the agent of a running rollout is about to call a tool. If there is an
+	// equal call whose final result this agent does not have, that one is returned instead, also if
+	// the agent of an earlier attempt of the segment had it.
+	BeginCall(ctx context.Context, t Token, key CallKey) (Call, error)
+	// CallStarted records what a call has started, in place of what was recorded before.
+	CallStarted(ctx context.Context, t Token, callID string, work json.RawMessage) error
+	// CallWork returns what CallStarted has recorded of a call of a rollout.
+	CallWork(ctx context.Context, rolloutID, callID string) (json.RawMessage, error)
+	// EndCall records that the agent has the final result of a call.
+	EndCall(ctx context.Context, t Token, callID string) error
+}
+
+// Mailbox is what works on triggers, and takes what is delivered for them.
+//
+// TriggerStarted, TriggerPending and TriggerFailed end a claim. The trigger is due again at next,
+// or never if next is zero, but not after its deadline and not in the past. A trigger that was
+// claimed when it was overdue is due at next.
+type Mailbox interface {
+	// ClaimTriggers takes up to limit triggers that are due: to be started, checked, expired or
+	// cancelled.
+	ClaimTriggers(ctx context.Context, runID string, limit int) ([]TriggerClaim, error)
+	// TriggerStarted records that the job of a claimed trigger was started.
+	TriggerStarted(ctx context.Context, t TriggerToken, itemKey string, next time.Time) error
+	// TriggerPending records that a claimed trigger still waits.
+	TriggerPending(ctx context.Context, t TriggerToken, next time.Time) error
+	// TriggerFailed records that the source of a claimed trigger could not be asked, or its job not
+	// be started.
+	TriggerFailed(ctx context.Context, t TriggerToken, next time.Time, f TriggerFailure) error
+	// CheckNow makes every waiting trigger of a run (of all, if runID is empty) due that is ever
+	// checked.
+	CheckNow(ctx context.Context, runID string) error
+	// CheckTrigger makes one waiting trigger due now.
+	CheckTrigger(ctx context.Context, triggerID string) error
+	// Deliver hands in a payload for a trigger, or for all that wait for a source and item key. One
+	// that matches none is kept for 7 days for triggers still to come. By source and item key it then
+	// answers each rollout once.
+	Deliver(ctx context.Context, d Delivery) (Receipt, error)
+	// Cancel cancels what has not ended of a run, or one rollout. A rollout whose agent may be running
+	// ends when its holder, or whoever takes it over, commits the segment, whatever its outcome; all
+	// others end at once. The jobs that they wait for become due to be cancelled, but for those of the
+	// sources named.
+	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
+}
+
+// WakeUp says what another process has committed.
+type WakeUp struct {
+	// Jobs are the ids of triggers whose local job said that it is done.
+	Jobs []string
+	// Runs are the runs that have changed. Others may have as well if Unnamed is set.
+	Runs    []string
+	Unnamed bool
 }
