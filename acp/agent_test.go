@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestSessionOutlivesItsProcess(t *testing.T) {
@@ -181,11 +183,11 @@ func TestPermissions(t *testing.T) {
 		}
 		return result
 	})
-	await(t, asked)
+	testenv.Receive(t, asked)
 	if err := a.Cancel(soon(t), s.ID); err != nil {
 		t.Error(err)
 	}
-	if result := await(t, turn); result.StopReason != StopCancelled || strings.Contains(a.client.text(), "never") {
+	if result := testenv.Receive(t, turn); result.StopReason != StopCancelled || strings.Contains(a.client.text(), "never") {
 		t.Errorf("got %+v, %q", result, a.client.text())
 	}
 	if got := a.say(s, "[[SAY and on]]"); got != "and on" {
@@ -404,11 +406,11 @@ terminal/output {"error":{"code":-32002,"message":"there is no terminal \"term-1
 		}
 		return result.StopReason
 	})
-	await(t, going)
+	testenv.Receive(t, going)
 	if err := a.Cancel(soon(t), s.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := await(t, turn); got != StopCancelled {
+	if got := testenv.Receive(t, turn); got != StopCancelled {
 		t.Errorf("got %q", got)
 	}
 }

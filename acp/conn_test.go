@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonrpc"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestAgentThatDoesNotReadCannotHoldACallerBeyondItsContext(t *testing.T) {
@@ -27,9 +28,9 @@ func TestAgentThatDoesNotReadCannotHoldACallerBeyondItsContext(t *testing.T) {
 		_, err := c.Prompt(ctx, "s", Text(strings.Repeat("x", 1<<20)))
 		return err
 	})
-	await(t, begun) // the write, which a pipe does not hold
+	testenv.Receive(t, begun) // the write, which a pipe does not hold
 	cancel()
-	if err := await(t, result); !errors.Is(err, context.Canceled) {
+	if err := testenv.Receive(t, result); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 	// What waits behind it times out too, and is taken back: the agent never sees it.
@@ -46,7 +47,7 @@ func TestAgentThatDoesNotReadCannotHoldACallerBeyondItsContext(t *testing.T) {
 	after := background(func() error { return c.Notify(soon(t), "after", nil) })
 	p.expect("session/prompt")
 	p.expect("after")
-	if err := await(t, after); err != nil {
+	if err := testenv.Receive(t, after); err != nil {
 		t.Error(err)
 	}
 }
@@ -60,7 +61,7 @@ func TestCloseFreesAWriteThatIsStuck(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := await(t, result); !errors.Is(err, ErrClosed) {
+	if err := testenv.Receive(t, result); !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -159,12 +160,12 @@ func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
 	const cancelled = `{"outcome":{"outcome":"cancelled"}}`
 	ask("mine", "s")
 	ask("other", "s2")
-	await(t, asked)
-	await(t, asked)
+	testenv.Receive(t, asked)
+	testenv.Receive(t, asked)
 	if err := c.Cancel(soon(t), "s"); err != nil {
 		t.Fatal(err)
 	}
-	if got := await(t, ended); got != "s" {
+	if got := testenv.Receive(t, ended); got != "s" {
 		t.Errorf("the permission of session %s was withdrawn", got)
 	}
 	a := p.expect("")
@@ -187,16 +188,16 @@ func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
 	if a := p.expect(""); string(a.ID) != `"other"` || string(a.Result) != cancelled {
 		t.Errorf("got %s %s", a.ID, a.Result)
 	}
-	if got := await(t, ended); got != "s2" {
+	if got := testenv.Receive(t, ended); got != "s2" {
 		t.Errorf("the permission of session %s was withdrawn", got)
 	}
 	// With the next prompt permissions are asked for again.
 	prompt := background(func() error { _, err := c.Prompt(soon(t), "s", Text("go on")); return err })
 	m := p.expect("session/prompt")
 	ask("again", "s")
-	await(t, asked)
+	testenv.Receive(t, asked)
 	p.answer(m, `{"stopReason":"end_turn"}`)
-	if err := await(t, prompt); err != nil {
+	if err := testenv.Receive(t, prompt); err != nil {
 		t.Error(err)
 	}
 }
@@ -209,7 +210,7 @@ func TestRequestThatTheAgentWithdrawsIsAnsweredAtOnce(t *testing.T) {
 		return ElicitationResult{Action: ElicitAccept}, nil
 	}})
 	p.send(`{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{}}` + "\n")
-	await(t, asked)
+	testenv.Receive(t, asked)
 	p.send(`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":3}}` + "\n")
 	if m := p.expect(""); string(m.ID) != "3" || string(m.Error) != `{"code":-32800,"message":"cancelled"}` {
 		t.Errorf("got %+v", m)
@@ -241,7 +242,7 @@ func TestErrorsTellWhoFailed(t *testing.T) {
 			result := background(func() error { _, err := conn.Prompt(soon(t), "s", Text("go")); return err })
 			m := p.expect("session/prompt")
 			p.send(strings.Replace(c.answer, "ID", string(m.ID), 1) + "\n")
-			if err := await(t, result); !c.check(err) {
+			if err := testenv.Receive(t, result); !c.check(err) {
 				t.Errorf("got %v (%T)", err, err)
 			}
 		})
@@ -276,12 +277,12 @@ func TestEndOfStdoutFailsWhatWaits(t *testing.T) {
 	p.send(`{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{}}` + "\n")
 	p.send(chunk("last words") + "\n" + chunk("torn")[:40])
 	p.hangUp()
-	err := await(t, result)
+	err := testenv.Receive(t, result)
 	var agentError *AgentError
 	if !errors.Is(err, ErrClosed) || errors.As(err, &agentError) {
 		t.Errorf("got %v", err)
 	}
-	if err := await(t, handler); !errors.Is(err, ErrClosed) {
+	if err := testenv.Receive(t, handler); !errors.Is(err, ErrClosed) {
 		t.Errorf("the handler's context ended with %v", err)
 	}
 	c.Wait()
@@ -312,7 +313,7 @@ func TestAnswerOfAnAgentThatNoLongerReadsIsTaken(t *testing.T) {
 		t.Errorf("a call that nobody reads: %v", err)
 	}
 	p.answer(m, `{"stopReason":"end_turn"}`)
-	if err := await(t, result); err != nil {
+	if err := testenv.Receive(t, result); err != nil {
 		t.Error(err)
 	}
 }
@@ -364,7 +365,7 @@ func TestLineThatIsTooLongEndsTheConnection(t *testing.T) {
 	p.expect("session/prompt")
 	// The pipe holds less than what follows: sending it returns only if it is read to the end.
 	p.send(fits + "\n" + fits + " " + strings.Repeat("y", 1<<20) + "\n" + chunk("never") + "\n")
-	err := await(t, result)
+	err := testenv.Receive(t, result)
 	if !errors.Is(err, ErrLineTooLong) || errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "1000 bytes") {
 		t.Errorf("got %v", err)
 	}
@@ -465,7 +466,7 @@ func TestCallTimesOutAndItsLateAnswerIsDropped(t *testing.T) {
 	slow := p.expect("slow")
 	because := errors.New("the limit of the segment")
 	cancel(because)
-	if err := await(t, result); !errors.Is(err, context.Canceled) || !errors.Is(err, because) || err.Error() != "slow: context canceled: the limit of the segment" {
+	if err := testenv.Receive(t, result); !errors.Is(err, context.Canceled) || !errors.Is(err, because) || err.Error() != "slow: context canceled: the limit of the segment" {
 		t.Errorf("got %v", err)
 	}
 	for range 1000 {
@@ -476,7 +477,7 @@ func TestCallTimesOutAndItsLateAnswerIsDropped(t *testing.T) {
 	p.answer(slow, `"late"`)
 	next := background(func() string { raw, _ := c.Call(soon(t), "next", nil); return string(raw) })
 	p.answer(p.expect("next"), `"mine"`)
-	if got := await(t, next); got != `"mine"` {
+	if got := testenv.Receive(t, next); got != `"mine"` {
 		t.Errorf("got %s", got)
 	}
 }

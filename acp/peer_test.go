@@ -186,18 +186,6 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// await receives from a channel, or fails the test.
-func await[T any](t *testing.T, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(30 * time.Second):
-		t.Fatal("nothing came for 30 s")
-		panic("unreachable")
-	}
-}
-
 // background runs f on a goroutine and returns what it returns.
 func background[T any](f func() T) <-chan T {
 	c := make(chan T, 1)

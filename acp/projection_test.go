@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 var (
@@ -78,7 +80,7 @@ func sessionRequest(t *testing.T, method string, p SessionParams) string {
 	})
 	m := agent.expect(method)
 	agent.answer(m, `{"sessionId":"s"}`)
-	if err := await(t, result); err != nil {
+	if err := testenv.Receive(t, result); err != nil {
 		t.Error(err)
 	}
 	return string(m.Params)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	sdk "github.com/coder/acp-go-sdk"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // sdkAgent is an agent made with coder's SDK, which was written by others from the schema.
@@ -206,11 +208,11 @@ func TestInteropWithAnAgentOfCodersSDK(t *testing.T) {
 		}
 		return result
 	})
-	await(t, waiting)
+	testenv.Receive(t, waiting)
 	if err := c.Cancel(ctx, s.ID); err != nil {
 		t.Error(err)
 	}
-	if result := await(t, turn); result.StopReason != StopCancelled {
+	if result := testenv.Receive(t, turn); result.StopReason != StopCancelled {
 		t.Errorf("got %+v", result)
 	}
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // The A vectors are benchflow's tests of its ACP client. Not here: A25 but for its first sentence, A26, A28, A29 and A30,
@@ -26,7 +28,7 @@ func TestVectorsOfInitialize(t *testing.T) {
 		}
 	})
 	p.answer(m, `{"protocolVersion":2}`)
-	if err := await(t, result); !isProtocolError("initialize: the agent speaks protocol version 2, evalrun speaks 1; use a version of the agent that does")(err) {
+	if err := testenv.Receive(t, result); !isProtocolError("initialize: the agent speaks protocol version 2, evalrun speaks 1; use a version of the agent that does")(err) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // eraServer is a server of the Go SDK that uses everything that a server can. In Modern it asks by input requests; in Legacy the SDK makes requests of
@@ -213,7 +213,7 @@ func newEraClient(t *testing.T, a *gateway.Access, era mcp.Era, transport string
 		}()
 		t.Cleanup(func() {
 			_ = ours.Close()
-			_ = within(t, "the end of what serves the client", ended) // it was ended
+			_ = testenv.Receive(t, ended, "the end of what serves the client") // it was ended
 		})
 		over = &sdk.IOTransport{Reader: ours, Writer: ours}
 	}
@@ -237,17 +237,6 @@ func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// within waits for a value.
-func within[T any](t testing.TB, what string, from <-chan T) (value T) {
-	t.Helper()
-	select {
-	case value = <-from:
-	case <-time.After(patience):
-		t.Fatalf("%s did not come", what)
-	}
-	return value
 }
 
 // TestErasWithTheSDK has clients and servers of the Go SDK use everything that MCP has, each era with each, over every transport.
@@ -340,7 +329,7 @@ func eraCalls(t *testing.T, c *eraClient, p pair) {
 	r, err = c.CallTool(ctx, params)
 	textOf(t, r, err)
 	for i := range 100 {
-		if got := within(t, "progress", c.progress); got != float64(i) {
+		if got := testenv.Receive(t, c.progress, "progress"); got != float64(i) {
 			t.Fatalf("progress %v came when %d should have", got, i)
 		}
 	}
@@ -354,7 +343,7 @@ func eraCalls(t *testing.T, c *eraClient, p pair) {
 	r, err = c.CallTool(ctx, params)
 	textOf(t, r, err)
 	for _, want := range []string{"said as warning", "said as error"} {
-		if got := within(t, "a log message", c.logs); got != want {
+		if got := testenv.Receive(t, c.logs, "a log message"); got != want {
 			t.Errorf("log message %q, want %q", got, want)
 		}
 	}
@@ -376,12 +365,12 @@ func eraCancels(t *testing.T, s *eraServer, c *eraClient) {
 		_, err := c.CallTool(ctx, &sdk.CallToolParams{Name: "wait"})
 		ended <- err
 	}()
-	within(t, "the call", s.waiting)
+	testenv.Receive(t, s.waiting, "the call")
 	cancel()
-	if err := within(t, "the end of the call", ended); !errors.Is(err, context.Canceled) {
+	if err := testenv.Receive(t, ended, "the end of the call"); !errors.Is(err, context.Canceled) {
 		t.Errorf("the call has ended with %v", err)
 	}
-	within(t, "the cancellation at the server", s.cancelled)
+	testenv.Receive(t, s.cancelled, "the cancellation at the server")
 }
 
 // eraChangesAreTold changes what the server offers.
@@ -391,17 +380,17 @@ func eraChangesAreTold(t *testing.T, s *eraServer, c *eraClient, p pair) {
 		t.Fatal(err)
 	}
 	if p.client == mcp.Modern {
-		within(t, "the acknowledgement", c.subscribed)
+		testenv.Receive(t, c.subscribed, "the acknowledgement")
 	}
 	if p.server == mcp.Legacy {
-		if got := within(t, "the subscription", s.subscribed); got != eraChanges {
+		if got := testenv.Receive(t, s.subscribed, "the subscription"); got != eraChanges {
 			t.Errorf("%s was subscribed to", got)
 		}
 	}
 	r, err := c.CallTool(ctx, &sdk.CallToolParams{Name: "change"})
 	textOf(t, r, err)
-	within(t, "the change of the tools", c.tools)
-	if got := within(t, "the change of the resource", c.resources); got != eraChanges {
+	testenv.Receive(t, c.tools, "the change of the tools")
+	if got := testenv.Receive(t, c.resources, "the change of the resource"); got != eraChanges {
 		t.Errorf("%s has changed", got)
 	}
 	if r, err := c.CallTool(ctx, &sdk.CallToolParams{Name: "echo"}); err != nil {

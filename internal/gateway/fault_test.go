@@ -276,7 +276,7 @@ func TestServerDoesNotAnswer(t *testing.T) {
 				if took := time.Since(begin); took < 400*time.Millisecond {
 					t.Errorf("the call was given up after %v although the server said something", took)
 				}
-				if params := within(t, "the cancellation", cancelled); !strings.Contains(params, "too long") {
+				if params := testenv.Receive(t, cancelled, "the cancellation"); !strings.Contains(params, "too long") {
 					t.Errorf("the server was told %s", params)
 				}
 				echoes(t, c, `{"a":1}`)

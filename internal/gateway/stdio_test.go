@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // slowServer is a server over stdio that does not answer calls with "wait" in them; it tells of them and of what is cancelled.
@@ -78,7 +79,7 @@ func eachOverStdio(t *testing.T, timeout time.Duration, test func(t *testing.T, 
 // wait begins a call that is not answered, and gives the id that the server knows it by.
 func (c *stdioClient) wait(t *testing.T) (answer <-chan rawMessage, id string) {
 	answer = c.begin("tools/call", c.params(`"name":"echo","arguments":{"what":"wait"}`, ""))
-	return answer, within(t, "the call", c.server.waiting)
+	return answer, testenv.Receive(t, c.server.waiting, "the call")
 }
 
 // A client that cancels a call gets no answer to it, and the server hears of it under its own id.
@@ -87,7 +88,7 @@ func TestCancelledOverStdio(t *testing.T) {
 		echoes(t, c.rawClient, `{"a":1}`) // its id shows that ids of client and server differ
 		answer, id := c.wait(t)
 		c.notify("notifications/cancelled", fmt.Sprintf(`{"requestId":"raw-%d","reason":"enough"}`, c.lastID.Load()))
-		if params := within(t, "the cancellation", c.server.cancelled); !strings.Contains(params, `"requestId":`+id) {
+		if params := testenv.Receive(t, c.server.cancelled, "the cancellation"); !strings.Contains(params, `"requestId":`+id) {
 			t.Errorf("the server was told %s, not of %s", params, id)
 		}
 		echoes(t, c.rawClient, `{"a":2}`)
@@ -103,8 +104,8 @@ func TestCancelledOverStdio(t *testing.T) {
 func TestSilenceOverStdio(t *testing.T) {
 	eachOverStdio(t, 200*time.Millisecond, func(t *testing.T, c stdioClient) {
 		answer, id := c.wait(t)
-		fails(t, within(t, "the answer", answer), "raw", "too long", "200ms")
-		if params := within(t, "the cancellation", c.server.cancelled); !strings.Contains(params, `"requestId":`+id) || !strings.Contains(params, "too long") {
+		fails(t, testenv.Receive(t, answer, "the answer"), "raw", "too long", "200ms")
+		if params := testenv.Receive(t, c.server.cancelled, "the cancellation"); !strings.Contains(params, `"requestId":`+id) || !strings.Contains(params, "too long") {
 			t.Errorf("the server was told %s of %s", params, id)
 		}
 		echoes(t, c.rawClient, `{"a":1}`)

@@ -27,18 +27,6 @@ func clientSoon(t *testing.T) context.Context {
 	return ctx
 }
 
-// clientAwait receives from a channel, or fails the test.
-func clientAwait[T any](t *testing.T, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(clientLimit):
-		t.Fatal("nothing came")
-		panic("unreachable")
-	}
-}
-
 // clientStdioPeer is a stdio server, played by the test.
 type clientStdioPeer struct {
 	net.Conn

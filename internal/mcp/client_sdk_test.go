@@ -199,14 +199,14 @@ func TestClientCancelsCallsOfServersOfTheSDK(t *testing.T) {
 			ctx, cancel := context.WithCancel(clientSoon(t))
 			call := clientGo(ctx, c, clientCallTool("wait", "{}"))
 			if c.Era() == Legacy {
-				clientAwait(t, changed) // by the standalone stream, over HTTP: it is open, and the call is under way
+				testenv.Receive(t, changed) // by the standalone stream, over HTTP: it is open, and the call is under way
 			}
 			cancel()
-			if r := clientAwait(t, call); !errors.Is(r.err, context.Canceled) {
+			if r := testenv.Receive(t, call); !errors.Is(r.err, context.Canceled) {
 				t.Errorf("the error is %v", r.err)
 			}
 			if c.Era() == Legacy {
-				clientAwait(t, cancelled)
+				testenv.Receive(t, cancelled)
 			}
 		})
 	}
@@ -254,7 +254,7 @@ func TestClientLeavesNothingBehind(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		call := clientGo(ctx, c, clientCallTool("wait", "{}"))
 		cancel()
-		clientAwait(t, call)
+		testenv.Receive(t, call)
 		if err := c.Close(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -310,7 +310,7 @@ func TestClientEndsWithTheStreamOfAnSSEServer(t *testing.T) {
 	if _, err := c.Call(clientSoon(t), Call{Method: "x"}); !errors.Is(err, ErrClosed) {
 		t.Errorf("the error is %v", err)
 	}
-	clientAwait(t, c.Done())
+	testenv.Receive(t, c.Done())
 }
 
 func TestClientRefusesAnEndpointElsewhere(t *testing.T) {

@@ -38,7 +38,7 @@ func TestClientTellsWhatWasUnsent(t *testing.T) {
 		for name, test := range map[string]struct {
 			outcome clientResult
 			unsent  bool
-		}{"begun": {clientAwait(t, begun), false}, "queued": {clientAwait(t, queued), true}, "late": {clientAwait(t, late), true}} {
+		}{"begun": {testenv.Receive(t, begun), false}, "queued": {testenv.Receive(t, queued), true}, "late": {testenv.Receive(t, late), true}} {
 			if err := test.outcome.err; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnsent) != test.unsent {
 				t.Errorf("%s: %v", name, err)
 			}

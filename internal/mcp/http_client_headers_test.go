@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestClientPutsIntoHeadersWhatIsInTheBody(t *testing.T) {
@@ -48,7 +50,7 @@ func TestClientPutsIntoHeadersWhatIsInTheBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string]string{}
-		for name, values := range clientAwait(t, headers) {
+		for name, values := range testenv.Receive(t, headers) {
 			if strings.HasPrefix(name, "Mcp-") && name != "Mcp-Protocol-Version" {
 				got[name] = strings.Join(values, ",")
 			}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestClientFindsOutTheEraOverHTTP(t *testing.T) {
@@ -212,7 +214,7 @@ func TestClientEndsTheSessionUnlessItIsDetached(t *testing.T) {
 	if err := second.Close(); err != nil || deleted.Load() != 1 {
 		t.Errorf("closed: %v, %d deleted", err, deleted.Load())
 	}
-	clientAwait(t, second.Done())
+	testenv.Receive(t, second.Done())
 	if _, err := second.Call(clientSoon(t), Call{Method: "x"}); !errors.Is(err, ErrClosed) {
 		t.Errorf("the error of a later call is %v", err)
 	}
@@ -386,15 +388,15 @@ func TestClientKeepsTheStandaloneStreamOpen(t *testing.T) {
 		Asked: func(context.Context, string, json.RawMessage) (json.RawMessage, *Error) {
 			return json.RawMessage(`{"roots":[]}`), nil
 		}})
-	if note := clientAwait(t, notes.came); note.method != "notifications/tools/list_changed" {
+	if note := testenv.Receive(t, notes.came); note.method != "notifications/tools/list_changed" {
 		t.Errorf("the note is %v", note)
 	}
 	for i, want := range []time.Duration{time.Second, time.Second, 2 * time.Second, time.Second} {
-		if got := clientAwait(t, waits); got != want {
+		if got := testenv.Receive(t, waits); got != want {
 			t.Errorf("wait %d is %v; want %v", i, got, want)
 		}
 	}
-	if m := clientAwait(t, asked); string(m.Encode()) != `{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}` {
+	if m := testenv.Receive(t, asked); string(m.Encode()) != `{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}` {
 		t.Errorf("the answer is %s", m.Encode())
 	}
 	if err := c.Close(); err != nil {
@@ -426,17 +428,17 @@ func TestClientCancelsOverHTTP(t *testing.T) {
 			c := clientDial(t, Target{URL: s.URL}, o)
 			ctx, cancel := context.WithCancel(clientSoon(t))
 			call := clientGo(ctx, c, Call{Method: "x"})
-			id := clientAwait(t, began)
+			id := testenv.Receive(t, began)
 			cancel()
-			if r := clientAwait(t, call); !errors.Is(r.err, context.Canceled) {
+			if r := testenv.Receive(t, call); !errors.Is(r.err, context.Canceled) {
 				t.Errorf("the error is %v", r.err)
 			}
-			clientAwait(t, ended)
+			testenv.Receive(t, ended)
 			if err := c.Close(); err != nil { // which waits for what is being told
 				t.Error(err)
 			}
 			if era == Legacy {
-				if m := clientAwait(t, told); clientMember(m.Params, "requestId") != id {
+				if m := testenv.Receive(t, told); clientMember(m.Params, "requestId") != id {
 					t.Errorf("the server was told %s", m.Params)
 				}
 			} else if len(told) > 0 {
@@ -457,11 +459,11 @@ func TestClientCloseEndsCallsOverHTTP(t *testing.T) {
 	})
 	c := clientDial(t, Target{URL: s.URL}, ClientOptions{Protocol: Legacy})
 	call := clientGo(clientSoon(t), c, Call{Method: "x"})
-	clientAwait(t, began)
+	testenv.Receive(t, began)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if r := clientAwait(t, call); !errors.Is(r.err, ErrClosed) {
+	if r := testenv.Receive(t, call); !errors.Is(r.err, ErrClosed) {
 		t.Errorf("the error is %v", r.err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestProgressComesInOrderBeforeTheAnswer(t *testing.T) {
@@ -46,7 +48,7 @@ func TestSlowAnswerBecomesAStream(t *testing.T) {
 	e := serveHTTP(t, h, ServerOptions{StreamAfter: time.Millisecond})
 	session := e.initialize(Version2025_11_25)
 	response := e.post(call("1", "wait", ""), session) // returns with the header
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	h.goOn <- struct{}{}
 	got := events(t, response, nil)
 	// G6: the first event has no name, of which clients in Python would warn.
@@ -55,14 +57,14 @@ func TestSlowAnswerBecomesAStream(t *testing.T) {
 	}
 	// An older version has no first event without data.
 	response = e.post(call("1", "wait", ""), e.initialize(Version2025_06_18))
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	h.goOn <- struct{}{}
 	if got = events(t, response, nil); len(got) != 1 || got[0].id == "" {
 		t.Errorf("2025-06-18: %v", got)
 	}
 	// Modern has no ids.
 	response = e.post(call("1", "wait", ","+modernMeta), modern("tools/call", "wait")...)
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	h.goOn <- struct{}{}
 	if got = events(t, response, nil); len(got) != 1 || got[0].id != "" {
 		t.Errorf("modern: %v", got)
@@ -74,7 +76,7 @@ func TestSilentStreamIsKeptAlive(t *testing.T) {
 	e := serveHTTP(t, h, ServerOptions{StreamAfter: time.Millisecond})
 	e.handler.keepAlive = time.Millisecond
 	response := e.post(call("1", "wait", ","+modernMeta), modern("tools/call", "wait")...)
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	b := make([]byte, 1000)
 	for got := ""; strings.Count(got, ": still here\n\n") < 3; {
 		n, err := response.Body.Read(b)
@@ -95,7 +97,7 @@ func TestCutStreamIsResumed(t *testing.T) {
 	session := e.initialize(Version2025_11_25)
 	ctx, cut := context.WithCancel(t.Context())
 	first := events(t, e.do(ctx, "POST", call("1", "note-and-wait", ""), session), func(e sse) bool { return e.data != "" })
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	cut()
 	h.goOn <- struct{}{}
 
@@ -125,7 +127,7 @@ func TestReplacedStreamEnds(t *testing.T) {
 	session := e.initialize(Version2025_11_25)
 	cut := e.post(call("1", "note-and-wait", ""), session)
 	first := events(t, cut, func(e sse) bool { return e.data != "" })
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	again := e.do(t.Context(), "GET", "", session, headerLastEvent+": "+first[1].id)
 	_, _ = io.Copy(io.Discard, cut.Body) // ends
 	h.goOn <- struct{}{}
@@ -139,7 +141,7 @@ func TestStandaloneStream(t *testing.T) {
 	e := serveHTTP(t, h, ServerOptions{})
 	session := e.initialize(Version2025_11_25)
 	e.postAside(call("1", "wait", ""), session)
-	s := receive(t, h.started).Session
+	s := testenv.Receive(t, h.started).Session
 	defer close(h.goOn)
 	say := func(n string) {
 		t.Helper()
@@ -189,7 +191,7 @@ func TestStandaloneStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.post(`{"jsonrpc":"2.0","id":`+string(question.ID)+`,"result":{"roots":[ ]}}`, session)
-	if got := receive(t, answers); got != `{"roots":[ ]}<nil>` {
+	if got := testenv.Receive(t, answers); got != `{"roots":[ ]}<nil>` {
 		t.Error(got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -199,7 +201,7 @@ func TestStandaloneStream(t *testing.T) {
 	}()
 	next(holds("roots/list"))
 	cancel()
-	if got := receive(t, answers); !strings.Contains(got, "context canceled") {
+	if got := testenv.Receive(t, answers); !strings.Contains(got, "context canceled") {
 		t.Error(got)
 	}
 	next(holds(NoteCancelled))
@@ -217,13 +219,13 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	e := serveHTTP(t, h, ServerOptions{})
 	session := e.initialize(Version2025_11_25)
 	e.post(call("1", "flood", ""), session)
-	receive(t, h.started)
-	if err := receive(t, h.causes); !errors.Is(err, errFull) {
+	testenv.Receive(t, h.started)
+	if err := testenv.Receive(t, h.causes); !errors.Is(err, errFull) {
 		t.Errorf("legacy: %v", err)
 	}
 	e.post(call("1", "flood", ","+modernMeta), modern("tools/call", "flood")...)
-	receive(t, h.started)
-	if err := receive(t, h.causes); !errors.Is(err, errFull) {
+	testenv.Receive(t, h.started)
+	if err := testenv.Receive(t, h.causes); !errors.Is(err, errFull) {
 		t.Errorf("modern: %v", err)
 	}
 	if got := text(t, e.post(call("2", "echo", ""), session)); !strings.Contains(got, "result") {
@@ -308,7 +310,7 @@ func TestBatchBecomesAStream(t *testing.T) {
 			answers++
 		}
 	}
-	if len(got) != 102 || answers != 2 || receive(t, h.notes) != "x " {
+	if len(got) != 102 || answers != 2 || testenv.Receive(t, h.notes) != "x " {
 		t.Errorf("%d events, %d answers", len(got), answers)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // What is answered to requests that are wrong in some way, or nearly.
@@ -160,10 +162,10 @@ func TestCancel(t *testing.T) {
 		}
 	}
 	response := e.post(call(`"a"`, "wait", ""), session)
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	cancel(`"b"`)
 	cancel(`"a"`)
-	if cause := receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
+	if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
 	if got := events(t, response, nil); !strings.Contains(got[1].data, `"id":"a","error"`) {
@@ -181,10 +183,10 @@ func TestCancel(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	e.do(ctx, "POST", call("1", "wait", ","+modernMeta), modern("tools/call", "wait")...)
 	e.do(ctx, "POST", call("1", "wait", ""), session)
-	receive(t, h.started)
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
+	testenv.Receive(t, h.started)
 	leave()
-	if cause := receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
+	if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
 	h.goOn <- struct{}{}
@@ -198,7 +200,7 @@ func TestCancel(t *testing.T) {
 		return strings.Contains(e.data, `"io.modelcontextprotocol/subscriptionId":"listen:0"`)
 	})
 	leave()
-	if cause := receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
+	if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
 }
@@ -224,12 +226,12 @@ func TestSessionEnds(t *testing.T) {
 	session := e.initialize(Version2025_11_25)
 	stream := e.do(t.Context(), "GET", "", session)
 	e.postAside(call("1", "wait", ""), session)
-	s := receive(t, h.started).Session
+	s := testenv.Receive(t, h.started).Session
 	if r := e.do(t.Context(), "DELETE", "", session); r.StatusCode != 204 {
 		t.Errorf("status %d", r.StatusCode)
 	}
-	_ = receive(t, h.causes)
-	if receive(t, h.closed) != s || s.Err() == nil || s.Notify("x", nil) == nil {
+	_ = testenv.Receive(t, h.causes)
+	if testenv.Receive(t, h.closed) != s || s.Err() == nil || s.Notify("x", nil) == nil {
 		t.Error("the session goes on")
 	}
 	events(t, stream, nil)
@@ -241,10 +243,10 @@ func TestSessionEnds(t *testing.T) {
 	if got := text(t, e.post(call("1", "end", ""), session)); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
 		t.Error(got)
 	}
-	receive(t, h.closed)
+	testenv.Receive(t, h.closed)
 	// By an initialize that fails.
 	e.post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"fail":1}}`)
-	receive(t, h.closed)
+	testenv.Receive(t, h.closed)
 	// By being idle, which it is not while a stream is open.
 	session = e.initialize(Version2025_11_25)
 	ctx, leave := context.WithCancel(t.Context())
@@ -262,7 +264,7 @@ func TestSessionEnds(t *testing.T) {
 		t.Error("ended too early")
 	}
 	later(2 * time.Minute)
-	if s := receive(t, h.closed); s.ID() != strings.TrimPrefix(idle, headerSession+": ") || !strings.Contains(s.Err().Error(), "idle") {
+	if s := testenv.Receive(t, h.closed); s.ID() != strings.TrimPrefix(idle, headerSession+": ") || !strings.Contains(s.Err().Error(), "idle") {
 		t.Errorf("%v", s.Err())
 	}
 }
@@ -278,7 +280,7 @@ func TestSessionIsRestored(t *testing.T) {
 	}})
 	session := headerSession + ": of-another-process"
 	e.postAside(call("1", "wait", ""), session)
-	if r := receive(t, h.started); r.Version != Version2025_06_18 || r.Session.Version() != r.Version || r.Session.Value() != "restored" || r.Session.ID() != "of-another-process" {
+	if r := testenv.Receive(t, h.started); r.Version != Version2025_06_18 || r.Session.Version() != r.Version || r.Session.Value() != "restored" || r.Session.ID() != "of-another-process" {
 		t.Errorf("%+v", r)
 	}
 	h.goOn <- struct{}{}
@@ -313,12 +315,12 @@ func TestSessionIsRestoredOnce(t *testing.T) {
 		e.postAside(call(fmt.Sprint(i), "wait", ""), session)
 	}
 	for range 8 {
-		receive(t, arrived)
+		testenv.Receive(t, arrived)
 	}
-	receive(t, asked)
+	testenv.Receive(t, asked)
 	close(restored)
 	for range 8 {
-		if r := receive(t, h.started); r.Session.Value() != "restored" {
+		if r := testenv.Receive(t, h.started); r.Session.Value() != "restored" {
 			t.Error("it is served before it was restored")
 		}
 	}
@@ -349,7 +351,7 @@ func TestEndedSessionIsNotRestored(t *testing.T) {
 	if r := e.post(call("1", "echo", ""), session); r.StatusCode != 404 || len(asked) > 0 {
 		t.Errorf("status %d, asked %d times", r.StatusCode, len(asked))
 	}
-	s := receive(t, h.closed)
+	s := testenv.Receive(t, h.closed)
 	<-s.gone
 	if r := e.post(call("1", "echo", ""), session); r.StatusCode != 404 {
 		t.Errorf("status %d", r.StatusCode)
@@ -364,15 +366,15 @@ func TestCloseEndsEverything(t *testing.T) {
 	standalone := e.do(t.Context(), "GET", "", session)
 	legacy := e.post(call("1", "wait", ""), session)
 	modern := e.post(call("1", "wait", ","+modernMeta), modern("tools/call", "wait")...)
-	s := receive(t, h.started).Session
-	receive(t, h.started)
+	s := testenv.Receive(t, h.started).Session
+	testenv.Receive(t, h.started)
 	e.handler.Close()
 	for range 2 {
-		if cause := receive(t, h.causes); !errors.Is(cause, ErrShutdown) {
+		if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrShutdown) {
 			t.Errorf("cause: %v", cause)
 		}
 	}
-	closed := receive(t, h.closed)
+	closed := testenv.Receive(t, h.closed)
 	if !errors.Is(closed.Err(), ErrShutdown) || !errors.Is(s.Err(), ErrShutdown) {
 		t.Errorf("%v, %v", closed.Err(), s.Err())
 	}
@@ -424,7 +426,7 @@ func TestConcurrentRequests(t *testing.T) {
 		})
 	}
 	for range 32 {
-		receive(t, h.started)
+		testenv.Receive(t, h.started)
 	}
 	// One more with an id that is in use.
 	if got := text(t, e.post(call("1", "wait", ""), session)); !strings.Contains(got, "-32600") {
@@ -458,7 +460,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	bounded := time.Since(began)
 
 	response := e.post(call("1", "note-and-wait", ","+modernMeta), modern("tools/call", "note-and-wait")...)
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	passed := time.NewTimer(2 * bounded) // in which the bound would have ended the request
 	<-passed.C
 	h.goOn <- struct{}{}

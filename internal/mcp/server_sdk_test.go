@@ -12,6 +12,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // The Go SDK as a client, of both eras and over both transports.
@@ -34,7 +36,7 @@ func TestSDKClient(t *testing.T) {
 					_ = out.Close()
 				}()
 				trySDKClient(t, h, version, &sdk.IOTransport{Reader: clientIn, Writer: clientOut})
-				if err := receive(t, done); err != nil {
+				if err := testenv.Receive(t, done); err != nil {
 					t.Error(err)
 				}
 			})
@@ -97,7 +99,7 @@ func trySDKClient(t *testing.T, h *testServer, version string, transport sdk.Tra
 	if _, err = session.CallTool(t.Context(), params); err != nil {
 		t.Error(err)
 	}
-	receive(t, changed)
+	testenv.Receive(t, changed)
 	mu.Lock()
 	if !slices.IsSorted(progress) {
 		t.Errorf("progress: %v", progress)
@@ -115,27 +117,27 @@ func trySDKClient(t *testing.T, h *testServer, version string, transport sdk.Tra
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked *Request
 	all.Go(func() {
-		asked = receive(t, h.started)
+		asked = testenv.Receive(t, h.started)
 		cancel()
 	})
 	if _, err = session.CallTool(ctx, &sdk.CallToolParams{Name: "wait"}); err == nil {
 		t.Error("no error")
 	}
 	all.Wait()
-	if cause := receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
+	if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
 	if version != Version2026_07_28 {
 		if err := asked.Session.Notify("notifications/tools/list_changed", json.RawMessage("{}")); err != nil {
 			t.Error(err)
 		}
-		receive(t, changed)
+		testenv.Receive(t, changed)
 	}
 	if err := session.Close(); err != nil {
 		t.Error(err)
 	}
 	if version != Version2026_07_28 {
-		receive(t, h.closed)
+		testenv.Receive(t, h.closed)
 	}
 }
 
@@ -157,13 +159,13 @@ func TestSDKClientResumes(t *testing.T) {
 		_, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "note-and-wait"})
 		answered <- err
 	}()
-	receive(t, heard)
+	testenv.Receive(t, heard)
 	e.server.CloseClientConnections()
 	h.goOn <- struct{}{}
-	if err := receive(t, answered); err != nil {
+	if err := testenv.Receive(t, answered); err != nil {
 		t.Error(err)
 	}
-	receive(t, heard)
+	testenv.Receive(t, heard)
 	if err := session.Close(); err != nil {
 		t.Error(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // pipe is a client of ServeStdio that writes and reads lines.
@@ -85,7 +87,7 @@ func TestStdioLegacy(t *testing.T) {
 	exchange(`[]`, `"id":null,"error":{"code":-32600`)
 	p.write("")
 	p.write(`{"jsonrpc":"2.0","method":"notifications/x","params":` + strange + `}`)
-	if got := receive(t, h.notes); got != "notifications/x "+strange {
+	if got := testenv.Receive(t, h.notes); got != "notifications/x "+strange {
 		t.Error(got)
 	}
 	params := `{"name":"echo","arguments":` + strange + `}`
@@ -114,14 +116,14 @@ func TestStdioLegacy(t *testing.T) {
 
 	// Cancelling: the answer is not sent, and the next one is.
 	p.write(call("5", "wait", ""))
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	p.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
 	p.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
-	if cause := receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
+	if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
 	p.write(call("6", "wait", ""))
-	r := receive(t, h.started)
+	r := testenv.Receive(t, h.started)
 	h.goOn <- struct{}{}
 	if got := p.read(); !strings.Contains(got, `"id":6,"result"`) {
 		t.Error(got)
@@ -139,14 +141,14 @@ func TestStdioLegacy(t *testing.T) {
 
 	// The end of input ends everything.
 	p.write(call("7", "wait", ""))
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	_ = p.in.Close()
 	go func() { _, _ = io.Copy(io.Discard, p.out) }()
-	if err := receive(t, p.done); err != nil {
+	if err := testenv.Receive(t, p.done); err != nil {
 		t.Error(err)
 	}
-	_ = receive(t, h.causes)
-	if s := receive(t, h.closed); s != r.Session {
+	_ = testenv.Receive(t, h.causes)
+	if s := testenv.Receive(t, h.closed); s != r.Session {
 		t.Error("another session")
 	}
 }
@@ -156,7 +158,7 @@ func TestStdioBatch(t *testing.T) {
 	p := serveStdio(t, h, ServerOptions{})
 	p.initialize()
 	p.write(`[` + call("1", "wait", "") + `,{"jsonrpc":"2.0","method":"n"},7,{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
-	receive(t, h.started)
+	testenv.Receive(t, h.started)
 	h.goOn <- struct{}{}
 	var answers []struct {
 		ID     json.RawMessage
@@ -166,8 +168,8 @@ func TestStdioBatch(t *testing.T) {
 		t.Errorf("%v, %v", answers, err)
 	}
 	p.write(`[{"jsonrpc":"2.0","method":"n"}]`)
-	receive(t, h.notes)
-	receive(t, h.notes)
+	testenv.Receive(t, h.notes)
+	testenv.Receive(t, h.notes)
 }
 
 func TestStdioModern(t *testing.T) {
@@ -189,11 +191,11 @@ func TestStdioModern(t *testing.T) {
 	exchange(`{"jsonrpc":"2.0","id":"listen:0","method":"subscriptions/listen","params":{`+modernMeta+`}}`, `"io.modelcontextprotocol/subscriptionId":"listen:0"`)
 	exchange(call("2", "ask", ","+modernMeta), "cannot be asked")
 	p.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"listen:0"}}`)
-	if cause := receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
+	if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
 	p.write(call("3", "wait", ","+modernMeta))
-	if r := receive(t, h.started); r.Era != Modern || r.Version != Version2026_07_28 || r.Session.Era() != Modern || r.Session.Version() != r.Version {
+	if r := testenv.Receive(t, h.started); r.Era != Modern || r.Version != Version2026_07_28 || r.Session.Era() != Modern || r.Session.Version() != r.Version {
 		t.Errorf("%+v", r)
 	}
 	h.goOn <- struct{}{}
@@ -208,7 +210,7 @@ func TestStdioEnds(t *testing.T) {
 		p := serveStdio(t, newTestServer(), ServerOptions{MaxMessage: 100000})
 		p.initialize()
 		go func() { _, _ = io.WriteString(p.in, strings.Repeat(" ", 200000)) }()
-		if err := receive(t, p.done); !errors.Is(err, errLongLine) {
+		if err := testenv.Receive(t, p.done); !errors.Is(err, errLongLine) {
 			t.Error(err)
 		}
 	})
@@ -218,23 +220,23 @@ func TestStdioEnds(t *testing.T) {
 		p.initialize()
 		_ = p.out.Close()
 		p.write(call("1", "echo", ""))
-		if err := receive(t, p.done); !errors.Is(err, io.ErrClosedPipe) {
+		if err := testenv.Receive(t, p.done); !errors.Is(err, io.ErrClosedPipe) {
 			t.Error(err)
 		}
-		receive(t, h.closed)
+		testenv.Receive(t, h.closed)
 	})
 	t.Run("the context", func(t *testing.T) {
 		h := newTestServer()
 		p := serveStdio(t, h, ServerOptions{})
 		p.initialize()
 		p.write(call("1", "wait", ""))
-		receive(t, h.started)
+		testenv.Receive(t, h.started)
 		over := errors.New("over")
 		p.end(over)
-		if err := receive(t, p.done); !errors.Is(err, over) {
+		if err := testenv.Receive(t, p.done); !errors.Is(err, over) {
 			t.Error(err)
 		}
-		if cause := receive(t, h.causes); !errors.Is(cause, ErrShutdown) {
+		if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrShutdown) {
 			t.Error(cause)
 		}
 	})
@@ -243,13 +245,13 @@ func TestStdioEnds(t *testing.T) {
 		p := serveStdio(t, h, ServerOptions{})
 		p.initialize()
 		p.write(call("1", "flood", ""))
-		if err := receive(t, h.causes); !errors.Is(err, errFull) {
+		if err := testenv.Receive(t, h.causes); !errors.Is(err, errFull) {
 			t.Error(err)
 		}
 		p.write(`{"jsonrpc":"2.0","method":"still/heard"}`)
-		receive(t, h.notes)
+		testenv.Receive(t, h.notes)
 		p.end(nil)
-		_ = receive(t, p.done)
+		_ = testenv.Receive(t, p.done)
 	})
 }
 
@@ -281,7 +283,7 @@ func TestStdioServesConcurrently(t *testing.T) {
 		t.Error(got)
 	}
 	for range 32 {
-		receive(t, h.started)
+		testenv.Receive(t, h.started)
 	}
 	p.write(call("3", "wait", ""))
 	if got := p.read(); !strings.Contains(got, "-32600") {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -151,19 +150,6 @@ func (h *testServer) Notified(_ *Session, method string, params json.RawMessage)
 	h.notes <- method + " " + string(params)
 }
 func (h *testServer) Closed(s *Session) { h.closed <- s }
-
-// receive takes something from a channel, which must come.
-func receive[T any](t *testing.T, c <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(within):
-		stacks := make([]byte, 1<<20)
-		t.Fatalf("nothing came\n%s", stacks[:runtime.Stack(stacks, true)])
-		panic("unreachable")
-	}
-}
 
 // endpoint is an HTTPHandler that listens.
 type endpoint struct {

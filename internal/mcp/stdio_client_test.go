@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func TestClientFindsOutTheEraOverStdio(t *testing.T) {
@@ -143,7 +145,7 @@ func TestClientPassesEverythingThroughByteForByte(t *testing.T) {
 	if err != nil || string(answer) != result {
 		t.Errorf("the result is %s, %v", answer, err)
 	}
-	if sent := clientAwait(t, got); sent != params {
+	if sent := testenv.Receive(t, got); sent != params {
 		t.Errorf("the server got %s", sent)
 	}
 	_, err = c.Call(clientSoon(t), Call{Method: "fail"})
@@ -164,7 +166,7 @@ func TestClientKeepsTheMetaOfOthersFromALegacyServer(t *testing.T) {
 	if _, err := c.Call(clientSoon(t), Call{Method: "x", Params: json.RawMessage(params)}); err != nil {
 		t.Fatal(err)
 	}
-	if sent := clientAwait(t, got); sent != `{"_meta":{"a":1},"n":1.0}` {
+	if sent := testenv.Receive(t, got); sent != `{"_meta":{"a":1},"n":1.0}` {
 		t.Errorf("the server got %s", sent)
 	}
 }
@@ -179,7 +181,7 @@ func TestClientWritesAMessageOnOneLine(t *testing.T) {
 	if _, err := c.Call(clientSoon(t), Call{Method: "x", Params: json.RawMessage("{\n\"a\": 1\r\n}")}); err != nil {
 		t.Fatal(err)
 	}
-	if sent := clientAwait(t, got); sent != `{ "a": 1  }` {
+	if sent := testenv.Receive(t, got); sent != `{ "a": 1  }` {
 		t.Errorf("the server got %s", sent)
 	}
 }
@@ -264,7 +266,7 @@ func TestClientEndsWithALineThatIsTooLong(t *testing.T) {
 	if !errors.Is(err, ErrClosed) || !errors.Is(err, errClientTooLong) {
 		t.Errorf("the error is %v", err)
 	}
-	clientAwait(t, c.Done())
+	testenv.Receive(t, c.Done())
 	if !errors.Is(c.Err(), ErrClosed) {
 		t.Errorf("the connection has ended with %v", c.Err())
 	}
@@ -284,15 +286,15 @@ func TestClientCallsFailAtOnceWhenTheServerDies(t *testing.T) {
 	var calls []<-chan clientResult
 	for range 3 {
 		calls = append(calls, clientGo(clientSoon(t), c, Call{Method: "x"}))
-		clientAwait(t, got)
+		testenv.Receive(t, got)
 	}
 	close(die)
 	for _, call := range calls {
-		if r := clientAwait(t, call); !errors.Is(r.err, ErrClosed) {
+		if r := testenv.Receive(t, call); !errors.Is(r.err, ErrClosed) {
 			t.Errorf("the error is %v", r.err)
 		}
 	}
-	clientAwait(t, c.Done())
+	testenv.Receive(t, c.Done())
 	if _, err := c.Call(clientSoon(t), Call{Method: "x"}); !errors.Is(err, ErrClosed) {
 		t.Errorf("the error of a later call is %v", err)
 	}
@@ -312,12 +314,12 @@ func TestClientCloseEndsCallsAndTheProcess(t *testing.T) {
 		_, _ = io.Copy(io.Discard, p)
 	}), ClientOptions{Protocol: Legacy})
 	call := clientGo(clientSoon(t), c, Call{Method: "x"})
-	clientAwait(t, got)
+	testenv.Receive(t, got)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	clientAwait(t, gone)
-	if r := clientAwait(t, call); !errors.Is(r.err, ErrClosed) {
+	testenv.Receive(t, gone)
+	if r := testenv.Receive(t, call); !errors.Is(r.err, ErrClosed) {
 		t.Errorf("the error is %v", r.err)
 	}
 	if err := c.Close(); err != nil {
@@ -340,7 +342,7 @@ func TestClientIsNotCaughtInAWrite(t *testing.T) {
 	cause := errors.New("enough")
 	cancel(cause)
 	for _, call := range calls {
-		if r := clientAwait(t, call); !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, cause) {
+		if r := testenv.Receive(t, call); !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, cause) {
 			t.Errorf("the error is %v", r.err)
 		}
 	}
@@ -366,12 +368,12 @@ func TestClientTellsTheServerThatACallIsCancelled(t *testing.T) {
 	}), ClientOptions{Protocol: Legacy})
 	ctx, cancel := context.WithCancelCause(clientSoon(t))
 	call := clientGo(ctx, c, Call{Method: "slow"})
-	request := clientAwait(t, got)
+	request := testenv.Receive(t, got)
 	cancel(errors.New("changed my mind"))
-	if r := clientAwait(t, call); !errors.Is(r.err, context.Canceled) {
+	if r := testenv.Receive(t, call); !errors.Is(r.err, context.Canceled) {
 		t.Errorf("the error is %v", r.err)
 	}
-	note := clientAwait(t, got)
+	note := testenv.Receive(t, got)
 	if want := `{"requestId":` + string(request.ID) + `,"reason":"changed my mind"}`; note.Method != NoteCancelled || string(note.Params) != want {
 		t.Errorf("the server was told %s %s; want %s", note.Method, note.Params, want)
 	}
@@ -463,7 +465,7 @@ func TestClientAnswersTheServer(t *testing.T) {
 		{ID: json.RawMessage(`4`), Error: json.RawMessage(`{"code":-32603,"message":"the client's answer is not valid"}`)},
 	}
 	for _, w := range want {
-		if got := clientAwait(t, answers); cmp.Diff(w, got) != "" {
+		if got := testenv.Receive(t, answers); cmp.Diff(w, got) != "" {
 			t.Errorf("the answer is %s; want %s", got.Encode(), w.Encode())
 		}
 	}
@@ -478,7 +480,7 @@ func TestClientRefusesWhatNobodyAnswers(t *testing.T) {
 		answers <- m
 		_, _ = io.Copy(io.Discard, p)
 	}), ClientOptions{Protocol: Legacy})
-	if m := clientAwait(t, answers); string(m.ID) != `"a"` || clientMember(m.Error, "code") != "-32601" {
+	if m := testenv.Receive(t, answers); string(m.ID) != `"a"` || clientMember(m.Error, "code") != "-32601" {
 		t.Errorf("the answer is %s", m.Encode())
 	}
 }
@@ -556,11 +558,11 @@ func TestClientDescribesItselfToAModernServer(t *testing.T) {
 	notes := clientNotes{came: make(chan clientNote, 9)}
 	listening := clientGo(clientSoon(t), c, Call{Method: MethodListen, Notified: notes.add})
 	for _, want := range []string{NoteAcknowledged, "notifications/tools/list_changed"} {
-		if note := clientAwait(t, notes.came); note.method != want {
+		if note := testenv.Receive(t, notes.came); note.method != want {
 			t.Errorf("the subscription got %v", note)
 		}
 	}
-	if m := clientAwait(t, got); string(m.Params) != `{"whose":"nobody's"}` {
+	if m := testenv.Receive(t, got); string(m.Params) != `{"whose":"nobody's"}` {
 		t.Errorf("what belongs to no call is %s %s", m.Method, m.Params)
 	}
 	var logged []string
@@ -574,13 +576,13 @@ func TestClientDescribesItselfToAModernServer(t *testing.T) {
 	}
 	const want = `{"name":"t","_meta":{"a":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 		`"io.modelcontextprotocol/clientInfo":{"name":"agent"},"io.modelcontextprotocol/clientCapabilities":{"extensions":{}}}}`
-	if m := clientAwait(t, got); string(m.Params) != want {
+	if m := testenv.Receive(t, got); string(m.Params) != want {
 		t.Errorf("the server got %s", m.Params)
 	}
 	if _, err := c.Call(clientSoon(t), Call{Method: "end"}); err != nil {
 		t.Error(err)
 	}
-	if r := clientAwait(t, listening); !errors.Is(r.err, errClientSubscription) {
+	if r := testenv.Receive(t, listening); !errors.Is(r.err, errClientSubscription) {
 		t.Errorf("the subscription ended with %v", r.err)
 	}
 }

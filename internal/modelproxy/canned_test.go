@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -98,17 +97,6 @@ func readAll(t testing.TB, r io.Reader) string {
 		t.Fatal(err)
 	}
 	return string(data)
-}
-
-// within fails the test if something that must happen does not.
-func within(t testing.TB, what string, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(deadline):
-		buf := make([]byte, 1<<20)
-		t.Fatalf("%s: not within %v\n%s", what, deadline, buf[:runtime.Stack(buf, true)])
-	}
 }
 
 // What providers send, shortened.

@@ -55,7 +55,7 @@ func TestAnAnswerThatComesEarly(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 	}()
-	within(t, "the answer", done)
+	testenv.Receive(t, done, "the answer")
 	if calls := s.Calls(); len(calls) != 1 || calls[0].Model != "m" || calls[0].InputTokens != 120 {
 		t.Errorf("got %+v", calls)
 	}
@@ -136,11 +136,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		select {
-		case <-ended:
-		case <-time.After(deadline):
-			t.Fatal("a request to the provider goes on")
-		}
+		testenv.Receive(t, ended, "the end of a request to the provider")
 	}
 	if u := s.Usage(); u.Main.Aborted != 3 || u.Main.Calls != 3 || s.Failure() != nil {
 		t.Errorf("got %+v, %v", u, s.Failure())
@@ -184,10 +180,10 @@ func TestAStuckClientIsCutOff(t *testing.T) {
 			}
 			defer c.Close()
 			_, _ = fmt.Fprintf(c, "POST /v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n%s", s.Token(), sent)
-			within(t, "a full connection", full)
+			testenv.Receive(t, full, "a full connection")
 			done := make(chan struct{})
 			go func() { defer close(done); _, _ = s.Close() }()
-			within(t, "Close", done)
+			testenv.Receive(t, done, "Close")
 		})
 	}
 }
@@ -226,7 +222,7 @@ func TestStreamsAreNotDelayed(t *testing.T) {
 			}
 		}
 	}()
-	within(t, "the stream", done)
+	testenv.Receive(t, done, "the stream")
 }
 
 func TestAnAbortOfTheAgentReachesTheProvider(t *testing.T) {
@@ -259,7 +255,7 @@ func TestAnAbortOfTheAgentReachesTheProvider(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		within(t, "the abort", ended)
+		testenv.Receive(t, ended, "the abort")
 		u, _ := s.Close()
 		if u.Main.Calls != 1 || u.Main.Aborted != 1 || len(u.Main.Errors) != 0 || s.Failure() != nil || s.Busy() {
 			t.Errorf("early %v: got %+v, %v", early, u, s.Failure())

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -73,4 +74,17 @@ func Processes(mark string) map[int]string {
 		}
 	}
 	return found
+}
+
+// Receive takes a value from a channel, or fails the test. what says what it is, where the line does
+// not.
+func Receive[T any](t testing.TB, from <-chan T, what ...string) T {
+	t.Helper()
+	select {
+	case value := <-from:
+		return value
+	case <-time.After(Patience):
+		t.Fatalf("%s did not come\n%s", cmp.Or(strings.Join(what, " "), "a value"), Stacks())
+		panic("unreachable")
+	}
 }

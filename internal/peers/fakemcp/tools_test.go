@@ -370,11 +370,7 @@ func TestHowTheServerOnStdioEnds(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			select {
-			case err = <-ended:
-			case <-time.After(deadline):
-				t.Fatal("it does not end")
-			}
+			err = testenv.Receive(t, ended, "its end")
 			log, rerr := ReadLog(file)
 			if rerr != nil {
 				t.Fatal(rerr)

@@ -7,21 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // woken waits for a wake-up.
 func woken(t *testing.T, s store.Store) store.WakeUp {
 	t.Helper()
-	select {
-	case up := <-s.Wake():
-		return up
-	case <-time.After(10 * time.Second):
-		t.Fatal("it was not woken")
-		return store.WakeUp{}
-	}
+	return testenv.Receive(t, s.Wake(), "the wake-up")
 }
 
 func TestCommitsWakeOtherProcesses(t *testing.T) {
