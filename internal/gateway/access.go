@@ -153,7 +153,7 @@ func (a *Access) URLWithToken(server string) string {
 func (a *Access) Names() []string {
 	var names []string
 	for _, e := range a.order {
-		names = append(names, e.Name())
+		names = append(names, e.server.Name)
 	}
 	if a.combined != nil {
 		names = append(names, a.combined.Name())
@@ -170,7 +170,7 @@ func (a *Access) Endpoints() []*Endpoint { return a.order }
 // Sharing counts the servers that have a tool of a name which the client may see, as far as they have listed their tools.
 func (a *Access) Sharing(tool string) (n int) {
 	for _, e := range a.order {
-		if t, ok := e.LookupTool(tool); ok && !t.hidden {
+		if t, ok := e.tools.Lookup(tool); ok && !t.hidden {
 			n++
 		}
 	}
@@ -181,9 +181,7 @@ func (a *Access) Sharing(tool string) (n int) {
 func (a *Access) Sessions() map[string]int {
 	open := map[string]int{}
 	for _, e := range a.order {
-		e.mu.Lock()
-		open[e.server.Name] = len(e.upstreams) - len(e.shared)
-		e.mu.Unlock()
+		_, open[e.server.Name] = e.upstreams.count()
 	}
 	return open
 }
@@ -202,12 +200,12 @@ func (e *UnreachableError) Error() string {
 // that of ctx.
 func (a *Access) Ready(ctx context.Context) error {
 	for _, e := range a.order {
-		select {
-		case <-e.ready:
-		case <-e.failed:
-			return &UnreachableError{e.server.Name, e.failure()}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		failure, err := e.readiness.wait(ctx)
+		if failure != nil {
+			return &UnreachableError{e.server.Name, failure}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -26,17 +26,13 @@ type Endpoint struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	ready     chan struct{} // closed when the client has seen the tools
-	failed    chan struct{} // closed when the server could not be reached
-	readyOnce sync.Once
+	readiness *readiness
+	upstreams Upstreams
+	tools     ToolList
+	parked    parkedCalls
 
-	mu        sync.Mutex
-	err       error
-	upstreams map[*Upstream]bool
-	shared    []*Upstream // of modern clients
-	pending   map[string]*pendingCall
-	tools     map[string]Tool
-	stats     Stats
+	mu    sync.Mutex
+	stats Stats
 }
 
 // Stats say what went through an endpoint.
@@ -50,9 +46,13 @@ type Stats struct {
 // NewEndpoint makes an endpoint of its own, which no access serves; see [Endpoint.Close]. A policy
 // that is nil passes on everything.
 func NewEndpoint(s Server, policy func(e *Endpoint) Policy, now func() time.Time) *Endpoint {
-	e := &Endpoint{
-		server: s, tasks: noTasks{}, now: now, ready: make(chan struct{}), failed: make(chan struct{}),
-		upstreams: map[*Upstream]bool{}, pending: map[string]*pendingCall{}, tools: map[string]Tool{},
+	e := &Endpoint{server: s, tasks: noTasks{}, now: now, readiness: newReadiness()}
+	e.tools = ToolList{server: &e.server, readiness: e.readiness}
+	e.upstreams = Upstreams{server: &e.server, open: map[*Upstream]bool{}}
+	e.upstreams.newShared = func(meta jsonobj.Object) *Upstream {
+		l := newUpstream(e, nil, meta.Object(mcp.MetaClientCapabilities), meta.Get(mcp.MetaClientInfo))
+		l.key = string(meta.Get(mcp.MetaClientCapabilities))
+		return l
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.policy = transparent{}
@@ -62,9 +62,6 @@ func NewEndpoint(s Server, policy func(e *Endpoint) Policy, now func() time.Time
 	return e
 }
 
-// Name is that of the server.
-func (e *Endpoint) Name() string { return e.server.Name }
-
 // Stats returns what went through so far.
 func (e *Endpoint) Stats() Stats {
 	e.mu.Lock()
@@ -72,35 +69,25 @@ func (e *Endpoint) Stats() Stats {
 	return e.stats
 }
 
-// Listed reports whether the client has seen the tools of the server, and whether it has connected at all.
+// count changes the stats.
+func (e *Endpoint) count(change func(s *Stats)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.stats)
+}
+
+// CountHeld counts a call that is held open.
+func (e *Endpoint) CountHeld() { e.count(func(s *Stats) { s.Held++ }) }
+
+// Listed reports whether the client has seen the tools of the server, and whether it has connected
+// at all.
 func (e *Endpoint) Listed() (ready, asked bool) {
-	select {
-	case <-e.ready:
-		ready = true
-	default:
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return ready, len(e.upstreams) > 0
+	all, _ := e.upstreams.count()
+	return e.readiness.isReady(), all > 0
 }
 
-func (e *Endpoint) MarkReady() { e.readyOnce.Do(func() { close(e.ready) }) }
-
-// fail notes that the server cannot be reached. Only the first failure counts, and none after the client has seen the tools.
-func (e *Endpoint) fail(err error) {
-	e.readyOnce.Do(func() {
-		e.mu.Lock()
-		e.err = err
-		e.mu.Unlock()
-		close(e.failed)
-	})
-}
-
-func (e *Endpoint) failure() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.err
-}
+// MarkReady says that the client has seen the tools of the server.
+func (e *Endpoint) MarkReady() { e.readiness.mark() }
 
 // Close ends the sessions and the connections.
 func (e *Endpoint) Close() {
@@ -108,13 +95,7 @@ func (e *Endpoint) Close() {
 	if e.http != nil { // else somebody else serves it
 		e.http.Close()
 	}
-	e.mu.Lock()
-	links := e.upstreams
-	e.upstreams, e.shared = nil, nil
-	e.mu.Unlock()
-	for l := range links {
-		l.Close()
-	}
+	e.upstreams.close()
 	e.running.Wait()
 }
 
@@ -156,26 +137,19 @@ func (e *Endpoint) ServeOn(ctx context.Context, l *Upstream, r *mcp.Request) (js
 		}
 		return result, nil
 	case mcp.MethodToolsList:
-		return l.listTools(ctx, r)
+		return e.tools.answer(ctx, l, r)
 	case mcp.MethodToolsCall:
-		return e.callTool(ctx, l, r)
+		e.count(func(s *Stats) { s.Calls++ })
+		if err := e.tools.check(ctx, l, r); err != nil {
+			return nil, err
+		}
+		return e.policy.Call(ctx, l, r)
 	case mcp.MethodSetLevel:
 		return l.SetLevel(ctx, r)
 	case mcp.MethodSubscribe, mcp.MethodUnsubscribe:
 		return l.subscribe(ctx, r)
 	}
 	return l.forward(ctx, r)
-}
-
-// callTool counts a call and has the policy make it.
-func (e *Endpoint) callTool(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
-	e.mu.Lock()
-	e.stats.Calls++
-	e.mu.Unlock()
-	if err := l.checkTool(ctx, r); err != nil {
-		return nil, err
-	}
-	return e.policy.Call(ctx, l, r)
 }
 
 // Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.
@@ -200,13 +174,13 @@ func (e *Endpoint) Closed(s *mcp.Session) {
 	if l == nil {
 		return
 	}
-	e.Release(l)
+	e.upstreams.Release(l)
 	l.Close()
 }
 
 // Unreachable is what a client is told whose server cannot be reached.
 func (e *Endpoint) Unreachable(err error) error {
-	if refused := e.unauthorized(err); refused != nil {
+	if refused := unauthorized(e.server.Name, err); refused != nil {
 		return refused
 	}
 	var known *mcp.Error
@@ -218,7 +192,7 @@ func (e *Endpoint) Unreachable(err error) error {
 
 // unauthorized is what a client is told whose server wants credentials that the gateway does not have; nil for every other error. The server's own
 // challenge goes with it, but not as the status of HTTP: the client would take it for ours, and send its credentials for the server to us.
-func (e *Endpoint) unauthorized(err error) *mcp.Error {
+func unauthorized(server string, err error) *mcp.Error {
 	var status *mcp.StatusError
 	if !errors.As(err, &status) || !status.Unauthorized() {
 		return nil
@@ -227,13 +201,13 @@ func (e *Endpoint) unauthorized(err error) *mcp.Error {
 	if status.Challenge != "" {
 		data = data.Set("wwwAuthenticate", jsonobj.Quote(status.Challenge))
 	}
-	return mcp.Errorf(mcp.CodeInternal, "MCP server %q wants other credentials: %v; set the header Authorization of this server where it is configured", e.server.Name, status).WithData(data.JSON())
+	return mcp.Errorf(mcp.CodeInternal, "MCP server %q wants other credentials: %v; set the header Authorization of this server where it is configured", server, status).WithData(data.JSON())
 }
 
 // open makes the link of a legacy session, which is not connected.
 func (e *Endpoint) open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
 	l := e.NewUpstream(s, version, capabilities, info)
-	if err := e.Adopt(l); err != nil {
+	if err := e.upstreams.Adopt(l); err != nil {
 		return err
 	}
 	s.SetValue(l)
@@ -244,90 +218,13 @@ func (e *Endpoint) open(s *mcp.Session, version string, capabilities jsonobj.Obj
 // was not used yet, and after the server has gone.
 func (e *Endpoint) Upstream(ctx context.Context, r *mcp.Request) (*Upstream, error) {
 	if r.Era == mcp.Modern {
-		return e.sharedUpstream(ctx, r)
+		return e.upstreams.connectShared(ctx, r)
 	}
 	l, _ := r.Session.Value().(*Upstream)
 	if l == nil {
 		return nil, ErrClosed
 	}
 	return l, l.Connect(ctx)
-}
-
-// maxShared is how many sets of capabilities are told apart at a legacy server.
-const maxShared = 8
-
-// sharedUpstream is the link for a modern request. All of them share one, as their capabilities come with each; but a legacy server is told them only
-// once, so that there each set of capabilities has a link of its own.
-func (e *Endpoint) sharedUpstream(ctx context.Context, r *mcp.Request) (*Upstream, error) {
-	meta := r.Meta()
-	first, err := e.Shared(meta, true)
-	if err == nil {
-		err = first.Connect(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if first.key == string(meta.Get(mcp.MetaClientCapabilities)) || first.Client().Era() == mcp.Modern {
-		return first, nil
-	}
-	l, err := e.Shared(meta, false)
-	if err != nil {
-		return nil, err
-	}
-	return l, l.Connect(ctx)
-}
-
-// Shared finds or makes a shared link: the first one, or that for the capabilities in a request's _meta.
-func (e *Endpoint) Shared(meta jsonobj.Object, first bool) (*Upstream, error) {
-	capabilities := meta.Get(mcp.MetaClientCapabilities)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.upstreams == nil {
-		return nil, ErrClosed
-	}
-	for _, l := range e.shared {
-		if first || l.key == string(capabilities) {
-			return l, nil
-		}
-	}
-	if len(e.shared) == maxShared {
-		return e.shared[0], nil // what a client cannot do is looked at with every request
-	}
-	l := &Upstream{e: e, key: string(capabilities), capabilities: meta.Object(mcp.MetaClientCapabilities), info: meta.Get(mcp.MetaClientInfo)}
-	e.shared = append(e.shared, l)
-	e.upstreams[l] = true
-	return l, nil
-}
-
-// Adopt enters the link of a legacy session.
-func (e *Endpoint) Adopt(l *Upstream) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	limit := e.server.MaxSessions
-	switch {
-	case e.upstreams == nil:
-		return ErrClosed
-	case limit > 0 && len(e.upstreams)-len(e.shared) >= limit:
-		return mcp.Errorf(mcp.CodeInternal, "MCP server %q has %d sessions, which is the limit; end one, or try again later", e.server.Name, limit)
-	}
-	e.upstreams[l] = true
-	return nil
-}
-
-// Connected is the link of a modern request if it is connected, else nil.
-func (e *Endpoint) Connected(r *mcp.Request) *Upstream {
-	up := func(first bool) *Upstream {
-		l, err := e.Shared(r.Meta(), first)
-		if err != nil || !l.IsConnected() {
-			return nil
-		}
-		return l
-	}
-	l := up(true)
-	if l == nil || l.Client().Era() == mcp.Modern || l.key == string(r.Meta().Get(mcp.MetaClientCapabilities)) {
-		return l
-	}
-	return up(false)
 }
 
 // Server is what the endpoint serves its client with.
@@ -345,21 +242,16 @@ func (e *Endpoint) Now() time.Time { return e.now() }
 // Go runs f on a goroutine that [Endpoint.Close] waits for.
 func (e *Endpoint) Go(f func()) { e.running.Go(f) }
 
-// CountHeld counts a call that is held open.
-func (e *Endpoint) CountHeld() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stats.Held++
-}
-
 // NewUpstream makes the upstream of a legacy session, which is not connected. It has to be adopted.
 func (e *Endpoint) NewUpstream(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) *Upstream {
-	return &Upstream{e: e, session: s, version: version, capabilities: capabilities, info: info}
+	l := newUpstream(e, s, capabilities, info)
+	l.version = version
+	return l
 }
 
 // OwnUpstream connects with the server for the gateway itself. Who calls it closes it.
 func (e *Endpoint) OwnUpstream(ctx context.Context) (*Upstream, error) {
-	l := &Upstream{e: e}
+	l := newUpstream(e, nil, nil, nil)
 	if err := l.Connect(ctx); err != nil {
 		l.Close()
 		return nil, &UnreachableError{e.server.Name, err} // and not what the server says of a job
@@ -367,9 +259,23 @@ func (e *Endpoint) OwnUpstream(ctx context.Context) (*Upstream, error) {
 	return l, nil
 }
 
-// Release takes an upstream out of the endpoint.
-func (e *Endpoint) Release(l *Upstream) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.upstreams, l)
+// Upstreams are the upstreams of the endpoint.
+func (e *Endpoint) Upstreams() *Upstreams { return &e.upstreams }
+
+// Tools are the tools of the server.
+func (e *Endpoint) Tools() *ToolList { return &e.tools }
+
+// retire ends a connection that another has replaced. If only its session was lost, the other
+// requests over it still have to hear from the server that it has not looked at them.
+func (e *Endpoint) retire(old *mcp.Client) {
+	e.running.Go(func() {
+		over := time.NewTimer(e.server.CallLimit()) // by then every call of which nothing is heard has ended
+		defer over.Stop()
+		select {
+		case <-over.C:
+		case <-old.Done():
+		case <-e.ctx.Done():
+		}
+		_ = old.Detach() // nobody uses it any more
+	})
 }

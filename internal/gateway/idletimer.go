@@ -22,9 +22,10 @@ type IdleTimer struct {
 	over   bool
 }
 
-// StartIdleTimer starts the timer of a call, which is ended with the cause.
-func (e *Endpoint) StartIdleTimer(end context.CancelCauseFunc) *IdleTimer {
-	w := &IdleTimer{after: e.server.CallLimit()}
+// StartIdleTimer starts the timer of a call, which is ended with the cause when nothing was heard of
+// it for the time of the limit.
+func StartIdleTimer(limit time.Duration, end context.CancelCauseFunc) *IdleTimer {
+	w := &IdleTimer{after: limit}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.limit = time.AfterFunc(w.after, func() {

@@ -48,12 +48,6 @@ func offersOf(c *mcp.Client) (o offers) {
 	return o
 }
 
-func (l *Upstream) Offered() offers {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.offers
-}
-
 // ServerCapabilities are what a server offers.
 func ServerCapabilities(c *mcp.Client) jsonobj.Object {
 	hello, _ := jsonobj.ParseObject(c.Hello())

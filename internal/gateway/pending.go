@@ -18,7 +18,7 @@ import (
 type pendingCall struct {
 	id    string
 	ctx   context.Context // ends with the call at the server
-	watch *IdleTimer
+	idle  *IdleTimer
 	done  chan struct{} // closed when result and err are there
 	fresh chan struct{} // has one element when there is a question that the client was not asked
 	taken chan struct{} // closed when the client has the result
@@ -49,28 +49,30 @@ const (
 var errUnanswered = errors.New("the client has not answered in time")
 
 // callPending calls a legacy server for a modern client.
-func (l *Upstream) callPending(ctx context.Context, c *mcp.Client, f *InFlightCall, call mcp.Call) (json.RawMessage, error) {
+func (x *exchange) callPending(ctx context.Context, call mcp.Call) (json.RawMessage, error) {
 	params, err := jsonobj.ParseObject(call.Params)
 	if err != nil {
-		return c.Call(ctx, call)
+		return x.client.Call(ctx, call)
 	}
+	e := x.l.e
 	if state := params.Text("requestState"); state != "" {
-		p, err := l.e.resumePending(state, call.Notified, params.Object("inputResponses"))
+		p, err := e.parked.resume(state, call.Notified, params.Object("inputResponses"))
 		if err != nil {
 			return nil, err
 		}
-		return l.e.awaitPending(ctx, p)
+		return p.await(ctx, &e.parked)
 	}
+	f := x.call
 	if !mcp.Supports(f.Capabilities, mcp.AskElicitation) && !mcp.Supports(f.Capabilities, mcp.AskSampling) && !mcp.Supports(f.Capabilities, mcp.AskRoots) {
 		call.Asked = f.Answer
-		defer l.Track(f)()
-		return c.Call(ctx, call)
+		defer x.l.inFlight.track(f)()
+		return x.client.Call(ctx, call)
 	}
 	p := &pendingCall{id: rand.Text(), done: make(chan struct{}), fresh: make(chan struct{}, 1), taken: make(chan struct{}), notified: call.Notified}
-	p.ctx, p.end = context.WithCancelCause(l.e.ctx)
-	p.watch = l.e.StartIdleTimer(p.end)
+	p.ctx, p.end = context.WithCancelCause(e.ctx)
+	p.idle = StartIdleTimer(e.server.CallLimit(), p.end)
 	call.Notified = func(method string, params json.RawMessage) {
-		p.watch.Reset()
+		p.idle.Reset()
 		p.mu.Lock()
 		notified := p.notified
 		p.mu.Unlock()
@@ -80,38 +82,33 @@ func (l *Upstream) callPending(ctx context.Context, c *mcp.Client, f *InFlightCa
 	}
 	f.Notified, f.Ask = call.Notified, p.ask
 	call.Asked = f.Answer
-	leave := l.Track(f)
-	l.e.running.Go(func() {
-		defer p.watch.Stop()
-		result, err := c.Call(p.ctx, call)
-		leave()
-		p.mu.Lock()
-		p.result, p.err = result, err
-		p.mu.Unlock()
-		close(p.done)
-		if p.ctx.Err() == nil { // else nobody comes for it
-			forgotten := time.NewTimer(answerTimeout)
-			defer forgotten.Stop()
-			select {
-			case <-p.taken:
-			case <-forgotten.C:
-			case <-p.ctx.Done():
-			}
-		}
-		l.e.park(p, false)
+	forget := x.l.inFlight.track(f)
+	e.running.Go(func() {
+		defer p.idle.Stop()
+		result, err := x.client.Call(p.ctx, call)
+		forget()
+		p.conclude(result, err)
+		e.parked.forget(p)
 		p.end(nil)
 	})
-	return l.e.awaitPending(ctx, p)
+	return p.await(ctx, &e.parked)
 }
 
-// park keeps a call for the further request of its client, or does not any more.
-func (e *Endpoint) park(p *pendingCall, waits bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if waits {
-		e.pending[p.id] = p
-	} else {
-		delete(e.pending, p.id)
+// conclude notes the outcome, and waits until the client has it or cannot come for it any more.
+func (p *pendingCall) conclude(result json.RawMessage, err error) {
+	p.mu.Lock()
+	p.result, p.err = result, err
+	p.mu.Unlock()
+	close(p.done)
+	if p.ctx.Err() != nil {
+		return // nobody comes for it
+	}
+	late := time.NewTimer(answerTimeout)
+	defer late.Stop()
+	select {
+	case <-p.taken:
+	case <-late.C:
+	case <-p.ctx.Done():
 	}
 }
 
@@ -122,8 +119,8 @@ func (p *pendingCall) ask(ctx context.Context, method string, params json.RawMes
 		ask = ask.Set("params", params)
 	}
 	q := &question{key: rand.Text(), ask: ask.JSON(), answer: make(chan json.RawMessage, 1)}
-	p.watch.Pause()
-	defer p.watch.Resume()
+	p.idle.Pause()
+	defer p.idle.Resume()
 	p.mu.Lock()
 	p.open = append(p.open, q)
 	p.mu.Unlock()
@@ -164,8 +161,9 @@ func (p *pendingCall) questions() json.RawMessage {
 	}.JSON()
 }
 
-// awaitPending waits for the end of the call or for questions. A client that goes in between ends the call.
-func (e *Endpoint) awaitPending(ctx context.Context, p *pendingCall) (json.RawMessage, error) {
+// await waits for the end of the call or for questions, with which the call is parked. If the
+// client goes the call ends.
+func (p *pendingCall) await(ctx context.Context, parked *parkedCalls) (json.RawMessage, error) {
 	for {
 		select {
 		case <-p.done:
@@ -180,11 +178,11 @@ func (e *Endpoint) awaitPending(ctx context.Context, p *pendingCall) (json.RawMe
 			case <-p.done:
 			}
 			more.Stop()
-			e.park(p, true)
+			parked.park(p)
 			if asks := p.questions(); asks != nil {
 				return asks, nil
 			}
-			e.park(p, false) // the server has withdrawn them
+			parked.forget(p) // the server has withdrawn them
 		case <-ctx.Done():
 			p.end(context.Cause(ctx))
 			return nil, context.Cause(ctx)
@@ -192,15 +190,9 @@ func (e *Endpoint) awaitPending(ctx context.Context, p *pendingCall) (json.RawMe
 	}
 }
 
-// resumePending hands in what the client has answered. What it has not answered it is asked again.
-func (e *Endpoint) resumePending(id string, notified func(string, json.RawMessage), responses jsonobj.Object) (*pendingCall, error) {
-	e.mu.Lock()
-	p := e.pending[id]
-	delete(e.pending, id)
-	e.mu.Unlock()
-	if p == nil {
-		return nil, mcp.Errorf(mcp.CodeInvalidParams, "requestState: no call waits for this")
-	}
+// proceed lets the call go on with what the client has answered, for a further request of the client.
+// What it has not answered it is asked again.
+func (p *pendingCall) proceed(notified func(string, json.RawMessage), responses jsonobj.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.notified = notified
@@ -217,5 +209,40 @@ func (e *Endpoint) resumePending(id string, notified func(string, json.RawMessag
 		default:
 		}
 	}
+}
+
+// parkedCalls are the pending calls whose client is to come back with answers.
+type parkedCalls struct {
+	mu   sync.Mutex
+	byID map[string]*pendingCall
+}
+
+// park keeps a call for the further request of its client.
+func (c *parkedCalls) park(p *pendingCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil {
+		c.byID = map[string]*pendingCall{}
+	}
+	c.byID[p.id] = p
+}
+
+// forget says that a call is not parked any more.
+func (c *parkedCalls) forget(p *pendingCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byID, p.id)
+}
+
+// resume takes the call with an id out, and lets it go on.
+func (c *parkedCalls) resume(id string, notified func(string, json.RawMessage), responses jsonobj.Object) (*pendingCall, error) {
+	c.mu.Lock()
+	p := c.byID[id]
+	delete(c.byID, id)
+	c.mu.Unlock()
+	if p == nil {
+		return nil, mcp.Errorf(mcp.CodeInvalidParams, "requestState: no call waits for this")
+	}
+	p.proceed(notified, responses)
 	return p, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
@@ -22,6 +23,7 @@ type Tool struct {
 	inputSchema json.RawMessage
 }
 
+// ToolOf reads a tool of a list.
 func ToolOf(t jsonobj.Object) Tool {
 	hints := t.Object("annotations")
 	return Tool{
@@ -30,8 +32,43 @@ func ToolOf(t jsonobj.Object) Tool {
 	}
 }
 
-// listTools answers tools/list: the server's tools that the client may see, as the policy shows them.
-func (l *Upstream) listTools(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
+// ToolList is what the gateway remembers of the tools of a server, and which of them the client
+// may see.
+type ToolList struct {
+	server    *Server
+	readiness *readiness
+
+	mu    sync.Mutex
+	known map[string]Tool
+}
+
+// Lookup is what is known of a tool; ok is false if it was not listed.
+func (t *ToolList) Lookup(name string) (tool Tool, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tool, ok = t.known[name]
+	return tool, ok
+}
+
+// note remembers a tool.
+func (t *ToolList) note(name string, tool Tool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known == nil {
+		t.known = map[string]Tool{}
+	}
+	t.known[name] = tool
+}
+
+// Forget forgets all tools, since the server's list may be another one now.
+func (t *ToolList) Forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.known)
+}
+
+// answer answers tools/list: the server's tools that the client may see, as the policy shows them.
+func (t *ToolList) answer(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
 	result, err := l.Pass(ctx, r, r.Params)
 	if err != nil {
 		return nil, l.ClientError(err)
@@ -40,37 +77,35 @@ func (l *Upstream) listTools(ctx context.Context, r *mcp.Request) (json.RawMessa
 	if err != nil {
 		return nil, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(fmt.Errorf("its answer to tools/list is no object")))
 	}
-	shown, changed := l.ShowTools(o.Get("tools"))
+	shown, changed := t.Show(l, o.Get("tools"))
 	if changed {
 		result = o.Set("tools", shown).JSON()
 	}
 	if o.Text("nextCursor") == "" {
-		l.e.MarkReady()
+		t.readiness.mark()
 	}
 	return l.ToClient(r, result), nil
 }
 
-// ShowTools remembers the tools of a list, and gives those that the client may see. changed is false if that is the list itself.
-func (l *Upstream) ShowTools(list json.RawMessage) (shown json.RawMessage, changed bool) {
+// Show remembers the tools of a list, and gives those that the client may see. changed is false if
+// that is the list itself.
+func (t *ToolList) Show(l *Upstream, list json.RawMessage) (shown json.RawMessage, changed bool) {
 	var all []json.RawMessage
 	if json.Unmarshal(list, &all) != nil {
 		return list, false // the client will say what it thinks of it
 	}
 	out := []byte{'['}
 	for _, raw := range all {
-		t, err := jsonobj.ParseObject(raw)
+		o, err := jsonobj.ParseObject(raw)
 		if err == nil {
-			name := t.Text("name")
-			known := ToolOf(t)
-			known.hidden = !l.e.server.shows(t)
-			l.e.mu.Lock()
-			l.e.tools[name] = known
-			l.e.mu.Unlock()
-			if known.hidden {
+			tool := ToolOf(o)
+			tool.hidden = !t.server.shows(o)
+			t.note(o.Text("name"), tool)
+			if tool.hidden {
 				changed = true
 				continue
 			}
-			if seen := l.e.policy.ShowTool(l, slices.Clone(t)); !slices.EqualFunc(seen, t, sameMember) {
+			if seen := l.e.policy.ShowTool(l, slices.Clone(o)); !slices.EqualFunc(seen, o, sameMember) {
 				raw, changed = seen.JSON(), true
 			}
 		}
@@ -112,12 +147,12 @@ func tagsOf(t jsonobj.Object) (tags []string) {
 // MaxPages is how many pages of a list a server may have.
 const MaxPages = 100
 
-// LookupTool is what is known of a tool. What has not been listed yet is listed now.
-func (l *Upstream) LookupTool(ctx context.Context, name string) Tool {
-	if t, ok := l.e.LookupTool(name); ok {
-		return t
+// Find is what is known of a tool. Tools that have not been listed yet are listed now.
+func (t *ToolList) Find(ctx context.Context, l *Upstream, name string) Tool {
+	if tool, ok := t.Lookup(name); ok {
+		return tool
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.e.server.CallLimit())
+	ctx, cancel := context.WithTimeout(ctx, t.server.CallLimit())
 	defer cancel()
 	var cursor json.RawMessage
 	for range MaxPages {
@@ -130,26 +165,13 @@ func (l *Upstream) LookupTool(ctx context.Context, name string) Tool {
 			break
 		}
 		o, _ := jsonobj.ParseObject(result)
-		l.ShowTools(o.Get("tools"))
+		t.Show(l, o.Get("tools"))
 		if cursor = o.Get("nextCursor"); jsonobj.IsNull(cursor) {
 			break
 		}
 	}
-	t, _ := l.e.LookupTool(name)
-	return t
-}
-
-func (e *Endpoint) LookupTool(name string) (Tool, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	t, ok := e.tools[name]
-	return t, ok
-}
-
-func (e *Endpoint) ForgetTools() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	clear(e.tools)
+	tool, _ := t.Lookup(name)
+	return tool
 }
 
 // takesAll reports whether there is nothing to check about a call.
@@ -157,27 +179,27 @@ func (s *Server) takesAll(r *mcp.Request) bool {
 	return len(s.Tools)+len(s.IncludeTags)+len(s.ExcludeTags) == 0 && (r.Era == mcp.Legacy || r.Header == nil)
 }
 
-// checkTool refuses calls of tools that are not shown, and of modern clients whose headers do not fit what they send.
-func (l *Upstream) checkTool(ctx context.Context, r *mcp.Request) error {
-	server := &l.e.server
-	if server.takesAll(r) {
+// check refuses calls of tools that are not shown, and of modern clients whose headers do not fit
+// what they send.
+func (t *ToolList) check(ctx context.Context, l *Upstream, r *mcp.Request) error {
+	if t.server.takesAll(r) {
 		return nil
 	}
-	byTag := len(server.IncludeTags)+len(server.ExcludeTags) > 0
+	byTag := len(t.server.IncludeTags)+len(t.server.ExcludeTags) > 0
 	params, err := jsonobj.ParseObject(r.Params)
 	if err != nil {
 		return mcp.Errorf(mcp.CodeInvalidParams, "params: %v", err)
 	}
 	name := params.Text("name")
-	t, ok := l.e.LookupTool(name)
+	tool, ok := t.Lookup(name)
 	if !ok && byTag { // its tags are not known before it has been listed
-		t = l.LookupTool(ctx, name)
+		tool = t.Find(ctx, l, name)
 	}
-	if t.hidden || len(server.Tools) > 0 && !slices.Contains(server.Tools, name) {
+	if tool.hidden || len(t.server.Tools) > 0 && !slices.Contains(t.server.Tools, name) {
 		return mcp.Errorf(mcp.CodeInvalidParams, "Unknown tool: %s", name)
 	}
 	if ok && r.Era == mcp.Modern && r.Header != nil {
-		if err := mcp.CheckParamHeaders(r.Header, t.inputSchema, params.Get("arguments")); err != nil {
+		if err := mcp.CheckParamHeaders(r.Header, tool.inputSchema, params.Get("arguments")); err != nil {
 			return err
 		}
 	}

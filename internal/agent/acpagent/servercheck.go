@@ -173,9 +173,9 @@ func (s *servers) noTools(limit time.Duration) (f *fault.Fault) {
 		default:
 			why = fmt.Sprintf("the agent has not asked for its tools within %v", limit)
 		}
-		s.note(e.Name(), agent.VerdictNoTools, why)
+		s.note(e.Server().Name, agent.VerdictNoTools, why)
 		if f == nil {
-			f = fault.Newf(fault.MCP, "MCP server %q: %s", e.Name(), why)
+			f = fault.Newf(fault.MCP, "MCP server %q: %s", e.Server().Name, why)
 		}
 	}
 	return f

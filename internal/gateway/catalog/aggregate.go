@@ -68,7 +68,7 @@ func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Ob
 	}
 	s.SetValue(session)
 	for _, l := range session.links {
-		if err := l.Endpoint().Adopt(l); err != nil {
+		if err := l.Endpoint().Upstreams().Adopt(l); err != nil {
 			session.leave()
 			return err
 		}
@@ -80,7 +80,7 @@ func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Ob
 func (s *aggregateSession) leave() {
 	s.end()
 	for e, l := range s.links {
-		e.Release(l)
+		e.Upstreams().Release(l)
 	}
 }
 
@@ -251,7 +251,7 @@ func (a *aggregate) patiently(ctx context.Context) (context.Context, context.Can
 // setLevel tells all servers; it is enough if one listens. One that is not there is told when it comes.
 func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, _ := jsonobj.ParseObject(r.Params)
-	if session, _ := r.Session.Value().(*aggregateSession); session != nil && slices.Contains(gateway.LogLevels, params.Text("level")) {
+	if session, _ := r.Session.Value().(*aggregateSession); session != nil && gateway.IsLogLevel(params.Text("level")) {
 		for _, l := range session.links {
 			if !l.IsConnected() {
 				l.SetLogLevel(params.Text("level"))

@@ -26,6 +26,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
+const noteToolsChanged = "notifications/tools/list_changed"
+
 // startCatalog is a server of the SDK with tools that say which they are, a prompt and a resource.
 func startCatalog(t *testing.T, name string, tools ...string) (*sdk.Server, gateway.Server) {
 	t.Helper()
@@ -293,7 +295,7 @@ func TestAggregateListensAgain(t *testing.T) {
 	up.Store(true)
 	for range 2 {
 		gatewaytest.WaitFor(t, s.began)
-		if got := gatewaytest.WaitFor(t, notes); got != gateway.NoteToolsChanged {
+		if got := gatewaytest.WaitFor(t, notes); got != noteToolsChanged {
 			t.Error(got)
 		}
 		s.cut <- struct{}{}
@@ -331,7 +333,7 @@ func TestAggregateTellsModernClientsOfChanges(t *testing.T) {
 		return len(notes) > 0
 	})
 	for len(notes) > 0 {
-		if got := <-notes; got != gateway.NoteToolsChanged {
+		if got := <-notes; got != noteToolsChanged {
 			t.Error(got)
 		}
 	}

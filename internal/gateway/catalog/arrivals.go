@@ -47,7 +47,7 @@ func (a *aggregate) arrive(e *gateway.Endpoint, r *mcp.Request) *arrival {
 	life, there := e.Context(), (*gateway.Upstream)(nil)
 	if r.Era == mcp.Modern {
 		of.capabilities = string(r.Meta().Get(mcp.MetaClientCapabilities))
-		there = e.Connected(r)
+		there = e.Upstreams().Connected(r)
 	} else if of.session, _ = r.Session.Value().(*aggregateSession); of.session == nil {
 		v.err = gateway.ErrClosed
 	} else if life, there = of.session.ctx, of.session.links[e]; !there.IsConnected() {
@@ -148,7 +148,7 @@ func mayCome(capabilities jsonobj.Object) jsonobj.Object {
 
 // announce tells a legacy session that every list of the server has changed: it was answered without them.
 func announce(l *gateway.Upstream) {
-	for method, wish := range gateway.Changes {
+	for method, wish := range gateway.ListChanges {
 		if gateway.ServerCapabilities(l.Client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
 			_ = l.Session().Notify(method, nil) // one that has ended does not want to know
 		}

@@ -82,7 +82,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 				t.Error(list)
 			}
 			come()
-			for gatewaytest.WaitFor(t, notes) != gateway.NoteToolsChanged {
+			for gatewaytest.WaitFor(t, notes) != noteToolsChanged {
 			}
 			if list := tools(); !strings.Contains(list, "quick_tool") || !strings.Contains(list, "slow_tool") {
 				t.Error(list)

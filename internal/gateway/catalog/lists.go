@@ -91,7 +91,7 @@ func (a *aggregate) listOf(ctx context.Context, l *gateway.Upstream, r *mcp.Requ
 		}
 		list := o.Get(member)
 		if method == mcp.MethodToolsList {
-			list, _ = l.ShowTools(list)
+			list, _ = l.Endpoint().Tools().Show(l, list)
 		}
 		var page []json.RawMessage
 		if json.Unmarshal(list, &page) != nil {
@@ -184,7 +184,7 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 // connect, or has cut the subscription, is tried again; what has changed meanwhile nobody knows, and so the client is told that everything has.
 func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Request, wants jsonobj.Object) {
 	again := false
-	for delay := gateway.FollowFirst; ; delay = min(2*delay, gateway.FollowLast) {
+	for delay := gateway.RelistenFirst; ; delay = min(2*delay, gateway.RelistenLast) {
 		v := a.arrive(e, r)
 		select {
 		case <-v.done:
@@ -194,7 +194,7 @@ func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Re
 		if l, err := v.link, v.err; err == nil {
 			again = again || a.wasMissed(v)
 			_, err = l.Listen(ctx, r, func() {
-				delay = gateway.FollowFirst
+				delay = gateway.RelistenFirst
 				if again {
 					tellAll(l, r, wants)
 				}
@@ -217,7 +217,7 @@ func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Re
 
 // tellAll tells a modern client that every list of the server has changed that it wants to hear of.
 func tellAll(l *gateway.Upstream, r *mcp.Request, wants jsonobj.Object) {
-	for method, wish := range gateway.Changes {
+	for method, wish := range gateway.ListChanges {
 		if string(wants.Get(wish)) == "true" && gateway.ServerCapabilities(l.Client()).Has(strings.TrimSuffix(wish, "ListChanged")) {
 			_ = r.Notify(method, jsonobj.Object{{Key: "_meta", Value: gateway.SubscriptionMeta(r)}}.JSON()) // a client that has gone ends the request
 		}

@@ -146,7 +146,7 @@ func sameKeys(a, b json.RawMessage) bool {
 
 // answerCall makes a call again, with the answers.
 func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Work, reply Reply) (*wait.Outcome, error) {
-	t := l.LookupTool(ctx, w.Tool)
+	t := s.e.Tools().Find(ctx, l, w.Tool)
 	if w.Input.Sent && !l.Offered().Deduplicates && !t.Idempotent {
 		return nil, ErrUnknown
 	}
@@ -156,7 +156,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	watch := s.e.StartIdleTimer(end)
+	watch := gateway.StartIdleTimer(s.e.Server().CallLimit(), end)
 	defer watch.Stop()
 	requests, err := jsonobj.ParseObject(w.Input.Requests)
 	if err != nil {

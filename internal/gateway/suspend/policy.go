@@ -134,7 +134,7 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream, r *mcp.Reque
 	}
 	var t gateway.Tool
 	if o := l.Offered(); o.Jobs > 0 || o.Tasks {
-		t = l.LookupTool(ctx, rec.Tool)
+		t = s.e.Tools().Find(ctx, l, rec.Tool)
 		if s.mayStart(l, t) {
 			return s.callStarting(ctx, l, r, t, rec)
 		}
@@ -403,7 +403,7 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 		}
 		defer leave()
 		ask := mcptask.Asker(func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-			return l.AskClient(ctx, r, method, params)
+			return gateway.AskClient(ctx, l.Capabilities(), r, method, params)
 		})
 		if s.AsksPerson() {
 			ask = nil

@@ -46,10 +46,10 @@ func (s *facade) lookupTool(ctx context.Context, l *gateway.Upstream, name strin
 	ctx, cancel := context.WithTimeout(ctx, s.e.Server().CallLimit()) // of all tries
 	defer cancel()
 	for range 3 {
-		if t, listed = s.e.LookupTool(name); listed {
+		if t, listed = s.e.Tools().Lookup(name); listed {
 			break
 		}
-		l.LookupTool(ctx, name)
+		s.e.Tools().Find(ctx, l, name)
 	}
 	return t, listed
 }

@@ -347,7 +347,7 @@ func (f forgetting) AddMCPTask(ctx context.Context, t store.MCPTask, limits stor
 func TestRequiredToolIsCalledAsATaskThoughTheListChanges(t *testing.T) {
 	_, s := gatewaytest.StartTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
 	g := startTaskGateway(t, Options{}, s)
-	g.tasks.o.Store = forgetting{g.store, g.access.Endpoint("tasks").ForgetTools}
+	g.tasks.o.Store = forgetting{g.store, g.access.Endpoint("tasks").Tools().Forget}
 	c := g.client(mcp.Legacy, "tasks")
 	if text, _, err := c.Result(c.Task("required_compute", `{"ms":10,"text":"x"}`)); text != "x" || err != nil {
 		t.Error(text, err)

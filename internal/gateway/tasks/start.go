@@ -44,7 +44,7 @@ func (s *facade) inModern(ctx context.Context, c toolCall) *gateway.Upstream {
 	if c.l.Client().Era() == mcp.Modern {
 		return nil
 	}
-	l, err := s.e.Shared(jsonobj.Object{{Key: mcp.MetaClientCapabilities, Value: c.capabilities.JSON()}, {Key: mcp.MetaClientInfo, Value: c.info()}}, true)
+	l, err := s.e.Upstreams().Shared(jsonobj.Object{{Key: mcp.MetaClientCapabilities, Value: c.capabilities.JSON()}, {Key: mcp.MetaClientInfo, Value: c.info()}}, true)
 	if err != nil || l.Connect(ctx) != nil || l.Client().Era() != mcp.Modern || !l.Offered().Tasks {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (t *task) callWatched(ctx context.Context, c toolCall) (json.RawMessage, er
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(t.ctx, func() { end(errTaskEnded) })()
-	t.idle = t.s.e.StartIdleTimer(end)
+	t.idle = gateway.StartIdleTimer(t.s.e.Server().CallLimit(), end)
 	defer t.idle.Stop()
 	return t.call(ctx, c, true)
 }
