@@ -14,7 +14,7 @@ type comparison struct {
 	Actual   string `json:"actual"`
 }
 
-// exactMatch scores 1 if the output equals the expected output. As soon as one side is a string
+// exactMatch scores 1 if the output equals the expected output. If one side is a string
 // both are compared as Python prints them, so that "8.0" equals 8.
 func exactMatch(e *evaluator, c *config) {
 	o := readOutput(c)

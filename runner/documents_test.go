@@ -71,8 +71,8 @@ func TestDocumentThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// Given an executor that was told of a run which another process has removed since: then it has no
-// document to write, and that is no error.
+// Given an executor that was told about a run which another process has removed since: then it has
+// no document to write, and that is no error.
 func TestDocumentOfARemovedRunIsNotWritten(t *testing.T) {
 	s := openTest(t)
 	var said []error

@@ -118,7 +118,7 @@ func ExampleOpen() {
 	// Output: true there is no store in nowhere; give its folder with --store, or start a run there first
 }
 
-// What is wrong with an eval set is told with its place in the file.
+// What is wrong with an eval set is said with its position in the file.
 func ExampleLoad() {
 	path := evalSet(false)
 	defer os.RemoveAll(filepath.Dir(path))

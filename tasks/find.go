@@ -93,7 +93,7 @@ func tasksIn(path string) []string {
 
 func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// nativeHint tells of benchflow's own format, whose one file is task.md.
+// nativeHint says that a folder has benchflow's own format, whose one file is task.md.
 func nativeHint(dir string) string {
 	if isFile(filepath.Join(dir, "task.md")) {
 		return "; task.md is not read, but `bench tasks export` makes a task.toml of it"

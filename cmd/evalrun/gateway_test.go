@@ -95,8 +95,8 @@ func callGateway(t *testing.T, c *mcp.Client, method, params string) jsonobj.Obj
 	return o
 }
 
-// Tasks and sessions survive the gateway when it is killed at once after a client was told of them,
-// again and again.
+// Tasks and sessions survive the gateway when it is killed at once after a client was told about
+// them, again and again.
 func TestGatewayThatIsKilled(t *testing.T) {
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		t.Run(string(era), func(t *testing.T) {

@@ -25,7 +25,7 @@ func (o *oracleFlags) register(cmd *cobra.Command) {
 }
 
 // run runs the tasks, and says of each whether its own solution solves it and nothing does not. A
-// task that cannot be run here is told and is no error.
+// task that cannot be run here is reported, and is no error.
 func (o *oracleFlags) run(cmd *cobra.Command, g *globals, dirs []string) error {
 	if len(dirs) == 0 {
 		return usageError("--oracle: there is no task among what was given")

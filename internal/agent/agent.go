@@ -60,8 +60,8 @@ type Segment struct {
 	// Prompt is what a conversational agent is asked; in a segment that goes on with a session it
 	// is not asked again.
 	Prompt string
-	// Servers are the MCP servers of the task as the agent is to be told of them, Hosted the names
-	// of those that Sandbox.Setup starts.
+	// Servers are the MCP servers of the task as the agent is to be told about them, Hosted the
+	// names of those that Sandbox.Setup starts.
 	Servers []acp.MCPServer
 	Hosted  []string
 	// Gateway puts the servers behind the MCP gateway; nil sends them to the agent as they are.
@@ -89,8 +89,8 @@ type Gateway struct {
 	Ledger suspend.Ledger
 	// Check asks once whether a job is done; see [suspend.Hooks].
 	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
-	// Jobs says who tells that a job is done. Where that is its MCP server, a job whose result is not
-	// there when it is fetched is waited for again.
+	// Jobs says who tells that a job is done. Where that is its MCP server, a job whose result is
+	// not there when it is fetched is waited for again.
 	Jobs wait.Jobs
 	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
 	SoftWait time.Duration

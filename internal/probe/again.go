@@ -172,7 +172,7 @@ func (a *process) kill() error {
 	return a.end(time.Minute)
 }
 
-// said counts the updates that tell of messages and tool calls.
+// said counts the updates about messages and tool calls.
 func (a *process) said() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -83,7 +83,7 @@ type Check struct {
 type Fact struct {
 	Name    string `json:"name"`
 	Verdict string `json:"verdict"`
-	// TookMs is how long what the fact tells of took; nil where time is no matter.
+	// TookMs is how long it took; nil where time does not matter.
 	TookMs *int64 `json:"tookMs,omitempty"`
 	// Detail is the evidence.
 	Detail string `json:"detail,omitempty"`

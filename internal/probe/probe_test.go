@@ -103,7 +103,7 @@ func orphaned(isolation string) (check, fact string) {
 	return "orphans", "2 left" // the shell and its sleep
 }
 
-// The fixture keeps to the protocol, and has no model: what is seen at the model cannot be told of
+// The fixture keeps to the protocol, and has no model: what is seen at the model cannot be known
 // it.
 func TestAWellBehavedAgent(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// serverName is what the agent is told the name of an MCP server is.
+	// serverName is the name under which agents are given the probe's MCP server.
 	serverName = "evalrun"
 	// toolsPatience is how long an agent may take to ask a server for its tools; a prompt before
 	// that would measure something else.
@@ -202,7 +202,7 @@ type turn struct {
 	took   time.Duration
 }
 
-// prompt has a turn. The text is told the agent with a word by which the model's requests are
+// prompt has a turn. The agent is given the text with a word by which the model's requests are
 // known.
 func (a *process) prompt(ctx context.Context, sessionID, text string) (*turn, error) {
 	t := &turn{a: a, word: rand.Text()}

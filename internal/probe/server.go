@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// server is an MCP server of the probe as the agent is told of it, and its log.
+// server is an MCP server of the probe as the agent is told about it, and its log.
 type server struct {
 	declared acp.MCPServer
 	// tool is the name of the tool that returns the marker, call the directive that has it called.

@@ -294,7 +294,7 @@ func askDeadServer(ctx context.Context, r *rig, c *Check) error {
 	return nil
 }
 
-// complaint is what the agent has told of a server that it cannot use: a tool call that failed, or
+// complaint is what the agent has reported of a server that it cannot use: a tool call that failed, or
 // an update that names the server.
 func (a *process) complaint() string {
 	a.mu.Lock()

@@ -14,7 +14,7 @@ import (
 )
 
 // redrawAfter is the least time between two drawings of the live line, etaAfter the least number of
-// finished rollouts from which the time left is told.
+// finished rollouts from which the time left is estimated.
 const (
 	redrawAfter = 100 * time.Millisecond
 	etaAfter    = 3

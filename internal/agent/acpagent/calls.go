@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// callLog has the tool calls of a segment twice: as the agent tells of them, and, where they went
+// callLog has the tool calls of a segment twice: as the agent reports them, and, where they went
 // through the gateway, as the gateway saw them. Evaluators are given each call once, and believe
 // the gateway.
 type callLog struct {
@@ -23,7 +23,7 @@ type callLog struct {
 	results []agent.Call
 }
 
-// reportedCall is a call that the agent has told of, when it has ended or the segment has.
+// reportedCall is a call that the agent has reported, when it has ended or the segment has.
 type reportedCall struct {
 	agent.Call
 	// number is that of its announcement.
@@ -44,7 +44,7 @@ type seenCall struct {
 	reportedID string
 }
 
-// find is the seen call that the agent tells of under an id: one whose id the agent gave the server
+// find is the seen call that the agent reports under an id: one whose id the agent gave the server
 // too, else the first that can be it.
 func (l *callLog) find(id string, t tool) *seenCall {
 	var found *seenCall
@@ -65,7 +65,7 @@ func (l *callLog) find(id string, t tool) *seenCall {
 	return found
 }
 
-// is reports whether the agent may have told of the call as one of the tool t. Where it does not
+// is reports whether the agent may have reported the call as one of the tool t. Where it does not
 // name the server the arguments must tell; one of which it tells nothing at all may be any.
 func (s *seenCall) is(t tool) bool {
 	empty := isEmptyInput(t.Input)

@@ -77,7 +77,7 @@ func (r *rollout) called(segment int) (calls []string) {
 	return calls
 }
 
-// Whatever an agent tells of its calls, evaluators know those of MCP servers as the gateway has
+// Whatever an agent reports of its calls, evaluators know those of MCP servers as the gateway has
 // seen them, each once.
 func TestCallsAreThoseThatTheGatewaySaw(t *testing.T) {
 	for fault, told := range map[string]string{"": "records.read", "tell-little": "a tool"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// callRecorder records the tool calls of a segment, as the agent tells of them and as the gateway
+// callRecorder records the tool calls of a segment, as the agent reports them and as the gateway
 // sees them.
 type callRecorder struct {
 	now     func() time.Time
@@ -33,7 +33,7 @@ type callRecorder struct {
 	rejected map[string]string
 }
 
-// announcedCall is what a recorder keeps of a call that the agent tells of.
+// announcedCall is what a recorder keeps of a call that the agent reports.
 type announcedCall struct {
 	// number counts the calls in the order of their announcement.
 	number  int
@@ -64,7 +64,7 @@ func (r *callRecorder) session() string {
 	return r.sessionID
 }
 
-// update takes what the agent tells of a call, and records the call when it has ended, once.
+// update takes what the agent reports of a call, and records the call when it has ended, once.
 func (r *callRecorder) update(u acp.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
 	return out
 }
 
-// complete adds to a call what the agent has told of it before.
+// complete adds to a call what the agent has reported of it before.
 func (r *callRecorder) complete(call acp.ToolCall) acp.ToolCall {
 	r.mu.Lock()
 	defer r.mu.Unlock()

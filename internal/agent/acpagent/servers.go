@@ -22,7 +22,7 @@ import (
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-// servers are the MCP servers of a segment: as the agent is told of them, directly or behind the
+// servers are the MCP servers of a segment: as the agent is told about them, directly or behind the
 // MCP gateway, and what becomes of each.
 type servers struct {
 	// all are the servers of the task. hosted are the names of those that the sandbox's setup
@@ -131,7 +131,7 @@ func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", socket)
 }
 
-// declare makes the servers as the agent is told of them: as they are, or those of the gateway
+// declare makes the servers as the agent is told about them: as they are, or those of the gateway
 // under their names, over HTTP or, if the agent does not know that, over a bridge that it starts.
 func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 	if s.access == nil {

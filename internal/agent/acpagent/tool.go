@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// tool is what an agent tells of the tool that it calls.
+// tool is what an agent reports of the tool that it calls.
 type tool struct {
 	// Server is the MCP server that the tool belongs to; empty for the agent's own tools.
 	Server string
