@@ -1,10 +1,11 @@
-// Package acp is the client's side of the Agent Client Protocol, version 1: JSON-RPC 2.0, one message a line, over an
-// agent's stdin and stdout.
+// Package acp is the client's side of the Agent Client Protocol, version 1: JSON-RPC 2.0, one
+// message a line, over an agent's stdin and stdout.
 //
-// [NewConn] takes the two pipes and starts no process. The calls are methods of [Conn]; what the agent sends reaches a
-// [Handler], in the order of the wire. Few fields are typed: beside them, Raw always holds what was really sent.
-// The package knows nothing of tasks, runs, stores and sandboxes. Lines carry whatever the agent was told, tokens of MCP
-// servers included: who keeps them ([Options.Record]) has to redact them.
+// [NewConn] takes the two pipes and starts no process. The calls are methods of [Conn]; what the
+// agent sends reaches a [Handler], in the order of the wire. Few fields are typed: beside them, Raw
+// always holds what was really sent. The package knows nothing of tasks, runs, stores and
+// sandboxes. Lines carry whatever the agent was told, tokens of MCP servers included: who keeps
+// them ([Options.Record]) has to redact them.
 package acp
 
 import (
@@ -14,21 +15,25 @@ import (
 	"fmt"
 )
 
-// ProtocolVersion is the only version that is spoken. The five agents that were measured answer 1 to whatever they are
-// offered, and version 2 is a draft.
+// ProtocolVersion is the only version that is spoken. The five agents that were measured answer 1
+// to whatever they are offered, and version 2 is a draft.
 const ProtocolVersion = 1
 
-// DefaultMaxLine holds where Options.MaxLine is 0. The longest line seen of a real agent had 570 KB.
+// DefaultMaxLine holds where Options.MaxLine is 0. The longest line seen of a real agent had 570
+// KB.
 const DefaultMaxLine = 64 << 20
 
 var (
-	// ErrClosed means that the connection has ended: the agent closed its stdout or its stdin, or Close was called.
+	// ErrClosed means that the connection has ended: the agent closed its stdout or its stdin, or
+	// Close was called.
 	ErrClosed = errors.New("the connection to the agent is closed")
-	// ErrLineTooLong means that the agent sent a line longer than Options.MaxLine, which ended the connection.
+	// ErrLineTooLong means that the agent sent a line longer than Options.MaxLine, which ended the
+	// connection.
 	ErrLineTooLong = errors.New("the agent sent a line that is too long")
 )
 
-// AgentError is the error with which an agent answered a call. Any integer may be a code: some agents send HTTP statuses.
+// AgentError is the error with which an agent answered a call. Any integer may be a code: some
+// agents send HTTP statuses.
 type AgentError struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
@@ -60,11 +65,12 @@ func (e *ProtocolError) Error() string { return e.Method + ": " + e.Reason }
 
 // Handler receives what the agent sends of its own accord.
 type Handler interface {
-	// Update is called for every session/update, unknown kinds included, in order and on the goroutine that reads: a slow
-	// Update slows the agent down. A call of the connection that waits for an answer must not be made from here.
+	// Update is called for every session/update, unknown kinds included, in order and on the
+	// goroutine that reads: a slow Update slows the agent down. A call of the connection that waits
+	// for an answer must not be made from here.
 	Update(Update)
-	// RequestPermission is called on a goroutine of its own. Its ctx ends when the agent or [Conn.Cancel] withdraws the
-	// request, which is then answered already. An error denies.
+	// RequestPermission is called on a goroutine of its own. Its ctx ends when the agent or
+	// [Conn.Cancel] withdraws the request, which is then answered already. An error denies.
 	RequestPermission(ctx context.Context, req PermissionRequest) (PermissionOutcome, error)
 }
 
@@ -77,13 +83,15 @@ const (
 	ToAgent
 )
 
-// Options are the settings of a connection. What is nil is neither advertised to the agent nor served.
+// Options are the settings of a connection. What is nil is neither advertised to the agent nor
+// served.
 type Options struct {
-	// MaxLine is the length at which a line of the agent ends the connection; 0 means DefaultMaxLine.
+	// MaxLine is the length at which a line of the agent ends the connection; 0 means
+	// DefaultMaxLine.
 	MaxLine int
-	// Record is called with every line, without its line feed, noise included, never concurrently with itself: a request
-	// before its answer, an incoming line before it is handled. The line may be kept and must not be changed. Record must
-	// not call the connection.
+	// Record is called with every line, without its line feed, noise included, never concurrently
+	// with itself: a request before its answer, an incoming line before it is handled. The line may
+	// be kept and must not be changed. Record must not call the connection.
 	Record func(dir Direction, line []byte)
 	// Noise is called with every line of the agent that is no message.
 	Noise func(line []byte)

@@ -392,7 +392,8 @@ terminal/output {"error":{"code":-32002,"message":"there is no terminal \"term-1
 	if got != want {
 		t.Errorf("got %s", got)
 	}
-	// A cancelled turn withdraws its wait_for_exit; the process is still there, and ends with Close.
+	// A cancelled turn withdraws its wait_for_exit; the process is still there, and ends with
+	// Close.
 	going := make(chan struct{}, 100)
 	a.client.onUpdate = func(u Update) {
 		if text, _ := u.Text(); text == "go" {

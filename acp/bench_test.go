@@ -17,12 +17,14 @@ import (
 	sdk "github.com/coder/acp-go-sdk"
 )
 
-// updatesPerTurn is how many updates the agent of the benchmark sends before it waits for the next prompt. The SDK's client
-// ends the connection when 1,024 of them wait to be handled, and can only be measured with less. Ours has no such limit.
+// updatesPerTurn is how many updates the agent of the benchmark sends before it waits for the next
+// prompt. The SDK's client ends the connection when 1,024 of them wait to be handled, and can only
+// be measured with less. Ours has no such limit.
 const updatesPerTurn = 500
 
-// BenchmarkConn measures our client and that of coder's SDK, both against the same agent, in a process of its own. The
-// agent does as little as it can and writes once for all that it has read, so that it is the clients that are measured.
+// BenchmarkConn measures our client and that of coder's SDK, both against the same agent, in a
+// process of its own. The agent does as little as it can and writes once for all that it has read,
+// so that it is the clients that are measured.
 //
 //   - sequential: one call after the other;
 //   - concurrent: 32 callers;
@@ -167,8 +169,8 @@ func dialSDK(b *testing.B, seen *atomic.Int64) func(context.Context, string) err
 	}
 }
 
-// serveThin is the agent: it answers every request, after as many updates as a prompt "updates N" wants, and writes when
-// there is nothing left to read.
+// serveThin is the agent: it answers every request, after as many updates as a prompt "updates N"
+// wants, and writes when there is nothing left to read.
 func serveThin(r io.Reader, w io.Writer) {
 	in, out := bufio.NewReaderSize(r, 64<<10), bufio.NewWriterSize(w, 64<<10)
 	update := []byte(chunk(strings.Repeat("x", 200-len(chunk("")))) + "\n")

@@ -15,7 +15,8 @@ type SessionParams struct {
 	// Cwd is an absolute path.
 	Cwd        string
 	MCPServers []MCPServer
-	// Meta is sent as _meta; nil sends none. Some agents take settings there (codex: mcpStartupAwaitTimeoutMs).
+	// Meta is sent as _meta; nil sends none. Some agents take settings there (codex:
+	// mcpStartupAwaitTimeoutMs).
 	Meta json.RawMessage
 }
 
@@ -66,7 +67,8 @@ type ContentBlock struct {
 // Text is a text in a prompt, the only content that every agent takes.
 func Text(s string) ContentBlock { return ContentBlock{"text", s} }
 
-// PromptResult is how a turn has ended. StopReason is what the agent says; several say end_turn after their model failed.
+// PromptResult is how a turn has ended. StopReason is what the agent says; several say end_turn
+// after their model failed.
 type PromptResult struct {
 	StopReason string
 	Usage      json.RawMessage // unstable in v1
@@ -88,7 +90,8 @@ func (c *Conn) Authenticate(ctx context.Context, methodID string) error {
 	return err
 }
 
-// NewSession starts a session. An agent does not say if an MCP server cannot be reached: it prompts without its tools.
+// NewSession starts a session. An agent does not say if an MCP server cannot be reached: it prompts
+// without its tools.
 func (c *Conn) NewSession(ctx context.Context, p SessionParams) (Session, error) {
 	const method = "session/new"
 	s, err := c.session(ctx, method, "", p)
@@ -101,7 +104,8 @@ func (c *Conn) NewSession(ctx context.Context, p SessionParams) (Session, error)
 	return s, nil
 }
 
-// LoadSession continues a session. Its history comes as updates before LoadSession returns; gemini sends it afterwards.
+// LoadSession continues a session. Its history comes as updates before LoadSession returns; gemini
+// sends it afterwards.
 func (c *Conn) LoadSession(ctx context.Context, sessionID string, p SessionParams) (Session, error) {
 	return c.session(ctx, "session/load", sessionID, p)
 }
@@ -155,13 +159,15 @@ func (c *Conn) SetMode(ctx context.Context, sessionID, modeID string) error {
 	return err
 }
 
-// SetModel chooses one of Session.Models. The method was taken out of version 1, but agents still serve it.
+// SetModel chooses one of Session.Models. The method was taken out of version 1, but agents still
+// serve it.
 func (c *Conn) SetModel(ctx context.Context, sessionID, modelID string) error {
 	_, err := c.Call(ctx, "session/set_model", map[string]string{"sessionId": sessionID, "modelId": modelID})
 	return err
 }
 
-// SetConfigOption sets one of Session.ConfigOptions, to a string (the id of a value) or a bool, and returns them all.
+// SetConfigOption sets one of Session.ConfigOptions, to a string (the id of a value) or a bool, and
+// returns them all.
 func (c *Conn) SetConfigOption(ctx context.Context, sessionID, configID string, value any) ([]ConfigOption, error) {
 	const method = "session/set_config_option"
 	params := map[string]any{"sessionId": sessionID, "configId": configID, "value": value}
@@ -181,8 +187,8 @@ func (c *Conn) SetConfigOption(ctx context.Context, sessionID, configID string, 
 	return s.ConfigOptions, err
 }
 
-// Prompt runs a turn and returns how it has ended. A session takes one prompt at a time: what an agent does with a second
-// one differs. When ctx ends the turn goes on; see [Conn.Cancel].
+// Prompt runs a turn and returns how it has ended. A session takes one prompt at a time: what an
+// agent does with a second one differs. When ctx ends the turn goes on; see [Conn.Cancel].
 func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBlock) (PromptResult, error) {
 	const method = "session/prompt"
 	if sessionID == "" {
@@ -214,8 +220,8 @@ func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBl
 	return result, nil
 }
 
-// Cancel asks the agent to end a turn, which then returns StopCancelled. Permission requests of the session are answered
-// as cancelled.
+// Cancel asks the agent to end a turn, which then returns StopCancelled. Permission requests of the
+// session are answered as cancelled.
 func (c *Conn) Cancel(ctx context.Context, sessionID string) error {
 	c.server.withdrawPermissions(sessionID)
 	return c.Notify(ctx, "session/cancel", map[string]string{"sessionId": sessionID})

@@ -13,7 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// Conn is a connection to an agent. Its methods may be called concurrently, except from [Handler.Update].
+// Conn is a connection to an agent. Its methods may be called concurrently, except from
+// [Handler.Update].
 type Conn struct {
 	handler Handler
 	opts    Options
@@ -41,8 +42,9 @@ type answer struct {
 	err    error
 }
 
-// NewConn makes a connection of an agent's stdin and stdout. The connection closes w when it ends. It reads r to its end,
-// even after Close, so that an agent which is being ended is not stuck: end the process, then [Conn.Wait].
+// NewConn makes a connection of an agent's stdin and stdout. The connection closes w when it ends.
+// It reads r to its end, even after Close, so that an agent which is being ended is not stuck: end
+// the process, then [Conn.Wait].
 func NewConn(w io.WriteCloser, r io.Reader, h Handler, o Options) *Conn {
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
@@ -63,22 +65,24 @@ func NewConn(w io.WriteCloser, r io.Reader, h Handler, o Options) *Conn {
 	return c
 }
 
-// Close ends the connection: stdin is closed, calls fail with ErrClosed, the contexts of handlers end. Updates that the
-// agent still sends are still handled.
+// Close ends the connection: stdin is closed, calls fail with ErrClosed, the contexts of handlers
+// end. Updates that the agent still sends are still handled.
 func (c *Conn) Close() error { return c.end(fmt.Errorf("%w by us", ErrClosed)) }
 
 // Done is closed when the connection has ended, for whatever reason.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Err is why the connection has ended: an error that wraps ErrClosed or ErrLineTooLong. It is nil before that.
+// Err is why the connection has ended: an error that wraps ErrClosed or ErrLineTooLong. It is nil
+// before that.
 func (c *Conn) Err() error { return context.Cause(c.ctx) }
 
 // Wait waits until the agent's stdout has ended and every handler has returned.
 func (c *Conn) Wait() { c.finished.Wait() }
 
-// Call sends a request and waits for its answer, which comes after every update that precedes it on the wire was handled.
-// The error is an [*AgentError], a [*ProtocolError], one that wraps ErrClosed or ErrLineTooLong, or one that wraps the
-// error of ctx; in the last case the agent is not told, and its late answer is recorded and dropped.
+// Call sends a request and waits for its answer, which comes after every update that precedes it on
+// the wire was handled. The error is an [*AgentError], a [*ProtocolError], one that wraps ErrClosed
+// or ErrLineTooLong, or one that wraps the error of ctx; in the last case the agent is not told,
+// and its late answer is recorded and dropped.
 func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, method)
@@ -222,8 +226,8 @@ func (c *Conn) receive(d *decoder, line []byte) {
 	}
 }
 
-// receiveAnswer hands a response to the call that waits for it. One that nobody waits for came too late, or was never
-// asked for.
+// receiveAnswer hands a response to the call that waits for it. One that nobody waits for came too
+// late, or was never asked for.
 func (c *Conn) receiveAnswer(m jsonrpc.Message) {
 	id, err := strconv.ParseUint(string(m.ID), 10, 64)
 	if err != nil {

@@ -174,7 +174,8 @@ func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
 	}
 	p.expect("session/cancel")
 
-	// One that crossed session/cancel on its way is cancelled unseen; the one of the other session is still open.
+	// One that crossed session/cancel on its way is cancelled unseen; the one of the other session
+	// is still open.
 	for range maxRequests { // nor does it count as one that is served
 		ask("crossed", "s")
 		p.expect("")

@@ -83,8 +83,9 @@ func TestUpdatesAreRead(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds the decoder against encoding/json: what it takes for messages are objects of JSON, with the members that
-// encoding/json finds, and together they are the line; no line makes it fail or forget.
+// FuzzDecode holds the decoder against encoding/json: what it takes for messages are objects of
+// JSON, with the members that encoding/json finds, and together they are the line; no line makes it
+// fail or forget.
 func FuzzDecode(f *testing.F) {
 	for _, line := range []string{firstAnswer, firstAnswer + chunk("x"), "\x1b[K{" + firstAnswer, `{"jsonrpc":"2.0","id":"a\"]}","method":"\ud83d\ude00","params":[{"a":"}"}]} `,
 		`{"jsonrpc":"2.0","id":1,"error":{"code":1},"error":null,"result":1e5}`, `{"jsonrpc":"2.0","method":"a","params":{"\\":"\\\\"}}`, `{"a":}`, `{"`, `{"a":[`, `{"a":"\`} {

@@ -16,7 +16,8 @@ import (
 // DefaultMaxFile is the size of a file that an agent can read or write at most.
 const DefaultMaxFile = 10 << 20
 
-// Files serves fs/read_text_file and fs/write_text_file in some folders and nowhere else, wherever links may point.
+// Files serves fs/read_text_file and fs/write_text_file in some folders and nowhere else, wherever
+// links may point.
 type Files struct {
 	roots    roots
 	maxSize  int64
@@ -104,7 +105,8 @@ func (f *Files) write(_ context.Context, p writeFile) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// In place, as an editor would: the file keeps its mode and its links. It is the agent's, not ours.
+	// In place, as an editor would: the file keeps its mode and its links. It is the agent's, not
+	// ours.
 	if err = file.Truncate(0); err == nil {
 		_, err = file.WriteString(p.Content)
 	}
@@ -137,9 +139,11 @@ func (f *Files) open(path string, flag int) (*os.File, error) {
 	return file, nil
 }
 
-// Root is a folder that an agent may use. Where the agent has a file tree of its own its paths are not ours.
+// Root is a folder that an agent may use. Where the agent has a file tree of its own its paths are
+// not ours.
 type Root struct {
-	// Path is what the agent calls the folder, Host where it is; empty if that is the same. Both are absolute.
+	// Path is what the agent calls the folder, Host where it is; empty if that is the same. Both
+	// are absolute.
 	Path, Host string
 }
 
@@ -200,7 +204,8 @@ func (r roots) close() (err error) {
 	return err
 }
 
-// find returns the folder that a path is in, and the path in it. That no link leads out is for os.Root to see to.
+// find returns the folder that a path is in, and the path in it. That no link leads out is for
+// os.Root to see to.
 func (r roots) find(path string) (*os.Root, string, error) {
 	if !filepath.IsAbs(path) {
 		return nil, "", invalidParams(fmt.Sprintf("%q is not an absolute path", path))
@@ -215,7 +220,8 @@ func (r roots) find(path string) (*os.Root, string, error) {
 	return nil, "", invalidParams(path + " is outside the workspace")
 }
 
-// reason is the reason of an error of the file system, without the name of the call and the path in it.
+// reason is the reason of an error of the file system, without the name of the call and the path in
+// it.
 func reason(err error) string {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {

@@ -30,8 +30,8 @@ type MCPServer struct {
 	Command string
 	Args    []string
 	Env     []KeyValue
-	// Cwd is sent, but is not part of the protocol: agents start the command where they are themselves. Who needs it wraps
-	// the command, as in sh -c 'cd DIR && exec COMMAND'.
+	// Cwd is sent, but is not part of the protocol: agents start the command where they are
+	// themselves. Who needs it wraps the command, as in sh -c 'cd DIR && exec COMMAND'.
 	Cwd string
 
 	// Of the other transports.
@@ -57,7 +57,8 @@ func (s MCPServer) Validate() error {
 	return nil
 }
 
-// MarshalJSON returns the server as session/new wants it: a server of stdio has no type, and lists are there if empty.
+// MarshalJSON returns the server as session/new wants it: a server of stdio has no type, and lists
+// are there if empty.
 func (s MCPServer) MarshalJSON() ([]byte, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err

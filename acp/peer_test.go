@@ -92,7 +92,8 @@ type rpc struct {
 	Method                    string
 }
 
-// dial returns both ends of a connection over real pipes. What a test leaves open is closed after it.
+// dial returns both ends of a connection over real pipes. What a test leaves open is closed after
+// it.
 func dial(t *testing.T, h Handler, o Options) (*Conn, *peer) {
 	t.Helper()
 	theirIn, ourOut, err := os.Pipe()
@@ -156,7 +157,8 @@ func (p *peer) answer(m rpc, result string) {
 	p.send(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + result + "}\n")
 }
 
-// serve answers requests on a goroutine, with the result that f returns, until f returns "" or the client is gone.
+// serve answers requests on a goroutine, with the result that f returns, until f returns "" or the
+// client is gone.
 func (p *peer) serve(f func(rpc) string) {
 	p.serving.Go(func() {
 		for {

@@ -30,7 +30,8 @@ type PermissionOption struct {
 	Kind string `json:"kind"`
 }
 
-// PermissionOutcome is an answer: the id of an option, or, as the zero value, that the turn was cancelled.
+// PermissionOutcome is an answer: the id of an option, or, as the zero value, that the turn was
+// cancelled.
 type PermissionOutcome struct {
 	OptionID string
 }
@@ -50,9 +51,10 @@ func (o PermissionOutcome) wire() any {
 	return result{outcome{"selected", o.OptionID}}
 }
 
-// Allow allows for as long as possible, for an agent that nobody watches: the option "bypassPermissions", else the first
-// allow_always, else the last allow_once, else the first of all, else "default". This is benchflow's order, so that an
-// agent behaves the same under both; but there bypassPermissions is overlooked if it comes after an allow_always.
+// Allow allows for as long as possible, for an agent that nobody watches: the option
+// "bypassPermissions", else the first allow_always, else the last allow_once, else the first of
+// all, else "default". This is benchflow's order, so that an agent behaves the same under both; but
+// there bypassPermissions is overlooked if it comes after an allow_always.
 func Allow(options []PermissionOption) PermissionOutcome {
 	choice := PermissionOutcome{"default"}
 	rank := 0

@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// toolServer is an MCP server with one tool, which says what it is and what it was told at its start.
+// toolServer is an MCP server with one tool, which says what it is and what it was told at its
+// start.
 func toolServer(told string) *mcp.Server {
 	type in struct {
 		Text string `json:"text"`

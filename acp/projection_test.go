@@ -20,8 +20,8 @@ const (
 	httpWire  = `{"type":"http","name":"api","url":"http://localhost:9000/mcp","headers":[]}`
 )
 
-// The P vectors are benchflow's tests of what session/new says of MCP servers. P6 to P9 and P15 are about agents that are
-// told of them in a file, which is the business of whoever starts the agent.
+// The P vectors are benchflow's tests of what session/new says of MCP servers. P6 to P9 and P15 are
+// about agents that are told of them in a file, which is the business of whoever starts the agent.
 func TestProjectionOfMCPServers(t *testing.T) {
 	withCwd := stdioServer
 	withCwd.Cwd = "/workspace"
@@ -86,7 +86,8 @@ func sessionRequest(t *testing.T, method string, p SessionParams) string {
 	return string(m.Params)
 }
 
-// As in benchflow, what is wrong is found before the agent sees it; no value, which may be a secret, is shown.
+// As in benchflow, what is wrong is found before the agent sees it; no value, which may be a
+// secret, is shown.
 func TestWrongServersAreNotSent(t *testing.T) {
 	secret := []KeyValue{{"TOKEN", "hunter2"}}
 	for want, s := range map[string]MCPServer{

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// maxRequests is how many requests of the agent are served at once. One that exceeds it is refused, and not queued, so
-// that what would end the others can still come.
+// maxRequests is how many requests of the agent are served at once. One that exceeds it is refused,
+// and not queued, so that what would end the others can still come.
 const maxRequests = 256
 
 // server answers what the agent asks.
@@ -108,7 +108,8 @@ func (s *server) serve(ctx context.Context, m jsonrpc.Message) (any, error) {
 			return serveWith(ctx, m.Params, t.release)
 		}
 	}
-	// Never an empty success: an agent would believe that its file was written (benchflow issue 365).
+	// Never an empty success: an agent would believe that its file was written (benchflow issue
+	// 365).
 	return nil, &rpcError{CodeMethodNotFound, "Method not found: " + m.Method}
 }
 
@@ -146,8 +147,8 @@ func (s *server) withdraw(req *request) <-chan struct{} {
 	return s.answer(req, nil, &rpcError{CodeCancelled, "cancelled"})
 }
 
-// withdrawPermissions answers the permission requests of a session as cancelled, those that are still to come before the
-// next prompt included.
+// withdrawPermissions answers the permission requests of a session as cancelled, those that are
+// still to come before the next prompt included.
 func (s *server) withdrawPermissions(sessionID string) {
 	var pending []*request
 	s.mu.Lock()
@@ -170,7 +171,8 @@ func (s *server) resume(sessionID string) {
 	delete(s.stopped, sessionID)
 }
 
-// answer answers a request, if it is not answered yet. The channel is closed when the answer is written.
+// answer answers a request, if it is not answered yet. The channel is closed when the answer is
+// written.
 func (s *server) answer(req *request, result any, err error) <-chan struct{} {
 	written := make(chan struct{})
 	if req.answered.Swap(true) {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// DefaultMaxOutput is how much of a terminal's output is kept at most, whatever the agent asks for.
+	// DefaultMaxOutput is how much of a terminal's output is kept at most, whatever the agent asks
+	// for.
 	DefaultMaxOutput = 1 << 20
 	// maxTerminals is how many terminals an agent may hold at once.
 	maxTerminals = 64
@@ -24,7 +25,8 @@ type TerminalCommand struct {
 	Args    []string
 	Env     []KeyValue // to be added to whatever environment the process gets
 	Cwd     string
-	// Output takes what the process prints on stdout and stderr, in any number of writes, concurrent ones included.
+	// Output takes what the process prints on stdout and stderr, in any number of writes,
+	// concurrent ones included.
 	Output io.Writer
 }
 
@@ -32,7 +34,8 @@ type TerminalCommand struct {
 type TerminalProcess interface {
 	// Wait waits for the end of the process and of its output. It is called once.
 	Wait() TerminalExit
-	// Kill ends the process and what it has started. It may come at any time, more than once, also after the end.
+	// Kill ends the process and what it has started. It may come at any time, more than once, also
+	// after the end.
 	Kill() error
 }
 
@@ -246,7 +249,8 @@ func (t *tail) shorten() {
 	}
 }
 
-// text returns the end of the output, from the start of a character on, and whether something is missing before it.
+// text returns the end of the output, from the start of a character on, and whether something is
+// missing before it.
 func (t *tail) text() (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

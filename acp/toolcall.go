@@ -14,7 +14,8 @@ const (
 	ToolFailed     = "failed"
 )
 
-// ToolCall is a call of a tool, or, as an update has it, what is new of one. Fields that were not sent are empty.
+// ToolCall is a call of a tool, or, as an update has it, what is new of one. Fields that were not
+// sent are empty.
 type ToolCall struct {
 	ID        string          `json:"toolCallId"`
 	Title     string          `json:"title,omitempty"`
@@ -28,7 +29,8 @@ type ToolCall struct {
 	Meta      json.RawMessage `json:"_meta,omitempty"`
 }
 
-// Merge takes over the fields that an update has. Content and locations are replaced whole, as the protocol says.
+// Merge takes over the fields that an update has. Content and locations are replaced whole, as the
+// protocol says.
 func (t *ToolCall) Merge(u ToolCall) {
 	for _, f := range []struct {
 		to   *string
@@ -51,7 +53,8 @@ func (t *ToolCall) Merge(u ToolCall) {
 // Ended says whether the call is over.
 func (t *ToolCall) Ended() bool { return t.Status == ToolCompleted || t.Status == ToolFailed }
 
-// ToolCalls is the state of the tool calls of a session. It is not safe for concurrent use. The zero value is empty.
+// ToolCalls is the state of the tool calls of a session. It is not safe for concurrent use. The
+// zero value is empty.
 type ToolCalls struct {
 	calls []*ToolCall
 	byID  map[string]*ToolCall
@@ -59,8 +62,8 @@ type ToolCalls struct {
 
 // Apply takes over an update, and returns the call that it speaks of; nil if it speaks of none.
 //
-// An update for a call that was not announced makes it a call of kind "tool" (gemini does so after a permission request).
-// A status that the protocol does not know counts as in_progress.
+// An update for a call that was not announced makes it a call of kind "tool" (gemini does so after
+// a permission request). A status that the protocol does not know counts as in_progress.
 func (s *ToolCalls) Apply(u Update) *ToolCall {
 	change, ok := u.ToolCall()
 	if !ok {
@@ -89,7 +92,8 @@ func (s *ToolCalls) Apply(u Update) *ToolCall {
 // All returns the calls, in the order in which they began.
 func (s *ToolCalls) All() []*ToolCall { return s.calls }
 
-// Open returns the calls that have not ended. Codex leaves a call open that session/cancel has ended.
+// Open returns the calls that have not ended. Codex leaves a call open that session/cancel has
+// ended.
 func (s *ToolCalls) Open() (open []*ToolCall) {
 	for _, t := range s.calls {
 		if !t.Ended() {

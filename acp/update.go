@@ -7,7 +7,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// The kinds of updates that evalrun looks into. There are others, and agents send kinds of their own.
+// The kinds of updates that evalrun looks into. There are others, and agents send kinds of their
+// own.
 const (
 	UpdateUserMessage    = "user_message_chunk"
 	UpdateAgentMessage   = "agent_message_chunk"
@@ -44,7 +45,8 @@ func parseUpdate(params json.RawMessage) (u Update, ok bool) {
 	return u, u.SessionID != "" && u.Kind != ""
 }
 
-// Text is the text of a message or a thought; false if the update is neither, or holds something else than text.
+// Text is the text of a message or a thought; false if the update is neither, or holds something
+// else than text.
 func (u Update) Text() (string, bool) {
 	switch u.Kind {
 	case UpdateUserMessage, UpdateAgentMessage, UpdateAgentThought:
@@ -58,7 +60,8 @@ func (u Update) Text() (string, bool) {
 	return chunk.Content.Text, err == nil && chunk.Content.Type == "text"
 }
 
-// ToolCall is the call that a tool_call or tool_call_update speaks of, with only what the update says; see [ToolCalls].
+// ToolCall is the call that a tool_call or tool_call_update speaks of, with only what the update
+// says; see [ToolCalls].
 func (u Update) ToolCall() (t ToolCall, ok bool) {
 	if u.Kind != UpdateToolCall && u.Kind != UpdateToolCallUpdate {
 		return t, false

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// The A vectors are benchflow's tests of its ACP client. Not here: A25 but for its first sentence, A26, A28, A29 and A30,
-// which are about log files, clocks, settings and the choice of a model.
+// The A vectors are benchflow's tests of its ACP client. Not here: A25 but for its first sentence,
+// A26, A28, A29 and A30, which are about log files, clocks, settings and the choice of a model.
 
 func TestVectorsOfInitialize(t *testing.T) {
 	c, p := dial(t, &client{}, Options{})
@@ -276,7 +276,8 @@ func TestVectorsOfFraming(t *testing.T) {
 		})
 	}
 
-	// Unlike benchflow's, which skips the line: the answer that was in it would be waited for in vain.
+	// Unlike benchflow's, which skips the line: the answer that was in it would be waited for in
+	// vain.
 	t.Run("A20 a line that is too long ends the connection", TestLineThatIsTooLongEndsTheConnection)
 
 	t.Run("A25 without noise nothing is told of", func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// put has a message written. sent is called once, when that is done or never will be, unless the line is
-// withdrawn. A failed write does not end the connection, because what was sent before may still be answered:
-// the end of the agent's stdout does.
+// put has a message written. sent is called once, when that is done or never will be, unless the
+// line is withdrawn. A failed write does not end the connection, because what was sent before may
+// still be answered: the end of the agent's stdout does.
 func (c *Conn) put(m jsonrpc.Message, sent func(error)) *jsonrpc.Line {
 	line := jsonrpc.NewLine(m.Encode())
 	line.Done = func(_ int, err error) { sent(writeError(err)) }

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Object is a JSON object as the list of its members. What is not set or deleted keeps its place and its bytes.
+// Object is a JSON object as the list of its members. What is not set or deleted keeps its place
+// and its bytes.
 type Object []Member
 
 // Member is one member of an object.
@@ -21,7 +22,8 @@ type Member struct {
 // errNoObject is for text that is not one JSON object.
 var errNoObject = errors.New("expected a JSON object")
 
-// ParseObject takes an object apart. The values are parts of doc. A document that is missing or null is an empty object.
+// ParseObject takes an object apart. The values are parts of doc. A document that is missing or
+// null is an empty object.
 func ParseObject(doc json.RawMessage) (o Object, err error) {
 	start := SkipSpace(doc, 0)
 	if IsNull(doc[start:]) {
@@ -66,7 +68,8 @@ func (o Object) Object(key string) Object {
 	return inner
 }
 
-// Set sets a member, at its place if there is one, else at the end. The object that Set was called on must not be used any more.
+// Set sets a member, at its place if there is one, else at the end. The object that Set was called
+// on must not be used any more.
 func (o Object) Set(key string, value json.RawMessage) Object {
 	for i := range o {
 		if o[i].Key == key {
@@ -121,7 +124,8 @@ func AppendQuoted(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// Canonical is a document in one spelling: members sorted by their keys, no space. Numbers keep theirs. What is no JSON stays as it is.
+// Canonical is a document in one spelling: members sorted by their keys, no space. Numbers keep
+// theirs. What is no JSON stays as it is.
 func Canonical(doc json.RawMessage) string {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()

@@ -1,5 +1,6 @@
-// Package jsonobj cuts JSON into its parts and puts them together again without decoding them: what nobody has to understand stays as it
-// came, to the byte. It knows nothing of what the documents mean.
+// Package jsonobj cuts JSON into its parts and puts them together again without decoding them: what
+// nobody has to understand stays as it came, to the byte. It knows nothing of what the documents
+// mean.
 package jsonobj
 
 import (
@@ -13,20 +14,22 @@ import (
 // MaxDepth is how deep objects and arrays may be nested: as deep as encoding/json takes them.
 const MaxDepth = 10000
 
-// Valid reports whether a text is one JSON value, as json.Valid does. It is four times as fast where
-// strings are long, which is what tools answer.
+// Valid reports whether a text is one JSON value, as json.Valid does. It is four times as fast
+// where strings are long, which is what tools answer.
 func Valid(b []byte) bool {
 	return jsontext.Value(b).IsValid(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 }
 
-// Members calls member for each member of the JSON object that b starts with, and returns the object's length, or -1 if
-// there is none. It finds where things end and does not judge what is between: the caller asks Valid. It exists
-// because encoding/json takes keys in any case, does not tell where glued messages part, and reads each message twice.
+// Members calls member for each member of the JSON object that b starts with, and returns the
+// object's length, or -1 if there is none. It finds where things end and does not judge what is
+// between: the caller asks Valid. It exists because encoding/json takes keys in any case, does not
+// tell where glued messages part, and reads each message twice.
 func Members(b []byte, member func(key, value []byte)) int {
 	return members(b, func(key, _, value []byte) { member(key, value) })
 }
 
-// Get returns a member of the object that a document is, the first with that key; nil if there is none.
+// Get returns a member of the object that a document is, the first with that key; nil if there is
+// none.
 func Get(doc json.RawMessage, key string) (found json.RawMessage) {
 	Members(doc[SkipSpace(doc, 0):], func(k, value []byte) {
 		if found == nil && string(k) == key {

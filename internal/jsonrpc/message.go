@@ -1,5 +1,5 @@
-// Package jsonrpc is JSON-RPC 2.0 as MCP and ACP speak it: one type of message, whose params, results,
-// errors and ids stay as they came, and messages as lines of a stream.
+// Package jsonrpc is JSON-RPC 2.0 as MCP and ACP speak it: one type of message, whose params,
+// results, errors and ids stay as they came, and messages as lines of a stream.
 //
 // It knows nothing of methods and of who answers what.
 package jsonrpc
@@ -43,9 +43,9 @@ func Parse(text []byte) (Message, error) {
 	return m, nil
 }
 
-// Cut takes the message apart that b starts with, and returns its length; -1 if there is none. A message
-// is an object with jsonrpc "2.0", and its method, if there is one, is not empty. Whether it has a result
-// and an error that fit is for the caller to judge.
+// Cut takes the message apart that b starts with, and returns its length; -1 if there is none. A
+// message is an object with jsonrpc "2.0", and its method, if there is one, is not empty. Whether
+// it has a result and an error that fit is for the caller to judge.
 func Cut(b []byte) (m Message, size int) {
 	var version, method []byte
 	size = jsonobj.Members(b, func(key, value []byte) {

@@ -25,8 +25,8 @@ func NewReader(r io.Reader, maxLine int) *Reader {
 	return &Reader{bufio.NewReaderSize(r, readBuffer), maxLine}
 }
 
-// Next returns the next line without its end, which the last one may lack. The caller owns the line. The
-// error is io.EOF when there are no more.
+// Next returns the next line without its end, which the last one may lack. The caller owns the
+// line. The error is io.EOF when there are no more.
 func (r *Reader) Next() ([]byte, error) {
 	var line []byte
 	for {

@@ -10,8 +10,8 @@ import (
 // joinedSize is about how much is written at once where several lines wait.
 const joinedSize = 64 << 10
 
-// Writer writes lines in the order in which they were put. A goroutine writes as long as there are any, so
-// that nobody waits for the other side. It is safe for concurrent use.
+// Writer writes lines in the order in which they were put. A goroutine writes as long as there are
+// any, so that nobody waits for the other side. It is safe for concurrent use.
 type Writer struct {
 	w io.Writer
 	o WriterOptions
@@ -28,7 +28,8 @@ type Writer struct {
 type WriterOptions struct {
 	// Spawn runs a function on a goroutine, unless nothing may be begun any more. nil: always.
 	Spawn func(f func()) bool
-	// Writing is called with each line before it is written, without its line feed. nil: nobody is told.
+	// Writing is called with each line before it is written, without its line feed. nil: nobody is
+	// told.
 	Writing func(text []byte)
 	// Failed is called once, when writing has failed. nil: nobody is told.
 	Failed func(err error)
@@ -36,8 +37,8 @@ type WriterOptions struct {
 
 // Line is a line on its way out.
 type Line struct {
-	// Done is called when the line is written, or will not be; sent says how much of it was. It must not
-	// block. nil: nobody wants to know.
+	// Done is called when the line is written, or will not be; sent says how much of it was. It
+	// must not block. nil: nobody wants to know.
 	Done func(sent int, err error)
 
 	text []byte // with its line feed
@@ -56,8 +57,8 @@ func NewWriter(w io.Writer, o WriterOptions) *Writer {
 	return &Writer{w: w, o: o}
 }
 
-// Put has a line written after those that were put before. The error is that of an earlier write, or of
-// Close; then Done is not called.
+// Put has a line written after those that were put before. The error is that of an earlier write,
+// or of Close; then Done is not called.
 func (w *Writer) Put(l *Line) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,8 +110,8 @@ func (w *Writer) write() {
 	}
 }
 
-// next begins the lines that are written next, which stay in the queue. There are none when everything is
-// written.
+// next begins the lines that are written next, which stay in the queue. There are none when
+// everything is written.
 func (w *Writer) next() []*Line {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,8 +185,8 @@ func (w *Writer) Withdraw(l *Line) bool {
 	return true
 }
 
-// Close drops the lines that have not begun to be written: they, and those that are put from now on, fail
-// with the error. It does not close what is written to.
+// Close drops the lines that have not begun to be written: they, and those that are put from now
+// on, fail with the error. It does not close what is written to.
 func (w *Writer) Close(err error) {
 	w.mu.Lock()
 	if w.err == nil {

@@ -87,7 +87,8 @@ func TestWriterKeepsOrder(t *testing.T) {
 	})
 }
 
-// Nobody waits for who does not read. What has not begun to be written can be taken back, and only that.
+// Nobody waits for who does not read. What has not begun to be written can be taken back, and only
+// that.
 func TestWriterDoesNotWait(t *testing.T) {
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		long := strings.Repeat("x", 1<<20)
@@ -113,7 +114,8 @@ func TestWriterDoesNotWait(t *testing.T) {
 	})
 }
 
-// A writer that fails says so to everybody: how much of a line has gone, and that nothing is taken any more.
+// A writer that fails says so to everybody: how much of a line has gone, and that nothing is taken
+// any more.
 func TestWriterFails(t *testing.T) {
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		var mu sync.Mutex
@@ -156,7 +158,8 @@ func TestWriterFails(t *testing.T) {
 	})
 }
 
-// How long a message is does not count against a client that reads: what waits is what has not begun to be written.
+// How long a message is does not count against a client that reads: what waits is what has not
+// begun to be written.
 func TestWriterCountsWhatWaits(t *testing.T) {
 	throughAll(t, func(t *testing.T, w writerEnds) {
 		long, short := note(strings.Repeat("x", 9<<20)), note("short")

@@ -16,15 +16,18 @@ import (
 
 // Target is where a server is: one of Start and URL is set.
 type Target struct {
-	// Start starts a stdio server. Closing what it returns ends the process, reaps it and ends a Read.
-	// The context ends with the connection, after that.
+	// Start starts a stdio server. Closing what it returns ends the process, reaps it and ends a
+	// Read. The context ends with the connection, after that.
 	Start func(ctx context.Context) (io.ReadWriteCloser, error)
-	// URL is an endpoint of streamable HTTP, or of the HTTP+SSE transport of 2024-11-05 if SSE is set.
+	// URL is an endpoint of streamable HTTP, or of the HTTP+SSE transport of 2024-11-05 if SSE is
+	// set.
 	URL string
 	SSE bool
-	// Header is sent with every request. It never leaves the server: redirects to others are not followed.
+	// Header is sent with every request. It never leaves the server: redirects to others are not
+	// followed.
 	Header http.Header
-	// HTTPClient sends the requests. It must have no overall timeout, which would end streams. nil: one of the client's own.
+	// HTTPClient sends the requests. It must have no overall timeout, which would end streams. nil:
+	// one of the client's own.
 	HTTPClient *http.Client
 }
 
@@ -35,19 +38,23 @@ type ClientOptions struct {
 	Version      string          // the legacy version to offer; "" is the newest
 	Info         json.RawMessage // clientInfo; nil: evalrun and its version
 	Capabilities json.RawMessage // client capabilities, an object; nil: {}
-	// Notified gets the notifications that belong to no call, or to one that does not want them, in the order in which they came. It is
-	// not called concurrently, must not block and must not call the client.
+	// Notified gets the notifications that belong to no call, or to one that does not want them, in
+	// the order in which they came. It is not called concurrently, must not block and must not call
+	// the client.
 	Notified func(method string, params json.RawMessage)
-	// Asked answers the requests of a legacy server that belong to no call, each on a goroutine of its own. Its context ends with
-	// the connection, or when the server withdraws the request. nil: CodeMethodNotFound. A ping is always answered.
+	// Asked answers the requests of a legacy server that belong to no call, each on a goroutine of
+	// its own. Its context ends with the connection, or when the server withdraws the request. nil:
+	// CodeMethodNotFound. A ping is always answered.
 	Asked            func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
 	HandshakeTimeout time.Duration // 0: 30 s
 	ProbeTimeout     time.Duration // of the question which era a server speaks; 0: 5 s
 	MaxMessage       int           // the longest message that is read, in bytes; 0: 64 MiB
-	// Session goes on with the session of another client, possibly of another process. nil: a new one.
+	// Session goes on with the session of another client, possibly of another process. nil: a new
+	// one.
 	Session *SessionState
 
-	// NoStream opens no standalone stream of a legacy server over HTTP: what is not said within a call is not heard.
+	// NoStream opens no standalone stream of a legacy server over HTTP: what is not said within a
+	// call is not heard.
 	NoStream bool
 
 	// wait waits for a time or until the context is done. nil: on the clock.
@@ -81,7 +88,8 @@ type Client struct {
 
 // clientLink is a transport's part of a client. What it reads it hands to clientReceiver.receive.
 type clientLink interface {
-	// call sends a request and waits for what comes of it: a result or an error that says what happened, the context's included.
+	// call sends a request and waits for what comes of it: a result or an error that says what
+	// happened, the context's included.
 	call(ctx context.Context, p *clientCall) (json.RawMessage, error)
 	// send sends a notification or the answer to a request of the server.
 	send(ctx context.Context, m message) error
@@ -90,7 +98,8 @@ type clientLink interface {
 	close(endSession bool) error
 }
 
-// newClient makes a client that speaks an era and is not connected. Its first call has the id after lastID.
+// newClient makes a client that speaks an era and is not connected. Its first call has the id after
+// lastID.
 func newClient(o ClientOptions, era Era, lastID int64) *Client {
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 30*time.Second)
 	o.ProbeTimeout = cmp.Or(o.ProbeTimeout, 5*time.Second)
@@ -137,14 +146,16 @@ func (c *Client) State() SessionState {
 // Ignored is how many lines, events and messages came that were no message, or answered nothing.
 func (c *Client) Ignored() int64 { return c.receiver.ignored.Load() }
 
-// Close ends the session and the connection, the process of a stdio server included, and waits for everything that the client
-// started. Calls in flight fail with ErrClosed.
+// Close ends the session and the connection, the process of a stdio server included, and waits for
+// everything that the client started. Calls in flight fail with ErrClosed.
 func (c *Client) Close() error { return c.shut(true) }
 
-// Detach ends the connection and leaves the session to another process. A stdio server is ended all the same.
+// Detach ends the connection and leaves the session to another process. A stdio server is ended all
+// the same.
 func (c *Client) Detach() error { return c.shut(false) }
 
-// Done is closed when the connection cannot be used any more. A connection over HTTP ends only by Close or Detach.
+// Done is closed when the connection cannot be used any more. A connection over HTTP ends only by
+// Close or Detach.
 func (c *Client) Done() <-chan struct{} { return c.life.ctx.Done() }
 
 // Err is why the connection has ended: an error that wraps ErrClosed. It is nil before that.

@@ -24,11 +24,13 @@ type Call struct {
 	Meta         jsonobj.Object  // is not changed
 	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
 	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options
-	// Notified gets what the server sends for this call, in order, before Call returns; progress bears the caller's own token. It must
-	// not block longer than the call's context lasts, and must not call the client. nil: as notifications without a call.
+	// Notified gets what the server sends for this call, in order, before Call returns; progress
+	// bears the caller's own token. It must not block longer than the call's context lasts, and
+	// must not call the client. nil: as notifications without a call.
 	Notified func(method string, params json.RawMessage)
-	// Asked answers the requests of a legacy server that belong to this call: over HTTP those on its stream, over stdio and SSE those
-	// that come while it is the only call in flight. Its context ends with the call. nil: ClientOptions.Asked.
+	// Asked answers the requests of a legacy server that belong to this call: over HTTP those on
+	// its stream, over stdio and SSE those that come while it is the only call in flight. Its
+	// context ends with the call. nil: ClientOptions.Asked.
 	Asked func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *Error)
 }
 
@@ -55,9 +57,10 @@ type clientAnswer struct {
 	err    error
 }
 
-// Call sends a request and waits for its result. The error is an [*Error] if the server answered one; else it wraps the error of ctx,
-// in which case the server was told and its late answer is dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError].
-// A call of MethodListen lasts as long as the subscription.
+// Call sends a request and waits for its result. The error is an [*Error] if the server answered
+// one; else it wraps the error of ctx, in which case the server was told and its late answer is
+// dropped; or ErrClosed, perhaps with ErrUnsent; or ErrSessionLost; or a [*StatusError]. A call of
+// MethodListen lasts as long as the subscription.
 func (c *Client) Call(ctx context.Context, call Call) (json.RawMessage, error) {
 	if ctx.Err() != nil {
 		return nil, call.failed(clientContextError(ctx))
@@ -124,7 +127,8 @@ func (p *clientCall) askingContext() context.Context {
 	return p.asking
 }
 
-// addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params stay as they are, to the byte.
+// addMeta sets the members of _meta that are of this hop. Where there is nothing to set the params
+// stay as they are, to the byte.
 func (c *Client) addMeta(p *clientCall) error {
 	if p.Params != nil && !p.Checked && !jsonobj.Valid(p.Params) {
 		return errors.New("the params are not JSON")
@@ -157,7 +161,8 @@ func (c *Client) addMeta(p *clientCall) error {
 		set(MetaClientInfo, clientOr(p.Info, c.o.Info))
 		set(MetaClientCapabilities, clientOr(p.Capabilities, c.o.Capabilities))
 	} else {
-		// They are somebody else's, and would make a server of both eras take the request for a modern one.
+		// They are somebody else's, and would make a server of both eras take the request for a
+		// modern one.
 		theirs := func(m jsonobj.Member) bool { return slices.Contains(clientModernMeta, m.Key) }
 		if slices.ContainsFunc(meta, theirs) {
 			meta, own = slices.DeleteFunc(slices.Clone(meta), theirs), true
@@ -185,7 +190,8 @@ func clientOr(value, otherwise json.RawMessage) json.RawMessage {
 	return value
 }
 
-// Notify sends a notification, and waits until it is written or, over HTTP, taken. The errors are those of Call.
+// Notify sends a notification, and waits until it is written or, over HTTP, taken. The errors are
+// those of Call.
 func (c *Client) Notify(ctx context.Context, method string, params json.RawMessage) error {
 	err := c.Err()
 	switch {
@@ -242,7 +248,8 @@ func (c *Client) await(ctx context.Context, p *clientCall) (json.RawMessage, err
 // clientTellTimeout is how long it may take to tell a server that nobody waits for a call any more.
 const clientTellTimeout = 5 * time.Second
 
-// tellCancelled tells the server that a call is not waited for any more. The caller does not wait for that either.
+// tellCancelled tells the server that a call is not waited for any more. The caller does not wait
+// for that either.
 func (c *Client) tellCancelled(p *clientCall, cause error) {
 	if p.Method == MethodInitialize { // the specification forbids it
 		return

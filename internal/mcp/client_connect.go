@@ -14,13 +14,16 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Connect connects to a server. Where the era is not given it asks the server for the modern one first, or for that of the options: over stdio a
-// process that is started for the question, since some legacy servers exit or fall silent on it; that process is kept if it is a modern one. Where
-// streamable HTTP is refused the SSE transport of 2024-11-05 is tried at the same URL, as the specification says of clients that want to support
-// older servers. The connection does not end with ctx, which is for the handshake.
+// Connect connects to a server. Where the era is not given it asks the server for the modern one
+// first, or for that of the options: over stdio a process that is started for the question, since
+// some legacy servers exit or fall silent on it; that process is kept if it is a modern one. Where
+// streamable HTTP is refused the SSE transport of 2024-11-05 is tried at the same URL, as the
+// specification says of clients that want to support older servers. The connection does not end
+// with ctx, which is for the handshake.
 //
-// The error wraps a [*StatusError] if the server wants credentials, an [*Error] if it refused, ErrClosed if it is not there or has
-// gone, ErrSessionLost never: a session that is gone on with is not tried.
+// The error wraps a [*StatusError] if the server wants credentials, an [*Error] if it refused,
+// ErrClosed if it is not there or has gone, ErrSessionLost never: a session that is gone on with is
+// not tried.
 func Connect(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	if err := checkClient(t, o); err != nil {
 		return nil, err
@@ -106,7 +109,8 @@ type clientStartError struct{ cause error }
 func (e *clientStartError) Error() string { return "start the MCP server: " + e.cause.Error() }
 func (e *clientStartError) Unwrap() error { return e.cause }
 
-// isFinal reports whether a server that has not taken the handshake of one era need not be asked for the other.
+// isFinal reports whether a server that has not taken the handshake of one era need not be asked
+// for the other.
 func isFinal(t Target, err error, other Era) bool {
 	var start *clientStartError
 	if t.Start != nil {
@@ -246,7 +250,8 @@ func (c *Client) initialize(ctx context.Context) error {
 	return nil
 }
 
-// clientResume goes on with a session. The server is not asked whether it still knows it: the first call tells.
+// clientResume goes on with a session. The server is not asked whether it still knows it: the first
+// call tells.
 func clientResume(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	s := o.Session
 	c := newClient(o, s.Era, rand.Int64N(1<<52)) // ids must not come again within a session

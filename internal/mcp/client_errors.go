@@ -10,23 +10,28 @@ import (
 )
 
 var (
-	// ErrClosed says that the connection to the server has gone: its process has ended, or the HTTP connection was refused or cut in
-	// the middle of a call. Whether the server has processed a call that ends so is not known.
+	// ErrClosed says that the connection to the server has gone: its process has ended, or the HTTP
+	// connection was refused or cut in the middle of a call. Whether the server has processed a
+	// call that ends so is not known.
 	ErrClosed = errors.New("the connection to the MCP server is gone")
-	// ErrSessionLost says that the server does not know the session any more, and so has not processed the request.
+	// ErrSessionLost says that the server does not know the session any more, and so has not
+	// processed the request.
 	ErrSessionLost = errors.New("the MCP server does not know the session any more")
-	// ErrUnsent says, beside ErrClosed, that the connection was gone before anything of the request was written.
+	// ErrUnsent says, beside ErrClosed, that the connection was gone before anything of the request
+	// was written.
 	ErrUnsent = errors.New("the request was not sent")
 
 	errClientTooLong   = errors.New("a message of the MCP server is too long")
 	errClientMalformed = errors.New("the MCP server's answer is not valid")
 )
 
-// StatusError is an HTTP status that is no success and came without a JSON-RPC answer, or is 401 or 403.
+// StatusError is an HTTP status that is no success and came without a JSON-RPC answer, or is 401 or
+// 403.
 type StatusError struct {
 	Status int
 	Body   string // how it begins
-	// Challenge is the header WWW-Authenticate, which says what credentials a server wants and where they are to be had.
+	// Challenge is the header WWW-Authenticate, which says what credentials a server wants and
+	// where they are to be had.
 	Challenge string
 	// Answer is the JSON-RPC error that came with a 401 or 403; nil if there was none.
 	Answer *Error

@@ -12,13 +12,15 @@ import (
 // clientMaxRetry is the longest delay that a server can ask for.
 const clientMaxRetry = time.Hour
 
-// clientEvent is one event of an SSE stream (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+// clientEvent is one event of an SSE stream
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 type clientEvent struct {
 	name string
 	data []byte // nil: only what is below
 }
 
-// clientEvents reads an SSE stream. What it knows of where the stream is goes on over the streams that continue it.
+// clientEvents reads an SSE stream. What it knows of where the stream is goes on over the streams
+// that continue it.
 type clientEvents struct {
 	max   int // bytes of an event
 	id    string
@@ -38,7 +40,8 @@ func (s *clientEvents) from(r io.Reader) {
 	}
 }
 
-// next returns the next event that has data. An event that the end of the stream has cut is none. The caller owns the data.
+// next returns the next event that has data. An event that the end of the stream has cut is none.
+// The caller owns the data.
 func (s *clientEvents) next() (clientEvent, error) {
 	var e clientEvent
 	id := s.id

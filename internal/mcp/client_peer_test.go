@@ -49,7 +49,8 @@ func (p *clientStdioPeer) answer(id json.RawMessage, result string) {
 	p.say(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + `}`)
 }
 
-// clientPlay is the target of a server that the test plays. Each start runs play on a goroutine, which ends before the test does.
+// clientPlay is the target of a server that the test plays. Each start runs play on a goroutine,
+// which ends before the test does.
 func clientPlay(t *testing.T, play func(p *clientStdioPeer)) Target {
 	var playing sync.WaitGroup
 	t.Cleanup(playing.Wait)
@@ -76,7 +77,8 @@ func clientGreet(p *clientStdioPeer) bool {
 	return ok && m.Method == NoteInitialized
 }
 
-// clientPlayLegacy is the target of a legacy server whose requests the test handles until it returns false.
+// clientPlayLegacy is the target of a legacy server whose requests the test handles until it
+// returns false.
 func clientPlayLegacy(t *testing.T, handle func(p *clientStdioPeer, m message) bool) Target {
 	return clientPlay(t, func(p *clientStdioPeer) {
 		if !clientGreet(p) {
@@ -213,7 +215,8 @@ func clientServe(t *testing.T, handle func(x clientExchange)) *httptest.Server {
 	return s
 }
 
-// clientServeLegacy starts a legacy HTTP server with the session "s1". What is no handshake is handled by handle, if not nil.
+// clientServeLegacy starts a legacy HTTP server with the session "s1". What is no handshake is
+// handled by handle, if not nil.
 func clientServeLegacy(t *testing.T, handle func(x clientExchange)) *httptest.Server {
 	return clientServe(t, func(x clientExchange) {
 		switch {

@@ -26,7 +26,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// clientSDKServer is a foreign peer: a server of the public Go SDK. cancelled gets a value when the context of a call of "wait" ends.
+// clientSDKServer is a foreign peer: a server of the public Go SDK. cancelled gets a value when the
+// context of a call of "wait" ends.
 func clientSDKServer(cancelled chan<- struct{}) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "foreign", Version: "1"}, nil)
 	schema := map[string]any{"type": "object", "properties": map[string]any{"region": map[string]any{"type": "string", "x-mcp-header": "Region"}}}
@@ -391,7 +392,8 @@ func TestClientWithServerEverything(t *testing.T) {
 			if name != "streamableHttp" {
 				return
 			}
-			// Another client goes on with the session, which knows the task; after that the server does not know the session.
+			// Another client goes on with the session, which knows the task; after that the server
+			// does not know the session.
 			state := c.State()
 			if err := c.Detach(); err != nil {
 				t.Error(err)

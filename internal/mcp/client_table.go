@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// callTable holds the calls that wait for an answer. Each gets one: from whoever takes it out first.
+// callTable holds the calls that wait for an answer. Each gets one: from whoever takes it out
+// first.
 type callTable struct {
 	mu     sync.Mutex
 	closed bool

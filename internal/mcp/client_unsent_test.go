@@ -12,7 +12,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// What has not begun to be written when the connection ends may be sent again, and what has begun may not.
+// What has not begun to be written when the connection ends may be sent again, and what has begun
+// may not.
 func TestClientTellsWhatWasUnsent(t *testing.T) {
 	test := func(t *testing.T, r io.ReadCloser, w io.WriteCloser) {
 		defer w.Close()

@@ -31,7 +31,8 @@ func AnswerOf(result json.RawMessage, err error) (json.RawMessage, *Error) {
 	return result, nil
 }
 
-// DefaultAnswer answers a server where no client can: a person would decline, there are no roots, and nobody samples.
+// DefaultAnswer answers a server where no client can: a person would decline, there are no roots,
+// and nobody samples.
 func DefaultAnswer(method string) (json.RawMessage, *Error) {
 	switch method {
 	case AskElicitation:
@@ -55,7 +56,8 @@ func Supports(capabilities jsonobj.Object, method string) bool {
 	return false
 }
 
-// WithResponses are the params of a call that is made again, with the answers to what its server asked and the state that it gave.
+// WithResponses are the params of a call that is made again, with the answers to what its server
+// asked and the state that it gave.
 func WithResponses(params, responses jsonobj.Object, state json.RawMessage) jsonobj.Object {
 	params = params.Delete("inputResponses", "requestState").Set("inputResponses", responses.JSON())
 	if state != nil {

@@ -20,12 +20,14 @@ const (
 	clientAccept = clientJSON + ", " + clientSSE
 
 	clientDeleteTimeout = 5 * time.Second
-	// What follows an answer on its stream is read up to so much and so long, so that the TCP connection can be used again.
+	// What follows an answer on its stream is read up to so much and so long, so that the TCP
+	// connection can be used again.
 	clientDrainBytes = 64 << 10
 	clientDrainTime  = time.Second
 )
 
-// httpLink is streamable HTTP: a POST a message, and each call has a stream of its own, which its caller reads.
+// httpLink is streamable HTTP: a POST a message, and each call has a stream of its own, which its
+// caller reads.
 type httpLink struct {
 	c *Client
 	clientHTTP
@@ -87,7 +89,8 @@ func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, er
 	return nil, err
 }
 
-// exchange settles a call, or says why it could not. It returns what is still to be read of the answer's stream.
+// exchange settles a call, or says why it could not. It returns what is still to be read of the
+// answer's stream.
 func (l *httpLink) exchange(ctx context.Context, p *clientCall) (rest io.ReadCloser, err error) {
 	session := l.sessionID()
 	resp, err := l.post(ctx, p.message())
@@ -209,7 +212,8 @@ func (l *httpLink) close(endSession bool) error {
 	return nil
 }
 
-// failure is what a status that is no success means for a request with an id; nil: a notification. The body is read.
+// failure is what a status that is no success means for a request with an id; nil: a notification.
+// The body is read.
 func (l *httpLink) failure(resp *http.Response, id json.RawMessage, hadSession bool) error {
 	body, _ := readClientBody(resp.Body, resp.ContentLength, l.c.o.MaxMessage) // what there is
 	status := newStatusError(resp, body)
@@ -229,8 +233,8 @@ func (l *httpLink) failure(resp *http.Response, id json.RawMessage, hadSession b
 	return status
 }
 
-// isSessionLost tells the loss of a session from other failures of a request that named it. The specification wants 404; server-everything
-// and what is built like it answer 400.
+// isSessionLost tells the loss of a session from other failures of a request that named it. The
+// specification wants 404; server-everything and what is built like it answer 400.
 func isSessionLost(status int, body []byte) bool {
 	if status == http.StatusNotFound {
 		return true
@@ -239,8 +243,9 @@ func isSessionLost(status int, body []byte) bool {
 	return status == http.StatusBadRequest && (bytes.Contains(text, []byte("session")) || bytes.Contains(text, []byte("not initialized")))
 }
 
-// clientErrorAnswer returns the JSON-RPC error in a body, nil if there is none. It may lack an id where the server could not read the
-// request, but must not bear another; own: it bears that of the request.
+// clientErrorAnswer returns the JSON-RPC error in a body, nil if there is none. It may lack an id
+// where the server could not read the request, but must not bear another; own: it bears that of the
+// request.
 func clientErrorAnswer(body []byte, id json.RawMessage) (answer *Error, own bool) {
 	o, err := jsonobj.ParseObject(body)
 	if err != nil || !jsonobj.Valid(body) || !clientIsObject(o.Get("error")) {

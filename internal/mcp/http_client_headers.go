@@ -61,7 +61,8 @@ func (l *httpLink) addStandard(h http.Header, m message) error {
 	return nil
 }
 
-// value returns what a header says of the arguments of a call. There is none for an argument that is missing or null.
+// value returns what a header says of the arguments of a call. There is none for an argument that
+// is missing or null.
 func (p clientParamHeader) value(arguments jsonobj.Object) (string, bool) {
 	last := len(p.path) - 1
 	for _, key := range p.path[:last] {
@@ -80,7 +81,8 @@ func (p clientParamHeader) value(arguments jsonobj.Object) (string, bool) {
 	return clientInteger(raw)
 }
 
-// clientInteger returns a JSON number in decimal, if it is an integer that every JSON parser reads as the same.
+// clientInteger returns a JSON number in decimal, if it is an integer that every JSON parser reads
+// as the same.
 func clientInteger(raw json.RawMessage) (string, bool) {
 	if len(raw) > 32 || !jsonobj.Valid(raw) {
 		return "", false
@@ -93,8 +95,8 @@ func clientInteger(raw json.RawMessage) (string, bool) {
 	return fmt.Sprint(n), true
 }
 
-// clientHeaderValue writes a text so that it survives in a header. The empty text is encoded too, since an empty header is
-// as good as none to many a server and proxy.
+// clientHeaderValue writes a text so that it survives in a header. The empty text is encoded too,
+// since an empty header is as good as none to many a server and proxy.
 func clientHeaderValue(text string) string {
 	const prefix, suffix = "=?base64?", "?="
 	encoded := strings.HasPrefix(text, prefix) && strings.HasSuffix(text, suffix)

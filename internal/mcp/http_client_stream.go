@@ -9,14 +9,16 @@ import (
 	"time"
 )
 
-// How long to wait before a stream that ended is continued, where the server does not say: doubled each time that nothing came.
+// How long to wait before a stream that ended is continued, where the server does not say: doubled
+// each time that nothing came.
 const (
 	clientFirstDelay = time.Second
 	clientLastDelay  = 30 * time.Second
 )
 
-// clientListenWait is how long Connect waits for the stream of what belongs to no call: what a server wants to say on it earlier may
-// be lost. Not every server answers the request for it before there is something to say.
+// clientListenWait is how long Connect waits for the stream of what belongs to no call: what a
+// server wants to say on it earlier may be lost. Not every server answers the request for it before
+// there is something to say.
 const clientListenWait = 500 * time.Millisecond
 
 // clientDelay is how long to wait after so many streams on which nothing came.
@@ -24,8 +26,9 @@ func clientDelay(fruitless int) time.Duration {
 	return min(clientFirstDelay<<min(fruitless, 10), clientLastDelay)
 }
 
-// stream reads the stream of a call until its answer is there. A stream of Legacy that ends earlier is resumed where its events bear
-// ids: the server may have closed it on purpose and go on later (SEP-1699).
+// stream reads the stream of a call until its answer is there. A stream of Legacy that ends earlier
+// is resumed where its events bear ids: the server may have closed it on purpose and go on later
+// (SEP-1699).
 func (l *httpLink) stream(ctx context.Context, p *clientCall, body io.ReadCloser) (rest io.ReadCloser, err error) {
 	events := newClientEvents(l.c.o.MaxMessage)
 	for fruitless := 0; ; fruitless++ {
@@ -66,7 +69,8 @@ func (l *httpLink) stream(ctx context.Context, p *clientCall, body io.ReadCloser
 	}
 }
 
-// events handles the messages on a stream until it ends or there should be no more, which is no error.
+// events handles the messages on a stream until it ends or there should be no more, which is no
+// error.
 func (l *httpLink) events(s *clientEvents, body io.Reader, handle func(data []byte) (more bool)) error {
 	s.from(body)
 	for {
@@ -85,7 +89,8 @@ func (l *httpLink) events(s *clientEvents, body io.Reader, handle func(data []by
 	}
 }
 
-// get opens a stream; last is the id of the last event that was seen on the one that it continues, empty if there is none.
+// get opens a stream; last is the id of the last event that was seen on the one that it continues,
+// empty if there is none.
 func (l *httpLink) get(ctx context.Context, last string) (io.ReadCloser, error) {
 	req, err := l.request(ctx, http.MethodGet, l.url, nil)
 	if err != nil {
@@ -121,8 +126,9 @@ func (l *httpLink) startListening(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// listen reads the stream of what belongs to no call, and opens it again until the connection ends or the server does not have one.
-// It calls answered when the server has answered for the first time.
+// listen reads the stream of what belongs to no call, and opens it again until the connection ends
+// or the server does not have one. It calls answered when the server has answered for the first
+// time.
 func (l *httpLink) listen(answered func()) {
 	events := newClientEvents(l.c.o.MaxMessage)
 	for fruitless := 0; ; fruitless++ {
@@ -152,8 +158,9 @@ func (l *httpLink) listen(answered func()) {
 	}
 }
 
-// mayChange reports whether an error is a status that may be another the next time. A conflict is one: the server has not noticed
-// yet that the stream of whom we take the session over from has ended.
+// mayChange reports whether an error is a status that may be another the next time. A conflict is
+// one: the server has not noticed yet that the stream of whom we take the session over from has
+// ended.
 func mayChange(err error) bool {
 	var status *StatusError
 	if !errors.As(err, &status) {

@@ -28,7 +28,8 @@ func newClientHTTP(t Target) clientHTTP {
 		h.own = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 32,
 			TLSHandshakeTimeout: 10 * time.Second,
-			// Node closes idle connections after 5 s. A request that meets that fails, and whether it was processed nobody knows.
+			// Node closes idle connections after 5 s. A request that meets that fails, and whether
+			// it was processed nobody knows.
 			IdleConnTimeout: 4 * time.Second,
 		}
 		h.client = &http.Client{Transport: h.own}
@@ -47,7 +48,8 @@ func newClientHTTP(t Target) clientHTTP {
 	return h
 }
 
-// sameServer reports whether a URL leads to the server of another: the same origin, or the same over TLS.
+// sameServer reports whether a URL leads to the server of another: the same origin, or the same
+// over TLS.
 func sameServer(from, to *url.URL) bool {
 	if from.Scheme == to.Scheme {
 		return from.Host == to.Host

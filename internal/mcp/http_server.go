@@ -30,7 +30,8 @@ const keepAlive = 25 * time.Second
 // lingering is how long a client may take to read the rest when its session has ended.
 const lingering = 2 * time.Second
 
-// bodyTimeout is how long a client may take to send the body of a request. Nobody waits for one that never comes.
+// bodyTimeout is how long a client may take to send the body of a request. Nobody waits for one
+// that never comes.
 const bodyTimeout = time.Minute
 
 // HTTPHandler serves clients of both eras over streamable HTTP. It must be closed.
@@ -47,12 +48,14 @@ type HTTPHandler struct {
 	// serving counts the requests of HTTP that have been read, and what ends sessions.
 	serving sync.WaitGroup
 
-	// restoring is held by who looks for a session outside of sessions, so that each is restored once.
+	// restoring is held by who looks for a session outside of sessions, so that each is restored
+	// once.
 	restoring sync.Mutex
 
 	mu     sync.Mutex
 	closed bool
-	// sessions are the legacy ones that are open, and those that have ended and whose end the handler has not dealt with.
+	// sessions are the legacy ones that are open, and those that have ended and whose end the
+	// handler has not dealt with.
 	sessions map[string]*httpSession
 }
 
@@ -88,8 +91,8 @@ func NewHTTPHandler(h Handler, o ServerOptions) *HTTPHandler {
 	return x
 }
 
-// Close ends all sessions and streams, and waits for the handlers and for what is being written, for two seconds at most if a client does not
-// read. Requests are refused from then on.
+// Close ends all sessions and streams, and waits for the handlers and for what is being written,
+// for two seconds at most if a client does not read. Requests are refused from then on.
 func (x *HTTPHandler) Close() {
 	x.mu.Lock()
 	x.closed = true
@@ -131,7 +134,8 @@ func (s *Session) isServing() bool {
 	return len(s.running) > 0
 }
 
-// newSession makes a legacy session that is closed by us. It is entered when it has been initialized.
+// newSession makes a legacy session that is closed by us. It is entered when it has been
+// initialized.
 func (x *HTTPHandler) newSession(id string) *Session {
 	s := newSession(x.ctx, id, Legacy, "", x.handler)
 	s.ended = func(s *Session) {
@@ -273,7 +277,8 @@ func (x *HTTPHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.serveGet(w, r, s.Session)
 }
 
-// sessionOf finds the session that a request names; nil if it has answered that there is none. The caller releases it.
+// sessionOf finds the session that a request names; nil if it has answered that there is none. The
+// caller releases it.
 func (x *HTTPHandler) sessionOf(w http.ResponseWriter, r *http.Request) *httpSession {
 	id := r.Header.Get(headerSession)
 	if id == "" {
@@ -287,8 +292,9 @@ func (x *HTTPHandler) sessionOf(w http.ResponseWriter, r *http.Request) *httpSes
 	return s
 }
 
-// CheckHost refuses a request that was meant for another host, or comes from another site: a web site that has its name resolve to this machine
-// could otherwise use a server on loopback (DNS rebinding). Loopback hosts are always right; own are the others, and "*" is all.
+// CheckHost refuses a request that was meant for another host, or comes from another site: a web
+// site that has its name resolve to this machine could otherwise use a server on loopback (DNS
+// rebinding). Loopback hosts are always right; own are the others, and "*" is all.
 func CheckHost(r *http.Request, own ...string) error {
 	if !isOwn(r.Host, own) {
 		return fmt.Errorf("the header Host names %q, which is not this server", r.Host)
@@ -313,7 +319,8 @@ func isOwn(host string, own []string) bool {
 	return slices.ContainsFunc(own, func(own string) bool { return own == "*" || strings.EqualFold(own, host) })
 }
 
-// accepts says which answers a request allows. One that does not say allows all, and so do types with a star.
+// accepts says which answers a request allows. One that does not say allows all, and so do types
+// with a star.
 func accepts(r *http.Request) (json, stream bool) {
 	values := r.Header.Values("Accept")
 	if len(values) == 0 {

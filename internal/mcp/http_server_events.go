@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// serveGet serves the standalone stream of a session, or what is left of a stream that was cut. A second connection replaces the first.
+// serveGet serves the standalone stream of a session, or what is left of a stream that was cut. A
+// second connection replaces the first.
 func (x *HTTPHandler) serveGet(w http.ResponseWriter, r *http.Request, s *Session) {
 	st, after, ok := s.resume(r.Header.Get(headerLastEvent))
 	if !ok { // not 404, which would say that the session is gone
@@ -23,8 +24,8 @@ func (x *HTTPHandler) serveGet(w http.ResponseWriter, r *http.Request, s *Sessio
 	x.writeEvents(w, r, st, connection, after)
 }
 
-// writeEvents writes what comes on a stream as events, until it is complete or its session or the connection ends. It reports whether it is
-// complete.
+// writeEvents writes what comes on a stream as events, until it is complete or its session or the
+// connection ends. It reports whether it is complete.
 func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *stream, connection int, after int64) bool {
 	s := st.session
 	control := http.NewResponseController(w)
@@ -47,8 +48,9 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *st
 	// Something must follow the header at once, or proxies keep it (golang/go#31125).
 	first := ": ok\n\n"
 	if resumable := st.makeResumable(); resumable && after == 0 && s.Version() >= Version2025_11_25 && r.Method == http.MethodPost {
-		// With this event a client can resume before it has seen another. It has no name, since some clients warn of names that they do not know.
-		// Clients of older versions would take its empty data for a message.
+		// With this event a client can resume before it has seen another. It has no name, since
+		// some clients warn of names that they do not know. Clients of older versions would take
+		// its empty data for a message.
 		first = fmt.Sprintf("id: %s\nretry: 1000\ndata: \n\n", st.eventID(0))
 	}
 	if _, err := w.Write([]byte(first)); err != nil || flush(control) != nil {
@@ -95,7 +97,8 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *st
 	}
 }
 
-// flush flushes. That a writer cannot is the fault of who has wrapped it, and no reason to send nothing.
+// flush flushes. That a writer cannot is the fault of who has wrapped it, and no reason to send
+// nothing.
 func flush(control *http.ResponseController) error {
 	if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err

@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// streamListenAfter is how long subscriptions/listen may stay without an event stream: what is wrong with it can still be told as the status.
+// streamListenAfter is how long subscriptions/listen may stay without an event stream: what is
+// wrong with it can still be told as the status.
 const streamListenAfter = 20 * time.Millisecond
 
 // servePost serves the messages of a client.
@@ -64,7 +65,8 @@ type post struct {
 	json, stream bool
 	// streamAfter is how long there may be no answer before the response becomes an event stream.
 	streamAfter time.Duration
-	// opening is the session that the POST opens, if it does, batch says that it is an array of messages.
+	// opening is the session that the POST opens, if it does, batch says that it is an array of
+	// messages.
 	opening *Session
 	batch   bool
 }
@@ -156,7 +158,8 @@ func (p *post) initialize(m message) {
 	}
 }
 
-// serveBatch serves the messages of 2025-03-26 that are sent in an array. Newer clients that do it are served, too.
+// serveBatch serves the messages of 2025-03-26 that are sent in an array. Newer clients that do it
+// are served, too.
 func (p *post) serveBatch(texts []json.RawMessage) {
 	var requests []message
 	var others []message
@@ -200,7 +203,8 @@ func (p *post) serveBatch(texts []json.RawMessage) {
 	p.serveLegacy(s.Session, requests, refused)
 }
 
-// serveLegacy serves the requests of a POST in a session. refused are the answers to what were none.
+// serveLegacy serves the requests of a POST in a session. refused are the answers to what were
+// none.
 func (p *post) serveLegacy(s *Session, requests []message, refused []*message) {
 	st := p.newStream(s, len(requests)+len(refused))
 	for _, m := range refused {
@@ -234,8 +238,10 @@ func (p *post) newStream(s *Session, answers int) *stream {
 	return st
 }
 
-// respond has serve answer the requests of a POST, and writes what comes on their stream to the response: as its body if there is nothing but answers
-// and they come soon, else as events. It calls gone if the client goes before, and reports whether that has got everything, as far as one can know.
+// respond has serve answer the requests of a POST, and writes what comes on their stream to the
+// response: as its body if there is nothing but answers and they come soon, else as events. It
+// calls gone if the client goes before, and reports whether that has got everything, as far as one
+// can know.
 func (p *post) respond(st *stream, gone, serve func()) bool {
 	connection := st.attach()
 	defer st.detach(connection)
@@ -279,7 +285,8 @@ func (p *post) respond(st *stream, gone, serve func()) bool {
 	return true
 }
 
-// hangUp closes the connection of a client that has gone, or goes on with its stream on another: the request may take long to end.
+// hangUp closes the connection of a client that has gone, or goes on with its stream on another:
+// the request may take long to end.
 func (p *post) hangUp() {
 	conn, _, err := http.NewResponseController(p.w).Hijack()
 	if err == nil {

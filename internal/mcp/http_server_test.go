@@ -330,7 +330,8 @@ func TestSessionIsRestoredOnce(t *testing.T) {
 	close(h.goOn)
 }
 
-// A session that a client has ended must not come back as long as the handler has not dealt with its end.
+// A session that a client has ended must not come back as long as the handler has not dealt with
+// its end.
 func TestEndedSessionIsNotRestored(t *testing.T) {
 	h := newTestServer()
 	h.closed = make(chan *Session) // so that Closed waits for us
@@ -403,7 +404,8 @@ func TestLongMessages(t *testing.T) {
 	if !strings.Contains(got[1].data, long) {
 		t.Errorf("%d bytes", len(got[1].data))
 	}
-	// It is longer than what a session keeps, and is there all the same until the client has come for it.
+	// It is longer than what a session keeps, and is there all the same until the client has come
+	// for it.
 	if again := events(t, e.do(t.Context(), "GET", "", session, headerLastEvent+": "+got[0].id), nil); len(again) != 1 || again[0] != got[1] {
 		t.Errorf("%d events", len(again))
 	}
@@ -436,7 +438,8 @@ func TestConcurrentRequests(t *testing.T) {
 	all.Wait()
 }
 
-// S8: a body that does not come ends the request and the connection; one that has come does not end the request later.
+// S8: a body that does not come ends the request and the connection; one that has come does not end
+// the request later.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	h := newTestServer()
 	e := serveHTTP(t, h, ServerOptions{})

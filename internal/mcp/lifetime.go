@@ -45,8 +45,8 @@ func (l *lifetime) spawn(f func()) bool {
 // wait waits for every goroutine that spawn has started.
 func (l *lifetime) wait() { l.running.Wait() }
 
-// bind returns a context with the values of ctx. It ends with the connection, with ctx until detach is
-// called, and when it is cancelled, which the caller must do.
+// bind returns a context with the values of ctx. It ends with the connection, with ctx until detach
+// is called, and when it is cancelled, which the caller must do.
 func (l *lifetime) bind(ctx context.Context) (
 	bound context.Context, detach func() bool, cancel context.CancelFunc,
 ) {

@@ -1,11 +1,14 @@
-// Package mcp is the Model Context Protocol on the wire, in every version from 2024-11-05 to 2026-07-28 and on both sides, with
-// everything that goes over it kept as it came: params, results and errors are raw JSON.
+// Package mcp is the Model Context Protocol on the wire, in every version from 2024-11-05 to
+// 2026-07-28 and on both sides, with everything that goes over it kept as it came: params, results
+// and errors are raw JSON.
 //
-// [Connect] makes a [Client] of a server; [ServeStdio] and [NewHTTPHandler] serve clients with a [Handler]. The package knows the framing, the
-// handshakes, sessions and headers of each era, and the few members of a message that its hop needs. It knows nothing of what tools do.
+// [Connect] makes a [Client] of a server; [ServeStdio] and [NewHTTPHandler] serve clients with a
+// [Handler]. The package knows the framing, the handshakes, sessions and headers of each era, and
+// the few members of a message that its hop needs. It knows nothing of what tools do.
 //
-// The public Go SDK decodes what it carries: it loses task handles, members that it does not know, precision and the data of errors
-// (facts of its version 1.8.0: docs/gateway.md). It is used as a foreign peer in the tests.
+// The public Go SDK decodes what it carries: it loses task handles, members that it does not know,
+// precision and the data of errors (facts of its version 1.8.0: docs/gateway.md). It is used as a
+// foreign peer in the tests.
 package mcp
 
 import (
@@ -55,7 +58,8 @@ func EraOf(version string) (Era, bool) {
 	return "", false
 }
 
-// The keys of _meta that describe one hop. They must not be passed on to the next: they would speak for somebody else.
+// The keys of _meta that describe one hop. They must not be passed on to the next: they would speak
+// for somebody else.
 const (
 	MetaProtocolVersion    = "io.modelcontextprotocol/protocolVersion"
 	MetaClientInfo         = "io.modelcontextprotocol/clientInfo"

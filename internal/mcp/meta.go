@@ -16,7 +16,8 @@ func MetaOf(doc json.RawMessage) jsonobj.Object {
 	return meta
 }
 
-// WithoutMeta takes keys out of the _meta of a document, and an empty _meta with the last of them. A document without them stays as it is.
+// WithoutMeta takes keys out of the _meta of a document, and an empty _meta with the last of them.
+// A document without them stays as it is.
 func WithoutMeta(doc json.RawMessage, keys ...string) json.RawMessage {
 	meta := MetaOf(doc)
 	if !HasAny(meta, keys) {

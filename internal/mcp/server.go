@@ -14,16 +14,21 @@ import (
 
 // Handler serves clients. Implementations are safe for concurrent use.
 type Handler interface {
-	// Serve answers a request. The result is valid JSON; nil means {}. An error that is an [*Error] is sent as it is; another one becomes
-	// -32603 with its text, and so does a panic. ctx ends with the cause [ErrCancelled] when the client cancels the request or, in Modern over
-	// HTTP, leaves the response; in Legacy over HTTP a lost connection does not end it. It ends with the session or the connection, too.
+	// Serve answers a request. The result is valid JSON; nil means {}. An error that is an [*Error]
+	// is sent as it is; another one becomes -32603 with its text, and so does a panic. ctx ends
+	// with the cause [ErrCancelled] when the client cancels the request or, in Modern over HTTP,
+	// leaves the response; in Legacy over HTTP a lost connection does not end it. It ends with the
+	// session or the connection, too.
 	//
-	// The result of initialize says in protocolVersion which version the session has; an error ends the session.
+	// The result of initialize says in protocolVersion which version the session has; an error ends
+	// the session.
 	Serve(ctx context.Context, r *Request) (json.RawMessage, error)
-	// Notified is told of the notifications of a session one after another, as they came; it must not block for long.
-	// notifications/cancelled is acted on by the package and not told. A modern notification over HTTP has a session of its own.
+	// Notified is told of the notifications of a session one after another, as they came; it must
+	// not block for long. notifications/cancelled is acted on by the package and not told. A modern
+	// notification over HTTP has a session of its own.
 	Notified(s *Session, method string, params json.RawMessage)
-	// Closed is told that a legacy session or a stdio connection has ended, also one whose initialize failed. No request of it runs any more.
+	// Closed is told that a legacy session or a stdio connection has ended, also one whose
+	// initialize failed. No request of it runs any more.
 	Closed(s *Session)
 }
 
@@ -31,16 +36,21 @@ type Handler interface {
 type ServerOptions struct {
 	// MaxMessage is how long a message of a client may be, in bytes; 0 means 64 MiB.
 	MaxMessage int
-	// IdleTimeout is after how long a legacy HTTP session ends that has no request and no stream; 0 means never.
+	// IdleTimeout is after how long a legacy HTTP session ends that has no request and no stream; 0
+	// means never.
 	IdleTimeout time.Duration
-	// Restore is asked for the version of a legacy HTTP session that is not known here, such as one of an earlier process, whatever its client
-	// sends first. If ok is false, or Restore is nil, there is no such session. Until it returns the session is not served: it may be given a
-	// Value, and its client be told something. Restore is also asked after a session has ended, but not before Closed has returned.
+	// Restore is asked for the version of a legacy HTTP session that is not known here, such as one
+	// of an earlier process, whatever its client sends first. If ok is false, or Restore is nil,
+	// there is no such session. Until it returns the session is not served: it may be given a
+	// Value, and its client be told something. Restore is also asked after a session has ended, but
+	// not before Closed has returned.
 	Restore func(ctx context.Context, s *Session) (version string, ok bool)
-	// Hosts are the names that the headers Host and Origin may have beside loopback ones; "*" allows all. Others are refused, because a web
-	// site that has its name resolve to this machine could otherwise use the server (DNS rebinding).
+	// Hosts are the names that the headers Host and Origin may have beside loopback ones; "*"
+	// allows all. Others are refused, because a web site that has its name resolve to this machine
+	// could otherwise use the server (DNS rebinding).
 	Hosts []string
-	// StreamAfter is how long a POST may stay without an answer before it becomes an event stream, which clients wait for longer; 0 means 500 ms.
+	// StreamAfter is how long a POST may stay without an answer before it becomes an event stream,
+	// which clients wait for longer; 0 means 500 ms.
 	StreamAfter time.Duration
 	// Now is the clock of IdleTimeout; nil means time.Now.
 	Now func() time.Time
@@ -60,7 +70,8 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	return o
 }
 
-// ErrCancelled is the cause of the end of a request's context if its client does not want the answer any more.
+// ErrCancelled is the cause of the end of a request's context if its client does not want the
+// answer any more.
 var ErrCancelled = errors.New("the client has cancelled the request")
 
 // What sending to a client fails with.
@@ -96,7 +107,8 @@ type Request struct {
 	answered bool
 }
 
-// messageSink is where the messages go that belong to a request, or to no request. It never waits for the client.
+// messageSink is where the messages go that belong to a request, or to no request. It never waits
+// for the client.
 type messageSink interface {
 	put(k messageKind, m *message) error
 }
@@ -113,11 +125,12 @@ const (
 // Meta is the _meta of the params; nil if there is none. It is shared and must not be changed.
 func (r *Request) Meta() jsonobj.Object { return r.meta }
 
-// Cancel ends the context of the request with a cause. It does nothing once the request has been answered.
+// Cancel ends the context of the request with a cause. It does nothing once the request has been
+// answered.
 func (r *Request) Cancel(cause error) { r.cancel(cause) }
 
-// finish notes that the request has its answer, and reports whether the client still wants it. A client that has
-// cancelled a request does not, but a POST must be answered.
+// finish notes that the request has its answer, and reports whether the client still wants it. A
+// client that has cancelled a request does not, but a POST must be answered.
 func (r *Request) finish() (wanted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,15 +140,17 @@ func (r *Request) finish() (wanted bool) {
 	return wanted
 }
 
-// Notify sends a notification that belongs to the request: on its stream, or on the connection. Notifications come in order and before the
-// response; it fails once Serve has returned, and if the client has left or does not read. A client that accepts no stream is not told.
+// Notify sends a notification that belongs to the request: on its stream, or on the connection.
+// Notifications come in order and before the response; it fails once Serve has returned, and if the
+// client has left or does not read. A client that accepts no stream is not told.
 func (r *Request) Notify(method string, params json.RawMessage) error {
 	m := message{Method: method, Params: params}
 	return r.put(kindNote, &m)
 }
 
-// Ask sends the client a request that belongs to this one, and waits for the answer. The error is an [*Error] if that is the answer. Clients of
-// Modern cannot be asked, and none before it has been initialized.
+// Ask sends the client a request that belongs to this one, and waits for the answer. The error is
+// an [*Error] if that is the answer. Clients of Modern cannot be asked, and none before it has been
+// initialized.
 func (r *Request) Ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
 	switch {
 	case r.Era == Modern:

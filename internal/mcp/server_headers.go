@@ -11,7 +11,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// nameParams are the params that the header Mcp-Name repeats. Of those in tasks the Go SDK does not send it, so it is not missed there.
+// nameParams are the params that the header Mcp-Name repeats. Of those in tasks the Go SDK does not
+// send it, so it is not missed there.
 var nameParams = map[string]struct {
 	param    string
 	required bool
@@ -66,7 +67,8 @@ const (
 	sentinelEnd   = "?="
 )
 
-// decodeHeader is the value that a header stands for. It is false if the sentinel is there but no base64 in it.
+// decodeHeader is the value that a header stands for. It is false if the sentinel is there but no
+// base64 in it.
 func decodeHeader(value string) (string, bool) {
 	inner, ok := strings.CutPrefix(value, sentinelStart)
 	if !ok {
@@ -79,8 +81,9 @@ func decodeHeader(value string) (string, bool) {
 	return string(text), err == nil
 }
 
-// CheckParamHeaders checks that the Mcp-Param-* headers of a request repeat those arguments of a tool for which its input schema says so by
-// x-mcp-header. The error is -32020. Requests of Legacy and of stdio, whose header is nil, have no such headers.
+// CheckParamHeaders checks that the Mcp-Param-* headers of a request repeat those arguments of a
+// tool for which its input schema says so by x-mcp-header. The error is -32020. Requests of Legacy
+// and of stdio, whose header is nil, have no such headers.
 func CheckParamHeaders(header http.Header, inputSchema, arguments json.RawMessage) *Error {
 	if header.Get(headerVersion) != Version2026_07_28 {
 		return nil
@@ -137,7 +140,8 @@ func checkParam(header http.Header, name, param string, value json.RawMessage) *
 	return nil
 }
 
-// plainText is how a header writes an argument: strings, booleans and integers that every client can represent have a plain text.
+// plainText is how a header writes an argument: strings, booleans and integers that every client
+// can represent have a plain text.
 func plainText(value json.RawMessage) (string, bool) {
 	switch {
 	case len(value) == 0:

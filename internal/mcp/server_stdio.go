@@ -13,12 +13,14 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// ServeStdio serves one connection of messages on lines, of either era, until r ends or ctx is done; it returns when all handlers have.
-// Requests are served concurrently and answered in any order. The error is nil if r has ended, else the cause of ctx, a line that is longer
-// than MaxMessage, or what r or w failed with. Only MaxMessage of the options counts.
+// ServeStdio serves one connection of messages on lines, of either era, until r ends or ctx is
+// done; it returns when all handlers have. Requests are served concurrently and answered in any
+// order. The error is nil if r has ended, else the cause of ctx, a line that is longer than
+// MaxMessage, or what r or w failed with. Only MaxMessage of the options counts.
 //
-// Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not return from that is left behind. Give it a stdin
-// that does not block: a read that blocks may stop the garbage collector for a minute.
+// Unless r has ended, r and w are closed if they are closers; a Read or a Write that does not
+// return from that is left behind. Give it a stdin that does not block: a read that blocks may stop
+// the garbage collector for a minute.
 func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o ServerOptions) error {
 	o = o.withDefaults()
 	c := &stdioConn{broken: make(chan struct{})}
@@ -52,8 +54,9 @@ func ServeStdio(ctx context.Context, r io.Reader, w io.Writer, h Handler, o Serv
 	return err
 }
 
-// maxQueue is how much may wait for a client that does not read, in bytes, before notifications are refused. How long a message is does not count:
-// a client that reads must not be cut for the first long one.
+// maxQueue is how much may wait for a client that does not read, in bytes, before notifications are
+// refused. How long a message is does not count: a client that reads must not be cut for the first
+// long one.
 const maxQueue = 8 << 20
 
 // stdioConn is the messageSink of a connection.
@@ -64,7 +67,8 @@ type stdioConn struct {
 	closed  atomic.Bool   // nothing is taken any more
 }
 
-// put has a message written. An answer is taken in any case: there are not more of them than requests.
+// put has a message written. An answer is taken in any case: there are not more of them than
+// requests.
 func (c *stdioConn) put(k messageKind, m *message) error {
 	switch {
 	case m == nil:

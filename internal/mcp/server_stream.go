@@ -7,19 +7,24 @@ import (
 	"strings"
 )
 
-// historySize is how much a legacy session keeps of what was sent on its streams, or waits for a client to come back, in bytes.
+// historySize is how much a legacy session keeps of what was sent on its streams, or waits for a
+// client to come back, in bytes.
 const historySize = 1 << 20
 
-// sessionStreams are the event streams of an HTTP session. The session's mu guards them and everything in them.
+// sessionStreams are the event streams of an HTTP session. The session's mu guards them and
+// everything in them.
 type sessionStreams struct {
-	// nonce is the first part of the ids of events. It tells them from those of the same session in another process.
+	// nonce is the first part of the ids of events. It tells them from those of the same session in
+	// another process.
 	nonce  string
 	byID   map[string]*stream
 	lastID int
-	// history is everything that is kept of all streams, the oldest first; kept is its length in bytes.
+	// history is everything that is kept of all streams, the oldest first; kept is its length in
+	// bytes.
 	history []*event
 	kept    int
-	// maxAnswers is how much may be kept in order not to lose an answer that has not been written, in bytes.
+	// maxAnswers is how much may be kept in order not to lose an answer that has not been written,
+	// in bytes.
 	maxAnswers int
 	// standalone is the stream that a client opens with GET.
 	standalone *stream
@@ -33,8 +38,9 @@ type event struct {
 	data   []byte
 }
 
-// stream is what is sent in answer to a POST, or on the standalone stream of a session. Messages are kept in it; a connection of HTTP writes
-// those that it has not written, one connection at a time, and another may go on where it was cut. So nothing that is sent waits for the client.
+// stream is what is sent in answer to a POST, or on the standalone stream of a session. Messages
+// are kept in it; a connection of HTTP writes those that it has not written, one connection at a
+// time, and another may go on where it was cut. So nothing that is sent waits for the client.
 type stream struct {
 	session *Session
 	// id is what the ids of events begin with; empty if a stream that is cut cannot be resumed.
@@ -45,14 +51,17 @@ type stream struct {
 	silent bool
 	events []*event
 	seq    int64 // of the last event
-	// written is the number of the last event that was written to a connection; queued is the length in bytes of those after it.
+	// written is the number of the last event that was written to a connection; queued is the
+	// length in bytes of those after it.
 	written int64
 	queued  int
-	// connection counts the connections; attached says that the last one is still there, or will be. A stream that is over takes nothing.
+	// connection counts the connections; attached says that the last one is still there, or will
+	// be. A stream that is over takes nothing.
 	connection int
 	attached   bool
 	over       bool
-	// noted is called with what is no answer; nil if nobody wants to know. It must not block, and not use the session.
+	// noted is called with what is no answer; nil if nobody wants to know. It must not block, and
+	// not use the session.
 	noted func()
 	// wake is closed when something has changed; nil if nobody waits for that.
 	wake chan struct{}
@@ -125,8 +134,9 @@ func (st *stream) changed() {
 	}
 }
 
-// trim drops the oldest events if there are too many: first what was written and notifications, then answers that nobody has come for, never
-// what a connection has still to write. It makes room for some more at once, as it has to look at them all. The caller holds mu.
+// trim drops the oldest events if there are too many: first what was written and notifications,
+// then answers that nobody has come for, never what a connection has still to write. It makes room
+// for some more at once, as it has to look at them all. The caller holds mu.
 func (s *Session) trim() {
 	h := &s.streams
 	drop := func(limit int, unreadAnswers bool) {
@@ -150,7 +160,8 @@ func (s *Session) trim() {
 	drop(h.maxAnswers, true)
 }
 
-// forget takes an event out of its stream, which goes with the last one. The caller holds the session's mu, and takes it out of the history.
+// forget takes an event out of its stream, which goes with the last one. The caller holds the
+// session's mu, and takes it out of the history.
 func (e *event) forget() {
 	st := e.stream
 	st.session.streams.kept -= len(e.data)
@@ -165,14 +176,16 @@ func (e *event) forget() {
 	st.dropIfUseless()
 }
 
-// dropIfUseless forgets a stream on which nothing was left and nothing will come. The caller holds the session's mu.
+// dropIfUseless forgets a stream on which nothing was left and nothing will come. The caller holds
+// the session's mu.
 func (st *stream) dropIfUseless() {
 	if len(st.events) == 0 && st.open <= 0 && !st.attached {
 		delete(st.session.streams.byID, st.id)
 	}
 }
 
-// attach makes the caller the one connection of the stream; another one ends. It returns the number of the connection.
+// attach makes the caller the one connection of the stream; another one ends. It returns the number
+// of the connection.
 func (st *stream) attach() int {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
@@ -208,7 +221,8 @@ func (st *stream) forgetTo(seq int64) {
 	}
 }
 
-// makeResumable gives a stream an id, if its session is known to the client, and reports whether it has one.
+// makeResumable gives a stream an id, if its session is known to the client, and reports whether it
+// has one.
 func (st *stream) makeResumable() bool {
 	s := st.session
 	s.mu.Lock()
@@ -264,8 +278,9 @@ func (st *stream) wrote(connection int, seq int64) {
 // eventID is the id of an event by which a client resumes after it.
 func (st *stream) eventID(seq int64) string { return fmt.Sprintf("%s_%d", st.id, seq) }
 
-// resume finds the stream of the last event that a client has seen, and the number of that event. Without an event, or with one of the
-// standalone stream in another process, it is the standalone stream, after what was written to it.
+// resume finds the stream of the last event that a client has seen, and the number of that event.
+// Without an event, or with one of the standalone stream in another process, it is the standalone
+// stream, after what was written to it.
 func (s *Session) resume(lastEvent string) (st *stream, after int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,14 +15,15 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Session is a client as far as the protocol remembers it: a legacy HTTP session, a stdio connection, or one modern HTTP request.
-// Its methods are safe for concurrent use.
+// Session is a client as far as the protocol remembers it: a legacy HTTP session, a stdio
+// connection, or one modern HTTP request. Its methods are safe for concurrent use.
 type Session struct {
 	id      string
 	handler Handler
 	// out is where messages go that belong to no request; nil if there is no such place.
 	out messageSink
-	// opened is called when initialize has succeeded and before it is answered, ended when the session ends; it has close called.
+	// opened is called when initialize has succeeded and before it is answered, ended when the
+	// session ends; it has close called.
 	opened, ended func(s *Session)
 
 	ctx     context.Context // ends with the session; the cause says why
@@ -50,8 +51,8 @@ type Session struct {
 // What a session ends with.
 var (
 	errEnded = errors.New("the MCP session has ended")
-	// ErrShutdown is what [Session.Err] wraps if the server has been closed or its context has ended: a client may go on with the session in
-	// another process, if that restores it.
+	// ErrShutdown is what [Session.Err] wraps if the server has been closed or its context has
+	// ended: a client may go on with the session in another process, if that restores it.
 	ErrShutdown = errors.New("the MCP server is shutting down")
 )
 
@@ -62,17 +63,20 @@ func newSession(ctx context.Context, id string, era Era, version string, h Handl
 	s := &Session{
 		id: id, era: era, version: version, handler: h,
 		gone: make(chan struct{}), next: make(chan *Request), running: map[string]*Request{}, asked: map[string]chan message{},
-		// Ids go on from anywhere, so that the late answer to a question of an earlier process answers none of ours.
+		// Ids go on from anywhere, so that the late answer to a question of an earlier process
+		// answers none of ours.
 		lastID: rand.Int64N(1 << 48),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	return s
 }
 
-// ID is the id of a legacy HTTP session, or one that is made for a connection over stdio. The session of a modern HTTP request has none.
+// ID is the id of a legacy HTTP session, or one that is made for a connection over stdio. The
+// session of a modern HTTP request has none.
 func (s *Session) ID() string { return s.id }
 
-// Era is that of the client: on stdio that of its first request, unless it has sent initialize since then.
+// Era is that of the client: on stdio that of its first request, unless it has sent initialize
+// since then.
 func (s *Session) Era() Era {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,16 +104,17 @@ func (s *Session) Value() any {
 	return s.value
 }
 
-// Notify sends a notification that belongs to no request: on the connection, or on the stream that a legacy HTTP client opens for them. Until
-// it opens one, notifications wait, and the oldest are dropped when there are too many. It fails when the session has ended, in a session of a
-// modern HTTP request, and if the client does not read.
+// Notify sends a notification that belongs to no request: on the connection, or on the stream that
+// a legacy HTTP client opens for them. Until it opens one, notifications wait, and the oldest are
+// dropped when there are too many. It fails when the session has ended, in a session of a modern
+// HTTP request, and if the client does not read.
 func (s *Session) Notify(method string, params json.RawMessage) error {
 	m := message{Method: method, Params: params}
 	return s.put(kindNote, &m)
 }
 
-// Ask sends the client a request that belongs to none of its own, and waits for the answer. The error is an [*Error] if that is the answer.
-// Clients of Modern cannot be asked.
+// Ask sends the client a request that belongs to none of its own, and waits for the answer. The
+// error is an [*Error] if that is the answer. Clients of Modern cannot be asked.
 func (s *Session) Ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
 	if s.Era() == Modern {
 		return nil, errModern
@@ -117,10 +122,12 @@ func (s *Session) Ask(ctx context.Context, method string, params json.RawMessage
 	return s.ask(ctx, s.put, method, params)
 }
 
-// Close ends the session as if the client had. It does not wait for requests, so that one of them may call it.
+// Close ends the session as if the client had. It does not wait for requests, so that one of them
+// may call it.
 func (s *Session) Close() { s.end(errEnded) }
 
-// Err is why the session has ended, nil before that. It wraps [ErrShutdown] if the client had no part in it.
+// Err is why the session has ended, nil before that. It wraps [ErrShutdown] if the client had no
+// part in it.
 func (s *Session) Err() error { return context.Cause(s.ctx) }
 
 func (s *Session) put(k messageKind, m *message) error {
@@ -206,8 +213,8 @@ func (s *Session) start(r *Request) *Error {
 	return nil
 }
 
-// answerAll answers a request, and then waits for another: a goroutine that has served before has the
-// stack for it, and growing one takes longer than a small call. One goroutine at most waits.
+// answerAll answers a request, and then waits for another: a goroutine that has served before has
+// the stack for it, and growing one takes longer than a small call. One goroutine at most waits.
 func (s *Session) answerAll(r *Request) {
 	for {
 		s.answer(r)

@@ -10,8 +10,8 @@ import (
 	"net/url"
 )
 
-// sseLink is the HTTP+SSE transport of 2024-11-05: one stream for all that the server says, and a POST for each message to it, to an
-// address that the stream begins with.
+// sseLink is the HTTP+SSE transport of 2024-11-05: one stream for all that the server says, and a
+// POST for each message to it, to an address that the stream begins with.
 type sseLink struct {
 	c *Client
 	clientHTTP
@@ -74,7 +74,8 @@ func (l *sseLink) open(ctx context.Context) (io.ReadCloser, *url.URL, error) {
 	return nil, nil, newStatusError(resp, text)
 }
 
-// resolveEndpoint returns where messages go. Another server than that of the stream would get what is meant for this one.
+// resolveEndpoint returns where messages go. Another server than that of the stream would get what
+// is meant for this one.
 func resolveEndpoint(base *url.URL, endpoint string) (string, error) {
 	u, err := base.Parse(endpoint)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonrpc"
 )
 
-// clientBrokenGrace is how long a server that does not read any more may still answer what it has read.
+// clientBrokenGrace is how long a server that does not read any more may still answer what it has
+// read.
 const clientBrokenGrace = 2 * time.Second
 
 // stdioLink is the connection to a process: a message a line.
@@ -23,7 +24,8 @@ type stdioLink struct {
 
 // openStdio starts the process of a server.
 func openStdio(ctx context.Context, c *Client, t Target) error {
-	// Not bound to c.life: who starts processes with exec.CommandContext would have this one killed before it is asked to end.
+	// Not bound to c.life: who starts processes with exec.CommandContext would have this one killed
+	// before it is asked to end.
 	life, release := context.WithCancel(context.WithoutCancel(ctx))
 	c.detach = context.AfterFunc(ctx, release)
 	rwc, err := t.Start(life)
@@ -83,7 +85,8 @@ func (l *stdioLink) request(p *clientCall) *jsonrpc.Line {
 	return line
 }
 
-// end has nothing written any more, and gives the calls that were open the connection's error. Whether anything of them was sent is known.
+// end has nothing written any more, and gives the calls that were open the connection's error.
+// Whether anything of them was sent is known.
 func (l *stdioLink) end(calls map[int64]*clientCall) {
 	l.out.Close(l.c.Err())
 	for _, p := range calls {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// firstEntrance is the first file descriptor of an init that is a socket which leads into its space.
+// firstEntrance is the first file descriptor of an init that is a socket which leads into its
+// space.
 const firstEntrance = 6
 
 // acceptPause is how long connections wait when there is no file descriptor left for one.
@@ -69,7 +70,8 @@ func (in *initProcess) accept(socket string, serve func(*net.UnixConn)) *SetupEr
 	return nil
 }
 
-// dismiss tells everything that has to do with connections into the space to end. The channel is closed when it has.
+// dismiss tells everything that has to do with connections into the space to end. The channel is
+// closed when it has.
 func (in *initProcess) dismiss() <-chan struct{} {
 	close(in.visits.over)
 	for _, l := range in.visits.listeners {
@@ -83,7 +85,8 @@ func (in *initProcess) dismiss() <-chan struct{} {
 	return gone
 }
 
-// dialInside connects to a port of the loopback. A server that listens to "localhost" may be on either address.
+// dialInside connects to a port of the loopback. A server that listens to "localhost" may be on
+// either address.
 func dialInside(port int) (net.Conn, error) {
 	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Available says why bubblewrap cannot be used here and what to do about it; nil if it can. It tries once.
+// Available says why bubblewrap cannot be used here and what to do about it; nil if it can. It
+// tries once.
 func Available() error { return available() }
 
 var available = sync.OnceValue(func() error {
@@ -60,7 +61,8 @@ func userNamespaces() string {
 	return ": in a container, it must be started with the right to make namespaces (docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN)"
 }
 
-// wrap makes cmd, which is an init, one that runs in the space. The file descriptors of cmd stay what they are.
+// wrap makes cmd, which is an init, one that runs in the space. The file descriptors of cmd stay
+// what they are.
 func (s *Config) wrap(cmd *exec.Cmd, env []string) error {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -106,12 +108,14 @@ func addFilter(cmd *exec.Cmd) ([]string, error) {
 	return []string{"--seccomp", strconv.Itoa(2 + len(cmd.ExtraFiles))}, nil
 }
 
-// capabilities are what root in a space may do: what Docker grants (its default list), without what would open the rest of this system, as
-// there are no user namespace and no device rules here: MKNOD, NET_RAW, SETFCAP, AUDIT_WRITE, SYS_CHROOT.
+// capabilities are what root in a space may do: what Docker grants (its default list), without what
+// would open the rest of this system, as there are no user namespace and no device rules here:
+// MKNOD, NET_RAW, SETFCAP, AUDIT_WRITE, SYS_CHROOT.
 var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE"}
 
-// namespaces are the options that say what is shared with this system. The init is process 1, and bwrap ends when all of its PID namespace has:
-// with a process 1 of bwrap's own it would end before, and leave that one to be reaped by others.
+// namespaces are the options that say what is shared with this system. The init is process 1, and
+// bwrap ends when all of its PID namespace has: with a process 1 of bwrap's own it would end
+// before, and leave that one to be reaped by others.
 func (s *Config) namespaces() []string {
 	args := []string{"--die-with-parent", "--new-session", "--as-pid-1", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"}
 	if !s.Network {
@@ -130,7 +134,8 @@ func (s *Config) namespaces() []string {
 	return args
 }
 
-// userFiles are an /etc/passwd and an /etc/group in which the user of the space is, with its HOME: programs ask there who they are.
+// userFiles are an /etc/passwd and an /etc/group in which the user of the space is, with its HOME:
+// programs ask there who they are.
 func (s *Config) userFiles(env []string) ([]*os.File, error) {
 	who, home := s.identity(), "/"
 	for _, e := range env {
@@ -152,7 +157,8 @@ func (s *Config) userFiles(env []string) ([]*os.File, error) {
 	return files, nil
 }
 
-// replaceEntry returns a user database in which an id has an entry, and no other one has its name. An unnamed one keeps the name it has.
+// replaceEntry returns a user database in which an id has an entry, and no other one has its name.
+// An unnamed one keeps the name it has.
 func replaceEntry(file, name string, id int, entry string) string {
 	old, _ := os.ReadFile(file) // a system without one is fine
 	var kept []string

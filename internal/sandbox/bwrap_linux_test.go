@@ -147,7 +147,8 @@ func TestBwrapWithoutNetworkHasOnlyTheForwards(t *testing.T) {
 	}
 }
 
-// What is in the space has no way to the sockets that lead into it: it could get past evalrun, or lead evalrun elsewhere.
+// What is in the space has no way to the sockets that lead into it: it could get past evalrun, or
+// lead evalrun elsewhere.
 func TestBwrapDoesNotShowTheSocketsThatLeadIn(t *testing.T) {
 	s := bwrapSpace(t)
 	s.Spawns = []Spawn{{Socket: place(t), Command: SetupCommand{Args: []string{"cat"}}}}
@@ -267,7 +268,8 @@ func TestBwrapLeavesNothing(t *testing.T) {
 			s := bwrapSpace(t)
 			l := newLife(t)
 			s.Binds = append(s.Binds, Bind{Host: filepath.Dir(l.path), Inside: "/life", Writable: true})
-			// Given a process that has started one which ignores SIGTERM, in a session of its own and without the marker.
+			// Given a process that has started one which ignores SIGTERM, in a session of its own
+			// and without the marker.
 			c := inSpace(t, s, roleScript("leave", "/life/life", "setsid", "unmarked")+"; echo $$; [ "+strings.ReplaceAll(how, " ", "")+" = byitself ] || sleep 1000")
 			c.Interactive = true
 			p := must(Start(c))

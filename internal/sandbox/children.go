@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// children starts the processes of an init and reaps them, and whatever else becomes a child of process 1.
+// children starts the processes of an init and reaps them, and whatever else becomes a child of
+// process 1.
 type children struct {
 	mu      sync.Mutex
 	running map[int]*child

@@ -13,7 +13,8 @@ import (
 
 // The isolations of a [Config].
 const (
-	// IsolationProcess isolates nothing: the processes are ordinary ones of this system, in folders of their own.
+	// IsolationProcess isolates nothing: the processes are ordinary ones of this system, in folders
+	// of their own.
 	IsolationProcess = "process"
 	// IsolationBwrap is bubblewrap: own root, process ids, users and, unless wanted, no network.
 	IsolationBwrap = "bwrap"
@@ -28,53 +29,63 @@ const insideRun = "/run/evalrun"
 // insideSocket is where the socket of a forward is found inside bwrap.
 func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insideRun, i) }
 
-// Config says where processes live: which files they see and where, which network, and who they are.
+// Config says where processes live: which files they see and where, which network, and who they
+// are.
 //
-// In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only. It holds the system's programs,
-// a short list of what is in /etc, those packages of /opt that the PATH of the process names, fresh /proc, /dev, /tmp,
-// /var/tmp and /run, and what is named here; nothing else of this machine, and nothing that a stranger may not read. In process isolation only
-// Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or exposed port is one of this machine's.
+// In bwrap the root, unless a Bind puts a folder there that may be written to, is read-only. It
+// holds the system's programs, a short list of what is in /etc, those packages of /opt that the
+// PATH of the process names, fresh /proc, /dev, /tmp, /var/tmp and /run, and what is named here;
+// nothing else of this machine, and nothing that a stranger may not read. In process isolation only
+// Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or
+// exposed port is one of this machine's.
 type Config struct {
 	// Isolation is IsolationProcess or IsolationBwrap.
 	Isolation string
 	// Binds are the files and folders of this machine that are given, and where.
 	Binds []Bind
-	// Visible are paths of this machine that are seen read-only at the same place, such as an agent's installation.
+	// Visible are paths of this machine that are seen read-only at the same place, such as an
+	// agent's installation.
 	Visible []string
-	// Hidden are paths of this machine of which nothing is seen, wherever they lie, but for what Binds and Visible give of them
-	// by name. One that does not exist when the process is started is not hidden.
+	// Hidden are paths of this machine of which nothing is seen, wherever they lie, but for what
+	// Binds and Visible give of them by name. One that does not exist when the process is started
+	// is not hidden.
 	Hidden []string
-	// Network gives the processes this machine's network. Without it there is a loopback of their own, and Forwards.
+	// Network gives the processes this machine's network. Without it there is a loopback of their
+	// own, and Forwards.
 	Network bool
 	// Forwards are the ports of the inner loopback that lead out.
 	Forwards []Forward
-	// Exposes are the sockets of this machine that lead to ports of the inner loopback, and Spawns those that lead to a program which is started
-	// inside. The sockets are there when Start returns; they lead in as soon as the process is ready.
+	// Exposes are the sockets of this machine that lead to ports of the inner loopback, and Spawns
+	// those that lead to a program which is started inside. The sockets are there when Start
+	// returns; they lead in as soon as the process is ready.
 	Exposes []Expose
 	Spawns  []Spawn
-	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a name, which gets number 1000. All of
-	// them act on files as evalrun's own user.
+	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a
+	// name, which gets number 1000. All of them act on files as evalrun's own user.
 	User string
 	// Hostname is the name of the machine as they see it; empty for its own.
 	Hostname string
 }
 
-// Bind gives a file or folder of this machine to a space. Links below Host are not followed by anything here, but a process may have made them.
-// One at / is the root of the space, of which what the system has at its places is not seen and cannot be changed.
+// Bind gives a file or folder of this machine to a space. Links below Host are not followed by
+// anything here, but a process may have made them. One at / is the root of the space, of which what
+// the system has at its places is not seen and cannot be changed.
 type Bind struct {
 	Host     string
 	Inside   string
 	Writable bool
 }
 
-// Forward leads connections to 127.0.0.1:Port inside to a Unix socket of this machine, which must be listened to when the process is started.
+// Forward leads connections to 127.0.0.1:Port inside to a Unix socket of this machine, which must
+// be listened to when the process is started.
 type Forward struct {
 	Port   int
 	Socket string
 }
 
-// Path is what a process in the space must be told for an inside path: itself in bwrap, and in process isolation the place below the
-// bind that it falls in. Command's Path, Args, Dir and Env are not translated again.
+// Path is what a process in the space must be told for an inside path: itself in bwrap, and in
+// process isolation the place below the bind that it falls in. Command's Path, Args, Dir and Env
+// are not translated again.
 func (s *Config) Path(inside string) string {
 	if s == nil || s.Isolation != IsolationProcess {
 		return inside
@@ -97,7 +108,8 @@ func (s *Config) HostPath(inside string) (string, bool) {
 	return inside, slices.ContainsFunc(s.Visible, func(v string) bool { return within(inside, filepath.Clean(v)) })
 }
 
-// Shows reports whether a path of this machine, or something below it, can be seen in bwrap at the same place if it is not hidden.
+// Shows reports whether a path of this machine, or something below it, can be seen in bwrap at the
+// same place if it is not hidden.
 func (s *Config) Shows(path string) bool {
 	path = filepath.Clean(path)
 	return slices.ContainsFunc(s.shown(), func(seen string) bool {
@@ -111,7 +123,8 @@ func (s *Config) shown() []string {
 	return append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...)
 }
 
-// bound translates an inside path by the longest bind that holds it. In bwrap one at / does not hold the places of the system.
+// bound translates an inside path by the longest bind that holds it. In bwrap one at / does not
+// hold the places of the system.
 func (s *Config) bound(inside string) (host string, ok bool) {
 	inside = filepath.Clean(inside)
 	longest := 0
@@ -223,7 +236,8 @@ func (s *Config) identity() identity {
 	return identity{1000, 1000, s.User}
 }
 
-// lookPath finds a program without a slash in its name in the PATH of an environment. A process in a space cannot be looked up by its starter.
+// lookPath finds a program without a slash in its name in the PATH of an environment. A process in
+// a space cannot be looked up by its starter.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

@@ -8,30 +8,36 @@ import (
 	"time"
 )
 
-// Expose leads connections to a Unix socket of this machine to 127.0.0.1:Port inside, or to [::1]:Port if nobody listens there: the reverse of
-// a [Forward]. Each end is passed on by itself. If nobody listens at all the connection is closed.
+// Expose leads connections to a Unix socket of this machine to 127.0.0.1:Port inside, or to
+// [::1]:Port if nobody listens there: the reverse of a [Forward]. Each end is passed on by itself.
+// If nobody listens at all the connection is closed.
 type Expose struct {
-	// Socket is where the socket is made when the process is started, and gone after Wait: an absolute path of less than 104 bytes in a
-	// folder that exists, at which there is nothing yet. Only evalrun's own user can connect to it. So a space with such sockets is that of
-	// one process at a time.
+	// Socket is where the socket is made when the process is started, and gone after Wait: an
+	// absolute path of less than 104 bytes in a folder that exists, at which there is nothing yet.
+	// Only evalrun's own user can connect to it. So a space with such sockets is that of one
+	// process at a time.
 	Socket string
 	Port   int
 }
 
-// Spawn starts a program in the space for every connection to a Unix socket of this machine. The connection is the program's stdin and stdout;
-// several connections are several programs.
+// Spawn starts a program in the space for every connection to a Unix socket of this machine. The
+// connection is the program's stdin and stdout; several connections are several programs.
 //
-// The end of the connection's input closes stdin, when the program has read what came before. If the program has not ended Grace after that, or after
-// the whole connection was closed, its process group gets SIGTERM and after another Grace SIGKILL. The end of the program ends what is left
-// of its group, and the connection when everything that it had printed has been passed on. A program that cannot be started closes the connection.
-// With the space all of them end.
+// The end of the connection's input closes stdin, when the program has read what came before. If
+// the program has not ended Grace after that, or after the whole connection was closed, its process
+// group gets SIGTERM and after another Grace SIGKILL. The end of the program ends what is left of
+// its group, and the connection when everything that it had printed has been passed on. A program
+// that cannot be started closes the connection. With the space all of them end.
 type Spawn struct {
-	// Socket is like that of an Expose. A connection that is made before the setup is done waits for that.
+	// Socket is like that of an Expose. A connection that is made before the setup is done waits
+	// for that.
 	Socket string
-	// Command is the program. Its Env is added to the environment of the process; its Timeout is not used. What it prints on stderr, up to 1 MiB
-	// for each connection, why it could not be started, and how it failed if it did, go to Setup.Log; without a Setup they are lost.
+	// Command is the program. Its Env is added to the environment of the process; its Timeout is
+	// not used. What it prints on stderr, up to 1 MiB for each connection, why it could not be
+	// started, and how it failed if it did, go to Setup.Log; without a Setup they are lost.
 	Command SetupCommand
-	// Grace is how long the program may take to end by itself, and again after SIGTERM; 0 means DefaultGrace.
+	// Grace is how long the program may take to end by itself, and again after SIGTERM; 0 means
+	// DefaultGrace.
 	Grace time.Duration
 }
 
@@ -81,9 +87,10 @@ func (s *Config) checkEntrances() error {
 	return nil
 }
 
-// listen makes the sockets that lead into the space, and gives them to the init as its files from 6 on. It is not the init that makes them, although
-// it accepts the connections: for that their folder would have to be in the space, where a process could connect past evalrun, or put
-// a link in the place of a socket, which evalrun would follow to any socket of this machine.
+// listen makes the sockets that lead into the space, and gives them to the init as its files from 6
+// on. It is not the init that makes them, although it accepts the connections: for that their
+// folder would have to be in the space, where a process could connect past evalrun, or put a link
+// in the place of a socket, which evalrun would follow to any socket of this machine.
 func (s *supervised) listen(sockets []string) error {
 	for _, socket := range sockets {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})

@@ -28,7 +28,8 @@ func TestExposedPortIsReachedFromOutside(t *testing.T) {
 	}
 	p := must(Start(c))
 	check(p.Ready(t.Context()))
-	// Then what listens in there, in a network of its own, is reached through its socket; nobody listens to the last one.
+	// Then what listens in there, in a network of its own, is reached through its socket; nobody
+	// listens to the last one.
 	for i, e := range s.Exposes {
 		for range 3 {
 			if got := readRest(t, dial(t, e.Socket)); got != want[i] {
@@ -122,7 +123,8 @@ func TestRemainderOfAPipeThatIsHeldOpen(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	must(w.Write(make([]byte, 50_000)))
-	// Given a deadline that has passed, then all that is there is read, and an open end keeps nobody waiting.
+	// Given a deadline that has passed, then all that is there is read, and an open end keeps
+	// nobody waiting.
 	check(r.SetReadDeadline(time.Now()))
 	if got, err := io.ReadAll(&remainder{r, r, maxRest}); err != nil || len(got) != 50_000 {
 		t.Errorf("got %d bytes, %v", len(got), err)

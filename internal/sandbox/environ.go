@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Environ returns the entries of an environment that are not evalrun's own: those whose names do not begin with
-// EVALRUN_. What evalrun starts gets these, and of evalrun's variables only those that are meant for it.
+// Environ returns the entries of an environment that are not evalrun's own: those whose names do
+// not begin with EVALRUN_. What evalrun starts gets these, and of evalrun's variables only those
+// that are meant for it.
 func Environ(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "EVALRUN_") })
 }
@@ -17,7 +18,8 @@ func without(env []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 }
 
-// lookup returns the value of a variable, of several entries with its name the last; empty if there is none.
+// lookup returns the value of a variable, of several entries with its name the last; empty if there
+// is none.
 func lookup(env []string, name string) (value string) {
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, name+"="); ok {
@@ -27,8 +29,8 @@ func lookup(env []string, name string) (value string) {
 	return value
 }
 
-// marked reports whether an environment, as the system shows it with a NUL after each entry, bears the marker of one of
-// the rollouts.
+// marked reports whether an environment, as the system shows it with a NUL after each entry, bears
+// the marker of one of the rollouts.
 func marked(environ []byte, rollouts map[string]bool) bool {
 	for len(environ) > 0 {
 		entry, rest, whole := bytes.Cut(environ, []byte{0})

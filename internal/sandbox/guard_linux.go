@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardInit keeps what runs in a space from the memory and the files of its init, which has the same user.
+// guardInit keeps what runs in a space from the memory and the files of its init, which has the
+// same user.
 func guardInit() {
 	if os.Getpid() == 1 {
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail
@@ -22,7 +23,8 @@ func guardInit() {
 var starts = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
-		// The thread is kept for as long as evalrun lives: bwrap ends when the thread that has started it does.
+		// The thread is kept for as long as evalrun lives: bwrap ends when the thread that has
+		// started it does.
 		runtime.LockOSThread()
 		pprof.SetGoroutineLabels(context.Background()) // it is not part of what needs it first
 		// A system without keyrings, or one that forbids them, has none to share.
@@ -34,7 +36,8 @@ var starts = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// startIsolated starts a command with a session keyring that is not that of evalrun and its user, where a token may be.
+// startIsolated starts a command with a session keyring that is not that of evalrun and its user,
+// where a token may be.
 func startIsolated(cmd *exec.Cmd) error {
 	failed := make(chan error)
 	starts() <- func() { failed <- cmd.Start() }

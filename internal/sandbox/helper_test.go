@@ -83,8 +83,9 @@ func init() {
 			child.ExtraFiles = []*os.File{fifo}
 			check(child.Start())
 		},
-		// evalrun starts a process in a space, says so, and waits: args are the isolation and a FIFO, and if the space is to have a program for
-		// the connections to a socket, another FIFO and the socket.
+		// evalrun starts a process in a space, says so, and waits: args are the isolation and a
+		// FIFO, and if the space is to have a program for the connections to a socket, another FIFO
+		// and the socket.
 		"evalrun": func(args []string) {
 			self := must(os.Executable())
 			s := &Config{Isolation: args[0], Binds: []Bind{{Host: filepath.Dir(args[1]), Inside: "/life", Writable: true}}}
@@ -134,7 +135,8 @@ func init() {
 				_ = c.Close()
 			}
 		},
-		// answer answers each line with its process id, its marker, WORD and the line, and says when there are no more.
+		// answer answers each line with its process id, its marker, WORD and the line, and says
+		// when there are no more.
 		"answer": func([]string) {
 			for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 				fmt.Println(os.Getpid(), os.Getenv(Marker), os.Getenv("WORD"), in.Text())

@@ -25,12 +25,14 @@ const (
 	initFailed = 125
 )
 
-// InitMain is to be called first in main and TestMain of a program that is given as [Command].Executable. If this process was started to be
-// the init of a space it is that, and does not return.
+// InitMain is to be called first in main and TestMain of a program that is given as
+// [Command].Executable. If this process was started to be the init of a space it is that, and does
+// not return.
 //
-// The init is told what to do through file descriptor 3, answers on 4, and writes to 5 what it starts beside the process has to say. From 6 on are
-// the sockets that lead into the space. Inside bwrap it is process 1. It has a process group for itself and what the setup starts, and gives
-// the process, and each program of a Spawn, a group of its own.
+// The init is told what to do through file descriptor 3, answers on 4, and writes to 5 what it
+// starts beside the process has to say. From 6 on are the sockets that lead into the space. Inside
+// bwrap it is process 1. It has a process group for itself and what the setup starts, and gives the
+// process, and each program of a Spawn, a group of its own.
 func InitMain() {
 	if len(os.Args) != 2 || os.Args[1] != initCommand {
 		return
@@ -54,7 +56,8 @@ func InitMain() {
 	os.Exit(in.run(ctx, json.NewEncoder(files[1])))
 }
 
-// closeOnExec keeps from what the init starts all files but the first three, also those that whoever started evalrun has left open.
+// closeOnExec keeps from what the init starts all files but the first three, also those that
+// whoever started evalrun has left open.
 func closeOnExec() {
 	open, _ := os.ReadDir("/dev/fd") // it is there on every system we build for
 	for _, e := range open {
@@ -157,7 +160,8 @@ func (in *initProcess) startMain(ctx context.Context) (*child, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}})
 }
 
-// await waits for the end of the process. Told to end it does what evalrun does where there is no init.
+// await waits for the end of the process. Told to end it does what evalrun does where there is no
+// init.
 func (in *initProcess) await(ctx context.Context, main *child) syscall.WaitStatus {
 	select {
 	case <-main.ended:
@@ -175,8 +179,8 @@ func (in *initProcess) await(ctx context.Context, main *child) syscall.WaitStatu
 	return main.status
 }
 
-// endServices ends the programs of connections, and what the setup has left running, as far as it is in the group of the init. The rest ends with
-// the space or by its marker.
+// endServices ends the programs of connections, and what the setup has left running, as far as it
+// is in the group of the init. The rest ends with the space or by its marker.
 func (in *initProcess) endServices() {
 	defer in.killGroups()
 	gone := in.dismiss()
@@ -228,7 +232,8 @@ type duplex interface {
 	CloseWrite() error
 }
 
-// join copies both ways until both sides have ended. Each end is passed on by itself: a request may be over long before its answer is.
+// join copies both ways until both sides have ended. Each end is passed on by itself: a request may
+// be over long before its answer is.
 func join(in duplex, dial func() (net.Conn, error)) {
 	defer func() { _ = in.Close() }()
 	c, err := dial()

@@ -132,9 +132,10 @@ func (l layout) shown(path string) bool {
 	return ok && m.kind <= writable
 }
 
-// makePlaces sees to it that every place can be made: a folder that is bound read-only has no room for one that it does not have yet, so it
-// becomes a folder of the root in which each of its entries is bound. So does one that holds what is to be absent: a
-// file that only covers another one is gone when that is replaced.
+// makePlaces sees to it that every place can be made: a folder that is bound read-only has no room
+// for one that it does not have yet, so it becomes a folder of the root in which each of its
+// entries is bound. So does one that holds what is to be absent: a file that only covers another
+// one is gone when that is replaced.
 func (l layout) makePlaces() error {
 	for _, inside := range slices.Sorted(maps.Keys(l)) {
 		for {
@@ -226,7 +227,8 @@ func (l layout) args() []string {
 	return args
 }
 
-// parents makes the folders above a place that are in no bind; bwrap by itself would make them for their owner only.
+// parents makes the folders above a place that are in no bind; bwrap by itself would make them for
+// their owner only.
 func (l layout) parents(inside string, made map[string]bool) (args []string) {
 	at := l.above(inside)
 	if at != "" && l[at].kind <= writable {

@@ -33,7 +33,8 @@ func (i *interactive) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// drain takes what is left in the pipe, so that the pipe can be closed however slow the reader is. A deadline must be set.
+// drain takes what is left in the pipe, so that the pipe can be closed however slow the reader is.
+// A deadline must be set.
 func (i *interactive) drain() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -41,9 +42,10 @@ func (i *interactive) drain() {
 	i.ended = true
 }
 
-// remainder reads a pipe to its end, or after its deadline until nothing more is there at the moment, and then no more than left bytes.
-// What a process has printed is in the pipe when it has ended. So nothing of it is lost however slow the reader is, and what has
-// escaped with a copy of the pipe keeps nobody waiting.
+// remainder reads a pipe to its end, or after its deadline until nothing more is there at the
+// moment, and then no more than left bytes. What a process has printed is in the pipe when it has
+// ended. So nothing of it is lost however slow the reader is, and what has escaped with a copy of
+// the pipe keeps nobody waiting.
 type remainder struct {
 	r    io.Reader // reads pipe, and fails at its deadline
 	pipe *os.File

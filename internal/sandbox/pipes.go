@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// feed writes stdin. A process that ends or closes its stdin before it has read all makes the write fail, as does Wait
-// by closing our end; neither is an error.
+// feed writes stdin. A process that ends or closes its stdin before it has read all makes the write
+// fail, as does Wait by closing our end; neither is an error.
 func (p *Process) feed(data []byte) {
 	_, _ = p.stdin.Write(data)
 	_ = p.stdin.Close()
@@ -16,8 +16,8 @@ func (p *Process) feed(data []byte) {
 // buffers are what outputs are read into; most processes print less than one holds.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-// copyOut copies one output of the process. After an error of the writer it goes on reading, so that a process which
-// wants to print before it ends is not stuck.
+// copyOut copies one output of the process. After an error of the writer it goes on reading, so
+// that a process which wants to print before it ends is not stuck.
 func (p *Process) copyOut(w io.Writer, f *os.File) {
 	r := &remainder{f, f, maxRest}
 	pooled := buffers.Get().(*[]byte)

@@ -12,8 +12,9 @@ import (
 // rooted reports whether the root of the space is a folder that its processes may write to.
 func (l layout) rooted() bool { return l["/"].kind == writable }
 
-// protectRoot sees to it that in a root that may be written to, programs and settings stay those of the system: nothing there can be replaced
-// for the processes that come later, such as a verifier. What is mounted cannot be replaced, so links become mounts.
+// protectRoot sees to it that in a root that may be written to, programs and settings stay those of
+// the system: nothing there can be replaced for the processes that come later, such as a verifier.
+// What is mounted cannot be replaced, so links become mounts.
 func (l layout) protectRoot() {
 	if !l.rooted() {
 		return
@@ -38,7 +39,8 @@ func (l layout) protectRoot() {
 	l[insideRun] = mount{kind: fresh}
 }
 
-// closed are the folders that would be folders of the root. In a root that may be written to each is a file system of its own, read-only in the end.
+// closed are the folders that would be folders of the root. In a root that may be written to each
+// is a file system of its own, read-only in the end.
 func (l layout) closed() (out []string) {
 	if !l.rooted() {
 		return nil
@@ -51,7 +53,8 @@ func (l layout) closed() (out []string) {
 	return out
 }
 
-// sealArgs are the options that make read-only what may not be written to, after everything has been put in its place.
+// sealArgs are the options that make read-only what may not be written to, after everything has
+// been put in its place.
 func (l layout) sealArgs() (args []string) {
 	sealed := []string{"/"}
 	if l.rooted() {
@@ -63,8 +66,9 @@ func (l layout) sealArgs() (args []string) {
 	return args
 }
 
-// makeRoom makes the folders and files that others are mounted on, in the folders that processes before may have written to. They may have left links
-// there, which bwrap would follow while it sees all of this machine.
+// makeRoom makes the folders and files that others are mounted on, in the folders that processes
+// before may have written to. They may have left links there, which bwrap would follow while it
+// sees all of this machine.
 func (l layout) makeRoom() error {
 	var err error
 	for _, inside := range append(slices.Sorted(maps.Keys(l)), "/proc", "/dev") {

@@ -27,7 +27,8 @@ func TestRootThatMayBeWrittenTo(t *testing.T) {
 	}
 }
 
-// What a process has left where a later one has something mounted is replaced, and no link is followed, least of all out of the space.
+// What a process has left where a later one has something mounted is replaced, and no link is
+// followed, least of all out of the space.
 func TestNothingIsMountedThroughLinks(t *testing.T) {
 	space := bwrapSpace(t)
 	root, outside := t.TempDir(), t.TempDir()

@@ -1,9 +1,10 @@
-// Package sandbox is where a rollout's processes live: it starts them in a process group of their own, ends them, and
-// finds those that a crashed evalrun left behind.
+// Package sandbox is where a rollout's processes live: it starts them in a process group of their
+// own, ends them, and finds those that a crashed evalrun left behind.
 //
-// [Run] is all that most callers need. A [Config] says what a process sees of the machine, and a [Setup] what runs in the space
-// before it; both need the program to call [InitMain] first. Every process bears the id of its rollout in its environment (see
-// [Marker]), and so does what it starts: by that mark [Sweep] finds the processes of a rollout whose evalrun is gone. The package
+// [Run] is all that most callers need. A [Config] says what a process sees of the machine, and a
+// [Setup] what runs in the space before it; both need the program to call [InitMain] first. Every
+// process bears the id of its rollout in its environment (see [Marker]), and so does what it
+// starts: by that mark [Sweep] finds the processes of a rollout whose evalrun is gone. The package
 // knows nothing of agents, tasks and rollouts but that id.
 package sandbox
 
@@ -21,8 +22,9 @@ import (
 	"time"
 )
 
-// Marker is the environment variable that every process of a rollout bears, with the rollout's id as its value.
-// A process that clears its environment and leaves the process group escapes; a PID namespace is the remedy for that.
+// Marker is the environment variable that every process of a rollout bears, with the rollout's id
+// as its value. A process that clears its environment and leaves the process group escapes; a PID
+// namespace is the remedy for that.
 const Marker = "EVALRUN_ROLLOUT"
 
 // DefaultGrace is how long a process may take to end after SIGTERM.
@@ -32,35 +34,40 @@ const DefaultGrace = 2 * time.Second
 type Command struct {
 	// RolloutID is the value of the marker.
 	RolloutID string
-	// Path is the program, absolute or relative to Dir; in a sandbox, a name without a slash is looked up in the PATH of Env.
-	// Args are its arguments, Args[0] being its name.
+	// Path is the program, absolute or relative to Dir; in a sandbox, a name without a slash is
+	// looked up in the PATH of Env. Args are its arguments, Args[0] being its name.
 	Path string
 	Args []string
 	Dir  string
-	// Env is the whole environment but for the marker. Of two entries with one name the later counts.
+	// Env is the whole environment but for the marker. Of two entries with one name the later
+	// counts.
 	Env []string
 	// Stdin is what the process can read. A process that does not read it is no error.
 	Stdin []byte
-	// Stdout and Stderr receive what it prints; nil discards. They are not called concurrently with themselves, and not
-	// after Wait. An error of either ends the process and becomes Exit.Ended.
+	// Stdout and Stderr receive what it prints; nil discards. They are not called concurrently with
+	// themselves, and not after Wait. An error of either ends the process and becomes Exit.Ended.
 	Stdout io.Writer
 	Stderr io.Writer
 	// Grace is the time between SIGTERM and SIGKILL; 0 means DefaultGrace.
 	Grace time.Duration
-	// Shared says that other processes bear the same marker and are to live on: what has left the process's group is then left to whoever ends
-	// those.
+	// Shared says that other processes bear the same marker and are to live on: what has left the
+	// process's group is then left to whoever ends those.
 	Shared bool
-	// Ended, if not nil, is called by Wait when the process has ended, before what it left behind is looked for.
+	// Ended, if not nil, is called by Wait when the process has ended, before what it left behind
+	// is looked for.
 	Ended func()
 
-	// Interactive leaves stdin and stdout to the caller, as Process.Stdin and Process.Stdout; Stdin and Stdout above are not used.
+	// Interactive leaves stdin and stdout to the caller, as Process.Stdin and Process.Stdout; Stdin
+	// and Stdout above are not used.
 	Interactive bool
-	// Config is where the process lives; nil for this system as it is. Path, Args, Dir and Env are as the process in the space must see them.
+	// Config is where the process lives; nil for this system as it is. Path, Args, Dir and Env are
+	// as the process in the space must see them.
 	Config *Config
 	// Setup runs in the space before the process; see [Process.Ready].
 	Setup *Setup
-	// Executable is the program whose main calls [InitMain], from [os.Executable]. It starts and ends the process if there is a Setup,
-	// a Forward, an Expose or a Spawn, and always in bwrap. A process that ends by signal n is then reported with exit status 128+n.
+	// Executable is the program whose main calls [InitMain], from [os.Executable]. It starts and
+	// ends the process if there is a Setup, a Forward, an Expose or a Spawn, and always in bwrap. A
+	// process that ends by signal n is then reported with exit status 128+n.
 	Executable string
 }
 
@@ -73,15 +80,17 @@ func (c *Command) needsInit() bool {
 type Exit struct {
 	// State is what the system reports of the process.
 	State *os.ProcessState
-	// Ended is why we ended the process: the cause of the context, the reason given to End, or the error of a writer; or a [*SetupError] if
-	// the process was never started. Nil if it ended by itself.
+	// Ended is why we ended the process: the cause of the context, the reason given to End, or the
+	// error of a writer; or a [*SetupError] if the process was never started. Nil if it ended by
+	// itself.
 	Ended error
 }
 
 // Process is a running process. It must be waited for.
 type Process struct {
-	// Stdin and Stdout are those of an interactive process. Closing Stdin is allowed. Stdout is to be read until its end, which comes
-	// by the time at which Wait returns; what the process had printed by then can still be read.
+	// Stdin and Stdout are those of an interactive process. Closing Stdin is allowed. Stdout is to
+	// be read until its end, which comes by the time at which Wait returns; what the process had
+	// printed by then can still be read.
 	Stdin  io.WriteCloser
 	Stdout io.Reader
 
@@ -116,8 +125,8 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	return p.Wait(ctx)
 }
 
-// Start starts a process. The error is that of the system call, as from [os.StartProcess], or says what is wrong with the Config. What goes
-// wrong later in a space is reported by Ready and Wait.
+// Start starts a process. The error is that of the system call, as from [os.StartProcess], or says
+// what is wrong with the Config. What goes wrong later in a space is reported by Ready and Wait.
 func Start(c Command) (*Process, error) {
 	p := &Process{grace: c.Grace, marker: c.RolloutID, shared: c.Shared, ended: c.Ended, started: time.Now(), exited: make(chan struct{}), failed: make(chan error, 3), ending: make(chan ending, 1)}
 	if p.grace == 0 {
@@ -132,7 +141,8 @@ func Start(c Command) (*Process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 
 	var theirs [3]*os.File
-	// The process gets files and not readers, so that exec starts no goroutines and its Wait waits for nothing else.
+	// The process gets files and not readers, so that exec starts no goroutines and its Wait waits
+	// for nothing else.
 	if theirs[0], p.stdin, err = os.Pipe(); err == nil {
 		if p.stdout, theirs[1], err = os.Pipe(); err == nil {
 			p.stderr, theirs[2], err = os.Pipe()
@@ -219,7 +229,8 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 		own.close()
 		return nil, nil, err
 	}
-	// Neither the init nor bwrap gets Env: it could make them load a library. The init gets it through its pipe.
+	// Neither the init nor bwrap gets Env: it could make them load a library. The init gets it
+	// through its pipe.
 	cmd := &exec.Cmd{Path: c.Executable, Args: []string{c.Executable, initCommand}, Env: c.Env[:1:1], ExtraFiles: own.theirs}
 	for _, name := range []string{"GODEBUG", "GORACE"} { // the init is evalrun, and its runtime is to be as ours
 		if value, ok := os.LookupEnv(name); ok {
@@ -238,8 +249,9 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 // PID is the id of the process, which is also that of its group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Ready waits until the process has been started in its space, after its setup. The error is a [*SetupError], or that of ctx. The process
-// must be waited for in either case. Without a setup or a space it is ready at once.
+// Ready waits until the process has been started in its space, after its setup. The error is a
+// [*SetupError], or that of ctx. The process must be waited for in either case. Without a setup or
+// a space it is ready at once.
 func (p *Process) Ready(ctx context.Context) error {
 	if p.init == nil {
 		return nil
@@ -255,8 +267,9 @@ func (p *Process) Ready(ctx context.Context) error {
 	}
 }
 
-// End makes Wait end the process: its stdin is closed, and if it has not gone by itself after patience it is ended as when the context is
-// done. The reason becomes Exit.Ended; of several calls the first counts.
+// End makes Wait end the process: its stdin is closed, and if it has not gone by itself after
+// patience it is ended as when the context is done. The reason becomes Exit.Ended; of several calls
+// the first counts.
 func (p *Process) End(reason error, patience time.Duration) {
 	select {
 	case p.ending <- ending{reason, patience}:
@@ -264,8 +277,9 @@ func (p *Process) End(reason error, patience time.Duration) {
 	}
 }
 
-// Wait waits until the process has ended, and ends it when ctx is done or a writer fails. After Wait no process of its
-// group and no process that bears its marker is left. The error is for what evalrun could not do.
+// Wait waits until the process has ended, and ends it when ctx is done or a writer fails. After
+// Wait no process of its group and no process that bears its marker is left. The error is for what
+// evalrun could not do.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	var exit Exit
 	select {
@@ -280,7 +294,8 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 		p.end()
 	}
 
-	// On Linux the process is still a zombie here and holds the id of its group, which cannot be another's.
+	// On Linux the process is still a zombie here and holds the id of its group, which cannot be
+	// another's.
 	signalGroup(p.PID(), syscall.SIGKILL)
 	if p.ended != nil {
 		p.ended()
@@ -295,8 +310,9 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	}
 	exit.State = p.cmd.ProcessState
 
-	// Whoever could write is gone, so what was printed is in the pipes by now. The deadline only wakes those that wait for more, because
-	// somebody who has escaped may hold the pipes open; each reader then takes what is there (see remainder).
+	// Whoever could write is gone, so what was printed is in the pipes by now. The deadline only
+	// wakes those that wait for more, because somebody who has escaped may hold the pipes open;
+	// each reader then takes what is there (see remainder).
 	for _, f := range p.outputs() {
 		_ = f.SetReadDeadline(time.Now()) // pipes have deadlines on every system we build for
 	}
@@ -334,7 +350,8 @@ func (p *Process) endPatiently(ctx context.Context, patience time.Duration) {
 	p.end()
 }
 
-// end ends the process as DESIGN section 7 says: stdin closed, SIGTERM, the grace, SIGKILL. An init does that itself; bwrap would kill at SIGTERM.
+// end ends the process as DESIGN section 7 says: stdin closed, SIGTERM, the grace, SIGKILL. An init
+// does that itself; bwrap would kill at SIGTERM.
 func (p *Process) end() {
 	_ = p.stdin.Close() // it may be closed already
 	grace := p.grace

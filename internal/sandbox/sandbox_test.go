@@ -222,7 +222,8 @@ func TestConcurrentProcessesDoNotHarmEachOther(t *testing.T) {
 	}
 }
 
-// slowWriter takes its first bytes only after a pause, as evalrun does when it is stopped, or has no CPU, while a process ends.
+// slowWriter takes its first bytes only after a pause, as evalrun does when it is stopped, or has
+// no CPU, while a process ends.
 type slowWriter struct {
 	bytes.Buffer
 	pause <-chan time.Time
@@ -236,7 +237,8 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// R2. What a process has printed is read however long we take to do so: what is in the pipe when it has ended is not dropped at a deadline.
+// R2. What a process has printed is read however long we take to do so: what is in the pipe when it
+// has ended is not dropped at a deadline.
 func TestOutputIsReadHoweverLateWeAre(t *testing.T) {
 	const size = 60000 // more than is read at once, less than a pipe holds
 	c := shell(t, fmt.Sprintf("head -c %d /dev/zero; head -c %d /dev/zero >&2", size, size))

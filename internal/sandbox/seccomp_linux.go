@@ -20,7 +20,8 @@ type rule struct {
 
 // condition is one on the low half of a call's first argument.
 type condition struct {
-	// mask is what of it counts. The rule holds for a value that is (or, with not, is not) one of the values.
+	// mask is what of it counts. The rule holds for a value that is (or, with not, is not) one of
+	// the values.
 	mask   uint32
 	values []uint32
 	not    bool
@@ -28,14 +29,16 @@ type condition struct {
 
 var newUser = &condition{mask: unix.CLONE_NEWUSER, values: []uint32{unix.CLONE_NEWUSER}}
 
-// rules are what Docker's default profile refuses as well (https://docs.docker.com/engine/security/seccomp/). It lists
-// what is allowed; this is the reverse, so that no agent fails for a call that is newer than evalrun.
+// rules are what Docker's default profile refuses as well
+// (https://docs.docker.com/engine/security/seccomp/). It lists what is allowed; this is the
+// reverse, so that no agent fails for a call that is newer than evalrun.
 var rules = []rule{
 	// Keys belong to a user, and not to a namespace.
 	{native: unix.SYS_KEYCTL, i386: 288, errno: unix.EPERM},
 	{native: unix.SYS_ADD_KEY, i386: 286, errno: unix.EPERM},
 	{native: unix.SYS_REQUEST_KEY, i386: 287, errno: unix.EPERM},
-	// Mounts could uncover what is hidden. A user namespace of its own would give a process the right to them.
+	// Mounts could uncover what is hidden. A user namespace of its own would give a process the
+	// right to them.
 	{native: unix.SYS_MOUNT, i386: 21, errno: unix.EPERM},
 	{native: unix.SYS_UMOUNT2, i386: 52, errno: unix.EPERM},
 	{i386: 22, errno: unix.EPERM}, // umount
@@ -71,22 +74,25 @@ var rules = []rule{
 	{native: unix.SYS_ACCT, i386: 51, errno: unix.EPERM},
 	{native: unix.SYS_QUOTACTL, i386: 131, errno: unix.EPERM},
 	{native: unix.SYS_LOOKUP_DCOOKIE, i386: 253, errno: unix.EPERM},
-	// The personalities that Docker allows: Linux, with or without 32-bit addresses or a fixed layout, and "tell me".
+	// The personalities that Docker allows: Linux, with or without 32-bit addresses or a fixed
+	// layout, and "tell me".
 	{native: unix.SYS_PERSONALITY, i386: 136, errno: unix.EPERM, only: &condition{
 		mask: 0xffffffff, values: []uint32{0, 0x0008, 0x20000, 0x20008, 0xffffffff}, not: true}},
 	// Sockets to the host of a virtual machine know no network namespace.
 	{native: unix.SYS_SOCKET, i386: 359, errno: unix.EPERM, only: &condition{mask: 0xffffffff, values: []uint32{unix.AF_VSOCK}}},
 }
 
-// Offsets in struct seccomp_data; the low half of the first argument is its beginning, as both architectures are little-endian.
+// Offsets in struct seccomp_data; the low half of the first argument is its beginning, as both
+// architectures are little-endian.
 const (
 	offsetNumber       = 0
 	offsetArchitecture = 4
 	offsetArgument     = 16
 )
 
-// seccomp is the filter as the kernel wants it, empty on an architecture whose calls are not known here. A call by the
-// convention of another architecture does not exist, but for that of i386 on amd64.
+// seccomp is the filter as the kernel wants it, empty on an architecture whose calls are not known
+// here. A call by the convention of another architecture does not exist, but for that of i386 on
+// amd64.
 func seccomp() []byte {
 	var p filter
 	switch runtime.GOARCH {
@@ -133,8 +139,8 @@ func (p *filter) unless(compare uint16, value uint32, do func(*filter)) {
 	p.branch(unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jf: 1}, do)
 }
 
-// branch adds a test that jumps over the next instruction, which is a jump over what do adds: a test itself cannot jump
-// over more than 255 instructions.
+// branch adds a test that jumps over the next instruction, which is a jump over what do adds: a
+// test itself cannot jump over more than 255 instructions.
 func (p *filter) branch(test unix.SockFilter, do func(*filter)) {
 	var body filter
 	do(&body)

@@ -17,7 +17,8 @@ import (
 )
 
 func init() {
-	// hostile tries what no process in a space may do, and prints the errors. Its arguments are a key's description.
+	// hostile tries what no process in a space may do, and prints the errors. Its arguments are a
+	// key's description.
 	roles["hostile"] = func(args []string) {
 		call := func(name string, number uintptr, a ...uintptr) {
 			for len(a) < 6 {
@@ -128,7 +129,8 @@ func TestBwrapRefusesTheCallsOfEscapes(t *testing.T) {
 	}
 }
 
-// What is started for a space has a session keyring of its own, even where a call gets past the filter.
+// What is started for a space has a session keyring of its own, even where a call gets past the
+// filter.
 func TestBwrapIsStartedWithASessionKeyringOfItsOwn(t *testing.T) {
 	runtime.LockOSThread() // its keyring is the thread's, which ends with the test
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {

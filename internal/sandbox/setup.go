@@ -12,34 +12,42 @@ import (
 	"time"
 )
 
-// Setup is what runs in a space before the process itself, in this order: the services are started, the commands are run one after the
-// other, the addresses are waited for, the healthcheck must succeed. All of it ends with the process.
+// Setup is what runs in a space before the process itself, in this order: the services are started,
+// the commands are run one after the other, the addresses are waited for, the healthcheck must
+// succeed. All of it ends with the process.
 type Setup struct {
-	// Services run until the process has ended. One that fails before the process is started fails the setup; what they do later is in Log only.
+	// Services run until the process has ended. One that fails before the process is started fails
+	// the setup; what they do later is in Log only.
 	Services []SetupCommand
 	Commands []SetupCommand
-	// WaitFor are addresses (host:port) that must accept a connection, all of them within WaitTimeout; 0 means DefaultWaitTimeout.
+	// WaitFor are addresses (host:port) that must accept a connection, all of them within
+	// WaitTimeout; 0 means DefaultWaitTimeout.
 	WaitFor     []string
 	WaitTimeout time.Duration
 	Healthcheck *Healthcheck
-	// Log receives what services, commands and healthcheck print. An error of it ends the process, as with Command.Stdout.
+	// Log receives what services, commands and healthcheck print. An error of it ends the process,
+	// as with Command.Stdout.
 	Log io.Writer `json:"-"`
 }
 
 // SetupCommand is a command of a setup.
 type SetupCommand struct {
-	// Command is a line for the shell; Args, if there are any, are a program and its arguments instead.
+	// Command is a line for the shell; Args, if there are any, are a program and its arguments
+	// instead.
 	Command string
 	Args    []string
-	// Dir is where it runs; empty for that of the process. Env is added to the environment of the process.
+	// Dir is where it runs; empty for that of the process. Env is added to the environment of the
+	// process.
 	Dir string
 	Env []string
-	// Timeout is how long it may take, for a healthcheck each time; 0 for no limit. Services have none.
+	// Timeout is how long it may take, for a healthcheck each time; 0 for no limit. Services have
+	// none.
 	Timeout time.Duration
 }
 
-// Healthcheck is a command that is repeated until it succeeds. A failure in the first StartPeriod is free, and StartInterval follows it; the
-// first attempt then comes after one StartInterval. Later failures are counted, with Interval between them, and as many as Retries fail the setup.
+// Healthcheck is a command that is repeated until it succeeds. A failure in the first StartPeriod
+// is free, and StartInterval follows it; the first attempt then comes after one StartInterval.
+// Later failures are counted, with Interval between them, and as many as Retries fail the setup.
 // Zero values mean 5 s for the intervals, 30 s for each attempt and 3 retries.
 type Healthcheck struct {
 	SetupCommand
@@ -66,7 +74,8 @@ const (
 	StageMain        Stage = "main"        // the process itself is started
 )
 
-// SetupError is why a process was not started in its space. Output and Command may hold secrets that the commands were given.
+// SetupError is why a process was not started in its space. Output and Command may hold secrets
+// that the commands were given.
 type SetupError struct {
 	Stage Stage
 	// Command is the command, program or address that failed.
@@ -98,7 +107,8 @@ type progress struct {
 	Command, Output, Error string
 }
 
-// orders are what the init is told: one JSON document, with nothing behind it until the process is to be ended.
+// orders are what the init is told: one JSON document, with nothing behind it until the process is
+// to be ended.
 type orders struct {
 	Path, Dir []byte // not strings, because JSON has no place for bytes that are not UTF-8
 	Args, Env []byte // with a NUL between two
@@ -139,7 +149,8 @@ func supervise() (*supervised, error) {
 	return s, err
 }
 
-// instruct tells the init what to start and, when end is called, to end it. Meanwhile the open pipe tells it that we live.
+// instruct tells the init what to start and, when end is called, to end it. Meanwhile the open pipe
+// tells it that we live.
 func (s *supervised) instruct(o orders) {
 	if err := json.NewEncoder(s.control).Encode(o); err != nil {
 		return // the init has ended; follow says so
@@ -151,7 +162,8 @@ func (s *supervised) instruct(o orders) {
 // end makes the init end the process, its services and itself.
 func (s *supervised) end() { s.endOnce.Do(func() { close(s.ending) }) }
 
-// follow reads what became of the start. If the init itself did not come so far, stderr has what bwrap said.
+// follow reads what became of the start. If the init itself did not come so far, stderr has what
+// bwrap said.
 func (s *supervised) follow(command string, stderr func() string) {
 	defer close(s.ready)
 	var p progress

@@ -14,9 +14,10 @@ const maxSpawnLog = 1 << 20
 
 // program is a running program of a [Spawn].
 //
-// Its files are pipes and not the connection, although that would save the copying: what ends a program must see the end of the connection,
-// whatever the program reads and whoever else has got hold of its stdout; and a runtime that makes its stdin non-blocking
-// would do so with stdout, if both were one socket, and then lose what does not fit.
+// Its files are pipes and not the connection, although that would save the copying: what ends a
+// program must see the end of the connection, whatever the program reads and whoever else has got
+// hold of its stdout; and a runtime that makes its stdin non-blocking would do so with stdout, if
+// both were one socket, and then lose what does not fit.
 type program struct {
 	*child
 	stdin, stdout, stderr *os.File // our ends
@@ -113,7 +114,8 @@ func (in *initProcess) attend(c *net.UnixConn, s Spawn) {
 	<-gone
 }
 
-// endProgram waits for the end of a program: after the grace it gets SIGTERM, at the end of the space at once, and after another grace SIGKILL.
+// endProgram waits for the end of a program: after the grace it gets SIGTERM, at the end of the
+// space at once, and after another grace SIGKILL.
 func (in *initProcess) endProgram(p *program, grace time.Duration) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
@@ -133,14 +135,16 @@ func (in *initProcess) endProgram(p *program, grace time.Duration) {
 	}
 }
 
-// pass copies until one side has ended, with a buffer that takes as much as a pipe holds. It keeps the system from moving pages from file to file by
-// itself (splice), which for messages of 64 KiB is no faster, and makes a pipe full with 16 messages however small.
+// pass copies until one side has ended, with a buffer that takes as much as a pipe holds. It keeps
+// the system from moving pages from file to file by itself (splice), which for messages of 64 KiB
+// is no faster, and makes a pipe full with 16 messages however small.
 func pass(w io.Writer, r io.Reader) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, 64<<10)) // an error is an end
 }
 
-// part ends a connection in both directions: the client reads an end and cannot write. What it had written can still be read and must be, before
-// the connection is closed: the client would get an error in place of the end.
+// part ends a connection in both directions: the client reads an end and cannot write. What it had
+// written can still be read and must be, before the connection is closed: the client would get an
+// error in place of the end.
 func part(c *net.UnixConn) {
 	_ = c.CloseWrite() // fails if the client was first
 	_ = c.CloseRead()

@@ -146,7 +146,8 @@ func TestEachConnectionHasAProgramOfItsOwn(t *testing.T) {
 		for _, c := range conns {
 			lines = append(lines, bufio.NewReader(c))
 		}
-		// Given two connections that are used in turns, then each is answered by its own program, which bears the marker.
+		// Given two connections that are used in turns, then each is answered by its own program,
+		// which bears the marker.
 		for turn := range 20 {
 			for i, c := range conns {
 				must(fmt.Fprintf(c, "turn %d\n", turn))
@@ -164,7 +165,8 @@ func TestEachConnectionHasAProgramOfItsOwn(t *testing.T) {
 		if pids[0] == pids[1] {
 			t.Error("both are the same program")
 		}
-		// When the input of one is over, then what its program still has to say arrives, and the other one goes on.
+		// When the input of one is over, then what its program still has to say arrives, and the
+		// other one goes on.
 		check(conns[0].CloseWrite())
 		if got := readRest(t, lines[0]); got != "bye\n" {
 			t.Errorf("got %q", got)
@@ -305,7 +307,8 @@ func TestProgramThatReadsNoMoreGoesOn(t *testing.T) {
 func TestOutputOfAProgramThatHasEndedIsReadHoweverSlowly(t *testing.T) {
 	everywhere(t, func(t *testing.T, s *Config) {
 		l := lifeIn(t, s)
-		// Given more than the pipe takes, and not more than pipe and connection do, so that the program ends before anything is read.
+		// Given more than the pipe takes, and not more than pipe and connection do, so that the
+		// program ends before anything is read.
 		sp := startSpawning(t, s, Spawn{Command: SetupCommand{Command: "exec 5> " + l.inside + "; echo >&5; head -c 150000 /dev/zero"}, Grace: time.Hour})
 		c := dial(t, sp.socket)
 		awaitLife(t, l.life)
@@ -363,7 +366,8 @@ func TestProgramsEndWithEvalrun(t *testing.T) {
 	for _, s := range spaces(t) {
 		t.Run(s.Isolation, func(t *testing.T) {
 			main, spawned, socket := newLife(t), newLife(t), place(t)
-			// Given an evalrun that has started a process in a space, and a program of it that does not care for its connection.
+			// Given an evalrun that has started a process in a space, and a program of it that does
+			// not care for its connection.
 			c := roleCommand(t, "evalrun", s.Isolation, main.path, spawned.path, socket)
 			c.Interactive = true
 			p := must(Start(c))
@@ -489,14 +493,16 @@ func TestManyConnectionsLeaveNothingInTheInit(t *testing.T) {
 	for range 100 {
 		visit()
 	}
-	// The init closes its own end some instructions after we have seen ours, and its runtime may have a few files more than at first.
+	// The init closes its own end some instructions after we have seen ours, and its runtime may
+	// have a few files more than at first.
 	if !testenv.Eventually(func() bool { return files() <= before+20 }) {
 		t.Fatalf("%d files open before, %d after", before, files())
 	}
 	sp.end(t)
 }
 
-// BenchmarkSpawn sends messages of 64 KiB to a program that sends them back, through pipes of its own and from outside its space.
+// BenchmarkSpawn sends messages of 64 KiB to a program that sends them back, through pipes of its
+// own and from outside its space.
 func BenchmarkSpawn(b *testing.B) {
 	message := bytes.Repeat([]byte("x"), 64<<10)
 	exchange := func(b *testing.B, w io.Writer, r io.Reader) {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// outputTime is how long the output of a command that has ended may take to end: something that it started can go on writing.
+// outputTime is how long the output of a command that has ended may take to end: something that it
+// started can go on writing.
 const outputTime = 100 * time.Millisecond
 
 // The defaults of a healthcheck, as published tasks have them.
@@ -23,7 +24,8 @@ const (
 	defaultRetries  = 3
 )
 
-// setUp goes through the stages of the setup. A service that fails ends ctx, with its failure as the cause.
+// setUp goes through the stages of the setup. A service that fails ends ctx, with its failure as
+// the cause.
 func (in *initProcess) setUp(ctx context.Context, cancel context.CancelCauseFunc) *SetupError {
 	for _, c := range in.Setup.Services {
 		if err := in.serve(c, cancel); err != nil {
@@ -46,7 +48,8 @@ func (in *initProcess) setUp(ctx context.Context, cancel context.CancelCauseFunc
 	return nil
 }
 
-// serve starts a service. It is not an error that one ends well: it may have gone into the background.
+// serve starts a service. It is not an error that one ends well: it may have gone into the
+// background.
 func (in *initProcess) serve(c SetupCommand, cancel context.CancelCauseFunc) error {
 	started, out, err := in.startCommand(c, false)
 	if err != nil {

@@ -13,24 +13,28 @@ import (
 )
 
 const (
-	// wrapTime is how long a process may have run before we no longer trust that what it started has a higher process
-	// id: all 32768 ids of a small system can have been used once.
+	// wrapTime is how long a process may have run before we no longer trust that what it started
+	// has a higher process id: all 32768 ids of a small system can have been used once.
 	wrapTime = 5 * time.Second
-	// maxPasses bounds the passes over the processes. A second one finds nothing, unless something forks against us.
+	// maxPasses bounds the passes over the processes. A second one finds nothing, unless something
+	// forks against us.
 	maxPasses = 30
 	// cleanPasses is how many passes in a row must find nothing once something was found.
 	cleanPasses = 3
-	// maxEnviron is how much of an environment is read; the system allows no more in its default settings.
+	// maxEnviron is how much of an environment is read; the system allows no more in its default
+	// settings.
 	maxEnviron = 6 << 20
-	// execTime is how long we wait for a process that is in the middle of an exec to show its environment again.
+	// execTime is how long we wait for a process that is in the middle of an exec to show its
+	// environment again.
 	execTime = time.Second
 	// deathTime is how long the processes found in one pass may take to die of SIGKILL.
 	deathTime = time.Second
 )
 
-// Sweep ends every process that bears the marker of one of the rollouts, in one pass over all processes for all of
-// them, and repeats that until a pass finds none. It is for whoever takes rollouts over from an evalrun that has died.
-// It returns how many processes it ended. Processes that are not ours to look into are passed over.
+// Sweep ends every process that bears the marker of one of the rollouts, in one pass over all
+// processes for all of them, and repeats that until a pass finds none. It is for whoever takes
+// rollouts over from an evalrun that has died. It returns how many processes it ended. Processes
+// that are not ours to look into are passed over.
 //
 // On systems other than Linux it does nothing.
 func Sweep(rolloutIDs ...string) (int, error) {
@@ -40,7 +44,8 @@ func Sweep(rolloutIDs ...string) (int, error) {
 	return sweep(0, rolloutIDs...)
 }
 
-// sweepAfter ends the processes that bear a marker and were started by the process pid, which has ended.
+// sweepAfter ends the processes that bear a marker and were started by the process pid, which has
+// ended.
 func sweepAfter(pid int, started time.Time, marker string) error {
 	last := lastPID()
 	if last == pid {
@@ -91,8 +96,8 @@ type sweeper struct {
 	buf      []byte
 }
 
-// pass ends the processes that it finds, waits until they are dead, and reports whether there were any, and whether
-// there was one whose environment is hidden for the moment.
+// pass ends the processes that it finds, waits until they are dead, and reports whether there were
+// any, and whether there was one whose environment is hidden for the moment.
 func (s *sweeper) pass(after int) (found, hidden bool, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -133,8 +138,8 @@ func (s *sweeper) pass(after int) (found, hidden bool, err error) {
 	return found, hidden, nil
 }
 
-// kill ends one process and returns a pidfd of it. Its id may by now be that of another process, so the process is held
-// first and looked at again.
+// kill ends one process and returns a pidfd of it. Its id may by now be that of another process, so
+// the process is held first and looked at again.
 func (s *sweeper) kill(pid int) (fd int, ok bool) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -149,8 +154,8 @@ func (s *sweeper) kill(pid int) (fd int, ok bool) {
 	return fd, true
 }
 
-// awaitDeath waits for a process that was killed: while it is dying it shows its environment, and the next pass would
-// find it again.
+// awaitDeath waits for a process that was killed: while it is dying it shows its environment, and
+// the next pass would find it again.
 func awaitDeath(fd int, deadline time.Time) {
 	defer func() { _ = unix.Close(fd) }()
 	for {
@@ -161,19 +166,21 @@ func awaitDeath(fd int, deadline time.Time) {
 	}
 }
 
-// environ returns the environment of a process: nil if it is gone or not ours to look into, empty for a zombie, a kernel
-// thread, or in the middle of an exec.
+// environ returns the environment of a process: nil if it is gone or not ours to look into, empty
+// for a zombie, a kernel thread, or in the middle of an exec.
 func (s *sweeper) environ(pid int) []byte { return s.read(pid, "environ") }
 
-// hides reports whether a process has an environment of more than the n bytes that could be read of it: it is in the
-// middle of an exec, and either its new memory is not set up or the old one, which was looked at, is gone.
+// hides reports whether a process has an environment of more than the n bytes that could be read of
+// it: it is in the middle of an exec, and either its new memory is not set up or the old one, which
+// was looked at, is gone.
 func (s *sweeper) hides(pid, n int) bool {
 	const (
 		flagExiting = 0x4      // PF_EXITING
 		flagKernel  = 0x200000 // PF_KTHREAD
 	)
 	stat := s.read(pid, "stat")
-	// The second field is the program's name in brackets, which may hold anything. Behind it the fields count from 3.
+	// The second field is the program's name in brackets, which may hold anything. Behind it the
+	// fields count from 3.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 52-3 {
 		return false

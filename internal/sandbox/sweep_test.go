@@ -39,7 +39,8 @@ func TestWhatAProcessLeavesBehindIsEnded(t *testing.T) {
 	}
 }
 
-// Given two processes with one marker, when the one that shares it has ended, then what the other one has started lives on.
+// Given two processes with one marker, when the one that shares it has ended, then what the other
+// one has started lives on.
 func TestSharedMarker(t *testing.T) {
 	l := newLife(t)
 	leave := roleCommand(t, "leave", l.path, "setsid")
@@ -182,7 +183,8 @@ func TestLargeEnvironmentIsReadWhole(t *testing.T) {
 		t.Skip("processes are found by their marker on Linux only")
 	}
 	c := shell(t, "echo; exec sleep 1000")
-	// The shell sorts nothing away: the marker stays in front, so it is put behind with a second shell.
+	// The shell sorts nothing away: the marker stays in front, so it is put behind with a second
+	// shell.
 	c.Args[2] = `exec env -u EVALRUN_ROLLOUT "BIG=$BIG" "EVALRUN_ROLLOUT=$EVALRUN_ROLLOUT" sh -c 'echo; exec sleep 1000'`
 	c.Env = append(os.Environ(), "BIG="+string(bytes.Repeat([]byte("x"), 100_000)))
 	started := make(chan struct{})

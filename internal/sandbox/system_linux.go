@@ -15,13 +15,15 @@ import (
 // programs are the folders of this machine that hold its programs. They are shown whole.
 var programs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// local are the folders in /usr that are no programs but what this machine's administrator has put there.
+// local are the folders in /usr that are no programs but what this machine's administrator has put
+// there.
 var local = []string{"/usr/local/etc", "/usr/local/var"}
 
-// settings are what a space has of this machine's /etc: what libraries, shells and language runtimes read, and what
-// says how the network and package indexes are reached. Everything else in /etc stays out, whatever its mode is:
-// evalrun may be root, whom modes do not stop. Files are shown as they are when the process is started; the folders
-// among them hold nothing but what everybody reads, and are shown as they are at any time.
+// settings are what a space has of this machine's /etc: what libraries, shells and language
+// runtimes read, and what says how the network and package indexes are reached. Everything else in
+// /etc stays out, whatever its mode is: evalrun may be root, whom modes do not stop. Files are
+// shown as they are when the process is started; the folders among them hold nothing but what
+// everybody reads, and are shown as they are at any time.
 var settings = []string{
 	// The loader, libraries and the choice of programs.
 	"alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-*.path", "host.conf", "nsswitch.conf", "gai.conf",
@@ -37,7 +39,8 @@ var settings = []string{
 	"java*", "maven", "perl", "php*", "python*", "R", "gitconfig", "npmrc", "pip.conf", "wgetrc",
 }
 
-// addSystem adds the programs of this system. Where /bin is a link to usr/bin, as it is on most, it stays one.
+// addSystem adds the programs of this system. Where /bin is a link to usr/bin, as it is on most, it
+// stays one.
 func (l layout) addSystem() {
 	for _, dir := range programs {
 		if to, err := os.Readlink(dir); err == nil {
@@ -65,9 +68,9 @@ func (l layout) addSettings(etc string) {
 	}
 }
 
-// addSetting adds a file or folder. A link remains one if it leads to what is shown too: programs read the time zone's
-// name from that of /etc/localtime. One that leads elsewhere, as /etc/resolv.conf does with systemd, is replaced by
-// what is there.
+// addSetting adds a file or folder. A link remains one if it leads to what is shown too: programs
+// read the time zone's name from that of /etc/localtime. One that leads elsewhere, as
+// /etc/resolv.conf does with systemd, is replaced by what is there.
 func (l layout) addSetting(path, inside string) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -133,9 +136,9 @@ func rememberedPrivate(dir string) []string {
 	return found.paths
 }
 
-// privateIn returns the paths in a folder that not everybody on this machine may read. Every file of
-// the folder is looked at, so each is named relative to an open folder, which costs half of a walk
-// with whole paths.
+// privateIn returns the paths in a folder that not everybody on this machine may read. Every file
+// of the folder is looked at, so each is named relative to an open folder, which costs half of a
+// walk with whole paths.
 func privateIn(dir string) []string {
 	f, err := os.Open(dir)
 	if err != nil {

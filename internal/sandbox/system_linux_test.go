@@ -17,8 +17,8 @@ import (
 // plantedVar hands the files that root has planted to a test that runs again as an ordinary user.
 const plantedVar = "SANDBOX_TEST_PLANTED"
 
-// S1: nothing private of this machine can be read in a space, whoever evalrun runs as, and nothing that is put there
-// while the space lives.
+// S1: nothing private of this machine can be read in a space, whoever evalrun runs as, and nothing
+// that is put there while the space lives.
 func TestBwrapShowsNothingPrivate(t *testing.T) {
 	bwrapSpace(t)
 	remembered.Clear()
@@ -56,7 +56,8 @@ func TestBwrapShowsNothingPrivate(t *testing.T) {
 	})
 }
 
-// plant puts a private file of a user, and a folder with one, into each of the folders that this machine has.
+// plant puts a private file of a user, and a folder with one, into each of the folders that this
+// machine has.
 func plant(t *testing.T, owner int, folders ...string) (planted []string) {
 	t.Helper()
 	for _, folder := range folders {
@@ -102,7 +103,8 @@ func lookForPrivate(t *testing.T, planted []string) {
 		if before != "looked\n" {
 			t.Errorf("user %q: read %q, %v", user, before, err)
 		}
-		// When every file is replaced by another one, as passwd(1) replaces /etc/shadow, then those cannot be read either.
+		// When every file is replaced by another one, as passwd(1) replaces /etc/shadow, then those
+		// cannot be read either.
 		for _, file := range planted {
 			check(os.WriteFile(file+".new", []byte("REPLACED "+file+"\n"), 0o600))
 			check(os.Rename(file+".new", file))

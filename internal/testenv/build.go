@@ -20,9 +20,9 @@ const (
 	TasksServer = "github.com/evalrun/evalrun/fixtures/mcp/tasks"
 )
 
-// Build puts programs of this module into a folder, each under the name of its package. Linking takes
-// most of the time, so they are built in the user's cache, where Go links only what has changed, and
-// without what only a debugger needs.
+// Build puts programs of this module into a folder, each under the name of its package. Linking
+// takes most of the time, so they are built in the user's cache, where Go links only what has
+// changed, and without what only a debugger needs.
 func Build(dir string, packages ...string) error {
 	cache, err := programCache()
 	if err != nil {
@@ -64,8 +64,8 @@ func programCache() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// copyProgram never has the copy open itself: a process that is started meanwhile would keep it open,
-// and a program that somebody can write to cannot be started.
+// copyProgram never has the copy open itself: a process that is started meanwhile would keep it
+// open, and a program that somebody can write to cannot be started.
 func copyProgram(from, to string) error {
 	if os.Link(from, to) == nil {
 		return nil

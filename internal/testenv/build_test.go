@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Given two tests that need the same program, when both build it, then each has one of its own, and what
-// one does to its own is nothing to the other.
+// Given two tests that need the same program, when both build it, then each has one of its own, and
+// what one does to its own is nothing to the other.
 func TestBuild(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	for _, dir := range []string{first, second} {

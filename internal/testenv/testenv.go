@@ -1,6 +1,7 @@
-// Package testenv finds what some tests need and not every machine has: bubblewrap, the lab with its real agents, published data,
-// and time. A test that lacks something is skipped and says what it lacks. CI has everything, and says so in variables that turn
-// the skip into a failure. CONTRIBUTING.md lists the variables.
+// Package testenv finds what some tests need and not every machine has: bubblewrap, the lab with
+// its real agents, published data, and time. A test that lacks something is skipped and says what
+// it lacks. CI has everything, and says so in variables that turn the skip into a failure.
+// CONTRIBUTING.md lists the variables.
 package testenv
 
 import (
@@ -24,8 +25,8 @@ const (
 	Long      = "EVALRUN_LONG"      // any value runs the long forms of tests, which take minutes
 )
 
-// Parallel lets up to n tests of a package run at once, unless -parallel was given. It is for packages whose tests wait more than they
-// compute. TestMain calls it.
+// Parallel lets up to n tests of a package run at once, unless -parallel was given. It is for
+// packages whose tests wait more than they compute. TestMain calls it.
 func Parallel(n int) {
 	flag.Parse()
 	given := false
@@ -38,7 +39,8 @@ func Parallel(n int) {
 // Required says whether what the variable names must be there.
 func Required(variable string) bool { return os.Getenv(variable) == "required" }
 
-// Need goes on if err is nil. Otherwise it skips the test with the error, or fails it if what the variable names is required.
+// Need goes on if err is nil. Otherwise it skips the test with the error, or fails it if what the
+// variable names is required.
 func Need(t testing.TB, variable string, err error) {
 	t.Helper()
 	switch {
@@ -78,7 +80,8 @@ func Top(t testing.TB) string {
 func top() (string, error) {
 	dir, err := os.Getwd() // the package's own folder, as go test does it
 	if err == nil {
-		// The lab's scripts tell by their own path whether they were started, so there must be no link in it.
+		// The lab's scripts tell by their own path whether they were started, so there must be no
+		// link in it.
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	for err == nil {
@@ -112,7 +115,8 @@ func LabDir(t testing.TB) string {
 	return dir
 }
 
-// LabFile is a file that the lab has installed, and skips the test where it is not or the lab is not asked for.
+// LabFile is a file that the lab has installed, and skips the test where it is not or the lab is
+// not asked for.
 func LabFile(t testing.TB, path string) string {
 	t.Helper()
 	needLab(t)

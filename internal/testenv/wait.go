@@ -19,8 +19,8 @@ const (
 	askAgain = 5 * time.Millisecond
 )
 
-// Eventually asks until the answer is yes, and reports whether it came before Patience was over. It is
-// for what nothing tells of: a file, another process.
+// Eventually asks until the answer is yes, and reports whether it came before Patience was over. It
+// is for what nothing tells of: a file, another process.
 func Eventually(ask func() bool) bool {
 	for deadline := time.Now().Add(Patience); ; time.Sleep(askAgain) {
 		if ask() {
@@ -76,8 +76,8 @@ func Processes(mark string) map[int]string {
 	return found
 }
 
-// Receive takes a value from a channel, or fails the test. what says what it is, where the line does
-// not.
+// Receive takes a value from a channel, or fails the test. what says what it is, where the line
+// does not.
 func Receive[T any](t testing.TB, from <-chan T, what ...string) T {
 	t.Helper()
 	select {

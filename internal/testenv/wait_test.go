@@ -10,7 +10,8 @@ import (
 	"testing/synctest"
 )
 
-// Given something that happens after a while, then it is waited for; what never happens is given up.
+// Given something that happens after a while, then it is waited for; what never happens is given
+// up.
 func TestEventually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0

@@ -16,7 +16,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// statelessSince is the first version of MCP whose clients have no sessions. The SDK's handler serves either them or the older ones.
+// statelessSince is the first version of MCP whose clients have no sessions. The SDK's handler
+// serves either them or the older ones.
 const statelessSince = "2026-07-28"
 
 // HTTPServer serves MCP over streamable HTTP and over SSE. It is safe for concurrent use.
@@ -38,7 +39,8 @@ type HTTPServer struct {
 	changed chan struct{}
 }
 
-// StartHTTP starts a server on 127.0.0.1, whose first answer to a client, that to initialize, takes delay. It must be closed.
+// StartHTTP starts a server on 127.0.0.1, whose first answer to a client, that to initialize, takes
+// delay. It must be closed.
 func StartHTTP(delay time.Duration) (*HTTPServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +76,8 @@ func (s *HTTPServer) streamable() http.Handler {
 	})
 }
 
-// sse serves clients of 2024. opencode tries streamable HTTP first, and wants to be told at once that this is none.
+// sse serves clients of 2024. opencode tries streamable HTTP first, and wants to be told at once
+// that this is none.
 func (s *HTTPServer) sse() http.Handler {
 	handler := mcp.NewSSEHandler(func(r *http.Request) *mcp.Server {
 		return served{transport: SSE, marker: s.markers[SSE], delay: s.delay, header: withoutCredentials(r.Header), log: s.add, done: s.done}.server()

@@ -23,7 +23,8 @@ func StdioArgs(logFile, marker string) []string { return []string{"-log", logFil
 // NewStdioMarker makes a marker for a server on stdio.
 func NewStdioMarker() string { return newMarker(Stdio) }
 
-// StdioMain is a program: an MCP server on stdin and stdout, until stdin is closed or a signal comes.
+// StdioMain is a program: an MCP server on stdin and stdout, until stdin is closed or a signal
+// comes.
 func StdioMain(args []string) error {
 	flags := flag.NewFlagSet("probe-stdio", flag.ContinueOnError)
 	logFile := flags.String("log", "", "the file to which the log is appended")
@@ -42,8 +43,9 @@ func StdioMain(args []string) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	// A read of stdin that blocks in the system can hold up Go's garbage collector for a minute: of a pipe that does not block, the runtime
-	// waits by other means (seen with Go 1.26.8, about once in 30,000 calls).
+	// A read of stdin that blocks in the system can hold up Go's garbage collector for a minute: of
+	// a pipe that does not block, the runtime waits by other means (seen with Go 1.26.8, about once
+	// in 30,000 calls).
 	if err := syscall.SetNonblock(syscall.Stdin, true); err != nil {
 		return fmt.Errorf("stdin: %w", err)
 	}
@@ -61,7 +63,8 @@ func StdioMain(args []string) error {
 	return errors.Join(err, l.close())
 }
 
-// fileLog is a log in a file, one JSON object a line, each written at once: the process may be killed.
+// fileLog is a log in a file, one JSON object a line, each written at once: the process may be
+// killed.
 type fileLog struct {
 	mu   sync.Mutex
 	file *os.File
@@ -84,7 +87,8 @@ func (l *fileLog) close() error {
 	return errors.Join(l.err, l.file.Close())
 }
 
-// ReadLog reads the log of a server on stdio. A last line that was not written to its end is left out.
+// ReadLog reads the log of a server on stdio. A last line that was not written to its end is left
+// out.
 func ReadLog(path string) ([]Entry, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,8 +1,10 @@
-// Package fakemcp is the MCP servers with which it is found out what an agent can use: one for each transport, each with a tool that returns a
-// text which nobody could guess, and one that takes as long as it is told. They keep a log of what the agent asked.
+// Package fakemcp is the MCP servers with which it is found out what an agent can use: one for each
+// transport, each with a tool that returns a text which nobody could guess, and one that takes as
+// long as it is told. They keep a log of what the agent asked.
 //
-// [StartHTTP] serves streamable HTTP and SSE on loopback. [StdioMain] is a program that serves stdin and stdout; the log is a file there, which
-// [ReadLog] reads. The package knows nothing of agents.
+// [StartHTTP] serves streamable HTTP and SSE on loopback. [StdioMain] is a program that serves
+// stdin and stdout; the log is a file there, which [ReadLog] reads. The package knows nothing of
+// agents.
 package fakemcp
 
 import (
@@ -30,7 +32,8 @@ const (
 	WaitTool = "wait"
 )
 
-// Entry is one thing that a server saw. A request is logged twice: when it came, and when it was answered.
+// Entry is one thing that a server saw. A request is logged twice: when it came, and when it was
+// answered.
 type Entry struct {
 	Time      time.Time `json:"time"`
 	Transport string    `json:"transport"`
@@ -38,11 +41,14 @@ type Entry struct {
 	Method string `json:"method"`
 	// Tool is which tool was called.
 	Tool string `json:"tool,omitempty"`
-	// Params are the request's, as the server has understood them; with the _meta of the client, such as a progress token.
+	// Params are the request's, as the server has understood them; with the _meta of the client,
+	// such as a progress token.
 	Params json.RawMessage `json:"params,omitempty"`
-	// Header is what came over HTTP with the request, or over SSE with the connection. Credentials are left out.
+	// Header is what came over HTTP with the request, or over SSE with the connection. Credentials
+	// are left out.
 	Header http.Header `json:"header,omitempty"`
-	// Answered is set in the second entry of a request, with TookMs. Cancelled says that the client had cancelled it by then.
+	// Answered is set in the second entry of a request, with TookMs. Cancelled says that the client
+	// had cancelled it by then.
 	Answered  bool   `json:"answered"`
 	TookMs    int64  `json:"tookMs"`
 	Cancelled bool   `json:"cancelled,omitempty"`

@@ -97,7 +97,8 @@ func has(method, tool string, answered, cancelled bool) func([]Entry) bool {
 	}
 }
 
-// A client lists and calls the tools over every transport, in both eras of the protocol, cancels, and is found in the log.
+// A client lists and calls the tools over every transport, in both eras of the protocol, cancels,
+// and is found in the log.
 func TestEveryTransport(t *testing.T) {
 	for _, c := range []struct{ transport, version, first string }{
 		{HTTP, "2025-06-18", "initialize"},
@@ -332,7 +333,8 @@ func TestNothingIsLeft(t *testing.T) {
 	testenv.NoMoreGoroutines(t, before+1) // 1 for within
 }
 
-// A signal and the end of stdin end the server on stdio even while a call runs, and the log says so; kill leaves the log as it is.
+// A signal and the end of stdin end the server on stdio even while a call runs, and the log says
+// so; kill leaves the log as it is.
 func TestHowTheServerOnStdioEnds(t *testing.T) {
 	for how, want := range map[string]string{"SIGTERM": "terminated", "SIGKILL": "", "EOF": ""} {
 		t.Run(how, func(t *testing.T) {

@@ -1,6 +1,7 @@
-// Package fakemodel is a model that does as it is told: an HTTP server on loopback that speaks OpenAI chat completions and responses, Anthropic
-// messages and Gemini, and answers by directives in what the user says. With it real agents can be driven without a network, and what they
-// show their model can be looked at.
+// Package fakemodel is a model that does as it is told: an HTTP server on loopback that speaks
+// OpenAI chat completions and responses, Anthropic messages and Gemini, and answers by directives
+// in what the user says. With it real agents can be driven without a network, and what they show
+// their model can be looked at.
 //
 //	[[CALL name-regexp {"json":"arguments"}]]   call the first tool whose name matches; several: one after another
 //	[[CALL server.tool …]]                      the same for a tool of an MCP server, under whatever name the agent has given it
@@ -8,8 +9,8 @@
 //	[[SLEEP ms]]                                wait before each answer
 //	[[ERR status]]                              answer with an HTTP error
 //
-// The last text of the user that holds a directive counts, with all its directives. [Start] starts a [Server], [Server.Requests] is what it has
-// been asked. The package knows nothing of agents.
+// The last text of the user that holds a directive counts, with all its directives. [Start] starts
+// a [Server], [Server.Requests] is what it has been asked. The package knows nothing of agents.
 package fakemodel
 
 import (
@@ -47,7 +48,8 @@ const maxBody = 64 << 20
 
 // Options are what a server may be given.
 type Options struct {
-	// Key, if it is not empty, is asked of every request, wherever clients of the four formats put it.
+	// Key, if it is not empty, is asked of every request, wherever clients of the four formats put
+	// it.
 	Key string
 }
 
@@ -58,21 +60,25 @@ type Request struct {
 	// Path is the path without the query, Header what came with it.
 	Path   string
 	Header http.Header
-	// API is the wire format, empty if the request is no call of a model. What follows is of calls only.
+	// API is the wire format, empty if the request is no call of a model. What follows is of calls
+	// only.
 	API    string
 	Model  string
 	Stream bool
-	// Messages are the history that the model was shown, Tools the names of the tools that it was offered.
+	// Messages are the history that the model was shown, Tools the names of the tools that it was
+	// offered.
 	Messages []Message
 	Tools    []string
-	// Status is what was answered, 0 if nothing was yet. Aborted is set when the client did not wait for it.
+	// Status is what was answered, 0 if nothing was yet. Aborted is set when the client did not
+	// wait for it.
 	Status  int
 	Aborted bool
 }
 
 // Message is one entry of a history.
 type Message struct {
-	// Role is system, user, assistant or tool, or what the client calls it if that is none of these.
+	// Role is system, user, assistant or tool, or what the client calls it if that is none of
+	// these.
 	Role    string
 	Text    string
 	Calls   []Call

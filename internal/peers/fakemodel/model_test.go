@@ -43,7 +43,8 @@ func post(t *testing.T, ctx context.Context, url, body string) (status int, answ
 	return resp.StatusCode, string(data), err
 }
 
-// dialogue is a tool call and what follows, as clients of one format send it and as its answers are read.
+// dialogue is a tool call and what follows, as clients of one format send it and as its answers are
+// read.
 type dialogue struct {
 	api, path string
 	// plain is the path for an answer in one piece, if it differs.
@@ -200,7 +201,8 @@ func events(t *testing.T, body string) []map[string]any {
 	}
 }
 
-// The same dialogue in all formats, streamed and plain: a call, its result, an answer; and the history is the same for all.
+// The same dialogue in all formats, streamed and plain: a call, its result, an answer; and the
+// history is the same for all.
 func TestATurnWithATool(t *testing.T) {
 	for _, d := range dialogues {
 		for _, stream := range []string{"true", "false"} {

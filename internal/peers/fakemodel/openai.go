@@ -82,7 +82,8 @@ func writeChat(r *reply) {
 	r.event("", "[DONE]")
 }
 
-// namespace stands between the namespace of a tool and its name (codex sends its MCP servers as such).
+// namespace stands between the namespace of a tool and its name (codex sends its MCP servers as
+// such).
 const namespace = "::"
 
 func readResponses(body []byte, r *Request) error {

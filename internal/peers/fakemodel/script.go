@@ -32,7 +32,8 @@ type answer struct {
 
 var directive = regexp.MustCompile(`\[\[(CALL|SAY|SLEEP|ERR)\s`)
 
-// parseScript reads the last text of the user that holds a directive. Without one the model has nothing to do.
+// parseScript reads the last text of the user that holds a directive. Without one the model has
+// nothing to do.
 func parseScript(history []Message) (script, error) {
 	s := script{say: "There is no directive in what you say."}
 	for i := len(history) - 1; i >= 0; i-- {
@@ -100,7 +101,8 @@ func (s *script) parseCall(text string) (rest string, err error) {
 
 var serverAndTool = regexp.MustCompile(`^([\w-]+)\.([\w-]+)$`)
 
-// compileTool compiles what a tool's name has to match. server.tool is found under whatever name an agent makes of the two.
+// compileTool compiles what a tool's name has to match. server.tool is found under whatever name an
+// agent makes of the two.
 func compileTool(pattern string) (*regexp.Regexp, error) {
 	if m := serverAndTool.FindStringSubmatch(pattern); m != nil {
 		pattern = m[1] + `[\W_]*` + m[2] + "$"
