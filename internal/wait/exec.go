@@ -21,8 +21,8 @@ import (
 const (
 	// supervisorCommand is the hidden command that calls [SuperviseMain].
 	supervisorCommand = "job-supervisor"
-	// ownPrefix begins the names of evalrun's own environment variables, which a job does not get: one of them marks the processes
-	// of a rollout, and those end with it.
+	// ownPrefix begins the names of evalrun's own environment variables, which a job does not get:
+	// one of them marks the processes of a rollout, and those end with it.
 	ownPrefix = "EVALRUN_"
 	// envVar carries the configured environment of the job to its supervisor, as a JSON object.
 	envVar = ownPrefix + "JOB_ENV"
@@ -33,9 +33,10 @@ const (
 // step is called between the steps of starting and running a job; tests stop the process there.
 var step = failpoint.Hit
 
-// execSource runs local commands that outlive evalrun. Each job has a folder and a supervisor, a process of its own session that runs
-// the command and writes the result. The lock on the folder and the file "started" make sure that a command is run once at
-// most, whoever is killed when; so Start and Check may start a supervisor again whenever in doubt.
+// execSource runs local commands that outlive evalrun. Each job has a folder and a supervisor, a
+// process of its own session that runs the command and writes the result. The lock on the folder
+// and the file "started" make sure that a command is run once at most, whoever is killed when; so
+// Start and Check may start a supervisor again whenever in doubt.
 type execSource struct {
 	dir, executable, baseDir, wakeDir string
 	resolve                           resolver
@@ -117,7 +118,8 @@ func (e *execSource) spec(p Job, dir jobFolder) (jobSpec, error) {
 	return s, nil
 }
 
-// environment is what the supervisor gets: evalrun's environment without its own variables, and the configured one in one variable.
+// environment is what the supervisor gets: evalrun's environment without its own variables, and the
+// configured one in one variable.
 func (e *execSource) environment() ([]string, error) {
 	own := make(map[string]string, len(e.config.Env))
 	for name, value := range e.config.Env {
@@ -163,8 +165,9 @@ func (e *execSource) Check(ctx context.Context, p Job) (Status, error) {
 	if !dir.has("") {
 		return Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: its folder in the store is gone")}, nil
 	}
-	// The order matters. "started" is written under the lock and followed by a result under the same lock, so whoever saw the one,
-	// then the lock free, then no result, knows that there will be none.
+	// The order matters. "started" is written under the lock and followed by a result under the
+	// same lock, so whoever saw the one, then the lock free, then no result, knows that there will
+	// be none.
 	started := dir.has(startedFile)
 	_, held, err := lockHolder(dir.path(lockFile))
 	if err != nil {
@@ -189,7 +192,8 @@ func (e *execSource) Cancel(_ context.Context, p Job) error {
 	if err != nil || !dir.has("") || dir.has(resultFile) {
 		return err
 	}
-	// A supervisor looks for this file after it has taken the lock: either it sees the file, or we see the lock.
+	// A supervisor looks for this file after it has taken the lock: either it sees the file, or we
+	// see the lock.
 	if err := dir.replace(cancelFile, nil); err != nil {
 		return err
 	}

@@ -61,8 +61,8 @@ func (r *rig) superviseAgain() {
 	}
 }
 
-// Given a supervisor that is killed at a step, when everything is started again, then the command has run once at most and the
-// job is either done or known to be lost.
+// Given a supervisor that is killed at a step, when everything is started again, then the command
+// has run once at most and the job is either done or known to be lost.
 func TestExecSupervisorIsKilled(t *testing.T) {
 	for _, c := range []struct {
 		at   string
@@ -114,8 +114,8 @@ func TestExecSupervisorIsKilled(t *testing.T) {
 	}
 }
 
-// Given an evalrun that is killed with its whole process group at a step of starting a job, when another one goes on, then
-// the command runs once.
+// Given an evalrun that is killed with its whole process group at a step of starting a job, when
+// another one goes on, then the command runs once.
 func TestExecStarterIsKilled(t *testing.T) {
 	for _, at := range []string{"job.folder", "job.spec", "job.spawned"} {
 		t.Run(at, func(t *testing.T) {

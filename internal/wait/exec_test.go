@@ -25,7 +25,8 @@ type rig struct {
 	*testing.T
 	options Options
 	p       Job
-	// wake is the socket of a waiting evalrun, pipe what a job's command writes to, gate what it reads from.
+	// wake is the socket of a waiting evalrun, pipe what a job's command writes to, gate what it
+	// reads from.
 	wake       *net.UnixConn
 	pipe, gate *os.File
 	// stops is where processes report that they have stopped themselves.
@@ -100,7 +101,8 @@ func (r *rig) socket(dir, name string) *net.UnixConn {
 	return c
 }
 
-// fifo makes a named pipe and opens it for both directions, so that neither end waits for the other.
+// fifo makes a named pipe and opens it for both directions, so that neither end waits for the
+// other.
 func (r *rig) fifo(dir, name string) *os.File {
 	r.Helper()
 	if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {

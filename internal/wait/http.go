@@ -52,8 +52,9 @@ func newHTTP(c *client, resolve resolver, config HTTPConfig, polling Polling) (*
 
 func (s *httpSource) StartKind() Start { return s.config.StartKind }
 
-// Start starts a job. A searchable one is looked for first, so that calling Start again is safe for it as it is for
-// an idempotent one. For an atMostOnce one every failure after the request has left is final.
+// Start starts a job. A searchable one is looked for first, so that calling Start again is safe for
+// it as it is for an idempotent one. For an atMostOnce one every failure after the request has left
+// is final.
 func (s *httpSource) Start(ctx context.Context, p Job) (string, error) {
 	if s.config.Start == nil {
 		return "", fault.New(fault.Job, "the process has no start request in the eval set's jobs")
@@ -103,7 +104,8 @@ var errTooLate = errors.New("the job was not started: the wait is over by now, o
 
 var defaultBody = json.RawMessage(`{"key":"{triggerId}","process":"{process}","folderPath":"{folderPath}","inputArguments":"{inputArguments}"}`)
 
-// startedKey reads the key of a job from the answer to its start. Without an expression the key is the one that the job was given.
+// startedKey reads the key of a job from the answer to its start. Without an expression the key is
+// the one that the job was given.
 func (s *httpSource) startedKey(ctx context.Context, p Job, a answer) (string, error) {
 	if s.startKey == nil {
 		return p.TriggerID, nil
@@ -192,7 +194,8 @@ func (s *httpSource) check(ctx context.Context, p Job) (Status, error) {
 	return s.result(ctx, p, a)
 }
 
-// result gives the payload of a job that is done, from the answer to status or by a request of its own.
+// result gives the payload of a job that is done, from the answer to status or by a request of its
+// own.
 func (s *httpSource) result(ctx context.Context, p Job, a answer) (Status, error) {
 	if r := s.config.Result; r != nil && r.URL != "" {
 		var err error
@@ -252,8 +255,8 @@ func (s *httpSource) after(p Job, a answer) time.Duration {
 	return s.polling.after(p.Checks, a.retryAfter, s.client.rand)
 }
 
-// after says when to ask again: when the server says so, else after the interval, which doubles with every check up to the longest,
-// with full jitter between the interval and that.
+// after says when to ask again: when the server says so, else after the interval, which doubles
+// with every check up to the longest, with full jitter between the interval and that.
 func (c Polling) after(checks int, retryAfter time.Duration, rand func() float64) time.Duration {
 	if retryAfter > 0 {
 		return retryAfter

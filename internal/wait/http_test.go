@@ -57,7 +57,8 @@ func reply(status int, body string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// source gives the HTTP source for process P of a configuration in which $URL stands for the server's.
+// source gives the HTTP source for process P of a configuration in which $URL stands for the
+// server's.
 func source(t *testing.T, s *server, config string, vars map[string]string) Source {
 	t.Helper()
 	jobs, problems := parseJobs(t, "jobs.json", strings.ReplaceAll(config, "$URL", s.URL))
@@ -377,7 +378,8 @@ func TestHTTPCancel(t *testing.T) {
 	}
 }
 
-// Sources hold nothing open: once their idle connections are closed there is no goroutine more than before.
+// Sources hold nothing open: once their idle connections are closed there is no goroutine more than
+// before.
 func TestHTTPLeavesNothingBehind(t *testing.T) {
 	s := newServer(t, reply(200, `{"state":"Running"}`))
 	jobs, _ := parseJobs(t, "jobs.json", strings.ReplaceAll(plain, "$URL", s.URL))

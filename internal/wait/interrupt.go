@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// placeholderID is the id that LangGraph gives to an interrupt that has none (facts/uipath.md 4.7).
+	// placeholderID is the id that LangGraph gives to an interrupt that has none.
 	placeholderID = "placeholder-id"
 	// maxTriggers is how many interrupts one suspension may have, and how many triggers in all.
 	maxTriggers = 1000
@@ -23,10 +23,11 @@ const (
 
 const shapes = "expected LangGraph interrupts, an object of ids and values, or one value"
 
-// ParseInterrupts reads the value of the key __interrupt__ in every shape in which frameworks write it: a list of LangGraph's
-// interrupt objects of either generation, one of them alone, UiPath's object of ids and values, a plain value, or
-// a list of plain values. What has no id gets LangGraph's placeholder; of equal ids in one list the first stays as it is and
-// the others get "#" and their index. The error says where in the value and what was expected.
+// ParseInterrupts reads the value of the key __interrupt__ in every shape in which frameworks write
+// it: a list of LangGraph's interrupt objects of either generation, one of them alone, UiPath's
+// object of ids and values, a plain value, or a list of plain values. What has no id gets
+// LangGraph's placeholder; of equal ids in one list the first stays as it is and the others get "#"
+// and their index. The error says where in the value and what was expected.
 func ParseInterrupts(v json.RawMessage) ([]Interrupt, error) {
 	if err := checkJSON(v); err != nil {
 		return nil, fmt.Errorf("__interrupt__: %w", err)
@@ -133,7 +134,7 @@ func isInterrupt(o object) bool {
 	return found
 }
 
-// fromInterrupt finds the id: "id" since LangGraph 0.6, before it the hash of "ns" (facts/uipath.md 4.7).
+// fromInterrupt finds the id: "id" since LangGraph 0.6, before it the hash of "ns".
 func fromInterrupt(o object, where string) (rawInterrupt, error) {
 	value, _ := o.get("value")
 	out := rawInterrupt{placeholderID, value, where + ".value"}
@@ -173,12 +174,12 @@ func checkID(id, where string) error {
 	return nil
 }
 
-// likeID tells an interrupt's id from the name of a field: a hash, a UUID, the placeholder, or a word with a separator
-// and a digit such as "int-1".
+// likeID tells an interrupt's id from the name of a field: a hash, a UUID, the placeholder, or a
+// word with a separator and a digit such as "int-1".
 var likeID = regexp.MustCompile(`^([0-9a-f]{32}|placeholder-id.*|.*[0-9].*[-:#|/].*|.*[-:#|/].*[0-9].*)$`)
 
-// isMap tells an object of ids and values from a plain value that is an object. It is one if every key looks like an
-// id, or if every value is one of UiPath's models and the object itself is none.
+// isMap tells an object of ids and values from a plain value that is an object. It is one if every
+// key looks like an id, or if every value is one of UiPath's models and the object itself is none.
 func isMap(o object) bool {
 	if m, _, err := recognise(o); m != nil || err != nil {
 		return false

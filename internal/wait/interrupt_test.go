@@ -68,7 +68,8 @@ func TestInterruptShapes(t *testing.T) {
 	}
 }
 
-// Given a suspension with int-1 and int-2, then there is a trigger for each, in order, with the suspend value as its payload.
+// Given a suspension with int-1 and int-2, then there is a trigger for each, in order, with the
+// suspend value as its payload.
 func TestVector11FirstSuspension(t *testing.T) {
 	got, err := ParseInterrupts(json.RawMessage(`{"int-1":{"action":"approve_branch_1"},"int-2":{"action":"approve_branch_2"}}`))
 	if err != nil {
@@ -83,7 +84,8 @@ func TestVector11FirstSuspension(t *testing.T) {
 	}
 }
 
-// Given three parallel branches, then there are three interrupts; given fewer, as after a partial resume, then fewer.
+// Given three parallel branches, then there are three interrupts; given fewer, as after a partial
+// resume, then fewer.
 func TestVector29ParallelBranches(t *testing.T) {
 	for n := 3; n > 0; n-- {
 		var list []string

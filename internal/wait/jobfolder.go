@@ -27,7 +27,8 @@ const (
 	logFile     = "supervisor.log"
 )
 
-// jobSpec is what a supervisor runs. The values of the job's environment are not in it, because they may be secrets.
+// jobSpec is what a supervisor runs. The values of the job's environment are not in it, because
+// they may be secrets.
 type jobSpec struct {
 	TriggerID string          `json:"triggerId"`
 	Command   []string        `json:"command"`
@@ -46,7 +47,8 @@ type jobInput struct {
 	InputArguments json.RawMessage `json:"inputArguments"`
 }
 
-// jobResult is how a job ended. ExitCode is -1 if a signal ended the command, and null if it was never run.
+// jobResult is how a job ended. ExitCode is -1 if a signal ended the command, and null if it was
+// never run.
 type jobResult struct {
 	ExitCode  *int            `json:"exitCode"`
 	Payload   json.RawMessage `json:"payload"`

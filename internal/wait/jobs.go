@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Jobs says for each process how its job is started and watched: the eval set's key "jobs". The name "*" stands for
-// every process without an entry of its own. It is stored with a run as JSON; secrets in it are still written ${VAR}.
+// Jobs says for each process how its job is started and watched: the eval set's key "jobs". The
+// name "*" stands for every process without an entry of its own. It is stored with a run as JSON;
+// secrets in it are still written ${VAR}.
 type Jobs map[string]JobConfig
 
 // JobConfig is one entry of Jobs. Source is "external", "exec", "http" or "uipath".
@@ -17,11 +18,13 @@ type JobConfig struct {
 	*ExecConfig
 	*HTTPConfig
 	*UiPathConfig
-	// Polling is for the sources that ask over the network. It stands here, for the names of JSON members must not come twice at one depth.
+	// Polling is for the sources that ask over the network. It stands here, for the names of JSON
+	// members must not come twice at one depth.
 	Polling
 }
 
-// Polling is how often a job is asked after: at first after Interval, then more and more rarely up to MaxInterval.
+// Polling is how often a job is asked after: at first after Interval, then more and more rarely up
+// to MaxInterval.
 type Polling struct {
 	Interval    Duration `json:"interval,omitzero"`
 	MaxInterval Duration `json:"maxInterval,omitzero"`
@@ -59,14 +62,16 @@ type UiPathConfig struct {
 	URL string `json:"url"`
 	// Token is sent as Authorization: Bearer.
 	Token string `json:"token"`
-	// FolderKey or FolderPath is the folder in which jobs are started, whatever the agent says, and in which one is looked for whose
-	// folder the agent has not said. Both are empty where only the agent knows.
+	// FolderKey or FolderPath is the folder in which jobs are started, whatever the agent says, and
+	// in which one is looked for whose folder the agent has not said. Both are empty where only the
+	// agent knows.
 	FolderKey  string `json:"folderKey,omitempty"`
 	FolderPath string `json:"folderPath,omitempty"`
 }
 
-// Request is one HTTP request. URL and Headers may contain ${VAR}, and URL placeholders such as {itemKey}. Body is a
-// JSON template whose strings "{inputArguments}", "{triggerId}" and so on are replaced by JSON values.
+// Request is one HTTP request. URL and Headers may contain ${VAR}, and URL placeholders such as
+// {itemKey}. Body is a JSON template whose strings "{inputArguments}", "{triggerId}" and so on are
+// replaced by JSON values.
 type Request struct {
 	Method  string            `json:"method,omitempty"`
 	URL     string            `json:"url,omitempty"`
@@ -82,13 +87,15 @@ type StatusRequest struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// ResultRequest fetches the result of a job that is done. Without a URL, Value is taken from the answer to Status.
+// ResultRequest fetches the result of a job that is done. Without a URL, Value is taken from the
+// answer to Status.
 type ResultRequest struct {
 	Request
 	Value string `json:"value,omitempty"`
 }
 
-// FindRequest looks for a job by the id of its trigger. ItemKey is a jq expression that gives null if there is none.
+// FindRequest looks for a job by the id of its trigger. ItemKey is a jq expression that gives null
+// if there is none.
 type FindRequest struct {
 	Request
 	ItemKey string `json:"itemKey,omitempty"`
@@ -121,7 +128,8 @@ func (j Jobs) forProcess(name string) JobConfig {
 	return JobConfig{Source: SourceExternal}
 }
 
-// Variables returns the names of all ${VAR} in the configuration, sorted, so that one without a value can be reported before anything begins.
+// Variables returns the names of all ${VAR} in the configuration, sorted, so that one without a
+// value can be reported before anything begins.
 func (j Jobs) Variables() []string {
 	names := map[string]bool{}
 	for _, c := range j {

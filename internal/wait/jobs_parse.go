@@ -18,7 +18,8 @@ const (
 	defaultKeyHeader   = "Idempotency-Key"
 )
 
-// ParseJobs reads the value of the eval set's key "jobs"; n may be nil. What is wrong is recorded in r with its place.
+// ParseJobs reads the value of the eval set's key "jobs"; n may be nil. What is wrong is recorded
+// in r with its place.
 func ParseJobs(r *input.Reader, n *input.Node) Jobs {
 	if n == nil || n.Kind == input.Null {
 		return nil
@@ -130,8 +131,8 @@ func (p jobReader) http(f *input.Fields) *HTTPConfig {
 	return c
 }
 
-// consistent fills in the kind of a start, which must be known to be safe before it is one that is repeated, and checks what
-// concerns several keys.
+// consistent fills in the kind of a start, which must be known to be safe before it is one that is
+// repeated, and checks what concerns several keys.
 func (p jobReader) consistent(f *input.Fields, c *HTTPConfig) {
 	switch {
 	case c.StartKind == Searchable && c.Find == nil:

@@ -21,7 +21,8 @@ type member struct {
 	value  json.RawMessage
 }
 
-// object is a JSON object with its members in order. As in Python, a key that comes again replaces the earlier one.
+// object is a JSON object with its members in order. As in Python, a key that comes again replaces
+// the earlier one.
 type object []member
 
 // parseObject reads a value that is known to be valid JSON; ok is false if it is not an object.
@@ -51,7 +52,8 @@ func parseObject(v json.RawMessage) (object, bool) {
 	return o, true
 }
 
-// get finds a member by its name in snake_case, camelCase or PascalCase: pydantic writes any of them.
+// get finds a member by its name in snake_case, camelCase or PascalCase: pydantic writes any of
+// them.
 func (o object) get(name string) (json.RawMessage, bool) {
 	for _, m := range o {
 		if m.key == name {
@@ -67,7 +69,8 @@ func (o object) get(name string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// text is the value of a member that is a string or a whole number, as ids are; empty for anything else.
+// text is the value of a member that is a string or a whole number, as ids are; empty for anything
+// else.
 func (o object) text(name string) string {
 	v, _ := o.get(name)
 	switch kindOf(v) {
@@ -79,7 +82,8 @@ func (o object) text(name string) string {
 	return ""
 }
 
-// fold makes the spellings of one name equal: process_folder_path, processFolderPath, ProcessFolderPath.
+// fold makes the spellings of one name equal: process_folder_path, processFolderPath,
+// ProcessFolderPath.
 func fold(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
 // write gives the object as JSON.
@@ -98,7 +102,8 @@ func (o object) write() json.RawMessage {
 	return b.Bytes()
 }
 
-// kindOf tells the JSON kind of a valid value: one of { [ " 0 t n, where 0 is any number and t a boolean. 0 means no value.
+// kindOf tells the JSON kind of a valid value: one of { [ " 0 t n, where 0 is any number and t a
+// boolean. 0 means no value.
 func kindOf(v json.RawMessage) byte {
 	v = bytes.TrimLeft(v, " \t\r\n")
 	if len(v) == 0 {
@@ -194,7 +199,8 @@ func checkJSON(v []byte) error {
 	return nil
 }
 
-// documentOrText is the payload that some output stands for: the JSON document that it is, else its text; null if it is empty.
+// documentOrText is the payload that some output stands for: the JSON document that it is, else its
+// text; null if it is empty.
 func documentOrText(out []byte) json.RawMessage {
 	out = bytes.TrimSpace(bytes.TrimPrefix(out, []byte("\xef\xbb\xbf")))
 	switch {

@@ -8,9 +8,10 @@ import (
 	"syscall"
 )
 
-// The lock of a job is a POSIX record lock, which a process holds until it ends, however it ends. Unlike flock it can be asked
-// about without being taken: a check that took it even for a moment would look, to a supervisor that is just coming up, like
-// another supervisor. A process must open the file once only, because closing any descriptor of it gives the lock up.
+// The lock of a job is a POSIX record lock, which a process holds until it ends, however it ends.
+// Unlike flock it can be asked about without being taken: a check that took it even for a moment
+// would look, to a supervisor that is just coming up, like another supervisor. A process must open
+// the file once only, because closing any descriptor of it gives the lock up.
 
 // takeLock takes the lock for as long as the process lives; ok is false if another process has it.
 func takeLock(path string) (f *os.File, ok bool, err error) {
@@ -27,7 +28,8 @@ func takeLock(path string) (f *os.File, ok bool, err error) {
 	return f, true, nil
 }
 
-// lockHolder tells whether a process has the lock, and which; pid is not positive if it cannot be seen from here.
+// lockHolder tells whether a process has the lock, and which; pid is not positive if it cannot be
+// seen from here.
 func lockHolder(path string) (pid int, held bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// The test binary is also the program that the exec source starts: as "job-supervisor FOLDER" it is a supervisor, and as "test-start
-// OPTIONS PENDING" an evalrun that starts one job. Either stops itself at the step that stopAt names, to be killed there.
+// The test binary is also the program that the exec source starts: as "job-supervisor FOLDER" it is
+// a supervisor, and as "test-start OPTIONS PENDING" an evalrun that starts one job. Either stops
+// itself at the step that stopAt names, to be killed there.
 const (
 	stopAt     = "TRIGGER_TEST_STOP_AT"
 	stopSocket = "TRIGGER_TEST_STOP_SOCKET"

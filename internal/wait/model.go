@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// model is one of UiPath's suspend values (facts/uipath.md 4.3) as pydantic writes it. Python tells them apart by class;
+// model is one of UiPath's suspend values as pydantic writes it. Python tells them apart by class;
 // JSON does not carry the class, so a model is known by its fields unless the value names it.
 type model struct {
 	class string
@@ -14,8 +14,9 @@ type model struct {
 	raw  bool
 	typ  Type
 	name string
-	// need are the fields that must be there; some are fields of which one at least must be there if the class is not named;
-	// may are the other ones. A name may be followed by the kind of value: :s string, :o object, :m object or null, :a array.
+	// need are the fields that must be there; some are fields of which one at least must be there
+	// if the class is not named; may are the other ones. A name may be followed by the kind of
+	// value: :s string, :o object, :m object or null, :a array.
 	need, some, may string
 	// open says that unknown fields do not speak against the model.
 	open bool
@@ -69,8 +70,8 @@ var models = func() []model {
 	}
 }()
 
-// recognise finds the model that a value stands for; nil is any other value. name is the trigger's name. The error is for a value that
-// names its model and does not fit it.
+// recognise finds the model that a value stands for; nil is any other value. name is the trigger's
+// name. The error is for a value that names its model and does not fit it.
 func recognise(o object) (m *model, name string, err error) {
 	for i := range models {
 		m := &models[i]
@@ -173,7 +174,8 @@ func (m *model) knows(o object) bool {
 
 func (m *model) itemKey(o object) string { return at(o, m.item) }
 
-// at gives the text at the first of some places that has one. A place is a field, or a field of an object in a field.
+// at gives the text at the first of some places that has one. A place is a field, or a field of an
+// object in a field.
 func at(o object, places string) string {
 	for place := range strings.FieldsSeq(places) {
 		outer, inner, nested := strings.Cut(place, ".")

@@ -6,13 +6,15 @@ import (
 	"strings"
 )
 
-// startTime tells a process from a later one with the same pid: its start in clock ticks since boot.
+// startTime tells a process from a later one with the same pid: its start in clock ticks since
+// boot.
 func startTime(pid int) (string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The name, in parentheses, may itself have spaces and parentheses; field 22 is the 20th after it (proc_pid_stat(5)).
+	// The name, in parentheses, may itself have spaces and parentheses; field 22 is the 20th after
+	// it (proc_pid_stat(5)).
 	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {

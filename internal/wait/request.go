@@ -49,7 +49,8 @@ func newClient(given *http.Client, rand func() float64, now func() time.Time) *c
 	return c
 }
 
-// sameOrigin follows redirects within one origin only: headers such as X-API-Key and the job's input are for nobody else.
+// sameOrigin follows redirects within one origin only: headers such as X-API-Key and the job's
+// input are for nobody else.
 func sameOrigin(next *http.Request, via []*http.Request) error {
 	if first := via[0].URL; next.URL.Scheme != first.Scheme || next.URL.Host != first.Host || len(via) >= 10 {
 		return http.ErrUseLastResponse
@@ -64,12 +65,14 @@ type call struct {
 	resolve resolver
 	// keyHeader is the header that carries the trigger's id, if the server knows one.
 	keyHeader string
-	// literalHeaders and literalBody are sent as they are. What comes from a model or a server is no template.
+	// literalHeaders and literalBody are sent as they are. What comes from a model or a server is
+	// no template.
 	literalHeaders map[string]string
 	literalBody    json.RawMessage
 }
 
-// answer is what came back. Of a call that failed only sent is known: whether the request may have reached the server.
+// answer is what came back. Of a call that failed only sent is known: whether the request may have
+// reached the server.
 type answer struct {
 	status     int
 	body       []byte
@@ -92,8 +95,9 @@ func (a answer) error() error {
 	return fmt.Errorf("%s answered %d %s%s: %s", a.what, a.status, http.StatusText(a.status), hint, excerpt(a.body))
 }
 
-// do sends a request and reads the answer. Its errors name the request as it is configured, so that they hold no secret. An
-// error that is a *fault.Fault would be the same if the request were repeated.
+// do sends a request and reads the answer. Its errors name the request as it is configured, so that
+// they hold no secret. An error that is a *fault.Fault would be the same if the request were
+// repeated.
 func (c *client) do(ctx context.Context, q call) (a answer, err error) {
 	a.what = q.Method + " " + q.URL
 	var sent atomic.Bool
@@ -126,7 +130,8 @@ func (c *client) do(ctx context.Context, q call) (a answer, err error) {
 	return a, nil
 }
 
-// build fills the templates. A variable without a value can be given one later; what does not fit into a template is a fault.
+// build fills the templates. A variable without a value can be given one later; what does not fit
+// into a template is a fault.
 func (q call) build(ctx context.Context) (*http.Request, error) {
 	what := q.Method + " " + q.URL
 	names := map[string]bool{}

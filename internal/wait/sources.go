@@ -25,13 +25,16 @@ var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, 
 // Options are what [NewSources] needs.
 type Options struct {
 	Jobs Jobs
-	// BaseDir is the folder of the eval set, against which an exec job's cwd is resolved; the current one if empty.
+	// BaseDir is the folder of the eval set, against which an exec job's cwd is resolved; the
+	// current one if empty.
 	BaseDir string
 	// StoreDir is the store's folder; exec jobs live in its folder jobs.
 	StoreDir string
-	// WakeDir is where waiting evalrun processes have their sockets; an exec job that ends sends a datagram to each. May be empty.
+	// WakeDir is where waiting evalrun processes have their sockets; an exec job that ends sends a
+	// datagram to each. May be empty.
 	WakeDir string
-	// Executable is the program whose hidden command job-supervisor calls [SuperviseMain]; the running one if empty.
+	// Executable is the program whose hidden command job-supervisor calls [SuperviseMain]; the
+	// running one if empty.
 	Executable string
 	// Resolve gives the value of a ${VAR}. Nil means that there are none.
 	Resolve func(name string) (string, bool)
@@ -40,7 +43,8 @@ type Options struct {
 	// Now and Rand (0 ≤ x < 1) are for tests; nil means the real ones.
 	Now  func() time.Time
 	Rand func() float64
-	// HTTPClient is for tests; nil means one that gives up after 30 s. Its CheckRedirect is replaced.
+	// HTTPClient is for tests; nil means one that gives up after 30 s. Its CheckRedirect is
+	// replaced.
 	HTTPClient *http.Client
 }
 
@@ -61,8 +65,8 @@ func NewSources(o Options) *Sources {
 	return &Sources{o: o, http: newClient(o.HTTPClient, o.Rand, o.Now)}
 }
 
-// Name gives the name of the source for a spec. A job that exists already can be watched over HTTP or by UiPath's Orchestrator only;
-// one that nobody is configured to start or to watch is external.
+// Name gives the name of the source for a spec. A job that exists already can be watched over HTTP
+// or by UiPath's Orchestrator only; one that nobody is configured to start or to watch is external.
 func (s *Sources) Name(spec Spec) string {
 	switch spec.Type {
 	case TypeTimer:

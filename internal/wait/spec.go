@@ -12,8 +12,9 @@ import (
 // defaultFolder is the folder of a process that names none (the founding proposal's "Shared").
 const defaultFolder = "Shared"
 
-// ParseSpecs reads the value of one interrupt: one of UiPath's models, or any other value, which waits for an answer over the API.
-// The elements of a list are siblings. A model is known by its fields, or named by the value's "type" or "__type__".
+// ParseSpecs reads the value of one interrupt: one of UiPath's models, or any other value, which
+// waits for an answer over the API. The elements of a list are siblings. A model is known by its
+// fields, or named by the value's "type" or "__type__".
 func ParseSpecs(value json.RawMessage) ([]Spec, error) {
 	if err := checkJSON(value); err != nil {
 		return nil, err
@@ -68,8 +69,8 @@ func parseSpec(value json.RawMessage) (Spec, error) {
 	return s, nil
 }
 
-// invocation is the payload of an InvokeProcess as the results document shows it: process_name and input_arguments, then what else was
-// given. The folder is in the trigger itself.
+// invocation is the payload of an InvokeProcess as the results document shows it: process_name and
+// input_arguments, then what else was given. The folder is in the trigger itself.
 func invocation(o object) json.RawMessage {
 	arguments, _ := o.get("input_arguments")
 	if kindOf(arguments) != '{' {
@@ -101,7 +102,8 @@ func (s Spec) InputArguments() json.RawMessage {
 
 var dateLike = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d`)
 
-// parseTime reads RFC 3339, also with the space that Python's str() puts between date and time, and gives UTC.
+// parseTime reads RFC 3339, also with the space that Python's str() puts between date and time, and
+// gives UTC.
 func parseTime(s string) (time.Time, error) {
 	if dateLike.MatchString(s) {
 		s = s[:10] + "T" + s[11:]

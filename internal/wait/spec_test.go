@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestVector39Creators has a row for every row of facts/uipath.md 4.3.
+// TestVector39Creators has a row for every suspend value of UiPath.
 func TestVector39Creators(t *testing.T) {
 	noon := time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

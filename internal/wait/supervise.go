@@ -22,15 +22,17 @@ import (
 const (
 	// detachedVar is set in the second process of a supervisor.
 	detachedVar = ownPrefix + "JOB_DETACHED"
-	// endGrace is how long a command may take to end when it is told to, and how long its pipes are read after it has ended.
+	// endGrace is how long a command may take to end when it is told to, and how long its pipes are
+	// read after it has ended.
 	endGrace = 2 * time.Second
 	// stderrTail is how much of stderr a fault quotes.
 	stderrTail = 2000
 )
 
-// SuperviseMain is the hidden command job-supervisor of the program that was given as [Options].Executable. Called first, it
-// starts its own program again in a new session and returns, so that the starter has nothing to wait for. The second process
-// runs the command of the job, once at most, and records its result. It returns the exit status.
+// SuperviseMain is the hidden command job-supervisor of the program that was given as
+// [Options].Executable. Called first, it starts its own program again in a new session and returns,
+// so that the starter has nothing to wait for. The second process runs the command of the job, once
+// at most, and records its result. It returns the exit status.
 func SuperviseMain(jobDir string) int {
 	act := supervise
 	if os.Getenv(detachedVar) == "" {
@@ -61,7 +63,8 @@ func detach(jobDir string) error {
 	return errors.Join(cmd.Process.Release(), log.Close())
 }
 
-// supervise takes the lock, and runs the command if nobody has begun to. It works inside the job's folder, so that the folder may be renamed.
+// supervise takes the lock, and runs the command if nobody has begun to. It works inside the job's
+// folder, so that the folder may be renamed.
 func supervise(jobDir string) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -106,7 +109,8 @@ func supervise(jobDir string) error {
 	return nil
 }
 
-// takeEnvironment makes the environment of this process the one of the command, and returns the names that the job's configuration gives.
+// takeEnvironment makes the environment of this process the one of the command, and returns the
+// names that the job's configuration gives.
 func takeEnvironment() (names []string, err error) {
 	own := map[string]string{}
 	if v := os.Getenv(envVar); v != "" {
@@ -130,7 +134,8 @@ func takeEnvironment() (names []string, err error) {
 	return names, nil
 }
 
-// run runs the command to its end. Its payload is kept as it is, what it writes to stderr without secrets.
+// run runs the command to its end. Its payload is kept as it is, what it writes to stderr without
+// secrets.
 func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redactor) jobResult {
 	stdout, stderr := &limited{left: maxPayload}, &tailed{}
 	if f, err := os.OpenFile(dir.path(stderrFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
@@ -171,7 +176,8 @@ func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redact
 	return r
 }
 
-// wait waits for the command's end, and ends its process group when it is cancelled or takes too long; then why says so.
+// wait waits for the command's end, and ends its process group when it is cancelled or takes too
+// long; then why says so.
 func (s jobSpec) wait(pid int, done <-chan error, signals <-chan os.Signal, dir jobFolder) (why string, err error) {
 	var timeout <-chan time.Time
 	if s.Timeout > 0 {
@@ -198,7 +204,8 @@ func (s jobSpec) wait(pid int, done <-chan error, signals <-chan os.Signal, dir 
 	return why, err
 }
 
-// wake tells the evalrun processes that wait on the store. One that cannot be told asks by itself some seconds later.
+// wake tells the evalrun processes that wait on the store. One that cannot be told asks by itself
+// some seconds later.
 func wake(s jobSpec) {
 	if s.Wake == "" {
 		return
@@ -215,7 +222,8 @@ func wake(s jobSpec) {
 	}
 }
 
-// limited keeps what is written to it, up to a limit. More is an error, which closes the pipe to the command.
+// limited keeps what is written to it, up to a limit. More is an error, which closes the pipe to
+// the command.
 type limited struct {
 	kept bytes.Buffer // not embedded: its ReadFrom would be taken in place of Write
 	left int

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// placeholders are what a request may take from a trigger. All but the first two may come from a model, so they reach a URL
-// only escaped, and never its host. inputArguments is for bodies only.
+// placeholders are what a request may take from a trigger. All but the first two may come from a
+// model, so they reach a URL only escaped, and never its host. inputArguments is for bodies only.
 var placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "inputArguments"}
 
 // values are the placeholders' values for one trigger.
@@ -107,7 +107,8 @@ func variables(s string, into map[string]bool) {
 	}
 }
 
-// checkURL says what is wrong with a URL template, as far as that can be said without the values of its variables.
+// checkURL says what is wrong with a URL template, as far as that can be said without the values of
+// its variables.
 func checkURL(template string, allowed []string) error {
 	parts, err := splitTemplate(template, true)
 	if err != nil {
@@ -141,8 +142,9 @@ func checkURL(template string, allowed []string) error {
 	return err
 }
 
-// renderURL fills a URL template. A variable's value stands as it is. A placeholder's value is escaped for the path or the query,
-// wherever it stands; it may not stand before the path or after a '#', and in a path it may not be empty or lead out of its segment.
+// renderURL fills a URL template. A variable's value stands as it is. A placeholder's value is
+// escaped for the path or the query, wherever it stands; it may not stand before the path or after
+// a '#', and in a path it may not be empty or lead out of its segment.
 func renderURL(template string, resolve resolver, values map[string]string) (string, error) {
 	parts, err := splitTemplate(template, true)
 	if err != nil {
@@ -200,7 +202,8 @@ func escape(name, value, before string) (string, error) {
 	case value == "":
 		return "", fmt.Errorf("{%s} is empty and stands in the path of a URL", name)
 	}
-	// Some proxies decode %2F and then follow "..", so a value is refused for any dots that could be a segment.
+	// Some proxies decode %2F and then follow "..", so a value is refused for any dots that could
+	// be a segment.
 	for segment := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {
 			return "", fmt.Errorf("{%s} is %q, which would lead out of its segment of the URL's path", name, excerpt([]byte(value)))
@@ -209,7 +212,8 @@ func escape(name, value, before string) (string, error) {
 	return url.PathEscape(value), nil
 }
 
-// renderBody fills a body template: a string that is one placeholder becomes its value, other strings have their ${VAR}s replaced.
+// renderBody fills a body template: a string that is one placeholder becomes its value, other
+// strings have their ${VAR}s replaced.
 func renderBody(template json.RawMessage, resolve resolver, values map[string]string, arguments json.RawMessage) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(template))
 	dec.UseNumber()

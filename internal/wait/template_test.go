@@ -46,7 +46,8 @@ func TestUnknownVariableIsNamed(t *testing.T) {
 	}
 }
 
-// Whatever a model says, the URL's host stays, and so does the number of its path's segments and query's parameters.
+// Whatever a model says, the URL's host stays, and so does the number of its path's segments and
+// query's parameters.
 func FuzzRenderURL(f *testing.F) {
 	for _, seed := range []string{"job-1", "..", "../..", "%2e%2e", "a/b", "?x=1", "#", "@h", ":80", "//e", "\\", "\x00\n", "{itemKey}", "${X}", "&a=b", ";", "日本"} {
 		f.Add(seed)

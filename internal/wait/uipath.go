@@ -2,17 +2,19 @@ package wait
 
 import "strings"
 
-// uipathTypes and uipathNames are UiPath's enumerations (facts/uipath.md 4.2).
+// uipathTypes and uipathNames are UiPath's enumerations.
 var (
 	uipathTypes = []string{"None", "QueueItem", "Job", "Task", "Timer", "Inbox", "Api", "DeepRag", "BatchRag", "IndexIngestion", "IxpExtraction", "IxpVsEscalation"}
 	uipathNames = []string{"Unknown", "QueueItem", "Job", "Task", "Escalation", "Timer", "Inbox", "Api", "DeepRag", "BatchRag", "IndexIngestion",
 		"Extraction", "IxpVsEscalation", "JobRaw", "IndexIngestionRaw", "DeepRagRaw"}
 )
 
-// UiPathType gives UiPath's spelling of a trigger type, such as Job or IxpVsEscalation; None for a type that UiPath does not have.
+// UiPathType gives UiPath's spelling of a trigger type, such as Job or IxpVsEscalation; None for a
+// type that UiPath does not have.
 func UiPathType(t Type) string { return toUiPath(string(t), uipathTypes) }
 
-// UiPathName gives UiPath's spelling of a trigger name, such as JobRaw or Escalation; Unknown for one that UiPath does not have.
+// UiPathName gives UiPath's spelling of a trigger name, such as JobRaw or Escalation; Unknown for
+// one that UiPath does not have.
 func UiPathName(name string) string { return toUiPath(name, uipathNames) }
 
 // FromUiPathType is the inverse of [UiPathType].

@@ -21,7 +21,8 @@ const (
 	namespace = "UiPath.Server.Configuration.OData."
 )
 
-// ask sends a request to a path of Orchestrator's API, which is a template. An error that is not a *fault.Fault is a *RetryError.
+// ask sends a request to a path of Orchestrator's API, which is a template. An error that is not a
+// *fault.Fault is a *RetryError.
 func (s *uipathSource) ask(ctx context.Context, p Job, method, path string, body json.RawMessage) (answer, error) {
 	q := call{
 		Request: Request{Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token}},
@@ -38,9 +39,9 @@ func (s *uipathSource) ask(ctx context.Context, p Job, method, path string, body
 	return a, nil
 }
 
-// folder gives the header that says in which folder the job is: that of a job which exists already as the agent said it, else that of
-// the configuration; that of a job to start as it is configured, else as the agent said it. For a model may choose what to start, and
-// the eval set where.
+// folder gives the header that says in which folder the job is: that of a job which exists already
+// as the agent said it, else that of the configuration; that of a job to start as it is configured,
+// else as the agent said it. For a model may choose what to start, and the eval set where.
 func (s *uipathSource) folder(p Job) (map[string]string, error) {
 	key, path := p.Spec.FolderKey, p.Spec.FolderPath
 	if configured := s.config.FolderKey != "" || s.config.FolderPath != ""; configured && (p.Spec.ItemKey == "" || key == "" && path == "") {
@@ -61,7 +62,8 @@ func (s *uipathSource) folder(p Job) (map[string]string, error) {
 	case printable(path):
 		return map[string]string{"X-UIPATH-FolderPath": path}, nil
 	}
-	// Anything but ASCII goes as UTF-16, little endian, in base64 (Orchestrator's API guide; so does UiPath's TypeScript SDK).
+	// Anything but ASCII goes as UTF-16, little endian, in base64 (Orchestrator's API guide; so
+	// does UiPath's TypeScript SDK).
 	var units []byte
 	for _, u := range utf16.Encode([]rune(path)) {
 		units = binary.LittleEndian.AppendUint16(units, u)
@@ -85,8 +87,8 @@ func printable(s string) bool {
 	return strings.TrimSpace(s) == s && strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// refused is the error of an answer to what comes before a job and to its start, nil if there is none. It is not tried again what would
-// be refused again.
+// refused is the error of an answer to what comes before a job and to its start, nil if there is
+// none. It is not tried again what would be refused again.
 func (s *uipathSource) refused(p Job, a answer) error {
 	switch {
 	case a.ok():
@@ -98,7 +100,8 @@ func (s *uipathSource) refused(p Job, a answer) error {
 	return fault.New(fault.Job, "the job could not be started: "+explained(a).Error())
 }
 
-// explained is the error of an answer, with what it means of those whose reason is in the configuration.
+// explained is the error of an answer, with what it means of those whose reason is in the
+// configuration.
 func explained(a answer) error {
 	switch a.status {
 	case http.StatusUnauthorized:

@@ -15,7 +15,8 @@ import (
 // uipathSource starts and watches jobs of UiPath's Orchestrator (UiPath's trigger reader does so).
 type uipathSource struct {
 	client *client
-	// resolve gives the values of variables, for each request anew: a token lives for an hour, a job for days.
+	// resolve gives the values of variables, for each request anew: a token lives for an hour, a
+	// job for days.
 	resolve resolver
 	config  UiPathConfig
 	polling Polling
@@ -26,9 +27,11 @@ func newUiPath(c *client, resolve resolver, config UiPathConfig, polling Polling
 	return &uipathSource{c, resolve, config, polling}
 }
 
-// StartKind is searchable: StartJobs takes a Reference, "optional user-specified reference for jobs" (StartProcessDto in Orchestrator's
-// swagger), and a job has the same member ("reference identifier for the job", JobDto; @uipath/uipath-typescript, models of jobs), by which
-// OData filters. Orchestrator itself does not deduplicate by it: two starts with one reference are two jobs.
+// StartKind is searchable: StartJobs takes a Reference, "optional user-specified reference for
+// jobs" (StartProcessDto in Orchestrator's swagger), and a job has the same member ("reference
+// identifier for the job", JobDto; @uipath/uipath-typescript, models of jobs), by which OData
+// filters. Orchestrator itself does not deduplicate by it: two starts with one reference are two
+// jobs.
 func (s *uipathSource) StartKind() Start { return Searchable }
 
 // Start starts a job, unless there is one with the trigger's id as its reference.
@@ -91,7 +94,8 @@ func (s *uipathSource) Find(ctx context.Context, p Job) (string, bool, error) {
 	return jobs[0].text("Key"), true, nil
 }
 
-// release gives the key of the release, as Orchestrator calls a process in a folder, with the name that the agent said.
+// release gives the key of the release, as Orchestrator calls a process in a folder, with the name
+// that the agent said.
 func (s *uipathSource) release(ctx context.Context, p Job) (string, error) {
 	quoted := p
 	quoted.Spec.Process = strings.ReplaceAll(p.Spec.Process, "'", "''") // within OData's quotes
@@ -181,7 +185,8 @@ func (s *uipathSource) Cancel(ctx context.Context, p Job) error {
 	return explained(a)
 }
 
-// ended tells whether a state is final. All others go on, also Stopping and Terminating and those that are yet to be invented.
+// ended tells whether a state is final. All others go on, also Stopping and Terminating and those
+// that are yet to be invented.
 func ended(state string) bool {
 	switch strings.ToLower(state) {
 	case "successful", "faulted", "stopped":
@@ -190,14 +195,17 @@ func ended(state string) bool {
 	return false
 }
 
-// wantsJob tells whether the job itself is the payload, however it ended: of what is named …Raw. Otherwise it is what the job gave out, and a
-// job that did not is a fault (UiPath's trigger reader does so).
+// wantsJob tells whether the job itself is the payload, however it ended: of what is named …Raw.
+// Otherwise it is what the job gave out, and a job that did not is a fault (UiPath's trigger reader
+// does so).
 func wantsJob(s Spec) bool { return strings.HasSuffix(s.Name, "_RAW") }
 
-// noContent stands for an output without members. LangGraph takes an empty resume value for none, and would wait for ever.
+// noContent stands for an output without members. LangGraph takes an empty resume value for none,
+// and would wait for ever.
 var noContent = json.RawMessage(`{"state":"successful","__internal":"NO_CONTENT"}`)
 
-// output is what a job that has ended gave out, as UiPath's own runtime hands it to an agent. The error is a *fault.Fault.
+// output is what a job that has ended gave out, as UiPath's own runtime hands it to an agent. The
+// error is a *fault.Fault.
 func output(job object) (json.RawMessage, error) {
 	if state := job.text("State"); !strings.EqualFold(state, "successful") {
 		return nil, fault.New(fault.Job, reason(job, state))

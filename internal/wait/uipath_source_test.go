@@ -188,7 +188,8 @@ func TestUiPathFolders(t *testing.T) {
 	}
 }
 
-// What is asked when a process is started: names are escaped for OData and for the URL, and nothing that a model said is a template.
+// What is asked when a process is started: names are escaped for OData and for the URL, and nothing
+// that a model said is a template.
 func TestUiPathStartRequests(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -288,7 +289,8 @@ func TestUiPathCheck(t *testing.T) {
 		status int
 		body   string
 		header string
-		// What is expected: the payload, or that the job goes on, or a fault with a category, or an error that says something.
+		// What is expected: the payload, or that the job goes on, or a fault with a category, or an
+		// error that says something.
 		payload, says string
 		fault         fault.Category
 		after         time.Duration

@@ -1,9 +1,19 @@
-// Package trigger holds what ends a wait: the interrupts that agents emit, the triggers made from them, and the sources
-// that start jobs and tell whether they are done.
+// Package wait is what a rollout waits for: the interrupts that agents emit, the triggers made from
+// them, and the sources that start jobs and tell whether they are done.
 //
-// [ParseInterrupts] reads what an agent emitted, [ParseJobs] the eval set's key "jobs", and [NewSources] chooses the source of
-// a trigger. [SuperviseMain] is the process that a local job runs under. The package keeps no state but the folders of local
-// jobs; package runner stores what a source says.
+// [ParseInterrupts] reads what an agent emitted, [ParseJobs] the eval set's key "jobs", and
+// [NewSources] chooses the source of a trigger. [Work] is what the call of a tool has started.
+// [SuperviseMain] is the process that a local job runs under. The package keeps no state but the
+// folders of local jobs. Whoever uses it stores what a source says.
+//
+// # A new source
+//
+// A source implements [Source], in a file of this package or in a package below it, as wait/mcp. It
+// is registered in sources.go: its name among the constants and in [SourceNames], the triggers that
+// it serves in [Sources.Name], and how it is made in [Sources.For]. What an eval set says of it is a
+// field of [JobConfig], which jobs_parse.go reads. It must pass the test of package waittest: add a
+// case to SourceCases in cases_test.go, or call waittest.Run in its own package. The test fails for
+// a name without a case.
 package wait
 
 import (
@@ -17,9 +27,11 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// Interrupt is what an agent emitted to say that it waits. Several triggers under one interrupt are siblings: the first to fire wins.
+// Interrupt is what an agent emitted to say that it waits. Several triggers under one interrupt are
+// siblings: the first to fire wins.
 type Interrupt struct {
-	// ID is what the payload is keyed by on resume. Equal ids in one list have been told apart by their index.
+	// ID is what the payload is keyed by on resume. Equal ids in one list have been told apart by
+	// their index.
 	ID    string
 	Specs []Spec
 }
@@ -28,9 +40,11 @@ type Interrupt struct {
 type Spec struct {
 	Type Type   `json:"type"`
 	Name string `json:"name"` // UiPath's trigger name in our spelling: JOB, JOB_RAW, TASK, ESCALATION, …
-	// ItemKey is the key of a job, task or index that exists already; empty where one is yet to be started.
+	// ItemKey is the key of a job, task or index that exists already; empty where one is yet to be
+	// started.
 	ItemKey string `json:"itemKey,omitempty"`
-	// Process is the name of the process to start (InvokeProcess), by which a source is chosen from the eval set's jobs.
+	// Process is the name of the process to start (InvokeProcess), by which a source is chosen from
+	// the eval set's jobs.
 	Process    string `json:"process,omitempty"`
 	FolderPath string `json:"folderPath,omitempty"`
 	FolderKey  string `json:"folderKey,omitempty"`
@@ -58,7 +72,8 @@ func (s Spec) Visible() json.RawMessage {
 	return s.Payload
 }
 
-// Digest changes with what is waited for, and not with the order of the members or with what else is kept of it.
+// Digest changes with what is waited for, and not with the order of the members or with what else
+// is kept of it.
 func (s Spec) Digest() string {
 	var payload any
 	dec := json.NewDecoder(bytes.NewReader(s.Payload))
@@ -74,7 +89,7 @@ func (s Spec) Digest() string {
 // Type is the kind of a trigger.
 type Type string
 
-// The trigger types. The first eight are named in the design, the others are UiPath's (facts/uipath.md 4.2).
+// The trigger types. Those after TypeMeshJob are UiPath's.
 const (
 	TypeJob             Type = "JOB"
 	TypeTask            Type = "TASK"
@@ -97,7 +112,8 @@ type Error struct {
 	Message string `json:"message"`
 }
 
-// Start says what is known of a job after a crash between the intent to start it and the record that it was started.
+// Start says what is known of a job after a crash between the intent to start it and the record
+// that it was started.
 type Start string
 
 // The kinds of start.
@@ -110,18 +126,19 @@ const (
 	AtMostOnce Start = "atMostOnce"
 )
 
-// Source starts jobs of one kind and tells whether they are done. Implementations are safe for concurrent use, hold
-// nothing open between calls, and start no goroutine that outlives a call.
+// Source starts jobs of one kind and tells whether they are done. Implementations are safe for
+// concurrent use, hold nothing open between calls, and start no goroutine that outlives a call.
 type Source interface {
 	// StartKind says how a start is resolved after a crash.
 	StartKind() Start
-	// Start starts the job of a trigger and returns its item key. Called only for triggers whose Spec has no ItemKey.
-	// A Searchable source looks for the job first. An error that is a *fault.Fault faults the trigger. Every other error is tried again
-	// after a backoff; a *RetryError may ask for a longer one, and says whether the job can have been started. From an
+	// Start starts the job of a trigger and returns its item key. Called only for triggers whose
+	// Spec has no ItemKey. A Searchable source looks for the job first. An error that is a
+	// *fault.Fault faults the trigger. Every other error is tried again after a backoff; a
+	// *RetryError may ask for a longer one, and says whether the job can have been started. From an
 	// AtMostOnce source every other error means that the job was certainly not started.
 	Start(ctx context.Context, j Job) (itemKey string, err error)
-	// Find looks for a job that was started with the trigger's key; found is false if there is none. The error is ErrNoFind where
-	// the source cannot look.
+	// Find looks for a job that was started with the trigger's key; found is false if there is
+	// none. The error is ErrNoFind where the source cannot look.
 	Find(ctx context.Context, j Job) (itemKey string, found bool, err error)
 	// Check asks once whether the job is done.
 	Check(ctx context.Context, j Job) (Status, error)
@@ -140,12 +157,13 @@ type Job struct {
 	Checks int
 	// Since is when the trigger began to wait.
 	Since time.Time
-	// Until is when the right to start the job ends, zero if it does not: a process that was stopped in the meantime no longer starts it.
+	// Until is when the right to start the job ends, zero if it does not: a process that was
+	// stopped in the meantime no longer starts it.
 	Until time.Time
 }
 
-// Status is the answer of a check. Done is false while the job goes on; then After says when to ask again at the earliest
-// (0: when something tells us).
+// Status is the answer of a check. Done is false while the job goes on; then After says when to ask
+// again at the earliest (0: when something tells us).
 type Status struct {
 	Done    bool
 	Payload json.RawMessage

@@ -9,13 +9,14 @@ import (
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
-// itemKey is the key of what evalrun itself begins to wait for: "job-" and the trigger's id for a job, as in the founding
-// proposal, and for others the type in place of "job".
+// itemKey is the key of what evalrun itself begins to wait for: "job-" and the trigger's id for a
+// job, as in the founding proposal, and for others the type in place of "job".
 func itemKey(p Job) string {
 	return strings.ToLower(strings.ReplaceAll(string(p.Spec.Type), "_", "-")) + "-" + p.TriggerID
 }
 
-// hasKey tells whether the key of the job is known. Until a start is recorded the key that evalrun made stands in its place.
+// hasKey tells whether the key of the job is known. Until a start is recorded the key that evalrun
+// made stands in its place.
 func hasKey(p Job) bool { return p.ItemKey != "" && p.ItemKey != itemKey(p) }
 
 // external waits for a delivery. It never starts anything, and only a delivery can tell.

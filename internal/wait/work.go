@@ -61,9 +61,9 @@ func (t *MCPTask) ExpiresAt() time.Time {
 
 // Input is what a person has to answer before a call or a task goes on.
 type Input struct {
-	// Requests is what the server asks, its inputRequests. A task of 2025-11-25 has none: its server
-	// asks whoever waits for the result, and only once, so it is asked when the answer is there.
-	// Message is what it says meanwhile.
+	// Requests is what the server asks, its inputRequests. A task of 2025-11-25 has none: its
+	// server asks whoever waits for the result, and only once, so it is asked when the answer is
+	// there. Message is what it says meanwhile.
 	Requests json.RawMessage `json:"requests,omitempty"`
 	Message  string          `json:"message,omitempty"`
 	// State is the requestState of a call that has to be made again with the answers.

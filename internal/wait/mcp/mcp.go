@@ -133,9 +133,9 @@ type asking struct {
 // unreadableError says that what is waited for will never be readable.
 type unreadableError struct{ error }
 
-// read puts together what a trigger, the record of its call and the configuration say. An error that
-// is not an unreadableError may be gone the next time, or in another process: a variable without
-// a value here, or a store that is busy.
+// read puts together what a trigger, the record of its call and the configuration say. An error
+// that is not an unreadableError may be gone the next time, or in another process: a variable
+// without a value here, or a store that is busy.
 func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 	var w watch
 	if err := json.Unmarshal(j.Spec.Watch, &w); err != nil {
@@ -166,7 +166,8 @@ func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 	return a, nil
 }
 
-// ask asks once. The outcome is nil if the work goes on; after is when its server wants to be asked again.
+// ask asks once. The outcome is nil if the work goes on; after is when its server wants to be asked
+// again.
 func (a asking) ask(ctx context.Context) (outcome *wait.Outcome, after time.Duration, err error) {
 	if a.work.Task == nil {
 		return a.fetch(ctx)

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/waittest"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -76,7 +77,11 @@ func newSource(work *wait.Work) wait.Source {
 			if rolloutID != "r1" || callID != "c1" {
 				return nil, errors.New("it was asked for another call")
 			}
-			return work, nil
+			raw, err := work.Encode() // each time it is read anew
+			if err != nil {
+				return nil, err
+			}
+			return wait.DecodeWork(raw)
 		},
 		Lookup: func(name string) (string, bool) { return "secret", name == "TOKEN" },
 		Client: http.DefaultClient, Now: func() time.Time { return now },
@@ -184,6 +189,17 @@ func TestWhatCannotBeAsked(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheSourceKeepsToItsInterface(t *testing.T) {
+	s := startServer(t, map[string]string{"tasks/get": `{"taskId":"t1","status":"working"}`, "tasks/cancel": `{"taskId":"t1","status":"cancelled"}`})
+	j := jobOf(t, declared(s.url), false)
+	j.Spec.ItemKey = "task-1"
+	waittest.Run(t, waittest.Case{Source: newSource(taskWork()), Job: j, End: func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.answers["tasks/get"], s.answers["tasks/result"] = `{"taskId":"t1","status":"completed"}`, `{"content":[]}`
+	}})
 }
 
 // A server that cannot be asked has forgotten the result some time after it has said it would.
