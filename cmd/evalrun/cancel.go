@@ -1,8 +1,9 @@
 package main
 
 import (
-	"github.com/evalrun/evalrun/runner"
 	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/runner"
 )
 
 func cancelCommand(g *globals) *cobra.Command {

@@ -47,7 +47,7 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 	}
 	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them", "")
 	defer stop()
-	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, func(text string) { out.say("%s", text) }, out
+	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, out.say, out
 	err = s.Execute(ctx, o)
 	if errors.Is(err, runner.ErrMoved) {
 		return internal(err)

@@ -15,12 +15,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/catalog"
 	mcptasks "github.com/evalrun/evalrun/internal/gateway/tasks"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/tasks"
-	"github.com/spf13/cobra"
 )
 
 // gatewayFlags are those of `evalrun gateway`.

@@ -47,7 +47,7 @@ func (o *oracleFlags) run(cmd *cobra.Command, g *globals, dirs []string) error {
 	ctx, drain, stop := out.endOnSignals(cmd.Context(), "interrupted: letting the running agents finish; once more ends them, the run can be resumed either way",
 		"ending the running agents")
 	defer stop()
-	opts.Drain, opts.Log, opts.Notice = drain, out, func(text string) { out.say("%s", text) }
+	opts.Drain, opts.Log, opts.Notice = drain, out, out.say
 	checks, err := runner.CheckTasks(ctx, dirs, o.sandbox, open, opts)
 	if errors.Is(err, runner.ErrInterrupted) {
 		return &exitError{exitInterrupted, nil}

@@ -178,9 +178,8 @@ func (o *output) writeLocked(p []byte) (int, error) {
 	return len(p), err
 }
 
-func (o *output) say(format string, args ...any) {
-	printf(o, "evalrun: "+format+"\n", args...)
-}
+// say prints a line that is no event.
+func (o *output) say(text string) { printf(o, "evalrun: %s\n", text) }
 
 // close ends the display and the event stream.
 func (o *output) close() error {

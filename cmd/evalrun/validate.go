@@ -3,8 +3,9 @@ package main
 import (
 	"math"
 
-	"github.com/evalrun/evalrun/runner"
 	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/runner"
 )
 
 func validateCommand(g *globals) *cobra.Command {

@@ -29,7 +29,7 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 	ctx, drain, stop := out.endOnSignals(cmd.Context(), "interrupted: letting the running agents finish; once more ends them, the run can be resumed either way",
 		"ending the running agents")
 	defer stop()
-	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, func(text string) { out.say("%s", text) }, out
+	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, out.say, out
 	work := s.Run
 	if resume {
 		work = s.Resume
@@ -54,11 +54,11 @@ func (o *output) endOnSignals(parent context.Context, first, second string) (ctx
 	stopSignals := onSignals(func(count int) {
 		switch count {
 		case 1:
-			o.say("%s", first)
+			o.say(first)
 			close(draining)
 		case 2:
 			if second != "" {
-				o.say("%s", second)
+				o.say(second)
 			}
 			cancel()
 		default:

@@ -52,7 +52,7 @@ func (r *Report) csvRow(one *schemas.Rollout, e *schemas.Evaluated) []string {
 	}
 	category, message, waiting := "", "", ""
 	if one.Error != nil {
-		category, message = string(one.Error.Category), one.Error.Message
+		category, message = one.Error.Category, one.Error.Message
 	}
 	if x := one.AgentExecutionOutput; x != nil && len(x.Result.Triggers) > 0 {
 		waiting = waitingFor(one)[len("waiting for "):]

@@ -39,7 +39,7 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 			if one.Error == nil {
 				return []string{markdown(c.label(one)), "", ""}
 			}
-			return []string{markdown(c.label(one)), markdown(string(one.Error.Category)), markdown(shorten(redact.Line(one.Error.Message), 500))}
+			return []string{markdown(c.label(one)), markdown(one.Error.Category), markdown(shorten(redact.Line(one.Error.Message), 500))}
 		}},
 		{unscored, "Unscored", []string{"evaluation", "reason"}, func(one *schemas.Rollout) []string {
 			return []string{markdown(c.label(one)), markdown(shorten(reason(one), 500))}

@@ -235,7 +235,7 @@ func uipathExecutionOf(x *schemas.AgentExecution) *uipathExecution {
 	out := &uipathExecution{ExecutionTime: x.ExecutionTime, Result: uipathRuntimeResult{EventType: "runtime_result", Output: uipathOutput(x.Result.Output), Status: string(x.Result.Status)}}
 	out.Trace.Spans = uipathSpans(x.Trace.Spans)
 	if f := x.Result.Error; f != nil {
-		out.Result.Error = &uipathError{Code: "Evalrun." + strings.ToUpper(strings.ReplaceAll(string(f.Category), "-", "_")), Title: "The agent did not finish",
+		out.Result.Error = &uipathError{Code: "Evalrun." + strings.ToUpper(strings.ReplaceAll(f.Category, "-", "_")), Title: "The agent did not finish",
 			Detail: f.Message, Category: "Unknown"}
 	}
 	if x.Result.Status != schemas.Suspended {

@@ -128,7 +128,7 @@ func TestAggregate(t *testing.T) {
 
 	t.Run("tasks and sessions", func(t *testing.T) {
 		for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
-			c := g.client(era, "all")
+			c := g.client(era)
 			id := c.Task("TASKS_compute", `{"ms":1000,"text":"x"}`)
 			g.restart()
 			if text, _, err := c.Result(id); text != "x" || err != nil {
@@ -166,7 +166,7 @@ func TestAggregateNamesAreOfOneServer(t *testing.T) {
 	for name, urls := range map[string][]string{"both": up, "the first": {up[0], down}, "the second": {down, up[1]}} {
 		t.Run(name+" can be reached", func(t *testing.T) {
 			first.Target.URL, second.Target.URL = urls[0], urls[1]
-			c := aggregated(t, first, second).client(mcp.Modern, "all")
+			c := aggregated(t, first, second).client(mcp.Modern)
 			for name, text := range want {
 				reached := slices.Equal(urls, up) || (urls[0] == up[0]) == strings.HasPrefix(text, "github ")
 				o, err := c.Try(mcp.MethodToolsCall, fmt.Sprintf(`{"name":%q,"arguments":{}}`, name))
@@ -273,7 +273,7 @@ func TestAggregateListensAgain(t *testing.T) {
 	t.Cleanup(func() { x.Close(); h.Close() })
 	_, other := startCatalog(t, "other", "tool")
 	g := aggregated(t, gateway.Server{Name: "cutting", Protocol: mcp.Modern, Target: mcp.Target{URL: h.URL}}, other)
-	c := g.client(mcp.Modern, "all")
+	c := g.client(mcp.Modern)
 	for len(refused) > 0 {
 		<-refused
 	}
@@ -306,7 +306,7 @@ func TestAggregateTellsModernClientsOfChanges(t *testing.T) {
 	one, first := startCatalog(t, "one", "tool")
 	_, second := startCatalog(t, "two", "tool")
 	g := aggregated(t, first, second)
-	c := g.client(mcp.Modern, "all")
+	c := g.client(mcp.Modern)
 	notes := make(chan string, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -399,9 +399,9 @@ func (g *allGateway) restart() {
 	g.start(address)
 }
 
-func (g *allGateway) client(era mcp.Era, server string) *gatewaytest.TaskClient {
+func (g *allGateway) client(era mcp.Era) *gatewaytest.TaskClient {
 	g.t.Helper()
-	return gatewaytest.ConnectTaskClient(g.t, g.access, era, server)
+	return gatewaytest.ConnectTaskClient(g.t, g.access, era, "all")
 }
 
 func (g *allGateway) clientWith(server string, o mcp.ClientOptions) *gatewaytest.TaskClient {

@@ -97,7 +97,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 		g.aggregate.connecting = time.Millisecond
 		connecting := time.AfterFunc(100*time.Millisecond, come) // with nothing to tell that the gateway waits
 		defer connecting.Stop()
-		c := g.client(mcp.Legacy, "all")
+		c := g.client(mcp.Legacy)
 		if list := string(c.Must(mcp.MethodToolsList, "{}").JSON()); !strings.Contains(list, "slow_tool") {
 			t.Error(list)
 		}
@@ -111,7 +111,7 @@ func TestAggregateHasNoRoomForASession(t *testing.T) {
 	_, two := startCatalog(t, "two", "tool")
 	two.MaxSessions = 1
 	g := aggregated(t, one, two)
-	g.client(mcp.Legacy, "all")
+	g.client(mcp.Legacy)
 	for range 5 { // in any order of the servers
 		_, err := mcp.Connect(t.Context(), mcp.Target{URL: g.access.URLWithToken("all")}, mcp.ClientOptions{Protocol: mcp.Legacy})
 		if err == nil || !strings.Contains(err.Error(), `"two" has 1 sessions`) {

@@ -138,8 +138,9 @@ func (m *memory) Begin(_ context.Context, key CallKey) (Entry, error) {
 	}
 	all := m.entries[key]
 	if n := len(all); n > 0 && !all[n-1].ended {
-		e, err := all[n-1].Entry, error(nil)
+		e := all[n-1].Entry
 		e.New = false
+		var err error
 		e.Work, err = wait.DecodeWork(all[n-1].work)
 		return e, err
 	}
