@@ -554,9 +554,10 @@ func TestTasksOf2026(t *testing.T) {
 			t.Error(err)
 		}
 		gatewaytest.Eventually(t, "the subscription is kept", func() bool {
-			g.tasks.mu.Lock()
-			defer g.tasks.mu.Unlock()
-			return len(g.tasks.listeners) == 0
+			s := g.tasks.subscriptions
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.listeners) == 0
 		})
 		if len(c.Notes) > 0 {
 			t.Errorf("an end was told again: %s", (<-c.Notes).JSON())

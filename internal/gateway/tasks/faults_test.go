@@ -213,9 +213,7 @@ func TestTasksOfServersThatMisbehave(t *testing.T) {
 			g := startTaskGateway(t, Options{}, s)
 			c := g.client(mcp.Era(era), "tasks")
 			first := c.Task("compute", `{"ms":2000,"text":"first"}`)
-			g.tasks.mu.Lock()
-			running := g.tasks.active[first]
-			g.tasks.mu.Unlock()
+			running := g.tasks.index.byID(first)
 			c.Refused(mcp.CodeInternal, mcp.MethodToolsCall, `{"name":"compute","arguments":{"ms":10,"text":"second"},"task":{}}`)
 			if _, _, err := c.Result(first); err == nil || !strings.Contains(err.Error(), "one task id") {
 				t.Error(err)

@@ -29,20 +29,14 @@ type Manager struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu         sync.Mutex
-	active     map[string]*task // those of the store that have not ended
-	byUpstream map[upstreamID]*task
-	sessions   map[string]*mcp.Session
-	listeners  map[*mcp.Request]*taskListener
-	muted      map[*mcp.Request]bool      // subscriptions that are acknowledged
-	resumed    map[upstreamID]*mcp.Client // connections to go on with the sessions of an earlier process; the id of the task is empty
-}
+	index         *taskIndex
+	subscriptions *subscriptions
 
-// upstreamID is what a server knows a task by. Its ids are unique within a session; over stdio, or without a session, within the connection.
-type upstreamID struct {
-	server, session string
-	client          *mcp.Client
-	id              string
+	mu       sync.Mutex
+	sessions map[string]*mcp.Session
+	// resumed are connections to go on with the sessions of an earlier process; the id of the task
+	// is empty.
+	resumed map[upstreamID]*mcp.Client
 }
 
 // New makes what gives the clients of one access tasks. A clock that is nil is time.Now.
@@ -55,8 +49,8 @@ func New(o Options, now func() time.Time) (*Manager, error) {
 		now = time.Now
 	}
 	k := &Manager{
-		o: o, now: now, facades: map[string]*facade{}, active: map[string]*task{}, byUpstream: map[upstreamID]*task{},
-		sessions: map[string]*mcp.Session{}, listeners: map[*mcp.Request]*taskListener{}, muted: map[*mcp.Request]bool{}, resumed: map[upstreamID]*mcp.Client{},
+		o: o, now: now, facades: map[string]*facade{}, index: newTaskIndex(), subscriptions: newSubscriptions(),
+		sessions: map[string]*mcp.Session{}, resumed: map[upstreamID]*mcp.Client{},
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k, nil
@@ -98,12 +92,8 @@ func (k *Manager) Start(access string) error {
 
 // Leave notes that the sessions in which servers work on tasks are not to be ended with the connections: another process goes on with them.
 func (k *Manager) Leave() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, t := range k.active {
-		if t.link != nil {
-			t.link.Keep()
-		}
+	for _, t := range k.index.all(func(t *task) bool { return t.link != nil }) {
+		t.link.Keep()
 	}
 }
 
@@ -111,11 +101,12 @@ func (k *Manager) Leave() {
 func (k *Manager) Close() {
 	k.cancel()
 	k.running.Wait()
-	k.mu.Lock()
-	resumed, used := k.resumed, map[*mcp.Client]bool{}
-	for _, t := range k.active {
+	used := map[*mcp.Client]bool{}
+	for _, t := range k.index.all(func(*task) bool { return true }) {
 		used[t.client] = true
 	}
+	k.mu.Lock()
+	resumed := k.resumed
 	k.mu.Unlock()
 	for _, c := range resumed {
 		if used[c] {
@@ -128,14 +119,12 @@ func (k *Manager) Close() {
 
 // cleanUp ends what has lived for too long.
 func (k *Manager) cleanUp() {
-	var over []*task
+	over := k.index.all(func(t *task) bool {
+		rec, _ := t.record()
+		return !k.now().Before(rec.ExpiresAt())
+	})
 	var sessions []string
 	k.mu.Lock()
-	for _, t := range k.active {
-		if rec, _ := t.record(); !k.now().Before(rec.ExpiresAt()) {
-			over = append(over, t)
-		}
-	}
 	for id := range k.sessions {
 		sessions = append(sessions, id)
 	}
@@ -152,42 +141,12 @@ func (k *Manager) cleanUp() {
 	}
 }
 
-func (k *Manager) add(t *task) {
-	rec, _ := t.record()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.active[rec.ID] = t
-}
-
-// drop forgets a task that has ended.
-func (k *Manager) drop(t *task) {
-	rec, _ := t.record()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.active, rec.ID)
-	if k.byUpstream[t.key] == t {
-		delete(k.byUpstream, t.key)
-	}
-}
-
 func (s *facade) upstreamID(c *mcp.Client, id string) upstreamID {
 	key := upstreamID{server: s.e.Server().Name, id: id}
 	if key.session = c.State().SessionID; s.e.Server().Target.Start != nil || key.session == "" && c.Era() == mcp.Legacy {
 		key.client = c
 	}
 	return key
-}
-
-// claim makes a task the one with an id of its server, unless another one has it.
-func (k *Manager) claim(t *task, c *mcp.Client, id string) (other *task) {
-	key := t.s.upstreamID(c, id)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if other = k.byUpstream[key]; other == nil || other == t {
-		k.byUpstream[key], t.key = t, key
-		return nil
-	}
-	return other
 }
 
 // heardStatus has the server of a task asked now, as it has said that something has happened. What it said is not passed on: it has its own ids.
@@ -204,17 +163,12 @@ func (k *Manager) byUpstreamID(s *facade, c *mcp.Client, doc json.RawMessage) *t
 	if json.Unmarshal(doc, &named) != nil || c == nil {
 		return nil
 	}
-	key := s.upstreamID(c, named.TaskID)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.byUpstream[key]
+	return k.index.byUpstreamID(s.upstreamID(c, named.TaskID))
 }
 
-// find finds a task of a session; the session of modern clients is empty. The surfaceTask is nil if the task has ended.
+// find finds a task of a session; the session of modern clients is empty. The task is nil if the task has ended.
 func (k *Manager) find(ctx context.Context, session, id string) (*task, store.MCPTask, error) {
-	k.mu.Lock()
-	t := k.active[id]
-	k.mu.Unlock()
+	t := k.index.byID(id)
 	if t != nil {
 		if rec, _ := t.record(); rec.Session == session && k.now().Before(rec.ExpiresAt()) {
 			return t, rec, nil
@@ -274,10 +228,10 @@ func (s *facade) resume(rec store.MCPTask, work taskWork) error {
 		return err
 	}
 	t.client = client
-	if s.k.claim(t, client, work.Task.ID) != nil {
+	if s.k.index.claim(t, s.upstreamID(client, work.Task.ID)) != nil {
 		return errors.New("two tasks have one id") // the second was never told of
 	}
-	s.k.add(t)
+	s.k.index.add(t)
 	s.track(t, func() { t.conclude(nil, nil) })
 	return nil
 }
@@ -300,7 +254,5 @@ func (s *facade) connection(session mcp.SessionState) (*mcp.Client, error) {
 
 // Running is how many tasks are looked after that have not ended.
 func (k *Manager) Running() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.active)
+	return k.index.count()
 }

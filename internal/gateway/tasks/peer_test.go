@@ -101,10 +101,10 @@ func (g *taskGateway) restart(between func()) {
 
 // active is how many tasks the gateway looks after.
 func (g *taskGateway) active() int {
-	k := g.tasks
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.active) + len(k.byUpstream)
+	x := g.tasks.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.active) + len(x.byUpstream)
 }
 
 func (g *taskGateway) client(era mcp.Era, server string) *gatewaytest.TaskClient {

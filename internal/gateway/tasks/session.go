@@ -93,14 +93,10 @@ func (k *Manager) Closed(s *mcp.Session) {
 
 // endTasks cancels the tasks of a session, and waits until nothing runs for them any more.
 func (k *Manager) endTasks(session string) {
-	var open []*task
-	k.mu.Lock()
-	for _, t := range k.active {
-		if rec, _ := t.record(); rec.Session == session {
-			open = append(open, t)
-		}
-	}
-	k.mu.Unlock()
+	open := k.index.all(func(t *task) bool {
+		rec, _ := t.record()
+		return rec.Session == session
+	})
 	for _, t := range open {
 		t.stop("the session of its client has ended")
 	}

@@ -172,7 +172,7 @@ func (t *task) heard(c toolCall) func(method string, params json.RawMessage) {
 // attach notes the task that the server has made. One whose id another task of ours has is refused, and so is the other: nobody can tell to which
 // of the calls its result belongs.
 func (t *task) attach(client *mcp.Client, theirs *wait.MCPTask, reply json.RawMessage) error {
-	if other := t.s.k.claim(t, client, theirs.ID); other != nil {
+	if other := t.s.k.index.claim(t, t.s.upstreamID(client, theirs.ID)); other != nil {
 		e := mcp.Errorf(mcp.CodeInternal, "MCP server %q has given two calls one task id; whose result is whose cannot be told", t.s.e.Server().Name)
 		other.fail(e)
 		other.cancel()

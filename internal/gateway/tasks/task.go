@@ -20,7 +20,8 @@ import (
 // task is a task that has not ended, while this process looks after it: one that a client knows, or one that we wait for in its place.
 type task struct {
 	s *facade
-	// link is that of the client, nil for a task of an earlier process. key is where the keeper has it by its server's id.
+	// link is the client's upstream, nil for a task of an earlier process. key is its server's id,
+	// by which the index has it.
 	link *gateway.Upstream
 	key  upstreamID
 	// ctx ends with the endpoint, and when the task is not wanted any more.
@@ -100,14 +101,14 @@ func (t *task) keep() error {
 	t.mu.Lock()
 	t.rec, t.kept = added, true
 	t.mu.Unlock()
-	t.s.k.add(t)
+	t.s.k.index.add(t)
 	return nil
 }
 
 // forget takes back a task that nobody was told of.
 func (t *task) forget() {
 	rec, _ := t.record()
-	t.s.k.drop(t)
+	t.s.k.index.drop(t)
 	t.cancel()
 	close(t.gone)
 	_ = t.s.k.o.Store.RemoveMCPTask(t.s.k.ctx, rec.ID) // else it stays until its time is over, and nobody knows its id
@@ -151,7 +152,7 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	t.mu.Unlock()
 	if rec.Ended() {
 		close(t.done)
-		k.drop(t)
+		k.index.drop(t)
 	}
 	if t.kept && (rec.Status != before.Status || rec.Message != before.Message || string(rec.InputRequests) != string(before.InputRequests)) {
 		if session != nil {
@@ -159,7 +160,7 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 		} else if back := k.session(rec.Session); back != nil && rec.Ended() {
 			k.catchUp(back) // its client has come back just now
 		}
-		k.tellListeners(rec)
+		k.subscriptions.tell(rec)
 	}
 	return nil
 }
