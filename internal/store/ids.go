@@ -10,7 +10,8 @@ import (
 // NewRunID makes a run id, a UUIDv7.
 func NewRunID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// RolloutID derives a rollout's id, a UUIDv5 of run, evaluation, agent and epoch. runID need not be a UUID.
+// RolloutID derives a rollout's id, a UUIDv5 of run, evaluation, agent and epoch. runID need not be
+// a UUID.
 func RolloutID(runID, evaluationID, agent string, epoch int) string {
 	return derive(runID, evaluationID, agent, strconv.Itoa(epoch))
 }
@@ -20,7 +21,8 @@ func TriggerID(rolloutID, interruptID string, occurrence, sibling int) string {
 	return derive(rolloutID, interruptID, strconv.Itoa(occurrence), strconv.Itoa(sibling))
 }
 
-// CallID derives the id of a call of a tool, a UUIDv5 of rollout, server, tool, digest of the arguments and ordinal.
+// CallID derives the id of a call of a tool, a UUIDv5 of rollout, server, tool, digest of the
+// arguments and ordinal.
 func CallID(rolloutID string, key CallKey, ordinal int) string {
 	return derive(rolloutID, "call", key.Server, key.Tool, key.Arguments, strconv.Itoa(ordinal))
 }

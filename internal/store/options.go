@@ -14,7 +14,8 @@ import (
 type Options struct {
 	// Now is the store's clock; nil means time.Now.
 	Now func() time.Time
-	// Lease is how long a claim lasts if it is not renewed; 0 means 30 s. Renew it every third of that.
+	// Lease is how long a claim lasts if it is not renewed; 0 means 30 s. Renew it every third of
+	// that.
 	Lease time.Duration
 	// Process is who claims; nil means this process.
 	Process *Process

@@ -8,7 +8,8 @@ import (
 // Process says which process holds something, so that another one can see that it is gone.
 type Process struct {
 	PID int
-	// StartTime is when the process was started, in whatever unit the system has; with it a pid that came again is told apart.
+	// StartTime is when the process was started, in whatever unit the system has; with it a pid
+	// that came again is told apart.
 	StartTime string
 	// BootID and PIDNamespace must be one's own, or nothing can be said of the process.
 	BootID       string
@@ -22,8 +23,9 @@ func ThisProcess() Process {
 	return Process{PID: pid, StartTime: start, BootID: bootID(), PIDNamespace: pidNamespace()}
 }
 
-// IsDead reports whether the process is certainly gone. Of one of another boot or PID namespace that cannot be said: it may be on
-// another machine that shares the folder, and its lease must run out.
+// IsDead reports whether the process is certainly gone. Of one of another boot or PID namespace
+// that cannot be said: it may be on another machine that shares the folder, and its lease must run
+// out.
 func (p Process) IsDead() bool {
 	boot, namespace := bootID(), pidNamespace()
 	if boot == "" || namespace == "" || p.BootID != boot || p.PIDNamespace != namespace || p.PID <= 0 {

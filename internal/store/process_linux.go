@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTime is field 22 of /proc/<pid>/stat (proc(5)): clock ticks after boot. A zombie counts as gone: it does nothing any more.
+// startTime is field 22 of /proc/<pid>/stat (proc(5)): clock ticks after boot. A zombie counts as
+// gone: it does nothing any more.
 func startTime(pid int) (start string, alive bool) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -133,8 +133,8 @@ type SegmentEnd struct {
 	SuspendTimeout time.Duration
 	// Fault of a failed segment.
 	Fault *fault.Fault
-	// Retry says that a failed segment is repeated, RetryAfter after how long. Otherwise the rollout
-	// faults.
+	// Retry says that a failed segment is repeated, RetryAfter after how long. Otherwise the
+	// rollout faults.
 	Retry      bool
 	RetryAfter time.Duration
 	// Files are the files of the attempt with their SHA-256.

@@ -84,13 +84,13 @@ type Activity struct {
 
 // Backlog says what is left to do.
 type Backlog struct {
-	// Runnable rollouts can be claimed now, Delayed ones after a backoff. Held ones are being worked
-	// on by somebody whose lease is good.
+	// Runnable rollouts can be claimed now, Delayed ones after a backoff. Held ones are being
+	// worked on by somebody whose lease is good.
 	Runnable, Delayed, Held int
 	// Due counts the triggers that can be claimed now.
 	Due int
-	// NextDue is the next time at which something becomes claimable without anybody's doing; zero if
-	// never.
+	// NextDue is the next time at which something becomes claimable without anybody's doing; zero
+	// if never.
 	NextDue time.Time
 }
 

@@ -21,8 +21,8 @@ import (
 
 // Errors that callers decide on.
 var (
-	// ErrFenced means that the rollout or trigger has another holder by now, or has ended: nothing was
-	// written.
+	// ErrFenced means that the rollout or trigger has another holder by now, or has ended: nothing
+	// was written.
 	ErrFenced = errors.New("the lease was lost")
 	// ErrNotFound means that there is no run, rollout or trigger with the id.
 	ErrNotFound = errors.New("not found")
@@ -44,18 +44,18 @@ type Store interface {
 	Mailbox
 	MCPTasks
 
-	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created is
-	// false.
+	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
+	// is false.
 	CreateRun(ctx context.Context, p Plan) (created bool, err error)
 	// Remove removes everything that the store knows of a final run; ErrNotFinal of any other.
 	Remove(ctx context.Context, runID string) error
 	// Holder is the id under which this process claims.
 	Holder() string
-	// Wake returns a channel that receives after another process committed something that may concern
-	// a dispatcher. Wake-ups are folded together and may be lost.
+	// Wake returns a channel that receives after another process committed something that may
+	// concern a dispatcher. Wake-ups are folded together and may be lost.
 	Wake() <-chan WakeUp
-	// Close ends every claim's goroutines and closes the store. Claims that are still held stay until
-	// their lease is void.
+	// Close ends every claim's goroutines and closes the store. Claims that are still held stay
+	// until their lease is void.
 	Close() error
 }
 
@@ -88,12 +88,13 @@ type Reader interface {
 	RolloutIDs(ctx context.Context, runID string) ([]string, error)
 	// Segments returns every attempt of every segment of a rollout, in order.
 	Segments(ctx context.Context, rolloutID string) ([]Segment, error)
-	// Triggers calls f for every trigger that has not ended (with all, for every one), oldest first.
+	// Triggers calls f for every trigger that has not ended (with all, for every one), oldest
+	// first.
 	Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error
 	// Trigger returns one trigger by its id or a unique prefix of at least 4 characters.
 	Trigger(ctx context.Context, id string) (Trigger, error)
-	// Deliveries returns everything that was delivered for a trigger, in the order in which it came:
-	// the one that was accepted, duplicates, and what came late.
+	// Deliveries returns everything that was delivered for a trigger, in the order in which it
+	// came: the one that was accepted, duplicates, and what came late.
 	Deliveries(ctx context.Context, triggerID string) ([]Delivered, error)
 	// Events returns up to limit events of a run after a sequence number.
 	Events(ctx context.Context, runID string, after int64, limit int) ([]Event, error)
@@ -127,14 +128,14 @@ type RolloutView struct {
 
 // Queue is what works on rollouts: it claims them, and records what became of them.
 type Queue interface {
-	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all. Those
-	// whose holder's lease is void come first. Then come, the longest runnable first, those never
-	// started, those whose wait is over and those whose backoff is over. What this process itself
-	// holds it keeps, however late it renews.
+	// Claim takes up to limit rollouts that can go on, of one run or, if runID is empty, of all.
+	// Those whose holder's lease is void come first. Then come, the longest runnable first, those
+	// never started, those whose wait is over and those whose backoff is over. What this process
+	// itself holds it keeps, however late it renews.
 	Claim(ctx context.Context, runID string, limit int) ([]Claim, error)
-	// Release ends a claim as if it had never been made: of a rollout that was claimed in advance and
-	// not begun, or whose evaluators were broken off. The time since the claim counts as queued. The
-	// rollout can be claimed again after a pause.
+	// Release ends a claim as if it had never been made: of a rollout that was claimed in advance
+	// and not begun, or whose evaluators were broken off. The time since the claim counts as
+	// queued. The rollout can be claimed again after a pause.
 	Release(ctx context.Context, t Token, pause time.Duration) error
 	// Renew prolongs the leases of everything that this process holds. It returns the ids of the
 	// rollouts that it still holds, and of those among them that are to be cancelled.
@@ -189,13 +190,13 @@ type Mailbox interface {
 	// CheckTrigger makes one waiting trigger due now.
 	CheckTrigger(ctx context.Context, triggerID string) error
 	// Deliver hands in a payload for a trigger, or for all that wait for a source and item key. One
-	// that matches none is kept for 7 days for triggers still to come. By source and item key it then
-	// answers each rollout once.
+	// that matches none is kept for 7 days for triggers still to come. By source and item key it
+	// then answers each rollout once.
 	Deliver(ctx context.Context, d Delivery) (Receipt, error)
-	// Cancel cancels what has not ended of a run, or one rollout. A rollout whose agent may be running
-	// ends when its holder, or whoever takes it over, commits the segment, whatever its outcome; all
-	// others end at once. The jobs that they wait for become due to be cancelled, but for those of the
-	// sources named.
+	// Cancel cancels what has not ended of a run, or one rollout. A rollout whose agent may be
+	// running ends when its holder, or whoever takes it over, commits the segment, whatever its
+	// outcome; all others end at once. The jobs that they wait for become due to be cancelled, but
+	// for those of the sources named.
 	Cancel(ctx context.Context, runOrRollout string, keepJobsOf ...string) (cancelled int, err error)
 }
 

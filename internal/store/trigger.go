@@ -35,8 +35,8 @@ type NewTrigger struct {
 	Type        string
 	Name        string
 	Source      string
-	// ItemKey is the key of the job, task or timer. Where it is empty it is made of KeyPrefix and the
-	// trigger's id.
+	// ItemKey is the key of the job, task or timer. Where it is empty it is made of KeyPrefix and
+	// the trigger's id.
 	ItemKey    string
 	KeyPrefix  string
 	FolderPath string
@@ -89,8 +89,8 @@ type Trigger struct {
 	StartedAt time.Time
 	// Deadline is when the suspension times out; zero means never. CommitSegment sets it.
 	Deadline time.Time
-	// NextDue is when the trigger can be claimed next: for its next check, at its deadline, or when a
-	// claim on it ends; zero means never. Every method that changes a trigger sets it.
+	// NextDue is when the trigger can be claimed next: for its next check, at its deadline, or when
+	// a claim on it ends; zero means never. Every method that changes a trigger sets it.
 	NextDue time.Time
 	// OverdueSince is when ClaimTriggers first gave out the trigger after its deadline.
 	OverdueSince time.Time
@@ -98,8 +98,8 @@ type Trigger struct {
 	// ClaimTriggers counts both.
 	Checks   int
 	Attempts int
-	// Failures counts the calls of the source that TriggerFailed recorded since the last one that did
-	// not fail. LastError is the error of the last call; empty if it did not fail.
+	// Failures counts the calls of the source that TriggerFailed recorded since the last one that
+	// did not fail. LastError is the error of the last call; empty if it did not fail.
 	Failures  int
 	LastError string
 	// What arrived. Deliver sets it with the delivery that it accepts; CommitSegment and
@@ -120,8 +120,8 @@ type TriggerToken struct {
 // TriggerFailure is a call of a source that failed.
 type TriggerFailure struct {
 	Error string
-	// NotStarted says that the job was certainly not started, by this claim or before: it is intended
-	// again.
+	// NotStarted says that the job was certainly not started, by this claim or before: it is
+	// intended again.
 	NotStarted bool
 }
 
@@ -137,8 +137,8 @@ const (
 	ActionResolve Action = "resolve"
 	// ActionCheck asks its source.
 	ActionCheck Action = "check"
-	// ActionExpire lets it expire, because its deadline has passed. If its job was started its source
-	// is asked once more before that.
+	// ActionExpire lets it expire, because its deadline has passed. If its job was started its
+	// source is asked once more before that.
 	ActionExpire Action = "expire"
 	// ActionCancel tries once to cancel its job.
 	ActionCancel Action = "cancel"
@@ -149,8 +149,8 @@ type TriggerClaim struct {
 	TriggerToken
 	Trigger
 	Action Action
-	// Until is when the claim runs out unless it is renewed. Nothing that another process must not do
-	// again may begin later.
+	// Until is when the claim runs out unless it is renewed. Nothing that another process must not
+	// do again may begin later.
 	Until time.Time
 }
 

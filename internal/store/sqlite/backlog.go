@@ -59,12 +59,13 @@ const activityQuery = `SELECT run_id, sum(held), sum(delayed) FROM (
 	SELECT run_id, 1 AS held, 0 AS delayed FROM rollouts WHERE owner IS NOT NULL AND lease_until > ?1 AND owner NOT IN (SELECT value FROM json_each(?2))
 	UNION ALL SELECT run_id, 0, 1 FROM rollouts WHERE runnable_at > ?1) GROUP BY run_id`
 
-// backlogQuery counts with the conditions of Claim and ClaimTriggers. ?1 is now, ?2 a run or empty, ?3 this process, ?4 the dead ones.
+// backlogQuery counts with the conditions of Claim and ClaimTriggers. ?1 is now, ?2 a run or empty,
+// ?3 this process, ?4 the dead ones.
 var backlogQuery = func() string {
 	const (
 		ofRun = " AND (?2 = '' OR run_id = ?2)"
 		void  = "(owner <> ?3 AND (lease_until <= ?1 OR owner IN (SELECT value FROM json_each(?4))))"
-		// Of a process that lives a trigger is due when its claim ends, of this one never.
+		// A trigger of a living process is due when its claim ends. One of this process never is.
 		notMine = "(owner IS NULL OR owner <> ?3)"
 		orphan  = "owner IN (SELECT value FROM json_each(?4))"
 	)

@@ -22,7 +22,8 @@ func benchPlan(n int) store.Plan {
 	return p
 }
 
-// claimAll calls work for every rollout that can be claimed, from two goroutines that claim one at a time.
+// claimAll calls work for every rollout that can be claimed, from two goroutines that claim one at
+// a time.
 func claimAll(tb testing.TB, s store.Store, runID string, work func(store.Claim) error) {
 	tb.Helper()
 	var group sync.WaitGroup

@@ -18,8 +18,9 @@ type segments struct {
 	mail     mail
 }
 
-// claimable finds rollouts to claim: what a process left behind comes first, then what has been runnable longest. What this
-// process holds is not void for itself: it goes on with it when it can renew again.
+// claimable finds rollouts to claim. Those that a process left behind come first, then those that
+// have been runnable longest. A lease of this process is not void for itself: it goes on when it
+// can renew again.
 func (s segments) claimable(runID string, limit int) (ids []string, err error) {
 	dead, err := s.holders.dead("rollouts")
 	if err != nil {
@@ -41,6 +42,8 @@ func (s segments) claimable(runID string, limit int) (ids []string, err error) {
 	return ids, err
 }
 
+// claim begins the next segment of a rollout, or repeats the last one, or goes on with its
+// evaluators.
 func (s segments) claim(id string) (c store.Claim, err error) {
 	var owner sql.NullString
 	stmt, err := s.tx.prepare("SELECT " + rolloutColumns + `, o.owner FROM rollouts o WHERE o.rollout_id = ?`)
@@ -84,7 +87,7 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 		return c, s.claimEvaluating(&c)
 	}
 	if before.State == eval.StateSuspended {
-		// What the agent cannot take stays: it is settled with the next suspension.
+		// A delivery that the agent cannot take stays. The next suspension settles it.
 		if err := s.tx.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND taken_by = 0 AND (state = 'fired'
 			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`, segment, id); err != nil {
 			return c, err

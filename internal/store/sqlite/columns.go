@@ -26,7 +26,7 @@ func fromMicros(v sql.NullInt64) time.Time {
 
 func duration(micros int64) time.Duration { return time.Duration(micros) * time.Microsecond }
 
-// marshal gives JSON for a column; nil, also of a pointer type, is null.
+// marshal gives JSON for a column. nil is null, also as a pointer or slice.
 func marshal(v any) any {
 	switch v := v.(type) {
 	case *fault.Fault:

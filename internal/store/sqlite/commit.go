@@ -11,9 +11,10 @@ import (
 // maxGroup bounds how many operations share one commit.
 const maxGroup = 256
 
-// committer runs all writes of a process on one connection. Operations that arrive while a commit is being synced wait together and
-// share the next one, each in a savepoint of its own: an operation that fails takes nothing with it. (SQLite syncs for 0.2 ms
-// to 10 ms a commit; without groups that would bound the whole program.)
+// committer runs all writes of a process on one connection. Operations that arrive during a commit
+// wait for it together, and share the next one. Each has a savepoint of its own, so that an
+// operation that fails takes nothing with it. SQLite needs 0.2 ms to 10 ms to sync a commit;
+// without groups that would bound the whole program.
 type committer struct {
 	db   *db
 	ops  chan *operation
@@ -24,9 +25,10 @@ type committer struct {
 type operation struct {
 	run func(*write) error
 	err chan error
-	// relaxed says that a power cut may take the operation back. Nothing outside the store must follow from it that could not be done again.
+	// relaxed says that a power cut may take the operation back. Nothing may follow from it outside
+	// the store that could not be done again.
 	relaxed bool
-	// wake is set by run if other processes may want to know, of changed, the runs that have new events.
+	// wake and changed are what the transaction had noted of the operation when it had run.
 	wake    bool
 	changed map[string]bool
 }
@@ -69,7 +71,7 @@ func (c *committer) loop() {
 	}
 }
 
-// split parts the operations that wait for no sync from the others, which they need not wait for.
+// split parts the operations that need no sync from the others, so that they do not wait for one.
 func split(group []*operation) (relaxed, strict []*operation) {
 	for _, op := range group {
 		if op.relaxed {
@@ -81,7 +83,7 @@ func split(group []*operation) (relaxed, strict []*operation) {
 	return relaxed, strict
 }
 
-// collect takes what waits already.
+// collect adds the operations that are waiting already.
 func (c *committer) collect(first *operation) []*operation {
 	group := []*operation{first}
 	for len(group) < maxGroup {

@@ -19,7 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
-// filled makes a closed store with a run in every state, and returns its folder and the bytes of its file.
+// filled makes a closed store with a run in every state, and returns its folder and the bytes of
+// its file.
 func filled(t *testing.T) (dir, runID string, data []byte) {
 	t.Helper()
 	dir = t.TempDir()
@@ -79,7 +80,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// refuses checks that a store is refused with an error that names its file and says what is wrong, and is left as it was.
+// refuses checks that a store is refused with an error that names its file and says what is wrong,
+// and is left as it was.
 func refuses(t *testing.T, dir string, says ...string) {
 	t.Helper()
 	before := contents(t, dir)

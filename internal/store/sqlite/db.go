@@ -17,7 +17,7 @@ import (
 
 const defaultBusy = 10 * time.Second
 
-// db is the open database: its connections, the committer of its writes, and the place where it is.
+// db is the open database: its connections, the committer of its writes, and its place on disk.
 type db struct {
 	dir     string
 	file    string
@@ -98,13 +98,14 @@ func (d *db) closeDatabases() error {
 	return errors.Join(errs...)
 }
 
-// writeOp runs one operation and returns when it is durable. ctx ends only the waiting for a turn: once begun, an operation is finished.
+// writeOp runs one operation and returns when it is durable. ctx ends only the waiting for a turn:
+// an operation that has begun is finished.
 func (d *db) writeOp(ctx context.Context, run func(*write) error) error {
 	return d.enqueue(ctx, &operation{run: run, err: make(chan error, 1)})
 }
 
-// writeRelaxed runs one operation that survives the end of every process and need not survive a power cut. It waits for no sync, which
-// is what keeps the time between one agent and the next short.
+// writeRelaxed runs one operation that survives the end of every process, but perhaps not a power
+// cut. It waits for no sync. That keeps the time between one agent and the next short.
 func (d *db) writeRelaxed(ctx context.Context, run func(*write) error) error {
 	return d.enqueue(ctx, &operation{run: run, err: make(chan error, 1), relaxed: true})
 }

@@ -28,8 +28,9 @@ var delivered = map[store.Status]store.TriggerState{
 	store.StatusExpired:    store.TriggerExpired,
 }
 
-// incoming is a delivery with the time at which the store took it. parked is its row, if it has one already; byKey says that the row is
-// for everybody who waits for a source and item key.
+// incoming is a delivery that the store is taking. receivedAt is when it came. parked is its row if
+// it was parked before, and byKey says that this row is for every trigger with its source and item
+// key.
 type incoming struct {
 	store.Delivery
 	receivedAt int64
@@ -48,8 +49,8 @@ func scanDelivery(r scanner) (a incoming, as store.Disposition, err error) {
 	return a, as, err
 }
 
-// findTriggers finds the triggers of a delivery: the one with its id, or all that still wait for its source and item key, or else the newest
-// of those that did.
+// findTriggers finds the triggers of a delivery. That is the one with its id, or all that still
+// wait for its source and item key. If none waits, it is the newest of those that did.
 func (m mail) findTriggers(d store.Delivery) ([]store.Trigger, error) {
 	if d.TriggerID != "" {
 		return m.triggers.list("WHERE t.trigger_id = ?", d.TriggerID)
@@ -61,7 +62,8 @@ func (m mail) findTriggers(d store.Delivery) ([]store.Trigger, error) {
 	return m.triggers.list("WHERE t.item_key = ? AND t.source = ? ORDER BY t.id DESC LIMIT 1", d.ItemKey, d.Source)
 }
 
-// deliverAll records a delivery for several triggers. The receipt is that of the first who accepted it, else of the first.
+// deliverAll records a delivery for several triggers. The receipt is that of the first trigger that
+// accepted it, or else of the first trigger.
 func (m mail) deliverAll(found []store.Trigger, a incoming) (receipt store.Receipt, err error) {
 	for i, g := range found {
 		if i > 0 { // its sibling may have had the delivery just now
@@ -87,7 +89,8 @@ func (m mail) deliverAll(found []store.Trigger, a incoming) (receipt store.Recei
 	return receipt, nil
 }
 
-// park keeps a delivery whose trigger is still to come. What can be no trigger's address is refused.
+// park keeps a delivery whose trigger is still to come. It refuses a delivery that no trigger can
+// ever match.
 func (m mail) park(a incoming) error {
 	if _, err := uuid.Parse(a.TriggerID); err != nil && a.TriggerID != "" {
 		return fmt.Errorf("trigger %s: %w", a.TriggerID, store.ErrNotFound)
@@ -101,7 +104,7 @@ func (m mail) park(a incoming) error {
 	return m.record(a.TriggerID, a, store.Parked)
 }
 
-// deliver records a delivery for a trigger. What follows for its rollout is settleDelivered's.
+// deliver records a delivery for a trigger. The caller settles the rollout afterwards.
 func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 	if !g.State.IsOpen() {
 		return m.deliverClosed(g, a)
@@ -122,8 +125,8 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 	if err := m.record(g.ID, a, store.Accepted); err != nil {
 		return "", err
 	}
-	// If it was not its job that ended the wait, the trigger becomes due once more to have the job cancelled; if somebody is starting the job
-	// at this moment, only when that is over.
+	// If something else than the job ended the wait, the trigger becomes due once more to have the
+	// job cancelled. If the job is being started at this moment, that comes later.
 	endsJob := byHand || a.Status == store.StatusExpired
 	m.tx.wake = m.tx.wake || endsJob
 	if err := m.tx.exec(`UPDATE triggers SET state = ?1, status = ?2, payload = ?3, fault = ?4, delivered_at = ?5, next_check = NULL,
@@ -156,7 +159,8 @@ func (m mail) deliverClosed(g store.Trigger, a incoming) (store.Disposition, err
 	if err := m.record(g.ID, a, disposition); err != nil {
 		return "", err
 	}
-	// Whoever was starting its job when it was given up says with this how that went.
+	// The trigger was given up while this process was starting its job. The delivery says that the
+	// start is over, so the job can be cancelled.
 	if err := m.tx.exec("UPDATE triggers SET owner = NULL, due_at = ?1, fence = fence + 1 WHERE trigger_id = ?2 AND cancel AND owner = ?3 AND fence = ?4",
 		m.tx.now, g.ID, m.tx.db.holder, a.Fence); err != nil {
 		return "", err
@@ -164,7 +168,7 @@ func (m mail) deliverClosed(g store.Trigger, a incoming) (store.Disposition, err
 	return disposition, m.tx.touch(g.RunID)
 }
 
-// record keeps a delivery, and with it what became of it.
+// record keeps a delivery and its disposition.
 func (m mail) record(triggerID string, a incoming, as store.Disposition) error {
 	if a.parked != 0 && !a.byKey {
 		return m.tx.exec("UPDATE deliveries SET trigger_id = ?, disposition = ? WHERE id = ?", triggerID, string(as), a.parked)
@@ -177,8 +181,9 @@ func (m mail) record(triggerID string, a incoming, as store.Disposition) error {
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.receivedAt, string(as), copyOf)
 }
 
-// openMailbox matches a trigger with the deliveries that came before it, and reports whether one was accepted. One that is parked by source and
-// item key answers each rollout once: what an earlier segment waited for has had it.
+// openMailbox matches a trigger with the deliveries that came before it, and reports whether one
+// was accepted. A delivery that is parked by source and item key answers each rollout once: it is
+// not given again to a later segment.
 func (m mail) openMailbox(waits store.Trigger) (accepted bool, err error) {
 	var found []incoming
 	if err := m.tx.rows(func(r scanner) error {

@@ -8,7 +8,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// databaseError is an error of the database in the words of a person.
+// databaseError is an error of the database with words for a person before it.
 type databaseError struct {
 	text string
 	err  error
@@ -30,7 +30,7 @@ func (e *databaseError) Broken() bool {
 	return true
 }
 
-// describe says what an error of the database means for a person. Errors that are not the database's own stay what they are.
+// describe says what an error of the database means for a person. Other errors stay what they are.
 func (d *db) describe(err error) error {
 	var e *sqlite.Error
 	if !errors.As(err, &e) || errors.As(err, new(*databaseError)) {

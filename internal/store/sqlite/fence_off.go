@@ -2,5 +2,6 @@
 
 package sqlite
 
-// checkFence guards every write by the fencing token. It is off only in a build of the crash suite, which must then fail.
+// checkFence guards every write by the fencing token. It is off only in a build of the crash suite,
+// which must then fail.
 const checkFence = false

@@ -9,10 +9,11 @@ import (
 // holderRows are the rows of the processes that hold rollouts or triggers.
 type holderRows struct{ tx *tx }
 
-// holderKept is how long a holder is kept that holds nothing and of which it cannot be said whether it is dead.
+// holderKept is how long a holder is kept that holds nothing and may or may not be dead.
 const holderKept = 7 * 24 * time.Hour
 
-// register makes this process known with its claim; the first time it also forgets holders that are gone.
+// register makes this process known with its claim. The first time it also forgets holders that are
+// gone.
 func (rows holderRows) register() error {
 	p := rows.tx.db.process
 	added, err := rows.tx.change("INSERT OR IGNORE INTO holders (holder_id, pid, start_time, boot_id, pid_ns, opened_at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -37,7 +38,7 @@ func (rows holderRows) register() error {
 	return nil
 }
 
-// dead returns, as a JSON array, those holders of something in a table whose process is certainly gone.
+// dead returns, as a JSON array, the holders of rows in a table whose process is certainly gone.
 func (rows holderRows) dead(table string) (string, error) {
 	dead := []string{}
 	if err := rows.tx.rows(func(r scanner) error { return appendDead(&dead, r) }, selectOwners(table), rows.tx.db.holder); err != nil {
@@ -48,7 +49,7 @@ func (rows holderRows) dead(table string) (string, error) {
 
 const selectHolders = "SELECT h.holder_id, h.pid, h.start_time, h.boot_id, h.pid_ns"
 
-// selectOwners selects the other holders of something in a table.
+// selectOwners selects the other holders of rows in a table.
 func selectOwners(table string) string {
 	return selectHolders + " FROM holders h WHERE h.holder_id IN (SELECT owner FROM " + table + " WHERE owner IS NOT NULL) AND h.holder_id <> ?"
 }

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// header is as much of a database's first page as inspect needs: the database header and that of the page's b-tree, which is the
-// list of tables (https://sqlite.org/fileformat.html sections 1.3 and 1.6).
+// header is the part of a database's first page that inspect needs: the database header and the
+// header of the page's b-tree, which is the list of tables (https://sqlite.org/fileformat.html
+// sections 1.3 and 1.6).
 type header [108]byte
 
 func (h *header) magic() bool           { return string(h[:16]) == "SQLite format 3\x00" }
@@ -33,8 +34,9 @@ func (h *header) size() int64 {
 	return int64(binary.BigEndian.Uint32(h[28:])) * h.pageSize()
 }
 
-// inspect looks at a store's file without changing it. SQLite would make an empty database of some of what it refuses, and leave
-// its own files beside the rest. It reports whether there is a store; if not, one is still to be made.
+// inspect looks at a store's file without changing it, and reports whether there is a store. If
+// there is none it is still to be made. SQLite itself would make an empty database of some files
+// that are refused here, and leave its own files beside the others.
 func inspect(file string, mustExist bool) (exists bool, err error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,7 +85,8 @@ func inspectMissing(file string, mustExist bool) error {
 	return nil
 }
 
-// inspectEmpty looks at a file without a byte: made by a process that died at once, or cut by something else.
+// inspectEmpty looks at an empty file. A process that died at once left it, or something else has
+// cut it.
 func inspectEmpty(file string, mustExist bool) error {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(file), "runs")); err == nil {
 		return fmt.Errorf("%s is empty, but there are runs beside it: it is damaged; it was left as it is: restore it from a copy", file)

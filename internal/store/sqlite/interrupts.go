@@ -7,14 +7,15 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// interrupt is what is known of an interrupt id of a rollout: whether it is open and keeps its triggers, else the occurrence of its new ones
-// and how many of them have been made.
+// interrupt is what is known of an interrupt id of a rollout. If it is open it keeps its triggers.
+// Otherwise occurrence is that of its new triggers, and siblings counts those made so far.
 type interrupt struct {
 	open                 bool
 	occurrence, siblings int
 }
 
-// addAll makes the triggers of those interrupts that are not open already. Of what is returned is set what the mailbox needs.
+// addAll makes the triggers of the interrupts that are not open. The triggers that it returns have
+// only the fields that openMailbox needs.
 func (rows triggerRows) addAll(o store.Rollout, triggers []store.NewTrigger) (added []store.Trigger, err error) {
 	digests := map[string][]string{}
 	for _, n := range triggers {
@@ -45,8 +46,8 @@ func (rows triggerRows) addAll(o store.Rollout, triggers []store.NewTrigger) (ad
 	return added, nil
 }
 
-// comesAgain says what becomes of an interrupt that a rollout may have emitted before. What has not been consumed of it is superseded if it
-// now waits for something else.
+// comesAgain says what an interrupt is that the rollout may have emitted before. If it waits for
+// something else now, its triggers that were not consumed are superseded.
 func (rows triggerRows) comesAgain(rolloutID, interruptID string, digests []string) (in interrupt, err error) {
 	type sibling struct {
 		id, digest string

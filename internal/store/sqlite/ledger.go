@@ -30,7 +30,8 @@ func (s ledger) BeginCall(ctx context.Context, tok store.Token, key store.CallKe
 			case e.segment > 0 && (e.segment < o.Segment || e.attempt == o.Attempt):
 				continue // this agent, or the conversation that it goes on with, has its result
 			case e.segment > 0 && e.work == nil:
-				// An attempt that came to nothing has got an answer that nothing was started: the call can be made again.
+				// An attempt that came to nothing has got an answer that nothing was started: the
+				// call can be made again.
 				c = store.Call{ID: e.id, New: true}
 				return w.tx.exec("UPDATE calls SET segment = NULL, attempt = NULL, begun_at = ? WHERE call_id = ?", w.tx.now, e.id)
 			}

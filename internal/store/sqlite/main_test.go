@@ -33,7 +33,8 @@ func child(t *testing.T, name, dir string) *exec.Cmd {
 	return cmd
 }
 
-// asNobody makes a child one without root's rights; the binary is copied to where everybody may read it.
+// asNobody makes a child one without root's rights; the binary is copied to where everybody may
+// read it.
 func asNobody(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "store-test") // t.TempDir is closed to others

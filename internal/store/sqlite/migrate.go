@@ -9,7 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// migrate makes the tables of a new store, or brings an older one up to date, and reads the store's id.
+// migrate makes the tables of a new store, or brings an older one up to date, and reads the store's
+// id.
 func (d *db) migrate() error {
 	ctx := context.Background()
 	done, err := d.readID(ctx, d.write)
@@ -61,8 +62,8 @@ func (d *db) readID(ctx context.Context, q querier) (done bool, err error) {
 	return err == nil, err
 }
 
-// version is the number of migrations that the database has had. What is not ours is refused: inspect sees that in the
-// file, but the file may be behind its write-ahead log.
+// version is the number of migrations that the database has had. It refuses what is no store of
+// ours, as inspect does for the file: the file may be behind its write-ahead log.
 func (d *db) version(ctx context.Context, q querier) (int, error) {
 	var version, app, tables int
 	err := q.QueryRowContext(ctx, "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_master)").

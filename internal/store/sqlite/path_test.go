@@ -60,7 +60,8 @@ func init() {
 	}
 }
 
-// refusedTo checks that opening fails, as somebody without rights, with an error that names the file.
+// refusedTo checks that opening fails, as somebody without rights, with an error that names the
+// file.
 func refusedTo(t *testing.T, dir string) {
 	t.Helper()
 	cmd := child(t, "open", dir)

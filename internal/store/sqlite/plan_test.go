@@ -80,8 +80,8 @@ func exercise(t *testing.T, s *Store) {
 	must(s.Remove(ctx, p.RunID))
 }
 
-// No statement of the store looks at every row of a table that grows: only at those that are runnable, due, held or open, which have
-// indexes of their own.
+// No statement of the store looks at every row of a table that grows: only at those that are
+// runnable, due, held or open, which have indexes of their own.
 func TestStatementsScanNoTable(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	exercise(t, s)

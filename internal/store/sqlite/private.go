@@ -8,15 +8,15 @@ import (
 	"path/filepath"
 )
 
-// Files and folders of a store. Payloads, logs and workspaces are in them, so they are for their owner only, whoever may
-// read the folder in which the store was made.
+// Files and folders of a store. Payloads, logs and workspaces are in them, so they are for their
+// owner only, whoever may read the folder in which the store was made.
 var (
 	privateFiles   = []string{"store.db", "store.db-wal", "store.db-shm", "gateway.token"}
 	privateFolders = []string{"runs", "work", "jobs", "wake"}
 )
 
-// createPrivate makes the file of a store, which SQLite would make for everybody to read. The files of its log get the
-// same mode.
+// createPrivate makes the file of a store, which SQLite would make for everybody to read. The files
+// of its log get the same mode.
 func createPrivate(file string) error {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -25,7 +25,7 @@ func createPrivate(file string) error {
 	return f.Close()
 }
 
-// makePrivate takes from others the right to what is in a store. It returns what it cannot change.
+// makePrivate takes from others the rights to what is in a store. It returns what it cannot change.
 func makePrivate(dir string) (left []string) {
 	for _, name := range append(append([]string{}, privateFiles...), privateFolders...) {
 		path := filepath.Join(dir, name)

@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// S4: what is in a store is for its owner only, also in a folder that was there, and also if it was otherwise before.
+// S4: what is in a store is for its owner only, also in a folder that was there, and also if it was
+// otherwise before.
 func TestAStoreIsPrivate(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()

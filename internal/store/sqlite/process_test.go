@@ -103,7 +103,8 @@ func TestProcessesThatMakeOneStoreAtOnce(t *testing.T) {
 
 const workRollouts = 15
 
-// work takes the rollouts of the run through a suspension to their end, and says what it has done once that is durable.
+// work takes the rollouts of the run through a suspension to their end, and says what it has done
+// once that is durable.
 func work(dir string) (err error) {
 	ctx := context.Background()
 	s, err := sqlite.Open(dir, store.Options{})
@@ -174,7 +175,8 @@ func workOn(ctx context.Context, s store.Store, c store.Claim) error {
 	return nil
 }
 
-// deliverAll delivers for everything that waits; also what a killed process suspended and did not come to deliver for.
+// deliverAll delivers for everything that waits; also what a killed process suspended and did not
+// come to deliver for.
 func deliverAll(ctx context.Context, s store.Store, runID string) error {
 	var keys []string
 	if err := s.Triggers(ctx, runID, false, func(g store.Trigger) error { keys = append(keys, g.ItemKey); return nil }); err != nil {
@@ -189,7 +191,8 @@ func deliverAll(ctx context.Context, s store.Store, runID string) error {
 	return nil
 }
 
-// A process is killed at any moment, again and again. The next one goes on, and nothing that was said to be durable is lost or done twice.
+// A process is killed at any moment, again and again. The next one goes on, and nothing that was
+// said to be durable is lost or done twice.
 func TestKilledProcesses(t *testing.T) {
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(uint64(os.Getpid()), 5))

@@ -13,7 +13,8 @@ import (
 // queue implements store.Queue.
 type queue struct{ db *db }
 
-// Claim implements Queue. A claim that a power cut takes back was an attempt that has left nothing behind: the segment is begun again.
+// Claim implements Queue. A claim that a power cut takes back was an attempt that has left nothing
+// behind: the segment is begun again.
 func (s queue) Claim(ctx context.Context, runID string, limit int) (claims []store.Claim, err error) {
 	if limit <= 0 {
 		return nil, nil

@@ -41,11 +41,12 @@ func scanRollout(r scanner, more ...any) (o store.Rollout, err error) {
 // heldRollout is a rollout that the bearer of a token holds.
 type heldRollout struct {
 	store.Rollout
-	// cancelled says that its holder was to end it.
+	// cancelled says that its holder was told to end it.
 	cancelled bool
 }
 
-// held checks that the bearer of a token still holds the rollout, and that it is in a state.
+// held checks that the bearer of a token still holds the rollout, and that the rollout is in the
+// state.
 func (rows rolloutRows) held(tok store.Token, state eval.State) (o heldRollout, err error) {
 	stmt, err := rows.tx.prepare("SELECT " + rolloutColumns + ", o.cancel, o.owner, o.fence FROM rollouts o WHERE o.rollout_id = ?")
 	if err != nil {
@@ -71,8 +72,9 @@ func (rows rolloutRows) held(tok store.Token, state eval.State) (o heldRollout, 
 	return o, nil
 }
 
-// stateChange gives the time since the last change of a rollout's state (?1 is now) to the clock of the state that it leaves, for the
-// state ?2. A suspended rollout waited until it became runnable and was queued after that.
+// stateChange changes the state of a rollout to ?2 at the time ?1. The time since the last change
+// goes to the clock of the state that it leaves. A suspended rollout was waiting until it became
+// runnable, and queued after that.
 const stateChange = `working = working + CASE WHEN state = 'running' THEN max(?1 - state_since, 0) ELSE 0 END,
 	evaluating = evaluating + CASE WHEN state = 'evaluating' THEN max(?1 - state_since, 0) ELSE 0 END,
 	waiting    = waiting    + CASE WHEN state = 'suspended' THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
@@ -80,13 +82,14 @@ const stateChange = `working = working + CASE WHEN state = 'running' THEN max(?1
 	                               WHEN state = 'suspended' THEN max(?1 - coalesce(runnable_at, ?1), 0) ELSE 0 END,
 	state = ?2, state_since = ?1`
 
-// become changes a rollout's state, and with it what else is to be set, whose arguments begin with ?4.
+// become changes a rollout's state. The assignments in also are made with it; their arguments begin
+// with ?4.
 func (rows rolloutRows) become(rolloutID string, state eval.State, also string, args ...any) error {
 	return rows.tx.exec("UPDATE rollouts SET "+stateChange+also+" WHERE rollout_id = ?3", append([]any{rows.tx.now, string(state), rolloutID}, args...)...)
 }
 
-// countAs counts some microseconds of the state that a rollout is in for another clock, as far as they have passed. since is when it got into that
-// state, if they were the first.
+// countAs moves some microseconds from the clock of the present state to another clock, at most
+// those that have passed. They count as the first of the state: since is when it began after them.
 func (rows rolloutRows) countAs(clock string, o store.Rollout, micros int64) (since time.Time, err error) {
 	micros = min(micros, rows.tx.now-o.StateSince.UnixMicro())
 	if micros <= 0 {
@@ -95,8 +98,8 @@ func (rows rolloutRows) countAs(clock string, o store.Rollout, micros int64) (si
 	return o.StateSince.Add(duration(micros)), rows.tx.exec("UPDATE rollouts SET "+clock+" = "+clock+" + ?1, state_since = state_since + ?1 WHERE rollout_id = ?2", micros, o.ID)
 }
 
-// takeOver settles what the holder of a rollout, which is gone, left: it worked until it last gave a sign of life, and after that
-// the rollout was only queued. Its attempt was interrupted.
+// takeOver settles what a holder that is gone has left. The holder worked until its last sign of
+// life, and after that the rollout was queued. The attempt counts as interrupted.
 func (rows rolloutRows) takeOver(o store.Rollout) error {
 	var renewed int64
 	if err := rows.tx.row([]any{&renewed}, `UPDATE rollouts SET queued = queued + max(?1 - max(renewed_at, state_since), 0),
@@ -111,7 +114,7 @@ func (rows rolloutRows) takeOver(o store.Rollout) error {
 		o.ID, o.Segment, o.Attempt, string(store.OutcomeInterrupted), o.StateSince.UnixMicro(), max(renewed, o.StateSince.UnixMicro()), marshal(gone))
 }
 
-// gone is the fault of an attempt whose process ended before it.
+// gone is the fault of an attempt whose process is gone.
 var gone = fault.New("interrupted", "the process that ran it is gone")
 
 // repeat puts a rollout back so that its segment is tried again.
@@ -130,6 +133,7 @@ func (rows rolloutRows) repeat(o store.Rollout, end store.SegmentEnd) error {
 	return rows.tx.event(o.RunID, o.ID, store.RolloutRetried, data)
 }
 
+// addResult stores what one evaluator said, after the results that are there.
 func (rows rolloutRows) addResult(rolloutID string, r store.Result) error {
 	err := rows.tx.exec("INSERT INTO results (rollout_id, evaluator_id, ordinal, data) VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)", rolloutID, r.EvaluatorID, document(r.Data))
 	if err != nil {
@@ -138,7 +142,8 @@ func (rows rolloutRows) addResult(rolloutID string, r store.Result) error {
 	return nil
 }
 
-// end brings a rollout into a terminal state, whatever state it is in, and with it, if it was the last one, the run.
+// end brings a rollout from any state into a terminal one. If no other rollout of the run is left,
+// the run ends with it.
 func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.Fault, score *float64) error {
 	if err := rows.become(rolloutID, state, `, runnable_at = NULL, owner = NULL, lease_until = NULL, cancel = 0, fault = ?4, score = ?5, finished_at = ?1`,
 		marshal(f), score); err != nil {
@@ -158,6 +163,7 @@ func (rows rolloutRows) end(runID, rolloutID string, state eval.State, f *fault.
 	return rows.finishRun(runID)
 }
 
+// finishRun ends a run of which no rollout is left.
 func (rows rolloutRows) finishRun(runID string) error {
 	if err := rows.tx.exec("UPDATE runs SET finished_at = ? WHERE run_id = ?", rows.tx.now, runID); err != nil {
 		return err

@@ -3,8 +3,8 @@ package sqlite
 // applicationID marks an SQLite file as an evalrun store ("evlr").
 const applicationID = 0x65766c72
 
-// migrations bring a store from version i to version i+1. They are never edited once released, only added to.
-// Times are microseconds since 1970 by the store's clock, durations microseconds.
+// migrations bring a store from version i to version i+1. They are never edited once released, only
+// added to. Times are microseconds since 1970 by the store's clock, durations microseconds.
 var migrations = []string{`
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 

@@ -7,6 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
+// commit records the end of a segment and does what follows from its outcome.
 func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, error) {
 	var err error
 	if o.StateSince, err = s.rollouts.countAs("queued", o.Rollout, end.Queued.Microseconds()); err != nil {
@@ -60,9 +61,11 @@ func (s segments) commit(o heldRollout, end store.SegmentEnd) (store.Committed, 
 	return store.Committed{State: eval.StateEvaluating}, s.rollouts.become(o.ID, eval.StateEvaluating, ", internal_failures = 0") // still held
 }
 
-// suspend makes the triggers of a suspension. An interrupt that is open already keeps its triggers, and their deadlines, unless its value
-// has changed; an id that comes again after it was consumed is a new occurrence; an open one that the agent no longer names is abandoned. Only when all of
-// them are there is the mailbox opened: a delivery in it may answer a sibling, or be one of several that are needed.
+// suspend makes the triggers of a suspension. An interrupt that is open keeps its triggers and
+// their deadlines, unless its value has changed. An id that comes again after it was consumed is a
+// new occurrence. An open interrupt that the agent no longer names is abandoned. The mailbox is
+// opened when all triggers are there: a delivery in it may answer a sibling, or be one of several
+// that are needed.
 func (s segments) suspend(o store.Rollout, end store.SegmentEnd) (store.Committed, error) {
 	if len(end.Triggers) == 0 {
 		return store.Committed{}, fmt.Errorf("rollout %s cannot be suspended without a trigger: nothing would resume it", o.ID)

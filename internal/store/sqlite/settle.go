@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// settleDelivered looks what follows for a rollout from a delivery for one of its triggers.
+// settleDelivered settles the rollout of a trigger that has got a delivery.
 func (m mail) settleDelivered(g store.Trigger) error {
 	var state eval.State
 	if err := m.tx.row([]any{&state}, "SELECT state FROM rollouts WHERE rollout_id = ?", g.RolloutID); err != nil || state != eval.StateSuspended {
@@ -22,9 +22,10 @@ func (m mail) settleDelivered(g store.Trigger) error {
 	return err
 }
 
-// settle looks whether a suspended rollout can go on with what has arrived of its triggers, or has to fault with it. It faults with what its agent
-// cannot take only if nothing else waits to be taken; otherwise the same deliveries would end differently by when the rollout is claimed.
-// An agent that needs all of them cannot go on any more.
+// settle decides whether a suspended rollout can go on with what has arrived, or has to fault. It
+// faults with a delivery that its agent cannot take only if nothing else has arrived that the agent
+// can take. Otherwise the outcome would depend on when the rollout is claimed. An agent that needs
+// all deliveries cannot go on without this one, so its rollout faults at once.
 func (m mail) settle(runID, rolloutID string, triggers []store.Trigger) (store.Committed, error) {
 	var all, acceptsFaults bool
 	if err := m.tx.row([]any{&all, &acceptsFaults}, "SELECT resume_all, accepts_faults FROM rollouts WHERE rollout_id = ?", rolloutID); err != nil {

@@ -50,7 +50,7 @@ func (v *sqliteView) Evaluations(f func(store.Evaluation) error) error {
 	})
 }
 
-// batch is how many rollouts are read before those that belong to them.
+// batch is how many rollouts are read before the rows that belong to them.
 const batch = 256
 
 func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {

@@ -19,8 +19,9 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Store is the embedded store: one file in a folder, shared by the processes of one machine. Each of
-// its parts implements an interface of package store over the same database, and has no other part.
+// Store is the embedded store: one file in a folder, shared by the processes of one machine. Each
+// of its parts implements an interface of package store over the same database, and has no other
+// part.
 type Store struct {
 	*db
 	runs
@@ -33,8 +34,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open opens the store in a folder, and makes both if they are not there. What is in it is for its owner only. A file that is damaged, locked, newer or no
-// store at all is an error and is left as it is.
+// Open opens the store in a folder, and makes both if they are not there. What is in it is for its
+// owner only. A file that is damaged, locked, newer or no store at all is an error and is left as
+// it is.
 func Open(dir string, opts store.Options) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -92,7 +94,8 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, reader{d}, mcpTasks{d}}, nil
 }
 
-// lockFolder lets one process at a time make the store: SQLite does not wait for another that makes its log, it fails.
+// lockFolder lets one process at a time make the store: SQLite does not wait for another that makes
+// its log, it fails.
 func lockFolder(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// The mode of each commit is the one that its operation needs, whatever came before it. SQLite applies this pragma when it compiles it;
-// a driver that kept it compiled would leave the first mode in force, and commits without a sync.
+// The mode of each commit is the one that its operation needs, whatever came before it. SQLite
+// applies this pragma when it compiles it; a driver that kept it compiled would leave the first
+// mode in force, and commits without a sync.
 func TestOperationsAreSyncedAsTheyNeed(t *testing.T) {
 	s := openInternal(t, t.TempDir())
 	r := rand.New(rand.NewPCG(3, 3))

@@ -36,9 +36,11 @@ func scanTrigger(r scanner) (g store.Trigger, err error) {
 	return g, err
 }
 
-// whereWaiting selects what a rollout waits for, and what has arrived of it.
+// whereWaiting selects the triggers of a rollout that it still waits for, or whose delivery it has
+// not taken yet.
 const whereWaiting = "WHERE t.rollout_id = ? AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
 
+// list returns the triggers that an SQL condition selects.
 func (rows triggerRows) list(where string, args ...any) (out []store.Trigger, err error) {
 	err = rows.tx.rows(func(r scanner) error {
 		g, err := scanTrigger(r)
@@ -48,7 +50,8 @@ func (rows triggerRows) list(where string, args ...any) (out []store.Trigger, er
 	return out, err
 }
 
-// due finds triggers to claim: what a process left behind comes first, then what has been due longest.
+// due finds triggers to claim. Those that a dead process left come first, then those that have been
+// due longest.
 func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	dead, err := rows.holders.dead("triggers")
 	if err != nil {
@@ -65,6 +68,7 @@ func (rows triggerRows) due(runID string, limit int) ([]store.Trigger, error) {
 	return append(left, due...), err
 }
 
+// claim gives a trigger that is due to this process, and says what is to be done with it.
 func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 	c := store.TriggerClaim{Trigger: g, TriggerToken: store.TriggerToken{TriggerID: g.ID}}
 	overdue := !g.Deadline.IsZero() && g.Deadline.UnixMicro() <= rows.tx.now
@@ -82,7 +86,7 @@ func (rows triggerRows) claim(g store.Trigger) (store.TriggerClaim, error) {
 		c.Action = store.ActionCheck
 	}
 	if c.Action == store.ActionCancel {
-		// Tried once: whoever dies now has tried.
+		// A job is cancelled once. If this process dies now, that was the one attempt.
 		return c, rows.tx.exec("UPDATE triggers SET cancel = 0, due_at = NULL, owner = NULL, fence = fence + 1 WHERE trigger_id = ?", g.ID)
 	}
 	c.State, c.Attempts, c.Checks = state, g.Attempts+starting, g.Checks+1-starting
@@ -105,8 +109,9 @@ type claimEnd struct {
 	failure *store.TriggerFailure
 }
 
-// release gives up a claim on a trigger, and returns as much of it as says where it belongs. A trigger that was delivered in the meantime
-// has no claim any more. One that was given up while its job was being started has: the job is cancelled now, if it can have begun.
+// release ends a claim on a trigger, and returns as much of the trigger as says where it belongs. A
+// trigger that was delivered in the meantime has no claim any more. One that was given up while its
+// job was being started still has its claim: the job, if it can have begun, is cancelled now.
 func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.Trigger, err error) {
 	failed, notStarted, message := end.failure != nil, false, ""
 	if failed {
@@ -131,7 +136,8 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 	return g, rows.tx.touch(g.RunID)
 }
 
-// abandon gives up every trigger of a rollout whose interrupt is not named any more; its job is cancelled where the source can.
+// abandon gives up every trigger of a rollout whose interrupt is not named any more. Its job is
+// cancelled if the source can do that.
 func (rows triggerRows) abandon(rolloutID string, named map[string]bool) error {
 	waiting, err := rows.list(whereWaiting, rolloutID)
 	if err != nil {
@@ -148,8 +154,10 @@ func (rows triggerRows) abandon(rolloutID string, named map[string]bool) error {
 	return nil
 }
 
-// giveUp ends a trigger that nobody waits for any more. If its job may be running it becomes due once more, to be cancelled; if it is
-// being started at this moment, only when that is over and its key is known. One whose job is to be cancelled already stays due for that.
+// giveUp ends a trigger that nobody waits for any more. If its job may be running, the trigger
+// becomes due once more to have it cancelled. If the job is being started at this moment, that
+// comes later, when its key is known. A trigger whose job is to be cancelled already stays due for
+// that.
 func (rows triggerRows) giveUp(triggerID string, state store.TriggerState) error {
 	rows.tx.wake = true
 	return rows.tx.exec(`UPDATE triggers SET state = ?2, next_check = NULL, cancel = cancel OR checked AND state IN ('starting', 'waiting'),
@@ -159,7 +167,8 @@ func (rows triggerRows) giveUp(triggerID string, state store.TriggerState) error
 		WHERE trigger_id = ?3`, rows.tx.now, string(state), triggerID)
 }
 
-// keepJobs sees to it that the jobs of some sources are not cancelled with the rollout that waits for them.
+// keepJobs marks the jobs of some sources, so that they are not cancelled with the rollout that
+// waits for them.
 func (rows triggerRows) keepJobs(rolloutID string, sources []string) error {
 	for _, source := range sources {
 		if err := rows.tx.exec("UPDATE triggers SET checked = 0 WHERE rollout_id = ? AND source = ? AND state IN ('intended', 'starting', 'waiting')", rolloutID, source); err != nil {

@@ -19,7 +19,7 @@ type tx struct {
 	now int64
 	// wake is set by an operation if other processes may want to know of it.
 	wake bool
-	// changed are the runs that have got an event by the operation.
+	// changed are the runs that the operation has given an event.
 	changed map[string]bool
 	// synchronous is the mode of the connection.
 	synchronous string
@@ -38,7 +38,7 @@ func (t *tx) setSynchronous(mode string) error {
 	return nil
 }
 
-// close gives back the connection, and what it holds.
+// close releases the connection and its statements.
 func (t *tx) close() {
 	for _, stmt := range t.stmts {
 		_ = stmt.Close() // the connection goes with it
@@ -91,7 +91,7 @@ func (t *tx) row(dest []any, query string, args ...any) error {
 	return err
 }
 
-// rows calls scan for each row. The rows are read to the end before it is called again for another query.
+// rows calls scan for each row. scan must not use the transaction: the rows are still being read.
 func (t *tx) rows(scan func(scanner) error, query string, args ...any) error {
 	stmt, err := t.prepare(query)
 	if err != nil {
@@ -119,7 +119,8 @@ func each(rows *sql.Rows, scan func(scanner) error) error {
 
 func (t *tx) after(d time.Duration) int64 { return t.now + d.Microseconds() }
 
-// event appends to a run's log. Every transaction that changes a run makes at least one event or calls touch.
+// event appends to a run's log. Every transaction that changes a run makes at least one event or
+// calls touch.
 func (t *tx) event(runID, rolloutID string, typ store.EventType, data any) error {
 	var seq int64
 	if err := t.row([]any{&seq}, "UPDATE runs SET seq = seq + 1, revision = revision + 1 WHERE run_id = ? RETURNING seq", runID); err != nil {
@@ -133,6 +134,7 @@ func (t *tx) addEvent(runID string, seq int64, rolloutID string, typ store.Event
 	return t.exec("INSERT INTO events (run_id, seq, time, type, rollout_id, data) VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
 }
 
+// touch says that a run has changed without an event.
 func (t *tx) touch(runID string) error {
 	return t.exec("UPDATE runs SET revision = revision + 1 WHERE run_id = ?", runID)
 }

@@ -15,16 +15,19 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// maxSocketPath is the longest path of a Unix socket on Linux and macOS, less one for the zero byte.
+// maxSocketPath is the longest path of a Unix socket on Linux and macOS, less one for the zero
+// byte.
 const maxSocketPath = 103
 
 const socketExt = ".sock"
 
-// maxJobs bounds the ids that wait to be read from Wake. Whoever does not read them finds those jobs when they are due.
+// maxJobs bounds the ids that wait to be read from Wake. The jobs of ids that are dropped are found
+// when they are due.
 const maxJobs = 1000
 
-// waker tells the other processes of a store that something was committed, by a datagram to the socket that each
-// keeps in <store>/wake. It is a hint: a process that missed it looks by itself after 5 s at the latest.
+// waker tells the other processes of a store that something was committed, by a datagram to the
+// socket that each keeps in <store>/wake. It is a hint: a process that missed it looks by itself
+// after 5 s at the latest.
 type waker struct {
 	dir      string
 	own      string
@@ -84,7 +87,8 @@ func (w *waker) signal(up store.WakeUp) {
 // maxMessage is how long a message may be.
 const maxMessage = 512
 
-// commitMessage is "commit" and the runs that it has changed, or as of an earlier version nothing if there are too many to be named.
+// commitMessage is "commit" and the runs that have changed. It names none if they are too many, as
+// earlier versions never named any.
 func commitMessage(runs []string) string {
 	if text := strings.Join(append([]string{"commit"}, runs...), " ") + "\n"; len(text) <= maxMessage {
 		return text
@@ -92,7 +96,8 @@ func commitMessage(runs []string) string {
 	return "commit\n"
 }
 
-// parseMessage reads what other processes say: that they have committed something, or that a job is done.
+// parseMessage reads what other processes say: that they have committed something, or that a job is
+// done.
 func parseMessage(text string) (up store.WakeUp) {
 	words := strings.Fields(text)
 	switch {
@@ -121,7 +126,7 @@ func (w *waker) others() (paths []string) {
 	return paths
 }
 
-// removeStale removes the sockets that processes have left which were killed.
+// removeStale removes the sockets of processes that were killed.
 func (w *waker) removeStale() {
 	for _, path := range w.others() {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -148,8 +153,9 @@ func (w *waker) tell(runs []string) {
 	}
 }
 
-// removeIfDead removes a socket if the error of connecting to it says that its process is gone. A socket of one that lives is bound from the
-// moment at which its file is there, and if the file is removed all the same its process looks by itself.
+// removeIfDead removes a socket if the error of connecting to it says that its process is gone. A
+// living process binds its socket before the file appears. If the file is removed all the same,
+// that process finds out by itself what there is to do.
 func removeIfDead(path string, err error) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(path)

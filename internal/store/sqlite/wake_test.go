@@ -77,7 +77,8 @@ func TestJobsThatAreDoneWake(t *testing.T) {
 	}
 }
 
-// R10. Whoever opens a store or commits removes the sockets of processes that were killed, and no others.
+// R10. Whoever opens a store or commits removes the sockets of processes that were killed, and no
+// others.
 func TestSocketsOfDeadProcessesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	a := open(t, dir)

@@ -69,7 +69,8 @@ func claimSpecs(s *suite) {
 		w.suspend(w.a, claims[1], external("i"))
 		w.suspend(w.a, claims[2], external("i"))
 		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: &fault.Fault{Category: "agent"}, Retry: true, RetryAfter: 10 * time.Second})
-		// when one wait ends, then a new run is made, then the other wait ends, then the backoff is over
+		// when one wait ends, then a new run is made, then the other wait ends, then the backoff is
+		// over
 		w.advance(time.Second)
 		w.deliver(w.a, payload(store.TriggerID(rollouts[2], "i", 0, 0), `1`))
 		w.advance(time.Second)

@@ -94,8 +94,8 @@ func clockSpecs(s *suite) {
 		equal(w, "clocks", w.view(runID, rollout).Clocks, store.Clocks{Waiting: time.Minute, Queued: time.Second})
 	})
 
-	// A property over random histories: the clocks add up to the age, however the history went; a clock that was set back
-	// makes no clock negative and no time count twice.
+	// A property over random histories: the clocks add up to the age, however the history went; a
+	// clock that was set back makes no clock negative and no time count twice.
 	for _, jumps := range []bool{false, true} {
 		name := "the clocks add up in every history"
 		if jumps {

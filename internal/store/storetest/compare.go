@@ -35,7 +35,8 @@ type shownTrigger struct {
 	Deadline         time.Time
 }
 
-// compare checks the store against the model, as store i sees it, and what must hold of any store whatever the model says.
+// compare checks the store against the model, as store i sees it, and what must hold of any store
+// whatever the model says.
 func (p *player) compare(i int) error {
 	var view playedView
 	if err := p.w.a.Snapshot(p.w.ctx, p.runID, func(v store.View) error {
@@ -88,7 +89,8 @@ func shownOf(o store.RolloutView) shown {
 	return out
 }
 
-// checkEvents reads the events since the last time: none is missing, and an end is told once, when it is there.
+// checkEvents reads the events since the last time: none is missing, and an end is told once, when
+// it is there.
 func (p *player) checkEvents(view *playedView) error {
 	view.finished = map[string]int{}
 	for id, n := range p.last.finished {

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// historySpecs plays random histories on a store that three processes share, one of them dead, and compares it with the model after each
-// operation. EVALRUN_STORE_HISTORIES says how many (default 2); a history that fails is shortened and printed.
+// historySpecs plays random histories on a store that three processes share, one of them dead, and
+// compares it with the model after each operation. EVALRUN_STORE_HISTORIES says how many (default
+// 2); a history that fails is shortened and printed.
 func historySpecs(s *suite) {
 	n := 2
 	if text := os.Getenv("EVALRUN_STORE_HISTORIES"); text != "" {
@@ -41,8 +42,8 @@ func historySpecs(s *suite) {
 	}
 }
 
-// op is an operation by a store; what its numbers choose depends on what is there when it is applied, so that a history from which
-// operations are taken is still one.
+// op is an operation by a store; what its numbers choose depends on what is there when it is
+// applied, so that a history from which operations are taken is still one.
 type op struct {
 	kind    string
 	store   int

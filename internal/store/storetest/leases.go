@@ -166,7 +166,8 @@ func deadProcessSpecs(s *suite) {
 			_, err := b.Claim(w.ctx, "", 1)
 			w.must(err)
 		}
-		// every claim but the first takes over what the one before left; the last must see that its predecessor is dead
+		// every claim but the first takes over what the one before left; the last must see that its
+		// predecessor is dead
 		claims, err := w.a.Claim(w.ctx, "", 1)
 		w.must(err)
 		equal(w, "taken over", claims[0].TakenOver, true)

@@ -11,17 +11,19 @@ import (
 // nobody holds what has no holder.
 const nobody = -1
 
-// model is what a store should hold, as plainly as it can be said. Holders are numbers of stores; that of deadHolder is a process that
-// has ended.
+// model is what a store should hold, as plainly as it can be said. Holders are numbers of stores;
+// that of deadHolder is a process that has ended.
 type model struct {
 	now      time.Time
 	rollouts []*modelRollout
-	// triggers are all triggers in the order in which they were made, parked the deliveries that wait for triggers still to come.
+	// triggers are all triggers in the order in which they were made, parked the deliveries that
+	// wait for triggers still to come.
 	triggers []*modelTrigger
 	parked   []*modelDelivery
 }
 
-// deadHolder is the store whose process is gone: it can claim, but everybody else sees at once that it is dead.
+// deadHolder is the store whose process is gone: it can claim, but everybody else sees at once that
+// it is dead.
 const deadHolder = 2
 
 type modelRollout struct {
@@ -60,7 +62,8 @@ type modelDelivery struct {
 	status               store.Status
 	payload              string
 	at                   time.Time
-	// holder and fence are those of the claim under which a source was asked; fence is 0 if somebody else delivers.
+	// holder and fence are those of the claim under which a source was asked; fence is 0 if
+	// somebody else delivers.
 	holder int
 	fence  int64
 	// given are the triggers that a delivery by key was matched with while it was parked.

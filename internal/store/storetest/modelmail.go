@@ -8,7 +8,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// findTriggers finds the triggers of a delivery: of those with one key all that wait, or else the newest.
+// findTriggers finds the triggers of a delivery: of those with one key all that wait, or else the
+// newest.
 func (m *model) findTriggers(d *modelDelivery) (found []*modelTrigger) {
 	var last *modelTrigger
 	for _, g := range m.triggers {

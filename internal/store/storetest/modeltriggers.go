@@ -52,7 +52,8 @@ func (m *model) giveUp(g *modelTrigger, state store.TriggerState) {
 	}
 }
 
-// changed says whether a rollout waits for something else now under an interrupt that it still waits for.
+// changed says whether a rollout waits for something else now under an interrupt that it still
+// waits for.
 func (m *model) changed(o *modelRollout, interrupt string, end store.SegmentEnd) bool {
 	var was, is []string
 	last := -1

@@ -11,7 +11,8 @@ import (
 // transition is a change of a rollout's state.
 type transition struct{ from, to eval.State }
 
-// inState brings a rollout of a new run into a state in which it can still change; held says who holds it.
+// inState brings a rollout of a new run into a state in which it can still change; held says who
+// holds it.
 func (w *world) inState(s eval.State) (runID, rolloutID string, held store.Claim) {
 	w.Helper()
 	runID, rollouts := w.create(1)

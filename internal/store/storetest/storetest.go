@@ -1,5 +1,6 @@
-// Package storetest says what a store must do, as a suite of specifications that every implementation has to pass. It uses a store
-// only through its interface, and a clock of its own; it knows nothing of any implementation.
+// Package storetest says what a store must do, as a suite of specifications that every
+// implementation has to pass. It uses a store only through its interface, and a clock of its own;
+// it knows nothing of any implementation.
 package storetest
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Opener opens a store. Two that are opened for one dir are one store, seen by two processes: each claims for itself. The suite closes
-// what it opens. An opener must honour Now, Lease and Process.
+// Opener opens a store. Two that are opened for one dir are one store, seen by two processes: each
+// claims for itself. The suite closes what it opens. An opener must honour Now, Lease and Process.
 type Opener func(t testing.TB, dir string, o store.Options) store.Store
 
 // Run runs the suite.
@@ -216,7 +217,8 @@ func (w *world) suspended(triggers []store.NewTrigger, change ...func(*store.Pla
 	return runID, rollouts[0]
 }
 
-// external is something that waits for a delivery and cannot be asked; its item key is "key-" and the interrupt's id.
+// external is something that waits for a delivery and cannot be asked; its item key is "key-" and
+// the interrupt's id.
 func external(interruptID string) store.NewTrigger {
 	return store.NewTrigger{InterruptID: interruptID, Type: "TASK", Name: "TASK", Source: "inbox", ItemKey: "key-" + interruptID, Spec: json.RawMessage(`{}`)}
 }
