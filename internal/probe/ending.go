@@ -21,6 +21,13 @@ const (
 	orphanTime = 500 * time.Millisecond
 )
 
+// shellTools are the names under which agents offer the model a shell, and the argument that takes
+// the command. Some refuse an argument that they do not know.
+var shellTools = []struct{ name, argument string }{
+	{"^([Bb]ash|shell|run_shell_command)$", "command"},
+	{"^exec_command$", "cmd"}, // codex
+}
+
 // askExit asks whether the agent ends by itself when its stdin is closed, and at SIGTERM.
 func askExit(ctx context.Context, r *rig, c *Check) error {
 	for _, how := range []struct {
@@ -124,17 +131,26 @@ func (r *rig) shell(ctx context.Context, a *process) (*pulse, error) {
 	defer func() { _ = ours.Close() }() // nothing was written
 	inside := r.sandbox.Config.Path("/app/alive")
 	command := "(echo ready; exec sleep 60) > " + inside
-	running := a.begin(ctx, session, quote(fmt.Sprintf(`[[CALL ^([Bb]ash|shell|run_shell_command)$ {"command":%q,"description":"waits"}]]`, command))+"[[RUN "+command+"]]")
-	err = running.until(ctx, func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Now()) })
-		defer stop()
-		if _, err := bufio.NewReader(ours).ReadString('\n'); ctx.Err() != nil {
-			return context.Cause(ctx)
-		} else if err != nil {
-			return err
+	for _, tool := range shellTools {
+		if err := ours.SetReadDeadline(time.Time{}); err != nil {
+			return nil, err
 		}
-		return nil
-	})
+		args := fmt.Sprintf(`{%q:%q,"description":"waits"}`, tool.argument, command)
+		running := a.begin(ctx, session, quote("[[CALL "+tool.name+" "+args+"]]")+"[[RUN "+command+"]]")
+		err = running.until(ctx, func(ctx context.Context) error {
+			stop := context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Now()) })
+			defer stop()
+			if _, err := bufio.NewReader(ours).ReadString('\n'); ctx.Err() != nil {
+				return context.Cause(ctx)
+			} else if err != nil {
+				return err
+			}
+			return nil
+		})
+		if !errors.Is(err, errTooSoon) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func TestProbe(t *testing.T) {
 
 // TestOrphans finds the shell that an agent leaves behind, which bwrap would have ended.
 func TestOrphans(t *testing.T) {
-	for name, want := range map[string]string{"opencode": "orphans", "claude": "orphans", "gemini": "none"} {
+	for name, want := range map[string]string{"opencode": "orphans", "claude": "orphans", "gemini": "none", "codex": "orphans"} {
 		t.Run(name, func(t *testing.T) {
 			if got := probed(t, name, "process", "--only", "orphans")["orphans"]; got != want {
 				t.Errorf("got %q, want %q", got, want)
