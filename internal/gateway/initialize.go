@@ -43,7 +43,7 @@ func (e *Endpoint) discover(ctx context.Context, r *mcp.Request) (json.RawMessag
 // initializeResult is what a client of an era is told of the server: its own words, with the members that the client's protocol wants.
 func (l *Upstream) initializeResult(era mcp.Era) json.RawMessage {
 	c := l.Client()
-	said, _ := jsonobj.ParseObject(c.Hello())
+	said, _ := jsonobj.ParseObject(c.InitializeResult())
 	meta := said.Object("_meta")
 	capabilities, meta := l.e.policy.InitializeResult(era, said.Object("capabilities"), meta)
 	var out jsonobj.Object

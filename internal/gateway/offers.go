@@ -32,7 +32,7 @@ type offers struct {
 
 // offersOf reads the answer to initialize or server/discover.
 func offersOf(c *mcp.Client) (o offers) {
-	hello, _ := jsonobj.ParseObject(c.Hello())
+	hello, _ := jsonobj.ParseObject(c.InitializeResult())
 	meta, capabilities := hello.Object("_meta"), hello.Object("capabilities")
 	if v := meta.Object(MetaJob).Get("version"); len(v) > 0 && v[0] >= '1' && v[0] <= '9' && json.Unmarshal(v, &o.Jobs) != nil {
 		o.Jobs = 0 // not an integer
@@ -50,7 +50,7 @@ func offersOf(c *mcp.Client) (o offers) {
 
 // ServerCapabilities are what a server offers.
 func ServerCapabilities(c *mcp.Client) jsonobj.Object {
-	hello, _ := jsonobj.ParseObject(c.Hello())
+	hello, _ := jsonobj.ParseObject(c.InitializeResult())
 	return hello.Object("capabilities")
 }
 

@@ -66,7 +66,7 @@ type SessionState struct {
 	Era       Era             `json:"era"`
 	Version   string          `json:"version"`
 	SessionID string          `json:"sessionId,omitempty"` // empty if the server gave none
-	Hello     json.RawMessage `json:"hello,omitempty"`     // see [Client.Hello]
+	Hello     json.RawMessage `json:"hello,omitempty"`     // see [Client.InitializeResult]
 }
 
 // Client is a connection to a server. Its methods may be called concurrently, except from the
@@ -131,8 +131,8 @@ func (c *Client) Era() Era { return c.era }
 // Version is the protocol version that the connection speaks.
 func (c *Client) Version() string { return c.version }
 
-// Hello is the raw result of initialize or server/discover. It is shared and must not be changed.
-func (c *Client) Hello() json.RawMessage { return c.hello }
+// InitializeResult is the raw result of initialize or server/discover. It is shared and must not be changed.
+func (c *Client) InitializeResult() json.RawMessage { return c.hello }
 
 // State is what another process needs to go on with the session after [Client.Detach].
 func (c *Client) State() SessionState {

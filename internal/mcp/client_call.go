@@ -163,9 +163,9 @@ func (c *Client) addMeta(p *clientCall) error {
 	} else {
 		// They are somebody else's, and would make a server of both eras take the request for a
 		// modern one.
-		theirs := func(m jsonobj.Member) bool { return slices.Contains(clientModernMeta, m.Key) }
-		if slices.ContainsFunc(meta, theirs) {
-			meta, own = slices.DeleteFunc(slices.Clone(meta), theirs), true
+		isModern := func(m jsonobj.Member) bool { return slices.Contains(clientModernMeta, m.Key) }
+		if slices.ContainsFunc(meta, isModern) {
+			meta, own = slices.DeleteFunc(slices.Clone(meta), isModern), true
 		}
 	}
 	if own {

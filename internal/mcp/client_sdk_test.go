@@ -276,8 +276,8 @@ func TestClientFallsBackToSSE(t *testing.T) {
 	t.Cleanup(sse.Close)
 	for _, first := range []Era{Legacy, Modern} {
 		c := clientDial(t, Target{URL: sse.URL}, ClientOptions{First: first})
-		if c.Era() != Legacy || !strings.Contains(string(c.Hello()), `"old"`) {
-			t.Errorf("%s: %s", c.Era(), c.Hello())
+		if c.Era() != Legacy || !strings.Contains(string(c.InitializeResult()), `"old"`) {
+			t.Errorf("%s: %s", c.Era(), c.InitializeResult())
 		}
 	}
 	// What is said of a server that is neither is what it answered first.

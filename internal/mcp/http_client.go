@@ -251,9 +251,9 @@ func clientErrorAnswer(body []byte, id json.RawMessage) (answer *Error, own bool
 	if err != nil || !jsonobj.Valid(body) || !clientIsObject(o.Get("error")) {
 		return nil, false
 	}
-	theirs := o.Get("id")
-	own = id != nil && string(theirs) == string(id)
-	if !own && !jsonobj.IsNull(theirs) {
+	named := o.Get("id")
+	own = id != nil && string(named) == string(id)
+	if !own && !jsonobj.IsNull(named) {
 		return nil, false
 	}
 	return ParseError(o.Get("error")), own

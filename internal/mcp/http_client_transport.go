@@ -34,14 +34,14 @@ func newClientHTTP(t Target) clientHTTP {
 		}
 		h.client = &http.Client{Transport: h.own}
 	}
-	theirs := h.client.CheckRedirect
+	callersCheck := h.client.CheckRedirect
 	h.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		// Headers and sessions are this server's, and a POST that becomes a GET says nothing.
 		if len(via) >= 10 || req.Method != via[0].Method || !sameServer(via[0].URL, req.URL) {
 			return http.ErrUseLastResponse
 		}
-		if theirs != nil {
-			return theirs(req, via)
+		if callersCheck != nil {
+			return callersCheck(req, via)
 		}
 		return nil
 	}

@@ -64,8 +64,8 @@ func TestClientFindsOutTheEraOverStdio(t *testing.T) {
 			if c.Era() != test.era || starts.Load() != test.starts || len(notes.list()) != 0 {
 				t.Errorf("the era is %s after %d starts, with notifications %v; want %s after %d", c.Era(), starts.Load(), notes.list(), test.era, test.starts)
 			}
-			if test.era == Legacy && (c.Version() != "2025-11-25" || string(c.Hello()) != clientHello) {
-				t.Errorf("version %s, hello %s", c.Version(), c.Hello())
+			if test.era == Legacy && (c.Version() != "2025-11-25" || string(c.InitializeResult()) != clientHello) {
+				t.Errorf("version %s, hello %s", c.Version(), c.InitializeResult())
 			}
 		})
 	}
@@ -552,8 +552,8 @@ func TestClientDescribesItselfToAModernServer(t *testing.T) {
 			}
 		}
 	}), ClientOptions{Notified: func(method string, params json.RawMessage) { got <- message{Method: method, Params: params} }})
-	if clientMember(c.Hello(), "_meta", "uipath.com/job", "version") != "1" || c.Version() != Version2026_07_28 {
-		t.Errorf("version %s, hello %s", c.Version(), c.Hello())
+	if clientMember(c.InitializeResult(), "_meta", "uipath.com/job", "version") != "1" || c.Version() != Version2026_07_28 {
+		t.Errorf("version %s, hello %s", c.Version(), c.InitializeResult())
 	}
 	notes := clientNotes{came: make(chan clientNote, 9)}
 	listening := clientGo(clientSoon(t), c, Call{Method: MethodListen, Notified: notes.add})

@@ -154,7 +154,7 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 // hello says what the servers have together. version is that of a legacy client.
 func (a *aggregate) hello(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
 	said := make([]jsonobj.Object, len(a.endpoints))
-	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) { said[i], _ = jsonobj.ParseObject(l.Client().Hello()) }); err != nil {
+	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) { said[i], _ = jsonobj.ParseObject(l.Client().InitializeResult()) }); err != nil {
 		return nil, err
 	}
 	var capabilities jsonobj.Object

@@ -54,8 +54,8 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = client.Detach() }()
-			if !strings.Contains(string(client.Hello()), `"tools":{"listChanged":true}`) {
-				t.Errorf("%s", client.Hello())
+			if !strings.Contains(string(client.InitializeResult()), `"tools":{"listChanged":true}`) {
+				t.Errorf("%s", client.InitializeResult())
 			}
 			tools := func() string {
 				ctx, cancel := context.WithTimeout(t.Context(), gatewaytest.TaskLimit)

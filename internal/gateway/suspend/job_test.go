@@ -533,7 +533,7 @@ func TestCallsAreJoined(t *testing.T) {
 func TestAgentsDoNotSeeTheContract(t *testing.T) {
 	s := &jobServer{meta: func(int) string { return advertised }}
 	a := behind(t, startJobServer(t, s), &memory{}, nil)
-	if hello := string(a.client.Hello()); strings.Contains(hello, gateway.MetaJob) {
+	if hello := string(a.client.InitializeResult()); strings.Contains(hello, gateway.MetaJob) {
 		t.Error(hello)
 	}
 	list, err := a.client.Call(t.Context(), mcp.Call{Method: mcp.MethodToolsList, Params: json.RawMessage("{}")})

@@ -37,7 +37,7 @@ func supportOf(c *gatewaytest.TaskClient) map[string]string {
 }
 
 func capabilitiesOf(c *gatewaytest.TaskClient) jsonobj.Object {
-	hello, _ := jsonobj.ParseObject(c.Hello())
+	hello, _ := jsonobj.ParseObject(c.InitializeResult())
 	return hello.Object("capabilities")
 }
 
