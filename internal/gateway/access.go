@@ -24,11 +24,13 @@ import (
 type AccessOptions struct {
 	// Servers are the servers that it may reach, with different names.
 	Servers []Server
-	// Policy makes what decides on calls of tools, one for each endpoint; nil passes on what the servers answer.
+	// Policy makes what decides on calls of tools, one for each endpoint; nil passes on what the
+	// servers answer.
 	Policy func(e *Endpoint) Policy
 	// Tasks gives clients tasks for calls that take long; nil does not. It has policies of its own.
 	Tasks Tasks
-	// Combine makes one more endpoint, which has what all servers have; nil makes none. It needs Tasks.
+	// Combine makes one more endpoint, which has what all servers have; nil makes none. It needs
+	// Tasks.
 	Combine func(endpoints []*Endpoint, tasks Tasks) Combined
 	// Token is what the client must bear; empty for a fresh one.
 	Token string
@@ -36,7 +38,8 @@ type AccessOptions struct {
 	Now func() time.Time
 }
 
-// Access is what one client may reach: an endpoint for each of its servers, under one token. It is safe for concurrent use and must be closed.
+// Access is what one client may reach: an endpoint for each of its servers, under one token. It is
+// safe for concurrent use and must be closed.
 type Access struct {
 	gateway   *Gateway
 	token     string
@@ -144,12 +147,14 @@ func (a *Access) URL(server string) string {
 	return "http://" + a.gateway.listener.Addr().String() + a.Path(server)
 }
 
-// URLWithToken is that of a server's endpoint for a client that cannot send headers. It is as secret as the token.
+// URLWithToken is that of a server's endpoint for a client that cannot send headers. It is as
+// secret as the token.
 func (a *Access) URLWithToken(server string) string {
 	return "http://" + a.gateway.listener.Addr().String() + tokenPath + a.token + a.Path(server)
 }
 
-// Names are those of all endpoints: those of the servers in their order, and that for all servers if there is one.
+// Names are those of all endpoints: those of the servers in their order, and that for all servers
+// if there is one.
 func (a *Access) Names() []string {
 	var names []string
 	for _, e := range a.order {
@@ -167,7 +172,8 @@ func (a *Access) Endpoint(server string) *Endpoint { return a.endpoints[server] 
 // Endpoints are all endpoints, in the order of the servers.
 func (a *Access) Endpoints() []*Endpoint { return a.order }
 
-// Sharing counts the servers that have a tool of a name which the client may see, as far as they have listed their tools.
+// Sharing counts the servers that have a tool of a name which the client may see, as far as they
+// have listed their tools.
 func (a *Access) Sharing(tool string) (n int) {
 	for _, e := range a.order {
 		if t, ok := e.tools.Lookup(tool); ok && !t.hidden {
@@ -177,7 +183,8 @@ func (a *Access) Sharing(tool string) (n int) {
 	return n
 }
 
-// Sessions are how many legacy sessions are open at each endpoint. Each session of the endpoint for all servers is one of every server.
+// Sessions are how many legacy sessions are open at each endpoint. Each session of the endpoint for
+// all servers is one of every server.
 func (a *Access) Sessions() map[string]int {
 	open := map[string]int{}
 	for _, e := range a.order {
@@ -196,8 +203,8 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("MCP server %q cannot be reached: %v", e.Server, e.Err)
 }
 
-// Ready waits until the client has seen the tools of every server. The error is an *UnreachableError, of the first server that could not be reached, or
-// that of ctx.
+// Ready waits until the client has seen the tools of every server. The error is an
+// *UnreachableError, of the first server that could not be reached, or that of ctx.
 func (a *Access) Ready(ctx context.Context) error {
 	for _, e := range a.order {
 		failure, err := e.readiness.wait(ctx)
@@ -211,8 +218,8 @@ func (a *Access) Ready(ctx context.Context) error {
 	return nil
 }
 
-// ServeStdio serves one client of an endpoint on lines, until it ends, or ctx or the access does; see [mcp.ServeStdio]. Who has the ends of the
-// connection needs no token.
+// ServeStdio serves one client of an endpoint on lines, until it ends, or ctx or the access does;
+// see [mcp.ServeStdio]. Who has the ends of the connection needs no token.
 func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.Writer) error {
 	var handler mcp.Handler
 	switch e := a.endpoints[name]; {
@@ -237,7 +244,8 @@ func (a *Access) ServeStdio(ctx context.Context, name string, r io.Reader, w io.
 	return mcp.ServeStdio(ctx, r, w, a.gateway.observe(name, handler), mcp.ServerOptions{})
 }
 
-// ServeUnix serves this access, and no other, on a unix socket until the access is closed. A socket that is left at that path is replaced.
+// ServeUnix serves this access, and no other, on a unix socket until the access is closed. A socket
+// that is left at that path is replaced.
 func (a *Access) ServeUnix(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if err := os.Remove(path); err != nil {

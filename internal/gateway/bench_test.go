@@ -25,10 +25,12 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// BenchmarkHop compares a call of a tool made directly, through the least that can stand between (it reads a message and writes it on, ids
-// untouched), and through the gateway, by turns in one run. Server, forwarder and gateway are processes of their own, and all but the gateway as bare as
-// can be. It reports the median of each in µs, and how many times the bare forwarder's the gateway's is, which should be at most 1.25. Over stdio the
-// gateway serves its client as evalrun gateway --stdio does.
+// BenchmarkHop compares a call of a tool made directly, through the least that can stand between
+// (it reads a message and writes it on, ids untouched), and through the gateway, by turns in one
+// run. Server, forwarder and gateway are processes of their own, and all but the gateway as bare as
+// can be. It reports the median of each in µs, and how many times the bare forwarder's the
+// gateway's is, which should be at most 1.25. Over stdio the gateway serves its client as evalrun
+// gateway --stdio does.
 //
 //	go test -run '^$' -bench Hop -benchtime 3000x ./gateway
 func BenchmarkHop(b *testing.B) {
@@ -58,7 +60,8 @@ func BenchmarkHop(b *testing.B) {
 	}
 }
 
-// BenchmarkHopWithIntent is the same for calls that may start something, of which each is on the disk before it is made.
+// BenchmarkHopWithIntent is the same for calls that may start something, of which each is on the
+// disk before it is made.
 func BenchmarkHopWithIntent(b *testing.B) {
 	for _, size := range []int{16, 64 << 10} {
 		b.Run(fmt.Sprintf("http/legacy/%dB", size), func(b *testing.B) {
@@ -71,7 +74,8 @@ func BenchmarkHopWithIntent(b *testing.B) {
 	}
 }
 
-// benchRole is the environment variable by which the test's program is one of the processes of the benchmark.
+// benchRole is the environment variable by which the test's program is one of the processes of the
+// benchmark.
 const benchRole = "EVALRUN_BENCH_ROLE"
 
 // helper is the test's program in a role.
@@ -107,7 +111,8 @@ func startLines(b *testing.B, role string, era mcp.Era) io.ReadWriter {
 	return rw
 }
 
-// startPiped starts a process with pipes to its stdin and stdout, which are used as those of package sandbox are; closing them ends it.
+// startPiped starts a process with pipes to its stdin and stdout, which are used as those of
+// package sandbox are; closing them ends it.
 func startPiped(cmd *exec.Cmd) (*pipe, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -18,9 +18,10 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// The official conformance suite (@modelcontextprotocol/conformance) against the SDK's everything-server behind `evalrun gateway`, and against our
-// client. Scenarios that a requirement set does not score, such as those of the tasks extension, which everything-server does not have, are run
-// by the suite and do not count.
+// The official conformance suite (@modelcontextprotocol/conformance) against the SDK's
+// everything-server behind `evalrun gateway`, and against our client. Scenarios that a requirement
+// set does not score, such as those of the tasks extension, which everything-server does not have,
+// are run by the suite and do not count.
 
 // conformance is what the suite needs: a Node.js and its script.
 type conformance struct{ node, script string }
@@ -31,7 +32,8 @@ func theSuite(t *testing.T) conformance {
 	return conformance{node, script}
 }
 
-// run runs the suite, whose exit code says whether everything that is scored has passed or was expected to fail.
+// run runs the suite, whose exit code says whether everything that is scored has passed or was
+// expected to fail.
 func (c conformance) run(t *testing.T, expectedFailures string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -71,7 +73,8 @@ const (
 	everythingServer = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"
 )
 
-// startEverything starts the everything-server over HTTP and returns its URL. Only if it is stateless it speaks 2026-07-28.
+// startEverything starts the everything-server over HTTP and returns its URL. Only if it is
+// stateless it speaks 2026-07-28.
 func startEverything(t *testing.T, program string, stateless bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,7 +112,8 @@ func start(t testing.TB, cmd *exec.Cmd) {
 	})
 }
 
-// startGateway starts `evalrun gateway` in front of a server as it is declared in a file, and returns the URL of its endpoint, which bears the token.
+// startGateway starts `evalrun gateway` in front of a server as it is declared in a file, and
+// returns the URL of its endpoint, which bears the token.
 func startGateway(t *testing.T, evalrun, server string) string {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "mcp.json")
@@ -157,7 +161,8 @@ func TestConformanceOfTheGateway(t *testing.T) {
 		{"2025-11-25", "2025-11-25", overHTTP(false), ""},
 		{"2026-07-28 over stdio", "2026-07-28", overStdio, ""},
 		{"2025-11-25 over stdio", "2025-11-25", overStdio, ""},
-		// Its questions have no keys in Legacy, and its SDK asks only once there for tools that are written for input requests.
+		// Its questions have no keys in Legacy, and its SDK asks only once there for tools that are
+		// written for input requests.
 		{"2026-07-28 of a legacy server", "2026-07-28", overHTTP(false), "server: [input-required-result-basic-elicitation, input-required-result-multi-round]"},
 		// Without sessions it cannot ask, and directly it fails in the same.
 		{

@@ -26,7 +26,8 @@ type connection struct {
 	mu         sync.Mutex
 	client     *mcp.Client
 	offers     offers
-	// kept says that the session with the server must not be ended: another process goes on with it.
+	// kept says that the session with the server must not be ended: another process goes on with
+	// it.
 	kept bool
 	// users counts who needs the connection although its client may be gone. closed says that the
 	// last of them has to close it.

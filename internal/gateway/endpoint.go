@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Endpoint serves one client with one server: it is what the client takes for the server. Each legacy session of the client has a connection of
-// its own, as it would have without us; the requests of modern clients, which have no sessions, share theirs.
+// Endpoint serves one client with one server. The client takes it for the server. Each legacy
+// session of the client has a connection of its own, as it would have without us. Modern clients
+// have no sessions, and their requests share a connection.
 type Endpoint struct {
 	server Server
 	policy Policy
@@ -37,7 +38,8 @@ type Endpoint struct {
 
 // Stats say what went through an endpoint.
 type Stats struct {
-	// Calls counts calls of tools, Held those that were kept waiting because what they started would not outlive us.
+	// Calls counts calls of tools, Held those that were kept waiting because what they started
+	// would not outlive us.
 	Calls, Held int
 	// Lost says why the server went in the middle of a call; empty if it did not.
 	Lost string
@@ -121,7 +123,7 @@ func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 	return e.ServeOn(ctx, l, r)
 }
 
-// ServeOn serves a request over a link that is connected.
+// ServeOn serves a request over an upstream that is connected.
 func (e *Endpoint) ServeOn(ctx context.Context, l *Upstream, r *mcp.Request) (json.RawMessage, error) {
 	switch r.Method {
 	case mcp.MethodListen:
@@ -152,7 +154,8 @@ func (e *Endpoint) ServeOn(ctx context.Context, l *Upstream, r *mcp.Request) (js
 	return l.forward(ctx, r)
 }
 
-// Notified implements mcp.Handler: what a client says without being asked goes on to its server. Those of modern clients belong to no session.
+// Notified implements mcp.Handler: what a client says without being asked goes on to its server.
+// Those of modern clients belong to no session.
 func (e *Endpoint) Notified(s *mcp.Session, method string, params json.RawMessage) {
 	l, _ := s.Value().(*Upstream)
 	if l == nil || method == mcp.NoteInitialized {
@@ -190,8 +193,9 @@ func (e *Endpoint) Unreachable(err error) error {
 	return mcp.Errorf(mcp.CodeInternal, "MCP server %q cannot be reached: %v", e.server.Name, err)
 }
 
-// unauthorized is what a client is told whose server wants credentials that the gateway does not have; nil for every other error. The server's own
-// challenge goes with it, but not as the status of HTTP: the client would take it for ours, and send its credentials for the server to us.
+// unauthorized is what a client is told whose server wants credentials that the gateway does not
+// have; nil for every other error. The server's own challenge goes with it, but not as the status
+// of HTTP: the client would take it for ours, and send its credentials for the server to us.
 func unauthorized(server string, err error) *mcp.Error {
 	var status *mcp.StatusError
 	if !errors.As(err, &status) || !status.Unauthorized() {
@@ -204,7 +208,7 @@ func unauthorized(server string, err error) *mcp.Error {
 	return mcp.Errorf(mcp.CodeInternal, "MCP server %q wants other credentials: %v; set the header Authorization of this server where it is configured", server, status).WithData(data.JSON())
 }
 
-// open makes the link of a legacy session, which is not connected.
+// open makes the upstream of a legacy session, which is not connected.
 func (e *Endpoint) open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
 	l := e.NewUpstream(s, version, capabilities, info)
 	if err := e.upstreams.Adopt(l); err != nil {
@@ -214,8 +218,9 @@ func (e *Endpoint) open(s *mcp.Session, version string, capabilities jsonobj.Obj
 	return nil
 }
 
-// Upstream finds the connection that a request belongs to, and makes one where there is none: for the first modern request, for a legacy session that
-// was not used yet, and after the server has gone.
+// Upstream finds the connection that a request belongs to, and makes one where there is none: for
+// the first modern request, for a legacy session that was not used yet, and after the server has
+// gone.
 func (e *Endpoint) Upstream(ctx context.Context, r *mcp.Request) (*Upstream, error) {
 	if r.Era == mcp.Modern {
 		return e.upstreams.connectShared(ctx, r)
@@ -249,7 +254,7 @@ func (e *Endpoint) NewUpstream(s *mcp.Session, version string, capabilities json
 	return l
 }
 
-// OwnUpstream connects with the server for the gateway itself. Who calls it closes it.
+// OwnUpstream connects with the server for the gateway itself. The caller closes it.
 func (e *Endpoint) OwnUpstream(ctx context.Context) (*Upstream, error) {
 	l := newUpstream(e, nil, nil, nil)
 	if err := l.Connect(ctx); err != nil {

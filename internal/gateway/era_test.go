@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// eraServer is a server of the Go SDK that uses everything that a server can. In Modern it asks by input requests; in Legacy the SDK makes requests of
-// them.
+// eraServer is a server of the Go SDK that uses everything that a server can. In Modern it asks by
+// input requests; in Legacy the SDK makes requests of them.
 type eraServer struct {
 	*sdk.Server
 	waiting    chan struct{} // gets a value when a call of "wait" has begun
@@ -239,7 +239,8 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestErasWithTheSDK has clients and servers of the Go SDK use everything that MCP has, each era with each, over every transport.
+// TestErasWithTheSDK has clients and servers of the Go SDK use everything that MCP has, each era
+// with each, over every transport.
 func TestErasWithTheSDK(t *testing.T) {
 	for _, p := range pairs() {
 		t.Run(p.String(), func(t *testing.T) {

@@ -131,7 +131,8 @@ func TestStdioServerDiesBetweenCalls(t *testing.T) {
 		for i := range 3 {
 			echoes(t, c, fmt.Sprintf(`{"a":%d}`, i))
 			s.die()
-			// Whether the next call meets a server that is known to be gone or not is a matter of chance. It must not hang.
+			// Whether the next call meets a server that is known to be gone or not is a matter of
+			// chance. It must not hang.
 			if m := c.call("tools/call", c.params(`"name":"echo","arguments":{}`, "")); m.Result == nil {
 				fails(t, m, "gone")
 			}
@@ -140,7 +141,8 @@ func TestStdioServerDiesBetweenCalls(t *testing.T) {
 	})
 }
 
-// A server that has forgotten its sessions has not looked at the call: it is made again, and told what its client had told the one before.
+// A server that has forgotten its sessions has not looked at the call: it is made again, and told
+// what its client had told the one before.
 func TestLegacyServerForgetsItsSessions(t *testing.T) {
 	for _, client := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		t.Run(string(client), func(t *testing.T) {
@@ -567,7 +569,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// G7: a server that wants credentials is not one that cannot be reached. Its challenge reaches the client.
+// G7: a server that wants credentials is not one that cannot be reached. Its challenge reaches the
+// client.
 func TestServerWantsCredentials(t *testing.T) {
 	t.Parallel()
 	const challenge = `Bearer resource_metadata="https://example.com/.well-known/oauth-protected-resource"`

@@ -1,11 +1,12 @@
-// Package gateway stands between MCP clients and MCP servers. It passes on everything as it came, in
-// both protocol eras on both sides.
+// Package gateway stands between MCP clients and MCP servers. It passes on everything as it came,
+// in both protocol eras on both sides.
 //
-// [Listen] makes a [Gateway], which listens on loopback. [Gateway.Open] gives one client, such as the
-// process of an agent, a token and an endpoint for each of its servers. The [Policy] of an endpoint
-// decides what becomes of calls of tools: package suspend has one for clients that cannot wait, and
-// package tasks one for clients that can. Package catalog serves all servers at one endpoint. The
-// gateway knows none of the three, and nothing of rollouts, task directories, agents or the store.
+// [Listen] makes a [Gateway], which listens on loopback. [Gateway.Open] gives one client, such as
+// the process of an agent, a token and an endpoint for each of its servers. The [Policy] of an
+// endpoint decides what becomes of calls of tools: package suspend has one for clients that cannot
+// wait, and package tasks one for clients that can. Package catalog serves all servers at one
+// endpoint. The gateway knows none of the three, and nothing of rollouts, task directories, agents
+// or the store.
 package gateway
 
 import (
@@ -53,7 +54,8 @@ type Gateway struct {
 	open   map[[sha256.Size]byte]*Access
 }
 
-// New makes a gateway that does not listen: its clients are served by [Access.ServeStdio] or [Access.ServeUnix].
+// New makes a gateway that does not listen: its clients are served by [Access.ServeStdio] or
+// [Access.ServeUnix].
 func New() *Gateway {
 	g := &Gateway{open: map[[sha256.Size]byte]*Access{}, pages: map[string]http.Handler{}}
 	g.server = newServer(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, nil) })
@@ -77,7 +79,8 @@ func newServer(serve http.HandlerFunc) *http.Server {
 	return &http.Server{Handler: serve, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 }
 
-// Addr is the address that the gateway listens on. One from New has none, and its accesses have no URLs.
+// Addr is the address that the gateway listens on. One from New has none, and its accesses have no
+// URLs.
 func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
 
 // Close ends every access and the gateway.
@@ -103,7 +106,8 @@ func digest(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)
 // refusedBody is how long a client that is refused may take for the rest of what it sends.
 const refusedBody = time.Second
 
-// refuse answers a request that is not served, and does not wait for its body. reason is that of [Refused].
+// refuse answers a request that is not served, and does not wait for its body. reason is that of
+// [Refused].
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, status int, reason, why string) {
 	if g.observer != nil {
 		g.observer.Refused(Refused{Status: status, Reason: reason, Remote: r.RemoteAddr, Method: r.Method})
@@ -127,7 +131,8 @@ func (g *Gateway) health(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, "ok\n") // who has asked may have gone
 }
 
-// serve serves a request of whoever bears a token, of one access only if that is given: a unix socket is one client's.
+// serve serves a request of whoever bears a token, of one access only if that is given: a unix
+// socket is one client's.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, only *Access) {
 	if only == nil && g.loopback { // on other addresses we do not know by which names we are called, and web sites do not reach a socket
 		if err := mcp.CheckHost(r); err != nil {

@@ -22,8 +22,8 @@ type IdleTimer struct {
 	over   bool
 }
 
-// StartIdleTimer starts the timer of a call, which is ended with the cause when nothing was heard of
-// it for the time of the limit.
+// StartIdleTimer starts the timer of a call, which is ended with the cause when nothing was heard
+// of it for the time of the limit.
 func StartIdleTimer(limit time.Duration, end context.CancelCauseFunc) *IdleTimer {
 	w := &IdleTimer{after: limit}
 	w.mu.Lock()

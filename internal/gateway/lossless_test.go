@@ -108,8 +108,9 @@ type lossless struct {
 	reply  string                     // what the client answers when it is asked
 }
 
-// TestNothingIsLost sends random JSON through the gateway, over all transports and between all eras, with peers that are written by hand. What is
-// not documented to change (docs/gateway.md) must arrive to the byte.
+// TestNothingIsLost sends random JSON through the gateway, over all transports and between all
+// eras, with peers that are written by hand. What is not documented to change (docs/gateway.md)
+// must arrive to the byte.
 func TestNothingIsLost(t *testing.T) {
 	seed := rand.Uint64()
 	if text := os.Getenv("EVALRUN_SEED"); text != "" {
@@ -262,7 +263,8 @@ func (x *lossless) lists() {
 	}
 }
 
-// notifications are those that belong to a call, in their order and before its answer. The progress token is that of each hop.
+// notifications are those that belong to a call, in their order and before its answer. The progress
+// token is that of each hop.
 func (x *lossless) notifications() {
 	token := pick(x.r, []string{`"token"`, `7`, `"\u00e9"`, `9007199254740993`})
 	meta := `"progressToken":` + token

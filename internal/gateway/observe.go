@@ -11,9 +11,11 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Observer is told of every request. Its methods must not block. Nothing that it is told is a secret of a client.
+// Observer is told of every request. Its methods must not block. Nothing that it is told is a
+// secret of a client.
 type Observer interface {
-	// Served is told of a request of MCP when it has been answered, of a subscription when it has ended.
+	// Served is told of a request of MCP when it has been answered, of a subscription when it has
+	// ended.
 	Served(s Served)
 	// Refused is told of a request of HTTP that was not one of a client.
 	Refused(r Refused)
@@ -21,10 +23,12 @@ type Observer interface {
 
 // Served is a request of MCP and what became of it. What comes from the client may be any text.
 type Served struct {
-	// Endpoint is the name of the endpoint, Method that of the request, Name that of the tool or prompt.
+	// Endpoint is the name of the endpoint, Method that of the request, Name that of the tool or
+	// prompt.
 	Endpoint, Method, Name string
 	Era                    mcp.Era
-	// Session is the beginning of the id of a legacy session. Client is what the client calls itself, where the request says it.
+	// Session is the beginning of the id of a legacy session. Client is what the client calls
+	// itself, where the request says it.
 	Session, Client string
 	Began           time.Time
 	Took            time.Duration
@@ -50,11 +54,12 @@ type Refused struct {
 	Remote, Method string
 }
 
-// Observe has an observer told of the requests of accesses that are opened from now on, and of those that are refused. It is called before the gateway
-// is used.
+// Observe has an observer told of the requests of accesses that are opened from now on, and of
+// those that are refused. It is called before the gateway is used.
 func (g *Gateway) Observe(o Observer) { g.observer = o }
 
-// Page serves a page beside the endpoints, such as /metrics, to whoever bears a token of an access. It is called before the gateway is used.
+// Page serves a page beside the endpoints, such as /metrics, to whoever bears a token of an access.
+// It is called before the gateway is used.
 func (g *Gateway) Page(path string, h http.Handler) { g.pages[path] = h }
 
 // observed is a handler whose requests an observer is told of.

@@ -7,12 +7,12 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// MetaJob is the key under which servers advertise jobs, and under which a call says that its caller can wait for one
-// (facts: UiPath's uipath.com/job contract, version 1).
+// MetaJob is the key under which servers advertise jobs, and under which a call says that its
+// caller can wait for one: version 1 of UiPath's contract uipath.com/job.
 const MetaJob = "uipath.com/job"
 
-// MetaIdempotency is the key under which a server says that it knows metaIdempotencyKey: a call with the same key as one before starts nothing.
-// Both are evalrun's own (docs/gateway.md).
+// MetaIdempotency is the key under which a server says that it knows metaIdempotencyKey: a call
+// with the same key as one before starts nothing. Both are evalrun's own (docs/gateway.md).
 const (
 	MetaIdempotency    = "evalrun.dev/idempotency"
 	MetaIdempotencyKey = "evalrun.dev/idempotencyKey"
@@ -24,7 +24,8 @@ type offers struct {
 	Jobs int
 	// Deduplicates says that calls with an idempotency key that came before start nothing.
 	Deduplicates bool
-	// Tasks says that tools can be called as tasks: of 2025-11-25 if the server is legacy, else by the extension.
+	// Tasks says that tools can be called as tasks: of 2025-11-25 if the server is legacy, else by
+	// the extension.
 	Tasks bool
 	// hasTools says that the server has tools at all.
 	hasTools bool

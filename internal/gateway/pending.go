@@ -13,8 +13,9 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// pendingCall is a call at a legacy server that a modern client has made. The server asks while it works; the client is asked by the result of its
-// request, and answers with a further request. In between the call waits here.
+// pendingCall is a call at a legacy server that a modern client has made. The server asks while it
+// works; the client is asked by the result of its request, and answers with a further request. In
+// between the call waits here.
 type pendingCall struct {
 	id    string
 	ctx   context.Context // ends with the call at the server
@@ -40,7 +41,8 @@ type question struct {
 }
 
 const (
-	// gather is how long further questions are waited for: some servers ask several at once, and a client would rather be asked once.
+	// gather is how long further questions are waited for: some servers ask several at once, and a
+	// client would rather be asked once.
 	gather = 10 * time.Millisecond
 	// answerTimeout is how long a client may take to come back with answers.
 	answerTimeout = time.Hour
@@ -144,7 +146,8 @@ func (p *pendingCall) ask(ctx context.Context, method string, params json.RawMes
 	}
 }
 
-// questions are those that are open, as a result that asks them. No request waits for the call then until its client comes back.
+// questions are those that are open, as a result that asks them. No request waits for the call then
+// until its client comes back.
 func (p *pendingCall) questions() json.RawMessage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,8 +193,8 @@ func (p *pendingCall) await(ctx context.Context, parked *parkedCalls) (json.RawM
 	}
 }
 
-// proceed lets the call go on with what the client has answered, for a further request of the client.
-// What it has not answered it is asked again.
+// proceed lets the call go on with what the client has answered, for a further request of the
+// client. What it has not answered it is asked again.
 func (p *pendingCall) proceed(notified func(string, json.RawMessage), responses jsonobj.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Peers that are written by hand, so that no library stands between a test and the wire. They know only what their transport needs.
+// Peers that are written by hand, so that no library stands between a test and the wire. They know
+// only what their transport needs.
 
 // patience is how long a test waits for what must come.
 const patience = 20 * time.Second
@@ -43,11 +44,13 @@ func parseRaw(text []byte) (m rawMessage) {
 // rawServer is a server of one era. What it does not know it answers with -32601.
 type rawServer struct {
 	era mcp.Era
-	// hello are further members of its answer to initialize or server/discover, such as `,"instructions":"x"`.
+	// hello are further members of its answer to initialize or server/discover, such as
+	// `,"instructions":"x"`.
 	hello string
 	// capabilities are those that it offers; empty: tools.
 	capabilities string
-	// serve answers a request, but for a handshake: with `"result":…` or `"error":…`, or not at all if that is empty.
+	// serve answers a request, but for a handshake: with `"result":…` or `"error":…`, or not at all
+	// if that is empty.
 	serve func(q *rawRequest) string
 	// notified gets the notifications, if it is not nil.
 	notified func(m rawMessage)
@@ -137,7 +140,8 @@ func (s *rawServer) shake(m rawMessage) string {
 	return ""
 }
 
-// serveHTTP is the server over streamable HTTP: the answer is a body, or events if something is said before it.
+// serveHTTP is the server over streamable HTTP: the answer is a body, or events if something is
+// said before it.
 func (s *rawServer) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.WriteHeader(http.StatusMethodNotAllowed)
@@ -307,7 +311,8 @@ type rawClient struct {
 	session atomic.Value // string
 }
 
-// newClient makes a client of an endpoint over a transport: http, stdio, or bridge, which is stdio by way of HTTP. It has shaken hands.
+// newClient makes a client of an endpoint over a transport: http, stdio, or bridge, which is stdio
+// by way of HTTP. It has shaken hands.
 func newClient(t testing.TB, a *gateway.Access, transport string, c *rawClient) *rawClient {
 	t.Helper()
 	c.t, c.token = t, a.Token()

@@ -12,17 +12,19 @@ type Server struct {
 	// Target is where it is, Protocol the era that it speaks; empty finds out.
 	Target   mcp.Target
 	Protocol mcp.Era
-	// ChildProcess says that what the server works on ends with us: its process is a child of ours, or of what we have started.
+	// ChildProcess says that what the server works on ends with us: its process is a child of ours,
+	// or of what we have started.
 	ChildProcess bool
 	Filter
 	// Timeout is how long a call may take without any progress; 0 means 10 minutes.
 	Timeout time.Duration
-	// MaxSessions is how many legacy sessions may be open at once; 0 is no limit. Each session of a stdio server is a process.
+	// MaxSessions is how many legacy sessions may be open at once; 0 is no limit. Each session of a
+	// stdio server is a process.
 	MaxSessions int
 }
 
-// Filter says which tools of a server a client may see: those named, all if there are none; with one of the tags to include, if there are any; and
-// with none of those to exclude.
+// Filter says which tools of a server a client may see: those named, all if there are none; with
+// one of the tags to include, if there are any; and with none of those to exclude.
 type Filter struct {
 	Tools, IncludeTags, ExcludeTags []string
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// slowServer is a server over stdio that does not answer calls with "wait" in them; it tells of them and of what is cancelled.
+// slowServer is a server over stdio that does not answer calls with "wait" in them; it tells of
+// them and of what is cancelled.
 type slowServer struct {
 	rawServer
 	waiting, cancelled chan string
@@ -28,7 +29,8 @@ type stdioClient struct {
 	access *gateway.Access
 }
 
-// eachOverStdio runs a test for both eras, with a gateway that only passes on and with one that gives tasks. timeout is that of calls.
+// eachOverStdio runs a test for both eras, with a gateway that only passes on and with one that
+// gives tasks. timeout is that of calls.
 func eachOverStdio(t *testing.T, timeout time.Duration, test func(t *testing.T, c stdioClient)) {
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		for _, withTasks := range []bool{false, true} {

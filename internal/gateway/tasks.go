@@ -9,8 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Tasks gives the clients of an access tasks to wait for. It is told of the sessions of clients, and
-// of everything that names a task.
+// Tasks gives the clients of an access tasks to wait for. It is told of the sessions of clients,
+// and of everything that names a task.
 type Tasks interface {
 	// Policy is that of an endpoint; nil leaves the endpoint its own.
 	Policy(e *Endpoint) Policy
@@ -46,7 +46,8 @@ type Tasks interface {
 	Question(l *Upstream, params json.RawMessage) (ask mcptask.Asker, forward json.RawMessage)
 }
 
-// Opener makes the upstreams of a legacy session to the servers of an endpoint, which are not connected.
+// Opener makes the upstreams of a legacy session to the servers of an endpoint, which are not
+// connected.
 type Opener func(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error
 
 // noTasks is for clients that get no tasks.

@@ -17,13 +17,14 @@ import (
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 )
 
-// The scenarios of the official suite for the tasks extension, against our task server behind the gateway. tasks-status-notifications is missing: the
-// suite skips it (TestTasksOf2026 has its own).
+// The scenarios of the official suite for the tasks extension, against our task server behind the
+// gateway. tasks-status-notifications is missing: the suite skips it (TestTasksOf2026 has its own).
 func TestConformanceOfTasks(t *testing.T) {
 	c := theSuite(t)
 	for _, test := range []struct {
 		era taskserver.Era
-		// not are scenarios that the server's era cannot pass: it asks one question at a time, and only when there is a task.
+		// not are scenarios that the server's era cannot pass: it asks one question at a time, and
+		// only when there is a task.
 		not string
 	}{{taskserver.Modern, ""}, {taskserver.Legacy, "tasks-mrtr-input tasks-mrtr-composition"}} {
 		t.Run("of a "+string(test.era)+" server", func(t *testing.T) {

@@ -16,15 +16,18 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// aggregate serves at one endpoint what all servers of an access have. Tools and prompts get names of their own there; resources keep their URIs,
-// and of several servers with one URI the first has it.
+// aggregate serves at one endpoint what all servers of an access have. Tools and prompts get names
+// of their own there; resources keep their URIs, and of several servers with one URI the first has
+// it.
 type aggregate struct {
 	name      string
 	endpoints []*gateway.Endpoint
 	tasks     gateway.Tasks
-	// patience is how long a server may take for what is asked of all of them; then its part is left out.
+	// patience is how long a server may take for what is asked of all of them; then its part is
+	// left out.
 	patience time.Duration
-	// connecting is how long a server may take to connect; then its part is left out, and the client is told when it is there.
+	// connecting is how long a server may take to connect; then its part is left out, and the
+	// client is told when it is there.
 	connecting time.Duration
 	arrivals   arrivals
 
@@ -48,9 +51,9 @@ func newAggregate(name string, endpoints []*gateway.Endpoint, tasks gateway.Task
 	return a
 }
 
-// aggregateSession is a legacy session: a link to each server.
+// aggregateSession is a legacy session: an upstream for each server.
 type aggregateSession struct {
-	links map[*gateway.Endpoint]*gateway.Upstream
+	upstreams map[*gateway.Endpoint]*gateway.Upstream
 	// ctx ends with the session.
 	ctx context.Context
 	end context.CancelFunc
@@ -59,15 +62,15 @@ type aggregateSession struct {
 // Name implements gateway.Combined.
 func (a *aggregate) Name() string { return a.name }
 
-// Open makes the links of a legacy session, which are not connected.
+// Open makes the upstreams of a legacy session, which are not connected.
 func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Object, info json.RawMessage) error {
-	session := &aggregateSession{links: map[*gateway.Endpoint]*gateway.Upstream{}}
+	session := &aggregateSession{upstreams: map[*gateway.Endpoint]*gateway.Upstream{}}
 	session.ctx, session.end = context.WithCancel(context.Background())
 	for _, e := range a.endpoints {
-		session.links[e] = e.NewUpstream(s, version, capabilities, info)
+		session.upstreams[e] = e.NewUpstream(s, version, capabilities, info)
 	}
 	s.SetValue(session)
-	for _, l := range session.links {
+	for _, l := range session.upstreams {
 		if err := l.Endpoint().Upstreams().Adopt(l); err != nil {
 			session.leave()
 			return err
@@ -76,16 +79,16 @@ func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Ob
 	return nil
 }
 
-// leave takes the links out of their endpoints, and ends what is done for the session.
+// leave takes the upstreams out of their endpoints, and ends what is done for the session.
 func (s *aggregateSession) leave() {
 	s.end()
-	for e, l := range s.links {
+	for e, l := range s.upstreams {
 		e.Upstreams().Release(l)
 	}
 }
 
-// linkTo is the connected link of a request's client to a server.
-func (a *aggregate) linkTo(ctx context.Context, e *gateway.Endpoint, r *mcp.Request) (*gateway.Upstream, error) {
+// connect is the connected upstream of a request's client to a server.
+func (a *aggregate) connect(ctx context.Context, e *gateway.Endpoint, r *mcp.Request) (*gateway.Upstream, error) {
 	if r.Era == mcp.Modern {
 		return e.Upstream(ctx, r)
 	}
@@ -93,7 +96,7 @@ func (a *aggregate) linkTo(ctx context.Context, e *gateway.Endpoint, r *mcp.Requ
 	if session == nil {
 		return nil, gateway.ErrClosed
 	}
-	return session.links[e], session.links[e].Connect(ctx)
+	return session.upstreams[e], session.upstreams[e].Connect(ctx)
 }
 
 // Serve implements mcp.Handler.
@@ -236,7 +239,7 @@ func (a *aggregate) find(ctx context.Context, r *mcp.Request, list string, c *na
 }
 
 func (a *aggregate) serveAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Request) (json.RawMessage, error) {
-	l, err := a.linkTo(ctx, e, r)
+	l, err := a.connect(ctx, e, r)
 	if err != nil {
 		return nil, e.Unreachable(err)
 	}
@@ -248,11 +251,12 @@ func (a *aggregate) patiently(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("it has not answered within %v", a.patience))
 }
 
-// setLevel tells all servers; it is enough if one listens. One that is not there is told when it comes.
+// setLevel tells all servers; it is enough if one listens. One that is not there is told when it
+// comes.
 func (a *aggregate) setLevel(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	params, _ := jsonobj.ParseObject(r.Params)
 	if session, _ := r.Session.Value().(*aggregateSession); session != nil && gateway.IsLogLevel(params.Text("level")) {
-		for _, l := range session.links {
+		for _, l := range session.upstreams {
 			if !l.IsConnected() {
 				l.SetLogLevel(params.Text("level"))
 			}
@@ -275,7 +279,7 @@ func (a *aggregate) Notified(s *mcp.Session, method string, params json.RawMessa
 		return
 	}
 	for _, e := range a.endpoints {
-		if c := session.links[e].Client(); c != nil && c.Era() == mcp.Legacy {
+		if c := session.upstreams[e].Client(); c != nil && c.Era() == mcp.Legacy {
 			ctx, cancel := context.WithTimeout(e.Context(), time.Minute)
 			_ = c.Notify(ctx, method, params) // a notification has no answer in which to say that the server has gone
 			cancel()
@@ -291,7 +295,7 @@ func (a *aggregate) Closed(s *mcp.Session) {
 		return
 	}
 	session.leave()
-	for _, l := range session.links {
+	for _, l := range session.upstreams {
 		l.Close()
 	}
 }

@@ -206,7 +206,8 @@ func TestAggregateDoesNotWaitForOneServer(t *testing.T) {
 			} else {
 				g.aggregate.patience = time.Second
 			}
-			// The modern client goes on with what it knows: the gateway has not connected to any server when it is asked for the first list.
+			// The modern client goes on with what it knows: the gateway has not connected to any
+			// server when it is asked for the first list.
 			o := mcp.ClientOptions{Session: &mcp.SessionState{Era: mcp.Modern, Version: mcp.Version2026_07_28}}
 			if !h.mute {
 				o = mcp.ClientOptions{Protocol: mcp.Legacy}
@@ -255,8 +256,8 @@ func (s cutting) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, er
 func (cutting) Notified(*mcp.Session, string, json.RawMessage) {}
 func (cutting) Closed(*mcp.Session)                            {}
 
-// A subscription that a server has cut is begun again there, and so is one at a server that could not be reached before. The client is told that
-// it may have missed something.
+// A subscription that a server has cut is begun again there, and so is one at a server that could
+// not be reached before. The client is told that it may have missed something.
 func TestAggregateListensAgain(t *testing.T) {
 	s := cutting{make(chan struct{}, 10), make(chan struct{})}
 	x := mcp.NewHTTPHandler(s, mcp.ServerOptions{})
@@ -321,8 +322,8 @@ func TestAggregateTellsModernClientsOfChanges(t *testing.T) {
 	if got := gatewaytest.WaitFor(t, notes); got != mcp.NoteAcknowledged {
 		t.Fatal(got)
 	}
-	// That the servers have the subscription, too, nobody tells us.
-	// The SDK tells a change when there has been none for 10 ms, and so never if there is always another.
+	// That the servers have the subscription, too, nobody tells us. The SDK tells a change when
+	// there has been none for 10 ms, and so never if there is always another.
 	var changed time.Time
 	gatewaytest.Eventually(t, "the change was not told", func() bool {
 		if time.Since(changed) > 100*time.Millisecond {

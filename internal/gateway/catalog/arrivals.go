@@ -14,20 +14,23 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// defaultConnecting is how long a server may take to connect before a client of all servers is answered without it.
+// defaultConnecting is how long a server may take to connect before a client of all servers is
+// answered without it.
 const defaultConnecting = 3 * time.Second
 
-// arrival is a connection that is being made to a server. It goes on when nobody waits for it any more.
+// arrival is a connection that is being made to a server. It goes on when nobody waits for it any
+// more.
 type arrival struct {
-	begun time.Time
-	done  chan struct{} // closed when link and err are there
-	link  *gateway.Upstream
-	err   error
+	begun    time.Time
+	done     chan struct{} // closed when upstream and err are there
+	upstream *gateway.Upstream
+	err      error
 	// missed says that a client was answered without the server. The mu of arrivals guards it.
 	missed bool
 }
 
-// arrivalOf says whose connection it is: that of a legacy session, or of modern clients with the same capabilities.
+// arrivalOf says whose connection it is: that of a legacy session, or of modern clients with the
+// same capabilities.
 type arrivalOf struct {
 	endpoint     *gateway.Endpoint
 	session      *aggregateSession
@@ -40,7 +43,8 @@ type arrivals struct {
 	running map[arrivalOf]*arrival
 }
 
-// arrive begins to connect the link of a request's client to a server, unless it is connected or somebody has begun before.
+// arrive begins to connect a request's client to a server, unless it is connected or somebody has
+// begun before.
 func (a *aggregate) arrive(e *gateway.Endpoint, r *mcp.Request) *arrival {
 	v := &arrival{begun: time.Now(), done: make(chan struct{})}
 	of := arrivalOf{endpoint: e}
@@ -50,10 +54,10 @@ func (a *aggregate) arrive(e *gateway.Endpoint, r *mcp.Request) *arrival {
 		there = e.Upstreams().Connected(r)
 	} else if of.session, _ = r.Session.Value().(*aggregateSession); of.session == nil {
 		v.err = gateway.ErrClosed
-	} else if life, there = of.session.ctx, of.session.links[e]; !there.IsConnected() {
+	} else if life, there = of.session.ctx, of.session.upstreams[e]; !there.IsConnected() {
 		there = nil
 	}
-	if v.link = there; there != nil || v.err != nil {
+	if v.upstream = there; there != nil || v.err != nil {
 		close(v.done)
 		return v
 	}
@@ -64,31 +68,32 @@ func (a *aggregate) arrive(e *gateway.Endpoint, r *mcp.Request) *arrival {
 	}
 	a.arrivals.running[of] = v
 	e.Go(func() {
-		v.link, v.err = a.linkTo(life, e, r)
+		v.upstream, v.err = a.connect(life, e, r)
 		a.arrivals.mu.Lock()
 		delete(a.arrivals.running, of)
 		close(v.done)
 		missed := v.missed
 		a.arrivals.mu.Unlock()
 		if missed && v.err == nil && of.session != nil {
-			announce(v.link)
+			announce(v.upstream)
 		}
 	})
 	return v
 }
 
-// await waits for an arrival. One that takes too long is left out once another server is there; without any there would be nothing to answer.
+// await waits for an arrival. One that takes too long is left out once another server is there;
+// without any there would be nothing to answer.
 func (a *aggregate) await(ctx context.Context, v *arrival, another <-chan struct{}) (*gateway.Upstream, error) {
 	late := time.NewTimer(time.Until(v.begun.Add(a.connecting)))
 	defer late.Stop()
 	select {
 	case <-v.done:
-		return v.link, v.err
+		return v.upstream, v.err
 	case <-ctx.Done():
 	case <-late.C:
 		select {
 		case <-v.done:
-			return v.link, v.err
+			return v.upstream, v.err
 		case <-ctx.Done():
 		case <-another:
 		}
@@ -97,7 +102,7 @@ func (a *aggregate) await(ctx context.Context, v *arrival, another <-chan struct
 	defer a.arrivals.mu.Unlock()
 	select {
 	case <-v.done:
-		return v.link, v.err
+		return v.upstream, v.err
 	default:
 	}
 	v.missed = true
@@ -114,7 +119,8 @@ func (a *aggregate) wasMissed(v *arrival) bool {
 	return v.missed
 }
 
-// each calls f for the link to each server that can be reached, at the same time. The error is there if no server can be reached.
+// each calls f for the upstream of each server that can be reached, at the same time. The error is
+// there if no server can be reached.
 func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *gateway.Upstream)) error {
 	errs := make([]error, len(a.endpoints))
 	var all sync.WaitGroup
@@ -138,7 +144,8 @@ func (a *aggregate) each(ctx context.Context, r *mcp.Request, f func(i int, l *g
 	return nil
 }
 
-// mayCome adds to the capabilities of all servers what one may have that is not there yet: clients look for what they are told of.
+// mayCome adds to the capabilities of all servers what one may have that is not there yet: clients
+// look for what they are told of.
 func mayCome(capabilities jsonobj.Object) jsonobj.Object {
 	for _, kind := range []string{"tools", "prompts", "resources"} {
 		capabilities = capabilities.Set(kind, slices.Clone(capabilities.Object(kind)).Set("listChanged", []byte("true")).JSON())
@@ -146,7 +153,8 @@ func mayCome(capabilities jsonobj.Object) jsonobj.Object {
 	return capabilities
 }
 
-// announce tells a legacy session that every list of the server has changed: it was answered without them.
+// announce tells a legacy session that every list of the server has changed: it was answered
+// without them.
 func announce(l *gateway.Upstream) {
 	for method, wish := range gateway.ListChanges {
 		if gateway.ServerCapabilities(l.Client()).Has(strings.TrimSuffix(wish, "ListChanged")) {

@@ -31,7 +31,8 @@ func (a *aggregate) list(ctx context.Context, r *mcp.Request, member, key string
 	return out.Set(member, list).JSON(), nil
 }
 
-// collect gets a list of all servers that can be reached and answer in time. With a catalog what is in it gets new names; without one it is noted who has it.
+// collect gets a list of all servers that can be reached and answer in time. With a catalog what is
+// in it gets new names; without one it is noted who has it.
 func (a *aggregate) collect(ctx context.Context, r *mcp.Request, method, member, key string, c *names) ([]json.RawMessage, error) {
 	ctx, cancel := a.patiently(ctx)
 	defer cancel()
@@ -63,7 +64,8 @@ func (a *aggregate) collect(ctx context.Context, r *mcp.Request, method, member,
 	return out, nil
 }
 
-// listOf gets the list of a server, as its own endpoint shows it. A server that does not have such a list, or fails, has an empty one.
+// listOf gets the list of a server, as its own endpoint shows it. A server that does not have such
+// a list, or fails, has an empty one.
 func (a *aggregate) listOf(ctx context.Context, l *gateway.Upstream, r *mcp.Request, method, member string) (all []jsonobj.Object) {
 	kind := member
 	if kind == "resourceTemplates" {
@@ -112,11 +114,12 @@ func (a *aggregate) listOf(ctx context.Context, l *gateway.Upstream, r *mcp.Requ
 	return all
 }
 
-// resource passes a request on to the server that has a resource: the one that listed it, else the first that does not refuse.
+// resource passes a request on to the server that has a resource: the one that listed it, else the
+// first that does not refuse.
 func (a *aggregate) resource(ctx context.Context, r *mcp.Request, uri string) (json.RawMessage, error) {
 	var refused error
 	for _, e := range a.resources.first(uri, a.endpoints) {
-		l, err := a.linkTo(ctx, e, r)
+		l, err := a.connect(ctx, e, r)
 		if err != nil {
 			refused = errors.Join(refused, e.Unreachable(err))
 			continue
@@ -180,8 +183,9 @@ func (a *aggregate) listen(ctx context.Context, r *mcp.Request) (json.RawMessage
 	return gateway.Listened(ctx, r)
 }
 
-// listenAt listens for a client at one server until the context ends or the server does not want to tell. One that cannot be reached, takes long to
-// connect, or has cut the subscription, is tried again; what has changed meanwhile nobody knows, and so the client is told that everything has.
+// listenAt listens for a client at one server until the context ends or the server does not want to
+// tell. One that cannot be reached, takes long to connect, or has cut the subscription, is tried
+// again; what has changed meanwhile nobody knows, and so the client is told that everything has.
 func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Request, wants jsonobj.Object) {
 	again := false
 	for delay := gateway.RelistenFirst; ; delay = min(2*delay, gateway.RelistenLast) {
@@ -191,7 +195,7 @@ func (a *aggregate) listenAt(ctx context.Context, e *gateway.Endpoint, r *mcp.Re
 		case <-ctx.Done():
 			return
 		}
-		if l, err := v.link, v.err; err == nil {
+		if l, err := v.upstream, v.err; err == nil {
 			again = again || a.wasMissed(v)
 			_, err = l.Listen(ctx, r, func() {
 				delay = gateway.RelistenFirst

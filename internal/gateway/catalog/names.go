@@ -20,8 +20,9 @@ type origin struct {
 	name     string
 }
 
-// names names what several servers have: SERVER_NAME of [a-z0-9_-], at most 64 characters. A name ends with a digest of the server and its own
-// name if it had to be cut, if another server could have given it, or if its server would give it twice: so whose a name is does not depend on which
+// names names what several servers have: SERVER_NAME of [a-z0-9_-], at most 64 characters. A name
+// ends with a digest of the server and its own name if it had to be cut, if another server could
+// have given it, or if its server would give it twice: so whose a name is does not depend on which
 // servers can be reached.
 type names struct {
 	// prefixes are what the names of each server begin with.

@@ -41,7 +41,8 @@ func (s *facade) sourceOf(l *gateway.Upstream, t gateway.Tool, listed bool) task
 	return ownTask
 }
 
-// lookupTool is what is known of a tool, which is listed for that if need be. That may be forgotten at once, since lists change.
+// lookupTool is what is known of a tool, which is listed for that if need be. That may be forgotten
+// at once, since lists change.
 func (s *facade) lookupTool(ctx context.Context, l *gateway.Upstream, name string) (t gateway.Tool, listed bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.e.Server().CallLimit()) // of all tries
 	defer cancel()
@@ -61,11 +62,13 @@ type toolCall struct {
 	// name is the tool's, params are the client's.
 	name   string
 	params jsonobj.Object
-	// capabilities are the client's; asTask says that it can take a task or, if it is legacy, that it wants one, for as long as ttl.
+	// capabilities are the client's; asTask says that it can take a task or, if it is legacy, that
+	// it wants one, for as long as ttl.
 	capabilities jsonobj.Object
 	asTask       bool
 	ttl          time.Duration
-	// source is where its task comes from. It stays, whatever is heard of the tools meanwhile: without a task some must not be called.
+	// source is where its task comes from. It stays, whatever is heard of the tools meanwhile:
+	// without a task some must not be called.
 	source taskSource
 }
 

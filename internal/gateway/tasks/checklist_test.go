@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// withoutTasks is a legacy server without tasks, whose tools say that in each way there is; the SDK for TypeScript has them say forbidden.
+// withoutTasks is a legacy server without tasks, whose tools say that in each way there is; the SDK
+// for TypeScript has them say forbidden.
 type withoutTasks struct{ scripted }
 
 func (withoutTasks) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, error) {
@@ -34,7 +35,7 @@ func (withoutTasks) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, e
 	return jsonobj.Object{{Key: "content", Value: json.RawMessage(`[{"type":"text","text":` + string(params.Get("name")) + `}]`)}}.JSON(), nil
 }
 
-// The checklist of ADR-0010 (facts 4.1), row by row.
+// The checklist for the task facade, row by row.
 func TestTaskSurfaceChecklist(t *testing.T) {
 	f, tasks := gatewaytest.StartTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
 	p, plain := gatewaytest.StartPlainServer(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// facade is the policy for clients that can wait themselves: what takes long at the server, or may, they can have as tasks of ours.
+// facade is the policy for clients that can wait themselves: what takes long at the server, or may,
+// they can have as tasks of ours.
 type facade struct {
 	e *gateway.Endpoint
 	k *Manager
@@ -28,7 +29,8 @@ func (s *facade) InitializeResult(era mcp.Era, capabilities, meta jsonobj.Object
 	return offerTasks(era, capabilities), meta
 }
 
-// offerTasks puts what we do about tasks into the capabilities of a server, in place of what it does itself.
+// offerTasks puts what we do about tasks into the capabilities of a server, in place of what it
+// does itself.
 func offerTasks(era mcp.Era, capabilities jsonobj.Object) jsonobj.Object {
 	capabilities = slices.Clone(capabilities)
 	if era == mcp.Modern {
@@ -38,13 +40,15 @@ func offerTasks(era mcp.Era, capabilities jsonobj.Object) jsonobj.Object {
 	return gateway.WithoutExtension(capabilities).Set("tasks", legacyTasksOffer)
 }
 
-// ShowTool shows in the legacy era which tools can be called as tasks. The modern one does not know that of tools.
+// ShowTool shows in the legacy era which tools can be called as tasks. The modern one does not know
+// that of tools.
 func (s *facade) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object {
 	if l.Session() == nil {
 		return t.Delete("execution")
 	}
-	// Of a server with tasks, what it does not say is no. One without may say no (the SDK for TypeScript always does), which is of tasks of its own:
-	// what it offers can become a task of ours.
+	// Of a server with tasks, what it does not say is no. One without may say no (the SDK for
+	// TypeScript always does), which is of tasks of its own: what it offers can become a task of
+	// ours.
 	execution, support := t.Object("execution"), json.RawMessage(`"optional"`)
 	switch tasks, said := l.Offered().Tasks, execution.Text("taskSupport"); {
 	case said == "" && tasks && l.Client().Era() == mcp.Legacy:
@@ -92,8 +96,8 @@ func (s *facade) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) 
 	return s.callWithGrace(ctx, c)
 }
 
-// callDirect makes an ordinary call, or one of which a modern server decides whether it becomes a task. If it needs one for a client that does not know
-// tasks we wait for that.
+// callDirect makes an ordinary call, or one of which a modern server decides whether it becomes a
+// task. If it needs one for a client that does not know tasks we wait for that.
 func (s *facade) callDirect(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	params := c.r.Params
 	if c.r.Era == mcp.Modern {
@@ -161,7 +165,8 @@ func (s *facade) callUpstream(ctx context.Context, c toolCall) (json.RawMessage,
 	return t.created(c.r.Era), nil
 }
 
-// callDetached makes an ordinary call, or one that becomes a task of a modern server, for a legacy client that has its task at once.
+// callDetached makes an ordinary call, or one that becomes a task of a modern server, for a legacy
+// client that has its task at once.
 func (s *facade) callDetached(c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
 	if err := t.keep(); err != nil {
@@ -171,7 +176,8 @@ func (s *facade) callDetached(c toolCall) (json.RawMessage, error) {
 	return t.created(c.r.Era), nil
 }
 
-// callWithGrace makes an ordinary call for a modern client, who gets a task only if the result takes longer than the grace or something has to be asked.
+// callWithGrace makes an ordinary call for a modern client, who gets a task only if the result
+// takes longer than the grace or something has to be asked.
 func (s *facade) callWithGrace(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
 	t.passInput = true
@@ -196,7 +202,8 @@ func (s *facade) callWithGrace(ctx context.Context, c toolCall) (json.RawMessage
 	return t.created(c.r.Era), nil
 }
 
-// wait makes a call for which the server needs a task, for a client that does not know tasks: it gets the final result.
+// wait makes a call for which the server needs a task, for a client that does not know tasks: it
+// gets the final result.
 func (s *facade) wait(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
 	t.passInput = c.r.Era == mcp.Modern

@@ -41,7 +41,7 @@ func capabilitiesOf(c *gatewaytest.TaskClient) jsonobj.Object {
 	return hello.Object("capabilities")
 }
 
-// The integration tests of MCPGateway for tasks of 2025-11-25 (facts 4.2), by their names.
+// The integration tests of MCPGateway for tasks of 2025-11-25, by their names.
 func TestTasksOf2025(t *testing.T) {
 	t.Run("ListToolsAsync_ExportsTaskSupportForUpstreamAndLocalTools", func(t *testing.T) {
 		_, tasks := gatewaytest.StartTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
@@ -326,7 +326,7 @@ func refusesOptions(t *testing.T) {
 	}
 }
 
-// The new tests of MCPGateway for the tasks extension of 2026-07-28 (facts 4.3), by their names.
+// The new tests of MCPGateway for the tasks extension of 2026-07-28, by their names.
 func TestTasksOf2026(t *testing.T) {
 	t.Run("ListToolsAsync_AdvertisesCurrentTasksAndAppsExtensions", func(t *testing.T) {
 		_, _, c := plainBehind(t, Options{}, mcp.Modern)

@@ -73,7 +73,8 @@ func working(heard func(method string)) scripted {
 	}
 }
 
-// askingTask is a modern server whose tool needs a task, which asks one question and is done when it has taken the answer.
+// askingTask is a modern server whose tool needs a task, which asks one question and is done when
+// it has taken the answer.
 type askingTask struct {
 	take func() *mcp.Error // of an answer
 	look func()            // of every tasks/get
@@ -122,7 +123,8 @@ func callAsked(c *gatewaytest.TaskClient, method, params string, answer mcptask.
 	return string(result), err
 }
 
-// Every pair of eras, over HTTP and stdio: results, tools that fail, errors, questions and cancelling. The ids of servers never reach a client.
+// Every pair of eras, over HTTP and stdio: results, tools that fail, errors, questions and
+// cancelling. The ids of servers never reach a client.
 func TestTasksBetweenEras(t *testing.T) {
 	for _, upstream := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
 		for _, downstream := range []mcp.Era{mcp.Legacy, mcp.Modern} {
@@ -397,7 +399,8 @@ func TestPeopleMayTakeLongerThanServers(t *testing.T) {
 	}
 }
 
-// What a person has answered reaches the server though that cannot take it at first; what it refuses is asked again.
+// What a person has answered reaches the server though that cannot take it at first; what it
+// refuses is asked again.
 func TestAnswersThatServersDoNotTakeAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		refusal *mcp.Error
@@ -443,7 +446,8 @@ func TestAnswersThatServersDoNotTakeAtOnce(t *testing.T) {
 	}
 }
 
-// A client that goes while it is asked leaves the question to its next tasks/result, which may wait already.
+// A client that goes while it is asked leaves the question to its next tasks/result, which may wait
+// already.
 func TestQuestionsOfClientsThatGo(t *testing.T) {
 	g := startTaskGateway(t, Options{}, startHandler(t, &askingTask{}, mcp.Modern))
 	c := g.client(mcp.Legacy, "scripted")

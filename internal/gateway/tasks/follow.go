@@ -74,7 +74,8 @@ const (
 // errNoResult says that a task is done and its result is not there yet.
 var errNoResult = errors.New("the task is done, but its result is not there")
 
-// follow asks the server for its task until that has ended. A server that cannot be reached is asked again for as long as the task is kept.
+// follow asks the server for its task until that has ended. A server that cannot be reached is
+// asked again for as long as the task is kept.
 func (t *task) follow() (taskEnd, error) {
 	var refusals, unreached int
 	var since time.Time // the result is missing
@@ -133,7 +134,8 @@ func (t *task) lost(err error) error {
 	return mcp.Errorf(mcp.CodeInternal, "MCP server %q has forgotten the task before its result could be fetched, though it was to keep it %s: %v", t.s.e.Server().Name, until, err)
 }
 
-// longestLook is how long a server may take to say how a task is, or to take an answer, if a call may take as long.
+// longestLook is how long a server may take to say how a task is, or to take an answer, if a call
+// may take as long.
 const longestLook = time.Minute
 
 func (t *task) lookTimeout() time.Duration { return min(longestLook, t.s.e.Server().CallLimit()) }
@@ -211,7 +213,8 @@ func (t *task) askDirect() error {
 	return nil
 }
 
-// modernEnd reads the end of a task of the extension. A tool that has failed is a failed task in the other era.
+// modernEnd reads the end of a task of the extension. A tool that has failed is a failed task in
+// the other era.
 func modernEnd(w mcptask.Wire) (*taskEnd, error) {
 	end := &taskEnd{status: w.Status, message: w.StatusMessage, result: w.Result, err: w.Error}
 	if end.result == nil && end.err == nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// fastMCP2 is a legacy server that names its tasks as FastMCP 2.14 does. Of those of "untold" and "untold_required" it tells nothing.
+// fastMCP2 is a legacy server that names its tasks as FastMCP 2.14 does. Of those of "untold" and
+// "untold_required" it tells nothing.
 type fastMCP2 struct {
 	mu    sync.Mutex
 	calls []string // the names of the tools, with " as a task" behind some
@@ -76,7 +77,8 @@ func (s *fastMCP2) made() string {
 	return strings.Join(s.calls, ", ")
 }
 
-// G1: a task that is named in a way of its own is followed. If it cannot be, an optional one is called again without a task, and a required one fails.
+// G1: a task that is named in a way of its own is followed. If it cannot be, an optional one is
+// called again without a task, and a required one fails.
 func TestTasksThatAreNamedInAnotherWay(t *testing.T) {
 	for _, v := range []struct{ tool, text, refused, calls string }{
 		{"opt", "the job's result", "", "opt as a task"},
@@ -146,7 +148,8 @@ func contentOf(t *testing.T, result jsonobj.Object) string {
 	return content[0].Text
 }
 
-// fastMCP4 is a server of both eras that has tasks in the modern one only, as FastMCP 4 does. Its list says in the legacy era that they are required.
+// fastMCP4 is a server of both eras that has tasks in the modern one only, as FastMCP 4 does. Its
+// list says in the legacy era that they are required.
 type fastMCP4 struct {
 	askingTask
 	listed bool // in the legacy era
@@ -208,7 +211,8 @@ func (noLedger) Started(context.Context, *wait.Work) error        { return nil }
 func (noLedger) Work(context.Context, string) (*wait.Work, error) { return nil, nil }
 func (noLedger) Ended(context.Context, string) error              { return nil }
 
-// textForAgent calls a tool for a client that cannot wait, and gives the text of its result, or "error: " and the error.
+// textForAgent calls a tool for a client that cannot wait, and gives the text of its result, or
+// "error: " and the error.
 func textForAgent(t *testing.T, s gateway.Server, tool string) string {
 	t.Helper()
 	g, err := gateway.Listen("127.0.0.1:0")

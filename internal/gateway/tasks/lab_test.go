@@ -30,7 +30,8 @@ func (c *child) Close() error {
 	return err
 }
 
-// everything is the official server-everything of the lab, over stdio. It knows tasks of 2025-11-25.
+// everything is the official server-everything of the lab, over stdio. It knows tasks of
+// 2025-11-25.
 func everything(t *testing.T) gateway.Server {
 	t.Helper()
 	node, script := testenv.Node(t), testenv.LabFile(t, "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
@@ -48,7 +49,8 @@ func everything(t *testing.T) gateway.Server {
 	}}}
 }
 
-// simulate-research-query can only be called as a task: every client gets its report, each in its own way.
+// simulate-research-query can only be called as a task: every client gets its report, each in its
+// own way.
 func TestTasksOfServerEverything(t *testing.T) {
 	g := startTaskGateway(t, Options{}, everything(t))
 	const tool, arguments = "simulate-research-query", `{"topic":"owls","ambiguous":true}`

@@ -90,10 +90,11 @@ func (k *Manager) Start(access string) error {
 	return nil
 }
 
-// Leave notes that the sessions in which servers work on tasks are not to be ended with the connections: another process goes on with them.
+// Leave notes that the sessions in which servers work on tasks are not to be ended with the
+// connections: another process goes on with them.
 func (k *Manager) Leave() {
-	for _, t := range k.index.all(func(t *task) bool { return t.link != nil }) {
-		t.link.Keep()
+	for _, t := range k.index.all(func(t *task) bool { return t.upstream != nil }) {
+		t.upstream.Keep()
 	}
 }
 
@@ -149,7 +150,8 @@ func (s *facade) upstreamID(c *mcp.Client, id string) upstreamID {
 	return key
 }
 
-// heardStatus has the server of a task asked now, as it has said that something has happened. What it said is not passed on: it has its own ids.
+// heardStatus has the server of a task asked now, as it has said that something has happened. What
+// it said is not passed on: it has its own ids.
 func (k *Manager) heardStatus(s *facade, c *mcp.Client, params json.RawMessage) {
 	if t := k.byUpstreamID(s, c, params); t != nil {
 		t.look()
@@ -166,7 +168,8 @@ func (k *Manager) byUpstreamID(s *facade, c *mcp.Client, doc json.RawMessage) *t
 	return k.index.byUpstreamID(s.upstreamID(c, named.TaskID))
 }
 
-// find finds a task of a session; the session of modern clients is empty. The task is nil if the task has ended.
+// find finds a task of a session; the session of modern clients is empty. The task is nil if the
+// task has ended.
 func (k *Manager) find(ctx context.Context, session, id string) (*task, store.MCPTask, error) {
 	t := k.index.byID(id)
 	if t != nil {
@@ -244,7 +247,8 @@ func (s *facade) connection(session mcp.SessionState) (*mcp.Client, error) {
 	if c := s.k.resumed[key]; c != nil {
 		return c, nil
 	}
-	// What the server says without being asked is not heard: the stream for that is another's, or will be.
+	// What the server says without being asked is not heard: the stream for that is another's, or
+	// will be.
 	c, err := mcp.Connect(s.k.ctx, s.e.Server().Target, mcp.ClientOptions{Session: &session, NoStream: true})
 	if err == nil {
 		s.k.resumed[key] = c

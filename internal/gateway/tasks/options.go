@@ -8,26 +8,31 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Options give clients that can wait themselves tasks to wait for: those of 2025-11-25 and those of the extension of 2026-07-28, whatever
-// their server speaks. Zero values are the defaults.
+// Options give clients that can wait themselves tasks to wait for: those of 2025-11-25 and those of
+// the extension of 2026-07-28, whatever their server speaks. Zero values are the defaults.
 type Options struct {
 	// Store keeps the tasks and the clients' sessions. It must be there.
 	Store store.MCPTasks
-	// TTL is how long a task is kept whose client does not say; 0 is 30 min. MaxTTL bounds what clients may say; 0 is 2 h.
+	// TTL is how long a task is kept whose client does not say; 0 is 30 min. MaxTTL bounds what
+	// clients may say; 0 is 2 h.
 	TTL, MaxTTL time.Duration
-	// Poll is how often clients are told to ask, and servers that do not say are asked; 0 is 1 s. Cleanup is how often expired tasks and idle
-	// sessions are looked for; 0 is 1 min.
+	// Poll is how often clients are told to ask, and servers that do not say are asked; 0 is 1 s.
+	// Cleanup is how often expired tasks and idle sessions are looked for; 0 is 1 min.
 	Poll, Cleanup time.Duration
 	// Page is how many tasks tasks/list gives at once; 0 is 100.
 	Page int
-	// Max is how many tasks there may be, MaxPerSession how many of one legacy session; 0 is 10,000 and 1,000.
+	// Max is how many tasks there may be, MaxPerSession how many of one legacy session; 0 is 10,000
+	// and 1,000.
 	Max, MaxPerSession int
-	// Grace is how long a modern client waits for the result of an ordinary call before it is given a task instead; 0 is 1 s.
+	// Grace is how long a modern client waits for the result of an ordinary call before it is given
+	// a task instead; 0 is 1 s.
 	Grace time.Duration
-	// SessionIdle is after how long a legacy session ends that nobody uses; 0 is 2 h, or MaxTTL if that is longer.
+	// SessionIdle is after how long a legacy session ends that nobody uses; 0 is 2 h, or MaxTTL if
+	// that is longer.
 	SessionIdle time.Duration
-	// Strict refuses calls that their server needs a task for of modern clients that have not declared the extension, as that prescribes.
-	// Else such clients wait for the result, as legacy ones do.
+	// Strict refuses calls that their server needs a task for of modern clients that have not
+	// declared the extension, as that prescribes. Else such clients wait for the result, as legacy
+	// ones do.
 	Strict bool
 }
 

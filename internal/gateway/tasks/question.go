@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// taskQuestion is something that the server of a task wants to know. A modern client sees it with the task and answers by tasks/update; a legacy
-// one is asked while it waits in tasks/result.
+// taskQuestion is something that the server of a task wants to know. A modern client sees it with
+// the task and answers by tasks/update; a legacy one is asked while it waits in tasks/result.
 type taskQuestion struct {
 	key string
 	// request is the question as in inputRequests.
@@ -23,7 +23,8 @@ type taskQuestion struct {
 	// answer takes the answer; nil if the server is told by tasks/update.
 	answer chan taskAnswer
 	asking bool // a legacy client is being asked
-	// given is what it has answered, until the server has taken that. It is of who has claimed the question.
+	// given is what it has answered, until the server has taken that. It is of who has claimed the
+	// question.
 	given json.RawMessage
 }
 
@@ -108,7 +109,8 @@ func (t *task) awaitAnswer(ctx context.Context, q *taskQuestion) (json.RawMessag
 	}
 }
 
-// askAll has the client answer what a modern server wants to know before it answers a call. The keys are the server's.
+// askAll has the client answer what a modern server wants to know before it answers a call. The
+// keys are the server's.
 func (t *task) askAll(ctx context.Context, requests jsonobj.Object) (responses jsonobj.Object, err error) {
 	questions := make([]*taskQuestion, len(requests))
 	var open []*taskQuestion
@@ -136,7 +138,8 @@ func (t *task) askAll(ctx context.Context, requests jsonobj.Object) (responses j
 	return responses, nil
 }
 
-// setQuestions takes over what a modern server wants to know for a task, under its own keys, which come once in a task's life.
+// setQuestions takes over what a modern server wants to know for a task, under its own keys, which
+// come once in a task's life.
 func (t *task) setQuestions(requests jsonobj.Object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,7 +159,8 @@ func (t *task) setQuestions(requests jsonobj.Object) {
 	t.questions = open
 }
 
-// respond hands in answers by their keys. Those to what is not asked are ignored. The error is the server's.
+// respond hands in answers by their keys. Those to what is not asked are ignored. The error is the
+// server's.
 func (t *task) respond(ctx context.Context, responses jsonobj.Object) error {
 	var forward jsonobj.Object
 	t.mu.Lock()
@@ -224,8 +228,8 @@ func (t *task) release(q *taskQuestion) {
 	t.wake()
 }
 
-// handIn tells a modern server what was answered to a question that is claimed. If it cannot be told the answer is kept for the next time; what it
-// refuses is asked again.
+// handIn tells a modern server what was answered to a question that is claimed. If it cannot be
+// told the answer is kept for the next time; what it refuses is asked again.
 func (t *task) handIn(ctx context.Context, q *taskQuestion) error {
 	err := t.respond(ctx, jsonobj.Object{{Key: q.key, Value: q.given}})
 	if err == nil {
@@ -239,7 +243,8 @@ func (t *task) handIn(ctx context.Context, q *taskQuestion) error {
 	return err
 }
 
-// askIn asks a legacy client in the middle of its tasks/result. It is no error if the task ends meanwhile.
+// askIn asks a legacy client in the middle of its tasks/result. It is no error if the task ends
+// meanwhile.
 func (t *task) askIn(ctx context.Context, r *mcp.Request, q *taskQuestion) error {
 	if q.given != nil {
 		return t.handIn(ctx, q)

@@ -21,7 +21,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Tasks and sessions survive the gateway, with both eras on both sides: the client goes on as if nothing had been.
+// Tasks and sessions survive the gateway, with both eras on both sides: the client goes on as if
+// nothing had been.
 func TestTasksSurviveARestart(t *testing.T) {
 	for _, upstream := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
 		for _, downstream := range []mcp.Era{mcp.Legacy, mcp.Modern} {
@@ -33,7 +34,8 @@ func TestTasksSurviveARestart(t *testing.T) {
 				done := c.Task("compute", `{"ms":10,"text":"before"}`)
 				c.Until(done, "completed")
 				during, after, asking := c.Task("compute", `{"ms":50,"text":"during"}`), c.Task("compute", `{"ms":1500,"text":"after"}`), c.Task("confirm_delete", `{"filename":"f"}`)
-				// A legacy client with a modern server has its task before that has one; what the gateway does not know of it cannot survive.
+				// A legacy client with a modern server has its task before that has one; what the
+				// gateway does not know of it cannot survive.
 				gatewaytest.Eventually(t, "the server does not work on all", func() bool {
 					n := 0
 					open, err := g.store.OpenMCPTasks(t.Context(), g.tasks.access)
@@ -68,7 +70,8 @@ func TestTasksSurviveARestart(t *testing.T) {
 	}
 }
 
-// A client that waits for the result before the gateway has looked at the task again is asked all the same.
+// A client that waits for the result before the gateway has looked at the task again is asked all
+// the same.
 func TestQuestionsSurviveARestart(t *testing.T) {
 	var look sync.RWMutex // held for what must not be looked at
 	g := startTaskGateway(t, Options{}, startHandler(t, &askingTask{look: func() { look.RLock(); defer look.RUnlock() }}, mcp.Modern))
@@ -223,7 +226,8 @@ func TestGatewayEndsThoughTheStoreFails(t *testing.T) {
 	}
 }
 
-// forgetful is a legacy server that loses its sessions. Calls in a session that it does not know are told so together.
+// forgetful is a legacy server that loses its sessions. Calls in a session that it does not know
+// are told so together.
 type forgetful struct {
 	lost, began  chan struct{}
 	refuse, goOn chan struct{}

@@ -20,7 +20,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// tsPeer is a process of testdata/tasksdk: the official SDK for TypeScript, which knows tasks of 2025-11-25 as that for Go does not.
+// tsPeer is a process of testdata/tasksdk: the official SDK for TypeScript, which knows tasks of
+// 2025-11-25 as that for Go does not.
 type tsPeer struct {
 	in io.WriteCloser
 
@@ -166,7 +167,8 @@ func (s *tsServer) release(t *testing.T, text string) {
 	ended[any](t, s.begin(t, "release", args{"text": text}))
 }
 
-// tsCall is what a server has seen of a call: the params of each tools/call, how often the tool was run, and its own ids of the tasks.
+// tsCall is what a server has seen of a call: the params of each tools/call, how often the tool was
+// run, and its own ids of the tasks.
 type tsCall struct {
 	Params []struct{ Task json.RawMessage }
 	Runs   int
@@ -207,7 +209,8 @@ type tsTool struct {
 	Execution struct{ TaskSupport string }
 }
 
-// connectTS connects a client to the endpoint of a server. It ends its session before the gateway ends.
+// connectTS connects a client to the endpoint of a server. It ends its session before the gateway
+// ends.
 func connectTS(t *testing.T, p *tsPeer, g *taskGateway, server string) *tsClient {
 	t.Helper()
 	hello := ended[struct {

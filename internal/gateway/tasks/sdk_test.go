@@ -12,7 +12,8 @@ import (
 // tsPoll is how often the SDK's clients ask.
 const tsPoll = 20 * time.Millisecond
 
-// The integration tests of MCPGateway for tasks of 2025-11-25 (facts 4.2), by their names, with the official SDK on both sides.
+// The integration tests of MCPGateway for tasks of 2025-11-25, by their names, with the official
+// SDK on both sides.
 func TestTasksOf2025BetweenSDKs(t *testing.T) {
 	server := startTSServer(t)
 	clients := startTSPeer(t, "client.mjs")
@@ -61,7 +62,8 @@ func TestTasksOf2025BetweenSDKs(t *testing.T) {
 		c.content(c.begin("call", args{"name": "required", "text": "waited"}), "waited", false)
 		server.once(t, "waited", true)
 
-		// A client of the SDK that knows what the tool needs does not make the call: it is told to use the other method.
+		// A client of the SDK that knows what the tool needs does not make the call: it is told to
+		// use the other method.
 		c.tools()
 		c.refused(c.begin("call", args{"name": "required", "text": "not sent"}), mcp.CodeInvalidRequest, "requires task-based execution")
 		if call := server.seen(t, "not sent"); len(call.Params) > 0 {
@@ -222,7 +224,7 @@ func TestTasksOf2025BetweenSDKs(t *testing.T) {
 	})
 }
 
-// The checklist of ADR-0010 (facts 4.1), row by row, with the official SDK on both sides.
+// The checklist for the task facade, row by row, with the official SDK on both sides.
 func TestTaskSurfaceChecklistBetweenSDKs(t *testing.T) {
 	server := startTSServer(t)
 	clients := startTSPeer(t, "client.mjs")

@@ -15,20 +15,22 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// Serve answers what clients ask about tasks. It needs no connection to a server. ok is false for all else.
+// Serve answers what clients ask about tasks. It needs no connection to a server. ok is false for
+// all else.
 func (k *Manager) Serve(ctx context.Context, r *mcp.Request) (result json.RawMessage, ok bool, err error) {
 	var f func(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error)
+	q := requests{k}
 	switch r.Method {
 	case mcp.MethodTasksGet:
-		f = k.get
+		f = q.get
 	case mcp.MethodTasksCancel:
-		f = k.cancelTask
+		f = q.cancel
 	case mcp.MethodTasksList:
-		f = k.list
+		f = q.list
 	case mcp.MethodTasksResult:
-		f = k.result
+		f = q.result
 	case mcp.MethodTasksUpdate:
-		f = k.update
+		f = q.update
 	case mcp.MethodListen:
 		return k.listen(ctx, r)
 	default:
@@ -64,8 +66,12 @@ func sessionOf(r *mcp.Request) string {
 	return r.Session.ID()
 }
 
-func (k *Manager) get(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
-	_, rec, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+// requests answers the requests of clients that name tasks, or list them.
+type requests struct{ k *Manager }
+
+// get answers tasks/get.
+func (q requests) get(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
+	_, rec, err := q.k.find(ctx, sessionOf(r), params.Text("taskId"))
 	if err != nil {
 		return nil, err
 	}
@@ -75,9 +81,9 @@ func (k *Manager) get(ctx context.Context, r *mcp.Request, params jsonobj.Object
 	return append(jsonobj.Object{{Key: "resultType", Value: json.RawMessage(`"complete"`)}}, modernTask(rec)...).JSON(), nil
 }
 
-// cancelTask cancels a task. In Legacy the answer is the task, and one that has ended is an error.
-func (k *Manager) cancelTask(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
-	t, rec, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+// cancel cancels a task. In Legacy the answer is the task, and one that has ended is an error.
+func (q requests) cancel(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
+	t, rec, err := q.k.find(ctx, sessionOf(r), params.Text("taskId"))
 	if err != nil {
 		return nil, err
 	}
@@ -94,31 +100,32 @@ func (k *Manager) cancelTask(ctx context.Context, r *mcp.Request, params jsonobj
 	return legacyTask(rec), nil
 }
 
-// cursor stands for the tasks of a session after one of them. It bears a checksum, so that it is known whether we have given it.
-func (k *Manager) cursor(session string, seq int64) string {
+// cursor stands for the tasks of a session after one of them. It bears a checksum, so that it is
+// known whether we have given it.
+func (q requests) cursor(session string, seq int64) string {
 	number := strconv.FormatInt(seq, 36)
-	sum := sha256.Sum256([]byte(k.access + " " + session + " " + number))
+	sum := sha256.Sum256([]byte(q.k.access + " " + session + " " + number))
 	return number + "-" + hex.EncodeToString(sum[:4])
 }
 
 // list gives a page of the tasks of a session.
-func (k *Manager) list(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
+func (q requests) list(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
 	var after int64
 	session := sessionOf(r)
 	if cursor := params.Get("cursor"); !jsonobj.IsNull(cursor) {
 		number, _, _ := strings.Cut(params.Text("cursor"), "-")
 		n, err := strconv.ParseInt(number, 36, 64)
-		if err != nil || params.Text("cursor") != k.cursor(session, n) {
+		if err != nil || params.Text("cursor") != q.cursor(session, n) {
 			return nil, mcp.Errorf(mcp.CodeInvalidParams, "Invalid cursor")
 		}
 		after = n
 	}
-	all, err := k.o.Store.MCPTasks(ctx, k.access, session, after, k.o.Page+1)
+	all, err := q.k.o.Store.MCPTasks(ctx, q.k.access, session, after, q.k.o.Page+1)
 	if err != nil {
 		return nil, err
 	}
-	more := len(all) > k.o.Page
-	all = all[:min(len(all), k.o.Page)]
+	more := len(all) > q.k.o.Page
+	all = all[:min(len(all), q.k.o.Page)]
 	views := make([]json.RawMessage, len(all))
 	for i, rec := range all {
 		views[i] = legacyTask(rec)
@@ -129,14 +136,14 @@ func (k *Manager) list(ctx context.Context, r *mcp.Request, params jsonobj.Objec
 	}
 	page := jsonobj.Object{{Key: "tasks", Value: tasks}}
 	if more {
-		page = page.Set("nextCursor", jsonobj.Quote(k.cursor(session, all[len(all)-1].Seq)))
+		page = page.Set("nextCursor", jsonobj.Quote(q.cursor(session, all[len(all)-1].Seq)))
 	}
 	return page.JSON(), nil
 }
 
 // result waits for the end of a task, and meanwhile asks the client what the task wants to know.
-func (k *Manager) result(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
-	t, rec, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+func (q requests) result(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
+	t, rec, err := q.k.find(ctx, sessionOf(r), params.Text("taskId"))
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +173,8 @@ func (k *Manager) result(ctx context.Context, r *mcp.Request, params jsonobj.Obj
 }
 
 // update hands in what a modern client answers.
-func (k *Manager) update(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
-	t, _, err := k.find(ctx, sessionOf(r), params.Text("taskId"))
+func (q requests) update(ctx context.Context, r *mcp.Request, params jsonobj.Object) (json.RawMessage, error) {
+	t, _, err := q.k.find(ctx, sessionOf(r), params.Text("taskId"))
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,8 @@ func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session, h
 	return nil
 }
 
-// restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier process goes on with it, if only by listening.
+// restore is mcp.ServerOptions.Restore for an endpoint: the client of a session of an earlier
+// process goes on with it, if only by listening.
 func (k *Manager) restore(endpoint string, open gateway.Opener) func(ctx context.Context, s *mcp.Session) (string, bool) {
 	return func(ctx context.Context, s *mcp.Session) (string, bool) {
 		rec, err := k.o.Store.MCPSession(ctx, k.access, endpoint, s.ID())
@@ -105,7 +106,8 @@ func (k *Manager) endTasks(session string) {
 	}
 }
 
-// Notification gives what a server says of a task our name for it. It is false for what is only about its own tasks, which clients do not know.
+// Notification gives what a server says of a task our name for it. It is false for what is only
+// about its own tasks, which clients do not know.
 func (k *Manager) Notification(l *gateway.Upstream, method string, params json.RawMessage) (json.RawMessage, bool) {
 	s := k.facades[l.Endpoint().Server().Name]
 	if method == mcp.NoteTaskStatus || method == mcp.NoteTask {

@@ -89,16 +89,17 @@ func TestEndedSessionStaysEnded(t *testing.T) {
 	}
 	isGone()
 	release()
-	gatewaytest.Eventually(t, "the session is still being ended", func() bool { return g.links("scripted") == 0 })
+	gatewaytest.Eventually(t, "the session is still being ended", func() bool { return g.connections("scripted") == 0 })
 	isGone()
 }
 
-// links is how many connections a server has, or will have.
-func (g *taskGateway) links(server string) int {
+// connections is how many connections a server has, or will have.
+func (g *taskGateway) connections(server string) int {
 	return g.access.Sessions()[server]
 }
 
-// However many requests find a session of an earlier process, it gets one connection to each server, which ends with it.
+// However many requests find a session of an earlier process, it gets one connection to each
+// server, which ends with it.
 func TestRestoredSessionHasOneConnection(t *testing.T) {
 	var begun, ended atomic.Int64
 	x := mcp.NewHTTPHandler(scripted((&stepwise{}).answer), mcp.ServerOptions{})
@@ -136,7 +137,7 @@ func TestRestoredSessionHasOneConnection(t *testing.T) {
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
-		gatewaytest.Eventually(t, "a connection is left", func() bool { return g.links("scripted") == 0 && ended.Load() > 0 })
+		gatewaytest.Eventually(t, "a connection is left", func() bool { return g.connections("scripted") == 0 && ended.Load() > 0 })
 		if begun.Load() != 1 || ended.Load() != 1 {
 			t.Errorf("%s: %d connections were made and %d ended", endpoint, begun.Load(), ended.Load())
 		}

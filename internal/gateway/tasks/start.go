@@ -20,7 +20,8 @@ func (t *task) declared() json.RawMessage {
 	return c.Set("extensions", append(jsonobj.Object(nil), c.Object("extensions")...).Set(mcp.ExtensionTasks, mcp.EmptyObject).JSON()).JSON()
 }
 
-// call makes the call of a task. The result is nil if the server has made a task of it. asTask asks for that, in the way of the server's era.
+// call makes the call of a task. The result is nil if the server has made a task of it. asTask asks
+// for that, in the way of the server's era.
 func (t *task) call(ctx context.Context, c toolCall, asTask bool) (json.RawMessage, error) {
 	client := c.l.Client()
 	result, err := t.callOnce(ctx, client, c, asTask)
@@ -38,8 +39,9 @@ func (t *task) call(ctx context.Context, c toolCall, asTask bool) (json.RawMessa
 	return result, err
 }
 
-// inModern is a link over which a server can make a task of a call that has come over a legacy one: some servers have tasks in the modern era only.
-// It is nil if this server does not. Modern links are shared, as they have no sessions.
+// inModern is an upstream over which a server can make a task of a call that has come over a legacy
+// one. Some servers have tasks in the modern era only. It is nil if this server does not. Modern
+// upstreams are shared, as they have no sessions.
 func (s *facade) inModern(ctx context.Context, c toolCall) *gateway.Upstream {
 	if c.l.Client().Era() == mcp.Modern {
 		return nil
@@ -51,8 +53,8 @@ func (s *facade) inModern(ctx context.Context, c toolCall) *gateway.Upstream {
 	return l
 }
 
-// callWatched is call, as a task, of which its server should soon be heard, since somebody waits for it to become one: it ends when nothing is, and
-// with the task.
+// callWatched is call, as a task, of which its server should soon be heard, since somebody waits
+// for it to become one: it ends when nothing is, and with the task.
 func (t *task) callWatched(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -111,11 +113,13 @@ func (t *task) callOnce(ctx context.Context, client *mcp.Client, c toolCall, asT
 	return nil, mcp.ErrRounds
 }
 
-// startGrace is how long a server may take to answer the start of a task that is cancelled meanwhile.
+// startGrace is how long a server may take to answer the start of a task that is cancelled
+// meanwhile.
 const startGrace = time.Second
 
-// withStartGrace is a context for the call that starts a task. It ends a while after ctx: only the server's answer says which task is
-// to be cancelled there. When the endpoint is closed it ends at once.
+// withStartGrace is a context for the call that starts a task. It ends a while after ctx: only the
+// server's answer says which task is to be cancelled there. When the endpoint is closed it ends at
+// once.
 func (t *task) withStartGrace(ctx context.Context) (context.Context, func()) {
 	grace, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -129,7 +133,8 @@ func (t *task) withStartGrace(ctx context.Context) (context.Context, func()) {
 	return grace, func() { stop(); cancel(nil) }
 }
 
-// taskParam says to a legacy server whether the call is to be a task: in the client's words, where it has any.
+// taskParam says to a legacy server whether the call is to be a task: in the client's words, where
+// it has any.
 func (t *task) taskParam(params jsonobj.Object, c toolCall, asTask bool) jsonobj.Object {
 	if !asTask || c.source != upstreamSource && c.source != requiredTask {
 		return params.Delete("task")
@@ -141,7 +146,8 @@ func (t *task) taskParam(params jsonobj.Object, c toolCall, asTask bool) jsonobj
 	return params.Set("task", task.JSON())
 }
 
-// handOver gives the questions of a modern server to a modern client that still waits for the call, and reports whether it did.
+// handOver gives the questions of a modern server to a modern client that still waits for the call,
+// and reports whether it did.
 func (t *task) handOver(questions json.RawMessage) bool {
 	t.changing.Lock()
 	defer t.changing.Unlock()
@@ -151,7 +157,8 @@ func (t *task) handOver(questions json.RawMessage) bool {
 	return t.changeHeld(func(rec *store.MCPTask) { rec.Status, rec.Result = mcptask.Completed, questions }) == nil
 }
 
-// heard passes on what a server says in the middle of a call, with the call or, when that has been answered, with the client's session.
+// heard passes on what a server says in the middle of a call, with the call or, when that has been
+// answered, with the client's session.
 func (t *task) heard(c toolCall) func(method string, params json.RawMessage) {
 	return func(method string, params json.RawMessage) {
 		t.idle.Reset()
@@ -169,8 +176,8 @@ func (t *task) heard(c toolCall) func(method string, params json.RawMessage) {
 	}
 }
 
-// attach notes the task that the server has made. One whose id another task of ours has is refused, and so is the other: nobody can tell to which
-// of the calls its result belongs.
+// attach notes the task that the server has made. One whose id another task of ours has is refused,
+// and so is the other: nobody can tell to which of the calls its result belongs.
 func (t *task) attach(client *mcp.Client, theirs *wait.MCPTask, reply json.RawMessage) error {
 	if other := t.s.k.index.claim(t, t.s.upstreamID(client, theirs.ID)); other != nil {
 		e := mcp.Errorf(mcp.CodeInternal, "MCP server %q has given two calls one task id; whose result is whose cannot be told", t.s.e.Server().Name)

@@ -16,7 +16,8 @@ type taskListener struct {
 	ids []string
 
 	mu sync.Mutex
-	// open says that the subscription is acknowledged, which comes first; ended are the tasks whose end was told, which is once.
+	// open says that the subscription is acknowledged, which comes first; ended are the tasks whose
+	// end was told, which is once.
 	open  bool
 	ended map[string]bool
 }

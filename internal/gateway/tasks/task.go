@@ -17,24 +17,26 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// task is a task that has not ended, while this process looks after it: one that a client knows, or one that we wait for in its place.
+// task is a task that has not ended, while this process looks after it: one that a client knows, or
+// one that we wait for in its place.
 type task struct {
 	s *facade
-	// link is the client's upstream, nil for a task of an earlier process. key is its server's id,
+	// upstream is the client's, nil for a task of an earlier process. key is its server's id,
 	// by which the index has it.
-	link *gateway.Upstream
-	key  upstreamID
+	upstream *gateway.Upstream
+	key      upstreamID
 	// ctx ends with the endpoint, and when the task is not wanted any more.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// capabilities are the client's, token is for progress of its call.
 	capabilities jsonobj.Object
 	token        json.RawMessage
-	// direct asks a client that waits for the call; nil asks by the task. passInput says that a client which waits can be given a modern
-	// server's questions as they are.
+	// direct asks a client that waits for the call; nil asks by the task. passInput says that a
+	// client which waits can be given a modern server's questions as they are.
 	direct    mcptask.Asker
 	passInput bool
-	// idle is that of a call that somebody waits for to become a task; nil for others, which a time to live bounds.
+	// idle is that of a call that somebody waits for to become a task; nil for others, which a time
+	// to live bounds.
 	idle *gateway.IdleTimer
 
 	done  chan struct{} // closed when the task has ended and that is stored
@@ -47,7 +49,8 @@ type task struct {
 	rec      store.MCPTask
 	kept     bool          // rec is in the store
 	changed  chan struct{} // closed and replaced at every change, and when a question is given back
-	// client and theirs are the task at its server; nil before that has made one, and for calls that we run. reply is what it said then.
+	// client and theirs are the task at its server; nil before that has made one, and for calls
+	// that we run. reply is what it said then.
 	client       *mcp.Client
 	upstreamTask *wait.MCPTask
 	reply        json.RawMessage
@@ -64,7 +67,7 @@ func (s *facade) newTask(c toolCall) *task {
 		rec.Session = c.r.Session.ID()
 	}
 	t := s.blankTask(rec)
-	t.link, t.capabilities = c.l, c.capabilities
+	t.upstream, t.capabilities = c.l, c.capabilities
 	t.token = c.r.Meta().Get(mcp.MetaProgressToken)
 	return t
 }
@@ -85,7 +88,8 @@ func (t *task) record() (rec store.MCPTask, changed <-chan struct{}) {
 	return t.rec, t.changed
 }
 
-// keep puts the task into the store, so that the client may be told of it. errTaskEnded says that it need not be.
+// keep puts the task into the store, so that the client may be told of it. errTaskEnded says that
+// it need not be.
 func (t *task) keep() error {
 	t.changing.Lock()
 	defer t.changing.Unlock()
@@ -114,7 +118,8 @@ func (t *task) forget() {
 	_ = t.s.k.o.Store.RemoveMCPTask(t.s.k.ctx, rec.ID) // else it stays until its time is over, and nobody knows its id
 }
 
-// change changes the task: in the store, then for all who wait for it. A task that has ended stays as it is, and one that nothing changes.
+// change changes the task: in the store, then for all who wait for it. A task that has ended stays
+// as it is, and one that nothing changes.
 func (t *task) change(f func(rec *store.MCPTask)) error {
 	t.changing.Lock()
 	defer t.changing.Unlock()
@@ -171,13 +176,14 @@ func (t *task) wake() {
 	t.changed = make(chan struct{})
 }
 
-// finish ends the task: the end is shown when it is stored, however often that has to be tried while the gateway runs.
+// finish ends the task: the end is shown when it is stored, however often that has to be tried
+// while the gateway runs.
 func (t *task) finish(f func(rec *store.MCPTask)) {
 	for t.change(f) != nil {
 		again := time.NewTimer(time.Second)
 		select {
 		case <-again.C:
-		case <-t.s.e.Context().Done(): // that of the keeper ends only when this has
+		case <-t.s.e.Context().Done(): // that of the manager ends only when this has
 			again.Stop()
 			return
 		}
@@ -195,7 +201,8 @@ func (t *task) fail(e *mcp.Error) {
 	t.finish(func(rec *store.MCPTask) { rec.Status, rec.Message, rec.Error = mcptask.Failed, e.Message, e.JSON() })
 }
 
-// await waits with a client for the end of a task that it does not know, as long as tasks may live, and tells it that its call goes on.
+// await waits with a client for the end of a task that it does not know, as long as tasks may live,
+// and tells it that its call goes on.
 func (t *task) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()

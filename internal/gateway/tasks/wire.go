@@ -36,7 +36,8 @@ func legacyTask(rec store.MCPTask) json.RawMessage {
 	return setTask(nil, rec, rec.Status, "ttl", "pollInterval").JSON()
 }
 
-// modernTask is the DetailedTask of the extension. A tool that has failed is a task that is completed there.
+// modernTask is the DetailedTask of the extension. A tool that has failed is a task that is
+// completed there.
 func modernTask(rec store.MCPTask) jsonobj.Object {
 	status := rec.Status
 	if status == mcptask.Failed && rec.Error == nil {
@@ -54,7 +55,8 @@ func modernTask(rec store.MCPTask) jsonobj.Object {
 	return o
 }
 
-// created is the answer to a call that has become a task. What its server said beside the task itself stays.
+// created is the answer to a call that has become a task. What its server said beside the task
+// itself stays.
 func (t *task) created(era mcp.Era) json.RawMessage {
 	t.mu.Lock()
 	rec, reply := t.rec, t.reply
@@ -81,7 +83,8 @@ func (t *task) created(era mcp.Era) json.RawMessage {
 	return o.JSON()
 }
 
-// payloadOf is what a task has ended with, as the protocol of the client wants it. related says that the result names the task.
+// payloadOf is what a task has ended with, as the protocol of the client wants it. related says
+// that the result names the task.
 func payloadOf(rec store.MCPTask, era mcp.Era, related bool) (json.RawMessage, error) {
 	switch {
 	case rec.Error != nil:
