@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/evalrun/evalrun/internal/input"
 )
 
 // guid is what UiPath takes for a GUID; such ids are lower-cased.
-var guid = regexp.MustCompile(`^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+// It is compiled on first use: that takes too long for the start of every process.
+var guid = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+})
 
 func (l *loader) evaluations(n *input.Node, set *Set, legacy bool) {
 	first := map[string]*input.Node{}
@@ -39,7 +43,7 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		Cluster:               f.String("cluster", ""),
 		Tags:                  f.Strings("tags"),
 	}
-	if guid.MatchString(e.ID) {
+	if guid().MatchString(e.ID) {
 		e.ID = strings.ToLower(e.ID)
 	}
 	f.Ignore("description", "evalSetId", "createdAt", "updatedAt", "toolsToSimulate")

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -30,11 +31,14 @@ type CreateOptions struct {
 }
 
 // runIDPattern is what CreateOptions.RunID may be: it becomes the name of a folder.
-var runIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+// It is compiled on first use: that takes too long for the start of every process.
+var runIDPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+})
 
 // Check says what is wrong with the options.
 func (o CreateOptions) Check() error {
-	if o.RunID != "" && !runIDPattern.MatchString(o.RunID) {
+	if o.RunID != "" && !runIDPattern().MatchString(o.RunID) {
 		return inputError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", o.RunID)
 	}
 	if o.AsPlanned && o.RunID == "" {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/evalrun/evalrun/internal/input"
 )
@@ -121,13 +122,16 @@ func (f fields) user() string {
 }
 
 // placeName is what the name of a key has in it that says where a task is to run.
-var placeName = regexp.MustCompile(`(?i)image|docker|container|compose|podman|kube|sandbox|template|snapshot|provider|(^|[_-])(vm|ami|pod)($|[_-])`)
+// It is compiled on first use: that takes too long for the start of every process.
+var placeName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)image|docker|container|compose|podman|kube|sandbox|template|snapshot|provider|(^|[_-])(vm|ami|pod)($|[_-])`)
+})
 
 // places are the unknown keys that seem to say where the task is to run. It is called when all
 // others have been read.
 func (f fields) places() (keys []string) {
 	for _, m := range f.Unknown() {
-		if placeName.MatchString(m.Key) {
+		if placeName().MatchString(m.Key) {
 			keys = append(keys, join(f.Node.Path, m.Key))
 		}
 	}

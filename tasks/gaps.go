@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Capabilities are what the place can do in which a task is to run.
@@ -79,10 +80,13 @@ func (g *gaps) network(key string, n Network) {
 }
 
 // userName is what a user can be called here, or its number.
-var userName = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
+// It is compiled on first use: that takes too long for the start of every process.
+var userName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
+})
 
 func (g *gaps) user(key, user string) {
-	if g.can.FileTree && !userName.MatchString(user) {
+	if g.can.FileTree && !userName().MatchString(user) {
 		g.add(key+".user", "there can be no user %q", user)
 	}
 }

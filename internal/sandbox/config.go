@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The isolations of a [Config].
@@ -157,14 +158,17 @@ func Supported(isolation string) error {
 }
 
 // users are what User may be, as useradd has it.
-var users = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
+// It is compiled on first use: that takes too long for the start of every process.
+var users = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})?$`)
+})
 
 // check says what is wrong with a space before anything is started in it.
 func (s *Config) check() error {
 	if err := Supported(s.Isolation); err != nil {
 		return err
 	}
-	if !users.MatchString(s.User) {
+	if !users().MatchString(s.User) {
 		return fmt.Errorf("user %q: expected a name such as \"agent\", a number, or \"root\"", s.User)
 	}
 	taken := map[string]string{}
