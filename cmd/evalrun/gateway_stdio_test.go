@@ -76,10 +76,12 @@ func taskServerConfig(t *testing.T) string {
 // A client that starts its servers has calls, and tasks of its era, of one server or of all. When
 // it closes stdin nothing is left, of the server neither.
 func TestGatewayOverStdio(t *testing.T) {
+	t.Parallel()
 	config := taskServerConfig(t)
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		for _, name := range []string{"tasks", "all"} {
 			t.Run(string(era)+" "+name, func(t *testing.T) {
+				t.Parallel()
 				tmp := t.TempDir()
 				var g *startedGateway
 				c, err := mcp.Connect(t.Context(), mcp.Target{Start: func(context.Context) (_ io.ReadWriteCloser, err error) {
