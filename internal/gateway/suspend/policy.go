@@ -50,19 +50,6 @@ func newPolicy(e *gateway.Endpoint, calls *Hooks) *policy {
 	return s
 }
 
-// runningCall is a call that may start something, from before it is made until its final result is there.
-type runningCall struct {
-	id string
-	// started is closed when it is known what the call has started, or that it has started nothing; done when the outcome is there.
-	started, done chan struct{}
-	work          *wait.Work
-	outcome       wait.Outcome
-	// left says that the work is left to others; ended that the end of the call was recorded, and how.
-	left  bool
-	ended sync.Once
-	err   error
-}
-
 func (s *policy) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
 	return gateway.WithoutExtension(slices.Clone(capabilities).Delete("tasks")), slices.Clone(meta).Delete(gateway.MetaJob, gateway.MetaIdempotency)
 }
@@ -174,67 +161,39 @@ func (s *policy) callStarting(ctx context.Context, l *gateway.Upstream, r *mcp.R
 	c := s.running[key]
 	first := c == nil
 	if first {
-		c = &runningCall{started: make(chan struct{}), done: make(chan struct{})}
+		c = &runningCall{
+			p: s, l: l, r: r, t: t, key: key, arguments: rec.Arguments,
+			started: make(chan struct{}), done: make(chan struct{}),
+		}
 		s.running[key] = c
 	}
 	s.mu.Unlock()
 	if first {
 		// Neither the client's patience nor its end ends what it has begun: what came of it must be known.
 		s.e.Go(func() {
-			s.run(l, r, t, key, c, rec.Arguments)
+			c.run()
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			delete(s.running, key)
 			close(c.done) // from now on an equal call is another
 		})
 	}
-	return s.await(ctx, l, r, c, rec)
+	return c.await(ctx, l, r, rec)
 }
 
-// run makes the call, and follows what it starts until its result is there, the endpoint is closed, or it is left to others.
-func (s *policy) run(l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key CallKey, c *runningCall, arguments json.RawMessage) {
-	defer l.Use()()
-	ctx := s.e.Context()
-	work, result, err := s.start(ctx, l, r, t, key, c, arguments)
-	c.work = work
-	close(c.started)
-	if err == nil && work != nil {
-		if !s.survivesUs(work) {
-			s.changed(work, Held)
-			defer s.changed(work, Released)
-		}
-		c.outcome, err = s.follow(ctx, l, r, work)
-	} else if err == nil {
-		c.outcome.Result = result
+// startParams are the params of a call that may start something. They say what the caller can wait
+// for, as far as the server has offered it in this session.
+func (s *policy) startParams(l *gateway.Upstream, params json.RawMessage, t gateway.Tool, id string) json.RawMessage {
+	o := l.Offered()
+	if o.Jobs > 0 {
+		params = startMeta(params, o.Jobs, id)
 	}
-	if errors.Is(err, errLeft) || ctx.Err() != nil {
-		// Whoever has made the call may be gone by now; the work is not.
-		if work != nil && s.survivesUs(work) {
-			c.left = true
-			s.changed(work, Suspended)
-		}
-		return
-	}
-	var said *mcp.Error
-	answered := err == nil || errors.As(err, &said)
-	switch {
-	case work != nil, c.id == "", errors.Is(err, ErrUnknown):
-	case answered, s.e.Server().ChildProcess && l.Offered().Jobs == 0:
-		// What has started nothing may be called again, whether or not the client has heard the answer; and what a dead process has started is dead.
-		if endErr := s.calls.Ledger.Ended(ctx, c.id); endErr != nil {
-			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
-		}
-	case !l.Offered().Deduplicates && !t.Idempotent:
-		// It was broken off after it had been sent. With the same key it could be made again, without one it cannot.
-		s.changed(&wait.Work{CallID: c.id, Server: key.Server, Tool: key.Tool, Arguments: arguments}, Unknown)
-	}
-	if err != nil {
-		c.outcome = wait.Outcome{}
-		result, failed := s.broken(l, err)
-		if c.outcome.Result = result; failed != nil {
-			c.outcome.Error = asError(failed).JSON()
+	if o.Tasks && l.Client().Era() == mcp.Legacy && (t.TaskSupport == "required" || t.TaskSupport == "optional" && !s.e.Server().ChildProcess) {
+		if p, err := jsonobj.ParseObject(params); err == nil {
+			params = p.Set("task", json.RawMessage("{}")).JSON()
 		}
 	}
+	return params
 }
 
 // asError is an error as the client is told it.
@@ -277,246 +236,9 @@ func (s *policy) settle(ctx context.Context) {
 	}
 }
 
-// errLeft says that somebody else watches the work from now on.
-var errLeft = errors.New("the work is left to others")
-
-// ErrUnknown says that a call may or may not have started something before a crash, and must not be made twice.
-var ErrUnknown = errors.New("the call was begun before and broken off, and nobody can tell whether it has started something; it was not made again")
-
-// start makes the call, unless it was made before. Either work or result is set.
-func (s *policy) start(ctx context.Context, l *gateway.Upstream, r *mcp.Request, t gateway.Tool, key CallKey, c *runningCall, arguments json.RawMessage) (*wait.Work, json.RawMessage, error) {
-	entry, err := s.calls.Ledger.Begin(ctx, key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the call could not be recorded, and was not made: %w", err)
-	}
-	c.id = entry.ID
-	work := &wait.Work{CallID: entry.ID, Server: key.Server, Tool: key.Tool, Arguments: arguments}
-	o := l.Offered()
-	switch {
-	case entry.Work != nil:
-		if entry.Work.Task != nil {
-			l.Keep()
-		}
-		return entry.Work, nil, nil
-	case !entry.New && !o.Deduplicates && !t.Idempotent:
-		s.changed(work, Unknown)
-		return nil, nil, ErrUnknown
-	}
-	result, err := l.PassWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, t, entry.ID) })
-	if err == nil && t.TaskSupport == "optional" && mcptask.IsLost(ctx, l.Client(), result) { // the tool can do without a task
-		result, err = l.PassWith(ctx, r, func() json.RawMessage { return s.startParams(l, r.Params, gateway.Tool{}, entry.ID) })
-	}
-	if err == nil && mcptask.IsLost(ctx, l.Client(), result) {
-		err = mcptask.LostError(s.e.Server().Name)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if !s.startedBy(l, result, work) {
-		return nil, l.ToClient(r, result), nil
-	}
-	return work, nil, s.note(ctx, work)
-}
-
-// startParams are the params of a call that may start something: they say what the caller can wait for, as far as the server has offered it in this session.
-func (s *policy) startParams(l *gateway.Upstream, params json.RawMessage, t gateway.Tool, id string) json.RawMessage {
-	o := l.Offered()
-	if o.Jobs > 0 {
-		params = startMeta(params, o.Jobs, id)
-	}
-	if o.Tasks && l.Client().Era() == mcp.Legacy && (t.TaskSupport == "required" || t.TaskSupport == "optional" && !s.e.Server().ChildProcess) {
-		if p, err := jsonobj.ParseObject(params); err == nil {
-			params = p.Set("task", json.RawMessage("{}")).JSON()
-		}
-	}
-	return params
-}
-
-// survivesUs reports whether work goes on without us.
-func (s *policy) survivesUs(w *wait.Work) bool { return w.Job != nil || !s.e.Server().ChildProcess }
-
-// follow waits for the result of work: as long as the soft wait allows if it outlives us, else for ever. A person is not waited for. r is nil where
-// no client can be asked.
-func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (wait.Outcome, error) {
-	if w.Input != nil {
-		return wait.Outcome{}, errLeft
-	}
-	if s.survivesUs(w) {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
-		defer cancel()
-		var leave context.CancelCauseFunc
-		ctx, leave = context.WithCancelCause(ctx)
-		defer leave(nil)
-		defer context.AfterFunc(s.turn, func() { leave(errLeft) })()
-	}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for failures := 0; ; {
-		select {
-		case <-ctx.Done():
-			return wait.Outcome{}, context.Cause(ctx)
-		case <-pause.C:
-		}
-		outcome, after, err := s.check(ctx, l, r, w)
-		var asked *mcptask.InputRequiredError
-		switch {
-		case ctx.Err() != nil:
-			return wait.Outcome{}, context.Cause(ctx)
-		case errors.Is(err, errLeft):
-			return wait.Outcome{}, err
-		case errors.As(err, &asked):
-			w.Input = &asked.Input
-			if err := s.note(ctx, w); err != nil {
-				return wait.Outcome{}, err
-			}
-			return wait.Outcome{}, errLeft
-		case err != nil:
-			// One that cannot be asked now may be later; of what we hold nobody else will know.
-			if failures++; failures >= maxFailures || errors.Is(err, mcptask.ErrTaskLost) {
-				if s.survivesUs(w) && !errors.Is(err, mcptask.ErrTaskLost) {
-					return wait.Outcome{}, errLeft
-				}
-				return wait.Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
-			}
-		case outcome != nil:
-			return *outcome, nil
-		default:
-			failures = 0
-		}
-		pause.Reset(min(max(after, minPoll), maxPoll))
-	}
-}
-
-const (
-	minPoll     = 50 * time.Millisecond
-	maxPoll     = 5 * time.Second
-	maxFailures = 3
-)
-
-// check asks once for work.
-func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (outcome *wait.Outcome, after time.Duration, err error) {
-	if w.Task != nil {
-		c, leave, err := s.clientOf(ctx, l, w.Task)
-		if err != nil {
-			return nil, 0, err
-		}
-		defer leave()
-		ask := mcptask.Asker(func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-			return gateway.AskClient(ctx, l.Capabilities(), r, method, params)
-		})
-		if s.AsksPerson() {
-			ask = nil
-		}
-		outcome, err = mcptask.Poll(ctx, c, w.Task, ask)
-		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
-	}
-	if s.calls.Check == nil {
-		return nil, 0, errLeft
-	}
-	progress, err := s.calls.Check(ctx, *w)
-	switch {
-	case errors.Is(err, ErrUnwatched):
-		return nil, 0, errLeft
-	case err != nil || !progress.Done:
-		return nil, max(progress.After, time.Second/4), err
-	}
-	ending := wait.EndingOf(w.Tool, *w.Job, progress.Payload)
-	if !ending.Fetch {
-		return &wait.Outcome{Result: TextResult(ending.Text, true)}, 0, nil
-	}
-	result, err := fetch(ctx, l, w.Tool, *w.Job)
-	var said *mcp.Error
-	switch {
-	case errors.Is(err, ErrNotDone):
-		return nil, time.Second, nil
-	case errors.As(err, &said):
-		return &wait.Outcome{Error: said.JSON()}, 0, nil
-	case err != nil:
-		return nil, time.Second, err
-	}
-	return &wait.Outcome{Result: result}, 0, nil
-}
-
-// clientOf is a connection over which a task can be asked for: those of 2025-11-25 belong to the session that has started them, which may be that of
-// a process before us.
-func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *wait.MCPTask) (c *mcp.Client, leave func(), err error) {
-	if c = l.Client(); t.Era == mcp.Modern || t.Session.SessionID == c.State().SessionID {
-		return c, func() {}, nil
-	}
-	if c, err = mcp.Connect(ctx, s.e.Server().Target, mcp.ClientOptions{Session: &t.Session, NoStream: true}); err != nil {
-		return nil, nil, err
-	}
-	return c, func() { _ = c.Detach() }, nil // its session is somebody else's
-}
-
-// ErrUnwatched says that nobody but a delivery can tell whether a job is done.
-var ErrUnwatched = errors.New("nobody can tell whether the job is done")
-
-// await waits with the client for a call, and tells it to go on without where that takes too long.
-func (s *policy) await(ctx context.Context, l *gateway.Upstream, r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
-	hold := time.NewTimer(s.calls.Hold)
-	defer hold.Stop()
-	tick := time.NewTicker(s.calls.Progress)
-	defer tick.Stop()
-	token := r.Meta().Get(mcp.MetaProgressToken)
-	var started <-chan struct{} // looked at when the hold is over
-	for n := 1; ; n++ {
-		select {
-		case <-c.done:
-			return s.finish(r, c, rec)
-		case <-hold.C:
-			started = c.started
-		case <-started:
-			started = nil
-			if c.work == nil || s.survivesUs(c.work) {
-				continue // the soft wait or the server's own timeout ends it
-			}
-			s.countHeld(rec)
-			rec.Started, rec.CallID = true, c.id
-			return l.ToClient(r, TextResult(fmt.Sprintf("%s is still running. Call it again with the same arguments to go on waiting for its result; it will not be started a second time.", rec.Tool), false)), nil
-		case <-tick.C:
-			if token != nil {
-				_ = r.Notify(mcp.NoteProgress, gateway.ProgressOf(token, n, "still running")) // a client that has gone ends ctx
-			}
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
 func (s *policy) countHeld(rec *Record) {
 	rec.Held = true
 	s.e.CountHeld()
-}
-
-// finish gives the client what came of a call.
-func (s *policy) finish(r *mcp.Request, c *runningCall, rec *Record) (json.RawMessage, error) {
-	if c.work != nil {
-		rec.CallID = c.id
-		if !s.survivesUs(c.work) {
-			s.countHeld(rec)
-		}
-	}
-	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
-		c.ended.Do(func() { // several may have waited
-			c.err = s.calls.Ledger.Ended(s.e.Context(), c.id)
-			s.changed(c.work, Arrived)
-		})
-		if c.err != nil {
-			return nil, mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", c.err)
-		}
-	}
-	switch {
-	case c.outcome.Error != nil:
-		return nil, mcp.ParseError(c.outcome.Error)
-	case c.outcome.Result != nil:
-		return s.shown(r, c.outcome.Result), nil
-	case !c.left:
-		return nil, mcp.Errorf(mcp.CodeInternal, "the gateway was closed before the call was answered")
-	}
-	rec.Started = true
-	return s.shown(r, TextResult(startedText(c.work), false)), nil
 }
 
 // shown is a result as the protocol of the client wants it.

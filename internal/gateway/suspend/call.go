@@ -1,0 +1,183 @@
+package suspend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// runningCall is a call that may start something, from before it is made until its final result is
+// there. Equal calls of the client join the first one.
+type runningCall struct {
+	p *policy
+	// l, r and t are the server, the request of the client that called first, and the tool.
+	l         *gateway.Upstream
+	r         *mcp.Request
+	t         gateway.Tool
+	key       CallKey
+	arguments json.RawMessage
+
+	id string
+	// started is closed when it is known what the call has started, or that it has started nothing.
+	// done is closed when the outcome is there.
+	started, done chan struct{}
+	work          *wait.Work
+	outcome       wait.Outcome
+	// left says that the work is left to others.
+	left bool
+	// ended records the end of the call once; err is how that went.
+	ended sync.Once
+	err   error
+}
+
+// run makes the call and follows what it starts, until its result is there, the endpoint is closed,
+// or the work is left to others.
+func (c *runningCall) run() {
+	defer c.l.Use()()
+	ctx := c.p.e.Context()
+	work, result, err := c.start(ctx)
+	c.work = work
+	close(c.started)
+	if err == nil && work != nil {
+		if !c.p.survivesUs(work) {
+			c.p.changed(work, Held)
+			defer c.p.changed(work, Released)
+		}
+		c.outcome, err = c.p.follow(ctx, c.l, c.r, work)
+	} else if err == nil {
+		c.outcome.Result = result
+	}
+	if errors.Is(err, errLeft) || ctx.Err() != nil {
+		// Whoever has made the call may be gone by now; the work is not.
+		if work != nil && c.p.survivesUs(work) {
+			c.left = true
+			c.p.changed(work, Suspended)
+		}
+		return
+	}
+	var said *mcp.Error
+	answered := err == nil || errors.As(err, &said)
+	switch {
+	case work != nil, c.id == "", errors.Is(err, ErrUnknown):
+	case answered, c.p.e.Server().ChildProcess && c.l.Offered().Jobs == 0:
+		// What has started nothing may be called again, whether or not the client has got the
+		// answer. What a dead process has started is dead.
+		if endErr := c.p.calls.Ledger.Ended(ctx, c.id); endErr != nil {
+			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
+		}
+	case !c.l.Offered().Deduplicates && !c.t.Idempotent:
+		// It was broken off after it had been sent. Only with an idempotency key could it be made again.
+		c.p.changed(&wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
+	}
+	if err != nil {
+		c.outcome = wait.Outcome{}
+		result, failed := c.p.broken(c.l, err)
+		if c.outcome.Result = result; failed != nil {
+			c.outcome.Error = asError(failed).JSON()
+		}
+	}
+}
+
+// start makes the call, unless it was made before. Either work or result is set.
+func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, error) {
+	entry, err := c.p.calls.Ledger.Begin(ctx, c.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the call could not be recorded, and was not made: %w", err)
+	}
+	c.id = entry.ID
+	work := &wait.Work{CallID: entry.ID, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}
+	o := c.l.Offered()
+	switch {
+	case entry.Work != nil:
+		if entry.Work.Task != nil {
+			c.l.Keep()
+		}
+		return entry.Work, nil, nil
+	case !entry.New && !o.Deduplicates && !c.t.Idempotent:
+		c.p.changed(work, Unknown)
+		return nil, nil, ErrUnknown
+	}
+	result, err := c.l.PassWith(ctx, c.r, func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, c.t, c.id) })
+	if err == nil && c.t.TaskSupport == "optional" && mcptask.IsLost(ctx, c.l.Client(), result) { // the tool can do without a task
+		result, err = c.l.PassWith(ctx, c.r, func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, gateway.Tool{}, c.id) })
+	}
+	if err == nil && mcptask.IsLost(ctx, c.l.Client(), result) {
+		err = mcptask.LostError(c.p.e.Server().Name)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if !c.p.startedBy(c.l, result, work) {
+		return nil, c.l.ToClient(c.r, result), nil
+	}
+	return work, nil, c.p.note(ctx, work)
+}
+
+// await waits with a client for the call, and tells it to go on without where that takes too long.
+func (c *runningCall) await(ctx context.Context, l *gateway.Upstream, r *mcp.Request, rec *Record) (json.RawMessage, error) {
+	hold := time.NewTimer(c.p.calls.Hold)
+	defer hold.Stop()
+	tick := time.NewTicker(c.p.calls.Progress)
+	defer tick.Stop()
+	token := r.Meta().Get(mcp.MetaProgressToken)
+	var started <-chan struct{} // looked at when the hold is over
+	for n := 1; ; n++ {
+		select {
+		case <-c.done:
+			return c.finish(r, rec)
+		case <-hold.C:
+			started = c.started
+		case <-started:
+			started = nil
+			if c.work == nil || c.p.survivesUs(c.work) {
+				continue // the soft wait or the server's own timeout ends it
+			}
+			c.p.countHeld(rec)
+			rec.Started, rec.CallID = true, c.id
+			return l.ToClient(r, TextResult(fmt.Sprintf("%s is still running. Call it again with the same arguments to go on waiting for its result; it will not be started a second time.", rec.Tool), false)), nil
+		case <-tick.C:
+			if token != nil {
+				_ = r.Notify(mcp.NoteProgress, gateway.ProgressOf(token, n, "still running")) // a client that has gone ends ctx
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// finish gives the client what came of a call.
+func (c *runningCall) finish(r *mcp.Request, rec *Record) (json.RawMessage, error) {
+	if c.work != nil {
+		rec.CallID = c.id
+		if !c.p.survivesUs(c.work) {
+			c.p.countHeld(rec)
+		}
+	}
+	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
+		c.ended.Do(func() { // several may have waited
+			c.err = c.p.calls.Ledger.Ended(c.p.e.Context(), c.id)
+			c.p.changed(c.work, Arrived)
+		})
+		if c.err != nil {
+			return nil, mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", c.err)
+		}
+	}
+	switch {
+	case c.outcome.Error != nil:
+		return nil, mcp.ParseError(c.outcome.Error)
+	case c.outcome.Result != nil:
+		return c.p.shown(r, c.outcome.Result), nil
+	case !c.left:
+		return nil, mcp.Errorf(mcp.CodeInternal, "the gateway was closed before the call was answered")
+	}
+	rec.Started = true
+	return c.p.shown(r, TextResult(startedText(c.work), false)), nil
+}

@@ -1,0 +1,141 @@
+package suspend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/gateway/mcptask"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// errLeft says that somebody else watches the work from now on.
+var errLeft = errors.New("the work is left to others")
+
+// ErrUnknown says that a call may or may not have started something before a crash, and must not be
+// made twice.
+var ErrUnknown = errors.New("the call was begun before and broken off, and nobody can tell whether it has started something; it was not made again")
+
+// survivesUs reports whether work goes on without us.
+func (s *policy) survivesUs(w *wait.Work) bool { return w.Job != nil || !s.e.Server().ChildProcess }
+
+// follow waits for the result of work. It waits for the soft wait if the work survives us, else as
+// long as it takes. It does not wait for a person. r is nil where no client can be asked.
+func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (wait.Outcome, error) {
+	if w.Input != nil {
+		return wait.Outcome{}, errLeft
+	}
+	if s.survivesUs(w) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
+		defer cancel()
+		var leave context.CancelCauseFunc
+		ctx, leave = context.WithCancelCause(ctx)
+		defer leave(nil)
+		defer context.AfterFunc(s.turn, func() { leave(errLeft) })()
+	}
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return wait.Outcome{}, context.Cause(ctx)
+		case <-pause.C:
+		}
+		outcome, after, err := s.check(ctx, l, r, w)
+		var asked *mcptask.InputRequiredError
+		switch {
+		case ctx.Err() != nil:
+			return wait.Outcome{}, context.Cause(ctx)
+		case errors.Is(err, errLeft):
+			return wait.Outcome{}, err
+		case errors.As(err, &asked):
+			w.Input = &asked.Input
+			if err := s.note(ctx, w); err != nil {
+				return wait.Outcome{}, err
+			}
+			return wait.Outcome{}, errLeft
+		case err != nil:
+			// One that cannot be asked now may be later; of what we hold nobody else will know.
+			if failures++; failures >= maxFailures || errors.Is(err, mcptask.ErrTaskLost) {
+				if s.survivesUs(w) && !errors.Is(err, mcptask.ErrTaskLost) {
+					return wait.Outcome{}, errLeft
+				}
+				return wait.Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
+			}
+		case outcome != nil:
+			return *outcome, nil
+		default:
+			failures = 0
+		}
+		pause.Reset(min(max(after, minPoll), maxPoll))
+	}
+}
+
+const (
+	minPoll     = 50 * time.Millisecond
+	maxPoll     = 5 * time.Second
+	maxFailures = 3
+)
+
+// check asks once for work.
+func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (outcome *wait.Outcome, after time.Duration, err error) {
+	if w.Task != nil {
+		c, leave, err := s.clientOf(ctx, l, w.Task)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer leave()
+		ask := mcptask.Asker(func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+			return gateway.AskClient(ctx, l.Capabilities(), r, method, params)
+		})
+		if s.AsksPerson() {
+			ask = nil
+		}
+		outcome, err = mcptask.Poll(ctx, c, w.Task, ask)
+		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
+	}
+	if s.calls.Check == nil {
+		return nil, 0, errLeft
+	}
+	progress, err := s.calls.Check(ctx, *w)
+	switch {
+	case errors.Is(err, ErrUnwatched):
+		return nil, 0, errLeft
+	case err != nil || !progress.Done:
+		return nil, max(progress.After, time.Second/4), err
+	}
+	ending := wait.EndingOf(w.Tool, *w.Job, progress.Payload)
+	if !ending.Fetch {
+		return &wait.Outcome{Result: TextResult(ending.Text, true)}, 0, nil
+	}
+	result, err := fetch(ctx, l, w.Tool, *w.Job)
+	var said *mcp.Error
+	switch {
+	case errors.Is(err, ErrNotDone):
+		return nil, time.Second, nil
+	case errors.As(err, &said):
+		return &wait.Outcome{Error: said.JSON()}, 0, nil
+	case err != nil:
+		return nil, time.Second, err
+	}
+	return &wait.Outcome{Result: result}, 0, nil
+}
+
+// clientOf is a connection over which a task can be asked for. Tasks of 2025-11-25 belong to the
+// session that has started them, which may be that of a process before us.
+func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *wait.MCPTask) (c *mcp.Client, leave func(), err error) {
+	if c = l.Client(); t.Era == mcp.Modern || t.Session.SessionID == c.State().SessionID {
+		return c, func() {}, nil
+	}
+	if c, err = mcp.Connect(ctx, s.e.Server().Target, mcp.ClientOptions{Session: &t.Session, NoStream: true}); err != nil {
+		return nil, nil, err
+	}
+	return c, func() { _ = c.Detach() }, nil // its session is somebody else's
+}
+
+// ErrUnwatched says that nobody but a delivery can tell whether a job is done.
+var ErrUnwatched = errors.New("nobody can tell whether the job is done")
