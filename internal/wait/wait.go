@@ -12,8 +12,9 @@
 // is registered in sources.go: its name among the constants and in [SourceNames], the triggers that
 // it serves in [Sources.Name], and how it is made in [Sources.For]. What an eval set says of it is a
 // field of [JobConfig], which jobs_parse.go reads. It must pass the test of package waittest: add a
-// case to SourceCases in cases_test.go, or call waittest.Run in its own package. The test fails for
-// a name without a case.
+// case to SourceCases in cases_test.go, which TestSourcesKeepToTheirInterface runs. It fails for a
+// name without a case. A source in a package of its own calls waittest.Run there, and its name is
+// left out in conformance_test.go.
 package wait
 
 import (

@@ -82,7 +82,7 @@ func (s *jobService) find(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"id": id})
 }
 
-// startsTwice lists the triggers whose job was started more than once.
+// startedTwice lists the triggers whose job was started more than once.
 func (s *jobService) startedTwice() (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
