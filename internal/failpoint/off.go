@@ -1,7 +1,7 @@
 //go:build !failpoint
 
-// Package failpoint names the durable steps of the program, so that a test can kill or stop the real process exactly
-// there. Without the build tag failpoint it does nothing and costs nothing.
+// Package failpoint names the durable steps of the program, so that a test can kill or stop the
+// real process exactly there. Without the build tag failpoint it does nothing and costs nothing.
 package failpoint
 
 // Hit marks a step.

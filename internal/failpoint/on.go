@@ -1,7 +1,7 @@
 //go:build failpoint
 
-// Package failpoint names the durable steps of the program, so that a test can kill or stop the real process exactly
-// there. Without the build tag failpoint it does nothing and costs nothing.
+// Package failpoint names the durable steps of the program, so that a test can kill or stop the
+// real process exactly there. Without the build tag failpoint it does nothing and costs nothing.
 package failpoint
 
 import (
@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// spec is EVALRUN_FAILPOINT: ACTION:STEP:N, where ACTION is kill or stop, and N counts the hits of STEP from 1; the step "any" counts
-// the hits of all steps together.
+// spec is EVALRUN_FAILPOINT: ACTION:STEP:N, where ACTION is kill or stop, and N counts the hits of
+// STEP from 1; the step "any" counts the hits of all steps together.
 var spec = sync.OnceValue(func() (s struct {
 	action, step string
 	n            int
@@ -34,14 +34,15 @@ var (
 	transaction sync.Mutex
 )
 
-// Transaction marks the time of a transaction, in which the process is not stopped: it would hold the store's lock and nobody could
-// overtake it. The returned function ends it.
+// Transaction marks the time of a transaction, in which the process is not stopped: it would hold
+// the store's lock and nobody could overtake it. The returned function ends it.
 func Transaction() (end func()) {
 	transaction.Lock()
 	return transaction.Unlock
 }
 
-// Hit marks a step: if it is the one that EVALRUN_FAILPOINT names, the process is killed or stopped here.
+// Hit marks a step: if it is the one that EVALRUN_FAILPOINT names, the process is killed or stopped
+// here.
 func Hit(step string) {
 	s := spec()
 	if s.action == "" || (s.step != "any" && s.step != step) {

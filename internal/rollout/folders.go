@@ -46,8 +46,8 @@ func (h *held) prepareFolders() error {
 }
 
 // stillHeld makes sure, if some time has passed since the claim, that nobody else has the rollout
-// by now. This process may have been stopped for a while, and the folders that it is about to empty,
-// or to start an agent in, may be in use.
+// by now. This process may have been stopped for a while, and the folders that it is about to
+// empty, or to start an agent in, may be in use.
 func (h *held) stillHeld() error {
 	if time.Since(h.claimed) < h.host.Lease/3 {
 		return nil

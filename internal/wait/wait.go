@@ -10,10 +10,10 @@
 //
 // A source implements [Source], in a file of this package or in a package below it, as wait/mcp. It
 // is registered in sources.go: its name among the constants and in [SourceNames], the triggers that
-// it serves in [Sources.Name], and how it is made in [Sources.For]. What an eval set says of it is a
-// field of [JobConfig], which jobs_parse.go reads. It must pass the test of package waittest: add a
-// case to SourceCases in cases_test.go, which TestSourcesKeepToTheirInterface runs. It fails for a
-// name without a case. A source in a package of its own calls waittest.Run there, and its name is
+// it serves in [Sources.Name], and how it is made in [Sources.For]. What an eval set says of it is
+// a field of [JobConfig], which jobs_parse.go reads. It must pass the test of package waittest: add
+// a case to SourceCases in cases_test.go, which TestSourcesKeepToTheirInterface runs. It fails for
+// a name without a case. A source in a package of its own calls waittest.Run there, and its name is
 // left out in conformance_test.go.
 package wait
 

@@ -16,12 +16,14 @@ import (
 // sessionRecord is what the next segment needs to go on with a session.
 type sessionRecord struct {
 	SessionID string `json:"sessionId"`
-	// Sessions are all ids of this conversation, of which the last is SessionID: a replay begins a new session.
+	// Sessions are all ids of this conversation, of which the last is SessionID: a replay begins a
+	// new session.
 	Sessions     []string `json:"sessions"`
 	AgentName    string   `json:"agentName"`
 	AgentVersion string   `json:"agentVersion"`
 	Cwd          string   `json:"cwd"`
-	// Asked is what a person was asked, Approved what one has allowed and the agent has not done yet. Allowed is how older records say that: the interrupts.
+	// Asked is what a person was asked, Approved what one has allowed and the agent has not done
+	// yet. Allowed is how older records say that: the interrupts.
 	Pending  []request  `json:"asked,omitempty"`
 	Approved []approval `json:"approved,omitempty"`
 	Allowed  []string   `json:"allowed,omitempty"`
@@ -80,7 +82,8 @@ func (c *conversation) write(info *agent.Info, unused []approval) error {
 	return os.WriteFile(filepath.Join(c.seg.Dir, FileSession), append(data, '\n'), 0o600)
 }
 
-// suspend is the outcome of a turn in which something has to wait, beside what has been waited for before.
+// suspend is the outcome of a turn in which something has to wait, beside what has been waited for
+// before.
 func (c *conversation) suspend(waits []request) agent.Outcome {
 	var interrupts []wait.Interrupt
 	waits = slices.DeleteFunc(slices.Clone(waits), func(a request) bool {
@@ -90,7 +93,8 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 		if a.Call != nil {
 			a.ToolCallID = c.calls.idOf(a.work)
 		}
-		// The record is a file: it has the words for the next prompt without secrets, and not what the tool was to be given.
+		// The record is a file: it has the words for the next prompt without secrets, and not what
+		// the tool was to be given.
 		c.record.Pending = append(c.record.Pending, c.recorded(a))
 	}
 	for _, a := range slices.Concat(c.record.Pending[:len(c.record.Pending)-len(waits)], waits) {

@@ -11,22 +11,26 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// request is something that a rollout waits for: what a person was asked in the place of the agent's own user, or work. It is kept in the session's record until the answer is there.
+// request is something that a rollout waits for: what a person was asked in the place of the
+// agent's own user, or work. It is kept in the session's record until the answer is there.
 type request struct {
-	// Interrupt is the id of the interrupt, made of the kind, the subject and the canonical input: the same request again is the same interrupt.
+	// Interrupt is the id of the interrupt, made of the kind, the subject and the canonical input:
+	// the same request again is the same interrupt.
 	Interrupt string `json:"interrupt"`
 	// What is "permission", "question" or "work".
 	What  string `json:"what"`
 	Title string `json:"title"`
-	// Server and Tool are those of a permission's call, Note is why an approval of it could be one of another call.
+	// Server and Tool are those of a permission's call, Note is why an approval of it could be one
+	// of another call.
 	Server string `json:"server,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	Note   string `json:"note,omitempty"`
-	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the server that has started work.
+	// Kind and Input are those of the tool call, or the mode and the schema of a question, or the
+	// server that has started work.
 	Kind  string          `json:"kind,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
-	// Call is the call whose work is waited for, ToolCallID the agent's own id of it, and SpanID the
-	// one that evaluators know it by.
+	// Call is the call whose work is waited for, ToolCallID the agent's own id of it, and SpanID
+	// the one that evaluators know it by.
 	Call       *startedCall `json:"work,omitempty"`
 	ToolCallID string       `json:"toolCallId,omitempty"`
 	SpanID     string       `json:"spanId,omitempty"`
@@ -47,7 +51,8 @@ const (
 	requestWork       = "work"
 )
 
-// newRequest makes the id of a request. The subject is what there is to tell it by beside kind and input; titles may differ from time to time.
+// newRequest makes the id of a request. The subject is what there is to tell it by beside kind and
+// input; titles may differ from time to time.
 func newRequest(what, title, kind, subject string, in json.RawMessage) request {
 	a := request{What: what, Title: title, Kind: kind, Input: in}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%q\x00%q\x00%s", what, kind, subject, jsonobj.Canonical(in)))

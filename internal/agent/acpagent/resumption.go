@@ -17,8 +17,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// resumption makes the prompt that a session is resumed with. It fetches the results of the work that was
-// waited for, and tells the agent what people have decided.
+// resumption makes the prompt that a session is resumed with. It fetches the results of the work
+// that was waited for, and tells the agent what people have decided.
 type resumption struct {
 	deliveries   map[string]agent.Delivery
 	gateway      *agent.Gateway
@@ -31,7 +31,8 @@ type resumption struct {
 	permissions  *permissions
 }
 
-// prompt tells the agent what has arrived for what it waited for. What has not is waited for again; it is empty if that is all.
+// prompt tells the agent what has arrived for what it waited for. What has not is waited for again;
+// it is empty if that is all.
 func (r *resumption) prompt(ctx context.Context) (string, error) {
 	waited := r.conversation.record.Pending
 	r.conversation.record.Pending = nil
@@ -98,7 +99,8 @@ func (r *resumption) recordResult(a request, result json.RawMessage) string {
 	return told
 }
 
-// result is what came of work that was waited for: a result of its tool. again says that it is not there yet: a is what is to be waited for then.
+// result is what came of work that was waited for: a result of its tool. again says that it is not
+// there yet: a is what is to be waited for then.
 func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (result json.RawMessage, again bool, f *fault.Fault) {
 	w := a.work
 	if a.Call.Input != nil {

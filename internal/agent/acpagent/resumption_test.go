@@ -38,8 +38,8 @@ func waitingCalls() records {
 	}
 }
 
-// resumeRecord goes on with the session of a record, when the job has ended and the task has not. It
-// returns the prompt, and what the rollout waits for afterwards.
+// resumeRecord goes on with the session of a record, when the job has ended and the task has not.
+// It returns the prompt, and what the rollout waits for afterwards.
 func resumeRecord(t *testing.T, dir string, calls records) (string, agent.Outcome) {
 	t.Helper()
 	record, err := readRecord([]string{dir})
@@ -60,8 +60,8 @@ func resumeRecord(t *testing.T, dir string, calls records) (string, agent.Outcom
 	return prompt, c.suspend(nil)
 }
 
-// mustStillWait checks that the one thing that is waited for is what the call has started. A trigger
-// with another digest would supersede the one before, whose task would then be cancelled.
+// mustStillWait checks that the one thing that is waited for is what the call has started. A
+// trigger with another digest would supersede the one before, whose task would then be cancelled.
 func mustStillWait(t *testing.T, out agent.Outcome, w *wait.Work) {
 	t.Helper()
 	want, err := w.Spec()
@@ -98,7 +98,8 @@ func TestWorkThatIsStillWaitedForStaysTheSame(t *testing.T) {
 	mustStillWait(t, out, calls["c2"])
 }
 
-// earlierRecord is a session's record of a version that kept the work in it, without the id of a task.
+// earlierRecord is a session's record of a version that kept the work in it, without the id of a
+// task.
 const earlierRecord = `{
   "sessionId": "session", "sessions": ["session"], "agentName": "a", "agentVersion": "1", "cwd": "/workspace",
   "asked": [

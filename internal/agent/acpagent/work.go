@@ -10,7 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// maxTold is how much of a result is told: some agents show their model no more of what a tool gives either.
+// maxTold is how much of a result is told: some agents show their model no more of what a tool
+// gives either.
 const maxTold = 100 << 10
 
 // tellResult is the part of the next prompt that gives a result, and the text of the result.

@@ -9,7 +9,8 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// FastMCP 2.14 takes a call as a task of 2025-11-25, and answers it with an ordinary result that has no content and names the task under keys of its own.
+// FastMCP 2.14 takes a call as a task of 2025-11-25, and answers it with an ordinary result that
+// has no content and names the task under keys of its own.
 const (
 	MetaForeignTask    = "modelcontextprotocol.io/task"
 	MetaForeignRelated = "modelcontextprotocol.io/related-task"
@@ -24,14 +25,15 @@ func foreignTask(o jsonobj.Object) json.RawMessage {
 	return o.Object("_meta").Get(MetaForeignTask)
 }
 
-// Names reports whether a result stands for a task, however it names it. It has no content then, and must not be taken for a final result.
+// Names reports whether a result stands for a task, however it names it. It has no content then,
+// and must not be taken for a final result.
 func Names(result json.RawMessage) bool {
 	o, err := jsonobj.ParseObject(result)
 	return err == nil && (o.Text("resultType") == "task" || o.Has("task") && !o.Has("content") || foreignTask(o) != nil)
 }
 
-// IsLost reports whether a result stands for a task that cannot be followed: it has no id or, where it is named in a way of its own, the server does
-// not tell of it.
+// IsLost reports whether a result stands for a task that cannot be followed: it has no id or, where
+// it is named in a way of its own, the server does not tell of it.
 func IsLost(ctx context.Context, c *mcp.Client, result json.RawMessage) bool {
 	if !Names(result) {
 		return false

@@ -1,6 +1,6 @@
 // Package mcptask speaks of an MCP task with the server that works on it, in both protocol eras. It
-// finds the handle of a task in the result of a call, asks how the task is, answers what it wants to
-// know, and reads how it has ended. It knows nothing of gateways and of who waits for the task.
+// finds the handle of a task in the result of a call, asks how the task is, answers what it wants
+// to know, and reads how it has ended. It knows nothing of gateways and of who waits for the task.
 package mcptask
 
 import (
@@ -52,7 +52,8 @@ type Wire struct {
 	InputRequests jsonobj.Object
 }
 
-// UnmarshalJSON implements json.Unmarshaler. What is not as it should be counts as absent: a task with an odd time to live is a task all the same.
+// UnmarshalJSON implements json.Unmarshaler. What is not as it should be counts as absent: a task
+// with an odd time to live is a task all the same.
 func (w *Wire) UnmarshalJSON(b []byte) error {
 	o, err := jsonobj.ParseObject(slices.Clone(b))
 	if err != nil {
@@ -96,7 +97,8 @@ func (w *Wire) Apply(t *wait.MCPTask) {
 	t.TTLMs, t.PollMs = w.TTL, w.PollInterval
 }
 
-// HandleIn finds the handle of a task in the result of a call: that of the extension first, then those of 2025-11-25.
+// HandleIn finds the handle of a task in the result of a call: that of the extension first, then
+// those of 2025-11-25.
 func HandleIn(result json.RawMessage, c *mcp.Client, now time.Time) *wait.MCPTask {
 	o, err := jsonobj.ParseObject(result)
 	if err != nil {
@@ -121,10 +123,12 @@ func HandleIn(result json.RawMessage, c *mcp.Client, now time.Time) *wait.MCPTas
 	return t
 }
 
-// ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has lost its memory.
+// ErrTaskLost says that a server does not know a task any more: its time to live is over, or it has
+// lost its memory.
 var ErrTaskLost = errors.New("the server does not know the task any more")
 
-// Asker answers what a server wants to know. method is elicitation/create, sampling/createMessage or roots/list.
+// Asker answers what a server wants to know. method is elicitation/create, sampling/createMessage
+// or roots/list.
 type Asker func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error)
 
 // Decline is an Asker where nobody can be asked.
@@ -132,8 +136,10 @@ func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessa
 	return mcp.DefaultAnswer(method)
 }
 
-// Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if the task has ended and its result is there.
-// What the task wants to know ask answers; if that is nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks, is called only when it has something to give.
+// Poll asks a server once for a task, whose status it brings up to date. The outcome is not nil if
+// the task has ended and its result is there. What the task wants to know ask answers; if that is
+// nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks,
+// is called only when it has something to give.
 func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.Outcome, error) {
 	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities})
 	var said *mcp.Error
@@ -191,10 +197,12 @@ func Params(id string) json.RawMessage {
 // lateResult is how long after the end of a modern task its result may be missing.
 const lateResult = time.Minute
 
-// resultTimeout is how long tasks/result may take for a task that has ended. Some servers say so a little before they have the result.
+// resultTimeout is how long tasks/result may take for a task that has ended. Some servers say so a
+// little before they have the result.
 const resultTimeout = 10 * time.Second
 
-// taskResult gets the result of a legacy task; while it is open the server asks what it wants to know.
+// taskResult gets the result of a legacy task; while it is open the server asks what it wants to
+// know.
 func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.Outcome, error) {
 	if t.Status != InputRequired {
 		var cancel context.CancelFunc

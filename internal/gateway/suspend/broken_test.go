@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// lossy lets requests through to a server of jobs, and loses its answers to START in one way or another.
+// lossy lets requests through to a server of jobs, and loses its answers to START in one way or
+// another.
 type lossy struct {
 	inner http.Handler
 	lose  func(w http.ResponseWriter)
@@ -72,7 +73,8 @@ func TestStartThatIsBrokenOff(t *testing.T) {
 	}
 }
 
-// What a call has started is waited for, also if the client has not waited for the answer, and not if a later call brings the result.
+// What a call has started is waited for, also if the client has not waited for the answer, and not
+// if a later call brings the result.
 func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 	robot := func(call jsonobj.Object) (string, *mcp.Error) {
 		if call.Object("_meta").Object(gateway.MetaJob).Has("key") {

@@ -74,7 +74,8 @@ func (c *runningCall) run() {
 			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
 		}
 	case !c.l.Offered().Deduplicates && !c.t.Idempotent:
-		// It was broken off after it had been sent. Only with an idempotency key could it be made again.
+		// It was broken off after it had been sent. Only with an idempotency key could it be made
+		// again.
 		c.p.changed(&wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
 	}
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// jobOf finds the handle of a job in the result of a call. Key and folder key must both be strings that are not empty; anything else is an
-// ordinary result.
+// jobOf finds the handle of a job in the result of a call. Key and folder key must both be strings
+// that are not empty; anything else is an ordinary result.
 func jobOf(result json.RawMessage) *wait.JobHandle {
 	var handle struct {
 		Key       *string `json:"key"`
@@ -36,8 +36,9 @@ func startMeta(params json.RawMessage, version int, id string) json.RawMessage {
 // ErrNotDone says that a job that was said to be done gave its handle again instead of a result.
 var ErrNotDone = errors.New("the server gave the handle of the job again instead of its result")
 
-// FetchAt gets the result of a job, over a connection of its own: the one over which it was started may be long gone. An error of the server is
-// an *mcp.Error, and one that cannot be reached an *UnreachableError. ErrNotDone says that there is no result yet.
+// FetchAt gets the result of a job, over a connection of its own: the one over which it was started
+// may be long gone. An error of the server is an *mcp.Error, and one that cannot be reached an
+// *UnreachableError. ErrNotDone says that there is no result yet.
 func FetchAt(ctx context.Context, e *gateway.Endpoint, tool string, j wait.JobHandle) (json.RawMessage, error) {
 	l, err := e.OwnUpstream(ctx)
 	if err != nil {

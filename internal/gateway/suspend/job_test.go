@@ -20,7 +20,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// jobServer is an MCP server of 2025-11-25 that says what a test wants, and keeps the calls of its tools.
+// jobServer is an MCP server of 2025-11-25 that says what a test wants, and keeps the calls of its
+// tools.
 type jobServer struct {
 	t *testing.T
 	// meta is the _meta of its answer to initialize, advertised anew for each session.
@@ -104,7 +105,8 @@ func (s *jobServer) made() []jsonobj.Object {
 	return slices.Clone(s.calls)
 }
 
-// sends is the section of the job contract in the _meta of a call; "none" if there is no _meta at all.
+// sends is the section of the job contract in the _meta of a call; "none" if there is no _meta at
+// all.
 func sends(call jsonobj.Object) string {
 	if !call.Has("_meta") {
 		return "none"
@@ -529,7 +531,8 @@ func TestCallsAreJoined(t *testing.T) {
 	})
 }
 
-// What an agent sees of a server that starts jobs: no advertisement, and no schema that its answer might not keep to.
+// What an agent sees of a server that starts jobs: no advertisement, and no schema that its answer
+// might not keep to.
 func TestAgentsDoNotSeeTheContract(t *testing.T) {
 	s := &jobServer{meta: func(int) string { return advertised }}
 	a := behind(t, startJobServer(t, s), &memory{}, nil)

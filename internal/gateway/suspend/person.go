@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// Reply is what a person answers to a question: an ElicitResult. The key is empty for a task of 2025-11-25.
+// Reply is what a person answers to a question: an ElicitResult. The key is empty for a task of
+// 2025-11-25.
 type Reply func(key string, params json.RawMessage) json.RawMessage
 
 // responses are the answers to inputRequests. What no person can answer is declined.
@@ -27,7 +28,8 @@ func responses(requests jsonobj.Object, reply Reply) jsonobj.Object {
 	})
 }
 
-// AsksPerson reports whether a person is asked what a server wants to know, which the server then has to wait for.
+// AsksPerson reports whether a person is asked what a server wants to know, which the server then
+// has to wait for.
 func (s *policy) AsksPerson() bool { return s.calls.Person && !s.e.Server().ChildProcess }
 
 // askPerson leaves a call whose server wants to know something before it does anything.
@@ -53,9 +55,10 @@ func (s *policy) note(ctx context.Context, w *wait.Work) error {
 	return nil
 }
 
-// Answer gives a server the answer to what it asked, over a connection of its own, and then waits for the end of the work, as long as the soft wait
-// allows. w is the work as the ledger has it. Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The errors
-// are those of [FetchAt], ErrTaskLost and ErrUnknown.
+// Answer gives a server the answer to what it asked, over a connection of its own, and then waits
+// for the end of the work, as long as the soft wait allows. w is the work as the ledger has it.
+// Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The
+// errors are those of [FetchAt], ErrTaskLost and ErrUnknown.
 func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.Input, reply Reply) (*wait.Outcome, error) {
 	s, ok := e.Policy().(*policy)
 	if !ok {
@@ -86,7 +89,8 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.I
 	return &final, nil
 }
 
-// answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input is what it wants to know then.
+// answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input
+// is what it wants to know then.
 func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Work, asked wait.Input, reply Reply) (*wait.Outcome, error) {
 	c, leave, err := s.clientOf(ctx, l, w.Task)
 	if err != nil {
@@ -121,7 +125,8 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 	return nil, s.note(ctx, w)
 }
 
-// onlyOnce answers the first question of a task of 2025-11-25. What it asks further in the same breath is declined.
+// onlyOnce answers the first question of a task of 2025-11-25. What it asks further in the same
+// breath is declined.
 func onlyOnce(reply Reply) mcptask.Asker {
 	var answered atomic.Bool
 	return func(_ context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
@@ -187,7 +192,8 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 	return nil, mcp.ErrRounds
 }
 
-// startedBy notes in w what the result of its call has started, or asks; false if it is a final one.
+// startedBy notes in w what the result of its call has started, or asks; false if it is a final
+// one.
 func (s *policy) startedBy(l *gateway.Upstream, result json.RawMessage, w *wait.Work) bool {
 	w.Input = nil
 	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {

@@ -17,7 +17,8 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// asking is a server of 2026-07-28 without tasks, whose tools ask before they do anything. What they were called with is kept.
+// asking is a server of 2026-07-28 without tasks, whose tools ask before they do anything. What
+// they were called with is kept.
 type asking struct {
 	mu    sync.Mutex
 	calls []jsonobj.Object

@@ -18,9 +18,10 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// policy is the policy for a client that cannot wait, such as an agent whose rollout can be suspended. It knows nothing of tasks and jobs,
-// which we look after: servers' advertisements of them are kept from it, and so are the output schemas of tools whose answer may be that
-// something was started, since clients enforce them.
+// policy is the policy for a client that cannot wait, such as an agent whose rollout can be
+// suspended. It knows nothing of tasks and jobs, which we look after: servers' advertisements of
+// them are kept from it, and so are the output schemas of tools whose answer may be that something
+// was started, since clients enforce them.
 type policy struct {
 	e     *gateway.Endpoint
 	calls Hooks
@@ -62,7 +63,8 @@ func (s *policy) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object 
 	return t.Delete("execution")
 }
 
-// Capabilities are the client's, with the tasks of the modern era, and with elicitation if a person is asked.
+// Capabilities are the client's, with the tasks of the modern era, and with elicitation if a person
+// is asked.
 func (s *policy) Capabilities(era mcp.Era, doc json.RawMessage) json.RawMessage {
 	c, _ := jsonobj.ParseObject(doc)
 	if s.AsksPerson() && !c.Has("elicitation") {
@@ -76,8 +78,8 @@ func (s *policy) Capabilities(era mcp.Era, doc json.RawMessage) json.RawMessage 
 
 func (s *policy) WantsTasks() bool { return true }
 
-// mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with tasks every tool may. That a tool only reads is believed of one
-// that might start a job.
+// mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with
+// tasks every tool may. That a tool only reads is believed of one that might start a job.
 func (s *policy) mayStart(l *gateway.Upstream, t gateway.Tool) bool {
 	switch o := l.Offered(); {
 	case o.Jobs > 0 && !t.ReadOnly:
@@ -141,7 +143,8 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream, r *mcp.Reque
 	return l.ToClient(r, result), nil
 }
 
-// broken is the end of a call whose server has gone: a result that the model reads. What the server itself says goes through as it came.
+// broken is the end of a call whose server has gone: a result that the model reads. What the server
+// itself says goes through as it came.
 func (s *policy) broken(l *gateway.Upstream, err error) (json.RawMessage, error) {
 	told := l.ClientError(err)
 	if errors.Is(err, mcp.ErrClosed) || errors.Is(err, gateway.ErrTimeout) {
@@ -169,7 +172,8 @@ func (s *policy) callStarting(ctx context.Context, l *gateway.Upstream, r *mcp.R
 	}
 	s.mu.Unlock()
 	if first {
-		// Neither the client's patience nor its end ends what it has begun: what came of it must be known.
+		// Neither the client's patience nor its end ends what it has begun: what came of it must be
+		// known.
 		s.e.Go(func() {
 			c.run()
 			s.mu.Lock()
@@ -212,8 +216,9 @@ func (s *policy) changed(w *wait.Work, state State) {
 	}
 }
 
-// settle is called when the turn of the client is over: calls that may start something are refused from now on, and what has been started and outlives us
-// is left to others. It returns when all of that has been announced.
+// settle is called when the turn of the client is over: calls that may start something are refused
+// from now on, and what has been started and outlives us is left to others. It returns when all of
+// that has been announced.
 func (s *policy) settle(ctx context.Context) {
 	s.endTurn()
 	s.mu.Lock()
@@ -271,8 +276,8 @@ func startedText(w *wait.Work) string {
 	}, " ")
 }
 
-// Settle is called when the turn of a client that cannot wait is over: what its calls have started is left to others, which all have been told of when it
-// returns, and nothing more is started.
+// Settle is called when the turn of a client that cannot wait is over: what its calls have started
+// is left to others, which all have been told of when it returns, and nothing more is started.
 func Settle(ctx context.Context, a *gateway.Access) {
 	for _, e := range a.Endpoints() {
 		if s, ok := e.Policy().(*policy); ok {
