@@ -157,6 +157,14 @@ func TestStandaloneStream(t *testing.T) {
 	if got := events(t, first, until("1")); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
+	// Whoever comes without the id of an event gets again what the server does not know to be written.
+	if !testenv.Eventually(func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.out.(*stream).written == 1
+	}) {
+		t.Fatal("the first event has come, and does not count as written")
+	}
 	second := e.do(t.Context(), "GET", "", session) // takes the place of the first
 	if got := events(t, first, nil); len(got) != 0 {
 		t.Errorf("%v", got)

@@ -6,10 +6,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 func (r *rig) signal(pid int, sig syscall.Signal) {
@@ -25,6 +28,13 @@ func (r *rig) stopped(at string) (pid int) {
 	var name string
 	if _, err := fmt.Sscanf(r.datagram(r.stops), "%s %d", &name, &pid); err != nil || name != at {
 		r.Fatal(name, err)
+	}
+	// It says so before it stops. A signal to go on must not come in between.
+	if !testenv.Eventually(func() bool {
+		state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+		return err == nil && strings.HasPrefix(string(state), "T")
+	}) {
+		r.Fatalf("process %d did not stop at %s", pid, at)
 	}
 	return pid
 }
