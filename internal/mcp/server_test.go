@@ -15,14 +15,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
-
-// within is how long anything may take in these tests.
-const within = 30 * time.Second
 
 // testServer is a handler whose tools do what the tests need.
 type testServer struct {

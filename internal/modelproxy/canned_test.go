@@ -6,13 +6,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 )
 
 const realKey = "sk-the-real-key-0123456789"
-
-// deadline is how long a test waits for what must happen at once. It is no measure of anything.
-const deadline = 10 * time.Second
 
 func start(t testing.TB) *Proxy {
 	t.Helper()

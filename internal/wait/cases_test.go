@@ -56,7 +56,7 @@ var SourceCases = map[string]func(t *testing.T) SourceCase{
 		}
 	},
 	SourceUiPath: func(t *testing.T) SourceCase {
-		o := newOrchestrator(t, "")
+		o := newOrchestrator(t)
 		return SourceCase{
 			Source: o.uipathSource, Job: waits(t, `{"name":"invoice","process_folder_path":"Shared","input_arguments":{}}`),
 			Starts: func() int {

@@ -25,7 +25,7 @@ type orchestrator struct {
 
 const robotToken = "rt_secret"
 
-func newOrchestrator(t *testing.T, config string) *orchestrator {
+func newOrchestrator(t *testing.T) *orchestrator {
 	t.Helper()
 	o := &orchestrator{dir: t.TempDir(), now: noon}
 	s, err := service.New(service.Options{Dir: o.dir, Duration: time.Minute, Token: robotToken, Now: func() time.Time { return o.now }})
@@ -39,7 +39,7 @@ func newOrchestrator(t *testing.T, config string) *orchestrator {
 			t.Error(err)
 		}
 	})
-	o.uipathSource = robots(t, server.URL+"/org/tenant/orchestrator_/", config)
+	o.uipathSource = robots(t, server.URL+"/org/tenant/orchestrator_/", "")
 	return o
 }
 
@@ -93,7 +93,7 @@ func (o *orchestrator) ended(t *testing.T, p Job) Status {
 }
 
 func TestUiPathJobIsStartedOnceAndItsOutputIsThePayload(t *testing.T) {
-	o := newOrchestrator(t, "")
+	o := newOrchestrator(t)
 	p := o.begin(t, `{"name":"invoice","process_folder_path":"Shared/Überweisungen","input_arguments":{"b":9007199254740993,"a":1.50,"s":"<&'\""}}`)
 	if key, found, err := o.Find(t.Context(), p); key != p.ItemKey || !found || err != nil {
 		t.Error(key, found, err)
@@ -121,7 +121,7 @@ func TestUiPathJobsEnd(t *testing.T) {
 		{"the job itself was asked for", `{"type":"InvokeProcessRaw","name":"broken","input_arguments":{}}`, "", `"State":"Faulted","Source":"Manual","Info":"The document could not be read."`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := newOrchestrator(t, "")
+			o := newOrchestrator(t)
 			p := o.begin(t, c.value)
 			status := o.ended(t, p)
 			switch {
@@ -349,7 +349,7 @@ func TestUiPathCheck(t *testing.T) {
 }
 
 func TestUiPathCancel(t *testing.T) {
-	o := newOrchestrator(t, "")
+	o := newOrchestrator(t)
 	p := o.begin(t, `{"name":"invoice","input_arguments":{}}`)
 	for range 2 { // the second finds that it has ended
 		if err := o.Cancel(t.Context(), p); err != nil {

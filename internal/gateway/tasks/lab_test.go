@@ -13,8 +13,9 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/gatewaytest"
 	"github.com/evalrun/evalrun/internal/testenv"
 
-	"github.com/evalrun/evalrun/internal/mcp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/evalrun/evalrun/internal/mcp"
 )
 
 // child is a stdio server of a test.
