@@ -5,25 +5,45 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// parseAgents reads the agents of a set. Names that come twice are an error: results and rollout
+// parseAgents reads the agents of the set. Names that come twice are an error: results and rollout
 // ids are told apart by them.
-func parseAgents(r *input.Reader, set *eval.Set) []agent.Entry {
-	var out []agent.Entry
+func (e *EvalSet) parseAgents(r *input.Reader) (out []agent.Entry, err error) {
 	seen := map[string]bool{}
-	for _, n := range set.Agents {
-		e := agent.ParseEntry(r, n)
-		if seen[e.Name] && e.Name != "" {
-			r.Errorf(n, "there are two agents with the name %q; give each a \"name\" of its own", e.Name)
+	for _, n := range e.req.Set.Agents {
+		a, err := e.parseAgent(r, n)
+		if err != nil {
+			return nil, err
 		}
-		seen[e.Name] = true
-		out = append(out, e)
+		if seen[a.Name] && a.Name != "" {
+			r.Errorf(n, "there are two agents with the name %q; give each a \"name\" of its own", a.Name)
+		}
+		seen[a.Name] = true
+		out = append(out, a)
 	}
-	return out
+	return out, nil
+}
+
+// parseAgent reads one agent. Whoever uploads a set may only name one.
+func (e *EvalSet) parseAgent(r *input.Reader, n *input.Node) (agent.Entry, error) {
+	c := e.opts.Catalog
+	if n.Kind == input.String {
+		if a, ok := c.agent(n.Text); ok {
+			return e.startedIn(a, c.Dir)
+		}
+	}
+	if e.opts.Upload == nil {
+		return agent.ParseEntry(r, n), nil
+	}
+	if n.Kind != input.String {
+		r.Errorf(n, "expected the name of an agent, one of %s, got %s", c.names(), n.Kind)
+		return agent.Entry{}, nil
+	}
+	r.Errorf(n, "there is no agent %q; there are: %s%s", n.Text, c.names(), input.Suggest(n.Text, c.agentNames()))
+	return agent.Entry{Name: n.Text}, nil
 }
 
 // chooseAgents puts the agents of the options in place of the set's. A command starts in the folder
@@ -63,6 +83,16 @@ func (e *EvalSet) chooseAgents(r *input.Reader) error {
 func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) {
 	if i := slices.IndexFunc(e.req.Agents, func(a agent.Entry) bool { return a.Name == name }); i >= 0 {
 		return e.req.Agents[i], nil
+	}
+	if c := e.opts.Catalog; c != nil { // who names it is not at this machine: no file of it is read
+		if a, ok := c.agent(name); ok {
+			return e.startedIn(a, c.Dir)
+		}
+		known := c.agentNames()
+		for _, a := range e.req.Agents {
+			known = append(known, a.Name)
+		}
+		return agent.Entry{}, inputError("there is no agent %q; there are: %s%s", name, named(known), input.Suggest(name, known))
 	}
 	if a, ok := agent.Registered(name); ok {
 		return a, nil

@@ -13,6 +13,9 @@ import (
 type CancelOptions struct {
 	// Jobs also ends the local jobs that are waited for.
 	Jobs bool
+	// Leave leaves what follows from it to an executor: jobs to be cancelled, events and results
+	// documents to be written.
+	Leave bool
 }
 
 // Cancel cancels what has not ended of a run, or one rollout, and returns the number of rollouts
@@ -35,6 +38,10 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 	n, err := s.st.Cancel(ctx, name, keep...)
 	if err != nil {
 		return 0, err
+	}
+	s.wake(runID)
+	if o.Leave {
+		return n, nil
 	}
 	agents := 0
 	if name == runID {

@@ -28,6 +28,9 @@ type CreateOptions struct {
 	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
 	// final.
 	KeepWorkspaces bool
+	// Request is the digest of the request that asks for the run, if there was one. It is kept with
+	// the plan.
+	Request string
 }
 
 // runIDPattern is what CreateOptions.RunID may be: it becomes the name of a folder.
@@ -71,7 +74,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		}
 	}
 	req.Env, req.KeepWorkspaces = e.opts.Variables.names, o.KeepWorkspaces
-	req.Origin = plans.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: s.opts.Version, EvalIDs: e.opts.EvalIDs, Filter: e.opts.Filter}
+	req.Origin = plans.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: s.opts.Version, EvalIDs: e.opts.EvalIDs, Filter: e.opts.Filter, Request: o.Request}
 	plan, err := plans.New(req, s.Dir())
 	if err != nil {
 		return Created{}, err
@@ -85,6 +88,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 			return Created{}, err
 		}
 	}
+	s.wake(plan.RunID)
 	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created, Rollouts: len(plan.Rollouts)}, nil
 }
 

@@ -46,7 +46,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 			return err
 		}
 	}
-	_, err = o.run(ctx, e, until)
+	_, err = s.runEngine(ctx, e, o.Options, until)
 	if errors.Is(err, store.ErrMoved) {
 		return err // there is nothing to write to any more
 	}

@@ -2,11 +2,13 @@ package runner
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -16,8 +18,11 @@ import (
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// MaxEpochs is the most that LoadOptions.Epochs may be.
-const MaxEpochs = 10_000
+// MaxEpochs is the most that LoadOptions.Epochs may be, maxRetries the most of LoadOptions.Retries.
+const (
+	MaxEpochs  = 10_000
+	maxRetries = 1000
+)
 
 // LoadOptions narrow an eval set down, and choose what runs it.
 type LoadOptions struct {
@@ -38,6 +43,18 @@ type LoadOptions struct {
 	Sandbox SandboxOptions
 	// Variables are those that agents, jobs and tasks may name.
 	Variables Variables
+	// Retries, if not nil, is the set's retry.max, and RetryOn, if not nil, its retry.on.
+	Retries *int
+	RetryOn []string
+	// Timeout, if not 0, is the set's limits.timeout: the working time of a rollout.
+	Timeout time.Duration
+	// Inputs, if not nil, is a JSON object. Its members take the place of those of the same names
+	// in the inputs of every evaluation.
+	Inputs json.RawMessage
+	// Upload, if not nil, is the eval set itself, and Catalog what it may name; both are for
+	// evalrun's own service.
+	Upload  *Upload
+	Catalog *Catalog
 }
 
 // EvalSet is what a run is planned from: evaluations, evaluators and agents, checked.
@@ -49,6 +66,8 @@ type EvalSet struct {
 	req  plans.Request
 	opts LoadOptions
 }
+
+func newEvalSet(set *eval.Set) *EvalSet { return &EvalSet{req: plans.Request{Set: set}} }
 
 // Name is the name of the eval set.
 func (e *EvalSet) Name() string { return e.req.Set.Name }
@@ -70,15 +89,24 @@ func Load(paths []string, o LoadOptions) (*EvalSet, error) {
 
 func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	sets, patterns := splitPaths(paths)
+	if e.opts.Upload != nil {
+		sets = []string{e.opts.Upload.Name}
+	}
 	if len(sets) > 1 {
 		return inputError("expected one eval set, got %d", len(sets))
 	}
-	if err := e.read(r, sets, patterns); err != nil {
+	err := e.read(r, sets, patterns)
+	if err != nil {
 		return err
 	}
 	req, set := &e.req, e.req.Set
 	req.Jobs = wait.ParseJobs(r, set.Jobs)
-	req.Agents = parseAgents(r, set)
+	if err := e.addJobs(); err != nil {
+		return err
+	}
+	if req.Agents, err = e.parseAgents(r); err != nil {
+		return err
+	}
 	checkRetry(r, set)
 	checkFaults(r, set)
 	if err := e.chooseAgents(r); err != nil {
@@ -92,6 +120,8 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	switch {
 	case len(set.Evaluations) == 0 && len(patterns) == 0 && len(set.Tasks) == 0:
 		r.Errorf(set.Node.Member("evaluations"), "expected at least one evaluation, got none")
+	case len(req.Agents) == 0 && e.opts.Upload != nil:
+		return inputError("no agent; name one of %s", e.opts.Catalog.names())
 	case len(req.Agents) == 0 && len(sets) == 0:
 		r.Problems = nil
 		return inputError("no agent; give one with --agent NAME|FILE or -- COMMAND… (the registry has %s)", strings.Join(agent.Names(), ", "))
@@ -131,6 +161,51 @@ func (e *EvalSet) narrow(r *input.Reader) error {
 	case n > 0:
 		set.Epochs = n
 	}
+	return e.override()
+}
+
+// override puts the values of the options in place of the set's.
+func (e *EvalSet) override() error {
+	set := e.req.Set
+	if n := e.opts.Retries; n != nil {
+		if *n < 0 || *n > maxRetries {
+			return inputError("retries: expected a whole number from 0 to %d, got %d", maxRetries, *n)
+		}
+		set.Retry.Max = *n
+	}
+	if on := e.opts.RetryOn; on != nil {
+		for _, one := range on {
+			if one != "*" && !slices.Contains(categories(), one) {
+				return inputError("no fault has the category %q%s", one, input.Suggest(one, categories()))
+			}
+		}
+		set.Retry.On = on
+	}
+	switch d := e.opts.Timeout; {
+	case d < 0:
+		return inputError("the working time of a rollout: expected a duration above 0, got %v", d)
+	case d > 0:
+		set.Limits.Timeout = d
+	}
+	if e.opts.Inputs == nil {
+		return nil
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(e.opts.Inputs, &given); err != nil {
+		return inputError("inputs: expected a JSON object")
+	}
+	for i := range set.Evaluations {
+		one := &set.Evaluations[i]
+		inputs := map[string]json.RawMessage{}
+		if err := json.Unmarshal(one.Inputs, &inputs); err != nil {
+			return inputError("inputs: those of the evaluation %q are no object, so that nothing in them can be replaced", one.ID)
+		}
+		maps.Copy(inputs, given)
+		var err error
+		if one.Inputs, err = json.Marshal(inputs); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -141,6 +216,9 @@ func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
 		return err
 	}
 	req.BaseDir = req.WorkDir
+	if e.opts.Upload != nil {
+		return e.readUpload(r)
+	}
 	if len(sets) == 0 {
 		req.Set, err = taskSet(patterns)
 		return err

@@ -25,8 +25,9 @@ var ErrMoved = store.ErrMoved
 // Store is an open store: the folder that holds runs and all that belongs to them. Its methods may
 // be called from several goroutines.
 type Store struct {
-	st   store.Store
-	opts OpenOptions
+	st      store.Store
+	opts    OpenOptions
+	engines engines
 }
 
 // OpenOptions say how a store is opened, and what the process is that opens it. The zero value is
@@ -84,6 +85,9 @@ func (s *Store) Dir() string { return s.st.Dir() }
 
 // ID is the store's id, which results documents name.
 func (s *Store) ID() string { return s.st.ID() }
+
+// Internal is the store behind this one, for evalrun's own packages; nobody else can use its type.
+func (s *Store) Internal() store.Store { return s.st }
 
 // DocumentPath is where the store keeps the results document of a run.
 func (s *Store) DocumentPath(runID string) string { return documentPath(s.st, runID) }

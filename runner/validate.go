@@ -125,7 +125,9 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	}
 	r := &input.Reader{Problems: problems}
 	wait.ParseJobs(r, set.Jobs)
-	parseAgents(r, set)
+	if _, err := newEvalSet(set).parseAgents(r); err != nil {
+		return "", nil, err
+	}
 	checkRetry(r, set)
 	checkFaults(r, set)
 	if dirs, err := tasks.Find(tasksOf(r, set)); err == nil {

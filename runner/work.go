@@ -124,12 +124,12 @@ func (s *Store) runUntil(ctx context.Context, runID string, o RunOptions, red *r
 		})
 		defer timer.Stop()
 	}
-	drained, err := o.run(ctx, e, until)
+	drained, err := s.runEngine(ctx, e, o.Options, until)
 	return drained || ctx.Err() != nil, err
 }
 
-// run runs the engine until it ends, and stops it when Drain is closed.
-func (o Options) run(ctx context.Context, e *engine.Runner, until engine.Until) (drained bool, err error) {
+// runEngine runs the engine until it ends, and stops it when Drain is closed.
+func (s *Store) runEngine(ctx context.Context, e *engine.Runner, o Options, until engine.Until) (drained bool, err error) {
 	var stopped atomic.Bool
 	ended, watching := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -141,7 +141,9 @@ func (o Options) run(ctx context.Context, e *engine.Runner, until engine.Until) 
 		case <-ended:
 		}
 	}()
+	s.engines.add(e)
 	err = e.Run(ctx, until)
+	s.engines.remove(e)
 	close(ended)
 	<-watching
 	return stopped.Load(), err

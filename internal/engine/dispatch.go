@@ -46,8 +46,13 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 		timer.Reset(pause)
 		select {
 		case <-r.kick:
+			if runs := r.takeTold(); len(runs) > 0 {
+				if err := r.changedElsewhere(ctx, store.WakeUp{Runs: runs}); err != nil {
+					return err
+				}
+			}
 		case up := <-r.o.Store.Wake():
-			if err := r.wokenByOthers(ctx, up); err != nil {
+			if err := r.changedElsewhere(ctx, up); err != nil {
 				return err
 			}
 		case <-timer.C:
@@ -225,8 +230,8 @@ func (r *Runner) agentEnded() {
 	r.wakeUp()
 }
 
-// wokenByOthers reacts to another process's commit.
-func (r *Runner) wokenByOthers(ctx context.Context, up store.WakeUp) error {
+// changedElsewhere reacts to what was committed otherwise than through this runner.
+func (r *Runner) changedElsewhere(ctx context.Context, up store.WakeUp) error {
 	for _, id := range up.Jobs {
 		if err := r.o.Store.CheckTrigger(ctx, id); err != nil {
 			return err

@@ -84,6 +84,8 @@ type Runner struct {
 	active, inFlight int
 	// postponed are the rollouts that this process has put back because it cannot run them.
 	postponed map[string]bool
+	// told are the runs that this process has changed otherwise than through this runner.
+	told map[string]bool
 	// staying says that it was told that we stay.
 	staying bool
 	// failure is what ends Run.
@@ -102,7 +104,8 @@ func New(options Options) *Runner {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), slots: newSlots(o.Concurrency), postponed: map[string]bool{}}
+	r := &Runner{o: o, stop: make(chan struct{}), kick: make(chan struct{}, 1), slots: newSlots(o.Concurrency), postponed: map[string]bool{},
+		told: map[string]bool{}}
 	r.runs = newRunCache(o)
 	r.guard = &guard{o: o, runs: r.runs, stop: r.stop, pause: firstRetry}
 	r.events = newEventLog(o, r.runs)
@@ -140,6 +143,30 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 		return err // everything else follows from that
 	}
 	return errors.Join(err, stopped)
+}
+
+// Tell says that this process has changed a run otherwise than through this runner: has made it,
+// cancelled it, or delivered something. What other processes change the runner is told by the store.
+func (r *Runner) Tell(runID string) {
+	if r.o.RunID != "" && r.o.RunID != runID {
+		return
+	}
+	r.mu.Lock()
+	r.told[runID] = true
+	r.mu.Unlock()
+	r.events.watch(runID)
+	r.wakeUp()
+}
+
+// takeTold returns what Tell has said since the last time.
+func (r *Runner) takeTold() (runs []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.told {
+		runs = append(runs, id)
+	}
+	clear(r.told)
+	return runs
 }
 
 // CheckNow makes every source be asked at once, whenever it would be asked otherwise.

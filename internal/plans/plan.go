@@ -62,6 +62,8 @@ type Origin struct {
 	// EvalIDs and Filter are what the eval set was narrowed with.
 	EvalIDs []string `json:"evalIds,omitempty"`
 	Filter  string   `json:"filter,omitempty"`
+	// Request is the digest of the request that has asked a service for the run.
+	Request string `json:"request,omitempty"`
 }
 
 // MCPDirect as [Environment].MCP sends MCP servers to agents as they are declared; otherwise they

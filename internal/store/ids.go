@@ -10,6 +10,10 @@ import (
 // NewRunID makes a run id, a UUIDv7.
 func NewRunID() string { return uuid.Must(uuid.NewV7()).String() }
 
+// KeyedRunID derives the id of a run from the key with which a caller asks a service for it: a
+// UUIDv5 of store, caller and key.
+func KeyedRunID(storeID, caller, key string) string { return derive(storeID, "run", caller, key) }
+
 // RolloutID derives a rollout's id, a UUIDv5 of run, evaluation, agent and epoch. runID need not be
 // a UUID.
 func RolloutID(runID, evaluationID, agent string, epoch int) string {

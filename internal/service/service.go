@@ -1,0 +1,113 @@
+// Package service is what evalrun serve does for its callers, whatever they speak: it starts runs
+// of eval sets that are named or uploaded, finds and cancels them, and takes deliveries. What the
+// configuration serve.yaml allows is decided here, once for HTTP, MCP and the job interface.
+//
+// It knows nothing of requests, tokens or wire formats. It starts no agent: an executor does.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// Errors that callers decide on. Beside these, a *runner.InputError says that a request cannot be
+// done, and what was expected; every other error is the service's own.
+var (
+	// ErrConflict means that the idempotency key was used for another request before.
+	ErrConflict = errors.New("this idempotency key was used for another request")
+	// ErrNotFound means that there is no run, rollout or trigger with the id.
+	ErrNotFound = store.ErrNotFound
+)
+
+// Options are what a service needs beside its configuration.
+type Options struct {
+	// Variables are those that agents and jobs may name, Sandbox says where agents and tasks live.
+	Variables runner.Variables
+	Sandbox   runner.SandboxOptions
+}
+
+// Service does what callers ask for. Its methods may be called from several goroutines.
+type Service struct {
+	runs *runner.Store
+	st   store.Store
+	cfg  Config
+	o    Options
+}
+
+// New makes a service for a store, which stays the caller's.
+func New(st *runner.Store, cfg Config, o Options) *Service {
+	return &Service{runs: st, st: st.Internal(), cfg: cfg, o: o}
+}
+
+// Runner is the store as the program uses it.
+func (s *Service) Runner() *runner.Store { return s.runs }
+
+// Store is the store behind it.
+func (s *Service) Store() store.Store { return s.st }
+
+// Config is what the service was configured with.
+func (s *Service) Config() Config { return s.cfg }
+
+// Run is a run with its status.
+type Run struct {
+	store.Run
+	Status schemas.Status
+}
+
+func newRun(r store.Run) Run { return Run{Run: r, Status: report.StatusOf(r.Counts)} }
+
+// Run finds a run by its id; ErrNotFound if there is none.
+func (s *Service) Run(ctx context.Context, id string) (Run, error) {
+	run, err := s.st.Run(ctx, id)
+	return newRun(run), err
+}
+
+// Cancel cancels what has not ended of a run, and returns the number of rollouts that it has
+// cancelled. The executor ends agents that are running, and cancels jobs; local jobs go on. A run
+// that is final stays as it is.
+func (s *Service) Cancel(ctx context.Context, runID string) (int, error) {
+	if _, err := s.st.Run(ctx, runID); err != nil {
+		return 0, err
+	}
+	return s.runs.Cancel(ctx, runID, runner.CancelOptions{Leave: true})
+}
+
+// Results writes the results document of a run as it stands, redacted.
+func (s *Service) Results(ctx context.Context, runID string, w io.Writer) error {
+	return s.runs.Report(ctx, runID, s.o.Variables, func(r *runner.Report) error { return r.Write(w, "json") })
+}
+
+// Events are the events of a run after a number, at most limit of them, redacted.
+func (s *Service) Events(ctx context.Context, runID string, after int64, limit int) ([]schemas.Event, error) {
+	return s.runs.Events(ctx, runID, s.o.Variables, after, limit)
+}
+
+// Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
+// empty. With all it includes what waits no more.
+func (s *Service) Triggers(ctx context.Context, runID string, all bool, f func(runner.Trigger) error) error {
+	if runID != "" {
+		if _, err := s.st.Run(ctx, runID); err != nil {
+			return err
+		}
+	}
+	return s.runs.Triggers(ctx, runID, all, f)
+}
+
+// Deliver hands in what a trigger waits for, which is named by its whole id.
+func (s *Service) Deliver(ctx context.Context, triggerID string, d runner.Delivery) (runner.Receipt, error) {
+	t, err := s.st.Trigger(ctx, triggerID)
+	if err != nil {
+		return runner.Receipt{}, err
+	}
+	if t.ID != triggerID {
+		return runner.Receipt{}, fmt.Errorf("trigger %s: %w; give the whole id", triggerID, ErrNotFound)
+	}
+	return s.runs.Deliver(ctx, triggerID, d)
+}

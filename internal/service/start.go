@@ -1,0 +1,157 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// maxKey is how long an idempotency key may be.
+const maxKey = 255
+
+// StartRequest asks for a run. Its JSON without the fields that are left out is what its digest is
+// made of.
+type StartRequest struct {
+	// EvalSet names a set of the configuration; Upload is a set itself, as JSON. One of them is
+	// given.
+	EvalSet string          `json:"evalSet,omitempty"`
+	Upload  json.RawMessage `json:"upload,omitempty"`
+	// Agents, if there are any, run the set in place of its own: names of the set's agents or of
+	// the configuration's.
+	Agents []string `json:"agents,omitempty"`
+	// Epochs is how often each evaluation runs; 0 means as often as the set says.
+	Epochs int `json:"epochs,omitempty"`
+	// EvalIDs chooses evaluations; none means all.
+	EvalIDs []string `json:"evalIds,omitempty"`
+	// Inputs, if not nil, is an object whose members take the place of those of the same names in
+	// the inputs of every evaluation.
+	Inputs json.RawMessage `json:"inputs,omitempty"`
+	// MaxRetries, if not nil, is the set's retry.max, and RetryOn, if not nil, its retry.on.
+	MaxRetries *int     `json:"maxRetries,omitempty"`
+	RetryOn    []string `json:"retryOn,omitempty"`
+	// MaxDuration, if not 0, is the working time that a rollout may take.
+	MaxDuration time.Duration `json:"maxDurationNs,omitempty"`
+
+	// IdempotencyKey makes it one run however often the request is sent; empty makes a new run each
+	// time. Keys belong to the caller By, and hold as long as the run is in the store.
+	IdempotencyKey string `json:"-"`
+	// By is who asks.
+	By string `json:"-"`
+}
+
+// Started is a run that was asked for.
+type Started struct {
+	RunID string
+	// New says that the run was not there before.
+	New bool
+}
+
+// Start makes the run that is asked for, which is durable when this returns; the executor works on
+// it. The error is ErrConflict, a *runner.InputError that says what is wrong with the request, or
+// one of the service's own.
+func (s *Service) Start(ctx context.Context, q StartRequest) (Started, error) {
+	digest, err := q.digest()
+	if err != nil {
+		return Started{}, err
+	}
+	o := runner.CreateOptions{Request: digest}
+	if q.IdempotencyKey != "" {
+		o.RunID, o.AsPlanned = s.RunID(q.By, q.IdempotencyKey), true
+		if found, err := s.started(ctx, o.RunID, digest); err != nil || found {
+			return Started{RunID: o.RunID}, err
+		}
+	}
+	set, err := s.load(q)
+	if err != nil {
+		return Started{}, err
+	}
+	created, err := s.runs.Create(ctx, set, o)
+	if q.IdempotencyKey != "" && !created.New { // another request with the key was faster, or this has failed
+		if found, foundErr := s.started(ctx, o.RunID, digest); foundErr != nil || found {
+			return Started{RunID: o.RunID}, foundErr
+		}
+	}
+	if err != nil {
+		return Started{}, err
+	}
+	return Started{RunID: created.RunID, New: created.New}, nil
+}
+
+// RunID is the id of the run that a caller starts with an idempotency key.
+func (s *Service) RunID(by, key string) string { return store.KeyedRunID(s.st.ID(), by, key) }
+
+// started reports whether a run is there, and returns ErrConflict if another request has made it.
+func (s *Service) started(ctx context.Context, runID, digest string) (bool, error) {
+	stored, err := s.st.Plan(ctx, runID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	plan, err := plans.Read(stored)
+	if err != nil {
+		return false, err
+	}
+	if plan.Origin.Request != digest {
+		return false, fmt.Errorf("%w; the run is %s", ErrConflict, runID)
+	}
+	return true, nil
+}
+
+// digest tells one request from another, whoever sends it under whichever key.
+func (q StartRequest) digest() (string, error) {
+	switch {
+	case (q.EvalSet == "") == (q.Upload == nil):
+		return "", inputError("expected either the name of an eval set or an eval set itself")
+	case len(q.IdempotencyKey) > maxKey:
+		return "", inputError("expected an idempotency key of at most %d characters, got %d", maxKey, len(q.IdempotencyKey))
+	case q.Epochs < 0 || q.Epochs > runner.MaxEpochs:
+		return "", inputError("epochs: expected a whole number from 1 to %d, got %d", runner.MaxEpochs, q.Epochs)
+	}
+	for i, name := range q.Agents {
+		if slices.Contains(q.Agents[:i], name) {
+			return "", inputError("agents: %s is there twice", quote(name))
+		}
+	}
+	data, err := json.Marshal(q)
+	if err != nil {
+		return "", inputError("the request is no JSON: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// load reads the eval set of a request.
+func (s *Service) load(q StartRequest) (*runner.EvalSet, error) {
+	o := runner.LoadOptions{Agents: q.Agents, EvalIDs: q.EvalIDs, Epochs: q.Epochs, Retries: q.MaxRetries, RetryOn: q.RetryOn, Timeout: q.MaxDuration,
+		Inputs: q.Inputs, Sandbox: s.o.Sandbox, Variables: s.o.Variables, Catalog: &s.cfg.Catalog}
+	var paths []string
+	if q.Upload != nil {
+		upload, err := s.upload(q.Upload)
+		if err != nil {
+			return nil, err
+		}
+		o.Upload = upload
+	} else {
+		path, err := s.cfg.EvalSets.Find(q.EvalSet)
+		if err != nil {
+			return nil, err
+		}
+		paths = []string{path}
+	}
+	return runner.Load(paths, o)
+}
+
+func inputError(format string, args ...any) error {
+	return &runner.InputError{Err: fmt.Errorf(format, args...)}
+}

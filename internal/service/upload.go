@@ -1,0 +1,118 @@
+package service
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// uploadName is what messages call an uploaded eval set.
+const uploadName = "upload.json"
+
+// variable is what would be replaced by a value of the service's environment.
+var variable = regexp.MustCompile(`\$\{[A-Za-z_]`)
+
+// refused are keys that an uploaded eval set must not have, and what stands in their place.
+var refused = map[string]string{
+	"jobs":   "the sources of jobs are those of the service's configuration",
+	"tasks":  "task directories are those of the named eval sets",
+	"notify": "notifications are those of the service's configuration",
+	"judges": "judges are those of the service's configuration",
+}
+
+// refusedOfEvaluator are keys that an uploaded evaluator must not have, however deep.
+var refusedOfEvaluator = []string{"command", "provider", "baseUrl", "base_url", "apiKey", "api_key"}
+
+// upload makes an uploaded eval set of a request. What could run a program or show a secret of the
+// service is an error: an upload names agents, jobs and evaluators, and brings none.
+func (s *Service) upload(data json.RawMessage) (*runner.Upload, error) {
+	root, err := input.ParseJSON(uploadName, data)
+	if err != nil {
+		return nil, &runner.InputError{Err: err}
+	}
+	r := &input.Reader{}
+	r.Object(root)
+	checkUpload(r, root)
+	if err := r.Problems.Err(false); err != nil {
+		return nil, &runner.InputError{Err: err}
+	}
+	u := &runner.Upload{Name: uploadName, Data: data, Dir: s.cfg.EvalSets.base(s.cfg.Catalog.Dir)}
+	if s.cfg.EvalSets.Dir != "" {
+		u.Evaluators = folder(filepath.Join(s.cfg.EvalSets.Dir, "..", "evaluators"))
+	}
+	return u, nil
+}
+
+// folder is a tree of files, nil if there is none.
+func folder(dir string) fs.FS {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil
+	}
+	return os.DirFS(dir)
+}
+
+func checkUpload(r *input.Reader, root *input.Node) {
+	noVariables(r, root)
+	for key, instead := range refused {
+		if n := root.Member(key); n != nil && n.Kind != input.Null {
+			r.Errorf(n, "an uploaded eval set has no %s; %s", key, instead)
+		}
+	}
+	evaluators := root.Member("evaluators")
+	if evaluators == nil {
+		return
+	}
+	for _, one := range evaluators.Items {
+		if t := one.Member("type"); t != nil && t.Text == "command" {
+			r.Errorf(t, "an uploaded eval set brings no command; name an evaluator of the service with evaluatorRefs")
+			continue
+		}
+		noPrograms(r, one)
+	}
+}
+
+// noPrograms records the keys of an evaluator that name a program or a provider.
+func noPrograms(r *input.Reader, n *input.Node) {
+	for _, item := range n.Items {
+		noPrograms(r, item)
+	}
+	for _, m := range n.Members {
+		for _, key := range refusedOfEvaluator {
+			if m.Key == key {
+				r.Errorf(m.Value, "an uploaded eval set brings no %s; name an evaluator of the service with evaluatorRefs", key)
+			}
+		}
+		noPrograms(r, m.Value)
+	}
+}
+
+// noVariables records the strings that name a variable.
+func noVariables(r *input.Reader, n *input.Node) {
+	if n.Kind == input.String && variable.MatchString(n.Text) {
+		r.Errorf(n, "an uploaded eval set names no variables, got %s", strconv.Quote(n.Text))
+	}
+	for _, item := range n.Items {
+		noVariables(r, item)
+	}
+	for _, m := range n.Members {
+		if variable.MatchString(m.Key) {
+			r.Errorf(m.Value, "an uploaded eval set names no variables, got the key %s", quote(m.Key))
+		}
+		noVariables(r, m.Value)
+	}
+}
+
+// quote is a text of somebody else's in a message.
+func quote(s string) string {
+	const most = 100
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strconv.Quote(s)
+}

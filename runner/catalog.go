@@ -1,0 +1,101 @@
+package runner
+
+import (
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// Catalog is what an eval set may name beside what it brings itself. It is for evalrun's own
+// service; nobody else can make one.
+type Catalog struct {
+	// Dir is the folder to which what follows is relative, absolute.
+	Dir string
+	// Agents may be named by a set and by LoadOptions.Agents.
+	Agents []agent.Entry
+	// Jobs are the sources of those jobs for which a set has none.
+	Jobs wait.Jobs
+}
+
+// Upload is an eval set that is no file. Its agents are names of the Catalog.
+type Upload struct {
+	// Name is what messages call it, Data is its JSON.
+	Name string
+	Data []byte
+	// Dir is the folder to which the set's paths are relative, absolute. Evaluators are the files
+	// that it may name; nil if there are none.
+	Dir        string
+	Evaluators fs.FS
+}
+
+func (c *Catalog) agent(name string) (agent.Entry, bool) {
+	if c == nil {
+		return agent.Entry{}, false
+	}
+	i := slices.IndexFunc(c.Agents, func(a agent.Entry) bool { return a.Name == name })
+	if i < 0 {
+		return agent.Entry{}, false
+	}
+	return c.Agents[i], true
+}
+
+func (c *Catalog) agentNames() (names []string) {
+	for _, a := range c.Agents {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// names are the names of the agents for a message.
+func (c *Catalog) names() string { return named(c.agentNames()) }
+
+func named(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// addJobs adds the catalog's jobs to those of the set.
+func (e *EvalSet) addJobs() error {
+	c := e.opts.Catalog
+	if c == nil {
+		return nil
+	}
+	for process, job := range c.Jobs {
+		if _, ok := e.req.Jobs[process]; ok {
+			continue
+		}
+		if x := job.ExecConfig; x != nil && !filepath.IsAbs(x.CWD) {
+			moved := *x
+			var err error
+			if moved.CWD, err = filepath.Rel(e.req.BaseDir, filepath.Join(c.Dir, x.CWD)); err != nil {
+				return err
+			}
+			job.ExecConfig = &moved
+		}
+		if e.req.Jobs == nil {
+			e.req.Jobs = wait.Jobs{}
+		}
+		e.req.Jobs[process] = job
+	}
+	return nil
+}
+
+// readUpload reads the set of the options.
+func (e *EvalSet) readUpload(r *input.Reader) error {
+	u := e.opts.Upload
+	set, problems, err := eval.Parse(u.Name, u.Data, u.Evaluators)
+	r.Problems = problems
+	if err != nil {
+		return &InputError{err}
+	}
+	e.req.Set, e.req.BaseDir = set, u.Dir
+	return nil
+}

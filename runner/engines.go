@@ -1,0 +1,38 @@
+package runner
+
+import (
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/engine"
+)
+
+// engines are those that run in this process. The store tells an engine what other processes
+// commit; what this one does beside it, it must be told here.
+type engines struct {
+	mu      sync.Mutex
+	running map[*engine.Runner]bool
+}
+
+func (g *engines) add(e *engine.Runner) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running == nil {
+		g.running = map[*engine.Runner]bool{}
+	}
+	g.running[e] = true
+}
+
+func (g *engines) remove(e *engine.Runner) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.running, e)
+}
+
+// wake tells the engines of this process that a run has changed.
+func (s *Store) wake(runID string) {
+	s.engines.mu.Lock()
+	defer s.engines.mu.Unlock()
+	for e := range s.engines.running {
+		e.Tell(runID)
+	}
+}
