@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/evalrun/evalrun/eval/stats"
 )
 
 // statisticsVectors are figures that were checked against statsmodels, scipy or a full enumeration,
@@ -40,7 +42,6 @@ type statisticsVectors struct {
 		Between, Within, ICC, SE, Floor float64
 		ByEpochs                        map[string]float64
 	}
-	Student [][2]float64
 }
 
 func readVectors(t *testing.T) (v statisticsVectors) {
@@ -78,7 +79,7 @@ func TestEstimateVectors(t *testing.T) {
 				}
 			}
 			s := summarize(&Set{Epochs: v.Epochs}, rollouts...)
-			e := map[string]Estimate{"score": s.Score, "scoreCompleted": s.ScoreCompleted, "passRate": s.PassRate}[v.Figure]
+			e := map[string]stats.Estimate{"score": s.Score, "scoreCompleted": s.ScoreCompleted, "passRate": s.PassRate}[v.Figure]
 			if e.N != len(v.Evaluations) || e.Clusters != v.Clusters || e.Interval != v.Interval || e.Level != 0.95 {
 				t.Errorf("got %+v", e)
 			}
@@ -102,12 +103,6 @@ func TestWilsonVectors(t *testing.T) {
 		e := summarize(&Set{}, rollouts...).Score
 		sixDigits(t, fmt.Sprintf("low of %d/%d", v.Passed, v.N), e.Low, v.Low)
 		sixDigits(t, fmt.Sprintf("high of %d/%d", v.Passed, v.N), e.High, v.High)
-	}
-}
-
-func TestStudentVectors(t *testing.T) {
-	for _, v := range readVectors(t).Student {
-		sixDigits(t, fmt.Sprintf("t(%v)", v[0]), ptr(studentQuantile(v[0])), v[1])
 	}
 }
 
@@ -169,26 +164,5 @@ func TestVarianceVectors(t *testing.T) {
 	}
 	if one := summarize(&Set{}, rollouts[0]); one.Variance != nil || one.AlwaysPass != nil {
 		t.Errorf("one epoch says nothing of epochs: %+v", one)
-	}
-}
-
-// An interval of width 0 would say that nothing is uncertain.
-func TestIntervals(t *testing.T) {
-	for _, v := range []struct {
-		name     string
-		x        []float64
-		clusters []string
-		interval string
-	}{
-		{"one evaluation that passes", []float64{1}, []string{"1"}, "wilson"},
-		{"one evaluation with half a score has none", []float64{0.5}, []string{"1"}, ""},
-		{"equal scores", []float64{0.5, 0.5, 0.5}, []string{"1", "2", "3"}, "wilson"},
-		{"one cluster has none", []float64{1, 0.5}, []string{"a", "a"}, ""},
-		{"clusters that all pass", []float64{1, 1, 1}, []string{"a", "a", "b"}, "wilson-effective"},
-	} {
-		e := (&values{v.x, v.clusters}).estimate()
-		if e.Interval != v.interval || (e.Low == nil) != (v.interval == "") || e.Low != nil && *e.Low >= *e.High {
-			t.Errorf("%s: got %+v", v.name, e)
-		}
 	}
 }

@@ -50,11 +50,11 @@ func (t *tally) gates() []Gate {
 	}
 	thresholds := t.set.Thresholds
 	low, high := t.score.bounds()
-	score := t.score.estimate().Mean
+	score := t.score.Estimate().Mean
 	judge("score", thresholds.Score, score, low, high)
 	judge("scoreWithFaulted", thresholds.ScoreWithFaulted, score, low, high)
 	low, high = t.passRate.bounds()
-	judge("passRate", thresholds.PassRate, t.passRate.estimate().Mean, low, high)
+	judge("passRate", thresholds.PassRate, t.passRate.Estimate().Mean, low, high)
 	for _, id := range slices.Sorted(maps.Keys(thresholds.Evaluators)) {
 		least := thresholds.Evaluators[id]
 		value, low, high := t.evaluator(id, id).bounds()
@@ -68,7 +68,7 @@ func (t *tally) gates() []Gate {
 func (e *evaluatorTally) bounds() (value *float64, low, high float64) {
 	if !e.isClassification() {
 		low, high = e.score.bounds()
-		return e.score.estimate().Mean, low, high
+		return e.score.Estimate().Mean, low, high
 	}
 	value = e.summary().ScoreStrict
 	if value == nil || e.score.missing > 0 {

@@ -98,13 +98,14 @@ func (r Reducer) reduce(scores []float64, pass float64) float64 {
 	return mean(scores)
 }
 
-// passShare is the share of the scores that pass.
-func passShare(scores []float64, pass float64) float64 {
-	passed := 0.0
+// passing counts the scores that pass.
+func passing(scores []float64, pass float64) (passed int) {
 	for _, score := range scores {
-		passed += truth(passes(score, pass))
+		if passes(score, pass) {
+			passed++
+		}
 	}
-	return passed / float64(len(scores))
+	return passed
 }
 
 func mean(x []float64) float64 {

@@ -1,6 +1,10 @@
 package eval
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/evalrun/evalrun/eval/stats"
+)
 
 // Statistics folds rollouts into a Summary. Of an evaluation that is over only a few numbers are
 // kept.
@@ -96,8 +100,10 @@ type tally struct {
 	evaluators       []*evaluatorTally
 	byID             map[string]*evaluatorTally
 	// attempts are over completed rollouts, withFaulted has the agent's faults as failures.
-	attempts, withFaulted attempts
-	groups                []epochGroup
+	attempts, withFaulted stats.Attempts
+	// variance has the epochs of each evaluation, passes how many of them passed.
+	variance []stats.Epochs
+	passes   []Flaky
 }
 
 type evaluatorTally struct {
@@ -105,7 +111,7 @@ type evaluatorTally struct {
 	weight          float64
 	score, passRate figure
 	// plain is over completed rollouts alone, as UiPath averages.
-	plain          values
+	plain          stats.Sample
 	passed         int
 	errors, notRun int
 	classification *classification
@@ -144,7 +150,7 @@ func (e *epochs) know(x float64) { e.known = append(e.known, x) }
 // figure is a figure of each evaluation, with the sums of what those without one could bring at
 // least and at most.
 type figure struct {
-	values
+	stats.Sample
 	low, high float64
 	// total counts the evaluations, missing those whose figure is not known or may change.
 	total, missing int
@@ -155,7 +161,7 @@ type figure struct {
 func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
 	f.total++
 	if len(e.known) > 0 && !e.unfinished {
-		f.values.add(cluster, reduce(e.known))
+		f.Sample.Add(cluster, reduce(e.known))
 	}
 	if e.open == 0 && len(e.known) > 0 {
 		reduced := reduce(e.known)
@@ -223,9 +229,9 @@ func (t *tally) add(rollouts []Rollout) {
 	t.cover(score, unscored > 0, cancelled)
 	cluster, pass := rollouts[0].cluster(), t.set.Thresholds.Pass
 	reduce := func(scores []float64) float64 { return t.set.Reduce.reduce(scores, pass) }
-	passing := func(scores []float64) float64 { return passShare(scores, pass) }
+	share := func(scores []float64) float64 { return float64(passing(scores, pass)) / float64(len(scores)) }
 	t.score.add(cluster, score, reduce)
-	t.passRate.add(cluster, score, passing)
+	t.passRate.add(cluster, score, share)
 	if finished {
 		if len(score.known) > 0 && passes(reduce(score.known), pass) {
 			t.passed++
@@ -233,14 +239,20 @@ func (t *tally) add(rollouts []Rollout) {
 		if len(completed.known) > 0 {
 			t.completed.add(cluster, completed, reduce)
 		}
-		t.attempts.add(cluster, completed.known, pass)
-		t.withFaulted.add(cluster, score.known, pass)
-		if len(score.known) > 0 && t.set.Epochs > 1 {
-			t.groups = append(t.groups, groupOf(rollouts[0].EvaluationID, score.known, pass))
+		if n := len(completed.known); n > 0 {
+			t.attempts = append(t.attempts, stats.Attempted{N: n, Passed: passing(completed.known, pass), Cluster: cluster})
+		}
+		if n := len(score.known); n > 0 {
+			passed := passing(score.known, pass)
+			t.withFaulted = append(t.withFaulted, stats.Attempted{N: n, Passed: passed, Cluster: cluster})
+			if t.set.Epochs > 1 {
+				t.variance = append(t.variance, stats.EpochsOf(score.known))
+				t.passes = append(t.passes, Flaky{rollouts[0].EvaluationID, passed, n})
+			}
 		}
 	}
 	for _, e := range t.evaluators {
-		e.close(cluster, reduce, passing, pass, finished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))
+		e.close(cluster, reduce, share, pass, finished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))
 	}
 }
 
@@ -333,17 +345,17 @@ func (e *evaluatorTally) lose(r Rollout) {
 }
 
 // close ends the evaluation that is being added.
-func (e *evaluatorTally) close(cluster string, reduce, passing func([]float64) float64, pass float64, finished, expected bool) {
+func (e *evaluatorTally) close(cluster string, reduce, share func([]float64) float64, pass float64, finished, expected bool) {
 	if expected || len(e.epochs.known) > 0 {
 		e.epochs.unfinished = !finished
 		e.score.add(cluster, e.epochs, reduce)
-		e.passRate.add(cluster, e.epochs, passing)
+		e.passRate.add(cluster, e.epochs, share)
 		if finished && len(e.epochs.known) > 0 && passes(reduce(e.epochs.known), pass) {
 			e.passed++
 		}
 	}
 	if finished && len(e.completed.known) > 0 {
-		e.plain.add(cluster, reduce(e.completed.known))
+		e.plain.Add(cluster, reduce(e.completed.known))
 	}
 	e.epochs = epochs{known: e.epochs.known[:0]}
 	e.completed = epochs{known: e.completed.known[:0]}

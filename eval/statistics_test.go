@@ -222,16 +222,6 @@ func TestPassAtKOverOneSet(t *testing.T) {
 	}
 }
 
-func TestPassAtKIsStable(t *testing.T) {
-	curve := attempts{{10_000, 9_000, "1"}, {100, 50, "2"}}.curve(5_000) // C(10000,5000) is far beyond a float
-	for _, p := range curve {
-		if math.IsNaN(*p.PassHatK) || *p.PassHatK < 0 || *p.PassAtK > 1 {
-			t.Fatalf("got %+v", p)
-		}
-	}
-	near(t, "C(50,3)/C(100,3)", attempts{{100, 50, "2"}}.curve(3)[2].PassHatK, 19600.0/161700)
-}
-
 func ptr(v float64) *float64 { return &v }
 
 func TestAgentsAreToldApart(t *testing.T) {

@@ -1,6 +1,10 @@
 package eval
 
-import "maps"
+import (
+	"maps"
+
+	"github.com/evalrun/evalrun/eval/stats"
+)
 
 // Summary are the statistics of a run. All scores are from 0 to 1, whatever the scale of the
 // evaluator. Nothing is averaged over agents: of several agents the Summary itself has the counts
@@ -32,7 +36,7 @@ func (s *Summary) addCounts(one AgentSummary) {
 	s.Coverage.add(one.Coverage)
 	s.Faults.Agent += one.Faults.Agent
 	s.Faults.Environment += one.Faults.Environment
-	s.Evaluators, s.PassK = []EvaluatorSummary{}, []PassK{}
+	s.Evaluators, s.PassK = []EvaluatorSummary{}, []stats.PassK{}
 }
 
 // AgentSummary are the statistics of one agent.
@@ -45,11 +49,11 @@ type AgentSummary struct {
 	Coverage Coverage      `json:"coverage"`
 	// Score is over the evaluations' reduced scores with the agent's own faults as 0;
 	// ScoreCompleted leaves faulted rollouts out. What is missing is in neither.
-	Score          Estimate `json:"score"`
-	ScoreCompleted Estimate `json:"scoreCompleted"`
+	Score          stats.Estimate `json:"score"`
+	ScoreCompleted stats.Estimate `json:"scoreCompleted"`
 	// PassRate is over the shares of the evaluations' epochs that pass, where the agent's own
 	// faults do not.
-	PassRate Estimate `json:"passRate"`
+	PassRate stats.Estimate `json:"passRate"`
 	// EvaluationsPassed counts the evaluations whose reduced score is at least Thresholds.Pass.
 	EvaluationsPassed int `json:"evaluationsPassed"`
 	// EvaluatorScore is the weighted mean of the evaluators' scores, as UiPath computes the score
@@ -60,15 +64,15 @@ type AgentSummary struct {
 	// PassK has one entry for each k from 1 to the number of epochs, over completed rollouts.
 	// PassKWithFaulted has the agent's faults as failures, if there are any; PassKCommon is over
 	// the evaluations with all their epochs, if others have fewer.
-	PassK            []PassK `json:"passK"`
-	PassKWithFaulted []PassK `json:"passKWithFaulted,omitempty"`
-	PassKCommon      []PassK `json:"passKCommon,omitempty"`
+	PassK            []stats.PassK `json:"passK"`
+	PassKWithFaulted []stats.PassK `json:"passKWithFaulted,omitempty"`
+	PassKCommon      []stats.PassK `json:"passKCommon,omitempty"`
 	// With several epochs: where the scores vary, and which evaluations pass in some epochs, in all
 	// and in none. Those of the last two say nothing of a difference between agents.
-	Variance   *Variance `json:"variance,omitempty"`
-	Flaky      []Flaky   `json:"flaky,omitempty"`
-	AlwaysPass []string  `json:"alwaysPass,omitempty"`
-	NeverPass  []string  `json:"neverPass,omitempty"`
+	Variance   *stats.Variance `json:"variance,omitempty"`
+	Flaky      []Flaky         `json:"flaky,omitempty"`
+	AlwaysPass []string        `json:"alwaysPass,omitempty"`
+	NeverPass  []string        `json:"neverPass,omitempty"`
 }
 
 // RolloutCounts counts rollouts by state. Open are those that are pending, running or evaluating.
@@ -149,9 +153,9 @@ type EvaluatorSummary struct {
 	ID     string  `json:"id"`
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
-	Estimate
-	PassRate          Estimate `json:"passRate"`
-	EvaluationsPassed int      `json:"evaluationsPassed"`
+	stats.Estimate
+	PassRate          stats.Estimate `json:"passRate"`
+	EvaluationsPassed int            `json:"evaluationsPassed"`
 	// Score is the evaluator's score of the set as UiPath computes it: the mean over completed
 	// rollouts, or for a classification its precision, recall or F-score over those predictions
 	// that are among its classes.
@@ -169,7 +173,7 @@ type EvaluatorSummary struct {
 func (t *tally) summary() AgentSummary {
 	s := AgentSummary{
 		Agent: t.agent, Rollouts: t.rollouts, Faults: t.faults, Coverage: t.coverage,
-		Score: t.score.estimate(), ScoreCompleted: t.completed.estimate(), PassRate: t.passRate.estimate(), EvaluationsPassed: t.passed,
+		Score: t.score.Estimate(), ScoreCompleted: t.completed.Estimate(), PassRate: t.passRate.Estimate(), EvaluationsPassed: t.passed,
 		Evaluators: make([]EvaluatorSummary, 0, len(t.evaluators)),
 	}
 	var sum, weights float64
@@ -186,22 +190,22 @@ func (t *tally) summary() AgentSummary {
 		s.EvaluatorScore = &mean
 	}
 	most := max(t.set.Epochs, 1)
-	s.PassK = t.attempts.curve(most)
+	s.PassK = t.attempts.Curve(most)
 	if t.faults.Agent > 0 {
-		s.PassKWithFaulted = t.withFaulted.curve(most)
+		s.PassKWithFaulted = t.withFaulted.Curve(most)
 	}
-	if common := t.attempts.common(most); common != nil {
-		s.PassKCommon = common.curve(most)
+	if common := t.attempts.Common(most); common != nil {
+		s.PassKCommon = common.Curve(most)
 	}
-	s.Variance = variance(t.groups)
-	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.groups)
+	s.Variance = stats.Components(t.variance)
+	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.passes)
 	return s
 }
 
 func (e *evaluatorTally) summary() EvaluatorSummary {
-	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.estimate(), PassRate: e.passRate.estimate(),
+	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.Estimate(), PassRate: e.passRate.Estimate(),
 		EvaluationsPassed: e.passed, Errors: e.errors, NotRun: e.notRun}
-	s.Score = e.plain.estimate().Mean
+	s.Score = e.plain.Estimate().Mean
 	if e.isClassification() && e.confusion.total > 0 {
 		score := e.classification.score(e.confusion)
 		s.Score, s.Skipped = &score, e.confusion.skipped

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/redact"
 )
 
@@ -84,7 +85,7 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 	for _, a := range agents {
 		head = append(head, escape(a.Agent))
 	}
-	cell := func(score, passRate eval.Estimate, notes string) string {
+	cell := func(score, passRate stats.Estimate, notes string) string {
 		out := formatMean(score)
 		if passRate.Mean != nil {
 			out += ", " + formatPassRate(passRate)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -179,7 +179,7 @@ func round(v float64) float64 {
 }
 
 // formatMean is a mean and its standard error.
-func formatMean(e eval.Estimate) string {
+func formatMean(e stats.Estimate) string {
 	if e.Mean == nil {
 		return "-"
 	}
@@ -191,7 +191,7 @@ func formatMean(e eval.Estimate) string {
 }
 
 // formatPassRate is the share that passes and its 95 % interval.
-func formatPassRate(e eval.Estimate) string {
+func formatPassRate(e stats.Estimate) string {
 	if e.Mean == nil {
 		return "-"
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -31,7 +32,7 @@ type statistics1 struct {
 		NotRun int      `json:"notRun"`
 		estimate1
 	} `json:"evaluators"`
-	PassK  []eval.PassK           `json:"passK"`
+	PassK  []stats.PassK          `json:"passK"`
 	Agents map[string]statistics1 `json:"agents"`
 }
 
@@ -45,12 +46,12 @@ type estimate1 struct {
 	PassRateHigh  *float64 `json:"passRateHigh"`
 }
 
-func (e estimate1) score() eval.Estimate {
-	return eval.Estimate{N: e.N, Clusters: e.N, Mean: e.Mean, StandardError: e.StandardError}
+func (e estimate1) score() stats.Estimate {
+	return stats.Estimate{N: e.N, Clusters: e.N, Mean: e.Mean, StandardError: e.StandardError}
 }
 
-func (e estimate1) passRate() eval.Estimate {
-	out := eval.Estimate{N: e.N, Clusters: e.N, Mean: e.PassRate, Low: e.PassRateLow, High: e.PassRateHigh}
+func (e estimate1) passRate() stats.Estimate {
+	out := stats.Estimate{N: e.N, Clusters: e.N, Mean: e.PassRate, Low: e.PassRateLow, High: e.PassRateHigh}
 	if e.PassRateLow != nil {
 		out.Interval, out.Level = "wilson", 0.95
 	}
@@ -70,7 +71,7 @@ func fromVersion1(data json.RawMessage) (*eval.Summary, error) {
 		return out, nil
 	}
 	out.Rollouts, out.Coverage = s.Rollouts, s.coverage()
-	out.Evaluators, out.PassK = []eval.EvaluatorSummary{}, []eval.PassK{}
+	out.Evaluators, out.PassK = []eval.EvaluatorSummary{}, []stats.PassK{}
 	for _, name := range slices.Sorted(maps.Keys(s.Agents)) {
 		one := s.Agents[name].agent(name)
 		out.Agents = append(out.Agents, one)

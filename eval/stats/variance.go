@@ -1,9 +1,7 @@
-package eval
+package stats
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"strconv"
 )
 
@@ -21,37 +19,32 @@ type Variance struct {
 	SEFloor    float64            `json:"seFloor"`
 }
 
-// Flaky is an evaluation of which some epochs pass and some do not.
-type Flaky struct {
-	EvaluationID string `json:"evaluationId"`
-	Passes       int    `json:"passes"`
-	N            int    `json:"n"`
+// Epochs are those of one evaluation: how many, the mean of their scores, and the sum of the squared
+// differences from it.
+type Epochs struct {
+	N             int
+	Mean, Squares float64
 }
 
-// epochGroup sums up the scores of one evaluation's epochs.
-type epochGroup struct {
-	id           string
-	n, passes    int
-	mean, square float64 // square is the sum of the squared differences from the mean
-}
-
-func groupOf(id string, scores []float64, pass float64) epochGroup {
-	g := epochGroup{id: id, n: len(scores), mean: mean(scores)}
+// EpochsOf sums up the scores of an evaluation's epochs, of which there is at least one.
+func EpochsOf(scores []float64) Epochs {
+	e := Epochs{N: len(scores)}
 	for _, score := range scores {
-		g.square += (score - g.mean) * (score - g.mean)
-		if passes(score, pass) {
-			g.passes++
-		}
+		e.Mean += score / float64(e.N)
 	}
-	return g
+	for _, score := range scores {
+		e.Squares += (score - e.Mean) * (score - e.Mean)
+	}
+	return e
 }
 
-// variance needs two evaluations, and one with two epochs; else it is nil.
-func variance(groups []epochGroup) *Variance {
+// Components gives the components of the variance. It needs two evaluations, and one with two epochs;
+// else it is nil.
+func Components(groups []Epochs) *Variance {
 	var total, sum, squares, within float64
 	for _, g := range groups {
-		n := float64(g.n)
-		total, sum, squares, within = total+n, sum+n*g.mean, squares+n*n, within+g.square
+		n := float64(g.N)
+		total, sum, squares, within = total+n, sum+n*g.Mean, squares+n*n, within+g.Squares
 	}
 	count := float64(len(groups))
 	if count < 2 || total <= count {
@@ -59,8 +52,8 @@ func variance(groups []epochGroup) *Variance {
 	}
 	var between float64
 	for _, g := range groups {
-		d := g.mean - sum/total
-		between += float64(g.n) * d * d
+		d := g.Mean - sum/total
+		between += float64(g.N) * d * d
 	}
 	within /= total - count
 	typical := (total - squares/total) / (count - 1) // how many epochs an evaluation has, where they are not all as many
@@ -86,22 +79,4 @@ func (v *Variance) Doubling(evaluations, epochs int) (now, byEpochs, byEvaluatio
 	n, k := float64(evaluations), float64(epochs)
 	now = v.standardError(n, k)
 	return now, v.standardError(n, 2*k), now / math.Sqrt2
-}
-
-// consistency says which evaluations pass in some, in all and in no epochs. The first are sorted by
-// how little certain they are.
-func consistency(groups []epochGroup) (flaky []Flaky, always, never []string) {
-	for _, g := range groups {
-		switch g.passes {
-		case 0:
-			never = append(never, g.id)
-		case g.n:
-			always = append(always, g.id)
-		default:
-			flaky = append(flaky, Flaky{g.id, g.passes, g.n})
-		}
-	}
-	spread := func(f Flaky) float64 { return float64(f.Passes*(f.N-f.Passes)) / float64(f.N*f.N) }
-	slices.SortStableFunc(flaky, func(a, b Flaky) int { return cmp.Compare(spread(b), spread(a)) })
-	return flaky, always, never
 }

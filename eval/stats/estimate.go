@@ -1,4 +1,9 @@
-package eval
+// Package stats is the mathematics of decisions: estimates with intervals, clustered standard
+// errors, components of variance, pass@k.
+//
+// It knows figures of evaluations, and the clusters that evaluations belong to. It must not know
+// what an evaluation, an agent or a run is; package eval folds those into figures.
+package stats
 
 import "math"
 
@@ -24,19 +29,24 @@ type Estimate struct {
 	Level    float64 `json:"level,omitempty"`
 }
 
-// values are one figure of each evaluation, with the clusters of the evaluations.
-type values struct {
+// Sample is one figure of each evaluation, with the clusters of the evaluations.
+type Sample struct {
 	x        []float64
 	clusters []string
 }
 
-func (v *values) add(cluster string, x float64) {
+// Add adds the figure of an evaluation. An evaluation without a cluster is one of its own, under a
+// name that no other has.
+func (v *Sample) Add(cluster string, x float64) {
 	v.x, v.clusters = append(v.x, x), append(v.clusters, cluster)
 }
 
+// Len is the number of evaluations.
+func (v *Sample) Len() int { return len(v.x) }
+
 // mean is the mean and its clustered standard error (Miller 2024, appendix A, with the correction
 // C/(C-1)), nil below two clusters.
-func (v *values) mean() (mean float64, se *float64, clusters int) {
+func (v *Sample) mean() (mean float64, se *float64, clusters int) {
 	n := float64(len(v.x))
 	for _, x := range v.x {
 		mean += x
@@ -63,7 +73,8 @@ func (v *values) mean() (mean float64, se *float64, clusters int) {
 	return mean, &e, clusters
 }
 
-func (v *values) estimate() Estimate {
+// Estimate describes the sample.
+func (v *Sample) Estimate() Estimate {
 	e := Estimate{N: len(v.x)}
 	if e.N == 0 {
 		return e
@@ -94,7 +105,7 @@ func (v *values) estimate() Estimate {
 	return e
 }
 
-func (v *values) binary() bool {
+func (v *Sample) binary() bool {
 	for _, x := range v.x {
 		if x != 0 && x != 1 {
 			return false
