@@ -19,6 +19,8 @@ type Plan struct {
 	Data        json.RawMessage
 	Evaluations []Evaluation
 	Rollouts    []PlannedRollout
+	// Job, if not nil, is what the run is submitted as.
+	Job *NewJob
 }
 
 // Evaluation is one evaluation of a plan.

@@ -43,6 +43,7 @@ type Store interface {
 	Ledger
 	Mailbox
 	MCPTasks
+	Jobs
 
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
 	// is false.

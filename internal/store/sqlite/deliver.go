@@ -49,6 +49,32 @@ func scanDelivery(r scanner) (a incoming, as store.Disposition, err error) {
 	return a, as, err
 }
 
+// take takes a delivery: it parks it, or gives it to its triggers and settles their rollouts.
+func (m mail) take(d store.Delivery) (store.Receipt, error) {
+	a := incoming{Delivery: d, receivedAt: m.tx.now}
+	found, err := m.findTriggers(d)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	if len(found) == 0 {
+		return store.Receipt{Disposition: store.Parked}, m.park(a)
+	}
+	receipt, err := m.deliverAll(found, a)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	settled := map[string]bool{}
+	for _, g := range receipt.Accepted {
+		if !settled[g.RolloutID] {
+			settled[g.RolloutID] = true
+			if err := m.settleDelivered(g); err != nil {
+				return store.Receipt{}, err
+			}
+		}
+	}
+	return receipt, nil
+}
+
 // findTriggers finds the triggers of a delivery. That is the one with its id, or all that still
 // wait for its source and item key. If none waits, it is the newest of those that did.
 func (m mail) findTriggers(d store.Delivery) ([]store.Trigger, error) {

@@ -103,29 +103,8 @@ func (s mailbox) Deliver(ctx context.Context, d store.Delivery) (receipt store.R
 		return store.Receipt{}, fmt.Errorf("a delivery cannot be %q", d.Status)
 	}
 	err = s.db.writeOp(ctx, func(w *write) error {
-		receipt = store.Receipt{}
-		a := incoming{Delivery: d, receivedAt: w.tx.now}
-		found, err := w.mail.findTriggers(d)
-		if err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			receipt.Disposition = store.Parked
-			return w.mail.park(a)
-		}
-		if receipt, err = w.mail.deliverAll(found, a); err != nil {
-			return err
-		}
-		settled := map[string]bool{}
-		for _, g := range receipt.Accepted {
-			if !settled[g.RolloutID] {
-				settled[g.RolloutID] = true
-				if err := w.mail.settleDelivered(g); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+		receipt, err = w.mail.take(d)
+		return err
 	})
 	if err != nil {
 		return store.Receipt{}, err
@@ -144,37 +123,8 @@ func (s mailbox) Cancel(ctx context.Context, id string, keepJobsOf ...string) (c
 		if !known {
 			return fmt.Errorf("run or rollout %s: %w", id, store.ErrNotFound)
 		}
-		type rollout struct {
-			runID, id string
-			running   bool
-		}
-		var open []rollout
-		if err := w.tx.rows(func(r scanner) error {
-			var o rollout
-			err := r.Scan(&o.runID, &o.id, &o.running)
-			open = append(open, o)
-			return err
-		}, `SELECT run_id, rollout_id, state = 'running' FROM rollouts WHERE (run_id = ?1 OR rollout_id = ?1) AND state NOT IN ('completed', 'faulted', 'cancelled')
-			ORDER BY ordinal`, id); err != nil {
-			return err
-		}
-		for _, o := range open {
-			if err := w.triggers.keepJobs(o.id, keepJobsOf); err != nil {
-				return err
-			}
-			if o.running {
-				// Only whoever holds it, or takes it over, knows when its agent has ended.
-				err = w.tx.exec("UPDATE rollouts SET cancel = 1 WHERE rollout_id = ?", o.id)
-			} else {
-				err = w.segments.cancel(o.runID, o.id)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		cancelled = len(open)
-		w.tx.wake = cancelled > 0
-		return nil
+		cancelled, err = w.segments.cancelAll(id, keepJobsOf)
+		return err
 	})
 	if err != nil {
 		return 0, err

@@ -1,12 +1,15 @@
 package sqlite
 
 import (
+	"errors"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -77,7 +80,22 @@ func exercise(t *testing.T, s *Store) {
 	}
 	_, err = s.Cancel(ctx, p.RunID)
 	must(err)
+	exerciseJobs(t, s)
 	must(s.Remove(ctx, p.RunID))
+}
+
+func exerciseJobs(t *testing.T, s *Store) {
+	t.Helper()
+	p := store.Plan{RunID: store.NewRunID(), Evaluations: []store.Evaluation{{ID: "e"}}, Rollouts: []store.PlannedRollout{{ID: uuid.NewString()}}}
+	p.Job = &store.NewJob{Capability: "c", Deadline: time.Now().Add(time.Hour)}
+	_, err1 := s.CreateRun(t.Context(), p)
+	_, err2 := s.PostJobEvent(t.Context(), store.JobEvent{JobID: p.RunID, Type: "t"}, nil)
+	_, err3 := s.CancelJob(t.Context(), p.RunID, "", time.Minute)
+	_, err4 := s.EndDueJobs(t.Context())
+	_, err5 := s.ForgetJobs(t.Context(), time.Now().Add(-time.Hour), 1)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // No statement of the store looks at every row of a table that grows: only at those that are
@@ -92,9 +110,9 @@ func TestStatementsScanNoTable(t *testing.T) {
 	queries = append(queries, backlogQuery, activityQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
 		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
-		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2")
+		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts, nextDueJob)
 	// These may be scanned, for these tell only of what is going on at the moment.
-	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old",
+	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
 		"SCAN h", "SCAN holders", "SCAN json_each", "CONSTANT ROW", "SCAN (subquery"}
 	for _, q := range queries {
 		if !slices.ContainsFunc([]string{"SELECT", "UPDATE", "DELETE"}, func(verb string) bool { return strings.HasPrefix(q, verb) }) {

@@ -20,7 +20,15 @@ func (s runs) CreateRun(ctx context.Context, p store.Plan) (created bool, err er
 			return err
 		}
 		created, w.tx.wake = true, true
-		return w.rollouts.create(p)
+		if p.Job != nil {
+			if err := w.jobs.add(p.RunID, *p.Job); err != nil {
+				return err
+			}
+		}
+		if err := w.rollouts.create(p); err != nil || p.Job == nil {
+			return err
+		}
+		return w.endDueJob(p.RunID, nil)
 	})
 	return created && err == nil, err
 }
@@ -41,6 +49,7 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts, "DELETE FROM segments" + rollouts,
 			"DELETE FROM rollouts WHERE run_id = ?", "DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
 			"DELETE FROM plans WHERE run_id = ?", "DELETE FROM runs WHERE run_id = ?",
+			"DELETE FROM job_events WHERE run_id = ?", "DELETE FROM jobs WHERE run_id = ?",
 		} {
 			if err := w.tx.exec(q, runID); err != nil {
 				return err

@@ -183,4 +183,26 @@ CREATE INDEX triggers_listed ON triggers (id) WHERE state IN ('intended', 'start
 `, `
 -- How often in a row evalrun itself has failed with the current segment of a rollout or with its evaluators, in whichever process.
 ALTER TABLE rollouts ADD COLUMN internal_failures INTEGER NOT NULL DEFAULT 0;
+`, `
+CREATE TABLE jobs (
+  run_id       TEXT PRIMARY KEY,         -- the run that was submitted as a job
+  capability   TEXT NOT NULL, submitted_by TEXT NOT NULL, payload BLOB NOT NULL,
+  max_retries  INTEGER, max_duration INTEGER,
+  deadline     INTEGER,
+  submitted_at INTEGER NOT NULL,
+  status       TEXT NOT NULL,            -- working until it has ended
+  error        TEXT NOT NULL DEFAULT '',
+  ended_at     INTEGER,
+  due_at       INTEGER,                  -- when somebody must act: at the deadline, or when the grace of its cancellation is over
+  seq          INTEGER NOT NULL DEFAULT 0  -- of the last event
+) WITHOUT ROWID;
+CREATE INDEX jobs_listed ON jobs (submitted_at, run_id);
+CREATE INDEX jobs_due ON jobs (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX jobs_ended ON jobs (ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE TABLE job_events (
+  run_id TEXT NOT NULL, seq INTEGER NOT NULL, type TEXT NOT NULL,
+  payload BLOB, trace_context BLOB, posted_by TEXT NOT NULL, created_at INTEGER NOT NULL,
+  PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
 `}

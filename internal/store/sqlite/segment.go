@@ -140,3 +140,38 @@ func (s segments) cancel(runID, rolloutID string) error {
 	}
 	return s.rollouts.end(runID, rolloutID, eval.StateCancelled, nil, nil)
 }
+
+// cancelAll cancels what has not ended of a run, or one rollout.
+func (s segments) cancelAll(id string, keepJobsOf []string) (cancelled int, err error) {
+	type rollout struct {
+		runID, id string
+		running   bool
+	}
+	var open []rollout
+	if err := s.tx.rows(func(r scanner) error {
+		var o rollout
+		err := r.Scan(&o.runID, &o.id, &o.running)
+		open = append(open, o)
+		return err
+	}, `SELECT run_id, rollout_id, state = 'running' FROM rollouts WHERE (run_id = ?1 OR rollout_id = ?1) AND state NOT IN ('completed', 'faulted', 'cancelled')
+		ORDER BY ordinal`, id); err != nil {
+		return 0, err
+	}
+	for _, o := range open {
+		if err := s.triggers.keepJobs(o.id, keepJobsOf); err != nil {
+			return 0, err
+		}
+		if o.running {
+			// Only whoever holds it, or takes it over, knows when its agent has ended.
+			s.tx.changed[o.runID] = true
+			err = s.tx.exec("UPDATE rollouts SET cancel = 1 WHERE rollout_id = ?", o.id)
+		} else {
+			err = s.cancel(o.runID, o.id)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	s.tx.wake = s.tx.wake || len(open) > 0
+	return len(open), nil
+}

@@ -12,6 +12,7 @@ type write struct {
 	triggers triggerRows
 	mail     mail
 	segments segments
+	jobs     jobRows
 }
 
 func newWrite(d *db) *write {
@@ -20,6 +21,7 @@ func newWrite(d *db) *write {
 	w.triggers = triggerRows{t, w.holders}
 	w.mail = mail{t, w.rollouts, w.triggers}
 	w.segments = segments{t, w.holders, w.rollouts, w.triggers, w.mail}
+	w.jobs = jobRows{t}
 	return w
 }
 
