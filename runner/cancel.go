@@ -39,7 +39,7 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 	if err != nil {
 		return 0, err
 	}
-	s.wake(runID)
+	s.Wake(runID)
 	if o.Leave {
 		return n, nil
 	}

@@ -31,6 +31,8 @@ type CreateOptions struct {
 	// Request is the digest of the request that asks for the run, if there was one. It is kept with
 	// the plan.
 	Request string
+	// Job, if not nil, is what the run is submitted as; it is for evalrun's own service.
+	Job *store.NewJob
 }
 
 // runIDPattern is what CreateOptions.RunID may be: it becomes the name of a folder.
@@ -79,6 +81,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if err != nil {
 		return Created{}, err
 	}
+	plan.Job = o.Job
 	created, err := s.st.CreateRun(ctx, plan)
 	if err != nil {
 		return Created{}, err
@@ -88,7 +91,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 			return Created{}, err
 		}
 	}
-	s.wake(plan.RunID)
+	s.Wake(plan.RunID)
 	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created, Rollouts: len(plan.Rollouts)}, nil
 }
 

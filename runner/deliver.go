@@ -104,7 +104,7 @@ func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, 
 	}
 	receipt := newReceipt(stored)
 	for _, runID := range receipt.RunIDs() {
-		s.wake(runID)
+		s.Wake(runID)
 		if err := s.settleFailure(ctx, one, runID); err != nil {
 			return receipt, err
 		}

@@ -28,8 +28,9 @@ func (g *engines) remove(e *engine.Runner) {
 	delete(g.running, e)
 }
 
-// wake tells the engines of this process that a run has changed.
-func (s *Store) wake(runID string) {
+// Wake tells the engines of this process that a run has changed, by something that was written to
+// the store without this package.
+func (s *Store) Wake(runID string) {
 	s.engines.mu.Lock()
 	defer s.engines.mu.Unlock()
 	for e := range s.engines.running {

@@ -40,6 +40,12 @@ type StartRequest struct {
 	RetryOn    []string `json:"retryOn,omitempty"`
 	// MaxDuration, if not 0, is the working time that a rollout may take.
 	MaxDuration time.Duration `json:"maxDurationNs,omitempty"`
+	// Job, if not nil, is what the run is submitted as. What it says of retries and times is only
+	// shown, but for its deadline.
+	Job *store.NewJob `json:"job,omitempty"`
+	// Left, if not nil, is how much time the caller itself has left. It bounds MaxDuration and the
+	// deadline of the job; a request that is repeated may have less.
+	Left *time.Duration `json:"-"`
 
 	// IdempotencyKey makes it one run however often the request is sent; empty makes a new run each
 	// time. Keys belong to the caller By, and hold as long as the run is in the store.
@@ -70,6 +76,8 @@ func (s *Service) Start(ctx context.Context, q StartRequest) (Started, error) {
 			return Started{RunID: o.RunID}, err
 		}
 	}
+	q = q.within(time.Now())
+	o.Job = q.Job
 	set, err := s.load(q)
 	if err != nil {
 		return Started{}, err
@@ -84,6 +92,25 @@ func (s *Service) Start(ctx context.Context, q StartRequest) (Started, error) {
 		return Started{}, err
 	}
 	return Started{RunID: created.RunID, New: created.New}, nil
+}
+
+// within bounds the times of a request by what its caller has left.
+func (q StartRequest) within(now time.Time) StartRequest {
+	if q.Job == nil {
+		return q
+	}
+	job := *q.Job
+	q.Job = &job
+	if q.Left == nil {
+		return q
+	}
+	if end := now.Add(*q.Left); job.Deadline.IsZero() || end.Before(job.Deadline) {
+		job.Deadline = end
+	}
+	if *q.Left > 0 && (q.MaxDuration == 0 || *q.Left < q.MaxDuration) {
+		q.MaxDuration, job.MaxDuration = *q.Left, *q.Left
+	}
+	return q
 }
 
 // RunID is the id of the run that a caller starts with an idempotency key.
