@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/evalrun/evalrun/internal/wait"
+	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
 )
 
 // supervisorCommand is what a local job runs under; evalrun starts it itself.
@@ -14,7 +14,7 @@ func supervisorCommand() *cobra.Command {
 		Hidden: true,
 		Args:   exactly(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if code := wait.SuperviseMain(args[0]); code != 0 {
+			if code := waitexec.SuperviseMain(args[0]); code != 0 {
 				return &exitError{code, nil}
 			}
 			return nil

@@ -19,7 +19,9 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
+	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
 	waitmcp "github.com/evalrun/evalrun/internal/wait/mcp"
+	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
 // cachedRuns is how many runs are kept at once.
@@ -125,16 +127,16 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 		}
 	}
 	dir := c.findBaseDir(plan)
-	sources := wait.NewSources(wait.Options{
-		Jobs: plan.Jobs, BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable,
-		Resolve: c.o.Resolve, Now: c.o.Now,
+	set := sources.New(sources.Options{
+		Jobs: plan.Jobs, Resolve: c.o.Resolve, Now: c.o.Now,
+		Exec: waitexec.Options{BaseDir: dir, StoreDir: c.o.Store.Dir(), WakeDir: store.WakeDir(c.o.Store.Dir()), Executable: c.o.Executable},
 		MCP: waitmcp.New(waitmcp.Options{Lookup: plan.Lookup(c.o.Resolve), Client: c.http, Now: c.o.Now, Work: func(ctx context.Context, rolloutID, callID string) (*wait.Work, error) {
 			return rollout.WorkOf(ctx, c.o.Store, rolloutID, callID)
 		}}),
 	})
-	run, err := rollout.NewRun(plan, dir, agents, sources, plan.Redactor(c.o.Secrets, c.o.Resolve))
+	run, err := rollout.NewRun(plan, dir, agents, set, plan.Redactor(c.o.Secrets, c.o.Resolve))
 	if err != nil {
-		sources.Close()
+		set.Close()
 	}
 	return run, err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
 // Run is what the rollouts of a run share, made from its plan.
@@ -21,14 +21,14 @@ type Run struct {
 	agentErrs map[string]error
 	// Evaluators stand in the order of the plan; that of the task's verifier is nil.
 	Evaluators []eval.Evaluator
-	Sources    *wait.Sources
+	Sources    *sources.Set
 	// Redact is nil if there are no secrets.
 	Redact *redact.Redactor
 }
 
 // NewRun makes the agents and evaluators of a plan.
-func NewRun(plan plans.Plan, dir string, agents acpagent.Options, sources *wait.Sources, red *redact.Redactor) (*Run, error) {
-	run := &Run{Plan: plan, Dir: dir, Agents: map[string]agent.Agent{}, agentErrs: map[string]error{}, Sources: sources, Redact: red}
+func NewRun(plan plans.Plan, dir string, agents acpagent.Options, set *sources.Set, red *redact.Redactor) (*Run, error) {
+	run := &Run{Plan: plan, Dir: dir, Agents: map[string]agent.Agent{}, agentErrs: map[string]error{}, Sources: set, Redact: red}
 	if red != nil {
 		agents.Redact = red.Writer
 	}

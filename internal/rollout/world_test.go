@@ -19,6 +19,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/wait"
+	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
+	"github.com/evalrun/evalrun/internal/wait/sources"
 )
 
 // world is a store with a run of one rollout, whose agent is a shell script. The script finds its
@@ -102,9 +104,9 @@ func (w *world) loadRun(ctx context.Context, runID string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources := wait.NewSources(wait.Options{StoreDir: w.store.Dir(), Resolve: w.resolve, Now: time.Now})
-	w.t.Cleanup(sources.Close)
-	return NewRun(plan, w.dir, acpagent.Options{Options: agent.Options{Resolve: w.resolve, Now: time.Now}}, sources, plan.Redactor(nil, w.resolve))
+	set := sources.New(sources.Options{Exec: waitexec.Options{StoreDir: w.store.Dir()}, Resolve: w.resolve, Now: time.Now})
+	w.t.Cleanup(set.Close)
+	return NewRun(plan, w.dir, acpagent.Options{Options: agent.Options{Resolve: w.resolve, Now: time.Now}}, set, plan.Redactor(nil, w.resolve))
 }
 
 // freeSlot is a slot that is always free.

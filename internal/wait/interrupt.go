@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
 const (
@@ -29,7 +31,7 @@ const shapes = "expected LangGraph interrupts, an object of ids and values, or o
 // LangGraph's placeholder; of equal ids in one list the first stays as it is and the others get "#"
 // and their index. The error says where in the value and what was expected.
 func ParseInterrupts(v json.RawMessage) ([]Interrupt, error) {
-	if err := checkJSON(v); err != nil {
+	if err := jsonvalue.Check(v); err != nil {
 		return nil, fmt.Errorf("__interrupt__: %w", err)
 	}
 	raw, err := split(v)
@@ -63,7 +65,7 @@ type rawInterrupt struct {
 }
 
 func split(v json.RawMessage) ([]rawInterrupt, error) {
-	switch kindOf(v) {
+	switch jsonvalue.KindOf(v) {
 	case 'n':
 		return nil, errors.New("__interrupt__: " + shapes + ", got null")
 	case '[':
@@ -75,7 +77,7 @@ func split(v json.RawMessage) ([]rawInterrupt, error) {
 }
 
 func splitList(v json.RawMessage) ([]rawInterrupt, error) {
-	items, err := elements(v, maxTriggers)
+	items, err := jsonvalue.Elements(v, maxTriggers)
 	if err != nil {
 		return nil, fmt.Errorf("__interrupt__: %w", err)
 	}
@@ -86,7 +88,7 @@ func splitList(v json.RawMessage) ([]rawInterrupt, error) {
 	for i, item := range items {
 		where := "[" + strconv.Itoa(i) + "]"
 		out[i] = rawInterrupt{placeholderID, item, where}
-		if o, ok := parseObject(item); ok && isInterrupt(o) {
+		if o, ok := jsonvalue.ParseObject(item); ok && isInterrupt(o) {
 			if out[i], err = fromInterrupt(o, where); err != nil {
 				return nil, err
 			}
@@ -96,7 +98,7 @@ func splitList(v json.RawMessage) ([]rawInterrupt, error) {
 }
 
 func splitObject(v json.RawMessage) ([]rawInterrupt, error) {
-	o, _ := parseObject(v)
+	o, _ := jsonvalue.ParseObject(v)
 	switch {
 	case len(o) == 0:
 		return nil, errors.New("__interrupt__: " + shapes + ", got an empty object")
@@ -110,20 +112,20 @@ func splitObject(v json.RawMessage) ([]rawInterrupt, error) {
 	}
 	out := make([]rawInterrupt, len(o))
 	for i, m := range o {
-		where := "[" + strconv.Quote(excerpt([]byte(m.key))) + "]"
-		if err := checkID(m.key, where); err != nil {
+		where := "[" + strconv.Quote(jsonvalue.Excerpt([]byte(m.Key))) + "]"
+		if err := checkID(m.Key, where); err != nil {
 			return nil, err
 		}
-		out[i] = rawInterrupt{m.key, m.value, where}
+		out[i] = rawInterrupt{m.Key, m.Value, where}
 	}
 	return out, nil
 }
 
 // isInterrupt tells a LangGraph interrupt, which has a value and nothing but the fields of one.
-func isInterrupt(o object) bool {
+func isInterrupt(o jsonvalue.Object) bool {
 	found := false
 	for _, m := range o {
-		switch m.key {
+		switch m.Key {
 		case "value":
 			found = true
 		case "id", "interrupt_id", "resumable", "ns", "when":
@@ -135,23 +137,23 @@ func isInterrupt(o object) bool {
 }
 
 // fromInterrupt finds the id: "id" since LangGraph 0.6, before it the hash of "ns".
-func fromInterrupt(o object, where string) (rawInterrupt, error) {
-	value, _ := o.get("value")
+func fromInterrupt(o jsonvalue.Object, where string) (rawInterrupt, error) {
+	value, _ := o.Get("value")
 	out := rawInterrupt{placeholderID, value, where + ".value"}
 	for _, key := range []string{"id", "interrupt_id"} {
-		v, ok := o.get(key)
-		if !ok || kindOf(v) == 'n' {
+		v, ok := o.Get(key)
+		if !ok || jsonvalue.KindOf(v) == 'n' {
 			continue
 		}
-		if kindOf(v) != '"' {
-			return out, fmt.Errorf("__interrupt__%s.%s: expected a string, got %s", where, key, kindName(v))
+		if jsonvalue.KindOf(v) != '"' {
+			return out, fmt.Errorf("__interrupt__%s.%s: expected a string, got %s", where, key, jsonvalue.KindName(v))
 		}
-		if id := stringOf(v); id != "" {
+		if id := jsonvalue.String(v); id != "" {
 			out.id = id
 			return out, checkID(id, where+"."+key)
 		}
 	}
-	if ns, ok := o.get("ns"); ok && kindOf(ns) != 'n' {
+	if ns, ok := o.Get("ns"); ok && jsonvalue.KindOf(ns) != 'n' {
 		var path []string
 		if err := json.Unmarshal(ns, &path); err != nil {
 			return out, fmt.Errorf("__interrupt__%s.ns: expected an array of strings", where)
@@ -180,14 +182,14 @@ var likeID = regexp.MustCompile(`^([0-9a-f]{32}|placeholder-id.*|.*[0-9].*[-:#|/
 
 // isMap tells an object of ids and values from a plain value that is an object. It is one if every
 // key looks like an id, or if every value is one of UiPath's models and the object itself is none.
-func isMap(o object) bool {
+func isMap(o jsonvalue.Object) bool {
 	if m, _, err := recognise(o); m != nil || err != nil {
 		return false
 	}
 	keys, models := true, true
 	for _, m := range o {
-		keys = keys && likeID.MatchString(m.key)
-		value, ok := parseObject(m.value)
+		keys = keys && likeID.MatchString(m.Key)
+		value, ok := jsonvalue.ParseObject(m.Value)
 		found, _, err := recognise(value)
 		models = models && ok && (found != nil || err != nil)
 	}

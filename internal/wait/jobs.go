@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/wait/template"
 )
 
 // Jobs says for each process how its job is started and watched: the eval set's key "jobs". The
@@ -28,6 +30,26 @@ type JobConfig struct {
 type Polling struct {
 	Interval    Duration `json:"interval,omitzero"`
 	MaxInterval Duration `json:"maxInterval,omitzero"`
+}
+
+// Next says when to ask again: when the server says so, else after the interval, which doubles
+// with every check up to the longest, with full jitter between the interval and that.
+func (c Polling) Next(checks int, retryAfter time.Duration, rand func() float64) time.Duration {
+	if retryAfter > 0 {
+		return retryAfter
+	}
+	least, most := time.Duration(c.Interval), time.Duration(c.MaxInterval)
+	if least <= 0 {
+		least = defaultInterval
+	}
+	if most < least {
+		most = max(defaultMaxInterval, least)
+	}
+	upper := least
+	for i := 0; i <= checks && upper < most; i++ {
+		upper *= 2
+	}
+	return least + time.Duration(rand()*float64(min(upper, most)-least))
 }
 
 // ExecConfig is a job that is a local command.
@@ -114,11 +136,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// SourceOf is the source of the jobs of a process; empty if nothing is configured.
-func (j Jobs) SourceOf(process string) string { return j.forProcess(process).Source }
-
-// forProcess gives the entry of a process: its own, that of "*", or the external one.
-func (j Jobs) forProcess(name string) JobConfig {
+// ForProcess gives the entry of a process: its own, that of "*", or the external one.
+func (j Jobs) ForProcess(name string) JobConfig {
 	if c, ok := j[name]; ok {
 		return c
 	}
@@ -135,17 +154,17 @@ func (j Jobs) Variables() []string {
 	for _, c := range j {
 		if c.ExecConfig != nil {
 			for _, v := range c.Env {
-				variables(v, names)
+				template.AddVariables(v, names)
 			}
 		}
 		if c.HTTPConfig != nil {
 			for _, q := range c.requests() {
-				q.variables(names)
+				q.AddVariables(names)
 			}
 		}
 		if u := c.UiPathConfig; u != nil {
 			for _, s := range []string{u.URL, u.Token, u.FolderKey, u.FolderPath} {
-				variables(s, names)
+				template.AddVariables(s, names)
 			}
 		}
 	}
@@ -170,13 +189,11 @@ func (c *HTTPConfig) requests() []*Request {
 	return out
 }
 
-func (q *Request) variables(into map[string]bool) {
-	variables(q.URL, into)
+// AddVariables adds the names of the request's ${VAR}s to a set.
+func (q *Request) AddVariables(into map[string]bool) {
+	template.AddVariables(q.URL, into)
 	for _, v := range q.Headers {
-		variables(v, into)
+		template.AddVariables(v, into)
 	}
-	var body any
-	if json.Unmarshal(q.Body, &body) == nil {
-		_, _ = fill(body, func(s string) (any, error) { variables(s, into); return s, nil })
-	}
+	template.AddBodyVariables(q.Body, into)
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/itchyny/gojq"
-
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/wait/jq"
+	"github.com/evalrun/evalrun/internal/wait/template"
 )
 
 const (
@@ -70,7 +70,7 @@ func (p jobReader) exec(f *input.Fields) *ExecConfig {
 		}
 		for _, arg := range n.Items {
 			if used := map[string]bool{}; arg.Kind == input.String {
-				if variables(arg.Text, used); len(used) > 0 {
+				if template.AddVariables(arg.Text, used); len(used) > 0 {
 					p.r.Warnf(arg, "variables are not replaced in a command, which every process of the machine can read; use env")
 				}
 			}
@@ -172,7 +172,7 @@ func (p jobReader) uipath(f *input.Fields) *UiPathConfig {
 	if n := f.Get("url"); n != nil && c.URL != "" {
 		if strings.ContainsAny(c.URL, "?#") {
 			p.r.Errorf(n, "expected the URL that stands before /odata, without a query or a fragment")
-		} else if err := checkURL(c.URL, nil); err != nil {
+		} else if err := template.CheckURL(c.URL, nil); err != nil {
 			p.r.Errorf(n, "%s", err)
 		}
 	}
@@ -185,7 +185,7 @@ func (p jobReader) uipath(f *input.Fields) *UiPathConfig {
 			p.r.Errorf(n, "expected a text on one line")
 		}
 		if used := map[string]bool{}; name == "token" && n.Text != "" {
-			if variables(n.Text, used); len(used) == 0 && !strings.Contains(n.Text, "${") {
+			if template.AddVariables(n.Text, used); len(used) == 0 && !strings.Contains(n.Text, "${") {
 				p.r.Warnf(n, "what stands here is stored with every run; write it as a variable such as ${UIPATH_ACCESS_TOKEN}")
 			}
 		}
@@ -212,7 +212,7 @@ func (p jobReader) request(f *input.Fields, method string, needsURL bool, allowe
 		p.r.Errorf(n, "expected an HTTP method, got %q", q.Method)
 	}
 	if n := f.Get("url"); n != nil && q.URL != "" {
-		if err := checkURL(q.URL, allowed); err != nil {
+		if err := template.CheckURL(q.URL, allowed); err != nil {
 			p.r.Errorf(n, "%s", err)
 		}
 	}
@@ -244,9 +244,9 @@ func (p jobReader) body(n *input.Node, allowed []string) {
 	if n.Kind != input.String {
 		return
 	}
-	if m := whole.FindStringSubmatch(n.Text); m != nil {
-		if !slices.Contains(allowed, m[1]) {
-			p.r.Warnf(n, "%s is not a placeholder here and is sent as it is%s", n.Text, input.Suggest(m[1], allowed))
+	if name, ok := template.Whole(n.Text); ok {
+		if !slices.Contains(allowed, name) {
+			p.r.Warnf(n, "%s is not a placeholder here and is sent as it is%s", n.Text, input.Suggest(name, allowed))
 		}
 		return
 	}
@@ -263,7 +263,7 @@ func (p jobReader) vars(n *input.Node) {
 	if n.Kind != input.String {
 		return
 	}
-	if _, err := splitVars(n.Text); err != nil {
+	if err := template.Check(n.Text); err != nil {
 		p.r.Errorf(n, "%s", err)
 	}
 }
@@ -274,24 +274,16 @@ func (p jobReader) jq(f *input.Fields, name string) string {
 	if expression == "" {
 		return ""
 	}
-	if _, err := compile(expression); err != nil {
+	if _, err := jq.Compile(expression); err != nil {
 		p.r.Errorf(f.Get(name), "not a jq expression: %s", err)
 	}
 	return expression
 }
 
-func compile(expression string) (*gojq.Code, error) {
-	query, err := gojq.Parse(expression)
-	if err != nil {
-		return nil, err
-	}
-	return gojq.Compile(query)
-}
-
 // without gives the placeholders of a URL except those that are not known yet.
 func without(names ...string) []string {
 	var out []string
-	for _, name := range placeholders {
+	for _, name := range template.Placeholders {
 		if name != "inputArguments" && !slices.Contains(names, name) {
 			out = append(out, name)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
 // model is one of UiPath's suspend values as pydantic writes it. Python tells them apart by class;
@@ -72,7 +74,7 @@ var models = func() []model {
 
 // recognise finds the model that a value stands for; nil is any other value. name is the trigger's
 // name. The error is for a value that names its model and does not fit it.
-func recognise(o object) (m *model, name string, err error) {
+func recognise(o jsonvalue.Object) (m *model, name string, err error) {
 	for i := range models {
 		m := &models[i]
 		if class, ok := discriminator(o); ok && (class == m.class || m.raw && class == m.class+"Raw") {
@@ -88,10 +90,10 @@ func recognise(o object) (m *model, name string, err error) {
 }
 
 // discriminator is the class that a value names, with or without its Python module.
-func discriminator(o object) (string, bool) {
+func discriminator(o jsonvalue.Object) (string, bool) {
 	for _, m := range o {
-		if (m.key == "type" || m.key == "__type__") && kindOf(m.value) == '"' {
-			class := stringOf(m.value)
+		if (m.Key == "type" || m.Key == "__type__") && jsonvalue.KindOf(m.Value) == '"' {
+			class := jsonvalue.String(m.Value)
 			return class[strings.LastIndexByte(class, '.')+1:], true
 		}
 	}
@@ -106,7 +108,7 @@ func (m *model) triggerName(class string) string {
 }
 
 // check says what is missing from a value that names the model.
-func (m *model) check(o object) error {
+func (m *model) check(o jsonvalue.Object) error {
 	for f := range strings.FieldsSeq(m.need) {
 		name, kind, _ := strings.Cut(f, ":")
 		v, ok := m.field(o, name)
@@ -114,8 +116,8 @@ func (m *model) check(o object) error {
 		case !ok && kind == "m":
 		case !ok:
 			return fmt.Errorf("%s: %s is missing; expected %s", m.class, name, kinds[kind])
-		case !isKind(kindOf(v), kind):
-			return fmt.Errorf("%s: %s: expected %s, got %s", m.class, name, kinds[kind], kindName(v))
+		case !isKind(jsonvalue.KindOf(v), kind):
+			return fmt.Errorf("%s: %s: expected %s, got %s", m.class, name, kinds[kind], jsonvalue.KindName(v))
 		}
 	}
 	if m.item != "" && m.itemKey(o) == "" {
@@ -125,10 +127,10 @@ func (m *model) check(o object) error {
 }
 
 // fits tells whether an unnamed value can only be this model.
-func (m *model) fits(o object) bool {
+func (m *model) fits(o jsonvalue.Object) bool {
 	for f := range strings.FieldsSeq(m.need) {
 		name, kind, _ := strings.Cut(f, ":")
-		if v, ok := m.field(o, name); !ok || !isKind(kindOf(v), kind) {
+		if v, ok := m.field(o, name); !ok || !isKind(jsonvalue.KindOf(v), kind) {
 			return false
 		}
 	}
@@ -137,7 +139,7 @@ func (m *model) fits(o object) bool {
 	}
 	found := m.some == ""
 	for f := range strings.FieldsSeq(m.some) {
-		if v, ok := o.get(f); ok && kindOf(v) != 'n' {
+		if v, ok := o.Get(f); ok && jsonvalue.KindOf(v) != 'n' {
 			found = true
 		}
 	}
@@ -145,12 +147,12 @@ func (m *model) fits(o object) bool {
 }
 
 // field finds a field. WaitUntil's may also be called "until", if what it holds begins as a date.
-func (m *model) field(o object, name string) (v []byte, ok bool) {
-	if raw, found := o.get(name); found {
+func (m *model) field(o jsonvalue.Object, name string) (v []byte, ok bool) {
+	if raw, found := o.Get(name); found {
 		return raw, true
 	}
 	if m.typ == TypeTimer {
-		if raw, found := o.get("until"); found && kindOf(raw) == '"' && dateLike.MatchString(stringOf(raw)) {
+		if raw, found := o.Get("until"); found && jsonvalue.KindOf(raw) == '"' && dateLike.MatchString(jsonvalue.String(raw)) {
 			return raw, true
 		}
 	}
@@ -158,34 +160,34 @@ func (m *model) field(o object, name string) (v []byte, ok bool) {
 }
 
 // knows tells whether every field of the value belongs to the model.
-func (m *model) knows(o object) bool {
+func (m *model) knows(o jsonvalue.Object) bool {
 	var known []string
 	for f := range strings.FieldsSeq(m.need + " " + m.some + " " + m.may) {
 		name, _, _ := strings.Cut(f, ":")
-		known = append(known, fold(name))
+		known = append(known, jsonvalue.Fold(name))
 	}
 	for _, x := range o {
-		if !slices.Contains(known, x.folded) && (m.typ != TypeTimer || x.key != "until") {
+		if !slices.Contains(known, x.Folded) && (m.typ != TypeTimer || x.Key != "until") {
 			return false
 		}
 	}
 	return true
 }
 
-func (m *model) itemKey(o object) string { return at(o, m.item) }
+func (m *model) itemKey(o jsonvalue.Object) string { return at(o, m.item) }
 
 // at gives the text at the first of some places that has one. A place is a field, or a field of an
 // object in a field.
-func at(o object, places string) string {
+func at(o jsonvalue.Object, places string) string {
 	for place := range strings.FieldsSeq(places) {
 		outer, inner, nested := strings.Cut(place, ".")
 		in := o
 		if nested {
-			v, _ := o.get(outer)
-			in, _ = parseObject(v)
+			v, _ := o.Get(outer)
+			in, _ = jsonvalue.ParseObject(v)
 			outer = inner
 		}
-		if s := in.text(outer); s != "" {
+		if s := in.Text(outer); s != "" {
 			return s
 		}
 	}

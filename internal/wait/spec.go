@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
 // defaultFolder is the folder of a process that names none (the founding proposal's "Shared").
@@ -16,14 +18,14 @@ const defaultFolder = "Shared"
 // waits for an answer over the API. The elements of a list are siblings. A model is known by its
 // fields, or named by the value's "type" or "__type__".
 func ParseSpecs(value json.RawMessage) ([]Spec, error) {
-	if err := checkJSON(value); err != nil {
+	if err := jsonvalue.Check(value); err != nil {
 		return nil, err
 	}
-	if kindOf(value) != '[' {
+	if jsonvalue.KindOf(value) != '[' {
 		spec, err := parseSpec(value)
 		return []Spec{spec}, err
 	}
-	items, err := elements(value, maxTriggers)
+	items, err := jsonvalue.Elements(value, maxTriggers)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +42,7 @@ func ParseSpecs(value json.RawMessage) ([]Spec, error) {
 }
 
 func parseSpec(value json.RawMessage) (Spec, error) {
-	o, _ := parseObject(value)
+	o, _ := jsonvalue.ParseObject(value)
 	m, name, err := recognise(o)
 	if err != nil {
 		return Spec{}, err
@@ -60,7 +62,7 @@ func parseSpec(value json.RawMessage) (Spec, error) {
 		s.Payload = invocation(o)
 	case "WaitUntil":
 		v, _ := m.field(o, "resume_time")
-		at, err := parseTime(stringOf(v))
+		at, err := parseTime(jsonvalue.String(v))
 		if err != nil {
 			return s, fmt.Errorf("WaitUntil: resume_time: %w", err)
 		}
@@ -71,29 +73,29 @@ func parseSpec(value json.RawMessage) (Spec, error) {
 
 // invocation is the payload of an InvokeProcess as the results document shows it: process_name and
 // input_arguments, then what else was given. The folder is in the trigger itself.
-func invocation(o object) json.RawMessage {
-	arguments, _ := o.get("input_arguments")
-	if kindOf(arguments) != '{' {
+func invocation(o jsonvalue.Object) json.RawMessage {
+	arguments, _ := o.Get("input_arguments")
+	if jsonvalue.KindOf(arguments) != '{' {
 		arguments = json.RawMessage("{}")
 	}
-	name, _ := o.get("name")
-	out := object{{key: "process_name", value: name}, {key: "input_arguments", value: arguments}}
+	name, _ := o.Get("name")
+	out := jsonvalue.Object{{Key: "process_name", Value: name}, {Key: "input_arguments", Value: arguments}}
 	for _, m := range o {
-		switch m.folded {
+		switch m.Folded {
 		case "name", "processname", "inputarguments", "processfolderpath", "processfolderkey":
 			continue
 		}
-		if kindOf(m.value) != 'n' { // the models dump every field that was not set as null
+		if jsonvalue.KindOf(m.Value) != 'n' { // the models dump every field that was not set as null
 			out = append(out, m)
 		}
 	}
-	return out.write()
+	return out.JSON()
 }
 
 // InputArguments are the arguments of the process to start; {} if there are none.
 func (s Spec) InputArguments() json.RawMessage {
-	if o, ok := parseObject(s.Payload); ok {
-		if v, found := o.get("input_arguments"); found && kindOf(v) == '{' {
+	if o, ok := jsonvalue.ParseObject(s.Payload); ok {
+		if v, found := o.Get("input_arguments"); found && jsonvalue.KindOf(v) == '{' {
 			return v
 		}
 	}
@@ -110,7 +112,7 @@ func parseTime(s string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
 	if err != nil {
-		return time.Time{}, fmt.Errorf(`expected a time with its zone such as "2026-07-06T12:00:00Z", got %q`, excerpt([]byte(s)))
+		return time.Time{}, fmt.Errorf(`expected a time with its zone such as "2026-07-06T12:00:00Z", got %q`, jsonvalue.Excerpt([]byte(s)))
 	}
 	return t.UTC(), nil
 }

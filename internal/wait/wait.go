@@ -1,20 +1,19 @@
 // Package wait is what a rollout waits for: the interrupts that agents emit, the triggers made from
-// them, and the sources that start jobs and tell whether they are done.
+// them, and what a source is, which starts jobs and tells whether they are done.
 //
-// [ParseInterrupts] reads what an agent emitted, [ParseJobs] the eval set's key "jobs", and
-// [NewSources] chooses the source of a trigger. [Work] is what the call of a tool has started.
-// [SuperviseMain] is the process that a local job runs under. The package keeps no state but the
-// folders of local jobs. Whoever uses it stores what a source says.
+// [ParseInterrupts] reads what an agent emitted, [ParseJobs] the eval set's key "jobs". [Work] is
+// what the call of a tool has started. The package keeps no state and knows no source; wait/sources
+// knows them all. Whoever uses it stores what a source says.
 //
 // # A new source
 //
-// A source implements [Source], in a file of this package or in a package below it, as wait/mcp. It
-// is registered in sources.go: its name among the constants and in [SourceNames], the triggers that
-// it serves in [Sources.Name], and how it is made in [Sources.For]. What an eval set says of it is
-// a field of [JobConfig], which jobs_parse.go reads. It must pass the test of package waittest: add
-// a case to SourceCases in cases_test.go, which TestSourcesKeepToTheirInterface runs. It fails for
-// a name without a case. A source in a package of its own calls waittest.Run there, and its name is
-// left out in conformance_test.go.
+// A source is a package NAME below this one that implements [Source], as wait/http, and wait/mcp
+// for one that follows what tools have started. One that asks over HTTP sends its requests with
+// wait/httpcall. Its name is among the constants here and in [SourceNames], and what an eval set
+// says of it is a field of [JobConfig], which jobs_parse.go reads. It is registered in
+// wait/sources: the triggers that it serves in Set.Name, and how it is made in
+// Set.For. It must pass waittest.Run; TestEverySourceIsKnown in wait/sources fails for a
+// name that is not registered or whose package has no such test.
 package wait
 
 import (
@@ -23,9 +22,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
 // Interrupt is what an agent emitted to say that it waits. Several triggers under one interrupt are
@@ -83,7 +84,7 @@ func (s Spec) Digest() string {
 		payload = string(s.Payload)
 	}
 	s.Payload, s.Shown, s.Watch, s.ExpiresAt = nil, nil, nil, nil
-	sum := sha256.Sum256(marshal([]any{s, payload}))
+	sum := sha256.Sum256(jsonvalue.Marshal([]any{s, payload}))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -147,6 +148,19 @@ type Source interface {
 	Cancel(ctx context.Context, j Job) error
 }
 
+// The names of the sources, as they are stored with a trigger.
+const (
+	SourceExternal = "external" // somebody else starts the job and delivers its result
+	SourceTimer    = "timer"
+	SourceExec     = "exec"
+	SourceHTTP     = "http"
+	SourceUiPath   = "uipath"
+	SourceMCP      = "mcp" // the MCP server whose tool has started it
+)
+
+// SourceNames are all of them.
+var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMCP}
+
 // Job is a trigger as a source sees it.
 type Job struct {
 	// TriggerID is the idempotency key of the start.
@@ -162,6 +176,16 @@ type Job struct {
 	// stopped in the meantime no longer starts it.
 	Until time.Time
 }
+
+// OwnKey is the key of what evalrun itself begins to wait for: "job-" and the trigger's id for a
+// job, as in the founding proposal, and for others the type in place of "job".
+func (j Job) OwnKey() string {
+	return strings.ToLower(strings.ReplaceAll(string(j.Spec.Type), "_", "-")) + "-" + j.TriggerID
+}
+
+// HasKey tells whether the key of the job is known. Until a start is recorded the key that evalrun
+// made stands in its place.
+func (j Job) HasKey() bool { return j.ItemKey != "" && j.ItemKey != j.OwnKey() }
 
 // Status is the answer of a check. Done is false while the job goes on; then After says when to ask
 // again at the earliest (0: when something tells us).

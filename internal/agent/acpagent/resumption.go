@@ -134,7 +134,7 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	result, err := suspend.FetchAt(fetching, endpoint, w.Tool, *w.Job)
 	var said *mcp.Error
 	switch {
-	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Jobs.SourceOf(w.Tool) == wait.SourceMCP:
+	case errors.Is(err, suspend.ErrNotDone) && r.gateway.Jobs.ForProcess(w.Tool).Source == wait.SourceMCP:
 		return nil, true, nil
 	case errors.Is(err, suspend.ErrNotDone):
 		return suspend.TextResult(fmt.Sprintf("The job is said to be done, but there is no result: %v.", err), true), false, nil

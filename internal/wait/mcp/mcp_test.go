@@ -191,7 +191,7 @@ func TestWhatCannotBeAsked(t *testing.T) {
 	}
 }
 
-func TestTheSourceKeepsToItsInterface(t *testing.T) {
+func TestSourceKeepsToItsInterface(t *testing.T) {
 	s := startServer(t, map[string]string{"tasks/get": `{"taskId":"t1","status":"working"}`, "tasks/cancel": `{"taskId":"t1","status":"cancelled"}`})
 	j := jobOf(t, declared(s.url), false)
 	j.Spec.ItemKey = "task-1"

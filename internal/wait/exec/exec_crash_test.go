@@ -1,4 +1,4 @@
-package wait
+package exec
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 func (r *rig) signal(pid int, sig syscall.Signal) {
@@ -94,7 +95,7 @@ func TestExecSupervisorIsKilled(t *testing.T) {
 			r.signal(pid, syscall.SIGKILL)
 			r.unlocked()
 
-			var st Status
+			var st wait.Status
 			if c.at == "job.locked" {
 				if st := r.check(); st.Done { // and starts another supervisor
 					t.Errorf("before another supervisor has begun: %+v", st)
@@ -156,20 +157,17 @@ func TestExecStarterIsKilled(t *testing.T) {
 // starter runs an evalrun that starts the job and stops at a step.
 func (r *rig) starter(at string) *exec.Cmd {
 	r.Helper()
-	o := struct {
-		Jobs                                   Jobs
-		BaseDir, StoreDir, WakeDir, Executable string
-	}{r.options.Jobs, r.options.BaseDir, r.options.StoreDir, r.options.WakeDir, r.options.Executable}
-	o.Jobs["P"].Env["TOKEN"] = "plain" // a function cannot be handed over
-	options, err := json.Marshal(o)
-	if err != nil {
-		r.Fatal(err)
+	o := startOptions{r.options.BaseDir, r.options.StoreDir, r.options.WakeDir, r.options.Executable, r.config}
+	o.Config.Env["TOKEN"] = "plain" // a function such as Resolve cannot be handed over
+	var arguments []string
+	for _, v := range []any{o, r.p} {
+		text, err := json.Marshal(v)
+		if err != nil {
+			r.Fatal(err)
+		}
+		arguments = append(arguments, string(text))
 	}
-	pending, err := json.Marshal(r.p)
-	if err != nil {
-		r.Fatal(err)
-	}
-	cmd := exec.Command(r.options.Executable, "test-start", string(options), string(pending))
+	cmd := exec.Command(r.options.Executable, append([]string{"test-start"}, arguments...)...)
 	cmd.Env = append(os.Environ(), stopAt+"="+at)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

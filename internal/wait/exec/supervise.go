@@ -1,4 +1,4 @@
-package wait
+package exec
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
 const (
@@ -137,7 +139,7 @@ func takeEnvironment() (names []string, err error) {
 // run runs the command to its end. Its payload is kept as it is, what it writes to stderr without
 // secrets.
 func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redactor) jobResult {
-	stdout, stderr := &limited{left: maxPayload}, &tailed{}
+	stdout, stderr := &limited{left: jsonvalue.MaxPayload}, &tailed{}
 	if f, err := os.OpenFile(dir.path(stderrFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
 		defer func() { _ = f.Close() }()
 		stderr.log = f
@@ -162,17 +164,17 @@ func (s jobSpec) run(dir jobFolder, signals <-chan os.Signal, red *redact.Redact
 	switch {
 	case why != "":
 	case stdout.left < 0:
-		why = fmt.Sprintf("the command printed more than %d MiB", maxPayload>>20)
+		why = fmt.Sprintf("the command printed more than %d MiB", jsonvalue.MaxPayload>>20)
 	case !cmd.ProcessState.Success():
 		why = fmt.Sprintf("the command ended with %s%s", cmd.ProcessState, stderr.quote())
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // a child that keeps the pipes open does not make the job fail
 		why = "reading what the command printed: " + err.Error()
 	}
 	if why != "" {
-		r.Error = &Error{string(fault.Job), why}
+		r.Error = &wait.Error{Code: string(fault.Job), Message: why}
 		return r
 	}
-	r.Payload = documentOrText(stdout.kept.Bytes())
+	r.Payload = jsonvalue.FromOutput(stdout.kept.Bytes())
 	return r
 }
 
@@ -231,7 +233,7 @@ type limited struct {
 
 func (l *limited) Write(b []byte) (int, error) {
 	if l.left -= len(b); l.left < 0 {
-		return 0, errTooLong
+		return 0, jsonvalue.ErrTooLong
 	}
 	return l.kept.Write(b)
 }
@@ -244,7 +246,7 @@ type tailed struct {
 }
 
 func (t *tailed) Write(b []byte) (int, error) {
-	if room := maxPayload - t.written; room > 0 && t.log != nil {
+	if room := jsonvalue.MaxPayload - t.written; room > 0 && t.log != nil {
 		n, _ := t.log.Write(b[:min(room, len(b))]) // a full disk must not stop the command
 		t.written += n
 	}

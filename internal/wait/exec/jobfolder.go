@@ -1,4 +1,4 @@
-package wait
+package exec
 
 import (
 	"encoding/json"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
 // The files of an exec job's folder, in the order in which they come to be.
@@ -33,7 +35,7 @@ type jobSpec struct {
 	TriggerID string          `json:"triggerId"`
 	Command   []string        `json:"command"`
 	CWD       string          `json:"cwd"`
-	Timeout   Duration        `json:"timeout,omitzero"`
+	Timeout   wait.Duration   `json:"timeout,omitzero"`
 	Wake      string          `json:"wake,omitempty"` // relative to the job's folder
 	Input     json.RawMessage `json:"input"`
 }
@@ -52,14 +54,14 @@ type jobInput struct {
 type jobResult struct {
 	ExitCode  *int            `json:"exitCode"`
 	Payload   json.RawMessage `json:"payload"`
-	Error     *Error          `json:"error"`
+	Error     *wait.Error     `json:"error"`
 	StartedAt time.Time       `json:"startedAt"`
 	EndedAt   time.Time       `json:"endedAt"`
 }
 
 func failedJob(message string) jobResult {
 	now := time.Now().UTC()
-	return jobResult{Payload: json.RawMessage("null"), Error: &Error{string(fault.Job), message}, StartedAt: now, EndedAt: now}
+	return jobResult{Payload: json.RawMessage("null"), Error: &wait.Error{Code: string(fault.Job), Message: message}, StartedAt: now, EndedAt: now}
 }
 
 // process names a process beyond the reuse of its pid.
@@ -90,7 +92,7 @@ func (d jobFolder) has(name string) bool {
 	return err == nil
 }
 
-func (d jobFolder) write(name string, v any) error { return d.replace(name, marshal(v)) }
+func (d jobFolder) write(name string, v any) error { return d.replace(name, jsonvalue.Marshal(v)) }
 
 func (d jobFolder) replace(name string, data []byte) error {
 	return durable.WriteFile(d.path(name), 0o600, func(w io.Writer) error {
@@ -115,14 +117,14 @@ func (d jobFolder) read(name string, into any) (found bool, err error) {
 }
 
 // status reads the result; done is false if there is none yet.
-func (d jobFolder) status() (s Status, done bool, err error) {
+func (d jobFolder) status() (s wait.Status, done bool, err error) {
 	var r jobResult
 	if done, err = d.read(resultFile, &r); err != nil || !done {
-		return Status{}, false, err
+		return wait.Status{}, false, err
 	}
-	s = Status{Done: true, Payload: r.Payload}
+	s = wait.Status{Done: true, Payload: r.Payload}
 	if r.Error != nil {
-		s = Status{Done: true, Fault: fault.New(fault.Category(r.Error.Code), r.Error.Message)}
+		s = wait.Status{Done: true, Fault: fault.New(fault.Category(r.Error.Code), r.Error.Message)}
 	}
 	return s, true, nil
 }

@@ -1,4 +1,4 @@
-package wait
+package uipath
 
 import (
 	"context"
@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 	"unicode/utf16"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/httpcall"
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
 const (
@@ -23,18 +25,18 @@ const (
 
 // ask sends a request to a path of Orchestrator's API, which is a template. An error that is not a
 // *fault.Fault is a *RetryError.
-func (s *uipathSource) ask(ctx context.Context, p Job, method, path string, body json.RawMessage) (answer, error) {
-	q := call{
-		Request: Request{Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token}},
-		pending: p, resolve: s.resolve, literalBody: body,
+func (s *source) ask(ctx context.Context, j wait.Job, method, path string, body json.RawMessage) (httpcall.Answer, error) {
+	q := httpcall.Call{
+		Request: wait.Request{Method: method, URL: s.config.URL + path, Headers: map[string]string{"Authorization": "Bearer " + s.config.Token}},
+		Job:     j, LiteralBody: body,
 	}
 	var err error
-	if q.literalHeaders, err = s.folder(p); err != nil {
-		return answer{}, s.retry(p, answer{}, err)
+	if q.LiteralHeaders, err = s.folder(j); err != nil {
+		return httpcall.Answer{}, s.Retry(j, httpcall.Answer{}, err)
 	}
-	a, err := s.client.do(ctx, q)
+	a, err := s.Do(ctx, q)
 	if err != nil {
-		return a, s.retry(p, a, err)
+		return a, s.Retry(j, a, err)
 	}
 	return a, nil
 }
@@ -42,19 +44,19 @@ func (s *uipathSource) ask(ctx context.Context, p Job, method, path string, body
 // folder gives the header that says in which folder the job is: that of a job which exists already
 // as the agent said it, else that of the configuration; that of a job to start as it is configured,
 // else as the agent said it. For a model may choose what to start, and the eval set where.
-func (s *uipathSource) folder(p Job) (map[string]string, error) {
-	key, path := p.Spec.FolderKey, p.Spec.FolderPath
-	if configured := s.config.FolderKey != "" || s.config.FolderPath != ""; configured && (p.Spec.ItemKey == "" || key == "" && path == "") {
+func (s *source) folder(j wait.Job) (map[string]string, error) {
+	key, path := j.Spec.FolderKey, j.Spec.FolderPath
+	if configured := s.config.FolderKey != "" || s.config.FolderPath != ""; configured && (j.Spec.ItemKey == "" || key == "" && path == "") {
 		var err, err2 error
-		key, err = s.resolve.expand(s.config.FolderKey)
-		path, err2 = s.resolve.expand(s.config.FolderPath)
+		key, err = s.Resolve.Expand(s.config.FolderKey)
+		path, err2 = s.Resolve.Expand(s.config.FolderPath)
 		if err := errors.Join(err, err2); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case key != "" && !printable(key):
-		return nil, fault.Newf(fault.Job, "expected the key of a folder, got %q", excerpt([]byte(key)))
+		return nil, fault.Newf(fault.Job, "expected the key of a folder, got %q", jsonvalue.Excerpt([]byte(key)))
 	case key != "":
 		return map[string]string{"X-UIPATH-FolderKey": key}, nil
 	case path == "":
@@ -72,14 +74,14 @@ func (s *uipathSource) folder(p Job) (map[string]string, error) {
 }
 
 // folderOf names the folder in a message.
-func (s *uipathSource) folderOf(p Job) string {
+func (s *source) folderOf(j wait.Job) string {
 	switch {
 	case s.config.FolderKey != "":
 		return "the folder " + s.config.FolderKey
 	case s.config.FolderPath != "":
 		return "the folder " + s.config.FolderPath
 	}
-	return fmt.Sprintf("the folder %q", excerpt([]byte(p.Spec.FolderKey+p.Spec.FolderPath)))
+	return fmt.Sprintf("the folder %q", jsonvalue.Excerpt([]byte(j.Spec.FolderKey+j.Spec.FolderPath)))
 }
 
 // printable tells whether a text can be the value of a header as it is.
@@ -89,45 +91,45 @@ func printable(s string) bool {
 
 // refused is the error of an answer to what comes before a job and to its start, nil if there is
 // none. It is not tried again what would be refused again.
-func (s *uipathSource) refused(p Job, a answer) error {
+func (s *source) refused(j wait.Job, a httpcall.Answer) error {
 	switch {
-	case a.ok():
+	case a.OK():
 		return nil
-	case a.status >= 500, a.status < 400, a.status == http.StatusTooManyRequests, a.status == http.StatusRequestTimeout,
-		a.status == http.StatusConflict, a.status == http.StatusTooEarly:
-		return s.retry(p, a, a.error())
+	case a.Status >= 500, a.Status < 400, a.Status == http.StatusTooManyRequests, a.Status == http.StatusRequestTimeout,
+		a.Status == http.StatusConflict, a.Status == http.StatusTooEarly:
+		return s.Retry(j, a, a.Err())
 	}
 	return fault.New(fault.Job, "the job could not be started: "+explained(a).Error())
 }
 
 // explained is the error of an answer, with what it means of those whose reason is in the
 // configuration.
-func explained(a answer) error {
-	switch a.status {
+func explained(a httpcall.Answer) error {
+	switch a.Status {
 	case http.StatusUnauthorized:
-		return fmt.Errorf("the token is not accepted, it may have expired: %w", a.error())
+		return fmt.Errorf("the token is not accepted, it may have expired: %w", a.Err())
 	case http.StatusForbidden:
-		return fmt.Errorf("the token gives no right to this in the folder: %w", a.error())
+		return fmt.Errorf("the token gives no right to this in the folder: %w", a.Err())
 	}
-	return a.error()
+	return a.Err()
 }
 
 // page gives the elements of a page of OData.
-func page(a answer) ([]object, error) {
-	body, _ := parseObject(a.value())
-	list, _ := body.get("value")
-	wrong := fmt.Errorf("%s answered something that is not a list of OData: %s", a.what, excerpt(a.body))
-	if kindOf(list) != '[' {
+func page(a httpcall.Answer) ([]jsonvalue.Object, error) {
+	body, _ := jsonvalue.ParseObject(a.Value())
+	list, _ := body.Get("value")
+	wrong := fmt.Errorf("%s answered something that is not a list of OData: %s", a.What, jsonvalue.Excerpt(a.Body))
+	if jsonvalue.KindOf(list) != '[' {
 		return nil, wrong
 	}
-	items, err := elements(list, maxPage)
+	items, err := jsonvalue.Elements(list, maxPage)
 	if err != nil {
 		return nil, wrong
 	}
-	out := make([]object, len(items))
+	out := make([]jsonvalue.Object, len(items))
 	for i, item := range items {
 		var ok bool
-		if out[i], ok = parseObject(item); !ok {
+		if out[i], ok = jsonvalue.ParseObject(item); !ok {
 			return nil, wrong
 		}
 	}
@@ -136,16 +138,3 @@ func page(a answer) ([]object, error) {
 
 // maxPage is how many elements a page may have. One is asked for.
 const maxPage = 1000
-
-// retry wraps an error with when to try again, unless it is a fault.
-func (s *uipathSource) retry(p Job, a answer, err error) error {
-	var f *fault.Fault
-	if errors.As(err, &f) {
-		return f
-	}
-	return &RetryError{After: s.after(p, a), Err: err}
-}
-
-func (s *uipathSource) after(p Job, a answer) time.Duration {
-	return s.polling.after(p.Checks, a.retryAfter, s.client.rand)
-}

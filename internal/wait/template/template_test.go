@@ -1,4 +1,4 @@
-package wait
+package template
 
 import (
 	"encoding/json"
@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-func known(values map[string]string) resolver {
+func known(values map[string]string) Resolver {
 	return func(name string) (string, bool) { v, ok := values[name]; return v, ok }
 }
 
-func TestRenderURL(t *testing.T) {
+func TestURL(t *testing.T) {
 	vars := known(map[string]string{"BASE": "https://h.example/api", "Q": "a=1&b=2", "KEY": "k/{itemKey}"})
 	for _, c := range []struct{ template, value, want string }{
 		{"https://h/jobs/{itemKey}", "job-1", "https://h/jobs/job-1"},
@@ -32,7 +32,7 @@ func TestRenderURL(t *testing.T) {
 		{"https://h/{itemKey}", "/evil.example", "https://h/%2Fevil.example"},
 		{"https://h/jobs/{itemKey}", "a\r\nHost: x", "https://h/jobs/a%0D%0AHost:%20x"},
 	} {
-		got, err := renderURL(c.template, vars, map[string]string{"itemKey": c.value})
+		got, err := URL(c.template, vars, map[string]string{"itemKey": c.value})
 		if c.want == "" && err == nil || c.want != "" && got != c.want {
 			t.Errorf("%s with %q: expected %s, got %s, %v", c.template, c.value, c.want, got, err)
 		}
@@ -40,7 +40,7 @@ func TestRenderURL(t *testing.T) {
 }
 
 func TestUnknownVariableIsNamed(t *testing.T) {
-	_, err := renderURL("https://h/${TOKEN}", nil, nil)
+	_, err := URL("https://h/${TOKEN}", nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "the variable ${TOKEN} has no value; pass it with --env TOKEN") {
 		t.Error(err)
 	}
@@ -48,12 +48,12 @@ func TestUnknownVariableIsNamed(t *testing.T) {
 
 // Whatever a model says, the URL's host stays, and so does the number of its path's segments and
 // query's parameters.
-func FuzzRenderURL(f *testing.F) {
+func FuzzURL(f *testing.F) {
 	for _, seed := range []string{"job-1", "..", "../..", "%2e%2e", "a/b", "?x=1", "#", "@h", ":80", "//e", "\\", "\x00\n", "{itemKey}", "${X}", "&a=b", ";", "日本"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		got, err := renderURL("https://host/jobs/{itemKey}/x?key={itemKey}&last=1", nil, map[string]string{"itemKey": value})
+		got, err := URL("https://host/jobs/{itemKey}/x?key={itemKey}&last=1", nil, map[string]string{"itemKey": value})
 		if err != nil {
 			return
 		}
@@ -69,9 +69,9 @@ func FuzzRenderURL(f *testing.F) {
 	})
 }
 
-func TestRenderBody(t *testing.T) {
+func TestBody(t *testing.T) {
 	template := json.RawMessage(`{"key":"{triggerId}","n":12345678901234567890,"args":"{inputArguments}","list":["{process}","x {process}"],"s":"Bearer ${T}","o":"{other}"}`)
-	got, err := renderBody(template, known(map[string]string{"T": `a"b`}), map[string]string{"triggerId": "t", "process": `P","x":"`}, json.RawMessage(`{"a":1.50}`))
+	got, err := Body(template, known(map[string]string{"T": `a"b`}), map[string]string{"triggerId": "t", "process": `P","x":"`}, json.RawMessage(`{"a":1.50}`))
 	if want := `{"args":{"a":1.50},"key":"t","list":["P\",\"x\":\"","x {process}"],"n":12345678901234567890,"o":"{other}","s":"Bearer a\"b"}`; err != nil || string(got) != want {
 		t.Errorf("expected\n%s\ngot\n%s, %v", want, got, err)
 	}

@@ -1,4 +1,7 @@
-package wait
+// Package template fills what an eval set says of its jobs: texts with ${VAR}s, and URLs and bodies
+// with {placeholders} too. A variable's value comes from the user, a placeholder's may come from a
+// model, so the latter is escaped and never chooses a host.
+package template
 
 import (
 	"bytes"
@@ -9,17 +12,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
-// placeholders are what a request may take from a trigger. All but the first two may come from a
+// Placeholders are what a request may take from a trigger. All but the first two may come from a
 // model, so they reach a URL only escaped, and never its host. inputArguments is for bodies only.
-var placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "inputArguments"}
-
-// values are the placeholders' values for one trigger.
-func values(p Job) map[string]string {
-	return map[string]string{"triggerId": p.TriggerID, "rolloutId": p.RolloutID, "process": p.Spec.Process,
-		"folderPath": p.Spec.FolderPath, "folderKey": p.Spec.FolderKey, "itemKey": p.ItemKey}
-}
+var Placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "inputArguments"}
 
 // part is a piece of a template: literal text, a ${VAR} or a {placeholder}.
 type part struct{ text, variable, placeholder string }
@@ -29,6 +28,20 @@ var (
 	nameOfVar   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	whole       = regexp.MustCompile(`^\{([A-Za-z]+)\}$`)
 )
+
+// Whole gives the name of the placeholder that a body's string is; ok is false for any other text.
+func Whole(s string) (name string, ok bool) {
+	if m := whole.FindStringSubmatch(s); m != nil {
+		return m[1], true
+	}
+	return "", false
+}
+
+// Check says what is wrong with the ${VAR}s of a text.
+func Check(s string) error {
+	_, err := splitVars(s)
+	return err
+}
 
 // splitVars splits a text at its ${VAR}s.
 func splitVars(s string) ([]part, error) { return splitTemplate(s, false) }
@@ -66,11 +79,11 @@ func splitTemplate(s string, isURL bool) ([]part, error) {
 	return out, nil
 }
 
-// resolver gives the value of a ${VAR}.
-type resolver func(name string) (string, bool)
+// Resolver gives the value of a ${VAR}; a nil one has none.
+type Resolver func(name string) (string, bool)
 
-// expand replaces the ${VAR}s of a text.
-func (r resolver) expand(s string) (string, error) {
+// Expand replaces the ${VAR}s of a text.
+func (r Resolver) Expand(s string) (string, error) {
 	parts, err := splitVars(s)
 	if err != nil {
 		return "", err
@@ -79,7 +92,7 @@ func (r resolver) expand(s string) (string, error) {
 	for _, p := range parts {
 		value := p.text
 		if p.variable != "" {
-			if value, err = r.value(p.variable); err != nil {
+			if value, err = r.Value(p.variable); err != nil {
 				return "", err
 			}
 		}
@@ -88,7 +101,8 @@ func (r resolver) expand(s string) (string, error) {
 	return b.String(), nil
 }
 
-func (r resolver) value(name string) (string, error) {
+// Value gives the value of a variable. The error names one that has none.
+func (r Resolver) Value(name string) (string, error) {
 	if r != nil {
 		if v, ok := r(name); ok {
 			return v, nil
@@ -97,8 +111,8 @@ func (r resolver) value(name string) (string, error) {
 	return "", fmt.Errorf("the variable ${%s} has no value; pass it with --env %s or in an --env-file", name, name)
 }
 
-// variables adds the names of a text's ${VAR}s to a set.
-func variables(s string, into map[string]bool) {
+// AddVariables adds the names of a text's ${VAR}s to a set.
+func AddVariables(s string, into map[string]bool) {
 	parts, _ := splitVars(s) // what is wrong was said when the configuration was read
 	for _, p := range parts {
 		if p.variable != "" {
@@ -107,15 +121,15 @@ func variables(s string, into map[string]bool) {
 	}
 }
 
-// checkURL says what is wrong with a URL template, as far as that can be said without the values of
+// CheckURL says what is wrong with a URL template, as far as that can be said without the values of
 // its variables.
-func checkURL(template string, allowed []string) error {
+func CheckURL(template string, allowed []string) error {
 	parts, err := splitTemplate(template, true)
 	if err != nil {
 		return err
 	}
 	dummies := map[string]string{}
-	for _, name := range placeholders {
+	for _, name := range Placeholders {
 		dummies[name] = "x"
 	}
 	for _, p := range parts {
@@ -129,7 +143,7 @@ func checkURL(template string, allowed []string) error {
 	// A variable at the beginning may hold the scheme, or the scheme and the host; both are tried.
 	for _, first := range []string{"https://host", "https"} {
 		at := 0
-		_, err = renderURL(template, func(string) (string, bool) {
+		_, err = URL(template, func(string) (string, bool) {
 			if at++; at == 1 && strings.HasPrefix(template, "${") {
 				return first, true
 			}
@@ -142,10 +156,10 @@ func checkURL(template string, allowed []string) error {
 	return err
 }
 
-// renderURL fills a URL template. A variable's value stands as it is. A placeholder's value is
+// URL fills a URL template. A variable's value stands as it is. A placeholder's value is
 // escaped for the path or the query, wherever it stands; it may not stand before the path or after
 // a '#', and in a path it may not be empty or lead out of its segment.
-func renderURL(template string, resolve resolver, values map[string]string) (string, error) {
+func URL(template string, resolve Resolver, values map[string]string) (string, error) {
 	parts, err := splitTemplate(template, true)
 	if err != nil {
 		return "", err
@@ -155,7 +169,7 @@ func renderURL(template string, resolve resolver, values map[string]string) (str
 		text := p.text
 		switch {
 		case p.variable != "":
-			if text, err = resolve.value(p.variable); err != nil {
+			if text, err = resolve.Value(p.variable); err != nil {
 				return "", err
 			}
 		case p.placeholder != "":
@@ -206,15 +220,15 @@ func escape(name, value, before string) (string, error) {
 	// be a segment.
 	for segment := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {
-			return "", fmt.Errorf("{%s} is %q, which would lead out of its segment of the URL's path", name, excerpt([]byte(value)))
+			return "", fmt.Errorf("{%s} is %q, which would lead out of its segment of the URL's path", name, jsonvalue.Excerpt([]byte(value)))
 		}
 	}
 	return url.PathEscape(value), nil
 }
 
-// renderBody fills a body template: a string that is one placeholder becomes its value, other
+// Body fills a body template: a string that is one placeholder becomes its value, other
 // strings have their ${VAR}s replaced.
-func renderBody(template json.RawMessage, resolve resolver, values map[string]string, arguments json.RawMessage) (json.RawMessage, error) {
+func Body(template json.RawMessage, resolve Resolver, values map[string]string, arguments json.RawMessage) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(template))
 	dec.UseNumber()
 	var v any
@@ -222,20 +236,28 @@ func renderBody(template json.RawMessage, resolve resolver, values map[string]st
 		return nil, err
 	}
 	v, err := fill(v, func(s string) (any, error) {
-		if m := whole.FindStringSubmatch(s); m != nil {
-			if m[1] == "inputArguments" {
+		if name, ok := Whole(s); ok {
+			if name == "inputArguments" {
 				return arguments, nil
 			}
-			if value, ok := values[m[1]]; ok {
+			if value, ok := values[name]; ok {
 				return value, nil
 			}
 		}
-		return resolve.expand(s)
+		return resolve.Expand(s)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return marshal(v), nil
+	return jsonvalue.Marshal(v), nil
+}
+
+// AddBodyVariables adds the names of a body template's ${VAR}s to a set.
+func AddBodyVariables(body json.RawMessage, into map[string]bool) {
+	var v any
+	if json.Unmarshal(body, &v) == nil {
+		_, _ = fill(v, func(s string) (any, error) { AddVariables(s, into); return s, nil })
+	}
 }
 
 // fill replaces the strings of a decoded JSON value.

@@ -1,4 +1,4 @@
-package wait
+package exec
 
 import (
 	"encoding/json"
@@ -15,6 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/template"
+	"github.com/evalrun/evalrun/internal/wait/waittest"
 )
 
 // patience is how long a test waits for what must come.
@@ -24,7 +27,8 @@ const patience = 30 * time.Second
 type rig struct {
 	*testing.T
 	options Options
-	p       Job
+	config  wait.ExecConfig
+	p       wait.Job
 	// wake is the socket of a waiting evalrun, pipe what a job's command writes to, gate what it
 	// reads from.
 	wake       *net.UnixConn
@@ -33,8 +37,13 @@ type rig struct {
 	stops *net.UnixConn
 }
 
+// known resolves the variables that a test gives.
+func known(values map[string]string) template.Resolver {
+	return func(name string) (string, bool) { v, ok := values[name]; return v, ok }
+}
+
 // newRig makes a store whose process P is a shell script. In it, $PIPE and $GATE are named pipes.
-func newRig(t *testing.T, script string, change ...func(*ExecConfig)) *rig {
+func newRig(t *testing.T, script string, change ...func(*wait.ExecConfig)) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "trg") // short, for the sockets' sake
 	if err != nil {
@@ -51,7 +60,7 @@ func newRig(t *testing.T, script string, change ...func(*ExecConfig)) *rig {
 	t.Setenv(stopAt, "")
 	t.Setenv("EVALRUN_ROLLOUT", "rollout-1")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // else every process takes a second to end under the race detector
-	c := &ExecConfig{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{
+	c := &wait.ExecConfig{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{
 		"PIPE": filepath.Join(dir, "pipe"), "GATE": filepath.Join(dir, "gate"), "TOKEN": "${TOKEN}"}}
 	for _, f := range change {
 		f(c)
@@ -60,9 +69,10 @@ func newRig(t *testing.T, script string, change ...func(*ExecConfig)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.options = Options{Jobs: Jobs{"P": {Source: "exec", ExecConfig: c}}, BaseDir: dir, StoreDir: filepath.Join(dir, "store"), Executable: executable,
+	r.config = *c
+	r.options = Options{BaseDir: dir, StoreDir: filepath.Join(dir, "store"), Executable: executable,
 		WakeDir: filepath.Join(dir, "store", "wake"), Resolve: known(map[string]string{"TOKEN": "open-sesame"})}
-	r.p = Job{TriggerID: "0198c0de-0000-7000-8000-000000000001", Spec: Spec{Type: TypeJob, Name: "JOB", Process: "P", FolderPath: "Shared",
+	r.p = wait.Job{TriggerID: "0198c0de-0000-7000-8000-000000000001", Spec: wait.Spec{Type: wait.TypeJob, Name: "JOB", Process: "P", FolderPath: "Shared",
 		Payload: json.RawMessage(`{"process_name":"P","input_arguments":{"n":1.50}}`)}}
 	t.Cleanup(r.end)
 	return r
@@ -116,7 +126,7 @@ func (r *rig) fifo(dir, name string) *os.File {
 	return f
 }
 
-func (r *rig) source() *execSource { return newExec(r.options, *r.options.Jobs["P"].ExecConfig) }
+func (r *rig) source() wait.Source { return New(r.options, r.config) }
 
 func (r *rig) folder() jobFolder {
 	return jobFolder(filepath.Join(r.options.StoreDir, "jobs", r.p.TriggerID))
@@ -130,7 +140,7 @@ func (r *rig) start() {
 	}
 }
 
-func (r *rig) check() Status {
+func (r *rig) check() wait.Status {
 	r.Helper()
 	st, err := r.source().Check(r.Context(), r.p)
 	if err != nil {
@@ -153,7 +163,7 @@ func (r *rig) datagram(c *net.UnixConn) string {
 }
 
 // finished waits until the job's end is told and gives its status.
-func (r *rig) finished() Status {
+func (r *rig) finished() wait.Status {
 	r.Helper()
 	if got, want := r.datagram(r.wake), "job "+r.p.TriggerID+"\n"; got != want {
 		r.Fatalf("expected the datagram %q, got %q", want, got)
@@ -194,8 +204,13 @@ func (r *rig) open() {
 	}
 }
 
+func TestSourceKeepsToItsInterface(t *testing.T) {
+	r := newRig(t, `read x <"$GATE"; echo 42`)
+	waittest.Run(t, waittest.Case{Source: r.source(), Job: r.p, End: func() { r.open(); r.datagram(r.wake) }})
+}
+
 func TestExec(t *testing.T) {
-	r := newRig(t, `echo run >"$PIPE"; read x <"$GATE"; env >env.txt; cat`, func(c *ExecConfig) { c.CWD = "tools" })
+	r := newRig(t, `echo run >"$PIPE"; read x <"$GATE"; env >env.txt; cat`, func(c *wait.ExecConfig) { c.CWD = "tools" })
 	if err := os.Mkdir(filepath.Join(r.options.BaseDir, "tools"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -203,11 +218,11 @@ func TestExec(t *testing.T) {
 	if got := r.line(); got != "run" {
 		t.Fatal(got)
 	}
-	if diff := cmp.Diff(Status{After: 5 * time.Second}, r.check()); diff != "" {
+	if diff := cmp.Diff(wait.Status{After: 5 * time.Second}, r.check()); diff != "" {
 		t.Error(diff)
 	}
 	r.open()
-	want := Status{Done: true, Payload: json.RawMessage(`{"key":"` + r.p.TriggerID + `","process":"P","folderPath":"Shared","folderKey":"","inputArguments":{"n":1.50}}`)}
+	want := wait.Status{Done: true, Payload: json.RawMessage(`{"key":"` + r.p.TriggerID + `","process":"P","folderPath":"Shared","folderKey":"","inputArguments":{"n":1.50}}`)}
 	if diff := cmp.Diff(want, r.finished()); diff != "" {
 		t.Error(diff)
 	}
@@ -238,7 +253,7 @@ func TestExec(t *testing.T) {
 func TestExecResults(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
-		change       func(*ExecConfig)
+		change       func(*wait.ExecConfig)
 		payload      string
 		fault        string
 	}{
@@ -250,14 +265,14 @@ func TestExecResults(t *testing.T) {
 		{name: "a failure", script: `echo out; echo oops >&2; exit 3`, fault: "the command ended with exit status 3; its stderr ends with: oops"},
 		{name: "a signal", script: `kill -9 $$`, fault: "the command ended with signal: killed"},
 		{name: "too much", script: `head -c 17000000 /dev/zero`, fault: "the command printed more than 16 MiB"},
-		{name: "too long", script: `read x <"$GATE"`, change: func(c *ExecConfig) { c.Timeout = Duration(50 * time.Millisecond) }, fault: "the job took longer than its timeout of 50ms"},
-		{name: "no such program", change: func(c *ExecConfig) { c.Command = []string{"no-such-program"} }, fault: "the command could not be started: exec: \"no-such-program\": executable file not found in $PATH"},
-		{name: "no such folder", change: func(c *ExecConfig) { c.CWD = "/no/such/folder" }, fault: "the command could not be started: "},
+		{name: "too long", script: `read x <"$GATE"`, change: func(c *wait.ExecConfig) { c.Timeout = wait.Duration(50 * time.Millisecond) }, fault: "the job took longer than its timeout of 50ms"},
+		{name: "no such program", change: func(c *wait.ExecConfig) { c.Command = []string{"no-such-program"} }, fault: "the command could not be started: exec: \"no-such-program\": executable file not found in $PATH"},
+		{name: "no such folder", change: func(c *wait.ExecConfig) { c.CWD = "/no/such/folder" }, fault: "the command could not be started: "},
 		{name: "a child that keeps the pipe", script: `(trap "" HUP; read x <"$GATE") & echo '"early"'`, payload: `"early"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.change == nil {
-				c.change = func(*ExecConfig) {}
+				c.change = func(*wait.ExecConfig) {}
 			}
 			r := newRig(t, c.script, c.change)
 			r.start()
@@ -274,7 +289,7 @@ func TestExecResults(t *testing.T) {
 }
 
 func TestExecCancel(t *testing.T) {
-	cancelled := Status{Done: true, Fault: fault.New("job", "the job was cancelled")}
+	cancelled := wait.Status{Done: true, Fault: fault.New("job", "the job was cancelled")}
 	for name, script := range map[string]string{
 		"a command that ends when told":       `echo run >"$PIPE"; read x <"$GATE"`,
 		"a command that ignores it":           `trap "" TERM; echo run >"$PIPE"; while :; do read x <"$GATE"; done`,

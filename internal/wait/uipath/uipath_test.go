@@ -1,4 +1,4 @@
-package wait
+package uipath
 
 import (
 	"context"
@@ -14,14 +14,19 @@ import (
 
 	"github.com/evalrun/evalrun/fixtures/mcp/jobs/service"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/httpcall"
+	"github.com/evalrun/evalrun/internal/wait/waittest"
 )
 
 // orchestrator is a job service with its own clock, and a source that asks it.
 type orchestrator struct {
-	*uipathSource
+	*source
 	dir string
 	now time.Time
 }
+
+var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
 
 const robotToken = "rt_secret"
 
@@ -39,38 +44,32 @@ func newOrchestrator(t *testing.T) *orchestrator {
 			t.Error(err)
 		}
 	})
-	o.uipathSource = robots(t, server.URL+"/org/tenant/orchestrator_/", "")
+	o.source = robots(t, server.URL+"/org/tenant/orchestrator_/", "")
 	return o
 }
 
 // robots gives the uipath source with more of its configuration.
-func robots(t *testing.T, url, config string) *uipathSource {
+func robots(t *testing.T, url, config string) *source {
 	t.Helper()
-	jobs, problems := parseJobs(t, "jobs.json", `{"*":{"source":"uipath","url":"`+url+`","token":"${TOKEN}"`+config+`}}`)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	sources := NewSources(Options{Jobs: jobs, Resolve: known(map[string]string{"TOKEN": robotToken}), Now: func() time.Time { return noon }, Rand: func() float64 { return 0.5 }})
-	t.Cleanup(sources.Close)
-	src, err := sources.For("uipath", Spec{Type: TypeJob, Process: "P"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return src.(*uipathSource)
+	c := waittest.ParseJobs(t, `{"*":{"source":"uipath","url":"`+url+`","token":"${TOKEN}"`+config+`}}`).ForProcess("P")
+	client := httpcall.New(nil, func() float64 { return 0.5 }, func() time.Time { return noon })
+	t.Cleanup(client.Close)
+	token := func(name string) (string, bool) { return robotToken, name == "TOKEN" }
+	return New(httpcall.Caller{Client: client, Resolve: token, Polling: c.Polling}, *c.UiPathConfig).(*source)
 }
 
 // waits makes a trigger of what an agent emitted.
-func waits(t *testing.T, value string) Job {
+func waits(t *testing.T, value string) wait.Job {
 	t.Helper()
-	specs, err := ParseSpecs(json.RawMessage(value))
+	specs, err := wait.ParseSpecs(json.RawMessage(value))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Job{TriggerID: "0198d4c2-0000-7000-8000-000000000001", RolloutID: "rollout-1", ItemKey: specs[0].ItemKey, Spec: specs[0]}
+	return wait.Job{TriggerID: "0198d4c2-0000-7000-8000-000000000001", RolloutID: "rollout-1", ItemKey: specs[0].ItemKey, Spec: specs[0]}
 }
 
 // begin starts a process, and gives what then waits for it.
-func (o *orchestrator) begin(t *testing.T, value string) Job {
+func (o *orchestrator) begin(t *testing.T, value string) wait.Job {
 	t.Helper()
 	p := waits(t, value)
 	key, err := o.Start(t.Context(), p)
@@ -82,7 +81,7 @@ func (o *orchestrator) begin(t *testing.T, value string) Job {
 }
 
 // ended checks a job after its time.
-func (o *orchestrator) ended(t *testing.T, p Job) Status {
+func (o *orchestrator) ended(t *testing.T, p wait.Job) wait.Status {
 	t.Helper()
 	o.now = o.now.Add(time.Hour)
 	status, err := o.Check(t.Context(), p)
@@ -90,6 +89,21 @@ func (o *orchestrator) ended(t *testing.T, p Job) Status {
 		t.Fatal(status, err)
 	}
 	return status
+}
+
+func TestSourceKeepsToItsInterface(t *testing.T) {
+	o := newOrchestrator(t)
+	waittest.Run(t, waittest.Case{
+		Source: o.source, Job: waits(t, `{"name":"invoice","process_folder_path":"Shared","input_arguments":{}}`),
+		Starts: func() int {
+			starts, err := service.ReadStarts(o.dir)
+			if err != nil {
+				t.Error(err)
+			}
+			return len(starts)
+		},
+		End: func() { o.now = o.now.Add(time.Hour) },
+	})
 }
 
 func TestUiPathJobIsStartedOnceAndItsOutputIsThePayload(t *testing.T) {
@@ -139,7 +153,7 @@ func TestUiPathJobsEnd(t *testing.T) {
 // A job that is waited for by its raw name is the payload itself, however it ended, byte for byte.
 func TestUiPathJobThatIsWatched(t *testing.T) {
 	const raw = `{"@odata.context":"x","Key":"k","State":"Faulted","Info":null,"Id":90071992547409931,"new":{"b":1,"a":1.0}}`
-	s := newServer(t, reply(200, raw+"\n"))
+	s := waittest.NewServer(t, waittest.Reply(200, raw+"\n"))
 	src := robots(t, s.URL, `,"folderKey":"configured"`)
 	for value, want := range map[string]http.Header{
 		`{"type":"WaitJobRaw","job":{"key":"k","folder_key":"from the agent"}}`: {"X-Uipath-Folderkey": {"from the agent"}},
@@ -149,11 +163,11 @@ func TestUiPathJobThatIsWatched(t *testing.T) {
 		if err != nil || !status.Done || status.Fault != nil || string(status.Payload) != raw {
 			t.Errorf("%s: %+v %v", value, status, err)
 		}
-		if got := s.headers[len(s.headers)-1]; got.Get("X-UIPATH-FolderKey") != want.Get("X-UIPATH-FolderKey") || got.Get("Authorization") != "Bearer "+robotToken {
+		if got := s.Headers()[len(s.Headers())-1]; got.Get("X-UIPATH-FolderKey") != want.Get("X-UIPATH-FolderKey") || got.Get("Authorization") != "Bearer "+robotToken {
 			t.Error(value, got)
 		}
 	}
-	if got := s.asked()[0]; got != "GET /odata/Jobs/UiPath.Server.Configuration.OData.GetByKey(identifier=k)" {
+	if got := s.Requests()[0]; got != "GET /odata/Jobs/UiPath.Server.Configuration.OData.GetByKey(identifier=k)" {
 		t.Error(got)
 	}
 }
@@ -169,14 +183,14 @@ func TestUiPathFolders(t *testing.T) {
 		{"no variable", "", `{"name":"P","process_folder_path":"${TOKEN}","input_arguments":{}}`, "X-UIPATH-FolderPath", "${TOKEN}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newServer(t, reply(200, `{"value":[]}`))
+			s := waittest.NewServer(t, waittest.Reply(200, `{"value":[]}`))
 			_, _, err := robots(t, s.URL, c.config).Find(t.Context(), waits(t, c.value))
-			if err != nil || s.headers[0].Get(c.header) != c.want {
-				t.Error(err, s.headers[0])
+			if err != nil || s.Headers()[0].Get(c.header) != c.want {
+				t.Error(err, s.Headers()[0])
 			}
 			for _, name := range []string{"X-UIPATH-FolderKey", "X-UIPATH-FolderPath", "X-UIPATH-FolderPath-Encoded"} {
-				if name != c.header && s.headers[0].Get(name) != "" {
-					t.Error("two folders:", s.headers[0])
+				if name != c.header && s.Headers()[0].Get(name) != "" {
+					t.Error("two folders:", s.Headers()[0])
 				}
 			}
 		})
@@ -191,14 +205,14 @@ func TestUiPathFolders(t *testing.T) {
 // What is asked when a process is started: names are escaped for OData and for the URL, and nothing
 // that a model said is a template.
 func TestUiPathStartRequests(t *testing.T) {
-	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+	s := waittest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
-			reply(201, `{"value":[{"Key":"job-1","Id":7}]}`)(w, r)
+			waittest.Reply(201, `{"value":[{"Key":"job-1","Id":7}]}`)(w, r)
 		case strings.HasSuffix(r.URL.Path, "/Releases"):
-			reply(200, `{"value":[{"Key":"${TOKEN}","Name":"x"}]}`)(w, r)
+			waittest.Reply(200, `{"value":[{"Key":"${TOKEN}","Name":"x"}]}`)(w, r)
 		default:
-			reply(200, `{"value":[]}`)(w, r)
+			waittest.Reply(200, `{"value":[]}`)(w, r)
 		}
 	})
 	p := waits(t, `{"name":"O'Neil & Co/ö","input_arguments":{"a":"${TOKEN}","b":"{triggerId}"}}`)
@@ -211,7 +225,7 @@ func TestUiPathStartRequests(t *testing.T) {
 		`POST /odata/Jobs/UiPath.Server.Configuration.OData.StartJobs {"startInfo":{"ReleaseKey":"${TOKEN}","Strategy":"ModernJobsCount","JobsCount":1,` +
 			`"InputArguments":"{\"a\":\"${TOKEN}\",\"b\":\"{triggerId}\"}","Reference":"` + p.TriggerID + `"}}`,
 	}
-	if diff := cmp.Diff(want, s.asked()); diff != "" {
+	if diff := cmp.Diff(want, s.Requests()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -225,27 +239,27 @@ func TestUiPathStartFailures(t *testing.T) {
 		says          string
 		wantsToRepeat bool
 	}{
-		{name: "no token", answers: answers(reply(401, "")), fault: "job", says: "the token is not accepted, it may have expired: GET "},
-		{name: "no right", answers: answers(reply(200, none), reply(403, "")), fault: "job", says: "the token gives no right to this in the folder"},
-		{name: "no such folder", answers: answers(reply(404, `{"message":"no folder"}`)), fault: "job", says: "no folder"},
-		{name: "no such process", answers: answers(reply(200, none), reply(200, none)), fault: "job", says: `Orchestrator has no process "P" in the folder "Shared"`},
-		{name: "a login page", answers: answers(reply(200, "<html>")), wantsToRepeat: true, says: "answered something that is not a list of OData: <html>"},
-		{name: "somebody else's job", answers: answers(reply(200, `{"value":[{"Key":"k","Reference":"another"}]}`)), fault: "job", says: "answered another"},
-		{name: "a release without a key", answers: answers(reply(200, none), reply(200, `{"value":[{}]}`)), wantsToRepeat: true, says: "without a key"},
-		{name: "busy", answers: answers(reply(200, none), reply(200, release), reply(429, "")), wantsToRepeat: true, says: "429"},
-		{name: "broken", answers: answers(reply(200, none), reply(200, release), reply(500, "")), wantsToRepeat: true, says: "500"},
-		{name: "refused", answers: answers(reply(200, none), reply(200, release), reply(400, `{"message":"wrong arguments"}`)), fault: "job", says: "wrong arguments"},
-		{name: "no key", answers: answers(reply(200, none), reply(200, release), reply(201, none)), fault: "start-unknown", says: "the job was started, but"},
+		{name: "no token", answers: answers(waittest.Reply(401, "")), fault: "job", says: "the token is not accepted, it may have expired: GET "},
+		{name: "no right", answers: answers(waittest.Reply(200, none), waittest.Reply(403, "")), fault: "job", says: "the token gives no right to this in the folder"},
+		{name: "no such folder", answers: answers(waittest.Reply(404, `{"message":"no folder"}`)), fault: "job", says: "no folder"},
+		{name: "no such process", answers: answers(waittest.Reply(200, none), waittest.Reply(200, none)), fault: "job", says: `Orchestrator has no process "P" in the folder "Shared"`},
+		{name: "a login page", answers: answers(waittest.Reply(200, "<html>")), wantsToRepeat: true, says: "answered something that is not a list of OData: <html>"},
+		{name: "somebody else's job", answers: answers(waittest.Reply(200, `{"value":[{"Key":"k","Reference":"another"}]}`)), fault: "job", says: "answered another"},
+		{name: "a release without a key", answers: answers(waittest.Reply(200, none), waittest.Reply(200, `{"value":[{}]}`)), wantsToRepeat: true, says: "without a key"},
+		{name: "busy", answers: answers(waittest.Reply(200, none), waittest.Reply(200, release), waittest.Reply(429, "")), wantsToRepeat: true, says: "429"},
+		{name: "broken", answers: answers(waittest.Reply(200, none), waittest.Reply(200, release), waittest.Reply(500, "")), wantsToRepeat: true, says: "500"},
+		{name: "refused", answers: answers(waittest.Reply(200, none), waittest.Reply(200, release), waittest.Reply(400, `{"message":"wrong arguments"}`)), fault: "job", says: "wrong arguments"},
+		{name: "no key", answers: answers(waittest.Reply(200, none), waittest.Reply(200, release), waittest.Reply(201, none)), fault: "start-unknown", says: "the job was started, but"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			at := 0
-			s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+			s := waittest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 				at++
 				c.answers[at-1](w, r)
 			})
 			_, err := robots(t, s.URL, "").Start(t.Context(), waits(t, `{"name":"P","input_arguments":{}}`))
 			var f *fault.Fault
-			var retry *RetryError
+			var retry *wait.RetryError
 			switch {
 			case errors.As(err, &f):
 				if f.Category != c.fault {
@@ -260,7 +274,7 @@ func TestUiPathStartFailures(t *testing.T) {
 		})
 	}
 	t.Run("too late", func(t *testing.T) {
-		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		s := waittest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				t.Error("it was started")
 			}
@@ -268,11 +282,11 @@ func TestUiPathStartFailures(t *testing.T) {
 			if strings.HasSuffix(r.URL.Path, "/Releases") {
 				body = release
 			}
-			reply(200, body)(w, r)
+			waittest.Reply(200, body)(w, r)
 		})
 		p := waits(t, `{"name":"P","input_arguments":{}}`)
 		p.Until = noon
-		var retry *RetryError
+		var retry *wait.RetryError
 		if _, err := robots(t, s.URL, "").Start(t.Context(), p); !errors.As(err, &retry) {
 			t.Error(err)
 		}
@@ -319,17 +333,17 @@ func TestUiPathCheck(t *testing.T) {
 		{name: "no state", status: 200, body: `{}`, says: "something that is not a job", after: 7500 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			s := waittest.NewServer(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", c.header)
-				reply(c.status, c.body)(w, nil)
+				waittest.Reply(c.status, c.body)(w, nil)
 			})
 			p := waits(t, `{"name":"P","input_arguments":{}}`)
 			p.ItemKey = "a b)/x"
 			status, err := robots(t, s.URL, "").Check(t.Context(), p)
-			if got := s.asked()[0]; got != "GET /odata/Jobs/UiPath.Server.Configuration.OData.GetByKey(identifier=a%20b%29%2Fx)" {
+			if got := s.Requests()[0]; got != "GET /odata/Jobs/UiPath.Server.Configuration.OData.GetByKey(identifier=a%20b%29%2Fx)" {
 				t.Error(got)
 			}
-			var retry *RetryError
+			var retry *wait.RetryError
 			switch {
 			case errors.As(err, &retry):
 				if retry.After != c.after || !strings.Contains(err.Error(), c.says) || c.says == "" || strings.Contains(err.Error(), robotToken) {
@@ -364,17 +378,17 @@ func TestUiPathCancel(t *testing.T) {
 			t.Error(name)
 		}
 	}
-	s := newServer(t, reply(200, `{"State":"Running","Id":"7/../8"}`))
+	s := waittest.NewServer(t, waittest.Reply(200, `{"State":"Running","Id":"7/../8"}`))
 	p.ItemKey = "k"
-	if err := robots(t, s.URL, "").Cancel(t.Context(), p); err == nil || len(s.asked()) != 1 {
-		t.Error("a number of a job that is none:", err, s.asked())
+	if err := robots(t, s.URL, "").Cancel(t.Context(), p); err == nil || len(s.Requests()) != 1 {
+		t.Error("a number of a job that is none:", err, s.Requests())
 	}
 }
 
 func TestUiPathTokenHasNoValue(t *testing.T) {
 	src := robots(t, "http://127.0.0.1:1", "")
-	src.resolve = known(nil)
-	var retry *RetryError
+	src.Resolve = nil
+	var retry *wait.RetryError
 	if _, err := src.Start(context.Background(), waits(t, `{"name":"P","input_arguments":{}}`)); !errors.As(err, &retry) || !strings.Contains(err.Error(), "${TOKEN}") {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package wait
+package exec
 
 import (
 	"context"
@@ -9,10 +9,12 @@ import (
 	"os/signal"
 	"syscall"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // The test binary is also the program that the exec source starts: as "job-supervisor FOLDER" it is
-// a supervisor, and as "test-start OPTIONS PENDING" an evalrun that starts one job. Either stops
+// a supervisor, and as "test-start OPTIONS JOB" an evalrun that starts one job. Either stops
 // itself at the step that stopAt names, to be killed there.
 const (
 	stopAt     = "TRIGGER_TEST_STOP_AT"
@@ -55,19 +57,22 @@ func stopHere(name string) {
 	<-resumed // this thread may be the last to be stopped
 }
 
-func startOne(options, pending string) error {
-	var o Options
-	var p Job
+// startOptions are what "test-start" is given: Options without its function, and the configuration.
+type startOptions struct {
+	BaseDir, StoreDir, WakeDir, Executable string
+	Config                                 wait.ExecConfig
+}
+
+func startOne(options, job string) error {
+	var o startOptions
+	var j wait.Job
 	if err := json.Unmarshal([]byte(options), &o); err != nil {
 		return err
 	}
-	if err := json.Unmarshal([]byte(pending), &p); err != nil {
+	if err := json.Unmarshal([]byte(job), &j); err != nil {
 		return err
 	}
-	src, err := NewSources(o).For("exec", p.Spec)
-	if err != nil {
-		return err
-	}
-	_, err = src.Start(context.Background(), p)
+	source := New(Options{BaseDir: o.BaseDir, StoreDir: o.StoreDir, WakeDir: o.WakeDir, Executable: o.Executable}, o.Config)
+	_, err := source.Start(context.Background(), j)
 	return err
 }

@@ -1,0 +1,238 @@
+// Package exec is the source of jobs that are local commands, which outlive evalrun. Its only state is
+// a folder a job. [SuperviseMain] is the process that a job runs under.
+package exec
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
+	"github.com/evalrun/evalrun/internal/wait/template"
+)
+
+const (
+	// supervisorCommand is the hidden command that calls [SuperviseMain].
+	supervisorCommand = "job-supervisor"
+	// ownPrefix begins the names of evalrun's own environment variables, which a job does not get:
+	// one of them marks the processes of a rollout, and those end with it.
+	ownPrefix = "EVALRUN_"
+	// envVar carries the configured environment of the job to its supervisor, as a JSON object.
+	envVar = ownPrefix + "JOB_ENV"
+	// checkExec is how soon to ask again for a job whose end is also told by a datagram.
+	checkExec = 5 * time.Second
+)
+
+// step is called between the steps of starting and running a job; tests stop the process there.
+var step = failpoint.Hit
+
+// Options are what the source needs beside its configuration.
+type Options struct {
+	// BaseDir is the folder of the eval set, against which a job's cwd is resolved; the current one
+	// if empty.
+	BaseDir string
+	// StoreDir is the store's folder; jobs live in its folder jobs.
+	StoreDir string
+	// WakeDir is where waiting evalrun processes have their sockets; a job that ends sends a
+	// datagram to each. May be empty.
+	WakeDir string
+	// Executable is the program whose hidden command job-supervisor calls [SuperviseMain]; the
+	// running one if empty.
+	Executable string
+	// Resolve gives the value of a ${VAR}.
+	Resolve template.Resolver
+}
+
+// source implements wait.Source. Each job has a folder and a supervisor, a process of its own
+// session that runs the command and writes the result. The lock on the folder and the file
+// "started" make sure that a command is run once at most, whoever is killed when; so Start and
+// Check may start a supervisor again whenever in doubt.
+type source struct {
+	o      Options
+	config wait.ExecConfig
+}
+
+// New returns the source for one entry of the eval set's jobs.
+func New(o Options, config wait.ExecConfig) wait.Source { return &source{o, config} }
+
+var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`)
+
+// folder gives the job's folder as an absolute path.
+func (s *source) folder(j wait.Job) (jobFolder, error) {
+	if !safeName.MatchString(j.TriggerID) {
+		return "", fmt.Errorf("expected a UUID as the id of a trigger, got %q", j.TriggerID)
+	}
+	dir, err := filepath.Abs(filepath.Join(s.o.StoreDir, "jobs", j.TriggerID))
+	return jobFolder(dir), err
+}
+
+// StartKind implements wait.Source. A folder tells whether its job was started.
+func (s *source) StartKind() wait.Start { return wait.Idempotent }
+
+// Start implements wait.Source.
+func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
+	dir, err := s.folder(j)
+	if err != nil {
+		return "", err
+	}
+	env, err := s.environment()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(string(dir), 0o700); err != nil {
+		return "", err
+	}
+	if err := durable.Sync(filepath.Dir(string(dir))); err != nil {
+		return "", err
+	}
+	step("job.folder")
+	if dir.has(resultFile) || dir.has(startedFile) {
+		return j.OwnKey(), nil
+	}
+	if !dir.has(specFile) {
+		spec, err := s.spec(j, dir)
+		if err != nil {
+			return "", err
+		}
+		if err := dir.write(specFile, spec); err != nil {
+			return "", err
+		}
+	}
+	step("job.spec")
+	if err := s.spawn(ctx, dir, env); err != nil {
+		return "", err
+	}
+	step("job.spawned")
+	return j.OwnKey(), nil
+}
+
+// spec is what the supervisor of a job reads in its folder.
+func (s *source) spec(j wait.Job, dir jobFolder) (spec jobSpec, err error) {
+	spec = jobSpec{TriggerID: j.TriggerID, Command: s.config.Command, CWD: s.config.CWD, Timeout: s.config.Timeout}
+	if !filepath.IsAbs(spec.CWD) {
+		spec.CWD = filepath.Join(s.o.BaseDir, spec.CWD)
+	}
+	if spec.CWD, err = filepath.Abs(spec.CWD); err != nil {
+		return spec, err
+	}
+	if s.o.WakeDir != "" {
+		wake, err := filepath.Abs(s.o.WakeDir)
+		if err != nil {
+			return spec, err
+		}
+		if spec.Wake, err = filepath.Rel(string(dir), wake); err != nil {
+			return spec, err
+		}
+	}
+	spec.Input = jsonvalue.Marshal(jobInput{j.TriggerID, j.Spec.Process, j.Spec.FolderPath, j.Spec.FolderKey, j.Spec.InputArguments()})
+	return spec, nil
+}
+
+// environment is what the supervisor gets: evalrun's environment without its own variables, and the
+// configured one in one variable.
+func (s *source) environment() ([]string, error) {
+	own := make(map[string]string, len(s.config.Env))
+	for name, value := range s.config.Env {
+		resolved, err := s.o.Resolve.Expand(value)
+		if err != nil {
+			return nil, fmt.Errorf("env.%s of the job: %w", name, err)
+		}
+		own[name] = resolved
+	}
+	return append(sandbox.Environ(os.Environ()), envVar+"="+string(jsonvalue.Marshal(own))), nil
+}
+
+// spawn starts the supervisor and returns when it has detached itself.
+func (s *source) spawn(ctx context.Context, dir jobFolder, env []string) error {
+	executable := s.o.Executable
+	if executable == "" {
+		var err error
+		if executable, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, executable, supervisorCommand, string(dir))
+	cmd.Env, cmd.Dir, cmd.Stderr = env, string(dir), &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.WaitDelay = 2 * time.Second
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("the supervisor of the job could not be started: %w: %s", err, jsonvalue.Excerpt(stderr.Bytes()))
+	}
+	return nil
+}
+
+// Find implements wait.Source.
+func (s *source) Find(_ context.Context, j wait.Job) (string, bool, error) {
+	dir, err := s.folder(j)
+	return j.OwnKey(), dir.has(startedFile) || dir.has(resultFile), err
+}
+
+// Check implements wait.Source.
+func (s *source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
+	dir, err := s.folder(j)
+	if err != nil {
+		return wait.Status{}, err
+	}
+	if !dir.has("") {
+		return wait.Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: its folder in the store is gone")}, nil
+	}
+	// The order matters. "started" is written under the lock and followed by a result under the
+	// same lock, so whoever saw the one, then the lock free, then no result, knows that there will
+	// be none.
+	started := dir.has(startedFile)
+	_, held, err := lockHolder(dir.path(lockFile))
+	if err != nil {
+		return wait.Status{}, err
+	}
+	if s, done, err := dir.status(); done || err != nil {
+		return s, err
+	}
+	switch {
+	case held:
+		return wait.Status{After: checkExec}, nil
+	case started:
+		return wait.Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: its supervisor ended without writing a result")}, nil
+	}
+	// A supervisor is on its way, or was killed before it began.
+	_, err = s.Start(ctx, j)
+	return wait.Status{After: checkExec}, err
+}
+
+// Cancel implements wait.Source.
+func (s *source) Cancel(_ context.Context, j wait.Job) error {
+	dir, err := s.folder(j)
+	if err != nil || !dir.has("") || dir.has(resultFile) {
+		return err
+	}
+	// A supervisor looks for this file after it has taken the lock: either it sees the file, or we
+	// see the lock.
+	if err := dir.replace(cancelFile, nil); err != nil {
+		return err
+	}
+	pid, held, err := lockHolder(dir.path(lockFile))
+	switch {
+	case err != nil:
+		return err
+	case !held:
+		return dir.endCommand()
+	case pid <= 0:
+		return errors.New("the job's supervisor is in another PID namespace and cannot be reached")
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return os.NewSyscallError("kill", err)
+	}
+	return nil
+}

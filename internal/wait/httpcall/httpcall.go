@@ -1,0 +1,235 @@
+// Package httpcall sends the requests of sources that ask over HTTP: it fills their templates, reads
+// the answers, and says when to ask again. Its errors hold no secret. It knows nothing of what a
+// server answers.
+package httpcall
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
+	"github.com/evalrun/evalrun/internal/wait/template"
+)
+
+const (
+	// requestTimeout is how long one request may take.
+	requestTimeout = 30 * time.Second
+	// idleTimeout closes connections soon after a round of checks.
+	idleTimeout = 2 * time.Second
+	// maxRetryAfter is the longest wait that a server may ask for, minRetryAfter the shortest.
+	maxRetryAfter, minRetryAfter = 24 * time.Hour, time.Second
+)
+
+// Client sends requests for all sources that ask over HTTP. It is safe for concurrent use.
+type Client struct {
+	http http.Client
+	rand func() float64
+	now  func() time.Time
+}
+
+// New returns a client. given is for tests, nil means one that gives up after 30 s; its CheckRedirect
+// is replaced. rand gives 0 ≤ x < 1.
+func New(given *http.Client, rand func() float64, now func() time.Time) *Client {
+	c := &Client{rand: rand, now: now}
+	if given != nil {
+		c.http = *given
+	} else {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.IdleConnTimeout, t.ResponseHeaderTimeout = idleTimeout, requestTimeout
+		c.http.Transport = t
+	}
+	if c.http.Timeout == 0 {
+		c.http.Timeout = requestTimeout
+	}
+	c.http.CheckRedirect = sameOrigin
+	return c
+}
+
+// sameOrigin follows redirects within one origin only: headers such as X-API-Key and the job's
+// input are for nobody else.
+func sameOrigin(next *http.Request, via []*http.Request) error {
+	if first := via[0].URL; next.URL.Scheme != first.Scheme || next.URL.Host != first.Host || len(via) >= 10 {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// Close closes idle connections. The client may be used again after it.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Caller sends the requests of one source.
+type Caller struct {
+	*Client
+	// Resolve gives the values of variables, for each request anew: a token lives for an hour, a
+	// job for days.
+	Resolve template.Resolver
+	Polling wait.Polling
+}
+
+// Call is one request for one trigger.
+type Call struct {
+	wait.Request
+	Job wait.Job
+	// KeyHeader is the header that carries the trigger's id, if the server knows one.
+	KeyHeader string
+	// LiteralHeaders and LiteralBody are sent as they are. What comes from a model or a server is
+	// no template.
+	LiteralHeaders map[string]string
+	LiteralBody    json.RawMessage
+}
+
+// Answer is what came back. Of a call that failed only Sent is known: whether the request may have
+// reached the server.
+type Answer struct {
+	Status     int
+	Body       []byte
+	RetryAfter time.Duration
+	Sent       bool
+	// What names the request without the values of its variables.
+	What string
+}
+
+// OK tells whether the status is one of success.
+func (a Answer) OK() bool { return a.Status >= 200 && a.Status < 300 }
+
+// Value is the body as JSON.
+func (a Answer) Value() json.RawMessage { return jsonvalue.FromOutput(a.Body) }
+
+// Err is the answer as an error. It names the request as it is configured.
+func (a Answer) Err() error {
+	hint := ""
+	if a.Status >= 300 && a.Status < 400 {
+		hint = " (redirects to another host are not followed)"
+	}
+	return fmt.Errorf("%s answered %d %s%s: %s", a.What, a.Status, http.StatusText(a.Status), hint, jsonvalue.Excerpt(a.Body))
+}
+
+// Do sends a request and reads the answer. Its errors name the request as it is configured, so that
+// they hold no secret. An error that is a *fault.Fault would be the same if the request were
+// repeated.
+func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
+	a.What = q.Method + " " + q.URL
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	req, err := q.build(ctx, c.Resolve)
+	if err != nil {
+		return a, err
+	}
+	resp, err := c.http.Do(req)
+	a.Sent = sent.Load()
+	if err != nil {
+		var withURL *url.Error
+		if errors.As(err, &withURL) {
+			err = withURL.Err
+		}
+		return a, fmt.Errorf("%s: %w", a.What, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a.Status = resp.StatusCode
+	switch a.Status {
+	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable: // many APIs Answer 200 as long as a job goes on
+		a.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), c.now())
+	}
+	if a.Body, err = jsonvalue.ReadPayload(resp.Body); err != nil {
+		if errors.Is(err, jsonvalue.ErrTooLong) {
+			return a, fault.Newf(fault.Job, "%s answered more than %d MiB", a.What, jsonvalue.MaxPayload>>20)
+		}
+		return a, fmt.Errorf("%s: reading the answer: %w", a.What, err)
+	}
+	return a, nil
+}
+
+// build fills the templates. A variable without a value can be given one later; what does not fit
+// into a template is a fault.
+func (q Call) build(ctx context.Context, resolve template.Resolver) (*http.Request, error) {
+	what := q.Method + " " + q.URL
+	names := map[string]bool{}
+	q.AddVariables(names)
+	for name := range names {
+		if _, err := resolve.Value(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	v := values(q.Job)
+	target, err := template.URL(q.URL, resolve, v)
+	if err != nil {
+		return nil, fault.New(fault.Job, what+": "+err.Error())
+	}
+	body := []byte(q.LiteralBody)
+	if len(q.Body) > 0 {
+		if body, err = template.Body(q.Body, resolve, v, q.Job.Spec.InputArguments()); err != nil {
+			return nil, fault.New(fault.Job, what+": body: "+err.Error())
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, q.Method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, fault.New(fault.Job, what+": the request could not be made") // the error has the URL in it
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, template := range q.Headers {
+		value, err := resolve.Expand(template)
+		if err != nil {
+			return nil, fault.New(fault.Job, what+": header "+name+": "+err.Error())
+		}
+		req.Header.Set(name, value)
+	}
+	for name, value := range q.LiteralHeaders {
+		req.Header.Set(name, value)
+	}
+	if q.KeyHeader != "" {
+		req.Header.Set(q.KeyHeader, q.Job.TriggerID)
+	}
+	return req, nil
+}
+
+// Now is the time.
+func (c Caller) Now() time.Time { return c.now() }
+
+// After says how long to wait before a job is asked for again.
+func (c Caller) After(j wait.Job, a Answer) time.Duration {
+	return c.Polling.Next(j.Checks, a.RetryAfter, c.rand)
+}
+
+// Retry wraps an error with when to try again, unless it is a fault.
+func (c Caller) Retry(j wait.Job, a Answer, err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return &wait.RetryError{After: c.After(j, a), Err: err}
+}
+
+// values are the placeholders' values for one trigger.
+func values(j wait.Job) map[string]string {
+	return map[string]string{"triggerId": j.TriggerID, "rolloutId": j.RolloutID, "process": j.Spec.Process,
+		"folderPath": j.Spec.FolderPath, "folderKey": j.Spec.FolderKey, "itemKey": j.ItemKey}
+}
+
+// parseRetryAfter reads seconds or a date; 0 if there is neither.
+func parseRetryAfter(s string, now time.Time) time.Duration {
+	s = strings.TrimSpace(s)
+	var d time.Duration
+	if seconds, err := strconv.ParseInt(s, 10, 32); err == nil && seconds >= 0 {
+		d = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(s); err == nil {
+		d = at.Sub(now)
+	} else {
+		return 0
+	}
+	return min(max(d, minRetryAfter), maxRetryAfter)
+}

@@ -1,0 +1,89 @@
+package sources
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/waittest"
+)
+
+func TestNamesOfSources(t *testing.T) {
+	text, err := os.ReadFile("../testdata/jobs.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Options{Jobs: waittest.ParseJobs(t, string(text))})
+	only := New(Options{Jobs: wait.Jobs{"Build": {Source: "exec", ExecConfig: &wait.ExecConfig{Command: []string{"x"}}}}})
+	robots := New(Options{Jobs: wait.Jobs{"*": {Source: "uipath", UiPathConfig: &wait.UiPathConfig{URL: "https://h", Token: "${T}"}}}})
+	for _, c := range []struct {
+		name    string
+		sources *Set
+		spec    wait.Spec
+		want    string
+	}{
+		{"a process's entry", s, wait.Spec{Type: wait.TypeJob, Process: "Build"}, "exec"},
+		{"http", s, wait.Spec{Type: wait.TypeJob, Process: "Report"}, "http"},
+		{"external", s, wait.Spec{Type: wait.TypeJob, Process: "Approval"}, "external"},
+		{"uipath starts", s, wait.Spec{Type: wait.TypeJob, Process: "Robot"}, "uipath"},
+		{"uipath watches", s, wait.Spec{Type: wait.TypeJob, Process: "Robot", ItemKey: "k"}, "uipath"},
+		{"uipath for all, to start", robots, wait.Spec{Type: wait.TypeJob, Process: "Other"}, "uipath"},
+		{"uipath for all, to watch", robots, wait.Spec{Type: wait.TypeJob, ItemKey: "k"}, "uipath"},
+		{"uipath for all, neither", robots, wait.Spec{Type: wait.TypeJob}, "external"},
+		{"uipath has no tasks", robots, wait.Spec{Type: wait.TypeTask, ItemKey: "7"}, "external"},
+		{"* cannot start", s, wait.Spec{Type: wait.TypeJob, Process: "Other"}, "external"},
+		{"* can watch", s, wait.Spec{Type: wait.TypeJob, Process: "Other", ItemKey: "k"}, "http"},
+		{"* watches a job without a process", s, wait.Spec{Type: wait.TypeJob, ItemKey: "k"}, "http"},
+		{"a job that exists, of a process that is a command", s, wait.Spec{Type: wait.TypeJob, Process: "Build", ItemKey: "k"}, "external"},
+		{"no entry and no *", only, wait.Spec{Type: wait.TypeJob, Process: "Other"}, "external"},
+		{"no entry and no *, watched", only, wait.Spec{Type: wait.TypeJob, ItemKey: "k"}, "external"},
+		{"a task", s, wait.Spec{Type: wait.TypeTask}, "external"},
+		{"an API call", s, wait.Spec{Type: wait.TypeAPI}, "external"},
+		{"an inbox", s, wait.Spec{Type: wait.TypeInbox}, "external"},
+		{"a timer", s, wait.Spec{Type: wait.TypeTimer}, "timer"},
+	} {
+		if got := c.sources.Name(c.spec); got != c.want {
+			t.Errorf("%s: expected %s, got %s", c.name, c.want, got)
+		}
+	}
+	if _, err := only.For("http", wait.Spec{Type: wait.TypeJob, Process: "Build"}); err == nil || err.Error() != `the jobs of the eval set have no http source for the process "Build"` {
+		t.Error(err)
+	}
+}
+
+// Given any source that can be stored, then a trigger's source is found by that name, and the tests
+// of the source's package are those of package waittest. TestExternalKeepsToItsInterface and
+// TestTimerKeepsToItsInterface are here.
+func TestEverySourceIsKnown(t *testing.T) {
+	now := noon
+	set := New(Options{MCP: external{}, Jobs: wait.Jobs{
+		"exec":   {Source: wait.SourceExec, ExecConfig: &wait.ExecConfig{Command: []string{"x"}}},
+		"http":   {Source: wait.SourceHTTP, HTTPConfig: &wait.HTTPConfig{}},
+		"uipath": {Source: wait.SourceUiPath, UiPathConfig: &wait.UiPathConfig{}},
+	}})
+	for _, name := range wait.SourceNames {
+		if _, err := set.For(name, wait.Spec{Process: name, ResumeAt: &now}); err != nil {
+			t.Error(err)
+		}
+		if name == wait.SourceExternal || name == wait.SourceTimer {
+			continue
+		}
+		tests, err := filepath.Glob(filepath.Join("..", name, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, path := range tests {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(b)
+		}
+		if !strings.Contains(text.String(), "waittest.Run(") {
+			t.Errorf("no test of internal/wait/%s calls waittest.Run", name)
+		}
+	}
+}
