@@ -55,6 +55,10 @@ type Store interface {
 	// Wake returns a channel that receives after another process committed something that may
 	// concern a dispatcher. Wake-ups are folded together and may be lost.
 	Wake() <-chan WakeUp
+	// Changed returns a channel that is closed at the next commit of any process that changes a
+	// run, or any run if runID is empty. Take it before you read the run. It may be closed for
+	// nothing, and up to 5 s late for a commit of another process.
+	Changed(runID string) <-chan struct{}
 	// Close ends every claim's goroutines and closes the store. Claims that are still held stay
 	// until their lease is void.
 	Close() error

@@ -132,16 +132,16 @@ func (c *committer) runGroup(w *write, group []*operation, synchronous string) {
 		return
 	}
 	failpoint.Hit("store.committed")
-	wake, runs := false, map[string]bool{}
+	wake, changed := false, map[string]bool{}
 	for i, op := range group {
-		if op.wake {
-			wake = true
-			maps.Copy(runs, op.changed)
-		}
+		wake = wake || op.wake
+		maps.Copy(changed, op.changed)
 		op.err <- errs[i]
 	}
-	if wake {
-		c.db.wake.tell(slices.Collect(maps.Keys(runs)))
+	runs := slices.Collect(maps.Keys(changed))
+	c.db.changes.announce(runs...)
+	if wake || len(runs) > 0 {
+		c.db.wake.tell(wake, runs)
 	}
 }
 

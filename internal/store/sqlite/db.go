@@ -31,9 +31,10 @@ type db struct {
 	read  *sql.DB
 	write *sql.DB
 	// place are the folder and the file as they were when the store was opened.
-	place  [2]os.FileInfo
-	commit *committer
-	wake   *waker
+	place   [2]os.FileInfo
+	commit  *committer
+	wake    *waker
+	changes *changes
 
 	closing  sync.Once
 	closeErr error
@@ -52,7 +53,7 @@ func (d *db) connect(busy time.Duration) (err error) {
 	if d.read, err = sql.Open("sqlite", name+"?"+pragmas+"&_pragma=query_only(1)&mode=rw"); err != nil {
 		return errors.Join(err, d.closeDatabases())
 	}
-	d.read.SetMaxOpenConns(4)
+	d.read.SetMaxOpenConns(5) // one of them looks for what others commit
 	d.read.SetMaxIdleConns(1)
 	return nil
 }
@@ -79,11 +80,16 @@ func (d *db) Holder() string { return d.holder }
 // Wake implements Store.
 func (d *db) Wake() <-chan store.WakeUp { return d.wake.received }
 
+// Changed implements Store.
+func (d *db) Changed(runID string) <-chan struct{} { return d.changes.of(runID) }
+
 // Close implements Store. Closing twice is no error.
 func (d *db) Close() error {
 	d.closing.Do(func() {
 		d.commit.stop()
-		d.closeErr = errors.Join(d.wake.close(), d.closeDatabases())
+		closed := d.wake.close()
+		d.changes.close()
+		d.closeErr = errors.Join(closed, d.closeDatabases())
 	})
 	return d.closeErr
 }

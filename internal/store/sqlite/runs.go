@@ -43,6 +43,7 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 		if !final {
 			return fmt.Errorf("run %s: %w", runID, store.ErrNotFinal)
 		}
+		w.tx.changed[runID] = true
 		const rollouts = " WHERE rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = ?)"
 		for _, q := range []string{
 			"DELETE FROM deliveries WHERE trigger_id IN (SELECT trigger_id FROM triggers" + rollouts + ")",

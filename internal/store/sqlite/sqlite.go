@@ -88,7 +88,8 @@ func Open(dir string, opts store.Options) (*Store, error) {
 			return nil, errors.Join(err, d.closeDatabases())
 		}
 	}
-	if d.wake, err = newWaker(dir); err != nil {
+	d.changes = newChanges(d)
+	if d.wake, err = newWaker(dir, d.changes); err != nil {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)

@@ -19,7 +19,7 @@ type tx struct {
 	now int64
 	// wake is set by an operation if other processes may want to know of it.
 	wake bool
-	// changed are the runs that the operation has given an event.
+	// changed are the runs that the operation has changed.
 	changed map[string]bool
 	// synchronous is the mode of the connection.
 	synchronous string
@@ -136,5 +136,6 @@ func (t *tx) addEvent(runID string, seq int64, rolloutID string, typ store.Event
 
 // touch says that a run has changed without an event.
 func (t *tx) touch(runID string) error {
+	t.changed[runID] = true
 	return t.exec("UPDATE runs SET revision = revision + 1 WHERE run_id = ?", runID)
 }

@@ -33,11 +33,12 @@ type waker struct {
 	own      string
 	conn     *net.UnixConn
 	received chan store.WakeUp
+	changes  *changes
 	done     sync.WaitGroup
 }
 
-func newWaker(storeDir string) (*waker, error) {
-	w := &waker{dir: store.WakeDir(storeDir), received: make(chan store.WakeUp, 1)}
+func newWaker(storeDir string, c *changes) (*waker, error) {
+	w := &waker{dir: store.WakeDir(storeDir), received: make(chan store.WakeUp, 1), changes: c}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -64,7 +65,15 @@ func (w *waker) receive() {
 		if err != nil {
 			return // closed
 		}
-		w.signal(parseMessage(string(buf[:n])))
+		up, forDispatchers := parseMessage(string(buf[:n]))
+		if up.Unnamed {
+			w.changes.announceAll()
+		} else {
+			w.changes.announce(up.Runs...)
+		}
+		if forDispatchers {
+			w.signal(up)
+		}
 	}
 }
 
@@ -87,28 +96,36 @@ func (w *waker) signal(up store.WakeUp) {
 // maxMessage is how long a message may be.
 const maxMessage = 512
 
-// commitMessage is "commit" and the runs that have changed. It names none if they are too many, as
+// The first words of messages. What a dispatcher may have to do something for is a commit; what
+// only changes a run, so that those who watch it want to know, is an event.
+const (
+	commitWord = "commit"
+	eventWord  = "event"
+	jobWord    = "job"
+)
+
+// commitMessage is the word and the runs that have changed. It names none if they are too many, as
 // earlier versions never named any.
-func commitMessage(runs []string) string {
-	if text := strings.Join(append([]string{"commit"}, runs...), " ") + "\n"; len(text) <= maxMessage {
+func commitMessage(word string, runs []string) string {
+	if text := strings.Join(append([]string{word}, runs...), " ") + "\n"; len(text) <= maxMessage {
 		return text
 	}
-	return "commit\n"
+	return word + "\n"
 }
 
 // parseMessage reads what other processes say: that they have committed something, or that a job is
 // done.
-func parseMessage(text string) (up store.WakeUp) {
+func parseMessage(text string) (up store.WakeUp, forDispatchers bool) {
 	words := strings.Fields(text)
 	switch {
-	case len(words) == 2 && words[0] == "job":
+	case len(words) == 2 && words[0] == jobWord:
 		up.Jobs = words[1:]
-	case len(words) > 1 && words[0] == "commit":
+	case len(words) > 1 && (words[0] == commitWord || words[0] == eventWord):
 		up.Runs = words[1:]
 	default:
 		up.Unnamed = true
 	}
-	return up
+	return up, len(words) == 0 || words[0] != eventWord
 }
 
 // others are the sockets of the other processes.
@@ -138,9 +155,14 @@ func (w *waker) removeStale() {
 	}
 }
 
-// tell wakes every other process that has the store open.
-func (w *waker) tell(runs []string) {
-	message := []byte(commitMessage(runs))
+// tell wakes every other process that has the store open: its dispatcher too if that may have
+// something to do.
+func (w *waker) tell(dispatchers bool, runs []string) {
+	word := eventWord
+	if dispatchers {
+		word = commitWord
+	}
+	message := []byte(commitMessage(word, runs))
 	for _, path := range w.others() {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
@@ -139,6 +140,24 @@ func TestStoreWithoutSockets(t *testing.T) {
 	if entries, err := os.ReadDir(store.WakeDir(dir)); err != nil || len(entries) != 0 {
 		t.Fatal(entries, err)
 	}
+}
+
+func TestChangesAreToldWithoutSocketsTooIfLater(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 30))
+	a, b := open(t, dir), open(t, dir)
+	sqlite.Look(b) // the first look cannot know
+	changed := b.Changed("")
+	sqlite.Look(b)
+	select {
+	case <-changed:
+		t.Error("it was told of a change that nobody made")
+	default:
+	}
+	if _, err := a.CreateRun(t.Context(), benchPlan(1)); err != nil {
+		t.Fatal(err)
+	}
+	sqlite.Look(b)
+	testenv.Receive(t, changed, "a commit that no message has told of")
 }
 
 func TestClosedStoreLeavesNoSocket(t *testing.T) {
