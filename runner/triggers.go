@@ -12,20 +12,22 @@ import (
 
 // Trigger is what a rollout waits for. Its JSON is what evalrun triggers --json prints.
 type Trigger struct {
-	TriggerID      string     `json:"triggerId"`
-	RunID          string     `json:"runId"`
-	RolloutID      string     `json:"rolloutId"`
-	EvaluationID   string     `json:"evaluationId"`
-	EvaluationName string     `json:"evaluationName"`
-	InterruptID    string     `json:"interruptId"`
-	Type           string     `json:"type"`
-	Source         string     `json:"source"`
-	ItemKey        string     `json:"itemKey"`
-	FolderPath     string     `json:"folderPath,omitempty"`
-	State          string     `json:"state"`
-	CreatedAt      time.Time  `json:"createdAt"`
-	Deadline       *time.Time `json:"deadline"`
-	NextCheck      *time.Time `json:"nextCheck"`
+	TriggerID      string `json:"triggerId"`
+	RunID          string `json:"runId"`
+	RolloutID      string `json:"rolloutId"`
+	EvaluationID   string `json:"evaluationId"`
+	EvaluationName string `json:"evaluationName"`
+	InterruptID    string `json:"interruptId"`
+	// AskedBy is the trigger whose job asks, if this is a question that a job asks a person.
+	AskedBy    string     `json:"askedBy,omitempty"`
+	Type       string     `json:"type"`
+	Source     string     `json:"source"`
+	ItemKey    string     `json:"itemKey"`
+	FolderPath string     `json:"folderPath,omitempty"`
+	State      string     `json:"state"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	Deadline   *time.Time `json:"deadline"`
+	NextCheck  *time.Time `json:"nextCheck"`
 	// LastError is why its source could not be asked the last time, or its job not be started.
 	LastError string `json:"lastError,omitempty"`
 	// ExpiresAt is when the source forgets the result.
@@ -97,7 +99,7 @@ func newTrigger(t store.Trigger) Trigger {
 	var spec wait.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
 	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName,
-		InterruptID: t.InterruptID, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
+		InterruptID: t.InterruptID, AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
 		CreatedAt: t.CreatedAt, LastError: t.LastError, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
 		Open: t.State.IsOpen(), Failures: t.Failures, Answer: AnswerPayload}
 	if !t.Deadline.IsZero() {

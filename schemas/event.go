@@ -28,6 +28,7 @@ const (
 	EventRolloutStarted   EventType = "rollout.started"   // RolloutStarted
 	EventRolloutSuspended EventType = "rollout.suspended" // RolloutSuspended
 	EventTriggerDelivered EventType = "trigger.delivered" // TriggerDelivered
+	EventQuestionAsked    EventType = "question.asked"    // QuestionAsked
 	EventRolloutResumed   EventType = "rollout.resumed"   // RolloutResumed
 	EventRolloutRetried   EventType = "rollout.retried"   // RolloutRetried
 	EventRolloutEvaluated EventType = "rollout.evaluated" // RolloutEvaluated
@@ -58,6 +59,8 @@ func newData(t EventType) any {
 		return new(RolloutSuspended)
 	case EventTriggerDelivered:
 		return new(TriggerDelivered)
+	case EventQuestionAsked:
+		return new(QuestionAsked)
 	case EventRolloutResumed:
 		return new(RolloutResumed)
 	case EventRolloutRetried:
@@ -115,6 +118,18 @@ type TriggerDelivered struct {
 	Status string `json:"status"`
 	// By says who has delivered it.
 	By string `json:"by"`
+}
+
+// QuestionAsked says that a job which a rollout waits for asks a person something. The rollout goes
+// on waiting for the job.
+type QuestionAsked struct {
+	TriggerID string `json:"triggerId"`
+	// AskedBy is the trigger that waits for the job.
+	AskedBy  string     `json:"askedBy"`
+	Type     string     `json:"type"`
+	Source   string     `json:"source"`
+	ItemKey  string     `json:"itemKey"`
+	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
 // RolloutResumed says that a segment began with what had arrived.

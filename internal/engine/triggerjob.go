@@ -143,6 +143,12 @@ func (h *triggerHandler) check(ctx context.Context, run *rollout.Run, c store.Tr
 	if status.After > 0 {
 		next = h.o.Now().Add(status.After)
 	}
+	if asker, ok := source.(wait.Asker); ok {
+		q := questions{h, run, c, asker, job}
+		if done, err := q.settle(ctx, status.Question, next); done || err != nil {
+			return err
+		}
+	}
 	return h.o.Store.TriggerPending(commit, c.TriggerToken, next)
 }
 

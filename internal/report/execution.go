@@ -110,7 +110,7 @@ func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 		}
 		name = x.become(e.RolloutID, before, data.State, counted)
 		delete(x.open, e.RolloutID)
-	case schemas.EventTriggerDelivered:
+	case schemas.EventTriggerDelivered, schemas.EventQuestionAsked:
 		name = x.rollout(e.RolloutID, schemas.StateSuspended).name
 	}
 	return data, name

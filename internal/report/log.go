@@ -62,6 +62,8 @@ func (l *Log) say(e schemas.Event, data eventData) (what, more string) {
 		if l.o.Verbose {
 			return "delivered", fmt.Sprintf("%s by %s", data.Status, data.By)
 		}
+	case schemas.EventQuestionAsked:
+		return "asked", "its job asks a person: evalrun triggers"
 	case schemas.EventRolloutResumed:
 		return "resumed", fmt.Sprintf("segment %d", data.Segment)
 	case schemas.EventRolloutRetried:

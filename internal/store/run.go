@@ -121,6 +121,7 @@ const (
 	RolloutStarted   EventType = "rollout.started"
 	RolloutSuspended EventType = "rollout.suspended"
 	TriggerDelivered EventType = "trigger.delivered"
+	QuestionAsked    EventType = "question.asked"
 	RolloutResumed   EventType = "rollout.resumed"
 	RolloutRetried   EventType = "rollout.retried"
 	RolloutEvaluated EventType = "rollout.evaluated"

@@ -42,6 +42,7 @@ type Store interface {
 	Queue
 	Ledger
 	Mailbox
+	Questions
 	MCPTasks
 	Jobs
 

@@ -67,6 +67,9 @@ type Trigger struct {
 	Occurrence int
 	// Sibling counts from 0 the triggers of one interrupt.
 	Sibling int
+	// AskedBy is the trigger whose job asks, if this is a question. Its InterruptID is the same id
+	// then, and Occurrence counts the questions of that job.
+	AskedBy string
 	// What is waited for, copied from the NewTrigger.
 	Type   string
 	Name   string
@@ -85,7 +88,7 @@ type Trigger struct {
 	TakenBy int
 	// CreatedAt is set by CommitSegment.
 	CreatedAt time.Time
-	// StartedAt is set by TriggerStarted.
+	// StartedAt is set by TriggerStarted, and of a question by QuestionTold.
 	StartedAt time.Time
 	// Deadline is when the suspension times out; zero means never. CommitSegment sets it.
 	Deadline time.Time

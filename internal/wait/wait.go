@@ -194,4 +194,6 @@ type Status struct {
 	Payload json.RawMessage
 	Fault   *fault.Fault
 	After   time.Duration
+	// Question is what the job asks before it goes on, nil if nothing. Only an [Asker] has any.
+	Question *Question
 }

@@ -88,7 +88,7 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 	}
 	if before.State == eval.StateSuspended {
 		// A delivery that the agent cannot take stays. The next suspension settles it.
-		if err := s.tx.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND taken_by = 0 AND (state = 'fired'
+		if err := s.tx.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND asked_by = '' AND taken_by = 0 AND (state = 'fired'
 			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`, segment, id); err != nil {
 			return c, err
 		}

@@ -163,6 +163,12 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 		WHERE trigger_id = ?6`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand, m.tx.now); err != nil {
 		return "", err
 	}
+	if g.AskedBy != "" {
+		return store.Accepted, errors.Join(m.triggers.answered(g.AskedBy), m.deliveredEvent(g, a))
+	}
+	if err := m.triggers.endQuestions(g.ID); err != nil {
+		return "", err
+	}
 	siblings, err := m.triggers.list("WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.state IN ('intended', 'starting', 'waiting')",
 		g.RolloutID, g.InterruptID, g.Occurrence, g.Sibling)
 	if err != nil {
@@ -173,7 +179,11 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 			return "", err
 		}
 	}
-	return store.Accepted, m.tx.event(g.RunID, g.RolloutID, store.TriggerDelivered, map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By})
+	return store.Accepted, m.deliveredEvent(g, a)
+}
+
+func (m mail) deliveredEvent(g store.Trigger, a incoming) error {
+	return m.tx.event(g.RunID, g.RolloutID, store.TriggerDelivered, map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By})
 }
 
 // deliverClosed keeps a delivery for a trigger that has one, or that nobody waits for.

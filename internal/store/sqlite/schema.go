@@ -205,4 +205,8 @@ CREATE TABLE job_events (
   payload BLOB, trace_context BLOB, posted_by TEXT NOT NULL, created_at INTEGER NOT NULL,
   PRIMARY KEY (run_id, seq)
 ) WITHOUT ROWID;
+`, `
+-- A question that the job of another trigger asks a person.
+ALTER TABLE triggers ADD COLUMN asked_by TEXT NOT NULL DEFAULT '';  -- the trigger of that job; empty for all other triggers
+CREATE INDEX triggers_asked_by ON triggers (asked_by) WHERE asked_by <> '';
 `}

@@ -129,7 +129,7 @@ func (s segments) suspendedEvent(o store.Rollout, triggers []store.Trigger) erro
 
 // cancel ends a rollout and what it waits for.
 func (s segments) cancel(runID, rolloutID string) error {
-	open, err := s.triggers.list("WHERE t.rollout_id = ? AND t.state IN ('intended', 'starting', 'waiting')", rolloutID)
+	open, err := s.triggers.list("WHERE t.rollout_id = ? AND t.asked_by = '' AND t.state IN ('intended', 'starting', 'waiting')", rolloutID)
 	if err != nil {
 		return err
 	}

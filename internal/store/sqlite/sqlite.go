@@ -28,6 +28,7 @@ type Store struct {
 	queue
 	ledger
 	mailbox
+	questions
 	reader
 	mcpTasks
 	jobs
@@ -93,7 +94,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)
-	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, reader{d}, mcpTasks{d}, jobs{d}}, nil
+	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, mcpTasks{d}, jobs{d}}, nil
 }
 
 // lockFolder lets one process at a time make the store: SQLite does not wait for another that makes

@@ -16,7 +16,7 @@ type triggerRows struct {
 }
 
 const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
-	t.source, t.item_key, t.folder_path, t.folder_key, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
+	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
 	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
 
 func scanTrigger(r scanner) (g store.Trigger, err error) {
@@ -24,7 +24,7 @@ func scanTrigger(r scanner) (g store.Trigger, err error) {
 	var status sql.NullString
 	var spec, payload, fault []byte
 	err = r.Scan(&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
-		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
+		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &g.AskedBy, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
 		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &delivered, &status, &payload, &fault)
 	if err != nil {
 		return g, err
@@ -37,8 +37,8 @@ func scanTrigger(r scanner) (g store.Trigger, err error) {
 }
 
 // whereWaiting selects the triggers of a rollout that it still waits for, or whose delivery it has
-// not taken yet.
-const whereWaiting = "WHERE t.rollout_id = ? AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
+// not taken yet. Questions of jobs are not among them: they resume nothing.
+const whereWaiting = "WHERE t.rollout_id = ? AND t.asked_by = '' AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
 
 // list returns the triggers that an SQL condition selects.
 func (rows triggerRows) list(where string, args ...any) (out []store.Trigger, err error) {
@@ -121,6 +121,7 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 	err = rows.tx.row([]any{&g.Source, &g.RunID, &g.RolloutID, &g.Segment}, `UPDATE triggers SET owner = NULL, cancel = cancel AND NOT ?7,
 			next_check = CASE WHEN cancel THEN NULL ELSE ?1 END,
 			due_at = CASE WHEN cancel AND ?7 THEN NULL WHEN cancel THEN ?3 WHEN overdue_since IS NOT NULL THEN max(coalesce(?1, ?3), ?3)
+				WHEN NOT ?8 AND `+hasAnswer+` THEN ?3
 				ELSE max(min(coalesce(?1, deadline), coalesce(deadline, ?1)), ?3) END,
 			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
 			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
@@ -160,6 +161,9 @@ func (rows triggerRows) abandon(rolloutID string, named map[string]bool) error {
 // that.
 func (rows triggerRows) giveUp(triggerID string, state store.TriggerState) error {
 	rows.tx.wake = true
+	if err := rows.endQuestions(triggerID); err != nil {
+		return err
+	}
 	return rows.tx.exec(`UPDATE triggers SET state = ?2, next_check = NULL, cancel = cancel OR checked AND state IN ('starting', 'waiting'),
 			due_at = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN checked AND state IN ('starting', 'waiting') THEN ?1 END,
 			fence = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,

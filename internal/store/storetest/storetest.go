@@ -30,7 +30,7 @@ func Run(t *testing.T, open Opener) {
 	}{
 		{"runs", runSpecs}, {"removal", removeSpecs}, {"claims", claimSpecs}, {"leases", leaseSpecs}, {"dead processes", deadProcessSpecs}, {"fencing", fenceSpecs}, {"states", stateSpecs},
 		{"suspensions", suspensionSpecs}, {"several triggers", severalSpecs}, {"siblings", siblingSpecs}, {"mailbox", mailboxSpecs}, {"parked", parkedSpecs},
-		{"faults", faultSpecs}, {"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"given up", givenUpSpecs}, {"cancel", cancelSpecs},
+		{"questions", questionSpecs}, {"faults", faultSpecs}, {"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"given up", givenUpSpecs}, {"cancel", cancelSpecs},
 		{"retries", retrySpecs}, {"evaluating", evaluateSpecs}, {"clocks", clockSpecs}, {"events", eventSpecs}, {"changes", changeSpecs},
 		{"calls", callSpecs}, {"mcp tasks", mcpTaskSpecs}, {"mcp sessions", mcpSessionSpecs}, {"jobs", jobSpecs}, {"job events", jobEventSpecs}, {"job ends", jobEndSpecs}, {"views", viewSpecs}, {"backlog", backlogSpecs}, {"histories", historySpecs},
 	} {

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// askAgain is how long after a job was told an answer the same question counts as asked again. A
+// job takes a moment to notice the answer, and until then it seems to ask.
+const askAgain = time.Minute
+
+// questions brings what the job of a claimed trigger asks and what people have answered together.
+type questions struct {
+	h      *triggerHandler
+	run    *rollout.Run
+	c      store.TriggerClaim
+	source wait.Asker
+	job    wait.Job
+}
+
+// settle is called after a check. now is what the job asks, nil if nothing. done says that the
+// claim has ended.
+func (q questions) settle(ctx context.Context, now *wait.Question, next time.Time) (done bool, err error) {
+	commit := context.WithoutCancel(ctx)
+	asked, err := q.h.o.Store.Questions(commit, q.c.TriggerID)
+	if err != nil || now == nil && len(asked) == 0 {
+		return false, err
+	}
+	if now == nil {
+		return false, q.end(commit, asked)
+	}
+	n, err := q.trigger(*now)
+	if err != nil {
+		return false, err
+	}
+	if len(asked) == 0 {
+		return true, q.h.o.Store.Ask(commit, q.c.TriggerToken, n, next)
+	}
+	last := asked[len(asked)-1]
+	same := q.digestOf(last) == n.Digest
+	switch told := !last.StartedAt.IsZero(); {
+	case told && same && q.h.o.Now().Sub(last.StartedAt) < askAgain:
+		return false, nil
+	case told || last.State.IsOpen():
+		return true, q.h.o.Store.Ask(commit, q.c.TriggerToken, n, next)
+	case !same:
+		if err := q.end(commit, asked); err != nil {
+			return false, err
+		}
+		return true, q.h.o.Store.Ask(commit, q.c.TriggerToken, n, next)
+	case last.State == store.TriggerFired:
+		return q.answer(ctx, last)
+	}
+	return true, q.refuse(ctx, last)
+}
+
+// trigger is the trigger that waits for the answer to a question.
+func (q questions) trigger(asked wait.Question) (store.NewTrigger, error) {
+	spec, err := asked.Spec()
+	if err != nil {
+		return store.NewTrigger{}, err
+	}
+	if shown := q.run.Redact.JSON(spec.Payload); !bytes.Equal(shown, spec.Payload) {
+		spec.Shown = shown
+	}
+	data, err := json.Marshal(spec)
+	return store.NewTrigger{
+		Type: string(spec.Type), Name: spec.Name, Source: wait.SourceExternal, KeyPrefix: "task-", Spec: data, Digest: spec.Digest(),
+	}, err
+}
+
+func (q questions) digestOf(t store.Trigger) string {
+	var spec wait.Spec
+	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
+	return spec.Digest()
+}
+
+// answer tells the job what was answered.
+func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, err error) {
+	failpoint.Hit("engine.answering")
+	err = q.source.Answer(ctx, q.job, wait.Answer{ID: asked.ID, Payload: asked.Payload})
+	failpoint.Hit("engine.answered")
+	var f *fault.Fault
+	switch {
+	case errors.Is(err, wait.ErrNotAsked):
+		return false, q.end(context.WithoutCancel(ctx), []store.Trigger{asked})
+	case errors.As(err, &f):
+		return true, q.h.deliverFault(context.WithoutCancel(ctx), q.run, q.c, f.Category, f.Message)
+	case err != nil:
+		return true, q.h.reschedule(ctx, q.run, q.c, err, false)
+	}
+	commit := context.WithoutCancel(ctx)
+	if err := q.h.o.Store.QuestionTold(commit, asked.ID); err != nil {
+		return false, err
+	}
+	return true, q.h.o.Store.TriggerPending(commit, q.c.TriggerToken, q.h.firstCheckAt())
+}
+
+// refuse ends a job whose question was delivered as failed or cancelled: nobody will answer it.
+func (q questions) refuse(ctx context.Context, asked store.Trigger) error {
+	if err := q.h.cancel(ctx, q.run, q.c, q.source, q.job); err != nil {
+		return err
+	}
+	message := "what the job asked was " + string(asked.Status)
+	if asked.Fault != nil && asked.Fault.Message != "" {
+		message += ": " + asked.Fault.Message
+	}
+	return q.h.deliverFault(context.WithoutCancel(ctx), q.run, q.c, fault.Job, message)
+}
+
+// end ends questions that the job does not ask any more.
+func (q questions) end(ctx context.Context, asked []store.Trigger) error {
+	for _, g := range asked {
+		if !g.State.IsOpen() && g.StartedAt.IsZero() {
+			q.h.o.Logger.Warn("an answer came too late: the job had gone on without it", "question", g.ID, "trigger", q.c.TriggerID, "source", q.c.Source)
+		}
+	}
+	return q.h.o.Store.EndQuestions(ctx, q.c.TriggerID)
+}
