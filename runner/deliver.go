@@ -33,6 +33,9 @@ type Delivery struct {
 	// Force also answers for a job that evalrun asks its source for. The job is then cancelled
 	// where the source can.
 	Force bool
+	// ByJob says that the job itself delivers: that is taken for a job that evalrun asks its source
+	// for, too, and the job goes on.
+	ByJob bool
 }
 
 // Disposition is what became of a delivery.
@@ -95,7 +98,7 @@ var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.
 // Resume, unless an executor runs.
 func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, error) {
 	one := d.stored()
-	if err := s.address(ctx, name, d.Force, &one); err != nil {
+	if err := s.address(ctx, name, d.Force || d.ByJob, &one); err != nil {
 		return Receipt{}, err
 	}
 	stored, err := s.st.Deliver(ctx, one)
@@ -113,7 +116,7 @@ func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, 
 }
 
 func (d Delivery) stored() store.Delivery {
-	out := store.Delivery{Status: store.StatusSuccessful, Payload: d.Payload, By: d.By}
+	out := store.Delivery{Status: store.StatusSuccessful, Payload: d.Payload, By: d.By, ByJob: d.ByJob}
 	switch {
 	case d.Failed:
 		out.Status, out.Fault = store.StatusFaulted, fault.New("job", d.Message)

@@ -37,6 +37,9 @@ type Options struct {
 	Notice func(text string)
 	// Log, if not nil, gets the log lines in place of OpenOptions.Log.
 	Log io.Writer
+	// PublicURL is where jobs reach the server of this process, if it has one: they are given a
+	// webhook there by which they may answer.
+	PublicURL string
 }
 
 // RunOptions are the options of [Store.Run] and [Store.Resume].
@@ -164,7 +167,11 @@ func (s *Store) newEngine(runID string, agents int, o Options, red *redact.Redac
 			o.Events(report.EventOf(e))
 		}
 	}
-	return engine.New(engine.Options{Store: s.st, RunID: runID, Concurrency: agents, WorkDir: dir,
+	webhooks, err := s.webhooks(o.PublicURL)
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(engine.Options{WebhookURL: webhooks,Store: s.st, RunID: runID, Concurrency: agents, WorkDir: dir,
 		Executable: s.opts.Executable, Version: s.opts.Version, Resolve: o.Variables.resolve, Secrets: o.Variables.secrets(),
 		Events: events, Logger: s.logger(o, red), Lease: s.opts.Lease, Stay: stay}), nil
 }

@@ -37,6 +37,9 @@ type Options struct {
 	// not be written anywhere, by name; those of resolved ${VAR}s are added to them.
 	Resolve func(name string) (string, bool)
 	Secrets map[string]string
+	// WebhookURL gives the URL by which the job of a trigger may answer; nil where no server can be
+	// reached.
+	WebhookURL func(triggerID string) (string, error)
 	// Events, if not nil, is called with every event of the runs that the runner works on,
 	// whichever process made it, in order and from one goroutine.
 	Events func(store.Event)

@@ -53,6 +53,11 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 		return h.deliverFault(commit, run, c, fault.Job, err.Error())
 	}
 	job := wait.Job{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until}
+	if h.o.WebhookURL != nil {
+		if job.WebhookURL, err = h.o.WebhookURL(c.TriggerID); err != nil {
+			return err
+		}
+	}
 	if !c.StartedAt.IsZero() {
 		job.Since = c.StartedAt
 	}

@@ -2,7 +2,7 @@
 // terminal line stands a [Redactor], which puts [redacted:NAME] in the place of each secret,
 // however it is encoded (up to three times over) and wherever a stream is cut.
 //
-// A nil *Redactor lets everything pass. [FromEnviron] says which variables of an environment are
+// A nil *Redactor knows no secret but the webhooks of triggers. [FromEnviron] says which variables of an environment are
 // secrets, and [Terminal] makes text harmless to a terminal or a CI log.
 package redact
 
@@ -60,7 +60,9 @@ func cleanName(name string) string {
 }
 
 // Bytes returns p without secrets; p itself, unchanged, if there are none.
-func (r *Redactor) Bytes(p []byte) []byte {
+func (r *Redactor) Bytes(p []byte) []byte { return hideWebhooks(r.bytes(p)) }
+
+func (r *Redactor) bytes(p []byte) []byte {
 	if !r.has(p) {
 		return p
 	}
@@ -81,36 +83,31 @@ func (r *Redactor) has(p []byte) bool {
 
 // String returns s without secrets.
 func (r *Redactor) String(s string) string {
-	if r == nil || s == "" {
-		return s
+	if r != nil && s != "" {
+		if p := []byte(s); r.has(p) {
+			s = string(r.bytes(p))
+		}
 	}
-	p := []byte(s)
-	if !r.has(p) {
-		return s
-	}
-	return string(r.Bytes(p))
+	return hideWebhooksIn(s)
 }
 
 // Writer returns a writer that passes on to w what it is given, without secrets. It holds back what
 // could be the beginning of one; Close writes that and leaves w open.
 func (r *Redactor) Writer(w io.Writer) io.WriteCloser {
+	hooks := &webhookWriter{w: w}
 	if r == nil {
-		return passThrough{w}
+		return hooks
 	}
-	return &writer{stream: newStream(r.m, w)}
+	return &writer{stream: newStream(r.m, hooks), below: hooks}
 }
 
 // JSON returns a JSON value without secrets. The result is valid JSON if raw is.
 func (r *Redactor) JSON(raw json.RawMessage) json.RawMessage {
-	if r == nil || len(raw) == 0 {
-		return raw
+	if r != nil && len(raw) > 0 {
+		raw = r.json(raw)
 	}
-	return r.json(raw)
+	return hideWebhooks(raw)
 }
-
-type passThrough struct{ io.Writer }
-
-func (passThrough) Close() error { return nil }
 
 type sliceWriter struct{ buf []byte }
 

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -138,6 +139,7 @@ func (s *stream) close() error {
 type writer struct {
 	mu sync.Mutex
 	*stream
+	below io.Closer
 }
 
 func (w *writer) Write(p []byte) (int, error) {
@@ -152,5 +154,5 @@ func (w *writer) Write(p []byte) (int, error) {
 func (w *writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.close()
+	return errors.Join(w.close(), w.below.Close())
 }

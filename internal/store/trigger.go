@@ -184,6 +184,9 @@ type Delivery struct {
 	// than the source delivers: that is late after the deadline, and in time it takes the place of
 	// the job, which is cancelled.
 	Fence int64
+	// ByJob says that the job itself delivers, without having been asked. That is late after the
+	// deadline, too, but the job is left alone: it may have more to do.
+	ByJob bool
 }
 
 // Delivered is a delivery as the store keeps it.

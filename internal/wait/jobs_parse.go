@@ -100,12 +100,12 @@ func (p jobReader) http(f *input.Fields) *HTTPConfig {
 	}
 	if n := f.Required("status", input.Object); n != nil {
 		g := p.r.Object(n)
-		c.Status = StatusRequest{*p.request(g, http.MethodGet, true, without()), p.jq(g, "done"), p.jq(g, "failed"), p.jq(g, "error")}
+		c.Status = StatusRequest{*p.request(g, http.MethodGet, true, without("webhookUrl")), p.jq(g, "done"), p.jq(g, "failed"), p.jq(g, "error")}
 		g.Done()
 	}
 	if n := f.Optional("result", input.Object); n != nil {
 		g := p.r.Object(n)
-		c.Result = &ResultRequest{*p.request(g, http.MethodGet, false, without()), p.jq(g, "value")}
+		c.Result = &ResultRequest{*p.request(g, http.MethodGet, false, without("webhookUrl")), p.jq(g, "value")}
 		g.Done()
 	}
 	if value := p.jq(f, "value"); value != "" {
@@ -116,12 +116,12 @@ func (p jobReader) http(f *input.Fields) *HTTPConfig {
 	}
 	if n := f.Optional("cancel", input.Object); n != nil {
 		g := p.r.Object(n)
-		c.Cancel = p.request(g, http.MethodPost, true, without())
+		c.Cancel = p.request(g, http.MethodPost, true, without("webhookUrl"))
 		g.Done()
 	}
 	if n := f.Optional("find", input.Object); n != nil {
 		g := p.r.Object(n)
-		c.Find = &FindRequest{*p.request(g, http.MethodGet, true, without("itemKey")), p.jq(g, "itemKey")}
+		c.Find = &FindRequest{*p.request(g, http.MethodGet, true, without("itemKey", "webhookUrl")), p.jq(g, "itemKey")}
 		if !g.Has("itemKey") {
 			p.r.Errorf(n, "itemKey is missing; expected a jq expression that gives the key of the job, or null")
 		}

@@ -172,6 +172,9 @@ type Job struct {
 	Checks int
 	// Since is when the trigger began to wait.
 	Since time.Time
+	// WebhookURL is where the job itself may answer, a secret; empty where no server can be reached.
+	// It is the same whenever the job is started.
+	WebhookURL string
 	// Until is when the right to start the job ends, zero if it does not: a process that was
 	// stopped in the meantime no longer starts it.
 	Until time.Time

@@ -144,8 +144,7 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 			return "", err
 		}
 	}
-	byHand := a.Fence == 0
-	if byHand && !g.Deadline.IsZero() && a.receivedAt >= g.Deadline.UnixMicro() {
+	if a.Fence == 0 && !g.Deadline.IsZero() && a.receivedAt >= g.Deadline.UnixMicro() {
 		return store.Late, errors.Join(m.record(g.ID, a, store.Late), m.tx.touch(g.RunID))
 	}
 	if err := m.record(g.ID, a, store.Accepted); err != nil {
@@ -153,6 +152,7 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 	}
 	// If something else than the job ended the wait, the trigger becomes due once more to have the
 	// job cancelled. If the job is being started at this moment, that comes later.
+	byHand := a.Fence == 0 && !a.ByJob
 	endsJob := byHand || a.Status == store.StatusExpired
 	m.tx.wake = m.tx.wake || endsJob
 	if err := m.tx.exec(`UPDATE triggers SET state = ?1, status = ?2, payload = ?3, fault = ?4, delivered_at = ?5, next_check = NULL,

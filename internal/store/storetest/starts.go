@@ -226,6 +226,40 @@ func givenUpSpecs(s *suite) {
 		w.noTriggerDue(w.a)
 	})
 
+	s.spec("a job that delivers itself is not cancelled, and what its source tells then is a duplicate", func(w *world) {
+		_, rollout := w.suspended(list(polled("i", w.Now())))
+		c := w.claimTrigger(w.a)
+		d := payload(store.TriggerID(rollout, "i", 0, 0), `1`)
+		d.ByJob = true
+		equal(w, "disposition", w.deliver(w.another(), d), store.Accepted)
+		polled := payload(c.TriggerID, `2`)
+		polled.Fence = c.Fence
+		equal(w, "asked", w.deliver(w.a, polled), store.Duplicate)
+		w.advance(time.Hour)
+		w.noTriggerDue(w.a)
+		equal(w, "deliveries", payloads(w.claim(w.a)), map[string]string{"i": "successful 1"})
+	})
+
+	s.spec("a job that delivers while it is being started is not cancelled", func(w *world) {
+		_, _, c := starting(w)
+		d := payload(c.TriggerID, `1`)
+		d.ByJob = true
+		equal(w, "disposition", w.deliver(w.another(), d), store.Accepted)
+		w.refused("the start", w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-7", w.Now().Add(time.Hour)), store.ErrFenced)
+		w.advance(time.Hour)
+		w.noTriggerDue(w.a)
+		equal(w, "state", w.trigger(c.TriggerID).State, store.TriggerFired)
+	})
+
+	s.spec("what a job delivers after the deadline is late", func(w *world) {
+		_, rollouts := w.create(1)
+		w.commit(w.a, w.claim(w.a), store.SegmentEnd{Outcome: store.OutcomeSuspended, Triggers: list(polled("i", w.Now().Add(time.Hour))), SuspendTimeout: time.Minute})
+		w.advance(time.Minute)
+		d := payload(store.TriggerID(rollouts[0], "i", 0, 0), `1`)
+		d.ByJob = true
+		equal(w, "disposition", w.deliver(w.a, d), store.Late)
+	})
+
 	s.spec("a job that was never started needs no cancelling", func(w *world) {
 		runID, _ := w.suspended(list(startable("job"), external("i")))
 		w.cancel(runID)

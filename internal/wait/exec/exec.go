@@ -31,6 +31,8 @@ const (
 	ownPrefix = "EVALRUN_"
 	// envVar carries the configured environment of the job to its supervisor, as a JSON object.
 	envVar = ownPrefix + "JOB_ENV"
+	// webhookVar is the webhook of the job, by which it may answer before it ends.
+	webhookVar = ownPrefix + "WEBHOOK_URL"
 	// checkExec is how soon to ask again for a job whose end is also told by a datagram.
 	checkExec = 5 * time.Second
 )
@@ -87,7 +89,7 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	env, err := s.environment()
+	env, err := s.environment(j)
 	if err != nil {
 		return "", err
 	}
@@ -140,10 +142,13 @@ func (s *source) spec(j wait.Job, dir jobFolder) (spec jobSpec, err error) {
 	return spec, nil
 }
 
-// environment is what the supervisor gets: evalrun's environment without its own variables, and the
-// configured one in one variable.
-func (s *source) environment() ([]string, error) {
-	own := make(map[string]string, len(s.config.Env))
+// environment is what the supervisor gets: evalrun's environment without its own variables, and
+// that of the job, which is the configured one and its webhook, in one variable.
+func (s *source) environment(j wait.Job) ([]string, error) {
+	own := make(map[string]string, len(s.config.Env)+1)
+	if j.WebhookURL != "" {
+		own[webhookVar] = j.WebhookURL
+	}
 	for name, value := range s.config.Env {
 		resolved, err := s.o.Resolve.Expand(value)
 		if err != nil {

@@ -217,7 +217,7 @@ func (c Caller) Retry(j wait.Job, a Answer, err error) error {
 // values are the placeholders' values for one trigger.
 func values(j wait.Job) map[string]string {
 	return map[string]string{"triggerId": j.TriggerID, "rolloutId": j.RolloutID, "process": j.Spec.Process,
-		"folderPath": j.Spec.FolderPath, "folderKey": j.Spec.FolderKey, "itemKey": j.ItemKey}
+		"folderPath": j.Spec.FolderPath, "folderKey": j.Spec.FolderKey, "itemKey": j.ItemKey, "webhookUrl": j.WebhookURL}
 }
 
 // parseRetryAfter reads seconds or a date; 0 if there is neither.

@@ -16,9 +16,10 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
-// Placeholders are what a request may take from a trigger. All but the first two may come from a
-// model, so they reach a URL only escaped, and never its host. inputArguments is for bodies only.
-var Placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "inputArguments"}
+// Placeholders are what a request may take from a trigger. All but triggerId, rolloutId and
+// webhookUrl may come from a model, so they reach a URL only escaped, and never its host.
+// inputArguments is for bodies only, webhookUrl for the start of a job.
+var Placeholders = []string{"triggerId", "rolloutId", "process", "folderPath", "folderKey", "itemKey", "webhookUrl", "inputArguments"}
 
 // part is a piece of a template: literal text, a ${VAR} or a {placeholder}.
 type part struct{ text, variable, placeholder string }
@@ -241,6 +242,9 @@ func Body(template json.RawMessage, resolve Resolver, values map[string]string, 
 				return arguments, nil
 			}
 			if value, ok := values[name]; ok {
+				if value == "" && name == "webhookUrl" {
+					return nil, nil // no server can be reached
+				}
 				return value, nil
 			}
 		}

@@ -1,0 +1,165 @@
+// Package hooks takes what jobs post to the webhooks of their triggers. It knows tokens, and what a
+// delivery is; who may listen where, and how often, is the server's business. It needs no other
+// credential than the URL, and says nothing of a token that it does not know.
+package hooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/webhook"
+	"github.com/evalrun/evalrun/runner"
+)
+
+const (
+	// defaultMaxBody is how large a payload may be unless Options say otherwise.
+	defaultMaxBody = 16 << 20
+	// maxFailure is how large the body of a failure may be.
+	maxFailure = 64 << 10
+)
+
+// Options are what a handler needs.
+type Options struct {
+	Store *runner.Store
+	// MaxBody is how many bytes a payload may have; 0 means 16 MiB.
+	MaxBody int64
+	// Logger gets the errors of the store; nil for none. No token is ever logged.
+	Logger *slog.Logger
+}
+
+type handler struct {
+	o   Options
+	key webhook.Key
+}
+
+// New returns the handler of [webhook.Path] and what lies below it.
+func New(o Options) (http.Handler, error) {
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	key, err := webhook.LoadKey(o.Store.Dir())
+	return &handler{o, key}, err
+}
+
+// ServeHTTP implements http.Handler. The token comes first: whoever has none learns nothing else,
+// and no body is read.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		problem(w, http.StatusMethodNotAllowed, "expected POST")
+		return
+	}
+	token, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, webhook.Path), "/")
+	triggerID, known := h.key.Trigger(token)
+	if !known || rest != "" && rest != "fail" {
+		notFound(w)
+		return
+	}
+	delivery, err := h.read(w, r, rest == "fail")
+	if err != nil {
+		status := http.StatusBadRequest
+		if errors.As(err, new(*http.MaxBytesError)) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		problem(w, status, err.Error())
+		return
+	}
+	h.deliver(w, r, triggerID, delivery)
+}
+
+// read reads what is delivered.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, failed bool) (runner.Delivery, error) {
+	d := runner.Delivery{By: "webhook", ByJob: true}
+	limit := h.o.MaxBody
+	if failed {
+		limit = maxFailure
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return d, fmt.Errorf("expected a body of at most %d bytes: %w", limit, err)
+	case err != nil:
+		return d, errors.New("the body could not be read to its end")
+	}
+	if body = bytes.TrimSpace(body); len(body) == 0 {
+		return d, errors.New("expected one JSON document as the body, got nothing; null stands for no payload")
+	}
+	document, err := input.ParseJSON("body", body)
+	if err != nil {
+		return d, fmt.Errorf("expected one JSON document as the body: %w", err)
+	}
+	if !failed {
+		d.Payload = body
+		return d, nil
+	}
+	message := document.Member("message")
+	if message == nil || message.Kind != input.String || strings.TrimSpace(message.Text) == "" {
+		return d, errors.New(`expected {"message": "…"} with a text that says what went wrong`)
+	}
+	d.Failed, d.Message = true, message.Text
+	return d, nil
+}
+
+// deliver hands it in, and answers when that would survive a crash.
+func (h *handler) deliver(w http.ResponseWriter, r *http.Request, triggerID string, d runner.Delivery) {
+	ctx := context.WithoutCancel(r.Context()) // what was read whole is taken, whether or not its sender still listens
+	if _, err := h.o.Store.Internal().Trigger(ctx, triggerID); err != nil {
+		h.failed(w, triggerID, err)
+		return
+	}
+	receipt, err := h.o.Store.Deliver(ctx, triggerID, d)
+	if err != nil && receipt.Disposition == "" {
+		h.failed(w, triggerID, err)
+		return
+	}
+	if err != nil { // it was taken: only a document is behind
+		h.o.Logger.Error("a results document is not up to date after a webhook", "trigger", triggerID, "error", err)
+	}
+	status, ok := map[runner.Disposition]int{
+		runner.Accepted: http.StatusAccepted, runner.Duplicate: http.StatusOK, runner.Late: http.StatusGone,
+	}[receipt.Disposition]
+	if !ok {
+		notFound(w) // its run was removed in between
+		return
+	}
+	if status == http.StatusGone {
+		problem(w, status, "nobody waits for this any more; what was posted is kept and shown as late")
+		return
+	}
+	answer(w, "application/json", status, map[string]any{"triggerId": triggerID, "disposition": receipt.Disposition})
+}
+
+func (h *handler) failed(w http.ResponseWriter, triggerID string, err error) {
+	if errors.Is(err, store.ErrNotFound) {
+		notFound(w)
+		return
+	}
+	h.o.Logger.Error("a webhook was not taken", "trigger", triggerID, "error", err)
+	problem(w, http.StatusInternalServerError, "evalrun could not take it; post it again")
+}
+
+func notFound(w http.ResponseWriter) { problem(w, http.StatusNotFound, "there is no such webhook") }
+
+// problem answers as RFC 9457 says.
+func problem(w http.ResponseWriter, status int, detail string) {
+	answer(w, "application/problem+json", status, map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail})
+}
+
+func answer(w http.ResponseWriter, contentType string, status int, body any) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // whoever asked may be gone
+}
