@@ -107,7 +107,7 @@ func TestJobsProblems(t *testing.T) {
 		{"an unknown placeholder", `{"P":{"source":"http","status":{"url":"https://h/{key}"}}}`,
 			`x.json:1:39: P.status.url: expected one of the placeholders {triggerId}, {rolloutId}, {process}, {folderPath}, {folderKey}, {itemKey}, got {key}`},
 		{"a key that is not known yet", `{"P":{"source":"http","start":{"url":"https://h/{itemKey}"},` + status + `}}`,
-			`x.json:1:38: P.start.url: expected one of the placeholders {triggerId}, {rolloutId}, {process}, {folderPath}, {folderKey}, got {itemKey}`},
+			`x.json:1:38: P.start.url: expected one of the placeholders {triggerId}, {rolloutId}, {process}, {folderPath}, {folderKey}, {webhookUrl}, got {itemKey}`},
 		{"an open brace", `{"P":{"source":"http","status":{"url":"https://h/{itemKey"}}}`, `x.json:1:39: P.status.url: a brace has no counterpart`},
 		{"jq that does not parse", `{"P":{"source":"http","status":{"url":"https://h/{itemKey}","done":".x ="}}}`, `x.json:1:68: P.status.done: not a jq expression: unexpected EOF`},
 		{"jq with an unknown function", `{"P":{"source":"http",` + status + `,"itemKey":"foo(1)"}}`, `x.json:1:72: P.itemKey: not a jq expression: function not defined: foo/1`},

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/webhook"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -29,7 +29,7 @@ const (
 
 // Options are what a handler needs.
 type Options struct {
-	Store *runner.Store
+	Service *service.Service
 	// MaxBody is how many bytes a payload may have; 0 means 16 MiB.
 	MaxBody int64
 	// Logger gets the errors of the store; nil for none. No token is ever logged.
@@ -49,7 +49,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	key, err := webhook.LoadKey(o.Store.Dir())
+	key, err := webhook.LoadKey(o.Service.Store().Dir())
 	return &handler{o, key}, err
 }
 
@@ -102,7 +102,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, failed bool) (run
 		return d, fmt.Errorf("expected one JSON document as the body: %w", err)
 	}
 	if !failed {
-		d.Payload = body
+		d.Payload = document.JSON()
 		return d, nil
 	}
 	message := document.Member("message")
@@ -116,39 +116,26 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, failed bool) (run
 // deliver hands it in, and answers when that would survive a crash.
 func (h *handler) deliver(w http.ResponseWriter, r *http.Request, triggerID string, d runner.Delivery) {
 	ctx := context.WithoutCancel(r.Context()) // what was read whole is taken, whether or not its sender still listens
-	if _, err := h.o.Store.Internal().Trigger(ctx, triggerID); err != nil {
-		h.failed(w, triggerID, err)
-		return
-	}
-	receipt, err := h.o.Store.Deliver(ctx, triggerID, d)
-	if err != nil && receipt.Disposition == "" {
-		h.failed(w, triggerID, err)
-		return
-	}
-	if err != nil { // it was taken: only a document is behind
+	receipt, err := h.o.Service.Deliver(ctx, triggerID, d)
+	if err != nil && receipt.Disposition != "" { // it was taken: only a document is behind
 		h.o.Logger.Error("a results document is not up to date after a webhook", "trigger", triggerID, "error", err)
+		err = nil
 	}
-	status, ok := map[runner.Disposition]int{
-		runner.Accepted: http.StatusAccepted, runner.Duplicate: http.StatusOK, runner.Late: http.StatusGone,
-	}[receipt.Disposition]
-	if !ok {
-		notFound(w) // its run was removed in between
-		return
-	}
-	if status == http.StatusGone {
-		problem(w, status, "nobody waits for this any more; what was posted is kept and shown as late")
-		return
-	}
-	answer(w, "application/json", status, map[string]any{"triggerId": triggerID, "disposition": receipt.Disposition})
-}
-
-func (h *handler) failed(w http.ResponseWriter, triggerID string, err error) {
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, service.ErrNotFound) || receipt.Disposition == runner.Parked: // its run was removed
 		notFound(w)
-		return
+	case err != nil:
+		h.o.Logger.Error("a webhook was not taken", "trigger", triggerID, "error", err)
+		problem(w, http.StatusInternalServerError, "evalrun could not take it; post it again")
+	case receipt.Disposition == runner.Late:
+		problem(w, http.StatusGone, "nobody waits for this any more; what was posted is kept and shown as late")
+	default:
+		status := http.StatusAccepted
+		if receipt.Disposition == runner.Duplicate {
+			status = http.StatusOK
+		}
+		answer(w, "application/json", status, map[string]any{"triggerId": triggerID, "disposition": receipt.Disposition})
 	}
-	h.o.Logger.Error("a webhook was not taken", "trigger", triggerID, "error", err)
-	problem(w, http.StatusInternalServerError, "evalrun could not take it; post it again")
 }
 
 func notFound(w http.ResponseWriter) { problem(w, http.StatusNotFound, "there is no such webhook") }
