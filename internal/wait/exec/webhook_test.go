@@ -1,12 +1,10 @@
-package wait
+package exec
 
 import (
 	"io/fs"
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const webhookURL = "http://127.0.0.1:8484/v1/hooks/evalrun_hook_open-sesame"
@@ -34,21 +32,5 @@ func TestExecWebhook(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
-	}
-}
-
-func TestHTTPWebhook(t *testing.T) {
-	config := `{"P":{"source":"http","start":{"url":"$URL/jobs?callback={webhookUrl}","body":{"callback":"{webhookUrl}"}},"status":{"url":"$URL/jobs/{itemKey}"}}}`
-	for url, want := range map[string]string{
-		webhookURL: `POST /jobs?callback=http%3A%2F%2F127.0.0.1%3A8484%2Fv1%2Fhooks%2Fevalrun_hook_open-sesame {"callback":"` + webhookURL + `"}`,
-		"":         `POST /jobs?callback= {"callback":null}`,
-	} {
-		s := newServer(t, reply(200, ""))
-		p := pending(t)
-		p.WebhookURL = url
-		_, err := source(t, s, config, nil).Start(t.Context(), p)
-		if diff := cmp.Diff([]string{want}, s.asked()); diff != "" || err != nil {
-			t.Error(err, diff)
-		}
 	}
 }
