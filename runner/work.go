@@ -171,7 +171,7 @@ func (s *Store) newEngine(runID string, agents int, o Options, red *redact.Redac
 	if err != nil {
 		return nil, err
 	}
-	return engine.New(engine.Options{WebhookURL: webhooks,Store: s.st, RunID: runID, Concurrency: agents, WorkDir: dir,
+	return engine.New(engine.Options{WebhookURL: webhooks, Store: s.st, RunID: runID, Concurrency: agents, WorkDir: dir,
 		Executable: s.opts.Executable, Version: s.opts.Version, Resolve: o.Variables.resolve, Secrets: o.Variables.secrets(),
 		Events: events, Logger: s.logger(o, red), Lease: s.opts.Lease, Stay: stay}), nil
 }
