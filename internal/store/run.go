@@ -21,6 +21,8 @@ type Plan struct {
 	Rollouts    []PlannedRollout
 	// Job, if not nil, is what the run is submitted as.
 	Job *NewJob
+	// Notify are the targets that are told of the run's events.
+	Notify []NotifyTarget
 }
 
 // Evaluation is one evaluation of a plan.

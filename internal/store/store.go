@@ -45,6 +45,7 @@ type Store interface {
 	Questions
 	MCPTasks
 	Jobs
+	Outbox
 
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
 	// is false.

@@ -22,7 +22,8 @@ func (rows holderRows) register() error {
 		return err
 	}
 	idle := ` FROM holders h WHERE h.holder_id <> ? AND h.holder_id NOT IN (SELECT owner FROM rollouts WHERE owner IS NOT NULL)
-		AND h.holder_id NOT IN (SELECT owner FROM triggers WHERE owner IS NOT NULL)`
+		AND h.holder_id NOT IN (SELECT owner FROM triggers WHERE owner IS NOT NULL)
+		AND h.holder_id NOT IN (SELECT owner FROM notifications WHERE owner IS NOT NULL)`
 	if err := rows.tx.exec("DELETE FROM holders WHERE opened_at < ? AND holder_id IN (SELECT h.holder_id"+idle+")", rows.tx.after(-holderKept), rows.tx.db.holder); err != nil {
 		return err
 	}

@@ -81,6 +81,7 @@ func exercise(t *testing.T, s *Store) {
 	_, err = s.Cancel(ctx, p.RunID)
 	must(err)
 	exerciseJobs(t, s)
+	exerciseOutbox(t, s)
 	must(s.Remove(ctx, p.RunID))
 }
 
@@ -98,6 +99,24 @@ func exerciseJobs(t *testing.T, s *Store) {
 	}
 }
 
+func exerciseOutbox(t *testing.T, s *Store) {
+	t.Helper()
+	targets := []store.NotifyTarget{{ID: "t", Types: store.NotifiedEvents}}
+	err := s.AddTargets(t.Context(), targets, time.Hour)
+	for range 2 {
+		_, err1 := s.CreateRun(t.Context(), store.Plan{RunID: store.NewRunID(), Notify: targets})
+		err = errors.Join(err, err1)
+	}
+	_, err1 := s.NextNotification(t.Context(), nil)
+	claimed, err2 := s.ClaimNotifications(t.Context(), []string{"t"}, nil, 10, time.Minute)
+	if err := errors.Join(err, err1, err2); err != nil || len(claimed) < 2 {
+		t.Fatal(claimed, err)
+	}
+	if err := errors.Join(s.NotificationSent(t.Context(), claimed[0]), s.NotificationFailed(t.Context(), claimed[1], store.NotificationFailure{})); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // No statement of the store looks at every row of a table that grows: only at those that are
 // runnable, due, held or open, which have indexes of their own.
 func TestStatementsScanNoTable(t *testing.T) {
@@ -111,7 +130,7 @@ func TestStatementsScanNoTable(t *testing.T) {
 		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
 		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts, nextDueJob,
-		selectTrigger+whereAsked)
+		selectTrigger+whereAsked, selectNextNotification, selectUndelivered)
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
 		"SCAN h", "SCAN holders", "SCAN json_each", "CONSTANT ROW", "SCAN (subquery"}

@@ -25,6 +25,9 @@ func (s runs) CreateRun(ctx context.Context, p store.Plan) (created bool, err er
 				return err
 			}
 		}
+		if err := w.outbox.addTargets(p.RunID, p.Notify, nil); err != nil {
+			return err
+		}
 		if err := w.rollouts.create(p); err != nil || p.Job == nil {
 			return err
 		}
@@ -50,6 +53,7 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts, "DELETE FROM segments" + rollouts,
 			"DELETE FROM rollouts WHERE run_id = ?", "DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
 			"DELETE FROM plans WHERE run_id = ?", "DELETE FROM runs WHERE run_id = ?",
+			"DELETE FROM notifications WHERE run_id = ?", "DELETE FROM notify_targets WHERE run_id = ?",
 			"DELETE FROM job_events WHERE run_id = ?", "DELETE FROM jobs WHERE run_id = ?",
 		} {
 			if err := w.tx.exec(q, runID); err != nil {

@@ -209,4 +209,28 @@ CREATE TABLE job_events (
 -- A question that the job of another trigger asks a person.
 ALTER TABLE triggers ADD COLUMN asked_by TEXT NOT NULL DEFAULT '';  -- the trigger of that job; empty for all other triggers
 CREATE INDEX triggers_asked_by ON triggers (asked_by) WHERE asked_by <> '';
+`, `
+CREATE TABLE notify_targets (
+  run_id TEXT NOT NULL,                  -- of whose events it is told; empty for those of every run
+  target TEXT NOT NULL,                  -- what the process that tells it knows it by
+  types  TEXT NOT NULL,                  -- of the events, a JSON array
+  until  INTEGER,                        -- when it is forgotten; null for a target of a run
+  PRIMARY KEY (run_id, target)
+) WITHOUT ROWID;
+
+CREATE TABLE notifications (
+  id         INTEGER PRIMARY KEY,
+  run_id     TEXT NOT NULL, seq INTEGER NOT NULL,  -- the event that is to be told
+  target     TEXT NOT NULL, of_run INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  due_at     INTEGER,                    -- when it is tried, or tried again; null if it was given up
+  owner      TEXT,                       -- who is sending it
+  attempts   INTEGER NOT NULL DEFAULT 0,
+  parts      INTEGER NOT NULL DEFAULT 0, -- how many of its messages were sent
+  last_error TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX notifications_due ON notifications (due_at, target) WHERE due_at IS NOT NULL;
+CREATE INDEX notifications_target ON notifications (target, id) WHERE due_at IS NOT NULL;
+CREATE INDEX notifications_run ON notifications (run_id, id);
+CREATE INDEX notifications_owner ON notifications (owner) WHERE owner IS NOT NULL;
 `}

@@ -131,6 +131,9 @@ func (t *tx) event(runID, rolloutID string, typ store.EventType, data any) error
 
 func (t *tx) addEvent(runID string, seq int64, rolloutID string, typ store.EventType, data any) error {
 	t.changed[runID] = true
+	if err := t.notify(runID, seq, typ); err != nil {
+		return err
+	}
 	return t.exec("INSERT INTO events (run_id, seq, time, type, rollout_id, data) VALUES (?, ?, ?, ?, ?, ?)", runID, seq, t.now, string(typ), rolloutID, marshal(data))
 }
 

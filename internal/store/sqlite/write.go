@@ -13,6 +13,7 @@ type write struct {
 	mail     mail
 	segments segments
 	jobs     jobRows
+	outbox   outboxRows
 }
 
 func newWrite(d *db) *write {
@@ -21,7 +22,7 @@ func newWrite(d *db) *write {
 	w.triggers = triggerRows{t, w.holders}
 	w.mail = mail{t, w.rollouts, w.triggers}
 	w.segments = segments{t, w.holders, w.rollouts, w.triggers, w.mail}
-	w.jobs = jobRows{t}
+	w.jobs, w.outbox = jobRows{t}, outboxRows{t, w.holders}
 	return w
 }
 
