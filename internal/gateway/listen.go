@@ -79,7 +79,7 @@ func (l *Upstream) listenLegacy(ctx context.Context, c *mcp.Client, r *mcp.Reque
 		// If the server goes on telling, nobody is listening.
 		_, _ = c.Call(l.e.ctx, mcp.Call{Method: mcp.MethodUnsubscribe, Params: uriParams(uri)})
 	}
-	return Acknowledged, err
+	return mcp.Acknowledged, err
 }
 
 func uriParams(uri string) json.RawMessage {
@@ -166,6 +166,3 @@ func Listened(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 func SubscriptionMeta(r *mcp.Request) json.RawMessage {
 	return jsonobj.Object{{Key: mcp.MetaSubscriptionID, Value: r.ID}}.JSON()
 }
-
-// Acknowledged is the modern answer to a request that has no result.
-var Acknowledged = json.RawMessage(`{"resultType":"complete"}`)

@@ -10,6 +10,9 @@ import (
 // EmptyObject is {}.
 var EmptyObject = json.RawMessage("{}")
 
+// Acknowledged is the modern answer to a request that has no result.
+var Acknowledged = json.RawMessage(`{"resultType":"complete"}`)
+
 // MetaOf are the members of the _meta of params or a result.
 func MetaOf(doc json.RawMessage) jsonobj.Object {
 	meta, _ := jsonobj.ParseObject(jsonobj.Get(doc, "_meta"))

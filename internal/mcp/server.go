@@ -18,7 +18,7 @@ type Handler interface {
 	// is sent as it is; another one becomes -32603 with its text, and so does a panic. ctx ends
 	// with the cause [ErrCancelled] when the client cancels the request or, in Modern over HTTP,
 	// leaves the response; in Legacy over HTTP a lost connection does not end it. It ends with the
-	// session or the connection, too.
+	// session or the connection, too. It has the values of the context of the HTTP request.
 	//
 	// The result of initialize says in protocolVersion which version the session has; an error ends
 	// the session.
@@ -100,11 +100,26 @@ type Request struct {
 	meta jsonobj.Object
 	out  messageSink
 
+	values context.Context // that of the HTTP request; nil on stdio
 	ctx    context.Context // ends with the request; the cause says why
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex
 	answered bool
+}
+
+// requestContext is the context of a session with the values of the HTTP request besides.
+type requestContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value implements context.Context.
+func (c requestContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil || c.values == nil {
+		return v
+	}
+	return c.values.Value(key)
 }
 
 // messageSink is where the messages go that belong to a request, or to no request. It never waits

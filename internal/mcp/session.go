@@ -266,7 +266,7 @@ func (s *Session) begin(r *Request) *Error {
 	if r.Method == MethodInitialize && s.starting == nil {
 		s.starting = make(chan struct{})
 	}
-	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
+	r.ctx, r.cancel = context.WithCancelCause(requestContext{s.ctx, r.values})
 	s.running[string(r.ID)] = r
 	s.serving.Add(1)
 	return nil

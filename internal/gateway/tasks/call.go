@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
 // taskSource is where the task for a call comes from.
@@ -89,7 +90,7 @@ func (s *facade) read(l *gateway.Upstream, r *mcp.Request) (c toolCall, err erro
 	c.name = c.params.Text("name")
 	if r.Era == mcp.Modern {
 		c.capabilities = r.Meta().Object(mcp.MetaClientCapabilities)
-		c.asTask = hasTasks(c.capabilities)
+		c.asTask = taskwire.Declares(c.capabilities)
 		c.params = c.params.Delete("task") // of another era, and so nothing
 		return c, nil
 	}
@@ -110,16 +111,6 @@ func (s *facade) read(l *gateway.Upstream, r *mcp.Request) (c toolCall, err erro
 	return c, nil
 }
 
-func hasTasks(capabilities jsonobj.Object) bool {
-	return capabilities.Object("extensions").Has(mcp.ExtensionTasks)
-}
-
-// missingTasks is the error for a modern client that has not said that it knows tasks.
-func missingTasks() error {
-	return mcp.Errorf(mcp.CodeMissingCapability, "the client has not declared the extension %s", mcp.ExtensionTasks).
-		WithData(json.RawMessage(`{"requiredCapabilities":{"extensions":{"` + mcp.ExtensionTasks + `":{}}}}`))
-}
-
 // needsTasks reports whether that is what a server says.
 func needsTasks(err error) bool {
 	var said *mcp.Error
@@ -127,5 +118,5 @@ func needsTasks(err error) bool {
 		return false
 	}
 	data, _ := jsonobj.ParseObject(said.Data())
-	return hasTasks(data.Object("requiredCapabilities"))
+	return taskwire.Declares(data.Object("requiredCapabilities"))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -20,10 +21,6 @@ type facade struct {
 	e *gateway.Endpoint
 	k *Manager
 }
-
-var (
-	legacyTasksOffer = json.RawMessage(`{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}`)
-)
 
 func (s *facade) InitializeResult(era mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
 	return offerTasks(era, capabilities), meta
@@ -37,7 +34,7 @@ func offerTasks(era mcp.Era, capabilities jsonobj.Object) jsonobj.Object {
 		extensions := slices.Clone(capabilities.Object("extensions"))
 		return capabilities.Delete("tasks").Set("extensions", extensions.Set(mcp.ExtensionTasks, mcp.EmptyObject).JSON())
 	}
-	return gateway.WithoutExtension(capabilities).Set("tasks", legacyTasksOffer)
+	return gateway.WithoutExtension(capabilities).Set("tasks", taskwire.LegacyOffer)
 }
 
 // ShowTool shows in the legacy era which tools can be called as tasks. The modern one does not know
@@ -77,7 +74,7 @@ func (s *facade) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) 
 	source := c.source
 	switch {
 	case source == requiredTask && !c.asTask && r.Era == mcp.Modern && s.k.o.Strict:
-		return nil, missingTasks()
+		return nil, taskwire.Undeclared()
 	case source == requiredTask && !c.asTask:
 		return s.wait(ctx, c)
 	case !c.asTask:

@@ -19,6 +19,7 @@ import (
 	taskserver "github.com/evalrun/evalrun/fixtures/mcp/tasks/server"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -89,8 +90,8 @@ func (s *askingTask) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, 
 	case mcp.MethodToolsList:
 		return json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"tool","inputSchema":{"type":"object"}}]}`), nil
 	case mcp.MethodToolsCall:
-		if !hasTasks(mcp.MetaOf(r.Params).Object(mcp.MetaClientCapabilities)) {
-			return nil, missingTasks()
+		if !taskwire.Declares(mcp.MetaOf(r.Params).Object(mcp.MetaClientCapabilities)) {
+			return nil, taskwire.Undeclared()
 		}
 		return json.RawMessage(fmt.Sprintf(task, "task") + `"working"}`), nil
 	case mcp.MethodTasksUpdate:

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -169,7 +170,7 @@ func (s *fastMCP4) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 		}
 		return json.RawMessage(`{"tools":[{"name":"tool","inputSchema":{"type":"object"}` + support + `}]}`), nil
 	case mcp.MethodToolsCall:
-		return nil, missingTasks()
+		return nil, taskwire.Undeclared()
 	}
 	return nil, mcp.Errorf(mcp.CodeMethodNotFound, "Method not found: %s", r.Method)
 }

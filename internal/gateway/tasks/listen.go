@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 )
 
 // listen takes the tasks out of a subscription. What else is in it goes the usual way; the
@@ -22,8 +23,8 @@ func (k *Manager) listen(ctx context.Context, r *mcp.Request) (result json.RawMe
 	if !wants.Has("taskIds") || r.Era != mcp.Modern {
 		return nil, false, nil
 	}
-	if !hasTasks(r.Meta().Object(mcp.MetaClientCapabilities)) {
-		return nil, true, missingTasks()
+	if !taskwire.Declares(r.Meta().Object(mcp.MetaClientCapabilities)) {
+		return nil, true, taskwire.Undeclared()
 	}
 	var ids []string
 	if json.Unmarshal(wants.Get("taskIds"), &ids) != nil {

@@ -76,7 +76,7 @@ func (k *Manager) catchUp(s *mcp.Session) {
 		return // it asks by itself
 	}
 	for _, rec := range ended {
-		_ = s.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // one that has ended does not want to know
+		_ = s.Notify(mcp.NoteTaskStatus, view(rec).Legacy()) // one that has ended does not want to know
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/mcp/taskwire"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -141,7 +142,7 @@ func (t *task) taskParam(params jsonobj.Object, c toolCall, asTask bool) jsonobj
 	}
 	task := append(jsonobj.Object(nil), params.Object("task")...)
 	if !c.asTask || c.r.Era == mcp.Modern || task.Has("ttl") {
-		task = task.Set("ttl", millis(c.ttl))
+		task = task.Set("ttl", taskwire.Millis(c.ttl))
 	}
 	return params.Set("task", task.JSON())
 }

@@ -161,7 +161,7 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	}
 	if t.kept && (rec.Status != before.Status || rec.Message != before.Message || string(rec.InputRequests) != string(before.InputRequests)) {
 		if session != nil {
-			_ = session.Notify(mcp.NoteTaskStatus, legacyTask(rec)) // one that has ended does not want to know
+			_ = session.Notify(mcp.NoteTaskStatus, view(rec).Legacy()) // one that has ended does not want to know
 		} else if back := k.session(rec.Session); back != nil && rec.Ended() {
 			k.catchUp(back) // its client has come back just now
 		}
@@ -237,7 +237,7 @@ func (t *task) await(ctx context.Context, c toolCall) (json.RawMessage, error) {
 // answer is the end of a task as the answer to the call.
 func (t *task) answer(c toolCall) (json.RawMessage, error) {
 	rec, _ := t.record()
-	return payloadOf(rec, c.r.Era, false)
+	return view(rec).Payload(c.r.Era, false)
 }
 
 // progressInterval is how often a client that waits is told that its call goes on.
