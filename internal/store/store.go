@@ -44,6 +44,7 @@ type Store interface {
 	Mailbox
 	Questions
 	MCPTasks
+	AccessTokens
 	Jobs
 	Outbox
 

@@ -233,4 +233,11 @@ CREATE INDEX notifications_due ON notifications (due_at, target) WHERE due_at IS
 CREATE INDEX notifications_target ON notifications (target, id) WHERE due_at IS NOT NULL;
 CREATE INDEX notifications_run ON notifications (run_id, id);
 CREATE INDEX notifications_owner ON notifications (owner) WHERE owner IS NOT NULL;
+`, `
+CREATE TABLE access_tokens (
+  token_id   TEXT PRIMARY KEY,
+  name TEXT NOT NULL, scopes TEXT NOT NULL,
+  digest     BLOB NOT NULL,              -- of the part of the token that is secret
+  created_at INTEGER NOT NULL, expires_at INTEGER
+) WITHOUT ROWID;
 `}

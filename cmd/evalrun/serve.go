@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/internal/serve"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// serveFlags are those of `evalrun serve`.
+type serveFlags struct {
+	workFlags
+	sandbox    sandboxFlags
+	config     string
+	address    serveAddress
+	noExecutor bool
+	rate       float64
+}
+
+func serveCommand(g *globals) *cobra.Command {
+	var o serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve runs over HTTP, and execute them",
+		Long: `Let others start runs, watch them, wait for them, answer what they ask and read their results, over HTTP; and execute the runs of the store, as
+evalrun executor does, in the same process. --config names the file that says what may be started: agents, jobs and eval sets. Every request needs a
+token, also on this machine; evalrun token new makes one. /v1/openapi.json describes the interface, docs/serve.md explains it.
+
+SIGTERM ends it: nothing new is taken, waiting requests are answered, the running agents finish. What is acknowledged is in the store, so that
+another serve or executor goes on where this one was ended, however that was.`,
+		Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(o.checkConcurrency(), o.refuseInputs(), o.address.check()); err != nil {
+				return err
+			}
+			return g.withStore(cmd, true, func(s *runner.Store) error { return o.run(cmd, g, s) })
+		},
+	}
+	o.watchFlags.register(cmd)
+	o.sandbox.register(cmd)
+	o.address.register(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "offer the agents, jobs and eval sets of `FILE` (serve.yaml)")
+	f.BoolVar(&o.noExecutor, "no-executor", false, "only take requests; an evalrun executor elsewhere executes the runs")
+	f.Float64Var(&o.rate, "rate", serve.DefaultRate, "take at most `N` requests a second of each token")
+	return cmd
+}
+
+// run serves until it is told to end.
+func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err error) {
+	svc, err := o.service(cmd, g, s)
+	if err != nil {
+		return err
+	}
+	audit, auditFile, err := serve.OpenAudit(s.Dir())
+	if err != nil {
+		return internal(err)
+	}
+	defer func() { err = errors.Join(err, internal(auditFile.Close())) }()
+	out, err := o.newOutput(cmd, g, s, svc.variables)
+	if err != nil {
+		return err
+	}
+	x := newExecutor(o.noExecutor)
+	level, err := g.level()
+	if err != nil {
+		return err
+	}
+	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate, Ready: x.ready, Audit: audit,
+		Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))})
+	if err != nil {
+		return internal(err)
+	}
+	ln, err := o.address.open()
+	if err != nil {
+		return err
+	}
+	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them", "")
+	defer stop()
+	if !g.quiet {
+		out.say("serving " + o.address.url(ln.Addr()))
+	}
+	ended := make(chan struct{})
+	var work sync.WaitGroup
+	var executed error
+	work.Go(func() {
+		defer close(ended)
+		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
+			Events: out.event, Notice: out.say, Log: out}})
+	})
+	served := server.Serve(ln, either(drain, ended))
+	if served != nil { // it could not go on listening
+		stop()
+	}
+	work.Wait()
+	return internal(errors.Join(executed, served, out.close()))
+}
+
+// configured is a service with the variables that it was given.
+type configured struct {
+	*service.Service
+	variables runner.Variables
+}
+
+func (o *serveFlags) service(cmd *cobra.Command, g *globals, s *runner.Store) (configured, error) {
+	var c configured
+	var err error
+	if c.variables, err = o.variables(); err != nil {
+		return c, err
+	}
+	sandbox, err := o.sandbox.options()
+	if err != nil {
+		return c, err
+	}
+	var config service.Config
+	if o.config != "" {
+		if config, err = service.ReadConfig(o.config); err != nil {
+			return c, err
+		}
+	}
+	printWarnings(cmd.ErrOrStderr(), g, config.Warnings)
+	c.Service = service.New(s, config, service.Options{Variables: c.variables, Sandbox: sandbox})
+	return c, nil
+}
+
+func printWarnings(w io.Writer, g *globals, warnings string) {
+	if warnings != "" && !g.quiet {
+		printf(w, "%s\n", warnings)
+	}
+}
+
+// either is closed when one of two channels is.
+func either(a, b <-chan struct{}) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		select {
+		case <-a:
+		case <-b:
+		}
+	}()
+	return out
+}
+
+// executor is the executor of a serving process.
+type executor struct {
+	off bool
+
+	mu    sync.Mutex
+	ended bool
+}
+
+func newExecutor(off bool) *executor { return &executor{off: off} }
+
+// ready says why nothing is executed, if something should be.
+func (x *executor) ready() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended && !x.off {
+		return errors.New("the executor has ended")
+	}
+	return nil
+}
+
+func (x *executor) run(ctx context.Context, s *runner.Store, o runner.ExecuteOptions) error {
+	if x.off {
+		select {
+		case <-o.Drain:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	err := s.Execute(ctx, o)
+	x.mu.Lock()
+	x.ended = true
+	x.mu.Unlock()
+	return err
+}
+
+// serveAddress is where the server listens, and how it is reached.
+type serveAddress struct {
+	listen      string
+	publicURL   string
+	cert, key   string
+	behindProxy bool
+
+	public *url.URL
+}
+
+func (a *serveAddress) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&a.listen, "listen", "127.0.0.1:8484", "listen on `ADDRESS`; a port of 0 takes a free one. Other machines reach it only with --tls-cert, or with --behind-proxy")
+	f.StringVar(&a.publicURL, "public-url", "", "the `URL` under which others reach the server, for webhooks and for checks of the host")
+	f.StringVar(&a.cert, "tls-cert", "", "serve HTTPS with the certificates of `FILE` (PEM)")
+	f.StringVar(&a.key, "tls-key", "", "the key of --tls-cert: `FILE` (PEM)")
+	f.BoolVar(&a.behindProxy, "behind-proxy", false, "listen without TLS beyond this machine, because a proxy that does it stands before the server; needs --public-url")
+}
+
+// check makes sure that nobody can listen in.
+func (a *serveAddress) check() error {
+	if (a.cert == "") != (a.key == "") {
+		return usageError("expected both --tls-cert and --tls-key, or neither")
+	}
+	if a.publicURL != "" {
+		u, err := url.Parse(a.publicURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return usageError("--public-url: expected a URL such as https://evals.example.com, got %q", a.publicURL)
+		}
+		a.public = u
+	}
+	host, _, err := net.SplitHostPort(a.listen)
+	if err != nil {
+		return usageError("--listen: expected HOST:PORT, got %q", a.listen)
+	}
+	if a.behindProxy && a.public == nil {
+		return usageError("--behind-proxy needs --public-url, the URL of the proxy")
+	}
+	if ip, err := netip.ParseAddr(host); (err != nil || !ip.IsLoopback()) && host != "localhost" && a.cert == "" && !a.behindProxy {
+		return usageError("--listen %s: other machines would reach it without encryption; give --tls-cert and --tls-key, or --behind-proxy", a.listen)
+	}
+	return nil
+}

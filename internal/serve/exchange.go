@@ -1,0 +1,83 @@
+package serve
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
+)
+
+// exchange is one request with its answer, as the guard sees it.
+type exchange struct {
+	http.ResponseWriter
+	status   int
+	identity access.Identity
+	// object is what was changed, for the audit log.
+	object  string
+	failure error
+}
+
+type exchangeKey struct{}
+
+func (x *exchange) in(ctx context.Context) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, x)
+}
+
+// about notes for the audit log what a request is about.
+func about(r *http.Request, object string) {
+	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
+		x.object = object
+	}
+}
+
+// failed notes for the log why a request failed that is not its caller's fault.
+func failed(r *http.Request, err error) {
+	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
+		x.failure = err
+	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (x *exchange) WriteHeader(status int) {
+	if x.status == 0 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	return x.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController find the writer.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// timedBody is a body that must come in time. When it has come there is no deadline any more, which
+// would end a handler that waits.
+type timedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+// Read implements io.Reader.
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.noDeadline()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *timedBody) Close() error {
+	b.noDeadline()
+	return b.ReadCloser.Close()
+}
+
+func (b *timedBody) noDeadline() { _ = b.control.SetReadDeadline(time.Time{}) }

@@ -1,0 +1,163 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
+)
+
+// guard stands before every handler: it lets through what has the right host, origin, token and
+// scope, and writes down what was done.
+type guard struct {
+	o      *Options
+	mux    *http.ServeMux
+	routes map[string]Route
+	hosts  *hosts
+	origin *http.CrossOriginProtection
+	rates  *rates
+}
+
+func newGuard(o *Options, routes []Route) (*guard, error) {
+	g := &guard{o: o, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: newRates(o)}
+	if u := o.PublicURL; u != nil {
+		if err := g.origin.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range routes {
+		g.routes[r.Pattern] = r
+		g.mux.Handle(r.Pattern, r.Handler)
+	}
+	return g, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	x := &exchange{ResponseWriter: out}
+	r = r.WithContext(x.in(r.Context()))
+	h := x.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	control := http.NewResponseController(out)
+	_ = control.SetWriteDeadline(g.o.Now().Add(maxWait + answerTimeout)) // a writer without deadlines is a test's
+	_ = control.SetReadDeadline(g.o.Now().Add(bodyTimeout))
+	r.Body = &timedBody{http.MaxBytesReader(out, r.Body, maxBody), control}
+
+	h2, pattern := g.mux.Handler(r)
+	route, found := g.routes[pattern]
+	defer func() { g.finish(x, r, route, recover()) }()
+	identity, refusal := g.admit(r, route)
+	if refusal != nil {
+		g.refuse(x, route, refusal)
+		return
+	}
+	x.identity = identity
+	if !found {
+		g.refuse(x, route, notFound(h2, r, h))
+		return
+	}
+	if r.ContentLength == 0 {
+		_ = r.Body.Close()
+	}
+	g.mux.ServeHTTP(x, r.WithContext(access.With(r.Context(), identity)))
+}
+
+// admit says who calls, or why that is refused.
+func (g *guard) admit(r *http.Request, route Route) (access.Identity, *Problem) {
+	var nobody access.Identity
+	if !g.hosts.allow(r.Host) {
+		return nobody, problem(http.StatusMisdirectedRequest, "wrong-host", "this server is not called that; reach it at its own address or its public URL")
+	}
+	if err := g.origin.Check(r); err != nil {
+		return nobody, problem(http.StatusForbidden, "wrong-origin", "a page of another origin must not call this server")
+	}
+	if route.Open {
+		return nobody, nil
+	}
+	token, ok := bearer(r)
+	if !ok {
+		return nobody, g.rates.failed(r, problem(http.StatusUnauthorized, "no-token", "expected the header Authorization: Bearer TOKEN; evalrun token new makes one"))
+	}
+	identity, err := access.Check(r.Context(), g.o.Service.Store(), token, g.o.Now())
+	switch {
+	case errors.Is(err, access.ErrInvalid):
+		return nobody, g.rates.failed(r, problem(http.StatusUnauthorized, "invalid-token", "the token is not valid: it was revoked or has expired, or it never was one"))
+	case err != nil:
+		failed(r, err)
+		return nobody, problemOf(err)
+	case !g.rates.allow(identity.ID):
+		return identity, problem(http.StatusTooManyRequests, "too-many-requests", "this token sends more requests than it may; try again in a second")
+	case route.Scope != "" && !identity.May(route.Scope):
+		return identity, problem(http.StatusForbidden, "missing-scope", fmt.Sprintf("the token lacks the scope %s", route.Scope))
+	}
+	return identity, nil
+}
+
+// bearer is the token of a request.
+func bearer(r *http.Request) (string, bool) {
+	kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	return token, ok && strings.EqualFold(kind, "Bearer") && token != ""
+}
+
+// refuse answers a request that gets no further.
+func (g *guard) refuse(w http.ResponseWriter, route Route, p *Problem) {
+	switch p.Status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="evalrun"`)
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "1")
+	}
+	if route.Refuse != nil {
+		route.Refuse(w, p.Status, p.Detail)
+		return
+	}
+	p.write(w)
+}
+
+// notFound says whether it is the path or the method that there is no handler for. h is what the
+// multiplexer would answer with.
+func notFound(h http.Handler, r *http.Request, header http.Header) *Problem {
+	probe := &statusOnly{header: http.Header{}}
+	h.ServeHTTP(probe, r)
+	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
+		header.Set("Allow", allow)
+		return problem(http.StatusMethodNotAllowed, "method-not-allowed", "expected the method "+allow)
+	}
+	return problem(http.StatusNotFound, "not-found", "there is nothing at this path")
+}
+
+// statusOnly keeps the status of an answer.
+type statusOnly struct {
+	header http.Header
+	status int
+}
+
+func (s *statusOnly) Header() http.Header         { return s.header }
+func (s *statusOnly) Write(p []byte) (int, error) { return len(p), nil }
+func (s *statusOnly) WriteHeader(status int)      { s.status = status }
+
+// finish writes down what was done, and turns a panic into an answer.
+func (g *guard) finish(x *exchange, r *http.Request, route Route, panicked any) {
+	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // a value of panic
+		x.failure = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+		if x.status == 0 {
+			g.refuse(x, route, problem(http.StatusInternalServerError, "internal", "evalrun itself failed; its log says why"))
+		}
+	}
+	if x.failure != nil && r.Context().Err() == nil {
+		g.o.Log.Error("a request failed", "method", r.Method, "route", route.Pattern, "error", x.failure)
+	}
+	if route.Audit != "" && g.o.Audit != nil {
+		if err := g.o.Audit.write(g.o.Now(), x, r, route.Audit); err != nil {
+			g.o.Log.Error("the audit log could not be written", "error", err)
+		}
+	}
+	if panicked == http.ErrAbortHandler { //nolint:errorlint // a value of panic
+		panic(panicked)
+	}
+}

@@ -1,0 +1,71 @@
+package serve
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// DefaultRate is how many requests a second a token may send.
+const DefaultRate = 5000
+
+// Requests without a valid token: so many a second from one address, and so many at once.
+const (
+	failedRate  = 10
+	failedBurst = 50
+)
+
+// maxBuckets bounds what is remembered of addresses.
+const maxBuckets = 10_000
+
+// rates bound how often somebody may call.
+type rates struct {
+	now   func() time.Time
+	limit float64
+
+	mu sync.Mutex
+	// tokens has a bucket for each token, failures one for each address.
+	tokens, failures map[string]*rate.Limiter
+}
+
+func newRates(o *Options) *rates {
+	return &rates{now: o.Now, limit: cmp.Or(o.Rate, DefaultRate), tokens: map[string]*rate.Limiter{}, failures: map[string]*rate.Limiter{}}
+}
+
+// allow counts a request of a token.
+func (q *rates) allow(token string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return take(q.tokens, token, q.limit, 2*int(q.limit)+1, q.now())
+}
+
+// failed counts a request without a valid token, and returns the problem that it is answered with.
+// A valid token is let through from the same address all the same.
+func (q *rates) failed(r *http.Request, p *Problem) *Problem {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if take(q.failures, host, failedRate, failedBurst, q.now()) {
+		return p
+	}
+	return problem(http.StatusTooManyRequests, "too-many-requests", "too many requests without a valid token come from this address; try again in a second")
+}
+
+func take(buckets map[string]*rate.Limiter, key string, limit float64, burst int, now time.Time) bool {
+	b, ok := buckets[key]
+	if !ok {
+		if len(buckets) >= maxBuckets {
+			clear(buckets)
+		}
+		b = rate.NewLimiter(rate.Limit(limit), burst)
+		buckets[key] = b
+	}
+	return b.AllowN(now, 1)
+}

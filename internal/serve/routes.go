@@ -1,0 +1,46 @@
+package serve
+
+import (
+	"net/http"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
+)
+
+// Route is one entry of the table of routes.
+type Route struct {
+	// Pattern is one of http.ServeMux, with its method unless the handler takes several.
+	Pattern string
+	// Scope is what a caller needs. Where it depends on the request it is empty, and the handler
+	// asks access.From.
+	Scope access.Scope
+	// Open says that no token is asked for: the URL is the credential, or there is nothing to hide.
+	Open bool
+	// Audit names what is done, for the lines of the audit log; empty for what only reads.
+	Audit string
+	// Refuse, if not nil, answers when the request does not get as far as the handler, in the shape
+	// that its callers know. Otherwise they get a Problem.
+	Refuse  func(w http.ResponseWriter, status int, detail string)
+	Handler http.Handler
+}
+
+// routes is everything that is served.
+func (s *Server) routes() []Route {
+	runs := &runsAPI{service: s.o.Service}
+	return []Route{
+		{Pattern: "POST /v1/runs", Scope: access.Run, Audit: "run", Handler: handle(runs.create)},
+		{Pattern: "GET /v1/runs/{runId}", Scope: access.Read, Handler: handle(runs.get)},
+	}
+}
+
+// handle makes a handler of a function that returns what went wrong before it has answered.
+func handle(f func(http.ResponseWriter, *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := f(w, r); err != nil {
+			p := problemOf(err)
+			if p.Status == http.StatusInternalServerError {
+				failed(r, err)
+			}
+			p.write(w)
+		}
+	})
+}

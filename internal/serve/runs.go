@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// runsAPI is what there is at /v1/runs.
+type runsAPI struct{ service *service.Service }
+
+// runDocument is a run.
+type runDocument struct {
+	RunID             string         `json:"runId"`
+	EvaluationSetID   string         `json:"evaluationSetId"`
+	EvaluationSetName string         `json:"evaluationSetName"`
+	Status            schemas.Status `json:"status"`
+	Final             bool           `json:"final"`
+	Revision          int64          `json:"revision"`
+	// Seq is the number of the last event.
+	Seq        int64      `json:"seq"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	FinishedAt *time.Time `json:"finishedAt"`
+	Counts     counts     `json:"counts"`
+	RetryOf    string     `json:"retryOf,omitempty"`
+}
+
+// counts are the rollouts of a run by state.
+type counts struct {
+	Total      int `json:"total"`
+	Pending    int `json:"pending"`
+	Running    int `json:"running"`
+	Suspended  int `json:"suspended"`
+	Evaluating int `json:"evaluating"`
+	Completed  int `json:"completed"`
+	Faulted    int `json:"faulted"`
+	Cancelled  int `json:"cancelled"`
+}
+
+func newRunDocument(r service.Run) runDocument {
+	d := runDocument{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName, Status: r.Status, Final: r.Final(),
+		Revision: r.Revision, Seq: r.Seq, CreatedAt: r.CreatedAt, Counts: counts(r.Counts), RetryOf: r.RetryOf}
+	if r.Final() {
+		d.FinishedAt = &r.FinishedAt
+	}
+	return d
+}
+
+// createRequest is the body of POST /v1/runs.
+type createRequest struct {
+	// EvalSet is the name of an eval set, or an eval set itself.
+	EvalSet       json.RawMessage `json:"evalSet"`
+	Agents        []string        `json:"agents"`
+	Epochs        int             `json:"epochs"`
+	EvalIDs       []string        `json:"evalIds"`
+	Inputs        json.RawMessage `json:"inputs"`
+	MaxRetries    *int            `json:"maxRetries"`
+	RetryOn       []string        `json:"retryOn"`
+	MaxDurationMs int64           `json:"maxDurationMs"`
+}
+
+// maxDurationMs is the longest working time that a request may ask for: ten years.
+const maxDurationMs = 10 * 365 * 24 * 3600 * 1000
+
+func (q createRequest) start() (service.StartRequest, error) {
+	out := service.StartRequest{Agents: q.Agents, Epochs: q.Epochs, EvalIDs: q.EvalIDs, Inputs: null(q.Inputs), MaxRetries: q.MaxRetries, RetryOn: q.RetryOn}
+	if q.MaxDurationMs < 0 || q.MaxDurationMs > maxDurationMs {
+		return out, problem(http.StatusUnprocessableEntity, "invalid-request", "maxDurationMs: expected milliseconds, at most those of ten years")
+	}
+	out.MaxDuration = time.Duration(q.MaxDurationMs) * time.Millisecond
+	switch text := bytes.TrimSpace(q.EvalSet); {
+	case len(text) > 0 && text[0] == '{':
+		out.Upload = q.EvalSet
+	case json.Unmarshal(q.EvalSet, &out.EvalSet) != nil || out.EvalSet == "":
+		return out, problem(http.StatusUnprocessableEntity, "invalid-request", "evalSet: expected the name of an eval set, or an eval set itself")
+	}
+	return out, nil
+}
+
+// null is nil for a JSON null.
+func null(raw json.RawMessage) json.RawMessage {
+	if bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+		return nil
+	}
+	return raw
+}
+
+// create starts a run: 201, or 200 if a request with the same Idempotency-Key has.
+func (a *runsAPI) create(w http.ResponseWriter, r *http.Request) error {
+	var body createRequest
+	if err := decodeBody(r, &body); err != nil {
+		return err
+	}
+	q, err := body.start()
+	if err != nil {
+		return err
+	}
+	q.IdempotencyKey, q.By = r.Header.Get("Idempotency-Key"), access.From(r.Context()).ID
+	started, err := a.service.Start(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	about(r, started.RunID)
+	run, err := a.service.Run(r.Context(), started.RunID)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if started.New {
+		status = http.StatusCreated
+	}
+	w.Header().Set("Location", "/v1/runs/"+started.RunID)
+	writeJSON(w, status, newRunDocument(run))
+	return nil
+}
+
+func (a *runsAPI) get(w http.ResponseWriter, r *http.Request) error {
+	run, err := a.service.Run(r.Context(), r.PathValue("runId"))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, newRunDocument(run))
+	return nil
+}

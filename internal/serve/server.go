@@ -1,0 +1,104 @@
+// Package serve is the HTTP server of evalrun serve: the listener, access, and the interface /v1.
+// What it does for its callers is package service's; this package reads requests, checks who sends
+// them, and writes answers. Other interfaces are mounted in routes.go.
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/service"
+)
+
+const (
+	// headerTimeout is how long the head of a request may take, bodyTimeout its body, and
+	// answerTimeout what is written after the handler has begun to answer.
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 60 * time.Second
+	answerTimeout = 60 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10
+	// maxWait is how long a request may wait for something to happen.
+	maxWait = 60 * time.Second
+	// drainTimeout is how long requests that are being answered may take when the server ends.
+	drainTimeout = 10 * time.Second
+)
+
+// Options are what a server needs.
+type Options struct {
+	Service *service.Service
+	// PublicURL is where callers reach the server, if that is not where it listens; nil otherwise.
+	PublicURL *url.URL
+	// Rate is how many requests a second each token may send; 0 means DefaultRate.
+	Rate float64
+	// Ready, if not nil, says why the service does not work; nil if it does.
+	Ready func() error
+	// Audit, if not nil, gets a line for everything that somebody has changed.
+	Audit *Audit
+	// Log gets what goes wrong; nil drops it.
+	Log *slog.Logger
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Server answers requests.
+type Server struct {
+	o     Options
+	guard *guard
+	// draining is closed when the server is to end: nobody waits any more.
+	draining  chan struct{}
+	drainOnce sync.Once
+}
+
+// New makes a server.
+func New(o Options) (*Server, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{o: o, draining: make(chan struct{})}
+	var err error
+	s.guard, err = newGuard(&s.o, s.routes())
+	return s, err
+}
+
+// Serve answers requests on a listener until drain is closed; then it ends what waits, lets what is
+// being answered be finished, and returns. It closes the listener.
+func (s *Server) Serve(ln net.Listener, drain <-chan struct{}) error {
+	h := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- h.Serve(ln) }()
+	select {
+	case err := <-served:
+		return err
+	case <-drain:
+	}
+	s.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	err := h.Shutdown(ctx)
+	if err != nil {
+		err = h.Close() // what is left takes too long
+	}
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
+
+// Drain ends what waits, and says from now on that the server is not ready.
+func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.guard.ServeHTTP(w, r) }
