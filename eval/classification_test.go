@@ -39,7 +39,7 @@ func TestPredictionsOutsideTheClasses(t *testing.T) {
 		results := e.Evaluate(t.Context(), Subject{Evaluation: evaluation, Output: json.RawMessage(fmt.Sprintf(`{"label":%q}`, pair[1:]))})
 		rollouts = append(rollouts, Rollout{EvaluationID: evaluation.ID, State: StateCompleted, Evaluation: &evaluation, Results: results})
 	}
-	set := &Set{Evaluators: []Definition{def}, Thresholds: Thresholds{Pass: 1, Evaluators: map[string]float64{"e": 0.9}}}
+	set := &Set{Evaluators: []Definition{def}, Thresholds: Thresholds{Pass: 1, Evaluators: map[string]Threshold{"e": {Min: 0.9}}}}
 	s := summarize(set, rollouts...)
 	near(t, "UiPath's score", s.Evaluators[0].Score, 1)
 	near(t, "strict score", s.Evaluators[0].ScoreStrict, 0.4) // scikit-learn, labels=["a","b"]

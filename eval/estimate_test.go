@@ -6,47 +6,60 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// statisticsVectors are figures that were checked against statsmodels, scipy or a full enumeration,
-// rounded to six digits.
-type statisticsVectors struct {
-	Runs []struct {
-		Name, Figure, Interval string
-		Epochs, Clusters       int
-		Evaluations            []struct {
-			Y       []*float64 // null is a fault of the environment
-			Cluster string
+// vectors are golden vectors, which package stats has too: V1 to V8 and V23 are of whole runs.
+type vectors struct {
+	V1 struct {
+		Mean, SE    float64
+		N, Clusters int
+		Published   [2]float64
+	}
+	V2 struct {
+		Mean, SEClustered float64
+		Clusters          int
+		Published         [2]float64
+	}
+	V3 struct {
+		Mean, SEWanted float64
+		Clusters       int
+	}
+	V5 struct {
+		Mean, SE, Low, High float64
+		Clusters            int
+	}
+	V6 struct {
+		Between, Within, ICC, SE, SEFloor float64
+		SEByEpochs                        map[string]float64
+	}
+	V7 map[string]json.RawMessage
+	V8 struct {
+		Wanted map[string][2]float64
+	}
+	V16, V17 struct {
+		Rows []struct {
+			Passed, N, Failed, Suspended int
+			Min, Low, High               float64
+			Verdict                      Verdict
 		}
-		Mean, StandardError, Low, High float64
-		EvaluationsPassed              *int
 	}
-	Wilson []struct {
-		Passed, N int
-		Low, High float64
-	}
-	PassK []struct {
-		Name     string
-		Attempts [][2]int
-		Curve    []struct {
-			K                 int
-			At, Hat           float64
-			AtError, HatError *float64
+	V23 struct {
+		Wanted struct {
+			PassRate          float64
+			Method            string
+			Interval          [2]float64
+			EvaluationsPassed int
 		}
-	}
-	Variance struct {
-		Epochs                          []string
-		Between, Within, ICC, SE, Floor float64
-		ByEpochs                        map[string]float64
 	}
 }
 
-func readVectors(t *testing.T) (v statisticsVectors) {
+func readVectors(t *testing.T) (v vectors) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/statistics.json")
+	data, err := os.ReadFile("stats/testdata/vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,86 +76,84 @@ func sixDigits(t *testing.T, what string, got *float64, want float64) {
 	}
 }
 
-func TestEstimateVectors(t *testing.T) {
-	for _, v := range readVectors(t).Runs {
-		t.Run(v.Name, func(t *testing.T) {
-			var rollouts []Rollout
-			for i, e := range v.Evaluations {
-				evaluation := &Evaluation{ID: fmt.Sprint(i), Cluster: e.Cluster}
-				for _, y := range e.Y {
-					r := in(StateFaulted, evaluation.ID)
-					if y != nil {
-						r = completed(evaluation.ID, score("e", *y))
-					}
-					r.Evaluation = evaluation
-					rollouts = append(rollouts, r)
-				}
-			}
-			s := summarize(&Set{Epochs: v.Epochs}, rollouts...)
-			e := map[string]stats.Estimate{"score": s.Score, "scoreCompleted": s.ScoreCompleted, "passRate": s.PassRate}[v.Figure]
-			if e.N != len(v.Evaluations) || e.Clusters != v.Clusters || e.Interval != v.Interval || e.Level != 0.95 {
-				t.Errorf("got %+v", e)
-			}
-			sixDigits(t, "mean", e.Mean, v.Mean)
-			sixDigits(t, "standard error", e.StandardError, v.StandardError)
-			sixDigits(t, "low", e.Low, v.Low)
-			sixDigits(t, "high", e.High, v.High)
-			if v.EvaluationsPassed != nil && s.EvaluationsPassed != *v.EvaluationsPassed {
-				t.Errorf("evaluations passed: got %d, want %d", s.EvaluationsPassed, *v.EvaluationsPassed)
-			}
-		})
+// clustered are evaluations of one epoch, each in the cluster that stands at its place.
+func clustered(clusters string, scores ...float64) (rollouts []Rollout) {
+	for i, y := range scores {
+		r := completed(fmt.Sprint(i), score("e", y))
+		r.Evaluation = &Evaluation{ID: fmt.Sprint(i), Cluster: clusters[i : i+1]}
+		rollouts = append(rollouts, r)
 	}
+	return rollouts
 }
 
-func TestWilsonVectors(t *testing.T) {
-	for _, v := range readVectors(t).Wilson {
-		var rollouts []Rollout
-		for i := range v.N {
-			rollouts = append(rollouts, completed(fmt.Sprint(i), score("e", truth(i < v.Passed))))
+// repeated are evaluations of several epochs each. NaN is a fault of the environment.
+func repeated(evaluations ...[]float64) (rollouts []Rollout) {
+	for i, epochs := range evaluations {
+		for _, y := range epochs {
+			r := in(StateFaulted, fmt.Sprint(i))
+			if !math.IsNaN(y) {
+				r = completed(fmt.Sprint(i), score("e", y))
+			}
+			rollouts = append(rollouts, r)
 		}
-		e := summarize(&Set{}, rollouts...).Score
-		sixDigits(t, fmt.Sprintf("low of %d/%d", v.Passed, v.N), e.Low, v.Low)
-		sixDigits(t, fmt.Sprintf("high of %d/%d", v.Passed, v.N), e.High, v.High)
 	}
+	return rollouts
 }
 
-// Faults that are the agent's own count as failures.
-func TestPassKVectors(t *testing.T) {
-	for _, v := range readVectors(t).PassK {
-		t.Run(v.Name, func(t *testing.T) {
-			var rollouts []Rollout
-			for i, nc := range v.Attempts {
-				for epoch := range nc[0] {
-					r := completed(fmt.Sprint(i), score("e", 1))
-					if epoch >= nc[1] {
-						r = crashed(fmt.Sprint(i))
-					}
-					rollouts = append(rollouts, r)
-				}
-			}
-			curve := summarize(&Set{Epochs: v.Attempts[0][0]}, rollouts...).PassKWithFaulted
-			for _, want := range v.Curve {
-				p := curve[want.K-1]
-				if p.K != want.K || p.N != len(v.Attempts) {
-					t.Errorf("got %+v", p)
-				}
-				sixDigits(t, fmt.Sprintf("pass@%d", p.K), p.PassAtK, want.At)
-				sixDigits(t, fmt.Sprintf("pass^%d", p.K), p.PassHatK, want.Hat)
-				if want.AtError != nil {
-					sixDigits(t, fmt.Sprintf("error of pass@%d", p.K), p.PassAtKStandardError, *want.AtError)
-					sixDigits(t, fmt.Sprintf("error of pass^%d", p.K), p.PassHatKStandardError, *want.HatError)
-				} else {
-					absent(t, "error over one evaluation", p.PassAtKStandardError)
-				}
-			}
-		})
+func checkEstimate(t *testing.T, e stats.Estimate, clusters int, interval string, mean, se, low, high float64) {
+	t.Helper()
+	if e.Clusters != clusters || e.Interval != interval || e.Level != 0.95 {
+		t.Errorf("got %+v", e)
 	}
+	sixDigits(t, "mean", e.Mean, mean)
+	sixDigits(t, "standard error", e.StandardError, se)
+	sixDigits(t, "low", e.Low, low)
+	sixDigits(t, "high", e.High, high)
 }
 
-func TestVarianceVectors(t *testing.T) {
-	want := readVectors(t).Variance
+func TestV1StandardErrorOverEpochs(t *testing.T) {
+	v := readVectors(t).V1
+	s := summarize(&Set{Epochs: 4}, repeated([]float64{1, 1, 0, 1}, []float64{0.5, 0.25, 1, 1}, []float64{0, 0, 0, 0}, []float64{1, 1, 1, 1}, []float64{math.NaN(), 1, 0, 1})...)
+	checkEstimate(t, s.ScoreCompleted, v.Clusters, "t", v.Mean, v.SE, v.Published[0], v.Published[1])
+}
+
+func TestV2Clusters(t *testing.T) {
+	v := readVectors(t).V2
+	s := summarize(&Set{}, clustered("aaabbccc", 1, 1, 0.75, 0, 0.25, 0.5, 1, 0.5)...)
+	checkEstimate(t, s.Score, v.Clusters, "t", v.Mean, v.SEClustered, v.Published[0], v.Published[1])
+}
+
+// The same evaluations with two agents are no more evaluations.
+func TestV3AgentsTogether(t *testing.T) {
+	v := readVectors(t).V3
+	set := &Set{Thresholds: Thresholds{Pass: 1}}
+	s := NewStatistics(set)
+	for i, y := range []float64{1, 0.5, 0, 1} {
+		for _, agent := range []string{"a", "b"} {
+			r := completed(fmt.Sprint(i), score("e", y))
+			r.Agent = agent
+			s.Add(r)
+		}
+	}
+	s.Summary()
+	e := s.together(func(t *tally) *figure { return &t.score }).Estimate()
+	if e.Clusters != v.Clusters || e.N != 8 {
+		t.Errorf("got %+v", e)
+	}
+	sixDigits(t, "mean", e.Mean, v.Mean)
+	sixDigits(t, "standard error", e.StandardError, v.SEWanted)
+}
+
+func TestV5EffectiveNumber(t *testing.T) {
+	v := readVectors(t).V5
+	s := summarize(&Set{}, clustered("aaabbbcccddd", 1, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1)...)
+	checkEstimate(t, s.Score, v.Clusters, "wilson-effective", v.Mean, v.SE, v.Low, v.High)
+}
+
+func TestV6ComponentsOfVariance(t *testing.T) {
+	want := readVectors(t).V6
 	var rollouts []Rollout
-	for i, epochs := range want.Epochs {
+	for i, epochs := range []string{"1101", "0100", "1111", "0010", "1011"} {
 		for _, y := range epochs {
 			rollouts = append(rollouts, completed(fmt.Sprint(i), score("e", truth(y == '1'))))
 		}
@@ -151,18 +162,95 @@ func TestVarianceVectors(t *testing.T) {
 	sixDigits(t, "between", &s.Variance.Between, want.Between)
 	sixDigits(t, "within", &s.Variance.Within, want.Within)
 	sixDigits(t, "icc", s.Variance.ICC, want.ICC)
-	sixDigits(t, "floor", &s.Variance.SEFloor, want.Floor)
-	for k, se := range want.ByEpochs {
+	sixDigits(t, "floor", &s.Variance.SEFloor, want.SEFloor)
+	for k, se := range want.SEByEpochs {
 		sixDigits(t, "standard error with "+k, ptr(s.Variance.SEByEpochs[k]), se)
 	}
-	now, byEpochs, byEvaluations := s.Variance.Doubling(len(want.Epochs), 4)
+	now, byEpochs, byEvaluations := s.Variance.Doubling(5, 4)
 	sixDigits(t, "now", &now, want.SE)
-	sixDigits(t, "with twice the epochs", &byEpochs, want.ByEpochs["8"])
+	sixDigits(t, "with twice the epochs", &byEpochs, want.SEByEpochs["8"])
 	sixDigits(t, "with twice the evaluations", &byEvaluations, want.SE/math.Sqrt2)
 	if !slices.Equal(s.AlwaysPass, []string{"2"}) || s.NeverPass != nil || !slices.Equal(s.Flaky, []Flaky{{"0", 3, 4}, {"1", 1, 4}, {"3", 1, 4}, {"4", 3, 4}}) {
 		t.Errorf("got %+v, %v, %v", s.Flaky, s.AlwaysPass, s.NeverPass)
 	}
 	if one := summarize(&Set{}, rollouts[0]); one.Variance != nil || one.AlwaysPass != nil {
 		t.Errorf("one epoch says nothing of epochs: %+v", one)
+	}
+}
+
+// attempted has n attempts at each evaluation, of which some pass and the agent faults in the rest.
+func attempted(attempts ...[2]int) (rollouts []Rollout) {
+	for i, nc := range attempts {
+		for epoch := range nc[0] {
+			r := completed(fmt.Sprint(i), score("e", 1))
+			if epoch >= nc[1] {
+				r = crashed(fmt.Sprint(i))
+			}
+			rollouts = append(rollouts, r)
+		}
+	}
+	return rollouts
+}
+
+func TestV7PassAtK(t *testing.T) {
+	v := readVectors(t).V7
+	var attempts [][2]int
+	if err := json.Unmarshal(v["nc"], &attempts); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range summarize(&Set{Epochs: 4}, attempted(attempts...)...).PassKWithFaulted {
+		var want struct{ PassAtK, PassAtKSE, PassHatK, PassHatKSE float64 }
+		if err := json.Unmarshal(v[fmt.Sprint(p.K)], &want); err != nil {
+			t.Fatal(err)
+		}
+		sixDigits(t, fmt.Sprintf("pass@%d", p.K), p.PassAtK, want.PassAtK)
+		sixDigits(t, fmt.Sprintf("pass^%d", p.K), p.PassHatK, want.PassHatK)
+		sixDigits(t, fmt.Sprintf("error of pass@%d", p.K), p.PassAtKStandardError, want.PassAtKSE)
+		sixDigits(t, fmt.Sprintf("error of pass^%d", p.K), p.PassHatKStandardError, want.PassHatKSE)
+	}
+}
+
+func TestV8TheAgentsFaultsAreFailures(t *testing.T) {
+	curve := summarize(&Set{Epochs: 10}, attempted([2]int{10, 1})...).PassKWithFaulted
+	for _, p := range curve {
+		if want, ok := readVectors(t).V8.Wanted[fmt.Sprint(p.K)]; ok {
+			sixDigits(t, fmt.Sprintf("pass@%d", p.K), p.PassAtK, want[0])
+			sixDigits(t, fmt.Sprintf("pass^%d", p.K), p.PassHatK, want[1])
+			absent(t, "error over one evaluation", p.PassAtKStandardError)
+		}
+	}
+}
+
+func TestV16AndV17GatesByInterval(t *testing.T) {
+	all := readVectors(t)
+	for _, v := range append(all.V16.Rows, all.V17.Rows...) {
+		if v.N > 0 {
+			v.Failed = v.N - v.Passed
+		}
+		var rollouts []Rollout
+		for i, what := range strings.Repeat("p", v.Passed) + strings.Repeat("f", v.Failed) + strings.Repeat("s", v.Suspended) {
+			r := in(StateSuspended, fmt.Sprint(i))
+			if what != 's' {
+				r = completed(fmt.Sprint(i), score("e", truth(what == 'p')))
+			}
+			rollouts = append(rollouts, r)
+		}
+		s := summarize(&Set{Thresholds: Thresholds{PassRate: &Threshold{Min: v.Min, By: ByInterval}}}, rollouts...)
+		g := s.Gates[0]
+		if g.Verdict != v.Verdict || g.By != ByInterval {
+			t.Errorf("%+v: got %+v", v, g)
+		}
+		sixDigits(t, "low", &g.Low, v.Low)
+		sixDigits(t, "high", &g.High, v.High)
+	}
+}
+
+func TestV23PassRateOfEpochs(t *testing.T) {
+	v := readVectors(t).V23.Wanted
+	three := []float64{1, 1, 1, 0}
+	s := summarize(&Set{Epochs: 4}, repeated(three, three, three, three)...)
+	checkEstimate(t, s.PassRate, 4, v.Method, v.PassRate, 0, v.Interval[0], v.Interval[1])
+	if s.EvaluationsPassed != v.EvaluationsPassed {
+		t.Errorf("evaluations passed: got %d, want %d", s.EvaluationsPassed, v.EvaluationsPassed)
 	}
 }

@@ -141,20 +141,6 @@ type Retry struct {
 	MaxBackoff time.Duration `json:"maxBackoffNs"`
 }
 
-// Thresholds are judged for each agent. A nil threshold is not judged.
-type Thresholds struct {
-	// Score is the least mean score of the set, with the agent's own faults as 0. ScoreWithFaulted
-	// is its old name.
-	Score            *float64 `json:"score,omitempty"`
-	ScoreWithFaulted *float64 `json:"scoreWithFaulted,omitempty"`
-	// PassRate is the least share of epochs that pass, averaged over the evaluations.
-	PassRate *float64 `json:"passRate,omitempty"`
-	// Evaluators holds the least mean score of single evaluators, by id.
-	Evaluators map[string]float64 `json:"evaluators,omitempty"`
-	// Pass is the score from which on a rollout passes (default 1).
-	Pass float64 `json:"pass"`
-}
-
 // Reducer says how the scores of an evaluation's epochs become one.
 type Reducer string
 

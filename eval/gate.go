@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/evalrun/evalrun/eval/stats"
 )
 
 // Verdict says whether a threshold is met.
 type Verdict string
 
-// The verdicts. A gate is undecided as long as what is missing allows both.
+// The verdicts. A gate is undecided as long as what is missing, or its interval, allows both.
 const (
 	GatePass      Verdict = "pass"
 	GateFail      Verdict = "fail"
@@ -19,66 +21,157 @@ const (
 // Gate is a threshold as it was judged for one agent.
 type Gate struct {
 	// What is score, scoreWithFaulted (its old name), passRate or evaluators.ID.
-	What  string  `json:"what"`
+	What string `json:"what"`
+	// Agent is empty for all agents together.
 	Agent string  `json:"agent"`
 	Min   float64 `json:"min"`
-	// By is how it was judged: "point", by the value itself.
+	// By is how it was judged: ByPoint or ByInterval.
 	By string `json:"by"`
 	// Value is the figure as far as it is known; Low and High what it would be if everything that
-	// is missing were 0, or 1.
+	// is missing were 0, or 1. By interval they are the lower end of the interval of the one, and
+	// the upper end of that of the other.
 	Value   *float64 `json:"value"`
 	Low     float64  `json:"low"`
 	High    float64  `json:"high"`
 	Verdict Verdict  `json:"verdict"`
+	// Missing counts the evaluations whose figure is not known or may change.
+	Missing int `json:"missing,omitempty"`
+	// FalseFail says how likely the gate is to fail where the true rate is the one observed, and
+	// 0.05 above the minimum. It is there where every evaluation passes or does not.
+	FalseFail []FalseFail `json:"falseFail,omitempty"`
+	// EvaluationsNeeded is how many evaluations like these an interval that is undecided would
+	// need.
+	EvaluationsNeeded int `json:"evaluationsNeeded,omitempty"`
 }
 
-// gates judges the thresholds, in a fixed order.
-func (t *tally) gates() []Gate {
-	var out []Gate
-	judge := func(what string, least *float64, value *float64, low, high float64) {
-		if least == nil {
-			return
+// FalseFail is the probability P that a gate fails where each evaluation passes with probability
+// At.
+type FalseFail struct {
+	At float64 `json:"at"`
+	P  float64 `json:"p"`
+}
+
+// judged is a threshold with the figure that it judges.
+type judged struct {
+	what      string
+	threshold Threshold
+	figure    func(*tally) *figure
+	// evaluator is the id of the evaluator whose score it is, else empty.
+	evaluator string
+}
+
+// judged are the thresholds in a fixed order.
+func (t Thresholds) judged() (out []judged) {
+	add := func(what string, threshold *Threshold, figure func(*tally) *figure) {
+		if threshold != nil {
+			out = append(out, judged{what: what, threshold: *threshold, figure: figure})
 		}
-		g := Gate{What: what, Agent: t.agent, Min: *least, By: "point", Value: value, Low: low, High: high, Verdict: GateUndecided}
-		switch {
-		case passes(low, *least):
-			g.Verdict = GatePass
-		case !passes(high, *least):
-			g.Verdict = GateFail
-		}
-		out = append(out, g)
 	}
-	thresholds := t.set.Thresholds
-	low, high := t.score.bounds()
-	score := t.score.Estimate().Mean
-	judge("score", thresholds.Score, score, low, high)
-	judge("scoreWithFaulted", thresholds.ScoreWithFaulted, score, low, high)
-	low, high = t.passRate.bounds()
-	judge("passRate", thresholds.PassRate, t.passRate.Estimate().Mean, low, high)
-	for _, id := range slices.Sorted(maps.Keys(thresholds.Evaluators)) {
-		least := thresholds.Evaluators[id]
-		value, low, high := t.evaluator(id, id).bounds()
-		judge("evaluators."+id, &least, value, low, high)
+	score := func(t *tally) *figure { return &t.score }
+	add("score", t.Score, score)
+	add("scoreWithFaulted", t.ScoreWithFaulted, score)
+	add("passRate", t.PassRate, func(t *tally) *figure { return &t.passRate })
+	for _, id := range slices.Sorted(maps.Keys(t.Evaluators)) {
+		out = append(out, judged{"evaluators." + id, t.Evaluators[id], func(t *tally) *figure { return &t.evaluator(id, id).score }, id})
 	}
 	return out
 }
 
-// bounds are the figure that a threshold on the evaluator is judged on, and what it is at least and
-// at most. A precision or the like can become anything as long as something is missing.
-func (e *evaluatorTally) bounds() (value *float64, low, high float64) {
-	if !e.isClassification() {
-		low, high = e.score.bounds()
-		return e.score.Estimate().Mean, low, high
+// gates judges the thresholds for each agent, and then those that are of all together.
+func (s *Statistics) gates() (out []Gate) {
+	all, several := s.set.Thresholds.judged(), len(s.agents) > 1
+	for _, t := range s.agents {
+		for _, j := range all {
+			if !several || !j.threshold.together() {
+				out = append(out, j.gate(t))
+			}
+		}
 	}
-	value = e.summary().ScoreStrict
-	if value == nil || e.score.missing > 0 {
-		return value, 0, 1
+	for _, j := range all {
+		if several && j.threshold.together() {
+			out = append(out, j.threshold.judge(j.what, "", s.together(j.figure)))
+		}
 	}
-	return value, *value, *value
+	return out
+}
+
+// together is a figure of all agents, in which an evaluation is still one cluster.
+func (s *Statistics) together(figureOf func(*tally) *figure) *figure {
+	var f figure
+	for _, t := range s.agents {
+		f.join(figureOf(t))
+	}
+	return &f
+}
+
+// gate judges the threshold for one agent. A precision or the like can become anything as long as
+// something is missing.
+func (j judged) gate(t *tally) Gate {
+	f := j.figure(t)
+	if e := t.byID[j.evaluator]; j.evaluator != "" && e.isClassification() {
+		g := Gate{What: j.what, Agent: t.agent, Min: j.threshold.Min, By: ByPoint, Value: e.summary().ScoreStrict, High: 1, Missing: f.missing}
+		if g.Value != nil && f.missing == 0 {
+			g.Low, g.High = *g.Value, *g.Value
+		}
+		g.decide()
+		return g
+	}
+	return j.threshold.judge(j.what, t.agent, f)
+}
+
+// judge judges a figure, at the worst and at the best that what is missing may bring.
+func (t Threshold) judge(what, agent string, f *figure) Gate {
+	g := Gate{What: what, Agent: agent, Min: t.Min, By: ByPoint, Value: f.Estimate().Mean, High: 1, Missing: f.missing}
+	least, most := f.least.Estimate(), f.most.Estimate()
+	if t.byInterval() {
+		g.By = ByInterval
+		least.Mean, most.Mean = least.Low, most.High
+	}
+	if least.Mean != nil && most.Mean != nil {
+		g.Low, g.High = *least.Mean, *most.Mean
+	}
+	g.decide()
+	if f.missing > 0 || f.Len() == 0 {
+		return g
+	}
+	if f.Binary() {
+		g.FalseFail = t.falseFail(f.Len(), *g.Value)
+	}
+	if t.byInterval() && g.Verdict == GateUndecided {
+		g.EvaluationsNeeded = f.Needed(t.Min)
+	}
+	return g
+}
+
+func (g *Gate) decide() {
+	switch {
+	case passes(g.Low, g.Min):
+		g.Verdict = GatePass
+	case !passes(g.High, g.Min):
+		g.Verdict = GateFail
+	default:
+		g.Verdict = GateUndecided
+	}
+}
+
+func (t Threshold) falseFail(n int, observed float64) (out []FalseFail) {
+	fails := stats.PointFails
+	if t.byInterval() {
+		fails = stats.IntervalFails
+	}
+	for _, at := range []float64{observed, t.Min + 0.05} {
+		if at <= 1 {
+			out = append(out, FalseFail{at, fails(n, t.Min, at)})
+		}
+	}
+	return out
 }
 
 // String says how the gate was judged, without its agent.
 func (g Gate) String() string {
+	if g.By == ByInterval {
+		return g.intervalString()
+	}
 	open := g.High > g.Low
 	switch {
 	case g.Verdict == GateFail && open:
@@ -91,4 +184,23 @@ func (g Gate) String() string {
 		return fmt.Sprintf("%s: %.6g at least, whatever is missing, expected at least %g", g.What, g.Low, g.Min)
 	}
 	return fmt.Sprintf("%s: %.6g, expected at least %g", g.What, g.Low, g.Min)
+}
+
+func (g Gate) intervalString() string {
+	interval := fmt.Sprintf("interval from %.3f to %.3f", g.Low, g.High)
+	if g.Value != nil {
+		interval = fmt.Sprintf("%.6g, %s", *g.Value, interval)
+	}
+	if g.Missing > 0 {
+		interval += " with what is missing"
+	}
+	switch {
+	case g.Verdict == GatePass:
+		return fmt.Sprintf("%s: %s, expected at least %g", g.What, interval, g.Min)
+	case g.Verdict == GateFail:
+		return fmt.Sprintf("%s: %s, all of it less than %g", g.What, interval, g.Min)
+	case g.EvaluationsNeeded > 0:
+		return fmt.Sprintf("%s: undecided, %s, expected at least %g; about %d evaluations like these would decide it", g.What, interval, g.Min, g.EvaluationsNeeded)
+	}
+	return fmt.Sprintf("%s: undecided, %s, expected at least %g", g.What, interval, g.Min)
 }

@@ -251,43 +251,6 @@ func (l *loader) retry(f *input.Fields, set *Set) {
 	o.Done()
 }
 
-func (l *loader) thresholds(f *input.Fields, set *Set) {
-	set.Thresholds.Pass = 1
-	n := f.Optional("thresholds", input.Object)
-	if n == nil {
-		return
-	}
-	o := l.Object(n)
-	share := func(name string) *float64 {
-		if !o.Has(name) {
-			return nil
-		}
-		v := o.Float(name, 0, 0, 1)
-		return &v
-	}
-	set.Thresholds = Thresholds{
-		Score:            share("score"),
-		ScoreWithFaulted: share("scoreWithFaulted"),
-		PassRate:         share("passRate"),
-		Pass:             o.Float("pass", 1, 0, 1),
-	}
-	if e := o.Optional("evaluators", input.Object); e != nil {
-		single := l.Object(e)
-		set.Thresholds.Evaluators = map[string]float64{}
-		for _, m := range e.Members {
-			if !hasDefinition(set, m.Key) && !f.Has("tasks") { // a task brings a verifier of its own
-				l.Errorf(m.Value, "the set has no evaluator %q; it has %s%s", m.Key, list(ids(set.Evaluators)), input.Suggest(m.Key, ids(set.Evaluators)))
-			}
-			if m.Value.Kind == input.Null {
-				l.Errorf(m.Value, "expected a number from 0 to 1, got null")
-				continue
-			}
-			set.Thresholds.Evaluators[m.Key] = single.Float(m.Key, 0, 0, 1)
-		}
-	}
-	o.Done()
-}
-
 // faults reads whose the faults of some categories are. Who knows the categories checks them.
 func (l *loader) faults(f *input.Fields, set *Set) {
 	n := f.Optional("faults", input.Object)

@@ -88,7 +88,7 @@ func TestLoadOwnKeys(t *testing.T) {
 	if r := set.Retry; r.Max != 2 || !slices.Equal(r.On, []string{"agent", "*"}) || r.Backoff != 2*time.Second || r.MaxBackoff != 10*time.Second {
 		t.Errorf("retry %+v", r)
 	}
-	if th := set.Thresholds; *th.Score != 0.8 || *th.ScoreWithFaulted != 0.7 || *th.PassRate != 0.5 || th.Evaluators["check"] != 0.9 || th.Pass != 0.75 {
+	if th := set.Thresholds; th.Score.Min != 0.8 || th.ScoreWithFaulted.Min != 0.7 || th.PassRate.Min != 0.5 || th.Evaluators["check"].Min != 0.9 || th.Pass != 0.75 {
 		t.Errorf("thresholds %+v", th)
 	}
 	check, has := set.Evaluators[0], set.Evaluators[2]
@@ -103,6 +103,20 @@ func TestLoadOwnKeys(t *testing.T) {
 		t.Errorf("evaluation %+v", e)
 	}
 	roundTrips(t, set)
+}
+
+// A threshold by interval keeps its form in plans and documents, and a plain one stays a number.
+func TestThresholdsAreNumbersOrObjects(t *testing.T) {
+	set, problems, err := Parse("s.json", []byte(`{"version":"1.0","id":"s","name":"S","agent":"a","evaluations":[],
+		"thresholds":{"score":0.5,"passRate":{"min":0.9,"by":"interval","agents":"together"},"scoreWithFaulted":{"min":0.1,"by":"point"}}}`), nil)
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("%v, %v", err, problems)
+	}
+	roundTrips(t, set)
+	text, err := json.Marshal(set.Thresholds)
+	if want := `{"score":0.5,"scoreWithFaulted":0.1,"passRate":{"min":0.9,"by":"interval","agents":"together"},"pass":1}`; err != nil || string(text) != want {
+		t.Errorf("got %s, %v", text, err)
+	}
 }
 
 func TestLoadDefaults(t *testing.T) {

@@ -20,11 +20,13 @@ type Rollout struct {
 
 // cluster is the group of evaluations that the rollout's evaluation belongs to: the one that it
 // names, or itself alone.
-func (r Rollout) cluster() string {
-	if r.Evaluation != nil && r.Evaluation.Cluster != "" {
-		return "cluster " + r.Evaluation.Cluster
+func (r Rollout) cluster() string { return clusterOf(r.EvaluationID, r.Evaluation) }
+
+func clusterOf(id string, e *Evaluation) string {
+	if e != nil && e.Cluster != "" {
+		return "cluster " + e.Cluster
 	}
-	return "evaluation " + r.EvaluationID
+	return "evaluation " + id
 }
 
 // asks reports whether an evaluator is to score the evaluation.

@@ -75,7 +75,6 @@ func (s *Statistics) Summary() Summary {
 		} else {
 			summary.AgentSummary = one
 		}
-		summary.Gates = append(summary.Gates, t.gates()...)
 		for key, result := range t.datasets() {
 			if several {
 				key += "::" + t.agent
@@ -83,10 +82,12 @@ func (s *Statistics) Summary() Summary {
 			summary.Dataset[key] = result
 		}
 	}
+	summary.Gates = append(summary.Gates, s.gates()...)
 	return summary
 }
 
-// tally holds what is kept of all evaluations of one agent. Nothing is ever averaged over agents.
+// tally holds what is kept of all evaluations of one agent. Nothing is averaged over agents, except
+// for a threshold that says so.
 type tally struct {
 	agent            string
 	set              *Set
@@ -147,46 +148,53 @@ type epochs struct {
 
 func (e *epochs) know(x float64) { e.known = append(e.known, x) }
 
-// figure is a figure of each evaluation, with the sums of what those without one could bring at
-// least and at most.
+// figure is a figure of each evaluation whose figure is known.
 type figure struct {
 	stats.Sample
-	low, high float64
-	// total counts the evaluations, missing those whose figure is not known or may change.
-	total, missing int
+	// least and most are of every evaluation: what those that are missing could bring.
+	least, most stats.Sample
+	// missing counts the evaluations whose figure is not known or may change.
+	missing int
 }
 
 // add adds an evaluation. An epoch that was lost to its environment is left out where others are
 // known; where none is, the figure is missing.
 func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
-	f.total++
 	if len(e.known) > 0 && !e.unfinished {
 		f.Sample.Add(cluster, reduce(e.known))
 	}
-	if e.open == 0 && len(e.known) > 0 {
-		reduced := reduce(e.known)
-		f.low, f.high = f.low+reduced, f.high+reduced
-		return
+	least, most := e.bounds(reduce)
+	f.least.Add(cluster, least)
+	f.most.Add(cluster, most)
+	if e.open > 0 || len(e.known) == 0 {
+		f.missing++
 	}
-	f.missing++
-	if e.open == 0 {
-		f.high++
-		return
+}
+
+// bounds are what the epochs of an evaluation come to if all that is open, or all of them where
+// nothing is known, were 0, and if it were 1.
+func (e *epochs) bounds(reduce func([]float64) float64) (least, most float64) {
+	switch {
+	case e.open == 0 && len(e.known) == 0:
+		return 0, 1
+	case e.open == 0:
+		least = reduce(e.known)
+		return least, least
 	}
 	filled := append(append([]float64{}, e.known...), make([]float64, e.open)...)
-	f.low += reduce(filled)
+	least = reduce(filled)
 	for i := len(e.known); i < len(filled); i++ {
 		filled[i] = 1
 	}
-	f.high += reduce(filled)
+	return least, reduce(filled)
 }
 
-// bounds are the least and the greatest mean that the missing figures allow.
-func (f *figure) bounds() (low, high float64) {
-	if f.total == 0 {
-		return 0, 1
-	}
-	return f.low / float64(f.total), f.high / float64(f.total)
+// join puts the evaluations of another agent to those of this one.
+func (f *figure) join(other *figure) {
+	f.Sample.Join(other.Sample)
+	f.least.Join(other.least)
+	f.most.Join(other.most)
+	f.missing += other.missing
 }
 
 // add adds all the rollouts of one evaluation.

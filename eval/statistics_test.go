@@ -224,6 +224,8 @@ func TestPassAtKOverOneSet(t *testing.T) {
 
 func ptr(v float64) *float64 { return &v }
 
+func atLeast(v float64) *Threshold { return &Threshold{Min: v} }
+
 func TestAgentsAreToldApart(t *testing.T) {
 	set := &Set{Thresholds: Thresholds{Pass: 1}}
 	s := NewStatistics(set)
@@ -284,9 +286,9 @@ func TestGates(t *testing.T) {
 		want string
 	}{
 		{"none", Thresholds{}, `[]`},
-		{"met", Thresholds{Score: ptr(0.5), ScoreWithFaulted: ptr(0.5), PassRate: ptr(0.3), Evaluators: map[string]float64{"e": 0.7}},
+		{"met", Thresholds{Score: atLeast(0.5), ScoreWithFaulted: atLeast(0.5), PassRate: atLeast(0.3), Evaluators: map[string]Threshold{"e": {Min: 0.7}}},
 			`[pass score: 0.5, expected at least 0.5 pass scoreWithFaulted: 0.5, expected at least 0.5 pass passRate: 0.333333, expected at least 0.3 pass evaluators.e: 0.75, expected at least 0.7]`},
-		{"missed", Thresholds{Score: ptr(0.8), PassRate: ptr(0.9), Evaluators: map[string]float64{"e": 0.8, "never": 0.1}},
+		{"missed", Thresholds{Score: atLeast(0.8), PassRate: atLeast(0.9), Evaluators: map[string]Threshold{"e": {Min: 0.8}, "never": {Min: 0.1}}},
 			`[fail score: 0.5 is less than 0.8 fail passRate: 0.333333 is less than 0.9 fail evaluators.e: 0.75 is less than 0.8 ` +
 				`undecided evaluators.never: undecided, from 0 to 1 by what is missing, expected at least 0.1]`},
 	} {
@@ -322,7 +324,7 @@ func TestGatesOnBounds(t *testing.T) {
 		{"an open epoch", 2, []Rollout{completed("1", score("e", 1)), in(StatePending, "1")}, GateUndecided, 0.5, 1},
 		{"a cancelled epoch", 2, []Rollout{completed("1", score("e", 0)), in(StateCancelled, "1")}, GateFail, 0, 0.5},
 	} {
-		set := &Set{Epochs: v.epochs, Thresholds: Thresholds{Pass: 1, Score: ptr(0.9), PassRate: ptr(0.9)}}
+		set := &Set{Epochs: v.epochs, Thresholds: Thresholds{Pass: 1, Score: atLeast(0.9), PassRate: atLeast(0.9)}}
 		for _, g := range summarize(set, v.rollouts...).Gates {
 			if g.Verdict != v.verdict || math.Abs(g.Low-v.low) > 1e-9 || math.Abs(g.High-v.high) > 1e-9 {
 				t.Errorf("%s: got %+v", v.name, g)
@@ -333,7 +335,7 @@ func TestGatesOnBounds(t *testing.T) {
 
 // Good 1.0 and bad 0.8 do not meet 0.9 together.
 func TestGatesHoldForEachAgent(t *testing.T) {
-	s := NewStatistics(&Set{Thresholds: Thresholds{Pass: 1, Score: ptr(0.9)}})
+	s := NewStatistics(&Set{Thresholds: Thresholds{Pass: 1, Score: atLeast(0.9)}})
 	for i := range 10 {
 		for _, agent := range []string{"good", "bad"} {
 			r := completed(fmt.Sprint(i), score("e", truth(agent == "good" || i > 1)))

@@ -145,6 +145,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	if err := e.narrow(r); err != nil {
 		return err
 	}
+	checkThresholds(r, set, 0)
 	return e.opts.Variables.check(req.Agents)
 }
 
@@ -297,6 +298,18 @@ func checkFaults(r *input.Reader, set *eval.Set) {
 		if !slices.Contains(known, m.Key) {
 			r.Errorf(m.Value, "no fault has the category %q%s", m.Key, input.Suggest(m.Key, known))
 		}
+	}
+}
+
+// checkThresholds warns of thresholds by interval that no result can meet. The set may have further
+// tasks, which are not among its evaluations yet.
+func checkThresholds(r *input.Reader, set *eval.Set, tasks int) {
+	for _, few := range set.TooFew(tasks) {
+		node := set.Node.Member("thresholds")
+		for _, key := range few.Key {
+			node = node.Member(key)
+		}
+		r.Warnf(node, "at least %g by interval needs at least %d evaluations without a failure; the set has %d", few.Threshold.Min, few.Needed, few.Has)
 	}
 }
 

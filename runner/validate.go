@@ -135,6 +135,7 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 			_, problems := tasks.Load(dir)
 			r.Problems = append(r.Problems, problems...)
 		}
+		checkThresholds(r, set, len(dirs))
 	}
 	return "an eval set", r.Problems, r.Problems.Err(false)
 }

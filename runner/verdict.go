@@ -23,7 +23,7 @@ const (
 	Passed Verdict = iota
 	// Failed: a threshold is not met.
 	Failed
-	// Undecided: what is missing allows a threshold to be met or not.
+	// Undecided: what is missing, or its interval, allows a threshold to be met or not.
 	Undecided
 	// Faulted: more faulted, or was not scored, than Accept allows.
 	Faulted
@@ -154,7 +154,11 @@ func gates(stats eval.Summary, verdict eval.Verdict) string {
 			continue
 		}
 		text := g.String()
-		if len(stats.Agents) > 0 {
+		switch {
+		case len(stats.Agents) == 0:
+		case g.Agent == "":
+			text = "all agents together: " + text
+		default:
 			text = redact.Line(g.Agent) + ": " + text
 		}
 		out = append(out, text)

@@ -104,7 +104,7 @@ func (c *comparison) value(at string, s *jsonschema.Schema, typ reflect.Type) {
 		}
 	case reflect.Struct:
 		if typ != reflect.TypeFor[time.Time]() {
-			c.object(at, s, typ)
+			c.object(at, withoutNull(s, object), typ)
 		}
 	}
 }

@@ -15,7 +15,7 @@ const (
 	exitUsage       = 2   // usage, or an input file that is wrong
 	exitFaulted     = 3   // rollouts faulted, evaluators failed or evaluations were not scored, beyond what is allowed
 	exitInternal    = 4   // evalrun itself failed
-	exitUndecided   = 5   // what is missing allows a threshold to be met or not
+	exitUndecided   = 5   // what is missing, or its interval, allows a threshold to be met or not
 	exitSuspended   = 75  // suspended rollouts remain
 	exitInterrupted = 130 // interrupted; the run can be resumed
 )
@@ -27,7 +27,7 @@ const exitCodeHelp = `Exit codes:
   3    rollouts faulted (--fail-on-error), evaluators failed (--fail-on-evaluator-error) or evaluations could not be scored
        (--allow-unscored), beyond what is allowed
   4    evalrun itself failed
-  5    undecided: what is missing allows a threshold to be met or not
+  5    undecided: what is missing, or its interval, allows a threshold to be met or not
   75   suspended rollouts remain: resume later (--allow-suspended: the verdict as far as it stands)
   130  interrupted (SIGINT, SIGTERM); the run can be resumed`
 

@@ -5,7 +5,10 @@
 // what an evaluation, an agent or a run is; package eval folds those into figures.
 package stats
 
-import "math"
+import (
+	"math"
+	"sort"
+)
 
 // z is the 0.975 quantile of the normal distribution.
 const z = 1.959963984540054
@@ -41,8 +44,30 @@ func (v *Sample) Add(cluster string, x float64) {
 	v.x, v.clusters = append(v.x, x), append(v.clusters, cluster)
 }
 
+// Join adds the figures of another sample.
+func (v *Sample) Join(other Sample) {
+	v.x, v.clusters = append(v.x, other.x...), append(v.clusters, other.clusters...)
+}
+
 // Len is the number of evaluations.
 func (v *Sample) Len() int { return len(v.x) }
+
+// sums are the sums of each cluster's x - from and the sizes of the clusters, in the order in which
+// the clusters first came.
+func (v *Sample) sums(from float64) (sums []float64, sizes []int) {
+	index := make(map[string]int, len(v.x))
+	for i, x := range v.x {
+		at, ok := index[v.clusters[i]]
+		if !ok {
+			at = len(sums)
+			index[v.clusters[i]] = at
+			sums, sizes = append(sums, 0), append(sizes, 0)
+		}
+		sums[at] += x - from
+		sizes[at]++
+	}
+	return sums, sizes
+}
 
 // mean is the mean and its clustered standard error (Miller 2024, appendix A, with the correction
 // C/(C-1)), nil below two clusters.
@@ -52,25 +77,17 @@ func (v *Sample) mean() (mean float64, se *float64, clusters int) {
 		mean += x
 	}
 	mean /= n
-	sums := make(map[string]float64, len(v.x))
-	for i, x := range v.x {
-		sums[v.clusters[i]] += x - mean
+	sums, _ := v.sums(mean)
+	if len(sums) < 2 {
+		return mean, nil, len(sums)
 	}
-	clusters = len(sums)
-	if clusters < 2 {
-		return mean, nil, clusters
-	}
-	// The evaluations are walked through, not the map, so that the sum is the same at every call.
 	var squares float64
-	for _, cluster := range v.clusters {
-		if sum, ok := sums[cluster]; ok {
-			squares += sum * sum
-			delete(sums, cluster)
-		}
+	for _, sum := range sums {
+		squares += sum * sum
 	}
-	c := float64(clusters)
+	c := float64(len(sums))
 	e := math.Sqrt(c/(c-1)*squares) / n
-	return mean, &e, clusters
+	return mean, &e, len(sums)
 }
 
 // Estimate describes the sample.
@@ -103,6 +120,49 @@ func (v *Sample) Estimate() Estimate {
 	}
 	e.Low, e.High, e.Level = &low, &high, level
 	return e
+}
+
+// Binary reports whether every figure is 0 or 1 and an evaluation of its own.
+func (v *Sample) Binary() bool {
+	_, _, clusters := v.mean()
+	return clusters == len(v.x) && v.binary()
+}
+
+// Needed is how many evaluations like these an interval would need to lie on one side of least; 0 if
+// nothing can be said.
+func (v *Sample) Needed(least float64) int {
+	e := v.Estimate()
+	if e.Mean == nil || e.Interval == "" || math.Abs(*e.Mean-least) < 1e-9 {
+		return 0
+	}
+	variance := least * (1 - least) // of one evaluation, where the interval is Wilson's
+	switch square := square(e.StandardError); {
+	case e.Interval == "t":
+		variance = square * float64(e.N)
+	case e.Interval == "wilson-effective" && square >= 1e-24:
+		variance *= max(1, float64(e.N)*square/(*e.Mean*(1-*e.Mean)))
+	}
+	distance := *e.Mean - least
+	enough := func(n int) bool {
+		quantile := z
+		if e.Interval != "wilson" { // with more evaluations there are more clusters
+			quantile = studentQuantile(max(1, float64(n)*float64(e.Clusters)/float64(e.N)-1))
+		}
+		return quantile*quantile*variance/(distance*distance) <= float64(n)+1e-9
+	}
+	const most = 1 << 30
+	n := sort.Search(most, enough)
+	if n == most {
+		return 0
+	}
+	return n
+}
+
+func square(x *float64) float64 {
+	if x == nil {
+		return 0
+	}
+	return *x * *x
 }
 
 func (v *Sample) binary() bool {

@@ -27,6 +27,9 @@ func studentCDF(t, df float64) float64 {
 	return 1 - incompleteBeta(df/2, 0.5, df/(df+t*t))/2
 }
 
+// studentP is the two-sided p-value of t.
+func studentP(t, df float64) float64 { return incompleteBeta(df/2, 0.5, df/(df+t*t)) }
+
 // incompleteBeta is the regularised incomplete beta function I_x(a, b).
 func incompleteBeta(a, b, x float64) float64 {
 	if x <= 0 {

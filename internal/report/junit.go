@@ -10,26 +10,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
 
 // WriteJUnit writes the report as JUnit XML, with a test case for each rollout. A rollout that
 // faulted, or whose evaluators failed, is an error; one whose score does not pass is a failure. All
-// others that have no score are skipped, with the reason.
+// others that have no score are skipped, with the reason. Thresholds are a test suite of their own.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	c, err := r.census()
 	if err != nil {
 		return err
 	}
-	errors := c.verdicts[verdict(schemas.StateFaulted)] + c.broken
-	failures := c.verdicts[failed]
+	rollouts := suite{tests: c.total, failures: c.verdicts[failed], errors: c.verdicts[verdict(schemas.StateFaulted)] + c.broken}
+	rollouts.skipped = c.total - rollouts.failures - rollouts.errors - c.verdicts[passed]
+	gates := r.gateSuite()
 	x := &xmlWriter{w: bufio.NewWriter(w)}
 	x.text(xml.Header)
-	counts := []string{"tests", fmt.Sprint(c.total), "failures", fmt.Sprint(failures), "errors", fmt.Sprint(errors),
-		"skipped", fmt.Sprint(c.total - failures - errors - c.verdicts[passed]), "time", seconds(c.working)}
-	x.open("", "testsuites", append([]string{"name", "evalrun"}, counts...)...)
-	x.open("  ", "testsuite", append([]string{"name", r.EvaluationSetName}, counts...)...)
+	x.open("", "testsuites", rollouts.plus(gates).attrs("evalrun", c.working)...)
+	x.open("  ", "testsuite", rollouts.attrs(r.EvaluationSetName, c.working)...)
 	x.open("    ", "properties")
 	properties := [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"status", string(r.Status)}, {"score", formatScore(r.Summary.Score)}}
 	for _, a := range r.Summary.Agents {
@@ -46,8 +46,68 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 		return err
 	}
 	x.close("  ", "testsuite")
+	if gates.tests > 0 {
+		x.open("  ", "testsuite", gates.attrs(r.EvaluationSetName+": thresholds", 0)...)
+		r.gateCases(x)
+		x.close("  ", "testsuite")
+	}
 	x.close("", "testsuites")
 	return x.flush()
+}
+
+// suite counts test cases by what became of them.
+type suite struct{ tests, failures, errors, skipped int }
+
+func (s suite) plus(other suite) suite {
+	return suite{s.tests + other.tests, s.failures + other.failures, s.errors + other.errors, s.skipped + other.skipped}
+}
+
+func (s suite) attrs(name string, took time.Duration) []string {
+	return []string{"name", name, "tests", fmt.Sprint(s.tests), "failures", fmt.Sprint(s.failures), "errors", fmt.Sprint(s.errors),
+		"skipped", fmt.Sprint(s.skipped), "time", seconds(took)}
+}
+
+// gateSuite counts the thresholds. One that is undecided is neither a failure nor passed.
+func (r *Report) gateSuite() (s suite) {
+	if r.Statistics == nil {
+		return s
+	}
+	for _, g := range r.Statistics.Gates {
+		s.tests++
+		switch g.Verdict {
+		case eval.GateFail:
+			s.failures++
+		case eval.GateUndecided:
+			s.skipped++
+		}
+	}
+	return s
+}
+
+func (r *Report) gateCases(x *xmlWriter) {
+	const in, deeper = "    ", "      "
+	for _, g := range r.Statistics.Gates {
+		name := fmt.Sprintf("%s of at least %g", g.What, g.Min)
+		if g.By == eval.ByInterval {
+			name += " by interval"
+		}
+		if who := r.gateAgent(g); who != "" {
+			name += " [" + who + "]"
+		}
+		attrs := []string{"name", name, "classname", r.EvaluationSetName + ": thresholds", "time", seconds(0)}
+		switch g.Verdict {
+		case eval.GateFail:
+			x.open(in, "testcase", attrs...)
+			x.element(deeper, "failure", r.gateLine(g), "message", g.String(), "type", "threshold")
+			x.close(in, "testcase")
+		case eval.GateUndecided:
+			x.open(in, "testcase", attrs...)
+			x.empty(deeper, "skipped", "message", g.String())
+			x.close(in, "testcase")
+		default:
+			x.empty(in, "testcase", attrs...)
+		}
+	}
 }
 
 func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout) {

@@ -76,7 +76,11 @@ func (r *Report) markdownEvaluators(out *lines) {
 	out.printf("\n")
 	tableHead(out, "threshold", "agent", "verdict")
 	for _, g := range r.Statistics.Gates {
-		tableRow(out, markdown(g.String()), markdown(g.Agent), string(g.Verdict))
+		agent := g.Agent
+		if len(r.Statistics.Agents) > 0 {
+			agent = r.gateAgent(g)
+		}
+		tableRow(out, markdown(g.String()), markdown(agent), string(g.Verdict))
 	}
 }
 

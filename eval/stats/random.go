@@ -1,0 +1,21 @@
+package stats
+
+// random is SplitMix64 (Steele, Lea and Flood 2014): the same numbers on every platform. Its n-th
+// number can be had without those before it, so that work is shared between goroutines and still
+// gives one result.
+type random uint64
+
+const golden = 0x9e3779b97f4a7c15
+
+// at is the n-th number, counted from 0.
+func (seed random) at(n uint64) uint64 {
+	x := uint64(seed) + (n+1)*golden
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// below makes of a random number one that is less than count.
+func below(x uint64, count int) int {
+	return int((x >> 32) * uint64(count) >> 32) //nolint:gosec // less than count
+}
