@@ -13,9 +13,8 @@ import (
 
 func digestPlan(t *testing.T, change func(*eval.Set)) store.Plan {
 	t.Helper()
-	least := 0.5
 	set := eval.Set{
-		ID: "s", Name: "S", Path: "set.yaml", Epochs: 2, Reduce: eval.ReduceMean, Thresholds: eval.Thresholds{Score: &least, Pass: 1},
+		ID: "s", Name: "S", Path: "set.yaml", Epochs: 2, Reduce: eval.ReduceMean, Thresholds: eval.Thresholds{Score: &eval.Threshold{Min: 0.5}, Pass: 1},
 		Evaluators: []eval.Definition{{ID: "e", Type: "uipath-exact-match", Weight: 1}},
 		Evaluations: []eval.Evaluation{{ID: "a", Inputs: json.RawMessage(`{"n": 1}`), Criteria: map[string]json.RawMessage{"e": json.RawMessage(`{}`)}},
 			{ID: "b", Inputs: json.RawMessage(`{}`), Criteria: map[string]json.RawMessage{}}},
