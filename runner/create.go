@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -81,7 +82,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if err != nil {
 		return Created{}, err
 	}
-	plan.Job = o.Job
+	plan.Job = jobOf(o.Job, req.Set)
 	created, err := s.st.CreateRun(ctx, plan)
 	if err != nil {
 		return Created{}, err
@@ -93,6 +94,19 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	}
 	s.Wake(plan.RunID)
 	return Created{RunID: plan.RunID, EvaluationSetName: plan.EvaluationSetName, New: created, Rollouts: len(plan.Rollouts)}, nil
+}
+
+// jobOf adds to a job what the eval set says where the job says nothing.
+func jobOf(job *store.NewJob, set *eval.Set) *store.NewJob {
+	if job == nil {
+		return nil
+	}
+	out := *job
+	if out.MaxRetries == nil {
+		out.MaxRetries = &set.Retry.Max
+	}
+	out.MaxDuration = cmp.Or(out.MaxDuration, set.Limits.Timeout)
+	return &out
 }
 
 // attach makes sure that a run that is there is the one that was to be created.

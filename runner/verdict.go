@@ -79,6 +79,17 @@ func (t Tolerance) exceeded(n, total int) bool {
 	return n > t.count
 }
 
+// Judge judges a run as it stands in the store.
+func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Accept) (Result, error) {
+	plan, err := s.planOf(ctx, runID)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{RunID: runID}
+	result.Verdict, result.Reason, err = s.verdict(ctx, runID, plan, v.redactor(plan), accept, false)
+	return result, err
+}
+
 // verdict judges a run as it stands in the store.
 func (s *Store) verdict(ctx context.Context, runID string, plan plans.Plan, red *redact.Redactor, accept Accept, interrupted bool) (v Verdict, reason string, err error) {
 	run, err := s.st.Run(ctx, runID)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -48,7 +51,15 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them", "")
 	defer stop()
 	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, out.say, out
+	keeping, stopKeeping := context.WithCancel(ctx)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		jobs.Keep(keeping, s, 0, slog.New(slog.NewTextHandler(out, nil)))
+	}()
 	err = s.Execute(ctx, o)
+	stopKeeping()
+	<-kept
 	if errors.Is(err, runner.ErrMoved) {
 		return internal(err)
 	}

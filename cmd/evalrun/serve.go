@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/serve"
+	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -25,6 +27,7 @@ type serveFlags struct {
 	address    serveAddress
 	noExecutor bool
 	rate       float64
+	retention  time.Duration
 }
 
 func serveCommand(g *globals) *cobra.Command {
@@ -52,6 +55,7 @@ another serve or executor goes on where this one was ended, however that was.`,
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "offer the agents, jobs and eval sets of `FILE` (serve.yaml)")
 	f.BoolVar(&o.noExecutor, "no-executor", false, "only take requests; an evalrun executor elsewhere executes the runs")
+	f.DurationVar(&o.retention, "job-retention", jobs.DefaultRetention, "forget jobs of /jobs so long after their end; their runs stay; 0 keeps them")
 	f.Float64Var(&o.rate, "rate", serve.DefaultRate, "take at most `N` requests a second of each token")
 	return cmd
 }
@@ -76,8 +80,8 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	if err != nil {
 		return err
 	}
-	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate, Ready: x.ready, Audit: audit,
-		Log: slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))})
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate, Ready: x.ready, Audit: audit, Log: log})
 	if err != nil {
 		return internal(err)
 	}
@@ -98,7 +102,10 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
 			Events: out.event, Notice: out.say, Log: out}})
 	})
+	keeping, stopKeeping := context.WithCancel(ctx)
+	work.Go(func() { jobs.Keep(keeping, s, o.retention, log) })
 	served := server.Serve(ln, either(drain, ended))
+	stopKeeping()
 	if served != nil { // it could not go on listening
 		stop()
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/serve/jobs"
 )
 
 // Route is one entry of the table of routes.
@@ -26,10 +27,20 @@ type Route struct {
 // routes is everything that is served.
 func (s *Server) routes() []Route {
 	runs := &runsAPI{service: s.o.Service}
-	return []Route{
+	all := []Route{
 		{Pattern: "POST /v1/runs", Scope: access.Run, Audit: "run", Handler: handle(runs.create)},
 		{Pattern: "GET /v1/runs/{runId}", Scope: access.Read, Handler: handle(runs.get)},
 	}
+	return append(all, s.jobs()...)
+}
+
+// jobs are the routes of the job interface.
+func (s *Server) jobs() (out []Route) {
+	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Now: s.o.Now, Log: s.o.Log})
+	for _, e := range jobs.Endpoints {
+		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Audit: e.Audit, Refuse: jobs.Refuse, Handler: h})
+	}
+	return out
 }
 
 // handle makes a handler of a function that returns what went wrong before it has answered.

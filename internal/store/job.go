@@ -12,6 +12,8 @@ import (
 // cancelled or its deadline passes: whatever ends it writes the last event of its log in the same
 // transaction.
 type Jobs interface {
+	// RolloutJob returns a rollout as if it were a job of its own, which nobody has submitted.
+	RolloutJob(ctx context.Context, rolloutID string) (Job, error)
 	// Job returns a job, or ErrNotFound if the run was submitted as none or is not kept as one any
 	// more.
 	Job(ctx context.Context, runID string) (Job, error)
@@ -22,8 +24,8 @@ type Jobs interface {
 	// and then nothing was written. It returns the event with its number and time.
 	PostJobEvent(ctx context.Context, e JobEvent, answer *Delivery) (JobEvent, error)
 	// JobEvents returns up to limit events after a number, of the given types or of all if there
-	// are none, and the number up to which the log was read.
-	JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (events []JobEvent, read int64, err error)
+	// are none.
+	JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (JobLog, error)
 	// CancelJob ends a job as cancelled; ErrJobEnded if it has ended. If an agent of its run may be
 	// running, EndDueJobs cancels the run after grace; otherwise it is cancelled at once. It
 	// returns the job as it was before, but for DueAt.
@@ -86,7 +88,11 @@ type NewJob struct {
 type Job struct {
 	NewJob
 	// ID is that of the run. SubmittedAt is set by CreateRun.
-	ID          string
+	ID string
+	// RolloutOf is the run of which RolloutJob has shown a rollout; empty for a job.
+	RolloutOf string
+	// Result is an object with output and score of a rollout that has completed.
+	Result      json.RawMessage
 	SubmittedAt time.Time
 	// Status is JobWorking or JobInputRequired until CancelJob, EndDueJobs or the end of the run
 	// sets a terminal one, with EndedAt and Error. Error is empty if there is nothing to say.
@@ -108,7 +114,7 @@ type Job struct {
 	// suspension is none.
 	Fence    int64
 	Attempts int
-	// Total counts the rollouts, Ended those that cannot change any more, Suspended those that
+	// Total counts the rollouts, Ended those that have completed or faulted, Suspended those that
 	// wait.
 	Total, Ended, Suspended int
 	// Question is the spec of the first open question while the status is JobInputRequired.
@@ -125,6 +131,15 @@ type JobFilter struct {
 	BeforeTime time.Time
 	BeforeID   string
 	Limit      int
+}
+
+// JobLog is a part of the log of a job.
+type JobLog struct {
+	Events []JobEvent
+	// Read is the number up to which the log was read, also where no event is of the types.
+	Read int64
+	// Ended says that the job has ended, and that no event follows.
+	Ended bool
 }
 
 // JobEvent is an entry of the log of a job. It never changes.

@@ -104,11 +104,7 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 		}
 		interrupts = append(interrupts, in)
 	}
-	var told []map[string]string
-	for _, a := range c.record.Pending {
-		told = append(told, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
-	}
-	c.trail.Add(agent.EventSuspended, c.record.SessionID, "", told)
+	c.trail.Add(agent.EventSuspended, c.record.SessionID, "", c.waitsFor())
 	return agent.Outcome{Interrupts: interrupts}
 }
 
@@ -136,4 +132,12 @@ func (c *conversation) withoutSecrets(doc json.RawMessage) json.RawMessage {
 		return clean
 	}
 	return json.RawMessage("{}")
+}
+
+// waitsFor is what the trajectory tells of what is waited for.
+func (c *conversation) waitsFor() (out []map[string]string) {
+	for _, a := range c.record.Pending {
+		out = append(out, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
+	}
+	return out
 }

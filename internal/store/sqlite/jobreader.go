@@ -3,11 +3,13 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -23,10 +25,10 @@ const (
 
 	// An attempt counts when it begins. Those of a segment that go beyond its first are counted by
 	// their rows, but the one that still runs has none.
-	selectJobRollouts = `SELECT count(*), count(finished_at), coalesce(sum(state = 'suspended'), 0), coalesce(max(fence), 0),
+	selectJobRollouts = `SELECT count(*), coalesce(sum(state IN ('completed', 'faulted')), 0), coalesce(sum(state = 'suspended'), 0), coalesce(max(fence), 0),
 		coalesce(max(CASE WHEN state IN ('running', 'evaluating') THEN owner END), ''), max(lease_until), max(CASE WHEN lease_until IS NOT NULL THEN renewed_at END),
 		coalesce(max((segment > 0) + (state = 'running' AND attempt > 1) + (SELECT count(*) FROM segments s WHERE s.rollout_id = o.rollout_id AND s.attempt > 1)), 0)
-		FROM rollouts o WHERE run_id = ?`
+		FROM rollouts o WHERE `
 )
 
 func scanJob(r scanner) (j store.Job, err error) {
@@ -64,7 +66,7 @@ func readJob(t *tx, runID string) (j store.Job, err error) {
 	if j, err = scanJob(stmt.QueryRowContext(ctx, runID)); err != nil {
 		return j, missingJob(runID, err)
 	}
-	if stmt, err = t.prepare(selectJobRollouts); err != nil {
+	if stmt, err = t.prepare(selectJobRollouts + "run_id = ?"); err != nil {
 		return j, err
 	}
 	return j, scanJobRollouts(stmt.QueryRowContext(ctx, runID), &j)
@@ -83,7 +85,7 @@ func (s jobs) Job(ctx context.Context, runID string) (j store.Job, err error) {
 	if j, err = scanJob(s.db.read.QueryRowContext(ctx, selectJob+" WHERE j.run_id = ?", runID)); err != nil {
 		return j, missingJob(runID, err)
 	}
-	return j, scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts, runID), &j)
+	return j, scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts+"run_id = ?", runID), &j)
 }
 
 // ListJobs implements Jobs.
@@ -120,7 +122,7 @@ func (s jobs) ListJobs(ctx context.Context, f store.JobFilter) (out []store.Job,
 		return nil, err
 	}
 	for i := range out {
-		if err := scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts, out[i].ID), &out[i]); err != nil {
+		if err := scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts+"run_id = ?", out[i].ID), &out[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -144,12 +146,17 @@ func statusIn(statuses []store.JobStatus) string {
 }
 
 // JobEvents implements Jobs.
-func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (out []store.JobEvent, read int64, err error) {
+func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (log store.JobLog, err error) {
 	defer func() { err = s.db.describe(err) }()
-	if err := s.db.read.QueryRowContext(ctx, "SELECT seq FROM jobs WHERE run_id = ?", runID).Scan(&read); err != nil {
-		return nil, 0, missingJob(runID, err)
+	var last int64
+	if err := s.db.read.QueryRowContext(ctx, "SELECT seq, status <> 'working' FROM jobs WHERE run_id = ?", runID).Scan(&last, &log.Ended); err != nil {
+		return log, missingJob(runID, err)
 	}
-	query, args := "SELECT seq, type, payload, trace_context, posted_by, created_at FROM job_events WHERE run_id = ? AND seq > ? AND seq <= ?", []any{runID, after, read}
+	log.Read = max(last, after)
+	if last <= after {
+		return log, nil
+	}
+	query, args := "SELECT seq, type, payload, trace_context, posted_by, created_at FROM job_events WHERE run_id = ? AND seq > ? AND seq <= ?", []any{runID, after, last}
 	if len(types) > 0 {
 		query += " AND type IN (?" + strings.Repeat(", ?", len(types)-1) + ")"
 		for _, t := range types {
@@ -158,22 +165,23 @@ func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []
 	}
 	rows, err := s.db.read.QueryContext(ctx, query+" ORDER BY seq LIMIT ?", append(args, limit)...)
 	if err != nil {
-		return nil, 0, err
+		return log, err
 	}
 	if err := each(rows, func(r scanner) error {
 		e := store.JobEvent{JobID: runID}
 		var created sql.NullInt64
 		err := r.Scan(&e.Seq, &e.Type, (*[]byte)(&e.Payload), (*[]byte)(&e.TraceContext), &e.PostedBy, &created)
 		e.CreatedAt = fromMicros(created)
-		out = append(out, e)
+		log.Events = append(log.Events, e)
 		return err
 	}); err != nil {
-		return nil, 0, err
+		return log, err
 	}
-	if len(out) == limit {
-		read = out[limit-1].Seq // what comes after it was not looked at
+	if len(log.Events) == limit { // what comes after it was not looked at
+		log.Read = log.Events[limit-1].Seq
+		log.Ended = log.Ended && log.Read == last
 	}
-	return out, max(read, after), nil
+	return log, nil
 }
 
 const nextDueJob = "SELECT min(due_at) FROM jobs WHERE due_at IS NOT NULL"
@@ -183,4 +191,59 @@ func (s jobs) NextDueJob(ctx context.Context) (time.Time, error) {
 	var due sql.NullInt64
 	err := s.db.read.QueryRowContext(ctx, nextDueJob).Scan(&due)
 	return fromMicros(due), s.db.describe(err)
+}
+
+// RolloutJob implements Jobs.
+func (s jobs) RolloutJob(ctx context.Context, rolloutID string) (j store.Job, err error) {
+	defer func() { err = s.db.describe(err) }()
+	o, err := scanRollout(s.db.read.QueryRowContext(ctx, "SELECT "+rolloutColumns+" FROM rollouts o WHERE o.rollout_id = ?", rolloutID))
+	if err != nil {
+		return j, missingJob(rolloutID, err)
+	}
+	j = store.Job{ID: o.ID, RolloutOf: o.RunID, SubmittedAt: o.CreatedAt, EndedAt: o.FinishedAt, Status: rolloutStatus[o.State]}
+	if o.Fault != nil {
+		j.Error = o.Fault.Error()
+	}
+	if j.Payload, err = json.Marshal(map[string]any{"agent": o.Agent, "evalIds": []string{o.EvaluationID}, "epoch": o.Epoch}); err != nil {
+		return j, err
+	}
+	if err := s.db.read.QueryRowContext(ctx, "SELECT evaluation_set_id FROM runs WHERE run_id = ?", o.RunID).Scan(&j.Capability); err != nil {
+		return j, err
+	}
+	j.SubmittedBy = "run " + o.RunID
+	if err := scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts+"rollout_id = ?", rolloutID), &j); err != nil {
+		return j, err
+	}
+	if j.Status == store.JobCompleted {
+		j.Result, err = s.rolloutResult(ctx, o)
+		return j, err
+	}
+	if j.Suspended == 0 {
+		return j, nil
+	}
+	err = s.db.read.QueryRowContext(ctx, `SELECT spec FROM triggers WHERE rollout_id = ?1 AND type = ?2 AND state IN ('intended', 'starting', 'waiting')
+		AND NOT EXISTS (SELECT 1 FROM rollouts WHERE rollout_id = ?1 AND runnable_at IS NOT NULL) ORDER BY id LIMIT 1`, rolloutID, store.TriggerTask).Scan((*[]byte)(&j.Question))
+	if errors.Is(err, sql.ErrNoRows) {
+		return j, nil
+	}
+	j.Status = store.JobInputRequired
+	return j, err
+}
+
+func (s jobs) rolloutResult(ctx context.Context, o store.Rollout) (json.RawMessage, error) {
+	result := struct {
+		Output json.RawMessage `json:"output"`
+		Score  *float64        `json:"score"`
+	}{Score: o.Score}
+	if err := s.db.read.QueryRowContext(ctx, "SELECT output FROM segments WHERE rollout_id = ? AND segment = ? AND attempt = ?", o.ID, o.Segment, o.Attempt).
+		Scan((*[]byte)(&result.Output)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(result)
+}
+
+// rolloutStatus is the status of a rollout that is shown as a job.
+var rolloutStatus = map[eval.State]store.JobStatus{
+	eval.StatePending: store.JobWorking, eval.StateRunning: store.JobWorking, eval.StateSuspended: store.JobWorking, eval.StateEvaluating: store.JobWorking,
+	eval.StateCompleted: store.JobCompleted, eval.StateFaulted: store.JobFailed, eval.StateCancelled: store.JobCancelled,
 }

@@ -129,7 +129,7 @@ func TestStatementsScanNoTable(t *testing.T) {
 	queries = append(queries, backlogQuery, activityQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
 		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
-		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts, nextDueJob,
+		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts+"run_id = ?", nextDueJob,
 		selectTrigger+whereAsked, selectNextNotification, selectUndelivered)
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
@@ -39,6 +40,13 @@ func jobEndSpecs(s *suite) {
 		equal(w, "status", j.Status, store.JobCompleted)
 		equal(w, "ended", j.EndedAt, w.Now())
 		equal(w, "log", w.jobLog(id), []string{"1 note 1", "2 completed "})
+		for limit, ended := range []bool{1: false, 2: true, 3: true} {
+			if limit > 0 {
+				log, err := w.a.JobEvents(w.ctx, id, 0, nil, limit)
+				w.must(err)
+				equal(w, fmt.Sprint("ended after ", limit), log.Ended, ended)
+			}
+		}
 		refuses(w, id)
 		w.advance(2 * time.Hour)
 		equal(w, "due", len(due(w)), 0)

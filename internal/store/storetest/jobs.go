@@ -33,9 +33,9 @@ func (w *world) job(id string) store.Job {
 // jobLog is the log of a job, an event a line.
 func (w *world) jobLog(id string) (lines []string) {
 	w.Helper()
-	events, _, err := w.a.JobEvents(w.ctx, id, 0, nil, 1000)
+	log, err := w.a.JobEvents(w.ctx, id, 0, nil, 1000)
 	w.must(err)
-	for _, e := range events {
+	for _, e := range log.Events {
 		lines = append(lines, fmt.Sprintf("%d %s %s", e.Seq, e.Type, e.Payload))
 	}
 	return lines
@@ -62,7 +62,7 @@ func jobSpecs(s *suite) {
 		runID, _ := w.create(1)
 		_, err := w.a.Job(w.ctx, runID)
 		w.refused("job", err, store.ErrNotFound)
-		_, _, err = w.a.JobEvents(w.ctx, runID, 0, nil, 1)
+		_, err = w.a.JobEvents(w.ctx, runID, 0, nil, 1)
 		w.refused("events", err, store.ErrNotFound)
 		_, err = w.a.CancelJob(w.ctx, runID, "", 0)
 		w.refused("cancel", err, store.ErrNotFound)
@@ -226,10 +226,10 @@ func jobEventSpecs(s *suite) {
 		}
 		wg.Wait()
 		equal(w, "of the other", w.post(other, "tick", `1`).Seq, 1)
-		events, read, err := w.a.JobEvents(w.ctx, first, 0, nil, 100)
+		log, err := w.a.JobEvents(w.ctx, first, 0, nil, 100)
 		w.must(err)
-		equal(w, "read", read, 20)
-		for i, e := range events {
+		equal(w, "read", log.Read, 20)
+		for i, e := range log.Events {
 			equal(w, "seq", e.Seq, int64(i+1))
 		}
 	})
@@ -240,9 +240,9 @@ func jobEventSpecs(s *suite) {
 		posted, err := w.a.PostJobEvent(w.ctx, want, nil)
 		w.must(err)
 		want.Seq, want.CreatedAt = 1, w.Now()
-		events, _, err := w.another().JobEvents(w.ctx, id, 0, nil, 10)
+		log, err := w.another().JobEvents(w.ctx, id, 0, nil, 10)
 		w.must(err)
-		equal(w, "events", events, []store.JobEvent{want})
+		equal(w, "events", log.Events, []store.JobEvent{want})
 		want.CreatedAt = time.Time{}
 		equal(w, "posted", posted, want)
 	})
@@ -262,14 +262,15 @@ func jobEventSpecs(s *suite) {
 			{0, nil, 10, []int64{1, 2, 3, 4, 5, 6}, 6}, {2, nil, 2, []int64{3, 4}, 4}, {0, []string{"b"}, 10, []int64{2, 4, 6}, 6},
 			{0, []string{"a"}, 10, []int64{1, 3, 5}, 6}, {0, []string{"a"}, 2, []int64{1, 3}, 3}, {3, []string{"none"}, 10, nil, 6}, {999, nil, 10, nil, 999},
 		} {
-			events, read, err := w.a.JobEvents(w.ctx, id, one.after, one.types, one.limit)
+			log, err := w.a.JobEvents(w.ctx, id, one.after, one.types, one.limit)
 			w.must(err)
 			var seqs []int64
-			for _, e := range events {
+			for _, e := range log.Events {
 				seqs = append(seqs, e.Seq)
 			}
 			equal(w, fmt.Sprintf("%+v", one), seqs, one.seqs)
-			equal(w, "read", read, one.read)
+			equal(w, "read", log.Read, one.read)
+			equal(w, "ended", log.Ended, false)
 		}
 	})
 

@@ -1,0 +1,134 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// row is a job as the registry shows it: every key is always there.
+type row struct {
+	AttemptCount     int             `json:"attempt_count"`
+	Capability       string          `json:"capability"`
+	ClaimEpoch       int64           `json:"claim_epoch"`
+	Error            *string         `json:"error"`
+	ID               string          `json:"id"`
+	LastHeartbeatAt  *int64          `json:"last_heartbeat_at"`
+	LeaseExpiresAt   *int64          `json:"lease_expires_at"`
+	MaxDuration      *int64          `json:"max_duration"`
+	MaxRetries       int             `json:"max_retries"`
+	OwnerInstanceID  *string         `json:"owner_instance_id"`
+	Progress         *float64        `json:"progress"`
+	ProgressMessage  *string         `json:"progress_message"`
+	RecvCursor       any             `json:"recv_cursor"` // only executors have one
+	Result           json.RawMessage `json:"result"`
+	Status           store.JobStatus `json:"status"`
+	SubmittedAt      int64           `json:"submitted_at"`
+	SubmittedBy      string          `json:"submitted_by"`
+	SubmittedPayload json.RawMessage `json:"submitted_payload"`
+	TotalDeadline    *int64          `json:"total_deadline"`
+}
+
+// newRow shows a job. Who reads one that has completed gets its result with it.
+func newRow(j store.Job, result json.RawMessage) row {
+	out := row{AttemptCount: j.Attempts, Capability: j.Capability, ClaimEpoch: j.Fence, Error: text(j.Error), ID: j.ID,
+		LeaseExpiresAt: seconds(j.LeaseUntil), OwnerInstanceID: text(j.Owner), Result: result, Status: j.Status,
+		SubmittedAt: j.SubmittedAt.Unix(), SubmittedBy: j.SubmittedBy, SubmittedPayload: j.Payload, TotalDeadline: seconds(j.Deadline)}
+	out.LastHeartbeatAt = seconds(j.RenewedAt)
+	if j.Status.IsTerminal() {
+		out.LastHeartbeatAt = seconds(j.EndedAt) // as the registry has it, for want of a place of its own
+	}
+	if j.MaxDuration > 0 {
+		s := max(int64(j.MaxDuration.Seconds()), 1)
+		out.MaxDuration = &s
+	}
+	if j.MaxRetries != nil {
+		out.MaxRetries = *j.MaxRetries
+	}
+	if j.Ended > 0 {
+		share := float64(j.Ended) / float64(j.Total)
+		out.Progress = &share
+	}
+	out.ProgressMessage = text(progressMessage(j))
+	return out
+}
+
+// progressMessage is the question while one is asked, otherwise how far a job of several rollouts
+// is.
+func progressMessage(j store.Job) string {
+	switch {
+	case j.Status == store.JobInputRequired:
+		return question(j.Question)
+	case j.Total > 1 && (j.Ended > 0 || j.Suspended > 0):
+		message := fmt.Sprintf("%d of %d rollouts have ended", j.Ended, j.Total)
+		if j.Suspended > 0 {
+			message += fmt.Sprintf(", %d wait", j.Suspended)
+		}
+		return message
+	}
+	return ""
+}
+
+// maxQuestion is how much is shown of a question that has no title.
+const maxQuestion = 500
+
+// question is what a person is asked, from the spec of its trigger.
+func question(spec json.RawMessage) string {
+	var s wait.Spec
+	if json.Unmarshal(spec, &s) != nil {
+		return ""
+	}
+	var asked struct {
+		Title, Message, Question, Prompt string
+	}
+	_ = json.Unmarshal(s.Visible(), &asked) // another value than an object has none of these
+	for _, one := range []string{asked.Title, asked.Question, asked.Prompt, asked.Message} {
+		if one != "" {
+			return one
+		}
+	}
+	all := strings.ToValidUTF8(string(s.Visible()), "")
+	if len(all) > maxQuestion {
+		all = strings.ToValidUTF8(all[:maxQuestion], "") + "…"
+	}
+	return all
+}
+
+// find reads a job, or the rollout that an id names.
+func (h *handler) find(ctx context.Context, id string) (store.Job, error) {
+	job, err := h.st.Job(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return h.st.RolloutJob(ctx, id)
+	}
+	return job, err
+}
+
+// get shows a job. With wait it first waits so many seconds at most until the status is another
+// one, if the job has not ended.
+func (h *handler) get(r *http.Request) (response, error) {
+	id := r.PathValue("id")
+	limit, err := waitSeconds(r)
+	if err != nil {
+		return response{}, err
+	}
+	job, err := h.find(r.Context(), id)
+	if err != nil {
+		return response{}, err
+	}
+	if limit > 0 && !job.Status.IsTerminal() {
+		if job, err = h.waitStatus(r.Context(), job, limit); err != nil {
+			return response{}, err
+		}
+	}
+	result, err := h.results.of(r.Context(), job)
+	if err != nil {
+		return response{}, err
+	}
+	return response{http.StatusOK, newRow(job, result)}, nil
+}

@@ -1,0 +1,143 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// CreateJobRequest is the body of POST /jobs. What else the registry's clients send is ignored. It
+// has the registry's name because that is in messages about it.
+type CreateJobRequest struct {
+	Capability       string         `json:"capability"`
+	SubmittedBy      string         `json:"submitted_by"`
+	SubmittedPayload map[string]any `json:"submitted_payload"`
+	MaxRetries       *int           `json:"max_retries"`
+	MaxDuration      *int64         `json:"max_duration"`
+	TotalDeadline    *int64         `json:"total_deadline"`
+	// RetryOn are the categories of faults that are repeated, which the registry leaves to its
+	// executors.
+	RetryOn []string `json:"retry_on"`
+}
+
+// maxSeconds bounds durations and times, so that none overflows: it is in the year 9999.
+const maxSeconds = 253_402_300_799
+
+func (q *CreateJobRequest) check() error {
+	switch {
+	case strings.TrimSpace(q.Capability) == "":
+		return badRequest("capability is required")
+	case strings.TrimSpace(q.SubmittedBy) == "":
+		return badRequest("submitted_by is required")
+	case q.SubmittedPayload == nil:
+		return badRequest("submitted_payload is required")
+	case q.MaxRetries != nil && *q.MaxRetries < 0:
+		return badRequest("max_retries must be non-negative")
+	case q.MaxDuration != nil && *q.MaxDuration < 1:
+		return badRequest("max_duration must be positive")
+	case q.MaxDuration != nil && *q.MaxDuration > maxSeconds/1000:
+		return badRequest("max_duration is too large")
+	case q.TotalDeadline != nil && (*q.TotalDeadline < 0 || *q.TotalDeadline > maxSeconds):
+		return badRequest("total_deadline must be a time in seconds since 1970")
+	}
+	return nil
+}
+
+// jobPayload is what submitted_payload may hold.
+type jobPayload struct {
+	Agent   string          `json:"agent"`
+	Epochs  int             `json:"epochs"`
+	EvalIDs []string        `json:"evalIds"`
+	Inputs  json.RawMessage `json:"inputs"`
+}
+
+func readPayload(data json.RawMessage) (p jobPayload, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		return p, badRequest("submitted_payload: " + strings.TrimPrefix(err.Error(), "json: ") + "; expected agent, epochs, evalIds and inputs, or some of them")
+	}
+	if p.Epochs < 0 {
+		return p, badRequest("submitted_payload: epochs must be positive")
+	}
+	return p, nil
+}
+
+// submit starts a run as a job.
+func (h *handler) submit(r *http.Request) (response, error) {
+	var q CreateJobRequest
+	body, err := readBody(r, &q, false)
+	if err != nil {
+		return response{}, err
+	}
+	if err := q.check(); err != nil {
+		return response{}, err
+	}
+	var raw struct {
+		Payload json.RawMessage `json:"submitted_payload"` // with its numbers as they are
+	}
+	if err := json.Unmarshal(body, &raw); err != nil {
+		return response{}, err
+	}
+	payload, err := readPayload(raw.Payload)
+	if err != nil {
+		return response{}, err
+	}
+	left, err := timeLeft(r)
+	if err != nil {
+		return response{}, err
+	}
+	start := q.request(payload, raw.Payload)
+	start.IdempotencyKey, start.By, start.Left = r.Header.Get("Idempotency-Key"), access.From(r.Context()).ID, left
+	started, err := h.o.Service.Start(r.Context(), start)
+	if err != nil {
+		return response{}, err
+	}
+	job, err := h.st.Job(r.Context(), started.RunID)
+	if err != nil {
+		return response{}, err
+	}
+	return response{http.StatusCreated, struct {
+		ID     string          `json:"id"`
+		Owner  *string         `json:"owner_instance_id"`
+		Status store.JobStatus `json:"status"`
+	}{job.ID, text(job.Owner), job.Status}}, nil
+}
+
+// request is the run that a job is.
+func (q *CreateJobRequest) request(p jobPayload, payload json.RawMessage) service.StartRequest {
+	job := &store.NewJob{Capability: q.Capability, SubmittedBy: q.SubmittedBy, Payload: payload, MaxRetries: q.MaxRetries}
+	if q.MaxDuration != nil {
+		job.MaxDuration = time.Duration(*q.MaxDuration) * time.Second
+	}
+	if q.TotalDeadline != nil {
+		job.Deadline = time.Unix(*q.TotalDeadline, 0).UTC()
+	}
+	start := service.StartRequest{EvalSet: q.Capability, Epochs: p.Epochs, EvalIDs: p.EvalIDs, Inputs: p.Inputs,
+		MaxRetries: q.MaxRetries, RetryOn: q.RetryOn, MaxDuration: job.MaxDuration, Job: job}
+	if p.Agent != "" {
+		start.Agents = []string{p.Agent}
+	}
+	return start
+}
+
+// timeLeft is the time that the caller says it has left, in whole seconds; nil if it says nothing.
+func timeLeft(r *http.Request) (*time.Duration, error) {
+	value := r.Header.Get("X-Mesh-Timeout")
+	if value == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+	if err != nil || n > maxSeconds/1000 {
+		return nil, badRequest("X-Mesh-Timeout must be a whole number of seconds")
+	}
+	left := time.Duration(max(n, 0)) * time.Second
+	return &left, nil
+}

@@ -1,0 +1,111 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// maxTail bounds the events that are kept at hand for those who wait; who needs earlier ones reads
+// the store.
+const maxTail = 500
+
+// tail is the end of a job's log: the events after from. It is never changed.
+type tail struct {
+	store.JobLog
+	from int64
+}
+
+// readTail reads what is new in a log.
+func (h *handler) readTail(ctx context.Context, id string, known tail) (now tail, moved, last bool, err error) {
+	log, err := h.st.JobEvents(ctx, id, known.Read, nil, maxTail)
+	if err != nil {
+		return known, false, false, err
+	}
+	now = tail{log, known.from}
+	now.Events = slices.Concat(known.Events, log.Events)
+	if over := len(now.Events) - maxTail; over > 0 {
+		now.from = now.Events[over-1].Seq
+		now.Events = now.Events[over:]
+	}
+	return now, len(log.Events) > 0 || log.Ended, log.Ended, nil
+}
+
+// after are the events of the given types after a number, at most limit, and how far that goes.
+func (t tail) after(n int64, types []string, limit int) (found []store.JobEvent, read int64) {
+	for _, e := range t.Events {
+		if e.Seq <= n || len(types) > 0 && !slices.Contains(types, e.Type) {
+			continue
+		}
+		found = append(found, e)
+		if len(found) == limit {
+			return found, e.Seq
+		}
+	}
+	return found, max(t.Read, n)
+}
+
+// waitEvents waits for events after what was read of a log, in which there were none of the types.
+func (h *handler) waitEvents(ctx context.Context, id string, q logQuery, log store.JobLog) (store.JobLog, error) {
+	w := h.tails.join(id, id, tail{JobLog: store.JobLog{Read: log.Read}, from: log.Read})
+	defer h.tails.leave(id, w)
+	timer := time.NewTimer(q.wait)
+	defer timer.Stop()
+	for {
+		known, moved, err := w.now()
+		if err != nil {
+			return log, err
+		}
+		switch {
+		case known.Read <= log.Read: // nothing is new
+			log.Ended = known.Ended
+		case log.Read < known.from:
+			if log, err = h.st.JobEvents(ctx, id, log.Read, q.types, q.limit); err != nil {
+				return log, err
+			}
+		default:
+			log.Events, log.Read = known.after(log.Read, q.types, q.limit)
+			log.Ended = known.Ended
+		}
+		if len(log.Events) > 0 || log.Ended {
+			return log, nil
+		}
+		select {
+		case <-moved:
+		case <-timer.C:
+			return log, nil
+		case <-ctx.Done():
+			return log, ctx.Err()
+		}
+	}
+}
+
+// readStatus reads a job whose status may have changed.
+func (h *handler) readStatus(ctx context.Context, id string, known store.Job) (now store.Job, moved, last bool, err error) {
+	now, err = h.find(ctx, id)
+	return now, now.Status != known.Status, now.Status.IsTerminal(), err
+}
+
+// waitStatus waits until a job has another status, or the time is over.
+func (h *handler) waitStatus(ctx context.Context, job store.Job, limit time.Duration) (store.Job, error) {
+	w := h.states.join(job.ID, cmp.Or(job.RolloutOf, job.ID), job)
+	defer h.states.leave(job.ID, w)
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		known, moved, err := w.now()
+		if err != nil || known.Status != job.Status {
+			return known, err
+		}
+		select {
+		case <-moved:
+		case <-timer.C:
+			return h.find(ctx, job.ID) // with how far it is by now
+		case <-ctx.Done():
+			return job, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package jobs
+
+import (
+	"context"
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// watches let those who wait for something of a job share what is read of it: however many there
+// are, each change of its run is read once. Nothing polls.
+type watches[T any] struct {
+	st store.Store
+	// read reads what has changed since known. moved says that those who wait may care, and last
+	// that nothing will follow.
+	read func(ctx context.Context, id string, known T) (now T, moved, last bool, err error)
+
+	mu   sync.Mutex
+	open map[string]*watch[T]
+}
+
+// watch follows one job as long as somebody waits for it.
+type watch[T any] struct {
+	waiters int
+	stop    context.CancelFunc
+
+	mu sync.Mutex
+	// moved is closed when state or err has changed.
+	moved chan struct{}
+	state T
+	err   error
+}
+
+func newWatches[T any](st store.Store, read func(context.Context, string, T) (T, bool, bool, error)) *watches[T] {
+	return &watches[T]{st: st, read: read, open: map[string]*watch[T]{}}
+}
+
+// join begins to wait for a job of a run. known is what the caller has read of it.
+func (ws *watches[T]) join(id, runID string, known T) *watch[T] {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w, ok := ws.open[id]
+	if !ok {
+		ctx, stop := context.WithCancel(context.Background())
+		w = &watch[T]{stop: stop, moved: make(chan struct{}), state: known}
+		ws.open[id] = w
+		go ws.follow(ctx, w, id, runID)
+	}
+	w.waiters++
+	return w
+}
+
+// leave ends the waiting of one.
+func (ws *watches[T]) leave(id string, w *watch[T]) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w.waiters--; w.waiters == 0 {
+		w.stop()
+		delete(ws.open, id)
+	}
+}
+
+// follow reads what is new until nobody waits any more, nothing will follow, or the store fails.
+func (ws *watches[T]) follow(ctx context.Context, w *watch[T], id, runID string) {
+	known := w.state
+	for {
+		changed := ws.st.Changed(runID)
+		now, moved, last, err := ws.read(ctx, id, known)
+		if moved || err != nil {
+			w.set(now, err)
+		}
+		if last || err != nil {
+			return
+		}
+		known = now
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *watch[T]) set(state T, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state, w.err = state, err
+	close(w.moved)
+	w.moved = make(chan struct{})
+}
+
+// now is what is known, and a channel that is closed when there is more.
+func (w *watch[T]) now() (T, <-chan struct{}, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state, w.moved, w.err
+}
