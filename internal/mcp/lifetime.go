@@ -45,13 +45,12 @@ func (l *lifetime) spawn(f func()) bool {
 // wait waits for every goroutine that spawn has started.
 func (l *lifetime) wait() { l.running.Wait() }
 
-// bind returns a context with the values of ctx. It ends with the connection, with ctx until detach
-// is called, and when it is cancelled, which the caller must do.
+// bind returns a context that ends with the connection, with ctx until detach is called, and when
+// it is cancelled, which the caller must do.
 func (l *lifetime) bind(ctx context.Context) (
 	bound context.Context, detach func() bool, cancel context.CancelFunc,
 ) {
-	bound, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(l.ctx, end)
+	bound, end := context.WithCancel(l.ctx)
 	detach = context.AfterFunc(ctx, end)
-	return bound, detach, func() { stop(); detach(); end() }
+	return bound, detach, func() { detach(); end() }
 }
