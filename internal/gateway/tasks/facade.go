@@ -12,7 +12,6 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // facade is the policy for clients that can wait themselves: what takes long at the server, or may,
@@ -116,16 +115,16 @@ func (s *facade) concluded(ctx context.Context, c toolCall, result json.RawMessa
 	if mcptask.IsLost(ctx, server, result) {
 		return nil, mcptask.LostError(s.e.Server().Name)
 	}
-	if theirs := mcptask.HandleIn(result, server, s.e.Now()); theirs != nil {
-		return s.adopt(ctx, c, server, theirs, result)
+	if handle := mcptask.HandleIn(result, server, s.e.Now()); handle != nil {
+		return s.adopt(ctx, c, s.upstreamTask(server, handle, result, c.capabilities))
 	}
 	return c.l.ToClient(c.r, result), nil
 }
 
 // adopt makes a task of one that a server has made.
-func (s *facade) adopt(ctx context.Context, c toolCall, server *mcp.Client, theirs *wait.MCPTask, reply json.RawMessage) (json.RawMessage, error) {
+func (s *facade) adopt(ctx context.Context, c toolCall, u *upstreamTask) (json.RawMessage, error) {
 	t := s.newTask(c)
-	if err := t.attach(server, theirs, reply); err != nil {
+	if err := t.attach(u); err != nil {
 		t.cancel()
 		return nil, err
 	}
@@ -149,7 +148,7 @@ func (s *facade) callUpstream(ctx context.Context, c toolCall) (json.RawMessage,
 	if err := t.keep(); err != nil { // before the call, so that a limit costs nobody a job
 		return nil, err
 	}
-	result, err := t.callWatched(ctx, c)
+	result, err := (&taskCall{t: t, c: c}).runWatched(ctx)
 	if err != nil {
 		t.forget()
 		return nil, c.l.ClientError(err)
@@ -169,7 +168,7 @@ func (s *facade) callDetached(c toolCall) (json.RawMessage, error) {
 	if err := t.keep(); err != nil {
 		return nil, err
 	}
-	s.track(t, func() { t.conclude(t.call(t.ctx, c, true)) })
+	s.track(t, func() { t.conclude((&taskCall{t: t, c: c}).run(t.ctx, true)) })
 	return t.created(c.r.Era), nil
 }
 
@@ -178,14 +177,14 @@ func (s *facade) callDetached(c toolCall) (json.RawMessage, error) {
 func (s *facade) callWithGrace(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
 	t.passInput = true
-	s.track(t, func() { t.conclude(t.call(t.ctx, c, false)) })
+	s.track(t, func() { t.conclude((&taskCall{t: t, c: c}).run(t.ctx, false)) })
 	grace := time.NewTimer(s.k.o.Grace)
 	defer grace.Stop()
 	select {
 	case <-t.done:
 		return t.answer(c)
 	case <-grace.C:
-	case <-t.asked:
+	case <-t.questions.posed:
 	case <-ctx.Done():
 		t.stop("its client has gone")
 		return nil, context.Cause(ctx)
@@ -204,14 +203,28 @@ func (s *facade) callWithGrace(ctx context.Context, c toolCall) (json.RawMessage
 func (s *facade) wait(ctx context.Context, c toolCall) (json.RawMessage, error) {
 	t := s.newTask(c)
 	t.passInput = c.r.Era == mcp.Modern
-	t.direct = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+	t.questions.direct = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 		if c.r.Era == mcp.Modern {
 			return mcp.DefaultAnswer(method) // it can be asked only by an answer to its call
 		}
 		return mcp.AnswerOf(c.r.Ask(ctx, method, params))
 	}
-	s.track(t, func() { t.conclude(t.callWatched(t.ctx, c)) })
+	s.track(t, func() { t.conclude((&taskCall{t: t, c: c}).runWatched(t.ctx)) })
 	return t.await(ctx, c)
+}
+
+// inModern is an upstream over which a server can make a task of a call that has come over a legacy
+// one. Some servers have tasks in the modern era only. It is nil if this server does not. Modern
+// upstreams are shared, as they have no sessions.
+func (s *facade) inModern(ctx context.Context, c toolCall) *gateway.Upstream {
+	if c.l.Client().Era() == mcp.Modern {
+		return nil
+	}
+	l, err := s.e.Upstreams().Shared(jsonobj.Object{{Key: mcp.MetaClientCapabilities, Value: c.capabilities.JSON()}, {Key: mcp.MetaClientInfo, Value: c.info()}}, true)
+	if err != nil || l.Connect(ctx) != nil || l.Client().Era() != mcp.Modern || !l.Offered().Tasks {
+		return nil
+	}
+	return l
 }
 
 // track sees a task through on a goroutine that the endpoint waits for.

@@ -72,7 +72,7 @@ func (k *Manager) ServerOptions(endpoint string, open gateway.Opener) mcp.Server
 // Start goes on with the tasks of an earlier process, and begins to clean up.
 func (k *Manager) Start(access string) error {
 	k.access = access
-	if err := k.goOn(); err != nil {
+	if err := k.resumeTasks(); err != nil {
 		return err
 	}
 	k.running.Go(func() {
@@ -104,7 +104,9 @@ func (k *Manager) Close() {
 	k.running.Wait()
 	used := map[*mcp.Client]bool{}
 	for _, t := range k.index.all(func(*task) bool { return true }) {
-		used[t.client] = true
+		if u := t.atServer(); u != nil {
+			used[u.client] = true
+		}
 	}
 	k.mu.Lock()
 	resumed := k.resumed
@@ -150,11 +152,11 @@ func (s *facade) upstreamID(c *mcp.Client, id string) upstreamID {
 	return key
 }
 
-// heardStatus has the server of a task asked now, as it has said that something has happened. What
+// statusNotified has the server of a task asked now, as it has said that something has happened. What
 // it said is not passed on: it has its own ids.
-func (k *Manager) heardStatus(s *facade, c *mcp.Client, params json.RawMessage) {
+func (k *Manager) statusNotified(s *facade, c *mcp.Client, params json.RawMessage) {
 	if t := k.byUpstreamID(s, c, params); t != nil {
-		t.look()
+		t.pollNow()
 	}
 }
 
@@ -184,8 +186,8 @@ func (k *Manager) find(ctx context.Context, session, id string) (*task, store.MC
 	return nil, rec, err
 }
 
-// goOn goes on with the tasks of an earlier process, as far as their servers do.
-func (k *Manager) goOn() error {
+// resumeTasks goes on with the tasks of an earlier process, as far as their servers do.
+func (k *Manager) resumeTasks() error {
 	open, err := k.o.Store.OpenMCPTasks(k.ctx, k.access)
 	if err != nil {
 		return err
@@ -222,15 +224,14 @@ func (k *Manager) goOn() error {
 func (s *facade) resume(rec store.MCPTask, work taskWork) error {
 	t := s.blankTask(rec)
 	t.kept = true
-	t.upstreamTask = work.Task
-	if err := json.Unmarshal(work.Capabilities, &rawObjectTo{&t.capabilities}); err != nil {
+	if err := json.Unmarshal(work.Capabilities, &rawObjectTo{&t.questions.capabilities}); err != nil {
 		return err
 	}
 	client, err := s.connection(work.Task.Session)
 	if err != nil {
 		return err
 	}
-	t.client = client
+	t.upstreamTask = s.upstreamTask(client, work.Task, nil, t.questions.capabilities)
 	if s.k.index.claim(t, s.upstreamID(client, work.Task.ID)) != nil {
 		return errors.New("two tasks have one id") // the second was never told of
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
@@ -14,42 +15,62 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// taskQuestion is something that the server of a task wants to know. A modern client sees it with
+// questions are what the server of a task wants to know, and how its client is asked. The task
+// shows them in its record.
+type questions struct {
+	t *task
+	// capabilities are the client's.
+	capabilities jsonobj.Object
+	// direct asks a client that waits for the call; nil asks by the task.
+	direct mcptask.Asker
+	// posed has one element when there is a question and the client does not know the task yet.
+	posed chan struct{}
+
+	mu       sync.Mutex
+	open     []*question
+	answered map[string]bool // keys of questions of a modern server
+}
+
+func newQuestions(t *task) *questions {
+	return &questions{t: t, posed: make(chan struct{}, 1), answered: map[string]bool{}}
+}
+
+// question is something that the server of a task wants to know. A modern client sees it with
 // the task and answers by tasks/update; a legacy one is asked while it waits in tasks/result.
-type taskQuestion struct {
+type question struct {
 	key string
 	// request is the question as in inputRequests.
 	request json.RawMessage
 	// answer takes the answer; nil if the server is told by tasks/update.
-	answer chan taskAnswer
+	answer chan answer
 	asking bool // a legacy client is being asked
 	// given is what it has answered, until the server has taken that. It is of who has claimed the
 	// question.
 	given json.RawMessage
 }
 
-type taskAnswer struct {
+type answer struct {
 	result json.RawMessage
 	err    *mcp.Error
 }
 
-func newQuestion(method string, params json.RawMessage) *taskQuestion {
+func newQuestion(method string, params json.RawMessage) *question {
 	request := jsonobj.Object{{Key: "method", Value: jsonobj.Quote(method)}}
 	if params != nil {
 		request = request.Set("params", mcp.WithoutMeta(params, append([]string{mcp.MetaRelatedTask}, gateway.HopKeys...)...))
 	}
-	return &taskQuestion{key: rand.Text(), request: request.JSON(), answer: make(chan taskAnswer, 1)}
+	return &question{key: rand.Text(), request: request.JSON(), answer: make(chan answer, 1)}
 }
 
-// showQuestions makes the record say what is open.
-func (t *task) showQuestions(rec *store.MCPTask) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// show makes the record of the task say what is open.
+func (q *questions) show(rec *store.MCPTask) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if rec.Ended() {
-		t.questions = nil
+		q.open = nil
 	}
 	rec.InputRequests = nil
-	if len(t.questions) == 0 {
+	if len(q.open) == 0 {
 		if rec.Status == mcptask.InputRequired {
 			rec.Status = mcptask.Working
 		}
@@ -57,52 +78,58 @@ func (t *task) showQuestions(rec *store.MCPTask) {
 	}
 	rec.Status = mcptask.InputRequired
 	var open jsonobj.Object
-	for _, q := range t.questions {
-		open = append(open, jsonobj.Member{Key: q.key, Value: q.request})
+	for _, one := range q.open {
+		open = append(open, jsonobj.Member{Key: one.key, Value: one.request})
 	}
 	rec.InputRequests = open.JSON()
 }
 
-// pose adds questions, and withdraw takes them back.
-func (t *task) pose(questions ...*taskQuestion) {
-	t.mu.Lock()
-	t.questions = append(t.questions, questions...)
-	t.mu.Unlock()
+// changed has the record say what is open now. What is not stored is asked for again.
+func (q *questions) changed() { _ = q.t.change(func(*store.MCPTask) {}) }
+
+// signal notes that there is a question.
+func (q *questions) signal() {
 	select {
-	case t.asked <- struct{}{}:
+	case q.posed <- struct{}{}:
 	default:
 	}
-	_ = t.change(func(*store.MCPTask) {}) // what is not stored is asked for again
 }
 
-func (t *task) withdraw(questions ...*taskQuestion) {
-	t.mu.Lock()
-	t.questions = slices.DeleteFunc(t.questions, func(q *taskQuestion) bool { return slices.Contains(questions, q) })
-	t.mu.Unlock()
-	_ = t.change(func(*store.MCPTask) {}) // as above
+// pose adds questions, and withdraw takes them back.
+func (q *questions) pose(added ...*question) {
+	q.mu.Lock()
+	q.open = append(q.open, added...)
+	q.mu.Unlock()
+	q.signal()
+	q.changed()
+}
+
+func (q *questions) withdraw(posed ...*question) {
+	q.mu.Lock()
+	q.open = slices.DeleteFunc(q.open, func(one *question) bool { return slices.Contains(posed, one) })
+	q.mu.Unlock()
+	q.changed()
 }
 
 // ask has the client answer a question of a legacy server.
-func (t *task) ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
-	if !mcp.Supports(t.capabilities, method) {
+func (q *questions) ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
+	if !mcp.Supports(q.capabilities, method) {
 		return mcp.DefaultAnswer(method)
 	}
-	t.idle.Pause()
-	defer t.idle.Resume()
-	if t.direct != nil {
-		return t.direct(ctx, method, mcp.WithoutMeta(params, mcp.MetaRelatedTask))
+	if q.direct != nil {
+		return q.direct(ctx, method, mcp.WithoutMeta(params, mcp.MetaRelatedTask))
 	}
-	q := newQuestion(method, params)
-	t.pose(q)
-	defer t.withdraw(q)
-	return t.awaitAnswer(ctx, q)
+	one := newQuestion(method, params)
+	q.pose(one)
+	defer q.withdraw(one)
+	return q.awaitAnswer(ctx, one)
 }
 
-func (t *task) awaitAnswer(ctx context.Context, q *taskQuestion) (json.RawMessage, *mcp.Error) {
+func (q *questions) awaitAnswer(ctx context.Context, one *question) (json.RawMessage, *mcp.Error) {
 	select {
-	case a := <-q.answer:
+	case a := <-one.answer:
 		return a.result, a.err
-	case <-t.done:
+	case <-q.t.done:
 		return nil, mcp.Errorf(mcp.CodeInternal, "the task has ended")
 	case <-ctx.Done():
 		return mcp.AnswerOf(nil, context.Cause(ctx))
@@ -111,25 +138,25 @@ func (t *task) awaitAnswer(ctx context.Context, q *taskQuestion) (json.RawMessag
 
 // askAll has the client answer what a modern server wants to know before it answers a call. The
 // keys are the server's.
-func (t *task) askAll(ctx context.Context, requests jsonobj.Object) (responses jsonobj.Object, err error) {
-	questions := make([]*taskQuestion, len(requests))
-	var open []*taskQuestion
+func (q *questions) askAll(ctx context.Context, requests jsonobj.Object) (responses jsonobj.Object, err error) {
+	all := make([]*question, len(requests))
+	var posed []*question
 	for i, m := range requests {
 		asked, _ := jsonobj.ParseObject(m.Value)
-		questions[i] = newQuestion(asked.Text("method"), asked.Get("params"))
-		if method := asked.Text("method"); !mcp.Supports(t.capabilities, method) || t.direct != nil {
-			result, failed := t.ask(ctx, method, asked.Get("params"))
-			questions[i].answer <- taskAnswer{result, failed}
+		all[i] = newQuestion(asked.Text("method"), asked.Get("params"))
+		if method := asked.Text("method"); !mcp.Supports(q.capabilities, method) || q.direct != nil {
+			result, failed := q.ask(ctx, method, asked.Get("params"))
+			all[i].answer <- answer{result, failed}
 		} else {
-			open = append(open, questions[i])
+			posed = append(posed, all[i])
 		}
 	}
-	if len(open) > 0 {
-		t.pose(open...)
-		defer t.withdraw(open...)
+	if len(posed) > 0 {
+		q.pose(posed...)
+		defer q.withdraw(posed...)
 	}
-	for i, q := range questions {
-		result, failed := t.awaitAnswer(ctx, q)
+	for i, one := range all {
+		result, failed := q.awaitAnswer(ctx, one)
 		if failed != nil {
 			return nil, failed
 		}
@@ -138,118 +165,119 @@ func (t *task) askAll(ctx context.Context, requests jsonobj.Object) (responses j
 	return responses, nil
 }
 
-// setQuestions takes over what a modern server wants to know for a task, under its own keys, which
-// come once in a task's life.
-func (t *task) setQuestions(requests jsonobj.Object) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var open []*taskQuestion
+// replace takes over what a modern server wants to know for a task, under its own keys, which come
+// once in a task's life. needed says that the task does not go on without an answer.
+func (q *questions) replace(requests jsonobj.Object, needed bool) {
+	var open []*question
+	fresh := false
+	q.mu.Lock()
 	for _, m := range requests {
-		if t.answered[m.Key] {
+		if q.answered[m.Key] {
 			continue
 		}
-		i := slices.IndexFunc(t.questions, func(q *taskQuestion) bool { return q.key == m.Key })
+		i := slices.IndexFunc(q.open, func(one *question) bool { return one.key == m.Key })
 		if i >= 0 {
-			open = append(open, t.questions[i])
+			open = append(open, q.open[i])
 		} else {
-			open = append(open, &taskQuestion{key: m.Key, request: m.Value})
-			t.wake() // it may be in the record, from an earlier process
+			open = append(open, &question{key: m.Key, request: m.Value})
+			fresh = true
 		}
 	}
-	t.questions = open
+	q.open = open
+	q.mu.Unlock()
+	if fresh {
+		q.t.wake() // it may be in the record, from an earlier process
+	}
+	if needed {
+		q.signal()
+	}
 }
 
 // respond hands in answers by their keys. Those to what is not asked are ignored. The error is the
 // server's.
-func (t *task) respond(ctx context.Context, responses jsonobj.Object) error {
-	var forward jsonobj.Object
-	t.mu.Lock()
+func (q *questions) respond(ctx context.Context, responses jsonobj.Object) error {
+	forward := q.take(responses)
+	if len(forward) == 0 {
+		return nil
+	}
+	if err := q.t.atServer().update(ctx, forward); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	for _, m := range forward {
+		q.answered[m.Key] = true
+	}
+	q.open = slices.DeleteFunc(q.open, func(one *question) bool { return q.answered[one.key] })
+	q.mu.Unlock()
+	q.changed()
+	q.t.pollNow()
+	return nil
+}
+
+// take gives answers to those who wait for them here, and returns those that the server is to be
+// told.
+func (q *questions) take(responses jsonobj.Object) (forward jsonobj.Object) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, m := range responses {
-		i := slices.IndexFunc(t.questions, func(q *taskQuestion) bool { return q.key == m.Key })
+		i := slices.IndexFunc(q.open, func(one *question) bool { return one.key == m.Key })
 		switch {
 		case i < 0:
-		case t.questions[i].answer == nil:
+		case q.open[i].answer == nil:
 			forward = append(forward, m)
 		default:
 			select {
-			case t.questions[i].answer <- taskAnswer{result: m.Value}:
+			case q.open[i].answer <- answer{result: m.Value}:
 			default: // it has one
 			}
 		}
 	}
-	client, theirs := t.client, t.upstreamTask
-	t.mu.Unlock()
-	if len(forward) == 0 {
-		return nil
-	}
-	params := jsonobj.Object{{Key: "taskId", Value: jsonobj.Quote(theirs.ID)}, {Key: "inputResponses", Value: forward.JSON()}}
-	ctx, cancel := context.WithTimeout(ctx, t.lookTimeout())
-	defer cancel()
-	if _, err := client.Call(ctx, mcp.Call{Method: mcp.MethodTasksUpdate, Params: params.JSON(), Capabilities: t.declared()}); err != nil {
-		return err
-	}
-	t.mu.Lock()
-	for _, m := range forward {
-		t.answered[m.Key] = true
-	}
-	t.questions = slices.DeleteFunc(t.questions, func(q *taskQuestion) bool { return t.answered[q.key] })
-	t.mu.Unlock()
-	_ = t.change(func(*store.MCPTask) {}) // what is not stored is seen at the next look
-	t.look()
-	return nil
-}
-
-// look has the server asked now.
-func (t *task) look() {
-	select {
-	case t.poke <- struct{}{}:
-	default:
-	}
+	return forward
 }
 
 // claim takes a question to ask a legacy client, one that nobody asks; nil if there is none.
-func (t *task) claim() *taskQuestion {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, q := range t.questions {
-		if !q.asking {
-			q.asking = true
-			return q
+func (q *questions) claim() *question {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, one := range q.open {
+		if !one.asking {
+			one.asking = true
+			return one
 		}
 	}
 	return nil
 }
 
 // release gives back a question that was claimed, for whoever waits to ask it.
-func (t *task) release(q *taskQuestion) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	q.asking = false
-	t.wake()
+func (q *questions) release(one *question) {
+	q.mu.Lock()
+	one.asking = false
+	q.mu.Unlock()
+	q.t.wake()
 }
 
 // handIn tells a modern server what was answered to a question that is claimed. If it cannot be
 // told the answer is kept for the next time; what it refuses is asked again.
-func (t *task) handIn(ctx context.Context, q *taskQuestion) error {
-	err := t.respond(ctx, jsonobj.Object{{Key: q.key, Value: q.given}})
+func (q *questions) handIn(ctx context.Context, one *question) error {
+	err := q.respond(ctx, jsonobj.Object{{Key: one.key, Value: one.given}})
 	if err == nil {
 		return nil
 	}
 	var said *mcp.Error
 	if errors.As(err, &said) && said.Code == mcp.CodeInvalidParams {
-		q.given = nil
+		one.given = nil
 	}
-	t.release(q)
+	q.release(one)
 	return err
 }
 
 // askIn asks a legacy client in the middle of its tasks/result. It is no error if the task ends
 // meanwhile.
-func (t *task) askIn(ctx context.Context, r *mcp.Request, q *taskQuestion) error {
-	if q.given != nil {
-		return t.handIn(ctx, q)
+func (q *questions) askIn(ctx context.Context, r *mcp.Request, one *question) error {
+	if one.given != nil {
+		return q.handIn(ctx, one)
 	}
-	rec, _ := t.record()
+	rec, _ := q.t.record()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	asking := make(chan struct{})
@@ -258,35 +286,48 @@ func (t *task) askIn(ctx context.Context, r *mcp.Request, q *taskQuestion) error
 	go func() { // waited for above
 		defer close(asking)
 		select {
-		case <-t.done:
+		case <-q.t.done:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	asked, _ := jsonobj.ParseObject(q.request)
-	method := asked.Text("method")
+	asked, _ := jsonobj.ParseObject(one.request)
 	params := mcp.WithMeta(asked.Get("params"), mcp.MetaRelatedTask, mcptask.Params(rec.ID))
-	var answer taskAnswer
-	if mcp.Supports(t.capabilities, method) {
-		answer.result, answer.err = mcp.AnswerOf(r.Ask(ctx, method, params))
-	} else {
-		answer.result, answer.err = mcp.DefaultAnswer(method)
-	}
+	var given answer
+	given.result, given.err = gateway.AskClient(ctx, q.capabilities, r, asked.Text("method"), params)
 	if ctx.Err() != nil {
-		t.release(q)
+		q.release(one)
 		return nil // the caller looks why
 	}
-	if q.answer != nil {
+	if one.answer != nil {
 		select {
-		case q.answer <- answer:
+		case one.answer <- given:
 		default: // it has one
 		}
 		// It is withdrawn by who has asked; until then it stays claimed.
 		return nil
 	}
-	if answer.err != nil {
-		answer.result = mcp.CancelAnswer
+	if given.err != nil {
+		given.result = mcp.CancelAnswer
 	}
-	q.given = answer.result
-	return t.handIn(ctx, q)
+	one.given = given.result
+	return q.handIn(ctx, one)
+}
+
+// askDirect asks a client that waits for its call what a modern task wants to know.
+func (q *questions) askDirect(ctx context.Context) error {
+	for one := q.claim(); one != nil; one = q.claim() {
+		if one.given == nil {
+			asked, _ := jsonobj.ParseObject(one.request)
+			given, failed := q.ask(ctx, asked.Text("method"), asked.Get("params"))
+			if failed != nil {
+				given = mcp.CancelAnswer
+			}
+			one.given = given
+		}
+		if err := q.handIn(ctx, one); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -94,8 +94,8 @@ func (q requests) Await(ctx context.Context, r *mcp.Request, id string) (none ta
 		if rec, changed = t.record(); rec.Ended() {
 			break
 		}
-		if q := t.claim(); q != nil {
-			if err := t.askIn(ctx, r, q); err != nil {
+		if one := t.questions.claim(); one != nil {
+			if err := t.questions.askIn(ctx, r, one); err != nil {
 				return none, err
 			}
 			if ctx.Err() != nil {
@@ -120,5 +120,5 @@ func (q requests) Answer(ctx context.Context, r *mcp.Request, id string, respons
 	if err != nil || t == nil { // if it has ended, answers do not matter
 		return err
 	}
-	return t.respond(ctx, responses)
+	return t.questions.respond(ctx, responses)
 }

@@ -32,8 +32,8 @@ func (k *Manager) session(id string) *mcp.Session {
 }
 
 // Opened keeps a session that initialize has opened at an endpoint.
-func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session, hello json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
-	o, err := jsonobj.ParseObject(hello)
+func (k *Manager) Opened(ctx context.Context, endpoint string, s *mcp.Session, initializeResult json.RawMessage, capabilities jsonobj.Object, info json.RawMessage) error {
+	o, err := jsonobj.ParseObject(initializeResult)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (k *Manager) endTasks(session string) {
 func (k *Manager) Notification(l *gateway.Upstream, method string, params json.RawMessage) (json.RawMessage, bool) {
 	s := k.facades[l.Endpoint().Server().Name]
 	if method == mcp.NoteTaskStatus || method == mcp.NoteTask {
-		k.heardStatus(s, l.Client(), params)
+		k.statusNotified(s, l.Client(), params)
 		return nil, false
 	}
 	params = mcp.WithoutMeta(params, mcptask.MetaForeignRelated)
@@ -134,7 +134,7 @@ func (k *Manager) Question(l *gateway.Upstream, params json.RawMessage) (mcptask
 		return nil, params
 	}
 	if t := k.byUpstreamID(k.facades[l.Endpoint().Server().Name], l.Client(), related); t != nil {
-		return t.ask, params
+		return t.questions.ask, params
 	}
 	return nil, mcp.WithoutMeta(params, mcp.MetaRelatedTask)
 }

@@ -11,10 +11,8 @@ import (
 
 	"github.com/evalrun/evalrun/internal/gateway"
 	"github.com/evalrun/evalrun/internal/gateway/mcptask"
-	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/store"
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // task is a task that has not ended, while this process looks after it: one that a client knows, or
@@ -28,34 +26,25 @@ type task struct {
 	// ctx ends with the endpoint, and when the task is not wanted any more.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// capabilities are the client's, token is for progress of its call.
-	capabilities jsonobj.Object
-	token        json.RawMessage
-	// direct asks a client that waits for the call; nil asks by the task. passInput says that a
-	// client which waits can be given a modern server's questions as they are.
-	direct    mcptask.Asker
+	// token is for progress of the client's call.
+	token json.RawMessage
+	// passInput says that a client which waits can be given a modern server's questions as they
+	// are.
 	passInput bool
-	// idle is that of a call that somebody waits for to become a task; nil for others, which a time
-	// to live bounds.
-	idle *gateway.IdleTimer
+	questions *questions
 
-	done  chan struct{} // closed when the task has ended and that is stored
-	gone  chan struct{} // closed when nothing runs for it any more
-	poke  chan struct{} // asks for a look at the server now
-	asked chan struct{} // has one element when there is a question and the client does not know the task yet
+	done chan struct{} // closed when the task has ended and that is stored
+	gone chan struct{} // closed when nothing runs for it any more
+	due  chan struct{} // has one element when the server is to be asked now
 
 	changing sync.Mutex // one change at a time
 	mu       sync.Mutex
 	rec      store.MCPTask
 	kept     bool          // rec is in the store
 	changed  chan struct{} // closed and replaced at every change, and when a question is given back
-	// client and theirs are the task at its server; nil before that has made one, and for calls
-	// that we run. reply is what it said then.
-	client       *mcp.Client
-	upstreamTask *wait.MCPTask
-	reply        json.RawMessage
-	questions    []*taskQuestion
-	answered     map[string]bool // keys of questions of a modern server
+	// upstreamTask is the task at its server; nil before that has made one, and for calls that we
+	// run.
+	upstreamTask *upstreamTask
 }
 
 // errTaskEnded says that there is nothing to be kept: the result is there.
@@ -67,16 +56,17 @@ func (s *facade) newTask(c toolCall) *task {
 		rec.Session = c.r.Session.ID()
 	}
 	t := s.blankTask(rec)
-	t.upstream, t.capabilities = c.l, c.capabilities
+	t.upstream, t.questions.capabilities = c.l, c.capabilities
 	t.token = c.r.Meta().Get(mcp.MetaProgressToken)
 	return t
 }
 
 func (s *facade) blankTask(rec store.MCPTask) *task {
 	t := &task{
-		s: s, rec: rec, done: make(chan struct{}), gone: make(chan struct{}), poke: make(chan struct{}, 1), asked: make(chan struct{}, 1),
-		changed: make(chan struct{}), answered: map[string]bool{},
+		s: s, rec: rec, done: make(chan struct{}), gone: make(chan struct{}), due: make(chan struct{}, 1),
+		changed: make(chan struct{}),
 	}
+	t.questions = newQuestions(t)
 	t.ctx, t.cancel = context.WithCancel(s.e.Context())
 	return t
 }
@@ -134,7 +124,7 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	}
 	rec := before
 	f(&rec)
-	t.showQuestions(&rec)
+	t.questions.show(&rec)
 	k := t.s.k
 	session := k.session(rec.Session)
 	rec.Told = rec.Ended() && session != nil
@@ -153,8 +143,8 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	}
 	t.mu.Lock()
 	t.rec = rec
-	t.wake()
 	t.mu.Unlock()
+	t.wake()
 	if rec.Ended() {
 		close(t.done)
 		k.index.drop(t)
@@ -170,10 +160,51 @@ func (t *task) changeHeld(f func(rec *store.MCPTask)) error {
 	return nil
 }
 
-// wake wakes who waits for a change. The caller holds mu.
+// wake wakes who waits for a change.
 func (t *task) wake() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	close(t.changed)
 	t.changed = make(chan struct{})
+}
+
+// atServer is the task at its server; nil if that has made none.
+func (t *task) atServer() *upstreamTask {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.upstreamTask
+}
+
+// attach notes the task that the server has made. One whose id another task of ours has is refused,
+// and so is the other: nobody can tell to which of the calls its result belongs.
+func (t *task) attach(u *upstreamTask) error {
+	if other := t.s.k.index.claim(t, t.s.upstreamID(u.client, u.handle.ID)); other != nil {
+		e := mcp.Errorf(mcp.CodeInternal, "MCP server %q has given two calls one task id; whose result is whose cannot be told", t.s.e.Server().Name)
+		other.fail(e)
+		other.cancel()
+		return e
+	}
+	t.mu.Lock()
+	t.upstreamTask = u
+	t.mu.Unlock()
+	return t.change(func(rec *store.MCPTask) {
+		rec.Message = u.handle.Message
+		if u.handle.PollMs > 0 {
+			rec.Poll = time.Duration(u.handle.PollMs) * time.Millisecond
+		}
+		rec.Work = u.work()
+	})
+}
+
+// handOver gives the questions of a modern server to a modern client that still waits for the call,
+// and reports whether it did.
+func (t *task) handOver(questions json.RawMessage) bool {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	if !t.passInput || t.kept {
+		return false
+	}
+	return t.changeHeld(func(rec *store.MCPTask) { rec.Status, rec.Result = mcptask.Completed, questions }) == nil
 }
 
 // finish ends the task: the end is shown when it is stored, however often that has to be tried

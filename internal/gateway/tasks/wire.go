@@ -21,17 +21,18 @@ func view(rec store.MCPTask) taskwire.Task {
 // created is the answer to a call that has become a task. What its server said beside the task
 // itself stays.
 func (t *task) created(era mcp.Era) json.RawMessage {
-	t.mu.Lock()
-	rec, reply := t.rec, t.reply
-	t.mu.Unlock()
-	said, _ := jsonobj.ParseObject(reply)
+	rec, _ := t.record()
+	var said jsonobj.Object
+	if u := t.atServer(); u != nil {
+		said, _ = jsonobj.ParseObject(u.reply)
+	}
 	meta := said.Object("_meta").Delete(mcp.MetaRelatedTask, mcptask.MetaForeignTask, mcptask.MetaForeignRelated, mcp.MetaServerInfo)
-	var theirs jsonobj.Object
+	var upstream jsonobj.Object
 	switch {
 	case era == mcp.Legacy && said.Has("task"):
-		theirs = said.Object("task")
+		upstream = said.Object("task")
 	case era == mcp.Modern && said.Text("resultType") == "task":
-		theirs = said.Delete("_meta")
+		upstream = said.Delete("_meta")
 	}
-	return view(rec).Created(era, theirs, meta)
+	return view(rec).Created(era, upstream, meta)
 }
