@@ -429,7 +429,7 @@ func (l diskLedger) Begin(ctx context.Context, key suspend.CallKey) (suspend.Ent
 }
 
 func (l diskLedger) Started(ctx context.Context, w *wait.Work) error {
-	raw, err := w.Encode()
+	raw, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}

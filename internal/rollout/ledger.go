@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
@@ -22,7 +23,7 @@ func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 	}
 	g := &agent.Gateway{
 		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{},
-		Check: h.run.checkWork, Jobs: h.run.Plan.Jobs,
+		Check: h.run.Sources.CheckWork, Jobs: h.run.Plan.Jobs,
 	}
 	for _, s := range servers {
 		g.Filters[s.Name] = gateway.Filter{Tools: s.Tools, IncludeTags: s.IncludeTags, ExcludeTags: s.ExcludeTags}
@@ -50,12 +51,15 @@ func (l ledger) Begin(ctx context.Context, key suspend.CallKey) (suspend.Entry, 
 // Started implements suspend.Ledger.
 func (l ledger) Started(ctx context.Context, w *wait.Work) error {
 	failpoint.Hit("call.answered")
-	raw, err := w.Encode()
+	raw, err := json.Marshal(w)
 	if err == nil {
 		err = l.store.CallStarted(ctx, l.token, w.CallID, raw)
 	}
 	failpoint.Hit("call.started")
-	return err
+	if err != nil {
+		return fmt.Errorf("what was started could not be recorded: %w", err)
+	}
+	return nil
 }
 
 // Work implements suspend.Ledger.
@@ -89,26 +93,4 @@ func (l ledger) consume(ctx context.Context, triggerID string) (bool, error) {
 	c, err := l.store.BeginCall(ctx, l.token, store.CallKey{Tool: permissionCall, Arguments: triggerID})
 	failpoint.Hit("permission.used")
 	return c.New, err
-}
-
-// checkWork asks the source of a job whether it is done. A fault becomes a payload, as Orchestrator
-// gives it.
-func (run *Run) checkWork(ctx context.Context, w wait.Work) (wait.Status, error) {
-	spec, err := w.Spec()
-	if err != nil {
-		return wait.Status{}, err
-	}
-	name := run.Sources.Name(spec)
-	if name == wait.SourceExternal || name == wait.SourceMCP {
-		return wait.Status{}, suspend.ErrUnwatched
-	}
-	source, err := run.Sources.For(name, spec)
-	if err != nil {
-		return wait.Status{}, err
-	}
-	status, err := source.Check(ctx, wait.Job{ItemKey: spec.ItemKey, Spec: spec})
-	if err == nil && status.Fault != nil {
-		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
-	}
-	return status, err
 }

@@ -108,6 +108,12 @@ const (
 	TypeIxpVsEscalation Type = "IXP_VS_ESCALATION"
 )
 
+// KeyPrefix begins the keys that evalrun makes, before the trigger's id: "job-" for a job, as in the
+// founding proposal, and for others the type in place of "job".
+func (t Type) KeyPrefix() string {
+	return strings.ToLower(strings.ReplaceAll(string(t), "_", "-")) + "-"
+}
+
 // Error is a fault that is handed to an agent or shown to a person.
 type Error struct {
 	Code    string `json:"code"`
@@ -180,11 +186,8 @@ type Job struct {
 	Until time.Time
 }
 
-// OwnKey is the key of what evalrun itself begins to wait for: "job-" and the trigger's id for a
-// job, as in the founding proposal, and for others the type in place of "job".
-func (j Job) OwnKey() string {
-	return strings.ToLower(strings.ReplaceAll(string(j.Spec.Type), "_", "-")) + "-" + j.TriggerID
-}
+// OwnKey is the key of what evalrun itself begins to wait for, which has none of its own.
+func (j Job) OwnKey() string { return j.Spec.Type.KeyPrefix() + j.TriggerID }
 
 // HasKey tells whether the key of the job is known. Until a start is recorded the key that evalrun
 // made stands in its place.

@@ -84,10 +84,8 @@ func (in *Input) Questions() (out jsonobj.Object) {
 	return out
 }
 
-// Encode writes the work as the record of its call has it.
-func (w *Work) Encode() (json.RawMessage, error) { return json.Marshal(w) }
-
-// DecodeWork reads what [Work.Encode] wrote; nil for a call of which no work is known.
+// DecodeWork reads work from the record of its call, where it is JSON; nil for a call of which no
+// work is known.
 func DecodeWork(raw json.RawMessage) (*Work, error) {
 	if len(raw) == 0 {
 		return nil, nil

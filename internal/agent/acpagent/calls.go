@@ -38,8 +38,6 @@ type reportedCall struct {
 // seenCall is a call that the gateway saw.
 type seenCall struct {
 	suspend.Record
-	// name is what evaluators know the tool by.
-	name string
 	// reportedID is the id of the call that the agent reports; empty if none is known.
 	reportedID string
 }
@@ -110,7 +108,7 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Ca
 	for _, t := range l.reported {
 		switch {
 		case t.seen != nil && !t.seen.Refused:
-			all = append(all, t.seen.call(t.ID))
+			all = append(all, t.seen.call(t.ID, nameOf(t.seen.Server, t.seen.Tool)))
 		case t.seen == nil && t.rejected != bySuspension:
 			t.Name = nameOf(t.Server, t.Name)
 			all = append(all, t.Call)
@@ -122,16 +120,16 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Ca
 			if at < 0 {
 				at = len(all)
 			}
-			all = slices.Insert(all, at, s.call(fmt.Sprintf("mcp-%d-%d", s.StartedAt.UnixNano(), i)))
+			all = slices.Insert(all, at, s.call(fmt.Sprintf("mcp-%d-%d", s.StartedAt.UnixNano(), i), nameOf(s.Server, s.Tool)))
 		}
 	}
 	return append(slices.Clone(l.results), all...)
 }
 
-// call is a seen call as evaluators know it, under an id unless it has one of its own. One that has
+// call is a seen call as evaluators know it, by a name and under an id unless it has one of its own. One that has
 // only started work has no output yet: that comes with the work's result, under the same id.
-func (s *seenCall) call(id string) agent.Call {
-	out := agent.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: s.name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
+func (s *seenCall) call(id, name string) agent.Call {
+	out := agent.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
 	switch text, failed := resultText(s.Result); {
 	case s.Started:
 		out.Status = acp.ToolInProgress

@@ -216,7 +216,7 @@ func TestWorkArrivesWhileTheTurnEnds(t *testing.T) {
 	for i := range 20 {
 		trail := agent.OpenTrajectory(t.TempDir(), nil, time.Now)
 		pending := newPendingRequests(time.Minute)
-		c := &conversation{trail: trail, calls: newCallRecorder(time.Now, trail, toolNames{}, &servers{})}
+		c := &conversation{trail: trail, calls: newCallRecorder(time.Now, toolNames{}, &servers{})}
 		for n := range 4 {
 			c.record.Pending = append(c.record.Pending, request{Interrupt: fmt.Sprint("call-", n), What: requestWork, Call: &startedCall{CallID: fmt.Sprint(n)}, work: &wait.Work{CallID: fmt.Sprint(n), Job: &wait.JobHandle{}}})
 		}

@@ -104,7 +104,11 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 		}
 		interrupts = append(interrupts, in)
 	}
-	c.trail.Add(agent.EventSuspended, c.record.SessionID, "", c.waitsFor())
+	var told []map[string]string
+	for _, a := range c.record.Pending {
+		told = append(told, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
+	}
+	c.trail.Add(agent.EventSuspended, c.record.SessionID, "", told)
 	return agent.Outcome{Interrupts: interrupts}
 }
 
@@ -132,12 +136,4 @@ func (c *conversation) withoutSecrets(doc json.RawMessage) json.RawMessage {
 		return clean
 	}
 	return json.RawMessage("{}")
-}
-
-// waitsFor is what the trajectory tells of what is waited for.
-func (c *conversation) waitsFor() (out []map[string]string) {
-	for _, a := range c.record.Pending {
-		out = append(out, map[string]string{"interrupt": a.Interrupt, "what": a.What, "title": a.Title, "kind": a.Kind, "toolCallId": a.ToolCallID})
-	}
-	return out
 }

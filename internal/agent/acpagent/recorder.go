@@ -38,16 +38,18 @@ type announcedCall struct {
 	// number counts the calls in the order of their announcement.
 	number  int
 	started time.Time
-	// title is the one with which the call was announced.
+	// title is the one with which the call was announced, tool what the call is by now.
 	title string
+	tool  tool
 	// reported says that the call is in the trajectory.
 	reported bool
 	// printed is the output that came beside the updates.
 	printed strings.Builder
 }
 
-func newCallRecorder(now func() time.Time, trail *agent.Trajectory, names toolNames, servers *servers) *callRecorder {
-	return &callRecorder{now: now, trail: trail, names: names, servers: servers, announced: map[string]*announcedCall{}, rejected: map[string]string{}}
+// newCallRecorder makes a recorder. Its trail is opened before the first call.
+func newCallRecorder(now func() time.Time, names toolNames, servers *servers) *callRecorder {
+	return &callRecorder{now: now, names: names, servers: servers, announced: map[string]*announcedCall{}, rejected: map[string]string{}}
 }
 
 // opened notes that the session is open.
@@ -77,6 +79,7 @@ func (r *callRecorder) update(u acp.Update) {
 		known = &announcedCall{number: len(r.announced), started: r.now(), title: call.Title}
 		r.announced[call.ID] = known
 	}
+	known.tool = r.names.toolOf(call, known.title)
 	known.print(u)
 	if call.Ended() && !known.reported {
 		r.report(u.SessionID, call)
@@ -111,7 +114,7 @@ func (r *callRecorder) report(sessionID string, call *acp.ToolCall) {
 // agent tells. The caller holds mu.
 func (r *callRecorder) record(call *acp.ToolCall) reportedCall {
 	known := r.announced[call.ID]
-	t := r.names.toolOf(call, known.title)
+	t := known.tool
 	out := reportedCall{number: known.number, tool: t, rejected: r.rejected[call.ID], Call: agent.Call{
 		ID: call.ID, Title: call.Title, Kind: call.Kind, Status: call.Status, Server: t.Server, Name: cmp.Or(t.Name, call.Title, call.Kind), Input: t.Input,
 		Output: call.RawOutput, Content: call.Content, Locations: call.Locations, StartedAt: known.started.UTC(),
@@ -150,15 +153,11 @@ func (r *callRecorder) complete(call acp.ToolCall) acp.ToolCall {
 func (r *callRecorder) tool(call *acp.ToolCall) tool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.names.toolOf(call, r.title(call.ID))
-}
-
-// title is the title with which a call was announced. The caller holds mu.
-func (r *callRecorder) title(id string) string {
-	if known := r.announced[id]; known != nil {
-		return known.title
+	title := ""
+	if known := r.announced[call.ID]; known != nil {
+		title = known.title
 	}
-	return ""
+	return r.names.toolOf(call, title)
 }
 
 // reject notes who has rejected a call.
@@ -180,7 +179,7 @@ func (r *callRecorder) saw(call suspend.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trail.Add(agent.EventMCPCall, r.sessionID, "", call)
-	r.log.seen = append(r.log.seen, &seenCall{Record: call, name: r.spanName(call.Server, call.Tool)})
+	r.log.seen = append(r.log.seen, &seenCall{Record: call})
 }
 
 // spanName is what evaluators know a server's tool by: its own name, with the server's before it
@@ -208,7 +207,7 @@ func (r *callRecorder) idOf(w *wait.Work) (id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, call := range r.tools.All() {
-		t := r.names.toolOf(call, r.title(call.ID))
+		t := r.announced[call.ID].tool
 		if t.Server == w.Server && t.Name == w.Tool && (isEmptyInput(t.Input) || jsonobj.Canonical(t.Input) == jsonobj.Canonical(w.Arguments)) {
 			id = call.ID
 		}

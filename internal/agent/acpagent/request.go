@@ -62,7 +62,8 @@ func newRequest(what, title, kind, subject string, in json.RawMessage) request {
 
 // requestOf is the request for work that a call has started.
 func requestOf(w wait.Work) request {
-	return request{Interrupt: "call-" + w.CallID, What: requestWork, Title: w.Tool, Kind: w.Server, Call: &startedCall{CallID: w.CallID}, work: &w, SpanID: workSpan(w.CallID)}
+	id := "call-" + w.CallID // evaluators know the call by it, too
+	return request{Interrupt: id, What: requestWork, Title: w.Tool, Kind: w.Server, Call: &startedCall{CallID: w.CallID}, work: &w, SpanID: id}
 }
 
 // interrupt is what the rollout waits for: a task for a person, or work.

@@ -47,7 +47,7 @@ func resumeRecord(t *testing.T, dir string, calls records) (string, agent.Outcom
 		t.Fatal(err)
 	}
 	trail := agent.OpenTrajectory(t.TempDir(), nil, time.Now)
-	recorder := newCallRecorder(time.Now, trail, toolNames{}, &servers{})
+	recorder := newCallRecorder(time.Now, toolNames{}, &servers{})
 	c := &conversation{record: record, trail: trail, calls: recorder}
 	r := &resumption{
 		deliveries: map[string]agent.Delivery{"call-c1": {Payload: json.RawMessage(`{"state":"Faulted","info":"out of disk"}`)}},
@@ -82,7 +82,7 @@ func mustStillWait(t *testing.T, out agent.Outcome, w *wait.Work) {
 func TestWorkThatIsStillWaitedForStaysTheSame(t *testing.T) {
 	calls, dir := waitingCalls(), t.TempDir()
 	trail := agent.OpenTrajectory(t.TempDir(), nil, time.Now)
-	c := &conversation{trail: trail, calls: newCallRecorder(time.Now, trail, toolNames{}, &servers{}), seg: agent.Segment{Dir: dir, Sandbox: &agent.Sandbox{}}}
+	c := &conversation{trail: trail, calls: newCallRecorder(time.Now, toolNames{}, &servers{}), seg: agent.Segment{Dir: dir, Sandbox: &agent.Sandbox{}}}
 	c.record.SessionID = "session"
 	first := c.suspend([]request{requestOf(*calls["c1"]), requestOf(*calls["c2"])})
 	if first.Fault != nil || len(first.Interrupts) != 2 {

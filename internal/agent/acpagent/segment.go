@@ -3,7 +3,6 @@ package acpagent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"path/filepath"
@@ -99,19 +98,20 @@ func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
 func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
 	s.limits, s.pending = newLimits(), newPendingRequests(s.bounds.suspend)
 	s.model, f = s.openModel()
-	err = s.openGateway()
-	s.redact = s.redaction()
-	s.trail = agent.OpenTrajectory(s.seg.Dir, s.redact, s.opts.Now)
-	s.wire = &wireLog{lines: agent.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now, bound: s.bounds.wire, limits: s.limits}
-	s.stderr = program.OpenLog(filepath.Join(s.seg.Dir, agent.FileStderr), s.redact)
-	s.calls = newCallRecorder(s.opts.Now, s.trail, newToolNames(s.entry, s.seg.Servers), s.servers)
+	s.calls = newCallRecorder(s.opts.Now, newToolNames(s.entry, s.seg.Servers), s.servers)
 	s.idle = &idleTimer{
 		limit: cmp.Or(max(0, time.Duration(s.entry.IdleTimeout)), s.bounds.idle), now: s.opts.Now, calls: s.calls, model: s.model, limits: s.limits,
 	}
 	s.permissions = &permissions{
-		policy: s.entry.Permissions, consume: s.seg.Consume, servers: s.servers, calls: s.calls, pending: s.pending, limits: s.limits, trail: s.trail,
+		policy: s.entry.Permissions, consume: s.seg.Consume, servers: s.servers, calls: s.calls, pending: s.pending, limits: s.limits,
 		approved: record.approvals(),
 	}
+	err = s.openGateway()
+	s.redact = s.redaction() // knows the tokens of the model and the gateway
+	s.trail = agent.OpenTrajectory(s.seg.Dir, s.redact, s.opts.Now)
+	s.calls.trail, s.permissions.trail = s.trail, s.trail
+	s.wire = &wireLog{lines: agent.NewLines(filepath.Join(s.seg.Dir, FileWire), s.redact), now: s.opts.Now, bound: s.bounds.wire, limits: s.limits}
+	s.stderr = program.OpenLog(filepath.Join(s.seg.Dir, agent.FileStderr), s.redact)
 	s.client = &client{
 		elicitation: s.entry.Elicitation, outputBytes: agent.DefaultOutputBytes, trail: s.trail, calls: s.calls, permissions: s.permissions,
 		pending: s.pending, idle: s.idle, limits: s.limits,
@@ -124,7 +124,7 @@ func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
 }
 
 // openGateway puts the servers behind the gateway, if they are to be there. What the gateway
-// reports comes only once the agent runs, so that the parts that it is told to are there by then.
+// reports comes only once the agent runs.
 func (s *segment) openGateway() error {
 	g := s.seg.Gateway
 	if g == nil || s.opts.Gateway == nil || len(s.seg.Servers) == 0 {
@@ -132,11 +132,7 @@ func (s *segment) openGateway() error {
 	}
 	calls := &suspend.Hooks{
 		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
-		Changed: s.workChanged,
-		Permit: func(ctx context.Context, server, tool string, arguments json.RawMessage) string {
-			return s.permissions.decideCall(ctx, server, tool, arguments)
-		},
-		Called: func(r suspend.Record) { s.calls.saw(r) },
+		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
 	return s.servers.open(s.opts.Gateway, g.Filters, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }

@@ -11,13 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
-	"github.com/evalrun/evalrun/internal/gateway/suspend"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
@@ -180,17 +178,6 @@ func (s *servers) endpoint(name string) *gateway.Endpoint {
 		return nil
 	}
 	return s.access.Endpoint(name)
-}
-
-// settle is called at the end of a turn: what its calls have started is waited for, also if the
-// agent has not waited for the answers.
-func (s *servers) settle(ctx context.Context, limit time.Duration) {
-	if s.access == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	suspend.Settle(ctx, s.access)
 }
 
 // close ends the agent's access. Nobody bears its token any more.

@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/acp"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/gateway/suspend"
 )
 
 // answer is what the agent answered to the prompt.
@@ -47,8 +48,8 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 		// It was told that a person has to answer, and goes on without: what it has asked for is
 		// enough.
 	}
-	if limit == nil || limit.Category == fault.Idle {
-		s.servers.settle(ctx, s.bounds.settle)
+	if s.servers.behindGateway() && (limit == nil || limit.Category == fault.Idle) {
+		suspend.Settle(ctx, s.servers.access, s.bounds.settle) // also if the agent has not waited for the answers
 	}
 	record := &s.conversation.record
 	requests, left := s.pending.list(record.Pending)

@@ -124,7 +124,7 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	_, _ = a.client.Call(ctx, mcp.Call{Method: mcp.MethodToolsCall, Params: json.RawMessage(`{"name":"run","arguments":{"second":1}}`)}) // given up as well
-	Settle(t.Context(), a.access)
+	Settle(t.Context(), a.access, time.Minute)
 	a.mu.Lock()
 	waits := len(a.suspended)
 	a.mu.Unlock()

@@ -30,7 +30,9 @@ type runningCall struct {
 	// done is closed when the outcome is there.
 	started, done chan struct{}
 	work          *wait.Work
-	outcome       wait.Outcome
+	// survivesUs says that the work goes on without us.
+	survivesUs bool
+	outcome    wait.Outcome
 	// left says that the work is left to others.
 	left bool
 	// ended records the end of the call once; err is how that went.
@@ -44,22 +46,22 @@ func (c *runningCall) run() {
 	defer c.l.Use()()
 	ctx := c.p.e.Context()
 	work, result, err := c.start(ctx)
-	c.work = work
+	c.work, c.survivesUs = work, work != nil && c.p.survivesUs(work)
 	close(c.started)
 	if err == nil && work != nil {
-		if !c.p.survivesUs(work) {
-			c.p.changed(work, Held)
-			defer c.p.changed(work, Released)
+		if !c.survivesUs {
+			c.p.calls.Changed(*work, Held)
+			defer func() { c.p.calls.Changed(*work, Released) }()
 		}
-		c.outcome, err = c.p.follow(ctx, c.l, c.r, work)
+		c.outcome, err = c.p.follow(ctx, c.l, c.r, work, c.survivesUs)
 	} else if err == nil {
 		c.outcome.Result = result
 	}
 	if errors.Is(err, errLeft) || ctx.Err() != nil {
 		// Whoever has made the call may be gone by now; the work is not.
-		if work != nil && c.p.survivesUs(work) {
+		if c.survivesUs {
 			c.left = true
-			c.p.changed(work, Suspended)
+			c.p.calls.Changed(*work, Suspended)
 		}
 		return
 	}
@@ -76,7 +78,7 @@ func (c *runningCall) run() {
 	case !c.l.Offered().Deduplicates && !c.t.Idempotent:
 		// It was broken off after it had been sent. Only with an idempotency key could it be made
 		// again.
-		c.p.changed(&wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
+		c.p.calls.Changed(wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
 	}
 	if err != nil {
 		c.outcome = wait.Outcome{}
@@ -103,7 +105,7 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 		}
 		return entry.Work, nil, nil
 	case !entry.New && !o.Deduplicates && !c.t.Idempotent:
-		c.p.changed(work, Unknown)
+		c.p.calls.Changed(*work, Unknown)
 		return nil, nil, ErrUnknown
 	}
 	result, err := c.l.PassWith(ctx, c.r, func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, c.t, c.id) })
@@ -116,10 +118,29 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 	if err != nil {
 		return nil, nil, err
 	}
-	if !c.p.startedBy(c.l, result, work) {
-		return nil, c.l.ToClient(c.r, result), nil
+	if started, err := c.p.recordStarted(ctx, c.l, result, work); started {
+		return work, nil, err
 	}
-	return work, nil, c.p.note(ctx, work)
+	return nil, c.l.ToClient(c.r, result), nil
+}
+
+// recordStarted records what the result of a call has started, or asks, in w and in the ledger. It
+// is false for a final result.
+func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream, result json.RawMessage, w *wait.Work) (started bool, err error) {
+	w.Input = nil
+	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {
+		w.Job = jobOf(result)
+	}
+	if w.Task == nil && w.Job == nil && s.AsksPerson() {
+		w.Input = mcptask.InputOf(result)
+	}
+	if w.Task != nil {
+		l.Keep() // whatever becomes of us, the task is in this session
+	}
+	if w.Task == nil && w.Job == nil && w.Input == nil {
+		return false, nil
+	}
+	return true, s.calls.Ledger.Started(ctx, w)
 }
 
 // await waits with a client for the call, and tells it to go on without where that takes too long.
@@ -138,7 +159,7 @@ func (c *runningCall) await(ctx context.Context, l *gateway.Upstream, r *mcp.Req
 			started = c.started
 		case <-started:
 			started = nil
-			if c.work == nil || c.p.survivesUs(c.work) {
+			if c.work == nil || c.survivesUs {
 				continue // the soft wait or the server's own timeout ends it
 			}
 			c.p.countHeld(rec)
@@ -158,14 +179,14 @@ func (c *runningCall) await(ctx context.Context, l *gateway.Upstream, r *mcp.Req
 func (c *runningCall) finish(r *mcp.Request, rec *Record) (json.RawMessage, error) {
 	if c.work != nil {
 		rec.CallID = c.id
-		if !c.p.survivesUs(c.work) {
+		if !c.survivesUs {
 			c.p.countHeld(rec)
 		}
 	}
 	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
 		c.ended.Do(func() { // several may have waited
 			c.err = c.p.calls.Ledger.Ended(c.p.e.Context(), c.id)
-			c.p.changed(c.work, Arrived)
+			c.p.calls.Changed(*c.work, Arrived)
 		})
 		if c.err != nil {
 			return nil, mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", c.err)

@@ -24,11 +24,11 @@ func (s *policy) survivesUs(w *wait.Work) bool { return w.Job != nil || !s.e.Ser
 
 // follow waits for the result of work. It waits for the soft wait if the work survives us, else as
 // long as it takes. It does not wait for a person. r is nil where no client can be asked.
-func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (wait.Outcome, error) {
+func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work, survivesUs bool) (wait.Outcome, error) {
 	if w.Input != nil {
 		return wait.Outcome{}, errLeft
 	}
-	if s.survivesUs(w) {
+	if survivesUs {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
 		defer cancel()
@@ -54,14 +54,14 @@ func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request
 			return wait.Outcome{}, err
 		case errors.As(err, &asked):
 			w.Input = &asked.Input
-			if err := s.note(ctx, w); err != nil {
+			if err := s.calls.Ledger.Started(ctx, w); err != nil {
 				return wait.Outcome{}, err
 			}
 			return wait.Outcome{}, errLeft
 		case err != nil:
 			// One that cannot be asked now may be later; of what we hold nobody else will know.
 			if failures++; failures >= maxFailures || errors.Is(err, mcptask.ErrTaskLost) {
-				if s.survivesUs(w) && !errors.Is(err, mcptask.ErrTaskLost) {
+				if survivesUs && !errors.Is(err, mcptask.ErrTaskLost) {
 					return wait.Outcome{}, errLeft
 				}
 				return wait.Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
@@ -103,7 +103,7 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 	}
 	progress, err := s.calls.Check(ctx, *w)
 	switch {
-	case errors.Is(err, ErrUnwatched):
+	case errors.Is(err, wait.ErrUnwatched):
 		return nil, 0, errLeft
 	case err != nil || !progress.Done:
 		return nil, max(progress.After, time.Second/4), err
@@ -136,6 +136,3 @@ func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *wait.MCPT
 	}
 	return c, func() { _ = c.Detach() }, nil // its session is somebody else's
 }
-
-// ErrUnwatched says that nobody but a delivery can tell whether a job is done.
-var ErrUnwatched = errors.New("nobody can tell whether the job is done")

@@ -26,7 +26,7 @@ import (
 // same call, made again, joins it.
 type Hooks struct {
 	Ledger Ledger
-	// Check asks once whether a job is done. Nil, or ErrUnwatched, is for jobs of which only a
+	// Check asks once whether a job is done. Nil, or wait.ErrUnwatched, is for jobs of which only a
 	// delivery can tell.
 	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
 	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
@@ -76,7 +76,7 @@ type Ledger interface {
 	// ended: then that one is returned.
 	Begin(ctx context.Context, key CallKey) (Entry, error)
 	// Started records what a call has started, or what it waits for, in place of what was recorded
-	// before. Work reads that.
+	// before. Work reads that. The error says what could not be recorded.
 	Started(ctx context.Context, w *wait.Work) error
 	Work(ctx context.Context, id string) (*wait.Work, error)
 	// Ended records that the client has the final result of a call.

@@ -165,7 +165,7 @@ func (m *memory) find(id string) *memoryEntry {
 func (m *memory) Started(_ context.Context, w *wait.Work) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.find(w.CallID).work, err = w.Encode()
+	m.find(w.CallID).work, err = json.Marshal(w)
 	return err
 }
 

@@ -39,20 +39,12 @@ func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in 
 		return nil, fmt.Errorf("the call could not be recorded: %w", err)
 	}
 	work := &wait.Work{CallID: entry.ID, Server: rec.Server, Tool: rec.Tool, Arguments: rec.Arguments, Input: in}
-	if err := s.note(ctx, work); err != nil {
+	if err := s.calls.Ledger.Started(ctx, work); err != nil {
 		return nil, err
 	}
-	s.changed(work, Suspended)
+	s.calls.Changed(*work, Suspended)
 	rec.Started = true
 	return s.shown(r, TextResult(startedText(work), false)), nil
-}
-
-// note records what is known of work.
-func (s *policy) note(ctx context.Context, w *wait.Work) error {
-	if err := s.calls.Ledger.Started(ctx, w); err != nil {
-		return fmt.Errorf("what was started could not be recorded: %w", err)
-	}
-	return nil
 }
 
 // Answer gives a server the answer to what it asked, over a connection of its own, and then waits
@@ -79,7 +71,7 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.I
 	if err != nil || outcome != nil || w.Input != nil {
 		return outcome, err
 	}
-	final, err := s.follow(ctx, l, nil, w)
+	final, err := s.follow(ctx, l, nil, w, s.survivesUs(w))
 	switch {
 	case errors.Is(err, errLeft):
 		return nil, nil
@@ -109,7 +101,7 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		switch {
 		case !sameKeys(now.Input.Requests, asked.Requests):
 			w.Input = &now.Input
-			return nil, s.note(ctx, w)
+			return nil, s.calls.Ledger.Started(ctx, w)
 		case requests != nil:
 			err = mcptask.Answer(asking, c, w.Task, responses(requests, reply))
 		default:
@@ -122,7 +114,7 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 	if err != nil || outcome != nil {
 		return outcome, err
 	}
-	return nil, s.note(ctx, w)
+	return nil, s.calls.Ledger.Started(ctx, w)
 }
 
 // onlyOnce answers the first question of a task of 2025-11-25. What it asks further in the same
@@ -156,7 +148,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		return nil, ErrUnknown
 	}
 	w.Input.Sent = true
-	if err := s.note(ctx, w); err != nil {
+	if err := s.calls.Ledger.Started(ctx, w); err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancelCause(ctx)
@@ -180,8 +172,9 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 			return &wait.Outcome{Error: said.JSON()}, nil
 		case err != nil:
 			return nil, err
-		case s.startedBy(l, result, w):
-			return nil, s.note(ctx, w)
+		}
+		if started, err := s.recordStarted(ctx, l, result, w); started || err != nil {
+			return nil, err
 		}
 		o, err := jsonobj.ParseObject(result)
 		if err != nil || o.Text("resultType") != "input_required" {
@@ -190,20 +183,4 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		requests, state = o.Object("inputRequests"), o.Get("requestState") // nothing that a person can answer
 	}
 	return nil, mcp.ErrRounds
-}
-
-// startedBy notes in w what the result of its call has started, or asks; false if it is a final
-// one.
-func (s *policy) startedBy(l *gateway.Upstream, result json.RawMessage, w *wait.Work) bool {
-	w.Input = nil
-	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {
-		w.Job = jobOf(result)
-	}
-	if w.Task == nil && w.Job == nil && s.AsksPerson() {
-		w.Input = mcptask.InputOf(result)
-	}
-	if w.Task != nil {
-		l.Keep() // whatever becomes of us, the task is in this session
-	}
-	return w.Task != nil || w.Job != nil || w.Input != nil
 }

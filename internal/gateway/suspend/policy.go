@@ -40,6 +40,12 @@ func (c *Hooks) Policy(e *gateway.Endpoint) gateway.Policy { return newPolicy(e,
 func newPolicy(e *gateway.Endpoint, calls *Hooks) *policy {
 	s := &policy{e: e, calls: *calls, running: map[CallKey]*runningCall{}}
 	s.turn, s.endTurn = context.WithCancel(e.Context())
+	if s.calls.Changed == nil {
+		s.calls.Changed = func(wait.Work, State) {}
+	}
+	if s.calls.Called == nil {
+		s.calls.Called = func(Record) {}
+	}
 	for _, d := range []struct {
 		value     *time.Duration
 		otherwise time.Duration
@@ -103,14 +109,11 @@ func (s *policy) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) 
 		rec.Meta = meta.JSON()
 	}
 	result, err := s.callTool(ctx, l, r, &rec)
-	if s.calls.Called != nil {
-		rec.DurationMs = s.e.Now().Sub(rec.StartedAt).Milliseconds()
-		rec.Result = result
-		if err != nil {
-			rec.Error = asError(err).JSON()
-		}
-		s.calls.Called(rec)
+	rec.DurationMs, rec.Result = s.e.Now().Sub(rec.StartedAt).Milliseconds(), result
+	if err != nil {
+		rec.Error = asError(err).JSON()
 	}
+	s.calls.Called(rec)
 	return result, err
 }
 
@@ -209,38 +212,6 @@ func asError(err error) *mcp.Error {
 	return mcp.Errorf(mcp.CodeInternal, "%v", err)
 }
 
-// changed says what has become of work.
-func (s *policy) changed(w *wait.Work, state State) {
-	if s.calls.Changed != nil {
-		s.calls.Changed(*w, state)
-	}
-}
-
-// settle is called when the turn of the client is over: calls that may start something are refused
-// from now on, and what has been started and outlives us is left to others. It returns when all of
-// that has been announced.
-func (s *policy) settle(ctx context.Context) {
-	s.endTurn()
-	s.mu.Lock()
-	running := slices.Collect(maps.Values(s.running))
-	s.mu.Unlock()
-	for _, c := range running {
-		select {
-		case <-c.started:
-		case <-ctx.Done():
-			return
-		}
-		if c.work == nil || !s.survivesUs(c.work) {
-			continue
-		}
-		select {
-		case <-c.done:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 func (s *policy) countHeld(rec *Record) {
 	rec.Held = true
 	s.e.CountHeld()
@@ -276,12 +247,34 @@ func startedText(w *wait.Work) string {
 	}, " ")
 }
 
-// Settle is called when the turn of a client that cannot wait is over: what its calls have started
-// is left to others, which all have been told of when it returns, and nothing more is started.
-func Settle(ctx context.Context, a *gateway.Access) {
+// Settle is called when the turn of a client that cannot wait is over: calls that may start something
+// are refused from now on, and what has been started and survives us is left to others. When it
+// returns, after limit at the latest, all of that has been announced.
+func Settle(ctx context.Context, a *gateway.Access, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for _, e := range a.Endpoints() {
-		if s, ok := e.Policy().(*policy); ok {
-			s.settle(ctx)
+		s, ok := e.Policy().(*policy)
+		if !ok {
+			continue
+		}
+		s.endTurn()
+		s.mu.Lock()
+		running := slices.Collect(maps.Values(s.running))
+		s.mu.Unlock()
+		for _, c := range running {
+			select {
+			case <-c.started:
+			case <-ctx.Done():
+				continue
+			}
+			if !c.survivesUs {
+				continue
+			}
+			select {
+			case <-c.done:
+			case <-ctx.Done():
+			}
 		}
 	}
 }

@@ -77,7 +77,7 @@ func newSource(work *wait.Work) wait.Source {
 			if rolloutID != "r1" || callID != "c1" {
 				return nil, errors.New("it was asked for another call")
 			}
-			raw, err := work.Encode() // each time it is read anew
+			raw, err := json.Marshal(work) // each time it is read anew
 			if err != nil {
 				return nil, err
 			}

@@ -4,6 +4,8 @@ package sources
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -37,6 +39,16 @@ type Options struct {
 type Set struct {
 	o    Options
 	http *httpcall.Client
+	// configured are the sources of the eval set's jobs, by the names of their processes.
+	configured map[string]configured
+}
+
+// configured is one entry of the eval set's jobs with the source that it is about, or why that
+// cannot be made. Both are nil if there is none.
+type configured struct {
+	wait.JobConfig
+	source wait.Source
+	err    error
 }
 
 // New returns the sources for an eval set's jobs.
@@ -48,11 +60,48 @@ func New(o Options) *Set {
 		o.Rand = rand.Float64
 	}
 	o.Exec.Resolve = o.Resolve
-	return &Set{o: o, http: httpcall.New(o.HTTPClient, o.Rand, o.Now)}
+	s := &Set{o: o, http: httpcall.New(o.HTTPClient, o.Rand, o.Now), configured: map[string]configured{}}
+	for process, c := range o.Jobs {
+		s.configured[process] = s.configure(c)
+	}
+	return s
 }
 
-// Name gives the name of the source for a spec. A job that exists already can be watched over HTTP
-// or by UiPath's Orchestrator only; one that nobody is configured to start or to watch is external.
+// configure makes the source of an entry.
+func (s *Set) configure(c wait.JobConfig) configured {
+	out := configured{JobConfig: c}
+	caller := httpcall.Caller{Client: s.http, Resolve: s.o.Resolve, Polling: c.Polling}
+	switch {
+	case c.Source == wait.SourceExec && c.ExecConfig != nil:
+		out.source = waitexec.New(s.o.Exec, *c.ExecConfig)
+	case c.Source == wait.SourceHTTP && c.HTTPConfig != nil:
+		out.source, out.err = waithttp.New(caller, *c.HTTPConfig)
+	case c.Source == wait.SourceUiPath && c.UiPathConfig != nil:
+		out.source = uipath.New(caller, *c.UiPathConfig)
+	case c.Source == wait.SourceMCP:
+		out.source = s.o.MCP
+	}
+	return out
+}
+
+// serves tells whether the source can start or watch the job of a spec. One that exists already can
+// be watched over HTTP, by UiPath's Orchestrator, or by the server whose tool has started it.
+func (c configured) serves(spec wait.Spec) bool {
+	switch c.Source {
+	case wait.SourceExec:
+		return c.ExecConfig != nil && spec.ItemKey == ""
+	case wait.SourceHTTP:
+		return c.HTTPConfig != nil && (spec.ItemKey != "" || c.Start != nil)
+	case wait.SourceUiPath:
+		return c.UiPathConfig != nil && (spec.ItemKey != "" || spec.Process != "")
+	case wait.SourceMCP:
+		return c.source != nil && spec.CallID != ""
+	}
+	return false
+}
+
+// Name gives the name of the source for a spec. What nobody is configured to start or to watch is
+// external.
 func (s *Set) Name(spec wait.Spec) string {
 	switch spec.Type {
 	case wait.TypeTimer:
@@ -62,24 +111,24 @@ func (s *Set) Name(spec wait.Spec) string {
 			return wait.SourceMCP
 		}
 	case wait.TypeJob:
-		c := s.o.Jobs.ForProcess(spec.Process)
-		switch {
-		case c.Source == wait.SourceExec && spec.ItemKey == "" && c.ExecConfig != nil:
-			return wait.SourceExec
-		case c.Source == wait.SourceHTTP && c.HTTPConfig != nil && (spec.ItemKey != "" || c.Start != nil):
-			return wait.SourceHTTP
-		case c.Source == wait.SourceMCP && spec.CallID != "" && s.o.MCP != nil:
-			return wait.SourceMCP
-		case c.Source == wait.SourceUiPath && c.UiPathConfig != nil && (spec.ItemKey != "" || spec.Process != ""):
-			return wait.SourceUiPath
+		if c := s.of(spec.Process); c.serves(spec) {
+			return c.Source
 		}
 	}
 	return wait.SourceExternal
 }
 
+// of gives the entry of a process: its own or that of "*".
+func (s *Set) of(process string) configured {
+	if c, ok := s.configured[process]; ok {
+		return c
+	}
+	return s.configured["*"]
+}
+
 // For returns the source with this name for a spec. The error says why the configuration has none.
 func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
-	c := s.o.Jobs.ForProcess(spec.Process)
+	c := s.of(spec.Process)
 	switch {
 	case name == wait.SourceExternal:
 		return external{}, nil
@@ -87,19 +136,32 @@ func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 		return s.o.MCP, nil
 	case name == wait.SourceTimer && spec.ResumeAt != nil:
 		return timer{s.o.Now}, nil
-	case name == wait.SourceExec && c.Source == name && c.ExecConfig != nil:
-		return waitexec.New(s.o.Exec, *c.ExecConfig), nil
-	case name == wait.SourceHTTP && c.Source == name && c.HTTPConfig != nil:
-		return waithttp.New(s.caller(c), *c.HTTPConfig)
-	case name == wait.SourceUiPath && c.Source == name && c.UiPathConfig != nil:
-		return uipath.New(s.caller(c), *c.UiPathConfig), nil
+	case c.Source == name && (c.source != nil || c.err != nil):
+		return c.source, c.err
 	}
 	return nil, fmt.Errorf("the jobs of the eval set have no %s source for the process %q", name, cmp.Or(spec.Process, "*"))
 }
 
-// caller sends the requests of a source that is configured so.
-func (s *Set) caller(c wait.JobConfig) httpcall.Caller {
-	return httpcall.Caller{Client: s.http, Resolve: s.o.Resolve, Polling: c.Polling}
+// CheckWork asks once whether a job that the call of a tool has started is done. A fault becomes a
+// payload, as Orchestrator gives it. The error is [wait.ErrUnwatched] if no source but the server
+// itself could tell.
+func (s *Set) CheckWork(ctx context.Context, w wait.Work) (wait.Status, error) {
+	spec, err := w.Spec()
+	if err != nil {
+		return wait.Status{}, err
+	}
+	c := s.of(spec.Process)
+	if c.Source == wait.SourceMCP || !c.serves(spec) {
+		return wait.Status{}, wait.ErrUnwatched
+	}
+	if c.err != nil {
+		return wait.Status{}, c.err
+	}
+	status, err := c.source.Check(ctx, wait.Job{ItemKey: spec.ItemKey, Spec: spec})
+	if err == nil && status.Fault != nil {
+		status.Payload, err = json.Marshal(map[string]string{"state": "Faulted", "info": status.Fault.Message})
+	}
+	return status, err
 }
 
 // Close closes idle connections. Sources may be used again after it.

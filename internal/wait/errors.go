@@ -41,3 +41,6 @@ func (j Job) MayStart(now time.Time) error {
 	}
 	return &RetryError{Err: errTooLate, NotStarted: true}
 }
+
+// ErrUnwatched says that nobody but a delivery can tell whether a job is done.
+var ErrUnwatched = errors.New("nobody can tell whether the job is done")
