@@ -91,8 +91,9 @@ func (q questions) answer(ctx context.Context, asked store.Trigger) (done bool, 
 	failpoint.Hit("engine.answered")
 	var f *fault.Fault
 	switch {
-	case errors.Is(err, wait.ErrNotAsked):
-		return false, q.end(context.WithoutCancel(ctx), []store.Trigger{asked})
+	case errors.Is(err, wait.ErrNotTaken): // if it still asks, that is asked anew
+		q.h.o.Logger.Warn("an answer was not taken", "question", asked.ID, "trigger", q.c.TriggerID, "source", q.c.Source, "error", q.run.Redact.String(err.Error()))
+		return false, q.h.o.Store.EndQuestions(context.WithoutCancel(ctx), q.c.TriggerID)
 	case errors.As(err, &f):
 		return true, q.h.deliverFault(context.WithoutCancel(ctx), q.run, q.c, f.Category, f.Message)
 	case err != nil:

@@ -14,12 +14,14 @@ import (
 // secrets in it are still written ${VAR}.
 type Jobs map[string]JobConfig
 
-// JobConfig is one entry of Jobs. Source is "external", "exec", "http" or "uipath".
+// JobConfig is one entry of Jobs. Source is "external", "exec", "http", "uipath", "mesh" or "mcp".
 type JobConfig struct {
 	Source string `json:"source"`
 	*ExecConfig
 	*HTTPConfig
 	*UiPathConfig
+	// Mesh has members of the same names as others; see MarshalJSON.
+	Mesh *MeshConfig `json:"-"`
 	// Polling is for the sources that ask over the network. It stands here, for the names of JSON
 	// members must not come twice at one depth.
 	Polling
@@ -161,6 +163,9 @@ func (j Jobs) Variables() []string {
 			for _, q := range c.requests() {
 				q.AddVariables(names)
 			}
+		}
+		if c.Mesh != nil {
+			c.Mesh.addVariables(names)
 		}
 		if u := c.UiPathConfig; u != nil {
 			for _, s := range []string{u.URL, u.Token, u.FolderKey, u.FolderPath} {

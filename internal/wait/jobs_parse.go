@@ -46,14 +46,16 @@ func (p jobReader) job(n *input.Node) JobConfig {
 		f.Required("source", input.String)
 		return JobConfig{}
 	}
-	c := JobConfig{Source: f.Enum("source", "", SourceExternal, SourceExec, SourceHTTP, SourceUiPath, SourceMCP)}
+	c := JobConfig{Source: f.Enum("source", "", SourceExternal, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP)}
 	switch c.Source {
 	case SourceExec:
 		c.ExecConfig = p.exec(f)
 	case SourceHTTP:
-		c.HTTPConfig, c.Polling = p.http(f), p.polling(f)
+		c.HTTPConfig, c.Polling = p.http(f), p.polling(f, defaultInterval, defaultMaxInterval)
 	case SourceUiPath:
-		c.UiPathConfig, c.Polling = p.uipath(f), p.polling(f)
+		c.UiPathConfig, c.Polling = p.uipath(f), p.polling(f, defaultInterval, defaultMaxInterval)
+	case SourceMesh:
+		c.Mesh, c.Polling = p.mesh(f), p.polling(f, defaultMeshInterval, defaultMeshMaxInterval)
 	case "":
 		return c // the other keys cannot be judged
 	}
@@ -153,8 +155,8 @@ func (p jobReader) consistent(f *input.Fields, c *HTTPConfig) {
 	}
 }
 
-func (p jobReader) polling(f *input.Fields) Polling {
-	c := Polling{Duration(f.Duration("interval", defaultInterval)), Duration(f.Duration("maxInterval", defaultMaxInterval))}
+func (p jobReader) polling(f *input.Fields, least, most time.Duration) Polling {
+	c := Polling{Duration(f.Duration("interval", least)), Duration(f.Duration("maxInterval", most))}
 	if n := f.Get("interval"); n != nil && c.Interval <= 0 {
 		p.r.Errorf(n, "expected a duration above 0")
 	}
@@ -169,31 +171,68 @@ func (p jobReader) polling(f *input.Fields) Polling {
 
 func (p jobReader) uipath(f *input.Fields) *UiPathConfig {
 	c := &UiPathConfig{URL: f.RequiredString("url"), Token: f.RequiredString("token"), FolderKey: f.String("folderKey", ""), FolderPath: f.String("folderPath", "")}
-	if n := f.Get("url"); n != nil && c.URL != "" {
-		if strings.ContainsAny(c.URL, "?#") {
-			p.r.Errorf(n, "expected the URL that stands before /odata, without a query or a fragment")
-		} else if err := template.CheckURL(c.URL, nil); err != nil {
-			p.r.Errorf(n, "%s", err)
-		}
-	}
-	for _, name := range []string{"token", "folderKey", "folderPath"} {
-		n := f.Get(name)
-		if n == nil || n.Kind != input.String {
-			continue
-		}
-		if p.vars(n); strings.ContainsAny(n.Text, "\r\n\x00") {
-			p.r.Errorf(n, "expected a text on one line")
-		}
-		if used := map[string]bool{}; name == "token" && n.Text != "" {
-			if template.AddVariables(n.Text, used); len(used) == 0 && !strings.Contains(n.Text, "${") {
-				p.r.Warnf(n, "what stands here is stored with every run; write it as a variable such as ${UIPATH_ACCESS_TOKEN}")
-			}
-		}
-	}
+	p.base(f, c.URL, "/odata")
+	p.secret(f, "token", "${UIPATH_ACCESS_TOKEN}")
+	p.line(f.Get("folderKey"))
+	p.line(f.Get("folderPath"))
 	if n := f.Get("folderPath"); n != nil && c.FolderKey != "" && c.FolderPath != "" {
 		p.r.Errorf(n, "expected either folderKey or folderPath, got both")
 	}
 	return c
+}
+
+// base checks the key url of an API: what stands before a path.
+func (p jobReader) base(f *input.Fields, base, path string) {
+	n := f.Get("url")
+	switch {
+	case n == nil || base == "":
+	case strings.ContainsAny(base, "?#"):
+		p.r.Errorf(n, "expected the URL that stands before %s, without a query or a fragment", path)
+	default:
+		if err := template.CheckURL(base, nil); err != nil {
+			p.r.Errorf(n, "%s", err)
+		}
+	}
+}
+
+// secret checks a text that should be a variable, such as example.
+func (p jobReader) secret(f *input.Fields, name, example string) {
+	n := f.Get(name)
+	p.line(n)
+	if n == nil || n.Kind != input.String || n.Text == "" {
+		return
+	}
+	used := map[string]bool{}
+	if template.AddVariables(n.Text, used); len(used) == 0 && !strings.Contains(n.Text, "${") {
+		p.r.Warnf(n, "what stands here is stored with every run; write it as a variable such as %s", example)
+	}
+}
+
+// line checks a text with ${VAR}s that goes into a header.
+func (p jobReader) line(n *input.Node) {
+	if n == nil || n.Kind != input.String {
+		return
+	}
+	if p.vars(n); strings.ContainsAny(n.Text, "\r\n\x00") {
+		p.r.Errorf(n, "expected a text on one line")
+	}
+}
+
+// headers checks the names and values of headers.
+func (p jobReader) headers(f *input.Fields) {
+	headers := f.Get("headers")
+	if headers == nil {
+		return
+	}
+	for _, m := range headers.Members {
+		if !token.MatchString(m.Key) {
+			p.r.Errorf(m.Value, "expected the name of a header, got %q", m.Key)
+		}
+		if strings.ContainsAny(m.Value.Text, "\r\n\x00") {
+			p.r.Errorf(m.Value, "expected the value of a header on one line")
+		}
+		p.vars(m.Value)
+	}
 }
 
 // token is what RFC 9110 allows as the name of a header, and as a method.
@@ -216,17 +255,7 @@ func (p jobReader) request(f *input.Fields, method string, needsURL bool, allowe
 			p.r.Errorf(n, "%s", err)
 		}
 	}
-	if headers := f.Get("headers"); headers != nil {
-		for _, m := range headers.Members {
-			if !token.MatchString(m.Key) {
-				p.r.Errorf(m.Value, "expected the name of a header, got %q", m.Key)
-			}
-			if strings.ContainsAny(m.Value.Text, "\r\n\x00") {
-				p.r.Errorf(m.Value, "expected the value of a header on one line")
-			}
-			p.vars(m.Value)
-		}
-	}
+	p.headers(f)
 	if body := f.Get("body"); body != nil {
 		p.body(body, append(slices.Clone(allowed), "inputArguments"))
 	}

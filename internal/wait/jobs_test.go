@@ -67,7 +67,7 @@ func TestJobsAreStoredAsTheyWereRead(t *testing.T) {
 }
 
 func TestJobsVariables(t *testing.T) {
-	if diff := cmp.Diff([]string{"API_KEY", "BASE", "BUILD_TOKEN", "FOLDER", "UIPATH_ACCESS_TOKEN"}, exampleJobs(t).Variables()); diff != "" {
+	if diff := cmp.Diff([]string{"API_KEY", "BASE", "BUILD_TOKEN", "FOLDER", "MESH_TOKEN", "TENANT", "UIPATH_ACCESS_TOKEN"}, exampleJobs(t).Variables()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -88,7 +88,7 @@ func TestJobsProblems(t *testing.T) {
 		{"not an object", `[]`, `x.json:1:1: expected an object of process names and their sources, got an array`},
 		{"not an object inside", `{"P":1}`, `x.json:1:6: P: expected an object, got a number`},
 		{"no source", `{"P":{"command":["x"]}}`, `x.json:1:6: P.source: missing; expected a string`},
-		{"a wrong source", `{"P":{"source":"htp"}}`, `x.json:1:16: P.source: expected one of external, exec, http, uipath, mcp, got "htp"; did you mean "http"?`},
+		{"a wrong source", `{"P":{"source":"htp"}}`, `x.json:1:16: P.source: expected one of external, exec, http, uipath, mesh, mcp, got "htp"; did you mean "http"?`},
 		{"an unknown key", `{"P":{"source":"exec","command":["x"],"timeuot":"1s"}}`, `x.json:1:39: warning: P.timeuot: unknown key; did you mean "timeout"?`},
 		{"no command", `{"P":{"source":"exec"}}`, `x.json:1:6: P.command: missing; expected an array`},
 		{"an empty command", `{"P":{"source":"exec","command":[]}}`, `x.json:1:33: P.command: expected the program and its arguments, got none`},
@@ -130,6 +130,16 @@ func TestJobsProblems(t *testing.T) {
 		{"two folders", `{"P":{"source":"uipath","url":"https://h","token":"${T}","folderKey":"k","folderPath":"Shared"}}`, `x.json:1:87: P.folderPath: expected either folderKey or folderPath, got both`},
 		{"a folder on two lines", `{"P":{"source":"uipath","url":"https://h","token":"${T}","folderPath":"a\nb"}}`, `x.json:1:71: P.folderPath: expected a text on one line`},
 		{"UiPath's intervals", `{"P":{"source":"uipath","url":"https://h","token":"${T}","interval":"5m","maxInterval":"1m"}}`, `x.json:1:88: P.maxInterval: expected at least the interval, 5m0s`},
+		{"mesh without a URL", `{"P":{"source":"mesh"}}`, `x.json:1:6: P.url: missing; expected a string`},
+		{"mesh's URL with a query", `{"P":{"source":"mesh","url":"http://h/?a=b"}}`, `x.json:1:29: P.url: expected the URL that stands before /jobs, without a query or a fragment`},
+		{"mesh's token in the file", `{"P":{"source":"mesh","url":"http://h","token":"t"}}`, `x.json:1:48: warning: P.token: what stands here is stored with every run; write it as a variable such as ${MESH_TOKEN}`},
+		{"mesh's header", `{"P":{"source":"mesh","url":"http://h","headers":{"A B":"x"}}}`, `x.json:1:57: P.headers.A B: expected the name of a header, got "A B"`},
+		{"mesh's duration", `{"P":{"source":"mesh","url":"http://h","maxDuration":"10ms"}}`, `x.json:1:54: P.maxDuration: expected a duration of at least 1s`},
+		{"mesh's retries", `{"P":{"source":"mesh","url":"http://h","maxRetries":-1}}`, `x.json:1:53: P.maxRetries: expected a whole number from 0 to 2147483647, got -1`},
+		{"mesh's answer without a type", `{"P":{"source":"mesh","url":"http://h","answer":{"payload":"{answer}"}}}`, `x.json:1:49: P.answer.type: missing; expected a string`},
+		{"mesh's answer that leaves it out", `{"P":{"source":"mesh","url":"http://h","answer":{"type":"t","payload":{"a":"answer"}}}}`,
+			`x.json:1:71: P.answer.payload: expected the string "{answer}" in it: that stands for what was answered`},
+		{"mesh's intervals", `{"P":{"source":"mesh","url":"http://h","interval":"5m","maxInterval":"1m"}}`, `x.json:1:70: P.maxInterval: expected at least the interval, 5m0s`},
 		{"a key of another source", `{"P":{"source":"uipath","url":"https://h","token":"${T}","status":{}}}`, `x.json:1:58: warning: P.status: unknown key`},
 		{"a placeholder in a text", `{"P":{"source":"http","start":{"url":"https://h/","body":{"a":["job {triggerId}"]}},` + status + `}}`,
 			`x.json:1:64: warning: P.start.body.a[0]: {triggerId} is replaced only where it is the whole string`},

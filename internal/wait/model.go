@@ -8,10 +8,13 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
-// model is one of UiPath's suspend values as pydantic writes it. Python tells them apart by class;
+// model is one of UiPath's suspend values as pydantic writes it, or one of ours for a job of MCP Mesh
+// in the same style. Python tells them apart by class;
 // JSON does not carry the class, so a model is known by its fields unless the value names it.
 type model struct {
 	class string
+	// alias is another name of the class, empty if it has none.
+	alias string
 	// raw says that a class with the suffix Raw exists, whose trigger name has the suffix _RAW.
 	raw  bool
 	typ  Type
@@ -68,6 +71,8 @@ var models = func() []model {
 			may: "task_url", item: "extraction_validation.operation_id"},
 		{class: "WaitIntegrationEvent", typ: TypeInbox, name: "INBOX", need: "connector:s connection_name:s operation:s object_name:s",
 			may: "connection_folder_path filter_expression parameters:m"},
+		{class: "MeshJob", alias: string(TypeMeshJob), typ: TypeMeshJob, name: "MESH_JOB", need: "capability:s", some: "submitted_payload", may: "max_duration max_retries", process: "capability"},
+		{class: "WaitMeshJob", typ: TypeMeshJob, name: "MESH_JOB", need: "job_id:s", some: "capability", item: "job_id", process: "capability"},
 		{class: "WaitUntil", typ: TypeTimer, name: "TIMER", need: "resume_time:s"},
 	}
 }()
@@ -77,7 +82,7 @@ var models = func() []model {
 func recognise(o jsonvalue.Object) (m *model, name string, err error) {
 	for i := range models {
 		m := &models[i]
-		if class, ok := discriminator(o); ok && (class == m.class || m.raw && class == m.class+"Raw") {
+		if class, ok := discriminator(o); ok && (class == m.class || m.alias != "" && class == m.alias || m.raw && class == m.class+"Raw") {
 			return m, m.triggerName(class), m.check(o)
 		}
 	}
@@ -101,7 +106,7 @@ func discriminator(o jsonvalue.Object) (string, bool) {
 }
 
 func (m *model) triggerName(class string) string {
-	if class != m.class {
+	if m.raw && class != m.class {
 		return m.name + "_RAW"
 	}
 	return m.name

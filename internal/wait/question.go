@@ -23,14 +23,15 @@ type Answer struct {
 	Payload json.RawMessage
 }
 
-// ErrNotAsked is the error of [Asker].Answer for a job that asks nothing any more.
-var ErrNotAsked = errors.New("the job asks nothing any more")
+// ErrNotTaken is the error of [Asker].Answer for a job that does not take the answer: it asks nothing
+// any more, or something that this does not answer.
+var ErrNotTaken = errors.New("the job does not take the answer")
 
 // Asker is a source whose jobs may ask a person something.
 type Asker interface {
 	Source
 	// Answer tells a job an answer, unless it has been told the one with this ID. The error is
-	// ErrNotAsked, or as that of Check.
+	// ErrNotTaken, or as that of Check.
 	Answer(ctx context.Context, j Job, a Answer) error
 }
 

@@ -60,6 +60,13 @@ func parseSpec(value json.RawMessage) (Spec, error) {
 			s.FolderPath = defaultFolder
 		}
 		s.Payload = invocation(o)
+	case "MeshJob":
+		if v, ok := o.Get("submitted_payload"); ok && jsonvalue.KindOf(v) != '{' && jsonvalue.KindOf(v) != 'n' {
+			return s, fmt.Errorf("MeshJob: submitted_payload: expected an object, got %s", jsonvalue.KindName(v))
+		}
+		if s.Process == "" {
+			return s, errors.New("MeshJob: capability: expected a string that is not empty")
+		}
 	case "WaitUntil":
 		v, _ := m.field(o, "resume_time")
 		at, err := parseTime(jsonvalue.String(v))

@@ -57,6 +57,12 @@ func TestVector39Creators(t *testing.T) {
 		{"WaitDocumentExtractionValidation", `{"extraction_validation":{"operationId":"o"},"task_url":null}`, Spec{Type: TypeIxpVsEscalation, Name: "IXP_VS_ESCALATION", ItemKey: "o"}},
 		{"WaitIntegrationEvent, camelCase", `{"connector":"slack","connectionName":"c","connectionFolderPath":"F","operation":"MESSAGE_RECEIVED","objectName":"message","filterExpression":null,"parameters":{"a":"b"}}`,
 			Spec{Type: TypeInbox, Name: "INBOX"}},
+		{"MeshJob", `{"type":"MeshJob","capability":"forecast"}`, Spec{Type: TypeMeshJob, Name: "MESH_JOB", Process: "forecast"}},
+		{"MeshJob by the trigger's type", `{"type":"MESH_JOB","capability":"forecast","submitted_payload":{"a":1},"max_duration":60}`, Spec{Type: TypeMeshJob, Name: "MESH_JOB", Process: "forecast"}},
+		{"MeshJob by its fields", `{"capability":"forecast","submitted_payload":{}}`, Spec{Type: TypeMeshJob, Name: "MESH_JOB", Process: "forecast"}},
+		{"WaitMeshJob", `{"type":"WaitMeshJob","job_id":"j"}`, Spec{Type: TypeMeshJob, Name: "MESH_JOB", ItemKey: "j"}},
+		{"WaitMeshJob by its fields", `{"job_id":"j","capability":"forecast"}`, Spec{Type: TypeMeshJob, Name: "MESH_JOB", ItemKey: "j", Process: "forecast"}},
+		{"a capability alone is any value", `{"capability":"forecast"}`, Spec{Type: TypeAPI, Name: "API"}},
 		{"WaitUntil", `{"resume_time":"2026-07-06T12:00:00Z"}`, Spec{Type: TypeTimer, Name: "TIMER", ResumeAt: &noon}},
 		{"WaitUntil in another zone is normalised", `{"resumeTime":"2026-07-06T14:00:00+02:00"}`, Spec{Type: TypeTimer, Name: "TIMER", ResumeAt: &noon}},
 		{"WaitUntil as Python's str() writes it", `{"type":"WaitUntil","until":"2026-07-06 12:00:00+00:00"}`, Spec{Type: TypeTimer, Name: "TIMER", ResumeAt: &noon}},
@@ -144,6 +150,9 @@ func TestUiPathSpelling(t *testing.T) {
 		}
 	}
 	for _, m := range models {
+		if m.typ == TypeMeshJob { // which UiPath does not have
+			continue
+		}
 		for _, name := range []string{m.name, m.triggerName(m.class)} {
 			if back, ok := FromUiPathName(UiPathName(name)); !ok || back != name {
 				t.Errorf("%s became %s and %s", name, UiPathName(name), back)

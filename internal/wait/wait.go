@@ -161,11 +161,12 @@ const (
 	SourceExec     = "exec"
 	SourceHTTP     = "http"
 	SourceUiPath   = "uipath"
+	SourceMesh     = "mesh"
 	SourceMCP      = "mcp" // the MCP server whose tool has started it
 )
 
 // SourceNames are all of them.
-var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMCP}
+var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP}
 
 // Job is a trigger as a source sees it.
 type Job struct {
@@ -181,6 +182,8 @@ type Job struct {
 	// WebhookURL is where the job itself may answer, a secret; empty where no server can be reached.
 	// It is the same whenever the job is started.
 	WebhookURL string
+	// Deadline is when whoever waits for the job gives up, zero if never.
+	Deadline time.Time
 	// Until is when the right to start the job ends, zero if it does not: a process that was
 	// stopped in the meantime no longer starts it.
 	Until time.Time

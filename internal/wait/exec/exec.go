@@ -143,9 +143,9 @@ func (s *source) spec(j wait.Job, dir jobFolder) (spec jobSpec, err error) {
 }
 
 // environment is what the supervisor gets: evalrun's environment without its own variables, and
-// that of the job, which is the configured one and its webhook, in one variable.
+// that of the job, in one variable: the configured one, its webhook and what goes with each job.
 func (s *source) environment(j wait.Job) ([]string, error) {
-	own := make(map[string]string, len(s.config.Env)+1)
+	own := j.Environ()
 	if j.WebhookURL != "" {
 		own[webhookVar] = j.WebhookURL
 	}

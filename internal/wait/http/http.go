@@ -66,7 +66,7 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 			return key, wait.NotStarted(err)
 		}
 	}
-	q := httpcall.Call{Request: *s.config.Start, Job: j}
+	q := httpcall.Call{Request: *s.config.Start, Job: j, Starts: true}
 	if len(q.Body) == 0 && q.Method != http.MethodGet && q.Method != http.MethodHead {
 		q.Body = defaultBody
 	}

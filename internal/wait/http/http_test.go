@@ -94,6 +94,22 @@ func TestHTTPStart(t *testing.T) {
 			t.Errorf("atMostOnce has no idempotency key, which net/http would take as leave to repeat the request: %v", h)
 		}
 	})
+	t.Run("the deadline goes with it, and nothing is started when it has passed", func(t *testing.T) {
+		s := waittest.NewServer(t, waittest.Reply(201, `{"id":17}`))
+		j := pending(t)
+		j.Deadline = noon.Add(90500 * time.Millisecond)
+		if _, err := sourceFor(t, s, plain, nil).Start(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+		if h := s.Headers()[0]; h.Get("X-Mesh-Timeout") != "90" || h.Get("X-Mesh-Job-Id") != "trigger-1" || h.Get("Traceparent") != j.Traceparent() {
+			t.Errorf("%v", h)
+		}
+		j.Deadline = noon
+		var retry *wait.RetryError
+		if _, err := sourceFor(t, s, plain, nil).Start(t.Context(), j); !errors.As(err, &retry) || !retry.NotStarted || len(s.Requests()) != 1 {
+			t.Errorf("%v, %d requests", err, len(s.Requests()))
+		}
+	})
 	t.Run("atMostOnce is not broken off", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := waittest.NewServer(t, func(w http.ResponseWriter, _ *http.Request) {

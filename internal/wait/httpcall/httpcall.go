@@ -84,6 +84,12 @@ type Call struct {
 	Job wait.Job
 	// KeyHeader is the header that carries the trigger's id, if the server knows one.
 	KeyHeader string
+	// Starts says that the request starts the job: its deadline, its id and the trace go with it, in
+	// headers, unless these are configured. Nothing is sent if no time is left.
+	Starts bool
+	// Once says that the request is sent once at most. A transport repeats one that has an
+	// idempotency key by itself, and not every server knows such keys.
+	Once bool
 	// LiteralHeaders and LiteralBody are sent as they are. What comes from a model or a server is
 	// no template.
 	LiteralHeaders map[string]string
@@ -123,7 +129,7 @@ func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
 	a.What = q.Method + " " + q.URL
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
-	req, err := q.build(ctx, c.Resolve)
+	req, err := q.build(ctx, c.Resolve, c.now())
 	if err != nil {
 		return a, err
 	}
@@ -153,8 +159,15 @@ func (c Caller) Do(ctx context.Context, q Call) (a Answer, err error) {
 
 // build fills the templates. A variable without a value can be given one later; what does not fit
 // into a template is a fault.
-func (q Call) build(ctx context.Context, resolve template.Resolver) (*http.Request, error) {
+func (q Call) build(ctx context.Context, resolve template.Resolver, now time.Time) (*http.Request, error) {
 	what := q.Method + " " + q.URL
+	handed := map[string]string{}
+	if q.Starts {
+		var err error
+		if handed, err = q.Job.Headers(now); err != nil {
+			return nil, err
+		}
+	}
 	names := map[string]bool{}
 	q.AddVariables(names)
 	for name := range names {
@@ -169,7 +182,7 @@ func (q Call) build(ctx context.Context, resolve template.Resolver) (*http.Reque
 	}
 	body := []byte(q.LiteralBody)
 	if len(q.Body) > 0 {
-		if body, err = template.Body(q.Body, resolve, v, q.Job.Spec.InputArguments()); err != nil {
+		if body, err = template.Body(q.Body, resolve, v, map[string]json.RawMessage{"inputArguments": q.Job.Spec.InputArguments()}); err != nil {
 			return nil, fault.New(fault.Job, what+": body: "+err.Error())
 		}
 	}
@@ -180,6 +193,12 @@ func (q Call) build(ctx context.Context, resolve template.Resolver) (*http.Reque
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if q.Once {
+		req.GetBody = nil
+	}
+	for name, value := range handed {
+		req.Header.Set(name, value)
 	}
 	for name, template := range q.Headers {
 		value, err := resolve.Expand(template)

@@ -15,6 +15,7 @@ import (
 	waitexec "github.com/evalrun/evalrun/internal/wait/exec"
 	waithttp "github.com/evalrun/evalrun/internal/wait/http"
 	"github.com/evalrun/evalrun/internal/wait/httpcall"
+	"github.com/evalrun/evalrun/internal/wait/mesh"
 	"github.com/evalrun/evalrun/internal/wait/uipath"
 )
 
@@ -78,6 +79,8 @@ func (s *Set) configure(c wait.JobConfig) configured {
 		out.source, out.err = waithttp.New(caller, *c.HTTPConfig)
 	case c.Source == wait.SourceUiPath && c.UiPathConfig != nil:
 		out.source = uipath.New(caller, *c.UiPathConfig)
+	case c.Source == wait.SourceMesh && c.Mesh != nil:
+		out.source = mesh.New(caller, *c.Mesh)
 	case c.Source == wait.SourceMCP:
 		out.source = s.o.MCP
 	}
@@ -94,6 +97,8 @@ func (c configured) serves(spec wait.Spec) bool {
 		return c.HTTPConfig != nil && (spec.ItemKey != "" || c.Start != nil)
 	case wait.SourceUiPath:
 		return c.UiPathConfig != nil && (spec.ItemKey != "" || spec.Process != "")
+	case wait.SourceMesh:
+		return c.source != nil && (spec.ItemKey != "" || spec.Process != "")
 	case wait.SourceMCP:
 		return c.source != nil && spec.CallID != ""
 	}
@@ -109,6 +114,10 @@ func (s *Set) Name(spec wait.Spec) string {
 	case wait.TypeMCPTask:
 		if spec.CallID != "" && s.o.MCP != nil {
 			return wait.SourceMCP
+		}
+	case wait.TypeMeshJob:
+		if c := s.of(spec.Process); c.Source == wait.SourceMesh && c.serves(spec) {
+			return c.Source
 		}
 	case wait.TypeJob:
 		if c := s.of(spec.Process); c.serves(spec) {

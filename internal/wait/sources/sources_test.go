@@ -39,6 +39,10 @@ func TestNamesOfSources(t *testing.T) {
 		{"a job that exists, of a process that is a command", s, wait.Spec{Type: wait.TypeJob, Process: "Build", ItemKey: "k"}, "external"},
 		{"no entry and no *", only, wait.Spec{Type: wait.TypeJob, Process: "Other"}, "external"},
 		{"no entry and no *, watched", only, wait.Spec{Type: wait.TypeJob, ItemKey: "k"}, "external"},
+		{"mesh starts a process", s, wait.Spec{Type: wait.TypeJob, Process: "Forecast"}, "mesh"},
+		{"mesh has a capability", s, wait.Spec{Type: wait.TypeMeshJob, Process: "Forecast"}, "mesh"},
+		{"mesh watches", s, wait.Spec{Type: wait.TypeMeshJob, Process: "Forecast", ItemKey: "k"}, "mesh"},
+		{"a capability without a registry", s, wait.Spec{Type: wait.TypeMeshJob, Process: "Robot"}, "external"},
 		{"a task", s, wait.Spec{Type: wait.TypeTask}, "external"},
 		{"an API call", s, wait.Spec{Type: wait.TypeAPI}, "external"},
 		{"an inbox", s, wait.Spec{Type: wait.TypeInbox}, "external"},
@@ -62,6 +66,7 @@ func TestEverySourceIsKnown(t *testing.T) {
 		"exec":   {Source: wait.SourceExec, ExecConfig: &wait.ExecConfig{Command: []string{"x"}}},
 		"http":   {Source: wait.SourceHTTP, HTTPConfig: &wait.HTTPConfig{}},
 		"uipath": {Source: wait.SourceUiPath, UiPathConfig: &wait.UiPathConfig{}},
+		"mesh":   {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{}},
 	}})
 	for _, name := range wait.SourceNames {
 		if _, err := set.For(name, wait.Spec{Process: name, ResumeAt: &now}); err != nil {

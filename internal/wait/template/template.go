@@ -227,9 +227,9 @@ func escape(name, value, before string) (string, error) {
 	return url.PathEscape(value), nil
 }
 
-// Body fills a body template: a string that is one placeholder becomes its value, other
-// strings have their ${VAR}s replaced.
-func Body(template json.RawMessage, resolve Resolver, values map[string]string, arguments json.RawMessage) (json.RawMessage, error) {
+// Body fills a body template: a string that is one placeholder becomes its value, which is a text or
+// a document; other strings have their ${VAR}s replaced.
+func Body(template json.RawMessage, resolve Resolver, values map[string]string, documents map[string]json.RawMessage) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(template))
 	dec.UseNumber()
 	var v any
@@ -238,8 +238,8 @@ func Body(template json.RawMessage, resolve Resolver, values map[string]string, 
 	}
 	v, err := fill(v, func(s string) (any, error) {
 		if name, ok := Whole(s); ok {
-			if name == "inputArguments" {
-				return arguments, nil
+			if document, ok := documents[name]; ok {
+				return document, nil
 			}
 			if value, ok := values[name]; ok {
 				if value == "" && name == "webhookUrl" {

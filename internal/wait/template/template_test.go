@@ -71,7 +71,7 @@ func FuzzURL(f *testing.F) {
 
 func TestBody(t *testing.T) {
 	template := json.RawMessage(`{"key":"{triggerId}","n":12345678901234567890,"args":"{inputArguments}","list":["{process}","x {process}"],"s":"Bearer ${T}","o":"{other}"}`)
-	got, err := Body(template, known(map[string]string{"T": `a"b`}), map[string]string{"triggerId": "t", "process": `P","x":"`}, json.RawMessage(`{"a":1.50}`))
+	got, err := Body(template, known(map[string]string{"T": `a"b`}), map[string]string{"triggerId": "t", "process": `P","x":"`}, map[string]json.RawMessage{"inputArguments": json.RawMessage(`{"a":1.50}`)})
 	if want := `{"args":{"a":1.50},"key":"t","list":["P\",\"x\":\"","x {process}"],"n":12345678901234567890,"o":"{other}","s":"Bearer a\"b"}`; err != nil || string(got) != want {
 		t.Errorf("expected\n%s\ngot\n%s, %v", want, got, err)
 	}

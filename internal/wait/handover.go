@@ -1,0 +1,75 @@
+package wait
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What goes with a job that is started: until when somebody waits for it, under which id, and in
+// which trace. The names of the headers are those of MCP Mesh and of W3C Trace Context.
+const (
+	headerTimeout = "X-Mesh-Timeout" // whole seconds, never 0
+	headerJobID   = "X-Mesh-Job-Id"
+	headerTrace   = "traceparent"
+)
+
+// errNoTimeLeft is the error of a start for which whoever waits has no time left.
+var errNoTimeLeft = errors.New("the job was not started: the time that whoever waits for it has left is over")
+
+// TimeLeft is how many seconds the job may take: what was asked for, if that is not 0, but not more
+// than is left until its deadline. 0 means as long as it likes. Nothing is started when no time is
+// left.
+func (j Job) TimeLeft(now time.Time, asked time.Duration) (seconds int64, err error) {
+	left := asked
+	if !j.Deadline.IsZero() {
+		rest := j.Deadline.Sub(now)
+		if rest <= 0 {
+			return 0, &RetryError{Err: errNoTimeLeft, NotStarted: true}
+		}
+		if left <= 0 || rest < left {
+			left = rest
+		}
+	}
+	if left <= 0 {
+		return 0, nil
+	}
+	return max(int64(left/time.Second), 1), nil
+}
+
+// Headers go with the request that starts the job.
+func (j Job) Headers(now time.Time) (map[string]string, error) {
+	left, err := j.TimeLeft(now, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{headerJobID: j.TriggerID, headerTrace: j.Traceparent()}
+	if left > 0 {
+		out[headerTimeout] = strconv.FormatInt(left, 10)
+	}
+	return out, nil
+}
+
+// Environ goes with a command that is the job: its id, the trace, and the deadline, which unlike a
+// number of seconds stays right however long the command takes to begin.
+func (j Job) Environ() map[string]string {
+	out := map[string]string{"EVALRUN_JOB_ID": j.TriggerID, "TRACEPARENT": j.Traceparent()}
+	if !j.Deadline.IsZero() {
+		out["EVALRUN_DEADLINE"] = j.Deadline.UTC().Format(time.RFC3339Nano)
+	}
+	return out
+}
+
+// Traceparent makes the rollout the trace and the trigger its span.
+func (j Job) Traceparent() string {
+	trace := strings.ReplaceAll(j.RolloutID, "-", "")
+	if b, err := hex.DecodeString(trace); err != nil || len(b) != 16 || trace == strings.Repeat("0", 32) {
+		sum := sha256.Sum256([]byte(j.RolloutID))
+		trace = hex.EncodeToString(sum[:16])
+	}
+	span := sha256.Sum256([]byte(j.TriggerID))
+	return "00-" + strings.ToLower(trace) + "-" + hex.EncodeToString(span[:8]) + "-01"
+}
