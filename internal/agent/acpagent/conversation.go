@@ -85,11 +85,15 @@ func (c *conversation) write(info *agent.Info, unused []approval) error {
 // suspend is the outcome of a turn in which something has to wait, beside what has been waited for
 // before.
 func (c *conversation) suspend(waits []request) agent.Outcome {
-	var interrupts []wait.Interrupt
-	waits = slices.DeleteFunc(slices.Clone(waits), func(a request) bool {
-		return slices.ContainsFunc(c.record.Pending, func(b request) bool { return b.Interrupt == a.Interrupt })
-	})
+	all, known := slices.Clone(c.record.Pending), map[string]bool{}
+	for _, a := range all {
+		known[a.Interrupt] = true
+	}
 	for _, a := range waits {
+		if known[a.Interrupt] {
+			continue
+		}
+		all = append(all, a)
 		if a.Call != nil {
 			a.ToolCallID = c.calls.idOf(a.work)
 		}
@@ -97,7 +101,8 @@ func (c *conversation) suspend(waits []request) agent.Outcome {
 		// the tool was to be given.
 		c.record.Pending = append(c.record.Pending, c.recorded(a))
 	}
-	for _, a := range slices.Concat(c.record.Pending[:len(c.record.Pending)-len(waits)], waits) {
+	var interrupts []wait.Interrupt
+	for _, a := range all {
 		in, err := a.interrupt()
 		if err != nil {
 			return agent.Outcome{Fault: fault.New(fault.InvalidInterrupt, err.Error())}

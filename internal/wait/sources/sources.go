@@ -87,22 +87,28 @@ func (s *Set) configure(c wait.JobConfig) configured {
 	return out
 }
 
-// serves tells whether the source can start or watch the job of a spec. One that exists already can
-// be watched over HTTP, by UiPath's Orchestrator, or by the server whose tool has started it.
-func (c configured) serves(spec wait.Spec) bool {
+// configuredFor gives the entry for the job of a spec: that of its process, or that of "*". ok is
+// false if it can neither start nor watch it. A job that exists already can be watched over HTTP, by
+// UiPath's Orchestrator, or by the server whose tool has started it.
+func (s *Set) configuredFor(spec wait.Spec) (c configured, ok bool) {
+	if c, ok = s.configured[spec.Process]; !ok {
+		c = s.configured["*"]
+	}
 	switch c.Source {
 	case wait.SourceExec:
-		return c.ExecConfig != nil && spec.ItemKey == ""
+		ok = c.ExecConfig != nil && spec.ItemKey == ""
 	case wait.SourceHTTP:
-		return c.HTTPConfig != nil && (spec.ItemKey != "" || c.Start != nil)
+		ok = c.HTTPConfig != nil && (spec.ItemKey != "" || c.Start != nil)
 	case wait.SourceUiPath:
-		return c.UiPathConfig != nil && (spec.ItemKey != "" || spec.Process != "")
+		ok = c.UiPathConfig != nil && (spec.ItemKey != "" || spec.Process != "")
 	case wait.SourceMesh:
-		return c.source != nil && (spec.ItemKey != "" || spec.Process != "")
+		ok = c.source != nil && (spec.ItemKey != "" || spec.Process != "")
 	case wait.SourceMCP:
-		return c.source != nil && spec.CallID != ""
+		ok = c.source != nil && spec.CallID != ""
+	default:
+		ok = false
 	}
-	return false
+	return c, ok
 }
 
 // Name gives the name of the source for a spec. What nobody is configured to start or to watch is
@@ -116,28 +122,20 @@ func (s *Set) Name(spec wait.Spec) string {
 			return wait.SourceMCP
 		}
 	case wait.TypeMeshJob:
-		if c := s.of(spec.Process); c.Source == wait.SourceMesh && c.serves(spec) {
+		if c, ok := s.configuredFor(spec); ok && c.Source == wait.SourceMesh {
 			return c.Source
 		}
 	case wait.TypeJob:
-		if c := s.of(spec.Process); c.serves(spec) {
+		if c, ok := s.configuredFor(spec); ok {
 			return c.Source
 		}
 	}
 	return wait.SourceExternal
 }
 
-// of gives the entry of a process: its own or that of "*".
-func (s *Set) of(process string) configured {
-	if c, ok := s.configured[process]; ok {
-		return c
-	}
-	return s.configured["*"]
-}
-
 // For returns the source with this name for a spec. The error says why the configuration has none.
 func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
-	c := s.of(spec.Process)
+	c, ok := s.configuredFor(spec)
 	switch {
 	case name == wait.SourceExternal:
 		return external{}, nil
@@ -145,7 +143,7 @@ func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 		return s.o.MCP, nil
 	case name == wait.SourceTimer && spec.ResumeAt != nil:
 		return timer{s.o.Now}, nil
-	case c.Source == name && (c.source != nil || c.err != nil):
+	case ok && c.Source == name:
 		return c.source, c.err
 	}
 	return nil, fmt.Errorf("the jobs of the eval set have no %s source for the process %q", name, cmp.Or(spec.Process, "*"))
@@ -159,11 +157,11 @@ func (s *Set) CheckWork(ctx context.Context, w wait.Work) (wait.Status, error) {
 	if err != nil {
 		return wait.Status{}, err
 	}
-	c := s.of(spec.Process)
-	if c.Source == wait.SourceMCP || !c.serves(spec) {
+	c, ok := s.configuredFor(spec)
+	switch {
+	case !ok || c.Source == wait.SourceMCP:
 		return wait.Status{}, wait.ErrUnwatched
-	}
-	if c.err != nil {
+	case c.err != nil:
 		return wait.Status{}, c.err
 	}
 	status, err := c.source.Check(ctx, wait.Job{ItemKey: spec.ItemKey, Spec: spec})

@@ -64,7 +64,7 @@ func TestEverySourceIsKnown(t *testing.T) {
 	now := noon
 	set := New(Options{MCP: external{}, Jobs: wait.Jobs{
 		"exec":   {Source: wait.SourceExec, ExecConfig: &wait.ExecConfig{Command: []string{"x"}}},
-		"http":   {Source: wait.SourceHTTP, HTTPConfig: &wait.HTTPConfig{}},
+		"http":   {Source: wait.SourceHTTP, HTTPConfig: &wait.HTTPConfig{Start: &wait.Request{}}},
 		"uipath": {Source: wait.SourceUiPath, UiPathConfig: &wait.UiPathConfig{}},
 		"mesh":   {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{}},
 	}})
