@@ -56,6 +56,8 @@ type jobPayload struct {
 	Epochs  int             `json:"epochs"`
 	EvalIDs []string        `json:"evalIds"`
 	Inputs  json.RawMessage `json:"inputs"`
+	// Token is that of an evalrun which submits the job and looks for it by that; it is only shown.
+	Token json.RawMessage `json:"_evalrun"`
 }
 
 func readPayload(data json.RawMessage) (p jobPayload, err error) {

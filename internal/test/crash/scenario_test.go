@@ -105,6 +105,7 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	add(1, agentInput{Process: "Idempotent", Rounds: 1})
 	add(2, agentInput{Process: "Searchable", Rounds: 1})
 	add(2, agentInput{Process: "AtMostOnce", Rounds: 1})
+	add(2, agentInput{Process: "Mesh", Rounds: 1})
 	s.total = len(evaluations)
 	s.write("set.json", map[string]any{
 		"version": "1.0", "id": "crash", "name": "Crash", "evaluations": evaluations,
@@ -114,6 +115,7 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 			"Idempotent": s.service.job("/idempotent", map[string]any{"idempotencyHeader": "Idempotency-Key"}),
 			"Searchable": s.service.job("/plain", map[string]any{"find": map[string]any{"url": s.service.URL + "/find/{triggerId}", "itemKey": ".id"}}),
 			"AtMostOnce": s.service.job("/plain", nil),
+			"Mesh":       map[string]any{"source": "mesh", "url": s.service.URL + "/mesh", "interval": "20ms", "maxInterval": "100ms"},
 		},
 		"evaluators": []any{
 			map[string]any{"version": "1.0", "id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": map[string]any{"name": "exact"}},

@@ -7,10 +7,13 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/peers/fakemesh"
 )
 
 // jobService is a job service that outlives every evalrun. It knows the three kinds of start: it
-// drops a second start with the same Idempotency-Key, lists its jobs by key, or does neither.
+// drops a second start with the same Idempotency-Key, lists its jobs by key, or does neither. It is
+// a registry of MCP Mesh, too.
 type jobService struct {
 	*httptest.Server
 	mu sync.Mutex
@@ -18,6 +21,7 @@ type jobService struct {
 	// asked for.
 	started map[string]int
 	asked   map[string]int
+	mesh    fakemesh.Registry
 }
 
 func newJobService(t *testing.T) *jobService {
@@ -27,6 +31,8 @@ func newJobService(t *testing.T) *jobService {
 	mux.HandleFunc("POST /plain", func(w http.ResponseWriter, r *http.Request) { s.start(w, r, false) })
 	mux.HandleFunc("GET /jobs/{key}", s.status)
 	mux.HandleFunc("GET /find/{key}", s.find)
+	mux.Handle("/mesh/", http.StripPrefix("/mesh", &s.mesh))
+	mux.HandleFunc("GET /mesh/jobs/{id}", s.meshStatus)
 	s.Server = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s
@@ -72,6 +78,18 @@ func (s *jobService) status(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"state": state, "value": map[string]string{"job": "done"}})
 }
 
+// meshStatus is "working" the first time and "completed" from then on.
+func (s *jobService) meshStatus(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	s.mu.Lock()
+	s.asked[id]++
+	if s.asked[id] > 1 {
+		s.mesh.Change(id, func(j *fakemesh.Job) { j.Status, j.Result = "completed", json.RawMessage(`{"job":"done"}`) })
+	}
+	s.mu.Unlock()
+	http.StripPrefix("/mesh", &s.mesh).ServeHTTP(w, r)
+}
+
 func (s *jobService) find(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,6 +104,15 @@ func (s *jobService) find(w http.ResponseWriter, r *http.Request) {
 func (s *jobService) startedTwice() (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	submitted := map[string]int{}
+	for _, j := range s.mesh.Jobs() {
+		submitted[j.SubmittedBy]++
+	}
+	for key, n := range submitted {
+		if n > 1 {
+			keys = append(keys, key)
+		}
+	}
 	for key, n := range s.started {
 		if n > 1 {
 			keys = append(keys, key)

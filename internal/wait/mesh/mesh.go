@@ -74,7 +74,8 @@ func (s *source) Start(ctx context.Context, j wait.Job) (string, error) {
 // not repeated.
 func (s *source) refused(j wait.Job, a httpcall.Answer) error {
 	switch {
-	case a.Status >= 500, a.Status < 400, a.Status == http.StatusTooManyRequests, a.Status == http.StatusRequestTimeout, a.Status == http.StatusTooEarly:
+	case a.Status >= 500, a.Status < 400, a.Status == http.StatusTooManyRequests, a.Status == http.StatusRequestTimeout, a.Status == http.StatusTooEarly,
+		a.Status == http.StatusConflict: // there is a job of the key, which is found the next time
 		return s.Retry(j, a, a.Err())
 	}
 	return fault.New(fault.Job, "the job could not be started: "+a.Err().Error())
