@@ -16,9 +16,18 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
+// Store is what a Runner needs of the store whose rollouts it works on.
+type Store interface {
+	rollout.Store
+	store.Mailbox
+	store.Questions
+	// Wake is that of [store.Store].
+	Wake() <-chan store.WakeUp
+}
+
 // Options are what a Runner needs.
 type Options struct {
-	Store store.Store
+	Store Store
 	// RunID restricts the runner to one run; empty means every run of the store.
 	RunID string
 	// Concurrency is how many agents run at once. With 0 no agent is started: only triggers are

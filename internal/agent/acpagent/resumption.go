@@ -109,7 +109,7 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 	if d.Error != nil {
 		return suspend.TextResult(d.Error.Message, true), false, nil
 	}
-	switch outcome := wait.ReadOutcome(d.Payload); {
+	switch outcome := wait.ReadWorkResult(d.Payload); {
 	case outcome != nil && outcome.Error != nil:
 		return suspend.TextResult(mcp.ParseError(outcome.Error).Error(), true), false, nil
 	case outcome != nil:

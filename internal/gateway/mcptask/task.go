@@ -140,7 +140,7 @@ func Decline(_ context.Context, method string, _ json.RawMessage) (json.RawMessa
 // the task has ended and its result is there. What the task wants to know ask answers; if that is
 // nil and a person could answer the error is an [*InputRequiredError]. tasks/result, which blocks,
 // is called only when it has something to give.
-func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.Outcome, error) {
+func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.WorkResult, error) {
 	result, err := c.Call(ctx, mcp.Call{Method: mcp.MethodTasksGet, Params: Params(t.ID), Capabilities: extensionCapabilities})
 	var said *mcp.Error
 	switch {
@@ -155,7 +155,7 @@ func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait
 	}
 	w.Apply(t)
 	if !IsStatus(t.Status) {
-		return &wait.Outcome{Error: UnknownStatus(t.Status).JSON()}, nil
+		return &wait.WorkResult{Error: UnknownStatus(t.Status).JSON()}, nil
 	}
 	if t.Status == InputRequired && ask == nil {
 		asked := wait.Input{Message: t.Message}
@@ -171,16 +171,16 @@ func Poll(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait
 	case t.Era == mcp.Modern && t.Status == InputRequired:
 		return nil, answerTask(ctx, c, t, w.InputRequests, ask)
 	case t.Era == mcp.Modern && t.Status == Completed && w.Result != nil:
-		return &wait.Outcome{Result: w.Result}, nil
+		return &wait.WorkResult{Result: w.Result}, nil
 	case t.Era == mcp.Modern && t.Status == Failed && w.Error != nil:
-		return &wait.Outcome{Error: w.Error}, nil
+		return &wait.WorkResult{Error: w.Error}, nil
 	case t.Era == mcp.Modern && (t.Status == Completed || t.Status == Failed):
 		if time.Since(w.LastUpdatedAt) < lateResult {
 			return nil, nil // some say so a little before they have it
 		}
-		return &wait.Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
+		return &wait.WorkResult{Error: mcp.Errorf(mcp.CodeInternal, "the task is %s, and its server gives nothing of it: %s", t.Status, t.Message).JSON()}, nil
 	case t.Status == Cancelled:
-		return &wait.Outcome{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
+		return &wait.WorkResult{Error: mcp.Errorf(mcp.CodeInternal, "the task was cancelled at its server").JSON()}, nil
 	case t.Era == mcp.Legacy && (t.Status == Completed || t.Status == Failed || t.Status == InputRequired):
 		return taskResult(ctx, c, t, ask)
 	}
@@ -203,7 +203,7 @@ const resultTimeout = 10 * time.Second
 
 // taskResult gets the result of a legacy task; while it is open the server asks what it wants to
 // know.
-func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.Outcome, error) {
+func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) (*wait.WorkResult, error) {
 	if t.Status != InputRequired {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, resultTimeout)
@@ -216,14 +216,14 @@ func taskResult(ctx context.Context, c *mcp.Client, t *wait.MCPTask, ask Asker) 
 	switch {
 	case errors.As(err, &said):
 		t.Status = Failed
-		return &wait.Outcome{Error: said.JSON()}, nil
+		return &wait.WorkResult{Error: said.JSON()}, nil
 	case err != nil:
 		return nil, err
 	}
 	if !IsTerminal(t.Status) {
 		t.Status = Completed
 	}
-	return &wait.Outcome{Result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, MetaForeignRelated)}, nil
+	return &wait.WorkResult{Result: mcp.WithoutMeta(result, mcp.MetaRelatedTask, MetaForeignRelated)}, nil
 }
 
 // answerTask answers what a modern task wants to know.

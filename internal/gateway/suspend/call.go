@@ -32,7 +32,7 @@ type runningCall struct {
 	work          *wait.Work
 	// survivesUs says that the work goes on without us.
 	survivesUs bool
-	outcome    wait.Outcome
+	outcome    wait.WorkResult
 	// left says that the work is left to others.
 	left bool
 	// ended records the end of the call once; err is how that went.
@@ -81,7 +81,7 @@ func (c *runningCall) run() {
 		c.p.calls.Changed(wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
 	}
 	if err != nil {
-		c.outcome = wait.Outcome{}
+		c.outcome = wait.WorkResult{}
 		result, failed := c.p.broken(c.l, err)
 		if c.outcome.Result = result; failed != nil {
 			c.outcome.Error = asError(failed).JSON()

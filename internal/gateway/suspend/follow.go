@@ -24,9 +24,9 @@ func (s *policy) survivesUs(w *wait.Work) bool { return w.Job != nil || !s.e.Ser
 
 // follow waits for the result of work. It waits for the soft wait if the work survives us, else as
 // long as it takes. It does not wait for a person. r is nil where no client can be asked.
-func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work, survivesUs bool) (wait.Outcome, error) {
+func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work, survivesUs bool) (wait.WorkResult, error) {
 	if w.Input != nil {
-		return wait.Outcome{}, errLeft
+		return wait.WorkResult{}, errLeft
 	}
 	if survivesUs {
 		var cancel context.CancelFunc
@@ -42,29 +42,29 @@ func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request
 	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
-			return wait.Outcome{}, context.Cause(ctx)
+			return wait.WorkResult{}, context.Cause(ctx)
 		case <-pause.C:
 		}
 		outcome, after, err := s.check(ctx, l, r, w)
 		var asked *mcptask.InputRequiredError
 		switch {
 		case ctx.Err() != nil:
-			return wait.Outcome{}, context.Cause(ctx)
+			return wait.WorkResult{}, context.Cause(ctx)
 		case errors.Is(err, errLeft):
-			return wait.Outcome{}, err
+			return wait.WorkResult{}, err
 		case errors.As(err, &asked):
 			w.Input = &asked.Input
 			if err := s.calls.Ledger.Started(ctx, w); err != nil {
-				return wait.Outcome{}, err
+				return wait.WorkResult{}, err
 			}
-			return wait.Outcome{}, errLeft
+			return wait.WorkResult{}, errLeft
 		case err != nil:
 			// One that cannot be asked now may be later; of what we hold nobody else will know.
 			if failures++; failures >= maxFailures || errors.Is(err, mcptask.ErrTaskLost) {
 				if survivesUs && !errors.Is(err, mcptask.ErrTaskLost) {
-					return wait.Outcome{}, errLeft
+					return wait.WorkResult{}, errLeft
 				}
-				return wait.Outcome{}, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
+				return wait.WorkResult{}, mcp.Errorf(mcp.CodeInternal, "%s", l.ErrorText(err))
 			}
 		case outcome != nil:
 			return *outcome, nil
@@ -82,7 +82,7 @@ const (
 )
 
 // check asks once for work.
-func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (outcome *wait.Outcome, after time.Duration, err error) {
+func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (outcome *wait.WorkResult, after time.Duration, err error) {
 	if w.Task != nil {
 		c, leave, err := s.clientOf(ctx, l, w.Task)
 		if err != nil {
@@ -110,7 +110,7 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 	}
 	ending := wait.EndingOf(w.Tool, *w.Job, progress.Payload)
 	if !ending.Fetch {
-		return &wait.Outcome{Result: TextResult(ending.Text, true)}, 0, nil
+		return &wait.WorkResult{Result: TextResult(ending.Text, true)}, 0, nil
 	}
 	result, err := fetch(ctx, l, w.Tool, *w.Job)
 	var said *mcp.Error
@@ -118,11 +118,11 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 	case errors.Is(err, ErrNotDone):
 		return nil, time.Second, nil
 	case errors.As(err, &said):
-		return &wait.Outcome{Error: said.JSON()}, 0, nil
+		return &wait.WorkResult{Error: said.JSON()}, 0, nil
 	case err != nil:
 		return nil, time.Second, err
 	}
-	return &wait.Outcome{Result: result}, 0, nil
+	return &wait.WorkResult{Result: result}, 0, nil
 }
 
 // clientOf is a connection over which a task can be asked for. Tasks of 2025-11-25 belong to the

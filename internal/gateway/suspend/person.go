@@ -51,7 +51,7 @@ func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in 
 // for the end of the work, as long as the soft wait allows. w is the work as the ledger has it.
 // Without an outcome it goes on, and w is what is to be waited for: perhaps a further question. The
 // errors are those of [FetchAt], ErrTaskLost and ErrUnknown.
-func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.Input, reply Reply) (*wait.Outcome, error) {
+func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.Input, reply Reply) (*wait.WorkResult, error) {
 	s, ok := e.Policy().(*policy)
 	if !ok {
 		return nil, errors.New("only calls of clients that cannot wait are answered for them")
@@ -61,7 +61,7 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.I
 		return nil, err
 	}
 	defer l.Close()
-	var outcome *wait.Outcome
+	var outcome *wait.WorkResult
 	switch {
 	case w.Task != nil:
 		outcome, err = s.answerTask(ctx, l, w, asked, reply)
@@ -83,7 +83,7 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.I
 
 // answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input
 // is what it wants to know then.
-func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Work, asked wait.Input, reply Reply) (*wait.Outcome, error) {
+func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Work, asked wait.Input, reply Reply) (*wait.WorkResult, error) {
 	c, leave, err := s.clientOf(ctx, l, w.Task)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func sameKeys(a, b json.RawMessage) bool {
 }
 
 // answerCall makes a call again, with the answers.
-func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Work, reply Reply) (*wait.Outcome, error) {
+func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Work, reply Reply) (*wait.WorkResult, error) {
 	t := s.e.Tools().Find(ctx, l, w.Tool)
 	if w.Input.Sent && !l.Offered().Deduplicates && !t.Idempotent {
 		return nil, ErrUnknown
@@ -169,7 +169,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		var said *mcp.Error
 		switch {
 		case errors.As(err, &said):
-			return &wait.Outcome{Error: said.JSON()}, nil
+			return &wait.WorkResult{Error: said.JSON()}, nil
 		case err != nil:
 			return nil, err
 		}
@@ -178,7 +178,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		}
 		o, err := jsonobj.ParseObject(result)
 		if err != nil || o.Text("resultType") != "input_required" {
-			return &wait.Outcome{Result: result}, nil
+			return &wait.WorkResult{Result: result}, nil
 		}
 		requests, state = o.Object("inputRequests"), o.Get("requestState") // nothing that a person can answer
 	}

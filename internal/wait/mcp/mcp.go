@@ -168,7 +168,7 @@ func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 
 // ask asks once. The outcome is nil if the work goes on; after is when its server wants to be asked
 // again.
-func (a asking) ask(ctx context.Context) (outcome *wait.Outcome, after time.Duration, err error) {
+func (a asking) ask(ctx context.Context) (outcome *wait.WorkResult, after time.Duration, err error) {
 	if a.work.Task == nil {
 		return a.fetch(ctx)
 	}
@@ -187,18 +187,18 @@ func (a asking) ask(ctx context.Context) (outcome *wait.Outcome, after time.Dura
 }
 
 // fetch asks for the result of a job.
-func (a asking) fetch(ctx context.Context) (*wait.Outcome, time.Duration, error) {
+func (a asking) fetch(ctx context.Context) (*wait.WorkResult, time.Duration, error) {
 	result, err := suspend.Fetch(ctx, a.server, a.work.Tool, *a.work.Job)
 	var said *mcp.Error
 	switch {
 	case errors.Is(err, suspend.ErrNotDone):
 		return nil, firstPoll, nil
 	case errors.As(err, &said):
-		return &wait.Outcome{Error: said.JSON()}, 0, nil
+		return &wait.WorkResult{Error: said.JSON()}, 0, nil
 	case err != nil:
 		return nil, 0, err
 	}
-	return &wait.Outcome{Result: result}, 0, nil
+	return &wait.WorkResult{Result: result}, 0, nil
 }
 
 // Cancel implements wait.Source. The contract for jobs knows no cancellation.

@@ -8,35 +8,35 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
-// Outcome is the end of work: a result or an error of MCP, raw.
-type Outcome struct {
+// WorkResult is the end of work: a result or an error of MCP, raw.
+type WorkResult struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  json.RawMessage `json:"error,omitempty"`
 }
 
 // The keys that tell what evalrun delivers itself from everything else that may be delivered.
 const (
-	outcomeKey = "evalrun.dev/outcome"
-	inputKey   = "evalrun.dev/input"
+	resultKey = "evalrun.dev/outcome"
+	inputKey  = "evalrun.dev/input"
 )
 
-// Payload is the outcome as it is delivered.
-func (o *Outcome) Payload() (json.RawMessage, error) {
-	return json.Marshal(map[string]*Outcome{outcomeKey: o})
+// Payload is the result as it is delivered.
+func (r *WorkResult) Payload() (json.RawMessage, error) {
+	return json.Marshal(map[string]*WorkResult{resultKey: r})
 }
 
-// ReadOutcome reads what [Outcome.Payload] has written; nil is any other payload.
-func ReadOutcome(payload json.RawMessage) *Outcome {
+// ReadWorkResult reads what [WorkResult.Payload] has written; nil is any other payload.
+func ReadWorkResult(payload json.RawMessage) *WorkResult {
 	doc, err := jsonobj.ParseObject(payload)
 	if err != nil {
 		return nil
 	}
-	inner := doc.Object(outcomeKey)
+	inner := doc.Object(resultKey)
 	switch {
 	case !jsonobj.IsNull(inner.Get("error")):
-		return &Outcome{Error: inner.Get("error")}
+		return &WorkResult{Error: inner.Get("error")}
 	case !jsonobj.IsNull(inner.Get("result")):
-		return &Outcome{Result: inner.Get("result")}
+		return &WorkResult{Result: inner.Get("result")}
 	}
 	return nil
 }
