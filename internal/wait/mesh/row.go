@@ -55,13 +55,17 @@ func (r row) result() json.RawMessage {
 // answered in time, or was lost. The job has not failed by itself then.
 var environments = []string{"deadline_exceeded", "stale:", "orphaned:", "lease expired:", "exhausted (release):"}
 
+// deadlineRounding is how much earlier than the deadline of whoever waits that of the job may be: it
+// is sent in whole seconds, as a time and as what is left.
+const deadlineRounding = 2 * time.Second
+
 // failure is the fault of a job that failed. If the deadline that it was given has passed, whoever
 // waits for it has the same.
 func (r row) failure(j wait.Job, now time.Time) *fault.Fault {
 	for _, prefix := range environments {
 		switch {
 		case !strings.HasPrefix(r.Error, prefix):
-		case prefix == environments[0] && !j.Deadline.IsZero() && now.Unix() >= j.Deadline.Unix():
+		case prefix == environments[0] && !j.Deadline.IsZero() && !now.Before(j.Deadline.Add(-deadlineRounding)):
 			return fault.New(fault.SuspendTimeout, "the job was not done at the deadline of its suspension (limits.suspendTimeout): "+r.Error)
 		default:
 			return fault.New(fault.JobLost, "the job was given up by its registry: "+r.Error)
