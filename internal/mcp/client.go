@@ -63,10 +63,11 @@ type ClientOptions struct {
 
 // SessionState is what another process needs to go on with a session.
 type SessionState struct {
-	Era       Era             `json:"era"`
-	Version   string          `json:"version"`
-	SessionID string          `json:"sessionId,omitempty"` // empty if the server gave none
-	Hello     json.RawMessage `json:"hello,omitempty"`     // see [Client.InitializeResult]
+	Era       Era    `json:"era"`
+	Version   string `json:"version"`
+	SessionID string `json:"sessionId,omitempty"` // empty if the server gave none
+	// InitializeResult is that of [Client.InitializeResult].
+	InitializeResult json.RawMessage `json:"hello,omitempty"`
 }
 
 // Client is a connection to a server. Its methods may be called concurrently, except from the
@@ -77,7 +78,8 @@ type Client struct {
 	detach  func() bool // lets the connection outlive the context of Connect
 	era     Era
 	version string
-	hello   json.RawMessage
+	// initializeResult is what the server answered when the session was opened.
+	initializeResult json.RawMessage
 
 	life     *lifetime
 	calls    *callTable
@@ -132,11 +134,11 @@ func (c *Client) Era() Era { return c.era }
 func (c *Client) Version() string { return c.version }
 
 // InitializeResult is the raw result of initialize or server/discover. It is shared and must not be changed.
-func (c *Client) InitializeResult() json.RawMessage { return c.hello }
+func (c *Client) InitializeResult() json.RawMessage { return c.initializeResult }
 
 // State is what another process needs to go on with the session after [Client.Detach].
 func (c *Client) State() SessionState {
-	s := SessionState{Era: c.era, Version: c.version, Hello: c.hello}
+	s := SessionState{Era: c.era, Version: c.version, InitializeResult: c.initializeResult}
 	if l, ok := c.link.(*httpLink); ok {
 		s.SessionID = l.sessionID()
 	}

@@ -206,29 +206,29 @@ func (c *Client) greet(ctx context.Context) error {
 }
 
 func (c *Client) discover(ctx context.Context) error {
-	hello, err := c.Call(ctx, Call{Method: MethodDiscover})
+	answer, err := c.Call(ctx, Call{Method: MethodDiscover})
 	if err != nil {
 		return err
 	}
-	result, err := jsonobj.ParseObject(hello)
+	result, err := jsonobj.ParseObject(answer)
 	if err != nil {
 		return fmt.Errorf("%s: %w", MethodDiscover, errClientMalformed)
 	}
 	if versions := clientTexts(result.Get("supportedVersions")); !slices.Contains(versions, Version2026_07_28) {
 		return fmt.Errorf("%s: the MCP server speaks %q and not %s", MethodDiscover, versions, Version2026_07_28)
 	}
-	c.version, c.hello = Version2026_07_28, hello
+	c.version, c.initializeResult = Version2026_07_28, answer
 	return nil
 }
 
 func (c *Client) initialize(ctx context.Context) error {
-	hello, err := c.Call(ctx, Call{Method: MethodInitialize, Params: jsonobj.Object{
+	answer, err := c.Call(ctx, Call{Method: MethodInitialize, Params: jsonobj.Object{
 		{Key: "protocolVersion", Value: jsonobj.Quote(c.o.Version)}, {Key: "capabilities", Value: c.o.Capabilities}, {Key: "clientInfo", Value: c.o.Info},
 	}.JSON()})
 	if err != nil {
 		return err
 	}
-	result, err := jsonobj.ParseObject(hello)
+	result, err := jsonobj.ParseObject(answer)
 	if err != nil {
 		return fmt.Errorf("%s: %w", MethodInitialize, errClientMalformed)
 	}
@@ -236,7 +236,7 @@ func (c *Client) initialize(ctx context.Context) error {
 	if !slices.Contains(LegacyVersions, version) {
 		return fmt.Errorf("%s: the MCP server wants to speak version %q; expected one of %s", MethodInitialize, version, strings.Join(LegacyVersions, ", "))
 	}
-	c.version, c.hello = version, hello
+	c.version, c.initializeResult = version, answer
 	http, _ := c.link.(*httpLink)
 	if http != nil {
 		http.setVersion(version)
@@ -255,7 +255,7 @@ func (c *Client) initialize(ctx context.Context) error {
 func clientResume(ctx context.Context, t Target, o ClientOptions) (*Client, error) {
 	s := o.Session
 	c := newClient(o, s.Era, rand.Int64N(1<<52)) // ids must not come again within a session
-	c.version, c.hello = s.Version, s.Hello
+	c.version, c.initializeResult = s.Version, s.InitializeResult
 	if err := c.open(ctx, t); err != nil {
 		return nil, err
 	}

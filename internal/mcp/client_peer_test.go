@@ -64,7 +64,7 @@ func clientPlay(t *testing.T, play func(p *clientStdioPeer)) Target {
 	}}
 }
 
-const clientHello = `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"raw","version":"1"},"_meta":{"uipath.com/job":{"version":1}}}`
+const initializeAnswer = `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"raw","version":"1"},"_meta":{"uipath.com/job":{"version":1}}}`
 
 // clientGreet plays the legacy handshake.
 func clientGreet(p *clientStdioPeer) bool {
@@ -72,7 +72,7 @@ func clientGreet(p *clientStdioPeer) bool {
 	if !ok || m.Method != MethodInitialize {
 		return false
 	}
-	p.answer(m.ID, clientHello)
+	p.answer(m.ID, initializeAnswer)
 	m, ok = p.next()
 	return ok && m.Method == NoteInitialized
 }
@@ -227,7 +227,7 @@ func clientServeLegacy(t *testing.T, handle func(x clientExchange)) *httptest.Se
 				t.Errorf("initialize has the headers of a session: %q", got)
 			}
 			x.w.Header().Set("Mcp-Session-Id", "s1")
-			x.json(clientHello)
+			x.json(initializeAnswer)
 		case handle != nil && x.Method != NoteInitialized:
 			handle(x)
 		case x.r.Method == http.MethodGet:

@@ -301,7 +301,7 @@ func TestClientEndsWithTheStreamOfAnSSEServer(t *testing.T) {
 		x.write("event: endpoint\ndata: messages?id=1\n\n")
 		select {
 		case <-began:
-			x.event("", `{"jsonrpc":"2.0","id":1,"result":`+clientHello+`}`)
+			x.event("", `{"jsonrpc":"2.0","id":1,"result":`+initializeAnswer+`}`)
 			<-began // initialized
 			<-began // the call
 		case <-x.r.Context().Done():

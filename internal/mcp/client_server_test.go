@@ -16,7 +16,7 @@ type clientOwnServer struct{}
 func (clientOwnServer) Serve(ctx context.Context, r *Request) (json.RawMessage, error) {
 	switch r.Method {
 	case MethodInitialize:
-		return json.RawMessage(clientHello), nil
+		return json.RawMessage(initializeAnswer), nil
 	case MethodDiscover:
 		return json.RawMessage(`{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{},"resultType":"complete"}`), nil
 	case "ask":

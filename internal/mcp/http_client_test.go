@@ -195,7 +195,7 @@ func TestClientEndsTheSessionUnlessItIsDetached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"era":"legacy","version":"2025-11-25","sessionId":"s1","hello":` + clientHello + `}`; string(text) != want {
+	if want := `{"era":"legacy","version":"2025-11-25","sessionId":"s1","hello":` + initializeAnswer + `}`; string(text) != want {
 		t.Errorf("the state is %s", text)
 	}
 	var state SessionState

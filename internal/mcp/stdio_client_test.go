@@ -64,7 +64,7 @@ func TestClientFindsOutTheEraOverStdio(t *testing.T) {
 			if c.Era() != test.era || starts.Load() != test.starts || len(notes.list()) != 0 {
 				t.Errorf("the era is %s after %d starts, with notifications %v; want %s after %d", c.Era(), starts.Load(), notes.list(), test.era, test.starts)
 			}
-			if test.era == Legacy && (c.Version() != "2025-11-25" || string(c.InitializeResult()) != clientHello) {
+			if test.era == Legacy && (c.Version() != "2025-11-25" || string(c.InitializeResult()) != initializeAnswer) {
 				t.Errorf("version %s, hello %s", c.Version(), c.InitializeResult())
 			}
 		})

@@ -166,7 +166,7 @@ func socket(t *testing.T, answer func(net.Conn)) string {
 	return path
 }
 
-// A6: a program of the system is not looked for in the root of a space that has a root of its own.
+// A program of the system is not looked for in the root of a space that has a root of its own.
 func TestHostPathWithARoot(t *testing.T) {
 	s := &Config{Isolation: IsolationBwrap, Binds: []Bind{{Host: "/s/root", Inside: "/"}, {Host: "/s/work", Inside: "/app"}}, Visible: []string{"/home/me/agent"}}
 	for inside, want := range map[string]string{"/data/x": "/s/root/data/x", "/app/x": "/s/work/x", "/usr/bin/python3": "", "/home/me/agent/bin": "/home/me/agent/bin"} {

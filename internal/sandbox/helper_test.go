@@ -66,11 +66,11 @@ func init() {
 					child.Env = without(child.Env, Marker)
 				}
 			}
-			ready, theirs, err := os.Pipe()
+			ready, childEnd, err := os.Pipe()
 			check(err)
-			child.ExtraFiles = []*os.File{theirs}
+			child.ExtraFiles = []*os.File{childEnd}
 			check(child.Start())
-			check(theirs.Close())
+			check(childEnd.Close())
 			must(io.ReadAll(ready))
 			fmt.Println(child.Process.Pid)
 		},

@@ -44,15 +44,15 @@ func InitMain() {
 		files[i] = os.NewFile(uintptr(3+i), name)
 	}
 	in := &initProcess{log: files[2], children: newChildren(), visits: visits{over: make(chan struct{})}}
-	told := json.NewDecoder(files[0])
-	if err := told.Decode(&in.orders); err != nil {
+	control := json.NewDecoder(files[0])
+	if err := control.Decode(&in.orders); err != nil {
 		fmt.Fprintln(os.Stderr, "evalrun", initCommand+": this is for evalrun's own use:", err)
 		os.Exit(initFailed)
 	}
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM, syscall.SIGINT) // before anything is started: endServices must not end the init
 	ctx, cancel := context.WithCancelCause(context.Background())
-	go in.obey(told, terminated, cancel)
+	go in.obey(control, terminated, cancel)
 	os.Exit(in.run(ctx, json.NewEncoder(files[1])))
 }
 
@@ -85,13 +85,13 @@ type initProcess struct {
 }
 
 // obey waits for the word to end. If evalrun is gone instead, everything ends at once.
-func (in *initProcess) obey(told *json.Decoder, terminated <-chan os.Signal, cancel context.CancelCauseFunc) {
+func (in *initProcess) obey(control *json.Decoder, terminated <-chan os.Signal, cancel context.CancelCauseFunc) {
 	go func() {
 		<-terminated
 		cancel(errTold)
 	}()
 	var word struct{}
-	for told.Decode(&word) == nil {
+	for control.Decode(&word) == nil {
 		cancel(errTold)
 	}
 	in.killAll()

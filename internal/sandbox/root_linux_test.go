@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// T2: a root that may be written to keeps what was left in it, for the processes that come later.
+// A root that may be written to keeps what was left in it, for the processes that come later.
 func TestRootThatMayBeWrittenTo(t *testing.T) {
 	space := bwrapSpace(t)
 	root, tmp := t.TempDir(), t.TempDir()

@@ -350,8 +350,8 @@ func (p *Process) endPatiently(ctx context.Context, patience time.Duration) {
 	p.end()
 }
 
-// end ends the process as DESIGN section 7 says: stdin closed, SIGTERM, the grace, SIGKILL. An init
-// does that itself; bwrap would kill at SIGTERM.
+// end ends the process step by step: stdin is closed, then come SIGTERM, the grace and SIGKILL. An
+// init does that itself; bwrap would kill at SIGTERM.
 func (p *Process) end() {
 	_ = p.stdin.Close() // it may be closed already
 	grace := p.grace

@@ -97,7 +97,7 @@ func init() {
 	}
 }
 
-// S5: what is in a space has no way to this machine's keys, kernel and mounts, nor to its init.
+// What is in a space has no way to this machine's keys, kernel and mounts, nor to its init.
 func TestBwrapRefusesTheCallsOfEscapes(t *testing.T) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("no filter for", runtime.GOARCH)

@@ -30,17 +30,17 @@ func (in *initProcess) spawn(c SetupCommand) (*program, error) {
 		return nil, err
 	}
 	p := &program{}
-	var theirs [3]*os.File
-	if theirs[0], p.stdin, err = os.Pipe(); err == nil {
-		if p.stdout, theirs[1], err = os.Pipe(); err == nil {
-			p.stderr, theirs[2], err = os.Pipe()
+	var childEnds [3]*os.File
+	if childEnds[0], p.stdin, err = os.Pipe(); err == nil {
+		if p.stdout, childEnds[1], err = os.Pipe(); err == nil {
+			p.stderr, childEnds[2], err = os.Pipe()
 		}
 	}
 	if err == nil {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = childEnds[0], childEnds[1], childEnds[2]
 		p.child, err = in.start(cmd)
 	}
-	for _, f := range theirs {
+	for _, f := range childEnds {
 		_ = f.Close() // the program has its own copies; nil files answer with an error
 	}
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // plantedVar hands the files that root has planted to a test that runs again as an ordinary user.
 const plantedVar = "SANDBOX_TEST_PLANTED"
 
-// S1: nothing private of this machine can be read in a space, whoever evalrun runs as, and nothing
+// Nothing private of this machine can be read in a space, whoever evalrun runs as, and nothing
 // that is put there while the space lives.
 func TestBwrapShowsNothingPrivate(t *testing.T) {
 	bwrapSpace(t)

@@ -50,8 +50,8 @@ func (c *runningCall) run() {
 	close(c.started)
 	if err == nil && work != nil {
 		if !c.survivesUs {
-			c.p.calls.Changed(*work, Held)
-			defer func() { c.p.calls.Changed(*work, Released) }()
+			c.p.hooks.Changed(*work, Held)
+			defer func() { c.p.hooks.Changed(*work, Released) }()
 		}
 		c.outcome, err = c.p.follow(ctx, c.l, c.r, work, c.survivesUs)
 	} else if err == nil {
@@ -61,7 +61,7 @@ func (c *runningCall) run() {
 		// Whoever has made the call may be gone by now; the work is not.
 		if c.survivesUs {
 			c.left = true
-			c.p.calls.Changed(*work, Suspended)
+			c.p.hooks.Changed(*work, Suspended)
 		}
 		return
 	}
@@ -72,13 +72,13 @@ func (c *runningCall) run() {
 	case answered, c.p.e.Server().ChildProcess && c.l.Offered().Jobs == 0:
 		// What has started nothing may be called again, whether or not the client has got the
 		// answer. What a dead process has started is dead.
-		if endErr := c.p.calls.Ledger.Ended(ctx, c.id); endErr != nil {
+		if endErr := c.p.hooks.Ledger.Ended(ctx, c.id); endErr != nil {
 			err = fmt.Errorf("the end of the call could not be recorded: %w", endErr)
 		}
 	case !c.l.Offered().Deduplicates && !c.t.Idempotent:
 		// It was broken off after it had been sent. Only with an idempotency key could it be made
 		// again.
-		c.p.calls.Changed(wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
+		c.p.hooks.Changed(wait.Work{CallID: c.id, Server: c.key.Server, Tool: c.key.Tool, Arguments: c.arguments}, Unknown)
 	}
 	if err != nil {
 		c.outcome = wait.WorkResult{}
@@ -91,7 +91,7 @@ func (c *runningCall) run() {
 
 // start makes the call, unless it was made before. Either work or result is set.
 func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, error) {
-	entry, err := c.p.calls.Ledger.Begin(ctx, c.key)
+	entry, err := c.p.hooks.Ledger.Begin(ctx, c.key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the call could not be recorded, and was not made: %w", err)
 	}
@@ -105,7 +105,7 @@ func (c *runningCall) start(ctx context.Context) (*wait.Work, json.RawMessage, e
 		}
 		return entry.Work, nil, nil
 	case !entry.New && !o.Deduplicates && !c.t.Idempotent:
-		c.p.calls.Changed(*work, Unknown)
+		c.p.hooks.Changed(*work, Unknown)
 		return nil, nil, ErrUnknown
 	}
 	result, err := c.l.PassWith(ctx, c.r, func() json.RawMessage { return c.p.startParams(c.l, c.r.Params, c.t, c.id) })
@@ -140,14 +140,14 @@ func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream, result 
 	if w.Task == nil && w.Job == nil && w.Input == nil {
 		return false, nil
 	}
-	return true, s.calls.Ledger.Started(ctx, w)
+	return true, s.hooks.Ledger.Started(ctx, w)
 }
 
 // await waits with a client for the call, and tells it to go on without where that takes too long.
 func (c *runningCall) await(ctx context.Context, l *gateway.Upstream, r *mcp.Request, rec *Record) (json.RawMessage, error) {
-	hold := time.NewTimer(c.p.calls.Hold)
+	hold := time.NewTimer(c.p.hooks.Hold)
 	defer hold.Stop()
-	tick := time.NewTicker(c.p.calls.Progress)
+	tick := time.NewTicker(c.p.hooks.Progress)
 	defer tick.Stop()
 	token := r.Meta().Get(mcp.MetaProgressToken)
 	var started <-chan struct{} // looked at when the hold is over
@@ -185,8 +185,8 @@ func (c *runningCall) finish(r *mcp.Request, rec *Record) (json.RawMessage, erro
 	}
 	if c.work != nil && !c.left && (c.outcome.Error != nil || c.outcome.Result != nil) {
 		c.ended.Do(func() { // several may have waited
-			c.err = c.p.calls.Ledger.Ended(c.p.e.Context(), c.id)
-			c.p.calls.Changed(*c.work, Arrived)
+			c.err = c.p.hooks.Ledger.Ended(c.p.e.Context(), c.id)
+			c.p.hooks.Changed(*c.work, Arrived)
 		})
 		if c.err != nil {
 			return nil, mcp.Errorf(mcp.CodeInternal, "the end of the call could not be recorded: %v", c.err)

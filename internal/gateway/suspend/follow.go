@@ -30,12 +30,12 @@ func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request
 	}
 	if survivesUs {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.calls.SoftWait, errLeft)
+		ctx, cancel = context.WithTimeoutCause(ctx, s.hooks.SoftWait, errLeft)
 		defer cancel()
-		var leave context.CancelCauseFunc
-		ctx, leave = context.WithCancelCause(ctx)
-		defer leave(nil)
-		defer context.AfterFunc(s.turn, func() { leave(errLeft) })()
+		var stop context.CancelCauseFunc
+		ctx, stop = context.WithCancelCause(ctx)
+		defer stop(nil)
+		defer context.AfterFunc(s.turn, func() { stop(errLeft) })()
 	}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -54,7 +54,7 @@ func (s *policy) follow(ctx context.Context, l *gateway.Upstream, r *mcp.Request
 			return wait.WorkResult{}, err
 		case errors.As(err, &asked):
 			w.Input = &asked.Input
-			if err := s.calls.Ledger.Started(ctx, w); err != nil {
+			if err := s.hooks.Ledger.Started(ctx, w); err != nil {
 				return wait.WorkResult{}, err
 			}
 			return wait.WorkResult{}, errLeft
@@ -84,11 +84,11 @@ const (
 // check asks once for work.
 func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request, w *wait.Work) (outcome *wait.WorkResult, after time.Duration, err error) {
 	if w.Task != nil {
-		c, leave, err := s.clientOf(ctx, l, w.Task)
+		c, release, err := s.clientOf(ctx, l, w.Task)
 		if err != nil {
 			return nil, 0, err
 		}
-		defer leave()
+		defer release()
 		ask := mcptask.Asker(func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 			return gateway.AskClient(ctx, l.Capabilities(), r, method, params)
 		})
@@ -98,10 +98,10 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 		outcome, err = mcptask.Poll(ctx, c, w.Task, ask)
 		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 	}
-	if s.calls.Check == nil {
+	if s.hooks.Check == nil {
 		return nil, 0, errLeft
 	}
-	progress, err := s.calls.Check(ctx, *w)
+	progress, err := s.hooks.Check(ctx, *w)
 	switch {
 	case errors.Is(err, wait.ErrUnwatched):
 		return nil, 0, errLeft
@@ -127,7 +127,7 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 
 // clientOf is a connection over which a task can be asked for. Tasks of 2025-11-25 belong to the
 // session that has started them, which may be that of a process before us.
-func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *wait.MCPTask) (c *mcp.Client, leave func(), err error) {
+func (s *policy) clientOf(ctx context.Context, l *gateway.Upstream, t *wait.MCPTask) (c *mcp.Client, release func(), err error) {
 	if c = l.Client(); t.Era == mcp.Modern || t.Session.SessionID == c.State().SessionID {
 		return c, func() {}, nil
 	}

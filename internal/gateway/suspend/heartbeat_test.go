@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// A7: a plain call that takes long is told of, since some clients give a silent one up after a
+// A plain call that takes long is told of, since some clients give a silent one up after a
 // minute.
 func TestAPlainCallThatTakesLongIsToldOf(t *testing.T) {
 	heard := make(chan json.RawMessage, 100)

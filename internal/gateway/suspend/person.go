@@ -30,19 +30,19 @@ func responses(requests jsonobj.Object, reply Reply) jsonobj.Object {
 
 // AsksPerson reports whether a person is asked what a server wants to know, which the server then
 // has to wait for.
-func (s *policy) AsksPerson() bool { return s.calls.Person && !s.e.Server().ChildProcess }
+func (s *policy) AsksPerson() bool { return s.hooks.Person && !s.e.Server().ChildProcess }
 
 // askPerson leaves a call whose server wants to know something before it does anything.
 func (s *policy) askPerson(ctx context.Context, r *mcp.Request, rec *Record, in *wait.Input) (json.RawMessage, error) {
-	entry, err := s.calls.Ledger.Begin(ctx, keyOf(rec.Server, rec.Tool, rec.Arguments))
+	entry, err := s.hooks.Ledger.Begin(ctx, keyOf(rec.Server, rec.Tool, rec.Arguments))
 	if err != nil {
 		return nil, fmt.Errorf("the call could not be recorded: %w", err)
 	}
 	work := &wait.Work{CallID: entry.ID, Server: rec.Server, Tool: rec.Tool, Arguments: rec.Arguments, Input: in}
-	if err := s.calls.Ledger.Started(ctx, work); err != nil {
+	if err := s.hooks.Ledger.Started(ctx, work); err != nil {
 		return nil, err
 	}
-	s.calls.Changed(*work, Suspended)
+	s.hooks.Changed(*work, Suspended)
 	rec.Started = true
 	return s.shown(r, TextResult(startedText(work), false)), nil
 }
@@ -84,15 +84,15 @@ func Answer(ctx context.Context, e *gateway.Endpoint, w *wait.Work, asked wait.I
 // answerTask answers a task, if what it wants to know is what was asked. Without an outcome w.Input
 // is what it wants to know then.
 func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Work, asked wait.Input, reply Reply) (*wait.WorkResult, error) {
-	c, leave, err := s.clientOf(ctx, l, w.Task)
+	c, release, err := s.clientOf(ctx, l, w.Task)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer release()
 	if c == l.Client() {
 		l.Keep()
 	}
-	asking, cancel := context.WithTimeout(ctx, s.calls.SoftWait)
+	asking, cancel := context.WithTimeout(ctx, s.hooks.SoftWait)
 	defer cancel()
 	outcome, err := mcptask.Poll(asking, c, w.Task, nil)
 	var now *mcptask.InputRequiredError
@@ -101,7 +101,7 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		switch {
 		case !sameKeys(now.Input.Requests, asked.Requests):
 			w.Input = &now.Input
-			return nil, s.calls.Ledger.Started(ctx, w)
+			return nil, s.hooks.Ledger.Started(ctx, w)
 		case requests != nil:
 			err = mcptask.Answer(asking, c, w.Task, responses(requests, reply))
 		default:
@@ -114,7 +114,7 @@ func (s *policy) answerTask(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 	if err != nil || outcome != nil {
 		return outcome, err
 	}
-	return nil, s.calls.Ledger.Started(ctx, w)
+	return nil, s.hooks.Ledger.Started(ctx, w)
 }
 
 // onlyOnce answers the first question of a task of 2025-11-25. What it asks further in the same
@@ -148,7 +148,7 @@ func (s *policy) answerCall(ctx context.Context, l *gateway.Upstream, w *wait.Wo
 		return nil, ErrUnknown
 	}
 	w.Input.Sent = true
-	if err := s.calls.Ledger.Started(ctx, w); err != nil {
+	if err := s.hooks.Ledger.Started(ctx, w); err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancelCause(ctx)

@@ -183,13 +183,13 @@ func TestCallsThatAskAPerson(t *testing.T) {
 		}
 	})
 
-	for name, declines := range map[string]struct{ person, mortal bool }{
+	for name, declines := range map[string]struct{ person, childProcess bool }{
 		"a person is not asked if that is not wanted": {},
-		"nor if the server would die with us":         {person: true, mortal: true},
+		"nor if the server would die with us":         {person: true, childProcess: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, server := startAsking(t)
-			server.ChildProcess = declines.mortal
+			server.ChildProcess = declines.childProcess
 			a := behind(t, server, &memory{}, func(c *Hooks) { c.Person = declines.person })
 			if text := a.text("greet", `{}`); text != `answers {"who":{"action":"decline"},"where":{"roots":[]}}` || len(a.suspended) > 0 {
 				t.Error(text, a.suspended)

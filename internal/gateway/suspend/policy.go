@@ -24,7 +24,7 @@ import (
 // was started, since clients enforce them.
 type policy struct {
 	e     *gateway.Endpoint
-	calls Hooks
+	hooks Hooks
 
 	// turn is done when the client's turn is over.
 	turn    context.Context
@@ -35,21 +35,21 @@ type policy struct {
 }
 
 // Policy makes the policy of an endpoint; see [AccessOptions].
-func (c *Hooks) Policy(e *gateway.Endpoint) gateway.Policy { return newPolicy(e, c) }
+func (h *Hooks) Policy(e *gateway.Endpoint) gateway.Policy { return newPolicy(e, h) }
 
-func newPolicy(e *gateway.Endpoint, calls *Hooks) *policy {
-	s := &policy{e: e, calls: *calls, running: map[CallKey]*runningCall{}}
+func newPolicy(e *gateway.Endpoint, hooks *Hooks) *policy {
+	s := &policy{e: e, hooks: *hooks, running: map[CallKey]*runningCall{}}
 	s.turn, s.endTurn = context.WithCancel(e.Context())
-	if s.calls.Changed == nil {
-		s.calls.Changed = func(wait.Work, State) {}
+	if s.hooks.Changed == nil {
+		s.hooks.Changed = func(wait.Work, State) {}
 	}
-	if s.calls.Called == nil {
-		s.calls.Called = func(Record) {}
+	if s.hooks.Called == nil {
+		s.hooks.Called = func(Record) {}
 	}
 	for _, d := range []struct {
 		value     *time.Duration
 		otherwise time.Duration
-	}{{&s.calls.SoftWait, defaultSoftWait}, {&s.calls.Hold, defaultHold}, {&s.calls.Progress, defaultProgress}} {
+	}{{&s.hooks.SoftWait, defaultSoftWait}, {&s.hooks.Hold, defaultHold}, {&s.hooks.Progress, defaultProgress}} {
 		if *d.value <= 0 {
 			*d.value = d.otherwise
 		}
@@ -113,13 +113,13 @@ func (s *policy) Call(ctx context.Context, l *gateway.Upstream, r *mcp.Request) 
 	if err != nil {
 		rec.Error = asError(err).JSON()
 	}
-	s.calls.Called(rec)
+	s.hooks.Called(rec)
 	return result, err
 }
 
 func (s *policy) callTool(ctx context.Context, l *gateway.Upstream, r *mcp.Request, rec *Record) (json.RawMessage, error) {
-	if s.calls.Permit != nil {
-		if refusal := s.calls.Permit(ctx, rec.Server, rec.Tool, rec.Arguments); refusal != "" {
+	if s.hooks.Permit != nil {
+		if refusal := s.hooks.Permit(ctx, rec.Server, rec.Tool, rec.Arguments); refusal != "" {
 			rec.Refused = true
 			return l.ToClient(r, TextResult(refusal, true)), nil
 		}
@@ -131,7 +131,7 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream, r *mcp.Reque
 			return s.callStarting(ctx, l, r, t, rec)
 		}
 	}
-	result, err := l.Pass(gateway.WithHeartbeat(ctx, s.calls.Progress), r, r.Params)
+	result, err := l.Pass(gateway.WithHeartbeat(ctx, s.hooks.Progress), r, r.Params)
 	if err != nil {
 		return s.broken(l, err)
 	}
