@@ -57,7 +57,7 @@ func (s *Store) settle(ctx context.Context, runID string, agents int) error {
 	if err != nil {
 		return err
 	}
-	red := Variables{}.redactor(plan)
+	red := Variables{}.Redactor(plan)
 	e, err := s.newEngine(runID, agents, Options{}, red, false)
 	if err != nil {
 		return err

@@ -194,5 +194,5 @@ func (s *Store) settleFailure(ctx context.Context, d store.Delivery, runID strin
 	if err != nil {
 		return err
 	}
-	return s.saveDocument(ctx, runID, "", Variables{}.redactor(plan))
+	return s.saveDocument(ctx, runID, "", Variables{}.Redactor(plan))
 }

@@ -33,7 +33,7 @@ func closedDocuments(s *Store, tell func(error)) *documents {
 		if err != nil {
 			return err
 		}
-		return s.saveDocument(ctx, runID, "", Variables{}.redactor(plan))
+		return s.saveDocument(ctx, runID, "", Variables{}.Redactor(plan))
 	}, tell)
 	d.closed = true
 	return d

@@ -26,7 +26,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 		if err != nil {
 			return err
 		}
-		return s.saveDocument(ctx, runID, "", o.Variables.redactor(plan))
+		return s.saveDocument(ctx, runID, "", o.Variables.Redactor(plan))
 	}, func(err error) { o.notice("%v", err) })
 	watch := o.Events
 	o.Events = func(e schemas.Event) {

@@ -62,7 +62,7 @@ func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, stor
 	if err != nil {
 		return nil, err
 	}
-	interrupted, err := s.runUntil(ctx, run.RunID, RunOptions{Options: o, Wait: true}, o.Variables.redactor(plan), false)
+	interrupted, err := s.runUntil(ctx, run.RunID, RunOptions{Options: o, Wait: true}, o.Variables.Redactor(plan), false)
 	if err != nil {
 		return nil, err
 	}

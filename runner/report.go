@@ -36,7 +36,7 @@ func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*R
 	if err != nil {
 		return err
 	}
-	return report.FromStore(ctx, s.st, runID, v.redactor(plan), func(r *report.Report) error { return f(&Report{r: r}) })
+	return report.FromStore(ctx, s.st, runID, v.Redactor(plan), func(r *report.Report) error { return f(&Report{r: r}) })
 }
 
 // OpenReport calls f with the report of a results document. Its store need not be there.

@@ -174,7 +174,7 @@ func (s *Store) Events(ctx context.Context, runID string, v Variables, after int
 		return nil, err
 	}
 	all, err := s.st.Events(ctx, runID, after, limit)
-	red, out := v.redactor(plan), make([]schemas.Event, 0, len(all))
+	red, out := v.Redactor(plan), make([]schemas.Event, 0, len(all))
 	for _, e := range all {
 		e.Data = red.JSON(e.Data)
 		out = append(out, report.EventOf(e))

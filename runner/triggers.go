@@ -75,24 +75,32 @@ func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Tri
 			if err != nil {
 				return err
 			}
-			red = Variables{}.redactor(plan)
+			red = Variables{}.Redactor(plan)
 			redactors[t.RunID] = red
 		}
-		out := newTrigger(t)
+		var delivered []store.Delivered
 		if all {
-			delivered, err := s.st.Deliveries(ctx, t.ID)
-			if err != nil {
+			var err error
+			if delivered, err = s.st.Deliveries(ctx, t.ID); err != nil {
 				return err
 			}
-			for _, d := range delivered {
-				out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.ReceivedAt})
-			}
 		}
-		if err := out.redact(red); err != nil {
+		out, err := ShowTrigger(t, delivered, red)
+		if err != nil {
 			return err
 		}
 		return f(out)
 	})
+}
+
+// ShowTrigger is a trigger as it is shown, with what was delivered for it. It is for evalrun's own
+// service.
+func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redactor) (Trigger, error) {
+	out := newTrigger(t)
+	for _, d := range delivered {
+		out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.ReceivedAt})
+	}
+	return out, out.redact(red)
 }
 
 func newTrigger(t store.Trigger) Trigger {

@@ -88,8 +88,8 @@ func (v Variables) secrets(more ...string) map[string]string {
 	return all
 }
 
-// redactor takes out of what is shown of a run all that this process can know to be secret.
-func (v Variables) redactor(plan plans.Plan) *redact.Redactor {
+// Redactor takes out of what is shown of a run all that this process can know to be secret.
+func (v Variables) Redactor(plan plans.Plan) *redact.Redactor {
 	return plan.Redactor(v.secrets(plan.Env...), v.resolve)
 }
 

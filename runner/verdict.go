@@ -86,7 +86,7 @@ func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Acc
 		return Result{}, err
 	}
 	result := Result{RunID: runID}
-	result.Verdict, result.Reason, err = s.verdict(ctx, runID, plan, v.redactor(plan), accept, false)
+	result.Verdict, result.Reason, err = s.verdict(ctx, runID, plan, v.Redactor(plan), accept, false)
 	return result, err
 }
 

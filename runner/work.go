@@ -92,7 +92,7 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 			return result, err
 		}
 	}
-	red := o.Variables.redactor(plan)
+	red := o.Variables.Redactor(plan)
 	interrupted, workErr := s.runUntil(ctx, runID, o, red, askFirst)
 	if errors.Is(workErr, store.ErrMoved) {
 		return result, workErr // there is nothing to write to any more

@@ -26,10 +26,22 @@ type Route struct {
 
 // routes is everything that is served.
 func (s *Server) routes() []Route {
-	runs := &runsAPI{service: s.o.Service}
+	runs, rollouts, triggers := &runsAPI{s.o.Service}, &rolloutsAPI{s.o.Service}, &triggersAPI{s.o.Service}
+	events := &eventsAPI{service: s.o.Service, draining: s.draining}
 	all := []Route{
 		{Pattern: "POST /v1/runs", Scope: access.Run, Audit: "run", Handler: handle(runs.create)},
+		{Pattern: "GET /v1/runs", Scope: access.Read, Handler: handle(runs.list)},
 		{Pattern: "GET /v1/runs/{runId}", Scope: access.Read, Handler: handle(runs.get)},
+		{Pattern: "POST /v1/runs/{runId}/cancel", Scope: access.Run, Audit: "cancel", Handler: handle(runs.cancel)},
+		{Pattern: "GET /v1/runs/{runId}/results", Scope: access.Read, Handler: handle(runs.results)},
+		{Pattern: "GET /v1/runs/{runId}/events", Scope: access.Read, Handler: handle(events.list)},
+		{Pattern: "GET /v1/runs/{runId}/rollouts", Scope: access.Read, Handler: handle(rollouts.list)},
+		{Pattern: "GET /v1/rollouts/{rolloutId}", Scope: access.Read, Handler: handle(rollouts.get)},
+		{Pattern: "GET /v1/triggers", Scope: access.Read, Handler: handle(triggers.list)},
+		{Pattern: "GET /v1/triggers/{triggerId}", Scope: access.Read, Handler: handle(triggers.get)},
+		{Pattern: "POST /v1/triggers/{triggerId}/deliver", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.deliver)},
+		{Pattern: "POST /v1/triggers/{triggerId}/fail", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.fail)},
+		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.cancel)},
 	}
 	return append(all, s.jobs()...)
 }

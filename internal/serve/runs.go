@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -125,5 +127,85 @@ func (a *runsAPI) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	writeJSON(w, http.StatusOK, newRunDocument(run))
+	return nil
+}
+
+// runList is a page of runs.
+type runList struct {
+	Runs       []runDocument `json:"runs"`
+	NextCursor *string       `json:"nextCursor"`
+}
+
+// The sizes of pages.
+const (
+	pageSize = 100
+	maxPage  = 1000
+)
+
+func (a *runsAPI) list(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "cursor", "limit", "final")
+	want := store.RunQuery{Limit: int(q.number("limit", pageSize, 1, maxPage)), Final: q.flag("final")}
+	if parts := q.cursor(2); parts != nil {
+		at, err := strconv.ParseInt(parts[0], 10, 64)
+		if err != nil || parts[1] == "" {
+			q.badCursor()
+		}
+		want.Before = store.RunPlace{CreatedAt: time.UnixMicro(at), ID: parts[1]}
+	}
+	if q.err != nil {
+		return q.err
+	}
+	runs, err := a.service.ListRuns(r.Context(), want)
+	if err != nil {
+		return err
+	}
+	page := runList{Runs: make([]runDocument, 0, len(runs))}
+	for _, one := range runs {
+		page.Runs = append(page.Runs, newRunDocument(one))
+	}
+	if len(runs) == want.Limit {
+		last := runs[len(runs)-1]
+		page.NextCursor = cursorOf(strconv.FormatInt(last.CreatedAt.UnixMicro(), 10), last.ID)
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// cancelled says what a cancellation has done.
+type cancelled struct {
+	// Cancelled is the number of rollouts that are cancelled, or will be when their agents have
+	// been ended.
+	Cancelled int         `json:"cancelled"`
+	Run       runDocument `json:"run"`
+}
+
+// cancel cancels what has not ended of a run. It is no error if nothing is left.
+func (a *runsAPI) cancel(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("runId")
+	about(r, id)
+	n, err := a.service.Cancel(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	run, err := a.service.Run(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, cancelled{n, newRunDocument(run)})
+	return nil
+}
+
+// results is the results document of a run as it stands.
+func (a *runsAPI) results(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("runId")
+	if _, err := a.service.Run(r.Context(), id); err != nil {
+		return err
+	}
+	var document bytes.Buffer
+	if err := a.service.Results(r.Context(), id, &document); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(document.Bytes()) // a caller that is gone is told nothing
 	return nil
 }

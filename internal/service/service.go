@@ -8,9 +8,9 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
@@ -39,11 +39,17 @@ type Service struct {
 	st   store.Store
 	cfg  Config
 	o    Options
+
+	feeds     feeds
+	redactors redactors
 }
 
 // New makes a service for a store, which stays the caller's.
 func New(st *runner.Store, cfg Config, o Options) *Service {
-	return &Service{runs: st, st: st.Internal(), cfg: cfg, o: o}
+	s := &Service{runs: st, st: st.Internal(), cfg: cfg, o: o}
+	s.feeds = feeds{open: map[string]*feed{}}
+	s.redactors = redactors{st: s.st, variables: o.Variables, runs: map[string]*redact.Redactor{}}
+	return s
 }
 
 // Runner is the store as the program uses it.
@@ -84,11 +90,6 @@ func (s *Service) Results(ctx context.Context, runID string, w io.Writer) error 
 	return s.runs.Report(ctx, runID, s.o.Variables, func(r *runner.Report) error { return r.Write(w, "json") })
 }
 
-// Events are the events of a run after a number, at most limit of them, redacted.
-func (s *Service) Events(ctx context.Context, runID string, after int64, limit int) ([]schemas.Event, error) {
-	return s.runs.Events(ctx, runID, s.o.Variables, after, limit)
-}
-
 // Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
 // empty. With all it includes what waits no more.
 func (s *Service) Triggers(ctx context.Context, runID string, all bool, f func(runner.Trigger) error) error {
@@ -100,14 +101,15 @@ func (s *Service) Triggers(ctx context.Context, runID string, all bool, f func(r
 	return s.runs.Triggers(ctx, runID, all, f)
 }
 
-// Deliver hands in what a trigger waits for, which is named by its whole id.
-func (s *Service) Deliver(ctx context.Context, triggerID string, d runner.Delivery) (runner.Receipt, error) {
-	t, err := s.st.Trigger(ctx, triggerID)
+// ListRuns returns runs, the newest first.
+func (s *Service) ListRuns(ctx context.Context, q store.RunQuery) ([]Run, error) {
+	found, err := s.st.ListRuns(ctx, q)
 	if err != nil {
-		return runner.Receipt{}, err
+		return nil, err
 	}
-	if t.ID != triggerID {
-		return runner.Receipt{}, fmt.Errorf("trigger %s: %w; give the whole id", triggerID, ErrNotFound)
+	out := make([]Run, 0, len(found))
+	for _, r := range found {
+		out = append(out, newRun(r))
 	}
-	return s.runs.Deliver(ctx, triggerID, d)
+	return out, nil
 }

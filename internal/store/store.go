@@ -39,6 +39,7 @@ var (
 // storetest says what they must do.
 type Store interface {
 	Reader
+	Listing
 	Queue
 	Ledger
 	Mailbox

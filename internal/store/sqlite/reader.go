@@ -44,7 +44,7 @@ func readRun(ctx context.Context, q querier, runID string) (store.Run, error) {
 	if err != nil {
 		return run, err
 	}
-	rows, err := q.QueryContext(ctx, "SELECT state, count(*) FROM rollouts WHERE run_id = ? GROUP BY state", runID)
+	rows, err := q.QueryContext(ctx, countStates, runID)
 	if err != nil {
 		return run, err
 	}

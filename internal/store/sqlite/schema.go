@@ -240,4 +240,5 @@ CREATE TABLE access_tokens (
   digest     BLOB NOT NULL,              -- of the part of the token that is secret
   created_at INTEGER NOT NULL, expires_at INTEGER
 ) WITHOUT ROWID;
+CREATE INDEX runs_listed ON runs (created_at, run_id);
 `}

@@ -30,6 +30,7 @@ type Store struct {
 	mailbox
 	questions
 	reader
+	listing
 	mcpTasks
 	accessTokens
 	jobs
@@ -96,7 +97,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)
-	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}}, nil
+	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}}, nil
 }
 
 // lockFolder lets one process at a time make the store: SQLite does not wait for another that makes

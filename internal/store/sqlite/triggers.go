@@ -19,13 +19,13 @@ const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation
 	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
 	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
 
-func scanTrigger(r scanner) (g store.Trigger, err error) {
+func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
 	var created, started, deadline, due, overdue, delivered sql.NullInt64
 	var status sql.NullString
 	var spec, payload, fault []byte
-	err = r.Scan(&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
+	err = r.Scan(append([]any{&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
 		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &g.AskedBy, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
-		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &delivered, &status, &payload, &fault)
+		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &delivered, &status, &payload, &fault}, more...)...)
 	if err != nil {
 		return g, err
 	}

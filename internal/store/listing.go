@@ -1,0 +1,45 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Listing reads what there is page by page, for those who show it to others.
+type Listing interface {
+	// ListRuns returns runs, the newest first.
+	ListRuns(ctx context.Context, q RunQuery) ([]Run, error)
+	// ListRollouts returns up to limit rollouts of a run in the order of the plan, from the one
+	// with this number on; the first has the number 0.
+	ListRollouts(ctx context.Context, runID string, from, limit int) ([]Rollout, error)
+	// Rollout returns one rollout, or ErrNotFound.
+	Rollout(ctx context.Context, id string) (Rollout, error)
+	// ListTriggers returns triggers, the oldest first, and the place of the last one of them.
+	ListTriggers(ctx context.Context, q TriggerQuery) (triggers []Trigger, last int64, err error)
+}
+
+// RunQuery chooses runs.
+type RunQuery struct {
+	// Before, if its id is not empty, leaves out this run and those before it in the order.
+	Before RunPlace
+	// Final, if not nil, chooses those that are final, or those that are not.
+	Final *bool
+	Limit int
+}
+
+// RunPlace is the place of a run in the order of runs.
+type RunPlace struct {
+	CreatedAt time.Time
+	ID        string
+}
+
+// TriggerQuery chooses triggers.
+type TriggerQuery struct {
+	// RunID and RolloutID, where they are not empty, choose those of a run or a rollout.
+	RunID, RolloutID string
+	// All also chooses those that wait no more.
+	All bool
+	// After is the place of the last one that is not wanted any more; 0 begins with the first.
+	After int64
+	Limit int
+}
