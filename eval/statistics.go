@@ -13,6 +13,8 @@ type Statistics struct {
 	classifications map[string]*classification
 	agents          []*tally
 	group           []Rollout
+	// Outcomes, if not nil, is called with each evaluation and agent when all epochs are there.
+	Outcomes func(Outcome)
 }
 
 // NewStatistics starts the statistics of a run of the set.
@@ -30,16 +32,20 @@ func NewStatistics(set *Set) *Statistics {
 // another.
 func (s *Statistics) Add(r Rollout) {
 	if len(s.group) > 0 && (s.group[0].EvaluationID != r.EvaluationID || s.group[0].Agent != r.Agent) {
-		s.closeGroup()
+		s.Close()
 	}
 	s.group = append(s.group, r)
 }
 
-func (s *Statistics) closeGroup() {
+// Close ends the evaluation that was added last.
+func (s *Statistics) Close() {
 	if len(s.group) == 0 {
 		return
 	}
-	s.tally(s.group[0].Agent).add(s.group)
+	out := s.tally(s.group[0].Agent).add(s.group)
+	if s.Outcomes != nil {
+		s.Outcomes(out)
+	}
 	clear(s.group)
 	s.group = s.group[:0]
 }
@@ -52,7 +58,7 @@ func (s *Statistics) tally(agent string) *tally {
 	}
 	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{}}
 	for _, def := range s.set.Evaluators {
-		t.evaluator(def.ID, def.Name)
+		t.evaluator(def.ID, def.Name).digest = def.Digest()
 	}
 	s.agents = append(s.agents, t)
 	return t
@@ -61,7 +67,7 @@ func (s *Statistics) tally(agent string) *tally {
 // Summary gives the statistics of what was added. It ends the evaluation that was added last, so
 // that it is asked for after the last rollout.
 func (s *Statistics) Summary() Summary {
-	s.closeGroup()
+	s.Close()
 	if len(s.agents) == 0 {
 		s.tally("") // the evaluators are named although there is nothing
 	}
@@ -109,6 +115,7 @@ type tally struct {
 
 type evaluatorTally struct {
 	id, name        string
+	digest          string
 	weight          float64
 	score, passRate figure
 	// plain is over completed rollouts alone, as UiPath averages.
@@ -198,7 +205,7 @@ func (f *figure) join(other *figure) {
 }
 
 // add adds all the rollouts of one evaluation.
-func (t *tally) add(rollouts []Rollout) {
+func (t *tally) add(rollouts []Rollout) (out Outcome) {
 	var score, completed epochs
 	unscored, cancelled := 0, false
 	finished := !slices.ContainsFunc(rollouts, func(r Rollout) bool { return !r.State.IsTerminal() })
@@ -237,7 +244,7 @@ func (t *tally) add(rollouts []Rollout) {
 	t.cover(score, unscored > 0, cancelled)
 	cluster, pass := rollouts[0].cluster(), t.set.Thresholds.Pass
 	reduce := func(scores []float64) float64 { return t.set.Reduce.reduce(scores, pass) }
-	share := func(scores []float64) float64 { return float64(passing(scores, pass)) / float64(len(scores)) }
+	share := func(scores []float64) float64 { return PassShare(scores, pass) }
 	t.score.add(cluster, score, reduce)
 	t.passRate.add(cluster, score, share)
 	if finished {
@@ -259,9 +266,16 @@ func (t *tally) add(rollouts []Rollout) {
 			}
 		}
 	}
+	out = Outcome{EvaluationID: rollouts[0].EvaluationID, Agent: t.agent, Cluster: cluster,
+		Score: score.figure(reduce), PassRate: score.figure(share), Evaluators: map[string]Figure{}}
 	for _, e := range t.evaluators {
+		if len(e.epochs.known)+e.epochs.open > 0 {
+			e.epochs.unfinished = !finished
+			out.Evaluators[e.id] = e.epochs.figure(reduce)
+		}
 		e.close(cluster, reduce, share, pass, finished, rollouts[0].Evaluation.asks(Definition{ID: e.id, Type: t.typeOf(e.id)}))
 	}
+	return out
 }
 
 // cover counts what has become of an evaluation.

@@ -153,6 +153,8 @@ type EvaluatorSummary struct {
 	ID     string  `json:"id"`
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
+	// Digest is the same for evaluators that score in the same way.
+	Digest string `json:"digest,omitempty"`
 	stats.Estimate
 	PassRate          stats.Estimate `json:"passRate"`
 	EvaluationsPassed int            `json:"evaluationsPassed"`
@@ -205,7 +207,7 @@ func (t *tally) summary() AgentSummary {
 func (e *evaluatorTally) summary() EvaluatorSummary {
 	s := EvaluatorSummary{ID: e.id, Name: e.name, Weight: e.weight, Estimate: e.score.Estimate(), PassRate: e.passRate.Estimate(),
 		EvaluationsPassed: e.passed, Errors: e.errors, NotRun: e.notRun}
-	s.Score = e.plain.Estimate().Mean
+	s.Digest, s.Score = e.digest, e.plain.Estimate().Mean
 	if e.isClassification() && e.confusion.total > 0 {
 		score := e.classification.score(e.confusion)
 		s.Score, s.Skipped = &score, e.confusion.skipped

@@ -7,15 +7,18 @@ import (
 
 // Rollout is one entry of evaluationSetResults: one attempt of one agent at one evaluation.
 type Rollout struct {
-	EvaluationID   string       `json:"evaluationId"`
-	EvaluationName string       `json:"evaluationName"`
-	RolloutID      string       `json:"rolloutId"`
-	Agent          string       `json:"agent"`
-	Epoch          int          `json:"epoch"`
-	Status         State        `json:"status"`
-	Score          *float64     `json:"score"`
-	Error          *Fault       `json:"error"`
-	ResumedBy      []Resumption `json:"resumedBy"`
+	EvaluationID   string   `json:"evaluationId"`
+	EvaluationName string   `json:"evaluationName"`
+	RolloutID      string   `json:"rolloutId"`
+	Agent          string   `json:"agent"`
+	Epoch          int      `json:"epoch"`
+	Status         State    `json:"status"`
+	Score          *float64 `json:"score"`
+	Error          *Fault   `json:"error"`
+	// FaultOwner is agent, if the fault is a failure of the agent, or environment, if it is missing
+	// data.
+	FaultOwner string       `json:"faultOwner,omitempty"`
+	ResumedBy  []Resumption `json:"resumedBy"`
 	// MCPServers has a verdict for each server that was declared for the agent.
 	MCPServers []MCPServer `json:"mcpServers"`
 	// Isolation of the agent's processes: "none" for a function agent.
@@ -39,6 +42,8 @@ type Rollout struct {
 	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`
 	Criteria       map[string]json.RawMessage `json:"criteria,omitzero"`
 	Tags           []string                   `json:"tags,omitempty"`
+	// Cluster names a group of evaluations that are alike.
+	Cluster string `json:"cluster,omitempty"`
 	// StartedAt is when the first segment began, FinishedAt when the rollout ended.
 	StartedAt  *time.Time `json:"startedAt,omitempty"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`

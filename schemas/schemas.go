@@ -6,8 +6,8 @@
 // [Event.Decode] for what it says. Nothing else of evalrun is needed for either. Do not refuse
 // documents or events because of fields that you do not know: a later minor version may add some.
 //
-// The schemas are evalset, agent, evaluator, results, event (one line of events.jsonl) and span
-// (one line of trace.jsonl); [Validate] checks a document against one.
+// The schemas are evalset, agent, evaluator, results, event (one line of events.jsonl), span (one
+// line of trace.jsonl), comparison and selftest (what compare writes); [Validate] checks a document against one.
 //
 // Those of files that people write say what a key holds and let unknown keys pass, which evalrun
 // itself warns of; those of files that evalrun writes allow nothing else.
@@ -32,7 +32,7 @@ import (
 var FS embed.FS
 
 // Names are the names of the schemas.
-var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span"}
+var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest"}
 
 var resolved = struct {
 	sync.Mutex

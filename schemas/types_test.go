@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/evalrun/evalrun/eval/compare"
 )
 
 // Every property of the schema of the results document has a field, and every field a property, of
@@ -25,6 +27,21 @@ func TestResultsHaveTheTypesOfTheirSchema(t *testing.T) {
 	c.value("results", schema, reflect.TypeFor[Results]())
 	for _, problem := range c.problems {
 		t.Error(problem)
+	}
+}
+
+// The same for what compare writes.
+func TestComparisonsHaveTheTypesOfTheirSchemas(t *testing.T) {
+	for file, typ := range map[string]reflect.Type{"comparison": reflect.TypeFor[compare.Document](), "selftest": reflect.TypeFor[compare.SelfTestDocument]()} {
+		schema, err := load(file + ".schema.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := comparison{root: schema, seen: map[string]bool{}}
+		c.value(file, schema, typ)
+		for _, problem := range c.problems {
+			t.Error(problem)
+		}
 	}
 }
 
@@ -201,7 +218,7 @@ func kindOf(typ reflect.Type) string {
 	switch typ.Kind() {
 	case reflect.Bool:
 		return "boolean"
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int64, reflect.Uint64:
 		return "integer"
 	case reflect.Float64:
 		return "number"

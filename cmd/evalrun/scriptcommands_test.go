@@ -29,6 +29,7 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"code":      cmdCode,
 		"json":      cmdJSON,
+		"schema":    cmdSchema,
 		"get":       cmdGet,
 		"start":     cmdStart,
 		"interrupt": cmdInterrupt,
@@ -56,6 +57,12 @@ func exitCode(ts *testscript.TestScript, err error) int {
 	}
 	ts.Check(err)
 	return 0
+}
+
+// schema NAME FILE checks that a JSON document is as its schema says.
+func cmdSchema(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 2, "schema NAME FILE")
+	ts.Check(schemas.Validate(args[0], []byte(ts.ReadFile(args[1]))))
 }
 
 // json FILE EXPRESSION WANT checks that a jq expression over a JSON document, or over an array of

@@ -33,7 +33,7 @@ type Repeated struct {
 const (
 	exactSplits = 12
 	drawnSplits = 1000
-	aaDraws     = 2000
+	aaDraws     = 1000
 )
 
 // AA splits the epochs of each evaluation into halves at random, and compares the halves. An

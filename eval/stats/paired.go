@@ -18,6 +18,11 @@ func (p *Paired) Add(cluster string, a, b float64) {
 	p.d.Add(cluster, b-a)
 }
 
+// Equal reports whether both have the same pairs.
+func (p *Paired) Equal(other *Paired) bool {
+	return slices.Equal(p.a, other.a) && slices.Equal(p.b, other.b) && slices.Equal(p.d.clusters, other.d.clusters)
+}
+
 // Len is the number of pairs.
 func (p *Paired) Len() int { return len(p.a) }
 

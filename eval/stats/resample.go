@@ -112,23 +112,37 @@ func bootstrap(sums []float64, sizes []int, resamples int, seed random) *Bootstr
 	means := make([]float64, resamples)
 	parallel(resamples, func(from, to int) {
 		for b := from; b < to; b++ {
+			first := uint64(b * c) //nolint:gosec // a positive number
+			if single {
+				means[b] = resampled(sums, seed.after(first)) / float64(c)
+				continue
+			}
 			sum, n := 0.0, 0
-			first := uint64(b * c)     //nolint:gosec // a positive number
 			for j := range uint64(c) { //nolint:gosec // a positive number
 				i := below(seed.at(first+j), c)
-				sum += sums[i]
-				if !single {
-					n += sizes[i]
-				}
-			}
-			if single {
-				n = c
+				sum, n = sum+sums[i], n+sizes[i]
 			}
 			means[b] = sum / float64(n)
 		}
 	})
 	slices.Sort(means)
 	return &Bootstrap{Low: quantile(means, 0.025), High: quantile(means, 0.975), B: resamples, Seed: uint64(seed)}
+}
+
+// resampled is the sum of as many draws as there are sums. Two sums are added up side by side, because
+// each addition waits for the one before it.
+func resampled(sums []float64, state random) float64 {
+	var x, y float64
+	for range len(sums) / 2 {
+		state += golden
+		x += sums[below(state.mixed(), len(sums))]
+		state += golden
+		y += sums[below(state.mixed(), len(sums))]
+	}
+	if len(sums)%2 == 1 {
+		x += sums[below((state+golden).mixed(), len(sums))]
+	}
+	return x + y
 }
 
 // quantile is that of type 7 (Hyndman and Fan 1996) of sorted values.

@@ -25,7 +25,11 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 		ResumedBy: resumptions(rv), MCPServers: []schemas.MCPServer{}, Isolation: "none", Segments: rv.Segment,
 		EvaluationRunResults: []schemas.Evaluated{}, Clocks: clocks(rv.Clocks),
 	}
+	if out.Error != nil {
+		out.FaultOwner = string(ownerOf(&o.Plan.Set, rv.Fault.Category))
+	}
 	if evaluation != nil {
+		out.Cluster = o.Redact.String(evaluation.Cluster)
 		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)
 		out.Criteria = make(map[string]json.RawMessage, len(evaluation.Criteria))
 		for id, criteria := range evaluation.Criteria {

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// compareFlags are the flags of compare.
+type compareFlags struct {
+	by                              []string
+	agents                          []string
+	margin, noWorseThan, betterThan string
+	missing, undecided              string
+	power                           float64
+	resamples                       int
+	seed                            uint64
+	differentSets, selfTest         bool
+	format, output                  string
+}
+
+func compareCommand(g *globals) *cobra.Command {
+	var f compareFlags
+	cmd := &cobra.Command{
+		Use:   "compare A B | RUN --agents A,B | --aa RUN [RUN]",
+		Short: "Compare two runs: what became worse, and whether it is more than chance",
+		Long: `Compare a baseline A with a candidate B: two runs or results documents of one eval set, or two agents of one run. Evaluations are
+paired, so that what they have in common does not count as noise.
+
+--no-worse-than and --better-than are gates on the first figure, judged by its 95 % interval: exit code 0 if they are met, 1 if they
+are not, 5 if the interval allows both. Without them the exit code says nothing of the difference. --aa compares the epochs of one run
+with each other, to see how often a difference is found where there is none.`,
+		Example: `  evalrun compare main.json pr.json --no-worse-than 0.02
+  evalrun compare 0197a 0197b --by score
+  evalrun compare RUN --agents old,new
+  evalrun compare --aa RUN`,
+		Args: between(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, g, args) },
+	}
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.by, "by", nil, "compare `FIGURE`: score, passRate or evaluator:ID (repeatable; default: score, passRate and every evaluator); the first one decides")
+	fl.StringSliceVar(&f.agents, "agents", nil, "compare the agents `A,B`, of one run or of two")
+	fl.StringVar(&f.margin, "margin", "", "call differences of up to `D` equivalent")
+	fl.StringVar(&f.noWorseThan, "no-worse-than", "", "gate: B is not worse than A by more than `D`")
+	fl.StringVar(&f.betterThan, "better-than", "", "gate: B is better than A by more than `D` (0 is allowed)")
+	fl.StringVar(&f.missing, "missing", "pairs", "what has no score: `pairs|zero`: leave the evaluation out, or take 0")
+	fl.StringVar(&f.undecided, "undecided", "exit", "what an undecided gate comes to: `fail|pass|exit`, exit being exit code 5")
+	fl.Float64Var(&f.power, "power", 0.8, "the probability `P` with which the smallest detectable difference is found")
+	fl.IntVar(&f.resamples, "bootstrap", 10_000, "take `N` bootstrap samples; 0 for none")
+	fl.Uint64Var(&f.seed, "seed", 1, "the seed `N` of all random numbers")
+	fl.BoolVar(&f.differentSets, "allow-different-sets", false, "compare what both have, although their evaluations or evaluators differ")
+	fl.BoolVar(&f.selfTest, "aa", false, "compare the epochs of one run with each other, or two runs that should be the same")
+	fl.StringVar(&f.format, "format", "text", "`FORMAT`: "+strings.Join(runner.ComparisonFormats, ", "))
+	fl.StringVarP(&f.output, "output", "o", "", "write to `FILE` instead of stdout")
+	return cmd
+}
+
+func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error {
+	o, err := f.options(g, args)
+	if err := errors.Join(err, refuseInput("output", f.output, args...)); err != nil {
+		return err
+	}
+	agents := append(slices.Clone(f.agents), "", "")
+	names := append(slices.Clone(args), args[0]) // two agents of one run
+	a, err := g.side(cmd, names[0], agents[0])
+	if err != nil {
+		return err
+	}
+	if f.selfTest && len(args) == 1 {
+		d, err := runner.SelfTest(a, firstOr(f.by, "score"), f.seed)
+		if err != nil {
+			return err
+		}
+		return f.write(cmd, func(w io.Writer) error { return runner.WriteSelfTest(w, d, f.format) })
+	}
+	b, err := g.side(cmd, names[1], agents[1])
+	if err != nil {
+		return err
+	}
+	d, err := runner.Compare(a, b, o)
+	if errors.Is(err, compare.ErrNoPairs) {
+		return &exitError{exitFaulted, err}
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.write(cmd, func(w io.Writer) error { return runner.WriteComparison(w, d, f.format) }); err != nil {
+		return err
+	}
+	if v := d.Comparisons[0].Verdict; f.selfTest && (v == compare.Improved || v == compare.Regressed) && !g.quiet {
+		printf(cmd.ErrOrStderr(), "evalrun: the two runs should be the same, and they are not: something has changed between them\n")
+	}
+	undecided := map[string]runner.Verdict{"exit": runner.Undecided, "fail": runner.Failed, "pass": runner.Passed}[f.undecided]
+	verdict, reason := runner.VerdictOf(d, undecided)
+	return verdictError(runner.Result{Verdict: verdict, Reason: reason}, "")
+}
+
+// options are what the flags say, checked before anything is read.
+func (f *compareFlags) options(g *globals, args []string) (o compare.Options, err error) {
+	if g.json {
+		f.format = "json"
+	}
+	o = compare.Options{By: f.by, MissingZero: f.missing == "zero", AllowDifferentSets: f.differentSets,
+		Settings: stats.Settings{Power: f.power, Resamples: f.resamples, Seed: f.seed}}
+	var errs [3]error
+	o.Margin, errs[0] = share("margin", f.margin)
+	o.NoWorseThan, errs[1] = share("no-worse-than", f.noWorseThan)
+	o.BetterThan, errs[2] = share("better-than", f.betterThan)
+	if err := errors.Join(errs[:]...); err != nil {
+		return o, err
+	}
+	for _, one := range []struct {
+		flag, value string
+		values      []string
+	}{{"missing", f.missing, []string{"pairs", "zero"}}, {"undecided", f.undecided, []string{"fail", "pass", "exit"}}, {"format", f.format, runner.ComparisonFormats}} {
+		if !slices.Contains(one.values, one.value) {
+			return o, usageError("--%s: expected one of %s, got %q%s", one.flag, strings.Join(one.values, ", "), one.value, input.Suggest(one.value, one.values))
+		}
+	}
+	switch {
+	case !(f.power > 0 && f.power < 1):
+		return o, usageError("--power: expected a number above 0 and below 1, got %v", f.power)
+	case f.resamples < 0 || f.resamples > 1_000_000:
+		return o, usageError("--bootstrap: expected a whole number from 0 to 1000000, got %d", f.resamples)
+	case f.agents != nil && len(f.agents) != 2 && !(f.selfTest && len(f.agents) == 1):
+		return o, usageError("--agents: expected two agents A,B, got %d", len(f.agents))
+	case len(args) == 1 && !f.selfTest && len(f.agents) != 2:
+		return o, usageError("compare: expected two runs, or one with --agents A,B, or with --aa; got %s", args[0])
+	case f.selfTest && len(args) == 1 && (o.NoWorseThan != nil || o.BetterThan != nil):
+		return o, usageError("--aa with one run has no gates: it has no candidate")
+	}
+	return o, nil
+}
+
+// share reads an optional difference from 0 to 1.
+func share(flag, text string) (*float64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v >= 0 && v <= 1) { // NaN is neither
+		return nil, usageError("--%s: expected a number from 0 to 1, got %q", flag, text)
+	}
+	return &v, nil
+}
+
+func firstOr(all []string, otherwise string) string {
+	if len(all) == 0 {
+		return otherwise
+	}
+	return all[0]
+}
+
+// side reads the results that a name stands for.
+func (g *globals) side(cmd *cobra.Command, name, agent string) (s compare.Side, err error) {
+	err = g.withReport(cmd, name, func(r *runner.Report) (err error) {
+		s, err = r.Side(agent)
+		return err
+	})
+	return s, err
+}
+
+func (f *compareFlags) write(cmd *cobra.Command, write func(io.Writer) error) error {
+	if f.output != "" {
+		return durable.WriteOutput(f.output, 0o644, write)
+	}
+	return write(stdout(cmd))
+}

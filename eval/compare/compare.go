@@ -1,0 +1,333 @@
+package compare
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
+)
+
+// ErrNoPairs is the error of sides that have no scored evaluation in common.
+var ErrNoPairs = errors.New("nothing can be compared: no evaluation is scored on both sides")
+
+// Options say what is compared and how it is judged.
+type Options struct {
+	// By are the figures: score, passRate, evaluator:ID; empty for the score, the pass rate and all
+	// evaluators. The first one decides.
+	By []string
+	// Margin of equivalence; nil for none.
+	Margin *float64
+	// NoWorseThan and BetterThan are gates; nil for none.
+	NoWorseThan, BetterThan *float64
+	// MissingZero takes the score of a side that has none, and will get none, for 0; else the
+	// evaluation is left out.
+	MissingZero bool
+	// AllowDifferentSets compares what both sides have, although their evaluations or evaluators
+	// differ.
+	AllowDifferentSets bool
+	stats.Settings
+}
+
+// pair is an evaluation that both sides have.
+type pair struct{ a, b *Evaluation }
+
+// Compare compares a baseline with a candidate. An error other than ErrNoPairs is about what was
+// given.
+func Compare(a, b Side, o Options) (*Document, error) {
+	if err := errors.Join(a.only(), b.only()); err != nil {
+		return nil, err
+	}
+	if err := sameAgents(&a, &b); err != nil {
+		return nil, err
+	}
+	d := &Document{SchemaVersion: Version, A: a.Source, B: b.Source, OnlyA: []string{}, OnlyB: []string{}, Missing: []Missing{},
+		SetDifferences: []string{}, PlanDifferences: []string{}, Gates: []Gate{}, Items: []Item{}}
+	pairs := d.pair(&a, &b)
+	d.differences(&a, &b, pairs)
+	if len(d.SetDifferences) > 0 && !o.AllowDifferentSets {
+		return nil, fmt.Errorf("the eval sets differ: %s; --allow-different-sets compares what both have", abridged(d.SetDifferences))
+	}
+	by, err := o.figures(&a, &b)
+	if err != nil {
+		return nil, err
+	}
+	var rows []*figures
+	for i, name := range by {
+		f := newFigures(name, pairs, o.MissingZero)
+		if i == 0 {
+			if f.paired.Len() == 0 {
+				return nil, ErrNoPairs
+			}
+			d.Pairs, d.Missing, d.Items = f.paired.Len(), f.missing(), f.items()
+		}
+		if f.paired.Len() > 0 {
+			d.Comparisons = append(d.Comparisons, f.row(o, rows))
+			rows = append(rows, f)
+		}
+		if i == 0 {
+			d.gates(f, o)
+		}
+	}
+	judge(d.Comparisons)
+	return d, nil
+}
+
+// sameAgents makes sure that each agent has one to be compared with.
+func sameAgents(a, b *Side) error {
+	x, y := slices.Sorted(slices.Values(a.Agents)), slices.Sorted(slices.Values(b.Agents))
+	if len(x) == 1 && len(y) == 1 || slices.Equal(x, y) {
+		return nil
+	}
+	return fmt.Errorf("the agents differ: %s has %s, %s has %s; choose one of each with --agents A,B", a.RunID, words(a.Agents), b.RunID, words(b.Agents))
+}
+
+// pair finds the evaluations that both sides have, and those that only one has.
+func (d *Document) pair(a, b *Side) (pairs []pair) {
+	keysA, ofA := a.index()
+	keysB, ofB := b.index()
+	for _, k := range keysA {
+		if ofB[k] == nil {
+			d.OnlyA = append(d.OnlyA, k.evaluation)
+		} else {
+			pairs = append(pairs, pair{ofA[k], ofB[k]})
+		}
+	}
+	for _, k := range keysB {
+		if ofA[k] == nil {
+			d.OnlyB = append(d.OnlyB, k.evaluation)
+		}
+	}
+	d.OnlyA, d.OnlyB = slices.Compact(d.OnlyA), slices.Compact(d.OnlyB)
+	return pairs
+}
+
+// differences lists what the two runs were planned with that is not the same.
+func (d *Document) differences(a, b *Side, pairs []pair) {
+	set := func(format string, args ...any) {
+		d.SetDifferences = append(d.SetDifferences, fmt.Sprintf(format, args...))
+	}
+	for _, p := range pairs {
+		if p.a.Digest != p.b.Digest {
+			set("evaluation %s has other inputs or criteria", p.a.EvaluationID)
+		}
+	}
+	for _, id := range d.OnlyA {
+		set("evaluation %s is only in A", id)
+	}
+	for _, id := range d.OnlyB {
+		set("evaluation %s is only in B", id)
+	}
+	for _, one := range a.Evaluators {
+		other := b.evaluator(one.ID)
+		switch {
+		case other == nil:
+			set("evaluator %s is only in A", one.ID)
+		case one.Digest != other.Digest && one.Digest != "" && other.Digest != "":
+			set("evaluator %s has another configuration", one.ID)
+		}
+	}
+	for _, one := range b.Evaluators {
+		if a.evaluator(one.ID) == nil {
+			set("evaluator %s is only in B", one.ID)
+		}
+	}
+	if x, y := cmp.Or(a.Reduce, eval.ReduceMean), cmp.Or(b.Reduce, eval.ReduceMean); x != y {
+		set("epochs are reduced by %s in A and by %s in B", x, y)
+	}
+	if a.Pass != b.Pass {
+		set("a rollout passes from %g on in A and from %g on in B", a.Pass, b.Pass)
+	}
+	plan := func(what, x, y string) {
+		if x != y {
+			d.PlanDifferences = append(d.PlanDifferences, fmt.Sprintf("%s: %s in A, %s in B", what, cmp.Or(x, "none"), cmp.Or(y, "none")))
+		}
+	}
+	plan("epochs", fmt.Sprint(a.Epochs), fmt.Sprint(b.Epochs))
+	names := map[string]bool{}
+	for name := range a.About {
+		names[name] = true
+	}
+	for name := range b.About {
+		names[name] = true
+	}
+	for _, name := range sorted(names) {
+		plan(name, a.About[name], b.About[name])
+	}
+}
+
+func (s *Side) evaluator(id string) *Evaluator {
+	for i := range s.Evaluators {
+		if s.Evaluators[i].ID == id {
+			return &s.Evaluators[i]
+		}
+	}
+	return nil
+}
+
+// figures are the names of what is compared, checked.
+func (o Options) figures(a, b *Side) ([]string, error) {
+	by := o.By
+	if len(by) == 0 {
+		by = []string{"score", "passRate"}
+		for _, one := range a.Evaluators {
+			if b.evaluator(one.ID) != nil {
+				by = append(by, "evaluator:"+one.ID)
+			}
+		}
+	}
+	for _, name := range by {
+		if err := checkFigure(name, a, b); err != nil {
+			return nil, err
+		}
+	}
+	return by, nil
+}
+
+func checkFigure(name string, sides ...*Side) error {
+	id, isEvaluator := strings.CutPrefix(name, "evaluator:")
+	if !isEvaluator && name != "score" && name != "passRate" {
+		return fmt.Errorf("--by: expected score, passRate or evaluator:ID, got %q", name)
+	}
+	for _, s := range sides {
+		if isEvaluator && s.evaluator(id) == nil {
+			var all []string
+			for _, one := range s.Evaluators {
+				all = append(all, one.ID)
+			}
+			return fmt.Errorf("--by %s: run %s has no evaluator %q; it has %s", name, s.RunID, id, words(all))
+		}
+	}
+	return nil
+}
+
+// judge adjusts the p-values, and gives each row its verdict. The first row is the one that was to
+// be tested, and keeps its own p-value.
+func judge(rows []Row) {
+	all := make([]float64, len(rows))
+	for i := range rows {
+		all[i] = rows[i].P()
+	}
+	for i, p := range stats.Holm(all) {
+		r := &rows[i]
+		r.HolmP = p
+		if i == 0 {
+			p = r.P()
+		}
+		r.Verdict = verdict(r.Low, r.High, r.Margin, p)
+	}
+}
+
+// verdict judges an interval. What is said to have changed must also be unlikely by chance.
+func verdict(low, high, margin *float64, p float64) Verdict {
+	switch {
+	case low == nil || high == nil:
+	case *low > 0 && p <= 0.05:
+		return Improved
+	case *high < 0 && p <= 0.05:
+		return Regressed
+	case margin != nil && -*margin <= *low && *high <= *margin:
+		return Equivalent
+	}
+	return Undecided
+}
+
+// gates judges the demands on the first row.
+func (d *Document) gates(f *figures, o Options) {
+	worst, best, open := f.atBounds()
+	low, _, lowKnown := worst.Interval()
+	_, high, highKnown := best.Interval()
+	first := d.Comparisons[0].Difference
+	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) GateVerdict) {
+		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Verdict: GateUndecided}
+		if lowKnown && highKnown {
+			g.Low, g.High, g.Verdict = &low, &high, judge(low, high, *margin)
+		}
+		if g.Verdict == GateUndecided && open == 0 {
+			g.EvaluationsNeeded = first.Needed(first.Delta - limit)
+		}
+		d.Gates = append(d.Gates, g)
+	}
+	if m := o.NoWorseThan; m != nil {
+		add("noWorseThan", m, -*m, noWorse)
+	}
+	if m := o.BetterThan; m != nil {
+		add("betterThan", m, *m, better)
+	}
+}
+
+func noWorse(low, high, margin float64) GateVerdict {
+	switch {
+	case low >= -margin:
+		return GatePass
+	case high < -margin:
+		return GateFail
+	}
+	return GateUndecided
+}
+
+func better(low, high, margin float64) GateVerdict {
+	switch {
+	case low > margin:
+		return GatePass
+	case high <= margin:
+		return GateFail
+	}
+	return GateUndecided
+}
+
+// SelfTest compares halves of the epochs of one run.
+func SelfTest(a Side, by string, seed uint64) (*SelfTestDocument, error) {
+	if err := a.only(); err != nil {
+		return nil, err
+	}
+	by = cmp.Or(by, "score")
+	if err := checkFigure(by, &a); err != nil {
+		return nil, err
+	}
+	var evaluations []stats.Repeated
+	for i := range a.Evaluations {
+		e := &a.Evaluations[i]
+		if f, ok := figureOf(e, by); ok && f.Value != nil && len(f.Epochs) > 1 {
+			evaluations = append(evaluations, stats.Repeated{Cluster: e.Cluster, Scores: f.Epochs})
+		}
+	}
+	reduce := func(scores []float64) float64 { return a.Reduce.Reduce(scores, a.Pass) }
+	if by == "passRate" {
+		reduce = func(scores []float64) float64 { return eval.PassShare(scores, a.Pass) }
+	}
+	out := &SelfTestDocument{SchemaVersion: Version, A: a.Source, By: by, Evaluations: len(evaluations), AA: stats.AA(evaluations, reduce, seed)}
+	if out.AA == nil {
+		return nil, fmt.Errorf("run %s cannot be compared with itself: that needs two evaluations (or clusters) with at least two scored epochs; run it with --epochs 2 or more", a.RunID)
+	}
+	return out, nil
+}
+
+// words joins names for a message.
+func words(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// abridged is a list for a message, not thousands of lines.
+func abridged(all []string) string {
+	const most = 10
+	if more := len(all) - most; more > 0 {
+		all = append(slices.Clone(all[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, ", ")
+}
+
+func sorted(set map[string]bool) []string {
+	out := make([]string, 0, len(set))
+	for name := range set {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

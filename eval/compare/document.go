@@ -1,0 +1,130 @@
+package compare
+
+import "github.com/evalrun/evalrun/eval/stats"
+
+// Version is the version of the documents.
+const Version = "1.0"
+
+// Document is a comparison of a baseline A with a candidate B.
+type Document struct {
+	SchemaVersion string `json:"schemaVersion"`
+	A             Source `json:"a"`
+	B             Source `json:"b"`
+	// Pairs counts the evaluations that both sides have scored.
+	Pairs int `json:"pairs"`
+	// OnlyA and OnlyB are evaluations that only one side has.
+	OnlyA []string `json:"onlyA"`
+	OnlyB []string `json:"onlyB"`
+	// Missing are evaluations that both have, and not both have scored.
+	Missing []Missing `json:"missing"`
+	// SetDifferences are differences of the evaluations and evaluators themselves, which were
+	// allowed; PlanDifferences all others.
+	SetDifferences  []string `json:"setDifferences"`
+	PlanDifferences []string `json:"planDifferences"`
+	// Gates are judged by the first comparison.
+	Gates []Gate `json:"gates"`
+	// Comparisons has a row for each figure, the first of which decides.
+	Comparisons []Row `json:"comparisons"`
+	// Items are the evaluations that differ in the first figure: regressions, the worst first, then
+	// improvements, the best first.
+	Items []Item `json:"items"`
+}
+
+// Missing is an evaluation that cannot be compared.
+type Missing struct {
+	EvaluationID string `json:"evaluationId"`
+	Agent        string `json:"agent,omitempty"`
+	// A and B are the scores, nil on the side that has none.
+	A *float64 `json:"a"`
+	B *float64 `json:"b"`
+	// Open says that a side may still bring a score, or was cancelled.
+	Open bool `json:"open"`
+}
+
+// Row compares one figure.
+type Row struct {
+	// By is score, passRate or evaluator:ID.
+	By string `json:"by"`
+	stats.Difference
+	// HolmP is the p-value that is shown, adjusted for the number of rows.
+	HolmP float64 `json:"holmP"`
+	// EvaluationsNeeded is how many evaluations like these would find the margin, or without one
+	// the difference, with the power; nil if that cannot be said.
+	EvaluationsNeeded *int `json:"evaluationsNeeded"`
+	// Bounds are the difference if everything that is missing turned out worst for B, and best.
+	Bounds []float64 `json:"bounds"`
+	// Margin is that of equivalence, if one was given.
+	Margin  *float64 `json:"margin,omitempty"`
+	Verdict Verdict  `json:"verdict"`
+}
+
+// P is the p-value that is shown.
+func (r *Row) P() float64 {
+	if r.McNemarExact != nil {
+		return *r.McNemarExact // the same test, without drawing
+	}
+	return r.SignFlipP
+}
+
+// Verdict is what a row comes to.
+type Verdict string
+
+// The verdicts of rows.
+const (
+	Improved   Verdict = "improved"
+	Regressed  Verdict = "regressed"
+	Equivalent Verdict = "equivalent"
+	Undecided  Verdict = "undecided"
+)
+
+// Item is an evaluation that differs.
+type Item struct {
+	EvaluationID   string  `json:"evaluationId"`
+	EvaluationName string  `json:"evaluationName"`
+	Agent          string  `json:"agent,omitempty"`
+	A              float64 `json:"a"`
+	B              float64 `json:"b"`
+	D              float64 `json:"d"`
+	// EpochsA and EpochsB are how many epochs have a score, FaultsA and FaultsB the categories of
+	// the faults of the others.
+	EpochsA int      `json:"epochsA"`
+	EpochsB int      `json:"epochsB"`
+	FaultsA []string `json:"faultsA,omitempty"`
+	FaultsB []string `json:"faultsB,omitempty"`
+}
+
+// Gate is a demand on the first row, judged by its interval.
+type Gate struct {
+	// Rule is noWorseThan or betterThan.
+	Rule   string  `json:"rule"`
+	By     string  `json:"by"`
+	Margin float64 `json:"margin"`
+	// Low and High bound the interval; if evaluations are open they are its lower end at the worst
+	// that these may bring, and its upper end at the best. They are nil if there is no interval.
+	Low  *float64 `json:"low"`
+	High *float64 `json:"high"`
+	// Open counts the evaluations that may still bring something.
+	Open    int         `json:"open"`
+	Verdict GateVerdict `json:"verdict"`
+	// EvaluationsNeeded is how many evaluations like these would decide a gate that is undecided.
+	EvaluationsNeeded *int `json:"evaluationsNeeded"`
+}
+
+// GateVerdict is what a gate comes to.
+type GateVerdict string
+
+// The verdicts of gates.
+const (
+	GatePass      GateVerdict = "pass"
+	GateFail      GateVerdict = "fail"
+	GateUndecided GateVerdict = "undecided"
+)
+
+// SelfTestDocument says how often a comparison of two halves of one run finds a difference.
+type SelfTestDocument struct {
+	SchemaVersion string          `json:"schemaVersion"`
+	A             Source          `json:"a"`
+	By            string          `json:"by"`
+	Evaluations   int             `json:"evaluations"`
+	AA            *stats.SelfTest `json:"aa"`
+}

@@ -1,0 +1,158 @@
+package compare
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
+)
+
+// figures is one figure of all evaluations that both sides have.
+type figures struct {
+	by     string
+	all    []sides
+	paired stats.Paired
+	// difference is that of the pairs, once there is a row.
+	difference stats.Difference
+	// severalAgents says that items and missing evaluations need the name of their agent.
+	severalAgents bool
+}
+
+// sides is a figure of one evaluation.
+type sides struct {
+	pair   pair
+	fa, fb eval.Figure
+	a, b   *float64 // nil on a side that cannot be compared
+}
+
+func figureOf(e *Evaluation, by string) (eval.Figure, bool) {
+	switch by {
+	case "score":
+		return e.Score, true
+	case "passRate":
+		return e.PassRate, true
+	}
+	f, ok := e.Evaluators[strings.TrimPrefix(by, "evaluator:")]
+	return f, ok
+}
+
+func newFigures(by string, pairs []pair, missingZero bool) *figures {
+	f := &figures{by: by}
+	for _, p := range pairs {
+		f.severalAgents = f.severalAgents || p.a.Agent != pairs[0].a.Agent
+		s := sides{pair: p}
+		okA, okB := false, false
+		s.fa, okA = figureOf(p.a, by)
+		s.fb, okB = figureOf(p.b, by)
+		if !okA && !okB {
+			continue
+		}
+		s.a, s.b = s.fa.Value, s.fb.Value
+		if zero := 0.0; missingZero {
+			if s.a == nil && s.b != nil && !s.fa.Open {
+				s.a = &zero
+			} else if s.b == nil && s.a != nil && !s.fb.Open {
+				s.b = &zero
+			}
+		}
+		f.all = append(f.all, s)
+		if s.a != nil && s.b != nil {
+			f.paired.Add(p.a.Cluster, *s.a, *s.b)
+		}
+	}
+	return f
+}
+
+// bounds of a side: what is known, or what it can still be.
+func bounds(known *float64, f eval.Figure) (low, high float64) {
+	switch {
+	case known != nil:
+		return *known, *known
+	case f.Open:
+		return f.Low, f.High
+	}
+	return 0, 1
+}
+
+// atBounds are the pairs with what is open turned out worst for B, and best. What is missing for
+// good is left out, as in the row.
+func (f *figures) atBounds() (worst, best *stats.Paired, open int) {
+	worst, best = new(stats.Paired), new(stats.Paired)
+	for _, s := range f.all {
+		if s.a == nil && !s.fa.Open || s.b == nil && !s.fb.Open {
+			continue
+		}
+		if s.a == nil || s.b == nil {
+			open++
+		}
+		s.addBounds(worst, best)
+	}
+	return worst, best, open
+}
+
+func (s *sides) addBounds(worst, best *stats.Paired) {
+	lowA, highA := bounds(s.a, s.fa)
+	lowB, highB := bounds(s.b, s.fb)
+	worst.Add(s.pair.a.Cluster, highA, lowB)
+	best.Add(s.pair.a.Cluster, lowA, highB)
+}
+
+// row compares the figure. There must be a pair. What was computed for an earlier row with the same
+// pairs, as that of the score is where there is one evaluator, is taken from there.
+func (f *figures) row(o Options, earlier []*figures) Row {
+	i := slices.IndexFunc(earlier, func(other *figures) bool { return f.paired.Equal(&other.paired) })
+	if i >= 0 {
+		f.difference = earlier[i].difference
+	} else {
+		f.difference = f.paired.Difference(o.Settings)
+	}
+	r := Row{By: f.by, Difference: f.difference, Margin: o.Margin}
+	distance := r.Delta
+	if o.Margin != nil {
+		distance = *o.Margin
+	}
+	r.EvaluationsNeeded = r.Needed(distance)
+	var worst, best stats.Paired
+	for _, s := range f.all {
+		s.addBounds(&worst, &best)
+	}
+	r.Bounds = []float64{worst.Mean(), best.Mean()}
+	return r
+}
+
+// missing are the evaluations that are in no pair.
+func (f *figures) missing() []Missing {
+	out := []Missing{}
+	for _, s := range f.all {
+		if s.a == nil || s.b == nil {
+			out = append(out, Missing{EvaluationID: s.pair.a.EvaluationID, Agent: f.agent(s), A: s.a, B: s.b, Open: s.a == nil && s.fa.Open || s.b == nil && s.fb.Open})
+		}
+	}
+	return out
+}
+
+// items are the evaluations that differ.
+func (f *figures) items() []Item {
+	out := []Item{}
+	for _, s := range f.all {
+		if s.a == nil || s.b == nil || math.Abs(*s.b-*s.a) < 1e-12 {
+			continue
+		}
+		out = append(out, Item{EvaluationID: s.pair.a.EvaluationID, EvaluationName: s.pair.b.Name, Agent: f.agent(s), A: *s.a, B: *s.b, D: *s.b - *s.a,
+			EpochsA: len(s.fa.Epochs), EpochsB: len(s.fb.Epochs), FaultsA: s.pair.a.Faults, FaultsB: s.pair.b.Faults})
+	}
+	slices.SortStableFunc(out, func(x, y Item) int {
+		return cmp.Or(cmp.Compare(x.D, 0)-cmp.Compare(y.D, 0), cmp.Compare(math.Abs(y.D), math.Abs(x.D)))
+	})
+	return out
+}
+
+func (f *figures) agent(s sides) string {
+	if f.severalAgents {
+		return s.pair.a.Agent
+	}
+	return ""
+}

@@ -1,0 +1,89 @@
+// Package compare says what two runs of one eval set differ by, and whether that is more than
+// chance: pairs of evaluations, tests, lists of what became worse and better, gates.
+//
+// A caller makes a [Side] of each run and calls [Compare], or [SelfTest] with one side. The package
+// knows evaluations and their outcomes. It must not know where runs are stored or how a comparison
+// is printed. The mathematics is that of package stats.
+package compare
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/evalrun/evalrun/eval"
+)
+
+// Side is a run, or one agent of it.
+type Side struct {
+	Source
+	// Agent is the only agent to compare; empty for all.
+	Agent      string
+	Epochs     int
+	Reduce     eval.Reducer
+	Pass       float64
+	Evaluators []Evaluator
+	// Evaluations are those of the plan, in its order.
+	Evaluations []Evaluation
+	// About says what else the run was planned with, by what it is: a commit, an agent's command.
+	// Differences in it are listed and no more.
+	About map[string]string
+}
+
+// Source says which run a side is.
+type Source struct {
+	RunID               string `json:"runId"`
+	EvaluationSetName   string `json:"evaluationSetName"`
+	EvaluationSetDigest string `json:"evaluationSetDigest,omitempty"`
+	PlanDigest          string `json:"planDigest,omitempty"`
+	// Agents are those that are compared.
+	Agents []string `json:"agents"`
+	// N is the number of evaluations and agents.
+	N int `json:"n"`
+	// Final says that nothing can change any more.
+	Final bool `json:"final"`
+}
+
+// Evaluator is an evaluator of the plan. Its digest may be empty, in documents of earlier versions.
+type Evaluator struct{ ID, Name, Digest string }
+
+// Evaluation is an evaluation with what it came to for one agent.
+type Evaluation struct {
+	Name string
+	// Digest is that of inputs and criteria.
+	Digest string
+	// Faults are the categories of the faults of its rollouts.
+	Faults []string
+	eval.Outcome
+}
+
+// key tells evaluations apart: by id, and by agent where there are several.
+type key struct{ evaluation, agent string }
+
+// index finds the evaluations of a side. Where a side has one agent, the agent is no part of the
+// key: it may have another name on the other side.
+func (s *Side) index() (keys []key, byKey map[key]*Evaluation) {
+	byKey = map[key]*Evaluation{}
+	for i := range s.Evaluations {
+		e := &s.Evaluations[i]
+		k := key{evaluation: e.EvaluationID}
+		if len(s.Agents) > 1 {
+			k.agent = e.Agent
+		}
+		keys, byKey[k] = append(keys, k), e
+	}
+	return keys, byKey
+}
+
+// only keeps the evaluations of one agent.
+func (s *Side) only() error {
+	if s.Agent == "" {
+		return nil
+	}
+	if !slices.Contains(s.Agents, s.Agent) {
+		return fmt.Errorf("run %s has no agent %q; it has %s", s.RunID, s.Agent, words(s.Agents))
+	}
+	s.Evaluations = slices.DeleteFunc(slices.Clone(s.Evaluations), func(e Evaluation) bool { return e.Agent != s.Agent })
+	s.Agents = []string{s.Agent}
+	s.N = len(s.Evaluations)
+	return nil
+}

@@ -1,0 +1,296 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+// comparisonRows is how many evaluations each list of a comparison has at most.
+const comparisonRows = 50
+
+// WriteComparison writes what a person wants to know of two runs: the gates, what became worse and
+// better, and then the figures.
+func WriteComparison(w io.Writer, d *compare.Document) error {
+	out := &lines{w: w}
+	plain := func(s string) string { return shorten(redact.Line(s), nameWidth) }
+	out.printf("A: %s\nB: %s\n%s\n", side(d.A), side(d.B), pairsLine(d))
+	for _, g := range d.Gates {
+		out.printf("%s\n", GateSentence(g))
+	}
+	for _, l := range itemLists(d) {
+		out.printf("\n%s\n", l.title)
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		for _, one := range l.items {
+			_, _ = fmt.Fprintf(table, "  %s\n", strings.Join(itemCells(one, plain), "\t")) // out keeps the error
+		}
+		_ = table.Flush()
+		l.more(out)
+	}
+	out.printf("\n")
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{rowHead}, rowCells(d, plain)...) {
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	_ = table.Flush()
+	out.printf("\n")
+	for _, sentence := range comparisonSentences(d) {
+		out.printf("%s\n", redact.Line(sentence))
+	}
+	return out.err
+}
+
+// WriteComparisonMarkdown writes the same for a pull request.
+func WriteComparisonMarkdown(w io.Writer, d *compare.Document) error {
+	out := &lines{w: w}
+	out.printf("## %s: %s\n\n", markdown(d.B.EvaluationSetName), headline(d))
+	out.printf("A: %s  \nB: %s  \n%s\n", markdown(side(d.A)), markdown(side(d.B)), pairsLine(d))
+	for _, g := range d.Gates {
+		out.printf("\n**%s**\n", markdown(GateSentence(g)))
+	}
+	for _, l := range itemLists(d) {
+		out.printf("\n### %s\n\n", l.title)
+		tableHead(out, "evaluation", "A", "B", "change", "")
+		for _, one := range l.items {
+			tableRow(out, itemCells(one, markdown)...)
+		}
+		l.more(out)
+	}
+	out.printf("\n")
+	tableHead(out, rowHead...)
+	for _, row := range rowCells(d, markdown) {
+		tableRow(out, row...)
+	}
+	for _, sentence := range comparisonSentences(d) {
+		out.printf("\n%s\n", markdown(sentence))
+	}
+	return out.err
+}
+
+// WriteSelfTest writes what the self-test found.
+func WriteSelfTest(w io.Writer, d *compare.SelfTestDocument, asMarkdown bool) error {
+	out := &lines{w: w}
+	kind := "random splits"
+	if d.AA.Exact {
+		kind = "splits, which are all there are"
+	}
+	out.printf("%s of %s compared with itself by %s: %d %s of %s\n\n", redact.Line(d.A.EvaluationSetName), redact.Line(d.A.RunID), redact.Line(d.By), d.AA.Splits, kind, count(d.Evaluations, "evaluation"))
+	rows := [][]string{{"test", "finds a difference", "95 % interval", "5 % is allowed"}}
+	for _, test := range []struct {
+		name string
+		f    stats.FalseAlarms
+	}{{"sign flip (shown)", d.AA.SignFlip}, {"t test", d.AA.T}} {
+		verdict := "no more than that"
+		if !test.f.Calibrated {
+			verdict = "too often"
+		}
+		rows = append(rows, []string{test.name, fmt.Sprintf("%.1f %%", 100*test.f.Rate), fmt.Sprintf("%.1f %% to %.1f %%", 100*test.f.Low, 100*test.f.High), verdict})
+	}
+	if asMarkdown {
+		tableHead(out, rows[0]...)
+		for _, row := range rows[1:] {
+			tableRow(out, row...)
+		}
+		return out.err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	_ = table.Flush()
+	return out.err
+}
+
+// GateSentence says how a gate of a comparison was judged.
+func GateSentence(g compare.Gate) string {
+	rule := "no worse than A by more than " + decimal(g.Margin)
+	if g.Rule == "betterThan" {
+		rule = "better than A by more than " + decimal(g.Margin)
+	}
+	text := fmt.Sprintf("%s: B is %s: %s", redact.Line(g.By), rule, map[compare.GateVerdict]string{
+		compare.GatePass: "met", compare.GateFail: "not met", compare.GateUndecided: "undecided"}[g.Verdict])
+	if g.Low != nil {
+		text += fmt.Sprintf(", the difference lies between %s and %s", signed(*g.Low), signed(*g.High))
+	}
+	if g.Open > 0 {
+		text += fmt.Sprintf(" whatever %s bring that are still open", count(g.Open, "evaluation"))
+	}
+	if g.EvaluationsNeeded != nil {
+		text += fmt.Sprintf("; about %s like these would decide it", count(*g.EvaluationsNeeded, "evaluation"))
+	}
+	return text
+}
+
+func side(s compare.Source) string {
+	out := fmt.Sprintf("run %s, %s", redact.Line(s.RunID), redact.Line(strings.Join(s.Agents, ", ")))
+	if !s.Final {
+		out += ", not finished"
+	}
+	return out
+}
+
+func pairsLine(d *compare.Document) string {
+	out := count(d.Pairs, "evaluation") + " compared"
+	if open := openMissing(d); len(d.Missing) > 0 {
+		out += fmt.Sprintf("; %d left out because a side has no score", len(d.Missing))
+		if open > 0 {
+			out += fmt.Sprintf(", %d of them still open", open)
+		}
+	}
+	if n := len(d.OnlyA) + len(d.OnlyB); n > 0 {
+		out += fmt.Sprintf("; %d only in A, %d only in B", len(d.OnlyA), len(d.OnlyB))
+	}
+	return out
+}
+
+func openMissing(d *compare.Document) (n int) {
+	for _, m := range d.Missing {
+		if m.Open {
+			n++
+		}
+	}
+	return n
+}
+
+// headline is the verdict on the first figure.
+func headline(d *compare.Document) string {
+	r := d.Comparisons[0]
+	return fmt.Sprintf("%s %s (%s)", r.By, r.Verdict, signed(r.Delta))
+}
+
+// itemList are the evaluations that became worse, or better.
+type itemList struct {
+	title string
+	items []compare.Item
+	total int
+}
+
+func (l itemList) more(out *lines) {
+	if more := l.total - len(l.items); more > 0 {
+		out.printf("\n… and %d more\n", more)
+	}
+}
+
+func itemLists(d *compare.Document) (out []itemList) {
+	for _, one := range []struct {
+		title string
+		sign  float64
+	}{{"worse in B", -1}, {"better in B", 1}} {
+		l := itemList{}
+		for _, item := range d.Items {
+			if item.D*one.sign <= 0 {
+				continue
+			}
+			if l.total++; len(l.items) < comparisonRows {
+				l.items = append(l.items, item)
+			}
+		}
+		l.title = fmt.Sprintf("%s %s", count(l.total, "evaluation"), one.title)
+		if l.total > 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// itemCells are id, both scores, the change, and what faulted.
+func itemCells(one compare.Item, escape func(string) string) []string {
+	name := one.EvaluationID
+	if one.EvaluationName != "" && one.EvaluationName != one.EvaluationID {
+		name += " (" + one.EvaluationName + ")"
+	}
+	if one.Agent != "" {
+		name += " [" + one.Agent + "]"
+	}
+	var notes []string
+	if one.EpochsA > 1 || one.EpochsB > 1 {
+		notes = append(notes, fmt.Sprintf("%d and %d epochs", one.EpochsA, one.EpochsB))
+	}
+	if len(one.FaultsA) > 0 {
+		notes = append(notes, "A faulted: "+strings.Join(one.FaultsA, ", "))
+	}
+	if len(one.FaultsB) > 0 {
+		notes = append(notes, "B faulted: "+strings.Join(one.FaultsB, ", "))
+	}
+	return []string{escape(name), formatScore(&one.A), formatScore(&one.B), signed(one.D), escape(strings.Join(notes, "; "))}
+}
+
+var rowHead = []string{"figure", "A", "B", "difference (95 % interval)", "p", "adjusted", "verdict"}
+
+func rowCells(d *compare.Document, escape func(string) string) (rows [][]string) {
+	for i := range d.Comparisons {
+		r := &d.Comparisons[i]
+		difference := signed(r.Delta)
+		if r.Low != nil {
+			difference += fmt.Sprintf(" [%s, %s]", signed(*r.Low), signed(*r.High))
+		}
+		rows = append(rows, []string{escape(r.By), strconv.FormatFloat(r.MeanA, 'f', 3, 64), strconv.FormatFloat(r.MeanB, 'f', 3, 64),
+			difference, pValue(r.P()), pValue(r.HolmP), string(r.Verdict)})
+	}
+	return rows
+}
+
+// comparisonSentences say how far the figures can be trusted, and what else differs.
+func comparisonSentences(d *compare.Document) (out []string) {
+	first := d.Comparisons[0]
+	if m := len(d.Comparisons); m > 1 {
+		out = append(out, fmt.Sprintf("%d comparisons; adjusted by Holm, except for the first one, which decides.", m))
+	}
+	if first.MDE != nil {
+		sentence := fmt.Sprintf("With %s a difference of %s is found in %.0f %% of comparisons", count(first.N, "evaluation"), decimal(*first.MDE), 100*first.Power)
+		if first.EvaluationsNeeded != nil {
+			what := "this one"
+			if first.Margin != nil {
+				what = "one of " + decimal(*first.Margin)
+			}
+			sentence += fmt.Sprintf("; %s would take about %s", what, count(*first.EvaluationsNeeded, "evaluation"))
+		}
+		out = append(out, sentence+".")
+	}
+	if len(d.Missing) > 0 {
+		out = append(out, fmt.Sprintf("With what is missing at its worst for B the difference is %s, at its best %s.", signed(first.Bounds[0]), signed(first.Bounds[1])))
+	}
+	if len(d.SetDifferences) > 0 {
+		out = append(out, "The eval sets differ: "+strings.Join(firstOf(d.SetDifferences, 20), ", ")+".")
+	}
+	for _, difference := range d.PlanDifferences {
+		out = append(out, "Differs: "+difference+".")
+	}
+	return out
+}
+
+func firstOf(all []string, most int) []string {
+	if more := len(all) - most; more > 0 {
+		return append(append([]string{}, all[:most]...), fmt.Sprintf("and %d more", more))
+	}
+	return all
+}
+
+// signed is a difference of scores, with its sign.
+func signed(x float64) string {
+	if text := decimal(x); x < 0 || text == "0" {
+		return text
+	}
+	return "+" + decimal(x)
+}
+
+func decimal(x float64) string {
+	x = round(x)
+	if x == 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(x, 'f', -1, 64)
+}
+
+func pValue(p float64) string {
+	if p < 0.001 {
+		return "< 0.001"
+	}
+	return strconv.FormatFloat(p, 'f', 3, 64)
+}

@@ -1,0 +1,214 @@
+package runner
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// ComparisonFormats are what [WriteComparison] can write.
+var ComparisonFormats = []string{"text", "json", "markdown"}
+
+// Compare compares a baseline with a candidate. The error is an *InputError if the sides cannot be
+// compared, and compare.ErrNoPairs if nothing is scored on both.
+func Compare(a, b compare.Side, o compare.Options) (*compare.Document, error) {
+	d, err := compare.Compare(a, b, o)
+	if err != nil && !errors.Is(err, compare.ErrNoPairs) {
+		return nil, &InputError{err}
+	}
+	return d, err
+}
+
+// SelfTest compares the halves of the epochs of one run, by the figure that is named.
+func SelfTest(a compare.Side, by string, seed uint64) (*compare.SelfTestDocument, error) {
+	d, err := compare.SelfTest(a, by, seed)
+	if err != nil {
+		return nil, &InputError{err}
+	}
+	return d, nil
+}
+
+// VerdictOf is the verdict of the gates of a comparison; undecided is what one that is undecided
+// comes to. The reason names the gates that have not passed.
+func VerdictOf(d *compare.Document, undecided Verdict) (v Verdict, reason string) {
+	var lost, open []string
+	for _, g := range d.Gates {
+		switch g.Verdict {
+		case compare.GateFail:
+			lost = append(lost, report.GateSentence(g))
+		case compare.GateUndecided:
+			open = append(open, report.GateSentence(g))
+		}
+	}
+	switch {
+	case lost != nil:
+		return Failed, strings.Join(lost, "; ")
+	case open != nil:
+		return undecided, strings.Join(open, "; ")
+	}
+	return Passed, ""
+}
+
+// WriteComparison writes a comparison in one of the ComparisonFormats.
+func WriteComparison(w io.Writer, d *compare.Document, format string) error {
+	switch format {
+	case "json":
+		return writeJSON(w, d)
+	case "markdown":
+		return report.WriteComparisonMarkdown(w, d)
+	}
+	return report.WriteComparison(w, d)
+}
+
+// WriteSelfTest writes a self-test in one of the ComparisonFormats.
+func WriteSelfTest(w io.Writer, d *compare.SelfTestDocument, format string) error {
+	if format == "json" {
+		return writeJSON(w, d)
+	}
+	return report.WriteSelfTest(w, d, format == "markdown")
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// Side is the report as a side of a comparison: all agents of the run, or with a name that one.
+func (r *Report) Side(agent string) (compare.Side, error) {
+	h := r.Head()
+	s := compare.Side{Agent: agent, Source: compare.Source{RunID: h.RunID, EvaluationSetName: h.EvaluationSetName, EvaluationSetDigest: h.EvaluationSetDigest,
+		PlanDigest: h.PlanDigest, Agents: []string{}, Final: h.Final}, About: about(h)}
+	if h.Statistics == nil {
+		return s, inputError("the results document of run %s has no statistics; write it anew from its store", h.RunID)
+	}
+	set := setOf(h.Statistics)
+	s.Epochs, s.Reduce, s.Pass = set.Epochs, set.Reduce, set.Thresholds.Pass
+	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
+		s.Evaluators = append(s.Evaluators, compare.Evaluator{ID: e.ID, Name: e.Name, Digest: e.Digest})
+	}
+	statistics := eval.NewStatistics(set)
+	statistics.Outcomes = func(o eval.Outcome) {
+		e := &s.Evaluations[len(s.Evaluations)-1]
+		e.Outcome = o
+	}
+	seen := map[string]bool{}
+	var last *schemas.Rollout
+	err := r.Rollouts(func(one *schemas.Rollout) error {
+		next := last == nil || last.EvaluationID != one.EvaluationID || last.Agent != one.Agent
+		if next && last != nil {
+			statistics.Close() // before there is another place for an outcome
+		}
+		if next {
+			s.Evaluations = append(s.Evaluations, compare.Evaluation{Name: one.EvaluationName, Digest: digestOf(one)})
+		}
+		e := &s.Evaluations[len(s.Evaluations)-1]
+		if one.Error != nil {
+			e.Faults = append(e.Faults, one.Error.Category)
+		}
+		if !seen[one.Agent] {
+			seen[one.Agent], s.Agents = true, append(s.Agents, one.Agent)
+		}
+		statistics.Add(rolloutOf(one))
+		last = one
+		return nil
+	})
+	statistics.Close()
+	s.N = len(s.Evaluations)
+	return s, err
+}
+
+// setOf is as much of the eval set as its statistics need, from the statistics of a document.
+func setOf(s *eval.Summary) *eval.Set {
+	set := &eval.Set{Epochs: s.Epochs, Reduce: s.Reduce, Thresholds: eval.Thresholds{Pass: s.Thresholds.Pass}}
+	for _, e := range s.PerAgent()[0].Evaluators {
+		def := eval.Definition{ID: e.ID, Name: e.Name, Weight: e.Weight}
+		if e.ID == eval.Verifier.ID {
+			def.Type = eval.TypeVerifier
+		}
+		set.Evaluators = append(set.Evaluators, def)
+	}
+	return set
+}
+
+// rolloutOf is a rollout of a document as the statistics take it.
+func rolloutOf(one *schemas.Rollout) eval.Rollout {
+	out := eval.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
+		Evaluation: &eval.Evaluation{ID: one.EvaluationID, Cluster: one.Cluster, Criteria: one.Criteria}}
+	if one.Environment != "" {
+		out.Evaluation.Task = &eval.Task{}
+	}
+	if f := one.Error; f != nil {
+		owner := fault.Owner(one.FaultOwner)
+		if owner == "" { // an earlier version does not say
+			owner = fault.Category(f.Category).Owner()
+		}
+		out.AgentsFault = owner == fault.OwnerAgent
+	}
+	for _, e := range one.EvaluationRunResults {
+		scale := e.Result.Scale
+		if scale == 0 {
+			scale = 1
+		}
+		out.Results = append(out.Results, eval.Result{EvaluatorID: e.EvaluatorID, EvaluatorName: e.EvaluatorName, Score: e.Result.Score, Scale: scale,
+			Error: e.Result.Error, NotRun: e.Result.NotRun, Line: e.IsLineResult})
+	}
+	return out
+}
+
+// about says what a run was planned with besides its evaluations and evaluators.
+func about(h schemas.Head) map[string]string {
+	out := map[string]string{"git commit": h.GitCommit, "evalrun": h.EvalrunVersion}
+	for i, a := range h.Agents {
+		name := "agent"
+		if len(h.Agents) > 1 {
+			name = fmt.Sprintf("agent %d", i+1)
+		}
+		text := a.Name + " (" + a.Type
+		if len(a.Command) > 0 {
+			text += ": " + strings.Join(a.Command, " ")
+		}
+		if a.Model != "" {
+			text += ", model " + a.Model
+		}
+		out[name] = text + ")"
+	}
+	return out
+}
+
+// digestOf is the digest of an evaluation's inputs, expected output and criteria. It is the same
+// however the document that they come from was indented and escaped.
+func digestOf(one *schemas.Rollout) string {
+	hash := sha256.New()
+	enc := json.NewEncoder(hash)
+	add := func(part json.RawMessage) {
+		var value any
+		dec := json.NewDecoder(bytes.NewReader(part))
+		dec.UseNumber()
+		if dec.Decode(&value) == nil {
+			_ = enc.Encode(value) // a hash takes everything
+		}
+		_, _ = hash.Write([]byte{0})
+	}
+	add(one.Inputs)
+	add(one.ExpectedOutput)
+	for _, id := range slices.Sorted(maps.Keys(one.Criteria)) {
+		_, _ = io.WriteString(hash, id+"\x00")
+		add(one.Criteria[id])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
