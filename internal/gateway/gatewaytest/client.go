@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -226,11 +227,19 @@ func (c *TaskClient) Note(id, status string) jsonobj.Object {
 	}
 }
 
+// HTTPClient is one with connections of its own. Those of http.DefaultClient are cut whenever a
+// server of httptest is closed, of whatever test.
+func HTTPClient(t *testing.T) *http.Client {
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
 // SdkClient is a client of the SDK, which does not know tasks.
 func SdkClient(t *testing.T, a *gateway.Access, version, server string) *sdk.ClientSession {
 	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "plain client", Version: "1"}, nil)
-	s, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: a.URLWithToken(server)}, &sdk.ClientSessionOptions{ProtocolVersion: version})
+	s, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: a.URLWithToken(server), HTTPClient: HTTPClient(t)}, &sdk.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,7 @@ func (withoutTasks) Serve(_ context.Context, r *mcp.Request) (json.RawMessage, e
 
 // The checklist for the task facade, row by row.
 func TestTaskSurfaceChecklist(t *testing.T) {
+	t.Parallel()
 	f, tasks := gatewaytest.StartTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
 	p, plain := gatewaytest.StartPlainServer(t)
 	g := startTaskGateway(t, Options{}, tasks, plain)

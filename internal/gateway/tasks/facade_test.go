@@ -43,6 +43,7 @@ func capabilitiesOf(c *gatewaytest.TaskClient) jsonobj.Object {
 
 // The integration tests of MCPGateway for tasks of 2025-11-25, by their names.
 func TestTasksOf2025(t *testing.T) {
+	t.Parallel()
 	t.Run("ListToolsAsync_ExportsTaskSupportForUpstreamAndLocalTools", func(t *testing.T) {
 		_, tasks := gatewaytest.StartTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
 		_, plain := gatewaytest.StartPlainServer(t)
@@ -328,6 +329,7 @@ func refusesOptions(t *testing.T) {
 
 // The new tests of MCPGateway for the tasks extension of 2026-07-28, by their names.
 func TestTasksOf2026(t *testing.T) {
+	t.Parallel()
 	t.Run("ListToolsAsync_AdvertisesCurrentTasksAndAppsExtensions", func(t *testing.T) {
 		_, _, c := plainBehind(t, Options{}, mcp.Modern)
 		capabilities := capabilitiesOf(c)

@@ -127,6 +127,7 @@ func callAsked(c *gatewaytest.TaskClient, method, params string, answer mcptask.
 // Every pair of eras, over HTTP and stdio: results, tools that fail, errors, questions and
 // cancelling. The ids of servers never reach a client.
 func TestTasksBetweenEras(t *testing.T) {
+	t.Parallel()
 	for _, upstream := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
 		for _, downstream := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 			for _, stdio := range []bool{false, true} {
@@ -169,6 +170,7 @@ func TestTasksBetweenEras(t *testing.T) {
 }
 
 func TestTaskPages(t *testing.T) {
+	t.Parallel()
 	_, _, c := plainBehind(t, Options{}, mcp.Legacy)
 	var want []string
 	for range 101 {
@@ -203,6 +205,7 @@ func TestTaskPages(t *testing.T) {
 
 // Servers that misbehave.
 func TestTasksOfServersThatMisbehave(t *testing.T) {
+	t.Parallel()
 	for _, era := range []taskserver.Era{taskserver.Legacy, taskserver.Modern} {
 		serve := func(t *testing.T, o taskserver.Options) *gatewaytest.TaskClient {
 			o.Era = era
@@ -346,6 +349,7 @@ func (f forgetting) AddMCPTask(ctx context.Context, t store.MCPTask, limits stor
 }
 
 func TestRequiredToolIsCalledAsATaskThoughTheListChanges(t *testing.T) {
+	t.Parallel()
 	_, s := gatewaytest.StartTaskFixture(t, taskserver.Options{Era: taskserver.Legacy})
 	g := startTaskGateway(t, Options{}, s)
 	g.tasks.o.Store = forgetting{g.store, g.access.Endpoint("tasks").Tools().Forget}
@@ -369,6 +373,7 @@ func (s slowServer) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage,
 
 // The time that a server has for an answer is not that of a person.
 func TestPeopleMayTakeLongerThanServers(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Second
 	for name, s := range map[string]gateway.Server{
 		"a modern task asks": startHandler(t, &askingTask{}, mcp.Modern),
@@ -403,6 +408,7 @@ func TestPeopleMayTakeLongerThanServers(t *testing.T) {
 // What a person has answered reaches the server though that cannot take it at first; what it
 // refuses is asked again.
 func TestAnswersThatServersDoNotTakeAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		refusal *mcp.Error
 		asked   int64
@@ -450,6 +456,7 @@ func TestAnswersThatServersDoNotTakeAtOnce(t *testing.T) {
 // A client that goes while it is asked leaves the question to its next tasks/result, which may wait
 // already.
 func TestQuestionsOfClientsThatGo(t *testing.T) {
+	t.Parallel()
 	g := startTaskGateway(t, Options{}, startHandler(t, &askingTask{}, mcp.Modern))
 	c := g.client(mcp.Legacy, "scripted")
 	id := c.Task("tool", "{}")
@@ -504,6 +511,7 @@ func startSilent(t *testing.T, to string) (gateway.Server, <-chan string) {
 
 // Nobody waits for ever for a server that does not answer.
 func TestServersThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
 	const plain, asTask = `{"name":"tool","arguments":{}}`, `{"name":"tool","arguments":{},"task":{}}`
 	for _, params := range []string{plain, asTask} {
 		t.Run("the call "+params, func(t *testing.T) {
@@ -558,6 +566,7 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 
 // What another task has taken out of the store is not followed any more, and its server is told.
 func TestExpiredTasksThatMadeRoom(t *testing.T) {
+	t.Parallel()
 	var looks atomic.Int64
 	cancelled := make(chan string, 100)
 	g := startTaskGateway(t, Options{Cleanup: time.Hour}, startScripted(t, func(method string, params jsonobj.Object) (string, *mcp.Error) {
@@ -598,6 +607,7 @@ func (w *writes) ChangeMCPTask(ctx context.Context, t store.MCPTask) (store.MCPT
 }
 
 func TestPollsThatTellNothingNew(t *testing.T) {
+	t.Parallel()
 	var looks atomic.Int64
 	g := startTaskGateway(t, Options{}, startScripted(t, working(func(method string) {
 		if method == mcp.MethodTasksGet {

@@ -81,6 +81,7 @@ func (s *fastMCP2) made() string {
 // G1: a task that is named in a way of its own is followed. If it cannot be, an optional one is
 // called again without a task, and a required one fails.
 func TestTasksThatAreNamedInAnotherWay(t *testing.T) {
+	t.Parallel()
 	for _, v := range []struct{ tool, text, refused, calls string }{
 		{"opt", "the job's result", "", "opt as a task"},
 		{"req", "the job's result", "", "req as a task"},
@@ -177,6 +178,7 @@ func (s *fastMCP4) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 
 // G2: legacy clients can use a server that has tasks in the modern era only.
 func TestServersWithTasksInTheModernEraOnly(t *testing.T) {
+	t.Parallel()
 	for _, listed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("listed as required %v", listed), func(t *testing.T) {
 			t.Parallel()

@@ -53,6 +53,7 @@ func everything(t *testing.T) gateway.Server {
 // simulate-research-query can only be called as a task: every client gets its report, each in its
 // own way.
 func TestTasksOfServerEverything(t *testing.T) {
+	t.Parallel()
 	g := startTaskGateway(t, Options{}, everything(t))
 	const tool, arguments = "simulate-research-query", `{"topic":"owls","ambiguous":true}`
 	for _, version := range []string{mcp.Version2025_11_25, mcp.Version2026_07_28} {

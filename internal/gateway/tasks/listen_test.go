@@ -17,6 +17,7 @@ import (
 
 // A subscription to tasks lasts, however long the result of one of them is.
 func TestSubscriptionOutlivesALongResult(t *testing.T) {
+	t.Parallel()
 	_, _, c := tasksBehind(t, taskserver.Modern, Options{}, mcp.Modern)
 	long, other := c.Task("compute", fmt.Sprintf(`{"ms":0,"text":%q}`, strings.Repeat("x", 9<<20))), c.Task("compute", `{"ms":60000,"text":"y"}`)
 	c.Until(long, "completed")
@@ -39,6 +40,7 @@ func TestSubscriptionOutlivesALongResult(t *testing.T) {
 
 // A subscription that was cut is not complete.
 func TestEndsOfSubscriptions(t *testing.T) {
+	t.Parallel()
 	full := errors.New("the client does not read")
 	for cause, complete := range map[error]bool{mcp.ErrShutdown: true, mcp.ErrCancelled: false, full: false} {
 		ctx, cancel := context.WithCancelCause(t.Context())

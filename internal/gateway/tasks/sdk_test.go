@@ -15,6 +15,7 @@ const tsPoll = 20 * time.Millisecond
 // The integration tests of MCPGateway for tasks of 2025-11-25, by their names, with the official
 // SDK on both sides.
 func TestTasksOf2025BetweenSDKs(t *testing.T) {
+	t.Parallel()
 	server := startTSServer(t)
 	clients := startTSPeer(t, "client.mjs")
 	start := func(t *testing.T, o Options, endpoint string) (*taskGateway, *tsClient) {
@@ -226,6 +227,7 @@ func TestTasksOf2025BetweenSDKs(t *testing.T) {
 
 // The checklist for the task facade, row by row, with the official SDK on both sides.
 func TestTaskSurfaceChecklistBetweenSDKs(t *testing.T) {
+	t.Parallel()
 	server := startTSServer(t)
 	clients := startTSPeer(t, "client.mjs")
 	g := startTaskGateway(t, Options{Poll: tsPoll}, server.tasks(), server.plain())
