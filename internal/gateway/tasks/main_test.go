@@ -9,6 +9,6 @@ import (
 
 // TestMain lets more tests run at once than there are cores: they wait more than they compute.
 func TestMain(m *testing.M) {
-	testenv.Parallel(16)
+	testenv.Parallel(8)
 	os.Exit(m.Run())
 }
