@@ -58,6 +58,9 @@ func (r *Report) Head() schemas.Head { return r.r.Head }
 // Rollouts calls f with one rollout after the other, in the order of the plan.
 func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.r.Rollouts(f) }
 
+// Failed reports whether a rollout of the report has faulted, or has a score that does not pass.
+func (r *Report) Failed(one *schemas.Rollout) bool { return one.Failed(r.r.Pass) }
+
 // Write writes the report in one of the Formats; json is the results document.
 func (r *Report) Write(w io.Writer, format string) error {
 	var command report.Command

@@ -11,13 +11,6 @@ import (
 // caller can wait for one: version 1 of UiPath's contract uipath.com/job.
 const MetaJob = "uipath.com/job"
 
-// MetaIdempotency is the key under which a server says that it knows metaIdempotencyKey: a call
-// with the same key as one before starts nothing. Both are evalrun's own (docs/gateway.md).
-const (
-	MetaIdempotency    = "evalrun.dev/idempotency"
-	MetaIdempotencyKey = "evalrun.dev/idempotencyKey"
-)
-
 // offers are what a server said of itself, as far as the gateway acts on it.
 type offers struct {
 	// Jobs is the version of the uipath.com/job contract, 0 for none.
@@ -39,7 +32,7 @@ func offersOf(c *mcp.Client) (o offers) {
 		o.Jobs = 0 // not an integer
 	}
 	o.Jobs = min(o.Jobs, 1)
-	o.Deduplicates = meta.Has(MetaIdempotency)
+	o.Deduplicates = meta.Has(mcp.MetaIdempotency)
 	o.hasTools = capabilities.Has("tools")
 	if c.Era() == mcp.Legacy {
 		o.Tasks = capabilities.Object("tasks").Object("requests").Object("tools").Has("call")

@@ -108,7 +108,7 @@ func newClient(o ClientOptions, era Era, lastID int64) *Client {
 	o.MaxMessage = cmp.Or(o.MaxMessage, 64<<20)
 	o.Version = cmp.Or(o.Version, LegacyVersions[0])
 	if o.Info == nil {
-		o.Info = clientInfo()
+		o.Info = Info()
 	}
 	if o.Capabilities == nil {
 		o.Capabilities = json.RawMessage("{}")
@@ -188,8 +188,8 @@ func (c *Client) end(cause error, endSession bool) error {
 	return c.closeErr
 }
 
-// clientInfo is what evalrun says of itself.
-func clientInfo() json.RawMessage {
+// Info is what evalrun says of itself, as a client or a server.
+func Info() json.RawMessage {
 	version := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		version = info.Main.Version

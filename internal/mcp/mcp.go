@@ -74,6 +74,10 @@ const (
 const (
 	// MetaRelatedTask names the task of a legacy result.
 	MetaRelatedTask = "io.modelcontextprotocol/related-task"
+	// MetaIdempotency is the key under which a server says that it knows MetaIdempotencyKey: a call
+	// with the same key as one before starts nothing. Both are evalrun's own (docs/gateway.md).
+	MetaIdempotency    = "evalrun.dev/idempotency"
+	MetaIdempotencyKey = "evalrun.dev/idempotencyKey"
 	// ExtensionTasks is the extension of Modern that takes the place of the tasks of 2025-11-25.
 	ExtensionTasks = "io.modelcontextprotocol/tasks"
 )

@@ -3,7 +3,6 @@ package serve
 import (
 	"encoding/json"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -59,6 +58,6 @@ func (a *Audit) Write(line AuditLine) error {
 	return err
 }
 
-func (a *Audit) write(now time.Time, x *exchange, r *http.Request, action string) error {
-	return a.Write(AuditLine{Time: now.UTC(), Action: action, Object: x.object, Token: x.identity.ID, Name: x.identity.Name, Remote: r.RemoteAddr, Status: x.status})
+func (a *Audit) write(now time.Time, x *exchange, action string) error {
+	return a.Write(AuditLine{Time: now.UTC(), Action: action, Object: x.object, Token: x.identity.ID, Name: x.identity.Name, Remote: x.remote, Status: x.status})
 }

@@ -14,6 +14,8 @@ type exchange struct {
 	http.ResponseWriter
 	status   int
 	identity access.Identity
+	// remote is the address from which the request came.
+	remote string
 	// object is what was changed, for the audit log.
 	object  string
 	failure error
@@ -30,6 +32,14 @@ func about(r *http.Request, object string) {
 	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
 		x.object = object
 	}
+}
+
+// remote is the address from which the request of a context came.
+func remote(ctx context.Context) string {
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		return x.remote
+	}
+	return ""
 }
 
 // failed notes for the log why a request failed that is not its caller's fault.

@@ -37,7 +37,7 @@ func newGuard(o *Options, routes []Route) (*guard, error) {
 
 // ServeHTTP implements http.Handler.
 func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: out}
+	x := &exchange{ResponseWriter: out, remote: r.RemoteAddr}
 	r = r.WithContext(x.in(r.Context()))
 	h := x.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -153,7 +153,7 @@ func (g *guard) finish(x *exchange, r *http.Request, route Route, panicked any) 
 		g.o.Log.Error("a request failed", "method", r.Method, "route", route.Pattern, "error", x.failure)
 	}
 	if route.Audit != "" && g.o.Audit != nil {
-		if err := g.o.Audit.write(g.o.Now(), x, r, route.Audit); err != nil {
+		if err := g.o.Audit.write(g.o.Now(), x, route.Audit); err != nil {
 			g.o.Log.Error("the audit log could not be written", "error", err)
 		}
 	}

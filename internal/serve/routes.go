@@ -1,10 +1,12 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
+	"github.com/evalrun/evalrun/internal/serve/mcpserver"
 )
 
 // Route is one entry of the table of routes.
@@ -43,12 +45,26 @@ func (s *Server) routes() []Route {
 		{Pattern: "POST /v1/triggers/{triggerId}/fail", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.fail)},
 		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.cancel)},
 	}
-	return append(all, s.jobs()...)
+	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Now: s.o.Now, Log: s.o.Log})
+	s.mcp = mcpserver.New(mcpserver.Options{Service: s.o.Service, Jobs: h, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
+	all = append(all, Route{Pattern: "/mcp", Handler: s.mcp})
+	return append(all, jobRoutes(h)...)
 }
 
-// jobs are the routes of the job interface.
-func (s *Server) jobs() (out []Route) {
-	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Now: s.o.Now, Log: s.o.Log})
+// changed writes down what was changed by one of several things that a request may do.
+func (s *Server) changed(ctx context.Context, action, object string) {
+	if s.o.Audit == nil {
+		return
+	}
+	who := access.From(ctx)
+	line := AuditLine{Time: s.o.Now().UTC(), Action: action, Object: object, Token: who.ID, Name: who.Name, Remote: remote(ctx), Status: http.StatusOK}
+	if err := s.o.Audit.Write(line); err != nil {
+		s.o.Log.Error("the audit log could not be written", "error", err)
+	}
+}
+
+// jobRoutes are the routes of the job interface.
+func jobRoutes(h http.Handler) (out []Route) {
 	for _, e := range jobs.Endpoints {
 		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Audit: e.Audit, Refuse: jobs.Refuse, Handler: h})
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/serve/mcpserver"
 	"github.com/evalrun/evalrun/internal/service"
 )
 
@@ -51,6 +52,7 @@ type Options struct {
 type Server struct {
 	o     Options
 	guard *guard
+	mcp   *mcpserver.Server
 	// draining is closed when the server is to end: nobody waits any more.
 	draining  chan struct{}
 	drainOnce sync.Once
@@ -98,7 +100,12 @@ func (s *Server) Serve(ln net.Listener, drain <-chan struct{}) error {
 }
 
 // Drain ends what waits, and says from now on that the server is not ready.
-func (s *Server) Drain() { s.drainOnce.Do(func() { close(s.draining) }) }
+func (s *Server) Drain() {
+	s.drainOnce.Do(func() {
+		close(s.draining)
+		s.mcp.Close()
+	})
+}
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.guard.ServeHTTP(w, r) }

@@ -90,6 +90,11 @@ func (s *Service) Results(ctx context.Context, runID string, w io.Writer) error 
 	return s.runs.Report(ctx, runID, s.o.Variables, func(r *runner.Report) error { return r.Write(w, "json") })
 }
 
+// Report calls f with the report of a run as it stands, redacted. It holds only during the call.
+func (s *Service) Report(ctx context.Context, runID string, f func(*runner.Report) error) error {
+	return s.runs.Report(ctx, runID, s.o.Variables, f)
+}
+
 // Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
 // empty. With all it includes what waits no more.
 func (s *Service) Triggers(ctx context.Context, runID string, all bool, f func(runner.Trigger) error) error {

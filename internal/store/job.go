@@ -123,10 +123,11 @@ type Job struct {
 
 // JobFilter chooses jobs. What is zero chooses all.
 type JobFilter struct {
-	Statuses   []JobStatus
-	Capability string
-	Owner      string
-	Since      time.Time
+	Statuses    []JobStatus
+	Capability  string
+	Owner       string
+	SubmittedBy string
+	Since       time.Time
 	// BeforeTime and BeforeID are SubmittedAt and ID of the last job of the page before.
 	BeforeTime time.Time
 	BeforeID   string

@@ -25,6 +25,8 @@ type TaskClient struct {
 	T     *testing.T
 	Notes chan jsonobj.Object // notifications about tasks
 	Seen  *wire
+	// Content is what the person says who is asked something, an object.
+	Content string
 }
 
 // wire is everything that a client was sent.
@@ -60,15 +62,21 @@ func ConnectTaskClient(t *testing.T, a *gateway.Access, era mcp.Era, server stri
 	return ConnectTaskClientWith(t, a, server, mcp.ClientOptions{Protocol: era, Capabilities: capabilities})
 }
 
-// ConnectTaskClientWith is connectTaskClient with options.
+// ConnectTaskClientWith is ConnectTaskClient with options.
 func ConnectTaskClientWith(t *testing.T, a *gateway.Access, server string, o mcp.ClientOptions) *TaskClient {
 	t.Helper()
-	c := &TaskClient{T: t, Notes: make(chan jsonobj.Object, 1000), Seen: &wire{}}
+	return ConnectTaskClientTo(t, mcp.Target{URL: a.URLWithToken(server)}, o)
+}
+
+// ConnectTaskClientTo connects a client that knows tasks with any server.
+func ConnectTaskClientTo(t *testing.T, target mcp.Target, o mcp.ClientOptions) *TaskClient {
+	t.Helper()
+	c := &TaskClient{T: t, Notes: make(chan jsonobj.Object, 1000), Seen: &wire{}, Content: `{"confirm":true,"name":"Ada"}`}
 	o.Notified = c.Notified
 	if o.Asked == nil {
 		o.Asked = c.Accept
 	}
-	client, err := mcp.Connect(t.Context(), mcp.Target{URL: a.URLWithToken(server)}, o)
+	client, err := mcp.Connect(t.Context(), target, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +96,7 @@ func (c *TaskClient) Notified(method string, params json.RawMessage) {
 // Accept is a person who says yes to everything.
 func (c *TaskClient) Accept(_ context.Context, _ string, params json.RawMessage) (json.RawMessage, *mcp.Error) {
 	c.Seen.add(params)
-	return json.RawMessage(`{"action":"accept","content":{"confirm":true,"name":"Ada"}}`), nil
+	return json.RawMessage(`{"action":"accept","content":` + c.Content + `}`), nil
 }
 
 func (c *TaskClient) Try(method, params string) (jsonobj.Object, error) {

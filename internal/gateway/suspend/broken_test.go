@@ -60,7 +60,7 @@ func TestStartThatIsBrokenOff(t *testing.T) {
 				a.text("run", "{}")
 				keys := map[string]bool{}
 				for _, call := range s.made() {
-					keys[call.Object("_meta").Text(gateway.MetaIdempotencyKey)] = true
+					keys[call.Object("_meta").Text(mcp.MetaIdempotencyKey)] = true
 				}
 				switch {
 				case len(keys) != 1:

@@ -30,7 +30,12 @@ func jobOf(result json.RawMessage) *wait.JobHandle {
 // startMeta says in a call that its caller can wait for a job.
 func startMeta(params json.RawMessage, version int, id string) json.RawMessage {
 	params = mcp.WithMeta(params, gateway.MetaJob, json.RawMessage(fmt.Sprintf(`{"version":%d}`, version)))
-	return mcp.WithMeta(params, gateway.MetaIdempotencyKey, jsonobj.Quote(id))
+	return startKey(params, id)
+}
+
+// startKey says by which key the server can tell that it has had a call before.
+func startKey(params json.RawMessage, id string) json.RawMessage {
+	return mcp.WithMeta(params, mcp.MetaIdempotencyKey, jsonobj.Quote(id))
 }
 
 // ErrNotDone says that a job that was said to be done gave its handle again instead of a result.

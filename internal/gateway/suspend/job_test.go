@@ -184,7 +184,7 @@ func TestMCPJobs(t *testing.T) {
 		a := behind(t, startJobServer(t, s), &memory{}, nil)
 		a.text("run", "{}")
 		calls := s.made()
-		if len(calls) != 2 || calls[0].Object("_meta").Text(gateway.MetaIdempotencyKey) != calls[1].Object("_meta").Text(gateway.MetaIdempotencyKey) {
+		if len(calls) != 2 || calls[0].Object("_meta").Text(mcp.MetaIdempotencyKey) != calls[1].Object("_meta").Text(mcp.MetaIdempotencyKey) {
 			t.Errorf("%d calls: %v", len(calls), calls)
 		}
 	})
@@ -268,7 +268,7 @@ func TestCallsAreJoined(t *testing.T) {
 		}
 		a := behind(t, startJobServer(t, s), ledger, nil)
 		a.text("run", `{}`)
-		if calls := s.made(); len(calls) != 1 || calls[0].Object("_meta").Text(gateway.MetaIdempotencyKey) != before.ID || len(a.suspended) != 1 {
+		if calls := s.made(); len(calls) != 1 || calls[0].Object("_meta").Text(mcp.MetaIdempotencyKey) != before.ID || len(a.suspended) != 1 {
 			t.Errorf("%v %v", calls, a.suspended)
 		}
 	})

@@ -58,7 +58,7 @@ func newPolicy(e *gateway.Endpoint, hooks *Hooks) *policy {
 }
 
 func (s *policy) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) (jsonobj.Object, jsonobj.Object) {
-	return gateway.WithoutExtension(slices.Clone(capabilities).Delete("tasks")), slices.Clone(meta).Delete(gateway.MetaJob, gateway.MetaIdempotency)
+	return gateway.WithoutExtension(slices.Clone(capabilities).Delete("tasks")), slices.Clone(meta).Delete(gateway.MetaJob, mcp.MetaIdempotency)
 }
 
 func (s *policy) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object {
@@ -194,6 +194,8 @@ func (s *policy) startParams(l *gateway.Upstream, params json.RawMessage, t gate
 	o := l.Offered()
 	if o.Jobs > 0 {
 		params = startMeta(params, o.Jobs, id)
+	} else if o.Deduplicates {
+		params = startKey(params, id)
 	}
 	if o.Tasks && l.Client().Era() == mcp.Legacy && (t.TaskSupport == "required" || t.TaskSupport == "optional" && !s.e.Server().ChildProcess) {
 		if p, err := jsonobj.ParseObject(params); err == nil {

@@ -101,6 +101,9 @@ func (s jobs) ListJobs(ctx context.Context, f store.JobFilter) (out []store.Job,
 	if f.Capability != "" {
 		add("j.capability = ?", f.Capability)
 	}
+	if f.SubmittedBy != "" {
+		add("j.submitted_by = ?", f.SubmittedBy)
+	}
 	if f.Owner != "" {
 		add("EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = j.run_id AND o.owner = ? AND o.state IN ('running', 'evaluating'))", f.Owner)
 	}

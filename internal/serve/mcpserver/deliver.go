@@ -1,0 +1,113 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/runner"
+)
+
+const deliverDescription = `Hand in what a trigger waits for: the payload, a person's decision, that its job failed, or that it was cancelled. ` +
+	`The first delivery for a trigger counts. A question to a person must be answered by a person: an agent does not answer one.`
+
+const deliverSchema = `{"type":"object","additionalProperties":false,"required":["triggerId"],"properties":{` +
+	`"triggerId":{"type":"string"},` +
+	`"payload":{"description":"what is handed to the agent, any JSON value"},` +
+	`"approved":{"description":"the decision of a person, in place of a payload","type":"boolean"},` +
+	`"reason":{"description":"why it was decided so","type":"string"},` +
+	`"fail":{"description":"the job failed, with this message","type":"string"},` +
+	`"cancel":{"description":"the job was cancelled","type":"boolean"}}}`
+
+// deliverArguments are those of deliver.
+type deliverArguments struct {
+	TriggerID string          `json:"triggerId"`
+	Payload   json.RawMessage `json:"payload"`
+	Approved  *bool           `json:"approved"`
+	Reason    string          `json:"reason"`
+	Fail      *string         `json:"fail"`
+	Cancel    bool            `json:"cancel"`
+}
+
+// delivery is what is delivered, of which exactly one thing must be given.
+func (a deliverArguments) delivery() (d runner.Delivery, err error) {
+	given := 0
+	for _, has := range []bool{a.Payload != nil, a.Approved != nil, a.Fail != nil, a.Cancel} {
+		if has {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return d, &argumentError{"expected one of payload, approved, fail and cancel"}
+	case a.Reason != "" && a.Approved == nil:
+		return d, &argumentError{"reason: expected it with approved only"}
+	case a.Approved != nil:
+		d.Payload = decision(*a.Approved, a.Reason)
+	case a.Fail != nil:
+		d.Failed, d.Message = true, *a.Fail
+	case a.Cancel:
+		d.Cancelled = true
+	default:
+		d.Payload = a.Payload
+	}
+	return d, nil
+}
+
+// decision is the payload of a person's decision, as evalrun approve and deny make it.
+func decision(approved bool, reason string) json.RawMessage {
+	verb, value := "deny", "false"
+	if approved {
+		verb, value = "approve", "true"
+	}
+	o := jsonobj.Object{{Key: "action", Value: jsonobj.Quote(verb)}, {Key: "approved", Value: json.RawMessage(value)}}
+	if reason != "" {
+		o = o.Set("reason", jsonobj.Quote(reason))
+	}
+	return o.JSON()
+}
+
+// delivered says what became of a delivery.
+type delivered struct {
+	TriggerID   string             `json:"triggerId"`
+	RunID       string             `json:"runId"`
+	Disposition runner.Disposition `json:"disposition"`
+}
+
+// deliver is the tool.
+func (s *Server) deliver(ctx context.Context, q *request, arguments json.RawMessage) (any, error) {
+	var a deliverArguments
+	if err := read(arguments, &a); err != nil {
+		return nil, err
+	}
+	d, err := a.delivery()
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.st.Trigger(ctx, a.TriggerID)
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && t.ID != a.TriggerID:
+		return nil, &argumentError{"there is no trigger " + a.TriggerID + "; list_triggers lists those that wait, with their whole ids"}
+	case err != nil:
+		return nil, err
+	case t.Type == store.TriggerTask && !q.mayAnswer():
+		return nil, &argumentError{"trigger " + t.ID + " asks a person, and the caller is an agent: an agent does not answer questions"}
+	}
+	receipt, err := s.handIn(ctx, q, t.ID, d)
+	if err != nil {
+		return nil, err
+	}
+	return delivered{t.ID, t.RunID, receipt.Disposition}, nil
+}
+
+// handIn delivers something in the name of the caller.
+func (s *Server) handIn(ctx context.Context, q *request, triggerID string, d runner.Delivery) (runner.Receipt, error) {
+	d.By = owner(q.caller)
+	receipt, err := s.o.Service.Deliver(ctx, triggerID, d)
+	if err == nil && s.o.Changed != nil {
+		s.o.Changed(ctx, "deliver", triggerID)
+	}
+	return receipt, err
+}

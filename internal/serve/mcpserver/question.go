@@ -1,0 +1,90 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// question is an open trigger that asks a person.
+type question struct{ triggerID, message string }
+
+// questions are the open questions of a run.
+func (s *Server) questions(ctx context.Context, runID string) (out []question, err error) {
+	err = s.o.Service.Triggers(ctx, runID, false, func(t runner.Trigger) error {
+		if t.Open && t.Type == store.TriggerTask {
+			out = append(out, question{t.TriggerID, message(t.Payload)})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// maxQuestion is how much is shown of a question that has no title, in bytes.
+const maxQuestion = 2000
+
+// message is what a person is asked, from the payload of a trigger.
+func message(payload json.RawMessage) string {
+	o, _ := jsonobj.ParseObject(payload) // another value than an object has no members
+	for _, key := range []string{"title", "question", "prompt", "message"} {
+		for _, m := range o {
+			if text, isText := jsonobj.Unquote(m.Value); isText && text != "" && strings.EqualFold(m.Key, key) {
+				return text
+			}
+		}
+	}
+	text := strings.ToValidUTF8(string(payload), "")
+	if len(text) > maxQuestion {
+		text = strings.ToValidUTF8(text[:maxQuestion], "") + "…"
+	}
+	return text
+}
+
+// decisionSchema is the form of an answer.
+var decisionSchema = json.RawMessage(`{"type":"object","required":["approved"],"properties":{` +
+	`"approved":{"type":"boolean","title":"Approved"},"reason":{"type":"string","title":"Reason"}}}`)
+
+// params are those of an elicitation.
+func (one question) params() json.RawMessage {
+	return jsonobj.Object{{Key: "mode", Value: json.RawMessage(`"form"`)}, {Key: "message", Value: jsonobj.Quote(one.message)}, {Key: "requestedSchema", Value: decisionSchema}}.JSON()
+}
+
+// requests are questions as a modern client is asked them. The keys are the ids of the triggers,
+// which come once in the life of a run.
+func requests(asked []question) (out jsonobj.Object) {
+	out = jsonobj.Object{}
+	for _, one := range asked {
+		request := jsonobj.Object{{Key: "method", Value: jsonobj.Quote(mcp.AskElicitation)}, {Key: "params", Value: one.params()}}
+		out = append(out, jsonobj.Member{Key: one.triggerID, Value: request.JSON()})
+	}
+	return out
+}
+
+// answer hands in a person's answer. One who does not want to decide leaves the question open.
+func (s *Server) answer(ctx context.Context, q *request, one question, response json.RawMessage) error {
+	var given struct {
+		Action  string `json:"action"`
+		Content struct {
+			Approved *bool  `json:"approved"`
+			Reason   string `json:"reason"`
+		} `json:"content"`
+	}
+	if err := json.Unmarshal(response, &given); err != nil {
+		return mcp.Errorf(mcp.CodeInvalidParams, "the answer to %s: expected an ElicitResult: %v", one.triggerID, err)
+	}
+	switch {
+	case given.Action != "accept":
+		return nil
+	case given.Content.Approved == nil:
+		return mcp.Errorf(mcp.CodeInvalidParams, "the answer to %s: expected content.approved, true or false", one.triggerID)
+	}
+	if _, err := s.handIn(ctx, q, one.triggerID, runner.Delivery{Payload: decision(*given.Content.Approved, given.Content.Reason)}); err != nil {
+		return s.internal("handing in the answer", err)
+	}
+	return nil
+}
