@@ -100,7 +100,7 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	work.Go(func() {
 		defer close(ended)
 		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
-			Events: out.event, Notice: out.say, Log: out}})
+			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr())}})
 	})
 	keeping, stopKeeping := context.WithCancel(ctx)
 	work.Go(func() { jobs.Keep(keeping, s, o.retention, log) })

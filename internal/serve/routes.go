@@ -5,8 +5,10 @@ import (
 	"net/http"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/serve/hooks"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/internal/serve/mcpserver"
+	"github.com/evalrun/evalrun/internal/webhook"
 )
 
 // Route is one entry of the table of routes.
@@ -27,9 +29,13 @@ type Route struct {
 }
 
 // routes is everything that is served.
-func (s *Server) routes() []Route {
+func (s *Server) routes() ([]Route, error) {
 	runs, rollouts, triggers := &runsAPI{s.o.Service}, &rolloutsAPI{s.o.Service}, &triggersAPI{s.o.Service}
 	events := &eventsAPI{service: s.o.Service, draining: s.draining}
+	webhooks, err := hooks.New(hooks.Options{Service: s.o.Service, About: about, Logger: s.o.Log})
+	if err != nil {
+		return nil, err
+	}
 	all := []Route{
 		{Pattern: "POST /v1/runs", Scope: access.Run, Audit: "run", Handler: handle(runs.create)},
 		{Pattern: "GET /v1/runs", Scope: access.Read, Handler: handle(runs.list)},
@@ -44,11 +50,12 @@ func (s *Server) routes() []Route {
 		{Pattern: "POST /v1/triggers/{triggerId}/deliver", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.deliver)},
 		{Pattern: "POST /v1/triggers/{triggerId}/fail", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.fail)},
 		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.cancel)},
+		{Pattern: webhook.Path, Open: true, Audit: "deliver", Handler: webhooks},
 	}
 	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Now: s.o.Now, Log: s.o.Log})
 	s.mcp = mcpserver.New(mcpserver.Options{Service: s.o.Service, Jobs: h, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	all = append(all, Route{Pattern: "/mcp", Handler: s.mcp})
-	return append(all, jobRoutes(h)...)
+	return append(all, jobRoutes(h)...), nil
 }
 
 // changed writes down what was changed by one of several things that a request may do.

@@ -67,8 +67,11 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, draining: make(chan struct{})}
-	var err error
-	s.guard, err = newGuard(&s.o, s.routes())
+	routes, err := s.routes()
+	if err != nil {
+		return nil, err
+	}
+	s.guard, err = newGuard(&s.o, routes)
 	return s, err
 }
 

@@ -32,6 +32,8 @@ type Options struct {
 	Service *service.Service
 	// MaxBody is how many bytes a payload may have; 0 means 16 MiB.
 	MaxBody int64
+	// About, if not nil, is told which trigger a request has a valid token for.
+	About func(r *http.Request, triggerID string)
 	// Logger gets the errors of the store; nil for none. No token is ever logged.
 	Logger *slog.Logger
 }
@@ -59,7 +61,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		problem(w, http.StatusMethodNotAllowed, "expected POST")
+		problem(w, http.StatusMethodNotAllowed, "method-not-allowed", "expected the method POST")
 		return
 	}
 	token, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, webhook.Path), "/")
@@ -68,13 +70,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notFound(w)
 		return
 	}
+	if h.o.About != nil {
+		h.o.About(r, triggerID)
+	}
 	delivery, err := h.read(w, r, rest == "fail")
 	if err != nil {
-		status := http.StatusBadRequest
+		status, word := http.StatusBadRequest, "invalid-json"
 		if errors.As(err, new(*http.MaxBytesError)) {
-			status = http.StatusRequestEntityTooLarge
+			status, word = http.StatusRequestEntityTooLarge, "body-too-large"
 		}
-		problem(w, status, err.Error())
+		problem(w, status, word, err.Error())
 		return
 	}
 	h.deliver(w, r, triggerID, delivery)
@@ -126,9 +131,9 @@ func (h *handler) deliver(w http.ResponseWriter, r *http.Request, triggerID stri
 		notFound(w)
 	case err != nil:
 		h.o.Logger.Error("a webhook was not taken", "trigger", triggerID, "error", err)
-		problem(w, http.StatusInternalServerError, "evalrun could not take it; post it again")
+		problem(w, http.StatusInternalServerError, "internal", "evalrun could not take it; post it again")
 	case receipt.Disposition == runner.Late:
-		problem(w, http.StatusGone, "nobody waits for this any more; what was posted is kept and shown as late")
+		problem(w, http.StatusGone, "late", "nobody waits for this any more; what was posted is kept and shown as late")
 	default:
 		status := http.StatusAccepted
 		if receipt.Disposition == runner.Duplicate {
@@ -138,11 +143,13 @@ func (h *handler) deliver(w http.ResponseWriter, r *http.Request, triggerID stri
 	}
 }
 
-func notFound(w http.ResponseWriter) { problem(w, http.StatusNotFound, "there is no such webhook") }
+func notFound(w http.ResponseWriter) {
+	problem(w, http.StatusNotFound, "not-found", "there is no such webhook")
+}
 
 // problem answers as RFC 9457 says.
-func problem(w http.ResponseWriter, status int, detail string) {
-	answer(w, "application/problem+json", status, map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail})
+func problem(w http.ResponseWriter, status int, word, detail string) {
+	answer(w, "application/problem+json", status, map[string]any{"type": "urn:evalrun:problem:" + word, "title": http.StatusText(status), "status": status, "detail": detail})
 }
 
 func answer(w http.ResponseWriter, contentType string, status int, body any) {
