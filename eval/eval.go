@@ -44,10 +44,11 @@ type Set struct {
 
 	// Node is the set as it stands in the file, for whoever finds something wrong with it later.
 	Node *input.Node `json:"-"`
-	// Agents and Jobs are the values of `agent`/`agents` (one node an agent) and `jobs` as they
-	// stand in the file; packages agent and trigger read them.
+	// Agents, Jobs and Notify are the values of `agent`/`agents` (one node an agent), `jobs` and
+	// `notify` as they stand in the file; packages agent, wait and notify read them.
 	Agents []*input.Node `json:"-"`
 	Jobs   *input.Node   `json:"-"`
+	Notify *input.Node   `json:"-"`
 }
 
 // Evaluation is one case of a set.

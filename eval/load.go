@@ -93,6 +93,7 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	l.definitions(f, set, legacy)
 	l.agents(f, set)
 	set.Jobs = f.Optional("jobs", input.Object)
+	set.Notify = f.Get("notify")
 	set.Tasks = f.Strings("tasks")
 	l.tasks(f)
 	l.epochs(f, set)

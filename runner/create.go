@@ -71,6 +71,9 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	}
 	req := e.req
 	req.RunID = o.RunID
+	if err := (Notifications{Targets: req.Notify}).Check(e.opts.Variables); err != nil {
+		return Created{}, err
+	}
 	if o.RetryOf != "" {
 		if err := s.keepFaulted(ctx, &req, o.RetryOf); err != nil {
 			return Created{}, err

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -100,7 +101,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		return err
 	}
 	req, set := &e.req, e.req.Set
-	req.Jobs = wait.ParseJobs(r, set.Jobs)
+	req.Jobs, req.Notify = wait.ParseJobs(r, set.Jobs), notify.ParseTargets(r, set.Notify)
 	if err := e.addJobs(); err != nil {
 		return err
 	}

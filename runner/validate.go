@@ -6,6 +6,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -125,6 +126,7 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	}
 	r := &input.Reader{Problems: problems}
 	wait.ParseJobs(r, set.Jobs)
+	notify.ParseTargets(r, set.Notify)
 	if _, err := newEvalSet(set).parseAgents(r); err != nil {
 		return "", nil, err
 	}

@@ -40,6 +40,9 @@ type Options struct {
 	// PublicURL is where jobs reach the server of this process, if it has one: they are given a
 	// webhook there by which they may answer.
 	PublicURL string
+	// Notifications are whom a service tells of the events of all runs, beside the targets of eval
+	// sets.
+	Notifications Notifications
 }
 
 // RunOptions are the options of [Store.Run] and [Store.Resume].
@@ -133,6 +136,11 @@ func (s *Store) runUntil(ctx context.Context, runID string, o RunOptions, red *r
 
 // runEngine runs the engine until it ends, and stops it when Drain is closed.
 func (s *Store) runEngine(ctx context.Context, e *engine.Runner, o Options, until engine.Until) (drained bool, err error) {
+	finish, err := s.notifying(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	defer finish()
 	var stopped atomic.Bool
 	ended, watching := make(chan struct{}), make(chan struct{})
 	go func() {

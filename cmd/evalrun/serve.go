@@ -100,7 +100,8 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	work.Go(func() {
 		defer close(ended)
 		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
-			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr())}})
+			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()),
+			Notifications: svc.notifications()}})
 	})
 	keeping, stopKeeping := context.WithCancel(ctx)
 	work.Go(func() { jobs.Keep(keeping, s, o.retention, log) })
@@ -117,6 +118,12 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 type configured struct {
 	*service.Service
 	variables runner.Variables
+}
+
+// notifications are whom the configuration tells of all runs.
+func (c configured) notifications() runner.Notifications {
+	config := c.Config()
+	return runner.Notifications{Targets: config.Notify, Dir: config.Catalog.Dir}
 }
 
 func (o *serveFlags) service(cmd *cobra.Command, g *globals, s *runner.Store) (configured, error) {
@@ -137,7 +144,7 @@ func (o *serveFlags) service(cmd *cobra.Command, g *globals, s *runner.Store) (c
 	}
 	printWarnings(cmd.ErrOrStderr(), g, config.Warnings)
 	c.Service = service.New(s, config, service.Options{Variables: c.variables, Sandbox: sandbox})
-	return c, nil
+	return c, c.notifications().Check(c.variables)
 }
 
 func printWarnings(w io.Writer, g *globals, warnings string) {
@@ -181,11 +188,13 @@ func (x *executor) ready() error {
 
 func (x *executor) run(ctx context.Context, s *runner.Store, o runner.ExecuteOptions) error {
 	if x.off {
-		select {
-		case <-o.Drain:
-		case <-ctx.Done():
-		}
-		return nil
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			<-either(ctx.Done(), o.Drain)
+			cancel()
+		}()
+		return s.Notify(ctx, o.Options)
 	}
 	err := s.Execute(ctx, o)
 	x.mu.Lock()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,7 @@ unique beginning of it, or the id of its evaluation, that rollout alone.`,
 		Args: between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
-				return s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error {
+				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error {
 					switch {
 					case len(args) == 2:
 						return showRollout(cmd, r, args[1])
@@ -28,9 +29,32 @@ unique beginning of it, or the id of its evaluation, that rollout alone.`,
 					r.ResumeCommand = resumeLine(s, run.ID)
 					return r.Write(stdout(cmd), "table")
 				})
+				if err != nil || g.json || len(args) == 2 {
+					return err
+				}
+				return showUndelivered(cmd, s, run.ID)
 			})
 		},
 	}
+}
+
+// showUndelivered shows what targets were to be told of a run and were not.
+func showUndelivered(cmd *cobra.Command, s *runner.Store, runID string) error {
+	all, err := s.Undelivered(cmd.Context(), runID)
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		text, next := "not tried yet", "given up"
+		if n.LastError != "" {
+			text = n.LastError
+		}
+		if !n.Next.IsZero() {
+			next = "tried again at " + n.Next.Local().Format(time.DateTime)
+		}
+		printf(stdout(cmd), "not notified of %s: %s (attempts: %d; %s)\n", n.Event, text, n.Attempts, next)
+	}
+	return nil
 }
 
 // showRollout shows one rollout as it stands in the results document.

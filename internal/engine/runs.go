@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -156,19 +154,11 @@ func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error)
 	return c.models, c.gateway, nil
 }
 
-// findBaseDir finds the eval set's folder again. It tries where the folder was relative to the
-// store, then, since the store may have been moved, where it was relative to the folder of the
-// command. Otherwise it is the folder that the store is in.
+// findBaseDir finds the eval set's folder again, and says when it is not where it was.
 func (c *runCache) findBaseDir(p plans.Plan) string {
-	beside := filepath.Join(c.o.Store.Dir(), "..")
-	for _, dir := range []string{
-		filepath.Join(c.o.Store.Dir(), filepath.FromSlash(p.BaseDir)),
-		filepath.Join(c.o.WorkDir, filepath.FromSlash(p.WorkDir)),
-	} {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return dir
-		}
+	dir, found := p.FindBaseDir(c.o.Store.Dir(), c.o.WorkDir)
+	if !found {
+		c.o.Logger.Warn("the eval set's folder is not where it was; agents start in the store's parent folder", "expected", p.BaseDir, "folder", dir)
 	}
-	c.o.Logger.Warn("the eval set's folder is not where it was; agents start in the store's parent folder", "expected", p.BaseDir, "folder", beside)
-	return beside
+	return dir
 }

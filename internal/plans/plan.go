@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -37,6 +39,8 @@ type Plan struct {
 	Set    eval.Set      `json:"set"`
 	Agents []agent.Entry `json:"agents"`
 	Jobs   wait.Jobs     `json:"jobs,omitempty"`
+	// Notify are the targets that are told of the run's events.
+	Notify notify.Targets `json:"notify,omitempty"`
 	// BaseDir is the eval set's folder relative to the store's, WorkDir the same relative to the
 	// folder in which the run was started: if the store has been moved away from the eval set, a
 	// resume looks there from its own folder. Slash-separated.
@@ -104,6 +108,7 @@ type Request struct {
 	Set     *eval.Set
 	Agents  []agent.Entry
 	Jobs    wait.Jobs
+	Notify  notify.Targets
 	// BaseDir is the eval set's folder, WorkDir the folder in which the command runs.
 	BaseDir string
 	WorkDir string
@@ -122,7 +127,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Set: set, Agents: req.Agents, Jobs: req.Jobs, Env: req.Env,
+	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Env: req.Env,
 		Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
@@ -131,7 +136,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	if plan.WorkDir, err = relative(req.WorkDir, req.BaseDir); err != nil {
 		return store.Plan{}, err
 	}
-	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name, RetryOf: req.RetryOf}
+	out := store.Plan{RunID: req.RunID, Name: set.Name, EvaluationSetID: set.ID, EvaluationSetName: set.Name, RetryOf: req.RetryOf, Notify: req.Notify.ForStore()}
 	if out.RunID == "" {
 		out.RunID = store.NewRunID()
 	}
@@ -198,6 +203,21 @@ func Read(p store.Plan) (Plan, error) {
 	return plan, nil
 }
 
+// FindBaseDir finds the eval set's folder again. It tries where the folder was relative to the
+// store, then, since the store may have been moved, where it was relative to a folder of work.
+// Otherwise it is the folder that the store is in, and found is false.
+func (p Plan) FindBaseDir(storeDir, workDir string) (dir string, found bool) {
+	for _, dir := range []string{
+		filepath.Join(storeDir, filepath.FromSlash(p.BaseDir)),
+		filepath.Join(workDir, filepath.FromSlash(p.WorkDir)),
+	} {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir, true
+		}
+	}
+	return filepath.Join(storeDir, ".."), false
+}
+
 func relative(base, target string) (string, error) {
 	rel, err := filepath.Rel(base, target)
 	return filepath.ToSlash(rel), err
@@ -211,7 +231,7 @@ func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, 
 	if all == nil {
 		all = map[string]string{}
 	}
-	names := append(p.Jobs.Variables(), p.Env...)
+	names := slices.Concat(p.Jobs.Variables(), p.Notify.Variables(), p.Env)
 	for _, a := range p.Agents {
 		for _, name := range a.Variables() {
 			// The address of a model is no secret unless there is more in it. Errors need it.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -17,9 +18,8 @@ type Config struct {
 	Catalog runner.Catalog
 	// EvalSets are those that requests may name.
 	EvalSets EvalSets
-	// Notify is the value of the key notify as it stands in the file, nil if there is none. Who
-	// sends notifications reads it.
-	Notify *input.Node
+	// Notify are the targets that are told of the events of every run.
+	Notify notify.Targets
 	// Warnings is what is strange about the file and no error, one line each.
 	Warnings string
 }
@@ -44,7 +44,7 @@ func ReadConfig(path string) (Config, error) {
 	c.Catalog.Agents = parseAgents(r, f)
 	c.Catalog.Jobs = wait.ParseJobs(r, f.Get("jobs"))
 	c.EvalSets = parseEvalSets(r, f, dir)
-	c.Notify = f.Get("notify")
+	c.Notify = notify.ParseTargets(r, f.Get("notify"))
 	f.Done()
 	if warnings := r.Problems.Warnings(); len(warnings) > 0 {
 		c.Warnings = warnings.Error()

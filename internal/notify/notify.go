@@ -1,0 +1,254 @@
+// Package notify tells targets outside of what happens in runs: webhooks get a signed CloudEvent,
+// commands get it on stdin. What is to be told waits in the store, and is tried again until a target
+// has taken it or its time is over, by whichever process works on the store then.
+//
+// [ParseTargets] reads the key "notify" of an eval set or a service. A [Sender] sends. The package
+// knows targets and messages; what a message says of a run is its user's.
+package notify
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/wait/template"
+)
+
+// Kind is what a target can be told.
+type Kind string
+
+// The kinds.
+const (
+	Suspended Kind = "suspended" // a rollout waits
+	Question  Kind = "question"  // a person is asked something
+	Finished  Kind = "finished"  // a run is final
+)
+
+// eventTypes are the events that the messages of a kind are made of.
+var eventTypes = map[Kind][]store.EventType{
+	Suspended: {store.RolloutSuspended},
+	Question:  {store.RolloutSuspended, store.QuestionAsked},
+	Finished:  {store.RunFinished},
+}
+
+const (
+	defaultTimeout = wait.Duration(10 * time.Second)
+	maxTimeout     = wait.Duration(time.Minute)
+)
+
+// Target is a webhook or a command. It is stored with a run; URL and Secret may contain ${VAR},
+// whose values are not.
+type Target struct {
+	// URL gets messages by POST, signed with Secret.
+	URL    string `json:"url,omitempty"`
+	Secret string `json:"secret,omitempty"`
+	// Command gets each message on stdin. It starts in the folder of the file that names it.
+	Command []string `json:"command,omitempty"`
+	// Events are the kinds that it is told.
+	Events []Kind `json:"events"`
+	// Timeout is how long one message may take.
+	Timeout wait.Duration `json:"timeout"`
+}
+
+// Targets are those of one file.
+type Targets []Target
+
+// ParseTargets reads the value of the key "notify"; n may be nil. What is wrong is recorded in r
+// with its place.
+func ParseTargets(r *input.Reader, n *input.Node) (out Targets) {
+	if n == nil || n.Kind == input.Null {
+		return nil
+	}
+	if n.Kind != input.Array {
+		r.Errorf(n, "expected a list of webhooks and commands, got %s", n.Kind)
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, item := range n.Items {
+		before := len(r.Problems)
+		t := parseTarget(r, item)
+		if id := t.ID(); seen[id] && len(r.Problems) == before {
+			r.Errorf(item, "the same target is there twice")
+		} else {
+			seen[id] = true
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func parseTarget(r *input.Reader, n *input.Node) (t Target) {
+	f := r.Object(n)
+	if n.Kind != input.Object {
+		return t
+	}
+	url, command := f.Optional("url", input.String), f.Optional("command", input.Array)
+	t.Timeout = wait.Duration(f.Duration("timeout", time.Duration(defaultTimeout)))
+	if at := f.Get("timeout"); at != nil && (t.Timeout <= 0 || t.Timeout > maxTimeout) {
+		r.Errorf(at, "expected a duration above 0 and up to %s", time.Duration(maxTimeout))
+	}
+	t.Events = parseEvents(r, f)
+	switch {
+	case url != nil && command != nil:
+		f.Ignore("secret")
+		r.Errorf(n, "expected either a url or a command, got both")
+	case command != nil:
+		if t.Command = f.Strings("command"); len(t.Command) == 0 || t.Command[0] == "" {
+			r.Errorf(command, "expected the program and its arguments, got none")
+		}
+	case url != nil:
+		t.URL, t.Secret = url.Text, f.RequiredString("secret")
+		if err := template.CheckURL(t.URL, nil); err != nil {
+			r.Errorf(url, "%s", err)
+		}
+		if at := f.Get("secret"); at != nil && t.Secret != "" {
+			checkSecret(r, at)
+		}
+	case !f.Has("url") && !f.Has("command"):
+		r.Errorf(n, "expected a url with a secret, or a command")
+	}
+	f.Done()
+	return t
+}
+
+func parseEvents(r *input.Reader, f *input.Fields) []Kind {
+	all := []Kind{Suspended, Question, Finished}
+	n := f.Optional("events", input.Array)
+	if n == nil {
+		return all
+	}
+	var out []Kind
+	for _, item := range n.Items {
+		kind := Kind(item.Text)
+		switch {
+		case item.Kind != input.String || !slices.Contains(all, kind):
+			r.Errorf(item, "expected one of suspended, question, finished, got %s", item.JSON())
+		case !slices.Contains(out, kind):
+			out = append(out, kind)
+		}
+	}
+	if len(n.Items) == 0 {
+		r.Errorf(n, "expected at least one of suspended, question, finished, got none")
+	}
+	return out
+}
+
+// checkSecret says what is wrong with a secret as far as that can be said without the values of its
+// variables.
+func checkSecret(r *input.Reader, n *input.Node) {
+	if err := template.Check(n.Text); err != nil {
+		r.Errorf(n, "%s", err)
+		return
+	}
+	used := map[string]bool{}
+	if template.AddVariables(n.Text, used); len(used) > 0 {
+		return
+	}
+	if _, err := parseSecret(n.Text); err != nil {
+		r.Errorf(n, "%s", err)
+		return
+	}
+	r.Warnf(n, "what stands here is stored with every run; write it as a variable such as ${WEBHOOK_SECRET}")
+}
+
+// ID names the target in the store. Equal targets have the same.
+func (t Target) ID() string {
+	text, _ := json.Marshal(t) // of strings and numbers
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:12])
+}
+
+// Name is what messages call the target. The path of a URL can be a credential and is left out.
+func (t Target) Name() string {
+	if t.URL == "" {
+		const most = 60
+		name := strings.Join(t.Command, " ")
+		if len(name) > most {
+			name = strings.ToValidUTF8(name[:most], "") + "…"
+		}
+		return name
+	}
+	scheme, rest, ok := strings.Cut(t.URL, "://")
+	if !ok {
+		return t.URL // which begins with a variable
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	if _, after, ok := strings.Cut(host, "@"); ok {
+		host = after
+	}
+	host, _, _ = strings.Cut(host, "?")
+	return scheme + "://" + host
+}
+
+// ForStore is the target as the store knows it.
+func (t Target) ForStore() store.NotifyTarget {
+	out := store.NotifyTarget{ID: t.ID()}
+	for _, kind := range t.Events {
+		for _, typ := range eventTypes[kind] {
+			if !slices.Contains(out.Types, typ) {
+				out.Types = append(out.Types, typ)
+			}
+		}
+	}
+	return out
+}
+
+// Variables are the names of all ${VAR} in the targets, sorted.
+func (ts Targets) Variables() []string {
+	names := map[string]bool{}
+	for _, t := range ts {
+		template.AddVariables(t.URL, names)
+		template.AddVariables(t.Secret, names)
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// ForStore are the targets as the store knows them.
+func (ts Targets) ForStore() (out []store.NotifyTarget) {
+	for _, t := range ts {
+		out = append(out, t.ForStore())
+	}
+	return out
+}
+
+// Find returns the target with an id.
+func (ts Targets) Find(id string) (Target, bool) {
+	i := slices.IndexFunc(ts, func(t Target) bool { return t.ID() == id })
+	if i < 0 {
+		return Target{}, false
+	}
+	return ts[i], true
+}
+
+// CheckSecrets says which secret cannot be used with the values that variables have now.
+func (ts Targets) CheckSecrets(resolve template.Resolver) error {
+	for _, t := range ts {
+		if t.URL == "" {
+			continue
+		}
+		if _, err := template.URL(t.URL, resolve, nil); err != nil {
+			return &targetError{t, err}
+		}
+		if _, err := t.key(resolve); err != nil {
+			return &targetError{t, err}
+		}
+	}
+	return nil
+}
+
+// targetError names the target of an error.
+type targetError struct {
+	target Target
+	err    error
+}
+
+func (e *targetError) Error() string { return "notify " + e.target.Name() + ": " + e.err.Error() }
+
+func (e *targetError) Unwrap() error { return e.err }

@@ -1,0 +1,152 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/wait/template"
+)
+
+// failure is why a target has not taken a message.
+type failure struct {
+	err error
+	// final says that trying again is of no use; after is the least time until then, if the target
+	// has said one.
+	final bool
+	after time.Duration
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+
+func failed(format string, args ...any) *failure { return &failure{err: fmt.Errorf(format, args...)} }
+
+// excerptLength is how much of an answer or of stderr is quoted.
+const excerptLength = 200
+
+// post sends a message to a webhook. Its errors do not name the URL, which may hold a secret.
+func (s *Sender) post(ctx context.Context, t Target, resolve template.Resolver, m Message) *failure {
+	target, err := template.URL(t.URL, resolve, nil)
+	if err != nil {
+		return failed("%w", err)
+	}
+	key, err := t.key(resolve)
+	if err != nil {
+		return failed("secret: %w", err)
+	}
+	body, err := m.event()
+	if err != nil {
+		return failed("%w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(t.Timeout))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
+	if err != nil {
+		return failed("the request could not be made") // the error has the URL in it
+	}
+	timestamp, sig := signature(key, m.ID, s.o.Now(), body)
+	for name, value := range map[string]string{
+		"Content-Type": contentType, "User-Agent": "evalrun",
+		"Webhook-Id": m.ID, "Webhook-Timestamp": timestamp, "Webhook-Signature": sig,
+	} {
+		req.Header.Set(name, value)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		if withURL := (*url.Error)(nil); errors.As(err, &withURL) {
+			err = withURL.Err
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("no answer within %s", time.Duration(t.Timeout))
+		}
+		return failed("%w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // only for a message; the connection is used again if that was all
+	return judge(resp, answer)
+}
+
+// judge says what an answer means. Only 2xx is success. Redirects are not followed, for the message
+// is signed for its receiver. After 410 the receiver wants no more of it.
+func judge(resp *http.Response, answer []byte) *failure {
+	status := resp.StatusCode
+	if status >= 200 && status < 300 {
+		return nil
+	}
+	hint := ""
+	if status >= 300 && status < 400 {
+		hint = " (redirects are not followed)"
+	}
+	f := failed("it answered %d %s%s%s", status, http.StatusText(status), hint, excerpt(": ", answer))
+	f.final = status == http.StatusGone
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
+			f.after = time.Duration(seconds) * time.Second
+		}
+	}
+	return f
+}
+
+// run gives a message to a command. It has the environment of evalrun without its own variables, in
+// a process group that ends with it.
+func (s *Sender) run(ctx context.Context, t Target, dir string, m Message) *failure {
+	body, err := m.event()
+	if err != nil {
+		return failed("%w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(t.Timeout))
+	defer cancel()
+	var stderr tail
+	cmd := exec.CommandContext(ctx, t.Command[0], t.Command[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = dir, sandbox.Environ(os.Environ()), bytes.NewReader(append(body, '\n')), &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 2 * time.Second
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if err := cmd.Start(); err != nil {
+		return failed("it could not be started: %w", err)
+	}
+	err = cmd.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
+	switch {
+	case ctx.Err() != nil:
+		return failed("it was ended after %s%s", time.Duration(t.Timeout), excerpt(": ", stderr.kept))
+	case err != nil && !cmd.ProcessState.Success():
+		return failed("it ended with %s%s", cmd.ProcessState, excerpt(": ", stderr.kept))
+	}
+	return nil // it need not have read its input
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ kept []byte }
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if extra := len(t.kept) - excerptLength; extra > 0 {
+		t.kept = append(t.kept[:0], t.kept[extra:]...)
+	}
+	return len(p), nil
+}
+
+// excerpt quotes a text behind a separator; empty if there is none.
+func excerpt(separator string, text []byte) string {
+	s := strings.Join(strings.Fields(strings.ToValidUTF8(string(text), "")), " ")
+	if s == "" {
+		return ""
+	}
+	if len(s) > excerptLength {
+		s = strings.ToValidUTF8(s[:excerptLength], "") + "…"
+	}
+	return separator + s
+}

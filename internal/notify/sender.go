@@ -1,0 +1,320 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait/template"
+)
+
+const (
+	// maxTargets is how many targets are told something at once; each gets one message at a time.
+	maxTargets = 16
+	// batch is how many notifications are claimed at once, and hold for how long.
+	batch = 16
+	hold  = 3 * time.Minute
+	// settle is how long a change is followed by others before the store is asked.
+	settle = 50 * time.Millisecond
+	// lookAgain is when the store is asked at the latest, whatever is or is not told.
+	lookAgain = time.Minute
+	// keepEvery is how often the known targets are made known again.
+	keepEvery = time.Hour
+	// later is when another process may know what this one does not.
+	later = time.Minute
+	// leftAtMost is how long a notification is left to processes that can send it.
+	leftAtMost = 7 * 24 * time.Hour
+)
+
+// pauses are those between the attempts: after the last one a notification is given up. They are
+// the example of Standard Webhooks.
+var pauses = []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
+
+// ErrNotHere means that this process cannot send a notification, and another may.
+var ErrNotHere = errors.New("this process cannot send it")
+
+// Parcel is a notification as it is sent.
+type Parcel struct {
+	Target Target
+	// Messages are told one after the other. Those that the target does not want are left out.
+	Messages []Message
+	// Resolve gives the values of the target's variables, Redact takes them out of errors.
+	Resolve template.Resolver
+	Redact  *redact.Redactor
+	// Dir is where a command starts.
+	Dir string
+}
+
+// Options are what a Sender needs.
+type Options struct {
+	Store interface {
+		store.Outbox
+		Changed(runID string) <-chan struct{}
+	}
+	// Known are the targets of this process, beside those of the runs' own plans. Run keeps them
+	// known to the store, for so long.
+	Known []store.NotifyTarget
+	Keep  time.Duration
+	// Parcel makes what is sent of a notification. ErrNotHere leaves it for another process, and
+	// store.ErrNotFound says that its run is gone.
+	Parcel func(context.Context, store.Notification) (Parcel, error)
+	Logger *slog.Logger
+	// GivenUp, if not nil, is told what was given up, for a person.
+	GivenUp func(n store.Notification, target, why string)
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Sender sends what the store's outbox holds. Several may, in one process or in many.
+type Sender struct {
+	o      Options
+	client *http.Client
+	// known are the ids of the known targets.
+	known []string
+	// freed is told when a target is not busy any more.
+	freed chan struct{}
+	work  sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[string]bool
+	// warned are the targets whose trouble was said, until they take something.
+	warned map[string]bool
+}
+
+// New makes a sender. It does nothing until Run or Flush is called.
+func New(o Options) *Sender {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 1, 10*time.Second
+	var known []string
+	for _, t := range o.Known {
+		known = append(known, t.ID)
+	}
+	return &Sender{o: o, known: known, freed: make(chan struct{}, 1), busy: map[string]bool{}, warned: map[string]bool{}, client: &http.Client{
+		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// Run sends until drain is closed; then it sends once more what is due, as Flush does, and returns.
+// When ctx is done it returns at once: what is being sent is broken off and sent another time. The
+// error is one of the store.
+func (s *Sender) Run(ctx context.Context, drain <-chan struct{}) error {
+	defer s.client.CloseIdleConnections()
+	defer s.work.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	kept := s.o.Now()
+	for {
+		changed := s.o.Store.Changed("")
+		next, err := s.start(ctx)
+		if err == nil && len(s.known) > 0 && s.o.Now().Sub(kept) > keepEvery {
+			kept, err = s.o.Now(), s.o.Store.AddTargets(ctx, s.o.Known, s.o.Keep)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case store.IsBroken(err):
+			return err
+		case err != nil:
+			s.o.Logger.Error("notifications could not be read", "error", err)
+		}
+		pause := lookAgain
+		if now := s.o.Now(); next.After(now) {
+			pause = min(pause, next.Sub(now))
+		}
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-drain:
+			return s.Flush(ctx)
+		case <-s.freed:
+		case <-timer.C:
+		case <-changed:
+			timer.Reset(settle)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-drain:
+			case <-timer.C:
+			}
+		}
+	}
+}
+
+// Flush sends what is due, everything once, and returns when that is done or ctx is.
+func (s *Sender) Flush(ctx context.Context) error {
+	defer s.client.CloseIdleConnections()
+	defer s.work.Wait()
+	for {
+		next, err := s.start(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		s.mu.Lock()
+		idle := len(s.busy) == 0
+		s.mu.Unlock()
+		if idle && (next.IsZero() || next.After(s.o.Now())) {
+			return nil
+		}
+		if idle {
+			continue // something has become due in between
+		}
+		select {
+		case <-s.freed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// start begins to send what is due, and returns when more will be; what waits for a busy target
+// comes when that is freed.
+func (s *Sender) start(ctx context.Context) (next time.Time, err error) {
+	for {
+		next, err := s.o.Store.NextNotification(ctx, s.known)
+		if err != nil || next.IsZero() || next.After(s.o.Now()) {
+			return next, err
+		}
+		s.mu.Lock()
+		busy := slices.Collect(maps.Keys(s.busy))
+		s.mu.Unlock()
+		if len(busy) >= maxTargets {
+			return next, nil
+		}
+		claimed, err := s.o.Store.ClaimNotifications(ctx, s.known, busy, batch, hold)
+		if err != nil || len(claimed) == 0 {
+			return next, err
+		}
+		target, until := claimed[0].Target, s.o.Now().Add(hold-2*time.Duration(maxTimeout))
+		s.mu.Lock()
+		s.busy[target] = true
+		s.mu.Unlock()
+		s.work.Go(func() {
+			s.sendAll(ctx, claimed, until)
+			s.mu.Lock()
+			delete(s.busy, target)
+			s.mu.Unlock()
+			select {
+			case s.freed <- struct{}{}:
+			default:
+			}
+		})
+	}
+}
+
+// sendAll sends the notifications of one target. When it does not take one, the others wait as long
+// as that one does: a target that is down costs one request a round.
+func (s *Sender) sendAll(ctx context.Context, claimed []store.Notification, until time.Time) {
+	commit := context.WithoutCancel(ctx)
+	var again time.Time
+	for len(claimed) > 0 && again.IsZero() {
+		if ctx.Err() != nil || s.o.Now().After(until) {
+			again = s.o.Now()
+			break
+		}
+		n := claimed[0]
+		claimed = claimed[1:]
+		var err error
+		if again, err = s.send(ctx, n); err != nil && !errors.Is(err, store.ErrNotClaimed) {
+			s.o.Logger.Error("a notification's end could not be recorded; it may be sent again", "run", n.RunID, "error", err)
+		}
+	}
+	for _, rest := range claimed {
+		err := s.o.Store.NotificationFailed(commit, rest, store.NotificationFailure{NotTried: true, Parts: rest.Parts, Next: again})
+		if err != nil && !errors.Is(err, store.ErrNotClaimed) {
+			s.o.Logger.Error("a notification could not be put back; it is sent later", "run", rest.RunID, "error", err)
+		}
+	}
+}
+
+// send sends one notification and records what came of it. again is when its target may be tried
+// again; zero if it is well, or only this notification was not for it.
+func (s *Sender) send(ctx context.Context, n store.Notification) (again time.Time, err error) {
+	commit, log := context.WithoutCancel(ctx), s.o.Logger.With("run", n.RunID, "event", n.Seq)
+	parcel, err := s.o.Parcel(commit, n)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return again, s.o.Store.NotificationSent(commit, n)
+	case err != nil:
+		return again, s.leave(commit, n, parcel.Redact.String(err.Error()))
+	}
+	parts := n.Parts
+	var why *failure
+	for parts < len(parcel.Messages) && why == nil {
+		failpoint.Hit("notify.sending")
+		if why = s.tell(ctx, parcel, parcel.Messages[parts]); why == nil {
+			parts++
+		}
+	}
+	failpoint.Hit("notify.sent")
+	name := parcel.Target.Name()
+	if why == nil {
+		s.setWarned(n.Target, false)
+		return again, s.o.Store.NotificationSent(commit, n)
+	}
+	f := store.NotificationFailure{Parts: parts, Error: redact.Line(parcel.Redact.String(name + ": " + why.Error())), Next: s.o.Now()}
+	if ctx.Err() != nil { // broken off by us
+		f.NotTried, f.Error = true, ""
+		return f.Next, s.o.Store.NotificationFailed(commit, n, f)
+	}
+	if why.final || n.Attempts > len(pauses) {
+		f.Next = time.Time{}
+		s.giveUp(n, name, f.Error)
+		return again, s.o.Store.NotificationFailed(commit, n, f)
+	}
+	pause := max(pauses[n.Attempts-1], min(why.after, pauses[len(pauses)-1]))
+	f.Next = s.o.Now().Add(pause)
+	if s.setWarned(n.Target, true) {
+		log.Warn("a notification was not delivered; it will be tried again", "target", name, "after", pause, "error", f.Error)
+	}
+	return f.Next, s.o.Store.NotificationFailed(commit, n, f)
+}
+
+// leave puts back a notification that this process cannot send. Another may, but not for ever.
+func (s *Sender) leave(ctx context.Context, n store.Notification, why string) error {
+	f := store.NotificationFailure{NotTried: true, Parts: n.Parts, Next: s.o.Now().Add(later), Error: why}
+	if s.setWarned(n.Target, true) {
+		s.o.Logger.Warn("a notification is left for another process, or for later", "run", n.RunID, "error", why)
+	}
+	if s.o.Now().Sub(n.CreatedAt) > leftAtMost {
+		f.Next = time.Time{}
+		s.giveUp(n, n.Target, why)
+	}
+	return s.o.Store.NotificationFailed(ctx, n, f)
+}
+
+func (s *Sender) giveUp(n store.Notification, target, why string) {
+	s.o.Logger.Warn("a notification was not delivered and is given up", "run", n.RunID, "event", n.Seq, "target", target, "attempts", n.Attempts, "error", why)
+	if s.o.GivenUp != nil {
+		s.o.GivenUp(n, target, why)
+	}
+}
+
+func (s *Sender) tell(ctx context.Context, p Parcel, m Message) *failure {
+	if !slices.Contains(p.Target.Events, m.Kind) {
+		return nil
+	}
+	if p.Target.URL == "" {
+		return s.run(ctx, p.Target, p.Dir, m)
+	}
+	return s.post(ctx, p.Target, p.Resolve, m)
+}
+
+// setWarned notes whether a target is in trouble, and reports whether that is new.
+func (s *Sender) setWarned(target string, trouble bool) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = s.warned[target] != trouble
+	s.warned[target] = trouble
+	return changed
+}
