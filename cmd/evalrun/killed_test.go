@@ -218,7 +218,9 @@ func TestAWebhookSurvivesAKill(t *testing.T) {
 	}
 	var document struct {
 		EvaluationSetResults []struct {
-			AgentExecutionOutput struct{ Result struct{ Output map[string]string } }
+			AgentExecutionOutput struct {
+				Result struct{ Output map[string]string }
+			}
 		}
 	}
 	if !testenv.Eventually(func() bool {
