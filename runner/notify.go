@@ -167,7 +167,7 @@ func (l *letters) parcel(ctx context.Context, n store.Notification) (p notify.Pa
 	case err != nil:
 		return p, err
 	}
-	found := false
+	var found bool
 	if n.OfRun {
 		p.Target, found = plan.Notify.Find(n.Target)
 		dir, err := os.Getwd()

@@ -84,7 +84,7 @@ func (t Target) key(resolve template.Resolver) ([]byte, error) {
 func signature(key []byte, id string, at time.Time, body []byte) (timestamp, sig string) {
 	timestamp = strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "%s.%s.", id, timestamp)
+	mac.Write([]byte(id + "." + timestamp + "."))
 	mac.Write(body)
 	return timestamp, "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }

@@ -33,9 +33,9 @@ type world struct {
 	givenUp []string
 }
 
-func newWorld(t *testing.T, targets ...Target) *world {
+func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, targets: targets, runID: store.NewRunID(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	w := &world{T: t, runID: store.NewRunID(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	var err error
 	if w.store, err = sqlite.Open(t.TempDir(), store.Options{Now: w.Now}); err != nil {
 		t.Fatal(err)
