@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		}
 	}
 	req.Env, req.KeepWorkspaces = e.opts.Variables.names, o.KeepWorkspaces
-	req.Origin = plans.Origin{GitCommit: gitCommit(ctx, req.BaseDir), Version: s.opts.Version, EvalIDs: e.opts.EvalIDs, Filter: e.opts.Filter, Request: o.Request}
+	req.Origin = plans.Origin{GitCommit: s.commits.of(ctx, req.BaseDir), Version: s.opts.Version, EvalIDs: e.opts.EvalIDs, Filter: e.opts.Filter, Request: o.Request}
 	plan, err := plans.New(req, s.Dir())
 	if err != nil {
 		return Created{}, err
@@ -186,14 +185,4 @@ func (s *Store) keepFaulted(ctx context.Context, req *plans.Request, name string
 	req.RetryOf, req.Set = other.ID, &set
 	req.Only = func(evaluation, agent string, epoch int) bool { return faulted[key{evaluation, agent, epoch}] }
 	return nil
-}
-
-// gitCommit is the commit that is checked out in a folder; empty if that is in no repository, or
-// there is no git.
-func gitCommit(ctx context.Context, dir string) string {
-	out, err := exec.CommandContext(ctx, "git", "-C", dir, "rev-parse", "--verify", "HEAD").Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
 }

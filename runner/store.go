@@ -28,6 +28,7 @@ type Store struct {
 	st      store.Store
 	opts    OpenOptions
 	engines engines
+	commits commits
 }
 
 // OpenOptions say how a store is opened, and what the process is that opens it. The zero value is

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/plans"
@@ -176,7 +178,21 @@ func (s *Service) load(q StartRequest) (*runner.EvalSet, error) {
 		}
 		paths = []string{path}
 	}
-	return runner.Load(paths, o)
+	set, err := runner.Load(paths, o)
+	if err != nil && paths != nil {
+		err = withoutFolder(err, filepath.Dir(paths[0]))
+	}
+	return set, err
+}
+
+// withoutFolder takes the folder of an eval set out of what is wrong with it: callers know the set
+// by its name, and where it lies is nobody's business.
+func withoutFolder(err error, dir string) error {
+	var wrong *runner.InputError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	return &runner.InputError{Err: errors.New(strings.ReplaceAll(wrong.Error(), dir+string(filepath.Separator), ""))}
 }
 
 func inputError(format string, args ...any) error {

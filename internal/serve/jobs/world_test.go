@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
@@ -28,9 +31,9 @@ var agents = map[string]string{
 	"wrong": `echo '{"answer":"no"}'`,
 	"fails": `echo 'out of paper' >&2; exit 3`,
 	// asks a person, and says what was answered.
-	"asks": `cat >in; grep -q '"resume":null' in && echo '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask","title":"Go on?","data":{}}}]}' || cat in`,
+	"asks": `in=$(cat); case "$in" in *'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask","title":"Go on?","data":{}}}]}';; *) echo "$in";; esac`,
 	// asks two persons at once.
-	"asks-two": `cat >in; grep -q '"resume":null' in && echo '{"__interrupt__":[{"id":"q1","value":{"type":"CreateTask","title":"One?","data":{}}},{"id":"q2","value":{"type":"CreateTask","title":"Two?","data":{}}}]}' || echo '{"answer":"yes"}'`,
+	"asks-two": `in=$(cat); case "$in" in *'"resume":null'*) echo '{"__interrupt__":[{"id":"q1","value":{"type":"CreateTask","title":"One?","data":{}}},{"id":"q2","value":{"type":"CreateTask","title":"Two?","data":{}}}]}';; *) echo '{"answer":"yes"}';; esac`,
 	// waits until the file go is there, which no test needs longer than it lives.
 	"waits": `while [ ! -e go ]; do read -t 0.02 x </dev/zero; done; echo '{"answer":"yes"}'`,
 	// fails twice.
@@ -51,7 +54,8 @@ func newWorld(t testing.TB, change ...func(*jobs.Options)) *world {
 	t.Helper()
 	w := &world{TB: t, dir: t.TempDir(), caller: access.Identity{Scopes: []access.Scope{access.Admin}}}
 	config := "agents:\n"
-	for name, script := range agents {
+	for _, name := range slices.Sorted(maps.Keys(agents)) {
+		script := agents[name]
 		w.write(name+"/agent.sh", script+"\n")
 		config += fmt.Sprintf("  - {type: function, name: %s, command: [bash, agent.sh], cwd: %s}\n", name, name)
 	}
@@ -118,10 +122,13 @@ func (w *world) execute() (stop func()) {
 }
 
 // keep runs only what keeps jobs.
-func (w *world) keep() (stop func()) {
+func (w *world) keep() (stop func()) { return w.keepFor(0) }
+
+// keepFor also forgets jobs after some time.
+func (w *world) keepFor(retention time.Duration) (stop func()) {
 	w.Helper()
 	return w.beside(func(ctx context.Context) error {
-		jobs.Keep(ctx, w.service.Runner(), 0, slog.New(slog.DiscardHandler))
+		jobs.Keep(ctx, w.service.Runner(), retention, slog.New(slog.DiscardHandler))
 		return nil
 	})
 }

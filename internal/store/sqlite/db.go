@@ -36,6 +36,9 @@ type db struct {
 	wake    *waker
 	changes *changes
 
+	// queries are statements of the pool that are prepared once, because they run all the time.
+	queries sync.Map
+
 	closing  sync.Once
 	closeErr error
 }
@@ -54,9 +57,39 @@ func (d *db) connect(busy time.Duration) (err error) {
 		return errors.Join(err, d.closeDatabases())
 	}
 	d.read.SetMaxOpenConns(5) // one of them looks for what others commit
-	d.read.SetMaxIdleConns(1)
+	d.read.SetMaxIdleConns(4)
 	return nil
 }
+
+// query is a prepared statement of the pool.
+func (d *db) query(ctx context.Context, text string) (*sql.Stmt, error) {
+	if stmt, ok := d.queries.Load(text); ok {
+		return stmt.(*sql.Stmt), nil
+	}
+	stmt, err := d.read.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if earlier, ok := d.queries.LoadOrStore(text, stmt); ok {
+		_ = stmt.Close() // another goroutine was faster
+		return earlier.(*sql.Stmt), nil
+	}
+	return stmt, nil
+}
+
+// queryRow runs a prepared query of one row.
+func (d *db) queryRow(ctx context.Context, text string, args ...any) scanner {
+	stmt, err := d.query(ctx, text)
+	if err != nil {
+		return failed{err}
+	}
+	return stmt.QueryRowContext(ctx, args...)
+}
+
+// failed is a row that could not be read.
+type failed struct{ err error }
+
+func (f failed) Scan(...any) error { return f.err }
 
 // InPlace implements Store.
 func (d *db) InPlace() error {

@@ -82,10 +82,10 @@ func missingJob(runID string, err error) error {
 // Job implements Jobs.
 func (s jobs) Job(ctx context.Context, runID string) (j store.Job, err error) {
 	defer func() { err = s.db.describe(err) }()
-	if j, err = scanJob(s.db.read.QueryRowContext(ctx, selectJob+" WHERE j.run_id = ?", runID)); err != nil {
+	if j, err = scanJob(s.db.queryRow(ctx, selectJob+" WHERE j.run_id = ?", runID)); err != nil {
 		return j, missingJob(runID, err)
 	}
-	return j, scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts+"run_id = ?", runID), &j)
+	return j, scanJobRollouts(s.db.queryRow(ctx, selectJobRollouts+"run_id = ?", runID), &j)
 }
 
 // ListJobs implements Jobs.
@@ -125,7 +125,7 @@ func (s jobs) ListJobs(ctx context.Context, f store.JobFilter) (out []store.Job,
 		return nil, err
 	}
 	for i := range out {
-		if err := scanJobRollouts(s.db.read.QueryRowContext(ctx, selectJobRollouts+"run_id = ?", out[i].ID), &out[i]); err != nil {
+		if err := scanJobRollouts(s.db.queryRow(ctx, selectJobRollouts+"run_id = ?", out[i].ID), &out[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +152,7 @@ func statusIn(statuses []store.JobStatus) string {
 func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (log store.JobLog, err error) {
 	defer func() { err = s.db.describe(err) }()
 	var last int64
-	if err := s.db.read.QueryRowContext(ctx, "SELECT seq, status <> 'working' FROM jobs WHERE run_id = ?", runID).Scan(&last, &log.Ended); err != nil {
+	if err := s.db.queryRow(ctx, "SELECT seq, status <> 'working' FROM jobs WHERE run_id = ?", runID).Scan(&last, &log.Ended); err != nil {
 		return log, missingJob(runID, err)
 	}
 	log.Read = max(last, after)
@@ -192,7 +192,7 @@ const nextDueJob = "SELECT min(due_at) FROM jobs WHERE due_at IS NOT NULL"
 // NextDueJob implements Jobs.
 func (s jobs) NextDueJob(ctx context.Context) (time.Time, error) {
 	var due sql.NullInt64
-	err := s.db.read.QueryRowContext(ctx, nextDueJob).Scan(&due)
+	err := s.db.queryRow(ctx, nextDueJob).Scan(&due)
 	return fromMicros(due), s.db.describe(err)
 }
 

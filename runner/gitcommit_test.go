@@ -1,0 +1,45 @@
+package runner
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTheCommitIsThatOfTheCheckout(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("there is no git")
+	}
+	dir := t.TempDir()
+	git := func(args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x@example.org"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	var c commits
+	check := func(where, folder, want string) {
+		t.Helper()
+		for range 2 { // the second time it is known
+			if got := c.of(t.Context(), folder); got != want {
+				t.Errorf("%s: %q, not %q", where, got, want)
+			}
+		}
+	}
+	check("no repository", dir, "")
+	git("init", "-q")
+	check("no commit", dir, "")
+	git("commit", "-q", "--allow-empty", "-m", "one")
+	first := git("rev-parse", "HEAD")
+	check("one commit", dir, first)
+	git("commit", "-q", "--allow-empty", "-m", "two")
+	check("another commit", dir, git("rev-parse", "HEAD"))
+	other := filepath.Join(t.TempDir(), "other")
+	git("worktree", "add", "-q", "--detach", other, first)
+	check("a further worktree", other, first)
+	git("checkout", "-q", "--detach", first)
+	check("another checkout", dir, first)
+}
