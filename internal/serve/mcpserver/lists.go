@@ -1,14 +1,12 @@
 package mcpserver
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
+	"strconv"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -17,7 +15,7 @@ import (
 const runsDescription = `List the runs, the newest first, with their status and how many of their rollouts are in which state.`
 
 const runsSchema = `{"type":"object","additionalProperties":false,"properties":{` +
-	`"status":{"description":"list only runs with this status","enum":["running","suspended","faulted","cancelled","successful"]},` +
+	`"final":{"description":"list only runs that are final, or only those that are not","type":"boolean"},` +
 	`"cursor":{"description":"nextCursor of the page before","type":"string"},` +
 	`"limit":{"description":"20 if left out","type":"integer","minimum":1,"maximum":200}}}`
 
@@ -43,45 +41,46 @@ type runList struct {
 // listRuns is the tool. The cursor is the id of the last run of the page before.
 func (s *Server) listRuns(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
 	var a struct {
-		Status schemas.Status `json:"status"`
-		Cursor string         `json:"cursor"`
-		Limit  int            `json:"limit"`
+		Final  *bool  `json:"final"`
+		Cursor string `json:"cursor"`
+		Limit  int    `json:"limit"`
 	}
 	if err := read(arguments, &a); err != nil {
 		return nil, err
-	}
-	if known := []schemas.Status{"", schemas.Running, schemas.Suspended, schemas.Faulted, schemas.Cancelled, schemas.Successful}; !slices.Contains(known, a.Status) {
-		return nil, &argumentError{"status: expected running, suspended, faulted, cancelled or successful"}
 	}
 	limit, err := pageLimit(a.Limit)
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.st.Runs(ctx)
+	query := store.RunQuery{Final: a.Final, Limit: limit + 1}
+	if a.Cursor != "" {
+		last, err := s.st.Run(ctx, a.Cursor)
+		if err != nil {
+			return nil, unknownCursor(err)
+		}
+		query.Before = store.RunPlace{CreatedAt: last.CreatedAt, ID: last.ID}
+	}
+	found, err := s.o.Service.ListRuns(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	if a.Cursor != "" {
-		i := slices.IndexFunc(all, func(r store.Run) bool { return r.ID == a.Cursor })
-		if i < 0 {
-			return nil, &argumentError{"cursor: expected the nextCursor of a page; its run may have been removed"}
-		}
-		all = all[i+1:]
-	}
 	out := runList{Runs: []listedRun{}}
-	for _, r := range all {
-		status := report.StatusOf(r.Counts)
-		if a.Status != "" && status != a.Status {
-			continue
-		}
-		if len(out.Runs) == limit {
-			out.NextCursor = out.Runs[limit-1].RunID
-			break
-		}
+	if len(found) > limit {
+		found = found[:limit]
+		out.NextCursor = found[limit-1].ID
+	}
+	for _, r := range found {
 		c := r.Counts
-		out.Runs = append(out.Runs, listedRun{r.ID, r.EvaluationSetName, status, r.Final(), r.CreatedAt, c.Total, c.Suspended, c.Completed, c.Faulted, c.Cancelled})
+		out.Runs = append(out.Runs, listedRun{r.ID, r.EvaluationSetName, r.Status, r.Final(), r.CreatedAt, c.Total, c.Suspended, c.Completed, c.Faulted, c.Cancelled})
 	}
 	return out, nil
+}
+
+func unknownCursor(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return &argumentError{"cursor: expected the nextCursor of a page; what it names may have been removed"}
+	}
+	return err
 }
 
 const triggersDescription = `List what suspended rollouts wait for: jobs, timers, answers of people. ` +
@@ -115,7 +114,7 @@ type triggerList struct {
 	NextCursor string          `json:"nextCursor,omitempty"`
 }
 
-// listTriggers is the tool. The cursor is the id of the last trigger of the page before.
+// listTriggers is the tool. The cursor is the place of the last trigger of the page before.
 func (s *Server) listTriggers(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
 	var a struct {
 		RunID  string `json:"runId"`
@@ -129,34 +128,24 @@ func (s *Server) listTriggers(ctx context.Context, _ *request, arguments json.Ra
 	if err != nil {
 		return nil, err
 	}
-	out := triggerList{Triggers: []listedTrigger{}}
-	var last listedTrigger
+	query := store.TriggerQuery{RunID: a.RunID, Limit: limit}
 	if a.Cursor != "" {
-		t, err := s.st.Trigger(ctx, a.Cursor)
-		if err != nil {
-			return nil, &argumentError{"cursor: expected the nextCursor of a page"}
+		if query.After, err = strconv.ParseInt(a.Cursor, 10, 64); err != nil || query.After < 0 {
+			return nil, unknownCursor(store.ErrNotFound)
 		}
-		last = listedTrigger{TriggerID: t.ID, CreatedAt: t.CreatedAt}
 	}
-	if err := s.o.Service.Triggers(ctx, a.RunID, false, func(t runner.Trigger) error {
-		if one := newListedTrigger(t); t.Open && one.compare(last) > 0 {
-			out.Triggers = append(out.Triggers, one)
-		}
-		return nil
-	}); err != nil {
+	found, last, err := s.o.Service.ListTriggers(ctx, query)
+	if err != nil {
 		return nil, unknownRun(a.RunID, err)
 	}
-	slices.SortFunc(out.Triggers, listedTrigger.compare)
-	if len(out.Triggers) > limit {
-		out.Triggers = out.Triggers[:limit]
-		out.NextCursor = out.Triggers[limit-1].TriggerID
+	out := triggerList{Triggers: []listedTrigger{}}
+	for _, t := range found {
+		out.Triggers = append(out.Triggers, newListedTrigger(t))
+	}
+	if len(found) == limit { // there may be more
+		out.NextCursor = strconv.FormatInt(last, 10)
 	}
 	return out, nil
-}
-
-// compare puts the oldest first.
-func (t listedTrigger) compare(other listedTrigger) int {
-	return cmp.Or(t.CreatedAt.Compare(other.CreatedAt), cmp.Compare(t.TriggerID, other.TriggerID))
 }
 
 func newListedTrigger(t runner.Trigger) listedTrigger {

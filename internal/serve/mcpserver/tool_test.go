@@ -1,0 +1,246 @@
+package mcpserver_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// Each token sees the tools that its scopes allow, and may call no others.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	w := newIdleWorld(t)
+	for _, c := range []struct {
+		scopes []access.Scope
+		tools  string
+	}{
+		{[]access.Scope{access.Read}, "get_results list_runs list_triggers __mesh_job_status __mesh_job_result"},
+		{[]access.Scope{access.Run}, "run_eval_set __mesh_job_cancel"},
+		{[]access.Scope{access.Deliver}, "deliver"},
+		{[]access.Scope{access.Admin}, "run_eval_set get_results list_runs list_triggers deliver __mesh_job_status __mesh_job_result __mesh_job_cancel"},
+	} {
+		eras(t, func(t *testing.T, era mcp.Era) {
+			client := w.connect(t, era, w.newToken("one", c.scopes...))
+			listed := idsOf(t, client.Must(mcp.MethodToolsList, `{}`).Get("tools"), "name")
+			if got := strings.Join(listed, " "); got != c.tools {
+				t.Errorf("%v sees %s", c.scopes, got)
+			}
+			for _, name := range strings.Fields("run_eval_set get_results list_runs list_triggers deliver __mesh_job_status __mesh_job_result __mesh_job_cancel") {
+				if !strings.Contains(c.tools, name) {
+					said := client.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, `{"name":%q,"arguments":{}}`, name)
+					holds(t, said.Message, "needs the scope")
+				}
+			}
+		})
+	}
+	r, err := http.Post(w.base+"/mcp", "application/json", strings.NewReader(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = r.Body.Close(); r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", r.StatusCode)
+	}
+}
+
+// A client that knows no tasks waits, is told how far the run is, and can come back.
+func TestAPlainCallWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.plain(t, w.token)
+	first := tool(c, "run_eval_set", `{"evalSet":"waits","idempotencyKey":"k","waitSeconds":0}`)
+	if first.Text("status") != "running" || !strings.Contains(first.Text("comeBack"), first.Text("runId")) {
+		t.Errorf("%s", first.JSON())
+	}
+	told := make(chan jsonobj.Object, 100)
+	result := make(chan json.RawMessage, 1)
+	go func() {
+		r, err := c.Call(t.Context(), mcp.Call{Method: mcp.MethodToolsCall,
+			Params: json.RawMessage(`{"name":"run_eval_set","arguments":{"evalSet":"waits","idempotencyKey":"k"},"_meta":{"progressToken":"p"}}`),
+			Notified: func(method string, params json.RawMessage) {
+				if o, _ := jsonobj.ParseObject(params); method == mcp.NoteProgress {
+					told <- o
+				}
+			}})
+		if err != nil {
+			t.Error(err)
+		}
+		result <- r
+	}()
+	progress := testenv.Receive(t, told, "progress")
+	if string(progress.Get("progressToken")) != `"p"` || !strings.Contains(progress.Text("message"), first.Text("runId")) {
+		t.Errorf("%s", progress.JSON())
+	}
+	w.release()
+	o, err := jsonobj.ParseObject(testenv.Receive(t, result, "the result"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := document(t, o)
+	if last.Text("status") != "successful" || last.Text("runId") != first.Text("runId") || last.Has("comeBack") {
+		t.Errorf("%s", last.JSON())
+	}
+	// The key of a gateway counts as well.
+	call := `{"name":"run_eval_set","arguments":{"evalSet":"done"},"_meta":{"evalrun.dev/idempotencyKey":"g"}}`
+	one, two := document(t, c.Must(mcp.MethodToolsCall, "%s", call)), document(t, c.Must(mcp.MethodToolsCall, "%s", call))
+	if one.Text("runId") != two.Text("runId") {
+		t.Error("two runs for one key")
+	}
+	holds(t, refusal(c, "run_eval_set", `{"evalSet":"done","idempotencyKey":"k"}`), "used for another request")
+}
+
+// An eval set may be uploaded, as far as the service allows it.
+func TestUploads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.plain(t, w.token)
+	const set = `{"version":"1.0","id":"u","name":"Mine","agent":%q,"evaluators":[{"version":"1.0","id":"c","evaluatorTypeId":"uipath-contains","evaluatorConfig":{"name":"C","targetOutputKey":"*"}}],
+	 "evaluations":[{"id":"a","name":"A","inputs":{},"evaluationCriterias":{"c":{"searchText":"yes"}}},{"id":"b","name":"B","inputs":{},"evaluationCriterias":{"c":{"searchText":"yes"}}}]}`
+	r := tool(c, "run_eval_set", `{"evalSet":`+strings.Replace(set, "%q", `"done"`, 1)+`,"agents":["wrong","done"],"evalIds":["b"],"epochs":2,"inputs":{"n":9007199254740993}}`)
+	if r.Object("summary").Get("total") == nil || string(r.Object("summary").Get("total")) != "4" || len(idsOf(t, r.Get("failed"), "rolloutId")) != 2 {
+		t.Errorf("%s", r.JSON())
+	}
+	holds(t, refusal(c, "run_eval_set", `{"evalSet":`+strings.Replace(set, "%q", `{"type":"function","command":["id"]}`, 1)+`}`), "expected the name of an agent")
+}
+
+// What is wrong with a call is said to the model, and starts nothing.
+func TestBadArguments(t *testing.T) {
+	t.Parallel()
+	w := newIdleWorld(t)
+	c := w.plain(t, w.token)
+	for _, one := range []struct{ tool, arguments, says string }{
+		{"run_eval_set", `{}`, "evalSet: expected the name of an eval set"},
+		{"run_eval_set", `{"evalSet":7}`, "evalSet: expected the name"},
+		{"run_eval_set", `{"evalSet":"doen"}`, `did you mean "done"?`},
+		{"run_eval_set", `{"evalSet":"../done"}`, "there is no eval set"},
+		{"run_eval_set", `{"evalSet":"done","epochs":-1}`, "epochs: expected"},
+		{"run_eval_set", `{"evalSet":"done","epochs":"x"}`, "epochs: this cannot be a JSON string"},
+		{"run_eval_set", `{"evalSet":"done","agents":["nobody"]}`, "nobody"},
+		{"run_eval_set", `{"evalSet":"done","waitSeconds":-1}`, "waitSeconds: expected 0 to"},
+		{"run_eval_set", `{"evalSet":"done","tasks":["/etc"]}`, `unknown field "tasks"`},
+		{"run_eval_set", `[]`, "arguments"},
+		{"get_results", `{"runId":"nothing"}`, "there is no run nothing"},
+		{"get_results", `{"runId":"nothing","waitSeconds":1}`, "there is no run nothing"},
+		{"get_results", `{"runId":"x","cursor":"rest-1"}`, "cursor: expected"},
+		{"get_results", `{"runId":"x","limit":1000}`, "limit: expected 1 to 200"},
+		{"list_runs", `{"cursor":"x"}`, "cursor: expected"},
+		{"list_triggers", `{"cursor":"x"}`, "cursor: expected"},
+		{"list_triggers", `{"runId":"x"}`, "there is no run x"},
+		{"deliver", `{"triggerId":"x","payload":1}`, "there is no trigger x"},
+		{"deliver", `{"triggerId":"x"}`, "expected one of payload, approved, fail and cancel"},
+		{"deliver", `{"triggerId":"x","payload":1,"cancel":true}`, "expected one of"},
+		{"deliver", `{"triggerId":"x","payload":1,"reason":"r"}`, "reason: expected it with approved only"},
+		{"__mesh_job_status", `{"job_id":"nothing"}`, "job not found"},
+		{"__mesh_job_result", `{"jobId":"nothing"}`, "unknown field"},
+		{"__mesh_job_cancel", `{"job_id":""}`, "job_id: expected"},
+	} {
+		holds(t, refusal(c, one.tool, one.arguments), one.says)
+	}
+	c.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, `{"name":"compare","arguments":{}}`)
+	c.Refused(mcp.CodeMethodNotFound, "prompts/list", `{}`)
+	legacy := w.connect(t, mcp.Legacy, w.token)
+	legacy.Refused(mcp.CodeMethodNotFound, mcp.MethodToolsCall, `{"name":"list_runs","arguments":{},"task":{}}`)
+	legacy.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, `{"name":"run_eval_set","arguments":{"evalSet":"done"},"task":7}`)
+	if got := string(tool(c, "list_runs", `{}`).JSON()); got != `{"runs":[]}` {
+		t.Errorf("something was started: %s", got)
+	}
+}
+
+func TestLists(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.plain(t, w.token)
+	var runs []string
+	for _, set := range []string{"suspends", "done", "wrong"} {
+		runs = append([]string{tool(c, "run_eval_set", `{"evalSet":"`+set+`","waitSeconds":0}`).Text("runId")}, runs...)
+	}
+	trigger := openTrigger(c, runs[2])
+	tool(c, "get_results", `{"runId":"`+runs[0]+`","waitSeconds":20}`)
+	tool(c, "get_results", `{"runId":"`+runs[1]+`","waitSeconds":20}`)
+	pages := func(name, arguments, key, id string) (all []string) {
+		cursor := ""
+		for {
+			r := tool(c, name, `{"limit":1`+arguments+cursor+`}`)
+			all = append(all, idsOf(t, r.Get(key), id)...)
+			if !r.Has("nextCursor") {
+				return all
+			}
+			cursor = `,"cursor":"` + r.Text("nextCursor") + `"`
+		}
+	}
+	if got := pages("list_runs", "", "runs", "runId"); strings.Join(got, " ") != strings.Join(runs, " ") {
+		t.Errorf("%v, not %v", got, runs)
+	}
+	if got := pages("list_runs", `,"final":false`, "runs", "runId"); len(got) != 1 || got[0] != runs[2] {
+		t.Errorf("%v", got)
+	}
+	if got := pages("list_triggers", "", "triggers", "triggerId"); len(got) != 1 || got[0] != trigger {
+		t.Errorf("%v", got)
+	}
+	r := tool(c, "get_results", `{"runId":"`+runs[2]+`"}`)
+	holds(t, r.Text("comeBack"), "list_triggers")
+	// A failure that its agent cannot take ends the rollout.
+	tool(c, "deliver", `{"triggerId":"`+trigger+`","fail":"no paper"}`)
+	r = tool(c, "get_results", `{"runId":"`+runs[2]+`","waitSeconds":20}`)
+	holds(t, string(r.JSON()), `"status":"faulted"`, "no paper")
+	// Results come page by page, those that failed first.
+	set := `{"version":"1.0","id":"u","name":"U","agents":["done","wrong"],"evaluators":[{"version":"1.0","id":"c","evaluatorTypeId":"uipath-contains","evaluatorConfig":{"name":"C","targetOutputKey":"*"}}],
+	 "evaluations":[{"id":"a","name":"A","inputs":{},"evaluationCriterias":{"c":{"searchText":"yes"}}}]}`
+	id := tool(c, "run_eval_set", `{"evalSet":`+set+`,"epochs":2}`).Text("runId")
+	failed, others := pages("get_results", `,"runId":"`+id+`"`, "failed", "agent"), []string{}
+	for _, cursor := range []string{"others-0", "others-1"} {
+		r := tool(c, "get_results", `{"runId":"`+id+`","limit":200,"cursor":"`+cursor+`"}`)
+		others = append(others, idsOf(t, r.Get("others"), "agent")...)
+	}
+	if strings.Join(failed, " ") != "wrong wrong" || !strings.HasPrefix(strings.Join(others, " "), "done done") {
+		t.Errorf("%v %v", failed, others)
+	}
+}
+
+// The helper tools show runs and rollouts as the job interface does.
+func TestHelperTools(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.plain(t, w.token)
+	id := tool(c, "run_eval_set", `{"evalSet":"done"}`).Text("runId")
+	row := tool(c, "__mesh_job_status", `{"job_id":"`+id+`"}`)
+	if row.Text("status") != "completed" || row.Text("capability") != "done" || !row.Has("attempt_count") || row.Has("claim_epoch") || row.Has("recv_cursor") {
+		t.Errorf("%s", row.JSON())
+	}
+	if got := tool(c, "__mesh_job_result", `{"job_id":"`+id+`"}`); got.Object("result").Text("verdict") != "passed" || len(got) != 3 || string(got.Get("error")) != "null" {
+		t.Errorf("%s", got.JSON())
+	}
+	holds(t, refusal(c, "__mesh_job_cancel", `{"job_id":"`+id+`"}`), "conflict")
+	id = tool(c, "run_eval_set", `{"evalSet":"suspends","waitSeconds":0}`).Text("runId")
+	openTrigger(c, id)
+	if got := string(tool(c, "__mesh_job_cancel", `{"job_id":"`+id+`","reason":"enough"}`).JSON()); got != `{"ok":true,"job_id":"`+id+`"}` {
+		t.Error(got)
+	}
+	if got := tool(c, "__mesh_job_result", `{"job_id":"`+id+`"}`); got.Text("status") != "cancelled" || got.Text("error") != "cancelled: enough" {
+		t.Errorf("%s", got.JSON())
+	}
+	holds(t, w.audit.String(), `"action":"cancel","object":"`+id+`"`)
+}
+
+// What the handshakes say.
+func TestHandshake(t *testing.T) {
+	t.Parallel()
+	w := newIdleWorld(t)
+	eras(t, func(t *testing.T, era mcp.Era) {
+		c := w.connect(t, era, w.token)
+		hello, err := jsonobj.ParseObject(c.InitializeResult())
+		if err != nil {
+			t.Fatal(err)
+		}
+		capabilities := hello.Object("capabilities")
+		legacy, modern := capabilities.Has("tasks"), capabilities.Object("extensions").Has(mcp.ExtensionTasks)
+		if legacy != (era == mcp.Legacy) || modern != (era == mcp.Modern) || !hello.Object("_meta").Has(mcp.MetaIdempotency) || !capabilities.Has("tools") {
+			t.Errorf("%s", hello.JSON())
+		}
+	})
+}
