@@ -32,6 +32,12 @@ func ToolOf(t jsonobj.Object) Tool {
 	}
 }
 
+// HasArgument reports whether the tool says that it takes an argument of this name.
+func (t Tool) HasArgument(name string) bool {
+	schema, _ := jsonobj.ParseObject(t.inputSchema)
+	return schema.Object("properties").Has(name)
+}
+
 // ToolList is what the gateway remembers of the tools of a server, and which of them the client
 // may see.
 type ToolList struct {
@@ -94,14 +100,18 @@ func (t *ToolList) Show(l *Upstream, list json.RawMessage) (shown json.RawMessag
 	if json.Unmarshal(list, &all) != nil {
 		return list, false // the client will say what it thinks of it
 	}
+	for _, raw := range all { // how one is shown may depend on which others there are
+		if o, err := jsonobj.ParseObject(raw); err == nil {
+			tool := ToolOf(o)
+			tool.hidden = !t.server.shows(o)
+			t.note(o.Text("name"), tool)
+		}
+	}
 	out := []byte{'['}
 	for _, raw := range all {
 		o, err := jsonobj.ParseObject(raw)
 		if err == nil {
-			tool := ToolOf(o)
-			tool.hidden = !t.server.shows(o)
-			t.note(o.Text("name"), tool)
-			if tool.hidden {
+			if !t.server.shows(o) {
 				changed = true
 				continue
 			}

@@ -20,6 +20,9 @@ type JobConfig struct {
 	*ExecConfig
 	*HTTPConfig
 	*UiPathConfig
+	// Handle is where the id of a job of MCP Mesh is in the result of a tool: the names of members
+	// with dots between them. It is empty where evalrun finds it by itself, or there is none.
+	Handle string `json:"handle,omitempty"`
 	// Mesh has members of the same names as others; see MarshalJSON.
 	Mesh *MeshConfig `json:"-"`
 	// Polling is for the sources that ask over the network. It stands here, for the names of JSON

@@ -44,6 +44,7 @@ type MeshAnswer struct {
 // one depth.
 type meshJob struct {
 	Source string `json:"source"`
+	Handle string `json:"handle,omitempty"`
 	*MeshConfig
 	Polling
 }
@@ -51,7 +52,7 @@ type meshJob struct {
 // MarshalJSON writes the entry as an eval set has it.
 func (c JobConfig) MarshalJSON() ([]byte, error) {
 	if c.Mesh != nil {
-		return json.Marshal(meshJob{c.Source, c.Mesh, c.Polling})
+		return json.Marshal(meshJob{c.Source, c.Handle, c.Mesh, c.Polling})
 	}
 	type plain JobConfig
 	return json.Marshal(plain(c))
@@ -65,7 +66,7 @@ func (c *JobConfig) UnmarshalJSON(text []byte) error {
 	}
 	var m meshJob
 	err := json.Unmarshal(text, &m)
-	*c = JobConfig{Source: m.Source, Mesh: m.MeshConfig, Polling: m.Polling}
+	*c = JobConfig{Source: m.Source, Handle: m.Handle, Mesh: m.MeshConfig, Polling: m.Polling}
 	return err
 }
 

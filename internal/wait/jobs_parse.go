@@ -55,7 +55,10 @@ func (p jobReader) job(n *input.Node) JobConfig {
 	case SourceUiPath:
 		c.UiPathConfig, c.Polling = p.uipath(f), p.polling(f, defaultInterval, defaultMaxInterval)
 	case SourceMesh:
+		c.Handle = p.handle(f)
 		c.Mesh, c.Polling = p.mesh(f), p.polling(f, defaultMeshInterval, defaultMeshMaxInterval)
+	case SourceMCP:
+		c.Handle = p.handle(f)
 	case "":
 		return c // the other keys cannot be judged
 	}
@@ -318,4 +321,13 @@ func without(names ...string) []string {
 		}
 	}
 	return out
+}
+
+// handle reads where the handle of a job is in a result.
+func (p jobReader) handle(f *input.Fields) string {
+	path := f.String("handle", "")
+	if n := f.Get("handle"); n != nil && n.Kind == input.String && slices.Contains(strings.Split(path, "."), "") {
+		p.r.Errorf(n, `expected the names of members with dots between them, such as "job.id"`)
+	}
+	return path
 }

@@ -25,6 +25,8 @@ type Work struct {
 	// Job is set for a job of the uipath.com/job contract, Task for an MCP task.
 	Job  *JobHandle `json:"job,omitempty"`
 	Task *MCPTask   `json:"task,omitempty"`
+	// MeshJob is set for a job of MCP Mesh.
+	MeshJob *MeshJob `json:"meshJob,omitempty"`
 	// Input is what the task asks, or the call if it has started nothing yet.
 	Input *Input `json:"input,omitempty"`
 }
@@ -33,6 +35,11 @@ type Work struct {
 type JobHandle struct {
 	Key       string `json:"key"`
 	FolderKey string `json:"folderKey"`
+}
+
+// MeshJob names a job of MCP Mesh.
+type MeshJob struct {
+	ID string `json:"jobId"`
 }
 
 // MCPTask is an MCP task at its server.
@@ -112,6 +119,8 @@ func (w *Work) Spec() (Spec, error) {
 		if at := w.Task.ExpiresAt(); !at.IsZero() {
 			spec.ExpiresAt = &at
 		}
+	case w.MeshJob != nil:
+		spec.Type, spec.Name, spec.ItemKey = TypeMeshJob, string(TypeMeshJob), w.MeshJob.ID
 	default:
 		spec.ItemKey, spec.FolderKey = w.Job.Key, w.Job.FolderKey
 	}

@@ -118,6 +118,8 @@ func (r *resumption) result(ctx context.Context, a *request, d agent.Delivery) (
 		w.Input = wait.ReadInput(d.Payload)
 		r.waitAgain(a)
 		return nil, true, nil
+	case w.MeshJob != nil:
+		return suspend.MeshResult(d.Payload), false, nil
 	case w.Task != nil:
 		return suspend.TextResult(string(d.Payload), false), false, nil // of somebody who has delivered by hand
 	}

@@ -131,7 +131,7 @@ func (s *segment) openGateway() error {
 		return nil
 	}
 	calls := &suspend.Hooks{
-		Ledger: g.Ledger, Check: g.Check, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
+		Ledger: g.Ledger, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
 		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
 	return s.servers.open(s.opts.Gateway, g.Filters, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})

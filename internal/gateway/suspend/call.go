@@ -69,7 +69,7 @@ func (c *runningCall) run() {
 	answered := err == nil || errors.As(err, &said)
 	switch {
 	case work != nil, c.id == "", errors.Is(err, ErrUnknown):
-	case answered, c.p.e.Server().ChildProcess && c.l.Offered().Jobs == 0:
+	case answered, c.p.e.Server().ChildProcess && c.l.Offered().Jobs == 0 && !c.p.startsMeshJobs(c.key.Tool, c.t):
 		// What has started nothing may be called again, whether or not the client has got the
 		// answer. What a dead process has started is dead.
 		if endErr := c.p.hooks.Ledger.Ended(ctx, c.id); endErr != nil {
@@ -131,13 +131,16 @@ func (s *policy) recordStarted(ctx context.Context, l *gateway.Upstream, result 
 	if w.Task = mcptask.HandleIn(result, l.Client(), s.e.Now()); w.Task == nil && l.Offered().Jobs > 0 {
 		w.Job = jobOf(result)
 	}
-	if w.Task == nil && w.Job == nil && s.AsksPerson() {
+	if w.Task == nil && w.Job == nil {
+		w.MeshJob = s.meshJobOf(ctx, l, w.Tool, result)
+	}
+	if w.Task == nil && w.Job == nil && w.MeshJob == nil && s.AsksPerson() {
 		w.Input = mcptask.InputOf(result)
 	}
 	if w.Task != nil {
 		l.Keep() // whatever becomes of us, the task is in this session
 	}
-	if w.Task == nil && w.Job == nil && w.Input == nil {
+	if w.Task == nil && w.Job == nil && w.MeshJob == nil && w.Input == nil {
 		return false, nil
 	}
 	return true, s.hooks.Ledger.Started(ctx, w)

@@ -20,7 +20,14 @@ var errLeft = errors.New("the work is left to others")
 var ErrUnknown = errors.New("the call was begun before and broken off, and nobody can tell whether it has started something; it was not made again")
 
 // survivesUs reports whether work goes on without us.
-func (s *policy) survivesUs(w *wait.Work) bool { return w.Job != nil || !s.e.Server().ChildProcess }
+func (s *policy) survivesUs(w *wait.Work) bool {
+	return w.Job != nil || !s.e.Server().ChildProcess || w.MeshJob != nil && s.hasRegistry(w)
+}
+
+// hasRegistry reports whether a job of MCP Mesh can be asked for at its registry.
+func (s *policy) hasRegistry(w *wait.Work) bool {
+	return s.hooks.Check != nil && s.hooks.Jobs.ForProcess(w.Tool).Source == wait.SourceMesh
+}
 
 // follow waits for the result of work. It waits for the soft wait if the work survives us, else as
 // long as it takes. It does not wait for a person. r is nil where no client can be asked.
@@ -98,15 +105,36 @@ func (s *policy) check(ctx context.Context, l *gateway.Upstream, r *mcp.Request,
 		outcome, err = mcptask.Poll(ctx, c, w.Task, ask)
 		return outcome, time.Duration(w.Task.PollMs) * time.Millisecond, err
 	}
+	if w.MeshJob != nil && !s.hasRegistry(w) {
+		outcome, err := checkMeshJob(ctx, l, *w.MeshJob)
+		var asks *MeshAsksError
+		switch {
+		case errors.Is(err, ErrMeshJobLost):
+			outcome, err = &wait.WorkResult{Result: TextResult(err.Error(), true)}, nil
+		case errors.As(err, &asks) && s.survivesUs(w):
+			err = errLeft // whoever looks at what the rollout waits for is told
+		case errors.As(err, &asks):
+			err = nil
+		}
+		return outcome, time.Second, err
+	}
 	if s.hooks.Check == nil {
 		return nil, 0, errLeft
 	}
 	progress, err := s.hooks.Check(ctx, *w)
 	switch {
+	case err == nil && progress.Question != nil:
+		return nil, 0, errLeft // it is asked where the rollout waits
 	case errors.Is(err, wait.ErrUnwatched):
 		return nil, 0, errLeft
 	case err != nil || !progress.Done:
 		return nil, max(progress.After, time.Second/4), err
+	}
+	if w.MeshJob != nil {
+		if progress.Fault != nil {
+			return &wait.WorkResult{Result: TextResult(progress.Fault.Message, true)}, 0, nil
+		}
+		return &wait.WorkResult{Result: MeshResult(progress.Payload)}, 0, nil
 	}
 	ending := wait.EndingOf(w.Tool, *w.Job, progress.Payload)
 	if !ending.Fetch {

@@ -29,6 +29,9 @@ type Hooks struct {
 	// Check asks once whether a job is done. Nil, or wait.ErrUnwatched, is for jobs of which only a
 	// delivery can tell.
 	Check func(ctx context.Context, w wait.Work) (wait.Status, error)
+	// Jobs says for a tool where the handle of a job of MCP Mesh is in its results, and whether the
+	// registry can be asked for it.
+	Jobs wait.Jobs
 	// SoftWait and Hold are as above; 0 means 40 s and 290 s.
 	SoftWait, Hold time.Duration
 	// Changed is called when the state of work changes, and Called after each call of a tool. Both

@@ -63,7 +63,7 @@ func (s *policy) InitializeResult(_ mcp.Era, capabilities, meta jsonobj.Object) 
 
 func (s *policy) ShowTool(l *gateway.Upstream, t jsonobj.Object) jsonobj.Object {
 	known := gateway.ToolOf(t)
-	if s.mayStart(l, known) {
+	if s.mayStart(l, t.Text("name"), known) {
 		t = t.Delete("outputSchema")
 	}
 	return t.Delete("execution")
@@ -86,8 +86,10 @@ func (s *policy) WantsTasks() bool { return true }
 
 // mayStart reports whether a call of a tool may be answered by a handle. Of modern servers with
 // tasks every tool may. That a tool only reads is believed of one that might start a job.
-func (s *policy) mayStart(l *gateway.Upstream, t gateway.Tool) bool {
+func (s *policy) mayStart(l *gateway.Upstream, name string, t gateway.Tool) bool {
 	switch o := l.Offered(); {
+	case s.startsMeshJobs(name, t):
+		return true
 	case o.Jobs > 0 && !t.ReadOnly:
 		return true
 	case !o.Tasks:
@@ -124,12 +126,12 @@ func (s *policy) callTool(ctx context.Context, l *gateway.Upstream, r *mcp.Reque
 			return l.ToClient(r, TextResult(refusal, true)), nil
 		}
 	}
-	var t gateway.Tool
+	t, _ := s.e.Tools().Lookup(rec.Tool)
 	if o := l.Offered(); o.Jobs > 0 || o.Tasks {
 		t = s.e.Tools().Find(ctx, l, rec.Tool)
-		if s.mayStart(l, t) {
-			return s.callStarting(ctx, l, r, t, rec)
-		}
+	}
+	if s.mayStart(l, rec.Tool, t) {
+		return s.callStarting(ctx, l, r, t, rec)
 	}
 	result, err := l.Pass(gateway.WithHeartbeat(ctx, s.hooks.Progress), r, r.Params)
 	if err != nil {

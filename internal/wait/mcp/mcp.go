@@ -100,6 +100,8 @@ func (s source) Check(ctx context.Context, j wait.Job) (wait.Status, error) {
 		return wait.Status{Done: true, Payload: payload}, err
 	case errors.Is(err, mcptask.ErrTaskLost):
 		return failed(err), nil
+	case errors.Is(err, suspend.ErrMeshJobLost):
+		return wait.Status{Done: true, Fault: fault.New(fault.JobLost, "the job is lost: "+err.Error())}, nil
 	case err != nil && j.Spec.ExpiresAt != nil && s.o.Now().Sub(*j.Spec.ExpiresAt) > AfterExpiry:
 		return failed(fmt.Errorf("its server has forgotten the result by now, and could not be asked: %w", err)), nil
 	case err != nil:
@@ -154,7 +156,7 @@ func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 	if a.work, err = s.o.Work(ctx, j.RolloutID, w.Work.CallID); err != nil {
 		return a, err
 	}
-	if a.work == nil || a.work.Task == nil && a.work.Job == nil {
+	if a.work == nil || a.work.Task == nil && a.work.Job == nil && a.work.MeshJob == nil {
 		return a, &unreadableError{fmt.Errorf("what the call %s has started is not recorded", w.Work.CallID)}
 	}
 	header := http.Header{}
@@ -169,7 +171,11 @@ func (s source) read(ctx context.Context, j wait.Job) (a asking, err error) {
 // ask asks once. The outcome is nil if the work goes on; after is when its server wants to be asked
 // again.
 func (a asking) ask(ctx context.Context) (outcome *wait.WorkResult, after time.Duration, err error) {
-	if a.work.Task == nil {
+	switch {
+	case a.work.MeshJob != nil:
+		outcome, err = suspend.CheckMeshJob(ctx, a.server, *a.work.MeshJob)
+		return outcome, firstPoll, err
+	case a.work.Task == nil:
 		return a.fetch(ctx)
 	}
 	answer := mcptask.Asker(mcptask.Decline)
@@ -201,9 +207,12 @@ func (a asking) fetch(ctx context.Context) (*wait.WorkResult, time.Duration, err
 	return &wait.WorkResult{Result: result}, 0, nil
 }
 
-// Cancel implements wait.Source. The contract for jobs knows no cancellation.
+// Cancel implements wait.Source. The contract uipath.com/job knows no cancellation.
 func (s source) Cancel(ctx context.Context, j wait.Job) error {
 	a, err := s.read(ctx, j)
+	if err == nil && a.work.MeshJob != nil {
+		return suspend.CancelMeshJob(ctx, a.server, *a.work.MeshJob)
+	}
 	if err != nil || a.work.Task == nil {
 		return err
 	}

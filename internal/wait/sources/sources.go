@@ -125,6 +125,9 @@ func (s *Set) Name(spec wait.Spec) string {
 		if c, ok := s.configuredFor(spec); ok && c.Source == wait.SourceMesh {
 			return c.Source
 		}
+		if spec.CallID != "" && s.o.MCP != nil {
+			return wait.SourceMCP // its server tells of it, too
+		}
 	case wait.TypeJob:
 		if c, ok := s.configuredFor(spec); ok {
 			return c.Source
