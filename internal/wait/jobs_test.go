@@ -139,6 +139,7 @@ func TestJobsProblems(t *testing.T) {
 		{"mesh's answer without a type", `{"P":{"source":"mesh","url":"http://h","answer":{"payload":"{answer}"}}}`, `x.json:1:49: P.answer.type: missing; expected a string`},
 		{"mesh's answer that leaves it out", `{"P":{"source":"mesh","url":"http://h","answer":{"type":"t","payload":{"a":"answer"}}}}`,
 			`x.json:1:71: P.answer.payload: expected the string "{answer}" in it: that stands for what was answered`},
+		{"the place of a handle", `{"P":{"source":"mcp","handle":"a..b"}}`, `x.json:1:31: P.handle: expected the names of members with dots between them, such as "job.id"`},
 		{"mesh's intervals", `{"P":{"source":"mesh","url":"http://h","interval":"5m","maxInterval":"1m"}}`, `x.json:1:70: P.maxInterval: expected at least the interval, 5m0s`},
 		{"a key of another source", `{"P":{"source":"uipath","url":"https://h","token":"${T}","status":{}}}`, `x.json:1:58: warning: P.status: unknown key`},
 		{"a placeholder in a text", `{"P":{"source":"http","start":{"url":"https://h/","body":{"a":["job {triggerId}"]}},` + status + `}}`,

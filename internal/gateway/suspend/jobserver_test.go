@@ -20,6 +20,8 @@ type jobServer struct {
 	t *testing.T
 	// meta is the _meta of its answer to initialize, advertised anew for each session.
 	meta func(session int) string
+	// tools, if not empty, is its list of tools.
+	tools string
 	// call answers tools/call.
 	call func(params jsonobj.Object) (result string, err *mcp.Error)
 
@@ -69,6 +71,9 @@ func (s *jobServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	case method == mcp.MethodToolsList:
+		if result = s.tools; result != "" {
+			break
+		}
 		result = `{"tools":[{"name":"run","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}},{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`
 	case method == mcp.MethodToolsCall:
 		s.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -143,6 +144,38 @@ func TestCheckOfATask(t *testing.T) {
 				t.Errorf("it was asked %q", s.asked)
 			}
 		})
+	}
+}
+
+// A job of MCP Mesh is asked for, and cancelled, with the tools that its server has for that.
+func TestCheckOfAMeshJob(t *testing.T) {
+	work := &wait.Work{CallID: "c1", Server: "s", Tool: "run", MeshJob: &wait.MeshJob{ID: "j1"}}
+	row := func(row string) map[string]string {
+		return map[string]string{"tools/list": `{"tools":[]}`, "tools/call": `{"content":[],` + row + `}`}
+	}
+	for name, c := range map[string]struct {
+		answer, payload string
+		category        fault.Category
+		failed          string
+	}{
+		"works": {answer: `"structuredContent":{"status":"working"}`},
+		"ended": {answer: `"structuredContent":{"status":"completed","result":{"a":1}}`,
+			payload: `{"evalrun.dev/outcome":{"result":{"content":[{"type":"text","text":"{\"a\":1}"}],"structuredContent":{"a":1}}}}`},
+		"asks":    {answer: `"structuredContent":{"status":"input_required","progress_message":"may I?"}`, failed: "may I?"},
+		"unknown": {answer: `"isError":true,"structuredContent":{"error":"job not found: j1"}`, category: fault.JobLost},
+	} {
+		s := startServer(t, row(c.answer))
+		got, err := newSource(work).Check(t.Context(), jobOf(t, declared(s.url), false))
+		if (err != nil) != (c.failed != "") || err != nil && !strings.Contains(err.Error(), c.failed) || string(got.Payload) != c.payload {
+			t.Errorf("%s: %s, %v", name, got.Payload, err)
+		}
+		if (got.Fault != nil) != (c.category != "") || got.Fault != nil && got.Fault.Category != c.category || got.Done != (c.payload != "" || c.category != "") {
+			t.Errorf("%s: %+v, %v", name, got, got.Fault)
+		}
+	}
+	s := startServer(t, row(`"structuredContent":{"ok":true}`))
+	if err := newSource(work).Cancel(t.Context(), jobOf(t, declared(s.url), false)); err != nil || !strings.Contains(strings.Join(s.asked, "\n"), "tools/call") {
+		t.Errorf("%v, %q", err, s.asked)
 	}
 }
 

@@ -52,6 +52,12 @@ func TestNamesOfSources(t *testing.T) {
 			t.Errorf("%s: expected %s, got %s", c.name, c.want, got)
 		}
 	}
+	behind := New(Options{MCP: external{}, Jobs: wait.Jobs{"run": {Source: wait.SourceMesh, Mesh: &wait.MeshConfig{}}}})
+	for process, want := range map[string]string{"run": "mesh", "other": "mcp"} {
+		if got := behind.Name(wait.Spec{Type: wait.TypeMeshJob, Process: process, CallID: "c", ItemKey: "j"}); got != want {
+			t.Errorf("a mesh job that the tool %s has started: expected %s, got %s", process, want, got)
+		}
+	}
 	if _, err := only.For("http", wait.Spec{Type: wait.TypeJob, Process: "Build"}); err == nil || err.Error() != `the jobs of the eval set have no http source for the process "Build"` {
 		t.Error(err)
 	}
