@@ -32,10 +32,10 @@ func TestSessionOutlivesItsProcess(t *testing.T) {
 	params := SessionParams{Cwd: first.cwd}
 	const history = `earlier turns: 2 ["I received: remember 42","second"]`
 	resumed := startAgent(t, first.home, "", Options{})
-	if _, err := resumed.Initialize(soon(t), Implementation{}); err != nil {
+	if _, err := resumed.Initialize(testContext(t), Implementation{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := resumed.ResumeSession(soon(t), s.ID, params); err != nil || resumed.client.count() != 0 {
+	if _, err := resumed.ResumeSession(testContext(t), s.ID, params); err != nil || resumed.client.count() != 0 {
 		t.Fatalf("session/resume: %v, and %d updates", err, resumed.client.count())
 	}
 	if got := resumed.say(s, "[[HISTORY]]"); got != history {
@@ -44,11 +44,11 @@ func TestSessionOutlivesItsProcess(t *testing.T) {
 	resumed.kill()
 
 	loaded := startAgent(t, first.home, "", Options{})
-	info, err := loaded.Initialize(soon(t), Implementation{})
+	info, err := loaded.Initialize(testContext(t), Implementation{})
 	if err != nil || info.Agent.Version != "1.0.0" || !info.Capabilities.LoadSession || !info.Capabilities.Resume || !info.Capabilities.Close {
 		t.Fatalf("got %+v, %v", info, err)
 	}
-	got, err := loaded.LoadSession(soon(t), s.ID, params)
+	got, err := loaded.LoadSession(testContext(t), s.ID, params)
 	if err != nil || got.ID != s.ID {
 		t.Fatalf("session/load: %+v, %v", got, err)
 	}
@@ -64,48 +64,48 @@ func TestSessionOutlivesItsProcess(t *testing.T) {
 	if text := loaded.client.text(); text != "I received: remember 42second"+history {
 		t.Errorf("the replay said %q", text)
 	}
-	if err := loaded.CloseSession(soon(t), s.ID); err != nil {
+	if err := loaded.CloseSession(testContext(t), s.ID); err != nil {
 		t.Error(err)
 	}
 	var agentError *AgentError
-	if _, err := loaded.Prompt(soon(t), s.ID, Text("x")); !errors.As(err, &agentError) || agentError.Code != CodeResourceMissing {
+	if _, err := loaded.Prompt(testContext(t), s.ID, Text("x")); !errors.As(err, &agentError) || agentError.Code != CodeResourceMissing {
 		t.Errorf("a prompt to a closed session: %v", err)
 	}
-	if _, err := loaded.LoadSession(soon(t), "no such", params); !errors.As(err, &agentError) || agentError.Code != CodeResourceMissing {
+	if _, err := loaded.LoadSession(testContext(t), "no such", params); !errors.As(err, &agentError) || agentError.Code != CodeResourceMissing {
 		t.Errorf("an unknown session: %v", err)
 	}
 }
 
 func TestSettingsOfASession(t *testing.T) {
 	a := startAgent(t, "", "", Options{}, "-no-load", "-no-resume", "-no-http", "-no-sse")
-	info, err := a.Initialize(soon(t), Implementation{})
+	info, err := a.Initialize(testContext(t), Implementation{})
 	if c := info.Capabilities; err != nil || c.LoadSession || c.Resume || c.Accepts(TransportHTTP) || c.Accepts(TransportSSE) || !c.Accepts(TransportStdio) {
 		t.Fatalf("got %+v, %v", info, err)
 	}
-	s, err := a.NewSession(soon(t), SessionParams{Cwd: a.cwd})
+	s, err := a.NewSession(testContext(t), SessionParams{Cwd: a.cwd})
 	if err != nil || s.Modes == nil || len(s.Modes.Available) != 2 || s.Models == nil || s.Models.Current != "small" || len(s.ConfigOptions) != 1 || s.ConfigOptions[0].ID != "model" {
 		t.Fatalf("got %+v, %v", s, err)
 	}
-	if err := a.SetMode(soon(t), s.ID, "plan"); err != nil {
+	if err := a.SetMode(testContext(t), s.ID, "plan"); err != nil {
 		t.Error(err)
 	}
 	if mode, _ := a.client.updates[0].CurrentMode(); mode != "plan" {
 		t.Errorf("the mode is %q", mode)
 	}
-	if err := a.SetModel(soon(t), s.ID, "large"); err != nil {
+	if err := a.SetModel(testContext(t), s.ID, "large"); err != nil {
 		t.Error(err)
 	}
-	if options, err := a.SetConfigOption(soon(t), s.ID, "model", "small"); err != nil || len(options) != 1 || string(options[0].Current) != `"small"` {
+	if options, err := a.SetConfigOption(testContext(t), s.ID, "model", "small"); err != nil || len(options) != 1 || string(options[0].Current) != `"small"` {
 		t.Errorf("got %+v, %v", options, err)
 	}
 	var agentError *AgentError
-	if _, err := a.SetConfigOption(soon(t), s.ID, "fast", true); !errors.As(err, &agentError) {
+	if _, err := a.SetConfigOption(testContext(t), s.ID, "fast", true); !errors.As(err, &agentError) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := a.SetConfigOption(soon(t), s.ID, "fast", 1); err == nil || errors.As(err, new(*AgentError)) {
+	if _, err := a.SetConfigOption(testContext(t), s.ID, "fast", 1); err == nil || errors.As(err, new(*AgentError)) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := a.LoadSession(soon(t), s.ID, SessionParams{Cwd: a.cwd}); !errors.As(err, &agentError) || agentError.Code != CodeMethodNotFound {
+	if _, err := a.LoadSession(testContext(t), s.ID, SessionParams{Cwd: a.cwd}); !errors.As(err, &agentError) || agentError.Code != CodeMethodNotFound {
 		t.Errorf("got %v", err)
 	}
 	if !a.recorded("> ", `"configId":"fast"`, `"type":"boolean"`, `"value":true`) {
@@ -177,14 +177,14 @@ func TestPermissions(t *testing.T) {
 		return PermissionOutcome{}, ctx.Err()
 	}
 	turn := background(func() PromptResult {
-		result, err := a.Prompt(soon(t), s.ID, Text("[[ASK edit file]][[SAY never]]"))
+		result, err := a.Prompt(testContext(t), s.ID, Text("[[ASK edit file]][[SAY never]]"))
 		if err != nil {
 			t.Error(err)
 		}
 		return result
 	})
 	testenv.Receive(t, asked)
-	if err := a.Cancel(soon(t), s.ID); err != nil {
+	if err := a.Cancel(testContext(t), s.ID); err != nil {
 		t.Error(err)
 	}
 	if result := testenv.Receive(t, turn); result.StopReason != StopCancelled || strings.Contains(a.client.text(), "never") {
@@ -401,14 +401,14 @@ terminal/output {"error":{"code":-32002,"message":"there is no terminal \"term-1
 		}
 	}
 	turn := background(func() string {
-		result, err := a.Prompt(soon(t), s.ID, Text(`[[REQUEST terminal/create {"command":"sleep","args":["600"]}]][[SAY go]][[REQUEST terminal/wait_for_exit {"terminalId":"term-2"}]]`))
+		result, err := a.Prompt(testContext(t), s.ID, Text(`[[REQUEST terminal/create {"command":"sleep","args":["600"]}]][[SAY go]][[REQUEST terminal/wait_for_exit {"terminalId":"term-2"}]]`))
 		if err != nil {
 			t.Error(err)
 		}
 		return result.StopReason
 	})
 	testenv.Receive(t, going)
-	if err := a.Cancel(soon(t), s.ID); err != nil {
+	if err := a.Cancel(testContext(t), s.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := testenv.Receive(t, turn); got != StopCancelled {

@@ -44,7 +44,7 @@ func TestAgentThatDoesNotReadCannotHoldACallerBeyondItsContext(t *testing.T) {
 	if _, err := c.Call(ctx, "withdrawn", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
 	}
-	after := background(func() error { return c.Notify(soon(t), "after", nil) })
+	after := background(func() error { return c.Notify(testContext(t), "after", nil) })
 	p.expect("session/prompt")
 	p.expect("after")
 	if err := testenv.Receive(t, after); err != nil {
@@ -122,7 +122,7 @@ func TestIDsOfTheTwoSidesDoNotMeet(t *testing.T) {
 		}
 		return `{"stopReason":"end_turn"}`
 	})
-	result, err := c.Prompt(soon(t), "s", Text("go"))
+	result, err := c.Prompt(testContext(t), "s", Text("go"))
 	if err != nil || result.StopReason != StopEndTurn {
 		t.Errorf("got %+v, %v", result, err)
 	}
@@ -162,7 +162,7 @@ func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
 	ask("other", "s2")
 	testenv.Receive(t, asked)
 	testenv.Receive(t, asked)
-	if err := c.Cancel(soon(t), "s"); err != nil {
+	if err := c.Cancel(testContext(t), "s"); err != nil {
 		t.Fatal(err)
 	}
 	if got := testenv.Receive(t, ended); got != "s" {
@@ -193,7 +193,7 @@ func TestCancelAnswersPermissionsAsCancelled(t *testing.T) {
 		t.Errorf("the permission of session %s was withdrawn", got)
 	}
 	// With the next prompt permissions are asked for again.
-	prompt := background(func() error { _, err := c.Prompt(soon(t), "s", Text("go on")); return err })
+	prompt := background(func() error { _, err := c.Prompt(testContext(t), "s", Text("go on")); return err })
 	m := p.expect("session/prompt")
 	ask("again", "s")
 	testenv.Receive(t, asked)
@@ -240,7 +240,7 @@ func TestErrorsTellWhoFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, p := dial(t, &client{}, Options{})
-			result := background(func() error { _, err := conn.Prompt(soon(t), "s", Text("go")); return err })
+			result := background(func() error { _, err := conn.Prompt(testContext(t), "s", Text("go")); return err })
 			m := p.expect("session/prompt")
 			p.send(strings.Replace(c.answer, "ID", string(m.ID), 1) + "\n")
 			if err := testenv.Receive(t, result); !c.check(err) {
@@ -304,13 +304,13 @@ func TestEndOfStdoutFailsWhatWaits(t *testing.T) {
 // An agent may answer, and end before it reads what we sent meanwhile: the answer counts.
 func TestAnswerOfAnAgentThatNoLongerReadsIsTaken(t *testing.T) {
 	c, p := dial(t, &client{}, Options{})
-	result := background(func() error { _, err := c.Prompt(soon(t), "s", Text("go")); return err })
+	result := background(func() error { _, err := c.Prompt(testContext(t), "s", Text("go")); return err })
 	m := p.expect("session/prompt")
 	p.in.Close()
-	if err := c.Notify(soon(t), "lost", nil); !errors.Is(err, ErrClosed) {
+	if err := c.Notify(testContext(t), "lost", nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("a write that nobody reads: %v", err)
 	}
-	if err := c.Authenticate(soon(t), "x"); !errors.Is(err, ErrClosed) {
+	if err := c.Authenticate(testContext(t), "x"); !errors.Is(err, ErrClosed) {
 		t.Errorf("a call that nobody reads: %v", err)
 	}
 	p.answer(m, `{"stopReason":"end_turn"}`)
@@ -344,7 +344,7 @@ func TestNothingIsWrittenAfterHalfALine(t *testing.T) {
 	stdout, agentOut := io.Pipe()
 	c := NewConn(&brittle{WriteCloser: ours}, stdout, &client{}, Options{})
 	for range 2 {
-		if err := c.Notify(soon(t), "notification", nil); !errors.Is(err, ErrClosed) {
+		if err := c.Notify(testContext(t), "notification", nil); !errors.Is(err, ErrClosed) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -405,7 +405,7 @@ func TestRecordHasEveryLineInOrder(t *testing.T) {
 		p.send("noise\n\n" + chunk("x") + "\n")
 		return `{"stopReason":"end_turn"}`
 	})
-	if _, err := c.Prompt(soon(t), "s", Text("<go>")); err != nil {
+	if _, err := c.Prompt(testContext(t), "s", Text("<go>")); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
@@ -446,7 +446,7 @@ func TestManyCallersGetTheirOwnAnswers(t *testing.T) {
 		all.Go(func() {
 			for i := range 200 {
 				want := fmt.Sprintf("[%d,%d]", caller, i)
-				got, err := c.Call(soon(t), "echo", []int{caller, i})
+				got, err := c.Call(testContext(t), "echo", []int{caller, i})
 				if err != nil || string(got) != want {
 					t.Errorf("got %s, %v; want %s", got, err, want)
 					return
@@ -476,7 +476,7 @@ func TestCallTimesOutAndItsLateAnswerIsDropped(t *testing.T) {
 		}
 	}
 	p.answer(slow, `"late"`)
-	next := background(func() string { raw, _ := c.Call(soon(t), "next", nil); return string(raw) })
+	next := background(func() string { raw, _ := c.Call(testContext(t), "next", nil); return string(raw) })
 	p.answer(p.expect("next"), `"mine"`)
 	if got := testenv.Receive(t, next); got != `"mine"` {
 		t.Errorf("got %s", got)

@@ -29,7 +29,7 @@ func TestInitializeResultsOfRealAgents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, p := dial(t, &client{}, Options{})
 			p.serve(func(rpc) string { return v.raw })
-			got, err := c.Initialize(soon(t), Implementation{})
+			got, err := c.Initialize(testContext(t), Implementation{})
 			if err != nil || string(got.Raw) != v.raw {
 				t.Fatalf("got %+v, %v", got, err)
 			}

@@ -181,8 +181,8 @@ func chunk(text string) string {
 		`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + text + `"}}}}`
 }
 
-// soon is a context that ends a test that hangs.
-func soon(t *testing.T) context.Context {
+// testContext is a context that ends a test that hangs.
+func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx

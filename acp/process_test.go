@@ -144,10 +144,10 @@ func (a *agentProcess) endsWithin(d time.Duration) bool {
 // open initializes the connection and makes a session.
 func (a *agentProcess) open(servers ...MCPServer) Session {
 	a.t.Helper()
-	if _, err := a.Initialize(soon(a.t), Implementation{Name: "test", Version: "1"}); err != nil {
+	if _, err := a.Initialize(testContext(a.t), Implementation{Name: "test", Version: "1"}); err != nil {
 		a.t.Fatal(err)
 	}
-	s, err := a.NewSession(soon(a.t), SessionParams{Cwd: a.cwd, MCPServers: servers})
+	s, err := a.NewSession(testContext(a.t), SessionParams{Cwd: a.cwd, MCPServers: servers})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func (a *agentProcess) open(servers ...MCPServer) Session {
 func (a *agentProcess) say(s Session, prompt string) string {
 	a.t.Helper()
 	before := len(a.client.text())
-	result, err := a.Prompt(soon(a.t), s.ID, Text(prompt))
+	result, err := a.Prompt(testContext(a.t), s.ID, Text(prompt))
 	if err != nil || result.StopReason != StopEndTurn {
 		a.t.Fatalf("%s: got %+v, %v", prompt, result, err)
 	}

@@ -20,8 +20,8 @@ const (
 	httpWire  = `{"type":"http","name":"api","url":"http://localhost:9000/mcp","headers":[]}`
 )
 
-// The P vectors are benchflow's tests of what session/new says of MCP servers. P6 to P9 and P15 are
-// about agents that are told of them in a file, which is the business of whoever starts the agent.
+// Most of these are benchflow's tests of what session/new says of MCP servers. Those about agents
+// that are told of them in a file are not here: that is the business of whoever starts the agent.
 func TestProjectionOfMCPServers(t *testing.T) {
 	withCwd := stdioServer
 	withCwd.Cwd = "/workspace"
@@ -30,19 +30,19 @@ func TestProjectionOfMCPServers(t *testing.T) {
 		servers []MCPServer
 		want    string
 	}{
-		{"P1 stdio has no type and carries the command", []MCPServer{stdioServer}, "[" + stdioWire + "]"},
-		{"P2 sse carries url and type", []MCPServer{sseServer}, "[" + sseWire + "]"},
-		{"P3 http carries url and type", []MCPServer{httpServer}, "[" + httpWire + "]"},
-		{"P4 each transport in order, cwd kept", []MCPServer{withCwd, sseServer, httpServer},
+		{"stdio has no type and carries the command", []MCPServer{stdioServer}, "[" + stdioWire + "]"},
+		{"sse carries url and type", []MCPServer{sseServer}, "[" + sseWire + "]"},
+		{"http carries url and type", []MCPServer{httpServer}, "[" + httpWire + "]"},
+		{"each transport in order, cwd kept", []MCPServer{withCwd, sseServer, httpServer},
 			`[{"name":"playwright","command":"npx","args":["-y","x"],"env":[],"cwd":"/workspace"},` + sseWire + "," + httpWire + "]"},
-		{"P5 tool filters in _meta, headers as a list", []MCPServer{{Name: "atlas", Transport: TransportHTTP, URL: "http://localhost:18765/mcp",
+		{"tool filters in _meta, headers as a list", []MCPServer{{Name: "atlas", Transport: TransportHTTP, URL: "http://localhost:18765/mcp",
 			Headers: []KeyValue{{"x-run", "smoke"}},
 			Meta:    json.RawMessage(`{"benchflow": {"mcp_tool_filters": {"tools": ["search","fetch"],"include_tags":["safe"],"exclude_tags":["admin"]}}}`)}},
 			`[{"type":"http","name":"atlas","url":"http://localhost:18765/mcp","headers":[{"name":"x-run","value":"smoke"}],` +
 				`"_meta":{"benchflow":{"mcp_tool_filters":{"tools":["search","fetch"],"include_tags":["safe"],"exclude_tags":["admin"]}}}}]`},
-		{"P10 P12 none is an empty list", nil, "[]"},
-		{"P11 stdio and sse in order", []MCPServer{stdioServer, sseServer}, "[" + stdioWire + "," + sseWire + "]"},
-		{"P14 arguments as they are", []MCPServer{{Name: "playwright", Transport: TransportStdio, Command: "npx", Args: []string{"-y", "@playwright/mcp@latest"}}},
+		{"none is an empty list", nil, "[]"},
+		{"stdio and sse in order", []MCPServer{stdioServer, sseServer}, "[" + stdioWire + "," + sseWire + "]"},
+		{"arguments as they are", []MCPServer{{Name: "playwright", Transport: TransportStdio, Command: "npx", Args: []string{"-y", "@playwright/mcp@latest"}}},
 			`[{"name":"playwright","command":"npx","args":["-y","@playwright/mcp@latest"],"env":[]}]`},
 		{"env in the order given, twice the same name too", []MCPServer{{Name: "x", Transport: TransportStdio, Command: "c",
 			Env: []KeyValue{{"TOKEN", "a<b>&c"}, {"A", ""}, {"TOKEN", "2"}}}},
@@ -53,7 +53,7 @@ func TestProjectionOfMCPServers(t *testing.T) {
 			if got, want := sessionRequest(t, "session/new", p), `{"cwd":"/app","mcpServers":`+v.want+"}"; got != want {
 				t.Errorf("session/new: got\n%s, want\n%s", got, want)
 			}
-			// P13 is the same for session/load.
+			// It is the same for the other methods that open a session.
 			for _, method := range []string{"session/load", "session/resume"} {
 				if got, want := sessionRequest(t, method, p), `{"sessionId":"s","cwd":"/app","mcpServers":`+v.want+"}"; got != want {
 					t.Errorf("%s: got\n%s, want\n%s", method, got, want)
@@ -70,11 +70,11 @@ func sessionRequest(t *testing.T, method string, p SessionParams) string {
 	result := background(func() (err error) {
 		switch method {
 		case "session/new":
-			_, err = c.NewSession(soon(t), p)
+			_, err = c.NewSession(testContext(t), p)
 		case "session/load":
-			_, err = c.LoadSession(soon(t), "s", p)
+			_, err = c.LoadSession(testContext(t), "s", p)
 		case "session/resume":
-			_, err = c.ResumeSession(soon(t), "s", p)
+			_, err = c.ResumeSession(testContext(t), "s", p)
 		}
 		return err
 	})
@@ -103,7 +103,7 @@ func TestWrongServersAreNotSent(t *testing.T) {
 		if s.Name == "e" {
 			p.Cwd = "relative"
 		}
-		_, err := c.NewSession(soon(t), p)
+		_, err := c.NewSession(testContext(t), p)
 		if err == nil || !strings.HasPrefix(err.Error(), "session/new: ") || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v\nwant %s", err, want)
 		}

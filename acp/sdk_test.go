@@ -165,7 +165,7 @@ func TestInteropWithAnAgentOfCodersSDK(t *testing.T) {
 		theirIn.Close()
 		ourIn.Close()
 	})
-	ctx := soon(t)
+	ctx := testContext(t)
 
 	info, err := c.Initialize(ctx, Implementation{Name: "evalrun", Version: "1"})
 	if err != nil || info.Agent.Name != "sdk" || !info.Capabilities.LoadSession || !info.Capabilities.Resume || info.Capabilities.Close ||

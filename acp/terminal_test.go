@@ -106,7 +106,7 @@ func TestTerminalEnds(t *testing.T) {
 	if _, err := ts.kill(t.Context(), id); err != nil {
 		t.Error(err)
 	}
-	exit, err := ts.waitForExit(soon(t), id)
+	exit, err := ts.waitForExit(testContext(t), id)
 	if e := exit.(TerminalExit); err != nil || e.Code != nil || e.Signal == nil || *e.Signal != "killed" {
 		t.Errorf("got %+v, %v", exit, err)
 	}

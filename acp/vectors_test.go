@@ -10,17 +10,17 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// The A vectors are benchflow's tests of its ACP client. Not here: A25 but for its first sentence,
-// A26, A28, A29 and A30, which are about log files, clocks, settings and the choice of a model.
+// These are benchflow's tests of its ACP client. Those about log files, clocks, settings and the
+// choice of a model are not here.
 
 func TestVectorsOfInitialize(t *testing.T) {
 	c, p := dial(t, &client{}, Options{})
 	result := background(func() error {
-		_, err := c.Initialize(soon(t), Implementation{Name: "evalrun", Version: "1.2.3"})
+		_, err := c.Initialize(testContext(t), Implementation{Name: "evalrun", Version: "1.2.3"})
 		return err
 	})
 	m := p.expect("initialize")
-	t.Run("A1 A11 protocol version 1 and no capabilities", func(t *testing.T) {
+	t.Run("protocol version 1 and no capabilities", func(t *testing.T) {
 		want := `{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false},` +
 			`"clientInfo":{"name":"evalrun","version":"1.2.3"}}`
 		if string(m.Params) != want {
@@ -36,11 +36,11 @@ func TestVectorsOfInitialize(t *testing.T) {
 func TestVectorsOfUnservedRequests(t *testing.T) {
 	_, p := dial(t, &client{}, Options{})
 	for name, method := range map[string]string{
-		"A2 fs/read_text_file":   "fs/read_text_file",
-		"A3 fs/write_text_file":  "fs/write_text_file",
-		"A3 terminal/create":     "terminal/create",
-		"A3 terminal/output":     "terminal/output",
-		"A3 totally/made/up":     "totally/made/up",
+		"fs/read_text_file":      "fs/read_text_file",
+		"fs/write_text_file":     "fs/write_text_file",
+		"terminal/create":        "terminal/create",
+		"terminal/output":        "terminal/output",
+		"totally/made/up":        "totally/made/up",
 		"elicitation/create":     "elicitation/create",
 		"a request of qwen's":    "craft/drainMidTurnQueue",
 		"a request of ours":      "session/prompt",
@@ -66,15 +66,15 @@ func TestVectorsOfPermissions(t *testing.T) {
 		options           options
 		allow, once, deny string // "" is cancelled
 	}{
-		{"A4 the one that allows", options{reject, {ID: "allow", Kind: AllowOnce}}, "allow", "allow", "no"},
-		{"A5 bypassPermissions first", options{ao, bypass}, "bypassPermissions", "ao", ""},
-		{"A5 bypassPermissions first, also after an allow_always", options{aa, bypass}, "bypassPermissions", "", ""},
-		{"A6 then allow_always", options{ao, aa}, "aa", "ao", ""},
-		{"A6 the first allow_always", options{aa, {ID: "aa2", Kind: AllowAlways}}, "aa", "", ""},
-		{"A7 then allow_once", options{{ID: "first"}, {ID: "second", Kind: AllowOnce}}, "second", "second", ""},
-		{"A7 the last allow_once", options{ao, {ID: "ao2", Kind: AllowOnce}}, "ao2", "ao", ""},
-		{"A8 then the first of all", options{{ID: "only", Kind: RejectOnce}}, "only", "", "only"},
-		{"A9 then default", nil, "default", "", ""},
+		{"the one that allows", options{reject, {ID: "allow", Kind: AllowOnce}}, "allow", "allow", "no"},
+		{"bypassPermissions first", options{ao, bypass}, "bypassPermissions", "ao", ""},
+		{"bypassPermissions first, also after an allow_always", options{aa, bypass}, "bypassPermissions", "", ""},
+		{"then allow_always", options{ao, aa}, "aa", "ao", ""},
+		{"the first allow_always", options{aa, {ID: "aa2", Kind: AllowAlways}}, "aa", "", ""},
+		{"then allow_once", options{{ID: "first"}, {ID: "second", Kind: AllowOnce}}, "second", "second", ""},
+		{"the last allow_once", options{ao, {ID: "ao2", Kind: AllowOnce}}, "ao2", "ao", ""},
+		{"then the first of all", options{{ID: "only", Kind: RejectOnce}}, "only", "", "only"},
+		{"then default", nil, "default", "", ""},
 		{"deny once rather than always", options{never, reject}, "never", "", "no"},
 		{"deny always rather than cancel", options{ao, never}, "ao", "ao", "never"},
 	} {
@@ -90,7 +90,7 @@ func TestVectorsOfPermissions(t *testing.T) {
 	}
 
 	// Unlike benchflow's: there an error approves.
-	t.Run("A10 the handler decides, and its error denies", func(t *testing.T) {
+	t.Run("the handler decides, and its error denies", func(t *testing.T) {
 		cl := &client{}
 		answers := []func() (PermissionOutcome, error){
 			func() (PermissionOutcome, error) { return PermissionOutcome{"mine"}, nil },
@@ -145,8 +145,8 @@ func TestVectorsOfAConversation(t *testing.T) {
 		p.send(update(`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"; done"}}`))
 		return `{"stopReason":"end_turn"}`
 	})
-	ctx := soon(t)
-	t.Run("A14 authenticate", func(t *testing.T) {
+	ctx := testContext(t)
+	t.Run("authenticate", func(t *testing.T) {
 		if err := c.Authenticate(ctx, "api-key"); err != nil {
 			t.Error(err)
 		}
@@ -155,7 +155,7 @@ func TestVectorsOfAConversation(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	t.Run("A12 a turn with a tool", func(t *testing.T) {
+	t.Run("a turn with a tool", func(t *testing.T) {
 		info, err := c.Initialize(ctx, Implementation{})
 		if err != nil || info.Agent.Name != "mock-agent" {
 			t.Fatalf("got %+v, %v", info, err)
@@ -175,7 +175,7 @@ func TestVectorsOfAConversation(t *testing.T) {
 			t.Errorf("got %q", cl.text())
 		}
 	})
-	t.Run("A13 a permission in the middle of a turn", func(t *testing.T) {
+	t.Run("a permission in the middle of a turn", func(t *testing.T) {
 		if result, err := c.Prompt(ctx, "mock-session-1", Text("go")); err != nil || result.StopReason != StopEndTurn {
 			t.Fatalf("got %+v, %v", result, err)
 		}
@@ -183,7 +183,7 @@ func TestVectorsOfAConversation(t *testing.T) {
 			t.Errorf("got %q", cl.text())
 		}
 	})
-	t.Run("A15 a prompt without a session", func(t *testing.T) {
+	t.Run("a prompt without a session", func(t *testing.T) {
 		if _, err := c.Prompt(ctx, "", Text("go")); err == nil {
 			t.Error("no error")
 		}
@@ -201,25 +201,25 @@ func TestVectorsOfUpdates(t *testing.T) {
 		}
 		return last
 	}
-	t.Run("A16 unknown kinds are handed on and change nothing", func(t *testing.T) {
+	t.Run("unknown kinds are handed on and change nothing", func(t *testing.T) {
 		var s ToolCalls
 		if got := apply(&s, `{"sessionUpdate":"_vendor_tool","toolCallId":"x"}`); got != nil || len(s.All()) != 0 {
 			t.Errorf("got %+v", got)
 		}
 	})
-	t.Run("A17 an update for a call that was not announced", func(t *testing.T) {
+	t.Run("an update for a call that was not announced", func(t *testing.T) {
 		var s ToolCalls
 		if got := apply(&s, `{"sessionUpdate":"tool_call_update","toolCallId":"x"}`); got.Kind != "tool" || got.Status != ToolInProgress {
 			t.Errorf("got %+v", got)
 		}
 	})
-	t.Run("A18 an unknown status", func(t *testing.T) {
+	t.Run("an unknown status", func(t *testing.T) {
 		var s ToolCalls
 		if got := apply(&s, `{"sessionUpdate":"tool_call","toolCallId":"x"}`, `{"sessionUpdate":"tool_call_update","toolCallId":"x","status":"thinking"}`); got.Status != ToolInProgress {
 			t.Errorf("got %+v", got)
 		}
 	})
-	t.Run("A27 a call that has not ended is open", func(t *testing.T) {
+	t.Run("a call that has not ended is open", func(t *testing.T) {
 		var s ToolCalls
 		apply(&s, `{"sessionUpdate":"tool_call","toolCallId":"x"}`, `{"sessionUpdate":"tool_call","toolCallId":"y","status":"failed"}`)
 		if open := s.Open(); len(open) != 1 || open[0].ID != "x" || open[0].Status != ToolPending {
@@ -252,13 +252,13 @@ func TestVectorsOfFraming(t *testing.T) {
 		name  string
 		lines []line
 	}{
-		{"A19 lines that are no messages", []line{{"123", 0}, {`"x"`, 0}, {"null", 0}, {`{"id":100001,"level":"info"}`, 0}, {firstAnswer, 1}}},
-		{"A21 a shell's greeting before the first message", []line{{"\x1b[?2004h\x1b]0;root@x: /\x07root@x:/# \x1b[?2004l" + firstAnswer, 1}}},
-		{"A21 with the other end of a title", []line{{"\x1b]0;{title}\x1b\\$ " + firstAnswer + "\x1b[0;1m", 1}}},
-		{"A22 an escape sequence behind it", []line{{firstAnswer + "\x1b[K", 1}}},
-		{"A23 a log line is no message", []line{{`INFO {"jsonrpc":"2.0","note":"boot"}`, 0}, {"INFO " + firstAnswer, 1}}},
-		{"A24 text before a message, before and after the first", []line{{"noise" + firstAnswer, 1}, {"noise" + firstAnswer, 0}, {firstAnswer, 1}}},
-		{"A24 escape sequences after the first", []line{{firstAnswer, 1}, {firstAnswer + "\x1b[K", 0}}},
+		{"lines that are no messages", []line{{"123", 0}, {`"x"`, 0}, {"null", 0}, {`{"id":100001,"level":"info"}`, 0}, {firstAnswer, 1}}},
+		{"a shell's greeting before the first message", []line{{"\x1b[?2004h\x1b]0;root@x: /\x07root@x:/# \x1b[?2004l" + firstAnswer, 1}}},
+		{"with the other end of a title", []line{{"\x1b]0;{title}\x1b\\$ " + firstAnswer + "\x1b[0;1m", 1}}},
+		{"an escape sequence behind it", []line{{firstAnswer + "\x1b[K", 1}}},
+		{"a log line is no message", []line{{`INFO {"jsonrpc":"2.0","note":"boot"}`, 0}, {"INFO " + firstAnswer, 1}}},
+		{"text before a message, before and after the first", []line{{"noise" + firstAnswer, 1}, {"noise" + firstAnswer, 0}, {firstAnswer, 1}}},
+		{"escape sequences after the first", []line{{firstAnswer, 1}, {firstAnswer + "\x1b[K", 0}}},
 		{"glued messages, always", []line{{firstAnswer + firstAnswer, 2}, {chunk("a") + " " + chunk("b") + "\r" + firstAnswer, 3}}},
 		{"glued to what is no message", []line{{firstAnswer + `{"level":"info"}`, 0}, {firstAnswer, 1}, {firstAnswer + "x", 0}}},
 		{"a message is an object with the right members", []line{
@@ -278,13 +278,13 @@ func TestVectorsOfFraming(t *testing.T) {
 
 	// Unlike benchflow's, which skips the line: the answer that was in it would be waited for in
 	// vain.
-	t.Run("A20 a line that is too long ends the connection", TestLineThatIsTooLongEndsTheConnection)
+	t.Run("a line that is too long ends the connection", TestLineThatIsTooLongEndsTheConnection)
 
-	t.Run("A25 without noise nothing is told of", func(t *testing.T) {
+	t.Run("without noise nothing is told of", func(t *testing.T) {
 		cl := &client{}
 		c, p := dial(t, cl, cl.options(Options{}))
 		p.serve(func(m rpc) string { return `{"protocolVersion":1}` })
-		if _, err := c.Initialize(soon(t), Implementation{}); err != nil {
+		if _, err := c.Initialize(testContext(t), Implementation{}); err != nil {
 			t.Error(err)
 		}
 		if c.Close(); len(cl.noise) != 0 {

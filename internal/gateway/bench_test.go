@@ -326,7 +326,7 @@ func (s bareServer) answer(text []byte) string {
 		size := bytes.IndexByte(arguments, '}') + 1 // there is none in them
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[],"structuredContent":%s}}`, id, arguments[:size])
 	}
-	body := (&rawServer{era: s.era, hello: `,"_meta":{"uipath.com/job":{"version":1}}`}).shake(parseRaw(text))
+	body := (&rawServer{era: s.era, offers: `,"_meta":{"uipath.com/job":{"version":1}}`}).handshake(parseRaw(text))
 	if body == "" {
 		body = `"result":{"tools":[]}`
 	}

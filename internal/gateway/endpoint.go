@@ -104,11 +104,11 @@ func (e *Endpoint) Close() {
 // Serve implements mcp.Handler.
 func (e *Endpoint) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
 	if r.Method == mcp.MethodInitialize {
-		hello, err := e.initialize(ctx, r)
+		result, err := e.initialize(ctx, r)
 		if l, _ := r.Session.Value().(*Upstream); err == nil {
-			err = e.tasks.Opened(ctx, e.server.Name, r.Session, hello, l.capabilities, l.info)
+			err = e.tasks.Opened(ctx, e.server.Name, r.Session, result, l.capabilities, l.info)
 		}
-		return hello, err
+		return result, err
 	}
 	if result, ok, err := e.tasks.Serve(ctx, r); ok {
 		return result, err

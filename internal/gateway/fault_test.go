@@ -569,7 +569,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// G7: a server that wants credentials is not one that cannot be reached. Its challenge reaches the
+// A server that wants credentials is not one that cannot be reached. Its challenge reaches the
 // client.
 func TestServerWantsCredentials(t *testing.T) {
 	t.Parallel()
@@ -617,7 +617,7 @@ func TestServerWantsCredentials(t *testing.T) {
 	wanted(err)
 }
 
-// S8: who bears no token is told so before the body has come, which is not waited for.
+// Who bears no token is told so before the body has come, which is not waited for.
 func TestHalfABodyWithoutAToken(t *testing.T) {
 	t.Parallel()
 	g, err := gateway.Listen("127.0.0.1:0")

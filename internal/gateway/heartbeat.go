@@ -29,11 +29,11 @@ func beat(r *mcp.Request, f *InFlightCall, call *mcp.Call, every time.Duration) 
 	if token == nil {
 		return func() {}
 	}
-	over, heard, notified := make(chan struct{}), make(chan struct{}), call.Notified
+	over, reported, notified := make(chan struct{}), make(chan struct{}), call.Notified
 	var once sync.Once
 	call.Notified = func(method string, params json.RawMessage) {
 		if method == mcp.NoteProgress {
-			once.Do(func() { close(heard) })
+			once.Do(func() { close(reported) })
 		}
 		notified(method, params)
 	}
@@ -47,7 +47,7 @@ func beat(r *mcp.Request, f *InFlightCall, call *mcp.Call, every time.Duration) 
 			case <-tick.C:
 				note := jsonobj.Object{{Key: "progressToken", Value: token}, {Key: "progress", Value: fmt.Appendf(nil, "%.9f", float64(n)*1e-9)}, {Key: "message", Value: jsonobj.Quote("still running")}}
 				_ = r.Notify(mcp.NoteProgress, note.JSON()) // a client that has gone ends the call
-			case <-heard:
+			case <-reported:
 				return
 			case <-over:
 				return

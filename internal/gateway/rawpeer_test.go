@@ -44,9 +44,9 @@ func parseRaw(text []byte) (m rawMessage) {
 // rawServer is a server of one era. What it does not know it answers with -32601.
 type rawServer struct {
 	era mcp.Era
-	// hello are further members of its answer to initialize or server/discover, such as
+	// offers are further members of its answer to initialize or server/discover, such as
 	// `,"instructions":"x"`.
-	hello string
+	offers string
 	// capabilities are those that it offers; empty: tools.
 	capabilities string
 	// serve answers a request, but for a handshake: with `"result":…` or `"error":…`, or not at all
@@ -110,7 +110,7 @@ func (s *rawServer) handle(ctx context.Context, text []byte, say func(text strin
 		}
 		return ""
 	}
-	body := s.shake(m)
+	body := s.handshake(m)
 	if body == "" {
 		body = s.serve(&rawRequest{m, s, say, ctx})
 	}
@@ -120,18 +120,18 @@ func (s *rawServer) handle(ctx context.Context, text []byte, say func(text strin
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, body)
 }
 
-func (s *rawServer) shake(m rawMessage) string {
+func (s *rawServer) handshake(m rawMessage) string {
 	capabilities := s.capabilities
 	if capabilities == "" {
 		capabilities = `{"tools":{"listChanged":true}}`
 	}
 	switch {
 	case m.Method == "initialize" && s.era == mcp.Legacy:
-		return `"result":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"serverInfo":{"name":"raw","version":"1"}` + s.hello + `}`
+		return `"result":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"serverInfo":{"name":"raw","version":"1"}` + s.offers + `}`
 	case m.Method == "initialize":
 		return `"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}`
 	case m.Method == "server/discover" && s.era == mcp.Modern:
-		return `"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":` + capabilities + s.hello + `}`
+		return `"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":` + capabilities + s.offers + `}`
 	case m.Method == "server/discover":
 		return `"error":{"code":-32601,"message":"no"}`
 	case m.Method == "subscriptions/listen" && s.era == mcp.Legacy:

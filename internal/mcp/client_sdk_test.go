@@ -269,7 +269,7 @@ func TestClientLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// G5: a server of the transport of 2024-11-05 is found at a URL of which nobody has said that.
+// A server of the transport of 2024-11-05 is found at a URL of which nobody has said that.
 func TestClientFallsBackToSSE(t *testing.T) {
 	server := sdk.NewServer(&sdk.Implementation{Name: "old", Version: "1"}, nil)
 	sse := httptest.NewServer(sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return server }, nil))

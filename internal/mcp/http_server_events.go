@@ -59,7 +59,7 @@ func (x *HTTPHandler) writeEvents(w http.ResponseWriter, r *http.Request, st *st
 	silence := time.NewTicker(x.keepAlive)
 	defer silence.Stop()
 	for {
-		state := st.look(connection, after)
+		state := st.stateFor(connection, after)
 		for _, e := range state.events {
 			if writeEvent(w, st, e) != nil {
 				return false

@@ -246,13 +246,13 @@ func (p *post) respond(st *stream, gone, serve func()) bool {
 	connection := st.attach()
 	defer st.detach(connection)
 	left := make(chan struct{})
-	leave := func() {
+	clientGone := func() {
 		defer close(left)
 		st.detach(connection)
 		gone()
 		p.hangUp()
 	}
-	stay := context.AfterFunc(p.r.Context(), leave)
+	stay := context.AfterFunc(p.r.Context(), clientGone)
 	events := &postEvents{write: func() bool {
 		if !stay() {
 			<-left
@@ -261,7 +261,7 @@ func (p *post) respond(st *stream, gone, serve func()) bool {
 		p.nameSession()
 		complete := p.writeEvents(p.w, p.r, st, connection, 0)
 		if !complete {
-			leave()
+			clientGone()
 		}
 		return complete
 	}}

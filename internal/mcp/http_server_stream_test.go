@@ -49,23 +49,23 @@ func TestSlowAnswerBecomesAStream(t *testing.T) {
 	session := e.initialize(Version2025_11_25)
 	response := e.post(call("1", "wait", ""), session) // returns with the header
 	testenv.Receive(t, h.started)
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	got := events(t, response, nil)
-	// G6: the first event has no name, of which clients in Python would warn.
+	// The first event has no name, of which clients in Python would warn.
 	if len(got) != 2 || got[0].name != "" || got[0].data != "" || got[0].id == "" || !strings.Contains(got[1].data, "waited") {
 		t.Errorf("%v", got)
 	}
 	// An older version has no first event without data.
 	response = e.post(call("1", "wait", ""), e.initialize(Version2025_06_18))
 	testenv.Receive(t, h.started)
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if got = events(t, response, nil); len(got) != 1 || got[0].id == "" {
 		t.Errorf("2025-06-18: %v", got)
 	}
 	// Modern has no ids.
 	response = e.post(call("1", "wait", ","+modernMeta), modern("tools/call", "wait")...)
 	testenv.Receive(t, h.started)
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if got = events(t, response, nil); len(got) != 1 || got[0].id != "" {
 		t.Errorf("modern: %v", got)
 	}
@@ -85,7 +85,7 @@ func TestSilentStreamIsKeptAlive(t *testing.T) {
 		}
 		got += string(b[:n])
 	}
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if got := events(t, response, nil); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
@@ -99,7 +99,7 @@ func TestCutStreamIsResumed(t *testing.T) {
 	first := events(t, e.do(ctx, "POST", call("1", "note-and-wait", ""), session), func(e sse) bool { return e.data != "" })
 	testenv.Receive(t, h.started)
 	cut()
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 
 	waited := func(e sse) bool { return strings.Contains(e.data, `"waited":true`) }
 	// After the second event, and once more: what was sent may have been lost on the way.
@@ -130,7 +130,7 @@ func TestReplacedStreamEnds(t *testing.T) {
 	testenv.Receive(t, h.started)
 	again := e.do(t.Context(), "GET", "", session, headerLastEvent+": "+first[1].id)
 	_, _ = io.Copy(io.Discard, cut.Body) // ends
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if got := events(t, again, nil); len(got) != 2 || !strings.Contains(got[1].data, `"waited":true`) {
 		t.Errorf("%v", got)
 	}
@@ -142,7 +142,7 @@ func TestStandaloneStream(t *testing.T) {
 	session := e.initialize(Version2025_11_25)
 	e.postAside(call("1", "wait", ""), session)
 	s := testenv.Receive(t, h.started).Session
-	defer close(h.goOn)
+	defer close(h.proceed)
 	say := func(n string) {
 		t.Helper()
 		if err := s.Notify("n", json.RawMessage(n)); err != nil {

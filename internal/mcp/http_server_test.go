@@ -189,7 +189,7 @@ func TestCancel(t *testing.T) {
 	if cause := testenv.Receive(t, h.causes); !errors.Is(cause, ErrCancelled) {
 		t.Errorf("cause: %v", cause)
 	}
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if len(h.causes) != 0 {
 		t.Error("both were cancelled")
 	}
@@ -283,7 +283,7 @@ func TestSessionIsRestored(t *testing.T) {
 	if r := testenv.Receive(t, h.started); r.Version != Version2025_06_18 || r.Session.Version() != r.Version || r.Session.Value() != "restored" || r.Session.ID() != "of-another-process" {
 		t.Errorf("%+v", r)
 	}
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	events(t, e.do(t.Context(), "GET", "", session, headerLastEvent+": ABC-0_3"), holds("meanwhile"))
 	if r := e.post(call("1", "echo", ""), headerSession+": unknown"); r.StatusCode != 404 {
 		t.Errorf("status %d", r.StatusCode)
@@ -327,7 +327,7 @@ func TestSessionIsRestoredOnce(t *testing.T) {
 	if len(asked) > 0 {
 		t.Errorf("asked %d times more", len(asked))
 	}
-	close(h.goOn)
+	close(h.proceed)
 }
 
 // A session that a client has ended must not come back as long as the handler has not dealt with
@@ -434,11 +434,11 @@ func TestConcurrentRequests(t *testing.T) {
 	if got := text(t, e.post(call("1", "wait", ""), session)); !strings.Contains(got, "-32600") {
 		t.Error(got)
 	}
-	close(h.goOn)
+	close(h.proceed)
 	all.Wait()
 }
 
-// S8: a body that does not come ends the request and the connection; one that has come does not end
+// A body that does not come ends the request and the connection; one that has come does not end
 // the request later.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	h := newTestServer()
@@ -466,7 +466,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	testenv.Receive(t, h.started)
 	passed := time.NewTimer(2 * bounded) // in which the bound would have ended the request
 	<-passed.C
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if got := events(t, response, nil); len(got) == 0 || !strings.Contains(got[len(got)-1].data, `"waited":true`) {
 		t.Errorf("%v", got)
 	}

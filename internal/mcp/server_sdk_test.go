@@ -78,7 +78,7 @@ func trySDKClient(t *testing.T, h *testServer, version string, transport sdk.Tra
 		if tool == "wait" {
 			go func() {
 				<-h.started
-				h.goOn <- struct{}{}
+				h.proceed <- struct{}{}
 			}()
 		}
 		if _, err = session.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"region": "x"}}); err != nil {
@@ -161,7 +161,7 @@ func TestSDKClientResumes(t *testing.T) {
 	}()
 	testenv.Receive(t, heard)
 	e.server.CloseClientConnections()
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if err := testenv.Receive(t, answered); err != nil {
 		t.Error(err)
 	}

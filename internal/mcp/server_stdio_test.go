@@ -124,7 +124,7 @@ func TestStdioLegacy(t *testing.T) {
 	}
 	p.write(call("6", "wait", ""))
 	r := testenv.Receive(t, h.started)
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	if got := p.read(); !strings.Contains(got, `"id":6,"result"`) {
 		t.Error(got)
 	}
@@ -159,7 +159,7 @@ func TestStdioBatch(t *testing.T) {
 	p.initialize()
 	p.write(`[` + call("1", "wait", "") + `,{"jsonrpc":"2.0","method":"n"},7,{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
 	testenv.Receive(t, h.started)
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	var answers []struct {
 		ID     json.RawMessage
 		Result map[string]any
@@ -198,7 +198,7 @@ func TestStdioModern(t *testing.T) {
 	if r := testenv.Receive(t, h.started); r.Era != Modern || r.Version != Version2026_07_28 || r.Session.Era() != Modern || r.Session.Version() != r.Version {
 		t.Errorf("%+v", r)
 	}
-	h.goOn <- struct{}{}
+	h.proceed <- struct{}{}
 	p.read()
 	// A client that has only probed.
 	p.initialize()
@@ -289,7 +289,7 @@ func TestStdioServesConcurrently(t *testing.T) {
 	if got := p.read(); !strings.Contains(got, "-32600") {
 		t.Error(got)
 	}
-	close(h.goOn)
+	close(h.proceed)
 	for range 32 {
 		var answer struct{ Result map[string]any }
 		if err := json.Unmarshal([]byte(p.read()), &answer); err != nil || answer.Result["waited"] != true {

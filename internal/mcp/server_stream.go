@@ -243,7 +243,8 @@ type streamState struct {
 	wake     <-chan struct{}
 }
 
-func (st *stream) look(connection int, after int64) streamState {
+// stateFor is the stream as a connection sees it that has written up to a number.
+func (st *stream) stateFor(connection int, after int64) streamState {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
 	if st.wake == nil {

@@ -26,14 +26,14 @@ type testServer struct {
 	closed  chan *Session
 	started chan *Request
 	causes  chan error
-	goOn    chan struct{}
+	proceed chan struct{}
 	said    json.RawMessage // by the tool "say"
 }
 
 func newTestServer() *testServer {
 	return &testServer{
 		notes: make(chan string, 100), closed: make(chan *Session, 100), started: make(chan *Request, 100),
-		causes: make(chan error, 100), goOn: make(chan struct{}),
+		causes: make(chan error, 100), proceed: make(chan struct{}),
 	}
 }
 
@@ -95,7 +95,7 @@ func (h *testServer) call(ctx context.Context, r *Request, params jsonobj.Object
 		case <-ctx.Done():
 			h.causes <- context.Cause(ctx)
 			return nil, ctx.Err()
-		case <-h.goOn:
+		case <-h.proceed:
 			return json.RawMessage(`{"content":[],"waited":true}`), nil
 		}
 	case "note-and-wait":
@@ -103,7 +103,7 @@ func (h *testServer) call(ctx context.Context, r *Request, params jsonobj.Object
 			return nil, err
 		}
 		h.started <- r
-		<-h.goOn
+		<-h.proceed
 		if err := r.Notify("notifications/message", json.RawMessage(`{"n":2}`)); err != nil {
 			return nil, err
 		}

@@ -218,7 +218,7 @@ func TestClientIgnoresWhatIsNoAnswer(t *testing.T) {
 func TestClientFailsACallWhoseAnswerIsMalformed(t *testing.T) {
 	for _, answer := range []string{
 		`{"jsonrpc":"2.0","id":%s}`, `{"jsonrpc":"2.0","id":%s,"result":{},"error":{"code":1,"message":"x"}}`, `{"id":%s,"result":{}}`,
-		`{"jsonrpc":"2.0","id":%s,"result":` + strings.Repeat("[", 200_000) + strings.Repeat("]", 200_000) + `}`, // G6
+		`{"jsonrpc":"2.0","id":%s,"result":` + strings.Repeat("[", 200_000) + strings.Repeat("]", 200_000) + `}`, // deeper than is read
 		`{"jsonrpc":"2.0","id":%s,"result":{"a":}}`,
 	} {
 		c := clientDial(t, clientPlayLegacy(t, func(p *clientStdioPeer, m message) bool {

@@ -72,15 +72,15 @@ func (a *aggregate) Open(s *mcp.Session, version string, capabilities jsonobj.Ob
 	s.SetValue(session)
 	for _, l := range session.upstreams {
 		if err := l.Endpoint().Upstreams().Adopt(l); err != nil {
-			session.leave()
+			session.close()
 			return err
 		}
 	}
 	return nil
 }
 
-// leave takes the upstreams out of their endpoints, and ends what is done for the session.
-func (s *aggregateSession) leave() {
+// close takes the upstreams out of their endpoints, and ends what is done for the session.
+func (s *aggregateSession) close() {
 	s.end()
 	for e, l := range s.upstreams {
 		e.Upstreams().Release(l)
@@ -109,7 +109,7 @@ func (a *aggregate) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage,
 	}
 	switch r.Method {
 	case mcp.MethodDiscover:
-		return a.hello(ctx, r, "")
+		return a.initializeResult(ctx, r, "")
 	case mcp.MethodToolsList:
 		return a.list(ctx, r, "tools", "name", a.tools)
 	case "prompts/list":
@@ -147,40 +147,40 @@ func (a *aggregate) initialize(ctx context.Context, r *mcp.Request) (json.RawMes
 	if err := a.Open(r.Session, version, capabilities, info); err != nil {
 		return nil, err
 	}
-	hello, err := a.hello(ctx, r, version)
+	result, err := a.initializeResult(ctx, r, version)
 	if err == nil {
-		err = a.tasks.Opened(ctx, a.name, r.Session, hello, capabilities, info)
+		err = a.tasks.Opened(ctx, a.name, r.Session, result, capabilities, info)
 	}
-	return hello, err
+	return result, err
 }
 
-// hello says what the servers have together. version is that of a legacy client.
-func (a *aggregate) hello(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
+// initializeResult says what the servers have together. version is that of a legacy client.
+func (a *aggregate) initializeResult(ctx context.Context, r *mcp.Request, version string) (json.RawMessage, error) {
 	said := make([]jsonobj.Object, len(a.endpoints))
 	if err := a.each(ctx, r, func(i int, l *gateway.Upstream) { said[i], _ = jsonobj.ParseObject(l.Client().InitializeResult()) }); err != nil {
 		return nil, err
 	}
 	var capabilities jsonobj.Object
 	var instructions []string
-	for i, hello := range said {
-		if hello == nil {
+	for i, one := range said {
+		if one == nil {
 			capabilities = mayCome(capabilities)
 		}
-		if text := hello.Text("instructions"); text != "" {
+		if text := one.Text("instructions"); text != "" {
 			instructions = append(instructions, a.endpoints[i].Server().Name+": "+text)
 		}
 		for _, kind := range []string{"tools", "prompts", "resources", "completions", "logging"} {
-			theirs := hello.Object("capabilities")
-			if !theirs.Has(kind) || kind == "logging" && version == "" {
+			offered := one.Object("capabilities")
+			if !offered.Has(kind) || kind == "logging" && version == "" {
 				continue
 			}
-			ours := slices.Clone(capabilities.Object(kind))
+			all := slices.Clone(capabilities.Object(kind))
 			for _, flag := range []string{"listChanged", "subscribe"} {
-				if string(theirs.Object(kind).Get(flag)) == "true" {
-					ours = ours.Set(flag, json.RawMessage("true"))
+				if string(offered.Object(kind).Get(flag)) == "true" {
+					all = all.Set(flag, json.RawMessage("true"))
 				}
 			}
-			capabilities = capabilities.Set(kind, ours.JSON())
+			capabilities = capabilities.Set(kind, all.JSON())
 		}
 	}
 	info := json.RawMessage(`{"name":"evalrun","version":"1"}`)
@@ -294,7 +294,7 @@ func (a *aggregate) Closed(s *mcp.Session) {
 	if session == nil {
 		return
 	}
-	session.leave()
+	session.close()
 	for _, l := range session.upstreams {
 		l.Close()
 	}

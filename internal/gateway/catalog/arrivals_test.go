@@ -37,7 +37,7 @@ func slowly(t *testing.T, s gateway.Server) (slow gateway.Server, come func()) {
 	return s, func() { close(there) }
 }
 
-// G3: a server that takes long to connect is left out, and announced when it comes.
+// A server that takes long to connect is left out, and announced when it comes.
 func TestAggregateAnnouncesSlowServers(t *testing.T) {
 	for _, era := range []mcp.Era{mcp.Legacy, mcp.Modern} {
 		t.Run(string(era), func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestAggregateAnnouncesSlowServers(t *testing.T) {
 	})
 }
 
-// G6: a session that one server has no room for is none of the others'.
+// A session that one server has no room for is none of the others'.
 func TestAggregateHasNoRoomForASession(t *testing.T) {
 	t.Parallel()
 	_, one := startCatalog(t, "one", "tool")

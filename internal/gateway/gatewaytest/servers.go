@@ -110,15 +110,15 @@ func (p *pipes) Close() error {
 
 // PlainServer is a server of the SDK that knows nothing of tasks. Its tools wait for the test.
 type PlainServer struct {
-	server *sdk.Server
-	Began  chan string
-	GoOn   chan struct{}
-	Ended  chan error // of calls that were cancelled
+	server  *sdk.Server
+	Began   chan string
+	Proceed chan struct{}
+	Ended   chan error // of calls that were cancelled
 }
 
 func StartPlainServer(t *testing.T) (*PlainServer, gateway.Server) {
 	t.Helper()
-	p := &PlainServer{Began: make(chan string, 100), GoOn: make(chan struct{}), Ended: make(chan error, 100)}
+	p := &PlainServer{Began: make(chan string, 100), Proceed: make(chan struct{}), Ended: make(chan error, 100)}
 	p.server = sdk.NewServer(&sdk.Implementation{Name: "plain", Version: "1"}, nil)
 	object := json.RawMessage(`{"type":"object"}`)
 	p.server.AddTool(&sdk.Tool{Name: "quick", InputSchema: object}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -127,7 +127,7 @@ func StartPlainServer(t *testing.T) (*PlainServer, gateway.Server) {
 	p.server.AddTool(&sdk.Tool{Name: "slow", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		p.Began <- string(r.Params.Arguments)
 		select {
-		case <-p.GoOn:
+		case <-p.Proceed:
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "local:delta"}}, StructuredContent: json.RawMessage(`{"n":1}`)}, nil
 		case <-ctx.Done():
 			p.Ended <- ctx.Err()

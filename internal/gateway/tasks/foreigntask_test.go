@@ -78,7 +78,7 @@ func (s *fastMCP2) made() string {
 	return strings.Join(s.calls, ", ")
 }
 
-// G1: a task that is named in a way of its own is followed. If it cannot be, an optional one is
+// A task that is named in a way of its own is followed. If it cannot be, an optional one is
 // called again without a task, and a required one fails.
 func TestTasksThatAreNamedInAnotherWay(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func (s *fastMCP4) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, 
 	return nil, mcp.Errorf(mcp.CodeMethodNotFound, "Method not found: %s", r.Method)
 }
 
-// G2: legacy clients can use a server that has tasks in the modern era only.
+// Legacy clients can use a server that has tasks in the modern era only.
 func TestServersWithTasksInTheModernEraOnly(t *testing.T) {
 	t.Parallel()
 	for _, listed := range []bool{true, false} {

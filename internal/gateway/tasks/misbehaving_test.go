@@ -91,7 +91,7 @@ func TestTaskPages(t *testing.T) {
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%d tasks, expected %d in order", len(got), len(want))
 	}
-	for _, cursor := range []string{"!", "zz", "1", "", "1-00000000"} { // G6
+	for _, cursor := range []string{"!", "zz", "1", "", "1-00000000"} {
 		c.Refused(mcp.CodeInvalidParams, mcp.MethodTasksList, `{"cursor":%q}`, cursor)
 	}
 }
@@ -180,7 +180,6 @@ func TestTasksOfServersThatMisbehave(t *testing.T) {
 		}
 	})
 
-	// G6
 	t.Run("a status that there is not", func(t *testing.T) {
 		server := startScripted(t, func(method string, params jsonobj.Object) (string, *mcp.Error) {
 			if method == mcp.MethodToolsCall {

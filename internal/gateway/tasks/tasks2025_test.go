@@ -177,7 +177,7 @@ func TestTasksOf2025(t *testing.T) {
 		if got := c.Get(id).Text("status"); got != "working" {
 			t.Error(got)
 		}
-		close(p.GoOn)
+		close(p.Proceed)
 		if text, _, err := c.Result(id); text != "local:delta" || err != nil {
 			t.Error(text, err)
 		}
@@ -274,7 +274,6 @@ func TestTasksOf2025(t *testing.T) {
 		}
 	})
 
-	// S8
 	t.Run("tasks of a session that has ended are not in the way", func(t *testing.T) {
 		t.Parallel()
 		_, g, c := plainBehind(t, Options{Max: 2}, mcp.Legacy)
@@ -292,7 +291,7 @@ func TestTasksOf2025(t *testing.T) {
 		})
 	})
 
-	// G6: each session of a stdio server is a process.
+	// Each session of a stdio server is a process.
 	t.Run("sessions of a server have a limit", func(t *testing.T) {
 		t.Parallel()
 		server := gatewaytest.OverPipes(taskserver.Options{Era: taskserver.Legacy})

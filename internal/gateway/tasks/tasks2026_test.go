@@ -99,7 +99,7 @@ func TestTasksOf2026(t *testing.T) {
 		p, _, c := plainBehind(t, Options{Grace: time.Millisecond}, mcp.Modern)
 		id := c.Task("slow", "{}")
 		gatewaytest.WaitFor(t, p.Began)
-		close(p.GoOn)
+		close(p.Proceed)
 		if text, _, err := c.Result(id); text != "local:delta" || err != nil {
 			t.Error(text, err)
 		}
