@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,9 +28,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	if agentBinary.dir != "" {
-		os.RemoveAll(agentBinary.dir)
-	}
+	testenv.RemoveAgent()
 	os.Exit(code)
 }
 
@@ -50,26 +47,6 @@ func toolServer(told string) *mcp.Server {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
 	})
 	return server
-}
-
-var agentBinary struct {
-	sync.Once
-	dir string
-	err error
-}
-
-// buildAgent builds fixtures/acp-agent once.
-func buildAgent(t *testing.T) string {
-	t.Helper()
-	agentBinary.Do(func() {
-		if agentBinary.dir, agentBinary.err = os.MkdirTemp("", "acp-agent"); agentBinary.err == nil {
-			agentBinary.err = testenv.Build(agentBinary.dir, testenv.ACPAgent)
-		}
-	})
-	if agentBinary.err != nil {
-		t.Fatal(agentBinary.err)
-	}
-	return filepath.Join(agentBinary.dir, "acp-agent")
 }
 
 // agentProcess is a running acp-agent and the connection to it.
@@ -94,7 +71,7 @@ func startAgent(t *testing.T, home, faults string, o Options, args ...string) *a
 	if err := os.MkdirAll(a.cwd, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	a.cmd = exec.Command(buildAgent(t), args...)
+	a.cmd = exec.Command(testenv.BuiltAgent(t), args...)
 	a.cmd.Env = append(os.Environ(), "HOME="+a.home, "ACP_AGENT_FAULT="+faults)
 	a.cmd.Stderr = t.Output()
 	stdin, err := a.cmd.StdinPipe()
@@ -102,15 +79,15 @@ func startAgent(t *testing.T, home, faults string, o Options, args ...string) *a
 		t.Fatal(err)
 	}
 	// Not StdoutPipe: Wait would close it before the last of it is read.
-	stdout, theirs, err := os.Pipe()
+	stdout, agentEnd, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.cmd.Stdout = theirs
+	a.cmd.Stdout = agentEnd
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	theirs.Close()
+	agentEnd.Close()
 	go func() {
 		_ = a.cmd.Wait() // how it ended is in ProcessState
 		close(a.ended)

@@ -50,13 +50,42 @@ func (e *expectedCall) matches(call *ToolCall) bool {
 	return call.is(e.name)
 }
 
-// printCall prints a call as Python prints UiPath's model of it, ToolCall or ToolOutput.
-func printCall(model, name, field string, value any, id *string) opaque {
-	var shown any
-	if id != nil {
-		shown = *id
+// callModel is UiPath's model of a call, by which Python prints it. field is what of the call is
+// compared.
+type callModel struct {
+	name, field string
+	actual      func(*ToolCall) any
+	expected    func(*expectedCall) any
+}
+
+var (
+	callWithArgs = callModel{
+		"ToolCall", "args",
+		func(c *ToolCall) any { return c.args }, func(e *expectedCall) any { return e.args },
 	}
-	return opaque(fmt.Sprintf("%s(name=%s, %s=%s, id=%s)", model, repr(name), field, repr(value), repr(shown)))
+	callWithOutput = callModel{
+		"ToolOutput", "output",
+		func(c *ToolCall) any { return c.Output }, func(e *expectedCall) any { return e.output },
+	}
+)
+
+// print prints the expected calls and those that were made.
+func (m *callModel) print(expected []expectedCall, calls []ToolCall) (printedExpected, printedCalls string) {
+	one := func(name string, value any, id *string) opaque {
+		var shown any
+		if id != nil {
+			shown = *id
+		}
+		return opaque(fmt.Sprintf("%s(name=%s, %s=%s, id=%s)", m.name, repr(name), m.field, repr(value), repr(shown)))
+	}
+	var wanted, made []any
+	for i := range expected {
+		wanted = append(wanted, one(expected[i].name, m.expected(&expected[i]), expected[i].id))
+	}
+	for i := range calls {
+		made = append(made, one(calls[i].Name, m.actual(&calls[i]), calls[i].ID))
+	}
+	return repr(wanted), repr(made)
 }
 
 // toolCallArgs scores the share of expected calls that were made with the expected arguments, in
@@ -82,14 +111,8 @@ func toolCallArgs(e *evaluator, c *config) {
 }
 
 func argsScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
-	var printedCalls, printedExpected []any
-	for _, c := range calls {
-		printedCalls = append(printedCalls, printCall("ToolCall", c.Name, "args", c.args, c.ID))
-	}
-	for _, e := range expected {
-		printedExpected = append(printedExpected, printCall("ToolCall", e.name, "args", e.args, e.id))
-	}
-	x := explanation{"explained_tool_calls_args", "tool calls", repr(printedExpected), repr(printedCalls)}
+	printedExpected, printedCalls := callWithArgs.print(expected, calls)
+	x := explanation{"explained_tool_calls_args", "tool calls", printedExpected, printedCalls}
 	if out, done := x.emptyScore(len(expected), len(calls)); done {
 		return out
 	}
@@ -137,14 +160,8 @@ func toolCallOutput(e *evaluator, c *config) {
 }
 
 func outputScore(calls []ToolCall, expected []expectedCall, strict bool) outcome {
-	var printedCalls, printedExpected []any
-	for _, c := range calls {
-		printedCalls = append(printedCalls, printCall("ToolOutput", c.Name, "output", c.Output, c.ID))
-	}
-	for _, e := range expected {
-		printedExpected = append(printedExpected, printCall("ToolOutput", e.name, "output", e.output, e.id))
-	}
-	x := explanation{"explained_tool_calls_outputs", "tool calls outputs", repr(printedExpected), repr(printedCalls)}
+	printedExpected, printedCalls := callWithOutput.print(expected, calls)
+	x := explanation{"explained_tool_calls_outputs", "tool calls outputs", printedExpected, printedCalls}
 	if out, done := x.emptyScore(len(expected), len(calls)); done {
 		return out
 	}

@@ -22,9 +22,6 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// fixture is the program fixtures/acp-agent.
-var fixture string
-
 func TestMain(m *testing.M) {
 	sandbox.InitMain()
 	if len(os.Args) > 1 && os.Args[1] == StdioCommand {
@@ -35,20 +32,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	testenv.Parallel(8)
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "probe")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	fixture = filepath.Join(dir, "acp-agent")
-	if err := testenv.Build(dir, testenv.ACPAgent); err != nil {
-		panic(err)
-	}
-	return m.Run()
+	code := m.Run()
+	testenv.RemoveAgent()
+	os.Exit(code)
 }
 
 // options are those for the fixture with flags, and with a fault.
@@ -59,7 +45,7 @@ func options(t *testing.T, fault string, flags ...string) Options {
 		t.Fatal(err)
 	}
 	own := filepath.Join(t.TempDir(), "acp-agent") // by its path its processes are known
-	if err := os.Link(fixture, own); err != nil {
+	if err := os.Link(testenv.BuiltAgent(t), own); err != nil {
 		t.Fatal(err)
 	}
 	return Options{

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,9 +31,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	if fixture.dir != "" {
-		_ = os.RemoveAll(fixture.dir)
-	}
+	testenv.RemoveAgent()
 	os.Exit(code)
 }
 
@@ -57,26 +54,6 @@ func askModel(key string) {
 	fmt.Println(resp.Status)
 }
 
-// fixture is the agent of fixtures/acp-agent, built once.
-var fixture struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-func fixtureAgent(t testing.TB) string {
-	t.Helper()
-	fixture.once.Do(func() {
-		if fixture.dir, fixture.err = os.MkdirTemp("", "acp-agent-"); fixture.err == nil {
-			fixture.err = testenv.Build(fixture.dir, testenv.ACPAgent)
-		}
-	})
-	if fixture.err != nil {
-		t.Fatal(fixture.err)
-	}
-	return filepath.Join(fixture.dir, "acp-agent")
-}
-
 // rollout is what the segments of one rollout have in common.
 type rollout struct {
 	t       *testing.T
@@ -96,7 +73,7 @@ type rollout struct {
 // flags.
 func newRollout(t *testing.T, flags ...string) *rollout {
 	t.Helper()
-	e := entryOf(t, map[string]any{"type": "acp", "command": append([]string{fixtureAgent(t)}, flags...)})
+	e := entryOf(t, map[string]any{"type": "acp", "command": append([]string{testenv.BuiltAgent(t)}, flags...)})
 	r := &rollout{t: t, dir: t.TempDir(), entry: e, bounds: defaultBounds, sandbox: sandbox.Config{Isolation: sandbox.IsolationProcess}}
 	r.opts = Options{Options: agent.Options{Grace: 300 * time.Millisecond}, Version: "test"}
 	r.bounds.cancel = 2 * time.Second
