@@ -158,7 +158,8 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 }
 
 // Tell says that this process has changed a run otherwise than through this runner: has made it,
-// cancelled it, or delivered something. What other processes change the runner is told by the store.
+// cancelled it, or delivered something. What other processes change the runner is told by the
+// store.
 func (r *Runner) Tell(runID string) {
 	if r.o.RunID != "" && r.o.RunID != runID {
 		return

@@ -8,9 +8,9 @@ import (
 	"github.com/evalrun/evalrun/internal/wait/jsonvalue"
 )
 
-// model is one of UiPath's suspend values as pydantic writes it, or one of ours for a job of MCP Mesh
-// in the same style. Python tells them apart by class;
-// JSON does not carry the class, so a model is known by its fields unless the value names it.
+// model is one of UiPath's suspend values as pydantic writes it, or one of ours for a job of MCP
+// Mesh in the same style. Python tells them apart by class; JSON does not carry the class, so a
+// model is known by its fields unless the value names it.
 type model struct {
 	class string
 	// alias is another name of the class, empty if it has none.

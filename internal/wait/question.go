@@ -23,8 +23,8 @@ type Answer struct {
 	Payload json.RawMessage
 }
 
-// ErrNotTaken is the error of [Asker].Answer for a job that does not take the answer: it asks nothing
-// any more, or something that this does not answer.
+// ErrNotTaken is the error of [Asker].Answer for a job that does not take the answer: it asks
+// nothing any more, or something that this does not answer.
 var ErrNotTaken = errors.New("the job does not take the answer")
 
 // Asker is a source whose jobs may ask a person something.

@@ -108,8 +108,8 @@ const (
 	TypeIxpVsEscalation Type = "IXP_VS_ESCALATION"
 )
 
-// KeyPrefix begins the keys that evalrun makes, before the trigger's id: "job-" for a job, as in the
-// founding proposal, and for others the type in place of "job".
+// KeyPrefix begins the keys that evalrun makes, before the trigger's id: "job-" for a job, as in
+// the founding proposal, and for others the type in place of "job".
 func (t Type) KeyPrefix() string {
 	return strings.ToLower(strings.ReplaceAll(string(t), "_", "-")) + "-"
 }

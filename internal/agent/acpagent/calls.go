@@ -126,8 +126,9 @@ func (l *callLog) spans(nameOf func(server, name string) string) (all []agent.Ca
 	return append(slices.Clone(l.results), all...)
 }
 
-// call is a seen call as evaluators know it, by a name and under an id unless it has one of its own. One that has
-// only started work has no output yet: that comes with the work's result, under the same id.
+// call is a seen call as evaluators know it, by a name and under an id unless it has one of its
+// own. One that has only started work has no output yet: that comes with the work's result, under
+// the same id.
 func (s *seenCall) call(id, name string) agent.Call {
 	out := agent.Call{ID: cmp.Or(workSpan(s.CallID), id), Name: name, Server: s.Server, Status: acp.ToolCompleted, Input: s.Arguments, StartedAt: s.StartedAt.UTC(), DurationMs: &s.DurationMs}
 	switch text, failed := resultText(s.Result); {

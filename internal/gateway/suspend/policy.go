@@ -251,9 +251,9 @@ func startedText(w *wait.Work) string {
 	}, " ")
 }
 
-// Settle is called when the turn of a client that cannot wait is over: calls that may start something
-// are refused from now on, and what has been started and survives us is left to others. When it
-// returns, after limit at the latest, all of that has been announced.
+// Settle is called when the turn of a client that cannot wait is over: calls that may start
+// something are refused from now on, and what has been started and survives us is left to others.
+// When it returns, after limit at the latest, all of that has been announced.
 func Settle(ctx context.Context, a *gateway.Access, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

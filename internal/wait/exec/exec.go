@@ -1,5 +1,5 @@
-// Package exec is the source of jobs that are local commands, which outlive evalrun. Its only state is
-// a folder a job. [SuperviseMain] is the process that a job runs under.
+// Package exec is the source of jobs that are local commands, which outlive evalrun. Its only state
+// is a folder a job. [SuperviseMain] is the process that a job runs under.
 package exec
 
 import (

@@ -1,5 +1,5 @@
-// Package http is the source of jobs behind an HTTP API, which the eval set describes by requests and
-// jq expressions. How requests are sent and repeated is package httpcall's.
+// Package http is the source of jobs behind an HTTP API, which the eval set describes by requests
+// and jq expressions. How requests are sent and repeated is package httpcall's.
 package http
 
 import (

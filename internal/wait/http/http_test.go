@@ -31,7 +31,8 @@ func known(values map[string]string) template.Resolver {
 	return func(name string) (string, bool) { v, ok := values[name]; return v, ok }
 }
 
-// sourceFor gives the source for process P of a configuration in which $URL stands for the server's.
+// sourceFor gives the source for process P of a configuration in which $URL stands for the
+// server's.
 func sourceFor(t *testing.T, s *waittest.Server, config string, vars map[string]string) wait.Source {
 	t.Helper()
 	client := httpcall.New(nil, func() float64 { return 0.5 }, func() time.Time { return noon })

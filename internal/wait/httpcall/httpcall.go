@@ -1,6 +1,6 @@
-// Package httpcall sends the requests of sources that ask over HTTP: it fills their templates, reads
-// the answers, and says when to ask again. Its errors hold no secret. It knows nothing of what a
-// server answers.
+// Package httpcall sends the requests of sources that ask over HTTP: it fills their templates,
+// reads the answers, and says when to ask again. Its errors hold no secret. It knows nothing of
+// what a server answers.
 package httpcall
 
 import (
@@ -39,8 +39,8 @@ type Client struct {
 	now  func() time.Time
 }
 
-// New returns a client. given is for tests, nil means one that gives up after 30 s; its CheckRedirect
-// is replaced. rand gives 0 ≤ x < 1.
+// New returns a client. given is for tests, nil means one that gives up after 30 s; its
+// CheckRedirect is replaced. rand gives 0 ≤ x < 1.
 func New(given *http.Client, rand func() float64, now func() time.Time) *Client {
 	c := &Client{rand: rand, now: now}
 	if given != nil {

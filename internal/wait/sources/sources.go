@@ -88,8 +88,8 @@ func (s *Set) configure(c wait.JobConfig) configured {
 }
 
 // configuredFor gives the entry for the job of a spec: that of its process, or that of "*". ok is
-// false if it can neither start nor watch it. A job that exists already can be watched over HTTP, by
-// UiPath's Orchestrator, or by the server whose tool has started it.
+// false if it can neither start nor watch it. A job that exists already can be watched over HTTP,
+// by UiPath's Orchestrator, or by the server whose tool has started it.
 func (s *Set) configuredFor(spec wait.Spec) (c configured, ok bool) {
 	if c, ok = s.configured[spec.Process]; !ok {
 		c = s.configured["*"]

@@ -1,6 +1,9 @@
 package sources
 
 import (
+	"errors"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,6 +98,35 @@ func TestEverySourceIsKnown(t *testing.T) {
 		}
 		if !strings.Contains(text.String(), "waittest.Run(") {
 			t.Errorf("no test of internal/wait/%s calls waittest.Run", name)
+		}
+	}
+}
+
+// A job that the call of a tool has started is asked for by the source that the eval set names for
+// it. A job that has failed is told as Orchestrator would.
+func TestWorkIsCheckedByItsSource(t *testing.T) {
+	s := waittest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, map[string]string{"/done": `{"state":"ok"}`, "/broken": `{"state":"bad"}`, "/runs": `{}`}[r.URL.Path])
+	})
+	entry := `{"source":"http","status":{"url":"` + s.URL + `/{itemKey}","done":".state==\"ok\"","failed":".state==\"bad\"","error":".state"}}`
+	set := New(Options{MCP: external{}, Jobs: waittest.ParseJobs(t, `{"watched":`+entry+`,"command":{"source":"exec","command":["x"]},"server":{"source":"mcp"}}`)})
+	defer set.Close()
+	for _, c := range []struct {
+		tool, key string
+		done      bool
+		payload   string
+		err       error
+	}{
+		{tool: "watched", key: "runs"},
+		{tool: "watched", key: "done", done: true, payload: `{"state":"ok"}`},
+		{tool: "watched", key: "broken", done: true, payload: `{"info":"the job failed: bad","state":"Faulted"}`},
+		{tool: "command", key: "done", err: wait.ErrUnwatched},
+		{tool: "server", key: "done", err: wait.ErrUnwatched},
+		{tool: "another", key: "done", err: wait.ErrUnwatched},
+	} {
+		status, err := set.CheckWork(t.Context(), wait.Work{CallID: "c", Tool: c.tool, Job: &wait.JobHandle{Key: c.key, FolderKey: "f"}})
+		if status.Done != c.done || string(status.Payload) != c.payload || !errors.Is(err, c.err) {
+			t.Errorf("%s, %s: %+v %s %v", c.tool, c.key, status, status.Payload, err)
 		}
 	}
 }

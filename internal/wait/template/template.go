@@ -227,8 +227,8 @@ func escape(name, value, before string) (string, error) {
 	return url.PathEscape(value), nil
 }
 
-// Body fills a body template: a string that is one placeholder becomes its value, which is a text or
-// a document; other strings have their ${VAR}s replaced.
+// Body fills a body template: a string that is one placeholder becomes its value, which is a text
+// or a document; other strings have their ${VAR}s replaced.
 func Body(template json.RawMessage, resolve Resolver, values map[string]string, documents map[string]json.RawMessage) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(template))
 	dec.UseNumber()

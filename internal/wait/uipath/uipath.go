@@ -1,5 +1,5 @@
-// Package uipath is the source of jobs of UiPath's Orchestrator. How requests are sent and repeated is
-// package httpcall's.
+// Package uipath is the source of jobs of UiPath's Orchestrator. How requests are sent and repeated
+// is package httpcall's.
 package uipath
 
 import (
