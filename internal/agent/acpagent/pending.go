@@ -44,7 +44,7 @@ func (p *pendingRequests) workArrived(w wait.Work) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.arrived[w.CallID] = true
-	p.requests = p.withoutArrived(p.requests)
+	p.requests = slices.DeleteFunc(slices.Clone(p.requests), p.hasArrived)
 	if len(p.requests) == 0 && p.graceTimer != nil {
 		p.graceTimer.Stop()
 		p.graceTimer = nil
@@ -55,12 +55,12 @@ func (p *pendingRequests) workArrived(w wait.Work) {
 func (p *pendingRequests) list(earlier []request) (now, left []request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.requests), p.withoutArrived(earlier)
+	return slices.Clone(p.requests), slices.DeleteFunc(slices.Clone(earlier), p.hasArrived)
 }
 
-// withoutArrived leaves out the work that has brought its result. The caller holds mu.
-func (p *pendingRequests) withoutArrived(all []request) []request {
-	return slices.DeleteFunc(slices.Clone(all), func(r request) bool { return r.Call != nil && p.arrived[r.Call.CallID] })
+// hasArrived tells of work whether it has brought its result. The caller holds mu.
+func (p *pendingRequests) hasArrived(r request) bool {
+	return r.Call != nil && p.arrived[r.Call.CallID]
 }
 
 // stop stops the timer when the turn is over.
