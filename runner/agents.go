@@ -90,7 +90,9 @@ func (e *EvalSet) agentNamed(r *input.Reader, name string) (agent.Entry, error) 
 		}
 		known := c.agentNames()
 		for _, a := range e.req.Agents {
-			known = append(known, a.Name)
+			if !slices.Contains(known, a.Name) {
+				known = append(known, a.Name)
+			}
 		}
 		return agent.Entry{}, inputError("there is no agent %q; there are: %s%s", name, named(known), input.Suggest(name, known))
 	}

@@ -31,6 +31,11 @@ import (
 //go:embed *.schema.json
 var FS embed.FS
 
+// OpenAPI describes the interface /v1 of evalrun serve, in OpenAPI 3.1.
+//
+//go:embed openapi.json
+var OpenAPI []byte
+
 // Names are the names of the schemas.
 var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest"}
 

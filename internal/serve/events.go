@@ -19,7 +19,7 @@ type eventsAPI struct {
 	service *service.Service
 	// draining is closed when nobody is to wait any more.
 	draining <-chan struct{}
-	streams  streams
+	streams  *streams
 }
 
 // eventList is a part of the events of a run.
@@ -34,7 +34,7 @@ type eventList struct {
 
 // eventTypes are the types that may be asked for.
 var eventTypes = []string{string(schemas.EventRunCreated), string(schemas.EventRolloutStarted), string(schemas.EventRolloutSuspended),
-	string(schemas.EventTriggerDelivered), string(schemas.EventRolloutResumed), string(schemas.EventRolloutRetried), string(schemas.EventRolloutEvaluated),
+	string(schemas.EventTriggerDelivered), string(schemas.EventQuestionAsked), string(schemas.EventRolloutResumed), string(schemas.EventRolloutRetried), string(schemas.EventRolloutEvaluated),
 	string(schemas.EventRolloutFinished), string(schemas.EventRunFinished)}
 
 // list answers with the events after a number, and waits for one if there is none.
@@ -62,7 +62,7 @@ func (a *eventsAPI) list(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if len(part.Events) > 0 || part.Final || part.Changed != nil && !a.await(ctx, part.Changed) {
-			writeJSON(w, http.StatusOK, eventList{slices.Concat([]schemas.Event{}, part.Events), part.Next, part.Final})
+			writeJSON(w, http.StatusOK, eventList{append([]schemas.Event{}, part.Events...), part.Next, part.Final})
 			return nil
 		}
 		after = part.Next

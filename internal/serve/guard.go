@@ -13,16 +13,17 @@ import (
 // guard stands before every handler: it lets through what has the right host, origin, token and
 // scope, and writes down what was done.
 type guard struct {
-	o      *Options
-	mux    *http.ServeMux
-	routes map[string]Route
-	hosts  *hosts
-	origin *http.CrossOriginProtection
-	rates  *rates
+	o       *Options
+	mux     *http.ServeMux
+	routes  map[string]Route
+	hosts   *hosts
+	origin  *http.CrossOriginProtection
+	rates   *rates
+	metrics *metrics
 }
 
-func newGuard(o *Options, routes []Route) (*guard, error) {
-	g := &guard{o: o, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: newRates(o)}
+func newGuard(o *Options, m *metrics, routes []Route) (*guard, error) {
+	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: newRates(o)}
 	if u := o.PublicURL; u != nil {
 		if err := g.origin.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
 			return nil, err
@@ -39,6 +40,7 @@ func newGuard(o *Options, routes []Route) (*guard, error) {
 func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: out, remote: r.RemoteAddr}
 	r = r.WithContext(x.in(r.Context()))
+	began := g.o.Now()
 	h := x.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
@@ -49,7 +51,10 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 
 	h2, pattern := g.mux.Handler(r)
 	route, found := g.routes[pattern]
-	defer func() { g.finish(x, r, route, recover()) }()
+	defer func() {
+		g.finish(x, r, route, recover())
+		g.metrics.served(route.Pattern, x.status, g.o.Now().Sub(began))
+	}()
 	identity, refusal := g.admit(r, route)
 	if refusal != nil {
 		g.refuse(x, route, refusal)

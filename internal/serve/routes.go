@@ -31,12 +31,16 @@ type Route struct {
 // routes is everything that is served.
 func (s *Server) routes() ([]Route, error) {
 	runs, rollouts, triggers := &runsAPI{s.o.Service}, &rolloutsAPI{s.o.Service}, &triggersAPI{s.o.Service}
-	events := &eventsAPI{service: s.o.Service, draining: s.draining}
+	events := &eventsAPI{service: s.o.Service, draining: s.draining, streams: &s.streams}
 	webhooks, err := hooks.New(hooks.Options{Service: s.o.Service, About: about, Logger: s.o.Log})
 	if err != nil {
 		return nil, err
 	}
 	all := []Route{
+		{Pattern: "GET /healthz", Open: true, Handler: http.HandlerFunc(healthy)},
+		{Pattern: "GET /readyz", Open: true, Handler: handle(s.ready)},
+		{Pattern: "GET /metrics", Scope: access.Read, Handler: s.metrics.handler()},
+		{Pattern: "GET /v1/openapi.json", Scope: access.Read, Handler: http.HandlerFunc(openAPI)},
 		{Pattern: "POST /v1/runs", Scope: access.Run, Audit: "run", Handler: handle(runs.create)},
 		{Pattern: "GET /v1/runs", Scope: access.Read, Handler: handle(runs.list)},
 		{Pattern: "GET /v1/runs/{runId}", Scope: access.Read, Handler: handle(runs.get)},

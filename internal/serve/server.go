@@ -56,6 +56,8 @@ type Server struct {
 	// draining is closed when the server is to end: nobody waits any more.
 	draining  chan struct{}
 	drainOnce sync.Once
+	streams   streams
+	metrics   *metrics
 }
 
 // New makes a server.
@@ -67,11 +69,12 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, draining: make(chan struct{})}
+	s.metrics = newMetrics(o.Service.Store(), &s.streams)
 	routes, err := s.routes()
 	if err != nil {
 		return nil, err
 	}
-	s.guard, err = newGuard(&s.o, routes)
+	s.guard, err = newGuard(&s.o, s.metrics, routes)
 	return s, err
 }
 

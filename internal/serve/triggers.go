@@ -125,6 +125,10 @@ func (a *triggersAPI) handIn(w http.ResponseWriter, r *http.Request, d runner.De
 	if polled := new(runner.PolledError); errors.As(err, &polled) {
 		return problem(http.StatusConflict, "source-is-asked", "evalrun asks the source "+polled.Source+" itself for the result; force answers in its place")
 	}
+	if err != nil && got.Disposition != "" { // it was taken; only a document is behind
+		failed(r, err)
+		err = nil
+	}
 	if err != nil {
 		return err
 	}

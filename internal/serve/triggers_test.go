@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/webhook"
 )
 
 func TestTriggersAreAnsweredFailedAndCancelled(t *testing.T) {
@@ -57,4 +59,42 @@ func TestALateDeliveryIsGone(t *testing.T) {
 	id := page.Triggers[0].TriggerID
 	w.must(http.StatusOK, "POST", "/v1/runs/"+started.RunID+"/cancel", "")
 	w.must(http.StatusGone, "POST", "/v1/triggers/"+id+"/deliver", `{"payload": 1}`)
+	w.must(http.StatusGone, "POST", "/v1/triggers/"+id+"/fail", `{"message": "no"}`)
+	w.must(http.StatusGone, "POST", "/v1/triggers/"+id+"/cancel", "")
+}
+
+func TestTheURLOfAWebhookIsItsCredential(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.execute()
+	key, err := webhook.LoadKey(w.Store().Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ tail, body string }{{"", `{"rows": 3}`}, {"/fail", `{"message": "no"}`}} {
+		run := w.start("ask")
+		w.reaches(run.RunID, "suspended")
+		url, err := key.URL("", w.triggerOf(run.RunID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		none := []string{"Authorization", ""}
+		w.must(http.StatusNotFound, "POST", "/v1/hooks/whpx"+c.tail, c.body, none...)
+		w.must(http.StatusBadRequest, "POST", url+c.tail, `{`, none...)
+		if a := w.huge(url + c.tail); a.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("a huge body: %d", a.StatusCode)
+		}
+		w.must(http.StatusAccepted, "POST", url+c.tail, c.body, none...)
+		w.must(http.StatusOK, "POST", url+c.tail, c.body, none...)
+		run = w.start("ask")
+		w.reaches(run.RunID, "suspended")
+		if url, err = key.URL("", w.triggerOf(run.RunID)); err != nil {
+			t.Fatal(err)
+		}
+		w.must(http.StatusOK, "POST", "/v1/runs/"+run.RunID+"/cancel", "")
+		w.must(http.StatusGone, "POST", url+c.tail, c.body, none...)
+		if strings.Contains(w.audit.String()+w.log.String(), strings.TrimPrefix(url, webhook.Path)) {
+			t.Error("the URL was written down")
+		}
+	}
 }

@@ -26,12 +26,15 @@ const config = `agents:
   - {type: function, name: asker, command: [sh, asker.sh]}
 jobs:
   Build: {source: external}
+  Poll: {source: http, start: {url: "http://127.0.0.1:1/"}, status: {url: "http://127.0.0.1:1/{itemKey}", done: ".done"}, itemKey: .id}
 evalSets: sets
 `
 
 const asker = `read line
+job=Build
+case $line in *Poll*) job=Poll ;; esac
 case $line in
-*'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"processName":"Build","inputArguments":{}}}]}' ;;
+*'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"name":"'$job'","input_arguments":{}}}]}' ;;
 *) echo '{"text":"hello"}' ;;
 esac
 `
@@ -78,7 +81,8 @@ func (b *buffer) String() string {
 func newWorld(t testing.TB, change ...func(*serve.Options)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"serve.yaml": config, "asker.sh": asker, "sets/greet.json": set("greet", "echo"), "sets/ask.json": set("ask", "asker")} {
+	for name, text := range map[string]string{"serve.yaml": config, "asker.sh": asker, "sets/greet.json": set("greet", "echo"), "sets/ask.json": set("ask", "asker"),
+		"sets/poll.json": strings.Replace(set("poll", "asker"), `"hello"}`, `"Poll"}`, 1)} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -192,7 +196,9 @@ func (w *world) send(method, path, body string, headers ...string) answer {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return answer{resp, string(text)}
+	a := answer{resp, string(text)}
+	theContract().holds(w, method, path, a)
+	return a
 }
 
 // must is send for a request that is answered with this status.

@@ -7,11 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
@@ -179,20 +179,33 @@ func (s *Service) load(q StartRequest) (*runner.EvalSet, error) {
 		paths = []string{path}
 	}
 	set, err := runner.Load(paths, o)
-	if err != nil && paths != nil {
-		err = withoutFolder(err, filepath.Dir(paths[0]))
-	}
-	return set, err
+	return set, s.withoutFolders(err)
 }
 
-// withoutFolder takes the folder of an eval set out of what is wrong with it: callers know the set
-// by its name, and where it lies is nobody's business.
-func withoutFolder(err error, dir string) error {
+// withoutFolders takes the folders of this machine, which are no business of a caller's, out of
+// what is wrong with a request.
+func (s *Service) withoutFolders(err error) error {
 	var wrong *runner.InputError
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	return &runner.InputError{Err: errors.New(strings.ReplaceAll(wrong.Error(), dir+string(filepath.Separator), ""))}
+	clean := func(text string) string {
+		for _, dir := range []string{s.cfg.EvalSets.Dir, s.cfg.Catalog.Dir, s.runs.Dir()} {
+			if dir != "" {
+				text = strings.ReplaceAll(text, strings.TrimSuffix(dir, "/")+"/", "")
+			}
+		}
+		return text
+	}
+	var places input.Problems
+	if !errors.As(err, &places) {
+		return &runner.InputError{Err: errors.New(clean(wrong.Error()))}
+	}
+	places = slices.Clone(places)
+	for i := range places {
+		places[i].File, places[i].Message = clean(places[i].File), clean(places[i].Message)
+	}
+	return &runner.InputError{Err: places}
 }
 
 func inputError(format string, args ...any) error {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/evalrun/evalrun/internal/store"
@@ -58,8 +59,8 @@ func (s *Service) Deliver(ctx context.Context, triggerID string, d runner.Delive
 
 func (s *Service) trigger(ctx context.Context, id string) (store.Trigger, error) {
 	t, err := s.st.Trigger(ctx, id)
-	if err == nil && t.ID != id { // the store takes a part of an id, too
-		err = fmt.Errorf("trigger %s: %w; give the whole id", id, ErrNotFound)
+	if errors.Is(err, ErrNotFound) || err == nil && t.ID != id { // the store takes a part of an id, too
+		err = fmt.Errorf("trigger %s: %w", id, ErrNotFound)
 	}
 	return t, err
 }
