@@ -76,6 +76,6 @@ is scored.
 	}
 	root.AddCommand(runCommand(g), resumeCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		listCommand(g), showCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
-		compareCommand(g), probeCommand(g), probeServerCommand(), gatewayCommand(g), serveCommand(g), tokenCommand(g), versionCommand(g))
+		compareCommand(g), probeCommand(g), probeServerCommand(), gatewayCommand(g), serveCommand(g), jobsCommand(g), tokenCommand(g), versionCommand(g))
 	return root
 }
