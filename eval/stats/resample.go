@@ -4,6 +4,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sort"
 	"sync"
 )
 
@@ -42,14 +43,15 @@ func signFlip(sums []float64, seed random, draws int) float64 {
 
 // exactSignFlip goes through all signs: every sum is one of the first half and one of the second.
 func exactSignFlip(sizes []float64, enough float64) float64 {
+	if enough <= 0 {
+		return 1
+	}
 	first, second := signedSums(sizes[:len(sizes)/2]), signedSums(sizes[len(sizes)/2:])
+	slices.Sort(second)
 	hits := 0
 	for _, a := range first {
-		for _, b := range second {
-			if math.Abs(a+b) >= enough {
-				hits++
-			}
-		}
+		hits += len(second) - sort.SearchFloat64s(second, enough-a)                         // a + b >= enough
+		hits += sort.Search(len(second), func(i int) bool { return second[i] > -enough-a }) // a + b <= -enough
 	}
 	return float64(hits) / float64(len(first)*len(second))
 }
