@@ -39,6 +39,9 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := s.tellOfAllRuns(ctx, o.Options); err != nil {
+		return err
+	}
 	until := engine.UntilStopped
 	if o.Once {
 		until = engine.UntilIdle

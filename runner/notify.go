@@ -44,16 +44,8 @@ func (n Notifications) Check(v Variables) error {
 
 // notifying starts to send what targets are to be told, those of eval sets and those of the
 // options. finish sends what has become due, within a few seconds, and ends that.
-func (s *Store) notifying(ctx context.Context, o Options) (finish func(), err error) {
+func (s *Store) notifying(ctx context.Context, o Options) (finish func()) {
 	known := o.Notifications.Targets
-	if err := o.Notifications.Check(o.Variables); err != nil {
-		return nil, err
-	}
-	if len(known) > 0 {
-		if err := s.st.AddTargets(ctx, known.ForStore(), targetKept); err != nil {
-			return nil, err
-		}
-	}
 	letters := &letters{s: s, o: o}
 	sender := notify.New(notify.Options{Store: s.st, Known: known.ForStore(), Keep: targetKept, Parcel: letters.parcel,
 		Logger: s.logger(o, redact.New(o.Variables.secrets(known.Variables()...))),
@@ -70,16 +62,25 @@ func (s *Store) notifying(ctx context.Context, o Options) (finish func(), err er
 		if err := <-done; err != nil && !store.IsBroken(err) { // a store that does not work ends the work by itself
 			o.notice("notifications could not be sent: %v", err)
 		}
-	}, nil
+	}
+}
+
+// tellOfAllRuns makes known whom the options tell of the events of all runs. What nobody could send
+// for a long time is given up.
+func (s *Store) tellOfAllRuns(ctx context.Context, o Options) error {
+	if err := o.Notifications.Check(o.Variables); err != nil {
+		return err
+	}
+	return s.st.AddTargets(ctx, o.Notifications.Targets.ForStore(), targetKept)
 }
 
 // Notify sends what targets are to be told until ctx is done, where nothing is executed: Run,
 // Resume and Execute do so themselves.
 func (s *Store) Notify(ctx context.Context, o Options) error {
-	finish, err := s.notifying(ctx, o)
-	if err != nil {
+	if err := s.tellOfAllRuns(ctx, o); err != nil {
 		return err
 	}
+	finish := s.notifying(ctx, o)
 	<-ctx.Done()
 	finish()
 	return nil

@@ -136,11 +136,7 @@ func (s *Store) runUntil(ctx context.Context, runID string, o RunOptions, red *r
 
 // runEngine runs the engine until it ends, and stops it when Drain is closed.
 func (s *Store) runEngine(ctx context.Context, e *engine.Runner, o Options, until engine.Until) (drained bool, err error) {
-	finish, err := s.notifying(ctx, o)
-	if err != nil {
-		return false, err
-	}
-	defer finish()
+	defer s.notifying(ctx, o)()
 	var stopped atomic.Bool
 	ended, watching := make(chan struct{}), make(chan struct{})
 	go func() {

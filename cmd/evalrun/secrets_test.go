@@ -154,6 +154,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 		"HTTP_TOKEN": anything(), "AGENT_KEY": `ak-"` + anything(), "EXEC_KEY": anything(), "ENV_SECRET": pem(), "FILE_SECRET": token(), "MCP_HEADER": token(), "MCP_ENV": anything(),
 		"MODEL_KEY": token(), "URL_SECRET": token(), "MY_API_TOKEN": anything(), "DB_PASSWORD": anything(), "EVAL_KEY": anything(),
 		"MULTI_SECRET": `{"type": "service_account", "private_key": "` + strings.ReplaceAll(pem(), "\n", `\n`) + `"}`, "FILE_KEY": pem(),
+		"HOOK_SECRET": "whsec_" + base64.StdEncoding.EncodeToString([]byte(random(letters, 32))),
 	}
 	programs := t.TempDir()
 	acpAgent := filepath.Join(programs, "acp-agent")
@@ -205,6 +206,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 				"result": object{"url": service.URL + "/jobs/{itemKey}?u=${URL_SECRET}", "headers": bearer, "value": ".output"}},
 			"X": object{"source": "exec", "command": []string{self, "print"}, "env": object{"EXEC_KEY": "${EXEC_KEY}", leakVar: "EXEC_KEY"}},
 		},
+		"notify": []object{{"command": []string{"sh", "-c", `cat >>told; echo "$MY_API_TOKEN $AGENT_KEY" >&2; exit 1`}}, {"url": service.URL + "/notify?u=${URL_SECRET}", "secret": "${HOOK_SECRET}"}},
 		"evaluators": []object{{"id": "c", "type": "command", "command": []string{"env", leakVar + "=EVAL_KEY MY_API_TOKEN", self, "print"}}},
 	})
 	if err := os.WriteFile("file.env", []byte("FILE_SECRET="+secrets["FILE_SECRET"]+"\n"), 0o600); err != nil {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/wait/template"
 )
@@ -22,18 +23,40 @@ import (
 // failure is why a target has not taken a message.
 type failure struct {
 	err error
+	// quote is what the target has said, with secrets that it may have got; end says that its end
+	// is of interest, not its beginning.
+	quote []byte
+	end   bool
 	// final says that trying again is of no use; after is the least time until then, if the target
 	// has said one.
 	final bool
 	after time.Duration
 }
 
-func (f *failure) Error() string { return f.err.Error() }
+// text is the failure without secrets. They are taken out before anything is cut: a part of a
+// secret would not be known.
+func (f *failure) text(red *redact.Redactor) string {
+	quote := strings.Join(strings.Fields(red.String(strings.ToValidUTF8(string(f.quote), ""))), " ")
+	switch {
+	case len(quote) <= quoted:
+	case f.end:
+		quote = "…" + strings.ToValidUTF8(quote[len(quote)-quoted:], "")
+	default:
+		quote = strings.ToValidUTF8(quote[:quoted], "") + "…"
+	}
+	if quote != "" {
+		quote = ": " + quote
+	}
+	return redact.Line(red.String(f.err.Error()) + quote)
+}
 
 func failed(format string, args ...any) *failure { return &failure{err: fmt.Errorf(format, args...)} }
 
-// excerptLength is how much of an answer or of stderr is quoted.
-const excerptLength = 200
+const (
+	// kept is how much of an answer or of stderr is kept, and quoted how much of that is quoted.
+	kept   = 16 << 10
+	quoted = 200
+)
 
 // post sends a message to a webhook. Its errors do not name the URL, which may hold a secret.
 func (s *Sender) post(ctx context.Context, t Target, resolve template.Resolver, m Message) *failure {
@@ -73,7 +96,7 @@ func (s *Sender) post(ctx context.Context, t Target, resolve template.Resolver, 
 		return failed("%w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // only for a message; the connection is used again if that was all
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, kept)) // only for a message; the connection is used again if that was all
 	return judge(resp, answer)
 }
 
@@ -88,8 +111,8 @@ func judge(resp *http.Response, answer []byte) *failure {
 	if status >= 300 && status < 400 {
 		hint = " (redirects are not followed)"
 	}
-	f := failed("it answered %d %s%s%s", status, http.StatusText(status), hint, excerpt(": ", answer))
-	f.final = status == http.StatusGone
+	f := failed("it answered %d %s%s", status, http.StatusText(status), hint)
+	f.quote, f.final = answer, status == http.StatusGone
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
 			f.after = time.Duration(seconds) * time.Second
@@ -118,13 +141,15 @@ func (s *Sender) run(ctx context.Context, t Target, dir string, m Message) *fail
 	}
 	err = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
+	f := failed("it ended with %s", cmd.ProcessState)
 	switch {
 	case ctx.Err() != nil:
-		return failed("it was ended after %s%s", time.Duration(t.Timeout), excerpt(": ", stderr.kept))
-	case err != nil && !cmd.ProcessState.Success():
-		return failed("it ended with %s%s", cmd.ProcessState, excerpt(": ", stderr.kept))
+		f = failed("it was ended after %s", time.Duration(t.Timeout))
+	case err == nil || cmd.ProcessState.Success():
+		return nil // it need not have read its input
 	}
-	return nil // it need not have read its input
+	f.quote, f.end = stderr.kept, true
+	return f
 }
 
 // tail keeps the end of what is written to it.
@@ -133,20 +158,8 @@ type tail struct{ kept []byte }
 // Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
 	t.kept = append(t.kept, p...)
-	if extra := len(t.kept) - excerptLength; extra > 0 {
+	if extra := len(t.kept) - kept; extra > 0 {
 		t.kept = append(t.kept[:0], t.kept[extra:]...)
 	}
 	return len(p), nil
-}
-
-// excerpt quotes a text behind a separator; empty if there is none.
-func excerpt(separator string, text []byte) string {
-	s := strings.Join(strings.Fields(strings.ToValidUTF8(string(text), "")), " ")
-	if s == "" {
-		return ""
-	}
-	if len(s) > excerptLength {
-		s = strings.ToValidUTF8(s[:excerptLength], "") + "…"
-	}
-	return separator + s
 }

@@ -246,7 +246,7 @@ func (s *Sender) send(ctx context.Context, n store.Notification) (again time.Tim
 	case errors.Is(err, store.ErrNotFound):
 		return again, s.o.Store.NotificationSent(commit, n)
 	case err != nil:
-		return again, s.leave(commit, n, parcel.Redact.String(err.Error()))
+		return again, s.leave(commit, n, parcel.Target.Name(), parcel.Redact.String(err.Error()))
 	}
 	parts := n.Parts
 	var why *failure
@@ -257,12 +257,12 @@ func (s *Sender) send(ctx context.Context, n store.Notification) (again time.Tim
 		}
 	}
 	failpoint.Hit("notify.sent")
-	name := parcel.Target.Name()
+	name := parcel.Redact.String(parcel.Target.Name())
 	if why == nil {
 		s.setWarned(n.Target, false)
 		return again, s.o.Store.NotificationSent(commit, n)
 	}
-	f := store.NotificationFailure{Parts: parts, Error: redact.Line(parcel.Redact.String(name + ": " + why.Error())), Next: s.o.Now()}
+	f := store.NotificationFailure{Parts: parts, Error: redact.Line(name) + ": " + why.text(parcel.Redact), Next: s.o.Now()}
 	if ctx.Err() != nil { // broken off by us
 		f.NotTried, f.Error = true, ""
 		return f.Next, s.o.Store.NotificationFailed(commit, n, f)
@@ -281,14 +281,14 @@ func (s *Sender) send(ctx context.Context, n store.Notification) (again time.Tim
 }
 
 // leave puts back a notification that this process cannot send. Another may, but not for ever.
-func (s *Sender) leave(ctx context.Context, n store.Notification, why string) error {
+func (s *Sender) leave(ctx context.Context, n store.Notification, target, why string) error {
 	f := store.NotificationFailure{NotTried: true, Parts: n.Parts, Next: s.o.Now().Add(later), Error: why}
 	if s.setWarned(n.Target, true) {
 		s.o.Logger.Warn("a notification is left for another process, or for later", "run", n.RunID, "error", why)
 	}
 	if s.o.Now().Sub(n.CreatedAt) > leftAtMost {
 		f.Next = time.Time{}
-		s.giveUp(n, n.Target, why)
+		s.giveUp(n, target, why)
 	}
 	return s.o.Store.NotificationFailed(ctx, n, f)
 }

@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -244,6 +245,27 @@ func TestGone(t *testing.T) {
 	w.flush()
 	if left := w.undelivered(); len(left) != 1 || !left[0].DueAt.IsZero() || len(w.givenUp) != 1 {
 		t.Errorf("left %+v, said %q", left, w.givenUp)
+	}
+}
+
+// No part of a secret is left where what a target says is cut.
+func TestWhatIsQuotedIsRedactedFirst(t *testing.T) {
+	w := newWorld(t)
+	r := newReceiver(t, w.Now)
+	w.targets = Targets{webhook(r.URL)}
+	for at := quoted - 2*len(password); at < quoted+2; at++ {
+		r.answers(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.WriteHeader(500)
+			_, _ = rw.Write([]byte(strings.Repeat("x", at) + password))
+		})
+		w.finish()
+		w.flush()
+		f := &failure{err: errors.New("it failed"), quote: []byte(password + strings.Repeat("x", at)), end: true}
+		for _, text := range []string{w.undelivered()[0].LastError, f.text(redact.New(map[string]string{"PASSWORD": password}))} {
+			if strings.Contains(text, password[:4]) || strings.Contains(text, password[len(password)-4:]) || len(text) > quoted+100 {
+				t.Errorf("%d: %s", at, text)
+			}
+		}
 	}
 }
 

@@ -64,6 +64,10 @@ func (s outbox) AddTargets(ctx context.Context, targets []store.NotifyTarget, ke
 		if err := w.tx.exec("DELETE FROM notify_targets WHERE run_id = '' AND until <= ?", w.tx.now); err != nil {
 			return err
 		}
+		if err := w.tx.exec(`UPDATE notifications SET due_at = NULL, last_error = 'no process that knows the target has run for a long time'
+			WHERE due_at < ? AND NOT of_run AND owner IS NULL`, w.tx.after(-keep)); err != nil {
+			return err
+		}
 		return w.outbox.addTargets("", targets, w.tx.after(keep))
 	})
 }

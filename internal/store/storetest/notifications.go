@@ -195,6 +195,21 @@ func targetSpecs(s *suite) {
 		equal(w, "after it", len(w.undelivered(late)), 0)
 	})
 
+	s.spec("what nobody could tell a target for a long time is given up", func(w *world) {
+		w.must(w.a.AddTargets(w.ctx, all, time.Hour))
+		runID, _ := w.suspended(list(external("i")), notifies("a"))
+		w.advance(59 * time.Minute)
+		w.must(w.a.AddTargets(w.ctx, nil, time.Hour))
+		equal(w, "in time", w.nextNotification(w.a, "s"), w.Now().Add(-59*time.Minute))
+		w.advance(2 * time.Minute)
+		w.must(w.a.AddTargets(w.ctx, nil, time.Hour))
+		left := w.undelivered(runID)
+		equal(w, "left", len(left), 2)
+		for _, n := range left {
+			equal(w, "given up: "+n.Target, n.DueAt.IsZero() && n.LastError != "", n.Target == "s")
+		}
+	})
+
 	s.spec("the same target of two runs is one", func(w *world) {
 		w.suspended(list(external("i")), notifies("a"))
 		w.suspended(list(external("i")), notifies("a"))
