@@ -206,7 +206,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 				"result": object{"url": service.URL + "/jobs/{itemKey}?u=${URL_SECRET}", "headers": bearer, "value": ".output"}},
 			"X": object{"source": "exec", "command": []string{self, "print"}, "env": object{"EXEC_KEY": "${EXEC_KEY}", leakVar: "EXEC_KEY"}},
 		},
-		"notify": []object{{"command": []string{"sh", "-c", `cat >>told; echo "$MY_API_TOKEN $AGENT_KEY" >&2; exit 1`}}, {"url": service.URL + "/notify?u=${URL_SECRET}", "secret": "${HOOK_SECRET}"}},
+		"notify":     []object{{"command": []string{"sh", "-c", `cat >>told; echo "$MY_API_TOKEN $AGENT_KEY" >&2; exit 1`}}, {"url": service.URL + "/notify?u=${URL_SECRET}", "secret": "${HOOK_SECRET}"}},
 		"evaluators": []object{{"id": "c", "type": "command", "command": []string{"env", leakVar + "=EVAL_KEY MY_API_TOKEN", self, "print"}}},
 	})
 	if err := os.WriteFile("file.env", []byte("FILE_SECRET="+secrets["FILE_SECRET"]+"\n"), 0o600); err != nil {
