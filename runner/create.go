@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -31,6 +32,9 @@ type CreateOptions struct {
 	// Request is the digest of the request that asks for the run, if there was one. It is kept with
 	// the plan.
 	Request string
+	// Deadline is when whoever asks for the run gives up, zero if never. Nothing is made after it. It
+	// goes with the jobs that the rollouts start, as that of Job does.
+	Deadline time.Time
 	// Job, if not nil, is what the run is submitted as; it is for evalrun's own service.
 	Job *store.NewJob
 }
@@ -77,6 +81,12 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		if err := s.keepFaulted(ctx, &req, o.RetryOf); err != nil {
 			return Created{}, err
 		}
+	}
+	if req.Deadline = o.Deadline; o.Job != nil && !o.Job.Deadline.IsZero() && (req.Deadline.IsZero() || o.Job.Deadline.Before(req.Deadline)) {
+		req.Deadline = o.Job.Deadline
+	}
+	if !o.Deadline.IsZero() && !time.Now().Before(o.Deadline) {
+		return Created{}, inputError("nothing is started: the deadline of whoever asks for the run, %s, has passed", o.Deadline.UTC().Format(time.RFC3339))
 	}
 	req.Env, req.KeepWorkspaces = e.opts.Variables.names, o.KeepWorkspaces
 	req.Origin = plans.Origin{GitCommit: s.commits.of(ctx, req.BaseDir), Version: s.opts.Version, EvalIDs: e.opts.EvalIDs, Filter: e.opts.Filter, Request: o.Request}

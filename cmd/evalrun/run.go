@@ -3,11 +3,14 @@ package main
 import (
 	"errors"
 	"math"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -65,6 +68,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	if err := errors.Join(err, f.check(cmd), w.refuseInputs(slices.Concat(paths, f.load.Agents, []string{f.sandbox.mcpConfig})...)); err != nil {
 		return err
 	}
+	if f.create.Deadline, err = deadlineOfJob(); err != nil {
+		return err
+	}
 	if o.Variables, err = w.variables(); err != nil {
 		return err
 	}
@@ -94,6 +100,19 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		}
 		return w.work(cmd, g, s, run.RunID, o, false)
 	})
+}
+
+// deadlineOfJob is the deadline of an evalrun that is itself a job of another, zero if it has none.
+func deadlineOfJob() (time.Time, error) {
+	text := os.Getenv(wait.DeadlineVar)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, usageError("%s: expected a time such as 2026-07-06T12:00:00Z, got %q", wait.DeadlineVar, text)
+	}
+	return at, nil
 }
 
 // check finds what is wrong with the flags before anything begins. A flag that was given must have

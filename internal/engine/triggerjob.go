@@ -52,7 +52,7 @@ func (h *triggerHandler) handle(ctx context.Context, c store.TriggerClaim) error
 	if err != nil {
 		return h.deliverFault(commit, run, c, fault.Job, err.Error())
 	}
-	job := wait.Job{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until, Deadline: c.Deadline}
+	job := wait.Job{TriggerID: c.TriggerID, RolloutID: c.RolloutID, ItemKey: c.ItemKey, Spec: spec, Checks: c.Checks, Since: c.CreatedAt, Until: c.Until, Deadline: run.Plan.JobDeadline(c.Deadline)}
 	if h.o.WebhookURL != nil {
 		if job.WebhookURL, err = h.o.WebhookURL(c.TriggerID); err != nil {
 			return err

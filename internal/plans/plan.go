@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -51,6 +52,9 @@ type Plan struct {
 	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
 	// final.
 	KeepWorkspaces bool `json:"keepWorkspaces,omitempty"`
+	// Deadline is when whoever has asked for the run gives up, zero if never. It goes with the jobs
+	// that its rollouts start.
+	Deadline time.Time `json:"deadline,omitzero"`
 	Environment
 	// Origin says where the plan comes from. Digest covers the parts that the results depend on.
 	Origin Origin `json:"origin,omitzero"`
@@ -89,6 +93,32 @@ type Environment struct {
 	Hidden []string `json:"hidden,omitempty"`
 }
 
+// JobDeadline is until when a job may take that a rollout starts: until the deadline of what waits for
+// it, and not longer than the run. Either is zero if there is none.
+func (p Plan) JobDeadline(waits time.Time) time.Time {
+	if waits.IsZero() || !p.Deadline.IsZero() && p.Deadline.Before(waits) {
+		return p.Deadline
+	}
+	return waits
+}
+
+// lateEnd is how long after the deadline of its run a rollout still waits, so that whoever has asked
+// for the run may end it as they like.
+const lateEnd = 10 * time.Second
+
+// SuspendTimeout is how long a suspension may last that begins now, 0 if without end.
+func (p Plan) SuspendTimeout(now time.Time) time.Duration {
+	limit := p.Set.Limits.SuspendTimeout
+	if p.Deadline.IsZero() {
+		return limit
+	}
+	left := max(p.Deadline.Add(lateEnd).Sub(now), time.Millisecond)
+	if limit > 0 && limit < left {
+		return limit
+	}
+	return left
+}
+
 // Lookup gives the values of the variables that a task may name: those that were passed, and no
 // others.
 func (p Plan) Lookup(resolve func(string) (string, bool)) tasks.Lookup {
@@ -113,8 +143,9 @@ type Request struct {
 	BaseDir string
 	WorkDir string
 	Env     []string
-	// KeepWorkspaces is that of the plan.
+	// KeepWorkspaces and Deadline are those of the plan.
 	KeepWorkspaces bool
+	Deadline       time.Time
 	Environment
 	Origin Origin
 	// Only, if not nil, says which rollouts are planned; otherwise all are.
@@ -127,7 +158,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Env: req.Env,
+	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Deadline: req.Deadline, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Env: req.Env,
 		Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {

@@ -15,7 +15,7 @@ import (
 // later, its folders are durable by then.
 func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.SegmentEnd, error) {
 	limits := r.held.run.Plan.Set.Limits
-	end := store.SegmentEnd{SuspendTimeout: limits.SuspendTimeout, Queued: r.queued}
+	end := store.SegmentEnd{SuspendTimeout: r.held.run.Plan.SuspendTimeout(time.Now()), Queued: r.queued}
 	var err error
 	if end.Files, err = r.held.keepFiles(out.Files); err != nil {
 		return end, err

@@ -15,6 +15,8 @@ const (
 	headerTimeout = "X-Mesh-Timeout" // whole seconds, never 0
 	headerJobID   = "X-Mesh-Job-Id"
 	headerTrace   = "traceparent"
+	// DeadlineVar is the variable with the deadline of a command that is a job, in RFC 3339.
+	DeadlineVar = "EVALRUN_DEADLINE"
 )
 
 // errNoTimeLeft is the error of a start for which whoever waits has no time left.
@@ -58,7 +60,7 @@ func (j Job) Headers(now time.Time) (map[string]string, error) {
 func (j Job) Environ() map[string]string {
 	out := map[string]string{"EVALRUN_JOB_ID": j.TriggerID, "TRACEPARENT": j.Traceparent()}
 	if !j.Deadline.IsZero() {
-		out["EVALRUN_DEADLINE"] = j.Deadline.UTC().Format(time.RFC3339Nano)
+		out[DeadlineVar] = j.Deadline.UTC().Format(time.RFC3339Nano)
 	}
 	return out
 }
