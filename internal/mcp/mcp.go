@@ -120,6 +120,10 @@ const (
 	CodeUnsupportedVersion = -32022
 )
 
+// HeaderCallingJob is the header by which a rollout says on whose behalf it calls a server: its own
+// id. MCP Mesh has it for the same.
+const HeaderCallingJob = "X-Mesh-Calling-Job-Id"
+
 // message is what goes over every transport.
 type message = jsonrpc.Message
 

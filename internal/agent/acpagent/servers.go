@@ -25,9 +25,10 @@ import (
 type servers struct {
 	// all are the servers of the task. hosted are the names of those that the sandbox's setup
 	// starts.
-	all     []acp.MCPServer
-	hosted  []string
-	sandbox *agent.Sandbox
+	all       []acp.MCPServer
+	hosted    []string
+	sandbox   *agent.Sandbox
+	rolloutID string
 	// access is the agent's access to the gateway; nil if the servers are not behind it.
 	access *gateway.Access
 	// info has the verdicts.
@@ -37,7 +38,7 @@ type servers struct {
 }
 
 func newServers(seg agent.Segment, info *agent.Info) *servers {
-	return &servers{all: seg.Servers, hosted: seg.Hosted, sandbox: seg.Sandbox, info: info}
+	return &servers{all: seg.Servers, hosted: seg.Hosted, sandbox: seg.Sandbox, rolloutID: seg.RolloutID, info: info}
 }
 
 // gatewayPort is where the gateway is on the loopback of a sandbox without network.
@@ -68,6 +69,7 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o 
 			for _, h := range server.Headers {
 				behind.Target.Header.Add(h.Name, h.Value)
 			}
+			behind.Target.Header.Set(mcp.HeaderCallingJob, s.rolloutID)
 			if slices.Contains(s.hosted, server.Name) {
 				behind.ChildProcess = true
 				if err := s.expose(i, server.URL, &behind.Target); err != nil {

@@ -17,10 +17,7 @@ const instructions = `evalrun runs eval sets against AI agents. run_eval_set sta
 
 // Serve implements mcp.Handler.
 func (s *Server) Serve(ctx context.Context, r *mcp.Request) (json.RawMessage, error) {
-	q := &request{Request: r, caller: access.From(ctx)}
-	if r.Session.ID() != "" && r.Method != mcp.MethodInitialize {
-		q.session, _ = r.Session.Value().(*session)
-	}
+	q := newRequest(ctx, r)
 	if result, ok, err := taskwire.Serve(ctx, tasks{s}, r); ok {
 		return result, err
 	}
@@ -50,14 +47,17 @@ func (s *Server) Notified(*mcp.Session, string, json.RawMessage) {}
 type request struct {
 	*mcp.Request
 	caller access.Identity
+	// agent says that a rollout sends it, whoever's token it bears.
+	agent bool
 	// session is the legacy session; nil in Modern.
 	session *session
 }
 
-// newRequest is a request of which only the mcp.Request is at hand.
 func newRequest(ctx context.Context, r *mcp.Request) *request {
-	q := &request{Request: r, caller: access.From(ctx)}
-	q.session, _ = r.Session.Value().(*session)
+	q := &request{Request: r, caller: access.From(ctx), agent: r.Header.Get(mcp.HeaderCallingJob) != ""}
+	if q.session, _ = r.Session.Value().(*session); q.session != nil {
+		q.session.agent.Store(q.agent)
+	}
 	return q
 }
 
@@ -72,13 +72,10 @@ func (q *request) capabilities() jsonobj.Object {
 	return q.session.capabilities
 }
 
-// headerCallingJob is the header by which a rollout says on whose behalf it calls.
-const headerCallingJob = "X-Mesh-Job-Id"
-
 // mayAnswer reports whether the caller may answer questions. An agent must not answer what it has
-// asked itself, so none answers any.
+// asked itself, so no rollout answers any, whatever its token allows.
 func (q *request) mayAnswer() bool {
-	return q.caller.May(access.Deliver) && q.Header.Get(headerCallingJob) == ""
+	return q.caller.May(access.Deliver) && !q.agent
 }
 
 // hello is what both handshakes say.

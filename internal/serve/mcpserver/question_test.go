@@ -130,7 +130,7 @@ func TestAnAgentAnswersNoQuestion(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, era mcp.Era) {
 		w := newWorld(t)
-		agent := w.connect(t, era, w.token, "X-Mesh-Job-Id", "a-rollout")
+		agent := w.connect(t, era, w.token, mcp.HeaderCallingJob, "a-rollout")
 		id := agent.Task("run_eval_set", `{"evalSet":"asks"}`)
 		trigger := openTrigger(agent, id)
 		if got := agent.Get(id); got.Text("status") != "working" || got.Has("inputRequests") || !strings.Contains(got.Text("statusMessage"), trigger) {

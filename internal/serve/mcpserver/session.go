@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
@@ -22,6 +23,8 @@ type session struct {
 	wire         *mcp.Session
 	caller       access.Identity
 	capabilities jsonobj.Object
+	// agent is request.agent of the last request.
+	agent atomic.Bool
 
 	mu sync.Mutex
 	// tasks are those that the client is told of, by their ids, with what it was last told.
@@ -163,7 +166,7 @@ func (one *session) watch(id string) {
 func (one *session) tell(id string) {
 	ctx := one.ctx
 	one.telling.Go(func() {
-		q := &request{Request: &mcp.Request{Session: one.wire, Era: mcp.Legacy}, caller: one.caller, session: one}
+		q := &request{Request: &mcp.Request{Session: one.wire, Era: mcp.Legacy}, caller: one.caller, agent: one.agent.Load(), session: one}
 		ended := one.server.follow(ctx, q, id, func(t taskwire.Task) {
 			if one.note(id, t) {
 				_ = one.wire.Notify(mcp.NoteTaskStatus, t.Legacy()) // one that has ended does not want to know

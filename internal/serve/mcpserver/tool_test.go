@@ -94,6 +94,33 @@ func TestAPlainCallWaits(t *testing.T) {
 	holds(t, refusal(c, "run_eval_set", `{"evalSet":"done","idempotencyKey":"k"}`), "used for another request")
 }
 
+// A call that waits when the server ends is told how to come back.
+func TestACallWaitsWhileTheServerEnds(t *testing.T) {
+	t.Parallel()
+	eras(t, func(t *testing.T, era mcp.Era) {
+		w := newIdleWorld(t)
+		c := connect(t, target(w.base, w.token), era, `{}`)
+		told := make(chan string, 100)
+		result := make(chan json.RawMessage, 1)
+		go func() {
+			r, err := c.Call(t.Context(), mcp.Call{Method: mcp.MethodToolsCall,
+				Params:   json.RawMessage(`{"name":"run_eval_set","arguments":{"evalSet":"done"},"_meta":{"progressToken":1}}`),
+				Notified: func(method string, _ json.RawMessage) { told <- method }})
+			if err != nil {
+				t.Error(err)
+			}
+			result <- r
+		}()
+		testenv.Receive(t, told, "progress")
+		w.drain()
+		o, err := jsonobj.ParseObject(testenv.Receive(t, result, "the result"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds(t, document(t, o).Text("comeBack"), "get_results")
+	})
+}
+
 // An eval set may be uploaded, as far as the service allows it.
 func TestUploads(t *testing.T) {
 	t.Parallel()

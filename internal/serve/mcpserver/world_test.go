@@ -73,6 +73,8 @@ type world struct {
 	// token may do everything.
 	token string
 	audit *buffer
+	// drain ends the server, once.
+	drain func()
 }
 
 // buffer may be written and read by several goroutines.
@@ -128,7 +130,8 @@ func newIdleWorld(t *testing.T) *world {
 	}
 	w.base = "http://" + ln.Addr().String()
 	drain := make(chan struct{})
-	w.beside(func(context.Context) error { return server.Serve(ln, drain) }, func() { close(drain) })
+	w.drain = sync.OnceFunc(func() { close(drain) })
+	w.beside(func(context.Context) error { return server.Serve(ln, drain) }, w.drain)
 	w.token = w.newToken("all", access.Admin)
 	return w
 }
