@@ -30,6 +30,8 @@ type Options struct {
 	// Grace is how long a job that is running goes on after it was cancelled, so that whoever
 	// follows its events can react; 0 means not at all.
 	Grace time.Duration
+	// Draining, when it is closed, has everybody who waits answered at once; nil is never closed.
+	Draining <-chan struct{}
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Log, if not nil, is told what is wrong with the store.

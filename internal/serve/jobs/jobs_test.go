@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -272,7 +273,7 @@ func TestProgressOfSeveralRollouts(t *testing.T) {
 func TestJobsAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	id := w.submit("done", "")
+	id := w.submit("done", "", "Idempotency-Key", "k")
 	w.send("POST", "/jobs/"+id+"/cancel", "")
 	stop := w.keepFor(time.Nanosecond)
 	defer stop()
@@ -292,6 +293,10 @@ func TestJobsAreForgotten(t *testing.T) {
 	if _, err := w.service.Run(t.Context(), id); err != nil {
 		t.Error(err)
 	}
+	r := w.send("POST", "/jobs", `{"capability":"done","submitted_by":"test","submitted_payload":{}}`, "Idempotency-Key", "k")
+	if r.status != 409 || !strings.Contains(r.body, "was forgotten; its run is "+id) {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestPayloadsKeepTheirNumbers(t *testing.T) {
@@ -306,5 +311,30 @@ func TestPayloadsKeepTheirNumbers(t *testing.T) {
 	w.post(j.ID, `{"type":"n","payload":9007199254740993}`)
 	if got := string(w.log(j.ID, "").Events[0].Payload); got != "9007199254740993" {
 		t.Error(got)
+	}
+}
+
+func TestWhoWaitsIsAnsweredWhenTheServerEnds(t *testing.T) {
+	t.Parallel()
+	draining := make(chan struct{})
+	w := newWorld(t, func(o *jobs.Options) { o.Draining = draining })
+	id := w.submit("done", "")
+	polled := w.poll(id, "?wait=60")
+	status := make(chan job, 1)
+	go func() {
+		var j job
+		w.send("GET", "/jobs/"+id+"?wait=60", "").decode(t, &j)
+		status <- j
+	}()
+	began := time.Now()
+	close(draining)
+	if e := <-polled; len(e.Events) != 0 || e.Next != 0 {
+		t.Errorf("%+v", e)
+	}
+	if j := <-status; j.Status != store.JobWorking {
+		t.Errorf("%+v", j)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("they waited %v", took)
 	}
 }

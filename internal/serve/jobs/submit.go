@@ -3,6 +3,7 @@ package jobs
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -103,6 +104,9 @@ func (h *handler) submit(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	job, err := h.st.Job(r.Context(), started.RunID)
+	if errors.Is(err, store.ErrNotFound) {
+		return response{}, &requestError{http.StatusConflict, "the job of this idempotency key has ended and was forgotten; its run is " + started.RunID}
+	}
 	if err != nil {
 		return response{}, err
 	}

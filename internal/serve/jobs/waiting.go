@@ -77,6 +77,8 @@ func (h *handler) waitEvents(ctx context.Context, id string, q logQuery, log sto
 		case <-moved:
 		case <-timer.C:
 			return log, nil
+		case <-h.o.Draining:
+			return log, nil
 		case <-ctx.Done():
 			return log, ctx.Err()
 		}
@@ -104,6 +106,8 @@ func (h *handler) waitStatus(ctx context.Context, job store.Job, limit time.Dura
 		case <-moved:
 		case <-timer.C:
 			return h.find(ctx, job.ID) // with how far it is by now
+		case <-h.o.Draining:
+			return job, nil
 		case <-ctx.Done():
 			return job, ctx.Err()
 		}
