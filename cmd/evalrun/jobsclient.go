@@ -126,7 +126,7 @@ func (c *jobsClient) send(ctx context.Context, method, path string, body any, ou
 	if err != nil {
 		return internal(err)
 	}
-	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, time.Second) {
 		again, err := c.sendOnce(ctx, method, path, data, out, header)
 		if err == nil || !again || c.local || time.Since(began) > jobsPatience {
 			return err
