@@ -165,6 +165,9 @@ func TestAnAgentEvaluatesAnotherAndIsSuspended(t *testing.T) {
 	if len(runs) != 1 {
 		t.Fatalf("%d runs were started", len(runs))
 	}
+	if runs[0][14] != '5' { // else it is one of its own
+		t.Errorf("the run %s has no key, by which the gateway could call again", runs[0])
+	}
 	write(t, filepath.Join(p.dir, "waits", "go"), "")
 	p.run(0, append([]string{"resume", "-q", "--wait", "o"}, base...)...)
 	results := p.run(0, "show", "--json", "o", "--store", "outer/.evalrun")
