@@ -15,6 +15,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -86,6 +87,20 @@ func writeJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// OpenSide reads a results document as a side of a comparison: all agents of the run, or with a name
+// that one. It reads the document once.
+func OpenSide(path, agent string) (compare.Side, error) {
+	r, err := report.OpenOnce(path)
+	if err != nil {
+		return compare.Side{}, &InputError{err}
+	}
+	s, err := (&Report{r: r}).Side(agent)
+	if errors.As(err, new(input.Problem)) {
+		return s, &InputError{err} // of a rollout of the document
+	}
+	return s, err
 }
 
 // Side is the report as a side of a comparison: all agents of the run, or with a name that one.

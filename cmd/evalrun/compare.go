@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -72,18 +74,18 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 	}
 	agents := append(slices.Clone(f.agents), "", "")
 	names := append(slices.Clone(args), args[0]) // two agents of one run
-	a, err := g.side(cmd, names[0], agents[0])
-	if err != nil {
-		return err
-	}
 	if f.selfTest && len(args) == 1 {
+		a, err := g.side(cmd, names[0], agents[0])
+		if err != nil {
+			return err
+		}
 		d, err := runner.SelfTest(a, firstOr(f.by, "score"), f.seed)
 		if err != nil {
 			return err
 		}
 		return f.write(cmd, func(w io.Writer) error { return runner.WriteSelfTest(w, d, f.format) })
 	}
-	b, err := g.side(cmd, names[1], agents[1])
+	a, b, err := g.sides(cmd, names, agents)
 	if err != nil {
 		return err
 	}
@@ -161,8 +163,28 @@ func firstOr(all []string, otherwise string) string {
 	return all[0]
 }
 
+// sides reads both sides. Two documents are read side by side.
+func (g *globals) sides(cmd *cobra.Command, names, agents []string) (a, b compare.Side, err error) {
+	if !input.IsFile(names[0]) || !input.IsFile(names[1]) {
+		if a, err = g.side(cmd, names[0], agents[0]); err == nil {
+			b, err = g.side(cmd, names[1], agents[1])
+		}
+		return a, b, err
+	}
+	var other error
+	var done sync.WaitGroup
+	done.Go(func() { b, other = g.side(cmd, names[1], agents[1]) })
+	a, err = g.side(cmd, names[0], agents[0])
+	done.Wait()
+	return a, b, cmp.Or(err, other)
+}
+
 // side reads the results that a name stands for.
 func (g *globals) side(cmd *cobra.Command, name, agent string) (s compare.Side, err error) {
+	if input.IsFile(name) {
+		s, err = runner.OpenSide(name, agent)
+		return s, internal(err)
+	}
 	err = g.withReport(cmd, name, func(r *runner.Report) (err error) {
 		s, err = r.Side(agent)
 		return err

@@ -111,6 +111,9 @@ type Bootstrap struct {
 func bootstrap(sums []float64, sizes []int, resamples int, seed random) *Bootstrap {
 	c := len(sums)
 	single := !slices.ContainsFunc(sizes, func(size int) bool { return size != 1 })
+	if single && !slices.ContainsFunc(sums, func(sum float64) bool { return sum != sums[0] }) {
+		return &Bootstrap{Low: sums[0], High: sums[0], B: resamples, Seed: uint64(seed)} // every sample is the same
+	}
 	means := make([]float64, resamples)
 	parallel(resamples, func(from, to int) {
 		for b := from; b < to; b++ {

@@ -30,6 +30,27 @@ func Open(path string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return d.report(), nil
+}
+
+// OpenOnce reads the report of a results document whose rollouts will be read once. It reads the
+// head alone; that a document was cut off is an error of the reading of its rollouts.
+func OpenOnce(path string) (*Report, error) {
+	d, err := openDocument(path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.file.Close()
+	d.headOnly = true
+	if errors.Is(d.read(nil), errEnough) && d.check() == nil && d.readStatistics() == nil && d.Statistics != nil {
+		return d.report(), nil
+	}
+	return Open(path) // which says what is wrong, or finds the head behind the rollouts
+}
+
+// report is the report of what was read.
+func (d *documentReader) report() *Report {
+	path := d.path
 	r := &Report{Head: d.Head, Dataset: d.dataset, Pass: 1}
 	if d.Statistics != nil {
 		r.Pass = d.Statistics.Thresholds.Pass
@@ -38,7 +59,7 @@ func Open(path string) (*Report, error) {
 		_, err := readDocument(path, f)
 		return err
 	}
-	return r, nil
+	return r
 }
 
 // errEnough ends the reading when only the head of a document is wanted.
