@@ -92,6 +92,8 @@ type Gateway struct {
 	// Jobs says who tells that a job is done. Where that is its MCP server, a job whose result is
 	// not there when it is fetched is waited for again.
 	Jobs wait.Jobs
+	// Deadline is when the run ends, zero if never; servers are told.
+	Deadline time.Time
 	// SoftWait is how long a call that has started something is held open; 0 is the gateway's own.
 	SoftWait time.Duration
 	// Filters are the tools that the agent may see, by the name of the server.

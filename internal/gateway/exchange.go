@@ -31,6 +31,12 @@ func (x *exchange) pass(ctx context.Context, params json.RawMessage) (json.RawMe
 	x.idle = StartIdleTimer(x.l.e.server.CallLimit(), end)
 	defer x.idle.Stop()
 	call := x.prepare(params)
+	if headers := x.l.e.server.CallHeader; headers != nil && x.r.Method == mcp.MethodToolsCall {
+		var err error
+		if call.Header, err = headers(); err != nil {
+			return nil, mcp.Errorf(mcp.CodeInternal, "the call was not made: %v", err)
+		}
+	}
 	if every, ok := ctx.Value(heartbeat{}).(time.Duration); ok {
 		defer beat(x.r, x.call, &call, every)()
 	}

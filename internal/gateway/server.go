@@ -18,6 +18,9 @@ type Server struct {
 	Filter
 	// Timeout is how long a call may take without any progress; 0 means 10 minutes.
 	Timeout time.Duration
+	// CallHeader, if not nil, gives headers for each call of a tool, over streamable HTTP. A call for
+	// which it gives an error is not made.
+	CallHeader func() (map[string]string, error)
 	// MaxSessions is how many legacy sessions may be open at once; 0 is no limit. Each session of a
 	// stdio server is a process.
 	MaxSessions int

@@ -24,6 +24,8 @@ type Call struct {
 	Meta         jsonobj.Object  // is not changed
 	Capabilities json.RawMessage // Modern: the capabilities to declare for this request; nil: those of the options
 	Info         json.RawMessage // Modern: clientInfo for this request; nil: that of the options
+	// Header are further headers of the request over streamable HTTP; they replace none.
+	Header map[string]string
 	// Notified gets what the server sends for this call, in order, before Call returns; progress
 	// bears the caller's own token. It must not block longer than the call's context lasts, and
 	// must not call the client. nil: as notifications without a call.

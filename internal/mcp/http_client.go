@@ -93,7 +93,7 @@ func (l *httpLink) call(ctx context.Context, p *clientCall) (json.RawMessage, er
 // answer's stream.
 func (l *httpLink) exchange(ctx context.Context, p *clientCall) (rest io.ReadCloser, err error) {
 	session := l.sessionID()
-	resp, err := l.post(ctx, p.message())
+	resp, err := l.post(ctx, p.message(), p.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +138,8 @@ func (l *httpLink) drain(rest io.ReadCloser, cancel context.CancelFunc) {
 	}
 }
 
-// post sends a message.
-func (l *httpLink) post(ctx context.Context, m message) (*http.Response, error) {
+// post sends a message. more are headers beside those of the target and of the protocol.
+func (l *httpLink) post(ctx context.Context, m message, more map[string]string) (*http.Response, error) {
 	req, err := l.request(ctx, http.MethodPost, l.url, m.Encode())
 	if err != nil {
 		return nil, err
@@ -148,6 +148,11 @@ func (l *httpLink) post(ctx context.Context, m message) (*http.Response, error) 
 	if l.c.era == Modern {
 		if err := l.addStandard(req.Header, m); err != nil {
 			return nil, err
+		}
+	}
+	for name, value := range more {
+		if req.Header.Get(name) == "" {
+			req.Header.Set(name, value)
 		}
 	}
 	return l.do(req)
@@ -176,7 +181,7 @@ func (l *httpLink) send(ctx context.Context, m message) error {
 	if m.Method == NoteCancelled { // it may outlive the connection for a moment
 		bound = ctx
 	}
-	resp, err := l.post(bound, m)
+	resp, err := l.post(bound, m, nil)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:

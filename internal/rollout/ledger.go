@@ -22,7 +22,7 @@ func (h *held) behindGateway(servers []tasks.MCPServer) *agent.Gateway {
 		return nil
 	}
 	g := &agent.Gateway{
-		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Filters: map[string]gateway.Filter{},
+		Ledger: ledger{h.host.Store, h.claim.Token}, SoftWait: h.run.Plan.Set.Limits.SoftWait, Deadline: h.run.Plan.Deadline, Filters: map[string]gateway.Filter{},
 		Check: h.run.Sources.CheckWork, Jobs: h.run.Plan.Jobs,
 	}
 	for _, s := range servers {

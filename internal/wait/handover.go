@@ -55,6 +55,14 @@ func (j Job) Headers(now time.Time) (map[string]string, error) {
 	return out, nil
 }
 
+// CallHeaders go with the call of a tool of a rollout, which may start a job by itself. There is no
+// job id among them: an agent of MCP Mesh would take it for that of a job which it is to work on.
+func CallHeaders(rolloutID string, deadline, now time.Time) (map[string]string, error) {
+	out, err := Job{TriggerID: rolloutID, RolloutID: rolloutID, Deadline: deadline}.Headers(now)
+	delete(out, headerJobID)
+	return out, err
+}
+
 // Environ goes with a command that is the job: its id, the trace, and the deadline, which unlike a
 // number of seconds stays right however long the command takes to begin.
 func (j Job) Environ() map[string]string {

@@ -53,12 +53,12 @@ const (
 )
 
 // open puts the servers behind the gateway, and makes the ways to those of them that live in the
-// agent's sandbox.
-func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, o gateway.AccessOptions) error {
+// agent's sandbox. callHeader gives headers for each call.
+func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, callHeader func() (map[string]string, error), o gateway.AccessOptions) error {
 	box := s.sandbox
 	config := &box.Config
 	for i, server := range s.all {
-		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: filters[server.Name]})
+		o.Servers = append(o.Servers, gateway.Server{Name: server.Name, Filter: filters[server.Name], CallHeader: callHeader})
 		behind := &o.Servers[i]
 		switch server.Transport {
 		case acp.TransportStdio:

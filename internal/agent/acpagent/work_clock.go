@@ -60,6 +60,19 @@ func (c *workClock) hold(on bool) {
 	}
 }
 
+// deadline is when the segment ends if it works from now on; zero if there is no limit.
+func (c *workClock) deadline() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer == nil {
+		return time.Time{}
+	}
+	if c.holds > 0 {
+		return c.due.Add(time.Since(c.since))
+	}
+	return c.due
+}
+
 // waited is how long it has stood.
 func (c *workClock) waited() time.Duration {
 	c.mu.Lock()

@@ -24,7 +24,13 @@ func TestWorkClockStandsWhileCallsAreHeld(t *testing.T) {
 		if got := c.waited(); got != 2*time.Hour {
 			t.Errorf("waited for %v while a call is held", got)
 		}
+		if got := time.Until(c.deadline()); got != 6*time.Second {
+			t.Errorf("it ends in %v while a call is held", got)
+		}
 		c.hold(false)
+		if got := time.Until(c.deadline()); got != 6*time.Second {
+			t.Errorf("it ends in %v", got)
+		}
 		time.Sleep(6*time.Second - time.Nanosecond)
 		if ctx.Err() != nil {
 			t.Fatal("ended too early")

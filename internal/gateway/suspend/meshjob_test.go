@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,5 +207,42 @@ func TestMeshJobsAreAskedForLater(t *testing.T) {
 		if _, err := CheckMeshJob(t.Context(), server, wait.MeshJob{ID: "another"}); !errors.Is(err, ErrMeshJobLost) {
 			t.Errorf("of one that nobody knows: %v", err)
 		}
+	}
+}
+
+// What is known of the deadline goes with calls of tools, and with nothing else. A call for which no
+// time is left is not made.
+func TestHeadersOfACall(t *testing.T) {
+	s := &jobServer{t: t, meta: func(int) string { return "" }, call: func(jsonobj.Object) (string, *mcp.Error) { return ordinary, nil }}
+	var mu sync.Mutex
+	var sent []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if v := r.Header.Get("X-Mesh-Timeout"); v != "" {
+			mu.Lock()
+			sent = append(sent, v+" "+r.Header.Get("Traceparent")+" "+r.Header.Get("X-Mesh-Job-Id"))
+			mu.Unlock()
+		}
+		s.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	now := time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
+	target := gateway.Server{Name: "rpa", Protocol: mcp.Legacy, Target: mcp.Target{URL: server.URL}, CallHeader: func() (map[string]string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return wait.CallHeaders("0a1b2c3d-0a1b-5c3d-8e4f-0123456789ab", now.Add(90*time.Second), now.Add(time.Duration(len(sent))*60*time.Second))
+	}}
+	a := behind(t, target, &memory{}, nil)
+	a.list()
+	for range 2 {
+		if got := a.text("run", "{}"); got != "42" {
+			t.Error(got)
+		}
+	}
+	if got := a.text("run", "{}"); !strings.Contains(got, "the call was not made") {
+		t.Error(got)
+	}
+	trace := wait.Job{TriggerID: "0a1b2c3d-0a1b-5c3d-8e4f-0123456789ab", RolloutID: "0a1b2c3d-0a1b-5c3d-8e4f-0123456789ab"}.Traceparent()
+	if want := []string{"90 " + trace + " ", "30 " + trace + " "}; !slices.Equal(sent, want) {
+		t.Errorf("%q", sent)
 	}
 }
