@@ -117,6 +117,7 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 			"AtMostOnce": s.service.job("/plain", nil),
 			"Mesh":       map[string]any{"source": "mesh", "url": s.service.URL + "/mesh", "interval": "20ms", "maxInterval": "100ms"},
 		},
+		"notify": s.service.target(),
 		"evaluators": []any{
 			map[string]any{"version": "1.0", "id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": map[string]any{"name": "exact"}},
 			map[string]any{"id": "command", "type": "command", "command": []string{self, "evaluator"}},
@@ -208,6 +209,7 @@ func (s *scenario) violations() (wrong []string) {
 		s.checkProcesses(note)
 	default:
 		s.checkJobs(note)
+		s.checkTold(st, events, note)
 	}
 	return wrong
 }

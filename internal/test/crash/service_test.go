@@ -22,10 +22,12 @@ type jobService struct {
 	started map[string]int
 	asked   map[string]int
 	mesh    fakemesh.Registry
+	// told counts the notifications by their id.
+	told map[string]int
 }
 
 func newJobService(t *testing.T) *jobService {
-	s := &jobService{started: map[string]int{}, asked: map[string]int{}}
+	s := &jobService{started: map[string]int{}, asked: map[string]int{}, told: map[string]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /idempotent", func(w http.ResponseWriter, r *http.Request) { s.start(w, r, true) })
 	mux.HandleFunc("POST /plain", func(w http.ResponseWriter, r *http.Request) { s.start(w, r, false) })
@@ -33,6 +35,7 @@ func newJobService(t *testing.T) *jobService {
 	mux.HandleFunc("GET /find/{key}", s.find)
 	mux.Handle("/mesh/", http.StripPrefix("/mesh", &s.mesh))
 	mux.HandleFunc("GET /mesh/jobs/{id}", s.meshStatus)
+	mux.HandleFunc("POST /told", s.tell)
 	s.Server = httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s
