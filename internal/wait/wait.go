@@ -10,10 +10,10 @@
 // A source is a package NAME below this one that implements [Source], as wait/http, and wait/mcp
 // for one that follows what tools have started. One that asks over HTTP sends its requests with
 // wait/httpcall. Its name is among the constants here and in [SourceNames], and what an eval set
-// says of it is a field of [JobConfig], which jobs_parse.go reads. It is registered in
-// wait/sources: the triggers that it serves in Set.Name, and how it is made in
-// Set.For. It must pass waittest.Run; TestEverySourceIsKnown in wait/sources fails for a
-// name that is not registered or whose package has no such test.
+// says of it is a field of [JobConfig], which jobs_parse.go reads. wait/sources makes it and chooses
+// the triggers that it serves. It must pass waittest.Run; TestEverySourceIsKnown in wait/sources
+// goes over [SourceNames] and fails for a name without such a test. docs/architecture.md lists every
+// place that has to know it.
 package wait
 
 import (
