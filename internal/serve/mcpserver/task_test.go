@@ -1,10 +1,13 @@
 package mcpserver_test
 
 import (
+	"net/http"
+	"runtime"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
 
 // A client starts a run as a task, loses its connection, comes back in another session and gets the
@@ -147,4 +150,24 @@ func TestTasksAreListed(t *testing.T) {
 		t.Error(got)
 	}
 	w.connect(t, mcp.Modern, w.token).Refused(mcp.CodeMethodNotFound, mcp.MethodTasksList, `{}`)
+}
+
+// A task costs a goroutine only while its client listens.
+func TestATaskThatNobodyWatchesCostsNoGoroutine(t *testing.T) {
+	w := newIdleWorld(t)
+	tool(w.plain(t, w.token), "list_runs", `{}`)
+	http.DefaultClient.CloseIdleConnections()
+	before := runtime.NumGoroutine()
+	c := w.connect(t, mcp.Legacy, w.token)
+	for range 20 {
+		c.Task("run_eval_set", `{"evalSet":"suspends"}`)
+	}
+	if !testenv.Eventually(func() bool { return runtime.NumGoroutine() >= before+20 }) {
+		t.Error("the client is not told of its tasks")
+	}
+	if err := c.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	testenv.NoMoreGoroutines(t, before)
 }

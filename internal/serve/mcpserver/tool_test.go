@@ -271,3 +271,19 @@ func TestHandshake(t *testing.T) {
 		}
 	})
 }
+
+// A caller whose own time is over starts nothing.
+func TestTheTimeOfTheCallerBoundsTheRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	late := connect(t, target(w.base, w.token, "X-Mesh-Timeout", "0"), mcp.Modern, `{}`)
+	r := tool(late, "run_eval_set", `{"evalSet":"done"}`)
+	if r.Text("status") != "cancelled" {
+		t.Errorf("%s", r.JSON())
+	}
+	if row := tool(late, "__mesh_job_status", `{"job_id":"`+r.Text("runId")+`"}`); row.Text("error") != "deadline_exceeded" {
+		t.Errorf("%s", row.JSON())
+	}
+	odd := connect(t, target(w.base, w.token, "X-Mesh-Timeout", "soon"), mcp.Modern, `{}`)
+	holds(t, refusal(odd, "run_eval_set", `{"evalSet":"done"}`), "X-Mesh-Timeout must be a whole number of seconds")
+}

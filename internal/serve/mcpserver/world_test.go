@@ -187,9 +187,9 @@ func connect(t *testing.T, to mcp.Target, era mcp.Era, capabilities string) *gat
 }
 
 // plain connects a client that knows no tasks.
-func (w *world) plain(t *testing.T, token string, headers ...string) *gatewaytest.TaskClient {
+func (w *world) plain(t *testing.T, token string) *gatewaytest.TaskClient {
 	t.Helper()
-	return connect(t, target(w.base, token, headers...), mcp.Modern, `{}`)
+	return connect(t, target(w.base, token), mcp.Modern, `{}`)
 }
 
 // tool calls a tool and returns its structured result, which its text says, too.

@@ -170,7 +170,7 @@ func jobSpecs(s *suite) {
 		equal(w, "all of them once", got, ids)
 	})
 
-	s.spec("jobs are listed by status, capability, owner and time", func(w *world) {
+	s.spec("jobs are listed by status, capability, owner, submitter and time", func(w *world) {
 		names := map[string]string{}
 		add := func(name string, change ...func(*store.NewJob)) (string, store.Claim) {
 			id, _ := w.create(1, asJob(change...))
@@ -182,7 +182,7 @@ func jobSpecs(s *suite) {
 			}
 			return id, claims[0]
 		}
-		add("pending", func(j *store.NewJob) { j.Capability = "other" })
+		add("pending", func(j *store.NewJob) { j.Capability, j.SubmittedBy = "other", "somebody" })
 		w.advance(time.Minute)
 		later := w.Now()
 		add("running")
@@ -202,6 +202,7 @@ func jobSpecs(s *suite) {
 			return out
 		}
 		equal(w, "working", list(store.JobFilter{Statuses: []store.JobStatus{store.JobWorking}}), []string{"pending", "running"})
+		equal(w, "submitter", list(store.JobFilter{SubmittedBy: "somebody"}), []string{"pending"})
 		equal(w, "asked", list(store.JobFilter{Statuses: []store.JobStatus{store.JobInputRequired, store.JobFailed}}), []string{"asked"})
 		equal(w, "completed", list(store.JobFilter{Statuses: []store.JobStatus{store.JobCompleted}}), []string{"completed"})
 		equal(w, "capability", list(store.JobFilter{Capability: "other"}), []string{"pending"})
