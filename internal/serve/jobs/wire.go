@@ -33,10 +33,6 @@ func (e *bindError) Error() string { return e.text }
 
 var errEnded = &requestError{http.StatusConflict, "job is already in a terminal state"}
 
-func notFound(id string) error {
-	return &requestError{http.StatusNotFound, "job not found: " + id}
-}
-
 func badRequest(text string) error { return &requestError{http.StatusBadRequest, text} }
 
 // maxBody is how long the body of a request may be.

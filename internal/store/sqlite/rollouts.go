@@ -178,7 +178,7 @@ func (rows rolloutRows) finishRun(runID string) error {
 	}, "SELECT state, count(*) FROM rollouts WHERE run_id = ? GROUP BY state", runID); err != nil {
 		return err
 	}
-	if err := (jobRows{rows.tx}).runEnded(runID, counts); err != nil {
+	if err := jobRows(rows).runEnded(runID, counts); err != nil {
 		return err
 	}
 	return rows.tx.event(runID, "", store.RunFinished, counts)

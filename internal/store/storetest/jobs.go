@@ -172,7 +172,7 @@ func jobSpecs(s *suite) {
 
 	s.spec("jobs are listed by status, capability, owner, submitter and time", func(w *world) {
 		names := map[string]string{}
-		add := func(name string, change ...func(*store.NewJob)) (string, store.Claim) {
+		add := func(name string, change ...func(*store.NewJob)) store.Claim {
 			id, _ := w.create(1, asJob(change...))
 			names[id] = name
 			claims, err := w.a.Claim(w.ctx, id, 1)
@@ -180,15 +180,15 @@ func jobSpecs(s *suite) {
 			if name == "pending" {
 				w.must(w.a.Release(w.ctx, claims[0].Token, 0))
 			}
-			return id, claims[0]
+			return claims[0]
 		}
 		add("pending", func(j *store.NewJob) { j.Capability, j.SubmittedBy = "other", "somebody" })
 		w.advance(time.Minute)
 		later := w.Now()
 		add("running")
-		_, c := add("asked")
+		c := add("asked")
 		w.suspend(w.a, c, external("q"))
-		_, c = add("completed")
+		c = add("completed")
 		w.commit(w.a, c, completed)
 		w.must(w.a.Finish(w.ctx, c.Token, nil))
 		list := func(f store.JobFilter) (out []string) {
