@@ -3,13 +3,22 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/evalrun/evalrun/internal/store"
 )
 
 // answerType is the type of the events that answer a question.
 const answerType = "answer"
+
+var errNothingAsked = &requestError{http.StatusConflict, "no question of the job is open"}
+
+func errSeveralAsked(ids []string) error {
+	return &requestError{http.StatusConflict, fmt.Sprintf("%d questions of the job are open; name one of them as payload.triggerId: %s", len(ids), strings.Join(ids, ", "))}
+}
 
 // answer makes the delivery of an answer. Its question is named, or the only one that is open.
 func (h *handler) answer(ctx context.Context, jobID string, payload json.RawMessage, by string) (*store.Delivery, error) {

@@ -3,7 +3,6 @@ package jobs
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -181,10 +180,4 @@ func waitSeconds(r *http.Request) (time.Duration, error) {
 	}
 	n, err := number(values, "wait")
 	return time.Duration(min(max(n, 0), maxWait)) * time.Second, err
-}
-
-var errNothingAsked = &requestError{http.StatusConflict, "no question of the job is open"}
-
-func errSeveralAsked(ids []string) error {
-	return &requestError{http.StatusConflict, fmt.Sprintf("%d questions of the job are open; name one of them as payload.triggerId: %s", len(ids), strings.Join(ids, ", "))}
 }

@@ -138,6 +138,34 @@ func jobSpecs(s *suite) {
 		equal(w, "waits for a job", w.job(runID).Status, store.JobWorking)
 	})
 
+	s.spec("a rollout of any run is shown as a job", func(w *world) {
+		runID, rollouts := w.create(1)
+		show := func() store.Job {
+			j, err := w.a.RolloutJob(w.ctx, rollouts[0])
+			w.must(err)
+			equal(w, "run", j.RolloutOf, runID)
+			return j
+		}
+		equal(w, "pending", show().Status, store.JobWorking)
+		question := external("q")
+		question.Spec = json.RawMessage(`{"payload": 1}`)
+		w.suspend(w.a, w.claim(w.a), question)
+		j := show()
+		equal(w, "asked", j.Status, store.JobInputRequired)
+		equal(w, "question", string(j.Question), string(question.Spec))
+		w.deliver(w.a, payload(store.TriggerID(rollouts[0], "q", 0, 0), `1`))
+		c := w.claim(w.a)
+		equal(w, "running", [2]string{string(show().Status), show().Owner}, [2]string{"working", w.a.Holder()})
+		w.commit(w.a, c, completed)
+		w.must(w.a.Finish(w.ctx, c.Token, ptr(0.5)))
+		j = show()
+		equal(w, "completed", j.Status, store.JobCompleted)
+		equal(w, "ended", j.EndedAt, w.Now())
+		equal(w, "result", string(j.Result), `{"output":{"answer":42},"score":0.5}`)
+		_, err := w.a.RolloutJob(w.ctx, runID)
+		w.refused("a run", err, store.ErrNotFound)
+	})
+
 	s.spec("jobs are listed the newest first, by pages, those submitted at one time by id", func(w *world) {
 		var ids []string
 		for i := range 7 {
