@@ -168,7 +168,7 @@ type figure struct {
 // known; where none is, the figure is missing.
 func (f *figure) add(cluster string, e epochs, reduce func([]float64) float64) {
 	if len(e.known) > 0 && !e.unfinished {
-		f.Sample.Add(cluster, reduce(e.known))
+		f.Add(cluster, reduce(e.known))
 	}
 	least, most := e.bounds(reduce)
 	f.least.Add(cluster, least)
@@ -198,7 +198,7 @@ func (e *epochs) bounds(reduce func([]float64) float64) (least, most float64) {
 
 // join puts the evaluations of another agent to those of this one.
 func (f *figure) join(other *figure) {
-	f.Sample.Join(other.Sample)
+	f.Join(other.Sample)
 	f.least.Join(other.least)
 	f.most.Join(other.most)
 	f.missing += other.missing

@@ -48,9 +48,9 @@ func VerdictOf(d *compare.Document, undecided Verdict) (v Verdict, reason string
 	var lost, open []string
 	for _, g := range d.Gates {
 		switch g.Verdict {
-		case compare.GateFail:
+		case eval.GateFail:
 			lost = append(lost, report.GateSentence(g))
-		case compare.GateUndecided:
+		case eval.GateUndecided:
 			open = append(open, report.GateSentence(g))
 		}
 	}

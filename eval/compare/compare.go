@@ -241,12 +241,12 @@ func (d *Document) gates(f *figures, o Options) {
 	low, _, lowKnown := worst.Interval()
 	_, high, highKnown := best.Interval()
 	first := d.Comparisons[0].Difference
-	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) GateVerdict) {
-		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Verdict: GateUndecided}
+	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) eval.Verdict) {
+		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Verdict: eval.GateUndecided}
 		if lowKnown && highKnown {
 			g.Low, g.High, g.Verdict = &low, &high, judge(low, high, *margin)
 		}
-		if g.Verdict == GateUndecided && open == 0 {
+		if g.Verdict == eval.GateUndecided && open == 0 {
 			g.EvaluationsNeeded = first.Needed(first.Delta - limit)
 		}
 		d.Gates = append(d.Gates, g)
@@ -259,24 +259,24 @@ func (d *Document) gates(f *figures, o Options) {
 	}
 }
 
-func noWorse(low, high, margin float64) GateVerdict {
+func noWorse(low, high, margin float64) eval.Verdict {
 	switch {
 	case low >= -margin:
-		return GatePass
+		return eval.GatePass
 	case high < -margin:
-		return GateFail
+		return eval.GateFail
 	}
-	return GateUndecided
+	return eval.GateUndecided
 }
 
-func better(low, high, margin float64) GateVerdict {
+func better(low, high, margin float64) eval.Verdict {
 	switch {
 	case low > margin:
-		return GatePass
+		return eval.GatePass
 	case high <= margin:
-		return GateFail
+		return eval.GateFail
 	}
-	return GateUndecided
+	return eval.GateUndecided
 }
 
 // SelfTest compares halves of the epochs of one run.

@@ -107,7 +107,7 @@ func TestV20Verdicts(t *testing.T) {
 			CI          [2]float64
 			Margin      float64
 			Verdict     Verdict
-			NoWorseThan GateVerdict
+			NoWorseThan eval.Verdict
 		}
 	}
 	vector(t, "V20", &v)
@@ -182,19 +182,19 @@ func TestGates(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		a, b              Side
-		noWorse, better   GateVerdict
+		noWorse, better   eval.Verdict
 		openEvaluations   int
 		evaluationsWanted int
 	}{
-		{"6 of 40 became worse", passing("a", 40, 0), passing("b", 40, 6), GateFail, GateFail, 0, 0},
-		{"1 of 8 became worse", passing("a", 8, 0), passing("b", 8, 1), GateUndecided, GateUndecided, 0, 63},
-		{"10 of 40 became better", passing("a", 40, 10), passing("b", 40, 0), GatePass, GatePass, 0, 0},
-		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), GatePass, GateFail, 0, 0},
-		{"one pair of scores has no interval", scores("a", 0.5), scores("b", 0.75), GateUndecided, GateUndecided, 0, 0},
-		{"one pair of verdicts has a wide one", scores("a", 0), scores("b", 1), GateUndecided, GateUndecided, 0, 0},
-		{"open evaluations may save it", passing("a", 40, 4), withOpen(passing("b", 40, 4), 8), GateUndecided, GateUndecided, 8, 0},
-		{"open evaluations cannot save it", passing("a", 40, 0), withOpen(passing("b", 40, 20), 2), GateFail, GateFail, 2, 0},
-		{"the agent's own faults are failures", passing("a", 40, 0), scores("b", repeat(34, 1, 6, own)...), GateFail, GateFail, 0, 0},
+		{"6 of 40 became worse", passing("a", 40, 0), passing("b", 40, 6), eval.GateFail, eval.GateFail, 0, 0},
+		{"1 of 8 became worse", passing("a", 8, 0), passing("b", 8, 1), eval.GateUndecided, eval.GateUndecided, 0, 63},
+		{"10 of 40 became better", passing("a", 40, 10), passing("b", 40, 0), eval.GatePass, eval.GatePass, 0, 0},
+		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), eval.GatePass, eval.GateFail, 0, 0},
+		{"one pair of scores has no interval", scores("a", 0.5), scores("b", 0.75), eval.GateUndecided, eval.GateUndecided, 0, 0},
+		{"one pair of verdicts has a wide one", scores("a", 0), scores("b", 1), eval.GateUndecided, eval.GateUndecided, 0, 0},
+		{"open evaluations may save it", passing("a", 40, 4), withOpen(passing("b", 40, 4), 8), eval.GateUndecided, eval.GateUndecided, 8, 0},
+		{"open evaluations cannot save it", passing("a", 40, 0), withOpen(passing("b", 40, 20), 2), eval.GateFail, eval.GateFail, 2, 0},
+		{"the agent's own faults are failures", passing("a", 40, 0), scores("b", repeat(34, 1, 6, own)...), eval.GateFail, eval.GateFail, 0, 0},
 	} {
 		d := mustCompare(t, c.a, c.b, zero)
 		if d.Gates[0].Verdict != c.noWorse || d.Gates[1].Verdict != c.better || d.Gates[0].Open != c.openEvaluations {

@@ -1,6 +1,9 @@
 package compare
 
-import "github.com/evalrun/evalrun/eval/stats"
+import (
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/eval/stats"
+)
 
 // Version is the version of the documents.
 const Version = "1.0"
@@ -104,21 +107,11 @@ type Gate struct {
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
 	// Open counts the evaluations that may still bring something.
-	Open    int         `json:"open"`
-	Verdict GateVerdict `json:"verdict"`
+	Open    int          `json:"open"`
+	Verdict eval.Verdict `json:"verdict"`
 	// EvaluationsNeeded is how many evaluations like these would decide a gate that is undecided.
 	EvaluationsNeeded *int `json:"evaluationsNeeded"`
 }
-
-// GateVerdict is what a gate comes to.
-type GateVerdict string
-
-// The verdicts of gates.
-const (
-	GatePass      GateVerdict = "pass"
-	GateFail      GateVerdict = "fail"
-	GateUndecided GateVerdict = "undecided"
-)
 
 // SelfTestDocument says how often a comparison of two halves of one run finds a difference.
 type SelfTestDocument struct {

@@ -44,7 +44,7 @@ func newFigures(by string, pairs []pair, missingZero bool) *figures {
 	for _, p := range pairs {
 		f.severalAgents = f.severalAgents || p.a.Agent != pairs[0].a.Agent
 		s := sides{pair: p}
-		okA, okB := false, false
+		var okA, okB bool
 		s.fa, okA = figureOf(p.a, by)
 		s.fb, okB = figureOf(p.b, by)
 		if !okA && !okB {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -113,8 +114,8 @@ func GateSentence(g compare.Gate) string {
 	if g.Rule == "betterThan" {
 		rule = "better than A by more than " + decimal(g.Margin)
 	}
-	text := fmt.Sprintf("%s: B is %s: %s", redact.Line(g.By), rule, map[compare.GateVerdict]string{
-		compare.GatePass: "met", compare.GateFail: "not met", compare.GateUndecided: "undecided"}[g.Verdict])
+	text := fmt.Sprintf("%s: B is %s: %s", redact.Line(g.By), rule, map[eval.Verdict]string{
+		eval.GatePass: "met", eval.GateFail: "not met", eval.GateUndecided: "undecided"}[g.Verdict])
 	if g.Low != nil {
 		text += fmt.Sprintf(", the difference lies between %s and %s", signed(*g.Low), signed(*g.High))
 	}
