@@ -1,0 +1,208 @@
+package crash
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// served is evalrun serve, which is killed again and again while callers use it.
+type served struct {
+	*testing.T
+	program, config, store, address, token string
+
+	mu sync.Mutex
+	// runs are the ids that were acknowledged, by idempotency key; delivered are triggers.
+	runs      map[string]string
+	delivered map[string]bool
+}
+
+// TestServeKilledUnderLoad kills the server while runs are started, waited for and answered.
+// Whatever it has acknowledged is there afterwards, and every run comes to its end.
+func TestServeKilledUnderLoad(t *testing.T) {
+	testenv.NeedLong(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &served{T: t, program: build(t, ""), config: filepath.Join(testenv.Top(t), "fixtures", "serve", "serve.yaml"), store: filepath.Join(t.TempDir(), "store"),
+		address: ln.Addr().String(), runs: map[string]string{}, delivered: map[string]bool{}}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), s.program, "token", "new", "--quiet", "--store", s.store, "--scope", "read,run,deliver").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.token = strings.TrimSpace(string(out))
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for i := range 4 {
+		callers.Go(func() { s.call(i, stop) })
+	}
+	for range number(t, "EVALRUN_CRASH_KILLS", 50) {
+		server := s.start()
+		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond) // that is the load
+		if err := server.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = server.Wait() // it was killed
+	}
+	server := s.start()
+	close(stop)
+	callers.Wait()
+	s.check()
+	if err := server.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Wait(); err != nil {
+		t.Errorf("the last server: %v", err)
+	}
+}
+
+func (s *served) start() *exec.Cmd {
+	s.Helper()
+	cmd := exec.CommandContext(s.Context(), s.program, "serve", "--quiet", "--store", s.store, "--config", s.config, "--listen", s.address)
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	return cmd
+}
+
+// call is one caller: it starts a run, waits until that is suspended, and answers, again and again.
+// What is not answered it asks again.
+func (s *served) call(caller int, stop <-chan struct{}) {
+	for n := 0; ; n++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		key := fmt.Sprintf("%d-%d", caller, n)
+		var run struct{ RunID string }
+		s.again("POST", "/v1/runs", `{"evalSet": "invoices"}`, key, &run)
+		s.mu.Lock()
+		s.runs[key] = run.RunID
+		s.mu.Unlock()
+		s.finish(run.RunID)
+	}
+}
+
+// finish answers what a run waits for, and follows its events to the last one.
+func (s *served) finish(runID string) {
+	for after := int64(0); ; {
+		var page struct {
+			Events []struct {
+				Seq  int64
+				Type string
+				Data struct{ Triggers []struct{ TriggerID string } }
+			}
+			Next  int64
+			Final bool
+		}
+		s.again("GET", fmt.Sprintf("/v1/runs/%s/events?wait=5&after=%d", runID, after), "", "", &page)
+		for _, e := range page.Events {
+			if e.Seq != after+1 {
+				s.Errorf("run %s: event %d after %d", runID, e.Seq, after)
+			}
+			after = e.Seq
+			for _, g := range e.Data.Triggers {
+				var got struct{ Disposition string }
+				s.again("POST", "/v1/triggers/"+g.TriggerID+"/deliver", `{"payload": {"status": "done"}}`, "", &got)
+				s.mu.Lock()
+				s.delivered[g.TriggerID] = got.Disposition == "accepted" || got.Disposition == "duplicate"
+				s.mu.Unlock()
+			}
+		}
+		if page.Final {
+			return
+		}
+	}
+}
+
+// again sends a request until it is answered.
+func (s *served) again(method, path, body, key string, into any) {
+	deadline := time.Now().Add(testenv.Patience)
+	for {
+		data, err := s.send(method, path, body, key)
+		if err == nil {
+			err = json.Unmarshal(data, into)
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Errorf("%s %s: %v", method, path, err)
+			return
+		}
+		time.Sleep(10 * time.Millisecond) // the server is being started
+	}
+}
+
+func (s *served) send(method, path, body, key string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(s.Context(), method, "http://"+s.address+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= 300 {
+		err = fmt.Errorf("%d: %s", resp.StatusCode, data)
+	}
+	return data, err
+}
+
+// check compares what was acknowledged with what is there.
+func (s *served) check() {
+	s.Helper()
+	for key, runID := range s.runs {
+		var run struct{ Status string }
+		s.again("GET", "/v1/runs/"+runID, "", "", &run)
+		if run.Status != "successful" {
+			s.Errorf("run %s of key %s is %q", runID, key, run.Status)
+		}
+	}
+	for id, ok := range s.delivered {
+		var trigger struct {
+			Deliveries []struct{ Disposition string }
+		}
+		s.again("GET", "/v1/triggers/"+id, "", "", &trigger)
+		accepted := 0
+		for _, d := range trigger.Deliveries {
+			if d.Disposition == "accepted" {
+				accepted++
+			}
+		}
+		if !ok || accepted != 1 {
+			s.Errorf("trigger %s has %d accepted deliveries", id, accepted)
+		}
+	}
+	var list struct{ Runs []struct{ RunID string } }
+	s.again("GET", "/v1/runs?limit=1000", "", "", &list)
+	if len(list.Runs) != len(s.runs) && len(list.Runs) < 1000 {
+		s.Errorf("there are %d runs, %d were acknowledged", len(list.Runs), len(s.runs))
+	}
+	s.Logf("%d runs, %d deliveries", len(s.runs), len(s.delivered))
+}
