@@ -40,6 +40,8 @@ type results struct {
 	// Verdict is what the gates say, and Reason why; the first page has them.
 	Verdict string `json:"verdict,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+	// Error is why the run's job has failed, in the result of a task.
+	Error string `json:"error,omitempty"`
 	// Failed are rollouts that have faulted or whose score does not pass, Others the rest.
 	Failed []rolloutResult `json:"failed"`
 	Others []rolloutResult `json:"others,omitempty"`

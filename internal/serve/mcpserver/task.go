@@ -100,9 +100,7 @@ func (s *Server) outcome(ctx context.Context, j store.Job) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-	if j.Error != "" {
-		page.ComeBack = j.Error
-	}
+	page.Error = j.Error
 	document, err := json.Marshal(page)
 	if err != nil {
 		return nil, err

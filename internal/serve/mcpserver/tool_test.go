@@ -284,6 +284,12 @@ func TestTheTimeOfTheCallerBoundsTheRun(t *testing.T) {
 	if row := tool(late, "__mesh_job_status", `{"job_id":"`+r.Text("runId")+`"}`); row.Text("error") != "deadline_exceeded" {
 		t.Errorf("%s", row.JSON())
 	}
+	task := w.connect(t, mcp.Modern, w.token, "X-Mesh-Timeout", "0")
+	text, isError, err := task.Result(task.Task("run_eval_set", `{"evalSet":"done"}`))
+	if !isError || err != nil {
+		t.Error(isError, err)
+	}
+	holds(t, text, `"error":"deadline_exceeded"`)
 	odd := connect(t, target(w.base, w.token, "X-Mesh-Timeout", "soon"), mcp.Modern, `{}`)
 	holds(t, refusal(odd, "run_eval_set", `{"evalSet":"done"}`), "X-Mesh-Timeout must be a whole number of seconds")
 }
