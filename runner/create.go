@@ -32,8 +32,8 @@ type CreateOptions struct {
 	// Request is the digest of the request that asks for the run, if there was one. It is kept with
 	// the plan.
 	Request string
-	// Deadline is when whoever asks for the run gives up, zero if never. Nothing is made after it. It
-	// goes with the jobs that the rollouts start, as that of Job does.
+	// Deadline is when whoever asks for the run gives up, zero if never. Nothing is made after it.
+	// It goes with the jobs that the rollouts start, as that of Job does.
 	Deadline time.Time
 	// Job, if not nil, is what the run is submitted as; it is for evalrun's own service.
 	Job *store.NewJob

@@ -93,8 +93,8 @@ type Environment struct {
 	Hidden []string `json:"hidden,omitempty"`
 }
 
-// JobDeadline is until when a job may take that a rollout starts: until the deadline of what waits for
-// it, and not longer than the run. Either is zero if there is none.
+// JobDeadline is until when a job may take that a rollout starts: until the deadline of what waits
+// for it, and not longer than the run. Either is zero if there is none.
 func (p Plan) JobDeadline(waits time.Time) time.Time {
 	if waits.IsZero() || !p.Deadline.IsZero() && p.Deadline.Before(waits) {
 		return p.Deadline
@@ -102,8 +102,8 @@ func (p Plan) JobDeadline(waits time.Time) time.Time {
 	return waits
 }
 
-// lateEnd is how long after the deadline of its run a rollout still waits, so that whoever has asked
-// for the run may end it as they like.
+// lateEnd is how long after the deadline of its run a rollout still waits, so that whoever has
+// asked for the run may end it as they like.
 const lateEnd = 10 * time.Second
 
 // SuspendTimeout is how long a suspension may last that begins now, 0 if without end.

@@ -40,8 +40,8 @@ type MeshAnswer struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// meshJob is an entry for a job of MCP Mesh as JSON, where the names of members must not come twice at
-// one depth.
+// meshJob is an entry for a job of MCP Mesh as JSON, where the names of members must not come twice
+// at one depth.
 type meshJob struct {
 	Source string `json:"source"`
 	Handle string `json:"handle,omitempty"`

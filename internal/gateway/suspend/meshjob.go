@@ -26,15 +26,17 @@ const (
 // ErrMeshJobLost says that nobody knows a job of MCP Mesh.
 var ErrMeshJobLost = errors.New("the server does not know the job any more")
 
-// MeshAsksError says that a job of MCP Mesh wants to know something, which its server cannot be told.
+// MeshAsksError says that a job of MCP Mesh wants to know something, which its server cannot be
+// told.
 type MeshAsksError struct{ Question string }
 
 func (e *MeshAsksError) Error() string {
 	return fmt.Sprintf(`the job asks %q, which only its registry can be told: give the tool the source "mesh" in the eval set's jobs`, e.Question)
 }
 
-// startsMeshJobs reports whether calls of a tool may be answered by the handle of a job of MCP Mesh:
-// it is configured where that is in the result, or its server has the tools that tell of such jobs.
+// startsMeshJobs reports whether calls of a tool may be answered by the handle of a job of MCP
+// Mesh: it is configured where that is in the result, or its server has the tools that tell of such
+// jobs.
 func (s *policy) startsMeshJobs(name string, t gateway.Tool) bool {
 	if strings.HasPrefix(name, meshTools) {
 		return false
@@ -138,8 +140,8 @@ func checkMeshJob(ctx context.Context, l *gateway.Upstream, j wait.MeshJob) (*wa
 	return nil, nil
 }
 
-// CheckMeshJob asks the server once for a job whose call nobody is connected for; the outcome is nil
-// while the job goes on. The error is ErrMeshJobLost or a *MeshAsksError where these are why.
+// CheckMeshJob asks the server once for a job whose call nobody is connected for; the outcome is
+// nil while the job goes on. The error is ErrMeshJobLost or a *MeshAsksError where these are why.
 func CheckMeshJob(ctx context.Context, s gateway.Server, j wait.MeshJob) (*wait.WorkResult, error) {
 	return withUpstream(ctx, s, func(l *gateway.Upstream) (*wait.WorkResult, error) { return checkMeshJob(ctx, l, j) })
 }

@@ -95,8 +95,8 @@ func (a *agentOf) waits() []wait.Work {
 	return a.suspended
 }
 
-// What a tool of an agent of MCP Mesh answers is the handle of a job if that has been configured, or
-// if the agent itself knows a job with the id.
+// What a tool of an agent of MCP Mesh answers is the handle of a job if that has been configured,
+// or if the agent itself knows a job with the id.
 func TestHandlesOfMeshJobs(t *testing.T) {
 	for _, c := range []struct {
 		name, handle string
@@ -210,8 +210,8 @@ func TestMeshJobsAreAskedForLater(t *testing.T) {
 	}
 }
 
-// What is known of the deadline goes with calls of tools, and with nothing else. A call for which no
-// time is left is not made.
+// What is known of the deadline goes with calls of tools, and with nothing else. A call for which
+// no time is left is not made.
 func TestHeadersOfACall(t *testing.T) {
 	s := &jobServer{t: t, meta: func(int) string { return "" }, call: func(jsonobj.Object) (string, *mcp.Error) { return ordinary, nil }}
 	var mu sync.Mutex

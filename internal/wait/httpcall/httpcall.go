@@ -84,8 +84,8 @@ type Call struct {
 	Job wait.Job
 	// KeyHeader is the header that carries the trigger's id, if the server knows one.
 	KeyHeader string
-	// Starts says that the request starts the job: its deadline, its id and the trace go with it, in
-	// headers, unless these are configured. Nothing is sent if no time is left.
+	// Starts says that the request starts the job: its deadline, its id and the trace go with it,
+	// in headers, unless these are configured. Nothing is sent if no time is left.
 	Starts bool
 	// Once says that the request is sent once at most. A transport repeats one that has an
 	// idempotency key by itself, and not every server knows such keys.

@@ -1,5 +1,6 @@
-// Package mesh is the source of jobs of MCP Mesh, over the HTTP API of its registry: another evalrun
-// that serves /jobs is one as well. How requests are sent and repeated is package httpcall's.
+// Package mesh is the source of jobs of MCP Mesh, over the HTTP API of its registry: another
+// evalrun that serves /jobs is one as well. How requests are sent and repeated is package
+// httpcall's.
 //
 // A registry tells of a job only when it is asked, since its long poll wakes for events and not for
 // the end of a job. So a job is asked after at intervals, and nothing is held open for it.

@@ -55,8 +55,8 @@ func (r row) result() json.RawMessage {
 // answered in time, or was lost. The job has not failed by itself then.
 var environments = []string{"deadline_exceeded", "stale:", "orphaned:", "lease expired:", "exhausted (release):"}
 
-// deadlineRounding is how much earlier than the deadline of whoever waits that of the job may be: it
-// is sent in whole seconds, as a time and as what is left.
+// deadlineRounding is how much earlier than the deadline of whoever waits that of the job may be:
+// it is sent in whole seconds, as a time and as what is left.
 const deadlineRounding = 2 * time.Second
 
 // failure is the fault of a job that failed. If the deadline that it was given has passed, whoever
