@@ -53,14 +53,13 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 // settle looks once after what is due of a run, starting at most so many agents at once, and brings
 // its events and its results document up to date.
 func (s *Store) settle(ctx context.Context, runID string, agents int) error {
-	plan, err := s.planOf(ctx, runID)
+	p, err := readPlanned(ctx, s.st, runID, Variables{})
 	if err != nil {
 		return err
 	}
-	red := Variables{}.Redactor(plan)
-	e, err := s.newEngine(runID, agents, Options{}, red, false)
+	e, err := work{s, Options{}, p.red}.engine(p.runID, agents, false)
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.Run(ctx, engine.UntilIdle), engine.Tidy(ctx, s.st, runID), s.saveDocument(ctx, runID, "", red))
+	return errors.Join(e.Run(ctx, engine.UntilIdle), engine.Tidy(ctx, s.st, p.runID), p.save(ctx, ""))
 }

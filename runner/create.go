@@ -78,7 +78,11 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		return Created{}, err
 	}
 	if o.RetryOf != "" {
-		if err := s.keepFaulted(ctx, &req, o.RetryOf); err != nil {
+		other, err := s.Find(ctx, o.RetryOf)
+		if err != nil {
+			return Created{}, err
+		}
+		if err := keepFaulted(ctx, s.st, &req, other.ID); err != nil {
 			return Created{}, err
 		}
 	}
@@ -100,7 +104,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		return Created{}, err
 	}
 	if !created {
-		if err := s.attach(ctx, plan, o.AsPlanned); err != nil {
+		if err := (attachment{s.st, plan}).check(ctx, o.AsPlanned); err != nil {
 			return Created{}, err
 		}
 	}
@@ -121,9 +125,16 @@ func jobOf(job *store.NewJob, set *eval.Set) *store.NewJob {
 	return &out
 }
 
-// attach makes sure that a run that is there is the one that was to be created.
-func (s *Store) attach(ctx context.Context, plan store.Plan, asPlanned bool) error {
-	there, err := s.st.Run(ctx, plan.RunID)
+// attachment is a plan whose run is there already.
+type attachment struct {
+	st   store.Reader
+	plan store.Plan
+}
+
+// check makes sure that the run that is there is the one that was to be created.
+func (a attachment) check(ctx context.Context, asPlanned bool) error {
+	plan := a.plan
+	there, err := a.st.Run(ctx, plan.RunID)
 	if err != nil {
 		return err
 	}
@@ -133,18 +144,18 @@ func (s *Store) attach(ctx context.Context, plan store.Plan, asPlanned bool) err
 	if asPlanned {
 		return nil
 	}
-	return s.sameAsPlanned(ctx, plan)
+	return a.same(ctx)
 }
 
-// sameAsPlanned makes sure that a run that is there has this plan: otherwise it would go on with
-// other evaluations or thresholds than those that were given.
-func (s *Store) sameAsPlanned(ctx context.Context, plan store.Plan) error {
-	stored, err := s.st.Plan(ctx, plan.RunID)
+// same makes sure that the run that is there has this plan: otherwise it would go on with other
+// evaluations or thresholds than those that were given.
+func (a attachment) same(ctx context.Context) error {
+	stored, err := a.st.Plan(ctx, a.plan.RunID)
 	if err != nil {
 		return err
 	}
 	var evaluations []store.Evaluation
-	if err := s.st.Snapshot(ctx, plan.RunID, func(v store.View) error {
+	if err := a.st.Snapshot(ctx, a.plan.RunID, func(v store.View) error {
 		return v.Evaluations(func(e store.Evaluation) error {
 			evaluations = append(evaluations, e)
 			return nil
@@ -152,7 +163,7 @@ func (s *Store) sameAsPlanned(ctx context.Context, plan store.Plan) error {
 	}); err != nil {
 		return err
 	}
-	changes, err := plans.Changes(stored, evaluations, plan)
+	changes, err := plans.Changes(stored, evaluations, a.plan)
 	if err != nil || len(changes) == 0 {
 		return err
 	}
@@ -161,22 +172,18 @@ func (s *Store) sameAsPlanned(ctx context.Context, plan store.Plan) error {
 		changes = append(changes[:most], fmt.Sprintf("and %d more", more))
 	}
 	return inputError("--run-id %s: that run was planned with other values than these: %s; give this one another id, or go on as it was planned with --as-planned",
-		plan.RunID, redact.Line(strings.Join(changes, ", ")))
+		a.plan.RunID, redact.Line(strings.Join(changes, ", ")))
 }
 
 // keepFaulted keeps the rollouts that faulted in another run.
-func (s *Store) keepFaulted(ctx context.Context, req *plans.Request, name string) error {
-	other, err := s.Find(ctx, name)
-	if err != nil {
-		return err
-	}
+func keepFaulted(ctx context.Context, st store.Reader, req *plans.Request, other string) error {
 	type key struct {
 		evaluation, agent string
 		epoch             int
 	}
 	set := *req.Set // the caller's stays as it is
 	faulted, evaluations, epochs := map[key]bool{}, map[string]bool{}, set.Epochs
-	err = s.st.Snapshot(ctx, other.ID, func(v store.View) error {
+	err := st.Snapshot(ctx, other, func(v store.View) error {
 		return v.Rollouts(func(o store.RolloutView) error {
 			if o.State == eval.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool { return a.Name == o.Agent }) {
 				faulted[key{o.EvaluationID, o.Agent, o.Epoch}], evaluations[o.EvaluationID] = true, true
@@ -190,9 +197,9 @@ func (s *Store) keepFaulted(ctx context.Context, req *plans.Request, name string
 	}
 	set.Epochs, set.Evaluations = epochs, slices.DeleteFunc(slices.Clone(set.Evaluations), func(e eval.Evaluation) bool { return !evaluations[e.ID] })
 	if len(set.Evaluations) == 0 {
-		return inputError("--retry-of %s: nothing faulted in it that is in this eval set", name)
+		return inputError("--retry-of %s: nothing faulted in it that is in this eval set", other)
 	}
-	req.RetryOf, req.Set = other.ID, &set
+	req.RetryOf, req.Set = other, &set
 	req.Only = func(evaluation, agent string, epoch int) bool { return faulted[key{evaluation, agent, epoch}] }
 	return nil
 }

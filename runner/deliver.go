@@ -98,7 +98,7 @@ var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.
 // Resume, unless an executor runs.
 func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, error) {
 	one := d.stored()
-	if err := s.address(ctx, name, d.Force || d.ByJob, &one); err != nil {
+	if err := (address{s.st, d.Force || d.ByJob}).set(ctx, name, &one); err != nil {
 		return Receipt{}, err
 	}
 	stored, err := s.st.Deliver(ctx, one)
@@ -108,7 +108,10 @@ func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, 
 	receipt := newReceipt(stored)
 	for _, runID := range receipt.RunIDs() {
 		s.Wake(runID)
-		if err := s.settleFailure(ctx, one, runID); err != nil {
+		if one.Status == store.StatusSuccessful {
+			continue
+		}
+		if err := s.afterFailure(ctx, runID); err != nil {
 			return receipt, err
 		}
 	}
@@ -138,27 +141,33 @@ func newReceipt(r store.Receipt) Receipt {
 	return out
 }
 
-// address says whom a delivery is for.
-func (s *Store) address(ctx context.Context, name string, force bool, d *store.Delivery) error {
+// address finds whom a delivery is for. With force also where evalrun asks the source itself.
+type address struct {
+	st    store.Reader
+	force bool
+}
+
+// set addresses a delivery by what its caller names.
+func (a address) set(ctx context.Context, name string, d *store.Delivery) error {
 	if source, key, ok := strings.Cut(name, "/"); ok {
 		if key == "" || !slices.Contains(wait.SourceNames, source) {
 			return inputError("%q: expected SOURCE/KEY, the source one of %s%s", name, strings.Join(wait.SourceNames, ", "), input.Suggest(source, wait.SourceNames))
 		}
-		if !force && slices.Contains(polled, source) {
+		if !a.force && slices.Contains(polled, source) {
 			return &InputError{&PolledError{Source: source}}
 		}
 		d.Source, d.ItemKey = source, key
 		return nil
 	}
-	t, err := s.st.Trigger(ctx, name)
+	t, err := a.st.Trigger(ctx, name)
 	switch {
-	case err == nil && !force && t.State.IsOpen() && slices.Contains(polled, t.Source):
+	case err == nil && !a.force && t.State.IsOpen() && slices.Contains(polled, t.Source):
 		return &InputError{&PolledError{Source: t.Source, TriggerID: t.ID, RunID: t.RunID, Type: t.Type, ItemKey: t.ItemKey}}
 	case err == nil:
 		d.TriggerID = t.ID
 	case !errors.Is(err, store.ErrNotFound):
 		return err
-	case !s.mayBeTrigger(ctx, name):
+	case !a.mayBeTrigger(ctx, name):
 		return inputError("%w; evalrun triggers lists them", err)
 	default:
 		d.TriggerID = name // it may still come
@@ -168,21 +177,18 @@ func (s *Store) address(ctx context.Context, name string, force bool, d *store.D
 
 // mayBeTrigger tells the id of a trigger that is not there yet, which can be derived from its
 // rollout's, from one that never will be.
-func (s *Store) mayBeTrigger(ctx context.Context, name string) bool {
+func (a address) mayBeTrigger(ctx context.Context, name string) bool {
 	id, err := uuid.Parse(name)
 	if err != nil || id.String() != name || id.Version() != 5 {
 		return false
 	}
-	_, err = s.st.RunOf(ctx, name)
+	_, err = a.st.RunOf(ctx, name)
 	return errors.Is(err, store.ErrNotFound)
 }
 
-// settleFailure brings the results document up to date if a delivery may have been the end of a
-// rollout, or of the run: a failure that its agent cannot take.
-func (s *Store) settleFailure(ctx context.Context, d store.Delivery, runID string) error {
-	if d.Status == store.StatusSuccessful {
-		return nil
-	}
+// afterFailure brings the results document up to date: a failure that its agent cannot take may have
+// been the end of a rollout, or of the run.
+func (s *Store) afterFailure(ctx context.Context, runID string) error {
 	run, err := s.st.Run(ctx, runID)
 	if err != nil {
 		return err
@@ -190,9 +196,9 @@ func (s *Store) settleFailure(ctx context.Context, d store.Delivery, runID strin
 	if run.Final() {
 		return s.settle(ctx, runID, 0)
 	}
-	plan, err := s.planOf(ctx, runID)
+	p, err := readPlanned(ctx, s.st, runID, Variables{})
 	if err != nil {
 		return err
 	}
-	return s.saveDocument(ctx, runID, "", Variables{}.Redactor(plan))
+	return p.save(ctx, "")
 }

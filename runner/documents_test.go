@@ -29,11 +29,11 @@ func openTest(t *testing.T) *Store {
 // closedDocuments are those of a store that are written when a test says so.
 func closedDocuments(s *Store, tell func(error)) *documents {
 	d := newDocuments(func(ctx context.Context, runID string) error {
-		plan, err := s.planOf(ctx, runID)
+		p, err := readPlanned(ctx, s.st, runID, Variables{})
 		if err != nil {
 			return err
 		}
-		return s.saveDocument(ctx, runID, "", Variables{}.Redactor(plan))
+		return p.save(ctx, "")
 	}, tell)
 	d.closed = true
 	return d

@@ -22,11 +22,11 @@ type ExecuteOptions struct {
 // closed. It costs next to nothing while nothing is due.
 func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	docs := newDocuments(func(ctx context.Context, runID string) error {
-		plan, err := s.planOf(ctx, runID)
+		p, err := readPlanned(ctx, s.st, runID, o.Variables)
 		if err != nil {
 			return err
 		}
-		return s.saveDocument(ctx, runID, "", o.Variables.Redactor(plan))
+		return p.save(ctx, "")
 	}, func(err error) { o.notice("%v", err) })
 	watch := o.Events
 	o.Events = func(e schemas.Event) {
@@ -35,11 +35,12 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 		}
 		docs.changedRun(e.RunID)
 	}
-	e, err := s.newEngine("", o.concurrency(), o.Options, redact.New(o.Variables.secrets()), false)
+	w := work{s, o.Options, redact.New(o.Variables.secrets())}
+	e, err := w.engine("", o.concurrency(), false)
 	if err != nil {
 		return err
 	}
-	if err := s.tellOfAllRuns(ctx, o.Options); err != nil {
+	if err := w.tellOfAllRuns(ctx); err != nil {
 		return err
 	}
 	until := engine.UntilStopped
@@ -49,7 +50,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 			return err
 		}
 	}
-	_, err = s.runEngine(ctx, e, o.Options, until)
+	_, err = w.run(ctx, e, until)
 	if errors.Is(err, store.ErrMoved) {
 		return err // there is nothing to write to any more
 	}

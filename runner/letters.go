@@ -37,7 +37,7 @@ func (l *letters) planOf(ctx context.Context, runID string) (plans.Plan, *redact
 	if l.run == runID {
 		return l.plan, l.red, nil
 	}
-	plan, err := l.s.planOf(ctx, runID)
+	plan, err := readPlan(ctx, l.s.st, runID)
 	if err != nil {
 		return plan, nil, err
 	}
@@ -81,7 +81,7 @@ func (l *letters) parcel(ctx context.Context, n store.Notification) (p notify.Pa
 			return p, fmt.Errorf("%w: notify %s needs ${%s}, which is not set", notify.ErrNotHere, p.Target.Name(), name)
 		}
 	}
-	e, err := l.s.eventOf(ctx, n)
+	e, err := eventOf(ctx, l.s.st, n)
 	if err != nil {
 		return p, err
 	}
@@ -156,7 +156,7 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 // finished says how a run has ended.
 func (l *letters) finished(ctx context.Context, plan plans.Plan, red *redact.Redactor, of told) (out toldFinished, err error) {
 	out.told = of
-	verdict, reason, err := l.s.verdict(ctx, of.RunID, plan, red, Accept{}, false)
+	verdict, reason, err := planned{l.s.st, of.RunID, plan, red}.verdict(ctx, Accept{}, false)
 	if err != nil {
 		return out, err
 	}

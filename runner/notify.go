@@ -36,11 +36,12 @@ func (n Notifications) Check(v Variables) error {
 
 // notifying starts to send what targets are to be told, those of eval sets and those of the
 // options. finish sends what has become due, within a few seconds, and ends that.
-func (s *Store) notifying(ctx context.Context, o Options) (finish func()) {
+func (w work) notifying(ctx context.Context) (finish func()) {
+	s, o := w.s, w.o
 	known := o.Notifications.Targets
 	letters := &letters{s: s, o: o}
 	sender := notify.New(notify.Options{Store: s.st, Known: known.ForStore(), Keep: targetKept, Parcel: letters.parcel,
-		Logger: s.logger(o, redact.New(o.Variables.secrets(known.Variables()...))),
+		Logger: w.logger(redact.New(o.Variables.secrets(known.Variables()...))),
 		GivenUp: func(n store.Notification, target, why string) {
 			o.notice("run %s: a notification was not delivered to %s and is given up: %s", n.RunID, redact.Line(target), why)
 		}})
@@ -59,20 +60,21 @@ func (s *Store) notifying(ctx context.Context, o Options) (finish func()) {
 
 // tellOfAllRuns makes known whom the options tell of the events of all runs. What nobody could send
 // for a long time is given up.
-func (s *Store) tellOfAllRuns(ctx context.Context, o Options) error {
-	if err := o.Notifications.Check(o.Variables); err != nil {
+func (w work) tellOfAllRuns(ctx context.Context) error {
+	if err := w.o.Notifications.Check(w.o.Variables); err != nil {
 		return err
 	}
-	return s.st.AddTargets(ctx, o.Notifications.Targets.ForStore(), targetKept)
+	return w.s.st.AddTargets(ctx, w.o.Notifications.Targets.ForStore(), targetKept)
 }
 
 // Notify sends what targets are to be told until ctx is done, where nothing is executed: Run,
 // Resume and Execute do so themselves.
 func (s *Store) Notify(ctx context.Context, o Options) error {
-	if err := s.tellOfAllRuns(ctx, o); err != nil {
+	w := work{s: s, o: o}
+	if err := w.tellOfAllRuns(ctx); err != nil {
 		return err
 	}
-	finish := s.notifying(ctx, o)
+	finish := w.notifying(ctx)
 	<-ctx.Done()
 	finish()
 	return nil
@@ -96,7 +98,7 @@ func (s *Store) Undelivered(ctx context.Context, runID string) (out []Undelivere
 		return nil, err
 	}
 	for _, n := range all {
-		e, err := s.eventOf(ctx, n)
+		e, err := eventOf(ctx, s.st, n)
 		if err != nil {
 			return nil, err
 		}
@@ -106,8 +108,8 @@ func (s *Store) Undelivered(ctx context.Context, runID string) (out []Undelivere
 }
 
 // eventOf is the event that a notification tells.
-func (s *Store) eventOf(ctx context.Context, n store.Notification) (store.Event, error) {
-	events, err := s.st.Events(ctx, n.RunID, n.Seq-1, 1)
+func eventOf(ctx context.Context, st store.Reader, n store.Notification) (store.Event, error) {
+	events, err := st.Events(ctx, n.RunID, n.Seq-1, 1)
 	if err == nil && (len(events) == 0 || events[0].Seq != n.Seq) {
 		err = fmt.Errorf("event %d of run %s: %w", n.Seq, n.RunID, store.ErrNotFound)
 	}

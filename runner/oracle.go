@@ -58,22 +58,22 @@ func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, stor
 	if err != nil {
 		return nil, err
 	}
-	plan, err := s.planOf(ctx, run.RunID)
+	p, err := readPlanned(ctx, s.st, run.RunID, o.Variables)
 	if err != nil {
 		return nil, err
 	}
-	interrupted, err := s.runUntil(ctx, run.RunID, RunOptions{Options: o, Wait: true}, o.Variables.Redactor(plan), false)
+	interrupted, err := work{s, o, p.red}.until(ctx, p.runID, RunOptions{Wait: true}, false)
 	if err != nil {
 		return nil, err
 	}
 	if interrupted {
 		return nil, ErrInterrupted
 	}
-	return s.oracleChecks(ctx, run.RunID)
+	return oracleChecks(ctx, s.st, run.RunID)
 }
 
-func (s *Store) oracleChecks(ctx context.Context, runID string) (checks []OracleCheck, err error) {
-	err = s.st.Snapshot(ctx, runID, func(v store.View) error {
+func oracleChecks(ctx context.Context, st store.Reader, runID string) (checks []OracleCheck, err error) {
+	err = st.Snapshot(ctx, runID, func(v store.View) error {
 		return v.Rollouts(func(r store.RolloutView) error {
 			c := OracleCheck{Task: r.EvaluationName, Agent: r.Agent, Reward: r.Score}
 			if r.Agent == agent.TypeOracle {

@@ -7,9 +7,7 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/input"
-	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -32,11 +30,11 @@ type Report struct {
 
 // Report calls f with the report of a run. It holds only during the call.
 func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*Report) error) error {
-	plan, err := s.planOf(ctx, runID)
+	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {
 		return err
 	}
-	return report.FromStore(ctx, s.st, runID, v.Redactor(plan), func(r *report.Report) error { return f(&Report{r: r}) })
+	return report.FromStore(ctx, s.st, runID, p.red, func(r *report.Report) error { return f(&Report{r: r}) })
 }
 
 // OpenReport calls f with the report of a results document. Its store need not be there.
@@ -86,20 +84,6 @@ func (r *Report) Write(w io.Writer, format string) error {
 
 func documentPath(s store.Place, runID string) string {
 	return filepath.Join(workspace.RunDir(s.Dir(), runID), "results.json")
-}
-
-// saveDocument brings the results document in the store up to date, and the one at also, if that is
-// not empty.
-func (s *Store) saveDocument(ctx context.Context, runID, also string, red *redact.Redactor) error {
-	if err := s.st.InPlace(); err != nil {
-		return err
-	}
-	own := s.DocumentPath(runID)
-	err := report.SaveResults(ctx, s.st, runID, own, red)
-	if also != "" && !durable.SameFile(own, also) {
-		err = errors.Join(err, report.SaveResults(ctx, s.st, runID, also, red))
-	}
-	return err
 }
 
 // printScore is a score as people read it.

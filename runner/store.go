@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
@@ -170,28 +169,15 @@ func (s *Store) Find(ctx context.Context, name string) (Run, error) {
 // Events are the events of a run from the one after the given number on, at most limit of them,
 // redacted.
 func (s *Store) Events(ctx context.Context, runID string, v Variables, after int64, limit int) ([]schemas.Event, error) {
-	plan, err := s.planOf(ctx, runID)
+	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {
 		return nil, err
 	}
 	all, err := s.st.Events(ctx, runID, after, limit)
-	red, out := v.Redactor(plan), make([]schemas.Event, 0, len(all))
+	out := make([]schemas.Event, 0, len(all))
 	for _, e := range all {
-		e.Data = red.JSON(e.Data)
+		e.Data = p.red.JSON(e.Data)
 		out = append(out, report.EventOf(e))
 	}
 	return out, err
-}
-
-// planOf reads the plan of a stored run.
-func (s *Store) planOf(ctx context.Context, runID string) (plans.Plan, error) {
-	stored, err := s.st.Plan(ctx, runID)
-	if err != nil {
-		return plans.Plan{}, err
-	}
-	plan, err := plans.Read(stored)
-	if errors.Is(err, plans.ErrLater) {
-		return plan, &InputError{err}
-	}
-	return plan, err
 }

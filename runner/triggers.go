@@ -71,12 +71,11 @@ func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Tri
 	return s.st.Triggers(ctx, runID, all, func(t store.Trigger) error {
 		red, ok := redactors[t.RunID]
 		if !ok {
-			plan, err := s.planOf(ctx, t.RunID)
+			p, err := readPlanned(ctx, s.st, t.RunID, Variables{})
 			if err != nil {
 				return err
 			}
-			red = Variables{}.Redactor(plan)
-			redactors[t.RunID] = red
+			red, redactors[t.RunID] = p.red, p.red
 		}
 		var delivered []store.Delivered
 		if all {

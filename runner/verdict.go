@@ -7,9 +7,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
-	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -81,38 +79,13 @@ func (t Tolerance) exceeded(n, total int) bool {
 
 // Judge judges a run as it stands in the store.
 func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Accept) (Result, error) {
-	plan, err := s.planOf(ctx, runID)
+	p, err := readPlanned(ctx, s.st, runID, v)
 	if err != nil {
 		return Result{}, err
 	}
 	result := Result{RunID: runID}
-	result.Verdict, result.Reason, err = s.verdict(ctx, runID, plan, v.Redactor(plan), accept, false)
+	result.Verdict, result.Reason, err = p.verdict(ctx, accept, false)
 	return result, err
-}
-
-// verdict judges a run as it stands in the store.
-func (s *Store) verdict(ctx context.Context, runID string, plan plans.Plan, red *redact.Redactor, accept Accept, interrupted bool) (v Verdict, reason string, err error) {
-	run, err := s.st.Run(ctx, runID)
-	if err != nil {
-		return 0, "", err
-	}
-	if !run.Final() && interrupted {
-		return Interrupted, "", nil
-	}
-	var stats eval.Summary
-	example := ""
-	err = report.FromStore(ctx, s.st, runID, red, func(r *report.Report) (err error) {
-		stats = *r.Statistics
-		if stats.Coverage.Unscored > 0 {
-			example, err = r.FirstUnscored()
-		}
-		return err
-	})
-	if err != nil {
-		return 0, "", err
-	}
-	v, reason = judge(run, len(plan.Set.Evaluators) > 0, stats, accept, example)
-	return v, reason, nil
 }
 
 // judge gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were

@@ -82,7 +82,7 @@ func (s *Store) Resume(ctx context.Context, runID string, o RunOptions) (Result,
 
 func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst bool) (Result, error) {
 	result := Result{RunID: runID}
-	plan, err := s.planOf(ctx, runID)
+	p, err := readPlanned(ctx, s.st, runID, o.Variables)
 	if err != nil {
 		return result, err
 	}
@@ -91,30 +91,38 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 		return result, err
 	}
 	if !run.Final() {
-		if err := o.Variables.check(plan.Agents); err != nil {
+		if err := o.Variables.check(p.plan.Agents); err != nil {
 			return result, err
 		}
 	}
-	red := o.Variables.Redactor(plan)
-	interrupted, workErr := s.runUntil(ctx, runID, o, red, askFirst)
+	interrupted, workErr := work{s, o.Options, p.red}.until(ctx, runID, o, askFirst)
 	if errors.Is(workErr, store.ErrMoved) {
 		return result, workErr // there is nothing to write to any more
 	}
 	ctx = context.WithoutCancel(ctx) // what was reached is written after an interruption, too
-	if err := errors.Join(workErr, s.saveDocument(ctx, runID, o.Document, red)); err != nil {
+	if err := errors.Join(workErr, p.save(ctx, o.Document)); err != nil {
 		return result, err
 	}
-	result.Verdict, result.Reason, err = s.verdict(ctx, runID, plan, red, o.Accept, interrupted)
+	result.Verdict, result.Reason, err = p.verdict(ctx, o.Accept, interrupted)
 	return result, err
 }
 
-// runUntil runs the engine, and reports whether somebody ended the work before its time.
-func (s *Store) runUntil(ctx context.Context, runID string, o RunOptions, red *redact.Redactor, askFirst bool) (interrupted bool, err error) {
+// work is how this process works on runs of a store: with these options, and with what takes
+// secrets out of what it tells.
+type work struct {
+	s   *Store
+	o   Options
+	red *redact.Redactor
+}
+
+// until works on a run for as long as the options say, and reports whether somebody ended that
+// before its time.
+func (w work) until(ctx context.Context, runID string, o RunOptions, askFirst bool) (interrupted bool, err error) {
 	until := engine.UntilIdle
 	if o.Wait {
 		until = engine.UntilFinal
 	}
-	e, err := s.newEngine(runID, o.concurrency(), o.Options, red, o.Stay)
+	e, err := w.engine(runID, w.o.concurrency(), o.Stay)
 	if err != nil {
 		return false, err
 	}
@@ -125,32 +133,32 @@ func (s *Store) runUntil(ctx context.Context, runID string, o RunOptions, red *r
 	}
 	if o.Wait && o.WaitTimeout > 0 {
 		timer := time.AfterFunc(o.WaitTimeout, func() {
-			o.notice("--wait-timeout: %v have passed", o.WaitTimeout)
+			w.o.notice("--wait-timeout: %v have passed", o.WaitTimeout)
 			e.Stop()
 		})
 		defer timer.Stop()
 	}
-	drained, err := s.runEngine(ctx, e, o.Options, until)
+	drained, err := w.run(ctx, e, until)
 	return drained || ctx.Err() != nil, err
 }
 
-// runEngine runs the engine until it ends, and stops it when Drain is closed.
-func (s *Store) runEngine(ctx context.Context, e *engine.Runner, o Options, until engine.Until) (drained bool, err error) {
-	defer s.notifying(ctx, o)()
+// run runs the engine until it ends, and stops it when Drain is closed.
+func (w work) run(ctx context.Context, e *engine.Runner, until engine.Until) (drained bool, err error) {
+	defer w.notifying(ctx)()
 	var stopped atomic.Bool
 	ended, watching := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watching)
 		select {
-		case <-o.Drain:
+		case <-w.o.Drain:
 			stopped.Store(true)
 			e.Stop()
 		case <-ended:
 		}
 	}()
-	s.engines.add(e)
+	w.s.engines.add(e)
 	err = e.Run(ctx, until)
-	s.engines.remove(e)
+	w.s.engines.remove(e)
 	close(ended)
 	<-watching
 	return stopped.Load(), err
@@ -158,36 +166,38 @@ func (s *Store) runEngine(ctx context.Context, e *engine.Runner, o Options, unti
 
 func (o Options) concurrency() int { return cmp.Or(o.Concurrency, DefaultConcurrency) }
 
-// newEngine makes the engine of a run, or if runID is empty of the whole store, that runs so many
+// engine makes the engine of a run, or if runID is empty of the whole store, that runs so many
 // agents at once. Without agents it only looks after triggers.
-func (s *Store) newEngine(runID string, agents int, o Options, red *redact.Redactor, stay bool) (*engine.Runner, error) {
+func (w work) engine(runID string, agents int, stay bool) (*engine.Runner, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	events := func(e store.Event) {
-		if o.Events != nil {
-			e.Data = red.JSON(e.Data)
-			o.Events(report.EventOf(e))
-		}
-	}
-	webhooks, err := s.webhooks(o.PublicURL)
+	webhooks, err := w.webhooks()
 	if err != nil {
 		return nil, err
 	}
-	return engine.New(engine.Options{WebhookURL: webhooks, Store: s.st, RunID: runID, Concurrency: agents, WorkDir: dir,
-		Executable: s.opts.Executable, Version: s.opts.Version, Resolve: o.Variables.resolve, Secrets: o.Variables.secrets(),
-		Events: events, Logger: s.logger(o, red), Lease: s.opts.Lease, Stay: stay}), nil
+	return engine.New(engine.Options{WebhookURL: webhooks, Store: w.s.st, RunID: runID, Concurrency: agents, WorkDir: dir,
+		Executable: w.s.opts.Executable, Version: w.s.opts.Version, Resolve: w.o.Variables.resolve, Secrets: w.o.Variables.secrets(),
+		Events: w.tell, Logger: w.logger(w.red), Lease: w.s.opts.Lease, Stay: stay}), nil
+}
+
+// tell hands an event to whoever watches.
+func (w work) tell(e store.Event) {
+	if w.o.Events != nil {
+		e.Data = w.red.JSON(e.Data)
+		w.o.Events(report.EventOf(e))
+	}
 }
 
 // logger logs where the options say, else where those of the store do.
-func (s *Store) logger(o Options, red *redact.Redactor) *slog.Logger {
-	to := o.Log
+func (w work) logger(red *redact.Redactor) *slog.Logger {
+	to := w.o.Log
 	if to == nil {
-		to = s.opts.Log
+		to = w.s.opts.Log
 	}
 	if to == nil {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(redactedWriter{to, red}, &slog.HandlerOptions{Level: s.opts.LogLevel}))
+	return slog.New(slog.NewTextHandler(redactedWriter{to, red}, &slog.HandlerOptions{Level: w.s.opts.LogLevel}))
 }

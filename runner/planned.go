@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"context"
+	"errors"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// planned is a stored run with its plan, and what takes secrets out of all that is said of it.
+type planned struct {
+	st    store.Store
+	runID string
+	plan  plans.Plan
+	red   *redact.Redactor
+}
+
+// readPlanned reads the plan of a stored run.
+func readPlanned(ctx context.Context, st store.Store, runID string, v Variables) (planned, error) {
+	plan, err := readPlan(ctx, st, runID)
+	if err != nil {
+		return planned{}, err
+	}
+	return planned{st, runID, plan, v.Redactor(plan)}, nil
+}
+
+func readPlan(ctx context.Context, st store.Reader, runID string) (plans.Plan, error) {
+	stored, err := st.Plan(ctx, runID)
+	if err != nil {
+		return plans.Plan{}, err
+	}
+	plan, err := plans.Read(stored)
+	if errors.Is(err, plans.ErrLater) {
+		return plan, &InputError{err}
+	}
+	return plan, err
+}
+
+// save brings the results document in the store up to date, and the one at also, if that is not
+// empty.
+func (p planned) save(ctx context.Context, also string) error {
+	if err := p.st.InPlace(); err != nil {
+		return err
+	}
+	own := documentPath(p.st, p.runID)
+	err := report.SaveResults(ctx, p.st, p.runID, own, p.red)
+	if also != "" && !durable.SameFile(own, also) {
+		err = errors.Join(err, report.SaveResults(ctx, p.st, p.runID, also, p.red))
+	}
+	return err
+}
+
+// verdict judges the run as it stands in the store.
+func (p planned) verdict(ctx context.Context, accept Accept, interrupted bool) (v Verdict, reason string, err error) {
+	run, err := p.st.Run(ctx, p.runID)
+	if err != nil {
+		return 0, "", err
+	}
+	if !run.Final() && interrupted {
+		return Interrupted, "", nil
+	}
+	var stats eval.Summary
+	example := ""
+	err = report.FromStore(ctx, p.st, p.runID, p.red, func(r *report.Report) (err error) {
+		stats = *r.Statistics
+		if stats.Coverage.Unscored > 0 {
+			example, err = r.FirstUnscored()
+		}
+		return err
+	})
+	if err != nil {
+		return 0, "", err
+	}
+	v, reason = judge(run, len(p.plan.Set.Evaluators) > 0, stats, accept, example)
+	return v, reason, nil
+}
