@@ -98,7 +98,7 @@ func (r *Report) gateCases(x *xmlWriter) {
 		switch g.Verdict {
 		case eval.GateFail:
 			x.open(in, "testcase", attrs...)
-			x.element(deeper, "failure", r.gateLine(g), "message", g.String(), "type", "threshold")
+			x.element("failure", r.gateLine(g), "message", g.String(), "type", "threshold")
 			x.close(in, "testcase")
 		case eval.GateUndecided:
 			x.open(in, "testcase", attrs...)
@@ -125,13 +125,13 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout) {
 		if one.Error != nil {
 			fault = *one.Error
 		}
-		x.element(deeper, "error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
+		x.element("error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
 	case v == failed:
-		x.element(deeper, "failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
+		x.element("failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
 	case v == verdict(schemas.StateSuspended):
 		x.empty(deeper, "skipped", "message", waitingFor(one))
 	case v == unscored && evaluatorFailed(one):
-		x.element(deeper, "error", evaluatorLines(one), "message", reason(one), "type", "evaluator-error")
+		x.element("error", evaluatorLines(one), "message", reason(one), "type", "evaluator-error")
 	case v == unscored:
 		x.empty(deeper, "skipped", "message", strings.TrimSuffix("not scored: "+reason(one), ": "))
 	default:
@@ -182,8 +182,9 @@ func (x *xmlWriter) open(indent, name string, attrs ...string)  { x.tag(indent, 
 func (x *xmlWriter) empty(indent, name string, attrs ...string) { x.tag(indent, name, attrs, "/>\n") }
 func (x *xmlWriter) close(indent, name string)                  { x.text(indent + "</" + name + ">\n") }
 
-func (x *xmlWriter) element(indent, name, body string, attrs ...string) {
-	x.tag(indent, name, attrs, ">")
+// element writes an element inside a test case.
+func (x *xmlWriter) element(name, body string, attrs ...string) {
+	x.tag("      ", name, attrs, ">")
 	x.text(strings.ReplaceAll(escapeXML(body), "&#xA;", "\n"))
 	x.close("", name)
 }
