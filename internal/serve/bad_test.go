@@ -226,7 +226,7 @@ func (w *world) huge(path string) answer {
 	w.Helper()
 	conn := w.dial()
 	defer func() { _ = conn.Close() }()
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, w.token, 64<<20)
+	w.write(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, w.token, 64<<20)
 	go func() { _, _ = io.Copy(conn, io.LimitReader(spaces{}, 64<<20)) }()
 	return w.read(conn, "POST", path)
 }
@@ -245,7 +245,7 @@ func (w *world) half() answer {
 	w.Helper()
 	conn := w.dial()
 	defer func() { _ = conn.Close() }()
-	fmt.Fprintf(conn, "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{\"evalSet\":", w.token)
+	w.write(conn, "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{\"evalSet\":", w.token)
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		w.Fatal(err)
 	}
@@ -261,12 +261,20 @@ func (w *world) dial() net.Conn {
 	return conn
 }
 
+func (w *world) write(conn net.Conn, format string, args ...any) {
+	w.Helper()
+	if _, err := fmt.Fprintf(conn, format, args...); err != nil {
+		w.Fatal(err)
+	}
+}
+
 func (w *world) read(conn net.Conn, method, path string) answer {
 	w.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		w.Fatal(err)
 	}
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		w.Fatal(err)

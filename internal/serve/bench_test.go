@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,7 +53,8 @@ func (w *world) each(b *testing.B, want int, request func(i int) string) {
 					b.Error(err)
 					continue
 				}
-				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != want {
+				_, err = io.Copy(io.Discard, resp.Body)
+				if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != want {
 					b.Error(resp.StatusCode, err)
 				}
 			}
@@ -122,7 +124,9 @@ func BenchmarkEventToLastWaiter(b *testing.B) {
 				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				if err != nil || resp.StatusCode != http.StatusOK {
 					b.Error(resp, err)
+					return
 				}
+				_ = resp.Body.Close() // only its head is waited for
 			})
 		}
 		all.Wait()

@@ -49,7 +49,7 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	_ = control.SetReadDeadline(g.o.Now().Add(bodyTimeout))
 	r.Body = &timedBody{http.MaxBytesReader(out, r.Body, maxBody), control}
 
-	h2, pattern := g.mux.Handler(r)
+	unrouted, pattern := g.mux.Handler(r)
 	route, found := g.routes[pattern]
 	defer func() {
 		g.finish(x, r, route, recover())
@@ -62,7 +62,7 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	}
 	x.identity = identity
 	if !found {
-		g.refuse(x, route, notFound(h2, r, h))
+		g.refuse(x, route, notFound(unrouted, r, h))
 		return
 	}
 	if r.ContentLength == 0 {
@@ -157,7 +157,7 @@ func (g *guard) finish(x *exchange, r *http.Request, route Route, panicked any) 
 	if x.failure != nil && r.Context().Err() == nil {
 		g.o.Log.Error("a request failed", "method", r.Method, "route", route.Pattern, "error", x.failure)
 	}
-	if route.Audit != "" && g.o.Audit != nil && !(route.Open && x.object == "") { // who has no token changes nothing, and fills no disk
+	if route.Audit != "" && g.o.Audit != nil && (!route.Open || x.object != "") { // who has no token changes nothing, and fills no disk
 		if err := g.o.Audit.write(g.o.Now(), x, route.Audit); err != nil {
 			g.o.Log.Error("the audit log could not be written", "error", err)
 		}
