@@ -134,7 +134,7 @@ func (f *compareFlags) options(g *globals, args []string) (o compare.Options, er
 		return o, usageError("--power: expected a number above 0 and below 1, got %v", f.power)
 	case f.resamples < 0 || f.resamples > 1_000_000:
 		return o, usageError("--bootstrap: expected a whole number from 0 to 1000000, got %d", f.resamples)
-	case f.agents != nil && len(f.agents) != 2 && !(f.selfTest && len(f.agents) == 1):
+	case f.agents != nil && len(f.agents) != 2 && (!f.selfTest || len(f.agents) != 1):
 		return o, usageError("--agents: expected two agents A,B, got %d", len(f.agents))
 	case len(args) == 1 && !f.selfTest && len(f.agents) != 2:
 		return o, usageError("compare: expected two runs, or one with --agents A,B, or with --aa; got %s", args[0])
