@@ -34,7 +34,7 @@ func OpenAudit(storeDir string) (*Audit, io.Closer, error) {
 // AuditLine is one line of the log.
 type AuditLine struct {
 	Time time.Time `json:"time"`
-	// Action is run, cancel, deliver, token.new or token.revoke, and Object what it was done to.
+	// Action is run, cancel, deliver, post (an event of a job), token.new or token.revoke, and Object what it was done to.
 	Action string `json:"action"`
 	Object string `json:"object,omitempty"`
 	// Token and Name are those of the token with which it was done; empty on the command line.

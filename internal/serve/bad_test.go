@@ -139,6 +139,7 @@ func badRuns() []badRequest {
 		create("time below none", `{"evalSet": "greet", "maxDurationMs": -1}`),
 		create("a key that was used", `{"evalSet": "ask"}`, "Idempotency-Key", "used"),
 		create("a key that is too long", `{"evalSet": "greet"}`, "Idempotency-Key", strings.Repeat("k", 256)),
+		{"eval sets by the page", "GET", "/v1/eval-sets?limit=1", "", nil},
 		{"an unknown run", "GET", "/v1/runs/0", "", nil},
 		{"a part of an id", "GET", "/v1/runs/01", "", nil},
 		{"results of an unknown run", "GET", "/v1/runs/0/results", "", nil},

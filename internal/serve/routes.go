@@ -30,7 +30,8 @@ type Route struct {
 
 // routes is everything that is served.
 func (s *Server) routes() ([]Route, error) {
-	runs, rollouts, triggers := &runsAPI{s.o.Service}, &rolloutsAPI{s.o.Service}, &triggersAPI{s.o.Service}
+	evalSets, runs := &evalSetsAPI{s.o.Service}, &runsAPI{s.o.Service}
+	rollouts, triggers := &rolloutsAPI{s.o.Service}, &triggersAPI{s.o.Service}
 	events := &eventsAPI{service: s.o.Service, draining: s.draining, streams: &s.streams}
 	webhooks, err := hooks.New(hooks.Options{Service: s.o.Service, About: about, Logger: s.o.Log})
 	if err != nil {
@@ -41,6 +42,7 @@ func (s *Server) routes() ([]Route, error) {
 		{Pattern: "GET /readyz", Open: true, Handler: handle(s.ready)},
 		{Pattern: "GET /metrics", Scope: access.Read, Handler: s.metrics.handler()},
 		{Pattern: "GET /v1/openapi.json", Scope: access.Read, Handler: http.HandlerFunc(openAPI)},
+		{Pattern: "GET /v1/eval-sets", Scope: access.Read, Handler: handle(evalSets.list)},
 		{Pattern: "POST /v1/runs", Scope: access.Run, Audit: "run", Handler: handle(runs.create)},
 		{Pattern: "GET /v1/runs", Scope: access.Read, Handler: handle(runs.list)},
 		{Pattern: "GET /v1/runs/{runId}", Scope: access.Read, Handler: handle(runs.get)},
@@ -56,7 +58,7 @@ func (s *Server) routes() ([]Route, error) {
 		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.cancel)},
 		{Pattern: webhook.Path, Open: true, Audit: "deliver", Handler: webhooks},
 	}
-	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, Now: s.o.Now, Log: s.o.Log})
+	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, About: about, Now: s.o.Now, Log: s.o.Log})
 	s.mcp = mcpserver.New(mcpserver.Options{Service: s.o.Service, Jobs: h, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	all = append(all, Route{Pattern: "/mcp", Handler: s.mcp})
 	return append(all, jobRoutes(h)...), nil

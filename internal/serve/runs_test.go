@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
 )
 
 func TestARunIsStartedAndWatched(t *testing.T) {
@@ -17,6 +19,37 @@ func TestARunIsStartedAndWatched(t *testing.T) {
 	}
 	if line := w.audit.String(); !strings.Contains(line, `"action":"run","object":"`+started.RunID) {
 		t.Errorf("the audit log has %q", line)
+	}
+}
+
+func TestEvalSetsAreListedByName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var list struct {
+		EvalSets []struct{ Name string }
+	}
+	w.must(http.StatusOK, "GET", "/v1/eval-sets", "", "Authorization", "Bearer "+w.newToken(access.Read)).decode(t, &list)
+	var names []string
+	for _, s := range list.EvalSets {
+		names = append(names, s.Name)
+		w.start(s.Name)
+	}
+	if !slices.Equal(names, []string{"ask", "greet", "poll"}) {
+		t.Errorf("got %q", names)
+	}
+}
+
+func TestTheAuditLogSaysWhatWasDoneToJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var job struct{ ID string }
+	w.must(http.StatusCreated, "POST", "/jobs", `{"capability": "greet", "submitted_by": "test", "submitted_payload": {}}`).decode(t, &job)
+	w.must(http.StatusOK, "POST", "/jobs/"+job.ID+"/events", `{"type": "note"}`)
+	w.must(http.StatusOK, "POST", "/jobs/"+job.ID+"/cancel", `{}`)
+	for _, action := range []string{"run", "post", "cancel"} {
+		if !strings.Contains(w.audit.String(), `"action":"`+action+`","object":"`+job.ID+`"`) {
+			t.Errorf("nothing says %s of the job:\n%s", action, w.audit)
+		}
 	}
 }
 

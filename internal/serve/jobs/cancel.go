@@ -17,6 +17,7 @@ func (h *handler) cancel(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	id := r.PathValue("id")
+	h.o.About(r, id)
 	before, err := h.st.CancelJob(r.Context(), id, q.Reason, h.o.Grace, keepJobs...)
 	if err != nil {
 		return response{}, h.readOnly(r, id, err)

@@ -59,6 +59,7 @@ func (h *handler) post(r *http.Request) (response, error) {
 		}
 		e.TraceContext = raw.Trace
 	}
+	h.o.About(r, e.JobID)
 	switch {
 	case e.Type == answerType && !by.May(access.Deliver):
 		return response{}, &requestError{http.StatusForbidden, "the token lacks the scope deliver"}

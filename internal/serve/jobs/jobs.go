@@ -34,6 +34,8 @@ type Options struct {
 	Draining <-chan struct{}
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// About, if not nil, is told which job a request changes.
+	About func(r *http.Request, jobID string)
 	// Log, if not nil, is told what is wrong with the store.
 	Log *slog.Logger
 }
@@ -58,6 +60,9 @@ func New(o Options) http.Handler {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.About == nil {
+		o.About = func(*http.Request, string) {}
 	}
 	st := o.Service.Store()
 	h := &handler{o: o, st: st, mux: http.NewServeMux(), results: newResults(o.Service)}

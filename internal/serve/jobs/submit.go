@@ -103,6 +103,7 @@ func (h *handler) submit(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
+	h.o.About(r, started.RunID)
 	job, err := h.st.Job(r.Context(), started.RunID)
 	if errors.Is(err, store.ErrNotFound) {
 		return response{}, &requestError{http.StatusConflict, "the job of this idempotency key has ended and was forgotten; its run is " + started.RunID}
