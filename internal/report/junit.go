@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -25,10 +24,11 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	}
 	rollouts := suite{tests: c.total, failures: c.verdicts[failed], errors: c.verdicts[verdict(schemas.StateFaulted)] + c.broken}
 	rollouts.skipped = c.total - rollouts.failures - rollouts.errors - c.verdicts[passed]
-	gates := r.gateSuite()
+	gates := r.gates()
+	thresholds := gates.suite()
 	x := &xmlWriter{w: bufio.NewWriter(w)}
 	x.text(xml.Header)
-	x.open("", "testsuites", rollouts.plus(gates).attrs("evalrun", c.working)...)
+	x.open("", "testsuites", rollouts.plus(thresholds).attrs("evalrun", c.working)...)
 	x.open("  ", "testsuite", rollouts.attrs(r.EvaluationSetName, c.working)...)
 	x.open("    ", "properties")
 	properties := [][2]string{{"runId", r.RunID}, {"evaluationSetId", r.EvaluationSetID}, {"status", string(r.Status)}, {"score", formatScore(r.Summary.Score)}}
@@ -46,9 +46,10 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 		return err
 	}
 	x.close("  ", "testsuite")
-	if gates.tests > 0 {
-		x.open("  ", "testsuite", gates.attrs(r.EvaluationSetName+": thresholds", 0)...)
-		r.gateCases(x)
+	if thresholds.tests > 0 {
+		name := r.EvaluationSetName + ": thresholds"
+		x.open("  ", "testsuite", thresholds.attrs(name, 0)...)
+		gates.testCases(x, name)
 		x.close("  ", "testsuite")
 	}
 	x.close("", "testsuites")
@@ -65,49 +66,6 @@ func (s suite) plus(other suite) suite {
 func (s suite) attrs(name string, took time.Duration) []string {
 	return []string{"name", name, "tests", fmt.Sprint(s.tests), "failures", fmt.Sprint(s.failures), "errors", fmt.Sprint(s.errors),
 		"skipped", fmt.Sprint(s.skipped), "time", seconds(took)}
-}
-
-// gateSuite counts the thresholds. One that is undecided is neither a failure nor passed.
-func (r *Report) gateSuite() (s suite) {
-	if r.Statistics == nil {
-		return s
-	}
-	for _, g := range r.Statistics.Gates {
-		s.tests++
-		switch g.Verdict {
-		case eval.GateFail:
-			s.failures++
-		case eval.GateUndecided:
-			s.skipped++
-		}
-	}
-	return s
-}
-
-func (r *Report) gateCases(x *xmlWriter) {
-	const in, deeper = "    ", "      "
-	for _, g := range r.Statistics.Gates {
-		name := fmt.Sprintf("%s of at least %g", g.What, g.Min)
-		if g.By == eval.ByInterval {
-			name += " by interval"
-		}
-		if who := r.gateAgent(g); who != "" {
-			name += " [" + who + "]"
-		}
-		attrs := []string{"name", name, "classname", r.EvaluationSetName + ": thresholds", "time", seconds(0)}
-		switch g.Verdict {
-		case eval.GateFail:
-			x.open(in, "testcase", attrs...)
-			x.element("failure", r.gateLine(g), "message", g.String(), "type", "threshold")
-			x.close(in, "testcase")
-		case eval.GateUndecided:
-			x.open(in, "testcase", attrs...)
-			x.empty(deeper, "skipped", "message", g.String())
-			x.close(in, "testcase")
-		default:
-			x.empty(in, "testcase", attrs...)
-		}
-	}
 }
 
 func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout) {

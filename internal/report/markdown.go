@@ -70,18 +70,7 @@ func (r *Report) markdownEvaluators(out *lines) {
 	for _, sentence := range r.epochSentences() {
 		out.printf("\n%s.\n", markdown(sentence))
 	}
-	if r.Statistics == nil || len(r.Statistics.Gates) == 0 {
-		return
-	}
-	out.printf("\n")
-	tableHead(out, "threshold", "agent", "verdict")
-	for _, g := range r.Statistics.Gates {
-		agent := g.Agent
-		if len(r.Statistics.Agents) > 0 {
-			agent = r.gateAgent(g)
-		}
-		tableRow(out, markdown(g.String()), markdown(agent), string(g.Verdict))
-	}
+	r.gates().markdown(out)
 }
 
 func (r *Report) markdownRollouts(out *lines, v verdict, n int, columns []string, row func(*schemas.Rollout) []string) error {

@@ -147,36 +147,6 @@ func (r *Report) epochSentences() (out []string) {
 	return out
 }
 
-// gateWord is the verdict on a threshold in words.
-func gateWord(g eval.Gate) string {
-	return map[eval.Verdict]string{eval.GatePass: "threshold met", eval.GateFail: "threshold not met", eval.GateUndecided: "threshold"}[g.Verdict]
-}
-
-// gateLine says how a threshold was judged, for which agent, and how far that can be trusted.
-func (r *Report) gateLine(g eval.Gate) string {
-	line := g.String()
-	if who := r.gateAgent(g); who != "" {
-		line = who + ": " + line
-	}
-	for _, f := range g.FalseFail {
-		if f.At >= g.Min && f.P >= 0.005 { // else it is right to fail, or will not happen
-			line += fmt.Sprintf("; fails by chance in %s of runs at a true rate of %.3g", percent(f.P), f.At)
-		}
-	}
-	return line
-}
-
-// gateAgent says for whom a threshold was judged; empty if there is one agent.
-func (r *Report) gateAgent(g eval.Gate) string {
-	switch {
-	case len(r.Statistics.Agents) == 0:
-		return ""
-	case g.Agent == "":
-		return "all agents together"
-	}
-	return redact.Line(g.Agent)
-}
-
 // notes say what the mean of an evaluator leaves out.
 func notes(e eval.EvaluatorSummary) string {
 	var out []string

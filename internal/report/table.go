@@ -6,7 +6,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -32,7 +31,7 @@ func (r *Report) WriteTable(w io.Writer, command Command) error {
 	}
 	r.tableOfEvaluators(out)
 	out.printf("%s; %s%s\n", c, r.formatScores(), r.missing())
-	r.tableOfGates(out)
+	r.gates().text(out)
 	if n := c.verdicts[verdict(schemas.StateSuspended)]; n > 0 && command != nil {
 		out.printf("\nWaiting; to go on:\n")
 		if err := r.commands(out, c, n, command); err != nil {
@@ -92,19 +91,6 @@ func (r *Report) tableOfEvaluators(out *lines) {
 		out.printf("%s\n", sentence)
 	}
 	out.printf("\n")
-}
-
-// tableOfGates says how each threshold by interval was judged. Those by point are numbers of the
-// table, and those that are not met are said with the verdict.
-func (r *Report) tableOfGates(out *lines) {
-	if r.Statistics == nil {
-		return
-	}
-	for _, g := range r.Statistics.Gates {
-		if g.By == eval.ByInterval {
-			out.printf("%s: %s\n", gateWord(g), r.gateLine(g))
-		}
-	}
 }
 
 // commands prints how each of n suspended rollouts would be resumed.

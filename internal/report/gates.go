@@ -1,0 +1,118 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+// gates are the thresholds of a run, as they were judged.
+type gates struct {
+	list []eval.Gate
+	// several says that the run has several agents, so that it must be said for whom.
+	several bool
+}
+
+func (r *Report) gates() gates {
+	if r.Statistics == nil {
+		return gates{}
+	}
+	return gates{r.Statistics.Gates, len(r.Statistics.Agents) > 0}
+}
+
+// text says how each threshold by interval was judged. Those by point are numbers of the table, and
+// those that are not met are said with the verdict.
+func (g gates) text(out *lines) {
+	for _, one := range g.list {
+		if one.By == eval.ByInterval {
+			out.printf("%s: %s\n", gateWord(one), g.line(one))
+		}
+	}
+}
+
+func (g gates) markdown(out *lines) {
+	if len(g.list) == 0 {
+		return
+	}
+	out.printf("\n")
+	tableHead(out, "threshold", "agent", "verdict")
+	for _, one := range g.list {
+		agent := one.Agent
+		if g.several {
+			agent = g.agent(one)
+		}
+		tableRow(out, markdown(one.String()), markdown(agent), string(one.Verdict))
+	}
+}
+
+// suite counts the thresholds. One that is undecided is neither a failure nor passed.
+func (g gates) suite() (s suite) {
+	for _, one := range g.list {
+		s.tests++
+		switch one.Verdict {
+		case eval.GateFail:
+			s.failures++
+		case eval.GateUndecided:
+			s.skipped++
+		}
+	}
+	return s
+}
+
+// testCases writes a test case for each threshold.
+func (g gates) testCases(x *xmlWriter, class string) {
+	const in, deeper = "    ", "      "
+	for _, one := range g.list {
+		name := fmt.Sprintf("%s of at least %g", one.What, one.Min)
+		if one.By == eval.ByInterval {
+			name += " by interval"
+		}
+		if who := g.agent(one); who != "" {
+			name += " [" + who + "]"
+		}
+		attrs := []string{"name", name, "classname", class, "time", seconds(0)}
+		switch one.Verdict {
+		case eval.GateFail:
+			x.open(in, "testcase", attrs...)
+			x.element("failure", g.line(one), "message", one.String(), "type", "threshold")
+			x.close(in, "testcase")
+		case eval.GateUndecided:
+			x.open(in, "testcase", attrs...)
+			x.empty(deeper, "skipped", "message", one.String())
+			x.close(in, "testcase")
+		default:
+			x.empty(in, "testcase", attrs...)
+		}
+	}
+}
+
+// line says how a threshold was judged, for which agent, and how far that can be trusted.
+func (g gates) line(one eval.Gate) string {
+	line := one.String()
+	if who := g.agent(one); who != "" {
+		line = who + ": " + line
+	}
+	for _, f := range one.FalseFail {
+		if f.At >= one.Min && f.P >= 0.005 { // else it is right to fail, or will not happen
+			line += fmt.Sprintf("; fails by chance in %s of runs at a true rate of %.3g", percent(f.P), f.At)
+		}
+	}
+	return line
+}
+
+// agent says for whom a threshold was judged; empty if there is one agent.
+func (g gates) agent(one eval.Gate) string {
+	switch {
+	case !g.several:
+		return ""
+	case one.Agent == "":
+		return "all agents together"
+	}
+	return redact.Line(one.Agent)
+}
+
+// gateWord is the verdict on a threshold in words.
+func gateWord(g eval.Gate) string {
+	return map[eval.Verdict]string{eval.GatePass: "threshold met", eval.GateFail: "threshold not met", eval.GateUndecided: "threshold"}[g.Verdict]
+}
