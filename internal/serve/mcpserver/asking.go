@@ -12,8 +12,8 @@ import (
 // asking asks a legacy client, in the middle of its tasks/result, what the task wants to know: one
 // question at a time, each once, and not any more when somebody else has answered it.
 type asking struct {
-	s *Server
-	q *request
+	questions *questions
+	q         *request
 	// able says that the client can be asked, and may answer.
 	able bool
 	// asked are the triggers for which it was asked.
@@ -25,8 +25,8 @@ type asking struct {
 	answered chan error
 }
 
-func (s *Server) newAsking(q *request) *asking {
-	return &asking{s: s, q: q, able: q.mayAnswer() && mcp.Supports(q.capabilities(), mcp.AskElicitation), answered: make(chan error, 1)}
+func newAsking(questions *questions, q *request) *asking {
+	return &asking{questions: questions, q: q, able: q.mayAnswer() && mcp.Supports(q.capabilities(), mcp.AskElicitation), answered: make(chan error, 1)}
 }
 
 // update withdraws a question that somebody else has answered, and asks the next one.
@@ -34,9 +34,9 @@ func (a *asking) update(ctx context.Context, j store.Job) error {
 	if !a.able || a.current == "" && j.Status != store.JobInputRequired {
 		return nil
 	}
-	open, err := a.s.questions(ctx, j.ID)
+	open, err := a.questions.open(ctx, j.ID)
 	if err != nil {
-		return a.s.internal("reading the questions", err)
+		return internal(a.questions.log, "reading the questions", err)
 	}
 	if a.current != "" {
 		if slices.ContainsFunc(open, func(one question) bool { return one.triggerID == a.current }) {
@@ -66,7 +66,7 @@ func (a *asking) ask(ctx context.Context, taskID string, one question) {
 			a.answered <- nil
 			return
 		}
-		a.answered <- a.s.answer(ctx, a.q, one, response)
+		a.answered <- a.questions.answer(ctx, a.q, one, response)
 	}()
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -20,6 +22,17 @@ const deliverSchema = `{"type":"object","additionalProperties":false,"required":
 	`"reason":{"description":"why it was decided so","type":"string"},` +
 	`"fail":{"description":"the job failed, with this message","type":"string"},` +
 	`"cancel":{"description":"the job was cancelled","type":"boolean"}}}`
+
+// deliveries is the tool that hands in what triggers wait for.
+type deliveries struct {
+	service *service.Service
+	st      store.Store
+	changed func(ctx context.Context, action, object string)
+}
+
+func (d *deliveries) tools() []tool {
+	return []tool{{name: "deliver", scope: access.Deliver, description: deliverDescription, schema: deliverSchema, annotations: changes, call: d.deliver}}
+}
 
 // deliverArguments are those of deliver.
 type deliverArguments struct {
@@ -77,16 +90,16 @@ type delivered struct {
 }
 
 // deliver is the tool.
-func (s *Server) deliver(ctx context.Context, q *request, arguments json.RawMessage) (any, error) {
+func (d *deliveries) deliver(ctx context.Context, q *request, arguments json.RawMessage) (any, error) {
 	var a deliverArguments
 	if err := read(arguments, &a); err != nil {
 		return nil, err
 	}
-	d, err := a.delivery()
+	what, err := a.delivery()
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.st.Trigger(ctx, a.TriggerID)
+	t, err := d.st.Trigger(ctx, a.TriggerID)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && t.ID != a.TriggerID:
 		return nil, &argumentError{"there is no trigger " + a.TriggerID + "; list_triggers lists those that wait, with their whole ids"}
@@ -95,7 +108,7 @@ func (s *Server) deliver(ctx context.Context, q *request, arguments json.RawMess
 	case t.Type == store.TriggerTask && !q.mayAnswer():
 		return nil, &argumentError{"trigger " + t.ID + " asks a person, and the caller is an agent: an agent does not answer questions"}
 	}
-	receipt, err := s.handIn(ctx, q, t.ID, d)
+	receipt, err := d.handIn(ctx, q, t.ID, what)
 	if err != nil {
 		return nil, err
 	}
@@ -103,11 +116,11 @@ func (s *Server) deliver(ctx context.Context, q *request, arguments json.RawMess
 }
 
 // handIn delivers something in the name of the caller.
-func (s *Server) handIn(ctx context.Context, q *request, triggerID string, d runner.Delivery) (runner.Receipt, error) {
-	d.By = owner(q.caller)
-	receipt, err := s.o.Service.Deliver(ctx, triggerID, d)
-	if err == nil && s.o.Changed != nil {
-		s.o.Changed(ctx, "deliver", triggerID)
+func (d *deliveries) handIn(ctx context.Context, q *request, triggerID string, what runner.Delivery) (runner.Receipt, error) {
+	what.By = owner(q.caller)
+	receipt, err := d.service.Deliver(ctx, triggerID, what)
+	if err == nil {
+		d.changed(ctx, "deliver", triggerID)
 	}
 	return receipt, err
 }

@@ -8,10 +8,9 @@ import (
 	"net/url"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/serve/access"
 )
 
-// The helper tools that every agent of MCP Mesh has, with their shapes. A job is a run, or for
-// readers a rollout. They are requests to the job interface, so that jobs look the same everywhere.
 const (
 	statusDescription = `The job with an id, as the registry of MCP Mesh shows it. Jobs are runs; a rollout can be read as one.`
 	resultDescription = `Status, result and error of the job with an id. It does not wait.`
@@ -21,33 +20,49 @@ const (
 	cancelSchema = `{"type":"object","additionalProperties":false,"required":["job_id"],"properties":{"job_id":{"type":"string"},"reason":{"type":"string"}}}`
 )
 
-// jobRow asks for the row of a job.
-func (s *Server) jobRow(ctx context.Context, arguments json.RawMessage) (jsonobj.Object, error) {
+// jobTools are the helper tools that every agent of MCP Mesh has, with their shapes. A job is a run,
+// or for readers a rollout. They are requests to the job interface, so that jobs look the same
+// everywhere.
+type jobTools struct {
+	jobs    http.Handler
+	changed func(ctx context.Context, action, object string)
+}
+
+func (j *jobTools) tools() []tool {
+	return []tool{
+		{name: "__mesh_job_status", scope: access.Read, description: statusDescription, schema: jobSchema, annotations: reads, call: j.status},
+		{name: "__mesh_job_result", scope: access.Read, description: resultDescription, schema: jobSchema, annotations: reads, call: j.result},
+		{name: "__mesh_job_cancel", scope: access.Run, description: cancelDescription, schema: cancelSchema, annotations: ends, call: j.cancel},
+	}
+}
+
+// row asks for the row of a job.
+func (j *jobTools) row(ctx context.Context, arguments json.RawMessage) (jsonobj.Object, error) {
 	var a struct {
 		JobID string `json:"job_id"`
 	}
 	if err := read(arguments, &a); err != nil {
 		return nil, err
 	}
-	body, err := s.askJobs(ctx, http.MethodGet, a.JobID, "", nil)
+	body, err := j.ask(ctx, http.MethodGet, a.JobID, "", nil)
 	if err != nil {
 		return nil, err
 	}
 	return jsonobj.ParseObject(body)
 }
 
-// jobStatus is the tool __mesh_job_status. Its row lacks what the registry's helper leaves out.
-func (s *Server) jobStatus(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
-	row, err := s.jobRow(ctx, arguments)
+// status is the tool __mesh_job_status. Its row lacks what the registry's helper leaves out.
+func (j *jobTools) status(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
+	row, err := j.row(ctx, arguments)
 	if err != nil {
 		return nil, err
 	}
 	return row.Delete("claim_epoch", "recv_cursor").JSON(), nil
 }
 
-// jobResult is the tool __mesh_job_result.
-func (s *Server) jobResult(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
-	row, err := s.jobRow(ctx, arguments)
+// result is the tool __mesh_job_result.
+func (j *jobTools) result(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
+	row, err := j.row(ctx, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +73,8 @@ func (s *Server) jobResult(ctx context.Context, _ *request, arguments json.RawMe
 	return out.JSON(), nil
 }
 
-// jobCancel is the tool __mesh_job_cancel.
-func (s *Server) jobCancel(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
+// cancel is the tool __mesh_job_cancel.
+func (j *jobTools) cancel(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
 	var a struct {
 		JobID  string `json:"job_id"`
 		Reason string `json:"reason"`
@@ -71,17 +86,15 @@ func (s *Server) jobCancel(ctx context.Context, _ *request, arguments json.RawMe
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.askJobs(ctx, http.MethodPost, a.JobID, "/cancel", reason); err != nil {
+	if _, err := j.ask(ctx, http.MethodPost, a.JobID, "/cancel", reason); err != nil {
 		return nil, err
 	}
-	if s.o.Changed != nil {
-		s.o.Changed(ctx, "cancel", a.JobID)
-	}
+	j.changed(ctx, "cancel", a.JobID)
 	return jsonobj.Object{{Key: "ok", Value: json.RawMessage("true")}, {Key: "job_id", Value: jsonobj.Quote(a.JobID)}}.JSON(), nil
 }
 
-// askJobs sends the job interface a request about a job. What it refuses the model is told.
-func (s *Server) askJobs(ctx context.Context, method, id, action string, body []byte) (json.RawMessage, error) {
+// ask sends the job interface a request about a job. What it refuses the model is told.
+func (j *jobTools) ask(ctx context.Context, method, id, action string, body []byte) (json.RawMessage, error) {
 	if id == "" {
 		return nil, &argumentError{"job_id: expected the id of a job"}
 	}
@@ -90,7 +103,7 @@ func (s *Server) askJobs(ctx context.Context, method, id, action string, body []
 		return nil, err
 	}
 	answer := &jobAnswer{header: http.Header{}, status: http.StatusOK}
-	s.o.Jobs.ServeHTTP(answer, r)
+	j.jobs.ServeHTTP(answer, r)
 	if answer.status == http.StatusOK {
 		return answer.body.Bytes(), nil
 	}

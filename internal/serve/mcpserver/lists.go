@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -18,6 +20,19 @@ const runsSchema = `{"type":"object","additionalProperties":false,"properties":{
 	`"final":{"description":"list only runs that are final, or only those that are not","type":"boolean"},` +
 	`"cursor":{"description":"nextCursor of the page before","type":"string"},` +
 	`"limit":{"description":"20 if left out","type":"integer","minimum":1,"maximum":200}}}`
+
+// lists are the tools that list runs and triggers.
+type lists struct {
+	service *service.Service
+	st      store.Store
+}
+
+func (l *lists) tools() []tool {
+	return []tool{
+		{name: "list_runs", scope: access.Read, description: runsDescription, schema: runsSchema, annotations: reads, call: l.runs},
+		{name: "list_triggers", scope: access.Read, description: triggersDescription, schema: triggersSchema, annotations: reads, call: l.triggers},
+	}
+}
 
 // listedRun is a run in a list.
 type listedRun struct {
@@ -38,8 +53,8 @@ type runList struct {
 	NextCursor string      `json:"nextCursor,omitempty"`
 }
 
-// listRuns is the tool. The cursor is the id of the last run of the page before.
-func (s *Server) listRuns(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
+// runs is the tool. The cursor is the id of the last run of the page before.
+func (l *lists) runs(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
 	var a struct {
 		Final  *bool  `json:"final"`
 		Cursor string `json:"cursor"`
@@ -54,13 +69,13 @@ func (s *Server) listRuns(ctx context.Context, _ *request, arguments json.RawMes
 	}
 	query := store.RunQuery{Final: a.Final, Limit: limit + 1}
 	if a.Cursor != "" {
-		last, err := s.st.Run(ctx, a.Cursor)
+		last, err := l.st.Run(ctx, a.Cursor)
 		if err != nil {
 			return nil, unknownCursor(err)
 		}
 		query.Before = store.RunPlace{CreatedAt: last.CreatedAt, ID: last.ID}
 	}
-	found, err := s.o.Service.ListRuns(ctx, query)
+	found, err := l.service.ListRuns(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +129,8 @@ type triggerList struct {
 	NextCursor string          `json:"nextCursor,omitempty"`
 }
 
-// listTriggers is the tool. The cursor is the place of the last trigger of the page before.
-func (s *Server) listTriggers(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
+// triggers is the tool. The cursor is the place of the last trigger of the page before.
+func (l *lists) triggers(ctx context.Context, _ *request, arguments json.RawMessage) (any, error) {
 	var a struct {
 		RunID  string `json:"runId"`
 		Cursor string `json:"cursor"`
@@ -134,7 +149,7 @@ func (s *Server) listTriggers(ctx context.Context, _ *request, arguments json.Ra
 			return nil, unknownCursor(store.ErrNotFound)
 		}
 	}
-	found, last, err := s.o.Service.ListTriggers(ctx, query)
+	found, last, err := l.service.ListTriggers(ctx, query)
 	if err != nil {
 		return nil, unknownRun(a.RunID, err)
 	}

@@ -13,13 +13,12 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/service"
-	"github.com/evalrun/evalrun/internal/store"
 )
 
 const (
@@ -46,28 +45,36 @@ type Options struct {
 // Server is the handler of /mcp. Who calls is in the context of each request, where package access
 // puts it. It must be closed.
 type Server struct {
-	o     Options
-	st    store.Store
-	http  *mcp.HTTPHandler
-	tools []tool
-
-	mu sync.Mutex
-	// sessions are the legacy ones that are open here, by their ids.
-	sessions map[string]*session
+	http     *mcp.HTTPHandler
+	log      *slog.Logger
+	sessions *sessions
+	tasks    *tasks
+	tools    *toolbox
 }
 
 // New makes a server.
 func New(o Options) *Server {
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Changed == nil {
+		o.Changed = func(context.Context, string, string) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, st: o.Service.Store(), sessions: map[string]*session{}}
-	s.tools = s.allTools()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	st := o.Service.Store()
+	results := &results{o.Service, st}
+	deliveries := &deliveries{o.Service, st, o.Changed}
+	questions := &questions{o.Service, deliveries, o.Log}
+	tasks := &tasks{o.Service, st, results, questions, o.Changed, o.Log, o.Now}
+	runs := &runs{o.Service, results, o.Changed}
+	lists := &lists{o.Service, st}
+	jobs := &jobTools{o.Jobs, o.Changed}
+	tools := slices.Concat(runs.tools(), results.tools(), lists.tools(), deliveries.tools(), jobs.tools())
+	s := &Server{log: o.Log, sessions: newSessions(st, tasks), tasks: tasks, tools: &toolbox{tools, tasks, o.Log}}
 	// Hosts and origins have been looked at.
-	s.http = mcp.NewHTTPHandler(s, mcp.ServerOptions{Hosts: []string{"*"}, MaxMessage: maxMessage, IdleTimeout: sessionIdle, Restore: s.restore, Now: o.Now})
+	s.http = mcp.NewHTTPHandler(s, mcp.ServerOptions{Hosts: []string{"*"}, MaxMessage: maxMessage, IdleTimeout: sessionIdle, Restore: s.sessions.restore, Now: o.Now})
 	return s
 }
 
@@ -79,7 +86,7 @@ func (s *Server) Close() { s.http.Close() }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // streams stay open; a writer that knows no deadline is a test's
 	if id := r.Header.Get("Mcp-Session-Id"); id != "" {
-		known := s.session(id)
+		known := s.sessions.get(id)
 		if known != nil && known.caller.ID != access.From(r.Context()).ID {
 			http.Error(w, "session not found", http.StatusNotFound) // to this caller
 			return
@@ -97,9 +104,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // internal is the error for what is not the client's fault. The log says what it was.
-func (s *Server) internal(doing string, err error) error {
+func internal(log *slog.Logger, doing string, err error) error {
 	if !errors.Is(err, context.Canceled) {
-		s.o.Log.Error(doing+" failed", "error", err)
+		log.Error(doing+" failed", "error", err)
 	}
 	return mcp.Errorf(mcp.CodeInternal, "%s failed; evalrun's log says why", doing)
 }

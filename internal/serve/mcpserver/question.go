@@ -3,26 +3,64 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
 
-// question is an open trigger that asks a person.
-type question struct{ triggerID, message string }
+// questions are what the tasks ask people.
+type questions struct {
+	service    *service.Service
+	deliveries *deliveries
+	log        *slog.Logger
+}
 
-// questions are the open questions of a run.
-func (s *Server) questions(ctx context.Context, runID string) (out []question, err error) {
-	err = s.o.Service.Triggers(ctx, runID, false, func(t runner.Trigger) error {
+// open are the open questions of a run.
+func (s *questions) open(ctx context.Context, runID string) (out []question, err error) {
+	err = s.service.Triggers(ctx, runID, false, func(t runner.Trigger) error {
 		if t.Open && t.Type == store.TriggerTask {
 			out = append(out, question{t.TriggerID, message(t.Payload)})
 		}
 		return nil
 	})
 	return out, err
+}
+
+// answer hands in a person's answer. One who does not want to decide leaves the question open.
+func (s *questions) answer(ctx context.Context, q *request, one question, response json.RawMessage) error {
+	var given struct {
+		Action  string `json:"action"`
+		Content struct {
+			Approved *bool  `json:"approved"`
+			Reason   string `json:"reason"`
+		} `json:"content"`
+	}
+	if err := json.Unmarshal(response, &given); err != nil {
+		return mcp.Errorf(mcp.CodeInvalidParams, "the answer to %s: expected an ElicitResult: %v", one.triggerID, err)
+	}
+	switch {
+	case given.Action != "accept":
+		return nil
+	case given.Content.Approved == nil:
+		return mcp.Errorf(mcp.CodeInvalidParams, "the answer to %s: expected content.approved, true or false", one.triggerID)
+	}
+	if _, err := s.deliveries.handIn(ctx, q, one.triggerID, runner.Delivery{Payload: decision(*given.Content.Approved, given.Content.Reason)}); err != nil {
+		return internal(s.log, "handing in the answer", err)
+	}
+	return nil
+}
+
+// question is an open trigger that asks a person.
+type question struct{ triggerID, message string }
+
+// params are those of an elicitation.
+func (one question) params() json.RawMessage {
+	return jsonobj.Object{{Key: "mode", Value: json.RawMessage(`"form"`)}, {Key: "message", Value: jsonobj.Quote(one.message)}, {Key: "requestedSchema", Value: decisionSchema}}.JSON()
 }
 
 // maxQuestion is how much is shown of a question that has no title, in bytes.
@@ -49,11 +87,6 @@ func message(payload json.RawMessage) string {
 var decisionSchema = json.RawMessage(`{"type":"object","required":["approved"],"properties":{` +
 	`"approved":{"type":"boolean","title":"Approved"},"reason":{"type":"string","title":"Reason"}}}`)
 
-// params are those of an elicitation.
-func (one question) params() json.RawMessage {
-	return jsonobj.Object{{Key: "mode", Value: json.RawMessage(`"form"`)}, {Key: "message", Value: jsonobj.Quote(one.message)}, {Key: "requestedSchema", Value: decisionSchema}}.JSON()
-}
-
 // requests are questions as a modern client is asked them. The keys are the ids of the triggers,
 // which come once in the life of a run.
 func requests(asked []question) (out jsonobj.Object) {
@@ -63,28 +96,4 @@ func requests(asked []question) (out jsonobj.Object) {
 		out = append(out, jsonobj.Member{Key: one.triggerID, Value: request.JSON()})
 	}
 	return out
-}
-
-// answer hands in a person's answer. One who does not want to decide leaves the question open.
-func (s *Server) answer(ctx context.Context, q *request, one question, response json.RawMessage) error {
-	var given struct {
-		Action  string `json:"action"`
-		Content struct {
-			Approved *bool  `json:"approved"`
-			Reason   string `json:"reason"`
-		} `json:"content"`
-	}
-	if err := json.Unmarshal(response, &given); err != nil {
-		return mcp.Errorf(mcp.CodeInvalidParams, "the answer to %s: expected an ElicitResult: %v", one.triggerID, err)
-	}
-	switch {
-	case given.Action != "accept":
-		return nil
-	case given.Content.Approved == nil:
-		return mcp.Errorf(mcp.CodeInvalidParams, "the answer to %s: expected content.approved, true or false", one.triggerID)
-	}
-	if _, err := s.handIn(ctx, q, one.triggerID, runner.Delivery{Payload: decision(*given.Content.Approved, given.Content.Reason)}); err != nil {
-		return s.internal("handing in the answer", err)
-	}
-	return nil
 }

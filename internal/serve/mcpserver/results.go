@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/mcp"
+	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -24,91 +27,22 @@ const resultsSchema = `{"type":"object","additionalProperties":false,"required":
 	`"waitSeconds":{"type":"integer","minimum":0}}}`
 
 const (
-	defaultPage = 20
-	largestPage = 200
-	// maxOutput is how much is shown of what an agent has put out, in bytes.
-	maxOutput = 4000
+	// silentWait is how long a client is kept waiting that is told nothing meanwhile: many give up
+	// after a minute.
+	silentWait = 50 * time.Second
+	// progressInterval is how often a client that waits is told that its call goes on.
+	progressInterval = 5 * time.Second
+	longestWait      = 24 * time.Hour
 )
 
-// results are a page of the results of a run.
+// results is the tool that reads the results of a run, and waits for its end.
 type results struct {
-	RunID             string          `json:"runId"`
-	EvaluationSetName string          `json:"evaluationSetName"`
-	Status            schemas.Status  `json:"status"`
-	Final             bool            `json:"final"`
-	Summary           schemas.Summary `json:"summary"`
-	// Verdict is what the gates say, and Reason why; the first page has them.
-	Verdict string `json:"verdict,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-	// Error is why the run's job has failed, in the result of a task.
-	Error string `json:"error,omitempty"`
-	// Failed are rollouts that have faulted or whose score does not pass, Others the rest.
-	Failed []rolloutResult `json:"failed"`
-	Others []rolloutResult `json:"others,omitempty"`
-	// NextCursor is for the rollouts that are not on the page.
-	NextCursor string `json:"nextCursor,omitempty"`
-	// ComeBack says what to do if the run is not final.
-	ComeBack string `json:"comeBack,omitempty"`
+	service *service.Service
+	st      store.Store
 }
 
-// rolloutResult is what came of a rollout.
-type rolloutResult struct {
-	RolloutID      string           `json:"rolloutId"`
-	EvaluationID   string           `json:"evaluationId"`
-	EvaluationName string           `json:"evaluationName"`
-	Agent          string           `json:"agent"`
-	Epoch          int              `json:"epoch"`
-	Status         schemas.State    `json:"status"`
-	Score          *float64         `json:"score"`
-	Error          *schemas.Fault   `json:"error,omitempty"`
-	Evaluators     []evaluatorScore `json:"evaluators,omitempty"`
-	// Output is what the agent has put out; OutputBytes says how long it is if it is left out.
-	Output      json.RawMessage `json:"output,omitempty"`
-	OutputBytes int             `json:"outputBytes,omitempty"`
-}
-
-// evaluatorScore is what one evaluator said.
-type evaluatorScore struct {
-	Name   string   `json:"name"`
-	Score  *float64 `json:"score"`
-	Error  string   `json:"error,omitempty"`
-	NotRun string   `json:"notRun,omitempty"`
-}
-
-func newRolloutResult(one *schemas.Rollout) rolloutResult {
-	out := rolloutResult{RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Agent: one.Agent,
-		Epoch: one.Epoch, Status: one.Status, Score: one.Score, Error: one.Error}
-	for _, e := range one.EvaluationRunResults {
-		out.Evaluators = append(out.Evaluators, evaluatorScore{e.EvaluatorName, e.Result.Score, e.Result.Error, e.Result.NotRun})
-	}
-	if done := one.AgentExecutionOutput; done != nil && one.Status != schemas.StateSuspended && !jsonobj.IsNull(done.Result.Output) {
-		if out.Output = done.Result.Output; len(out.Output) > maxOutput {
-			out.Output, out.OutputBytes = nil, len(out.Output)
-		}
-	}
-	return out
-}
-
-// position is where a page begins: those that failed come first, in the order of the plan.
-type position struct {
-	others bool
-	index  int
-}
-
-func (p position) String() string {
-	if p.others {
-		return "others-" + strconv.Itoa(p.index)
-	}
-	return "failed-" + strconv.Itoa(p.index)
-}
-
-func parsePosition(cursor string) (p position, err error) {
-	for _, p.others = range []bool{false, true} {
-		if _, err = fmt.Sscanf(cursor, position{others: p.others}.String()[:7]+"%d", &p.index); err == nil && p.index >= 0 && p.String() == cursor {
-			return p, nil
-		}
-	}
-	return p, &argumentError{"cursor: expected the nextCursor of a page, got " + string(jsonobj.Quote(cursor))}
+func (r *results) tools() []tool {
+	return []tool{{name: "get_results", scope: access.Read, description: resultsDescription, schema: resultsSchema, annotations: reads, call: r.get}}
 }
 
 // resultsArguments are those of get_results.
@@ -119,8 +53,8 @@ type resultsArguments struct {
 	WaitSeconds *int   `json:"waitSeconds"`
 }
 
-// getResults is the tool.
-func (s *Server) getResults(ctx context.Context, q *request, arguments json.RawMessage) (any, error) {
+// get is the tool.
+func (r *results) get(ctx context.Context, q *request, arguments json.RawMessage) (any, error) {
 	var a resultsArguments
 	if err := errors.Join(read(arguments, &a), checkWait(a.WaitSeconds)); err != nil {
 		return nil, err
@@ -136,39 +70,67 @@ func (s *Server) getResults(ctx context.Context, q *request, arguments json.RawM
 		}
 	}
 	if a.WaitSeconds != nil {
-		if err := s.await(ctx, q, a.RunID, time.Duration(*a.WaitSeconds)*time.Second); err != nil {
+		if err := r.await(ctx, q, a.RunID, time.Duration(*a.WaitSeconds)*time.Second); err != nil {
 			return nil, unknownRun(a.RunID, err)
 		}
 	}
-	page, err := s.page(context.WithoutCancel(ctx), a.RunID, from, limit)
+	page, err := r.page(context.WithoutCancel(ctx), a.RunID, from, limit)
 	return page, unknownRun(a.RunID, err)
 }
 
-func pageLimit(asked int) (int, error) {
-	switch {
-	case asked == 0:
-		return defaultPage, nil
-	case asked < 0 || asked > largestPage:
-		return 0, &argumentError{fmt.Sprintf("limit: expected 1 to %d, got %d", largestPage, asked)}
+// await waits until a run is final, the time is over or the server is closed, and tells the client
+// meanwhile how far it is.
+func (r *results) await(ctx context.Context, q *request, runID string, limit time.Duration) error {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	token := q.Meta().Get(mcp.MetaProgressToken)
+	var tick <-chan time.Time
+	if token != nil {
+		ticker := time.NewTicker(progressInterval)
+		defer ticker.Stop()
+		tick = ticker.C
 	}
-	return asked, nil
+	told := ""
+	for n := 0; ; {
+		changed := r.st.Changed(runID)
+		run, err := r.service.Run(ctx, runID)
+		if err != nil || run.Final() {
+			return err
+		}
+		if now := standing(run.Counts); token != nil && now != told {
+			_ = q.Notify(mcp.NoteProgress, progress(token, n, run)) // a client that has gone ends ctx
+			told, n = now, n+1
+		}
+		select {
+		case <-changed:
+		case <-tick:
+			told = ""
+		case <-late.C:
+			return nil
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, mcp.ErrShutdown) {
+				return cause
+			}
+			return nil
+		}
+	}
 }
 
 // page reads a page of the results of a run.
-func (s *Server) page(ctx context.Context, runID string, from position, limit int) (out results, err error) {
+func (r *results) page(ctx context.Context, runID string, from position, limit int) (out resultPage, err error) {
 	var judged service.Summary
 	if from == (position{}) {
-		if judged, err = s.o.Service.Summary(ctx, runID); err != nil {
+		if judged, err = r.service.Summary(ctx, runID); err != nil {
 			return out, err
 		}
 	}
-	err = s.o.Service.Report(ctx, runID, func(r *runner.Report) error {
-		head := r.Head()
-		out = results{RunID: head.RunID, EvaluationSetName: head.EvaluationSetName, Status: head.Status, Final: head.Final, Summary: head.Summary,
+	err = r.service.Report(ctx, runID, func(report *runner.Report) error {
+		head := report.Head()
+		out = resultPage{RunID: head.RunID, EvaluationSetName: head.EvaluationSetName, Status: head.Status, Final: head.Final, Summary: head.Summary,
 			Verdict: judged.Verdict, Reason: judged.Reason, Failed: []rolloutResult{}}
 		var next *position
 		for ; next == nil; from = (position{others: true}) {
-			if next, err = out.add(r, from, limit); err != nil || from.others {
+			if next, err = out.add(report, from, limit); err != nil || from.others {
 				break
 			}
 		}
@@ -186,23 +148,42 @@ func (s *Server) page(ctx context.Context, runID string, from position, limit in
 	return out, err
 }
 
-// add adds the rollouts that failed from a place on, or the others, as long as there is room. next
-// is that of the first for which there was none.
-func (out *results) add(r *runner.Report, from position, limit int) (next *position, err error) {
-	index := -1
-	err = r.Rollouts(func(one *schemas.Rollout) error {
-		if index++; index < from.index || r.Failed(one) == from.others || next != nil {
-			return nil
-		}
-		switch {
-		case len(out.Failed)+len(out.Others) >= limit:
-			next = &position{from.others, index}
-		case from.others:
-			out.Others = append(out.Others, newRolloutResult(one))
-		default:
-			out.Failed = append(out.Failed, newRolloutResult(one))
-		}
-		return nil
-	})
-	return next, err
+func pageLimit(asked int) (int, error) {
+	switch {
+	case asked == 0:
+		return defaultPage, nil
+	case asked < 0 || asked > largestPage:
+		return 0, &argumentError{fmt.Sprintf("limit: expected 1 to %d, got %d", largestPage, asked)}
+	}
+	return asked, nil
+}
+
+// checkWait checks the argument waitSeconds.
+func checkWait(seconds *int) error {
+	if most := int(longestWait / time.Second); seconds != nil && (*seconds < 0 || *seconds > most) {
+		return &argumentError{fmt.Sprintf("waitSeconds: expected 0 to %d, got %d", most, *seconds)}
+	}
+	return nil
+}
+
+// progress tells how far a run is, and how to come back to it. The number of rollouts that have
+// ended may stay the same, and progress must grow.
+func progress(token json.RawMessage, n int, run service.Run) json.RawMessage {
+	c := run.Counts
+	ended := c.Completed + c.Faulted + c.Cancelled
+	value := strconv.AppendFloat(nil, float64(ended)+1-1/float64(n+2), 'f', -1, 64)
+	message := fmt.Sprintf("run %s: %s; it goes on if this call ends, and get_results has its results", run.ID, standing(c))
+	return jsonobj.Object{
+		{Key: "progressToken", Value: token}, {Key: "progress", Value: value},
+		{Key: "total", Value: strconv.AppendInt(nil, int64(c.Total+1), 10)}, {Key: "message", Value: jsonobj.Quote(message)},
+	}.JSON()
+}
+
+// standing says how far a run is.
+func standing(c store.Counts) string {
+	text := fmt.Sprintf("%d of %d rollouts have ended", c.Completed+c.Faulted+c.Cancelled, c.Total)
+	if c.Suspended > 0 {
+		text += fmt.Sprintf(", %d wait", c.Suspended)
+	}
+	return text
 }

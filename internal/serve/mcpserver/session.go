@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -13,13 +12,12 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// sessionAccess is the store.MCPSession.Access of the sessions of /mcp. Their Endpoint is the id of
-// the token that has opened them.
-const sessionAccess = "evalrun serve"
+// maxTold is of how many tasks the client of a session is told without asking.
+const maxTold = 1000
 
 // session is a legacy session. While its client listens, it is told of its tasks.
 type session struct {
-	server       *Server
+	tasks        *tasks
 	wire         *mcp.Session
 	caller       access.Identity
 	capabilities jsonobj.Object
@@ -27,89 +25,14 @@ type session struct {
 	agent atomic.Bool
 
 	mu sync.Mutex
-	// tasks are those that the client is told of, by their ids, with what it was last told.
-	tasks map[string]string
+	// told are the tasks that the client is told of, by their ids, with what it was last told.
+	told map[string]string
 	// listeners is how many streams are open on which the client can be told; stop ends telling,
 	// and is nil if nobody does.
 	listeners int
 	ctx       context.Context
 	stop      context.CancelFunc
 	telling   sync.WaitGroup
-}
-
-// open records a session that is being opened.
-func (s *Server) open(ctx context.Context, q *request, version string, params jsonobj.Object) error {
-	capabilities := params.Object("capabilities")
-	err := s.st.PutMCPSession(ctx, store.MCPSession{ID: q.Session.ID(), Access: sessionAccess, Endpoint: q.caller.ID, Version: version,
-		Capabilities: capabilities.JSON(), Info: params.Get("clientInfo")})
-	if err != nil {
-		return err
-	}
-	s.enter(q.Session, q.caller, capabilities)
-	var open []string
-	s.mu.Lock()
-	for id := range s.sessions {
-		open = append(open, id)
-	}
-	s.mu.Unlock()
-	_, err = s.st.ExpireMCP(ctx, sessionAccess, open, sessionIdle) // those of earlier processes that nobody came back for
-	return err
-}
-
-func (s *Server) enter(wire *mcp.Session, caller access.Identity, capabilities jsonobj.Object) *session {
-	one := &session{server: s, wire: wire, caller: caller, capabilities: capabilities, tasks: map[string]string{}}
-	wire.SetValue(one)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sessions[wire.ID()] = one
-	return one
-}
-
-// session is a session that is open here; nil for every other.
-func (s *Server) session(id string) *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sessions[id]
-}
-
-// restore is mcp.ServerOptions.Restore: the client of a session of another process goes on with it,
-// and is told of the tasks that its caller has open.
-func (s *Server) restore(ctx context.Context, wire *mcp.Session) (version string, ok bool) {
-	caller := access.From(ctx)
-	rec, err := s.st.MCPSession(ctx, sessionAccess, caller.ID, wire.ID())
-	if err != nil {
-		return "", false
-	}
-	capabilities, _ := jsonobj.ParseObject(rec.Capabilities) // they were stored as an object
-	one := s.enter(wire, caller, capabilities)
-	if l, ok := ctx.Value(listenerKey{}).(*listener); ok {
-		l.leave = one.listen()
-	}
-	open, err := s.st.ListJobs(ctx, store.JobFilter{SubmittedBy: owner(caller), Statuses: []store.JobStatus{store.JobWorking, store.JobInputRequired}, Limit: maxTold})
-	if err == nil { // else the client asks by itself
-		for _, j := range open {
-			one.watch(j.ID)
-		}
-	}
-	return rec.Version, true
-}
-
-// maxTold is of how many tasks the client of a session is told without asking.
-const maxTold = 1000
-
-// Closed implements mcp.Handler. What was started goes on.
-func (s *Server) Closed(wire *mcp.Session) {
-	s.mu.Lock()
-	delete(s.sessions, wire.ID())
-	s.mu.Unlock()
-	one, ok := wire.Value().(*session)
-	if !ok {
-		return
-	}
-	one.end()
-	if !errors.Is(wire.Err(), mcp.ErrShutdown) {
-		_ = s.st.EndMCPSession(context.Background(), sessionAccess, wire.ID()) // else it is forgotten later
-	}
 }
 
 // listener is a request that opens a stream, on which the client can be told things until leave is
@@ -124,7 +47,7 @@ func (one *session) listen() (leave func()) {
 	defer one.mu.Unlock()
 	if one.listeners++; one.listeners == 1 {
 		one.ctx, one.stop = context.WithCancel(context.Background())
-		for id := range one.tasks {
+		for id := range one.told {
 			one.tell(id)
 		}
 	}
@@ -140,7 +63,7 @@ func (one *session) listen() (leave func()) {
 // end waits until the client is told nothing any more.
 func (one *session) end() {
 	one.mu.Lock()
-	one.tasks = nil
+	one.told = nil
 	if one.stop != nil {
 		one.stop()
 	}
@@ -152,10 +75,10 @@ func (one *session) end() {
 func (one *session) watch(id string) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	if _, known := one.tasks[id]; known || one.tasks == nil || len(one.tasks) >= maxTold {
+	if _, known := one.told[id]; known || one.told == nil || len(one.told) >= maxTold {
 		return
 	}
-	one.tasks[id] = ""
+	one.told[id] = ""
 	if one.listeners > 0 {
 		one.tell(id)
 	}
@@ -167,14 +90,14 @@ func (one *session) tell(id string) {
 	ctx := one.ctx
 	one.telling.Go(func() {
 		q := &request{Request: &mcp.Request{Session: one.wire, Era: mcp.Legacy}, caller: one.caller, agent: one.agent.Load(), session: one}
-		ended := one.server.follow(ctx, q, id, func(t taskwire.Task) {
+		ended := one.tasks.follow(ctx, q, id, func(t taskwire.Task) {
 			if one.note(id, t) {
 				_ = one.wire.Notify(mcp.NoteTaskStatus, t.Legacy()) // one that has ended does not want to know
 			}
 		})
 		if ended {
 			one.mu.Lock()
-			delete(one.tasks, id)
+			delete(one.told, id)
 			one.mu.Unlock()
 		}
 	})
@@ -186,10 +109,10 @@ func (one *session) note(id string, t taskwire.Task) bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	now := t.Status + " " + t.Message
-	before, known := one.tasks[id]
+	before, known := one.told[id]
 	if !known || before == now {
 		return false
 	}
-	one.tasks[id] = now
+	one.told[id] = now
 	return before != "" || t.Status != string(store.JobWorking)
 }

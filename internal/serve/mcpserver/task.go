@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/mcp/taskwire"
+	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -28,20 +31,47 @@ const (
 // keepJobs are the sources whose jobs go on when a run is cancelled, as with evalrun cancel.
 var keepJobs = []string{wait.SourceExec}
 
+// owner is the submitter of the jobs that are a caller's tasks.
+func owner(caller access.Identity) string { return "mcp:" + caller.ID }
+
+// tasks are the tasks of MCP: the jobs that their callers have submitted here. It is a
+// taskwire.Backend.
+type tasks struct {
+	service   *service.Service
+	st        store.Store
+	results   *results
+	questions *questions
+	changed   func(ctx context.Context, action, object string)
+	log       *slog.Logger
+	now       func() time.Time
+}
+
+// created answers the call that has become a task.
+func (s *tasks) created(ctx context.Context, q *request, id string) (json.RawMessage, error) {
+	t, err := s.get(ctx, q, id)
+	if err != nil {
+		return nil, err
+	}
+	if q.session != nil {
+		q.session.watch(id)
+	}
+	return t.Created(q.Era, nil, jsonobj.Object{}), nil
+}
+
 // job finds the job that is a caller's task.
-func (s *Server) job(ctx context.Context, q *request, id string) (store.Job, error) {
+func (s *tasks) job(ctx context.Context, q *request, id string) (store.Job, error) {
 	j, err := s.st.Job(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound), err == nil && j.SubmittedBy != owner(q.caller):
 		return j, taskwire.NotFound()
 	case err != nil:
-		return j, s.internal("reading the task", err)
+		return j, internal(s.log, "reading the task", err)
 	}
 	return j, nil
 }
 
-// task is a caller's task with everything that belongs to it.
-func (s *Server) task(ctx context.Context, q *request, id string) (taskwire.Task, error) {
+// get is a caller's task with everything that belongs to it.
+func (s *tasks) get(ctx context.Context, q *request, id string) (taskwire.Task, error) {
 	j, err := s.job(ctx, q, id)
 	if err != nil {
 		return taskwire.Task{}, err
@@ -51,21 +81,21 @@ func (s *Server) task(ctx context.Context, q *request, id string) (taskwire.Task
 		t.Result, err = s.outcome(ctx, j)
 	}
 	if err != nil {
-		return t, s.internal("reading the task", err)
+		return t, internal(s.log, "reading the task", err)
 	}
 	return t, nil
 }
 
 // view is a task without its result. A question makes it input_required for who may answer it; to
 // everybody else it works, as they can do nothing about it.
-func (s *Server) view(ctx context.Context, q *request, j store.Job) (t taskwire.Task, err error) {
+func (s *tasks) view(ctx context.Context, q *request, j store.Job) (t taskwire.Task, err error) {
 	t = taskwire.Task{ID: j.ID, Status: string(j.Status), CreatedAt: j.SubmittedAt, UpdatedAt: j.EndedAt}
-	t.Poll = min(max(s.o.Now().Sub(j.SubmittedAt)/10, firstPoll), lastPoll).Round(time.Millisecond)
+	t.Poll = min(max(s.now().Sub(j.SubmittedAt)/10, firstPoll), lastPoll).Round(time.Millisecond)
 	if j.Status.IsTerminal() {
 		t.Message = j.Error
 		return t, nil
 	}
-	run, err := s.o.Service.Run(ctx, j.ID)
+	run, err := s.service.Run(ctx, j.ID)
 	if err != nil {
 		return t, err
 	}
@@ -76,7 +106,7 @@ func (s *Server) view(ctx context.Context, q *request, j store.Job) (t taskwire.
 	if t.Message = standing(run.Counts); j.Status != store.JobInputRequired {
 		return t, nil
 	}
-	asked, err := s.questions(ctx, j.ID)
+	asked, err := s.questions.open(ctx, j.ID)
 	if err != nil {
 		return t, err
 	}
@@ -95,8 +125,8 @@ func (s *Server) view(ctx context.Context, q *request, j store.Job) (t taskwire.
 }
 
 // outcome is the result of the call that has become a task which is completed or has failed.
-func (s *Server) outcome(ctx context.Context, j store.Job) (json.RawMessage, error) {
-	page, err := s.page(ctx, j.ID, position{}, defaultPage)
+func (s *tasks) outcome(ctx context.Context, j store.Job) (json.RawMessage, error) {
+	page, err := s.results.page(ctx, j.ID, position{}, defaultPage)
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +138,33 @@ func (s *Server) outcome(ctx context.Context, j store.Job) (json.RawMessage, err
 	return toolResult(document, j.Status == store.JobFailed).JSON(), nil
 }
 
-// tasks is the taskwire.Backend.
-type tasks struct{ s *Server }
+// follow calls f with a task now and whenever the run has changed, until it has ended or ctx is
+// done. It reports whether the task has ended, or is not there.
+func (s *tasks) follow(ctx context.Context, q *request, id string, f func(taskwire.Task)) (ended bool) {
+	for {
+		changed := s.st.Changed(id)
+		t, err := s.get(ctx, q, id)
+		var said *mcp.Error
+		switch {
+		case errors.As(err, &said) && said.Code == mcp.CodeInvalidParams:
+			return true
+		case err == nil:
+			if f(t); store.JobStatus(t.Status).IsTerminal() {
+				return true
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
 
 // Task implements taskwire.Backend.
-func (b tasks) Task(ctx context.Context, r *mcp.Request, id string) (taskwire.Task, error) {
+func (s *tasks) Task(ctx context.Context, r *mcp.Request, id string) (taskwire.Task, error) {
 	q := newRequest(ctx, r)
-	t, err := b.s.task(ctx, q, id)
+	t, err := s.get(ctx, q, id)
 	if err == nil && q.session != nil && t.Result == nil {
 		q.session.watch(id)
 	}
@@ -122,7 +172,7 @@ func (b tasks) Task(ctx context.Context, r *mcp.Request, id string) (taskwire.Ta
 }
 
 // Tasks implements taskwire.Backend: the newest come first.
-func (b tasks) Tasks(ctx context.Context, r *mcp.Request, cursor *string) (page []taskwire.Task, next string, err error) {
+func (s *tasks) Tasks(ctx context.Context, r *mcp.Request, cursor *string) (page []taskwire.Task, next string, err error) {
 	q := newRequest(ctx, r)
 	f := store.JobFilter{SubmittedBy: owner(q.caller), Limit: taskPage + 1}
 	if cursor != nil {
@@ -131,18 +181,18 @@ func (b tasks) Tasks(ctx context.Context, r *mcp.Request, cursor *string) (page 
 			return nil, "", mcp.Errorf(mcp.CodeInvalidParams, "Invalid cursor")
 		}
 	}
-	jobs, err := b.s.st.ListJobs(ctx, f)
+	jobs, err := s.st.ListJobs(ctx, f)
 	if err != nil {
-		return nil, "", b.s.internal("listing the tasks", err)
+		return nil, "", internal(s.log, "listing the tasks", err)
 	}
 	if len(jobs) > taskPage {
 		jobs = jobs[:taskPage]
 		next = writeCursor(jobs[taskPage-1])
 	}
 	for _, j := range jobs {
-		t, err := b.s.view(ctx, q, j)
+		t, err := s.view(ctx, q, j)
 		if err != nil {
-			return nil, "", b.s.internal("listing the tasks", err)
+			return nil, "", internal(s.log, "listing the tasks", err)
 		}
 		page = append(page, t)
 	}
@@ -161,18 +211,18 @@ func readCursor(cursor string) (at time.Time, id string, ok bool) {
 }
 
 // Await implements taskwire.Backend.
-func (b tasks) Await(ctx context.Context, r *mcp.Request, id string) (taskwire.Task, error) {
+func (s *tasks) Await(ctx context.Context, r *mcp.Request, id string) (taskwire.Task, error) {
 	q := newRequest(ctx, r)
-	asking := b.s.newAsking(q)
+	asking := newAsking(s.questions, q)
 	defer asking.end()
 	for {
-		changed := b.s.st.Changed(id)
-		j, err := b.s.job(ctx, q, id)
+		changed := s.st.Changed(id)
+		j, err := s.job(ctx, q, id)
 		if err != nil || j.Status.IsTerminal() {
 			if err != nil {
 				return taskwire.Task{}, err
 			}
-			return b.s.task(ctx, q, id)
+			return s.get(ctx, q, id)
 		}
 		if err := asking.update(ctx, j); err != nil {
 			return taskwire.Task{}, err
@@ -190,22 +240,22 @@ func (b tasks) Await(ctx context.Context, r *mcp.Request, id string) (taskwire.T
 }
 
 // Cancel implements taskwire.Backend.
-func (b tasks) Cancel(ctx context.Context, r *mcp.Request, id string) (t taskwire.Task, did bool, err error) {
+func (s *tasks) Cancel(ctx context.Context, r *mcp.Request, id string) (t taskwire.Task, did bool, err error) {
 	q := newRequest(ctx, r)
-	j, err := b.s.job(ctx, q, id)
+	j, err := s.job(ctx, q, id)
 	if err != nil {
 		return t, false, err
 	}
-	did, err = b.s.cancel(ctx, j.ID, "by its client")
+	did, err = s.cancel(ctx, j.ID, "by its client")
 	if err != nil {
-		return t, false, b.s.internal("cancelling the task", err)
+		return t, false, internal(s.log, "cancelling the task", err)
 	}
-	t, err = b.s.task(ctx, q, id)
+	t, err = s.get(ctx, q, id)
 	return t, did, err
 }
 
 // cancel cancels a job and its run; did is false if it had ended.
-func (s *Server) cancel(ctx context.Context, id, reason string) (did bool, err error) {
+func (s *tasks) cancel(ctx context.Context, id, reason string) (did bool, err error) {
 	_, err = s.st.CancelJob(ctx, id, reason, 0, keepJobs...)
 	switch {
 	case errors.Is(err, store.ErrJobEnded):
@@ -213,29 +263,27 @@ func (s *Server) cancel(ctx context.Context, id, reason string) (did bool, err e
 	case err != nil:
 		return false, err
 	}
-	s.o.Service.Runner().Wake(id)
-	if s.o.Changed != nil {
-		s.o.Changed(ctx, "cancel", id)
-	}
+	s.service.Runner().Wake(id)
+	s.changed(ctx, "cancel", id)
 	return true, nil
 }
 
 // Answer implements taskwire.Backend.
-func (b tasks) Answer(ctx context.Context, r *mcp.Request, id string, responses jsonobj.Object) error {
+func (s *tasks) Answer(ctx context.Context, r *mcp.Request, id string, responses jsonobj.Object) error {
 	q := newRequest(ctx, r)
-	if _, err := b.s.job(ctx, q, id); err != nil {
+	if _, err := s.job(ctx, q, id); err != nil {
 		return err
 	}
 	if !q.mayAnswer() {
 		return mcp.Errorf(mcp.CodeInvalidParams, "the caller may not answer what a person is asked: the token lacks the scope deliver, or it is an agent's")
 	}
-	asked, err := b.s.questions(ctx, id)
+	asked, err := s.questions.open(ctx, id)
 	if err != nil {
-		return b.s.internal("reading the questions", err)
+		return internal(s.log, "reading the questions", err)
 	}
 	for _, one := range asked {
 		if response := responses.Get(one.triggerID); response != nil {
-			if err := b.s.answer(ctx, q, one, response); err != nil {
+			if err := s.questions.answer(ctx, q, one, response); err != nil {
 				return err
 			}
 		}
