@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -62,6 +63,9 @@ func (a *eventsAPI) list(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if len(part.Events) > 0 || part.Final || part.Changed != nil && !a.await(ctx, part.Changed) {
+			if revoked(r.Context()) {
+				return access.ErrInvalid
+			}
 			writeJSON(w, http.StatusOK, eventList{append([]schemas.Event{}, part.Events...), part.Next, part.Final})
 			return nil
 		}

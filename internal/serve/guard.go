@@ -19,11 +19,12 @@ type guard struct {
 	hosts   *hosts
 	origin  *http.CrossOriginProtection
 	rates   *rates
+	calls   *calls
 	metrics *metrics
 }
 
 func newGuard(o *Options, m *metrics, routes []Route) (*guard, error) {
-	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: newRates(o)}
+	g := &guard{o: o, metrics: m, mux: http.NewServeMux(), routes: map[string]Route{}, hosts: newHosts(o.PublicURL), origin: http.NewCrossOriginProtection(), rates: newRates(o), calls: newCalls(o.Service.Store(), o.Now)}
 	if u := o.PublicURL; u != nil {
 		if err := g.origin.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
 			return nil, err
@@ -68,7 +69,21 @@ func (g *guard) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 {
 		_ = r.Body.Close()
 	}
-	g.mux.ServeHTTP(x, r.WithContext(access.With(r.Context(), identity)))
+	ctx := access.With(r.Context(), identity)
+	if route.Open || route.Audit != "" { // what changes something is soon over, and is not left half done
+		g.mux.ServeHTTP(x, r.WithContext(ctx))
+		return
+	}
+	ctx, done := g.calls.begin(ctx, identity.ID)
+	defer done()
+	g.mux.ServeHTTP(x, r.WithContext(ctx))
+	if x.status == 0 && revoked(ctx) {
+		g.refuse(x, route, invalidToken())
+	}
+}
+
+func invalidToken() *Problem {
+	return problem(http.StatusUnauthorized, "invalid-token", "the token is not valid: it was revoked or has expired, or it never was one")
 }
 
 // admit says who calls, or why that is refused.
@@ -90,7 +105,7 @@ func (g *guard) admit(r *http.Request, route Route) (access.Identity, *Problem) 
 	identity, err := access.Check(r.Context(), g.o.Service.Store(), token, g.o.Now())
 	switch {
 	case errors.Is(err, access.ErrInvalid):
-		return nobody, g.rates.failed(r, problem(http.StatusUnauthorized, "invalid-token", "the token is not valid: it was revoked or has expired, or it never was one"))
+		return nobody, g.rates.failed(r, invalidToken())
 	case err != nil:
 		failed(r, err)
 		return nobody, problemOf(err)

@@ -84,10 +84,11 @@ func jobRoutes(h http.Handler) (out []Route) {
 	return out
 }
 
-// handle makes a handler of a function that returns what went wrong before it has answered.
+// handle makes a handler of a function that returns what went wrong before it has answered. A
+// request whose token was revoked meanwhile is left to the guard.
 func handle(f func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := f(w, r); err != nil {
+		if err := f(w, r); err != nil && !revoked(r.Context()) {
 			p := problemOf(err)
 			if p.Status == http.StatusInternalServerError {
 				failed(r, err)

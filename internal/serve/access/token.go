@@ -53,7 +53,7 @@ func Check(ctx context.Context, st store.AccessTokens, token string, now time.Ti
 		t.Digest = make([]byte, sha256.Size) // compared all the same: the time tells nobody which ids there are
 	}
 	sum := sha256.Sum256([]byte(secret))
-	if same := subtle.ConstantTimeCompare(sum[:], t.Digest) == 1; !same || !known || !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt) {
+	if same := subtle.ConstantTimeCompare(sum[:], t.Digest) == 1; !same || !known || expired(t, now) {
 		return Identity{}, ErrInvalid
 	}
 	i := Identity{ID: t.ID, Name: t.Name}
@@ -61,4 +61,17 @@ func Check(ctx context.Context, st store.AccessTokens, token string, now time.Ti
 		i.Scopes = append(i.Scopes, Scope(s))
 	}
 	return i, nil
+}
+
+// Recheck finds out whether the token with an id, which was valid, still is; ErrInvalid if not.
+func Recheck(ctx context.Context, st store.AccessTokens, id string, now time.Time) error {
+	t, err := st.AccessToken(ctx, id)
+	if errors.Is(err, store.ErrNotFound) || err == nil && expired(t, now) {
+		return ErrInvalid
+	}
+	return err
+}
+
+func expired(t store.AccessToken, now time.Time) bool {
+	return !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt)
 }
