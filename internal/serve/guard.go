@@ -172,7 +172,7 @@ func (g *guard) finish(x *exchange, r *http.Request, route Route, panicked any) 
 	if x.failure != nil && r.Context().Err() == nil {
 		g.o.Log.Error("a request failed", "method", r.Method, "route", route.Pattern, "error", x.failure)
 	}
-	if route.Audit != "" && g.o.Audit != nil && (!route.Open || x.object != "") { // who has no token changes nothing, and fills no disk
+	if route.Audit != "" && g.o.Audit != nil && (x.identity.ID != "" || x.object != "") { // who has no token changes nothing, and fills no disk
 		if err := g.o.Audit.write(g.o.Now(), x, route.Audit); err != nil {
 			g.o.Log.Error("the audit log could not be written", "error", err)
 		}

@@ -68,3 +68,16 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 		t.Errorf("the last of 60 without a token is answered with %d", last)
 	}
 }
+
+// Whoever has no token cannot fill the disk with lines of the audit log.
+func TestWhoHasNoTokenWritesNoAuditLine(t *testing.T) {
+	w := newWorld(t)
+	for _, headers := range [][]string{{"Authorization", ""}, {"Authorization", "Bearer wrong"}, {"Host", "evil.example"}} {
+		if a := w.send("POST", "/v1/runs", `{"evalSet":"greet"}`, headers...); a.StatusCode < 400 {
+			t.Errorf("%q: %s", headers, a.Status)
+		}
+	}
+	if lines := w.audit.String(); lines != "" {
+		t.Errorf("the audit log has %s", lines)
+	}
+}
