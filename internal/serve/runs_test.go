@@ -34,7 +34,7 @@ func TestEvalSetsAreListedByName(t *testing.T) {
 		names = append(names, s.Name)
 		w.start(s.Name)
 	}
-	if !slices.Equal(names, []string{"ask", "greet", "poll"}) {
+	if !slices.Equal(names, []string{"ask", "greet", "leak", "poll"}) {
 		t.Errorf("got %q", names)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,28 +18,56 @@ import (
 
 	"github.com/evalrun/evalrun/internal/serve"
 	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/serve/servetest"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/runner"
 )
 
+// planted is the value of ${PLANTED}. Agents and jobs have it, print it and hand it in.
+const planted = "planted-value-7c1d2e"
+
 const config = `agents:
-  - {type: function, name: echo, command: [cat]}
-  - {type: function, name: asker, command: [sh, asker.sh]}
+  - {type: function, name: echo, command: [sh, echo.sh], env: {PLANTED: "${PLANTED}"}}
+  - {type: function, name: asker, command: [sh, asker.sh], env: {PLANTED: "${PLANTED}"}}
 jobs:
   Build: {source: external}
-  Poll: {source: http, start: {url: "http://127.0.0.1:1/"}, status: {url: "http://127.0.0.1:1/{itemKey}", done: ".done"}, itemKey: .id}
+  Leak: {source: http, start: {url: "LEAKY/start?token=${PLANTED}", body: {hook: "{webhookUrl}"}}, itemKey: .id, interval: 10ms,
+    status: {url: "LEAKY/{itemKey}", headers: {Authorization: "${PLANTED}"}, done: "true"}, value: .}
+  Poll: {source: http, start: {url: "http://127.0.0.1:1/?token=${PLANTED}", headers: {Authorization: "${PLANTED}"}}, status: {url: "http://127.0.0.1:1/{itemKey}", done: ".done"}, itemKey: .id}
 evalSets: sets
+`
+
+const echo = `echo "the key is $PLANTED" >&2
+cat
 `
 
 const asker = `read line
 job=Build
-case $line in *Poll*) job=Poll ;; esac
+case $line in *Poll*) job=Poll ;; *Leak*) job=Leak ;; esac
+echo "$job with $PLANTED" >&2
 case $line in
-*'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"name":"'$job'","input_arguments":{}}}]}' ;;
-*) echo '{"text":"hello"}' ;;
+*'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"name":"'$job'","input_arguments":{"key":"'$PLANTED'"}}}]}' ;;
+*) echo '{"text":"hello","key":"'$PLANTED'","line":'"$line"'}' ;;
 esac
 `
+
+// leakyService is a service whose jobs hand in what they were given: the key and the URL of their
+// webhook.
+func leakyService(t testing.TB) string {
+	var mu sync.Mutex
+	var started json.RawMessage
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodPost {
+			started, _ = io.ReadAll(r.Body) // what is missing is missed by the test
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"id": "job", "key": r.Header.Get("Authorization"), "url": r.URL.String(), "started": started})
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
 
 // set is an eval set of one evaluation.
 func set(name, agent string) string {
@@ -50,8 +80,11 @@ func set(name, agent string) string {
 type world struct {
 	testing.TB
 	*service.Service
-	server *serve.Server
-	base   string
+	server    *serve.Server
+	base      string
+	variables runner.Variables
+	// secrets are in no answer and no log.
+	secrets *servetest.Secrets
 	// token may do everything.
 	token string
 	audit *buffer
@@ -81,7 +114,8 @@ func (b *buffer) String() string {
 func newWorld(t testing.TB, change ...func(*serve.Options)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"serve.yaml": config, "asker.sh": asker, "sets/greet.json": set("greet", "echo"), "sets/ask.json": set("ask", "asker"),
+	for name, text := range map[string]string{"serve.yaml": strings.ReplaceAll(config, "LEAKY", leakyService(t)), "variables": "PLANTED=" + planted, "echo.sh": echo, "asker.sh": asker,
+		"sets/greet.json": set("greet", "echo"), "sets/ask.json": set("ask", "asker"), "sets/leak.json": strings.Replace(set("leak", "asker"), `"hello"}`, `"Leak"}`, 1),
 		"sets/poll.json": strings.Replace(set("poll", "asker"), `"hello"}`, `"Poll"}`, 1)} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -104,8 +138,14 @@ func newWorld(t testing.TB, change ...func(*serve.Options)) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{TB: t, Service: service.New(st, cfg, service.Options{}), audit: &buffer{}, log: &buffer{}}
-	o := serve.Options{Service: w.Service, Audit: serve.NewAudit(w.audit)}
+	variables, err := runner.ReadVariables(nil, []string{filepath.Join(dir, "variables")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{TB: t, Service: service.New(st, cfg, service.Options{Variables: variables}), variables: variables, secrets: servetest.Watch(t, st.Dir()), audit: &buffer{}, log: &buffer{}}
+	w.secrets.Plant("the value of a variable", planted)
+	log := slog.NewTextHandler(w.secrets.Writer("the log", w.log), &slog.HandlerOptions{Level: slog.LevelDebug})
+	o := serve.Options{Service: w.Service, Audit: serve.NewAudit(w.secrets.Writer("the audit log", w.audit)), Log: slog.New(log)}
 	for _, f := range change {
 		f(&o)
 	}
@@ -118,7 +158,7 @@ func newWorld(t testing.TB, change ...func(*serve.Options)) *world {
 	}
 	w.base = "http://" + ln.Addr().String()
 	drain, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- w.server.Serve(ln, drain) }()
+	go func() { done <- w.server.Serve(w.secrets.Listener(ln), drain) }()
 	w.stop = sync.OnceFunc(func() {
 		close(drain)
 		if err := <-done; err != nil {
@@ -136,6 +176,7 @@ func (w *world) newToken(scopes ...access.Scope) string {
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.secrets.Plant("a token", token[strings.LastIndex(token, "_"):])
 	return token
 }
 
@@ -143,7 +184,8 @@ func (w *world) newToken(scopes ...access.Scope) string {
 func (w *world) execute() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- w.Runner().Execute(ctx, runner.ExecuteOptions{}) }()
+	o := runner.Options{Variables: w.variables, PublicURL: w.base, Log: w.secrets.Writer("the executor's log", w.log)}
+	go func() { done <- w.Runner().Execute(ctx, runner.ExecuteOptions{Options: o}) }()
 	w.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -233,7 +275,7 @@ func (w *world) reaches(runID, status string) (r run) {
 		w.must(http.StatusOK, "GET", "/v1/runs/"+runID, "").decode(w, &r)
 		return r.Status == status
 	}) {
-		w.Fatalf("the run is %s, not %s", r.Status, status)
+		w.Fatalf("the run is %s, not %s\n%s", r.Status, status, w.log)
 	}
 	return r
 }

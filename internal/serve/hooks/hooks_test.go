@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/serve/servetest"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/webhook"
@@ -36,11 +38,15 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	h, err := New(Options{Service: service.New(st, service.Config{}, service.Options{}), MaxBody: 4 << 10})
+	secrets := servetest.Watch(t, st.Dir())
+	log := slog.New(slog.NewTextHandler(secrets.Writer("the log", t.Output()), nil))
+	h, err := New(Options{Service: service.New(st, service.Config{}, service.Options{}), MaxBody: 4 << 10, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, store: st.Internal(), server: httptest.NewServer(h)}
+	w := &world{T: t, store: st.Internal(), server: httptest.NewUnstartedServer(h)}
+	w.server.Listener = secrets.Listener(w.server.Listener)
+	w.server.Start()
 	t.Cleanup(w.server.Close)
 	if w.key, err = webhook.LoadKey(st.Dir()); err != nil {
 		t.Fatal(err)

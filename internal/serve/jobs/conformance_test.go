@@ -43,7 +43,7 @@ func TestUc21Tc05FailIsFinalAtOnce(t *testing.T) {
 	w.execute()
 	id := w.submit("fails", `,"max_retries":3`)
 	j := w.reaches(id, store.JobFailed)
-	const reason = "exit: the agent ended with exit status 3; stderr ends with:\nout of paper"
+	const reason = "exit: the agent ended with exit status 3; stderr ends with:\nout of paper, [redacted:PLANTED]"
 	if j.AttemptCount != 1 || j.reason() != reason {
 		t.Errorf("%d attempts, %q", j.AttemptCount, j.reason())
 	}

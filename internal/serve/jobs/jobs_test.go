@@ -176,7 +176,7 @@ func TestAnotherProcessEndsAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err := other.Run(t.Context(), id, runner.RunOptions{}); err != nil {
+	if _, err := other.Run(t.Context(), id, runner.RunOptions{Options: runner.Options{Variables: w.variables}}); err != nil {
 		t.Fatal(err)
 	}
 	if e := <-polled; len(e.Events) != 1 || e.Events[0].Type != "completed" {

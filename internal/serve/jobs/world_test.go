@@ -19,17 +19,21 @@ import (
 
 	"github.com/evalrun/evalrun/internal/serve/access"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
+	"github.com/evalrun/evalrun/internal/serve/servetest"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
 
+// planted is the value of ${PLANTED}, which agents have and some show.
+const planted = "planted-value-7c1d2e"
+
 // The eval sets of a world are called as their agent is; each has one evaluation, and is scored by
 // whether the output contains "yes".
 var agents = map[string]string{
-	"done":  `echo '{"answer":"yes"}'`,
+	"done":  `echo '{"answer":"yes","key":"'$PLANTED'"}'`,
 	"wrong": `echo '{"answer":"no"}'`,
-	"fails": `echo 'out of paper' >&2; exit 3`,
+	"fails": `echo "out of paper, $PLANTED" >&2; exit 3`,
 	// asks a person, and says what was answered.
 	"asks": `in=$(cat); case "$in" in *'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask","title":"Go on?","data":{}}}]}';; *) echo "$in";; esac`,
 	// asks two persons at once.
@@ -43,9 +47,10 @@ var agents = map[string]string{
 // world is a server of jobs over a store of its own.
 type world struct {
 	testing.TB
-	dir     string
-	service *service.Service
-	server  *httptest.Server
+	dir       string
+	service   *service.Service
+	server    *httptest.Server
+	variables runner.Variables
 	// caller is who calls.
 	caller access.Identity
 }
@@ -53,11 +58,12 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*jobs.Options)) *world {
 	t.Helper()
 	w := &world{TB: t, dir: t.TempDir(), caller: access.Identity{Scopes: []access.Scope{access.Admin}}}
+	w.write("variables", "PLANTED="+planted)
 	config := "agents:\n"
 	for _, name := range slices.Sorted(maps.Keys(agents)) {
 		script := agents[name]
 		w.write(name+"/agent.sh", script+"\n")
-		config += fmt.Sprintf("  - {type: function, name: %s, command: [bash, agent.sh], cwd: %s}\n", name, name)
+		config += fmt.Sprintf("  - {type: function, name: %s, command: [bash, agent.sh], cwd: %s, env: {PLANTED: \"${PLANTED}\"}}\n", name, name)
 	}
 	w.write("serve.yaml", config+"evalSets: sets\n")
 	for name := range agents {
@@ -76,15 +82,22 @@ func newWorld(t testing.TB, change ...func(*jobs.Options)) *world {
 			t.Error(err)
 		}
 	})
-	w.service = service.New(st, cfg, service.Options{})
-	o := jobs.Options{Service: w.service, Grace: jobs.DefaultGrace, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	if w.variables, err = runner.ReadVariables(nil, []string{filepath.Join(w.dir, "variables")}); err != nil {
+		t.Fatal(err)
+	}
+	w.service = service.New(st, cfg, service.Options{Variables: w.variables})
+	secrets := servetest.Watch(t, st.Dir())
+	secrets.Plant("the value of a variable", planted)
+	o := jobs.Options{Service: w.service, Grace: jobs.DefaultGrace, Log: slog.New(slog.NewTextHandler(secrets.Writer("the log", t.Output()), nil))}
 	for _, f := range change {
 		f(&o)
 	}
 	h := jobs.New(o)
-	w.server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	w.server = httptest.NewUnstartedServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(out, r.WithContext(access.With(r.Context(), w.caller)))
 	}))
+	w.server.Listener = secrets.Listener(w.server.Listener)
+	w.server.Start()
 	t.Cleanup(w.server.Close)
 	return w
 }
@@ -114,7 +127,9 @@ func (w *world) addSet(name, agent string) {
 func (w *world) execute() (stop func()) {
 	w.Helper()
 	keep := w.keep()
-	execute := w.beside(func(ctx context.Context) error { return w.service.Runner().Execute(ctx, runner.ExecuteOptions{}) })
+	execute := w.beside(func(ctx context.Context) error {
+		return w.service.Runner().Execute(ctx, runner.ExecuteOptions{Options: runner.Options{Variables: w.variables}})
+	})
 	return func() {
 		execute()
 		keep()
