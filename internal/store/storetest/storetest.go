@@ -55,7 +55,8 @@ func (s *suite) spec(name string, body func(w *world)) {
 // lease is that of every store of the suite.
 const lease = 30 * time.Second
 
-// world is what a spec plays in: a store that is opened once as a, and a clock.
+// world is what a spec plays in: a store that is opened once as a, and a clock. It has a method for
+// each sentence of a spec, hence so many.
 type world struct {
 	testing.TB
 	*clock
