@@ -28,21 +28,27 @@ type served struct {
 	// runs are the ids that were acknowledged, by idempotency key; delivered are triggers.
 	runs      map[string]string
 	delivered map[string]bool
+	// streams counts the streams of events that have ended, by their end or by a kill.
+	streams int
+	posters *posters
 }
 
-// TestServeKilledUnderLoad kills the server while runs are started, waited for and answered.
-// Whatever it has acknowledged is there afterwards, and every run comes to its end.
+// TestServeKilledUnderLoad kills the server while runs are started, watched by long polls and
+// streams, and answered by callers and webhooks. Whatever it has acknowledged is there afterwards,
+// every watcher sees every event once and in order, and every run comes to its end.
 func TestServeKilledUnderLoad(t *testing.T) {
 	testenv.NeedLong(t)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{T: t, program: build(t, ""), config: filepath.Join(testenv.Top(t), "fixtures", "serve", "serve.yaml"), store: filepath.Join(t.TempDir(), "store"),
+	s := &served{T: t, program: build(t, ""), store: filepath.Join(t.TempDir(), "store"),
 		address: ln.Addr().String(), runs: map[string]string{}, delivered: map[string]bool{}}
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
+	s.posters = newPosters(s)
+	s.writeConfig()
 	out, err := exec.CommandContext(t.Context(), s.program, "token", "new", "--quiet", "--store", s.store, "--scope", "read,run,deliver").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +70,7 @@ func TestServeKilledUnderLoad(t *testing.T) {
 	server := s.start()
 	close(stop)
 	callers.Wait()
+	s.posters.check()
 	s.check()
 	if err := server.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -82,8 +89,9 @@ func (s *served) start() *exec.Cmd {
 	return cmd
 }
 
-// call is one caller: it starts a run, waits until that is suspended, and answers, again and again.
-// What is not answered it asks again.
+// call is one caller: it starts a run, follows it and answers what it waits for, again and again.
+// Every second caller leaves the answers to webhooks, and two of four watch by streams. What is not
+// answered they ask again.
 func (s *served) call(caller int, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
@@ -93,41 +101,55 @@ func (s *served) call(caller int, stop <-chan struct{}) {
 		}
 		key := fmt.Sprintf("%d-%d", caller, n)
 		var run struct{ RunID string }
-		s.again("POST", "/v1/runs", `{"evalSet": "invoices"}`, key, &run)
+		set := []string{"invoices", "posted"}[caller%2]
+		s.again("POST", "/v1/runs", `{"evalSet": "`+set+`"}`, key, &run)
 		s.mu.Lock()
 		s.runs[key] = run.RunID
 		s.mu.Unlock()
-		s.finish(run.RunID)
+		follow := s.poll
+		if caller >= 2 {
+			follow = s.stream
+		}
+		var last event
+		follow(run.RunID, func(e event) {
+			if e.Seq != last.Seq+1 {
+				s.Errorf("run %s: event %d after %d", run.RunID, e.Seq, last.Seq)
+			}
+			if last = e; set == "invoices" {
+				s.answer(e)
+			}
+		})
+		if last.Type != "run.finished" {
+			s.Errorf("the last event of run %s is %+v", run.RunID, last)
+		}
 	}
 }
 
-// finish answers what a run waits for, and follows its events to the last one.
-func (s *served) finish(runID string) {
+// answer delivers what a run waits for since an event.
+func (s *served) answer(e event) {
+	for _, g := range e.Data.Triggers {
+		var got struct{ Disposition string }
+		s.again("POST", "/v1/triggers/"+g.TriggerID+"/deliver", `{"payload": {"status": "done"}}`, "", &got)
+		s.mu.Lock()
+		s.delivered[g.TriggerID] = got.Disposition == "accepted" || got.Disposition == "duplicate"
+		s.mu.Unlock()
+	}
+}
+
+// poll calls f with the events of a run as they come, by long polls.
+func (s *served) poll(runID string, f func(event)) {
 	for after := int64(0); ; {
 		var page struct {
-			Events []struct {
-				Seq  int64
-				Type string
-				Data struct{ Triggers []struct{ TriggerID string } }
-			}
-			Next  int64
-			Final bool
+			Events []event
+			Next   int64
+			Final  bool
 		}
 		s.again("GET", fmt.Sprintf("/v1/runs/%s/events?wait=5&after=%d", runID, after), "", "", &page)
 		for _, e := range page.Events {
-			if e.Seq != after+1 {
-				s.Errorf("run %s: event %d after %d", runID, e.Seq, after)
-			}
-			after = e.Seq
-			for _, g := range e.Data.Triggers {
-				var got struct{ Disposition string }
-				s.again("POST", "/v1/triggers/"+g.TriggerID+"/deliver", `{"payload": {"status": "done"}}`, "", &got)
-				s.mu.Lock()
-				s.delivered[g.TriggerID] = got.Disposition == "accepted" || got.Disposition == "duplicate"
-				s.mu.Unlock()
-			}
+			f(e)
 		}
-		if page.Final {
+		after = page.Next
+		if page.Final || s.Failed() {
 			return
 		}
 	}
@@ -204,5 +226,5 @@ func (s *served) check() {
 	if len(list.Runs) != len(s.runs) && len(list.Runs) < 1000 {
 		s.Errorf("there are %d runs, %d were acknowledged", len(list.Runs), len(s.runs))
 	}
-	s.Logf("%d runs, %d deliveries", len(s.runs), len(s.delivered))
+	s.Logf("%d runs, %d deliveries, %d streams", len(s.runs), len(s.delivered), s.streams)
 }
