@@ -58,7 +58,7 @@ func (s *Server) routes() ([]Route, error) {
 		{Pattern: "POST /v1/triggers/{triggerId}/cancel", Scope: access.Deliver, Audit: "deliver", Handler: handle(triggers.cancel)},
 		{Pattern: webhook.Path, Open: true, Audit: "deliver", Handler: webhooks},
 	}
-	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, About: about, Now: s.o.Now, Log: s.o.Log})
+	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, About: about, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	s.mcp = mcpserver.New(mcpserver.Options{Service: s.o.Service, Jobs: h, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	all = append(all, Route{Pattern: "/mcp", Handler: s.mcp})
 	return append(all, jobRoutes(h)...), nil

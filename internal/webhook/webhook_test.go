@@ -39,9 +39,10 @@ func TestToken(t *testing.T) {
 	mixed, _ := key.Token(other)
 	for _, wrong := range []string{
 		"", redact.WebhookPrefix, token[:len(token)-1], token + "A", strings.TrimPrefix(token, redact.WebhookPrefix), foreign, id, " " + token,
-		token[:30] + mixed[30:],                // the id of one trigger with the rest of another's
-		token[:len(token)-1] + flip(token),     // one bit less
-		strings.ToUpper(token[:1]) + token[1:], // another prefix
+		token[:30] + mixed[30:],                        // the id of one trigger with the rest of another's
+		token[:len(token)-1] + flip(token),             // one bit less
+		strings.ToUpper(token[:1]) + token[1:],         // another prefix
+		token + "\n", token[:40] + "\r\n" + token[40:], // line breaks, which base64 skips
 	} {
 		if got, ok := key.Trigger(wrong); ok {
 			t.Errorf("%q is taken for the token of %s", wrong, got)

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -49,7 +50,7 @@ func (h *handler) post(r *http.Request) (response, error) {
 		return response{}, badRequest("type is required")
 	}
 	by := access.From(r.Context())
-	e := store.JobEvent{JobID: r.PathValue("id"), Type: q.Type, Payload: notNull(q.Payload), PostedBy: by.Name}
+	e := store.JobEvent{JobID: r.PathValue("id"), Type: q.Type, Payload: notNull(q.Payload), PostedBy: cmp.Or(by.Name, tokenOf(by))}
 	if q.TraceContext != nil {
 		var raw struct {
 			Trace json.RawMessage `json:"trace_context"`
@@ -68,7 +69,7 @@ func (h *handler) post(r *http.Request) (response, error) {
 	}
 	var answer *store.Delivery
 	if e.Type == answerType {
-		if answer, err = h.answer(r.Context(), e.JobID, e.Payload, by.Name); err != nil {
+		if answer, err = h.answer(r.Context(), e.JobID, e.Payload, tokenOf(by)); err != nil {
 			return response{}, h.readOnly(r, e.JobID, err)
 		}
 	}
@@ -80,6 +81,7 @@ func (h *handler) post(r *http.Request) (response, error) {
 		return response{}, h.readOnly(r, e.JobID, err)
 	}
 	if answer != nil {
+		h.o.Changed(r.Context(), "deliver", answer.TriggerID)
 		h.o.Service.Runner().Wake(e.JobID)
 	}
 	return response{http.StatusOK, struct {
@@ -87,6 +89,14 @@ func (h *handler) post(r *http.Request) (response, error) {
 		JobID     string `json:"job_id"`
 		Seq       int64  `json:"seq"`
 	}{posted.CreatedAt.Unix(), posted.JobID, posted.Seq}}, nil
+}
+
+// tokenOf says by which token somebody calls; empty if by none.
+func tokenOf(caller access.Identity) string {
+	if caller.ID == "" {
+		return ""
+	}
+	return "token " + caller.ID
 }
 
 func notNull(data json.RawMessage) json.RawMessage {

@@ -11,6 +11,7 @@
 package jobs
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -36,6 +37,9 @@ type Options struct {
 	Now func() time.Time
 	// About, if not nil, is told which job a request changes.
 	About func(r *http.Request, jobID string)
+	// Changed, if not nil, is told what else a request has done, as the audit log names it: that an
+	// event has answered a question.
+	Changed func(ctx context.Context, action, object string)
 	// Log, if not nil, is told what is wrong with the store.
 	Log *slog.Logger
 }
@@ -63,6 +67,9 @@ func New(o Options) http.Handler {
 	}
 	if o.About == nil {
 		o.About = func(*http.Request, string) {}
+	}
+	if o.Changed == nil {
+		o.Changed = func(context.Context, string, string) {}
 	}
 	st := o.Service.Store()
 	h := &handler{o: o, st: st, mux: http.NewServeMux(), results: newResults(o.Service)}

@@ -1,8 +1,10 @@
 package jobs_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +18,14 @@ import (
 
 func TestAQuestionIsAnsweredByAnEvent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	var answered []string
+	w := newWorld(t, func(o *jobs.Options) {
+		o.Changed = func(_ context.Context, action, object string) {
+			if action == "deliver" {
+				answered = append(answered, object)
+			}
+		}
+	})
 	w.execute()
 	id := w.submit("asks", "")
 	j := w.reaches(id, store.JobInputRequired)
@@ -30,11 +39,11 @@ func TestAQuestionIsAnsweredByAnEvent(t *testing.T) {
 	if r := w.post(id, `{"type":"answer","payload":{"value":1}}`); r.status != 403 || !strings.Contains(r.body, "scope deliver") {
 		t.Errorf("%+v", r)
 	}
-	w.caller = access.Identity{Name: "answers", Scopes: []access.Scope{access.Deliver}}
+	w.caller = access.Identity{ID: "7", Scopes: []access.Scope{access.Deliver}}
 	if r := w.post(id, `{"type":"note"}`); r.status != 403 || !strings.Contains(r.body, "scope run") {
 		t.Errorf("%+v", r)
 	}
-	if r := w.post(id, `{"type":"answer","payload":{"value":{"ok":"yes"}}}`); r.status != 200 {
+	if r := w.post(id, `{"type":"answer","payload":{"value":{"ok":"yes"}}}`); r.status != 200 || !regexp.MustCompile(`"created_at":\d+,`).MatchString(r.body) {
 		t.Errorf("%+v", r)
 	}
 	j = w.reaches(id, store.JobCompleted)
@@ -42,8 +51,15 @@ func TestAQuestionIsAnsweredByAnEvent(t *testing.T) {
 		t.Errorf("a suspension burned an attempt: %+v", j)
 	}
 	e := w.log(id, "")
-	if len(e.Events) != 2 || e.Events[0].Type != "answer" || *e.Events[0].By != "answers" || e.Events[1].Type != "completed" {
+	if len(e.Events) != 2 || e.Events[0].Type != "answer" || e.Events[0].By == nil || *e.Events[0].By != "token 7" || e.Events[1].Type != "completed" {
 		t.Errorf("%+v", e)
+	}
+	if len(answered) != 1 {
+		t.Fatalf("what was answered is told as %q", answered)
+	}
+	kept, err := w.service.Store().Deliveries(t.Context(), answered[0])
+	if err != nil || len(kept) != 1 || kept[0].By != "token 7" {
+		t.Errorf("%+v, %v", kept, err)
 	}
 	if r := w.post(id, `{"type":"answer","payload":{"value":1}}`); r.status != 409 || !strings.Contains(r.body, "terminal") {
 		t.Errorf("%+v", r)

@@ -31,12 +31,17 @@ type CreateJobRequest struct {
 // maxSeconds bounds durations and times, so that none overflows: it is in the year 9999.
 const maxSeconds = 253_402_300_799
 
+// mcpOwner begins the submitter of an MCP client's tasks, by which their owner is told.
+const mcpOwner = "mcp:"
+
 func (q *CreateJobRequest) check() error {
 	switch {
 	case strings.TrimSpace(q.Capability) == "":
 		return badRequest("capability is required")
 	case strings.TrimSpace(q.SubmittedBy) == "":
 		return badRequest("submitted_by is required")
+	case strings.HasPrefix(strings.TrimSpace(q.SubmittedBy), mcpOwner):
+		return badRequest("submitted_by must not begin with " + mcpOwner + ", which is for the tasks of MCP clients")
 	case q.SubmittedPayload == nil:
 		return badRequest("submitted_payload is required")
 	case q.MaxRetries != nil && *q.MaxRetries < 0:

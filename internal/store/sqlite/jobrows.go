@@ -3,6 +3,7 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -71,6 +72,7 @@ func (rows jobRows) append(e store.JobEvent) (store.JobEvent, error) {
 	if err := rows.tx.row([]any{&e.Seq}, "UPDATE jobs SET seq = seq + 1 WHERE run_id = ? RETURNING seq", e.JobID); err != nil {
 		return e, err
 	}
+	e.CreatedAt = time.UnixMicro(rows.tx.now).UTC()
 	rows.tx.wake, rows.tx.changed[e.JobID] = true, true
 	return e, rows.tx.exec("INSERT INTO job_events (run_id, seq, type, payload, trace_context, posted_by, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		e.JobID, e.Seq, e.Type, raw(e.Payload), raw(e.TraceContext), e.PostedBy, rows.tx.now)
