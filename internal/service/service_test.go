@@ -237,6 +237,7 @@ func TestUploadsBringNothingThatRuns(t *testing.T) {
 		"tasks":                 {upload("tasks", `["/etc/*"]`), "an uploaded eval set has no tasks"},
 		"notify":                {upload("notify", `{}`), "an uploaded eval set has no notify"},
 		"judges":                {upload("judges", `{}`), "an uploaded eval set has no judges"},
+		"too large":             {upload("name", `"`+strings.Repeat("x", 4<<20)+`"`), "at most 4 MiB"},
 		"command evaluator":     {upload("evaluators", `[{"id":"c","type":"command","command":["id"]}]`), "brings no command"},
 		"command in a config":   {upload("evaluators", `[{"id":"c","version":"1.0","evaluatorTypeId":"command","evaluatorConfig":{"command":["id"]}}]`), "brings no command"},
 		"variable":              {upload("name", `"a ${HOME} b"`), "names no variables"},

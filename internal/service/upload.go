@@ -2,6 +2,7 @@ package service
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,9 @@ import (
 
 // uploadName is what messages call an uploaded eval set.
 const uploadName = "upload.json"
+
+// maxUpload is how large an uploaded eval set may be, in bytes: as a tree it is a hundred times that.
+const maxUpload = 4 << 20
 
 // variable is what would be replaced by a value of the service's environment.
 var variable = regexp.MustCompile(`\$\{[A-Za-z_]`)
@@ -32,6 +36,9 @@ var refusedOfEvaluator = []string{"command", "provider", "baseUrl", "base_url", 
 // upload makes an uploaded eval set of a request. What could run a program or show a secret of the
 // service is an error: an upload names agents, jobs and evaluators, and brings none.
 func (s *Service) upload(data json.RawMessage) (*runner.Upload, error) {
+	if len(data) > maxUpload {
+		return nil, &runner.InputError{Err: fmt.Errorf("%s: expected at most %d MiB, got %d bytes; a larger eval set belongs into the folder of the named ones", uploadName, maxUpload>>20, len(data))}
+	}
 	root, err := input.ParseJSON(uploadName, data)
 	if err != nil {
 		return nil, &runner.InputError{Err: err}

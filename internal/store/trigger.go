@@ -189,6 +189,14 @@ type Delivery struct {
 	ByJob bool
 }
 
+// Of the deliveries for a trigger that are not accepted MaxKept are kept. The payloads of
+// duplicates, and of the late ones but the first, are kept up to MaxKeptPayload bytes; of a larger
+// one there is an object with its size and digest in its place.
+const (
+	MaxKept        = 20
+	MaxKeptPayload = 4 << 10
+)
+
 // Delivered is a delivery as the store keeps it.
 type Delivered struct {
 	Delivery

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -22,7 +21,7 @@ import (
 
 const (
 	// defaultMaxBody is how large a payload may be unless Options say otherwise.
-	defaultMaxBody = 16 << 20
+	defaultMaxBody = 4 << 20
 	// maxFailure is how large the body of a failure may be.
 	maxFailure = 64 << 10
 )
@@ -30,7 +29,7 @@ const (
 // Options are what a handler needs.
 type Options struct {
 	Service *service.Service
-	// MaxBody is how many bytes a payload may have; 0 means 16 MiB.
+	// MaxBody is how many bytes a payload may have; 0 means 4 MiB.
 	MaxBody int64
 	// About, if not nil, is told which trigger a request has a valid token for.
 	About func(r *http.Request, triggerID string)
@@ -39,8 +38,9 @@ type Options struct {
 }
 
 type handler struct {
-	o   Options
-	key webhook.Key
+	o     Options
+	key   webhook.Key
+	large large
 }
 
 // New returns the handler of [webhook.Path] and what lies below it.
@@ -52,7 +52,7 @@ func New(o Options) (http.Handler, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	key, err := webhook.LoadKey(o.Service.Store().Dir())
-	return &handler{o, key}, err
+	return &handler{o, key, make(large, maxLarge)}, err
 }
 
 // ServeHTTP implements http.Handler. The token comes first: whoever has none learns nothing else,
@@ -73,11 +73,20 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.o.About != nil {
 		h.o.About(r, triggerID)
 	}
-	delivery, err := h.read(w, r, rest == "fail")
+	if _, err := h.o.Service.Store().Trigger(r.Context(), triggerID); errors.Is(err, service.ErrNotFound) {
+		notFound(w) // its run was removed
+		return
+	}
+	turn := h.large.turn()
+	defer turn.end()
+	delivery, err := h.read(w, r, turn, rest == "fail")
 	if err != nil {
 		status, word := http.StatusBadRequest, "invalid-json"
-		if errors.As(err, new(*http.MaxBytesError)) {
+		switch {
+		case errors.As(err, new(*http.MaxBytesError)):
 			status, word = http.StatusRequestEntityTooLarge, "body-too-large"
+		case errors.Is(err, errBusy):
+			status, word = http.StatusServiceUnavailable, "busy"
 		}
 		problem(w, status, word, err.Error())
 		return
@@ -86,29 +95,33 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // read reads what is delivered.
-func (h *handler) read(w http.ResponseWriter, r *http.Request, failed bool) (runner.Delivery, error) {
+func (h *handler) read(w http.ResponseWriter, r *http.Request, turn *turn, failed bool) (runner.Delivery, error) {
 	d := runner.Delivery{By: "webhook", ByJob: true}
 	limit := h.o.MaxBody
 	if failed {
 		limit = maxFailure
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	body, err := turn.readAll(r.Context(), http.MaxBytesReader(w, r.Body, limit))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return d, fmt.Errorf("expected a body of at most %d bytes: %w", limit, err)
+	case errors.Is(err, errBusy):
+		return d, err
 	case err != nil:
 		return d, errors.New("the body could not be read to its end")
 	}
 	if body = bytes.TrimSpace(body); len(body) == 0 {
 		return d, errors.New("expected one JSON document as the body, got nothing; null stands for no payload")
 	}
+	if !failed {
+		if d.Payload, err = compact(body); err != nil {
+			return d, fmt.Errorf("expected one JSON document as the body: %w", err)
+		}
+		return d, nil
+	}
 	document, err := input.ParseJSON("body", body)
 	if err != nil {
 		return d, fmt.Errorf("expected one JSON document as the body: %w", err)
-	}
-	if !failed {
-		d.Payload = document.JSON()
-		return d, nil
 	}
 	message := document.Member("message")
 	if message == nil || message.Kind != input.String || strings.TrimSpace(message.Text) == "" {

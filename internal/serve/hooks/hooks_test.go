@@ -26,6 +26,7 @@ import (
 // world is a store with a server of webhooks.
 type world struct {
 	*testing.T
+	runs   *runner.Store
 	store  store.Store
 	key    webhook.Key
 	server *httptest.Server
@@ -44,7 +45,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, store: st.Internal(), server: httptest.NewUnstartedServer(h)}
+	w := &world{T: t, runs: st, store: st.Internal(), server: httptest.NewUnstartedServer(h)}
 	w.server.Listener = secrets.Listener(w.server.Listener)
 	w.server.Start()
 	t.Cleanup(w.server.Close)
@@ -176,6 +177,7 @@ func TestWhatIsNotTaken(t *testing.T) {
 		"half a document":        {w.url(id), `{"a":`, 400, "JSON"},
 		"two documents":          {w.url(id), `1 2`, 400, "JSON"},
 		"not UTF-8":              {w.url(id), "\"\xff\"", 400, "UTF-8"},
+		"a key given twice":      {w.url(id), `{"a":1,"a":2}`, 400, "duplicate"},
 		"too deep":               {w.url(id), strings.Repeat("[", 1500) + strings.Repeat("]", 1500), 400, "deep"},
 		"too large":              {w.url(id), `"` + strings.Repeat("x", 5<<10) + `"`, 413, "at most 4096 bytes"},
 		"no message":             {w.url(id) + "/fail", `{}`, 400, "message"},

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -145,7 +146,7 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 		}
 	}
 	if a.Fence == 0 && !g.Deadline.IsZero() && a.receivedAt >= g.Deadline.UnixMicro() {
-		return store.Late, errors.Join(m.record(g.ID, a, store.Late), m.tx.touch(g.RunID))
+		return store.Late, errors.Join(m.recordRest(g.ID, a, store.Late), m.tx.touch(g.RunID))
 	}
 	if err := m.record(g.ID, a, store.Accepted); err != nil {
 		return "", err
@@ -192,7 +193,7 @@ func (m mail) deliverClosed(g store.Trigger, a incoming) (store.Disposition, err
 	if g.Status != "" && g.Status != store.StatusExpired {
 		disposition = store.Duplicate
 	}
-	if err := m.record(g.ID, a, disposition); err != nil {
+	if err := m.recordRest(g.ID, a, disposition); err != nil {
 		return "", err
 	}
 	// The trigger was given up while this process was starting its job. The delivery says that the
@@ -202,6 +203,25 @@ func (m mail) deliverClosed(g store.Trigger, a incoming) (store.Disposition, err
 		return "", err
 	}
 	return disposition, m.tx.touch(g.RunID)
+}
+
+// recordRest keeps a delivery that was not accepted, as far as store.MaxKept and MaxKeptPayload let
+// it. What was parked is there already, and is kept as it is.
+func (m mail) recordRest(triggerID string, a incoming, as store.Disposition) error {
+	if a.parked != 0 {
+		return m.record(triggerID, a, as)
+	}
+	var kept int
+	if err := m.tx.row([]any{&kept}, "SELECT count(*) FROM deliveries WHERE trigger_id = ? AND disposition IN ('duplicate', 'late')", triggerID); err != nil {
+		return err
+	}
+	if kept >= store.MaxKept {
+		return nil
+	}
+	if n := len(a.Payload); n > store.MaxKeptPayload && (as == store.Duplicate || kept > 0) {
+		a.Payload = fmt.Appendf(nil, `{"notKept":{"bytes":%d,"sha256":"%x"}}`, n, sha256.Sum256(a.Payload))
+	}
+	return m.record(triggerID, a, as)
 }
 
 // record keeps a delivery and its disposition.

@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,6 +105,41 @@ func mailboxSpecs(s *suite) {
 		}
 		equal(w, "kept", kept, []string{"1 accepted deliver", "2 duplicate deliver", "3 duplicate webhook", "4 duplicate deliver"})
 		equal(w, "received", all[1].ReceivedAt, w.Now())
+	})
+
+	s.spec("of what comes after the first only so much is kept, and the answer stays the same", func(w *world) {
+		_, rollout := w.suspended(list(external("i")))
+		id := store.TriggerID(rollout, "i", 0, 0)
+		large := `"` + strings.Repeat("x", 100<<10) + `"`
+		w.deliver(w.a, payload(id, large))
+		for i := range store.MaxKept + 5 {
+			text := large
+			if i == 1 {
+				text = `"small"`
+			}
+			equal(w, "disposition", w.deliver(w.a, payload(id, text)), store.Duplicate)
+		}
+		all, err := w.a.Deliveries(w.ctx, id)
+		w.must(err)
+		equal(w, "kept", len(all), 1+store.MaxKept)
+		equal(w, "the first", string(all[0].Payload), large)
+		equal(w, "a large one", string(all[1].Payload), fmt.Sprintf(`{"notKept":{"bytes":%d,"sha256":"%x"}}`, len(large), sha256.Sum256([]byte(large))))
+		equal(w, "a small one", string(all[2].Payload), `"small"`)
+	})
+
+	s.spec("of what comes when nobody waits the first is kept whole, and only so many", func(w *world) {
+		runID, rollout := w.suspended(list(external("i")))
+		id := store.TriggerID(rollout, "i", 0, 0)
+		w.cancel(runID)
+		large := `"` + strings.Repeat("x", 100<<10) + `"`
+		for range store.MaxKept + 5 {
+			equal(w, "disposition", w.deliver(w.a, payload(id, large)), store.Late)
+		}
+		all, err := w.a.Deliveries(w.ctx, id)
+		w.must(err)
+		equal(w, "kept", len(all), store.MaxKept)
+		equal(w, "the first", string(all[0].Payload), large)
+		equal(w, "the last is short", len(all[store.MaxKept-1].Payload) < 200, true)
 	})
 
 	s.spec("a delivery for which nobody waits is late and changes nothing", func(w *world) {
