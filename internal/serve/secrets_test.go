@@ -50,6 +50,20 @@ func TestNoAnswerAndNoLogHasASecret(t *testing.T) {
 	w.must(http.StatusOK, "GET", "/jobs/"+job.ID+"/events", "")
 }
 
+// What somebody else put into a job is shown without the secrets of its run, too.
+func TestAJobIsShownWithoutSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var job struct{ ID string }
+	w.must(http.StatusCreated, "POST", "/jobs", `{"capability": "leak", "submitted_by": "test", "submitted_payload": {"inputs": {"key": "`+planted+`"}}}`).decode(t, &job)
+	w.must(http.StatusOK, "POST", "/jobs/"+job.ID+"/events", `{"type": "note", "payload": {"key": "`+planted+`"}}`)
+	for _, path := range []string{"/jobs", "/jobs/" + job.ID, "/jobs/" + job.ID + "/events"} {
+		if a := w.must(http.StatusOK, "GET", path, ""); !strings.Contains(a.body, "[redacted:PLANTED]") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+}
+
 // postToEndedWebhook posts again what a job has answered already, and what is wrong.
 func (w *world) postToEndedWebhook(triggerID string) {
 	w.Helper()

@@ -17,14 +17,16 @@ type Jobs interface {
 	// Job returns a job, or ErrNotFound if the run was submitted as none or is not kept as one any
 	// more.
 	Job(ctx context.Context, runID string) (Job, error)
-	// ListJobs returns the jobs that pass a filter, the newest first.
+	// ListJobs returns the jobs that pass a filter, the newest first. It ends early with the job
+	// whose payload makes it more than MaxPage.
 	ListJobs(ctx context.Context, f JobFilter) ([]Job, error)
 	// PostJobEvent appends to the log of a job that has not ended; otherwise ErrJobEnded. If answer
 	// is not nil it is delivered in the same transaction; ErrNotAsked says that it was not accepted,
 	// and then nothing was written. It returns the event with its number and time.
 	PostJobEvent(ctx context.Context, e JobEvent, answer *Delivery) (JobEvent, error)
 	// JobEvents returns up to limit events after a number, of the given types or of all if there
-	// are none.
+	// are none. It ends early before an event that would make it more than MaxPage, unless that is
+	// the first.
 	JobEvents(ctx context.Context, runID string, after int64, types []string, limit int) (JobLog, error)
 	// CancelJob ends a job as cancelled; ErrJobEnded if it has ended. If an agent of its run may be
 	// running, EndDueJobs cancels the run after grace; otherwise it is cancelled at once. It
@@ -46,6 +48,9 @@ var (
 	ErrJobEnded = errors.New("the job has ended")
 	ErrNotAsked = errors.New("nobody waits for the answer any more")
 )
+
+// MaxPage is how many bytes of payloads are read at once.
+const MaxPage = 8 << 20
 
 // JobStatus is the status of a job.
 type JobStatus string
@@ -121,6 +126,9 @@ type Job struct {
 	Question json.RawMessage
 }
 
+// Size is how many bytes of documents the job has.
+func (j Job) Size() int { return len(j.Payload) + len(j.Question) + len(j.Result) }
+
 // JobFilter chooses jobs. What is zero chooses all.
 type JobFilter struct {
 	Statuses    []JobStatus
@@ -139,6 +147,8 @@ type JobLog struct {
 	Events []JobEvent
 	// Read is the number up to which the log was read, also where no event is of the types.
 	Read int64
+	// More says that the log goes on after what was read.
+	More bool
 	// Ended says that the job has ended, and that no event follows.
 	Ended bool
 }
@@ -156,3 +166,6 @@ type JobEvent struct {
 	// PostedBy is who posted it; empty if the store wrote it.
 	PostedBy string
 }
+
+// Size is how many bytes of documents the event has.
+func (e JobEvent) Size() int { return len(e.Type) + len(e.Payload) + len(e.TraceContext) }

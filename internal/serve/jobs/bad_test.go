@@ -77,6 +77,54 @@ func TestABodyThatIsTooLarge(t *testing.T) {
 	}
 }
 
+func TestWhatIsTooLargeForAJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.submit("done", "")
+	if r := w.post(id, `{"type":"x","payload":"`+strings.Repeat("x", 256<<10)+`"}`); r.status != http.StatusRequestEntityTooLarge || !strings.Contains(r.body, "an event has at most 262144 bytes") {
+		t.Errorf("%+v", r)
+	}
+	if n := len(w.log(id, "").Events); n != 0 {
+		t.Errorf("%d events", n)
+	}
+	r := w.send("POST", "/jobs", `{"capability":"done","submitted_by":"x","submitted_payload":{"inputs":{"x":"`+strings.Repeat("x", 1<<20)+`"}}}`)
+	if r.status != http.StatusRequestEntityTooLarge || !strings.Contains(r.body, "submitted_payload has at most 1048576 bytes") {
+		t.Errorf("%d %.200s", r.status, r.body)
+	}
+}
+
+// Pages end before they are too large, and all of them together have everything.
+func TestPagesAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text := strings.Repeat("x", 1000<<10)
+	var ids []string
+	for range 10 {
+		var j job
+		w.send("POST", "/jobs", `{"capability":"done","submitted_by":"x","submitted_payload":{"inputs":{"x":"`+text+`"}}}`).decode(t, &j)
+		ids = append(ids, j.ID)
+	}
+	listed, cursor := 0, ""
+	for pages := 0; pages == 0 || cursor != "" && pages < 5; pages++ {
+		r := w.send("GET", "/jobs?limit=200&cursor="+cursor, "")
+		var page struct {
+			Jobs []job   `json:"jobs"`
+			Next *string `json:"next_cursor"`
+		}
+		r.decode(t, &page)
+		if len(r.body) > 9<<20 {
+			t.Errorf("a page of %d bytes", len(r.body))
+		}
+		listed += len(page.Jobs)
+		if cursor = ""; page.Next != nil {
+			cursor = *page.Next
+		}
+	}
+	if listed != len(ids) {
+		t.Errorf("%d of %d jobs are listed", listed, len(ids))
+	}
+}
+
 // A body that ends before its length is a wrong request, and starts nothing.
 func TestAHalfSentBody(t *testing.T) {
 	t.Parallel()

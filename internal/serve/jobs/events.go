@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,6 +20,9 @@ const (
 	maxEvents     = 500
 	maxWait       = 60
 )
+
+// maxEvent is how many bytes an event may have that is posted, as JSON.
+const maxEvent = 256 << 10
 
 // event is an entry of a job's log as the registry shows it.
 type event struct {
@@ -45,6 +49,9 @@ func (h *handler) post(r *http.Request) (response, error) {
 	body, err := readBody(r, &q, false)
 	if err != nil {
 		return response{}, err
+	}
+	if len(body) > maxEvent {
+		return response{}, &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("an event has at most %d bytes", maxEvent)}
 	}
 	if q.Type = strings.TrimSpace(q.Type); q.Type == "" {
 		return response{}, badRequest("type is required")
@@ -129,8 +136,13 @@ func (h *handler) events(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, h.readOnly(r, id, err)
 	}
+	red, err := h.o.Service.Redactor(r.Context(), id)
+	if err != nil {
+		return response{}, err
+	}
 	events := make([]event, 0, len(log.Events))
 	for _, e := range log.Events {
+		e.Payload, e.TraceContext = red.JSON(e.Payload), red.JSON(e.TraceContext)
 		events = append(events, newEvent(e))
 	}
 	return response{http.StatusOK, struct {

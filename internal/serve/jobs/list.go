@@ -34,9 +34,9 @@ func (h *handler) list(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	var next *string
-	if len(found) > limit {
-		found = found[:limit]
-		next = text(cursorOf(found[limit-1]))
+	if n := pageOf(found, limit); n < len(found) {
+		found = found[:n]
+		next = text(cursorOf(found[n-1]))
 	}
 	rows := make([]row, 0, len(found))
 	for _, j := range found {
@@ -44,12 +44,28 @@ func (h *handler) list(r *http.Request) (response, error) {
 		if err != nil {
 			return response{}, err
 		}
-		rows = append(rows, newRow(j, result))
+		one, err := h.row(r.Context(), j, result)
+		if err != nil {
+			return response{}, err
+		}
+		rows = append(rows, one)
 	}
 	return response{http.StatusOK, struct {
 		Jobs []row   `json:"jobs"`
 		Next *string `json:"next_cursor"`
 	}{rows, next}}, nil
+}
+
+// pageOf is how many of the jobs are on a page: not more than limit, and as many as store.MaxPage
+// lets it have, but one at least.
+func pageOf(found []store.Job, limit int) int {
+	size := 0
+	for i, j := range found {
+		if size += j.Size(); i == limit || i > 0 && size > store.MaxPage {
+			return i
+		}
+	}
+	return len(found)
 }
 
 func jobFilter(q url.Values) (f store.JobFilter, err error) {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,6 +101,22 @@ func question(spec json.RawMessage) string {
 	return all
 }
 
+// row shows a job without the secrets of its run.
+func (h *handler) row(ctx context.Context, j store.Job, result json.RawMessage) (row, error) {
+	red, err := h.o.Service.Redactor(ctx, cmp.Or(j.RolloutOf, j.ID))
+	if err != nil {
+		return row{}, err
+	}
+	out := newRow(j, red.JSON(result))
+	out.SubmittedPayload = red.JSON(out.SubmittedPayload)
+	for _, said := range []*string{out.Error, out.ProgressMessage} {
+		if said != nil {
+			*said = red.String(*said)
+		}
+	}
+	return out, nil
+}
+
 // find reads a job, or the rollout that an id names.
 func (h *handler) find(ctx context.Context, id string) (store.Job, error) {
 	job, err := h.st.Job(ctx, id)
@@ -130,5 +147,6 @@ func (h *handler) get(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return response{http.StatusOK, newRow(job, result)}, nil
+	shown, err := h.row(r.Context(), job, result)
+	return response{http.StatusOK, shown}, err
 }

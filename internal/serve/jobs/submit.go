@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ type CreateJobRequest struct {
 	// executors.
 	RetryOn []string `json:"retry_on"`
 }
+
+// maxPayload is how many bytes submitted_payload may have.
+const maxPayload = 1 << 20
 
 // maxSeconds bounds durations and times, so that none overflows: it is in the year 9999.
 const maxSeconds = 253_402_300_799
@@ -93,6 +97,9 @@ func (h *handler) submit(r *http.Request) (response, error) {
 	}
 	if err := json.Unmarshal(body, &raw); err != nil {
 		return response{}, err
+	}
+	if len(raw.Payload) > maxPayload {
+		return response{}, &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("submitted_payload has at most %d bytes", maxPayload)}
 	}
 	payload, err := readPayload(raw.Payload)
 	if err != nil {

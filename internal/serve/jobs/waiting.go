@@ -21,17 +21,35 @@ type tail struct {
 
 // readTail reads what is new in a log.
 func (h *handler) readTail(ctx context.Context, id string, known tail) (now tail, moved, last bool, err error) {
-	log, err := h.st.JobEvents(ctx, id, known.Read, nil, maxTail)
-	if err != nil {
-		return known, false, false, err
+	now = known
+	for {
+		log, err := h.st.JobEvents(ctx, id, now.Read, nil, maxTail)
+		if err != nil {
+			return known, false, false, err
+		}
+		moved = moved || len(log.Events) > 0 || log.Ended
+		log.Events = slices.Concat(now.Events, log.Events)
+		now = tail{log, now.from}.cut()
+		if !log.More {
+			return now, moved, log.Ended, nil
+		}
 	}
-	now = tail{log, known.from}
-	now.Events = slices.Concat(known.Events, log.Events)
-	if over := len(now.Events) - maxTail; over > 0 {
-		now.from = now.Events[over-1].Seq
-		now.Events = now.Events[over:]
+}
+
+// cut drops the first events of a tail that is too long or too large; its last event stays.
+func (t tail) cut() tail {
+	size, keep := 0, len(t.Events)
+	for keep > 0 && len(t.Events)-keep < maxTail {
+		if size += t.Events[keep-1].Size(); size > store.MaxPage && keep < len(t.Events) {
+			break
+		}
+		keep--
 	}
-	return now, len(log.Events) > 0 || log.Ended, log.Ended, nil
+	if keep > 0 {
+		t.from = t.Events[keep-1].Seq
+		t.Events = slices.Clone(t.Events[keep:]) // and not what is before them
+	}
+	return t
 }
 
 // after are the events of the given types after a number, at most limit, and how far that goes.

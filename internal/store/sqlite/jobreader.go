@@ -31,6 +31,9 @@ const (
 		FROM rollouts o WHERE `
 )
 
+// errPageFull ends the reading of rows at store.MaxPage.
+var errPageFull = errors.New("the page is full")
+
 func scanJob(r scanner) (j store.Job, err error) {
 	var retries, deadline, submitted, ended, due sql.NullInt64
 	var duration int64
@@ -117,11 +120,18 @@ func (s jobs) ListJobs(ctx context.Context, f store.JobFilter) (out []store.Job,
 	if err != nil {
 		return nil, err
 	}
+	size := 0
 	if err := each(rows, func(r scanner) error {
 		j, err := scanJob(r)
+		if err != nil {
+			return err
+		}
 		out = append(out, j)
-		return err
-	}); err != nil {
+		if size += j.Size(); size > store.MaxPage && len(out) > 1 {
+			return errPageFull
+		}
+		return nil
+	}); err != nil && !errors.Is(err, errPageFull) {
 		return nil, err
 	}
 	for i := range out {
@@ -170,19 +180,27 @@ func (s jobs) JobEvents(ctx context.Context, runID string, after int64, types []
 	if err != nil {
 		return log, err
 	}
+	size, full := 0, false
 	if err := each(rows, func(r scanner) error {
 		e := store.JobEvent{JobID: runID}
 		var created sql.NullInt64
-		err := r.Scan(&e.Seq, &e.Type, (*[]byte)(&e.Payload), (*[]byte)(&e.TraceContext), &e.PostedBy, &created)
+		if err := r.Scan(&e.Seq, &e.Type, (*[]byte)(&e.Payload), (*[]byte)(&e.TraceContext), &e.PostedBy, &created); err != nil {
+			return err
+		}
 		e.CreatedAt = fromMicros(created)
+		if size += e.Size(); size > store.MaxPage && len(log.Events) > 0 {
+			full = true
+			return errPageFull
+		}
 		log.Events = append(log.Events, e)
-		return err
-	}); err != nil {
+		return nil
+	}); err != nil && !full {
 		return log, err
 	}
-	if len(log.Events) == limit { // what comes after it was not looked at
-		log.Read = log.Events[limit-1].Seq
-		log.Ended = log.Ended && log.Read == last
+	if full || len(log.Events) == limit { // what comes after it was not looked at
+		log.Read = log.Events[len(log.Events)-1].Seq
+		log.More = log.Read < last
+		log.Ended = log.Ended && !log.More
 	}
 	return log, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -198,6 +199,17 @@ func jobSpecs(s *suite) {
 		equal(w, "all of them once", got, ids)
 	})
 
+	s.spec("a list of jobs ends after the job that is too much for a page", func(w *world) {
+		for range 4 {
+			w.create(1, asJob(func(j *store.NewJob) {
+				j.Payload = json.RawMessage(`{"inputs": {"x": "` + strings.Repeat("x", store.MaxPage*2/5) + `"}}`)
+			}))
+		}
+		found, err := w.a.ListJobs(w.ctx, store.JobFilter{Limit: 100})
+		w.must(err)
+		equal(w, "found", len(found), 3)
+	})
+
 	s.spec("jobs are listed by status, capability, owner, submitter and time", func(w *world) {
 		names := map[string]string{}
 		add := func(name string, change ...func(*store.NewJob)) store.Claim {
@@ -300,6 +312,25 @@ func jobEventSpecs(s *suite) {
 			equal(w, "read", log.Read, one.read)
 			equal(w, "ended", log.Ended, false)
 		}
+	})
+
+	s.spec("the log is read by pages of a bounded size, and one event always fits", func(w *world) {
+		id, _ := w.create(1, asJob())
+		large := `"` + strings.Repeat("x", store.MaxPage/2) + `"`
+		for _, text := range []string{large, `"` + large[1:len(large)-1] + large[1:], large, `1`, `2`} { // the second is larger than a page
+			w.post(id, "x", text)
+		}
+		var got [][2]int64
+		for after := int64(0); after < 5; {
+			log, err := w.a.JobEvents(w.ctx, id, after, nil, 100)
+			w.must(err)
+			got = append(got, [2]int64{int64(len(log.Events)), log.Read})
+			if len(log.Events) == 0 {
+				break
+			}
+			after = log.Read
+		}
+		equal(w, "pages", got, [][2]int64{{1, 1}, {1, 2}, {3, 5}})
 	})
 
 	s.spec("an answer is delivered with its event, or there is no event", func(w *world) {
