@@ -33,6 +33,8 @@ type scenario struct {
 	asks    bool
 	// called is set where agents start jobs by calling tools.
 	called *calledJobs
+	// notifies is set where the eval set names the service, which is then told of events.
+	notifies bool
 	// faults are the evaluations whose rollouts must end faulted.
 	faults map[string]string
 	// flags are further ones of its command.
@@ -126,7 +128,9 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	return s
 }
 
-func (s *scenario) write(name string, v any) {
+// write writes a file of the scenario. The last set says whether the service is told of events.
+func (s *scenario) write(name string, v map[string]any) {
+	_, s.notifies = v["notify"]
 	data, err := json.Marshal(v)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(s.dir, name), data, 0o600)
