@@ -85,3 +85,22 @@ func TestDocumentOfARemovedRunIsNotWritten(t *testing.T) {
 		t.Errorf("the folder of the removed run is there: %v", err)
 	}
 }
+
+// Whoever ends an executor before it has begun does nothing wrong.
+func TestExecuteEndsWithItsContext(t *testing.T) {
+	s := openTest(t)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if err := s.Execute(ctx, ExecuteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, once := range []bool{false, true} {
+		if err := s.Execute(ended, ExecuteOptions{Once: once}); err != nil {
+			t.Error(once, err)
+		}
+	}
+}

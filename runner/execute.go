@@ -41,18 +41,27 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 		return err
 	}
 	if err := w.tellOfAllRuns(ctx); err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	until := engine.UntilStopped
 	if o.Once {
 		until = engine.UntilIdle
 		if err := e.CheckNow(ctx); err != nil {
-			return err
+			return unlessEnded(ctx, err)
 		}
 	}
 	_, err = w.run(ctx, e, until)
 	if errors.Is(err, store.ErrMoved) {
 		return err // there is nothing to write to any more
 	}
-	return errors.Join(err, docs.close())
+	return errors.Join(unlessEnded(ctx, err), docs.close())
+}
+
+// unlessEnded is the error, or nil if it only says that the context has ended: whoever ends an
+// executor does so on purpose, also when it has hardly begun.
+func unlessEnded(ctx context.Context, err error) error {
+	if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
+		return nil
+	}
+	return err
 }
