@@ -54,7 +54,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 	if errors.Is(err, store.ErrMoved) {
 		return err // there is nothing to write to any more
 	}
-	return errors.Join(unlessEnded(ctx, err), docs.close())
+	return errors.Join(err, docs.close())
 }
 
 // unlessEnded is the error, or nil if it only says that the context has ended: whoever ends an

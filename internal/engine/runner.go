@@ -137,6 +137,9 @@ func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
 // segments will be repeated. The error is only for what is wrong with evalrun or its store.
 func (r *Runner) Run(ctx context.Context, until Until) error {
 	if err := r.events.start(ctx); err != nil {
+		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
+			return nil // ended before it has begun
+		}
 		return err
 	}
 	if until == UntilIdle {
