@@ -38,9 +38,6 @@ func (r *Runner) dispatch(ctx context.Context, until Until) error {
 			pause, done, err = r.nextAction(ctx, until)
 		}
 		if err != nil || done {
-			if ctx.Err() != nil {
-				return nil
-			}
 			return err
 		}
 		timer.Reset(pause)

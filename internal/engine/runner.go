@@ -147,6 +147,9 @@ func (r *Runner) Run(ctx context.Context, until Until) error {
 	}
 	stopLeases := r.leases.keep(ctx)
 	err := r.dispatch(ctx, until)
+	if ctx.Err() != nil {
+		err = nil // what the store says to a context that has ended is nobody's error
+	}
 	r.work.Wait()
 	stopLeases()
 	r.mu.Lock()
