@@ -29,7 +29,7 @@ func BenchmarkJSONSimilarity(b *testing.B) {
 	}
 	b.SetBytes(int64(document.Len()))
 	for b.Loop() {
-		if r := e.Evaluate(context.Background(), s); r[0].Error != "" {
+		if r := e.Evaluate(context.Background(), s).Results; r[0].Error != "" {
 			b.Fatal(r[0].Error)
 		}
 	}

@@ -36,7 +36,7 @@ func TestPredictionsOutsideTheClasses(t *testing.T) {
 	var rollouts []Rollout
 	for i, pair := range []string{"aa", "az", "az", "az", "bb", "bz", "bz", "bz"} {
 		evaluation := Evaluation{ID: fmt.Sprint(i), Criteria: map[string]json.RawMessage{"e": json.RawMessage(fmt.Sprintf(`{"expectedClass":%q}`, pair[:1]))}}
-		results := e.Evaluate(t.Context(), Subject{Evaluation: evaluation, Output: json.RawMessage(fmt.Sprintf(`{"label":%q}`, pair[1:]))})
+		results := e.Evaluate(t.Context(), Subject{Evaluation: evaluation, Output: json.RawMessage(fmt.Sprintf(`{"label":%q}`, pair[1:]))}).Results
 		rollouts = append(rollouts, Rollout{EvaluationID: evaluation.ID, State: StateCompleted, Evaluation: &evaluation, Results: results})
 	}
 	set := &Set{Evaluators: []Definition{def}, Thresholds: Thresholds{Pass: 1, Evaluators: map[string]Threshold{"e": {Min: 0.9}}}}

@@ -31,7 +31,7 @@ func runScript(t *testing.T, ctx context.Context, script string) Result {
 		RolloutID: "r", Agent: "a", Epoch: 3, Output: json.RawMessage(`{"x":1}`), Dir: dir, Workspace: "/ws",
 		Trace: [][]json.RawMessage{{json.RawMessage(`{"attributes":{"tool.name":"t","tool.id":"i"}}`), json.RawMessage(`{"torn`)}},
 		Env:   []string{"PATH=/usr/bin:/bin", "GREETING=hello"},
-	})
+	}).Results
 	if len(results) != 1 {
 		t.Fatalf("got %d results", len(results))
 	}
@@ -93,7 +93,7 @@ func TestCommandThatCannotStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := e.Evaluate(t.Context(), Subject{Dir: t.TempDir(), Evaluation: Evaluation{Criteria: map[string]json.RawMessage{"e": nil}}})[0]
+	r := e.Evaluate(t.Context(), Subject{Dir: t.TempDir(), Evaluation: Evaluation{Criteria: map[string]json.RawMessage{"e": nil}}}).Results[0]
 	if r.Score != nil || !strings.HasPrefix(r.Error, "cannot start the evaluator: ") {
 		t.Errorf("error %q", r.Error)
 	}

@@ -44,7 +44,7 @@ type vectors struct {
 		Rows []struct {
 			Passed, N, Failed, Suspended int
 			Min, Low, High               float64
-			Verdict                      Verdict
+			Verdict                      GateVerdict
 		}
 	}
 	V23 struct {

@@ -14,15 +14,6 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Evaluator scores finished rollouts. It is safe for concurrent use.
-type Evaluator interface {
-	// Evaluate gives this evaluator's results for one rollout. There is none if the evaluation has
-	// no criteria entry for the evaluator, and one otherwise; a line-by-line evaluator gives one
-	// for each line (Result.Line) and the aggregate last. What goes wrong is in Result.Error; the
-	// context ends a command evaluator.
-	Evaluate(ctx context.Context, s Subject) []Result
-}
-
 // New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun)
 // gives results with Result.NotRun. The error says what is wrong with the configuration.
 func New(def Definition) (Evaluator, error) {
@@ -63,6 +54,8 @@ type evaluator struct {
 	// defaults are the configuration's defaultEvaluationCriteria.
 	defaults *object
 	score    func(ctx context.Context, s Subject, criteria *object) outcome
+	// resume goes on with what was delivered; nil where the evaluator never waits.
+	resume func(ctx context.Context, s Subject, criteria *object, deliveries map[string]Delivery) outcome
 	// dataset computes set-level results, nil where there are none.
 	dataset *classification
 }
@@ -82,23 +75,42 @@ type outcome struct {
 	failure error
 	// lines are the outcomes of the single lines of a line-by-line evaluator.
 	lines []outcome
+	// wait is what the evaluator waits for instead; nil if it has an outcome.
+	wait json.RawMessage
 }
 
 func failed(format string, args ...any) outcome { return outcome{err: fmt.Errorf(format, args...)} }
 
-func (e *evaluator) Evaluate(ctx context.Context, s Subject) []Result {
+func (e *evaluator) Evaluate(ctx context.Context, s Subject) Verdict {
+	return e.verdict(s, func(criteria *object) outcome { return e.score(ctx, s, criteria) })
+}
+
+func (e *evaluator) Resume(ctx context.Context, s Subject, deliveries map[string]Delivery) Verdict {
+	return e.verdict(s, func(criteria *object) outcome {
+		if e.resume == nil {
+			return broken("an evaluator of type %s waits for nothing", e.def.Type)
+		}
+		return e.resume(ctx, s, criteria, deliveries)
+	})
+}
+
+// verdict finds the criteria and makes a verdict of what the evaluator makes of them.
+func (e *evaluator) verdict(s Subject, score func(criteria *object) outcome) Verdict {
 	raw, ok := s.Evaluation.Criteria[e.def.ID]
 	if !ok {
-		return nil
+		return Verdict{}
 	}
 	if e.def.NotRun != "" {
-		return []Result{{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Scale: e.scale, NotRun: e.def.NotRun}}
+		return Verdict{Results: []Result{{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Scale: e.scale, NotRun: e.def.NotRun}}}
 	}
 	started := time.Now()
 	criteria, err := e.criteria(raw, s.Evaluation.ExpectedOutput)
 	out := outcome{err: err}
 	if err == nil {
-		out = e.score(ctx, s, criteria)
+		out = score(criteria)
+	}
+	if out.wait != nil {
+		return Verdict{Wait: out.wait}
 	}
 	var results []Result
 	for i, line := range out.lines {
@@ -111,7 +123,7 @@ func (e *evaluator) Evaluate(ctx context.Context, s Subject) []Result {
 	}
 	result := e.result(out)
 	result.Duration = time.Since(started)
-	return append(results, result)
+	return Verdict{Results: append(results, result)}
 }
 
 func (e *evaluator) result(out outcome) Result {

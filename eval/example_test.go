@@ -61,7 +61,7 @@ evaluations:
 			if err != nil {
 				log.Fatal(err)
 			}
-			rollout.Results = append(rollout.Results, evaluator.Evaluate(context.Background(), subject)...)
+			rollout.Results = append(rollout.Results, evaluator.Evaluate(context.Background(), subject).Results...)
 		}
 		for _, r := range rollout.Results {
 			fmt.Printf("%s %s: %.4f %s\n", evaluation.ID, r.EvaluatorID, *r.Score, r.Details)

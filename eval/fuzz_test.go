@@ -74,7 +74,7 @@ func FuzzEvaluatorFile(f *testing.F) {
 		_ = json.Unmarshal(data, &more) // the rest of the document is the rollout, where it is one
 		results := e.Evaluate(context.Background(), Subject{
 			Evaluation: Evaluation{Criteria: map[string]json.RawMessage{def.ID: more.Criteria}}, Output: more.Output, Trace: [][]json.RawMessage{more.Trace},
-		})
+		}).Results
 		for _, r := range results {
 			if r.NotRun == "" && (r.Score == nil || math.IsNaN(*r.Score) || *r.Score < 0 || *r.Score > r.Scale) {
 				t.Errorf("%+v", r)

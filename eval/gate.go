@@ -8,14 +8,14 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// Verdict says whether a threshold is met.
-type Verdict string
+// GateVerdict says whether a threshold is met.
+type GateVerdict string
 
 // The verdicts. A gate is undecided as long as what is missing, or its interval, allows both.
 const (
-	GatePass      Verdict = "pass"
-	GateFail      Verdict = "fail"
-	GateUndecided Verdict = "undecided"
+	GatePass      GateVerdict = "pass"
+	GateFail      GateVerdict = "fail"
+	GateUndecided GateVerdict = "undecided"
 )
 
 // Gate is a threshold as it was judged for one agent.
@@ -30,10 +30,10 @@ type Gate struct {
 	// Value is the figure as far as it is known; Low and High what it would be if everything that
 	// is missing were 0, or 1. By interval they are the lower end of the interval of the one, and
 	// the upper end of that of the other.
-	Value   *float64 `json:"value"`
-	Low     float64  `json:"low"`
-	High    float64  `json:"high"`
-	Verdict Verdict  `json:"verdict"`
+	Value   *float64    `json:"value"`
+	Low     float64     `json:"low"`
+	High    float64     `json:"high"`
+	Verdict GateVerdict `json:"verdict"`
 	// Missing counts the evaluations whose figure is not known or may change.
 	Missing int `json:"missing,omitempty"`
 	// FalseFail says how likely the gate is to fail where the true rate is the one observed, and

@@ -28,7 +28,7 @@ func TestCustomEvaluators(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		results := e.Evaluate(t.Context(), Subject{Evaluation: Evaluation{Criteria: map[string]json.RawMessage{"c": json.RawMessage(`{"x":1}`)}}})
+		results := e.Evaluate(t.Context(), Subject{Evaluation: Evaluation{Criteria: map[string]json.RawMessage{"c": json.RawMessage(`{"x":1}`)}}}).Results
 		if len(results) != 1 || results[0].Score != nil || !strings.Contains(results[0].NotRun, "a Python class (op.py:Op), which evalrun cannot run") {
 			t.Errorf("%s: %+v", file, results)
 		}

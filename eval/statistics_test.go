@@ -310,7 +310,7 @@ func TestGatesOnBounds(t *testing.T) {
 		name     string
 		epochs   int
 		rollouts []Rollout
-		verdict  Verdict
+		verdict  GateVerdict
 		low      float64
 		high     float64
 	}{

@@ -23,7 +23,7 @@ func evaluate(t *testing.T, def Definition, criteria, output string, spans ...st
 		Output:     json.RawMessage(output),
 	}
 	s.Trace = [][]json.RawMessage{rawSpans(spans)}
-	return e.Evaluate(context.Background(), s)
+	return e.Evaluate(context.Background(), s).Results
 }
 
 func definition(kind, config string) Definition {
@@ -267,7 +267,7 @@ func TestCriteriaResolution(t *testing.T) {
 			}
 			s := Subject{Output: json.RawMessage(`{"result":10}`), Evaluation: Evaluation{
 				Criteria: map[string]json.RawMessage{"e": json.RawMessage(v.criteria)}, ExpectedOutput: json.RawMessage(v.expectedOutput)}}
-			wantScore(t, only(t, e.Evaluate(context.Background(), s)), v.want)
+			wantScore(t, only(t, e.Evaluate(context.Background(), s).Results), v.want)
 		})
 	}
 	t.Run("an empty expected output is used", func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestCriteriaResolution(t *testing.T) {
 		}
 		s := Subject{Output: json.RawMessage(`{"a":1}`), Evaluation: Evaluation{
 			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`null`)}, ExpectedOutput: json.RawMessage(`{}`)}}
-		wantScore(t, only(t, e.Evaluate(context.Background(), s)), 1)
+		wantScore(t, only(t, e.Evaluate(context.Background(), s).Results), 1)
 	})
 	t.Run("an evaluator that is no output evaluator is not touched", func(t *testing.T) {
 		e, err := New(definition("uipath-contains", `{"defaultEvaluationCriteria":{"searchText":"1"}}`))
@@ -286,14 +286,14 @@ func TestCriteriaResolution(t *testing.T) {
 		}
 		s := Subject{Output: json.RawMessage(`{"a":1}`), Evaluation: Evaluation{
 			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`null`)}, ExpectedOutput: json.RawMessage(`{"x":1}`)}}
-		wantScore(t, only(t, e.Evaluate(context.Background(), s)), 1)
+		wantScore(t, only(t, e.Evaluate(context.Background(), s).Results), 1)
 	})
 	t.Run("an evaluator without an entry is skipped", func(t *testing.T) {
 		e, err := New(definition("uipath-contains", `{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := e.Evaluate(context.Background(), Subject{}); got != nil {
+		if got := e.Evaluate(context.Background(), Subject{}).Results; got != nil {
 			t.Errorf("got %+v, want no result", got)
 		}
 	})

@@ -131,7 +131,7 @@ func missing(counts store.Counts, hasEvaluators bool, stats eval.Summary, accept
 }
 
 // gates are the thresholds that were judged so, as one text; empty if there is none.
-func gates(stats eval.Summary, verdict eval.Verdict) string {
+func gates(stats eval.Summary, verdict eval.GateVerdict) string {
 	var out []string
 	for _, g := range stats.Gates {
 		if g.Verdict != verdict {

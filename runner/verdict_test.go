@@ -13,7 +13,7 @@ func TestJudge(t *testing.T) {
 	faulted := store.Run{FinishedAt: time.Now(), Counts: store.Counts{Total: 4, Completed: 3, Faulted: 1}}
 	open := store.Run{Counts: store.Counts{Total: 4, Completed: 3, Suspended: 1}}
 	scored := eval.Coverage{Evaluations: 4, Scored: 4, EvaluatorResults: 4}
-	stats := func(c eval.Coverage, verdicts ...eval.Verdict) (out eval.Summary) {
+	stats := func(c eval.Coverage, verdicts ...eval.GateVerdict) (out eval.Summary) {
 		out.Coverage = c
 		for _, v := range verdicts {
 			out.Gates = append(out.Gates, eval.Gate{What: "score", Min: 0.8, By: "point", Verdict: v})

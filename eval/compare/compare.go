@@ -241,7 +241,7 @@ func (d *Document) gates(f *figures, o Options) {
 	low, _, lowKnown := worst.Interval()
 	_, high, highKnown := best.Interval()
 	first := d.Comparisons[0].Difference
-	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) eval.Verdict) {
+	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) eval.GateVerdict) {
 		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Verdict: eval.GateUndecided}
 		if lowKnown && highKnown {
 			g.Low, g.High, g.Verdict = &low, &high, judge(low, high, *margin)
@@ -259,7 +259,7 @@ func (d *Document) gates(f *figures, o Options) {
 	}
 }
 
-func noWorse(low, high, margin float64) eval.Verdict {
+func noWorse(low, high, margin float64) eval.GateVerdict {
 	switch {
 	case low >= -margin:
 		return eval.GatePass
@@ -269,7 +269,7 @@ func noWorse(low, high, margin float64) eval.Verdict {
 	return eval.GateUndecided
 }
 
-func better(low, high, margin float64) eval.Verdict {
+func better(low, high, margin float64) eval.GateVerdict {
 	switch {
 	case low > margin:
 		return eval.GatePass

@@ -107,7 +107,7 @@ func TestV20Verdicts(t *testing.T) {
 			CI          [2]float64
 			Margin      float64
 			Verdict     Verdict
-			NoWorseThan eval.Verdict
+			NoWorseThan eval.GateVerdict
 		}
 	}
 	vector(t, "V20", &v)
@@ -182,7 +182,7 @@ func TestGates(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		a, b              Side
-		noWorse, better   eval.Verdict
+		noWorse, better   eval.GateVerdict
 		openEvaluations   int
 		evaluationsWanted int
 	}{

@@ -107,8 +107,8 @@ type Gate struct {
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
 	// Open counts the evaluations that may still bring something.
-	Open    int          `json:"open"`
-	Verdict eval.Verdict `json:"verdict"`
+	Open    int              `json:"open"`
+	Verdict eval.GateVerdict `json:"verdict"`
 	// EvaluationsNeeded is how many evaluations like these would decide a gate that is undecided.
 	EvaluationsNeeded *int `json:"evaluationsNeeded"`
 }

@@ -29,9 +29,9 @@ func (panickyAgent) Run(context.Context, agent.Segment) (agent.Outcome, error) {
 }
 
 // panickyEvaluator is an evaluator with one.
-type panickyEvaluator struct{}
+type panickyEvaluator struct{ eval.Evaluator }
 
-func (panickyEvaluator) Evaluate(context.Context, eval.Subject) []eval.Result { panic("planted") }
+func (panickyEvaluator) Evaluate(context.Context, eval.Subject) eval.Verdict { panic("planted") }
 
 // poison is a store with runs in which something is bad.
 type poison struct {

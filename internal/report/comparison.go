@@ -114,7 +114,7 @@ func GateSentence(g compare.Gate) string {
 	if g.Rule == "betterThan" {
 		rule = "better than A by more than " + decimal(g.Margin)
 	}
-	text := fmt.Sprintf("%s: B is %s: %s", redact.Line(g.By), rule, map[eval.Verdict]string{
+	text := fmt.Sprintf("%s: B is %s: %s", redact.Line(g.By), rule, map[eval.GateVerdict]string{
 		eval.GatePass: "met", eval.GateFail: "not met", eval.GateUndecided: "undecided"}[g.Verdict])
 	if g.Low != nil {
 		text += fmt.Sprintf(", the difference lies between %s and %s", signed(*g.Low), signed(*g.High))

@@ -114,5 +114,5 @@ func (g gates) agent(one eval.Gate) string {
 
 // gateWord is the verdict on a threshold in words.
 func gateWord(g eval.Gate) string {
-	return map[eval.Verdict]string{eval.GatePass: "threshold met", eval.GateFail: "threshold not met", eval.GateUndecided: "threshold"}[g.Verdict]
+	return map[eval.GateVerdict]string{eval.GatePass: "threshold met", eval.GateFail: "threshold not met", eval.GateUndecided: "threshold"}[g.Verdict]
 }

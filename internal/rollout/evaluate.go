@@ -162,7 +162,7 @@ func (s *scoring) score(ctx context.Context, e eval.Evaluator, subject eval.Subj
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return e.Evaluate(ctx, subject)
+	return e.Evaluate(ctx, subject).Results
 }
 
 // subject is what the evaluators see of the rollout.

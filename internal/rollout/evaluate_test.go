@@ -55,7 +55,7 @@ func TestAnEvaluatorWithAResultIsNotRunAgain(t *testing.T) {
 	w.host.LoadRun = func(ctx context.Context, runID string) (*Run, error) {
 		run, err := load(ctx, runID)
 		if err == nil {
-			run.Evaluators[1] = ending{end}
+			run.Evaluators[1] = ending{end: end}
 		}
 		return run, err
 	}
@@ -74,9 +74,12 @@ func TestAnEvaluatorWithAResultIsNotRunAgain(t *testing.T) {
 }
 
 // ending is an evaluator during which the process is ended.
-type ending struct{ end func() }
+type ending struct {
+	eval.Evaluator
+	end func()
+}
 
-func (e ending) Evaluate(context.Context, eval.Subject) []eval.Result {
+func (e ending) Evaluate(context.Context, eval.Subject) eval.Verdict {
 	e.end()
-	return nil
+	return eval.Verdict{}
 }
