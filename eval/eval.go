@@ -39,6 +39,8 @@ type Set struct {
 	// Faults says for categories of faults whose they are ("agent" or "environment") where that is
 	// not as usual.
 	Faults map[string]string `json:"faults,omitempty"`
+	// Prices are what the models of agents cost.
+	Prices Prices `json:"prices,omitempty"`
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
 

@@ -97,6 +97,7 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	set.Tasks = f.Strings("tasks")
 	l.tasks(f)
 	l.epochs(f, set)
+	set.Prices = ParsePrices(&l.Reader, f.Get("prices"))
 	l.limits(f, set)
 	l.retry(f, set)
 	l.thresholds(f, set)
