@@ -18,8 +18,9 @@ type CancelOptions struct {
 	Leave bool
 }
 
-// Cancel cancels what has not ended of a run, or one rollout, and returns the number of rollouts
-// that it has cancelled. Those that are running are ended by whoever runs them.
+// Cancel cancels what has not ended of a run, named as [Store.Find] knows it, or of one rollout, named
+// by its id, and returns the number of rollouts that it has cancelled. Those that are running are
+// ended by whoever runs them.
 func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, error) {
 	var keep []string
 	if !o.Jobs {
@@ -28,8 +29,11 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 	runID, err := s.st.RunOf(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		run, err := s.Find(ctx, name)
-		if err != nil {
+		if errors.Is(err, errNoRun) {
 			return 0, inputError("there is no run or rollout %q in the store %s", name, s.Dir())
+		}
+		if err != nil {
+			return 0, err
 		}
 		runID, name = run.ID, run.ID
 	} else if err != nil {

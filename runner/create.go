@@ -50,6 +50,9 @@ func (o CreateOptions) Check() error {
 	if o.RunID != "" && !runIDPattern().MatchString(o.RunID) {
 		return inputError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", o.RunID)
 	}
+	if o.RunID == Latest {
+		return inputError("--run-id: %s is the name of the newest run, whichever that is; give another id", Latest)
+	}
 	if o.AsPlanned && o.RunID == "" {
 		return inputError("--as-planned has a meaning only with --run-id")
 	}

@@ -93,8 +93,8 @@ func (e *PolledError) Error() string {
 // polled are the sources that evalrun asks for the results of jobs.
 var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP}
 
-// Deliver hands in what a trigger waits for. It is named by its id, a beginning of it that no other
-// has, or SOURCE/KEY; then the delivery is for every trigger that waits for these. Go on with
+// Deliver hands in what a trigger waits for. It is named by its id, a beginning or an end of it that no
+// other has, or SOURCE/KEY; then the delivery is for every trigger that waits for these. Go on with
 // Resume, unless an executor runs.
 func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, error) {
 	one := d.stored()
@@ -158,6 +158,9 @@ func (a address) set(ctx context.Context, name string, d *store.Delivery) error 
 		}
 		d.Source, d.ItemKey = source, key
 		return nil
+	}
+	if _, isLatest, _ := stepsBack(name); isLatest {
+		return inputError("%s: a trigger is named by its id, because the newest one may be another than the one that you have seen; evalrun triggers lists them", name)
 	}
 	t, err := a.st.Trigger(ctx, name)
 	switch {

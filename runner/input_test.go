@@ -32,7 +32,7 @@ func TestFindTakesAnUniqueBeginning(t *testing.T) {
 		}
 	}
 	_, err := s.Find(t.Context(), "a")
-	isInput(t, err, "3 runs begin with")
+	isInput(t, err, "3 runs begin or end with")
 	_, err = s.Find(t.Context(), "x")
 	isInput(t, err, "there is no run")
 }

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -16,9 +15,28 @@ import (
 // DefaultDir is where a store is if nobody says otherwise.
 const DefaultDir = ".evalrun"
 
-// OpenRun opens the store of a run and finds the run. Its name is its id, a beginning of it that no
-// other run has, or the path of its results document. The store is in dir; if that is empty, where
-// the document says, or in the nearest .evalrun upward of it, else in DefaultDir.
+// FindStore is the nearest DefaultDir with a store, in the folder of the process or upward of it. If
+// there is none it is DefaultDir.
+func FindStore() string {
+	if dir, err := os.Getwd(); err == nil {
+		for up := dir; ; up = filepath.Dir(up) {
+			if there := filepath.Join(up, DefaultDir); isStore(there) {
+				if up == dir {
+					return DefaultDir
+				}
+				return there
+			}
+			if up == filepath.Dir(up) {
+				break
+			}
+		}
+	}
+	return DefaultDir
+}
+
+// OpenRun opens the store of a run and finds the run. Its name is one that [Store.Find] knows, or
+// the path of its results document. The store is in dir; if that is empty, where the document says,
+// or in the nearest .evalrun upward of it, else where [FindStore] finds it.
 func OpenRun(ctx context.Context, name, dir string, o OpenOptions) (*Store, Run, error) {
 	o.MustExist = true
 	if input.IsFile(name) {
@@ -27,7 +45,10 @@ func OpenRun(ctx context.Context, name, dir string, o OpenOptions) (*Store, Run,
 	if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".json") {
 		return nil, Run{}, inputError("%s: there is no such file; give a results document or the id of a run (evalrun list shows them)", name)
 	}
-	s, err := Open(cmp.Or(dir, DefaultDir), o)
+	if dir == "" {
+		dir = FindStore()
+	}
+	s, err := Open(dir, o)
 	if err != nil {
 		return nil, Run{}, err
 	}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/redact"
@@ -140,30 +139,6 @@ func (s *Store) Runs(ctx context.Context) ([]Run, error) {
 		out = append(out, newRun(r, active[r.ID]))
 	}
 	return out, nil
-}
-
-// Find finds a run by its id, or by a beginning of it that no other run has.
-func (s *Store) Find(ctx context.Context, name string) (Run, error) {
-	all, err := s.Runs(ctx)
-	if err != nil {
-		return Run{}, err
-	}
-	var found []Run
-	for _, r := range all {
-		if r.ID == name {
-			return r, nil
-		}
-		if strings.HasPrefix(r.ID, name) {
-			found = append(found, r)
-		}
-	}
-	switch len(found) {
-	case 0:
-		return Run{}, inputError("there is no run %q in the store %s; evalrun list shows the runs", name, s.Dir())
-	case 1:
-		return found[0], nil
-	}
-	return Run{}, inputError("%d runs begin with %q; give more of the id", len(found), name)
 }
 
 // Events are the events of a run from the one after the given number on, at most limit of them,

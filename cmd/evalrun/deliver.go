@@ -25,7 +25,7 @@ func deliverCommand(g *globals) *cobra.Command {
 		Short: "Hand in the payload that a trigger waits for",
 		Long: `Hand in what a trigger waits for: the result of a job, an answer, or that the job failed or was cancelled.
 
-The trigger is named by its id, a unique beginning of it, or its source and item key; then the delivery is for every
+The trigger is named by its id, a unique beginning or end of it, or its source and item key; then the delivery is for every
 trigger that waits for these. Prints what became of the delivery: accepted ("accepted 2" for two triggers), duplicate
 (the trigger has one already), late (its deadline has passed, or nobody waits for it any more) or parked (nothing matches
 yet; kept for 7 days). Go on with evalrun resume, unless an executor is running.

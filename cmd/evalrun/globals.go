@@ -26,7 +26,7 @@ type globals struct {
 
 func (g *globals) register(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringVar(&g.store, "store", "", "the store's folder `DIR` (default: $EVALRUN_STORE, else .evalrun)")
+	f.StringVar(&g.store, "store", "", "the store's folder `DIR` (default: $EVALRUN_STORE, else .evalrun, here or upward)")
 	f.StringVar(&g.logLevel, "log-level", "warn", "`LEVEL`: debug, info, warn or error")
 	f.BoolVar(&g.json, "json", false, "print JSON on stdout")
 	f.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no table")
@@ -53,14 +53,19 @@ func (g *globals) openOptions(cmd *cobra.Command) (o runner.OpenOptions, err err
 	return o, err
 }
 
-// withStore runs f with the store open. The store must be there, unless create makes it.
+// withStore runs f with the store open. The store must be there, here or upward, unless create makes
+// it here.
 func (g *globals) withStore(cmd *cobra.Command, create bool, f func(*runner.Store) error) (err error) {
 	o, err := g.openOptions(cmd)
 	if err != nil {
 		return err
 	}
 	o.MustExist = !create
-	s, err := runner.Open(cmp.Or(g.storeDir(), runner.DefaultDir), o)
+	dir := cmp.Or(g.storeDir(), runner.DefaultDir)
+	if g.storeDir() == "" && !create {
+		dir = runner.FindStore()
+	}
+	s, err := runner.Open(dir, o)
 	if err != nil {
 		return internal(err)
 	}
@@ -68,8 +73,8 @@ func (g *globals) withStore(cmd *cobra.Command, create bool, f func(*runner.Stor
 	return internal(f(s))
 }
 
-// withRun runs f with the store of a run open. The run is named by its id, a unique beginning of
-// it, or its results document.
+// withRun runs f with the store of a run open. The run is named as Store.Find wants it, or by its
+// results document.
 func (g *globals) withRun(cmd *cobra.Command, name string, f func(*runner.Store, runner.Run) error) (err error) {
 	o, err := g.openOptions(cmd)
 	if err != nil {
@@ -94,7 +99,10 @@ func resumeLine(s *runner.Store, runID string) string {
 // storeFlag is the flag with which a command that is typed here finds the store; it is empty if the
 // command finds the store without a flag.
 func storeFlag(s *runner.Store) string {
-	found := cmp.Or(os.Getenv("EVALRUN_STORE"), runner.DefaultDir)
+	found := os.Getenv("EVALRUN_STORE")
+	if found == "" {
+		found = runner.FindStore()
+	}
 	if abs, err := filepath.Abs(found); err == nil && abs == s.Dir() {
 		return ""
 	}

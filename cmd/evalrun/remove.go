@@ -27,8 +27,8 @@ func rmCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm RUN...",
 		Short: "Remove runs from the store, with all their files",
-		Long: `Remove runs from the store with everything that belongs to them: results, events, logs, workspaces. A run is named by its id or
-a unique beginning of it. A run that is not final is refused, unless --force is given: then it is cancelled first. A run that another
+		Long: `Remove runs from the store with everything that belongs to them: results, events, logs, workspaces. A run is named by its id,
+a unique beginning or end of it, or latest. A run that is not final is refused, unless --force is given: then it is cancelled first. A run that another
 process works on is always refused. Results documents that were written elsewhere (-o) stay.`,
 		Args: atLeastOne,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -15,7 +15,8 @@ func resumeCommand(g *globals) *cobra.Command {
 		Use:   "resume RUN|RESULTS.json",
 		Short: "Check the triggers of a run once and resume what can be resumed (--wait: until done)",
 		Long: `Ask once whether the jobs that a run waits for are done, resume the rollouts that can go on, and update the results
-document. The run is named by its id, a unique beginning of it, or its results document.`,
+document. The run is named by its id, a unique beginning or end of it, latest (latest~1 is the one before), or its
+results document.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := w.options()

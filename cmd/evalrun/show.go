@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -14,21 +15,28 @@ func showCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show RUN|RESULTS.json [ROLLOUT]",
 		Short: "Show a run, or one of its rollouts",
-		Long: `Show a run as it stands in the store: its table, or with --json its results document. With a rollout, named by its id, a
+		Long: `Show a run as it stands in the store, or a results document, whose store need not be there: its table, or with --json its
+results document. With a rollout, named by its id, a
 unique beginning of it, or the id of its evaluation, that rollout alone.`,
 		Args: between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			show := func(r *runner.Report, resume string) error {
+				switch {
+				case len(args) == 2:
+					return showRollout(cmd, r, args[1])
+				case g.json:
+					return r.Write(stdout(cmd), "json")
+				}
+				r.ResumeCommand = resume
+				return r.Write(stdout(cmd), "table")
+			}
+			if input.IsFile(args[0]) {
+				return internal(runner.OpenReport(args[0], func(r *runner.Report) error {
+					return show(r, executable+" resume "+shellQuote(args[0]))
+				}))
+			}
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
-				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error {
-					switch {
-					case len(args) == 2:
-						return showRollout(cmd, r, args[1])
-					case g.json:
-						return r.Write(stdout(cmd), "json")
-					}
-					r.ResumeCommand = resumeLine(s, run.ID)
-					return r.Write(stdout(cmd), "table")
-				})
+				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error { return show(r, resumeLine(s, run.ID)) })
 				if err != nil || g.json || len(args) == 2 {
 					return err
 				}

@@ -100,7 +100,8 @@ type Reader interface {
 	// Triggers calls f for every trigger that has not ended (with all, for every one), oldest
 	// first.
 	Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error
-	// Trigger returns one trigger by its id or a unique prefix of at least 4 characters.
+	// Trigger returns one trigger by its id, or by a beginning or an end of it that no other has, of
+	// at least 4 characters. The error of an ambiguous one names the candidates.
 	Trigger(ctx context.Context, id string) (Trigger, error)
 	// Deliveries returns everything that was delivered for a trigger, in the order in which it
 	// came: the one that was accepted, duplicates, and what came late.

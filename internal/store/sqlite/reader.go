@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
@@ -195,7 +198,12 @@ func (s reader) Trigger(ctx context.Context, id string) (g store.Trigger, err er
 	if len(id) < 4 {
 		return store.Trigger{}, fmt.Errorf("trigger %q: %w; give at least 4 characters of its id", id, store.ErrNotFound)
 	}
-	rows, err := s.db.read.QueryContext(ctx, selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", id, id+"\x7f")
+	where, args := "WHERE t.trigger_id >= ? AND t.trigger_id < ?", []any{id, id + "\x7f"}
+	if len(id) < len(uuid.Nil.String()) { // it may be an end, for which there is no index
+		where, args = "WHERE (t.trigger_id >= ? AND t.trigger_id < ? OR substr(t.trigger_id, -length(?)) = ?)", append(args, id, id)
+	}
+	const most = 10
+	rows, err := s.db.read.QueryContext(ctx, selectTrigger+where+fmt.Sprintf(" LIMIT %d", most+1), args...)
 	if err != nil {
 		return store.Trigger{}, err
 	}
@@ -213,7 +221,14 @@ func (s reader) Trigger(ctx context.Context, id string) (g store.Trigger, err er
 	case 1:
 		return found[0], nil
 	}
-	return store.Trigger{}, fmt.Errorf("trigger %s: several begin like this; give more of the id: %w", id, store.ErrNotFound)
+	var names []string
+	for _, g := range found[:min(len(found), most)] {
+		names = append(names, fmt.Sprintf("%s (%s, %s)", g.ID, g.Type, g.State))
+	}
+	if len(found) > most {
+		names = append(names, "and others")
+	}
+	return store.Trigger{}, fmt.Errorf("trigger %s: several begin or end like this, %s; give more of the id: %w", id, strings.Join(names, ", "), store.ErrNotFound)
 }
 
 // Deliveries implements Reader.

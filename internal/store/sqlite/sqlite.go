@@ -74,7 +74,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 			return nil, fmt.Errorf("cannot make the store: %w", err)
 		}
 		defer unlock()
-		if err := createPrivate(file); err != nil {
+		if err := errors.Join(ignoreInGit(dir), createPrivate(file)); err != nil {
 			return nil, fmt.Errorf("cannot make the store: %w", err)
 		}
 	}
@@ -98,6 +98,15 @@ func Open(dir string, opts store.Options) (*Store, error) {
 	}
 	d.commit = startCommitter(d)
 	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}}, nil
+}
+
+// ignoreInGit keeps a new store out of the repository that it is made in. A folder that has
+// something else in it is left alone.
+func ignoreInGit(dir string) error {
+	if there, err := os.ReadDir(dir); err != nil || len(there) > 0 {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, ".gitignore"), []byte("*\n"), 0o600)
 }
 
 // lockFolder lets one process at a time make the store: SQLite does not wait for another that makes

@@ -32,6 +32,9 @@ func suspensionSpecs(s *suite) {
 		equal(w, "segments", o.Segments, []store.Segment{{RolloutID: rollouts[0], Number: 1, Attempt: 1, Outcome: store.OutcomeSuspended, StartedAt: w.Now().Add(-time.Minute), EndedAt: w.Now()}})
 		equal(w, "one by its id", w.trigger(taskID), o.Triggers[1])
 		equal(w, "one by a prefix", w.trigger(taskID[:20]).ID, taskID)
+		equal(w, "one by its end", w.trigger(taskID[30:]).ID, taskID)
+		_, err := w.a.Trigger(w.ctx, taskID[14:20])
+		w.refused("one by its middle", err, store.ErrNotFound)
 	})
 
 	s.spec("a suspended rollout has no results and nobody may claim it", func(w *world) {
