@@ -31,7 +31,7 @@ type Rollout struct {
 	Suspensions int
 	// Fault is set by whatever makes the rollout faulted.
 	Fault *fault.Fault
-	// Score is set by Finish, if the rollout could be scored.
+	// Score is set by Finish, if the rollout could be scored, and by Rescore.
 	Score *float64
 	// CreatedAt is set by CreateRun.
 	CreatedAt time.Time
@@ -156,11 +156,14 @@ type Committed struct {
 	Ready bool
 }
 
-// Result is what one evaluator said of a rollout. RecordResult or Finish writes it, once.
+// Result is what one evaluator said of a rollout. RecordResult or Finish writes it, once, and
+// Rescore replaces it.
 type Result struct {
 	EvaluatorID string
 	// Data is the evaluator's results as JSON.
 	Data json.RawMessage
+	// Rescoring is the number of the rescoring that it is of, 0 if of none.
+	Rescoring int
 }
 
 // CallKey says which calls of tools that an agent makes are equal.

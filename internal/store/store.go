@@ -48,6 +48,7 @@ type Store interface {
 	AccessTokens
 	Jobs
 	Outbox
+	Rescorings
 
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
 	// is false.
@@ -125,6 +126,10 @@ type View interface {
 	Evaluations(f func(Evaluation) error) error
 	// Rollouts calls f for every rollout in the order of the plan. What f gets is its own.
 	Rollouts(f func(RolloutView) error) error
+	// Rescorings are those of the run in order, RescoredEvaluations the evaluations of one of them
+	// that take the place of the plan's.
+	Rescorings() ([]Rescoring, error)
+	RescoredEvaluations(number int, f func(Evaluation) error) error
 }
 
 // RolloutView is a rollout with everything that belongs to it.
@@ -134,6 +139,7 @@ type RolloutView struct {
 	Segments []Segment
 	Triggers []Trigger
 	Results  []Result
+	RescoringState
 }
 
 // Queue is what works on rollouts: it claims them, and records what became of them.

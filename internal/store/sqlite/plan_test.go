@@ -55,6 +55,7 @@ func exercise(t *testing.T, s *Store) {
 		if end.Outcome == store.OutcomeCompleted {
 			must(s.RecordResult(ctx, c.Token, store.Result{EvaluatorID: "e"}))
 			must(s.Finish(ctx, c.Token, nil))
+			exerciseRescorings(t, s, p.RunID, c.RolloutID)
 		}
 		triggers, err := s.ClaimTriggers(ctx, "", 1)
 		must(err)
@@ -117,6 +118,17 @@ func exerciseOutbox(t *testing.T, s *Store) {
 	}
 }
 
+func exerciseRescorings(t *testing.T, s *Store, runID, completed string) {
+	t.Helper()
+	n, err := s.BeginRescoring(t.Context(), store.NewRescoring{RunID: runID, Evaluations: []store.Evaluation{{ID: "e"}}})
+	if err == nil {
+		n, err = s.BeginRescoring(t.Context(), store.NewRescoring{RunID: runID, After: n, Rollouts: []string{completed}})
+	}
+	if err := errors.Join(err, s.Rescore(t.Context(), runID, n, store.Rescored{RolloutID: completed, Results: []store.Result{{EvaluatorID: "e"}}})); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // No statement of the store looks at every row of a table that grows: only at those that are
 // runnable, due, held or open, which have indexes of their own.
 func TestStatementsScanNoTable(t *testing.T) {
@@ -130,7 +142,7 @@ func TestStatementsScanNoTable(t *testing.T) {
 		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
 		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts+"run_id = ?", nextDueJob,
-		selectTrigger+whereAsked, selectNextNotification, selectUndelivered)
+		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorable)
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
 		"SCAN h", "SCAN holders", "SCAN json_each", "CONSTANT ROW", "SCAN (subquery"}

@@ -50,8 +50,9 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 		const rollouts = " WHERE rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = ?)"
 		for _, q := range []string{
 			"DELETE FROM deliveries WHERE trigger_id IN (SELECT trigger_id FROM triggers" + rollouts + ")",
-			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts, "DELETE FROM segments" + rollouts,
+			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts, "DELETE FROM rescored" + rollouts, "DELETE FROM segments" + rollouts,
 			"DELETE FROM rollouts WHERE run_id = ?", "DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
+			"DELETE FROM rescorings WHERE run_id = ?", "DELETE FROM rescored_evaluations WHERE run_id = ?",
 			"DELETE FROM plans WHERE run_id = ?", "DELETE FROM runs WHERE run_id = ?",
 			"DELETE FROM notifications WHERE run_id = ?", "DELETE FROM notify_targets WHERE run_id = ?",
 			"DELETE FROM job_events WHERE run_id = ?", "DELETE FROM jobs WHERE run_id = ?",

@@ -241,4 +241,26 @@ CREATE TABLE access_tokens (
   created_at INTEGER NOT NULL, expires_at INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX runs_listed ON runs (created_at, run_id);
+`, `
+-- Completed rollouts that are scored again.
+CREATE TABLE rescorings (
+  run_id TEXT NOT NULL, number INTEGER NOT NULL,  -- from 1; 0 is what the rollouts ended with
+  data     BLOB NOT NULL,                -- what it scores with
+  begun_at INTEGER NOT NULL, ended_at INTEGER,
+  due INTEGER NOT NULL, scored INTEGER NOT NULL DEFAULT 0, unscored INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (run_id, number)
+) WITHOUT ROWID;
+
+CREATE TABLE rescored_evaluations (
+  run_id TEXT NOT NULL, number INTEGER NOT NULL, evaluation_id TEXT NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (run_id, number, evaluation_id)
+);
+
+CREATE TABLE rescored (
+  rollout_id TEXT PRIMARY KEY,
+  number     INTEGER NOT NULL,           -- of the rescoring that its results are of
+  due        INTEGER,                    -- the rescoring that is still to score it
+  unscored   TEXT NOT NULL DEFAULT ''    -- why the last one has left it as it was
+) WITHOUT ROWID;
+ALTER TABLE results ADD COLUMN rescoring INTEGER NOT NULL DEFAULT 0;
 `}

@@ -41,6 +41,10 @@ func (v *sqliteView) Evaluations(f func(store.Evaluation) error) error {
 	if err != nil {
 		return err
 	}
+	return eachEvaluation(rows, f)
+}
+
+func eachEvaluation(rows *sql.Rows, f func(store.Evaluation) error) error {
 	return each(rows, func(r scanner) error {
 		var e store.Evaluation
 		if err := r.Scan(&e.ID, (*[]byte)(&e.Data)); err != nil {
@@ -50,11 +54,28 @@ func (v *sqliteView) Evaluations(f func(store.Evaluation) error) error {
 	})
 }
 
+func (v *sqliteView) Rescorings() ([]store.Rescoring, error) {
+	rows, err := v.tx.QueryContext(v.ctx, selectRescorings, v.run.ID)
+	if err != nil {
+		return nil, err
+	}
+	return scanRescorings(rows)
+}
+
+func (v *sqliteView) RescoredEvaluations(number int, f func(store.Evaluation) error) error {
+	rows, err := v.tx.QueryContext(v.ctx, "SELECT evaluation_id, data FROM rescored_evaluations WHERE run_id = ? AND number = ?", v.run.ID, number)
+	if err != nil {
+		return err
+	}
+	return eachEvaluation(rows, f)
+}
+
 // batch is how many rollouts are read before the rows that belong to them.
 const batch = 256
 
 func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
-	parts, err := v.prepare("SELECT "+rolloutColumns+" FROM rollouts o WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?",
+	parts, err := v.prepare("SELECT "+rolloutColumns+", coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '') FROM rollouts o LEFT JOIN rescored s USING (rollout_id)"+
+		" WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?",
 		selectSegments, selectTrigger+"WHERE t.rollout_id = ? ORDER BY t.id", selectResults)
 	if err != nil {
 		return err
@@ -66,8 +87,10 @@ func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
 		}
 		var rollouts []store.RolloutView
 		if err := each(rows, func(r scanner) error {
-			o, err := scanRollout(r)
-			rollouts = append(rollouts, store.RolloutView{Rollout: o})
+			var o store.RolloutView
+			var err error
+			o.Rollout, err = scanRollout(r, &o.Rescoring, &o.Due, &o.Unscored)
+			rollouts = append(rollouts, o)
 			return err
 		}); err != nil {
 			return err
@@ -130,12 +153,12 @@ func (v *sqliteView) complete(o *store.RolloutView, parts []*sql.Stmt) error {
 	return err
 }
 
-const selectResults = "SELECT evaluator_id, data FROM results WHERE rollout_id = ? ORDER BY ordinal"
+const selectResults = "SELECT evaluator_id, data, rescoring FROM results WHERE rollout_id = ? ORDER BY ordinal"
 
 func scanResults(rows *sql.Rows) (out []store.Result, err error) {
 	err = each(rows, func(r scanner) error {
 		var res store.Result
-		err := r.Scan(&res.EvaluatorID, (*[]byte)(&res.Data))
+		err := r.Scan(&res.EvaluatorID, (*[]byte)(&res.Data), &res.Rescoring)
 		out = append(out, res)
 		return err
 	})

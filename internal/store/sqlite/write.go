@@ -14,6 +14,7 @@ type write struct {
 	segments segments
 	jobs     jobRows
 	outbox   outboxRows
+	rescored rescoredRows
 }
 
 func newWrite(d *db) *write {
@@ -22,7 +23,7 @@ func newWrite(d *db) *write {
 	w.triggers = triggerRows{t, w.holders}
 	w.mail = mail{t, w.rollouts, w.triggers}
 	w.segments = segments{t, w.holders, w.rollouts, w.triggers, w.mail}
-	w.jobs, w.outbox = jobRows{t}, outboxRows{t, w.holders}
+	w.jobs, w.outbox, w.rescored = jobRows{t}, outboxRows{t, w.holders}, rescoredRows{t}
 	return w
 }
 

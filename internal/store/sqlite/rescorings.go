@@ -1,0 +1,219 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// rescorings implements store.Rescorings.
+type rescorings struct{ db *db }
+
+// BeginRescoring implements Rescorings.
+func (s rescorings) BeginRescoring(ctx context.Context, r store.NewRescoring) (number int, err error) {
+	err = s.db.writeOp(ctx, func(w *write) error {
+		number, err = w.rescored.begin(r)
+		return err
+	})
+	return number, err
+}
+
+// Rescore implements Rescorings.
+func (s rescorings) Rescore(ctx context.Context, runID string, number int, rollouts ...store.Rescored) error {
+	return s.db.writeOp(ctx, func(w *write) error {
+		scored, unscored := 0, 0
+		for _, r := range rollouts {
+			was, err := w.rescored.replace(number, r)
+			switch {
+			case err != nil:
+				return fmt.Errorf("rollout %s: %w", r.RolloutID, err)
+			case was && r.Unscored == "":
+				scored++
+			case was:
+				unscored++
+			}
+		}
+		if scored+unscored == 0 {
+			return nil
+		}
+		return w.rescored.count(runID, number, scored, unscored)
+	})
+}
+
+// Rescorings implements Rescorings.
+func (s rescorings) Rescorings(ctx context.Context, runID string) ([]store.Rescoring, error) {
+	rows, err := s.db.read.QueryContext(ctx, selectRescorings, runID)
+	if err != nil {
+		return nil, s.db.describe(err)
+	}
+	out, err := scanRescorings(rows)
+	return out, s.db.describe(err)
+}
+
+const selectRescorings = "SELECT number, data, begun_at, ended_at, due, scored, unscored FROM rescorings WHERE run_id = ? ORDER BY number"
+
+func scanRescorings(rows *sql.Rows) (out []store.Rescoring, err error) {
+	err = each(rows, func(r scanner) error {
+		var one store.Rescoring
+		var begun, ended sql.NullInt64
+		err := r.Scan(&one.Number, (*[]byte)(&one.Data), &begun, &ended, &one.Due, &one.Scored, &one.Unscored)
+		one.BegunAt, one.EndedAt = fromMicros(begun), fromMicros(ended)
+		out = append(out, one)
+		return err
+	})
+	return out, err
+}
+
+const selectDue = "SELECT o.rollout_id FROM rollouts o JOIN rescored s USING (rollout_id) WHERE o.run_id = ? AND s.due = ? ORDER BY o.ordinal"
+
+// DueRollouts implements Rescorings.
+func (s rescorings) DueRollouts(ctx context.Context, runID string, number int) (ids []string, err error) {
+	defer func() { err = s.db.describe(err) }()
+	rows, err := s.db.read.QueryContext(ctx, selectDue, runID, number)
+	if err != nil {
+		return nil, err
+	}
+	err = each(rows, func(r scanner) error {
+		var id string
+		err := r.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
+const selectRescorable = "SELECT " + rolloutColumns + `, coalesce(c.data, e.data) FROM rollouts o JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation
+	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = ? AND c.evaluation_id = o.evaluation_id WHERE o.rollout_id = ?`
+
+// Rescorable implements Rescorings.
+func (s rescorings) Rescorable(ctx context.Context, rolloutID string, number int) (out store.Rescorable, err error) {
+	defer func() { err = s.db.describe(err) }()
+	out.Rollout, err = scanRollout(s.db.queryRow(ctx, selectRescorable, number, rolloutID), (*[]byte)(&out.Evaluation))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return out, fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
+	case err != nil:
+		return out, err
+	}
+	rows, err := s.rows(ctx, selectSegments, rolloutID)
+	if err != nil {
+		return out, err
+	}
+	if out.Segments, err = scanSegments(rolloutID, rows); err != nil {
+		return out, err
+	}
+	if rows, err = s.rows(ctx, selectResults, rolloutID); err != nil {
+		return out, err
+	}
+	out.Results, err = scanResults(rows)
+	return out, err
+}
+
+func (s rescorings) rows(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	stmt, err := s.db.query(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// rescoredRows are the rescorings, and what they make of rollouts.
+type rescoredRows struct{ tx *tx }
+
+func (rows rescoredRows) begin(r store.NewRescoring) (number int, err error) {
+	var last int
+	if err := rows.tx.row([]any{&last}, "SELECT coalesce((SELECT max(number) FROM rescorings WHERE run_id = r.run_id), 0) FROM runs r WHERE r.run_id = ?", r.RunID); err != nil {
+		return 0, fmt.Errorf("run %s: %w", r.RunID, err)
+	}
+	if last != r.After {
+		return 0, fmt.Errorf("run %s is scored again by another process: %w", r.RunID, store.ErrFenced)
+	}
+	number = last + 1
+	if err := rows.giveUp(r.RunID); err != nil {
+		return 0, err
+	}
+	for _, e := range r.Evaluations {
+		if err := rows.tx.exec("INSERT INTO rescored_evaluations (run_id, number, evaluation_id, data) VALUES (?, ?, ?, ?)", r.RunID, number, e.ID, document(e.Data)); err != nil {
+			return 0, fmt.Errorf("evaluation %s: %w", e.ID, err)
+		}
+	}
+	due, err := rows.mark(r, number)
+	if err != nil {
+		return 0, err
+	}
+	var ended any
+	if due == 0 {
+		ended = rows.tx.now
+	}
+	if err := rows.tx.exec("INSERT INTO rescorings (run_id, number, data, begun_at, ended_at, due) VALUES (?, ?, ?, ?, ?, ?)",
+		r.RunID, number, document(r.Data), rows.tx.now, ended, due); err != nil {
+		return 0, err
+	}
+	return number, rows.tx.touch(r.RunID)
+}
+
+// giveUp ends a rescoring that has not ended.
+func (rows rescoredRows) giveUp(runID string) error {
+	n, err := rows.tx.change("UPDATE rescorings SET ended_at = ? WHERE run_id = ? AND ended_at IS NULL", rows.tx.now, runID)
+	if err != nil || n == 0 {
+		return err
+	}
+	return rows.tx.exec("UPDATE rescored SET due = NULL WHERE due IS NOT NULL AND rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = ?)", runID)
+}
+
+// mark marks the rollouts that are due for a rescoring and returns how many they are.
+func (rows rescoredRows) mark(r store.NewRescoring, number int) (due int, err error) {
+	const mark = "INSERT INTO rescored (rollout_id, number, due) SELECT rollout_id, 0, ? FROM rollouts WHERE run_id = ? AND state = ?"
+	const again = " ON CONFLICT (rollout_id) DO UPDATE SET due = excluded.due, unscored = ''"
+	if r.Rollouts == nil {
+		n, err := rows.tx.change(mark+again, number, r.RunID, string(eval.StateCompleted))
+		return int(n), err
+	}
+	for _, id := range r.Rollouts {
+		n, err := rows.tx.change(mark+" AND rollout_id = ?"+again, number, r.RunID, string(eval.StateCompleted), id)
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 {
+			return 0, fmt.Errorf("rollout %s is no completed rollout of run %s: %w", id, r.RunID, store.ErrNotFound)
+		}
+		due++
+	}
+	return due, nil
+}
+
+// replace replaces the results of a rollout, or notes why they stay, and reports whether the
+// rollout was due.
+func (rows rescoredRows) replace(number int, r store.Rescored) (due bool, err error) {
+	if r.Unscored != "" {
+		n, err := rows.tx.change("UPDATE rescored SET due = NULL, unscored = ? WHERE rollout_id = ? AND due = ?", r.Unscored, r.RolloutID, number)
+		return n > 0, err
+	}
+	n, err := rows.tx.change("UPDATE rescored SET number = ?1, due = NULL, unscored = '' WHERE rollout_id = ?2 AND due = ?1", number, r.RolloutID)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	if err := rows.tx.exec("DELETE FROM results WHERE rollout_id = ?", r.RolloutID); err != nil {
+		return false, err
+	}
+	for i, one := range r.Results {
+		if err := rows.tx.exec("INSERT INTO results (rollout_id, evaluator_id, ordinal, data, rescoring) VALUES (?, ?, ?, ?, ?)",
+			r.RolloutID, one.EvaluatorID, i, document(one.Data), one.Rescoring); err != nil {
+			return false, fmt.Errorf("evaluator %s: %w", one.EvaluatorID, err)
+		}
+	}
+	return true, rows.tx.exec("UPDATE rollouts SET score = ? WHERE rollout_id = ?", r.Score, r.RolloutID)
+}
+
+// count counts rollouts that are not due any more. With the last one the rescoring ends.
+func (rows rescoredRows) count(runID string, number, scored, unscored int) error {
+	if err := rows.tx.exec(`UPDATE rescorings SET scored = scored + ?1, unscored = unscored + ?2, due = due - ?1 - ?2,
+		ended_at = coalesce(ended_at, CASE WHEN due = ?1 + ?2 THEN ?3 END) WHERE run_id = ?4 AND number = ?5`, scored, unscored, rows.tx.now, runID, number); err != nil {
+		return err
+	}
+	return rows.tx.touch(runID)
+}
