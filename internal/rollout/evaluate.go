@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -24,9 +21,6 @@ func mayBeScored(state eval.State) bool { return state == eval.StateEvaluating }
 
 // evaluatorCommand is the type of the evaluators that are programs.
 const evaluatorCommand = "command"
-
-// defaultEvaluatorTimeout holds where limits.evaluatorTimeout is not given.
-const defaultEvaluatorTimeout = 5 * time.Minute
 
 // evaluate runs the evaluators that have no result yet and ends the rollout. If ctx is done in
 // between the rollout keeps the results that it has, and whoever claims it next goes on with the
@@ -42,7 +36,11 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 			return err
 		}
 	}
-	subject, err := s.subject(commit, output)
+	segments, err := s.segments(commit)
+	if err != nil {
+		return err
+	}
+	subject, err := r.held.subject(segments, output)
 	if err != nil {
 		return err
 	}
@@ -62,7 +60,7 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	}
 	r.state = eval.StateCompleted
 	failpoint.Hit("rollout.finished")
-	return os.RemoveAll(r.held.verifierCopy())
+	return r.held.removeVerifierCopy()
 }
 
 // endUnverified is the rule that nothing is green, or red, in silence: a rollout whose verifier
@@ -118,7 +116,7 @@ func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error
 		var results []eval.Result
 		var err error
 		if def.Type != eval.TypeVerifier {
-			results = s.score(ctx, e, subject)
+			results = s.held.run.ask(ctx, e, subject).Results
 		} else if results, err = s.verify(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -153,47 +151,6 @@ func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.
 	}
 	failpoint.Hit("rollout.evaluated")
 	return nil
-}
-
-func (s *scoring) score(ctx context.Context, e eval.Evaluator, subject eval.Subject) []eval.Result {
-	limit := s.held.run.Plan.Set.Limits.EvaluatorTimeout
-	if limit == 0 {
-		limit = defaultEvaluatorTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return e.Evaluate(ctx, subject).Results
-}
-
-// subject is what the evaluators see of the rollout.
-func (s *scoring) subject(ctx context.Context, output json.RawMessage) (eval.Subject, error) {
-	h, c := s.held, s.held.claim
-	out := eval.Subject{
-		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output, Evaluation: h.evaluation,
-		Dir: h.run.Dir, Workspace: h.workspace(), Env: sandbox.Environ(nil),
-	}
-	segments, err := s.segments(ctx)
-	if err != nil {
-		return out, err
-	}
-	for _, g := range segments {
-		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {
-			continue
-		}
-		var segment []json.RawMessage
-		for _, dir := range TraceDirs(h.attemptDir(g.Number, g.Attempt), g.Files) {
-			spans, skipped, err := agent.ReadTrace(dir)
-			if err != nil {
-				return out, err
-			}
-			if skipped > 0 {
-				h.host.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
-			}
-			segment = append(segment, spans...)
-		}
-		out.Trace = append(out.Trace, segment)
-	}
-	return out, nil
 }
 
 // segments are the rollout's segments. Most rollouts have only the one that has just ended.

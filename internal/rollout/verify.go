@@ -57,6 +57,15 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 // one that was broken off is repeated on the copy.
 func (h *held) verifierCopy() string { return filepath.Join(h.root(), "verified") }
 
+// removeVerifierCopy removes the copy, unless the run keeps what its agents have left: then the
+// verifier can be run on it again.
+func (h *held) removeVerifierCopy() error {
+	if h.run.Plan.KeepWorkspaces {
+		return nil
+	}
+	return os.RemoveAll(h.verifierCopy())
+}
+
 // restoreForVerifier makes a copy of what the agent has left, or restores it if a verifier before
 // was ended in the middle. The verifier of a step needs none: its whole segment is repeated.
 func (s *scoring) restoreForVerifier() error {

@@ -1,0 +1,54 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// subject is what the evaluators see of the rollout, whether its agent has just finished or it is
+// scored again.
+func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.Subject, error) {
+	c := h.claim
+	out := eval.Subject{
+		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output, Evaluation: h.evaluation,
+		Dir: h.run.Dir, Workspace: h.workspace(), Env: sandbox.Environ(nil),
+	}
+	for _, g := range segments {
+		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {
+			continue
+		}
+		var segment []json.RawMessage
+		for _, dir := range TraceDirs(h.attemptDir(g.Number, g.Attempt), g.Files) {
+			spans, skipped, err := agent.ReadTrace(dir)
+			if err != nil {
+				return out, err
+			}
+			if skipped > 0 {
+				h.host.Logger.Warn("lines of the trace are not JSON objects and were left out", "rollout", c.RolloutID, "lines", skipped)
+			}
+			segment = append(segment, spans...)
+		}
+		out.Trace = append(out.Trace, segment)
+	}
+	return out, nil
+}
+
+// defaultEvaluatorTimeout holds where limits.evaluatorTimeout is not given.
+const defaultEvaluatorTimeout = 5 * time.Minute
+
+// ask asks an evaluator for its verdict.
+func (run *Run) ask(ctx context.Context, e eval.Evaluator, subject eval.Subject) eval.Verdict {
+	limit := run.Plan.Set.Limits.EvaluatorTimeout
+	if limit == 0 {
+		limit = defaultEvaluatorTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return e.Evaluate(ctx, subject)
+}
