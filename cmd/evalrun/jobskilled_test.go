@@ -44,14 +44,8 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 	server := serve()
 	c := &jobsClient{url: "http://" + address, token: k.token(), http: &http.Client{Timeout: 10 * time.Second}}
 	watched := c.submit(t, "watched")
-	watcher := exec.Command(k.program, "jobs", "watch", watched, "--server", c.url)
-	watcher.Env = append(os.Environ(), "EVALRUN_TOKEN="+c.token)
-	var seen bytes.Buffer
-	watcher.Stdout = &seen
-	if err := watcher.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = watcher.Process.Kill() })
+	watcher, seen := k.beside(c, "jobs", "watch", watched)
+	waiter, waited := k.beside(c, "jobs", "wait", watched)
 
 	load := newJobsLoad(t, c)
 	for range kills {
@@ -68,10 +62,27 @@ func TestAKilledServerLosesNoJob(t *testing.T) {
 		t.Error(err)
 	}
 	if lines := strings.Count(seen.String(), "\n"); lines < kills+1 || !strings.Contains(seen.String(), fmt.Sprintf(`"seq":%d,`, lines)) {
-		t.Errorf("the watcher has seen %d events:\n%s", lines, &seen)
+		t.Errorf("the watcher has seen %d events:\n%s", lines, seen)
+	}
+	if err := waiter.Wait(); err == nil || !strings.Contains(waited.String(), "cancelled") {
+		t.Errorf("who waited for the job was told: %v\n%s", err, waited)
 	}
 	load.check(t, 1)
 	k.kill(server)
+}
+
+// beside starts a command against the server, and gives what it prints.
+func (k *killable) beside(c *jobsClient, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	k.Helper()
+	cmd := exec.Command(k.program, append(args, "--server", c.url)...)
+	cmd.Env = append(os.Environ(), "EVALRUN_TOKEN="+c.token)
+	out := &bytes.Buffer{}
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		k.Fatal(err)
+	}
+	k.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd, out
 }
 
 // token makes a token for everything.

@@ -20,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 	"github.com/evalrun/evalrun/internal/serve"
 	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/serve/servetest"
 	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -34,9 +35,14 @@ var agents = map[string]string{
 	"asks": `cat >in; grep -q '"resume":null' in && echo '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask","title":"Go on?","data":{}}}]}' || cat in`,
 	// waits for what somebody delivers.
 	"suspends": `cat >in; grep -q '"resume":null' in && echo '{"__interrupt__":[{"id":"j","value":{"processName":"Build","inputArguments":{}}}]}' || echo '{"answer":"yes"}'`,
+	// tells a secret in its output and on stderr.
+	"tells": `echo "$PLANTED" >&2; echo '{"answer":"'"$PLANTED"'"}'`,
 	// waits until the file go is there.
 	"waits": `while [ ! -e go ]; do read -t 0.02 x </dev/zero; done; echo '{"answer":"yes"}'`,
 }
+
+// planted is the value of ${PLANTED}, which agents have.
+const planted = "planted-value-7c1d2e"
 
 // writeConfig writes the configuration of a service with these agents and eval sets.
 func writeConfig(t testing.TB, dir string) (path string) {
@@ -44,7 +50,7 @@ func writeConfig(t testing.TB, dir string) (path string) {
 	config := "agents:\n"
 	for name, script := range agents {
 		write(t, filepath.Join(dir, name, "agent.sh"), script+"\n")
-		config += fmt.Sprintf("  - {type: function, name: %s, command: [bash, agent.sh], cwd: %s}\n", name, name)
+		config += fmt.Sprintf("  - {type: function, name: %s, command: [bash, agent.sh], cwd: %s, env: {PLANTED: \"${PLANTED:-}\"}}\n", name, name)
 		write(t, filepath.Join(dir, "sets", name+".json"), fmt.Sprintf(`{"version": "1.0", "id": %[1]q, "name": %[1]q, "agent": %[1]q,
  "evaluators": [{"version": "1.0", "id": "contains", "evaluatorTypeId": "uipath-contains", "evaluatorConfig": {"name": "C", "targetOutputKey": "*"}}],
  "evaluations": [{"id": "one", "name": "One", "inputs": {}, "evaluationCriterias": {"contains": {"searchText": "yes"}}}]}`, name))
@@ -67,9 +73,10 @@ func write(t testing.TB, path, text string) {
 // world is a server on loopback, with an executor beside it.
 type world struct {
 	*testing.T
-	dir     string
-	service *service.Service
-	base    string
+	dir       string
+	service   *service.Service
+	variables runner.Variables
+	base      string
 	// token may do everything.
 	token string
 	audit *buffer
@@ -98,7 +105,9 @@ func (b *buffer) String() string {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newIdleWorld(t)
-	w.beside(func(ctx context.Context) error { return w.service.Runner().Execute(ctx, runner.ExecuteOptions{}) }, func() {})
+	w.beside(func(ctx context.Context) error {
+		return w.service.Runner().Execute(ctx, runner.ExecuteOptions{Options: runner.Options{Variables: w.variables}})
+	}, func() {})
 	return w
 }
 
@@ -119,8 +128,16 @@ func newIdleWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{T: t, dir: dir, service: service.New(st, cfg, service.Options{}), audit: &buffer{}}
-	server, err := serve.New(serve.Options{Service: w.service, Audit: serve.NewAudit(w.audit), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	write(t, filepath.Join(dir, "variables"), "PLANTED="+planted)
+	variables, err := runner.ReadVariables(nil, []string{filepath.Join(dir, "variables")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := servetest.Watch(t, st.Dir())
+	secrets.Plant("the value of a variable", planted)
+	w := &world{T: t, dir: dir, service: service.New(st, cfg, service.Options{Variables: variables}), variables: variables, audit: &buffer{}}
+	server, err := serve.New(serve.Options{Service: w.service, Audit: serve.NewAudit(secrets.Writer("the audit log", w.audit)),
+		Log: slog.New(slog.NewTextHandler(secrets.Writer("the log", t.Output()), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +148,7 @@ func newIdleWorld(t *testing.T) *world {
 	w.base = "http://" + ln.Addr().String()
 	drain := make(chan struct{})
 	w.drain = sync.OnceFunc(func() { close(drain) })
-	w.beside(func(context.Context) error { return server.Serve(ln, drain) }, w.drain)
+	w.beside(func(context.Context) error { return server.Serve(secrets.Listener(ln), drain) }, w.drain)
 	w.token = w.newToken("all", access.Admin)
 	return w
 }
