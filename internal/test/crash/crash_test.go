@@ -139,7 +139,7 @@ func TestStopped(t *testing.T) {
 			t.Parallel()
 			var without []string
 			if step != "trigger.starting" {
-				without = []string{"Searchable"}
+				without = []string{"Searchable", asksProcess}
 			}
 			s := newScenario(t, "failpoint", without...)
 			s.overtake(step)

@@ -108,6 +108,7 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 	add(2, agentInput{Process: "Searchable", Rounds: 1})
 	add(2, agentInput{Process: "AtMostOnce", Rounds: 1})
 	add(2, agentInput{Process: "Mesh", Rounds: 1})
+	add(1, agentInput{Process: asksProcess, Rounds: 1})
 	s.total = len(evaluations)
 	s.write("set.json", map[string]any{
 		"version": "1.0", "id": "crash", "name": "Crash", "evaluations": evaluations,
@@ -118,6 +119,7 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 			"Searchable": s.service.job("/plain", map[string]any{"find": map[string]any{"url": s.service.URL + "/find/{triggerId}", "itemKey": ".id"}}),
 			"AtMostOnce": s.service.job("/plain", nil),
 			"Mesh":       map[string]any{"source": "mesh", "url": s.service.URL + "/mesh", "interval": "20ms", "maxInterval": "100ms"},
+			asksProcess:  map[string]any{"source": "mesh", "url": s.service.URL + "/mesh", "interval": "20ms", "maxInterval": "100ms"},
 		},
 		"notify": s.service.target(),
 		"evaluators": []any{
@@ -125,6 +127,7 @@ func newScenario(t *testing.T, tags string, without ...string) *scenario {
 			map[string]any{"id": "command", "type": "command", "command": []string{self, "evaluator"}},
 		},
 	})
+	s.answerQuestions()
 	return s
 }
 
@@ -213,6 +216,7 @@ func (s *scenario) violations() (wrong []string) {
 		s.checkProcesses(note)
 	default:
 		s.checkJobs(note)
+		s.checkAnswers(note)
 		s.checkTold(st, events, note)
 	}
 	return wrong

@@ -81,13 +81,20 @@ func (s *jobService) status(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"state": state, "value": map[string]string{"job": "done"}})
 }
 
-// meshStatus is "working" the first time and "completed" from then on.
+// meshStatus is "working" the first time and "completed" from then on, of some jobs when they have
+// been answered.
 func (s *jobService) meshStatus(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	s.mu.Lock()
 	s.asked[id]++
 	if s.asked[id] > 1 {
-		s.mesh.Change(id, func(j *fakemesh.Job) { j.Status, j.Result = "completed", json.RawMessage(`{"job":"done"}`) })
+		s.mesh.Change(id, func(j *fakemesh.Job) {
+			if j.Capability == asksProcess {
+				ask(j)
+				return
+			}
+			j.Status, j.Result = "completed", json.RawMessage(`{"job":"done"}`)
+		})
 	}
 	s.mu.Unlock()
 	http.StripPrefix("/mesh", &s.mesh).ServeHTTP(w, r)
