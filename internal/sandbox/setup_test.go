@@ -148,7 +148,7 @@ func TestHealthcheckIsFreeInTheStartPeriod(t *testing.T) {
 	})
 	everywhere(t, func(t *testing.T, s *Config) {
 		// Failures that come after the start period are counted, and no others.
-		h := &Healthcheck{SetupCommand: SetupCommand{Command: `echo x >> tries; exit 1`}, StartPeriod: 50 * time.Millisecond, StartInterval: time.Millisecond, Interval: time.Millisecond, Retries: 2}
+		h := &Healthcheck{SetupCommand: SetupCommand{Command: `echo x >> tries; exit 1`}, StartPeriod: 500 * time.Millisecond, StartInterval: 50 * time.Millisecond, Interval: time.Millisecond, Retries: 2}
 		failed, _ := setUp(t, s, Setup{Healthcheck: h}, "true")
 		if tries := len(lines(t, s, "tries")); failed == nil || tries < 3 || !strings.Contains(failed.Error(), fmt.Sprintf("after %d attempts", tries)) {
 			t.Errorf("%d attempts: %v", tries, failed)

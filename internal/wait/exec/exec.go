@@ -159,8 +159,13 @@ func (s *source) environment(j wait.Job) ([]string, error) {
 	return append(sandbox.Environ(os.Environ()), envVar+"="+string(jsonvalue.Marshal(own))), nil
 }
 
-// spawn starts the supervisor and returns when it has detached itself.
+// spawn starts the supervisor and returns when it has detached itself. A program that does not know
+// the command of the supervisor, because it is not evalrun, would start itself here again and again;
+// the second one ends that.
 func (s *source) spawn(ctx context.Context, dir jobFolder, env []string) error {
+	if _, ok := os.LookupEnv(envVar); ok {
+		return fmt.Errorf("this program was started as %s, which it does not know; local jobs need evalrun itself, whose path is an option of the store", supervisorCommand)
+	}
 	executable := s.o.Executable
 	if executable == "" {
 		var err error

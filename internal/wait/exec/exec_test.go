@@ -365,3 +365,12 @@ func TestExecStoreMoves(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// A program that is not evalrun, and so starts itself instead of a supervisor, does that only once.
+func TestExecWithoutSupervisor(t *testing.T) {
+	r := newRig(t, "true")
+	t.Setenv(envVar, "{}") // this is the second one
+	if _, err := New(r.options, r.config).Start(t.Context(), r.p); err == nil || !strings.Contains(err.Error(), "local jobs need evalrun itself") {
+		t.Error(err)
+	}
+}
