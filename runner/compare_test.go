@@ -62,7 +62,7 @@ func BenchmarkCompareDocuments(b *testing.B) {
 		if err := errors.Join(errs[:]...); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := Compare(sides[0], sides[1], compare.Options{Settings: stats.Settings{Power: 0.8, Resamples: 10_000, Seed: 1}}); err != nil {
+		if _, err := Compare(sides[0], sides[1], compare.Options{Settings: stats.DefaultSettings}); err != nil {
 			b.Fatal(err)
 		}
 	}

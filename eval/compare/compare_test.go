@@ -14,8 +14,6 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-var usual = stats.Settings{Power: 0.8, Resamples: 10_000, Seed: 1}
-
 func vector(t *testing.T, name string, into any) {
 	t.Helper()
 	data, err := os.ReadFile("../stats/testdata/vectors.json")
@@ -92,7 +90,7 @@ func passing(id string, n, fails int) Side {
 func mustCompare(t *testing.T, a, b Side, o Options) *Document {
 	t.Helper()
 	if o.Power == 0 {
-		o.Settings = usual
+		o.Settings = stats.DefaultSettings
 	}
 	d, err := Compare(a, b, o)
 	if err != nil {
@@ -251,7 +249,7 @@ func TestWhatCannotBeCompared(t *testing.T) {
 		{"a figure that is none", scores("a", 1), scores("b", 1), Options{By: []string{"speed"}}, "expected score, passRate or evaluator:ID"},
 		{"an evaluator that is none", scores("a", 1), scores("b", 1), Options{By: []string{"evaluator:f"}}, `has no evaluator "f"; it has e`},
 	} {
-		c.o.Settings = usual
+		c.o.Settings = stats.DefaultSettings
 		if _, err := Compare(c.a, c.b, c.o); err == nil || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s: got %v", c.name, err)
 		}
@@ -334,7 +332,7 @@ func BenchmarkCompare10000(b *testing.B) {
 	}
 	x, y := runOf(), runOf()
 	for b.Loop() {
-		if _, err := Compare(x, y, Options{Settings: usual}); err != nil {
+		if _, err := Compare(x, y, Options{Settings: stats.DefaultSettings}); err != nil {
 			b.Fatal(err)
 		}
 	}

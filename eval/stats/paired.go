@@ -70,6 +70,9 @@ type Settings struct {
 	Seed      uint64
 }
 
+// DefaultSettings are those of a comparison that says nothing else.
+var DefaultSettings = Settings{Power: 0.8, Resamples: 10_000, Seed: 1}
+
 // Difference compares the sides. There must be a pair.
 func (p *Paired) Difference(o Settings) Difference {
 	n := float64(p.Len())

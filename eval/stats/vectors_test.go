@@ -98,8 +98,6 @@ func paired(d []float64, clusters ...string) *Paired {
 	return &p
 }
 
-var usual = Settings{Power: 0.8, Resamples: 10_000, Seed: 1}
-
 func TestWilsonVectors(t *testing.T) {
 	for text, want := range readVectors(t).V4 {
 		var passed, n int
@@ -130,7 +128,7 @@ func beforeAndAfter(n, worse, better int) *Paired {
 func TestV9McNemar(t *testing.T) {
 	all := readVectors(t)
 	v := all.V9
-	d := beforeAndAfter(v.N, v.Regressions, v.Improvements).Difference(usual)
+	d := beforeAndAfter(v.N, v.Regressions, v.Improvements).Difference(DefaultSettings)
 	if d.Regressions != v.Regressions || d.Improvements != v.Improvements || d.Interval != "bonett-price" {
 		t.Errorf("got %+v", d)
 	}
@@ -152,7 +150,7 @@ func TestV10ToV14PairedDifferences(t *testing.T) {
 	for i := range v.A {
 		p.Add(fmt.Sprint(i), v.A[i], v.B[i])
 	}
-	d := p.Difference(usual)
+	d := p.Difference(DefaultSettings)
 	if d.DF != v.DF || d.Interval != "t" || d.McNemarExact != nil {
 		t.Errorf("got %+v", d)
 	}
@@ -179,7 +177,7 @@ func TestV10ToV14PairedDifferences(t *testing.T) {
 		t.Errorf("V14: got %v, want %d", got, all.V14.EvaluationsNeeded)
 	}
 
-	clustered := paired(all.V11.D, "a", "a", "b", "b", "c", "c", "d", "d").Difference(usual)
+	clustered := paired(all.V11.D, "a", "a", "b", "b", "c", "c", "d", "d").Difference(DefaultSettings)
 	w := all.V13
 	if clustered.Clusters != w.Clusters || clustered.DF != w.DF {
 		t.Errorf("V13: got %+v", clustered)
@@ -232,7 +230,7 @@ func TestV24WholeComparison(t *testing.T) {
 		allPass.Add(fmt.Sprint(i), a[0]*a[1], b[0]*b[1])
 		near(t, "d", scores.d.x[i], v.D[i])
 	}
-	d := scores.Difference(usual)
+	d := scores.Difference(DefaultSettings)
 	near(t, "delta", d.Delta, v.Delta)
 	near(t, "standard error", *d.StandardError, v.SE)
 	near(t, "p", *d.TP, v.P)
@@ -242,7 +240,7 @@ func TestV24WholeComparison(t *testing.T) {
 	near(t, "bootstrap low", d.Bootstrap.Low, v.Bootstrap[0])
 	near(t, "bootstrap high", d.Bootstrap.High, v.Bootstrap[1])
 	near(t, "least difference", *d.MDE, v.MDE80)
-	binary := allPass.Difference(usual)
+	binary := allPass.Difference(DefaultSettings)
 	if binary.Regressions != v.Regressions || binary.Improvements != v.Improvements {
 		t.Errorf("got %+v", binary)
 	}

@@ -71,7 +71,7 @@ func New(o Options) *Server {
 	runs := &runs{o.Service, results, o.Changed}
 	lists := &lists{o.Service, st}
 	jobs := &jobTools{o.Jobs, o.Changed}
-	tools := slices.Concat(runs.tools(), results.tools(), lists.tools(), deliveries.tools(), jobs.tools())
+	tools := slices.Concat(runs.tools(), results.tools(), (&comparisons{o.Service}).tools(), lists.tools(), deliveries.tools(), jobs.tools())
 	s := &Server{log: o.Log, sessions: newSessions(st, tasks), tasks: tasks, tools: &toolbox{tools, tasks, o.Log}}
 	// Hosts and origins have been looked at.
 	s.http = mcp.NewHTTPHandler(s, mcp.ServerOptions{Hosts: []string{"*"}, MaxMessage: maxMessage, IdleTimeout: sessionIdle, Restore: s.sessions.restore, Now: o.Now})

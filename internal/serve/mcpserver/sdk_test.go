@@ -42,7 +42,7 @@ func TestClientsOfTheGoSDK(t *testing.T) {
 				}
 			}()
 			tools, err := s.ListTools(t.Context(), nil)
-			if err != nil || len(tools.Tools) != 8 {
+			if err != nil || len(tools.Tools) != 9 {
 				t.Fatal(tools, err)
 			}
 			r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "run_eval_set", Arguments: map[string]any{"evalSet": "done"}})

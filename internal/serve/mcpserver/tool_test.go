@@ -2,6 +2,7 @@ package mcpserver_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,10 +21,10 @@ func TestScopes(t *testing.T) {
 		scopes []access.Scope
 		tools  string
 	}{
-		{[]access.Scope{access.Read}, "get_results list_runs list_triggers __mesh_job_status __mesh_job_result"},
+		{[]access.Scope{access.Read}, "get_results compare list_runs list_triggers __mesh_job_status __mesh_job_result"},
 		{[]access.Scope{access.Run}, "run_eval_set __mesh_job_cancel"},
 		{[]access.Scope{access.Deliver}, "deliver"},
-		{[]access.Scope{access.Admin}, "run_eval_set get_results list_runs list_triggers deliver __mesh_job_status __mesh_job_result __mesh_job_cancel"},
+		{[]access.Scope{access.Admin}, "run_eval_set get_results compare list_runs list_triggers deliver __mesh_job_status __mesh_job_result __mesh_job_cancel"},
 	} {
 		eras(t, func(t *testing.T, era mcp.Era) {
 			client := w.connect(t, era, w.newToken("one", c.scopes...))
@@ -31,7 +32,7 @@ func TestScopes(t *testing.T) {
 			if got := strings.Join(listed, " "); got != c.tools {
 				t.Errorf("%v sees %s", c.scopes, got)
 			}
-			for _, name := range strings.Fields("run_eval_set get_results list_runs list_triggers deliver __mesh_job_status __mesh_job_result __mesh_job_cancel") {
+			for _, name := range strings.Fields("run_eval_set get_results compare list_runs list_triggers deliver __mesh_job_status __mesh_job_result __mesh_job_cancel") {
 				if !strings.Contains(c.tools, name) {
 					said := client.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, `{"name":%q,"arguments":{}}`, name)
 					holds(t, said.Message, "needs the scope")
@@ -157,6 +158,8 @@ func TestBadArguments(t *testing.T) {
 		{"get_results", `{"runId":"x","limit":1000}`, "limit: expected 1 to 200"},
 		{"list_runs", `{"cursor":"x"}`, "cursor: expected"},
 		{"list_triggers", `{"cursor":"x"}`, "cursor: expected"},
+		{"compare", `{"baseline":"x","candidate":"y"}`, "there is no run x"},
+		{"compare", `{"baseline":"x","candidate":"y","noWorseThan":2}`, "noWorseThan: expected a number from 0 to 1"},
 		{"list_triggers", `{"runId":"x"}`, "there is no run x"},
 		{"deliver", `{"triggerId":"x","payload":1}`, "there is no trigger x"},
 		{"deliver", `{"triggerId":"x"}`, "expected one of payload, approved, fail and cancel"},
@@ -168,7 +171,7 @@ func TestBadArguments(t *testing.T) {
 	} {
 		holds(t, refusal(c, one.tool, one.arguments), one.says)
 	}
-	c.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, `{"name":"compare","arguments":{}}`)
+	c.Refused(mcp.CodeInvalidParams, mcp.MethodToolsCall, `{"name":"nothing","arguments":{}}`)
 	c.Refused(mcp.CodeMethodNotFound, "prompts/list", `{}`)
 	legacy := w.connect(t, mcp.Legacy, w.token)
 	legacy.Refused(mcp.CodeMethodNotFound, mcp.MethodToolsCall, `{"name":"list_runs","arguments":{},"task":{}}`)
@@ -176,6 +179,36 @@ func TestBadArguments(t *testing.T) {
 	if got := string(tool(c, "list_runs", `{}`).JSON()); got != `{"runs":[]}` {
 		t.Errorf("something was started: %s", got)
 	}
+}
+
+// A comparison says what became worse, and whether the gates are met.
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.plain(t, w.token)
+	var evaluations []string
+	for i := range 8 {
+		evaluations = append(evaluations, fmt.Sprintf(`{"id":"e%d","name":"E","inputs":{},"evaluationCriterias":{"contains":{"searchText":"yes"}}}`, i))
+	}
+	run := func(agents string) string {
+		return tool(c, "run_eval_set", `{"evalSet":{"version":"1.0","id":"eight","name":"Eight",`+agents+`,
+ "evaluators":[{"version":"1.0","id":"contains","evaluatorTypeId":"uipath-contains","evaluatorConfig":{"name":"C","targetOutputKey":"*"}}],
+ "evaluations":[`+strings.Join(evaluations, ",")+`]}}`).Text("runId")
+	}
+	good, bad, both := run(`"agent":"done"`), run(`"agent":"wrong"`), run(`"agents":["done","wrong"]`)
+	for _, arguments := range []string{
+		fmt.Sprintf(`{"baseline":%q,"candidate":%q,"noWorseThan":0}`, good, bad),
+		fmt.Sprintf(`{"baseline":%q,"candidate":%[1]q,"baselineAgent":"done","candidateAgent":"wrong","noWorseThan":0}`, both),
+	} {
+		d := tool(c, "compare", arguments)
+		if worse := idsOf(t, d.Get("items"), "evaluationId"); d.Text("verdict") != "failed" || len(worse) != 8 {
+			t.Errorf("%s: %s", arguments, d.JSON())
+		}
+	}
+	if d := tool(c, "compare", fmt.Sprintf(`{"baseline":%q,"candidate":%[1]q,"by":["score"],"noWorseThan":0.5}`, good)); d.Text("verdict") != "passed" {
+		t.Errorf("%s", d.JSON())
+	}
+	holds(t, refusal(c, "compare", fmt.Sprintf(`{"baseline":%q,"candidate":%q}`, good, both)), "agent")
 }
 
 func TestLists(t *testing.T) {
