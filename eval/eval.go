@@ -41,6 +41,10 @@ type Set struct {
 	Faults map[string]string `json:"faults,omitempty"`
 	// Prices are what the models of agents cost.
 	Prices Prices `json:"prices,omitempty"`
+	// Tags are those of every evaluation of the set, Metadata is an object for people and programs;
+	// nothing depends on it.
+	Tags     []string        `json:"tags,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
 
@@ -67,8 +71,10 @@ type Evaluation struct {
 	// Cluster names a group of evaluations that are alike, such as variants of one text; standard
 	// errors are clustered by it.
 	Cluster string `json:"cluster,omitempty"`
-	// Tags are for people and filters.
-	Tags []string `json:"tags,omitempty"`
+	// Tags choose evaluations, and have rows of their own in the statistics. Metadata is an object for
+	// people and programs; nothing depends on it.
+	Tags     []string        `json:"tags,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// NotRunnable says why the evaluation cannot be run here (mocked tools, generated input); empty
 	// if it can.
 	NotRunnable string `json:"notRunnable,omitempty"`

@@ -3,6 +3,7 @@ package eval
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -41,7 +42,8 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		ExpectedAgentBehavior: f.String("expectedAgentBehavior", ""),
 		Criteria:              map[string]json.RawMessage{},
 		Cluster:               f.String("cluster", ""),
-		Tags:                  f.Strings("tags"),
+		Tags:                  l.tags(f),
+		Metadata:              f.Optional("metadata", input.Object).JSON(),
 	}
 	if guid().MatchString(e.ID) {
 		e.ID = strings.ToLower(e.ID)
@@ -72,6 +74,20 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		}
 	}
 	return e
+}
+
+// tags reads labels, each once.
+func (l *loader) tags(f *input.Fields) (tags []string) {
+	for i, tag := range f.Strings("tags") {
+		if strings.TrimSpace(tag) == "" {
+			l.Errorf(f.Get("tags").Items[i], "expected a tag, got an empty string")
+			continue
+		}
+		if !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
 }
 
 // legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath

@@ -95,6 +95,7 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	set.Jobs = f.Optional("jobs", input.Object)
 	set.Notify = f.Get("notify")
 	set.Tasks = f.Strings("tasks")
+	set.Tags, set.Metadata = l.tags(f), f.Optional("metadata", input.Object).JSON()
 	l.tasks(f)
 	l.epochs(f, set)
 	set.Prices = ParsePrices(&l.Reader, f.Get("prices"))

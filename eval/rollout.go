@@ -89,6 +89,9 @@ func weightOf(defs []Definition, id string) float64 {
 // passes allows for the rounding of a weighted mean of perfect scores.
 func passes(score, pass float64) bool { return score >= pass-1e-9 }
 
+// Passes reports whether a score is at least pass.
+func Passes(score, pass float64) bool { return passes(score, pass) }
+
 // reduce makes one score of the scores of an evaluation's epochs, of which there is at least one.
 func (r Reducer) reduce(scores []float64, pass float64) float64 {
 	switch r {

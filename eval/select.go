@@ -1,8 +1,13 @@
 package eval
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/input"
@@ -48,6 +53,54 @@ func (s *Set) Select(ids []string, pattern string) error {
 	}
 	s.Evaluations = kept
 	return nil
+}
+
+// SelectTags keeps the evaluations that have one of the tags, their own or the set's; no tags keep
+// all. A tag that no evaluation has is an error that names the nearest one.
+func (s *Set) SelectTags(tags []string) error {
+	if len(tags) == 0 {
+		return nil
+	}
+	known := map[string]bool{}
+	var kept []Evaluation
+	for _, e := range s.Evaluations {
+		own := slices.Concat(s.Tags, e.Tags)
+		for _, tag := range own {
+			known[tag] = true
+		}
+		if slices.ContainsFunc(tags, func(tag string) bool { return slices.Contains(own, tag) }) {
+			kept = append(kept, e)
+		}
+	}
+	all := slices.Sorted(maps.Keys(known))
+	for _, tag := range tags {
+		if !known[tag] {
+			return fmt.Errorf("no evaluation of the set %q has the tag %q%s; there are the tags %s", s.Name, tag, input.Suggest(tag, all), abridged(all))
+		}
+	}
+	s.Evaluations = kept
+	return nil
+}
+
+// Sample keeps n evaluations by chance, in the order of the set. The same seed chooses the same ones
+// of the same set, whatever their order; where the set has changed, as many of them as possible.
+func (s *Set) Sample(n int, seed uint64) {
+	if n >= len(s.Evaluations) {
+		return
+	}
+	rank := func(id string) [sha256.Size]byte {
+		return sha256.Sum256(append(binary.BigEndian.AppendUint64(nil, seed), id...))
+	}
+	drawn := slices.Clone(s.Evaluations)
+	slices.SortFunc(drawn, func(a, b Evaluation) int {
+		rankA, rankB := rank(a.ID), rank(b.ID)
+		return bytes.Compare(rankA[:], rankB[:])
+	})
+	chosen := map[string]bool{}
+	for _, e := range drawn[:n] {
+		chosen[e.ID] = true
+	}
+	s.Evaluations = slices.DeleteFunc(slices.Clone(s.Evaluations), func(e Evaluation) bool { return !chosen[e.ID] })
 }
 
 func matchesPattern(e Evaluation, pattern string) bool {

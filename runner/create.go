@@ -5,13 +5,11 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
-	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -24,8 +22,12 @@ type CreateOptions struct {
 	RunID string
 	// AsPlanned attaches to a run of the same eval set even if the set has changed since.
 	AsPlanned bool
-	// RetryOf names a run: only what faulted in it is run again.
-	RetryOf string
+	// RetryOf names a run: only the rollouts that faulted in it are run again. FailedOf names one as
+	// well: only the evaluations are run that, for each agent, have not passed in it, or had a fault
+	// or an evaluator that failed. LastFailed is FailedOf the newest run of the eval set.
+	RetryOf    string
+	FailedOf   string
+	LastFailed bool
 	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
 	// final.
 	KeepWorkspaces bool
@@ -56,6 +58,15 @@ func (o CreateOptions) Check() error {
 	if o.AsPlanned && o.RunID == "" {
 		return inputError("--as-planned has a meaning only with --run-id")
 	}
+	given := 0
+	for _, is := range []bool{o.RetryOf != "", o.FailedOf != "", o.LastFailed} {
+		if is {
+			given++
+		}
+	}
+	if given > 1 {
+		return inputError("expected one of --retry-of, --failed-of and --last-failed, got %d of them", given)
+	}
 	return nil
 }
 
@@ -75,19 +86,9 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if err := o.Check(); err != nil {
 		return Created{}, err
 	}
-	req := e.req
-	req.RunID = o.RunID
-	if err := (Notifications{Targets: req.Notify}).Check(e.opts.Variables); err != nil {
+	req, err := e.request(ctx, s, o)
+	if err != nil {
 		return Created{}, err
-	}
-	if o.RetryOf != "" {
-		other, err := s.Find(ctx, o.RetryOf)
-		if err != nil {
-			return Created{}, err
-		}
-		if err := keepFaulted(ctx, s.st, &req, other.ID); err != nil {
-			return Created{}, err
-		}
 	}
 	if req.Deadline = o.Deadline; o.Job != nil && !o.Job.Deadline.IsZero() && (req.Deadline.IsZero() || o.Job.Deadline.Before(req.Deadline)) {
 		req.Deadline = o.Job.Deadline
@@ -95,8 +96,7 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 	if !o.Deadline.IsZero() && !time.Now().Before(o.Deadline) {
 		return Created{}, inputError("nothing is started: the deadline of whoever asks for the run, %s, has passed", o.Deadline.UTC().Format(time.RFC3339))
 	}
-	req.Env, req.KeepWorkspaces = e.opts.Variables.names, o.KeepWorkspaces
-	req.Origin = plans.Origin{GitCommit: s.commits.of(ctx, req.BaseDir), Version: s.opts.Version, EvalIDs: e.opts.EvalIDs, Filter: e.opts.Filter, Request: o.Request}
+	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request = s.commits.of(ctx, req.BaseDir), s.opts.Version, o.Request
 	plan, err := plans.New(req, s.Dir())
 	if err != nil {
 		return Created{}, err
@@ -176,33 +176,4 @@ func (a attachment) same(ctx context.Context) error {
 	}
 	return inputError("--run-id %s: that run was planned with other values than these: %s; give this one another id, or go on as it was planned with --as-planned",
 		a.plan.RunID, redact.Line(strings.Join(changes, ", ")))
-}
-
-// keepFaulted keeps the rollouts that faulted in another run.
-func keepFaulted(ctx context.Context, st store.Reader, req *plans.Request, other string) error {
-	type key struct {
-		evaluation, agent string
-		epoch             int
-	}
-	set := *req.Set // the caller's stays as it is
-	faulted, evaluations, epochs := map[key]bool{}, map[string]bool{}, set.Epochs
-	err := st.Snapshot(ctx, other, func(v store.View) error {
-		return v.Rollouts(func(o store.RolloutView) error {
-			if o.State == eval.StateFaulted && slices.ContainsFunc(req.Agents, func(a agent.Entry) bool { return a.Name == o.Agent }) {
-				faulted[key{o.EvaluationID, o.Agent, o.Epoch}], evaluations[o.EvaluationID] = true, true
-				epochs = max(epochs, o.Epoch)
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		return err
-	}
-	set.Epochs, set.Evaluations = epochs, slices.DeleteFunc(slices.Clone(set.Evaluations), func(e eval.Evaluation) bool { return !evaluations[e.ID] })
-	if len(set.Evaluations) == 0 {
-		return inputError("--retry-of %s: nothing faulted in it that is in this eval set", other)
-	}
-	req.RetryOf, req.Set = other, &set
-	req.Only = func(evaluation, agent string, epoch int) bool { return faulted[key{evaluation, agent, epoch}] }
-	return nil
 }

@@ -36,6 +36,12 @@ type LoadOptions struct {
 	// EvalIDs and Filter choose evaluations: by id, and by a glob or a part of id or name.
 	EvalIDs []string
 	Filter  string
+	// Tags choose the evaluations that have one of them. Limit takes the first so many of what is
+	// left, Sample so many by chance, which Seed repeats; 0 means all.
+	Tags   []string
+	Limit  int
+	Sample int
+	Seed   uint64
 	// Epochs is how often each evaluation runs; 0 means as often as the set says.
 	Epochs int
 	// Strict takes unknown keys for errors.
@@ -66,6 +72,8 @@ type EvalSet struct {
 
 	req  plans.Request
 	opts LoadOptions
+	// all is how many evaluations the set has before it is narrowed down.
+	all int
 }
 
 func newEvalSet(set *eval.Set) *EvalSet { return &EvalSet{req: plans.Request{Set: set}} }
@@ -89,6 +97,9 @@ func Load(paths []string, o LoadOptions) (*EvalSet, error) {
 }
 
 func (e *EvalSet) load(r *input.Reader, paths []string) error {
+	if err := e.opts.checkSelection(); err != nil {
+		return err
+	}
 	sets, patterns := splitPaths(paths)
 	if e.opts.Upload != nil {
 		sets = []string{e.opts.Upload.Name}
@@ -146,14 +157,19 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	if err := e.narrow(r); err != nil {
 		return err
 	}
-	checkThresholds(r, set, 0)
+	checkThresholds(r, set, e.most()-len(set.Evaluations))
 	return e.opts.Variables.check(req.Agents)
 }
 
 // narrow leaves the evaluations that were asked for, as often as was asked.
 func (e *EvalSet) narrow(r *input.Reader) error {
 	set := e.req.Set
-	if err := set.Select(e.opts.EvalIDs, e.opts.Filter); err != nil {
+	e.all = len(set.Evaluations)
+	err := set.Select(e.opts.EvalIDs, e.opts.Filter)
+	if err == nil {
+		err = set.SelectTags(e.opts.Tags)
+	}
+	if err != nil {
 		r.Problems = nil
 		return inputError("%s: %w", set.Path, err)
 	}

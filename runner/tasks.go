@@ -81,9 +81,18 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	if err != nil {
 		return one, problems, err
 	}
-	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref,
+	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, Tags: tagsOf(t),
 		NotRunnable: notRunnable(t, e.opts.Sandbox.capabilities(), e.opts.Variables.lookup)}
 	return one, problems, nil
+}
+
+// tagsOf are the tags in a task's metadata. That is for people: what is no list of tags is none.
+func tagsOf(t *tasks.Task) []string {
+	var metadata struct{ Tags []string }
+	if json.Unmarshal(t.Config.Metadata, &metadata) != nil {
+		return nil
+	}
+	return metadata.Tags
 }
 
 // notRunnable says why a task cannot be run here; empty if it can.

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
@@ -41,6 +42,11 @@ type Head struct {
 	EvalIDs []string `json:"evalIds,omitempty"`
 	Filter  string   `json:"filter,omitempty"`
 	RetryOf string   `json:"retryOf,omitempty"`
+	// Selection says how much of the eval set the run has, if that is not all of it or was asked for.
+	Selection *Selection `json:"selection,omitempty"`
+	// Tags and Metadata are the eval set's.
+	Tags     []string        `json:"tags,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and
 	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`
@@ -54,6 +60,23 @@ type Head struct {
 	Summary        Summary    `json:"summary"`
 	// Statistics may be nil in a document of version 1.
 	Statistics *eval.Summary `json:"statistics,omitempty"`
+}
+
+// Selection says what a run has of its eval set, and what was left out.
+type Selection struct {
+	// Tags were asked for; FailedOf is the run of which only what had failed was run again.
+	Tags     []string `json:"tags,omitempty"`
+	FailedOf string   `json:"failedOf,omitempty"`
+	// Limit is how many evaluations were taken at most, the first ones, and Sample how many were
+	// taken by chance, with Seed.
+	Limit  int     `json:"limit,omitempty"`
+	Sample int     `json:"sample,omitempty"`
+	Seed   *uint64 `json:"seed,omitempty"`
+	// Evaluations and Rollouts were planned, of so many that the whole set has.
+	Evaluations   int `json:"evaluations"`
+	OfEvaluations int `json:"ofEvaluations"`
+	Rollouts      int `json:"rollouts"`
+	OfRollouts    int `json:"ofRollouts"`
 }
 
 // Status is how a run stands.

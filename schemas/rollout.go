@@ -37,11 +37,12 @@ type Rollout struct {
 	Usage *Usage `json:"usage,omitempty"`
 	// Steps are those of a task of several steps that have ended.
 	Steps []Step `json:"steps,omitempty"`
-	// Inputs, ExpectedOutput, Criteria (by evaluator) and Tags are the evaluation's.
+	// Inputs, ExpectedOutput, Criteria (by evaluator), Tags and Metadata are the evaluation's.
 	Inputs         json.RawMessage            `json:"inputs,omitempty"`
 	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`
 	Criteria       map[string]json.RawMessage `json:"criteria,omitzero"`
 	Tags           []string                   `json:"tags,omitempty"`
+	Metadata       json.RawMessage            `json:"metadata,omitempty"`
 	// Cluster names a group of evaluations that are alike.
 	Cluster string `json:"cluster,omitempty"`
 	// StartedAt is when the first segment began, FinishedAt when the rollout ended.

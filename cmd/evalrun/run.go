@@ -20,6 +20,7 @@ type runFlags struct {
 	create  runner.CreateOptions
 	sandbox sandboxFlags
 	detach  bool
+	dryRun  bool
 }
 
 func runCommand(g *globals) *cobra.Command {
@@ -51,6 +52,13 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	fl.StringArrayVar(&f.load.Agents, "agent", nil, "run `NAME|FILE`: one of the set's agents, one of the registry, or the agent entry in a file, instead of all that the set names (repeatable)")
 	fl.StringSliceVar(&f.load.EvalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
 	fl.StringVar(&f.load.Filter, "filter", "", "run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
+	fl.StringSliceVar(&f.load.Tags, "tag", nil, "run only the evaluations that have one of the tags `TAG,...`")
+	fl.IntVar(&f.load.Limit, "limit", 0, "run only the first `N` of what is chosen otherwise")
+	fl.IntVar(&f.load.Sample, "sample", 0, "run only `N` evaluations of what is chosen otherwise, by chance")
+	fl.Uint64Var(&f.load.Seed, "seed", 1, "with --sample: the same seed `S` chooses the same evaluations")
+	fl.StringVar(&f.create.FailedOf, "failed-of", "", "run again what has not passed in `RUN`, had a fault or an evaluator that failed, for each agent its own")
+	fl.BoolVar(&f.create.LastFailed, "last-failed", false, "--failed-of the newest run of this eval set")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "only say what would be run; nothing is stored or started")
 	fl.IntVar(&f.load.Epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
 	fl.StringVar(&f.create.RunID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
 	fl.BoolVar(&f.create.AsPlanned, "as-planned", false, "with --run-id: go on with the run as it was planned, although the eval set has changed")
@@ -85,6 +93,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	}
 	if err != nil {
 		return internal(err)
+	}
+	if f.dryRun {
+		return f.preview(cmd, g, set)
 	}
 	return g.withStore(cmd, true, func(s *runner.Store) error {
 		run, err := s.Create(cmd.Context(), set, f.create)
@@ -123,6 +134,17 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("run-id") && f.create.RunID == "" {
 		return usageError("--run-id: expected up to 128 letters, digits, dots, hyphens and underscores, the first one a letter or a digit, got %q", "")
+	}
+	for flag, n := range map[string]int{"limit": f.load.Limit, "sample": f.load.Sample} {
+		if cmd.Flags().Changed(flag) && n < 1 {
+			return usageError("--%s: expected a whole number from 1, got %d", flag, n)
+		}
+	}
+	switch {
+	case cmd.Flags().Changed("seed") && f.load.Sample == 0:
+		return usageError("--seed has a meaning only with --sample")
+	case f.dryRun && f.create.RunID != "":
+		return usageError("--dry-run: a run that is there already goes on as it was planned; leave out --run-id to see what a new one would have")
 	}
 	return f.create.Check()
 }

@@ -60,6 +60,9 @@ func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	add("mcp", plan.MCP)
 	add("mcpServers", plan.MCPServers)
 	add("retryOf", p.RetryOf)
+	if s := plan.Origin.Selection; s != nil && s.FailedOf != "" {
+		add("failedOf", s.FailedOf)
+	}
 	return parts, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/schemas"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -70,6 +71,9 @@ type Origin struct {
 	// EvalIDs and Filter are what the eval set was narrowed with.
 	EvalIDs []string `json:"evalIds,omitempty"`
 	Filter  string   `json:"filter,omitempty"`
+	// Selection says how much of the eval set that is, nil if nothing was to be left out and nothing
+	// was.
+	Selection *schemas.Selection `json:"selection,omitempty"`
 	// Request is the digest of the request that has asked a service for the run.
 	Request string `json:"request,omitempty"`
 }

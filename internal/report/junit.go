@@ -88,7 +88,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout) {
 		x.element("failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
 	case v == verdict(schemas.StateSuspended):
 		x.empty(deeper, "skipped", "message", waitingFor(one))
-	case v == unscored && evaluatorFailed(one):
+	case v == unscored && EvaluatorFailed(one):
 		x.element("error", evaluatorLines(one), "message", reason(one), "type", "evaluator-error")
 	case v == unscored:
 		x.empty(deeper, "skipped", "message", strings.TrimSuffix("not scored: "+reason(one), ": "))

@@ -25,6 +25,9 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 		out.printf(" so far")
 	}
 	out.printf("%s (run %s)\n", r.missing(), code(r.RunID))
+	if selected := r.selected(); selected != "" {
+		out.printf("\n%s\n", markdown(shorten(selected, 500)))
+	}
 	r.markdownEvaluators(out)
 	for _, s := range []struct {
 		v       verdict

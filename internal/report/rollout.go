@@ -31,6 +31,7 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 	if evaluation != nil {
 		out.Cluster = o.Redact.String(evaluation.Cluster)
 		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)
+		out.Metadata = o.Redact.JSON(evaluation.Metadata)
 		out.Criteria = make(map[string]json.RawMessage, len(evaluation.Criteria))
 		for id, criteria := range evaluation.Criteria {
 			out.Criteria[o.Redact.String(id)] = o.Redact.JSON(criteria)

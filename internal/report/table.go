@@ -30,6 +30,9 @@ func (r *Report) WriteTable(w io.Writer, command Command) error {
 		return err
 	}
 	r.tableOfEvaluators(out)
+	if selected := r.selected(); selected != "" {
+		out.printf("%s\n", shorten(selected, 2*reasonWidth))
+	}
 	out.printf("%s; %s%s\n", c, r.formatScores(), r.missing())
 	r.gates().text(out)
 	if n := c.verdicts[verdict(schemas.StateSuspended)]; n > 0 && command != nil {
@@ -47,7 +50,7 @@ func (r *Report) tableOfRollouts(out *lines, c census) error {
 	shown, wanted := 0, 0
 	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		v := r.verdict(one)
-		told := v != passed || evaluatorFailed(one)
+		told := v != passed || EvaluatorFailed(one)
 		if !all && !told {
 			return nil
 		}

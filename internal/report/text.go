@@ -56,7 +56,7 @@ func (r *Report) census() (census, error) {
 		c.total++
 		v := r.verdict(one)
 		c.verdicts[v]++
-		if v == unscored && evaluatorFailed(one) {
+		if v == unscored && EvaluatorFailed(one) {
 			c.broken++
 		}
 		c.working += time.Duration(one.Clocks.WorkingMs) * time.Millisecond
@@ -144,8 +144,8 @@ func (r *Report) FirstUnscored() (string, error) {
 	return out, err
 }
 
-// evaluatorFailed reports whether an evaluator failed, so that the score leaves it out.
-func evaluatorFailed(one *schemas.Rollout) bool {
+// EvaluatorFailed reports whether an evaluator failed, so that the score leaves it out.
+func EvaluatorFailed(one *schemas.Rollout) bool {
 	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
 }
 

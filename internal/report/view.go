@@ -114,6 +114,12 @@ func (o Options) head(run store.Run) schemas.Head {
 		EvalIDs: o.redacted(origin.EvalIDs), Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf, PlanDigest: o.Plan.Digest,
 		GitCommit: origin.GitCommit, EvalrunVersion: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
 	}
+	h.Tags, h.Metadata = o.redacted(set.Tags), o.Redact.JSON(set.Metadata)
+	if s := origin.Selection; s != nil {
+		selection := *s
+		selection.Tags = o.redacted(s.Tags)
+		h.Selection = &selection
+	}
 	if set.Digest != "" {
 		h.EvaluationSetPath = o.Redact.String(path.Join(h.StorePath, o.Plan.BaseDir, path.Base(filepath.ToSlash(set.Path))))
 	}
