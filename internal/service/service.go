@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
@@ -40,8 +41,9 @@ type Service struct {
 	cfg  Config
 	o    Options
 
-	feeds     feeds
-	redactors redactors
+	feeds       feeds
+	redactors   redactors
+	largeUpload sync.Mutex
 }
 
 // New makes a service for a store, which stays the caller's.

@@ -166,6 +166,10 @@ func (s *Service) load(q StartRequest) (*runner.EvalSet, error) {
 		Inputs: q.Inputs, Sandbox: s.o.Sandbox, Variables: s.o.Variables, Catalog: &s.cfg.Catalog}
 	var paths []string
 	if q.Upload != nil {
+		if len(q.Upload) > largeUpload {
+			s.largeUpload.Lock()
+			defer s.largeUpload.Unlock()
+		}
 		upload, err := s.upload(q.Upload)
 		if err != nil {
 			return nil, err

@@ -19,6 +19,10 @@ const uploadName = "upload.json"
 // maxUpload is how large an uploaded eval set may be, in bytes: as a tree it is a hundred times that.
 const maxUpload = 4 << 20
 
+// largeUpload is from which size on uploads are read one after the other, so that their trees do
+// not add up.
+const largeUpload = 256 << 10
+
 // variable is what would be replaced by a value of the service's environment.
 var variable = regexp.MustCompile(`\$\{[A-Za-z_]`)
 
