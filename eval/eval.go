@@ -191,6 +191,9 @@ type Result struct {
 	Scale float64 `json:"scale"`
 	// Details is a string or an object, nil if the evaluator has none.
 	Details json.RawMessage `json:"details,omitempty"`
+	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the
+	// best.
+	Comparison *Comparison `json:"comparison,omitempty"`
 	// Error says what went wrong.
 	Error string `json:"error,omitempty"`
 	// NotRun says why there is no score.

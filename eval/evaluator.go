@@ -73,6 +73,8 @@ type outcome struct {
 	err error
 	// failure says that the evaluator itself failed: there is no score.
 	failure error
+	// compared is what was compared, nil if nothing was.
+	compared *compared
 	// lines are the outcomes of the single lines of a line-by-line evaluator.
 	lines []outcome
 	// wait is what the evaluator waits for instead; nil if it has an outcome.
@@ -137,6 +139,9 @@ func (e *evaluator) result(out outcome) Result {
 		result.Score, result.Details, result.Error = nil, nil, out.failure.Error()
 	case out.err != nil:
 		score, result.Details, result.Error = 0, nil, out.err.Error()
+	}
+	if out.failure == nil && score < e.scale {
+		result.Comparison = out.compared.comparison()
 	}
 	return result
 }

@@ -69,16 +69,19 @@ func legacyEquals(e *evaluator, c *config) {
 			same := canonical(e) == canonical(a)
 			return outcome{score: truth(same), shown: same, details: comparison{str(e), str(a)}}
 		}
-		return l.compare(expected, actual, compare)
+		return l.compare(expected, actual, Equals, compare)
 	}
 }
 
 // compare compares as a whole or line by line.
-func (l *legacy) compare(expected, actual any, compare func(expected, actual any) outcome) outcome {
+func (l *legacy) compare(expected, actual any, relation Relation, compare func(expected, actual any) outcome) (out outcome) {
 	if l.lines == "" {
-		return compare(expected, actual)
+		out = compare(expected, actual)
+	} else {
+		out = averageLines(splitLines(str(expected), l.lines), splitLines(str(actual), l.lines), func(e, a string) outcome { return compare(e, a) })
 	}
-	return averageLines(splitLines(str(expected), l.lines), splitLines(str(actual), l.lines), func(e, a string) outcome { return compare(e, a) })
+	out.compared = &compared{expected, actual, relation}
+	return out
 }
 
 // canonical is the JSON of a value with sorted keys and floats for numbers.
@@ -128,7 +131,7 @@ func legacyJSONSimilarity(e *evaluator, c *config) {
 		if actual, err = resolve(actual, l.path); err != nil {
 			actual = newObject()
 		}
-		return l.compare(expected, actual, func(e, a any) outcome {
+		return l.compare(expected, actual, Includes, func(e, a any) outcome {
 			matched, total, err := similarity(ctx, e, a)
 			if err != nil {
 				return outcome{err: err}
@@ -198,7 +201,16 @@ func csvRow(expected, actual string, columns []string) outcome {
 		return failed("the expected CSV: %w", err)
 	}
 	same := slices.Equal(e, a)
-	return outcome{score: truth(same), shown: same}
+	return outcome{score: truth(same), shown: same, compared: &compared{record(columns, e), record(columns, a), Equals}}
+}
+
+// record is a row of a table as an object.
+func record(columns, values []string) *object {
+	o := newObject()
+	for i, column := range columns {
+		o.set(column, values[i])
+	}
+	return o
 }
 
 // csvRows compares every data row under its own side's header; a row that only one side has scores

@@ -22,6 +22,7 @@ func exactMatch(e *evaluator, c *config) {
 	negated := c.Bool("negated", false)
 	e.expectsOutput, e.score = true, o.score
 	e.dataset = readAggregators(c, e.def.Name, o.lines != "", caseSensitive, negated)
+	o.relation = unless(negated, Equals, NotEquals)
 	o.compare = func(_ context.Context, expected, actual any) outcome {
 		return outcome{
 			score:   truth(matches(expected, actual, caseSensitive) != negated),
@@ -49,7 +50,7 @@ func contains(e *evaluator, c *config) {
 	caseSensitive := c.Bool("caseSensitive", false)
 	negated := c.Bool("negated", false)
 	e.score = o.score
-	o.expectedWhole = true
+	o.expectedWhole, o.relation = true, unless(negated, Contains, NotContains)
 	o.expected = func(criteria *object) (any, error) {
 		v, ok := criteria.get("searchText", "search_text")
 		if !ok {

@@ -22,12 +22,14 @@ type output struct {
 	// expectedWhole is set where the expected value is not a picture of the output, so that paths
 	// do not apply to it and every line is compared with all of it.
 	expectedWhole bool
-	compare       func(ctx context.Context, expected, actual any) outcome
+	// relation is what is to hold of the two sides.
+	relation Relation
+	compare  func(ctx context.Context, expected, actual any) outcome
 }
 
 // readOutput reads the keys that all output evaluators share.
 func readOutput(c *config) *output {
-	o := &output{paths: []string{"*"}, expected: expectedOutput}
+	o := &output{paths: []string{"*"}, expected: expectedOutput, relation: Equals}
 	if n := c.Get("targetOutputKey"); n != nil && n.Kind != input.Null {
 		switch n.Kind {
 		case input.String:
@@ -82,10 +84,14 @@ func (o *output) score(ctx context.Context, s Subject, criteria *object) outcome
 			return outcome{err: err}
 		}
 	}
+	out := outcome{}
 	if o.lines != "" {
-		return o.scoreLines(ctx, expected, actual)
+		out = o.scoreLines(ctx, expected, actual)
+	} else {
+		out = o.compare(ctx, expected, actual)
 	}
-	return o.compare(ctx, expected, actual)
+	out.compared = &compared{expected, actual, o.relation}
+	return out
 }
 
 // actual selects the parts of the agent's output.

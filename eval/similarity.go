@@ -16,7 +16,7 @@ type similarityDetails struct {
 // jsonSimilarity scores how much of the expected output is found in the actual one, leaf by leaf.
 func jsonSimilarity(e *evaluator, c *config) {
 	o := readOutput(c)
-	e.expectsOutput, e.score = true, o.score
+	e.expectsOutput, e.score, o.relation = true, o.score, Includes
 	o.compare = func(ctx context.Context, expected, actual any) outcome {
 		matched, total, err := similarity(ctx, expected, actual)
 		if err != nil {

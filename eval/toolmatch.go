@@ -88,6 +88,42 @@ func (m *callModel) print(expected []expectedCall, calls []ToolCall) (printedExp
 	return repr(wanted), repr(made)
 }
 
+// unmatched are the expected calls of which none was made, each beside an unused call of the same
+// tool.
+func (m *callModel) unmatched(expected []expectedCall, calls []ToolCall, same func(*expectedCall, *ToolCall) bool) *compared {
+	used := make([]bool, len(calls))
+	take := func(e *expectedCall, fits func(*ToolCall) bool) *ToolCall {
+		for i := range calls {
+			if !used[i] && e.matches(&calls[i]) && fits(&calls[i]) {
+				used[i] = true
+				return &calls[i]
+			}
+		}
+		return nil
+	}
+	var missed []*expectedCall
+	for i := range expected {
+		if e := &expected[i]; take(e, func(c *ToolCall) bool { return same(e, c) }) == nil {
+			missed = append(missed, e)
+		}
+	}
+	call := func(name string, value any) any {
+		o := newObject()
+		o.set("name", name)
+		o.set(m.field, value)
+		return o
+	}
+	wanted, made := []any{}, []any{}
+	for _, e := range missed {
+		var nearest any
+		if c := take(e, func(*ToolCall) bool { return true }); c != nil {
+			nearest = call(e.name, m.actual(c))
+		}
+		wanted, made = append(wanted, call(e.name, m.expected(e))), append(made, nearest)
+	}
+	return &compared{wanted, made, Calls}
+}
+
 // toolCallArgs scores the share of expected calls that were made with the expected arguments, in
 // any order; strict is all or nothing. Arguments beyond the expected ones never count: UiPath's
 // `subset` has no effect.
@@ -106,7 +142,10 @@ func toolCallArgs(e *evaluator, c *config) {
 		if err != nil {
 			return outcome{err: err}
 		}
-		return argsScore(ToolCalls(s.Trace), expected, strict)
+		calls := ToolCalls(s.Trace)
+		out := argsScore(calls, expected, strict)
+		out.compared = callWithArgs.unmatched(expected, calls, func(e *expectedCall, c *ToolCall) bool { return hasArgs(c.args, e.args) })
+		return out
 	}
 }
 
@@ -155,7 +194,10 @@ func toolCallOutput(e *evaluator, c *config) {
 		if err != nil {
 			return outcome{err: err}
 		}
-		return outputScore(ToolCalls(s.Trace), expected, strict)
+		calls := ToolCalls(s.Trace)
+		out := outputScore(calls, expected, strict)
+		out.compared = callWithOutput.unmatched(expected, calls, func(e *expectedCall, c *ToolCall) bool { return c.Output == e.output })
+		return out
 	}
 }
 

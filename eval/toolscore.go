@@ -30,16 +30,15 @@ func toolCallOrder(e *evaluator, c *config) {
 				return failed("criteria: toolCallsOrder: expected an array of tool names, got %s in it", kindOf(name))
 			}
 		}
-		return orderScore(ToolCalls(s.Trace), expected, strict)
+		calls := ToolCalls(s.Trace)
+		out := orderScore(calls, expected, strict)
+		out.compared = &compared{expected, names(calls), Equals}
+		return out
 	}
 }
 
 func orderScore(calls []ToolCall, expected []any, strict bool) outcome {
-	actual := make([]any, len(calls))
-	for i, call := range calls {
-		actual[i] = call.known()
-	}
-	details := orderDetails{repr(actual), repr(expected), []any{}}
+	details := orderDetails{repr(names(calls)), repr(expected), []any{}}
 	switch {
 	case len(expected) == 0 && len(calls) == 0:
 		return outcome{score: 1, details: details}
@@ -59,6 +58,15 @@ func orderScore(calls []ToolCall, expected []any, strict bool) outcome {
 	}
 	details.LCS = commonSubsequence(calls, expected)
 	return outcome{score: float64(len(details.LCS)) / float64(len(expected)), details: details}
+}
+
+// names are those by which criteria know the tools that were called.
+func names(calls []ToolCall) []any {
+	out := make([]any, len(calls))
+	for i, call := range calls {
+		out[i] = call.known()
+	}
+	return out
 }
 
 // commonSubsequence is the longest one; of several the one that UiPath's tie-break finds, which on
@@ -148,7 +156,10 @@ func toolCallCount(e *evaluator, c *config) {
 		if !ok {
 			return failed(`criteria: toolCallsCount: expected an object such as {"tool": ["=", 1]}, got %s`, kindOf(v))
 		}
-		return countScore(ToolCalls(s.Trace), expected, strict)
+		calls := ToolCalls(s.Trace)
+		out := countScore(calls, expected, strict)
+		out.compared = &compared{expected, countCalls(calls), Counts}
+		return out
 	}
 }
 

@@ -31,6 +31,9 @@ type CreateOptions struct {
 	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
 	// final.
 	KeepWorkspaces bool
+	// CommandLine, if not empty, is how evalrun was called, without what chooses agents and
+	// evaluations: from it reports make the command that repeats an evaluation.
+	CommandLine []string
 	// Request is the digest of the request that asks for the run, if there was one. It is kept with
 	// the plan.
 	Request string
@@ -97,6 +100,9 @@ func (s *Store) Create(ctx context.Context, e *EvalSet, o CreateOptions) (Create
 		return Created{}, inputError("nothing is started: the deadline of whoever asks for the run, %s, has passed", o.Deadline.UTC().Format(time.RFC3339))
 	}
 	req.Origin.GitCommit, req.Origin.Version, req.Origin.Request = s.commits.of(ctx, req.BaseDir), s.opts.Version, o.Request
+	if req.Origin.CommandLine = o.CommandLine; len(o.CommandLine) > 0 {
+		req.Origin.AgentOptions = e.opts.Agents
+	}
 	plan, err := plans.New(req, s.Dir())
 	if err != nil {
 		return Created{}, err

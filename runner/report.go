@@ -19,9 +19,20 @@ var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json"}
 
 // Report is a run at one moment.
 type Report struct {
-	// ResumeCommand, if not empty, is the command that the table and the Markdown name for
-	// suspended rollouts.
-	ResumeCommand string
+	// ResumeCommand and TriggersCommand, if not empty, are the commands that go on with the run,
+	// and that show what is waited for.
+	ResumeCommand   string
+	TriggersCommand string
+	// Failures is how many failures the table and the Markdown tell at length, at first 10; below 0
+	// all.
+	Failures int
+	// Dir is the folder from which the logs of failures are named; empty for the store's own.
+	Dir string
+	// Width is how many columns the table may have, 0 any number; Color has it use colours.
+	Width int
+	Color bool
+	// Last, if not empty, are lines that the table has before its summary.
+	Last string
 	// Verbose has the format uipath include what the agents did.
 	Verbose bool
 
@@ -34,7 +45,7 @@ func (s *Store) Report(ctx context.Context, runID string, v Variables, f func(*R
 	if err != nil {
 		return err
 	}
-	return report.FromStore(ctx, s.st, runID, p.red, func(r *report.Report) error { return f(&Report{r: r}) })
+	return report.FromStore(ctx, s.st, runID, p.red, func(r *report.Report) error { return f(newReport(r)) })
 }
 
 // OpenReport calls f with the report of a results document. Its store need not be there.
@@ -43,11 +54,15 @@ func OpenReport(path string, f func(*Report) error) error {
 	if err != nil {
 		return &InputError{err}
 	}
-	err = f(&Report{r: r})
+	err = f(newReport(r))
 	if errors.As(err, new(input.Problem)) {
 		return &InputError{err} // of a rollout of the document
 	}
 	return err
+}
+
+func newReport(r *report.Report) *Report {
+	return &Report{Failures: report.DefaultFailures, r: r}
 }
 
 // Head is what the report says of the run as a whole.
@@ -61,23 +76,21 @@ func (r *Report) Failed(one *schemas.Rollout) bool { return one.Failed(r.r.Pass)
 
 // Write writes the report in one of the Formats; json is the results document.
 func (r *Report) Write(w io.Writer, format string) error {
-	var command report.Command
-	if r.ResumeCommand != "" {
-		command = func(*schemas.Rollout) string { return r.ResumeCommand }
-	}
+	s := report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last,
+		Terminal: report.Terminal{Width: r.Width, Color: r.Color}}
 	switch format {
 	case "uipath":
 		return r.r.WriteUiPath(w, r.Verbose)
 	case "junit":
-		return r.r.WriteJUnit(w)
+		return r.r.WriteJUnit(w, s)
 	case "csv":
 		return r.r.WriteCSV(w)
 	case "table":
-		return r.r.WriteTable(w, command)
+		return r.r.WriteTable(w, s)
 	case "json":
 		return r.r.WriteResults(w)
 	case "markdown":
-		return r.r.WriteMarkdown(w, command)
+		return r.r.WriteMarkdown(w, s)
 	}
 	return inputError("there is no format %q", format)
 }

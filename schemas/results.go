@@ -47,6 +47,9 @@ type Head struct {
 	// Tags and Metadata are the eval set's.
 	Tags     []string        `json:"tags,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// CommandLine is what the run was started with, without what chooses agents and evaluations and
+	// without outputs; empty if it was not started from a command line.
+	CommandLine []string `json:"commandLine,omitempty"`
 	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and
 	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`
@@ -98,6 +101,8 @@ type Agent struct {
 	Command []string `json:"command,omitempty"`
 	// Model is the model's name, where evalrun is told it.
 	Model string `json:"model,omitempty"`
+	// Option is the value of --agent that has named it, empty if the eval set did.
+	Option string `json:"option,omitempty"`
 }
 
 // Summary counts rollouts, and says what the score is. Of several agents each has its own.

@@ -3,6 +3,8 @@ package schemas
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/evalrun/evalrun/eval"
 )
 
 // Rollout is one entry of evaluationSetResults: one attempt of one agent at one evaluation.
@@ -129,6 +131,9 @@ type Evaluated struct {
 type EvaluationResult struct {
 	Score   *float64        `json:"score"`
 	Details json.RawMessage `json:"details,omitempty"`
+	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the
+	// best.
+	Comparison *eval.Comparison `json:"comparison,omitempty"`
 	// Scale is the score that means perfect where that is not 1: 100 of UiPath's legacy evaluators.
 	Scale float64 `json:"scale,omitempty"`
 	// EvaluationTime is in seconds.

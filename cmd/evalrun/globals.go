@@ -9,10 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -119,12 +119,7 @@ func shortPath(path string) string {
 	return path
 }
 
-func shellQuote(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
+func shellQuote(s string) string { return report.ShellWords([]string{s}) }
 
 // maxSmallFile is how large a file with a token may be.
 const maxSmallFile = 1 << 20

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
@@ -72,7 +74,7 @@ func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 		return internal(err)
 	}
 	opts := report.ProgressOptions{}
-	if f, ok := o.stderr.(*os.File); ok && isatty.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" && os.Getenv("CI") == "" {
+	if f := terminal(o.stderr); f != nil && os.Getenv("CI") == "" {
 		opts.Width = func() int { return columns(f) }
 		o.live = report.NewLive(o.stderr, o.progress, opts)
 		return nil
@@ -197,15 +199,20 @@ func (o *output) close() error {
 	return err
 }
 
-// finish ends the display, and writes the reports that were asked for and what people see.
-func (o *output) finish(runID string, w *workFlags) error {
+// finish ends the display, and writes the reports that were asked for and what people see, with the
+// verdict before the summary.
+func (o *output) finish(runID string, w *workFlags, verdict error) error {
 	err := o.close()
 	ctx := context.Background() // also after an interruption
-	return errors.Join(err, o.store.Report(ctx, runID, o.variables, func(r *runner.Report) error { return o.write(r, runID, w) }))
+	return errors.Join(err, o.store.Report(ctx, runID, o.variables, func(r *runner.Report) error { return o.write(r, runID, w, verdict) }))
 }
 
-func (o *output) write(r *runner.Report, runID string, w *workFlags) error {
-	r.ResumeCommand = resumeLine(o.store, runID)
+// showsTable reports whether people see a table at the end.
+func (o *output) showsTable() bool { return !o.json && !o.quiet }
+
+func (o *output) write(r *runner.Report, runID string, w *workFlags, verdict error) error {
+	present(r, o.store, runID, o.stderr)
+	r.Failures = w.failures.n
 	var errs []error
 	if w.junit != "" {
 		errs = append(errs, durable.WriteOutput(w.junit, 0o644, func(to io.Writer) error { return r.Write(to, "junit") }))
@@ -220,14 +227,42 @@ func (o *output) write(r *runner.Report, runID string, w *workFlags) error {
 	switch {
 	case o.json:
 		errs = append(errs, r.Write(o.stdout, "json"))
-	case !o.quiet:
-		errs = append(errs, r.Write(o.stderr, "table"))
-		if r.Head().Summary.Suspended > 0 {
-			printf(o.stderr, "\nWhat is waited for, and how to answer:\n  %s triggers%s %s\n", executable, storeFlag(o.store), shellQuote(runID))
+	case o.showsTable():
+		r.Last = "results: " + shortPath(o.store.DocumentPath(runID))
+		if verdict != nil && verdict.Error() != "" {
+			r.Last += "\nevalrun: " + strings.TrimSpace(redact.Terminal(verdict.Error()))
 		}
-		printf(o.stderr, "\nresults: %s\n", shortPath(o.store.DocumentPath(runID)))
+		errs = append(errs, r.Write(o.stderr, "table"))
 	}
 	return errors.Join(errs...)
+}
+
+// present has a report name files and commands as one types them here, and fit where it is shown. A
+// run of a store is named by its id, else by its document; no name means no commands.
+func present(r *runner.Report, s *runner.Store, name string, to io.Writer) {
+	if name != "" {
+		in := ""
+		if s != nil {
+			in = storeFlag(s)
+		}
+		r.ResumeCommand = executable + " resume" + in + " " + shellQuote(name)
+		r.TriggersCommand = executable + " triggers" + in + " " + shellQuote(name)
+	}
+	if dir, err := os.Getwd(); err == nil {
+		r.Dir = dir
+	}
+	if f := terminal(to); f != nil {
+		r.Width, r.Color = columns(f), os.Getenv("NO_COLOR") == ""
+	}
+}
+
+// terminal is the terminal that a text goes to, nil if it goes elsewhere or to one that knows no
+// escapes.
+func terminal(to io.Writer) *os.File {
+	if f, ok := to.(*os.File); ok && isatty.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" {
+		return f
+	}
+	return nil
 }
 
 func appendFile(path string, write func(io.Writer) error) error {

@@ -15,6 +15,7 @@ import (
 func reportCommand(g *globals) *cobra.Command {
 	var format, output string
 	var verbose bool
+	var failures failuresFlag
 	cmd := &cobra.Command{
 		Use:   "report RUN|RESULTS.json",
 		Short: "Convert results (--format uipath|junit|markdown|csv)",
@@ -28,7 +29,8 @@ func reportCommand(g *globals) *cobra.Command {
 				return err
 			}
 			write := func(r *runner.Report) error {
-				r.Verbose = verbose
+				r.Verbose, r.Failures = verbose, failures.n
+				present(r, nil, "", stdout(cmd))
 				convert := func(w io.Writer) error { return r.Write(w, format) }
 				if output != "" {
 					return durable.WriteOutput(output, 0o644, convert)
@@ -41,6 +43,7 @@ func reportCommand(g *globals) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&format, "format", "markdown", "`FORMAT`: "+strings.Join(runner.Formats, ", "))
 	f.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
+	failures.register(cmd)
 	f.BoolVar(&verbose, "verbose", false, "with --format uipath: include what the agents did")
 	return cmd
 }

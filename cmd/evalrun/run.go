@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/wait"
@@ -97,6 +98,7 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	if f.dryRun {
 		return f.preview(cmd, g, set)
 	}
+	f.create.CommandLine = commandLine(cmd, paths, f.load.Command)
 	return g.withStore(cmd, true, func(s *runner.Store) error {
 		run, err := s.Create(cmd.Context(), set, f.create)
 		if err != nil {
@@ -111,6 +113,39 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		}
 		return w.work(cmd, g, s, run.RunID, o, false)
 	})
+}
+
+// repeated are the flags that the command has which repeats one evaluation of a run.
+var repeated = []string{"store", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile"}
+
+// commandLine is how evalrun was called, without what chooses agents and evaluations, and without
+// outputs.
+func commandLine(cmd *cobra.Command, paths, command []string) []string {
+	words := append([]string{executable, cmd.Name()}, paths...)
+	for _, name := range repeated {
+		flag := cmd.Flags().Lookup(name)
+		if flag == nil || !flag.Changed {
+			continue
+		}
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			if flag.Value.Type() == "bool" {
+				words = append(words, "--"+name+"="+value)
+				if value == "true" {
+					words[len(words)-1] = "--" + name
+				}
+				continue
+			}
+			words = append(words, "--"+name, value)
+		}
+	}
+	if command != nil {
+		words = append(append(words, "--"), command...)
+	}
+	return words
 }
 
 // deadlineOfJob is the deadline of an evalrun that is itself a job of another, zero if it has none.

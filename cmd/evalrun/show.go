@@ -20,23 +20,21 @@ results document. With a rollout, named by its id, a
 unique beginning of it, or the id of its evaluation, that rollout alone.`,
 		Args: between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			show := func(r *runner.Report, resume string) error {
+			show := func(r *runner.Report, s *runner.Store, name string) error {
 				switch {
 				case len(args) == 2:
 					return showRollout(cmd, r, args[1])
 				case g.json:
 					return r.Write(stdout(cmd), "json")
 				}
-				r.ResumeCommand = resume
+				present(r, s, name, stdout(cmd))
 				return r.Write(stdout(cmd), "table")
 			}
 			if input.IsFile(args[0]) {
-				return internal(runner.OpenReport(args[0], func(r *runner.Report) error {
-					return show(r, executable+" resume "+shellQuote(args[0]))
-				}))
+				return internal(runner.OpenReport(args[0], func(r *runner.Report) error { return show(r, nil, args[0]) }))
 			}
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
-				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error { return show(r, resumeLine(s, run.ID)) })
+				err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error { return show(r, s, run.ID) })
 				if err != nil || g.json || len(args) == 2 {
 					return err
 				}

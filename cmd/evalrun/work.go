@@ -40,10 +40,14 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 	if errors.Is(err, runner.ErrMoved) || errors.As(err, new(*runner.InputError)) {
 		return internal(errors.Join(err, out.close())) // there is nothing to report
 	}
-	if err := errors.Join(err, out.finish(runID, w)); err != nil {
+	verdict := verdictError(result, resumeLine(s, runID))
+	if err := errors.Join(err, out.finish(runID, w, verdict)); err != nil {
 		return internal(err)
 	}
-	return verdictError(result, resumeLine(s, runID))
+	if verdict != nil && out.showsTable() {
+		return &exitError{codeOf(verdict), nil} // the table has said why
+	}
+	return verdict
 }
 
 // endOnSignals lets the running agents finish at the first SIGINT or SIGTERM, and ends them at the

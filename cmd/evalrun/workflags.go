@@ -64,6 +64,7 @@ type workFlags struct {
 	failOnEvaluatorError string
 	allowUnscored        bool
 	allowSuspended       bool
+	failures             failuresFlag
 }
 
 func (w *workFlags) register(cmd *cobra.Command) {
@@ -76,6 +77,7 @@ func (w *workFlags) register(cmd *cobra.Command) {
 	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
+	w.failures.register(cmd)
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
 	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds although rollouts are suspended: 1 if one is lost, 5 if one is undecided, else 0")
 }

@@ -74,6 +74,11 @@ type Origin struct {
 	// Selection says how much of the eval set that is, nil if nothing was to be left out and nothing
 	// was.
 	Selection *schemas.Selection `json:"selection,omitempty"`
+	// CommandLine is what the run was started with, without what chooses agents and evaluations and
+	// without outputs; AgentOptions are the values of --agent. Both are empty if it was not started
+	// from a command line.
+	CommandLine  []string `json:"commandLine,omitempty"`
+	AgentOptions []string `json:"agentOptions,omitempty"`
 	// Request is the digest of the request that has asked a service for the run.
 	Request string `json:"request,omitempty"`
 }

@@ -20,17 +20,18 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-func resume(one *schemas.Rollout) string { return "evalrun resume " + testRunID + " --store .evalrun" }
+// everything is how the tests show a report.
+var everything = Showing{Failures: DefaultFailures, Resume: "evalrun resume " + testRunID + " --store .evalrun", Triggers: "evalrun triggers " + testRunID}
 
 // writers are all conversions of a report.
 func writers(r *Report) map[string]func(io.Writer) error {
 	return map[string]func(io.Writer) error{
-		"junit.xml":           r.WriteJUnit,
-		"summary.md":          func(w io.Writer) error { return r.WriteMarkdown(w, resume) },
+		"junit.xml":           func(w io.Writer) error { return r.WriteJUnit(w, everything) },
+		"summary.md":          func(w io.Writer) error { return r.WriteMarkdown(w, everything) },
 		"results.csv":         r.WriteCSV,
 		"uipath.json":         func(w io.Writer) error { return r.WriteUiPath(w, false) },
 		"uipath-verbose.json": func(w io.Writer) error { return r.WriteUiPath(w, true) },
-		"table.txt":           func(w io.Writer) error { return r.WriteTable(w, resume) },
+		"table.txt":           func(w io.Writer) error { return r.WriteTable(w, everything) },
 	}
 }
 
@@ -76,7 +77,7 @@ func TestRolloutsAreToldApart(t *testing.T) {
 	r := newRun(t, set, "one", "two")
 	r.report(func(rep *Report) {
 		var b bytes.Buffer
-		r.check(rep.WriteJUnit(&b))
+		r.check(rep.WriteJUnit(&b, everything))
 		for _, name := range []string{"A [one, epoch 1]", "A [one, epoch 2]", "A [two, epoch 2]"} {
 			if !strings.Contains(b.String(), `name="`+name+`"`) {
 				t.Errorf("%s is missing from %s", name, &b)
@@ -97,9 +98,9 @@ func TestLargeRunsAreCutShort(t *testing.T) {
 	}
 	r.report(func(rep *Report) {
 		var table, summary bytes.Buffer
-		r.check(rep.WriteTable(&table, resume))
-		r.check(rep.WriteMarkdown(&summary, resume))
-		if n := strings.Count(table.String(), "… and 250 more"); n != 2 {
+		r.check(rep.WriteTable(&table, everything))
+		r.check(rep.WriteMarkdown(&summary, everything))
+		if n := strings.Count(table.String(), "… and 250 more"); n != 1 {
 			t.Errorf("the table says %d times what it leaves out:\n%s", n, &table)
 		}
 		if !strings.Contains(summary.String(), "… and 100 more") {

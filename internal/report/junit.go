@@ -17,7 +17,9 @@ import (
 // WriteJUnit writes the report as JUnit XML, with a test case for each rollout. A rollout that
 // faulted, or whose evaluators failed, is an error; one whose score does not pass is a failure. All
 // others that have no score are skipped, with the reason. Thresholds are a test suite of their own.
-func (r *Report) WriteJUnit(w io.Writer) error {
+//
+// Where a rollout has failed, its system-out says why.
+func (r *Report) WriteJUnit(w io.Writer, s Showing) error {
 	c, err := r.census()
 	if err != nil {
 		return err
@@ -40,7 +42,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	}
 	x.close("    ", "properties")
 	if err := r.Rollouts(func(one *schemas.Rollout) error {
-		r.testCase(x, c, one)
+		r.testCase(x, c, one, s)
 		return x.err
 	}); err != nil {
 		return err
@@ -68,16 +70,18 @@ func (s suite) attrs(name string, took time.Duration) []string {
 		"skipped", fmt.Sprint(s.skipped), "time", seconds(took)}
 }
 
-func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout) {
+func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showing) {
 	const in, deeper = "    ", "      "
 	attrs := []string{"name", c.label(one), "classname", r.EvaluationSetName, "time", seconds(milliseconds(one.Clocks.WorkingMs))}
 	v := r.verdict(one)
-	if v == passed {
+	isFailure := r.failed(one)
+	if v == passed && !isFailure {
 		x.empty(in, "testcase", attrs...)
 		return
 	}
 	x.open(in, "testcase", attrs...)
 	switch {
+	case v == passed: // of which an evaluator has failed
 	case v == verdict(schemas.StateFaulted):
 		fault := schemas.Fault{}
 		if one.Error != nil {
@@ -94,6 +98,9 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout) {
 		x.empty(deeper, "skipped", "message", strings.TrimSuffix("not scored: "+reason(one), ": "))
 	default:
 		x.empty(deeper, "skipped", "message", string(v))
+	}
+	if isFailure || v == verdict(schemas.StateSuspended) {
+		x.element("system-out", r.failure(c, one, s).String())
 	}
 	x.close(in, "testcase")
 }

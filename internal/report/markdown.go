@@ -12,8 +12,8 @@ import (
 const markdownRows = 200
 
 // WriteMarkdown writes a summary for people: the evaluators, then what failed, what is suspended
-// and how it would be resumed, and what faulted. command may be nil.
-func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
+// and how it would be resumed, what faulted, and why, folded.
+func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 	c, err := r.census()
 	if err != nil {
 		return err
@@ -29,14 +29,14 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 		out.printf("\n%s\n", markdown(shorten(selected, 500)))
 	}
 	r.markdownEvaluators(out)
-	for _, s := range []struct {
+	for _, section := range []struct {
 		v       verdict
 		title   string
 		columns []string
 		row     func(*schemas.Rollout) []string
 	}{
-		{verdict(schemas.StateSuspended), "Suspended", []string{"evaluation", "waits for", "to go on"}, func(one *schemas.Rollout) []string {
-			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for ")), commandCell(one, command)}
+		{verdict(schemas.StateSuspended), "Suspended", []string{"evaluation", "waits for"}, func(one *schemas.Rollout) []string {
+			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for "))}
 		}},
 		{verdict(schemas.StateFaulted), "Faulted", []string{"evaluation", "category", "message"}, func(one *schemas.Rollout) []string {
 			if one.Error == nil {
@@ -51,15 +51,42 @@ func (r *Report) WriteMarkdown(w io.Writer, command Command) error {
 			return []string{markdown(c.label(one)), formatScore(one.Score), markdown(shorten(reason(one), 500))}
 		}},
 	} {
-		if c.verdicts[s.v] == 0 {
+		if c.verdicts[section.v] == 0 {
 			continue
 		}
-		out.printf("\n### %s\n\n", s.title)
-		if err := r.markdownRollouts(out, s.v, c.verdicts[s.v], s.columns, s.row); err != nil {
+		out.printf("\n### %s\n\n", section.title)
+		if err := r.markdownRollouts(out, section.v, c.verdicts[section.v], section.columns, section.row); err != nil {
 			return err
 		}
+		if section.v == verdict(schemas.StateSuspended) && s.Resume != "" {
+			out.printf("\nWaiting for %s. To go on: %s\n", c.awaited, code(s.Resume))
+		}
+	}
+	if err := r.markdownFailures(out, c, s); err != nil {
+		return err
 	}
 	return out.err
+}
+
+// markdownFailures says at length why rollouts have failed, folded.
+func (r *Report) markdownFailures(out *lines, c census, s Showing) error {
+	any := false
+	more, err := r.failures(c, s, func(f failure) error {
+		if !any {
+			out.printf("\n### Why\n")
+			any = true
+		}
+		out.printf("\n<details><summary>%s <b>%s</b>: %s</summary>\n\n<pre>\n", f.verdict.mark(), html(f.label), html(f.title))
+		for line := range strings.Lines(f.String()) {
+			out.printf("%s\n", html(strings.TrimSuffix(line, "\n")))
+		}
+		out.printf("</pre>\n</details>\n")
+		return out.err
+	})
+	if any && more > 0 {
+		out.printf("\n… and %d more\n", more)
+	}
+	return err
 }
 
 func (r *Report) markdownEvaluators(out *lines) {
@@ -101,13 +128,6 @@ func tableHead(out *lines, columns ...string) {
 
 func tableRow(out *lines, cells ...string) { out.printf("| %s |\n", strings.Join(cells, " | ")) }
 
-func commandCell(one *schemas.Rollout, command Command) string {
-	if command == nil {
-		return ""
-	}
-	return code(command(one))
-}
-
 // markdown is a text that means only itself, also in a table.
 func markdown(s string) string {
 	var b strings.Builder
@@ -129,6 +149,11 @@ func markdown(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// html is a line inside HTML in which Markdown has no meaning.
+func html(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "@", "&#64;", "|", "&#124;").Replace(s)
 }
 
 // code is a text in code type. HTML is used because a pipe in backticks would still end a table's

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -54,6 +55,11 @@ func (d *documentReader) report() *Report {
 	r := &Report{Head: d.Head, Dataset: d.dataset, Pass: 1}
 	if d.Statistics != nil {
 		r.Pass = d.Statistics.Thresholds.Pass
+	}
+	if d.StorePath != "" {
+		if dir, err := filepath.Abs(filepath.Dir(path)); err == nil {
+			r.storeDir = filepath.Join(dir, filepath.FromSlash(d.StorePath))
+		}
 	}
 	r.each = func(_ parts, f func(*schemas.Rollout) error) error {
 		_, err := readDocument(path, f)
@@ -174,7 +180,7 @@ func (d *documentReader) member(key string, each func(*schemas.Rollout) error) e
 	fields := map[string]any{
 		"schemaVersion": &d.SchemaVersion, "runId": &d.RunID, "storeId": &d.StoreID, "storePath": &d.StorePath, "revision": &d.Revision,
 		"final": &d.Final, "evaluationSetId": &d.EvaluationSetID, "evaluationSetName": &d.EvaluationSetName, "evaluationSetPath": &d.EvaluationSetPath,
-		"evaluationSetDigest": &d.EvaluationSetDigest, "evalIds": &d.EvalIDs, "filter": &d.Filter, "retryOf": &d.RetryOf, "selection": &d.Selection, "tags": &d.Tags, "metadata": &d.Metadata, "planDigest": &d.PlanDigest,
+		"evaluationSetDigest": &d.EvaluationSetDigest, "evalIds": &d.EvalIDs, "filter": &d.Filter, "retryOf": &d.RetryOf, "commandLine": &d.CommandLine, "selection": &d.Selection, "tags": &d.Tags, "metadata": &d.Metadata, "planDigest": &d.PlanDigest,
 		"gitCommit": &d.GitCommit, "evalrunVersion": &d.EvalrunVersion, "startedAt": &d.StartedAt, "finishedAt": &d.FinishedAt, "agents": &d.Agents, "status": &d.Status,
 		"summary": &d.Summary, "statistics": &d.statistics, "datasetEvaluatorResults": &d.dataset,
 	}

@@ -30,7 +30,9 @@ type Report struct {
 	// 1, which does not say.
 	Pass float64
 
-	each func(parts, func(*schemas.Rollout) error) error
+	// storeDir is where the logs are, empty if that is not known.
+	storeDir string
+	each     func(parts, func(*schemas.Rollout) error) error
 }
 
 // parts says which parts of a rollout are needed.
@@ -53,9 +55,6 @@ func StatusOf(c store.Counts) schemas.Status {
 	}
 	return schemas.Successful
 }
-
-// Command gives the command that resumes a suspended rollout.
-type Command func(*schemas.Rollout) string
 
 // FromStore calls f with the report of a run. It holds only during the call.
 func FromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, f func(*Report) error) error {

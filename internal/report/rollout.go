@@ -84,6 +84,9 @@ func (o Options) evaluated(r eval.Result) schemas.Evaluated {
 	if r.Scale != 1 {
 		out.Scale = r.Scale
 	}
+	if c := r.Comparison; c != nil {
+		out.Comparison = &eval.Comparison{Expected: o.Redact.JSON(c.Expected), Actual: o.Redact.JSON(c.Actual), Relation: c.Relation}
+	}
 	return schemas.Evaluated{EvaluatorName: o.Redact.String(r.EvaluatorName), EvaluatorID: r.EvaluatorID, Result: out, IsLineResult: r.Line}
 }
 

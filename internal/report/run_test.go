@@ -41,13 +41,19 @@ type testRun struct {
 
 func newRun(t testing.TB, set eval.Set, agents ...string) *testRun {
 	t.Helper()
+	return newRunFrom(t, set, plans.Origin{}, agents...)
+}
+
+// newRunFrom makes a run that was planned from somewhere.
+func newRunFrom(t testing.TB, set eval.Set, origin plans.Origin, agents ...string) *testRun {
+	t.Helper()
 	r := &testRun{t: t, dir: t.TempDir(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), set: set, claims: map[string]store.Claim{}}
 	var err error
 	if r.st, err = sqlite.Open(filepath.Join(r.dir, ".evalrun"), store.Options{Now: func() time.Time { return r.now }}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.check(r.st.Close()) })
-	req := plans.Request{RunID: testRunID, Set: &set, BaseDir: r.dir, WorkDir: r.dir}
+	req := plans.Request{RunID: testRunID, Set: &set, BaseDir: r.dir, WorkDir: r.dir, Origin: origin}
 	if len(agents) == 0 {
 		agents = []string{"calculator"}
 	}
@@ -105,6 +111,12 @@ func (r *testRun) complete(id, output, trace string, results ...eval.Result) {
 	if trace != "" {
 		files[agent.FileTrace] = trace
 	}
+	r.completeWith(id, output, files, results...)
+}
+
+// completeWith completes a rollout whose segment leaves files.
+func (r *testRun) completeWith(id, output string, files map[string]string, results ...eval.Result) {
+	r.t.Helper()
 	r.commit(id, store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage(output)}, files)
 	token := r.claims[id].Token
 	for len(results) > 0 {

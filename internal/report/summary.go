@@ -71,15 +71,7 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 		return nil, nil
 	}
 	if len(agents) == 1 {
-		a := agents[0]
-		for _, e := range a.Evaluators {
-			rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
-		}
-		rows = append(rows, []string{"together", fmt.Sprint(a.Score.N), formatMean(a.Score), formatPassRate(a.PassRate), ""})
-		if s.Faults.Agent > 0 {
-			rows = append(rows, []string{"without faulted", fmt.Sprint(a.ScoreCompleted.N), formatMean(a.ScoreCompleted), "", ""})
-		}
-		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""}, rows
+		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""}, r.agentRows(agents[0], escape)
 	}
 	head = []string{"evaluator"}
 	for _, a := range agents {
@@ -115,6 +107,53 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 		rows = append(rows, completed)
 	}
 	return head, rows
+}
+
+// agentRows has a row for each evaluator of one agent, and one for all of them together.
+func (r *Report) agentRows(a eval.AgentSummary, escape func(string) string) (rows [][]string) {
+	for _, e := range a.Evaluators {
+		rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
+	}
+	rows = append(rows, []string{"together", fmt.Sprint(a.Score.N), formatMean(a.Score), formatPassRate(a.PassRate), ""})
+	if r.Statistics.Faults.Agent > 0 {
+		rows = append(rows, []string{"without faulted", fmt.Sprint(a.ScoreCompleted.N), formatMean(a.ScoreCompleted), "", ""})
+	}
+	return rows
+}
+
+// agentGrid is a table of the statistics of one agent, or of several side by side.
+type agentGrid struct {
+	title string
+	grid
+}
+
+// summaryGrids are the table of summaryTable as it fits into so many columns (0 means any number):
+// with shorter titles, and of several agents as a table for each, if it must be.
+func (r *Report) summaryGrids(escape func(string) string, columns int) []agentGrid {
+	head, rows := r.summaryTable(escape)
+	if rows == nil {
+		return nil
+	}
+	fitting := func(head []string, rows [][]string, flexible ...int) (g grid, fits bool) {
+		g = grid{rows: append([][]string{head}, rows...), flexible: flexible}
+		_, fits = g.widths(columns)
+		return g, fits
+	}
+	if g, fits := fitting(head, rows); fits {
+		return []agentGrid{{"", g}}
+	}
+	short := []string{"evaluator", "n", "mean ± s.e.", "pass rate", ""}
+	agents := r.Statistics.PerAgent()
+	var out []agentGrid
+	for _, a := range agents {
+		title := ""
+		if len(agents) > 1 {
+			title = fit(redact.Line(a.Agent)+":", columns)
+		}
+		g, _ := fitting(short, r.agentRows(a, escape), 0, 4)
+		out = append(out, agentGrid{title, g})
+	}
+	return out
 }
 
 // epochSentences say for each agent which evaluations are flaky, and whether more epochs or more

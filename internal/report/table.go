@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
@@ -18,101 +17,101 @@ const (
 )
 
 // WriteTable writes what people want to see at the end of a run: one line for each rollout (of a
-// large run only for those that did not pass), the statistics, and how each suspended rollout would
-// be resumed. command may be nil.
-func (r *Report) WriteTable(w io.Writer, command Command) error {
+// large run only for those that did not pass), why rollouts have failed, the statistics, what is
+// waited for, and the summary as the last line.
+func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	c, err := r.census()
 	if err != nil {
 		return err
 	}
 	out := &lines{w: w}
-	if err := r.tableOfRollouts(out, c); err != nil {
+	if err := r.tableOfRollouts(out, c, s.Terminal); err != nil {
 		return err
 	}
-	r.tableOfEvaluators(out)
+	if err := r.textFailures(out, c, s); err != nil {
+		return err
+	}
+	r.tableOfEvaluators(out, s.Terminal)
+	r.gates().text(out)
+	if c.verdicts[verdict(schemas.StateSuspended)] > 0 {
+		out.printf("waiting for %s\n", c.awaited)
+		for _, next := range [][2]string{{"to go on", s.Resume}, {"what is waited for, and how to answer", s.Triggers}} {
+			if next[1] != "" {
+				out.printf("%s: %s\n", next[0], redact.Line(next[1]))
+			}
+		}
+	}
 	if selected := r.selected(); selected != "" {
 		out.printf("%s\n", shorten(selected, 2*reasonWidth))
 	}
-	out.printf("%s; %s%s\n", c, r.formatScores(), r.missing())
-	r.gates().text(out)
-	if n := c.verdicts[verdict(schemas.StateSuspended)]; n > 0 && command != nil {
-		out.printf("\nWaiting; to go on:\n")
-		if err := r.commands(out, c, n, command); err != nil {
-			return err
-		}
+	if s.Last != "" {
+		out.printf("%s\n", s.Last)
 	}
+	out.printf("%s; %s%s\n", c, r.formatScores(), r.missing())
 	return out.err
 }
 
-func (r *Report) tableOfRollouts(out *lines, c census) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+func (r *Report) tableOfRollouts(out *lines, c census, t Terminal) error {
+	table := grid{flexible: []int{2, 4}}
 	all := c.total <= tableRows
-	shown, wanted := 0, 0
+	wanted := 0
 	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		v := r.verdict(one)
 		told := v != passed || EvaluatorFailed(one)
 		if !all && !told {
 			return nil
 		}
-		wanted++
-		if shown == tableRows {
+		if wanted++; wanted > tableRows {
 			return nil
 		}
-		shown++
 		why := ""
 		if told {
 			why = shorten(reason(one), reasonWidth)
 		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", v, formatScore(one.Score), shorten(c.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why)
-		return err
+		table.verdicts = append(table.verdicts, v)
+		table.rows = append(table.rows, []string{string(v), formatScore(one.Score), shorten(c.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why})
+		return nil
 	}); err != nil {
 		return err
 	}
-	if err := table.Flush(); err != nil {
-		return err
+	table.write(out, t)
+	if more := wanted - len(table.rows); more > 0 {
+		out.printf("… and %d more\n", more)
 	}
-	if wanted > shown {
-		out.printf("… and %d more\n", wanted-shown)
-	}
-	if shown > 0 {
+	if wanted > 0 {
 		out.printf("\n")
 	}
 	return nil
 }
 
-func (r *Report) tableOfEvaluators(out *lines) {
-	head, rows := r.summaryTable(func(name string) string { return shorten(redact.Line(name), nameWidth) })
-	if rows == nil {
+// textFailures says at length why rollouts have failed.
+func (r *Report) textFailures(out *lines, c census, s Showing) error {
+	more, err := r.failures(c, s, func(f failure) error {
+		f.text(out, s.Terminal)
+		out.printf("\n")
+		return out.err
+	})
+	if more > 0 && s.Failures > 0 {
+		out.printf("… and %s; --failures all shows all\n\n", count(more, "more failure"))
+	}
+	return err
+}
+
+func (r *Report) tableOfEvaluators(out *lines, t Terminal) {
+	tables := r.summaryGrids(func(name string) string { return shorten(redact.Line(name), nameWidth) }, t.Width)
+	for _, one := range tables {
+		if one.title != "" {
+			out.printf("%s\n", one.title)
+		}
+		one.write(out, t)
+	}
+	if len(tables) == 0 {
 		return
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{head}, rows...) {
-		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // out keeps the error
-	}
-	_ = table.Flush()
 	for _, sentence := range r.epochSentences() {
 		out.printf("%s\n", sentence)
 	}
 	out.printf("\n")
-}
-
-// commands prints how each of n suspended rollouts would be resumed.
-func (r *Report) commands(out *lines, c census, n int, command Command) error {
-	shown := 0
-	if err := r.Rollouts(func(one *schemas.Rollout) error {
-		if one.Status != schemas.StateSuspended || shown == tableRows {
-			return nil
-		}
-		shown++
-		out.printf("  %s, %s\n    %s\n", shorten(c.label(one), nameWidth), shorten(waitingFor(one), reasonWidth), redact.Line(command(one)))
-		return out.err
-	}); err != nil {
-		return err
-	}
-	if n > shown {
-		out.printf("… and %d more\n", n-shown)
-	}
-	return nil
 }
 
 // lines writes text without the blanks that a table leaves at the ends of lines. It keeps the first

@@ -45,6 +45,8 @@ type census struct {
 	// agents and epochs say that there are several, so that rollouts have to be told apart.
 	agents, epochs bool
 	agent          string
+	// awaited counts what suspended rollouts wait for.
+	awaited Awaited
 }
 
 func (r *Report) census() (census, error) {
@@ -58,6 +60,11 @@ func (r *Report) census() (census, error) {
 		c.verdicts[v]++
 		if v == unscored && EvaluatorFailed(one) {
 			c.broken++
+		}
+		if one.Status == schemas.StateSuspended && one.AgentExecutionOutput != nil {
+			for _, t := range one.AgentExecutionOutput.Result.Triggers {
+				c.awaited.Add(t.Type, 1)
+			}
 		}
 		c.working += time.Duration(one.Clocks.WorkingMs) * time.Millisecond
 		return nil
@@ -104,7 +111,7 @@ func reason(one *schemas.Rollout) string {
 	case one.Status == schemas.StateSuspended:
 		return waitingFor(one)
 	case one.Error != nil:
-		return redact.Line(one.Error.Error())
+		return faultLine(one.Error)
 	}
 	var out, notRun []string
 	for _, e := range one.EvaluationRunResults {
@@ -130,6 +137,15 @@ func reason(one *schemas.Rollout) string {
 		}
 	}
 	return redact.Line(strings.Join(out, ", "))
+}
+
+// faultLine says why something has failed, what was printed last on stderr first.
+func faultLine(f *schemas.Fault) string {
+	message, stderr, _ := strings.Cut(f.Message, stderrMark)
+	if all := textLines(stderr); len(all) > 0 {
+		message = all[len(all)-1] + "; " + strings.TrimRight(message, "; ")
+	}
+	return redact.Line(f.Category + ": " + message)
 }
 
 // FirstUnscored names the first completed rollout that has no score, with the reason.

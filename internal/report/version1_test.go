@@ -30,7 +30,7 @@ func TestVersion1IsRead(t *testing.T) {
 	}
 	var table, document bytes.Buffer
 	const want = "; score gruff 0, polite 0.3333 (0.5 without faulted); missing: 4 evaluator errors, 4 evaluator results not run\n"
-	if err := r.WriteTable(&table, nil); err != nil || !strings.Contains(table.String(), want) {
+	if err := r.WriteTable(&table, everything); err != nil || !strings.Contains(table.String(), want) {
 		t.Errorf("%v\n%s", err, &table)
 	}
 	if err := r.WriteResults(&document); err != nil {

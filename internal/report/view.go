@@ -48,7 +48,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 	}
 	summary := statistics.Summary()
 	o.redactNames(&summary)
-	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass}
+	r := &Report{Head: o.head(run), Dataset: summary.Dataset, Pass: set.Thresholds.Pass, storeDir: o.StoreDir}
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
 	r.each = func(p parts, f func(*schemas.Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
@@ -123,10 +123,14 @@ func (o Options) head(run store.Run) schemas.Head {
 	if set.Digest != "" {
 		h.EvaluationSetPath = o.Redact.String(path.Join(h.StorePath, o.Plan.BaseDir, path.Base(filepath.ToSlash(set.Path))))
 	}
-	for _, a := range o.Plan.Agents {
+	h.CommandLine = o.redacted(origin.CommandLine)
+	for i, a := range o.Plan.Agents {
 		one := schemas.Agent{Name: o.Redact.String(a.Name), Type: a.Type, Command: o.redacted(a.Command)}
 		if a.ACP != nil && a.Model != nil {
 			one.Model = o.Redact.String(a.Model.Name)
+		}
+		if len(origin.AgentOptions) == len(o.Plan.Agents) {
+			one.Option = o.Redact.String(origin.AgentOptions[i])
 		}
 		h.Agents = append(h.Agents, one)
 	}

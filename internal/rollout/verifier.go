@@ -25,8 +25,8 @@ type verifier struct {
 
 func (h *held) newVerifier(spec *sandboxSpec) *verifier { return &verifier{h, spec} }
 
-// verifierLog holds what a verifier printed.
-const verifierLog = "test-stdout.txt"
+// VerifierLog is the file in a rollout's folder verifier that holds what its verifier printed.
+const VerifierLog = "test-stdout.txt"
 
 // defaultVerifierTimeout holds where a step of a task says nothing.
 const defaultVerifierTimeout = 10 * time.Minute
@@ -87,7 +87,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	}
 	running, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	log := filepath.Join(into, "verifier", verifierLog)
+	log := filepath.Join(into, "verifier", VerifierLog)
 	exit, err := v.runLogged(running, command, log)
 	results := filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
 	switch {
@@ -111,7 +111,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		if exit.State != nil && !exit.State.Success() {
 			err = fmt.Errorf("%w; it ended with %s", err, exit.State)
 		}
-		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+verifierLog)
+		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+VerifierLog)
 	}
 	return reward, notes, nil
 }

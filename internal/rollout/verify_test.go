@@ -64,7 +64,7 @@ func TestARewardIsTheScore(t *testing.T) {
 	if len(results) != 1 || results[0].EvaluatorID != eval.Verifier.ID {
 		t.Errorf("the results are %+v", results)
 	}
-	log := filepath.Join(w.store.Dir(), "runs", w.runID, "rollouts", o.ID, "verifier", verifierLog)
+	log := filepath.Join(w.store.Dir(), "runs", w.runID, "rollouts", o.ID, "verifier", VerifierLog)
 	if data, err := os.ReadFile(log); err != nil || string(data) != "said\n" {
 		t.Errorf("the verifier's log is %q, %v", data, err)
 	}
@@ -78,7 +78,7 @@ func TestAVerifierWithoutARewardIsAFault(t *testing.T) {
 			w := newTaskWorld(t, script)
 			w.run()
 			o := w.view()
-			if o.State != eval.StateFaulted || o.Score != nil || len(o.Results) != 0 || o.Fault.Category != fault.Verifier || !strings.Contains(o.Fault.Message, verifierLog) {
+			if o.State != eval.StateFaulted || o.Score != nil || len(o.Results) != 0 || o.Fault.Category != fault.Verifier || !strings.Contains(o.Fault.Message, VerifierLog) {
 				t.Errorf("it is %s with score %v, results %v and fault %v", o.State, o.Score, o.Results, o.Fault)
 			}
 		})

@@ -1,0 +1,311 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// DefaultFailures is how many failures are told at length if nobody says otherwise.
+const DefaultFailures = 10
+
+// Showing says how a report is shown. The zero value shows everything at any width.
+type Showing struct {
+	// Failures is how many failures are told at length; below 0 all.
+	Failures int
+	// Resume is the command that goes on with the run, empty if it is not to be named.
+	Resume string
+	// Triggers is the command that shows what is waited for, empty if it is not to be named.
+	Triggers string
+	// Dir is the folder from which files are named; empty for the store's own.
+	Dir string
+	// Last, if not empty, are lines before the summary.
+	Last string
+	Terminal
+}
+
+// longWidth is how many characters are shown of what an agent was given and has given.
+const longWidth = 400
+
+// failure is why one rollout has not passed, for a person.
+type failure struct {
+	verdict verdict
+	// title names the rollout and what became of it.
+	label, title string
+	// reasons come first, each a line, those of an evaluator indented.
+	reasons []string
+	// facts are names and values, of which one may have several lines.
+	facts [][2]string
+}
+
+// failed reports whether a rollout is to be told of as a failure.
+func (r *Report) failed(one *schemas.Rollout) bool {
+	switch r.verdict(one) {
+	case failed, verdict(schemas.StateFaulted):
+		return true
+	case unscored:
+		return EvaluatorFailed(one) || r.hasEvaluators()
+	}
+	return EvaluatorFailed(one)
+}
+
+func (r *Report) hasEvaluators() bool {
+	return r.Statistics != nil && len(r.Statistics.PerAgent()[0].Evaluators) > 0
+}
+
+// failures calls f with the failures that are to be shown, and returns how many there are more.
+func (r *Report) failures(c census, s Showing, f func(failure) error) (more int, err error) {
+	shown := 0
+	err = r.Rollouts(func(one *schemas.Rollout) error {
+		if !r.failed(one) {
+			return nil
+		}
+		if s.Failures >= 0 && shown >= s.Failures {
+			more++
+			return nil
+		}
+		shown++
+		return f(r.failure(c, one, s))
+	})
+	return more, err
+}
+
+// failure explains a rollout that has not passed, or has not ended.
+func (r *Report) failure(c census, one *schemas.Rollout, s Showing) failure {
+	f := failure{verdict: r.verdict(one), label: c.label(one)}
+	f.title = string(f.verdict)
+	if one.Score != nil {
+		f.title += ", score " + formatScore(one.Score)
+	}
+	switch {
+	case one.Status == schemas.StateSuspended:
+		f.waits(one)
+	case one.Error != nil:
+		f.fault(one.Error)
+	default:
+		r.evaluators(&f, one)
+	}
+	if one.Limit != nil {
+		f.add("ended by", redact.Line(one.Limit.Error()))
+	}
+	f.add("input", oneValue(one.Inputs))
+	if one.Status == schemas.StateCompleted && !hasComparison(one) && one.AgentExecutionOutput != nil {
+		f.add("output", oneValue(one.AgentExecutionOutput.Result.Output))
+	}
+	r.logs(&f, one, s)
+	f.add("again", r.again(one))
+	return f
+}
+
+func (f *failure) add(name, value string) {
+	if value != "" {
+		f.facts = append(f.facts, [2]string{name, value})
+	}
+}
+
+// stderrMark stands in the message of a fault before the end of stderr.
+const stderrMark = "stderr ends with:\n"
+
+// fault says the last line of stderr first: there is most often the reason.
+func (f *failure) fault(fault *schemas.Fault) {
+	f.title += " (" + redact.Line(fault.Category) + ")"
+	message, stderr, _ := strings.Cut(fault.Message, stderrMark)
+	all := textLines(stderr)
+	if len(all) > 0 {
+		f.reasons = append(f.reasons, all[len(all)-1])
+	}
+	f.reasons = append(f.reasons, textLines(strings.TrimRight(message, "; "))...)
+	if len(all) > 1 {
+		f.add("stderr", strings.Join(all[max(0, len(all)-logLines):], "\n"))
+	}
+}
+
+func (f *failure) waits(one *schemas.Rollout) {
+	if one.AgentExecutionOutput == nil {
+		return
+	}
+	for _, t := range one.AgentExecutionOutput.Result.Triggers {
+		line := "waiting for " + t.Type + " " + t.ItemKey
+		if t.ResumeTime != nil {
+			line += ", at " + t.ResumeTime.UTC().Format(time.RFC3339)
+		}
+		if t.Deadline != nil {
+			line += ", until " + t.Deadline.UTC().Format(time.RFC3339)
+		}
+		f.reasons = append(f.reasons, redact.Line(line))
+		if payload := oneValue(t.Payload); payload != "" && payload != "null" {
+			f.reasons = append(f.reasons, "  "+payload)
+		}
+	}
+}
+
+// evaluators says of each evaluator that has not given its best score what it has found.
+func (r *Report) evaluators(f *failure, one *schemas.Rollout) {
+	for _, e := range one.EvaluationRunResults {
+		if e.IsLineResult {
+			continue // the whole has them
+		}
+		name := redact.Line(e.EvaluatorName)
+		result := e.Result
+		best := 1.0
+		if result.Scale != 0 {
+			best = result.Scale
+		}
+		var found []string
+		switch {
+		case result.NotRun != "":
+			f.reasons = append(f.reasons, name+" not run: "+redact.Line(result.NotRun))
+			continue
+		case result.Score == nil:
+			name += " failed"
+			found = textLines(result.Error)
+		case *result.Score >= best:
+			continue
+		default:
+			name += " " + formatScore(result.Score)
+			if best != 1 {
+				name += " of " + formatScore(&best)
+			}
+			found = findings(result)
+		}
+		if len(found) == 1 {
+			f.reasons = append(f.reasons, name+": "+found[0])
+			continue
+		}
+		f.reasons = append(f.reasons, name)
+		for _, line := range found {
+			f.reasons = append(f.reasons, "  "+line)
+		}
+	}
+	if len(f.reasons) == 0 {
+		f.reasons = textLines(reason(one))
+	}
+}
+
+// findings is what an evaluator says of a score that is not the best.
+func findings(result schemas.EvaluationResult) (out []string) {
+	if result.Error != "" {
+		return textLines(result.Error)
+	}
+	c := result.Comparison
+	if details, ok := decode(result.Details); c == nil && ok {
+		// a program may say it in the same words
+		o, _ := details.(map[string]any)
+		expected, hasExpected := o["expected"]
+		actual, hasActual := o["actual"]
+		switch {
+		case hasExpected && hasActual:
+			c = &eval.Comparison{Expected: inJSON(expected), Actual: inJSON(actual), Relation: eval.Equals}
+		case details != nil:
+			if text, ok := details.(string); ok {
+				return textLines(middle(text, longWidth))
+			}
+			return []string{oneValue(result.Details)}
+		}
+	}
+	if c != nil {
+		out = differences(c)
+	}
+	for i := range out {
+		out[i] = redact.Line(out[i])
+	}
+	return out
+}
+
+func hasComparison(one *schemas.Rollout) bool {
+	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Comparison != nil })
+}
+
+func inJSON(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil // it has come from JSON
+	}
+	return data
+}
+
+// oneValue is a JSON value in one line, empty for one that says nothing.
+func oneValue(raw []byte) string {
+	v, ok := decode(raw)
+	if !ok {
+		return ""
+	}
+	if o, isObject := v.(map[string]any); v == nil || isObject && len(o) == 0 {
+		return ""
+	}
+	if text, ok := v.(string); ok {
+		return redact.Line(quoted(middle(text, longWidth)))
+	}
+	var b bytes.Buffer
+	_ = json.Compact(&b, raw) // it has just been decoded
+	return redact.Line(visible(middle(b.String(), longWidth)))
+}
+
+// again is the command that repeats an evaluation; empty if nobody knows it.
+func (r *Report) again(one *schemas.Rollout) string {
+	words := slices.Clone(r.CommandLine)
+	if len(words) == 0 {
+		return ""
+	}
+	at := slices.Index(words, "--")
+	if at < 0 {
+		at = len(words)
+	}
+	id := one.EvaluationID
+	if strings.ContainsAny(id, ",\"\r\n") || id != strings.TrimSpace(id) { // --eval-id takes a line of CSV
+		id = `"` + strings.ReplaceAll(id, `"`, `""`) + `"`
+	}
+	more := []string{"--eval-id", id}
+	for _, a := range r.Agents {
+		if a.Name == one.Agent && (a.Option != "" || len(r.Agents) > 1) {
+			more = append(more, "--agent", a.Name)
+			if a.Option != "" {
+				more[len(more)-1] = a.Option
+			}
+		}
+	}
+	return redact.Line(ShellWords(slices.Insert(words, at, more...)))
+}
+
+// ShellWords are words as one types them in a shell.
+func ShellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		if quoted[i] = w; w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") != "" {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+// text writes the failure as lines: the title, the reasons, and the facts with their names aligned.
+func (f failure) text(out *lines, t Terminal) {
+	out.printf("%s\n", t.paint(f.verdict, f.verdict.mark()+" "+f.label+": "+f.title))
+	f.body(out)
+}
+
+func (f failure) body(out *lines) {
+	for _, reason := range f.reasons {
+		out.printf("    %s\n", reason)
+	}
+	for _, fact := range f.facts {
+		name := fact[0]
+		for line := range strings.SplitSeq(fact[1], "\n") {
+			out.printf("  %-8s  %s\n", name, line)
+			name = ""
+		}
+	}
+}
+
+// String is the failure without colour, and without its title.
+func (f failure) String() string {
+	var b strings.Builder
+	f.body(&lines{w: &b})
+	return b.String()
+}

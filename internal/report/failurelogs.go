@@ -1,0 +1,109 @@
+package report
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// The limits of what a failure shows of a log: lines, and bytes of its end that are read.
+const (
+	logLines = 8
+	logBytes = 16 << 10
+)
+
+// logs says what the agent, or the task's verifier, has printed last, and where the rest is.
+func (r *Report) logs(f *failure, one *schemas.Rollout, s Showing) {
+	if log := r.verifierLog(one); log != "" && r.verdict(one) != passed {
+		f.add("verifier", strings.Join(lastLines(log, logLines), "\n"))
+		f.add("log", place(log, s.Dir, r.storeDir))
+	}
+	at := -1
+	for i, log := range one.Logs {
+		if filepath.Base(log) == agent.FileStderr {
+			at = i
+		}
+	}
+	if at < 0 || r.storeDir == "" {
+		return
+	}
+	local, err := filepath.Localize(one.Logs[at])
+	log := filepath.Join(r.storeDir, local)
+	if err != nil || !isFile(log) {
+		return // a document from elsewhere, or a run whose files were removed
+	}
+	if last := lastLines(log, 1); len(last) == 1 && one.Error == nil {
+		f.add("stderr", last[0])
+	}
+	f.add("log", place(log, s.Dir, r.storeDir))
+}
+
+// verifierLog is what the verifier of a task, or of its last step, has printed; empty if there is
+// none.
+func (r *Report) verifierLog(one *schemas.Rollout) string {
+	if r.storeDir == "" {
+		return ""
+	}
+	dir := workspace.RolloutDir(r.storeDir, r.RunID, one.RolloutID)
+	log := filepath.Join(dir, "verifier", rollout.VerifierLog)
+	for _, step := range one.Steps {
+		if own := filepath.Join(dir, "steps", step.Name, "verifier", rollout.VerifierLog); isFile(own) {
+			log = own
+		}
+	}
+	if !isFile(log) {
+		return ""
+	}
+	return log
+}
+
+func isFile(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// lastLines are the last lines of a file that are not blank.
+func lastLines(path string, n int) []string {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Size() > logBytes {
+		_, _ = file.Seek(-logBytes, io.SeekEnd)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, logBytes))
+	if err != nil {
+		return nil
+	}
+	all := textLines(string(data))
+	return all[max(0, len(all)-n):]
+}
+
+// textLines are the lines of a text that are not blank, harmless and not too long.
+func textLines(text string) (out []string) {
+	for line := range strings.Lines(redact.Terminal(text)) {
+		if line = strings.TrimRight(line, " \t\n"); strings.TrimSpace(line) != "" {
+			out = append(out, middle(strings.ReplaceAll(line, "\t", "    "), longWidth))
+		}
+	}
+	return out
+}
+
+// place is a file as one would name it from dir, or within the store.
+func place(path, dir, storeDir string) string {
+	if dir == "" {
+		dir = storeDir
+	}
+	if rel, err := filepath.Rel(dir, path); err == nil && (len(rel) < len(path) || dir == storeDir) {
+		path = rel
+	}
+	return redact.Line(path)
+}
