@@ -96,13 +96,13 @@ func failingRun(t *testing.T) *testRun {
 		if c.stderr != "" {
 			files = logs(c.id, c.stderr)
 		}
-		r.completeWith(c.id, c.output, files, withoutDuration(e.Evaluate(t.Context(), subject))...)
+		r.completeWith(c.id, c.output, files, withoutDuration(e.Evaluate(t.Context(), subject).Results)...)
 	}
 	for i, def := range []eval.Definition{judge, program, scorer} {
 		e, err := eval.New(def)
 		r.check(err)
 		one := set.Evaluations[len(failingCases)+i]
-		r.completeWith(one.ID, `{"answer":42}`, nil, withoutDuration(e.Evaluate(t.Context(), eval.Subject{Evaluation: one, Output: json.RawMessage(`{"answer":42}`), Env: os.Environ()}))...)
+		r.completeWith(one.ID, `{"answer":42}`, nil, withoutDuration(e.Evaluate(t.Context(), eval.Subject{Evaluation: one, Output: json.RawMessage(`{"answer":42}`), Env: os.Environ()}).Results)...)
 	}
 	dir := filepath.Join(workspace.RolloutDir(r.st.Dir(), testRunID, r.claims["task"].RolloutID), "verifier")
 	r.check(os.MkdirAll(dir, 0o700))
