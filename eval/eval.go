@@ -45,16 +45,33 @@ type Set struct {
 	// nothing depends on it.
 	Tags     []string        `json:"tags,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// Dataset is the file of which each row is an evaluation, nil if there is none. Package dataset
+	// reads it.
+	Dataset *Dataset `json:"dataset,omitempty"`
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
 
+	// DefaultCriteria are those that every evaluation gets for the evaluators for which it has none of
+	// its own. Those of the set's file have them already; [Set.AddDefaults] is for others.
+	DefaultCriteria map[string]json.RawMessage `json:"-"`
 	// Node is the set as it stands in the file, for whoever finds something wrong with it later.
 	Node *input.Node `json:"-"`
-	// Agents, Jobs and Notify are the values of `agent`/`agents` (one node an agent), `jobs` and
-	// `notify` as they stand in the file; packages agent, wait and notify read them.
-	Agents []*input.Node `json:"-"`
-	Jobs   *input.Node   `json:"-"`
-	Notify *input.Node   `json:"-"`
+	// Agents, Jobs, Notify and DatasetNode are the values of `agent`/`agents` (one node an agent),
+	// `jobs`, `notify` and `dataset` as they stand in the file; packages agent, wait, notify and
+	// dataset read them.
+	Agents      []*input.Node `json:"-"`
+	DatasetNode *input.Node   `json:"-"`
+	Jobs        *input.Node   `json:"-"`
+	Notify      *input.Node   `json:"-"`
+}
+
+// Dataset is a file of which each row is an evaluation of a set.
+type Dataset struct {
+	// File is relative to the eval set's folder, slash-separated.
+	File string `json:"file"`
+	// Digest is that of the file when it was read, Rows the number of its rows.
+	Digest string `json:"digest"`
+	Rows   int    `json:"rows"`
 }
 
 // Evaluation is one case of a set.

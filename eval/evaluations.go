@@ -16,6 +16,14 @@ var guid = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 })
 
+// CanonicalID is the id of an evaluation as it is compared: UiPath lower-cases GUIDs.
+func CanonicalID(id string) string {
+	if guid().MatchString(id) {
+		return strings.ToLower(id)
+	}
+	return id
+}
+
 func (l *loader) evaluations(n *input.Node, set *Set, legacy bool) {
 	first := map[string]*input.Node{}
 	for _, item := range n.Items {
@@ -45,9 +53,7 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		Tags:                  l.tags(f),
 		Metadata:              f.Optional("metadata", input.Object).JSON(),
 	}
-	if guid().MatchString(e.ID) {
-		e.ID = strings.ToLower(e.ID)
-	}
+	e.ID = CanonicalID(e.ID)
 	f.Ignore("description", "evalSetId", "createdAt", "updatedAt", "toolsToSimulate")
 	e.NotRunnable = l.notRunnable(f)
 	if legacy {
@@ -60,19 +66,14 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		}
 		e.ExpectedOutput = n.JSON()
 	}
-	criteria := f.Required("evaluationCriterias", input.Object)
-	if criteria == nil {
-		return e
+	criteria := f.Optional("evaluationCriterias", input.Object)
+	if len(set.DefaultCriteria) == 0 {
+		criteria = f.Required("evaluationCriterias", input.Object)
 	}
-	for _, m := range criteria.Members {
-		e.Criteria[m.Key] = m.Value.JSON()
-		if m.Value.Kind != input.Object && m.Value.Kind != input.Null {
-			l.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
-		}
-		if !hasDefinition(set, m.Key) {
-			l.Warnf(m.Value, "criteria for an evaluator that the set does not use%s", input.Suggest(m.Key, ids(set.Evaluators)))
-		}
+	if criteria != nil {
+		e.Criteria = l.criteria(criteria, set)
 	}
+	set.AddDefaults(&e)
 	return e
 }
 
@@ -88,6 +89,46 @@ func (l *loader) tags(f *input.Fields) (tags []string) {
 		}
 	}
 	return tags
+}
+
+// criteria reads an object of criteria by the evaluator's id.
+func (l *loader) criteria(n *input.Node, set *Set) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for _, m := range n.Members {
+		out[m.Key] = m.Value.JSON()
+		l.checkCriteria(m, set)
+	}
+	return out
+}
+
+func (l *loader) checkCriteria(m input.Member, set *Set) {
+	if m.Value.Kind != input.Object && m.Value.Kind != input.Null {
+		l.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
+	}
+	if !hasDefinition(set, m.Key) {
+		l.Warnf(m.Value, "criteria for an evaluator that the set does not use%s", input.Suggest(m.Key, ids(set.Evaluators)))
+	}
+}
+
+// defaultCriteria reads the criteria of the whole set.
+func (l *loader) defaultCriteria(f *input.Fields, set *Set, legacy bool) map[string]json.RawMessage {
+	n := f.Optional("defaultCriterias", input.Object)
+	if n == nil {
+		return nil
+	}
+	if legacy {
+		l.Errorf(n, `expected a set of version "1.0"; in the legacy format every evaluator scores every evaluation`)
+	}
+	return l.criteria(n, set)
+}
+
+// AddDefaults gives an evaluation the set's criteria where it has none of its own.
+func (s *Set) AddDefaults(e *Evaluation) {
+	for id, criteria := range s.DefaultCriteria {
+		if _, ok := e.Criteria[id]; !ok {
+			e.Criteria[id] = criteria
+		}
+	}
 }
 
 // legacyCriteria makes criteria for every evaluator of what a legacy evaluation expects, as UiPath

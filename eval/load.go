@@ -103,13 +103,17 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	l.retry(f, set)
 	l.thresholds(f, set)
 	l.faults(f, set)
-	if f.Has("tasks") {
+	set.DefaultCriteria = l.defaultCriteria(f, set, legacy)
+	if f.Has("tasks") || f.Has("dataset") {
 		f.Optional("evaluations", input.Array)
 	} else {
 		f.Required("evaluations", input.Array)
 	}
 	if n := f.Get("evaluations"); n != nil && n.Kind == input.Array {
 		l.evaluations(n, set, legacy)
+	}
+	if set.DatasetNode = f.Optional("dataset", input.Object); set.DatasetNode != nil && legacy {
+		l.Errorf(set.DatasetNode, `expected a set of version "1.0"; the legacy format has no data sets`)
 	}
 	f.Done()
 	return set
@@ -125,7 +129,7 @@ func (l *loader) isLegacy(f *input.Fields) bool {
 			l.Warnf(f.Node, `version is missing; the set is read as version "1.0" because it has %s (UiPath would read it as its legacy format)`, current)
 			return false
 		}
-		return !f.Has("tasks") && !f.Has("evaluators")
+		return !slices.ContainsFunc([]string{"tasks", "evaluators", "dataset", "defaultCriterias"}, f.Has)
 	}
 	version, err := strconv.ParseFloat(n.Text, 64)
 	if n.Kind == input.String && n.Text == "1.0" {

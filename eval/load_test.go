@@ -321,8 +321,7 @@ func TestSelect(t *testing.T) {
 		{name: "bad pattern", pattern: "[", error: `pattern "[": syntax error in pattern`},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			set := &Set{Name: "S", Evaluations: slices.Clone(all)}
-			err := set.Select(v.ids, v.pattern)
+			chosen, err := choose(&Set{Name: "S", Evaluations: all}, Wanted{IDs: v.ids, Pattern: v.pattern})
 			if v.error != "" {
 				if err == nil || err.Error() != v.error {
 					t.Errorf("got %v, want %s", err, v.error)
@@ -330,7 +329,7 @@ func TestSelect(t *testing.T) {
 				return
 			}
 			var got []string
-			for _, e := range set.Evaluations {
+			for _, e := range chosen {
 				got = append(got, e.ID)
 			}
 			if err != nil || strings.Join(got, " ") != v.want {
@@ -338,4 +337,17 @@ func TestSelect(t *testing.T) {
 			}
 		})
 	}
+}
+
+func choose(set *Set, w Wanted) ([]Evaluation, error) {
+	c, err := set.Choose(w)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range set.Evaluations {
+		if err := c.Add(e); err != nil {
+			return nil, err
+		}
+	}
+	return c.Done()
 }

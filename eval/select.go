@@ -13,74 +13,142 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 )
 
-// Select keeps the evaluations whose id is in ids and that match the pattern; no ids and an empty
-// pattern keep all.
-//
-// Ids are compared without regard to case, as UiPath does. The pattern is a glob as of path.Match,
-// or else a plain substring, over id and name. An id that the set does not have is an error that
-// names the nearest one, and so is a pattern that matches nothing.
-func (s *Set) Select(ids []string, pattern string) error {
-	if _, err := path.Match(pattern, ""); err != nil {
-		return fmt.Errorf("pattern %q: %w", pattern, err)
+// maxChosen is how much memory the chosen evaluations may take, in bytes: as much as the file of an
+// eval set.
+const maxChosen = input.MaxFile
+
+// Wanted says which evaluations of a set are wanted. What is empty or 0 leaves all.
+type Wanted struct {
+	// IDs are compared without regard to case, as UiPath does. Pattern is a glob as of path.Match, or
+	// else a plain substring, over id and name. Of Tags an evaluation must have one, its own or the
+	// set's.
+	IDs     []string
+	Pattern string
+	Tags    []string
+	// Limit or Sample is how many will be taken in the end, Sample by Seed (see Set.Sample).
+	Limit  int
+	Sample int
+	Seed   uint64
+}
+
+// Choice chooses evaluations out of those that are added to it, and keeps no others: a data set may
+// be longer than memory.
+type Choice struct {
+	Wanted
+	set    *Set
+	chosen []Evaluation
+	// ids are the wanted ids in lower case, with whether they were there; names are the ids, and tags
+	// the tags of what was added, for messages: no more than some thousands.
+	ids     map[string]bool
+	names   []string
+	tags    map[string]bool
+	added   int
+	dropped bool
+	// size is about how much memory the chosen ones take, in bytes, and most how much they may.
+	size, most int
+}
+
+// Choose begins to choose among evaluations of the set.
+func (s *Set) Choose(w Wanted) (*Choice, error) {
+	if _, err := path.Match(w.Pattern, ""); err != nil {
+		return nil, fmt.Errorf("pattern %q: %w", w.Pattern, err)
 	}
-	wanted := map[string]string{}
-	for _, id := range ids {
-		wanted[strings.ToLower(id)] = id
+	c := &Choice{Wanted: w, set: s, most: maxChosen, ids: map[string]bool{}, tags: map[string]bool{}}
+	for _, id := range w.IDs {
+		c.ids[strings.ToLower(id)] = false
 	}
-	all := make([]string, len(s.Evaluations))
-	var kept []Evaluation
-	found := map[string]bool{}
-	for i, e := range s.Evaluations {
-		all[i] = e.ID
-		key := strings.ToLower(e.ID)
-		_, selected := wanted[key]
-		found[key] = true
-		if (selected || len(ids) == 0) && matchesPattern(e, pattern) {
-			kept = append(kept, e)
-		}
+	return c, nil
+}
+
+// Add offers an evaluation. The error says that too many were chosen to be kept.
+func (c *Choice) Add(e Evaluation) error {
+	c.added++
+	if !c.wants(e) || c.dropped && c.Sample == 0 {
+		return nil
 	}
-	var unknown []string
-	for _, id := range ids {
-		if !found[strings.ToLower(id)] {
-			unknown = append(unknown, fmt.Sprintf("the set %q has no evaluation with the id %q%s", s.Name, id, input.Suggest(id, all)))
-		}
+	c.chosen = append(c.chosen, e)
+	if c.size += sizeOf(e); c.size > c.most {
+		return c.drop()
 	}
-	if len(unknown) > 0 {
-		return fmt.Errorf("%s; it has %s", strings.Join(unknown, "; "), abridged(all))
-	}
-	if len(kept) == 0 && pattern != "" {
-		return fmt.Errorf("no evaluation of the set %q matches %q; it has %s", s.Name, pattern, abridged(all))
-	}
-	s.Evaluations = kept
 	return nil
 }
 
-// SelectTags keeps the evaluations that have one of the tags, their own or the set's; no tags keep
-// all. A tag that no evaluation has is an error that names the nearest one.
-func (s *Set) SelectTags(tags []string) error {
-	if len(tags) == 0 {
-		return nil
+func (c *Choice) wants(e Evaluation) bool {
+	const most = 10_000
+	if len(c.names) < most {
+		c.names = append(c.names, e.ID)
 	}
-	known := map[string]bool{}
-	var kept []Evaluation
-	for _, e := range s.Evaluations {
-		own := slices.Concat(s.Tags, e.Tags)
-		for _, tag := range own {
-			known[tag] = true
+	if key := strings.ToLower(e.ID); len(c.IDs) > 0 {
+		if _, ok := c.ids[key]; !ok {
+			return false
 		}
-		if slices.ContainsFunc(tags, func(tag string) bool { return slices.Contains(own, tag) }) {
-			kept = append(kept, e)
+		c.ids[key] = true
+	}
+	if !matchesPattern(e, c.Pattern) {
+		return false
+	}
+	if len(c.Tags) == 0 {
+		return true
+	}
+	own := slices.Concat(c.set.Tags, e.Tags)
+	for _, tag := range own {
+		if len(c.tags) < most || slices.Contains(c.Tags, tag) {
+			c.tags[tag] = true
 		}
 	}
-	all := slices.Sorted(maps.Keys(known))
-	for _, tag := range tags {
-		if !known[tag] {
-			return fmt.Errorf("no evaluation of the set %q has the tag %q%s; there are the tags %s", s.Name, tag, input.Suggest(tag, all), abridged(all))
-		}
+	return slices.ContainsFunc(c.Tags, func(tag string) bool { return slices.Contains(own, tag) })
+}
+
+// drop applies the limit or the sample before everything was added, since what is chosen needs too
+// much memory.
+func (c *Choice) drop() error {
+	c.dropped = c.Limit > 0 || c.Sample > 0
+	some := Set{Evaluations: c.chosen}
+	if c.Sample > 0 {
+		some.Sample(c.Sample, c.Seed)
+	} else if c.Limit > 0 && c.Limit < len(c.chosen) {
+		some.Evaluations = slices.Clone(c.chosen[:c.Limit])
 	}
-	s.Evaluations = kept
+	c.chosen, c.size = some.Evaluations, 0
+	for _, e := range c.chosen {
+		c.size += sizeOf(e)
+	}
+	if c.size > c.most/2 {
+		return fmt.Errorf("the first %d evaluations that are chosen need more than %d MiB, the most that a run may have; choose fewer, with --limit or --sample", len(c.chosen), c.most>>20)
+	}
 	return nil
 }
+
+// Done gives what was chosen, in the order in which it was added. An id or a tag that nothing has is
+// an error that names the nearest one, and so is a pattern that matches nothing.
+func (c *Choice) Done() ([]Evaluation, error) {
+	var unknown []string
+	for _, id := range c.IDs {
+		if !c.ids[strings.ToLower(id)] {
+			unknown = append(unknown, fmt.Sprintf("the set %q has no evaluation with the id %q%s", c.set.Name, id, input.Suggest(id, c.names)))
+		}
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("%s; it has %s", strings.Join(unknown, "; "), abridged(c.names, c.added))
+	}
+	if len(c.chosen) == 0 && c.Pattern != "" && len(c.tags) == 0 {
+		return nil, fmt.Errorf("no evaluation of the set %q matches %q; it has %s", c.set.Name, c.Pattern, abridged(c.names, c.added))
+	}
+	all := slices.Sorted(maps.Keys(c.tags))
+	for _, tag := range c.Tags {
+		if !c.tags[tag] {
+			return nil, fmt.Errorf("no evaluation of the set %q has the tag %q%s; there are the tags %s", c.set.Name, tag, input.Suggest(tag, all), abridged(all, len(all)))
+		}
+	}
+	return c.chosen, nil
+}
+
+// Added is how many evaluations were added. Dropped says that Limit or Sample have been applied
+// already, because there were so many.
+func (c *Choice) Added() int { return c.added }
+
+// Dropped is described with Added.
+func (c *Choice) Dropped() bool { return c.dropped }
 
 // Sample keeps n evaluations by chance, in the order of the set. The same seed chooses the same ones
 // of the same set, whatever their order; where the set has changed, as many of them as possible.
@@ -112,11 +180,20 @@ func matchesPattern(e Evaluation, pattern string) bool {
 	return false
 }
 
-// abridged lists ids for a message, not thousands of them.
-func abridged(ids []string) string {
+// sizeOf is about how much memory an evaluation takes, in bytes.
+func sizeOf(e Evaluation) int {
+	n := 500 + len(e.Inputs) + len(e.ExpectedOutput)
+	for _, criteria := range e.Criteria {
+		n += 100 + len(criteria)
+	}
+	return n
+}
+
+// abridged lists so many ids for a message, not thousands of them.
+func abridged(ids []string, all int) string {
 	const most = 20
 	if len(ids) > most {
-		return fmt.Sprintf("%s and %d more", list(ids[:most]), len(ids)-most)
+		return fmt.Sprintf("%s and %d more", list(ids[:most]), all-most)
 	}
 	return list(ids)
 }

@@ -59,3 +59,54 @@ func TestSample(t *testing.T) {
 		t.Errorf("of fewer than asked for: %v", got)
 	}
 }
+
+// Given more evaluations than may be kept, when a limit or a sample is wanted, then it is the same as
+// with all of them kept.
+func TestChoiceOfMoreThanFits(t *testing.T) {
+	for _, w := range []Wanted{{Limit: 3}, {Sample: 3, Seed: 7}, {Sample: 3, Seed: 8, Pattern: "1"}, {Limit: 2, Tags: []string{"even"}}} {
+		set := &Set{Name: "S"}
+		many, err := set.Choose(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		few, _ := set.Choose(w)
+		few.most = 10_000
+		kept := 0
+		for i := range 1000 {
+			e := Evaluation{ID: fmt.Sprint("e", i), Tags: []string{[]string{"even", "odd"}[i%2]}}
+			if many.Add(e) != nil || few.Add(e) != nil {
+				t.Fatal("too many")
+			}
+			kept = max(kept, len(few.chosen))
+		}
+		var ids [2][]string
+		for i, c := range []*Choice{many, few} {
+			chosen, err := c.Done()
+			if err != nil {
+				t.Fatal(err)
+			}
+			some := Set{Evaluations: chosen}
+			if w.Limit > 0 {
+				some.Evaluations = chosen[:w.Limit]
+			} else {
+				some.Sample(w.Sample, w.Seed)
+			}
+			for _, e := range some.Evaluations {
+				ids[i] = append(ids[i], e.ID)
+			}
+		}
+		if !slices.Equal(ids[0], ids[1]) || !few.Dropped() || many.Dropped() || kept > 20 || few.Added() != 1000 {
+			t.Errorf("%+v: %v and %v, kept %d", w, ids[0], ids[1], kept)
+		}
+	}
+	c, err := (&Set{}).Choose(Wanted{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		err = c.Add(Evaluation{Inputs: make([]byte, 10<<20)})
+	}
+	if want := "the first 10 evaluations that are chosen need more than 100 MiB, the most that a run may have; choose fewer, with --limit or --sample"; err.Error() != want || len(c.chosen) != 10 {
+		t.Errorf("after %d: %v", len(c.chosen), err)
+	}
+}

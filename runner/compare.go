@@ -188,6 +188,9 @@ func rolloutOf(one *schemas.Rollout) eval.Rollout {
 // about says what a run was planned with besides its evaluations and evaluators.
 func about(h schemas.Head) map[string]string {
 	out := map[string]string{"git commit": h.GitCommit, "evalrun": h.EvalrunVersion}
+	if h.Dataset != nil {
+		out["data set"] = fmt.Sprintf("%s (%s)", h.Dataset.File, h.Dataset.Digest)
+	}
 	for i, a := range h.Agents {
 		name := "agent"
 		if len(h.Agents) > 1 {

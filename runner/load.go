@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/dataset"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/notify"
@@ -70,10 +71,13 @@ type EvalSet struct {
 	// Load sets it even when it fails.
 	Warnings string
 
-	req  plans.Request
-	opts LoadOptions
-	// all is how many evaluations the set has before it is narrowed down.
-	all int
+	req     plans.Request
+	opts    LoadOptions
+	dataset *dataset.Dataset
+	// all is how many evaluations the set has before it is narrowed down. dropped says that Limit or
+	// Sample have been applied to them already, because there are so many.
+	all     int
+	dropped bool
 }
 
 func newEvalSet(set *eval.Set) *EvalSet { return &EvalSet{req: plans.Request{Set: set}} }
@@ -112,6 +116,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		return err
 	}
 	req, set := &e.req, e.req.Set
+	e.dataset = dataset.Parse(r, set)
 	req.Jobs, req.Notify = wait.ParseJobs(r, set.Jobs), notify.ParseTargets(r, set.Notify)
 	if err := e.addJobs(); err != nil {
 		return err
@@ -130,7 +135,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		}
 	}
 	switch {
-	case len(set.Evaluations) == 0 && len(patterns) == 0 && len(set.Tasks) == 0:
+	case len(set.Evaluations) == 0 && len(patterns) == 0 && len(set.Tasks) == 0 && e.dataset == nil:
 		r.Errorf(set.Node.Member("evaluations"), "expected at least one evaluation, got none")
 	case len(req.Agents) == 0 && e.opts.Upload != nil:
 		return inputError("no agent; name one of %s", e.opts.Catalog.names())
@@ -152,6 +157,13 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	}
 	if req.Isolation != "" {
 		req.Hidden = hidden(set, len(sets) > 0)
+		if e.dataset != nil {
+			rel, err := filepath.Rel(req.BaseDir, e.dataset.In(req.BaseDir))
+			if err != nil {
+				return err
+			}
+			req.Hidden = append(req.Hidden, filepath.ToSlash(rel))
+		}
 	}
 	r.Problems = append(r.Problems, problems...)
 	if err := e.narrow(r); err != nil {
@@ -164,14 +176,8 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 // narrow leaves the evaluations that were asked for, as often as was asked.
 func (e *EvalSet) narrow(r *input.Reader) error {
 	set := e.req.Set
-	e.all = len(set.Evaluations)
-	err := set.Select(e.opts.EvalIDs, e.opts.Filter)
-	if err == nil {
-		err = set.SelectTags(e.opts.Tags)
-	}
-	if err != nil {
-		r.Problems = nil
-		return inputError("%s: %w", set.Path, err)
+	if err := e.choose(r); err != nil {
+		return err
 	}
 	switch n := e.opts.Epochs; {
 	case n < 0 || n > MaxEpochs:
@@ -180,6 +186,32 @@ func (e *EvalSet) narrow(r *input.Reader) error {
 		set.Epochs = n
 	}
 	return e.override()
+}
+
+// choose reads the data set, if there is one, and keeps of all evaluations those that were asked for.
+func (e *EvalSet) choose(r *input.Reader) error {
+	set := e.req.Set
+	chosen, err := set.Choose(eval.Wanted{IDs: e.opts.EvalIDs, Pattern: e.opts.Filter, Tags: e.opts.Tags, Limit: e.opts.Limit, Sample: e.opts.Sample, Seed: e.opts.Seed})
+	for _, one := range set.Evaluations {
+		if err == nil {
+			err = chosen.Add(one)
+		}
+	}
+	if err == nil {
+		err = e.dataset.Each(r, chosen.Add)
+	}
+	if err := r.Problems.Err(e.opts.Strict); err != nil {
+		return &InputError{err}
+	}
+	if err == nil {
+		set.Evaluations, err = chosen.Done()
+	}
+	if err != nil {
+		r.Problems = nil
+		return inputError("%s: %w", set.Path, err)
+	}
+	e.all, e.dropped = chosen.Added(), chosen.Dropped()
+	return nil
 }
 
 // override puts the values of the options in place of the set's.

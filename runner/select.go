@@ -52,6 +52,9 @@ func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans
 	if err := (Notifications{Targets: req.Notify}).Check(e.opts.Variables); err != nil {
 		return req, err
 	}
+	if e.dropped && (o.RetryOf != "" || o.FailedOf != "" || o.LastFailed) {
+		return req, inputError("%s: the eval set is too large to say which of its evaluations failed in another run and then take some; leave out --limit and --sample", set.Path)
+	}
 	selection := schemas.Selection{Tags: e.opts.Tags, Limit: e.opts.Limit, Sample: e.opts.Sample}
 	switch {
 	case o.RetryOf != "":

@@ -54,6 +54,7 @@ func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
 			return inputError("%s: its name %q is already that of %s; give one of them another name in [task]", dir, one.ID, there)
 		}
 		first[one.ID] = dir
+		set.AddDefaults(&one)
 		set.Evaluations = append(set.Evaluations, one)
 	}
 	set.Evaluators = append(set.Evaluators, eval.Verifier)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/dataset"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/report"
@@ -127,6 +128,7 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	r := &input.Reader{Problems: problems}
 	wait.ParseJobs(r, set.Jobs)
 	notify.ParseTargets(r, set.Notify)
+	rows := dataset.Parse(r, set)
 	if _, err := newEvalSet(set).parseAgents(r); err != nil {
 		return "", nil, err
 	}
@@ -137,9 +139,31 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 			_, problems := tasks.Load(dir)
 			r.Problems = append(r.Problems, problems...)
 		}
-		checkThresholds(r, set, len(dirs))
+		if addRows(r, set, rows) {
+			checkThresholds(r, set, len(dirs))
+		}
 	}
 	return "an eval set", r.Problems, r.Problems.Err(false)
+}
+
+// addRows checks the rows of a set's data set. It adds their evaluations without inputs and criteria,
+// for those who count them, and reports whether these are all: of very many it adds some only.
+func addRows(r *input.Reader, set *eval.Set, d *dataset.Dataset) bool {
+	const most = 10_000
+	var rows []eval.Evaluation
+	all := true
+	_ = d.Each(r, func(e eval.Evaluation) error { // which is the only one to give an error
+		if all = len(rows) < most; all {
+			for id := range e.Criteria {
+				e.Criteria[id] = nil
+			}
+			e.Inputs = nil
+			rows = append(rows, e)
+		}
+		return nil
+	})
+	set.Evaluations = append(set.Evaluations, rows...)
+	return all
 }
 
 // looksLikeEvaluator tells an evaluator file from an eval set: only a set has evaluations.

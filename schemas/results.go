@@ -37,6 +37,8 @@ type Head struct {
 	// empty for task directories alone.
 	EvaluationSetPath   string `json:"evaluationSetPath,omitempty"`
 	EvaluationSetDigest string `json:"evaluationSetDigest,omitempty"`
+	// Dataset is the file of which each row is an evaluation, nil if there is none.
+	Dataset *eval.Dataset `json:"dataset,omitempty"`
 	// EvalIDs and Filter are what the eval set was narrowed with, RetryOf the run whose faulted
 	// rollouts were run again.
 	EvalIDs []string `json:"evalIds,omitempty"`

@@ -120,6 +120,9 @@ func (o Options) head(run store.Run) schemas.Head {
 		selection.Tags = o.redacted(s.Tags)
 		h.Selection = &selection
 	}
+	if set.Dataset != nil {
+		h.Dataset = &eval.Dataset{File: o.Redact.String(set.Dataset.File), Digest: set.Dataset.Digest, Rows: set.Dataset.Rows}
+	}
 	if set.Digest != "" {
 		h.EvaluationSetPath = o.Redact.String(path.Join(h.StorePath, o.Plan.BaseDir, path.Base(filepath.ToSlash(set.Path))))
 	}

@@ -28,10 +28,11 @@ var variable = regexp.MustCompile(`\$\{[A-Za-z_]`)
 
 // refused are keys that an uploaded eval set must not have, and what stands in their place.
 var refused = map[string]string{
-	"jobs":   "the sources of jobs are those of the service's configuration",
-	"tasks":  "task directories are those of the named eval sets",
-	"notify": "notifications are those of the service's configuration",
-	"judges": "judges are those of the service's configuration",
+	"dataset": "data sets are those of the named eval sets",
+	"jobs":    "the sources of jobs are those of the service's configuration",
+	"tasks":   "task directories are those of the named eval sets",
+	"notify":  "notifications are those of the service's configuration",
+	"judges":  "judges are those of the service's configuration",
 }
 
 // refusedOfEvaluator are keys that an uploaded evaluator must not have, however deep.

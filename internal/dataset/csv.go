@@ -1,0 +1,93 @@
+package dataset
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// openCSV reads the header of a CSV file as RFC 4180 has it: separated by commas, with the names of
+// the columns in the first line. Every cell is a string.
+func (f *file) openCSV() error {
+	source := f.bytes()
+	source.row()
+	text := bufio.NewReader(source)
+	switch start, _ := text.Peek(3); { // an error comes again with the first row
+	case strings.HasPrefix(string(start), "\xff\xfe"), strings.HasPrefix(string(start), "\xfe\xff"):
+		return f.problem(1, 1, "expected UTF-8 text, got UTF-16; save it as CSV in UTF-8")
+	case string(start) == "\xef\xbb\xbf":
+		_, _ = text.Discard(len(start)) // it has been peeked
+	}
+	r := csv.NewReader(text)
+	r.FieldsPerRecord = -1 // counted here, for a message that helps
+	r.ReuseRecord = true
+	header, err := r.Read()
+	if errors.Is(err, io.EOF) {
+		return f.problem(1, 1, "the file is empty; expected the names of the columns in the first line")
+	}
+	if err != nil {
+		return f.csvProblem(err)
+	}
+	f.columns, f.line = slices.Clone(header), 1
+	for i, name := range f.columns {
+		line, column := r.FieldPos(i)
+		switch {
+		case !utf8.ValidString(name):
+			return f.problem(line, column, "expected UTF-8 text, got bytes that are not UTF-8")
+		case strings.TrimSpace(name) == "":
+			return f.problem(line, column, "column %d has no name; expected the names of the columns in the first line", i+1)
+		case slices.Contains(f.columns[:i], name):
+			return f.problem(line, column, "two columns have the name %q", name)
+		}
+	}
+	f.next = func() (*input.Node, error) {
+		source.row()
+		return f.csvRow(r)
+	}
+	return nil
+}
+
+func (f *file) csvRow(r *csv.Reader) (*input.Node, error) {
+	cells, err := r.Read()
+	if err != nil {
+		return nil, f.csvProblem(err)
+	}
+	line, column := r.FieldPos(0)
+	f.line = line
+	if len(cells) != len(f.columns) {
+		return nil, f.problem(line, column, "expected as many cells as there are columns, %d, got %d", len(f.columns), len(cells))
+	}
+	row := &input.Node{Kind: input.Object, File: f.name, Line: line, Column: column, Members: make([]input.Member, len(cells))}
+	for i, cell := range cells {
+		line, column := r.FieldPos(i)
+		if !utf8.ValidString(cell) {
+			p := f.problem(line, column, "expected UTF-8 text, got bytes that are not UTF-8")
+			p.Key = f.columns[i]
+			return nil, p
+		}
+		row.Members[i] = input.Member{Key: f.columns[i], Line: line, Column: column,
+			Value: &input.Node{Kind: input.String, File: f.name, Line: line, Column: column, Path: f.columns[i], Text: cell}}
+	}
+	return row, nil
+}
+
+// csvProblem says in plain words what package csv says of a row. io.EOF stays as it is.
+func (f *file) csvProblem(err error) error {
+	const rule = `a cell that begins with a quote ends with one, and a quote in a cell is written twice ("") in a cell in quotes`
+	var wrong *csv.ParseError
+	switch {
+	case errors.Is(err, errLong):
+		return f.last(f.problem(f.line+1, 1, "a row is longer than %d MiB; is a quote not closed?", maxRow>>20))
+	case errors.As(err, &wrong) && wrong.Line > wrong.StartLine:
+		return f.last(f.problem(wrong.Line, wrong.Column, "the quotes are wrong in the row that begins in line %d; %s", wrong.StartLine, rule))
+	case wrong != nil:
+		return f.problem(wrong.Line, wrong.Column, "the quotes are wrong; %s", rule)
+	}
+	return err
+}

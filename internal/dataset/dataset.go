@@ -1,0 +1,89 @@
+// Package dataset reads the data sets of eval sets: CSV, JSON Lines and Parquet files of which each
+// row is an evaluation. It holds one row at a time, however long the file is. Which of the
+// evaluations a run has is not its business.
+package dataset
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// Dataset is what an eval set says of its data set. It is nil if the set has none.
+type Dataset struct {
+	set       *eval.Set
+	node      *input.Node
+	file      string
+	templates map[string]*template
+}
+
+// keys are those that are filled in for each row.
+var keys = []string{"id", "name", "inputs", "expectedOutput", "expectedAgentBehavior", "criteria", "cluster", "tags"}
+
+// Parse reads what a set says of its data set, and records in r what is wrong with it; the file is
+// left for Each. The path of the set must be known.
+func Parse(r *input.Reader, set *eval.Set) *Dataset {
+	if set.DatasetNode == nil {
+		return nil
+	}
+	o := r.Object(set.DatasetNode)
+	d := &Dataset{set: set, node: set.DatasetNode, file: o.RequiredString("file"), templates: map[string]*template{}}
+	if d.file != "" && !known(d.file) {
+		r.Errorf(o.Get("file"), "expected a file whose name ends in one of %s, got %q", strings.Join(formats, ", "), d.file)
+	}
+	for _, key := range keys {
+		if v := o.Get(key); v != nil && v.Kind != input.Null {
+			d.templates[key] = newTemplate(r, v)
+		}
+	}
+	o.RequiredString("id")
+	object(o, "inputs", true)
+	if criteria := object(o, "criteria", len(set.DefaultCriteria) == 0); criteria != nil {
+		d.checkCriteria(r, criteria)
+	}
+	o.Done()
+	return d
+}
+
+// In is the path of the file for an eval set in a folder.
+func (d *Dataset) In(dir string) string {
+	path := filepath.FromSlash(d.file)
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// object is an object with places, or nil where a column is to give the object.
+func object(o *input.Fields, key string, required bool) *input.Node {
+	if n := o.Get(key); n != nil && isPlace(n) {
+		return nil
+	}
+	if required {
+		return o.Required(key, input.Object)
+	}
+	return o.Optional(key, input.Object)
+}
+
+// isPlace reports whether a column decides of what kind a value is.
+func isPlace(n *input.Node) bool {
+	return n.Kind == input.String && strings.HasPrefix(n.Text, "{row.")
+}
+
+func (d *Dataset) checkCriteria(r *input.Reader, criteria *input.Node) {
+	var evaluators []string
+	for _, def := range d.set.Evaluators {
+		evaluators = append(evaluators, def.ID)
+	}
+	for _, m := range criteria.Members {
+		if m.Value.Kind != input.Object && m.Value.Kind != input.Null && !isPlace(m.Value) {
+			r.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
+		}
+		if !slices.Contains(evaluators, m.Key) {
+			r.Warnf(m.Value, "criteria for an evaluator that the set does not use%s", input.Suggest(m.Key, evaluators))
+		}
+	}
+}
