@@ -255,9 +255,6 @@ func validate(r *input.Reader, def *Definition, kind, config *input.Node) {
 		return
 	}
 	configure(r, *def, config)
-	if strings.HasPrefix(def.Type, "uipath-llm-judge-") {
-		def.NotRun = "an LLM judge needs a model, which evalrun does not call"
-	}
 }
 
 // commandConfig puts a command that stands beside the configuration into it.
@@ -298,10 +295,8 @@ func readLegacyDefinition(r *input.Reader, f *input.Fields, def *Definition) {
 		}
 	case 1:
 		def.Type = "legacy-llm-judge"
-		def.NotRun = "an LLM judge needs a model, which evalrun does not call"
 	case 3:
 		def.Type = "legacy-trajectory"
-		def.NotRun = "a trajectory judge needs a model, which evalrun does not call"
 	default:
 		r.Errorf(category, "expected 0 (deterministic), 1 (LLM judge) or 3 (trajectory), got %d", c)
 		return

@@ -63,6 +63,8 @@ type Set struct {
 	DatasetNode *input.Node   `json:"-"`
 	Jobs        *input.Node   `json:"-"`
 	Notify      *input.Node   `json:"-"`
+	// Judges is the value of `judges`, which package judge reads.
+	Judges *input.Node `json:"-"`
 }
 
 // Dataset is a file of which each row is an evaluation of a set.
@@ -193,6 +195,8 @@ type Subject struct {
 	Workspace string
 	// Env is the environment of a command evaluator.
 	Env []string
+	// Judge asks models; nil if there is none to ask.
+	Judge Judge
 }
 
 // Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run,
@@ -211,11 +215,15 @@ type Result struct {
 	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the
 	// best.
 	Comparison *Comparison `json:"comparison,omitempty"`
-	// Error says what went wrong.
-	Error string `json:"error,omitempty"`
+	// Error says what went wrong. ErrorCategory says it in one word of a judge that has given no
+	// verdict.
+	Error         string        `json:"error,omitempty"`
+	ErrorCategory JudgeCategory `json:"errorCategory,omitempty"`
 	// NotRun says why there is no score.
 	NotRun string `json:"notRun,omitempty"`
 	// Line marks the result of one line of a line-by-line evaluator; it counts in no average.
-	Line     bool          `json:"line,omitempty"`
+	Line bool `json:"line,omitempty"`
+	// Judge says how the result came about; nil if no model was asked.
+	Judge    *Judged       `json:"judge,omitempty"`
 	Duration time.Duration `json:"durationNs"`
 }

@@ -77,6 +77,8 @@ type outcome struct {
 	compared *compared
 	// lines are the outcomes of the single lines of a line-by-line evaluator.
 	lines []outcome
+	// judged is how the outcome came about if models have given it.
+	judged *Judged
 	// wait is what the evaluator waits for instead; nil if it has an outcome.
 	wait json.RawMessage
 }
@@ -134,7 +136,14 @@ func (e *evaluator) result(out outcome) Result {
 	if out.err == nil && out.failure == nil && out.details != nil {
 		result.Details, out.failure = json.Marshal(out.details)
 	}
+	result.Judge = out.judged
+	var notAsked *NotAsked
+	var judge *JudgeError
 	switch {
+	case errors.As(out.failure, &notAsked):
+		result.Score, result.Details, result.NotRun = nil, nil, notAsked.Reason
+	case errors.As(out.failure, &judge):
+		result.Score, result.Details, result.Error, result.ErrorCategory = nil, nil, judge.Message, judge.Category
 	case out.failure != nil:
 		result.Score, result.Details, result.Error = nil, nil, out.failure.Error()
 	case out.err != nil:
@@ -193,15 +202,15 @@ var builders = map[string]func(e *evaluator, c *config){
 	"uipath-tool-call-count":                         toolCallCount,
 	"uipath-tool-call-args":                          toolCallArgs,
 	"uipath-tool-call-output":                        toolCallOutput,
-	"uipath-llm-judge-output-semantic-similarity":    outputJudge,
-	"uipath-llm-judge-output-strict-json-similarity": outputJudge,
-	"uipath-llm-judge-trajectory-similarity":         trajectoryJudge,
-	"uipath-llm-judge-trajectory-simulation":         trajectoryJudge,
+	"uipath-llm-judge-output-semantic-similarity":    outputJudge(semanticSimilarity),
+	"uipath-llm-judge-output-strict-json-similarity": outputJudge(strictJSONSimilarity),
+	"uipath-llm-judge-trajectory-similarity":         trajectoryJudge(trajectorySimilarity),
+	"uipath-llm-judge-trajectory-simulation":         trajectoryJudge(trajectorySimulation),
 	"legacy-equals":                                  legacyEquals,
 	"legacy-json-similarity":                         legacyJSONSimilarity,
 	"legacy-csv-column-exact-match":                  legacyCSV,
-	"legacy-llm-judge":                               legacyJudge,
-	"legacy-trajectory":                              legacyJudge,
+	"legacy-llm-judge":                               legacyOutputJudge,
+	"legacy-trajectory":                              legacyTrajectoryJudge,
 	"command":                                        command,
 }
 

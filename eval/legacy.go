@@ -266,6 +266,3 @@ func csvValues(text string, columns []string) ([]string, error) {
 	}
 	return values, nil
 }
-
-// legacyJudge checks the file of a legacy LLM judge, which evalrun does not run.
-func legacyJudge(e *evaluator, c *config) { readLegacy(e, c) }

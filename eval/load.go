@@ -94,6 +94,7 @@ func (l *loader) set(path string, root *input.Node) *Set {
 	l.agents(f, set)
 	set.Jobs = f.Optional("jobs", input.Object)
 	set.Notify = f.Get("notify")
+	set.Judges = f.Optional("judges", input.Object)
 	set.Tasks = f.Strings("tasks")
 	set.Tags, set.Metadata = l.tags(f), f.Optional("metadata", input.Object).JSON()
 	l.tasks(f)

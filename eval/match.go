@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-
-	"github.com/evalrun/evalrun/internal/input"
 )
 
 // comparison is the details object of the evaluators that compare two texts.
@@ -72,26 +70,4 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// outputJudge and trajectoryJudge check the configuration of an LLM judge, which evalrun does not
-// run.
-func outputJudge(e *evaluator, c *config) {
-	e.expectsOutput = true
-	readOutput(c)
-	readJudge(c)
-}
-
-func trajectoryJudge(_ *evaluator, c *config) {
-	c.Ignore("targetOutputKey")
-	readJudge(c)
-}
-
-func readJudge(c *config) {
-	c.String("prompt", "")
-	c.String("model", "")
-	c.Int("maxTokens", 0, 1, 1<<31-1)
-	if n := c.Get("temperature"); n != nil && n.Kind != input.Null && n.Kind != input.Number {
-		c.r.Errorf(n, "expected a number, got %s", n.Kind)
-	}
 }

@@ -213,7 +213,10 @@ func averageLines(expected, actual []string, compare func(expected, actual strin
 			a = actual[i]
 		}
 		line := compare(e, a)
-		out.lines = append(out.lines, line)
+		out.lines, out.judged = append(out.lines, line), out.judged.and(line.judged)
+		if line.failure != nil {
+			return outcome{failure: line.failure, judged: out.judged} // no score of the others alone
+		}
 		out.score += line.score
 		shown := lineDetails{i + 1, a, e, line.score, line.details}
 		if line.shown != nil {

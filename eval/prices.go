@@ -24,17 +24,24 @@ type Prices map[string]Price
 // Of returns the price of a model: the one under its name, else that of the pattern with the most
 // characters beside `*`, the first in the order of the alphabet if there are several.
 func (p Prices) Of(model string) (price Price, ok bool) {
-	if price, ok = p[model]; ok {
-		return price, true
+	best, ok := BestPattern(p, model)
+	return p[best], ok
+}
+
+// BestPattern finds what a map has for a name: the name itself, else the pattern with the most
+// characters beside `*` that fits, the first in the order of the alphabet if there are several.
+func BestPattern[V any](patterns map[string]V, name string) (best string, ok bool) {
+	if _, ok := patterns[name]; ok {
+		return name, true
 	}
-	best, most := "", -1
-	for pattern := range p {
+	most := -1
+	for pattern := range patterns {
 		n := len(pattern) - strings.Count(pattern, "*")
-		if n < len(pattern) && (n > most || n == most && pattern < best) && fitsPattern(pattern, model) {
+		if n < len(pattern) && (n > most || n == most && pattern < best) && fitsPattern(pattern, name) {
 			best, most = pattern, n
 		}
 	}
-	return p[best], most >= 0
+	return best, most >= 0
 }
 
 // fitsPattern reports whether a text fits a pattern in which `*` stands for any characters, or none.

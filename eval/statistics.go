@@ -13,6 +13,7 @@ type Statistics struct {
 	classifications map[string]*classification
 	agents          []*tally
 	group           []Rollout
+	judges          judgeTally
 	// Outcomes, if not nil, is called with each evaluation and agent when all epochs are there.
 	Outcomes func(Outcome)
 }
@@ -35,6 +36,7 @@ func (s *Statistics) Add(r Rollout) {
 		s.Close()
 	}
 	s.group = append(s.group, r)
+	s.judges.add(r.Results)
 }
 
 // Close ends the evaluation that was added last.
@@ -88,6 +90,7 @@ func (s *Statistics) Summary() Summary {
 			summary.Dataset[key] = result
 		}
 	}
+	summary.Judges = s.judges.summaries(s.set.Evaluators)
 	summary.Gates = append(summary.Gates, s.gates()...)
 	return summary
 }

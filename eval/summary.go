@@ -18,6 +18,8 @@ type Summary struct {
 	Agents []AgentSummary `json:"agents,omitempty"`
 	// Gates are the thresholds as they were judged, for each agent.
 	Gates []Gate `json:"gates"`
+	// Judges is what the judges of the evaluators have done, of all agents.
+	Judges []JudgeSummary `json:"judges,omitempty"`
 	// Dataset holds set-level results under <evaluator name>::<type>; the results document has its
 	// own place for it.
 	Dataset map[string]DatasetResult `json:"-"`

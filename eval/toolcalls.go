@@ -26,6 +26,10 @@ type ToolCall struct {
 	finished bool
 	// segment is the one in which the call was seen last.
 	segment int
+	// input and output are the values of the span as they are, nil if it has none; started and
+	// ended are its times as runHistory prints them.
+	input, output  any
+	started, ended string
 }
 
 // ToolCalls extracts the tool calls from the spans of a rollout's segments, in order: every span
@@ -85,6 +89,7 @@ func (t *callTable) add(span *object) {
 		at = len(t.calls)
 		t.calls = append(t.calls, *call)
 	case call.finished || !t.calls[at].finished:
+		call.started = t.calls[at].started
 		t.calls[at] = *call
 	default:
 		t.calls[at].segment = t.segment
@@ -156,7 +161,10 @@ func toolCall(span *object) *ToolCall {
 		call.ID = &s
 	}
 	call.Args, _ = call.args.MarshalJSON() // every value marshals
+	call.input = attributes.Values["input.value"]
 	output := attributes.Values["output.value"]
+	call.output = output
+	call.started, call.ended = spanTimes(span)
 	call.finished = output != nil && output != ""
 	call.Output = toolOutput(output)
 	if id, ok := attributes.get("tool.call_id", "tool_call.id", "gen_ai.tool.call.id"); ok && truthy(id) {

@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/wait"
 )
 
@@ -21,6 +22,9 @@ type Catalog struct {
 	Agents []agent.Entry
 	// Jobs are the sources of those jobs for which a set has none.
 	Jobs wait.Jobs
+	// Judges are the models that evaluators ask where a set does not say; nil if the service says
+	// nothing of them. Uploaded sets can ask no others.
+	Judges *judge.Config
 }
 
 // Upload is an eval set that is no file. Its agents are names of the Catalog.

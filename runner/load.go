@@ -56,6 +56,10 @@ type LoadOptions struct {
 	RetryOn []string
 	// Timeout, if not 0, is the set's limits.timeout: the working time of a rollout.
 	Timeout time.Duration
+	// JudgeModel is the model of judges that are to be asked the agent's own, where that is not
+	// known. NoJudgeCache asks judges again what they were asked before.
+	JudgeModel   string
+	NoJudgeCache bool
 	// Inputs, if not nil, is a JSON object. Its members take the place of those of the same names
 	// in the inputs of every evaluation.
 	Inputs json.RawMessage
@@ -118,6 +122,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	req, set := &e.req, e.req.Set
 	e.dataset = dataset.Parse(r, set)
 	req.Jobs, req.Notify = wait.ParseJobs(r, set.Jobs), notify.ParseTargets(r, set.Notify)
+	e.readJudges(r)
 	if err := e.addJobs(); err != nil {
 		return err
 	}
@@ -170,6 +175,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		return err
 	}
 	checkThresholds(r, set, e.most()-len(set.Evaluations))
+	e.chooseJudges()
 	return e.opts.Variables.check(req.Agents)
 }
 

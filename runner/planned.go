@@ -76,6 +76,6 @@ func (p planned) verdict(ctx context.Context, accept Accept, interrupted bool) (
 	if err != nil {
 		return 0, "", err
 	}
-	v, reason = judge(run, len(p.plan.Set.Evaluators) > 0, stats, accept, example)
+	v, reason = verdictOf(run, len(p.plan.Set.Evaluators) > 0, stats, accept, example)
 	return v, reason, nil
 }

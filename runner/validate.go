@@ -7,6 +7,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/dataset"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -128,6 +129,7 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	r := &input.Reader{Problems: problems}
 	wait.ParseJobs(r, set.Jobs)
 	notify.ParseTargets(r, set.Notify)
+	judge.ParseConfig(r, set.Judges)
 	rows := dataset.Parse(r, set)
 	if _, err := newEvalSet(set).parseAgents(r); err != nil {
 		return "", nil, err

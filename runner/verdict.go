@@ -88,9 +88,9 @@ func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Acc
 	return result, err
 }
 
-// judge gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were
+// verdictOf gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were
 // to be expected, example is an evaluation without one.
-func judge(run store.Run, hasEvaluators bool, stats eval.Summary, accept Accept, example string) (Verdict, string) {
+func verdictOf(run store.Run, hasEvaluators bool, stats eval.Summary, accept Accept, example string) (Verdict, string) {
 	failed := gates(stats, eval.GateFail)
 	if !run.Final() && !accept.Suspended {
 		if failed != "" {

@@ -46,11 +46,11 @@ func TestJudge(t *testing.T) {
 		"waiting is accepted":                      {open, stats(scored, eval.GatePass), Accept{Suspended: true}, Passed},
 		"waiting is accepted, a threshold lost":    {open, stats(scored, eval.GateFail), Accept{Suspended: true}, Failed},
 	} {
-		if got, reason := judge(c.run, true, c.stats, c.accept, "an example"); got != c.want {
+		if got, reason := verdictOf(c.run, true, c.stats, c.accept, "an example"); got != c.want {
 			t.Errorf("%s: %v (%s), expected %v", name, got, reason, c.want)
 		}
 	}
-	if got, reason := judge(final, false, stats(eval.Coverage{Evaluations: 4}), Accept{}, ""); got != Passed {
+	if got, reason := verdictOf(final, false, stats(eval.Coverage{Evaluations: 4}), Accept{}, ""); got != Passed {
 		t.Errorf("without evaluators: %v (%s)", got, reason)
 	}
 }

@@ -91,7 +91,7 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 		return result, err
 	}
 	if !run.Final() {
-		if err := o.Variables.check(p.plan.Agents); err != nil {
+		if err := errors.Join(o.Variables.check(p.plan.Agents), o.Variables.checkJudges(p.plan)); err != nil {
 			return result, err
 		}
 	}

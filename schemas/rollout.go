@@ -140,8 +140,12 @@ type EvaluationResult struct {
 	EvaluationTime float64 `json:"evaluationTime"`
 	// Error says how the evaluator failed, which gives no score, or why the agent's output does not
 	// fit it, which gives the score 0.
-	Error  string `json:"error,omitempty"`
-	NotRun string `json:"notRun,omitempty"`
+	Error string `json:"error,omitempty"`
+	// ErrorCategory says in one word why a judge has given no verdict.
+	ErrorCategory eval.JudgeCategory `json:"errorCategory,omitempty"`
+	NotRun        string             `json:"notRun,omitempty"`
+	// Judge says how the result came about if models have given it.
+	Judge *eval.Judged `json:"judge,omitempty"`
 }
 
 // AgentExecution is what the agent did; a rollout that has not come to a stop yet has none.

@@ -16,7 +16,8 @@ import (
 // poll is how long a lost wake-up can cost; nothing polls faster.
 const poll = 5 * time.Second
 
-// finishing is how many rollouts may be committed and evaluated while the next agents run already.
+// finishing is how many rollouts may be committed and evaluated while the next agents run already;
+// more where more calls of judges may be under way at once.
 const finishing = 32
 
 // dispatch hands out work until nothing is left.
@@ -149,8 +150,9 @@ func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 
 // claimRollouts starts as many rollouts as there are free slots; full says that there is none left.
 func (r *Runner) claimRollouts(ctx context.Context) (full bool, err error) {
+	judging := r.runs.judgesAtOnce()
 	r.mu.Lock()
-	limit := min(r.slots.available(r.active), r.o.Concurrency*(1+aheadPerSlot)+finishing-r.inFlight)
+	limit := min(r.slots.available(r.active), r.o.Concurrency*(1+aheadPerSlot)+max(finishing, judging)-r.inFlight)
 	r.mu.Unlock()
 	if limit <= 0 {
 		return r.o.Concurrency > 0, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
 	"github.com/evalrun/evalrun/internal/gateway"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -37,8 +39,10 @@ type runCache struct {
 	// models and gateway are nil until an agent needs them.
 	models  *modelproxy.Proxy
 	gateway *gateway.Gateway
-	// http is for what is asked of MCP servers while no agent runs.
+	// http is for what is asked of MCP servers while no agent runs, and of judges.
 	http *http.Client
+	// judging is what judgesAtOnce returns.
+	judging int
 }
 
 func newRunCache(o *Options) *runCache {
@@ -135,8 +139,33 @@ func (c *runCache) read(ctx context.Context, runID string) (*rollout.Run, error)
 	run, err := rollout.NewRun(plan, dir, agents, set, plan.Redactor(c.o.Secrets, c.o.Resolve))
 	if err != nil {
 		set.Close()
+		return nil, err
 	}
-	return run, err
+	if plan.Judges != nil {
+		run.Judges = c.judges(runID, run)
+	}
+	return run, nil
+}
+
+// judges are the models that the evaluators of a run ask.
+func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
+	models := map[string]string{}
+	for _, a := range run.Plan.Agents {
+		models[a.Name] = plans.ModelOf(a)
+	}
+	c.judging = max(c.judging, run.Plan.Judges.Concurrency())
+	return judge.New(judge.Options{
+		Config: *run.Plan.Judges, CacheDir: filepath.Join(c.o.Store.Dir(), "judge-cache"), AgentModels: models, Resolve: c.o.Resolve,
+		Redact: run.Redact, Client: c.http, Now: c.o.Now,
+		Spent: func(ctx context.Context) (judge.Spent, error) { return rollout.SpentOnJudges(ctx, c.o.Store, runID) },
+	})
+}
+
+// judgesAtOnce is how many calls of judges the runs so far may have under way at once.
+func (c *runCache) judgesAtOnce() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.judging
 }
 
 // listen starts the model proxy and the MCP gateway with the first run that has a use for them.

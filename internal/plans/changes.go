@@ -42,6 +42,9 @@ func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	for name, job := range plan.Jobs {
 		add("job "+name, job)
 	}
+	if plan.Judges != nil {
+		add("judges", plan.Judges)
+	}
 	for _, e := range evaluations {
 		var one eval.Evaluation
 		if err := json.Unmarshal(e.Data, &one); err != nil {

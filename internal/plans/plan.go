@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -43,6 +44,8 @@ type Plan struct {
 	Jobs   wait.Jobs     `json:"jobs,omitempty"`
 	// Notify are the targets that are told of the run's events.
 	Notify notify.Targets `json:"notify,omitempty"`
+	// Judges are the models that evaluators ask; nil if they ask none.
+	Judges *judge.Config `json:"judges,omitempty"`
 	// BaseDir is the eval set's folder relative to the store's, WorkDir the same relative to the
 	// folder in which the run was started: if the store has been moved away from the eval set, a
 	// resume looks there from its own folder. Slash-separated.
@@ -148,6 +151,7 @@ type Request struct {
 	Agents  []agent.Entry
 	Jobs    wait.Jobs
 	Notify  notify.Targets
+	Judges  *judge.Config
 	// BaseDir is the eval set's folder, WorkDir the folder in which the command runs.
 	BaseDir string
 	WorkDir string
@@ -167,7 +171,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Deadline: req.Deadline, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Env: req.Env,
+	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Deadline: req.Deadline, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
 		Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {
@@ -263,6 +267,14 @@ func relative(base, target string) (string, error) {
 	return filepath.ToSlash(rel), err
 }
 
+// ModelOf is the name of an agent's model, empty if evalrun does not know it.
+func ModelOf(e agent.Entry) string {
+	if e.ACP == nil || e.Model == nil {
+		return ""
+	}
+	return e.Model.Name
+}
+
 // Redactor removes secrets from everything that is written of the run: those of the process, the
 // values of the ${VAR}s of the plan, and the variables that were passed when the run was started.
 // It is nil if there are none.
@@ -281,6 +293,14 @@ func (p Plan) Redactor(secrets map[string]string, resolve func(string) (string, 
 		}
 		if a.ACP != nil && a.Model != nil && a.Model.Key != "" && !strings.Contains(a.Model.Key, "${") {
 			all["MODEL_KEY"] = a.Model.Key
+		}
+	}
+	if p.Judges != nil {
+		urls := p.Judges.BaseURLs()
+		for _, name := range p.Judges.Variables() {
+			if value, _ := resolve(name); !slices.Contains(urls, name) || strings.ContainsAny(value, "@?") {
+				names = append(names, name) // as for agents
+			}
 		}
 	}
 	for _, name := range names {

@@ -77,7 +77,8 @@ func (o Options) fault(f *fault.Fault) *schemas.Fault {
 }
 
 func (o Options) evaluated(r eval.Result) schemas.Evaluated {
-	out := schemas.EvaluationResult{Score: r.Score, Details: o.Redact.JSON(r.Details), EvaluationTime: r.Duration.Seconds(), Error: o.Redact.String(r.Error), NotRun: o.Redact.String(r.NotRun)}
+	out := schemas.EvaluationResult{Score: r.Score, Details: o.Redact.JSON(r.Details), EvaluationTime: r.Duration.Seconds(), Error: o.Redact.String(r.Error), NotRun: o.Redact.String(r.NotRun),
+		ErrorCategory: r.ErrorCategory, Judge: r.Judge}
 	if string(out.Details) == "null" {
 		out.Details = nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -52,6 +53,28 @@ func (h *held) missingVariables() (names []string) {
 	if h.entry.NeedsSandbox() {
 		needed = append(needed, h.run.Plan.Env...)
 	}
+	return h.withoutValue(append(needed, h.judgeKeys()...))
+}
+
+// judgeKeys are the variables that the rollout's judges need.
+func (h *held) judgeKeys() (names []string) {
+	plan := h.run.Plan
+	if plan.Judges == nil {
+		return nil
+	}
+	for _, def := range plan.Set.Evaluators {
+		if def.NotRun != "" {
+			continue
+		}
+		for _, model := range def.JudgeModels() {
+			names = append(names, plan.Judges.Keys(model, plans.ModelOf(h.entry))...)
+		}
+	}
+	return names
+}
+
+// withoutValue are those variables that this process does not have, each once.
+func (h *held) withoutValue(needed []string) (names []string) {
 	for _, name := range needed {
 		if _, ok := h.host.Resolve(name); !ok && !slices.Contains(names, name) {
 			names = append(names, name)

@@ -115,6 +115,9 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 		return err
 	}
 	if mayBeScored(r.held.claim.State) {
+		if missing := r.held.withoutValue(r.held.judgeKeys()); missing != nil && r.held.host.AnyRun {
+			return r.postpone(commit, lacks(missing))
+		}
 		r.slot.Release()
 		return r.evaluate(ctx, r.held.claim.Output, nil)
 	}
@@ -122,7 +125,7 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 		return r.endCancelled(commit)
 	}
 	if missing := r.held.missingVariables(); missing != nil && r.held.host.AnyRun {
-		return r.postpone(commit, fmt.Sprintf("this executor lacks ${%s}; pass it with --env or --env-file", strings.Join(missing, "}, ${")))
+		return r.postpone(commit, lacks(missing))
 	}
 	out, err := r.runSegment(ctx)
 	r.slot.Release() // the next agent may start; commits and evaluators are left
@@ -137,6 +140,10 @@ func (r *Rollout) Run(ctx context.Context) (err error) {
 		return r.PutBack(commit, interrupted(ErrLeaseLost.Error()), 0)
 	}
 	return r.commitSegment(ctx, out)
+}
+
+func lacks(variables []string) string {
+	return fmt.Sprintf("this executor lacks ${%s}; pass it with --env or --env-file", strings.Join(variables, "}, ${"))
 }
 
 // commitSegment records how a segment ended, and does what follows from that.

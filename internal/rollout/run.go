@@ -6,6 +6,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/acpagent"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/wait/sources"
@@ -22,6 +23,8 @@ type Run struct {
 	// Evaluators stand in the order of the plan; that of the task's verifier is nil.
 	Evaluators []eval.Evaluator
 	Sources    *sources.Set
+	// Judges ask models for verdicts; nil if no evaluator needs one.
+	Judges *judge.Judges
 	// Redact is nil if there are no secrets.
 	Redact *redact.Redactor
 }

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
@@ -11,6 +12,9 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
+// folderJudges is where a rollout's folder has what its judges were asked and have said.
+const folderJudges = "judges"
+
 // subject is what the evaluators see of the rollout, whether its agent has just finished or it is
 // scored again.
 func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.Subject, error) {
@@ -18,6 +22,9 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 	out := eval.Subject{
 		RolloutID: c.RolloutID, Agent: c.Agent, Epoch: c.Epoch, Output: output, Evaluation: h.evaluation,
 		Dir: h.run.Dir, Workspace: h.workspace(), Env: sandbox.Environ(nil),
+	}
+	if h.run.Judges != nil {
+		out.Judge = h.run.Judges.Of(c.Agent, filepath.Join(h.dir(), folderJudges))
 	}
 	for _, g := range segments {
 		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {

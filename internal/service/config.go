@@ -6,6 +6,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
@@ -14,7 +15,7 @@ import (
 // Config is what a service offers: the file serve.yaml. The zero value offers nothing that can be
 // started.
 type Config struct {
-	// Catalog has the agents and jobs that eval sets and requests may name.
+	// Catalog has the agents, jobs and judges that eval sets and requests may name.
 	Catalog runner.Catalog
 	// EvalSets are those that requests may name.
 	EvalSets EvalSets
@@ -43,6 +44,10 @@ func ReadConfig(path string) (Config, error) {
 	c := Config{Catalog: runner.Catalog{Dir: dir}}
 	c.Catalog.Agents = parseAgents(r, f)
 	c.Catalog.Jobs = wait.ParseJobs(r, f.Get("jobs"))
+	if n := f.Optional("judges", input.Object); n != nil {
+		judges := judge.ParseConfig(r, n)
+		c.Catalog.Judges = &judges
+	}
 	c.EvalSets = parseEvalSets(r, f, dir)
 	c.Notify = notify.ParseTargets(r, f.Get("notify"))
 	f.Done()

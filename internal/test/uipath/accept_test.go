@@ -132,7 +132,7 @@ func forms() []form {
 	add("", "legacy type a string", legacy.with("type", "1"))
 	add("", "CSV without columns", legacy.with("type", 10).without("targetSubOutputKey"))
 	add("empty-values", "CSV with blank columns", legacy.with("type", 10).with("targetSubOutputKey", " , "))
-	add("judges-unchecked", "legacy judge without a prompt", legacy.with("category", 1).with("type", 5).without("prompt"))
+	add("", "legacy judge without a prompt", legacy.with("category", 1).with("type", 5).without("prompt"))
 	add("judges-unchecked", "legacy judge without a model", legacy.with("category", 1).with("type", 5).without("model"))
 	add("judges-unchecked", "legacy judge with the agent's model", legacy.with("category", 1).with("type", 5).with("model", "same-as-agent"))
 	add("", "legacy lineDelimiter empty", legacy.with("lineByLineEvaluation", true).with("lineDelimiter", ""))
@@ -174,8 +174,8 @@ func forms() []form {
 	return out
 }
 
-// judged is the difference that a legacy evaluator of a category and type is in: evalrun runs no
-// judge and does not look at its type.
+// judged is the difference that a legacy evaluator of a category and type is in: evalrun
+// does not look at the type of a judge.
 func judged(category, kind int) string {
 	if (category == 1 || category == 3) && (kind < 0 || kind > 10) {
 		return "judges-unchecked"

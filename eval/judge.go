@@ -1,0 +1,168 @@
+package eval
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// Judge asks models what evaluators want to know of an agent's work. This package knows no network:
+// whoever evaluates puts an implementation into [Subject.Judge]. It is safe for concurrent use.
+type Judge interface {
+	// Ask asks one question of one model. The error is a [*NotAsked] if no model can be asked here,
+	// and a [*JudgeError] if one was and has given no verdict; Answer.Call says then what was
+	// asked.
+	Ask(ctx context.Context, q Question) (Answer, error)
+}
+
+// SameAsAgent is the Question.Model that means the model of the agent which is judged.
+const SameAsAgent = "same-as-agent"
+
+// Question is what a model is asked.
+type Question struct {
+	EvaluatorID string
+	// Sample counts the questions that one evaluator asks about one rollout, from 0. Questions that
+	// are otherwise alike are asked once for each number.
+	Sample int
+	// Model is its name, or SameAsAgent.
+	Model          string
+	System, Prompt string
+	// Tool is what the model has to call: its arguments are the verdict.
+	Tool Tool
+	// Temperature and Seed are not sent if nil, MaxTokens not if 0.
+	Temperature *float64
+	Seed        *int64
+	MaxTokens   int
+	// TemplateHash is that of the texts before they were filled.
+	TemplateHash string
+	// Check says what is wrong with the arguments of the tool.
+	Check func(arguments json.RawMessage) error
+}
+
+// Tool is a tool that a model is given; Schema is the JSON Schema of its arguments.
+type Tool struct {
+	Name        string
+	Description string
+	Schema      json.RawMessage
+}
+
+// Answer is what a model has said.
+type Answer struct {
+	// Arguments are those of the tool; they have passed Question.Check.
+	Arguments json.RawMessage
+	Call      JudgeCall
+}
+
+// JudgeCall is one question with what has become of it, as results show it. It holds no secret and
+// no text.
+type JudgeCall struct {
+	Provider string `json:"provider"`
+	// API is chat, responses or messages, Host that of its URL.
+	API  string `json:"api"`
+	Host string `json:"host"`
+	// Model is the one that was asked for, ModelReturned the one that says it has answered.
+	Model             string `json:"model"`
+	ModelReturned     string `json:"modelReturned,omitempty"`
+	SystemFingerprint string `json:"systemFingerprint,omitempty"`
+	// Temperature and Seed are as they were configured. Dropped names the parameters that the
+	// provider would not have.
+	Temperature *float64 `json:"temperature"`
+	Seed        *int64   `json:"seed"`
+	MaxTokens   int      `json:"maxTokens,omitempty"`
+	Dropped     []string `json:"dropped,omitempty"`
+	// PromptHash is of the texts as they were sent, TemplateHash of those before they were filled.
+	PromptHash   string `json:"promptHash"`
+	TemplateHash string `json:"templateHash"`
+	RequestID    string `json:"requestId,omitempty"`
+	// Score is from 0 to 1, nil if there is none. Label is the answer of a judge that chooses among
+	// labels.
+	Score *float64 `json:"score"`
+	Label string   `json:"label,omitempty"`
+	// Error says why there is no answer, ErrorCategory in one word.
+	Error         string        `json:"error,omitempty"`
+	ErrorCategory JudgeCategory `json:"errorCategory,omitempty"`
+	// Attempts counts the requests, 0 if the answer came from the cache.
+	Attempts int  `json:"attempts"`
+	Cached   bool `json:"cached"`
+	// Usage is nil if the provider has not said. That of an answer from the cache is what was used
+	// when it was first given, at a cost of 0.
+	Usage     *Usage `json:"usage"`
+	LatencyMs int64  `json:"latencyMs"`
+}
+
+// Judged says how a result came about that models have given.
+type Judged struct {
+	// Fingerprint is the same for results of the same templates, models and parameters.
+	Fingerprint string      `json:"fingerprint"`
+	Verdicts    []JudgeCall `json:"verdicts"`
+	// Reduce is how several verdicts became one: mean, median or majority.
+	Reduce string `json:"reduce"`
+	// Spread is the standard deviation of the verdicts' scores, Agreement the share of the verdicts
+	// that are the reduced one; nil if there is none.
+	Spread    *float64 `json:"spread"`
+	Agreement *float64 `json:"agreement"`
+}
+
+// and adds the verdicts of another line.
+func (j *Judged) and(other *Judged) *Judged {
+	if j == nil || other == nil {
+		return cmp.Or(j, other)
+	}
+	return &Judged{Fingerprint: j.Fingerprint, Verdicts: slices.Concat(j.Verdicts, other.Verdicts), Reduce: j.Reduce}
+}
+
+// JudgeCategory says in one word why a judge has given no verdict.
+type JudgeCategory string
+
+// The categories of judges that fail.
+const (
+	JudgeAuth        JudgeCategory = "judge-auth"
+	JudgeModel       JudgeCategory = "judge-model"
+	JudgeRateLimit   JudgeCategory = "judge-rate-limit"
+	JudgeUnavailable JudgeCategory = "judge-unavailable"
+	JudgeTimeout     JudgeCategory = "judge-timeout"
+	JudgeRefused     JudgeCategory = "judge-refused"
+	JudgeTruncated   JudgeCategory = "judge-truncated"
+	JudgeInvalid     JudgeCategory = "judge-invalid"
+	JudgeBudget      JudgeCategory = "judge-budget"
+)
+
+// JudgeError is a judge that has given no verdict.
+type JudgeError struct {
+	Category JudgeCategory
+	Message  string
+}
+
+// Error implements error.
+func (e *JudgeError) Error() string { return fmt.Sprintf("%s: %s", e.Category, e.Message) }
+
+// NotAsked says why no model can be asked here.
+type NotAsked struct{ Reason string }
+
+// Error implements error.
+func (e *NotAsked) Error() string { return e.Reason }
+
+// judgeTypes are the types of evaluators that ask models.
+var judgeTypes = []string{"uipath-llm-judge-output-semantic-similarity", "uipath-llm-judge-output-strict-json-similarity",
+	"uipath-llm-judge-trajectory-similarity", "uipath-llm-judge-trajectory-simulation", "legacy-llm-judge", "legacy-trajectory"}
+
+// IsJudge reports whether an evaluator asks models.
+func (d Definition) IsJudge() bool { return slices.Contains(judgeTypes, d.Type) }
+
+// JudgeModels are the models that an evaluator asks, as its configuration names them; SameAsAgent
+// may be among them. Nil if it asks none.
+func (d Definition) JudgeModels() []string {
+	if !d.IsJudge() {
+		return nil
+	}
+	var config struct {
+		Model string `json:"model"`
+	}
+	_ = json.Unmarshal(d.Config, &config) // it has been checked
+	if config.Model == "" {
+		config.Model = SameAsAgent
+	}
+	return []string{config.Model}
+}

@@ -1,0 +1,95 @@
+package eval
+
+import "slices"
+
+// JudgeSummary is what the judges of one evaluator have done in a run. Judges whose templates,
+// models or parameters differ have an entry each.
+type JudgeSummary struct {
+	EvaluatorID string `json:"evaluatorId"`
+	// Fingerprint is the same for judges that are asked the same in the same way: if it differs
+	// between two runs, a difference of their scores is not the agents' alone.
+	Fingerprint string `json:"fingerprint"`
+	// Models are those that were asked for, ModelsReturned those that have answered.
+	Models         []string `json:"models"`
+	ModelsReturned []string `json:"modelsReturned"`
+	// Calls counts the questions, Cached those that were answered from the cache, Errors those
+	// without an answer by category.
+	Calls  int                   `json:"calls"`
+	Cached int                   `json:"cached"`
+	Errors map[JudgeCategory]int `json:"errors"`
+	// Usage is that of the questions that were asked of a provider.
+	Usage Usage `json:"usage"`
+	// metered says that Usage is more than its beginning, which costs nothing.
+	metered bool
+}
+
+// judgeTally sums what judges have done.
+type judgeTally []*JudgeSummary
+
+func (t *judgeTally) add(results []Result) {
+	for _, r := range results {
+		if r.Judge == nil || r.Line {
+			continue
+		}
+		s := t.find(r.EvaluatorID, r.Judge.Fingerprint)
+		for _, call := range r.Judge.Verdicts {
+			s.add(call)
+		}
+	}
+}
+
+func (t *judgeTally) find(evaluator, fingerprint string) *JudgeSummary {
+	for _, s := range *t {
+		if s.EvaluatorID == evaluator && s.Fingerprint == fingerprint {
+			return s
+		}
+	}
+	s := &JudgeSummary{EvaluatorID: evaluator, Fingerprint: fingerprint, Models: []string{}, ModelsReturned: []string{}, Errors: map[JudgeCategory]int{}, Usage: Usage{Cost: new(float64)}}
+	*t = append(*t, s)
+	return s
+}
+
+func (s *JudgeSummary) add(c JudgeCall) {
+	s.Calls++
+	insert(&s.Models, c.Model)
+	insert(&s.ModelsReturned, c.ModelReturned)
+	if c.ErrorCategory != "" {
+		s.Errors[c.ErrorCategory]++
+	}
+	switch {
+	case c.Cached:
+		s.Cached++
+		return
+	case c.Usage == nil:
+		if c.Attempts > 0 && c.ErrorCategory == "" {
+			s.Usage.Unmetered++
+		}
+		return
+	}
+	used := *c.Usage
+	used.Model = ""
+	if s.metered {
+		used = s.Usage.Plus(used)
+	}
+	used.Unmetered = s.Usage.Unmetered
+	s.Usage, s.metered = used, true
+}
+
+// insert keeps a list of names sorted and each of them once.
+func insert(list *[]string, name string) {
+	if i, found := slices.BinarySearch(*list, name); !found && name != "" {
+		*list = slices.Insert(*list, i, name)
+	}
+}
+
+// summaries are those of all evaluators, in the order of the plan.
+func (t judgeTally) summaries(defs []Definition) (out []JudgeSummary) {
+	for _, def := range defs {
+		for _, s := range t {
+			if s.EvaluatorID == def.ID {
+				out = append(out, *s)
+			}
+		}
+	}
+	return out
+}

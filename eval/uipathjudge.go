@@ -1,0 +1,309 @@
+package eval
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// The placeholders of UiPath's prompts.
+const (
+	actualOutput     = "{{ActualOutput}}"
+	expectedOutputs  = "{{ExpectedOutput}}"
+	agentRunHistory  = "{{AgentRunHistory}}"
+	expectedBehavior = "{{ExpectedAgentBehavior}}"
+	agentInput       = "{{UserOrSyntheticInput}}"
+	simulation       = "{{SimulationInstructions}}"
+)
+
+// submitEvaluation is the tool that UiPath's judges call, as its package defines it.
+var submitEvaluation = Tool{
+	Name:        "submit_evaluation",
+	Description: "Submit the evaluation score and justification for the agent output",
+	Schema: json.RawMessage(`{"type":"object","properties":{` +
+		`"justification":{"type":"string","description":"Clear analysis of the evaluation explaining the reasoning behind the score"},` +
+		`"score":{"type":"number","description":"Numeric score between 0 and 100 representing the evaluation result"}},` +
+		`"required":["justification","score"]}`),
+}
+
+// submitted is what a judge of UiPath's has called it with.
+type submitted struct {
+	score         float64 // from 0 to 100
+	justification string
+}
+
+// readSubmitted reads the arguments of submit_evaluation. A score may be a number or one in a
+// string. One that is not from 0 to 100 is refused, as UiPath's legacy judges do.
+func readSubmitted(arguments json.RawMessage) (out submitted, err error) {
+	v, err := parseValue(arguments)
+	if err != nil {
+		return out, fmt.Errorf("its arguments are %w", err)
+	}
+	o, ok := v.(*object)
+	if !ok {
+		return out, fmt.Errorf("its arguments are %s, expected an object", kindOf(v))
+	}
+	switch score := o.Values["score"].(type) {
+	case number:
+		out.score = score.Float
+	case string:
+		if out.score, err = strconv.ParseFloat(strings.TrimSpace(score), 64); err != nil {
+			return out, fmt.Errorf("score: expected a number, got %q", score)
+		}
+	default:
+		return out, fmt.Errorf("score: expected a number, got %s", kindOf(o.Values["score"]))
+	}
+	if !(out.score >= 0 && out.score <= 100) { // NaN is neither
+		return out, fmt.Errorf("score: expected a number from 0 to 100, got %v", out.score)
+	}
+	justification, ok := o.Values["justification"]
+	if !ok {
+		return out, errors.New("justification is missing")
+	}
+	out.justification = str(justification)
+	return out, nil
+}
+
+// roundedShare is Python's max(0, min(1, round(score / 100, 2))).
+func roundedShare(score float64) float64 {
+	share, _ := strconv.ParseFloat(strconv.FormatFloat(score/100, 'f', 2, 64), 64) // it is a number
+	return math.Max(0, math.Min(1, share))
+}
+
+// uipathJudge is what the judges of UiPath's formats have in common.
+type uipathJudge struct {
+	id             string
+	model          string
+	system, prompt string
+	temperature    *float64
+	maxTokens      int
+	legacy         bool
+}
+
+// readJudge reads the keys of a judge. Its prompt, if it has none, is that of its kind; what stands
+// for the actual and the expected is appended where the prompt lacks it.
+func readJudge(e *evaluator, c *config, kind judgeTexts, actual, expected string) *uipathJudge {
+	zero := 0.0
+	j := &uipathJudge{id: e.def.ID, system: kind.system, prompt: c.String("prompt", ""), model: c.String("model", ""), maxTokens: c.Int("maxTokens", 0, 1, 1<<31-1), temperature: &zero}
+	if j.prompt == "" {
+		j.prompt = kind.prompt
+	}
+	if n := c.Get("temperature"); n != nil && n.Kind != input.Null {
+		t := c.Float("temperature", 0, 0, 2)
+		j.temperature = &t
+	}
+	for _, needs := range []string{"claude-haiku-4-5", "claude-sonnet-4-5"} {
+		if j.maxTokens == 0 && strings.Contains(j.model, needs) {
+			j.maxTokens = 8000
+		}
+	}
+	j.complete(actual, expected)
+	return j
+}
+
+// complete appends to the prompt what it lacks. The headings are the same for judges of
+// trajectories: so are UiPath's.
+func (j *uipathJudge) complete(actual, expected string) {
+	prompt := j.prompt
+	if !strings.Contains(prompt, actual) {
+		j.prompt += "\n\n## Actual Output\n<ActualOutput>\n" + actual + "\n</ActualOutput>"
+	}
+	if !strings.Contains(prompt, expected) {
+		j.prompt += "\n\n## Expected Output\n<ExpectedOutput>\n" + expected + "\n</ExpectedOutput>"
+	}
+}
+
+// ask fills the prompt with pairs of placeholders and values, in one pass: a value that holds a
+// placeholder stays as it is. sample tells the questions about the lines of one output apart.
+func (j *uipathJudge) ask(ctx context.Context, s Subject, sample int, pairs ...string) (submitted, outcome) {
+	if s.Judge == nil {
+		return submitted{}, outcome{failure: &NotAsked{"an LLM judge needs a model, and there is none here"}}
+	}
+	q := Question{EvaluatorID: j.id, Sample: sample, Model: j.model, System: j.system, Prompt: strings.NewReplacer(pairs...).Replace(j.prompt), Tool: submitEvaluation,
+		Temperature: j.temperature, MaxTokens: j.maxTokens, TemplateHash: hashOf(j.system, j.prompt),
+		Check: func(arguments json.RawMessage) error {
+			_, err := readSubmitted(arguments)
+			return err
+		}}
+	answer, err := s.Judge.Ask(ctx, q)
+	var notAsked *NotAsked
+	if errors.As(err, &notAsked) {
+		return submitted{}, outcome{failure: err}
+	}
+	call := answer.Call
+	var got submitted
+	if err == nil {
+		got, err = readSubmitted(answer.Arguments)
+	}
+	out := outcome{judged: &Judged{Reduce: "mean", Fingerprint: fingerprint(q, call.Model)}}
+	if err != nil {
+		out.failure = err
+		call.Error, call.ErrorCategory = messageOf(err)
+	} else {
+		out.score = roundedShare(got.score)
+		if j.legacy {
+			out.score = got.score / legacyScale
+		}
+		score, zero, one := out.score, 0.0, 1.0
+		call.Score, out.judged.Spread, out.judged.Agreement = &score, &zero, &one
+	}
+	out.judged.Verdicts = []JudgeCall{call}
+	return got, out
+}
+
+// messageOf takes an error of a judge apart.
+func messageOf(err error) (string, JudgeCategory) {
+	var failed *JudgeError
+	if errors.As(err, &failed) {
+		return failed.Message, failed.Category
+	}
+	return err.Error(), JudgeInvalid
+}
+
+// fingerprint is the same for questions that differ only in what is judged.
+func fingerprint(q Question, models ...string) string {
+	data, _ := json.Marshal(struct { // nothing in it fails
+		Template    string
+		Tool        Tool
+		Models      []string
+		Temperature *float64
+		Seed        *int64
+		MaxTokens   int
+	}{q.TemplateHash, q.Tool, models, q.Temperature, q.Seed, q.MaxTokens})
+	return hashOf(string(data))
+}
+
+func hashOf(texts ...string) string {
+	h := sha256.New()
+	for _, text := range texts {
+		fmt.Fprintf(h, "%d:%s", len(text), text)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// outputJudge asks a model how like the output is to the expected one.
+func outputJudge(kind judgeTexts) func(e *evaluator, c *config) {
+	return func(e *evaluator, c *config) {
+		o := readOutput(c)
+		j := readJudge(e, c, kind, actualOutput, expectedOutputs)
+		e.expectsOutput = true
+		e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
+			one, asked := *o, 0
+			one.compare = func(ctx context.Context, expected, actual any) outcome { // for each line, if it goes by lines
+				got, out := j.ask(ctx, s, asked, actualOutput, str(actual), expectedOutputs, str(expected))
+				asked++
+				out.details = judgeDetails{str(expected), str(actual), got.justification}
+				return out
+			}
+			return one.score(ctx, s, criteria)
+		}
+	}
+}
+
+// judgeDetails are the details of UiPath's current judges.
+type judgeDetails struct {
+	Expected      string `json:"expected"`
+	Actual        string `json:"actual"`
+	Justification string `json:"justification"`
+}
+
+// trajectoryJudge asks a model how the agent went about it.
+func trajectoryJudge(kind judgeTexts) func(e *evaluator, c *config) {
+	return func(e *evaluator, c *config) {
+		c.Ignore("targetOutputKey")
+		j := readJudge(e, c, kind, agentRunHistory, expectedBehavior)
+		e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
+			v, ok := criteria.get("expectedAgentBehavior", "expected_agent_behavior")
+			if !ok {
+				return failed("criteria: expectedAgentBehavior is missing")
+			}
+			inputs, err := parseValue(s.Evaluation.Inputs)
+			if err != nil {
+				return failed("inputs: %w", err)
+			}
+			history := runHistory(s.Trace)
+			got, out := j.ask(ctx, s, 0, agentRunHistory, history, expectedBehavior, str(v), agentInput, str(inputs), simulation, "")
+			out.details = judgeDetails{str(v), history, got.justification}
+			return out
+		}
+	}
+}
+
+// legacyOutputJudge is UiPath's legacy category 1: the prompt is the file's own, and the score is
+// from 0 to 100 as the model gives it. A path that is missing is ignored, and lines are not told
+// apart.
+func legacyOutputJudge(e *evaluator, c *config) {
+	l := readLegacy(e, c)
+	j := readLegacyJudge(e, c)
+	j.complete(actualOutput, expectedOutputs)
+	e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
+		expected, actual, err := sides(s, criteria)
+		if err != nil {
+			return outcome{err: err}
+		}
+		if part, err := resolve(expected, l.path); err == nil {
+			expected = part
+		}
+		if part, err := resolve(actual, l.path); err == nil {
+			actual = part
+		}
+		if isEmptyExpectation(expected) {
+			return failed("EMPTY_EXPECTED_OUTPUT: the evaluation expects an output that is not empty")
+		}
+		got, out := j.ask(ctx, s, 0, actualOutput, str(actual), expectedOutputs, str(expected))
+		out.details = got.justification
+		return out
+	}
+}
+
+// legacyTrajectoryJudge is UiPath's legacy category 3.
+func legacyTrajectoryJudge(e *evaluator, c *config) {
+	readLegacy(e, c)
+	j := readLegacyJudge(e, c)
+	for _, placeholder := range []string{expectedBehavior, agentRunHistory} {
+		if n := c.Get("prompt"); n != nil && n.Kind == input.String && !strings.Contains(n.Text, placeholder) {
+			c.r.Errorf(n, "expected the placeholder %s in the prompt", placeholder)
+		}
+	}
+	e.score = func(ctx context.Context, s Subject, _ *object) outcome {
+		behaviour := s.Evaluation.ExpectedAgentBehavior
+		if strings.TrimSpace(behaviour) == "" {
+			return failed("EMPTY_EXPECTED_AGENT_BEHAVIOR: the evaluation expects a behaviour that is not empty")
+		}
+		got, out := j.ask(ctx, s, 0, expectedBehavior, behaviour, agentRunHistory, runHistory(s.Trace))
+		out.details = got.justification
+		return out
+	}
+}
+
+func readLegacyJudge(e *evaluator, c *config) *uipathJudge {
+	return &uipathJudge{id: e.def.ID, model: c.String("model", ""), prompt: c.RequiredString("prompt"), legacy: true}
+}
+
+// isEmptyExpectation is UiPath's notion of an expectation that expects nothing.
+func isEmptyExpectation(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return strings.TrimSpace(v) == ""
+	case []any:
+		return len(v) == 0
+	case *object:
+		for _, value := range v.Values {
+			if text, ok := value.(string); !ok || strings.TrimSpace(text) != "" {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}

@@ -1,0 +1,137 @@
+package judge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/failpoint"
+)
+
+// asked is one question while it is asked.
+type asked struct {
+	j *Judges
+	p *provider
+	q eval.Question
+	// call is what results will show of it.
+	call eval.JudgeCall
+	// base is the provider's URL, key its key.
+	base, key string
+	// request is the last body that was sent, response the last that came back.
+	request, response json.RawMessage
+}
+
+// ask answers a question from the cache, or else by its provider, and keeps what was said.
+func (j *ofRollout) ask(ctx context.Context, p *provider, q eval.Question) (eval.Answer, error) {
+	a := &asked{j: j.Judges, p: p, q: q}
+	sum := sha256.Sum256([]byte(q.System + "\x00" + q.Prompt))
+	a.call = eval.JudgeCall{Provider: p.name, API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
+		MaxTokens: q.MaxTokens, PromptHash: "sha256:" + hex.EncodeToString(sum[:]), TemplateHash: q.TemplateHash}
+	arguments, err := a.answer(ctx)
+	if err == nil {
+		arguments = j.o.Redact.JSON(arguments)
+	}
+	var failed *eval.JudgeError
+	if errors.As(err, &failed) {
+		err = &eval.JudgeError{Category: failed.Category, Message: j.o.Redact.String(failed.Message)}
+	}
+	if keepErr := j.keep(a, arguments, err); keepErr != nil && err == nil {
+		return eval.Answer{Call: a.call}, keepErr
+	}
+	failpoint.Hit("judge.answered")
+	return eval.Answer{Arguments: arguments, Call: a.call}, err
+}
+
+// answer gives the arguments of the tool.
+func (a *asked) answer(ctx context.Context) (json.RawMessage, error) {
+	if err := a.expand(); err != nil {
+		return nil, err
+	}
+	entry, done, err := a.j.cached(ctx, a)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	defer done()
+	if entry != nil {
+		a.call.Cached, a.response = true, entry.Response
+		a.call.ModelReturned, a.call.SystemFingerprint, a.call.RequestID = entry.ModelReturned, entry.SystemFingerprint, entry.RequestID
+		if a.call.Usage = entry.Usage; entry.Usage != nil {
+			entry.Usage.Cost = new(float64) // it costs nothing again
+		}
+		return entry.Arguments, nil
+	}
+	arguments, err := a.call1(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return arguments, a.j.store(a, arguments)
+}
+
+// expand finds URL and key of the provider.
+func (a *asked) expand() error {
+	values := agent.Options{Resolve: a.j.o.Resolve}
+	missing := func(name string) error {
+		return &eval.JudgeError{Category: eval.JudgeAuth, Message: fmt.Sprintf("the variable %s, which the provider %s needs, is not set here", name, a.p.name)}
+	}
+	var unknown string
+	if a.base, unknown = values.Expand(a.p.config.BaseURL); unknown != "" {
+		return missing(unknown)
+	}
+	if a.key, _ = values.Expand(a.p.config.Key); a.key == "" && a.p.config.Key != "" {
+		return missing(strings.Join(agent.VariablesIn(a.p.config.Key), " and "))
+	}
+	u, err := url.Parse(a.base)
+	if err != nil || u.Host == "" {
+		return &eval.JudgeError{Category: eval.JudgeAuth, Message: fmt.Sprintf("the base URL of the provider %s is no URL", a.p.name)}
+	}
+	a.base, a.call.Host = strings.TrimSuffix(a.base, "/"), u.Host
+	return nil
+}
+
+// call1 asks the provider, and asks once more if the answer is no valid call of the tool.
+func (a *asked) call1(ctx context.Context) (json.RawMessage, error) {
+	var last error
+	for range 2 {
+		got, err := a.exchange(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a.call.ModelReturned, a.call.SystemFingerprint = got.model, got.fingerprint
+		switch {
+		case got.refusal != "":
+			return nil, failure(eval.JudgeRefused, "the model refuses to judge: %s", short(got.refusal))
+		case got.truncated:
+			return nil, failure(eval.JudgeTruncated, "the answer was cut off at its limit of tokens; maxTokens raises it")
+		case got.arguments == nil:
+			last = failure(eval.JudgeInvalid, "the model has not called the tool %s", a.q.Tool.Name)
+			continue
+		}
+		if err := a.q.Check(got.arguments); err != nil {
+			last = failure(eval.JudgeInvalid, "the model has called the tool %s wrongly: %v", a.q.Tool.Name, err)
+			continue
+		}
+		return got.arguments, nil
+	}
+	return nil, last
+}
+
+func failure(category eval.JudgeCategory, format string, args ...any) error {
+	return &eval.JudgeError{Category: category, Message: fmt.Sprintf(format, args...)}
+}
+
+// short is the beginning of a text that somebody else has written.
+func short(text string) string {
+	const most = 500
+	text = strings.ToValidUTF8(strings.TrimSpace(text), "")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,134 @@
+package judge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/failpoint"
+)
+
+// cacheEntry is an answer as it is kept for whoever asks the same again.
+type cacheEntry struct {
+	Arguments         json.RawMessage `json:"arguments"`
+	ModelReturned     string          `json:"modelReturned,omitempty"`
+	SystemFingerprint string          `json:"systemFingerprint,omitempty"`
+	RequestID         string          `json:"requestId,omitempty"`
+	Usage             *eval.Usage     `json:"usage"`
+	// Response is the whole answer, without secrets.
+	Response json.RawMessage `json:"response"`
+	Time     time.Time       `json:"time"`
+}
+
+// cacheKey names an answer: it is the same for questions that are alike to the last bit. The key of
+// the provider is not in it, its host is.
+func cacheKey(a *asked) string {
+	data, _ := json.Marshal(struct { // nothing in it fails
+		Version        string `json:"v"`
+		API            API    `json:"api"`
+		Host           string `json:"host"`
+		Model          string `json:"model"`
+		System, Prompt string
+		Tool           string          `json:"tool"`
+		Schema         json.RawMessage `json:"schema"`
+		Temperature    *float64        `json:"temperature"`
+		Seed           *int64          `json:"seed"`
+		MaxTokens      int             `json:"maxTokens"`
+		Sample         int             `json:"sample"`
+	}{"v1", a.p.config.API, a.call.Host, a.q.Model, a.q.System, a.q.Prompt, a.q.Tool.Name, a.q.Tool.Schema, a.q.Temperature, a.q.Seed, a.q.MaxTokens, a.q.Sample})
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func (j *Judges) cacheFile(a *asked) string {
+	key := cacheKey(a)
+	return filepath.Join(j.o.CacheDir, key[:2], key[2:]+".json")
+}
+
+// cached finds the answer to a question that was asked before; nil if there is none. While the same
+// question is being asked it waits for that answer. done lets the next one go on.
+func (j *Judges) cached(ctx context.Context, a *asked) (entry *cacheEntry, done func(), err error) {
+	if j.o.Config.NoCache {
+		return nil, func() {}, nil
+	}
+	file := j.cacheFile(a)
+	for {
+		j.mu.Lock()
+		other := j.asking[file]
+		if other == nil {
+			break
+		}
+		j.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+	mine := make(chan struct{})
+	j.asking[file] = mine
+	j.mu.Unlock()
+	done = func() {
+		j.mu.Lock()
+		delete(j.asking, file)
+		j.mu.Unlock()
+		close(mine)
+	}
+	return readCache(file, a.q.Check), done, nil
+}
+
+// readCache reads an answer. What cannot be read, or is no answer to the question, is none.
+func readCache(file string, check func(json.RawMessage) error) *cacheEntry {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	var entry cacheEntry
+	if json.Unmarshal(data, &entry) != nil || check(entry.Arguments) != nil {
+		return nil
+	}
+	return &entry
+}
+
+// store keeps an answer before anybody is told of it: whoever is killed after this has paid once.
+func (j *Judges) store(a *asked, arguments json.RawMessage) error {
+	if j.o.Config.NoCache {
+		return nil
+	}
+	data, err := json.Marshal(cacheEntry{Arguments: arguments, ModelReturned: a.call.ModelReturned, SystemFingerprint: a.call.SystemFingerprint,
+		RequestID: a.call.RequestID, Usage: a.call.Usage, Response: orText(a.response), Time: j.o.Now().UTC()})
+	if err != nil {
+		return err
+	}
+	if err := write(j.cacheFile(a), j.o.Redact.JSON(data)); err != nil {
+		return err
+	}
+	failpoint.Hit("judge.cached")
+	return nil
+}
+
+// orText is a JSON value as it is, and anything else as a JSON string.
+func orText(raw []byte) json.RawMessage {
+	if json.Valid(raw) {
+		return raw
+	}
+	text, _ := json.Marshal(string(raw)) // a string always marshals
+	return text
+}
+
+func write(file string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return durable.WriteFile(file, 0o600, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}

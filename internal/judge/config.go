@@ -1,0 +1,207 @@
+package judge
+
+import (
+	"cmp"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// Config is the eval set's key "judges" as it is stored with the plan: what models there are, and
+// what they may cost. It holds the names of variables and no key.
+type Config struct {
+	Providers map[string]Provider `json:"providers,omitempty"`
+	// Models says which provider has a model, by names and patterns as those of eval.BestPattern.
+	Models map[string]string `json:"models,omitempty"`
+	// Model is for judges that are to be asked the agent's own where the agent has none that
+	// evalrun knows.
+	Model  string      `json:"model,omitempty"`
+	Prices eval.Prices `json:"prices,omitempty"`
+	Budget Budget      `json:"budget,omitzero"`
+	// NoCache asks again what has been asked before.
+	NoCache bool `json:"noCache,omitempty"`
+}
+
+// API is a wire format.
+type API string
+
+// The wire formats.
+const (
+	APIChat      API = "chat"      // OpenAI's chat completions
+	APIResponses API = "responses" // OpenAI's responses
+	APIMessages  API = "messages"  // Anthropic's messages
+)
+
+// Provider is an endpoint with models.
+type Provider struct {
+	API API `json:"api"`
+	// BaseURL and Key may hold ${VAR} and ${VAR:-default}; they are resolved for each call. An
+	// endpoint without a Key is asked without one.
+	BaseURL string `json:"baseUrl"`
+	Key     string `json:"key,omitempty"`
+	// Concurrency is how many calls may be under way at once.
+	Concurrency int `json:"concurrency"`
+	// RequestsPerMinute is 0 if nothing but Concurrency limits them.
+	RequestsPerMinute int `json:"requestsPerMinute,omitempty"`
+}
+
+// Budget is what a run may spend on its judges; 0 means no limit.
+type Budget struct {
+	Calls  int     `json:"calls,omitempty"`
+	Tokens int64   `json:"tokens,omitempty"`
+	Cost   float64 `json:"cost,omitempty"`
+}
+
+const defaultConcurrency = 8
+
+// Default is the configuration of an eval set without the key "judges": what the environment alone
+// says.
+func Default() Config {
+	return Config{
+		Providers: map[string]Provider{
+			"openai":    {API: APIChat, BaseURL: defaultURL[APIChat], Key: "${OPENAI_API_KEY}", Concurrency: defaultConcurrency},
+			"anthropic": {API: APIMessages, BaseURL: defaultURL[APIMessages], Key: "${ANTHROPIC_API_KEY}", Concurrency: defaultConcurrency},
+		},
+		Models: map[string]string{"claude-*": "anthropic", "*": "openai"},
+	}
+}
+
+var defaultURL = map[API]string{
+	APIChat:      "${OPENAI_BASE_URL:-https://api.openai.com/v1}",
+	APIResponses: "${OPENAI_BASE_URL:-https://api.openai.com/v1}",
+	APIMessages:  "${ANTHROPIC_BASE_URL:-https://api.anthropic.com}",
+}
+
+// ParseConfig reads the value of the key "judges"; n may be nil. What it does not say is as in
+// [Default].
+func ParseConfig(r *input.Reader, n *input.Node) Config {
+	c := Default()
+	if n == nil || n.Kind != input.Object {
+		return c
+	}
+	f := r.Object(n)
+	if p := f.Optional("providers", input.Object); p != nil {
+		for _, m := range p.Members {
+			c.Providers[m.Key] = parseProvider(r, m.Value)
+		}
+	}
+	if models := f.Optional("models", input.Object); models != nil {
+		for _, m := range models.Members {
+			parseModel(r, c, m)
+			c.Models[m.Key] = m.Value.Text
+		}
+	}
+	c.Model = f.String("model", "")
+	c.Prices = eval.ParsePrices(r, f.Get("prices"))
+	if b := f.Optional("budget", input.Object); b != nil {
+		g := r.Object(b)
+		c.Budget = Budget{Calls: g.Int("calls", 0, 1, 1<<31-1), Tokens: int64(g.Int("tokens", 0, 1, 1<<53)), Cost: g.Float("cost", 0, 0, 1e12)}
+		g.Done()
+	}
+	f.Done()
+	return c
+}
+
+func parseProvider(r *input.Reader, n *input.Node) Provider {
+	f := r.Object(n)
+	if n.Kind != input.Object {
+		return Provider{}
+	}
+	f.Required("api", input.String)
+	p := Provider{API: API(f.Enum("api", string(APIChat), string(APIChat), string(APIResponses), string(APIMessages))), Key: f.String("key", "")}
+	p.BaseURL = f.String("baseUrl", defaultURL[p.API])
+	p.Concurrency = f.Int("concurrency", defaultConcurrency, 1, 1000)
+	p.RequestsPerMinute = f.Int("requestsPerMinute", 0, 1, 1_000_000)
+	if p.Key != "" && len(agent.VariablesIn(p.Key)) == 0 {
+		r.Errorf(f.Get("key"), "expected the name of a variable as in ${OPENAI_API_KEY}; a key itself would be stored with the run")
+	}
+	if u, err := url.Parse(p.BaseURL); len(agent.VariablesIn(p.BaseURL)) == 0 && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		r.Errorf(f.Get("baseUrl"), "expected a URL such as https://api.openai.com/v1, got %q", p.BaseURL)
+	}
+	f.Done()
+	return p
+}
+
+func parseModel(r *input.Reader, c Config, m input.Member) {
+	names := slices.Sorted(maps.Keys(c.Providers))
+	if _, ok := c.Providers[m.Value.Text]; !ok || m.Value.Kind != input.String {
+		r.Errorf(m.Value, "expected the name of a provider (%s), got %q%s", strings.Join(names, ", "), m.Value.Text, input.Suggest(m.Value.Text, names))
+	}
+}
+
+// Variables are the variables that the providers name, sorted.
+func (c Config) Variables() (names []string) {
+	for _, p := range c.Providers {
+		names = append(append(names, agent.VariablesIn(p.Key)...), agent.VariablesIn(p.BaseURL)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// BaseURLs are the variables that the providers' URLs are made of.
+func (c Config) BaseURLs() (names []string) {
+	for _, p := range c.Providers {
+		names = append(names, agent.VariablesIn(p.BaseURL)...)
+	}
+	return names
+}
+
+// Concurrency is how many calls may be under way at once, of all providers together.
+func (c Config) Concurrency() (n int) {
+	for _, p := range c.Providers {
+		n += p.Concurrency
+	}
+	return n
+}
+
+// resolve finds the model that is meant by the name in an evaluator's configuration, if the agent
+// has the model agents.
+func (c Config) resolve(model, agents string) (string, error) {
+	if model != "" && model != eval.SameAsAgent {
+		return model, nil
+	}
+	if model = cmp.Or(agents, c.Model); model == "" {
+		return "", &eval.NotAsked{Reason: "the judge is to be the agent's own model, which evalrun does not know; name one with --judge-model"}
+	}
+	return model, nil
+}
+
+// Missing says why a judge cannot be asked: no model, no provider, or no key for it. It is empty if
+// nothing is missing. agents is the model of the agent, if evalrun knows it.
+func (c Config) Missing(model, agents string, resolve func(string) (string, bool)) string {
+	name, err := c.resolve(model, agents)
+	if err != nil {
+		return err.Error()
+	}
+	provider, ok := c.providerOf(name)
+	if !ok {
+		return "no provider of judges has the model " + name
+	}
+	p := c.Providers[provider]
+	if key, _ := (agent.Options{Resolve: resolve}).Expand(p.Key); p.Key != "" && key == "" {
+		return "an LLM judge needs a model: set " + strings.Join(agent.VariablesIn(p.Key), " and ") + ", in the environment or in an --env-file, to ask " + name
+	}
+	return ""
+}
+
+// Keys are the variables without which a judge cannot be asked.
+func (c Config) Keys(model, agents string) []string {
+	name, err := c.resolve(model, agents)
+	if err != nil {
+		return nil
+	}
+	provider, _ := c.providerOf(name)
+	p := c.Providers[provider]
+	return agent.Entry{Env: map[string]string{"key": p.Key, "url": p.BaseURL}}.Required()
+}
+
+// providerOf finds the provider of a model.
+func (c Config) providerOf(model string) (string, bool) {
+	pattern, ok := eval.BestPattern(c.Models, model)
+	return c.Models[pattern], ok
+}

@@ -1,0 +1,106 @@
+// Package judge asks models for verdicts: it finds the provider of a model, keeps to its limits and
+// to the run's budget, repeats what can be repeated, remembers answers, and keeps what was asked
+// and said beside the rollout.
+//
+// It knows three wire formats and nothing of what is asked: questions, and the check of their
+// answers, come from package eval. A judge that fails gives a category and never a score.
+package judge
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+// Options are what the judges of a run need.
+type Options struct {
+	Config Config
+	// CacheDir is the folder of answers that were given before, for all runs of a store.
+	CacheDir string
+	// AgentModels are the models of the plan's agents by name, of those that evalrun knows.
+	AgentModels map[string]string
+	// Resolve gives the value of a ${VAR}.
+	Resolve func(name string) (string, bool)
+	// Redact takes secrets out of what is sent and written; nil if there are none.
+	Redact *redact.Redactor
+	// Client makes the requests; nil means one of its own.
+	Client *http.Client
+	// Spent tells what the run has spent before this process; nil means nothing. It is asked once,
+	// if there is a budget.
+	Spent func(ctx context.Context) (Spent, error)
+	// Pause waits; nil means by the clock. It ends early with the context, whose error it returns.
+	Pause func(ctx context.Context, d time.Duration) error
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Judges are the judges of one run. They are safe for concurrent use.
+type Judges struct {
+	o         Options
+	client    *http.Client
+	providers map[string]*provider
+	budget    *budget
+
+	mu sync.Mutex
+	// asking are the questions of the cache that are being asked, so that the same one is not asked
+	// twice at once.
+	asking map[string]chan struct{}
+}
+
+// New makes the judges of a run. Nothing is asked until one of their rollouts asks.
+func New(o Options) *Judges {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Pause == nil {
+		o.Pause = pause
+	}
+	j := &Judges{o: o, client: o.Client, providers: map[string]*provider{}, budget: &budget{limit: o.Config.Budget, before: o.Spent}, asking: map[string]chan struct{}{}}
+	if j.client == nil {
+		j.client = &http.Client{}
+	}
+	for name, config := range o.Config.Providers {
+		j.providers[name] = newProvider(name, config, &j.o)
+	}
+	return j
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Of are the judges of one rollout of an agent. Dir is the folder where what is asked and said is
+// kept.
+func (j *Judges) Of(agent, dir string) eval.Judge { return &ofRollout{j, agent, dir} }
+
+type ofRollout struct {
+	*Judges
+	agent, dir string
+}
+
+// Ask implements [eval.Judge].
+func (j *ofRollout) Ask(ctx context.Context, q eval.Question) (eval.Answer, error) {
+	model, err := j.o.Config.resolve(q.Model, j.o.AgentModels[j.agent])
+	if err != nil {
+		return eval.Answer{}, err
+	}
+	name, ok := j.o.Config.providerOf(model)
+	p := j.providers[name]
+	if !ok || p == nil {
+		return eval.Answer{}, &eval.NotAsked{Reason: "no provider of judges has the model " + model}
+	}
+	q.Model = model
+	q.System, q.Prompt = j.o.Redact.String(q.System), j.o.Redact.String(q.Prompt) // a third party reads it
+	return j.ask(ctx, p, q)
+}

@@ -1,0 +1,292 @@
+package judge
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+)
+
+// format is a wire format: what is posted where, and what an answer means.
+type format struct {
+	path    string
+	headers func(h http.Header, key string)
+	// body is the request. Parameters that are in drop are left out.
+	body func(q eval.Question, drop dropped) map[string]any
+	read func(body []byte) (reply, error)
+}
+
+// reply is an answer of a provider, in the words of none of them.
+type reply struct {
+	model, fingerprint string
+	// arguments are those of the tool, or the JSON that stands in its place; nil if there are none.
+	arguments json.RawMessage
+	// refusal is why the model would not answer, truncated that it was cut off at its limit.
+	refusal   string
+	truncated bool
+	usage     *eval.Usage
+}
+
+var formats = map[API]format{
+	APIChat:      {"/chat/completions", bearer, chatBody, readChat},
+	APIResponses: {"/responses", bearer, responsesBody, readResponses},
+	APIMessages:  {"/v1/messages", anthropic, messagesBody, readMessages},
+}
+
+func bearer(h http.Header, key string) {
+	if key != "" {
+		h.Set("Authorization", "Bearer "+key)
+	}
+}
+
+func anthropic(h http.Header, key string) {
+	h.Set("anthropic-version", "2023-06-01")
+	if key != "" {
+		h.Set("x-api-key", key)
+	}
+}
+
+// messagesLimit is sent where a question has no limit: Anthropic needs one.
+const messagesLimit = 8000
+
+type object = map[string]any
+
+// The parameters that a model may not take. What it says of another name of the limit counts for
+// all names.
+const (
+	paramTemperature = "temperature"
+	paramSeed        = "seed"
+	paramTool        = "tool_choice"
+	paramLimit       = "max_completion_tokens"
+	paramOldLimit    = "max_tokens"
+)
+
+func chatBody(q eval.Question, drop dropped) object {
+	messages := []object{}
+	if q.System != "" {
+		messages = append(messages, object{"role": "system", "content": q.System})
+	}
+	body := object{"model": q.Model, "messages": append(messages, object{"role": "user", "content": q.Prompt})}
+	common(body, q, drop)
+	if q.Seed != nil && !drop.has(paramSeed) {
+		body["seed"] = *q.Seed
+	}
+	if q.MaxTokens > 0 {
+		if drop.oldLimit {
+			body[paramOldLimit] = q.MaxTokens
+		} else {
+			body[paramLimit] = q.MaxTokens
+		}
+	}
+	if drop.has(paramTool) {
+		body["response_format"] = object{"type": "json_schema", "json_schema": object{"name": q.Tool.Name, "strict": true, "schema": strict(q.Tool.Schema)}}
+		return body
+	}
+	body["tools"] = []object{{"type": "function", "function": object{"name": q.Tool.Name, "description": q.Tool.Description, "parameters": q.Tool.Schema}}}
+	body["tool_choice"] = object{"type": "function", "function": object{"name": q.Tool.Name}}
+	return body
+}
+
+func responsesBody(q eval.Question, drop dropped) object {
+	body := object{"model": q.Model, "input": []object{{"role": "user", "content": q.Prompt}}, "store": false}
+	if q.System != "" {
+		body["instructions"] = q.System
+	}
+	common(body, q, drop)
+	if q.MaxTokens > 0 {
+		body["max_output_tokens"] = q.MaxTokens
+	}
+	if drop.has(paramTool) {
+		body["text"] = object{"format": object{"type": "json_schema", "name": q.Tool.Name, "strict": true, "schema": strict(q.Tool.Schema)}}
+		return body
+	}
+	body["tools"] = []object{{"type": "function", "name": q.Tool.Name, "description": q.Tool.Description, "parameters": q.Tool.Schema, "strict": false}}
+	body["tool_choice"] = object{"type": "function", "name": q.Tool.Name}
+	return body
+}
+
+func messagesBody(q eval.Question, drop dropped) object {
+	body := object{"model": q.Model, "messages": []object{{"role": "user", "content": q.Prompt}}, "max_tokens": messagesLimit}
+	if q.System != "" {
+		body["system"] = q.System
+	}
+	common(body, q, drop)
+	if q.MaxTokens > 0 {
+		body["max_tokens"] = q.MaxTokens
+	}
+	if drop.has(paramTool) {
+		body["output_config"] = object{"format": object{"type": "json_schema", "schema": strict(q.Tool.Schema)}}
+		return body
+	}
+	body["tools"] = []object{{"name": q.Tool.Name, "description": q.Tool.Description, "input_schema": q.Tool.Schema}}
+	body["tool_choice"] = object{"type": "tool", "name": q.Tool.Name}
+	return body
+}
+
+func common(body object, q eval.Question, drop dropped) {
+	if q.Temperature != nil && !drop.has(paramTemperature) {
+		body["temperature"] = *q.Temperature
+	}
+}
+
+// strict is a schema that allows no other keys, as strict JSON schemas must.
+func strict(schema json.RawMessage) any {
+	var o object
+	if json.Unmarshal(schema, &o) != nil {
+		return schema
+	}
+	o["additionalProperties"] = false
+	return o
+}
+
+func readChat(body []byte) (out reply, err error) {
+	var in struct {
+		Model             string `json:"model"`
+		SystemFingerprint string `json:"system_fingerprint"`
+		Choices           []struct {
+			FinishReason string `json:"finish_reason"`
+			Message      struct {
+				Content   *string `json:"content"`
+				Refusal   *string `json:"refusal"`
+				ToolCalls []struct {
+					Function struct {
+						Arguments string `json:"arguments"`
+					} `json:"function"`
+				} `json:"tool_calls"`
+			} `json:"message"`
+		} `json:"choices"`
+		Usage *struct {
+			Prompt     int64 `json:"prompt_tokens"`
+			Completion int64 `json:"completion_tokens"`
+			In         struct {
+				Cached int64 `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		} `json:"usage"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return out, err
+	}
+	out.model, out.fingerprint = in.Model, in.SystemFingerprint
+	if u := in.Usage; u != nil {
+		out.usage = &eval.Usage{InputTokens: u.Prompt, CachedInputTokens: u.In.Cached, OutputTokens: u.Completion}
+	}
+	if len(in.Choices) == 0 {
+		return out, nil
+	}
+	c := in.Choices[0]
+	out.truncated = c.FinishReason == "length"
+	switch {
+	case c.FinishReason == "content_filter":
+		out.refusal = "the provider's content filter has stopped the answer"
+	case c.Message.Refusal != nil && *c.Message.Refusal != "":
+		out.refusal = *c.Message.Refusal
+	case len(c.Message.ToolCalls) > 0:
+		out.arguments = json.RawMessage(c.Message.ToolCalls[0].Function.Arguments)
+	case c.Message.Content != nil:
+		out.arguments = asJSON(*c.Message.Content)
+	}
+	return out, nil
+}
+
+func readResponses(body []byte) (out reply, err error) {
+	var in struct {
+		Model      string `json:"model"`
+		Status     string `json:"status"`
+		Incomplete *struct {
+			Reason string `json:"reason"`
+		} `json:"incomplete_details"`
+		Output []struct {
+			Type      string `json:"type"`
+			Arguments string `json:"arguments"`
+			Content   []struct {
+				Type    string `json:"type"`
+				Text    string `json:"text"`
+				Refusal string `json:"refusal"`
+			} `json:"content"`
+		} `json:"output"`
+		Usage *struct {
+			Input  int64 `json:"input_tokens"`
+			Output int64 `json:"output_tokens"`
+			In     struct {
+				Cached int64 `json:"cached_tokens"`
+			} `json:"input_tokens_details"`
+		} `json:"usage"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return out, err
+	}
+	out.model = in.Model
+	if u := in.Usage; u != nil {
+		out.usage = &eval.Usage{InputTokens: u.Input, CachedInputTokens: u.In.Cached, OutputTokens: u.Output}
+	}
+	if in.Incomplete != nil {
+		out.truncated = in.Incomplete.Reason == "max_output_tokens"
+		if in.Incomplete.Reason == "content_filter" {
+			out.refusal = "the provider's content filter has stopped the answer"
+		}
+	}
+	for _, item := range in.Output {
+		if item.Type == "function_call" && out.arguments == nil {
+			out.arguments = json.RawMessage(item.Arguments)
+		}
+		for _, c := range item.Content {
+			switch {
+			case c.Type == "refusal" || c.Refusal != "":
+				out.refusal = c.Refusal
+			case c.Type == "output_text" && out.arguments == nil:
+				out.arguments = asJSON(c.Text)
+			}
+		}
+	}
+	return out, nil
+}
+
+func readMessages(body []byte) (out reply, err error) {
+	var in struct {
+		Model      string `json:"model"`
+		StopReason string `json:"stop_reason"`
+		Content    []struct {
+			Type  string          `json:"type"`
+			Text  string          `json:"text"`
+			Input json.RawMessage `json:"input"`
+		} `json:"content"`
+		Usage *struct {
+			Input      int64 `json:"input_tokens"`
+			CacheWrite int64 `json:"cache_creation_input_tokens"`
+			CacheRead  int64 `json:"cache_read_input_tokens"`
+			Output     int64 `json:"output_tokens"`
+		} `json:"usage"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return out, err
+	}
+	out.model, out.truncated = in.Model, in.StopReason == "max_tokens"
+	if u := in.Usage; u != nil {
+		out.usage = &eval.Usage{InputTokens: u.Input + u.CacheRead + u.CacheWrite, CachedInputTokens: u.CacheRead, OutputTokens: u.Output}
+	}
+	if in.StopReason == "refusal" {
+		out.refusal = "the model has stopped with the reason refusal"
+	}
+	for _, c := range in.Content {
+		switch {
+		case c.Type == "tool_use":
+			out.arguments = c.Input
+			return out, nil
+		case c.Type == "text" && out.arguments == nil:
+			out.arguments = asJSON(c.Text)
+		}
+	}
+	return out, nil
+}
+
+// asJSON is a text if it is a JSON object from end to end, as it is where no tool could be forced.
+// Nothing is searched for in a text: an agent's output may be quoted there.
+func asJSON(text string) json.RawMessage {
+	raw := bytes.TrimSpace([]byte(text))
+	if !strings.HasPrefix(string(raw), "{") || !json.Valid(raw) {
+		return nil
+	}
+	return raw
+}

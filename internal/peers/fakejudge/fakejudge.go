@@ -1,0 +1,204 @@
+// Package fakejudge is a model that judges by a rule: an HTTP server on loopback that speaks
+// OpenAI's chat completions and responses and Anthropic's messages, as far as judges use them. It
+// calls the tool that it is forced to call, with what the rule says, and can be told to fail in
+// every way in which a provider fails. It knows nothing of evaluators.
+package fakejudge
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// What every answer claims to have used.
+const (
+	InputTokens  = 200
+	OutputTokens = 20
+)
+
+// Key is the key that the server wants.
+const Key = "fake-judge-key-0123456789"
+
+// Request is one request that the server has got.
+type Request struct {
+	Header http.Header
+	// API is chat, responses or messages.
+	API   string
+	Model string
+	// System and Prompt are what the model is told and asked. Tool is the name of the tool that it
+	// must call, empty if the answer is to be JSON.
+	System, Prompt string
+	Tool           string
+	// Body is the whole request.
+	Body map[string]any
+}
+
+// Reply is what the server answers. The zero value is a call of the tool without arguments.
+type Reply struct {
+	// Arguments are those of the tool.
+	Arguments any
+	// Text, if it is not empty, is said instead of calling the tool.
+	Text string
+	// Refusal, if it is not empty, is why the model does not answer, Truncated that it was cut off.
+	Refusal   string
+	Truncated bool
+	// Status, if it is not 0, is an HTTP error with the message Error. RetryAfter is its header.
+	Status     int
+	Error      string
+	RetryAfter string
+	// Raw, if it is not empty, is the whole answer.
+	Raw string
+	// Hang never answers: the server waits until the client has gone.
+	Hang bool
+}
+
+// Score is a call of UiPath's tool.
+func Score(score any, justification string) Reply {
+	return Reply{Arguments: map[string]any{"score": score, "justification": justification}}
+}
+
+// Server is a running provider. It is safe for concurrent use.
+type Server struct {
+	rule     func(Request) Reply
+	listener net.Listener
+	server   *http.Server
+	serving  sync.WaitGroup
+
+	mu       sync.Mutex
+	requests []Request
+	busy     int
+	mostBusy int
+}
+
+// Start starts a server on 127.0.0.1 that answers by a rule. It must be closed.
+func Start(rule func(Request) Reply) (*Server, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("judging model: %w", err)
+	}
+	s := &Server{rule: rule, listener: listener}
+	s.server = &http.Server{Handler: http.HandlerFunc(s.serve)} //nolint:gosec // for tests, on loopback
+	s.serving.Go(func() { _ = s.server.Serve(listener) })       // it ends with Close
+	return s, nil
+}
+
+// URL is where the server is, without a path.
+func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
+
+// Environ are the variables by which evalrun finds the server for every model.
+func (s *Server) Environ() map[string]string {
+	return map[string]string{"OPENAI_BASE_URL": s.URL() + "/v1", "OPENAI_API_KEY": Key, "ANTHROPIC_BASE_URL": s.URL(), "ANTHROPIC_API_KEY": Key}
+}
+
+// Close ends the server and whatever it still serves.
+func (s *Server) Close() error {
+	err := s.server.Close()
+	s.serving.Wait()
+	return err
+}
+
+// Requests are those that the server has got so far, in their order.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request(nil), s.requests...)
+}
+
+// MostAtOnce is how many requests were under way at once.
+func (s *Server) MostAtOnce() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mostBusy
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	const mostBody = 64 << 20
+	body, err := io.ReadAll(io.LimitReader(r.Body, mostBody))
+	q := Request{Header: r.Header}
+	if err == nil {
+		err = json.Unmarshal(body, &q.Body)
+	}
+	format, ok := formats[r.URL.Path]
+	switch {
+	case err != nil:
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	case r.Method != http.MethodPost || !ok:
+		fail(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)
+		return
+	case r.Header.Get("x-api-key") != Key && r.Header.Get("Authorization") != "Bearer "+Key:
+		fail(w, http.StatusUnauthorized, "the key is wrong")
+		return
+	}
+	q.API, q.Model = format.name, text(q.Body["model"])
+	format.read(&q)
+	s.mu.Lock()
+	s.requests = append(s.requests, q)
+	s.busy++
+	s.mostBusy = max(s.mostBusy, s.busy)
+	n := len(s.requests)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.busy--
+		s.mu.Unlock()
+	}()
+	reply := s.rule(q)
+	w.Header().Set("x-request-id", fmt.Sprintf("req_%d", n))
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case reply.Hang:
+		<-r.Context().Done()
+	case reply.Status != 0:
+		if reply.RetryAfter != "" {
+			w.Header().Set("Retry-After", reply.RetryAfter)
+		}
+		fail(w, reply.Status, reply.Error)
+	case reply.Raw != "":
+		_, _ = io.WriteString(w, reply.Raw) // the client may have gone
+	default:
+		_ = json.NewEncoder(w).Encode(format.answer(q, reply)) // as above
+	}
+}
+
+func fail(w http.ResponseWriter, status int, message string) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(object{"error": object{"message": message, "type": "error"}}) // the client may have gone
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// at follows keys and indexes into a decoded JSON value; nil if something is not there.
+func at(v any, path ...any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			o, _ := v.(map[string]any)
+			v = o[step]
+		case int:
+			list, _ := v.([]any)
+			if step >= len(list) {
+				return nil
+			}
+			v = list[step]
+		}
+	}
+	return v
+}
+
+// Between is the part of a prompt between two texts, trimmed; empty if they are not there.
+func Between(prompt, before, after string) string {
+	_, rest, ok := strings.Cut(prompt, before)
+	if !ok {
+		return ""
+	}
+	part, _, _ := strings.Cut(rest, after)
+	return strings.TrimSpace(part)
+}
