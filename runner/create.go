@@ -34,6 +34,9 @@ type CreateOptions struct {
 	// CommandLine, if not empty, is how evalrun was called, without what chooses agents and
 	// evaluations: from it reports make the command that repeats an evaluation.
 	CommandLine []string
+	// FailFast cancels what has not ended of the run when a rollout has faulted, or has no score
+	// that passes.
+	FailFast bool
 	// Request is the digest of the request that asks for the run, if there was one. It is kept with
 	// the plan.
 	Request string

@@ -77,5 +77,8 @@ func (p planned) verdict(ctx context.Context, accept Accept, interrupted bool) (
 		return 0, "", err
 	}
 	v, reason = verdictOf(run, len(p.plan.Set.Evaluators) > 0, stats, accept, example)
+	if early := endedEarly(run.Counts, stats); p.plan.FailFast && early != "" && (v == Passed || v == Undecided) {
+		v, reason = Failed, early
+	}
 	return v, reason, nil
 }

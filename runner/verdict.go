@@ -110,6 +110,18 @@ func verdictOf(run store.Run, hasEvaluators bool, stats eval.Summary, accept Acc
 	return Passed, ""
 }
 
+// endedEarly says that a run with --fail-fast was ended by a failure; empty if it was not.
+func endedEarly(counts store.Counts, stats eval.Summary) string {
+	failed := counts.Faulted > 0
+	for _, a := range stats.PerAgent() {
+		failed = failed || a.EvaluationsPassed < a.Coverage.Scored || a.Coverage.Unscored > 0
+	}
+	if !failed || counts.Cancelled == 0 {
+		return ""
+	}
+	return fmt.Sprintf("--fail-fast: a rollout has failed, and %d of %d were cancelled", counts.Cancelled, counts.Total)
+}
+
 // missing says what is missing beyond what is accepted: nothing is green in silence.
 func missing(counts store.Counts, hasEvaluators bool, stats eval.Summary, accept Accept, example string) string {
 	c := stats.Coverage

@@ -51,6 +51,8 @@ type RunOptions struct {
 	// Wait goes on until the run is final; otherwise the call ends when nothing can go on without
 	// waiting.
 	Wait bool
+	// WaitJobs goes on until the run is final, or waits for people alone.
+	WaitJobs bool
 	// WaitTimeout ends the waiting; 0 means never.
 	WaitTimeout time.Duration
 	// Stay waits for results that their sources will forget, even without Wait.
@@ -69,7 +71,7 @@ type Result struct {
 	Reason string
 }
 
-// Run works on a run until nothing can go on without waiting, or with Wait until it is final, and
+// Run works on a run until nothing can go on without waiting, or with Wait or WaitJobs for longer, and
 // brings its results document up to date.
 func (s *Store) Run(ctx context.Context, runID string, o RunOptions) (Result, error) {
 	return s.work(ctx, runID, o, false)
@@ -119,8 +121,11 @@ type work struct {
 // before its time.
 func (w work) until(ctx context.Context, runID string, o RunOptions, askFirst bool) (interrupted bool, err error) {
 	until := engine.UntilIdle
-	if o.Wait {
+	switch {
+	case o.Wait:
 		until = engine.UntilFinal
+	case o.WaitJobs:
+		until = engine.UntilAsked
 	}
 	e, err := w.engine(runID, w.o.concurrency(), o.Stay)
 	if err != nil {
@@ -131,7 +136,7 @@ func (w work) until(ctx context.Context, runID string, o RunOptions, askFirst bo
 			return false, err
 		}
 	}
-	if o.Wait && o.WaitTimeout > 0 {
+	if (o.Wait || o.WaitJobs) && o.WaitTimeout > 0 {
 		timer := time.AfterFunc(o.WaitTimeout, func() {
 			w.o.notice("--wait-timeout: %v have passed", o.WaitTimeout)
 			e.Stop()

@@ -52,6 +52,8 @@ type Head struct {
 	// CommandLine is what the run was started with, without what chooses agents and evaluations and
 	// without outputs; empty if it was not started from a command line.
 	CommandLine []string `json:"commandLine,omitempty"`
+	// FailFast says that what had not ended was cancelled when a rollout had failed.
+	FailFast bool `json:"failFast,omitempty"`
 	// PlanDigest is the same for runs of the same evaluations, evaluators, agents, jobs and
 	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`

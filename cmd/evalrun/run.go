@@ -69,6 +69,7 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	fl.BoolVar(&f.load.Strict, "strict", false, "take unknown keys for errors")
 	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget: an executor, or a resume in time, will fetch them")
 	fl.BoolVar(&f.create.KeepWorkspaces, "keep-workspaces", false, "keep what the agents leave in their homes and workspaces when the run is final")
+	fl.BoolVar(&f.create.FailFast, "fail-fast", false, "cancel what has not ended when a rollout has faulted, or has no score that passes (exit code 1 or 3)")
 	f.sandbox.register(cmd)
 	w.register(cmd)
 	return cmd

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,13 +53,19 @@ func (w *watchFlags) variables() (runner.Variables, error) {
 	return v, internal(err)
 }
 
+// The values of --wait.
+const (
+	waitAll  = "all"
+	waitJobs = "jobs"
+)
+
 // workFlags are the flags of the commands that work on one run.
 type workFlags struct {
 	watchFlags
 	output               string
 	junit                string
 	summary              string
-	wait                 bool
+	wait                 string
 	waitTimeout          time.Duration
 	failOnError          string
 	failOnEvaluatorError string
@@ -73,7 +80,8 @@ func (w *workFlags) register(cmd *cobra.Command) {
 	f.StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
 	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
 	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
-	f.BoolVar(&w.wait, "wait", false, "go on until the run is final")
+	f.StringVar(&w.wait, "wait", "", "go on until the run is final; `jobs`: until it is, or only people are waited for (exit code 75)")
+	f.Lookup("wait").NoOptDefVal = waitAll
 	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
@@ -87,7 +95,9 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 	switch {
 	case w.waitTimeout < 0:
 		return o, usageError("--wait-timeout: expected a duration above 0, got %v", w.waitTimeout)
-	case w.waitTimeout > 0 && !w.wait:
+	case !slices.Contains([]string{"", waitAll, waitJobs}, w.wait):
+		return o, usageError("--wait: expected --wait alone or --wait=jobs, got --wait=%s", w.wait)
+	case w.waitTimeout > 0 && w.wait == "":
 		return o, usageError("--wait-timeout has a meaning only with --wait")
 	}
 	for flag, path := range w.outputs() {
@@ -98,7 +108,7 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 			return o, err
 		}
 	}
-	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait, WaitTimeout: w.waitTimeout, Document: w.output,
+	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait == waitAll, WaitJobs: w.wait == waitJobs, WaitTimeout: w.waitTimeout, Document: w.output,
 		Accept: runner.Accept{Unscored: w.allowUnscored, Suspended: w.allowSuspended}}
 	var err1, err2 error
 	o.Accept.Faulted, err1 = tolerance("fail-on-error", w.failOnError)

@@ -93,7 +93,7 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (pause time.Durati
 	if err != nil {
 		return 0, false, err
 	}
-	if until == UntilFinal && b.Due == 0 { // the last to end may leave jobs to be cancelled
+	if (until == UntilFinal || until == UntilAsked) && b.Due == 0 { // the last to end may leave jobs to be cancelled
 		run, err := r.o.Store.Run(ctx, r.o.RunID)
 		if err != nil || run.Final() {
 			return 0, true, err
@@ -106,6 +106,11 @@ func (r *Runner) nextAction(ctx context.Context, until Until) (pause time.Durati
 	if until == UntilIdle && (b.Idle() || r.o.Concurrency == 0 && b.Due == 0) {
 		if stay, err := r.mustStay(ctx); err != nil || !stay {
 			return 0, true, err
+		}
+	}
+	if until == UntilAsked && b.Idle() {
+		if asked, err := r.onlyPeople(ctx); err != nil || asked {
+			return 0, asked, err
 		}
 	}
 	r.triggers.newRound(b.Due > 0, b.NextDue)
@@ -146,6 +151,27 @@ func (r *Runner) mustStay(ctx context.Context) (stay bool, err error) {
 		return nil
 	})
 	return stay, err
+}
+
+// onlyPeople reports whether everything that the run waits for is up to a person: what one is asked,
+// and jobs that ask one.
+func (r *Runner) onlyPeople(ctx context.Context) (bool, error) {
+	jobs, asking := map[string]bool{}, map[string]bool{}
+	err := r.o.Store.Triggers(ctx, r.o.RunID, false, func(t store.Trigger) error {
+		switch {
+		case t.AskedBy != "":
+			asking[t.AskedBy] = true
+		case !wait.Type(t.Type).OfPerson():
+			jobs[t.ID] = true
+		}
+		return nil
+	})
+	for id := range jobs {
+		if !asking[id] {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // claimRollouts starts as many rollouts as there are free slots; full says that there is none left.

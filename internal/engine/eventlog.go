@@ -38,6 +38,8 @@ type eventLog struct {
 	kicked chan struct{}
 	quit   chan struct{}
 	done   sync.WaitGroup
+	// failFast is called with every event that is handed on.
+	failFast func(context.Context, store.Event)
 
 	mu sync.Mutex
 	// seen is the number of the last event of each watched run that was handed to the caller.
@@ -51,8 +53,8 @@ type eventLog struct {
 	errs map[string]error
 }
 
-func newEventLog(o *Options, runs *runCache) *eventLog {
-	return &eventLog{o: o, runs: runs, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, named: map[string]bool{},
+func newEventLog(o *Options, runs *runCache, failFast func(context.Context, store.Event)) *eventLog {
+	return &eventLog{o: o, runs: runs, failFast: failFast, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, named: map[string]bool{},
 		written: map[string]bool{}, errs: map[string]error{}}
 }
 
@@ -273,6 +275,7 @@ func (l *eventLog) flushRun(runID string, seen int64, last bool) (reached int64,
 				if l.o.Events != nil {
 					l.o.Events(e)
 				}
+				l.failFast(ctx, e)
 				if seen = e.Seq; e.Type == store.RunFinished {
 					finished = true
 					l.tidy(ctx, runID)

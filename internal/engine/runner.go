@@ -68,6 +68,8 @@ const (
 	UntilIdle Until = iota
 	// UntilFinal returns when the run is final.
 	UntilFinal
+	// UntilAsked returns when the run is final, or only people are waited for.
+	UntilAsked
 	// UntilStopped returns when it is stopped.
 	UntilStopped
 )
@@ -120,7 +122,7 @@ func New(options Options) *Runner {
 		told: map[string]bool{}}
 	r.runs = newRunCache(o)
 	r.guard = &guard{o: o, runs: r.runs, stop: r.stop, pause: firstRetry}
-	r.events = newEventLog(o, r.runs)
+	r.events = newEventLog(o, r.runs, r.failFast)
 	r.triggers = newTriggerLoop(r)
 	r.leases = newLeases(o, r.triggers.checking)
 	r.host = &rollout.Host{

@@ -56,6 +56,8 @@ type Plan struct {
 	// KeepWorkspaces keeps what the agents leave in their homes and workspaces when the run is
 	// final.
 	KeepWorkspaces bool `json:"keepWorkspaces,omitempty"`
+	// FailFast cancels what has not ended when a rollout has faulted, or has no score that passes.
+	FailFast bool `json:"failFast,omitempty"`
 	// Deadline is when whoever has asked for the run gives up, zero if never. It goes with the jobs
 	// that its rollouts start.
 	Deadline time.Time `json:"deadline,omitzero"`
@@ -156,8 +158,9 @@ type Request struct {
 	BaseDir string
 	WorkDir string
 	Env     []string
-	// KeepWorkspaces and Deadline are those of the plan.
+	// KeepWorkspaces, FailFast and Deadline are those of the plan.
 	KeepWorkspaces bool
+	FailFast       bool
 	Deadline       time.Time
 	Environment
 	Origin Origin
@@ -171,7 +174,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	set := *req.Set
 	evaluations := set.Evaluations
 	set.Evaluations = nil
-	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, Deadline: req.Deadline, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
+	plan := Plan{Version: Version, KeepWorkspaces: req.KeepWorkspaces, FailFast: req.FailFast, Deadline: req.Deadline, Set: set, Agents: req.Agents, Jobs: req.Jobs, Notify: req.Notify, Judges: req.Judges, Env: req.Env,
 		Environment: req.Environment, Origin: req.Origin}
 	var err error
 	if plan.BaseDir, err = relative(storeDir, req.BaseDir); err != nil {

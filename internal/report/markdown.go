@@ -25,7 +25,7 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 		out.printf(" so far")
 	}
 	out.printf("%s (run %s)\n", r.missing(), code(r.RunID))
-	if selected := r.selected(); selected != "" {
+	for _, selected := range r.selected(c) {
 		out.printf("\n%s\n", markdown(shorten(selected, 500)))
 	}
 	r.markdownEvaluators(out)

@@ -46,10 +46,20 @@ func Selected(h schemas.Head) string {
 	return redact.Line(fmt.Sprintf("%s (%s); %s", out, strings.Join(why, ", "), left))
 }
 
-// selected is what Selected says, as a line of its own.
-func (r *Report) selected() string {
+// selected says in a line each what of the eval set was not run.
+func (r *Report) selected(c census) (out []string) {
 	if text := Selected(r.Head); text != "" {
-		return "selected: " + text
+		out = append(out, "selected: "+text)
 	}
-	return ""
+	if n := c.verdicts[verdict(schemas.StateCancelled)]; r.FailFast && n > 0 {
+		out = append(out, fmt.Sprintf("--fail-fast: a rollout has failed, and %d of %s cancelled", n, were(c.total, "rollout")))
+	}
+	return out
+}
+
+func were(n int, what string) string {
+	if n == 1 {
+		return count(n, what) + " was"
+	}
+	return count(n, what) + " were"
 }

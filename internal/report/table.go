@@ -41,7 +41,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 			}
 		}
 	}
-	if selected := r.selected(); selected != "" {
+	for _, selected := range r.selected(c) {
 		out.printf("%s\n", shorten(selected, 2*reasonWidth))
 	}
 	if s.Last != "" {

@@ -114,6 +114,7 @@ func (o Options) head(run store.Run) schemas.Head {
 		EvalIDs: o.redacted(origin.EvalIDs), Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf, PlanDigest: o.Plan.Digest,
 		GitCommit: origin.GitCommit, EvalrunVersion: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
 	}
+	h.FailFast = o.Plan.FailFast
 	h.Tags, h.Metadata = o.redacted(set.Tags), o.Redact.JSON(set.Metadata)
 	if s := origin.Selection; s != nil {
 		selection := *s

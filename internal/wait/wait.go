@@ -108,6 +108,12 @@ const (
 	TypeIxpVsEscalation Type = "IXP_VS_ESCALATION"
 )
 
+// OfPerson reports whether a person ends the wait: one is asked, or somebody hands in what a program
+// that asks for input is to go on with. Everything else is a job, or a time.
+func (t Type) OfPerson() bool {
+	return t == TypeTask || t == TypeAPI || t == TypeInbox || t == TypeIxpVsEscalation
+}
+
 // KeyPrefix begins the keys that evalrun makes, before the trigger's id: "job-" for a job, as in
 // the founding proposal, and for others the type in place of "job".
 func (t Type) KeyPrefix() string {
