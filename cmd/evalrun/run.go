@@ -135,14 +135,14 @@ func commandLine(cmd *cobra.Command, paths, command []string) []string {
 			values = list.GetSlice()
 		}
 		for _, value := range values {
-			if flag.Value.Type() == "bool" {
+			switch flag.NoOptDefVal {
+			case "":
+				words = append(words, "--"+name, value)
+			case value:
+				words = append(words, "--"+name)
+			default: // it takes its value in one word only
 				words = append(words, "--"+name+"="+value)
-				if value == "true" {
-					words[len(words)-1] = "--" + name
-				}
-				continue
 			}
-			words = append(words, "--"+name, value)
 		}
 	}
 	if command != nil {
