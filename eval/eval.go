@@ -155,6 +155,10 @@ type Limits struct {
 	Suspensions int `json:"suspensions"`
 	// OutputBytes is how much an agent may print on stdout in one segment (default 16 MiB).
 	OutputBytes int64 `json:"outputBytes"`
+	// Tokens and Cost are what a rollout may use of models, in all segments together: input and
+	// output tokens, and US dollars; 0 means no limit.
+	Tokens int64   `json:"tokens,omitempty"`
+	Cost   float64 `json:"cost,omitempty"`
 }
 
 // Retry says which failed segments are repeated.

@@ -228,6 +228,16 @@ func (l *loader) limits(f *input.Fields, set *Set) {
 		SoftWait:         o.Duration("softWait", 0),
 		Suspensions:      o.Int("suspensions", defaultSuspensions, 0, 1_000_000),
 		OutputBytes:      int64(o.Int("outputBytes", defaultOutputBytes, 1, 1<<30)),
+		Tokens:           int64(o.Int("tokens", 0, 1, 1e15)),
+		Cost:             o.Float("cost", 0, 0, maxPrice),
+	}
+	if cost := o.Get("cost"); o.Has("cost") && cost.Kind == input.Number {
+		switch {
+		case set.Limits.Cost == 0:
+			l.Errorf(cost, "expected more than 0 US dollars")
+		case len(set.Prices) == 0:
+			l.Errorf(cost, "a limit of cost needs prices of the models: %s", `"prices": {"gpt-5-mini": {"input": 0.25, "cachedInput": 0.025, "output": 2}}`)
+		}
 	}
 	o.Done()
 }

@@ -17,6 +17,9 @@ type Outcome struct {
 	PassRate Figure
 	// Evaluators holds those that have scored the evaluation or may still do so, by id.
 	Evaluators map[string]Figure
+	// Tokens and Cost are what its rollouts have used of models, on average. They have no bounds.
+	Tokens Figure
+	Cost   Figure
 }
 
 // Figure is one figure of an evaluation over its epochs.

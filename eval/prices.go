@@ -9,7 +9,7 @@ import (
 // maxPrice is more than any model costs.
 const maxPrice = 1e9
 
-// Price is what a million tokens of a model cost.
+// Price is what a million tokens of a model cost, in US dollars.
 type Price struct {
 	Input float64 `json:"input"`
 	// CachedInput is the price of input that comes from a cache; without one the cost of such input

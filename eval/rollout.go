@@ -14,6 +14,8 @@ type Rollout struct {
 	// Evaluation says what is asked of the rollout. Where it is nil, the evaluators that have a
 	// result are taken for those that were asked.
 	Evaluation *Evaluation
+	// Usage is what the agent has used of models, by model; nil if that is not known.
+	Usage []Usage
 	// Results are the evaluators' results; they are read only if the rollout is completed.
 	Results []Result
 }

@@ -114,6 +114,7 @@ type tally struct {
 	// variance has the epochs of each evaluation, passes how many of them passed.
 	variance []stats.Epochs
 	passes   []Flaky
+	usage    usageTally
 }
 
 type evaluatorTally struct {
@@ -271,6 +272,7 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 	}
 	out = Outcome{EvaluationID: rollouts[0].EvaluationID, Agent: t.agent, Cluster: cluster,
 		Score: score.figure(reduce), PassRate: score.figure(share), Evaluators: map[string]Figure{}}
+	out.Tokens, out.Cost = t.usage.add(rollouts, t.set.Limits.boundUsage(), finished)
 	for _, e := range t.evaluators {
 		if len(e.epochs.known)+e.epochs.open > 0 {
 			e.epochs.unfinished = !finished

@@ -39,6 +39,7 @@ func (s *Summary) addCounts(one AgentSummary) {
 	s.Faults.Agent += one.Faults.Agent
 	s.Faults.Environment += one.Faults.Environment
 	s.Evaluators, s.PassK = []EvaluatorSummary{}, []stats.PassK{}
+	s.Usage = s.Usage.plus(one.Usage)
 }
 
 // AgentSummary are the statistics of one agent.
@@ -75,6 +76,8 @@ type AgentSummary struct {
 	Flaky      []Flaky         `json:"flaky,omitempty"`
 	AlwaysPass []string        `json:"alwaysPass,omitempty"`
 	NeverPass  []string        `json:"neverPass,omitempty"`
+	// Usage is what the rollouts have used of models; nil if none has said.
+	Usage *UsageSummary `json:"usage,omitempty"`
 }
 
 // RolloutCounts counts rollouts by state. Open are those that are pending, running or evaluating.
@@ -203,6 +206,7 @@ func (t *tally) summary() AgentSummary {
 	}
 	s.Variance = stats.Components(t.variance)
 	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.passes)
+	s.Usage = t.usage.summary()
 	return s
 }
 

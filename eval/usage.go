@@ -15,7 +15,7 @@ type Usage struct {
 	CachedInputTokens int64 `json:"cachedInputTokens"`
 	// OutputTokens are all tokens of the output, those of its reasoning included.
 	OutputTokens int64 `json:"outputTokens"`
-	// Cost is nil if it is not known. It is in the currency of the prices.
+	// Cost is in US dollars, nil if it is not known.
 	Cost *float64 `json:"cost"`
 	// CostIncomplete says that Cost leaves out a part whose cost is not known.
 	CostIncomplete bool `json:"costIncomplete,omitempty"`

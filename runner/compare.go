@@ -164,6 +164,9 @@ func setOf(s *eval.Summary) *eval.Set {
 func rolloutOf(one *schemas.Rollout) eval.Rollout {
 	out := eval.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: eval.State(one.Status),
 		Evaluation: &eval.Evaluation{ID: one.EvaluationID, Cluster: one.Cluster, Criteria: one.Criteria}}
+	if one.Usage != nil {
+		out.Usage = one.Usage.Models
+	}
 	if one.Environment != "" {
 		out.Evaluation.Task = &eval.Task{}
 	}

@@ -199,9 +199,15 @@ type Clocks struct {
 	EvaluatingMs int64 `json:"evaluatingMs"`
 }
 
-// Usage is what an agent has used in all segments that counted.
+// Usage is what an agent has used in all attempts of all segments, also of those that were
+// repeated.
 type Usage struct {
 	ToolCalls int `json:"toolCalls"`
+	// Source says who has counted: proxy, output, trace or agent; empty if nobody has. Total is the
+	// sum of Models, nil then.
+	Source string       `json:"source,omitempty"`
+	Total  *eval.Usage  `json:"total,omitempty"`
+	Models []eval.Usage `json:"models,omitempty"`
 	// Model is what evalrun's model proxy counted; nil if the agent did not go through it.
 	Model *ModelUsage `json:"model"`
 	// Agent is what the agent itself reported last.

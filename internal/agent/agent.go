@@ -75,6 +75,11 @@ type Segment struct {
 	// Solution is what the oracle runs.
 	Solution *Script
 
+	// Budget is what the rollout may use of models; nil without limits. Earlier are the folders of
+	// the attempts before this one.
+	Budget  *Budget
+	Earlier []string
+
 	// Timeout of this segment; 0 means none. OutputBytes is how much it may print.
 	Timeout     time.Duration
 	OutputBytes int64

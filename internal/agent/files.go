@@ -14,6 +14,9 @@ const (
 	FileStdout = "stdout.log"  // stdout, where the document is not all of it
 	FileStderr = "stderr.log"
 	FileTrace  = "trace.jsonl" // written by the agent
+
+	// FolderSteps has a folder for each step of a task, with files as above.
+	FolderSteps = "steps"
 )
 
 // DefaultOutputBytes holds where a segment does not say how much an agent may print.

@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 )
@@ -35,6 +38,9 @@ type Info struct {
 	// Model is what the model proxy counted, AgentUsage what the agent itself reported last.
 	Model      *modelproxy.Usage `json:"model,omitempty"`
 	AgentUsage json.RawMessage   `json:"agentUsage,omitempty"`
+	// Usage is what calls of models have used, by model, and UsageSource who says so.
+	Usage       []eval.Usage `json:"usage,omitempty"`
+	UsageSource UsageSource  `json:"usageSource,omitempty"`
 	// Steps are the steps of a task that were finished in this segment, and those before.
 	Steps []StepResult `json:"steps,omitempty"`
 	// Limit is the limit that ended the segment, if what was there by then is scored all the same.
@@ -83,6 +89,7 @@ func (i *Info) Add(more *Info) {
 		return
 	}
 	sum := *more
+	sum.Usage, sum.UsageSource = eval.MergeUsage(slices.Concat(i.Usage, more.Usage)...), cmp.Or(more.UsageSource, i.UsageSource)
 	sum.Steps, sum.ToolCalls, sum.HeldMs = i.Steps, i.ToolCalls+more.ToolCalls, i.HeldMs+more.HeldMs
 	if i.ResumedBy != "" {
 		sum.ResumedBy, sum.ResumeNote = i.ResumedBy, i.ResumeNote

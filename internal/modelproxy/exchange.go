@@ -167,9 +167,7 @@ func (x *exchange) settle(fault string) {
 	}
 	c.Error = clip(x.session.redactor.String(fault))
 	c.Unmetered = c.Unmetered && !c.Aborted && c.Error == ""
-	x.session.mu.Lock()
-	defer x.session.mu.Unlock()
-	x.session.ledger.add(*c)
+	x.session.count(*c)
 }
 
 // clip shortens a text to maxError bytes of whole characters.

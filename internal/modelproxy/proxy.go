@@ -161,6 +161,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, only *Session) {
 		return
 	}
 	defer s.exit()
+	if err := s.refused(); err != nil {
+		refuse(w, http.StatusPaymentRequired, "billing_error", err.Error()) // clients do not repeat it
+		return
+	}
 
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

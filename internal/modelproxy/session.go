@@ -41,6 +41,9 @@ type Upstream struct {
 	Key string
 	// Headers are set on every request, over the agent's own. Their values are taken for secrets.
 	Headers map[string]string
+	// Counted, if not nil, is called with each call that has ended, before its last byte is passed
+	// on and never for two at once. After an error all further calls are refused with it.
+	Counted func(Call) error
 }
 
 func (u Upstream) parse() (*url.URL, error) {
@@ -100,6 +103,8 @@ type Session struct {
 	sockets  []*http.Server
 	serving  sync.WaitGroup
 	ledger   ledger
+	// refusal is why no further call is made; nil if one may be.
+	refusal error
 }
 
 // URL is the base URL for the agent, without a path and a slash at its end.
@@ -180,6 +185,26 @@ func (s *Session) enter() bool {
 		s.inFlight++
 	}
 	return !s.revoked
+}
+
+// count counts a call that has ended.
+func (s *Session) count(c Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger.add(c)
+	if s.upstream.Counted == nil {
+		return
+	}
+	if err := s.upstream.Counted(c); s.refusal == nil {
+		s.refusal = err
+	}
+}
+
+// refused is why no further call is made; nil if one may be.
+func (s *Session) refused() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusal
 }
 
 func (s *Session) exit() {

@@ -56,6 +56,9 @@ func partsOf(p store.Plan, evaluations []store.Evaluation) (planParts, error) {
 	add("epochs", set.Epochs)
 	add("reduce", set.Reduce)
 	add("limits", set.Limits)
+	if set.Prices != nil { // runs of earlier versions have none
+		add("prices", set.Prices)
+	}
 	add("retry", set.Retry)
 	add("thresholds", set.Thresholds)
 	add("faults", set.Faults)

@@ -12,7 +12,8 @@ import (
 
 var csvColumns = []string{"run_id", "evaluation_id", "evaluation_name", "rollout_id", "agent", "epoch", "status", "rollout_score",
 	"evaluator_id", "evaluator_name", "is_line_result", "score", "scale", "evaluation_time", "evaluator_error", "not_run",
-	"error_category", "error_message", "waiting_for", "segments", "wall_ms", "working_ms", "waiting_ms", "queued_ms", "evaluating_ms"}
+	"error_category", "error_message", "waiting_for", "segments", "wall_ms", "working_ms", "waiting_ms", "queued_ms", "evaluating_ms",
+	"input_tokens", "cached_input_tokens", "output_tokens", "cost"}
 
 // WriteCSV writes one row for each rollout and evaluator, and one for each rollout without a
 // result.
@@ -60,6 +61,15 @@ func (r *Report) csvRow(one *schemas.Rollout, e *schemas.Evaluated) []string {
 	row = append(row, category, message, waiting, strconv.Itoa(one.Segments))
 	for _, ms := range []int64{one.Clocks.WallMs, one.Clocks.WorkingMs, one.Clocks.WaitingMs, one.Clocks.QueuedMs, one.Clocks.EvaluatingMs} {
 		row = append(row, strconv.FormatInt(ms, 10))
+	}
+	if one.Usage != nil && one.Usage.Total != nil {
+		u := one.Usage.Total
+		for _, n := range []int64{u.InputTokens, u.CachedInputTokens, u.OutputTokens} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		row = append(row, number(u.Cost))
+	} else {
+		row = append(row, make([]string, 4)...)
 	}
 	for i := range row {
 		row[i] = cell(row[i])

@@ -97,7 +97,7 @@ func (r *Report) markdownEvaluators(out *lines) {
 			tableRow(out, row...)
 		}
 	}
-	for _, sentence := range r.epochSentences() {
+	for _, sentence := range append(r.epochSentences(), r.usageSentences()...) {
 		out.printf("\n%s.\n", markdown(sentence))
 	}
 	r.gates().markdown(out)

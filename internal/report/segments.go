@@ -1,9 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/modelproxy"
 	"github.com/evalrun/evalrun/internal/store"
@@ -22,7 +24,7 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		if err := json.Unmarshal(o.Redact.JSON(s.Info), &info); err != nil {
 			return fmt.Errorf("what segment %d reports: %w", s.Number, err)
 		}
-		out.Isolation, out.Environment, out.AgentVersion, out.Steps = info.Isolation, info.Environment, info.AgentVersion, steps(info.Steps)
+		out.Isolation, out.Environment, out.AgentVersion, out.Steps = cmp.Or(info.Isolation, out.Isolation), info.Environment, info.AgentVersion, steps(info.Steps)
 		out.Limit = nil
 		if info.Limit != nil {
 			out.Limit = &schemas.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}
@@ -43,6 +45,16 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 				out.ResumedBy[i].Session, out.ResumedBy[i].Note = string(info.ResumedBy), info.ResumeNote
 			}
 		}
+	}
+	used, source, err := o.usage(rv)
+	if err != nil {
+		return err
+	}
+	if used != nil {
+		if out.Usage == nil {
+			out.Usage = &schemas.Usage{}
+		}
+		out.Usage.Source, out.Usage.Models, out.Usage.Total = source, used, eval.TotalUsage(used)
 	}
 	if model != nil {
 		out.Usage.Model = &schemas.ModelUsage{Main: modelCalls(model.Main), Side: modelCalls(model.Side)}

@@ -32,6 +32,9 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 		return err
 	}
 	r.tableOfEvaluators(out, s.Terminal)
+	for _, sentence := range r.usageSentences() {
+		out.printf("%s\n", sentence)
+	}
 	r.gates().text(out)
 	if c.verdicts[verdict(schemas.StateSuspended)] > 0 {
 		out.printf("waiting for %s\n", c.awaited)

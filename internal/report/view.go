@@ -39,9 +39,13 @@ func FromView(v store.View, o Options) (*Report, error) {
 	statistics := eval.NewStatistics(set)
 	if err := v.Rollouts(func(rv store.RolloutView) error {
 		results, err := evaluated(rv)
+		if err != nil {
+			return err
+		}
+		used, _, err := o.usage(rv)
 		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
 			AgentsFault: rv.State == eval.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == fault.OwnerAgent,
-			Evaluation:  evaluations[rv.EvaluationID], Results: results})
+			Evaluation:  evaluations[rv.EvaluationID], Usage: used, Results: results})
 		return err
 	}); err != nil {
 		return nil, err

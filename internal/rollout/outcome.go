@@ -28,6 +28,7 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 		end.Info = r.held.run.Redact.JSON(info)
 		end.Held = time.Duration(out.Info.HeldMs) * time.Millisecond
 	}
+	r.keepToBudget(ctx, &out)
 	if out.Limit != nil && r.held.evaluation.Task == nil {
 		out.Fault = out.Limit // nobody can say what the output is worth
 	}
@@ -72,7 +73,7 @@ func (r *Rollout) failedEnd(ctx context.Context, end *store.SegmentEnd, f *fault
 // neverRetried are the faults that another attempt cannot mend.
 var neverRetried = map[fault.Category]bool{
 	fault.StartUnknown: true, fault.Unresumable: true, fault.Suspensions: true, fault.SuspendTimeout: true, fault.NotRunnable: true,
-	fault.Workspace: true,
+	fault.Workspace: true, fault.Budget: true,
 }
 
 func retryable(on []string, category fault.Category) bool {

@@ -83,6 +83,8 @@ type Rollout struct {
 	// claim.
 	started time.Time
 	queued  time.Duration
+	// budget is what it may use of models; nil before its segment.
+	budget *agent.Budget
 	// declared are the MCP servers of its sandbox, as they are declared.
 	declared []tasks.MCPServer
 }

@@ -33,6 +33,13 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	if seg.Timeout, f = r.timeLeft(); f != nil {
 		return agent.Outcome{Fault: f}, nil
 	}
+	if r.budget, seg.Earlier, err = r.held.newBudget(ctx); err != nil {
+		return agent.Outcome{}, err
+	}
+	if f := r.budget.Exceeded(nil); f != nil { // an attempt before was broken off
+		return agent.Outcome{Fault: f}, nil
+	}
+	seg.Budget = r.budget
 	if c.Segment > 1 {
 		seg.Resume, seg.Deliveries = resumeDocument(c.Deliveries)
 	}

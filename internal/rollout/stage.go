@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -35,6 +36,11 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	}
 	defer func() { _ = os.RemoveAll(sb.Sockets) }() // nothing but sockets
 	seg.Sandbox, seg.History = sb, s.history
+	if len(s.info.Usage) > 0 { // of the steps before
+		budget := *seg.Budget
+		budget.Spent = slices.Concat(budget.Spent, s.info.Usage)
+		seg.Budget = &budget
+	}
 	seg.Prompt = stage.Instruction
 	if p := stage.Agent.PromptPrefix; p != "" {
 		seg.Prompt = p + "\n\n" + seg.Prompt

@@ -135,5 +135,5 @@ func stepFolder(stage *tasks.Stage) string {
 	if stage.Name == "" {
 		return ""
 	}
-	return filepath.Join("steps", stage.Name)
+	return filepath.Join(agent.FolderSteps, stage.Name)
 }

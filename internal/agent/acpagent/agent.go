@@ -134,5 +134,5 @@ func saysMore(c fault.Category) bool {
 
 // keptFiles lists what a segment has left.
 func keptFiles(dir string) ([]string, error) {
-	return agent.FilesIn(dir, FileSession, agent.FileTrajectory, agent.FileTrace, agent.FileStderr, FileSetup, FileWire, FileModel)
+	return agent.FilesIn(dir, FileSession, agent.FileTrajectory, agent.FileTrace, agent.FileStderr, FileSetup, FileWire, FileModel, agent.FileUsage)
 }

@@ -25,8 +25,10 @@ type client struct {
 	mu sync.Mutex
 	// replaying says that what comes was recorded before.
 	replaying bool
-	// usage is what the agent reported last, said how many bytes it has said.
+	// usage is what the agent reported last, cost what it said last that the session has cost in US
+	// dollars (nil if nothing), and said how many bytes it has said.
 	usage json.RawMessage
+	cost  *float64
 	said  int64
 }
 
@@ -42,6 +44,13 @@ func (c *client) lastUsage() json.RawMessage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.usage
+}
+
+// lastCost is what the session has cost so far in US dollars; nil if the agent has not said it.
+func (c *client) lastCost() *float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cost
 }
 
 // Update implements acp.Handler.
@@ -64,6 +73,9 @@ func (c *client) Update(u acp.Update) {
 		c.trail.Add(agent.EventPlan, u.SessionID, "", u.Raw)
 	case acp.UpdateUsage:
 		c.usage = u.Raw
+		if usage, ok := u.Usage(); ok && usage.Cost != nil && usage.Cost.Currency == "USD" && usage.Cost.Amount >= 0 {
+			c.cost = &usage.Cost.Amount
+		}
 		c.trail.Add(agent.EventUsage, u.SessionID, "", u.Raw)
 	default:
 		c.trail.Add(agent.EventUpdate, u.SessionID, "", u.Raw)

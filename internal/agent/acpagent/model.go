@@ -13,8 +13,8 @@ import (
 const modelPort = 18434
 
 // openModel makes the agent's way to its model, if an endpoint with a key is configured.
-func (a *acpAgent) openModel() (*modelproxy.Session, *fault.Fault) {
-	m := a.entry.Model
+func (s *segment) openModel() (*modelproxy.Session, *fault.Fault) {
+	a, m := s.acpAgent, s.entry.Model
 	if m == nil || a.opts.Models == nil {
 		return nil, nil
 	}
@@ -26,7 +26,7 @@ func (a *acpAgent) openModel() (*modelproxy.Session, *fault.Fault) {
 	if unknown != "" {
 		return nil, fault.Newf(fault.Start, "the model's URL needs ${%s}, which is not set", unknown)
 	}
-	session, err := a.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key})
+	session, err := a.opts.Models.Open(modelproxy.Upstream{API: m.API, URL: target, Key: key, Counted: s.meter.count})
 	if err != nil {
 		return nil, fault.New(fault.Start, err.Error())
 	}

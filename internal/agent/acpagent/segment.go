@@ -3,6 +3,7 @@ package acpagent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"path/filepath"
@@ -34,12 +35,15 @@ type segment struct {
 	// launched is how the agent's process was started.
 	launched *Launch
 
-	model   *modelproxy.Session // nil if the agent talks to its provider itself
-	files   *acp.Files
-	terms   *acp.Terminals
-	process *sandbox.Process
-	conn    *acp.Conn
-	caps    acp.Capabilities
+	model *modelproxy.Session // nil if the agent talks to its provider itself
+	meter *meter
+	// promptUsage is what the answer to the prompt says of the use of models.
+	promptUsage json.RawMessage
+	files       *acp.Files
+	terms       *acp.Terminals
+	process     *sandbox.Process
+	conn        *acp.Conn
+	caps        acp.Capabilities
 
 	servers      *servers
 	limits       *limits
@@ -97,6 +101,7 @@ func (s *segment) turn(ctx context.Context) (agent.Outcome, error) {
 // open opens the segment's files and the ways to the model and the servers.
 func (s *segment) open(record sessionRecord) (f *fault.Fault, err error) {
 	s.limits, s.pending = newLimits(), newPendingRequests(s.bounds.suspend)
+	s.meter = &meter{log: agent.NewUsageLog(s.seg.Dir), budget: s.seg.Budget, limits: s.limits}
 	s.model, f = s.openModel()
 	s.calls = newCallRecorder(s.opts.Now, newToolNames(s.entry, s.seg.Servers), s.servers)
 	s.idle = &idleTimer{
@@ -215,9 +220,11 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		failure := s.model.Failure()
 		usage, err := s.model.Close()
 		s.info.Model = &usage
-		if err != nil {
-			return agent.Outcome{}, err
+		var lost error
+		if s.info.Usage, lost = s.meter.total(); errors.Join(err, lost) != nil {
+			return agent.Outcome{}, errors.Join(err, lost)
 		}
+		s.info.UsageSource = agent.UsageOfProxy
 		if err := s.keepModelCalls(); err != nil {
 			return agent.Outcome{}, err
 		}
@@ -226,6 +233,9 @@ func (s *segment) judge(out agent.Outcome) (agent.Outcome, error) {
 		if failure != nil && out.Interrupts == nil && out.Limit == nil && (out.Fault == nil || out.Fault.Category == fault.AgentError || out.Fault.Category == fault.Exit) {
 			out = agent.Outcome{Fault: fault.New(fault.Model, failure.Error())}
 		}
+	}
+	if s.model == nil {
+		s.reported()
 	}
 	if out.Fault != nil {
 		s.trail.Add(agent.EventLimit, s.conversation.record.SessionID, "", out.Fault)
@@ -251,6 +261,9 @@ func (s *segment) close() error {
 	if s.model != nil {
 		_, err := s.model.Close()
 		errs = append(errs, err)
+	}
+	if s.meter != nil {
+		errs = append(errs, s.meter.log.Close())
 	}
 	return errors.Join(errs...)
 }

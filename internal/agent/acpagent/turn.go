@@ -61,6 +61,9 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 	switch {
 	case limit != nil && isLimit(limit.Category):
 		return s.limited(calling, limit, answers)
+	case limit != nil && limit.Category == fault.Budget:
+		s.cancelTurn(calling, answers)
+		return agent.Outcome{Fault: limit}
 	case limit != nil:
 		return agent.Outcome{Fault: limit}
 	case a.err != nil:
@@ -82,20 +85,26 @@ func isLimit(c fault.Category) bool {
 // answers is nil if the turn has ended.
 func (s *segment) limited(ctx context.Context, limit *fault.Fault, answers <-chan answer) agent.Outcome {
 	s.trail.Add(agent.EventLimit, s.conversation.record.SessionID, "", limit)
-	if answers != nil {
-		// One that does not read what it is sent cannot be told either.
-		ctx, cancel := context.WithTimeout(ctx, s.bounds.cancel)
-		defer cancel()
-		if s.conn.Cancel(ctx, s.conversation.record.SessionID) == nil {
-			select {
-			case late := <-answers: // it may still report what it has used
-				s.stopped(late.result)
-			case <-ctx.Done():
-			}
-		}
-	}
+	s.cancelTurn(ctx, answers)
 	s.info.Limit = limit
 	return agent.Outcome{Output: s.output(limit), Limit: limit}
+}
+
+// cancelTurn tells the agent to end its turn. answers is nil if it has.
+func (s *segment) cancelTurn(ctx context.Context, answers <-chan answer) {
+	if answers == nil {
+		return
+	}
+	// One that does not read what it is sent cannot be told either.
+	ctx, cancel := context.WithTimeout(ctx, s.bounds.cancel)
+	defer cancel()
+	if s.conn.Cancel(ctx, s.conversation.record.SessionID) == nil {
+		select {
+		case late := <-answers: // it may still report what it has used
+			s.stopped(late.result)
+		case <-ctx.Done():
+		}
+	}
 }
 
 // stopped records the answer to the prompt.
@@ -105,7 +114,7 @@ func (s *segment) stopped(result acp.PromptResult) {
 	}
 	s.info.StopReason = result.StopReason
 	if len(result.Usage) > 0 && !isNothing(result.Usage) {
-		s.info.AgentUsage = result.Usage
+		s.info.AgentUsage, s.promptUsage = result.Usage, result.Usage
 	}
 	s.trail.Add(agent.EventStop, s.conversation.record.SessionID, "", map[string]any{"stopReason": result.StopReason, "usage": result.Usage})
 }

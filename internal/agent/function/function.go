@@ -79,8 +79,12 @@ func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 		return agent.Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
 	}
 
-	out, err := f.outcome(ctx, seg, exit, c)
+	document, missing, err := f.document(seg, c)
 	if err != nil {
+		return agent.Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
+	}
+	out := f.outcome(ctx, exit, c, document, missing)
+	if out.Info, err = usage(seg, document); err != nil {
 		return agent.Outcome{}, fmt.Errorf("agent %q: %w", f.entry.Name, err)
 	}
 	if out.Fault != nil {
@@ -90,27 +94,38 @@ func (f *function) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, e
 	return out, err
 }
 
-// outcome turns the end of the process and what it has printed into the outcome of the segment.
-func (f *function) outcome(ctx context.Context, seg agent.Segment, exit sandbox.Exit, c *capture) (agent.Outcome, error) {
-	document, missing, err := f.document(seg, c)
-	if err != nil {
-		return agent.Outcome{}, err
-	}
+// outcome turns the end of the process and its document into the outcome of the segment. missing
+// says why there is no document.
+func (f *function) outcome(ctx context.Context, exit sandbox.Exit, c *capture, document []byte, missing string) agent.Outcome {
 	switch {
 	case errors.Is(exit.Ended, errOutputLimit) || int64(len(document)) > c.limit:
-		return agent.Outcome{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)", c.limit)}, nil
+		return agent.Outcome{Fault: fault.Newf(fault.OutputLimit, "the agent printed more than %d bytes (limits.outputBytes)", c.limit)}
 	case exit.Ended != nil:
-		return agent.Outcome{Fault: agent.CauseFault(ctx)}, nil
+		return agent.Outcome{Fault: agent.CauseFault(ctx)}
 	case !exit.State.Success():
-		return agent.Outcome{Fault: fault.New(fault.Exit, "the agent ended with "+exit.State.String())}, nil
+		return agent.Outcome{Fault: fault.New(fault.Exit, "the agent ended with "+exit.State.String())}
 	case missing != "":
-		return agent.Outcome{Fault: fault.New(fault.NoOutput, missing)}, nil
+		return agent.Outcome{Fault: fault.New(fault.NoOutput, missing)}
 	}
 	doc, bad := parseDocument(document)
 	if bad != nil {
-		return agent.Outcome{Fault: bad}, nil
+		return agent.Outcome{Fault: bad}
 	}
-	return f.interrupted(doc), nil
+	_, doc, err := agent.SplitUsage(doc)
+	if err != nil {
+		return agent.Outcome{Fault: fault.New(fault.InvalidOutput, err.Error())}
+	}
+	return f.interrupted(doc)
+}
+
+// usage reports what the segment has used of models, also if it has failed; nil if that is not
+// known.
+func usage(seg agent.Segment, document []byte) (*agent.Info, error) {
+	used, source, err := agent.UsageOf(seg.Dir, document, seg.Earlier)
+	if used == nil || err != nil {
+		return nil, err
+	}
+	return &agent.Info{Usage: used, UsageSource: source}, nil
 }
 
 // document returns what should be the agent's document, having written it to output.json, or says

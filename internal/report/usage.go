@@ -1,0 +1,128 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// usage is what a rollout has used of models in all attempts that are over, by model and with its
+// cost. source says who has counted it.
+func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, err error) {
+	var dirs []string
+	for _, s := range rv.Segments {
+		dir := workspace.SegmentDir(o.StoreDir, rv.RunID, rv.ID, s.Number, s.Attempt)
+		one, from, err := rollout.UsageOf(s, dir, dirs)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, u := range one {
+			u.Model = o.Redact.String(u.Model)
+			used = append(used, o.Plan.Set.Prices.Priced(u))
+		}
+		if one != nil {
+			source = string(from)
+		}
+		dirs = append(dirs, dir)
+	}
+	return eval.MergeUsage(used...), source, nil
+}
+
+// usageSentences say what each agent has used of models, and what that has cost.
+func (r *Report) usageSentences() (out []string) {
+	if r.Statistics == nil {
+		return nil
+	}
+	for _, a := range r.Statistics.PerAgent() {
+		if a.Usage == nil {
+			continue
+		}
+		prefix := ""
+		if len(r.Statistics.Agents) > 0 {
+			prefix = redact.Line(a.Agent) + ": "
+		}
+		if a.Usage.Rollouts > 0 {
+			out = append(out, prefix+"tokens: "+tokensSentence(a.Usage, a.Rollouts.Total), prefix+"cost: "+costSentence(a.Usage))
+		}
+		if n := a.Usage.Unlimited; n > 0 {
+			out = append(out, fmt.Sprintf("%slimits.tokens and limits.cost could not be checked in %s: the agent has not said what it used", prefix, count(n, "rollout")))
+		}
+	}
+	return out
+}
+
+func tokensSentence(u *eval.UsageSummary, rollouts int) string {
+	text := grouped(u.Total.InputTokens) + " input"
+	if u.Total.CachedInputTokens > 0 {
+		text += fmt.Sprintf(" (%s cached)", grouped(u.Total.CachedInputTokens))
+	}
+	text += ", " + grouped(u.Total.OutputTokens) + " output"
+	if u.TokensPerEvaluation != nil {
+		text += fmt.Sprintf("; %s an evaluation", grouped(int64(*u.TokensPerEvaluation+0.5)))
+	}
+	if n := u.Total.Unmetered; n > 0 {
+		text += fmt.Sprintf("; missing: those of %s", count(n, "call"))
+	}
+	if u.Rollouts < rollouts {
+		text += fmt.Sprintf("; known of %d of %s", u.Rollouts, count(rollouts, "rollout"))
+	}
+	return text
+}
+
+func costSentence(u *eval.UsageSummary) string {
+	text := "unknown"
+	switch {
+	case u.Total.CostKnown():
+		text = dollars(*u.Total.Cost)
+	case u.Total.Cost != nil:
+		text = "at least " + dollars(*u.Total.Cost)
+	}
+	if u.CostPerEvaluation != nil {
+		text += fmt.Sprintf("; %s an evaluation", dollars(*u.CostPerEvaluation))
+	}
+	if names := unpriced(u.Models); len(names) > 0 {
+		text += "; no price of " + strings.Join(names, ", ")
+	}
+	return text
+}
+
+// unpriced are the models of which the cost is not known, in words.
+func unpriced(models []eval.Usage) (names []string) {
+	for _, u := range models {
+		switch {
+		case u.CostKnown() || u.Tokens() == 0:
+		case u.Model == "":
+			names = append(names, "a model without a name")
+		default:
+			names = append(names, redact.Line(u.Model))
+		}
+	}
+	return names
+}
+
+// dollars are rounded to cents, or where there are few to four significant digits.
+func dollars(cost float64) string {
+	if cost >= 10 || cost == 0 {
+		return "$" + strconv.FormatFloat(cost, 'f', 2, 64)
+	}
+	text := strconv.FormatFloat(cost, 'g', 4, 64)
+	if v, err := strconv.ParseFloat(text, 64); err == nil {
+		text = strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return "$" + text
+}
+
+// grouped is a number with commas between its thousands.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
