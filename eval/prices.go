@@ -63,7 +63,8 @@ func fitsPattern(pattern, text string) bool {
 }
 
 // Priced is a usage with its cost. What it says itself counts; else the cost is not known if there
-// is no price for the model, or for all of its tokens, or if the tokens of a call are missing.
+// is no price for the model, or none for cached input where there is some. It is incomplete if the
+// tokens of a call are missing.
 func (p Prices) Priced(u Usage) Usage {
 	if u.Cost != nil {
 		return u
