@@ -45,6 +45,8 @@ func opener(name string) func(*file) error {
 		return (*file).openCSV
 	case ".jsonl", ".ndjson":
 		return (*file).openLines
+	case ".parquet":
+		return (*file).openParquet
 	}
 	return nil
 }

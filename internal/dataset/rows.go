@@ -147,7 +147,7 @@ type values struct {
 
 func (v *values) problem(key, message string) {
 	if v.err == nil {
-		v.err = input.Problem{File: v.row.File, Line: v.row.Line, Column: v.row.Column, Key: strings.TrimPrefix(v.row.Path+".dataset."+key, "."), Message: message}
+		v.err = input.Problem{File: v.row.File, Line: v.row.Line, Column: v.row.Column, Key: "dataset." + key, Message: message}
 	}
 }
 

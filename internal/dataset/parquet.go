@@ -1,0 +1,197 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// openParquet opens a Parquet file. The line of a row is its number, from 1 on.
+func (f *file) openParquet() error {
+	size, err := io.Copy(f.digest, f.file)
+	if err != nil {
+		return err
+	}
+	var rows *parquet.GenericReader[any]
+	var root parquet.Node
+	err = undamaged(func() error {
+		opened, err := parquet.OpenFile(f.file, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+		if err != nil {
+			return err
+		}
+		rows, root = parquet.NewGenericReader[any](opened), opened.Schema()
+		return nil
+	})
+	if err != nil {
+		return f.problem(0, 0, "expected a Parquet file: %v", err)
+	}
+	f.columns = []string{}
+	for _, column := range root.Fields() {
+		f.columns = append(f.columns, column.Name())
+	}
+	f.next = func() (*input.Node, error) { return f.parquetRow(rows, root) }
+	return nil
+}
+
+func (f *file) parquetRow(rows *parquet.GenericReader[any], root parquet.Node) (*input.Node, error) {
+	f.line++
+	values := make([]any, 1)
+	n := 0
+	err := undamaged(func() (err error) {
+		n, err = rows.Read(values)
+		return err
+	})
+	switch {
+	case n == 1 && errors.Is(err, io.EOF): // which comes again
+	case errors.Is(err, io.EOF):
+		return nil, io.EOF
+	case err != nil:
+		return nil, f.last(f.problem(f.line, 1, "the row cannot be read: %v", err))
+	}
+	cells, ok := values[0].(map[string]any)
+	if !ok {
+		return nil, f.last(f.problem(f.line, 1, "expected a row, got %T", values[0]))
+	}
+	row := &input.Node{Kind: input.Object, File: f.name, Line: f.line, Column: 1}
+	for _, column := range root.Fields() {
+		name := column.Name()
+		v, err := f.value(column, cells[name])
+		if err != nil {
+			p := f.problem(f.line, 1, "%v", err)
+			p.Key = name
+			return nil, p
+		}
+		row.Members = append(row.Members, input.Member{Key: name, Line: f.line, Column: 1, Value: v})
+	}
+	return row, nil
+}
+
+// undamaged calls f. A file that is damaged is an error, also where the library panics.
+func undamaged(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged (%v)", p)
+		}
+	}()
+	return f()
+}
+
+// value is a value of a column as JSON has it. The column is nil where a JSON column has objects.
+func (f *file) value(column parquet.Node, v any) (*input.Node, error) {
+	n := &input.Node{File: f.name, Line: f.line, Column: 1}
+	switch v := v.(type) {
+	case nil:
+	case bool:
+		n.Kind, n.Text = input.Bool, strconv.FormatBool(v)
+	case string:
+		n.Kind, n.Text = input.String, v
+	case []byte:
+		n.Kind, n.Text = input.String, string(v)
+		if _, ok := logicalType(column).(*format.UUIDType); ok && len(v) == len(uuid.Nil) {
+			n.Text = uuid.UUID(v).String()
+		}
+	case float32:
+		n.Kind, n.Text = input.Number, strconv.FormatFloat(float64(v), 'g', -1, 32)
+	case float64:
+		n.Kind, n.Text = input.Number, strconv.FormatFloat(v, 'g', -1, 64)
+	case int32:
+		n.Kind, n.Text = whole(column, int64(v))
+	case int64:
+		n.Kind, n.Text = whole(column, v)
+	case uint32, uint64:
+		n.Kind, n.Text = input.Number, fmt.Sprint(v)
+	case []any:
+		return n, f.items(n, column, v)
+	case map[string]any:
+		return n, f.members(n, column, v)
+	default:
+		return nil, fmt.Errorf("values of the type %T are not understood", v)
+	}
+	if !utf8.ValidString(n.Text) {
+		return nil, errors.New("expected UTF-8 text, got bytes that are not UTF-8")
+	}
+	if f, err := strconv.ParseFloat(n.Text, 64); n.Kind == input.Number && err == nil && (math.IsNaN(f) || math.IsInf(f, 0)) {
+		return nil, fmt.Errorf("expected a finite number, got %s", n.Text)
+	}
+	return n, nil
+}
+
+func (f *file) items(n *input.Node, column parquet.Node, values []any) (err error) {
+	n.Kind, n.Items = input.Array, make([]*input.Node, len(values))
+	if _, ok := logicalType(column).(*format.ListType); ok { // a group of a repeated group of the element
+		column = field(field(column, ""), "")
+	}
+	for i, v := range values {
+		if n.Items[i], err = f.value(column, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *file) members(n *input.Node, column parquet.Node, values map[string]any) error {
+	n.Kind = input.Object
+	of := func(name string) parquet.Node { return field(column, name) }
+	if _, ok := logicalType(column).(*format.MapType); ok { // a group of a repeated group of key and value
+		pair := field(column, "")
+		of = func(string) parquet.Node { return field(pair, "value") }
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		v, err := f.value(of(name), values[name])
+		if err != nil {
+			return err
+		}
+		n.Members = append(n.Members, input.Member{Key: name, Line: n.Line, Column: n.Column, Value: v})
+	}
+	return nil
+}
+
+// field is a field of a group, of an empty name the first one; nil if there is none.
+func field(column parquet.Node, name string) parquet.Node {
+	if column == nil || column.Leaf() {
+		return nil
+	}
+	for _, one := range column.Fields() {
+		if name == "" || one.Name() == name {
+			return one
+		}
+	}
+	return nil
+}
+
+func logicalType(column parquet.Node) format.LogicalTypeValue {
+	if column == nil || column.Type() == nil || column.Type().LogicalType() == nil {
+		return nil
+	}
+	return column.Type().LogicalType().Value
+}
+
+// whole is a whole number; dates and times are texts as RFC 3339 has them.
+func whole(column parquet.Node, v int64) (input.Kind, string) {
+	switch t := logicalType(column).(type) {
+	case *format.DateType:
+		return input.String, time.Unix(v*24*60*60, 0).UTC().Format(time.DateOnly)
+	case *format.TimestampType:
+		at := time.Unix(0, v)
+		switch t.Unit.Value.(type) {
+		case *format.MilliSeconds:
+			at = time.UnixMilli(v)
+		case *format.MicroSeconds:
+			at = time.UnixMicro(v)
+		}
+		return input.String, at.UTC().Format(time.RFC3339Nano)
+	}
+	return input.Number, strconv.FormatInt(v, 10)
+}

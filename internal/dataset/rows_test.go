@@ -1,0 +1,80 @@
+package dataset
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+func parsed(t *testing.T, dir, dataset string) (*eval.Set, *Dataset) {
+	t.Helper()
+	set, _, err := eval.Parse(filepath.Join(dir, "set.yaml"), []byte("{version: \"1.0\", id: s, name: S, defaultCriterias: {}, dataset: "+dataset+"}"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r input.Reader
+	d := Parse(&r, set)
+	if r.Problems.Err(false) != nil {
+		t.Fatal(r.Problems)
+	}
+	return set, d
+}
+
+// A data set of a gigabyte needs no more memory than its row, and some bytes for each id.
+func TestAGigabyteIsReadRowByRow(t *testing.T) {
+	const rows = 1 << 20
+	testenv.NeedLong(t)
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "large.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := bufio.NewWriterSize(file, 1<<20)
+	text := strings.Repeat("All work and no play. ", 45)
+	_, _ = fmt.Fprintln(w, "id,text,want") // Flush has the error
+	for i := range rows {
+		_, _ = fmt.Fprintf(w, "%d,\"%s\",x\n", i, text) // Flush has the error
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	set, d := parsed(t, dir, `{file: large.csv, id: "{row.id}", inputs: {text: "{row.text}"}, criteria: {c: {want: "{row.want}"}}}`)
+	chosen, err := set.Choose(eval.Wanted{Sample: 100, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc >> 20
+	}
+	before, most, n := memory(), uint64(0), 0
+	var r input.Reader
+	if err := d.Each(&r, func(e eval.Evaluation) error {
+		if n++; n%(rows/16) == 0 {
+			most = max(most, memory()-before)
+		}
+		return chosen.Add(e)
+	}); err != nil || len(r.Problems) > 0 {
+		t.Fatal(err, r.Problems)
+	}
+	if set.Dataset.Rows != rows || chosen.Added() != rows {
+		t.Errorf("%d rows, %d added", set.Dataset.Rows, chosen.Added())
+	}
+	t.Logf("%d MiB", most)
+	if most > 250 { // 100 MiB of evaluations before the sample is taken of them, with what holds them, and the ids
+		t.Errorf("%d MiB of memory for a file of 1 GiB", most)
+	}
+}
