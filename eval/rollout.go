@@ -76,8 +76,8 @@ func (r Result) normalized() *float64 {
 	return &score
 }
 
-// failed says that the evaluator itself failed, so that there is no score.
-func (r Result) failed() bool { return r.Score == nil && r.Error != "" }
+// Failed says that the evaluator itself failed, so that there is no score.
+func (r Result) Failed() bool { return r.Score == nil && r.Error != "" }
 
 func weightOf(defs []Definition, id string) float64 {
 	for i := range defs {

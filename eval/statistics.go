@@ -334,7 +334,7 @@ func (t *tally) addResults(r Rollout, finished bool) {
 			e.notRun++
 			t.coverage.EvaluatorsNotRun++
 			continue
-		case result.failed():
+		case result.Failed():
 			e.errors++
 			t.coverage.EvaluatorErrors++
 			continue

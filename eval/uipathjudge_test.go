@@ -144,11 +144,11 @@ func TestJudgesThatFailGiveNoScore(t *testing.T) {
 	s := Subject{Output: json.RawMessage(`1`), Evaluation: Evaluation{ExpectedOutput: json.RawMessage(`1`), Criteria: map[string]json.RawMessage{"j": json.RawMessage("null")}}}
 	file := current("output-semantic-similarity", "")
 	got := judgedBy(t, file, s, func(Question) (string, error) { return "", &JudgeError{JudgeRefused, "no"} })
-	if got.Score != nil || got.Error != "no" || got.ErrorCategory != JudgeRefused || got.NotRun != "" || got.Judge == nil || got.Judge.Verdicts[0].ErrorCategory != JudgeRefused || !got.failed() {
+	if got.Score != nil || got.Error != "no" || got.ErrorCategory != JudgeRefused || got.NotRun != "" || got.Judge == nil || got.Judge.Verdicts[0].ErrorCategory != JudgeRefused || !got.Failed() {
 		t.Errorf("%+v", got)
 	}
 	got = judgedBy(t, file, s, func(Question) (string, error) { return "", &NotAsked{"no key"} })
-	if got.Score != nil || got.Error != "" || got.NotRun != "no key" || got.Judge != nil || got.failed() {
+	if got.Score != nil || got.Error != "" || got.NotRun != "no key" || got.Judge != nil || got.Failed() {
 		t.Errorf("%+v", got)
 	}
 	if got = judgedBy(t, file, s, nil); got.Score != nil || got.NotRun == "" {

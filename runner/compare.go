@@ -170,6 +170,10 @@ func rolloutOf(one *schemas.Rollout) eval.Rollout {
 	if one.Environment != "" {
 		out.Evaluation.Task = &eval.Task{}
 	}
+	if one.Outdated { // as in the statistics of its document
+		out.State = eval.StateEvaluating
+		return out
+	}
 	if f := one.Error; f != nil {
 		owner := fault.Owner(one.FaultOwner)
 		if owner == "" { // an earlier version does not say

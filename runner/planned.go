@@ -76,7 +76,7 @@ func (p planned) verdict(ctx context.Context, accept Accept, interrupted bool) (
 	if err != nil {
 		return 0, "", err
 	}
-	v, reason = verdictOf(run, len(p.plan.Set.Evaluators) > 0, stats, accept, example)
+	v, reason = verdictOf(run, len(stats.PerAgent()[0].Evaluators) > 0, stats, accept, example)
 	if early := endedEarly(run.Counts, stats); p.plan.FailFast && early != "" && (v == Passed || v == Undecided) {
 		v, reason = Failed, early
 	}

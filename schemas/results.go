@@ -67,6 +67,35 @@ type Head struct {
 	Summary        Summary    `json:"summary"`
 	// Statistics may be nil in a document of version 1.
 	Statistics *eval.Summary `json:"statistics,omitempty"`
+	// Rescorings are the times that completed rollouts were scored again, in order. The run is
+	// judged by the evaluators of the last one.
+	Rescorings []Rescoring `json:"rescorings,omitempty"`
+}
+
+// Rescoring is one time that completed rollouts of a run were scored again.
+type Rescoring struct {
+	// Number counts them from 1.
+	Number int `json:"number"`
+	// EvaluatorsDigest is the same for the same evaluators and criteria.
+	EvaluatorsDigest string `json:"evaluatorsDigest"`
+	// File is the evaluator file or eval set that they were read from, relative to the document's
+	// folder, slash-separated, and FileDigest that of the file. They are empty if the evaluators
+	// are those that the run was planned with, or were in force.
+	File       string `json:"file,omitempty"`
+	FileDigest string `json:"fileDigest,omitempty"`
+	// Only names the evaluators that were asked, if not all were; Failed says that those were that
+	// had failed.
+	Only           []string  `json:"only,omitempty"`
+	Failed         bool      `json:"failed,omitempty"`
+	EvalrunVersion string    `json:"evalrunVersion,omitempty"`
+	BegunAt        time.Time `json:"begunAt"`
+	// EndedAt is missing as long as rollouts are due.
+	EndedAt *time.Time `json:"endedAt,omitempty"`
+	// Due counts the rollouts that are still to be scored, Scored those that were, and NotScored
+	// those that were left as they are.
+	Due       int `json:"due"`
+	Scored    int `json:"scored"`
+	NotScored int `json:"notScored"`
 }
 
 // Selection says what a run has of its eval set, and what was left out.

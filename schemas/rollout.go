@@ -26,9 +26,17 @@ type Rollout struct {
 	// Isolation of the agent's processes: "none" for a function agent.
 	Isolation string `json:"isolation"`
 	// Environment of a task: "host" for this machine's own system.
-	Environment          string          `json:"environment,omitempty"`
-	Segments             int             `json:"segments"`
-	EvaluationRunResults []Evaluated     `json:"evaluationRunResults"`
+	Environment          string      `json:"environment,omitempty"`
+	Segments             int         `json:"segments"`
+	EvaluationRunResults []Evaluated `json:"evaluationRunResults"`
+	// Rescoring is the number of the rescoring that the results are of; 0 if the rollout was not
+	// scored again.
+	Rescoring int `json:"rescoring,omitempty"`
+	// Outdated says that the results come from other evaluators or criteria than those by which the
+	// run is judged. They count in no statistics.
+	Outdated bool `json:"outdated,omitempty"`
+	// NotRescored says why the last rescoring has left the rollout as it was.
+	NotRescored          string          `json:"notRescored,omitempty"`
 	AgentExecutionOutput *AgentExecution `json:"agentExecutionOutput"`
 	Clocks               Clocks          `json:"clocks"`
 	// AgentVersion is the version that the agent says it has.
@@ -125,6 +133,8 @@ type Evaluated struct {
 	EvaluatorID   string           `json:"evaluatorId"`
 	Result        EvaluationResult `json:"result"`
 	IsLineResult  bool             `json:"isLineResult"`
+	// Rescoring is the number of the rescoring that has asked the evaluator, 0 if none has.
+	Rescoring int `json:"rescoring,omitempty"`
 }
 
 // EvaluationResult holds a score, or in NotRun or Error why there is none.

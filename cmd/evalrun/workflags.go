@@ -76,13 +76,19 @@ type workFlags struct {
 
 func (w *workFlags) register(cmd *cobra.Command) {
 	w.watchFlags.register(cmd)
+	w.registerVerdict(cmd)
+	f := cmd.Flags()
+	f.StringVar(&w.wait, "wait", "", "go on until the run is final; `jobs`: until it is, or only people are waited for (exit code 75)")
+	f.Lookup("wait").NoOptDefVal = waitAll
+	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
+}
+
+// registerVerdict registers what is written at the end, and what is accepted of a run.
+func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
 	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
 	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
-	f.StringVar(&w.wait, "wait", "", "go on until the run is final; `jobs`: until it is, or only people are waited for (exit code 75)")
-	f.Lookup("wait").NoOptDefVal = waitAll
-	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
 	w.failures.register(cmd)

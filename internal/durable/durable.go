@@ -70,6 +70,25 @@ func Lock(path string, mode os.FileMode) (*os.File, error) {
 	}
 }
 
+// ErrLocked says that another process, or another part of this one, has a lock.
+var ErrLocked = errors.New("it is locked")
+
+// TryLock is Lock without waiting: the error is ErrLocked if somebody has the lock.
+func TryLock(path string, mode os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // OpenLog opens an append-only log of lines, locked until it is closed, cuts a last line that is
 // torn, and returns its last whole line without the newline; nil if there is none.
 func OpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err error) {

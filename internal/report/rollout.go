@@ -37,13 +37,14 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 			out.Criteria[o.Redact.String(id)] = o.Redact.JSON(criteria)
 		}
 	}
-	results, err := evaluated(rv)
-	if err != nil {
+	if err := eachResult(rv, func(r eval.Result, rescoring int) {
+		one := o.evaluated(r)
+		one.Rescoring = rescoring
+		out.EvaluationRunResults = append(out.EvaluationRunResults, one)
+	}); err != nil {
 		return nil, err
 	}
-	for _, r := range results {
-		out.EvaluationRunResults = append(out.EvaluationRunResults, o.evaluated(r))
-	}
+	out.Rescoring, out.Outdated, out.NotRescored = rv.Rescoring, o.outdated(rv), o.Redact.String(rv.Unscored)
 	out.Logs, out.FinishedAt = o.logs(rv), timeOrNil(rv.FinishedAt)
 	if len(rv.Segments) > 0 {
 		out.StartedAt = timeOrNil(rv.Segments[0].StartedAt)
@@ -51,6 +52,7 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 	if err := o.addInfo(out, rv); err != nil {
 		return nil, err
 	}
+	var err error
 	out.AgentExecutionOutput, err = o.execution(rv, p)
 	return out, err
 }

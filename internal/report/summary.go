@@ -49,6 +49,15 @@ func (r *Report) missing() string {
 	if f := r.Statistics.Faults; f.Environment > 0 {
 		out = append(out, count(f.Environment, "fault")+" of the environment")
 	}
+	if n := len(r.Rescorings); n > 0 {
+		last := r.Rescorings[n-1]
+		if last.Due > 0 {
+			out = append(out, count(last.Due, "rollout")+" still to be scored again")
+		}
+		if last.NotScored > 0 {
+			out = append(out, count(last.NotScored, "rollout")+" not scored again")
+		}
+	}
 	if len(out) == 0 {
 		return ""
 	}

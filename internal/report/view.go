@@ -25,27 +25,26 @@ type Options struct {
 	Plan plans.Plan
 	// Redact takes secrets out of what agents, evaluators and triggers said.
 	Redact *redact.Redactor
+
+	rescorings plans.Rescorings
 }
 
 // FromView makes the report of a view and computes its statistics. It may be used as long as the
 // view.
 func FromView(v store.View, o Options) (*Report, error) {
 	run := v.Run()
-	evaluations, err := evaluationsOf(v)
+	if err := o.readRescorings(v); err != nil {
+		return nil, err
+	}
+	asked, err := askedOf(v)
 	if err != nil {
 		return nil, err
 	}
 	set := &o.Plan.Set
 	statistics := eval.NewStatistics(set)
 	if err := v.Rollouts(func(rv store.RolloutView) error {
-		results, err := evaluated(rv)
-		if err != nil {
-			return err
-		}
-		used, _, err := o.usage(rv)
-		statistics.Add(eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
-			AgentsFault: rv.State == eval.StateFaulted && rv.Fault != nil && ownerOf(set, rv.Fault.Category) == fault.OwnerAgent,
-			Evaluation:  evaluations[rv.EvaluationID], Usage: used, Results: results})
+		one, err := o.counted(rv, asked)
+		statistics.Add(one)
 		return err
 	}); err != nil {
 		return nil, err
@@ -56,7 +55,11 @@ func FromView(v store.View, o Options) (*Report, error) {
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
 	r.each = func(p parts, f func(*schemas.Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
-			out, err := o.rollout(rv, evaluations[rv.EvaluationID], p)
+			evaluation, err := asked.of(rv.EvaluationID, rv.Rescoring)
+			if err != nil {
+				return err
+			}
+			out, err := o.rollout(rv, evaluation, p)
 			if err != nil {
 				return fmt.Errorf("rollout %s (%s): %w", rv.ID, rv.EvaluationName, err)
 			}
@@ -64,6 +67,25 @@ func FromView(v store.View, o Options) (*Report, error) {
 		})
 	}
 	return r, nil
+}
+
+// counted is a rollout as the statistics take it. One whose results are outdated counts as one that
+// is still to be scored.
+func (o Options) counted(rv store.RolloutView, asked *asked) (eval.Rollout, error) {
+	out := eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
+		AgentsFault: rv.State == eval.StateFaulted && rv.Fault != nil && ownerOf(&o.Plan.Set, rv.Fault.Category) == fault.OwnerAgent}
+	number := rv.Rescoring
+	var err error
+	if o.outdated(rv) {
+		out.State, number = eval.StateEvaluating, o.rescorings.Last()
+	} else if out.Results, err = evaluated(rv); err != nil {
+		return out, err
+	}
+	if out.Usage, _, err = o.usage(rv); err != nil {
+		return out, err
+	}
+	out.Evaluation, err = asked.of(rv.EvaluationID, number)
+	return out, err
 }
 
 // redactNames takes secrets out of the names and ids in the statistics.
@@ -142,21 +164,8 @@ func (o Options) head(run store.Run) schemas.Head {
 		}
 		h.Agents = append(h.Agents, one)
 	}
+	h.Rescorings = o.headRescorings()
 	return h
-}
-
-// evaluationsOf reads the evaluations of the plan, by id.
-func evaluationsOf(v store.View) (map[string]*eval.Evaluation, error) {
-	out := map[string]*eval.Evaluation{}
-	err := v.Evaluations(func(e store.Evaluation) error {
-		one := new(eval.Evaluation)
-		out[e.ID] = one
-		if err := json.Unmarshal(e.Data, one); err != nil {
-			return fmt.Errorf("the stored evaluation %s: %w", e.ID, err)
-		}
-		return nil
-	})
-	return out, err
 }
 
 // ownerOf says who is to blame for a fault: the owner that the eval set gives its category, else
@@ -180,17 +189,25 @@ func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
 
 // evaluated are the results of a completed rollout. Results of a rollout that is still being
 // evaluated are not shown.
-func evaluated(rv store.RolloutView) ([]eval.Result, error) {
+func evaluated(rv store.RolloutView) (all []eval.Result, err error) {
+	err = eachResult(rv, func(r eval.Result, _ int) { all = append(all, r) })
+	return all, err
+}
+
+// eachResult calls f with the results of a completed rollout, and with the number of the rescoring
+// that each is of.
+func eachResult(rv store.RolloutView, f func(r eval.Result, rescoring int)) error {
 	if rv.State != eval.StateCompleted {
-		return nil, nil
+		return nil
 	}
-	var all []eval.Result
 	for _, r := range rv.Results {
 		var results []eval.Result
 		if err := json.Unmarshal(r.Data, &results); err != nil {
-			return nil, fmt.Errorf("the stored result of evaluator %s: %w", r.EvaluatorID, err)
+			return fmt.Errorf("the stored result of evaluator %s: %w", r.EvaluatorID, err)
 		}
-		all = append(all, results...)
+		for _, one := range results {
+			f(one, r.Rescoring)
+		}
 	}
-	return all, nil
+	return nil
 }

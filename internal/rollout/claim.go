@@ -35,6 +35,11 @@ func (h *held) load(ctx context.Context) (err error) {
 	if h.run, err = h.host.LoadRun(ctx, h.claim.RunID); err != nil {
 		return err
 	}
+	return h.find()
+}
+
+// find finds the rollout's evaluation and agent in its run.
+func (h *held) find() error {
 	if err := json.Unmarshal(h.claim.Evaluation, &h.evaluation); err != nil {
 		return err
 	}

@@ -43,18 +43,24 @@ func NewRun(plan plans.Plan, dir string, agents acpagent.Options, set *sources.S
 		}
 		run.Agents[e.Name] = a
 	}
+	var err error
+	run.Evaluators, err = newEvaluators(plan)
+	return run, err
+}
+
+func newEvaluators(plan plans.Plan) (out []eval.Evaluator, err error) {
 	for _, def := range plan.Set.Evaluators {
 		if def.Type == eval.TypeVerifier {
-			run.Evaluators = append(run.Evaluators, nil) // see scoring.verify
+			out = append(out, nil) // see scoring.verify
 			continue
 		}
 		e, err := eval.New(def)
 		if err != nil {
 			return nil, err
 		}
-		run.Evaluators = append(run.Evaluators, e)
+		out = append(out, e)
 	}
-	return run, nil
+	return out, nil
 }
 
 // agent returns an agent of the plan.

@@ -70,6 +70,7 @@ type Rescorable struct {
 	Evaluation json.RawMessage
 	Segments   []Segment
 	Results    []Result
+	RescoringState
 }
 
 // RescoringState says what rescorings have made of a rollout. Its zero value is that of a rollout

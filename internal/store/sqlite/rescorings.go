@@ -86,13 +86,14 @@ func (s rescorings) DueRollouts(ctx context.Context, runID string, number int) (
 	return ids, err
 }
 
-const selectRescorable = "SELECT " + rolloutColumns + `, coalesce(c.data, e.data) FROM rollouts o JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation
+const selectRescorable = "SELECT " + rolloutColumns + `, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
+	FROM rollouts o JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation LEFT JOIN rescored s USING (rollout_id)
 	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = ? AND c.evaluation_id = o.evaluation_id WHERE o.rollout_id = ?`
 
 // Rescorable implements Rescorings.
 func (s rescorings) Rescorable(ctx context.Context, rolloutID string, number int) (out store.Rescorable, err error) {
 	defer func() { err = s.db.describe(err) }()
-	out.Rollout, err = scanRollout(s.db.queryRow(ctx, selectRescorable, number, rolloutID), (*[]byte)(&out.Evaluation))
+	out.Rollout, err = scanRollout(s.db.queryRow(ctx, selectRescorable, number, rolloutID), (*[]byte)(&out.Evaluation), &out.Rescoring, &out.Due, &out.RescoringState.Unscored)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return out, fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
@@ -168,7 +169,7 @@ func (rows rescoredRows) giveUp(runID string) error {
 // mark marks the rollouts that are due for a rescoring and returns how many they are.
 func (rows rescoredRows) mark(r store.NewRescoring, number int) (due int, err error) {
 	const mark = "INSERT INTO rescored (rollout_id, number, due) SELECT rollout_id, 0, ? FROM rollouts WHERE run_id = ? AND state = ?"
-	const again = " ON CONFLICT (rollout_id) DO UPDATE SET due = excluded.due, unscored = ''"
+	const again = " ON CONFLICT (rollout_id) DO UPDATE SET due = excluded.due"
 	if r.Rollouts == nil {
 		n, err := rows.tx.change(mark+again, number, r.RunID, string(eval.StateCompleted))
 		return int(n), err

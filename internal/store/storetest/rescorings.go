@@ -143,6 +143,7 @@ func rescoringSpecs(s *suite) {
 		equal(w, "evaluation", string(one.Evaluation), `{"asks":"else"}`)
 		equal(w, "output", string(one.Segments[0].Output), `{"x":1}`)
 		equal(w, "results", len(one.Results), 1)
+		equal(w, "due", one.Due, n)
 		again, err := w.a.Rescorable(w.ctx, rollouts[0], 0)
 		w.must(err)
 		equal(w, "that of the plan", string(again.Evaluation), string(planned.Evaluation))

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// scoreFlags are the flags of score.
+type scoreFlags struct {
+	workFlags
+	score runner.ScoreOptions
+}
+
+func scoreCommand(g *globals) *cobra.Command {
+	var f scoreFlags
+	cmd := &cobra.Command{
+		Use:   "score RUN|RESULTS.json",
+		Short: "Score the stored outputs of a run again (--evaluators: with others), without its agents",
+		Long: `Score the completed rollouts of a run again: evaluators see the outputs, traces and files that are stored, and their results take
+the place of the earlier ones, for each rollout at once. No agent and no job is started, and nobody is asked again. The run is judged
+by the new results, with the exit codes of run. If the command is broken off, the same command goes on with it.
+
+--evaluators names an evaluator file, whose evaluator takes the place of the one with its id or is added, or an eval set, whose
+evaluators and criteria take the place of all; its evaluations are found by their ids. Without it the evaluators are those that the
+run was planned with.`,
+		Example: `  evalrun score latest
+  evalrun score latest --evaluators evalset.json
+  evalrun score latest --evaluators evaluators/tone.json
+  evalrun score latest --failed`,
+		Args: exactly(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, g, args[0]) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.score.Evaluators, "evaluators", "", "score with the evaluator of a `FILE|EVALSET`, or with the evaluators and criteria of an eval set")
+	fl.BoolVar(&f.score.Failed, "failed", false, "ask only evaluators that have failed or were not run")
+	fl.BoolVar(&f.score.Completed, "completed", false, "of a run that is not final, score the rollouts that are completed")
+	fl.BoolVar(&f.score.WithoutWorkspaces, "without-workspaces", false, "ask command evaluators although the workspaces of the agents were not kept")
+	fl.IntVarP(&f.concurrency, "concurrency", "j", runner.DefaultConcurrency, "score `N` rollouts at once")
+	f.registerVerdict(cmd)
+	f.registerEnv(cmd, "")
+	return cmd
+}
+
+func (f *scoreFlags) run(cmd *cobra.Command, g *globals, name string) error {
+	o, err := f.options()
+	if err := errors.Join(err, f.refuseInputs(f.score.Evaluators)); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("evaluators") && f.score.Evaluators == "" {
+		return usageError("--evaluators: expected an evaluator file or an eval set")
+	}
+	if o.Variables, err = f.variables(); err != nil {
+		return err
+	}
+	return g.withRun(cmd, name, func(s *runner.Store, run runner.Run) error {
+		if f.output == "" && run.ID != name && input.IsFile(name) {
+			f.output = name
+		}
+		out, err := f.newOutput(cmd, g, s, o.Variables)
+		if err != nil {
+			return err
+		}
+		ctx, drain, stop := out.endOnSignals(cmd.Context(), "interrupted: letting the running evaluators finish; once more ends them, the same command goes on either way", "ending the running evaluators")
+		defer stop()
+		f.score.Concurrency, f.score.Variables, f.score.Accept, f.score.Document = o.Concurrency, o.Variables, o.Accept, f.output
+		f.score.Drain, f.score.Notice, f.score.Log = drain, out.say, out
+		scored, err := s.Score(ctx, run.ID, f.score)
+		if errors.Is(err, runner.ErrMoved) || errors.As(err, new(*runner.InputError)) {
+			return internal(errors.Join(err, out.close())) // there is nothing to report
+		}
+		verdict := verdictError(scored.Result, "")
+		if scored.Verdict == runner.Interrupted {
+			verdict = &exitError{exitInterrupted, errors.New("interrupted; the same command goes on with it")}
+		}
+		if err := errors.Join(err, out.finish(run.ID, &f.workFlags, verdict)); err != nil {
+			return internal(err)
+		}
+		if scored.Number > 0 && !g.quiet {
+			printf(cmd.ErrOrStderr(), "rescoring %d: %d of %d rollouts scored again\n", scored.Number, scored.Scored, scored.Scored+scored.NotScored+scored.Due)
+		}
+		if verdict != nil && out.showsTable() {
+			return &exitError{codeOf(verdict), nil} // the table has said why
+		}
+		return verdict
+	})
+}

@@ -1,0 +1,195 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// Rescoring asks evaluators about completed rollouts again. It needs no lease, since it changes
+// nothing but the files of a task's verifier, and stores nothing itself.
+type Rescoring struct {
+	// Host needs no LoadRun, Syncer and Lease here.
+	Host *Host
+	// Number is that of the rescoring in the store.
+	Number int
+	// Keeps says whether what an evaluator has said of a rollout is kept, so that it is not asked.
+	Keeps func(one *store.Rescorable, def eval.Definition, earlier Earlier) bool
+	// Same says whether earlier results are of the same definition.
+	Same func(def eval.Definition, earlier Earlier) bool
+	// WithoutWorkspaces asks evaluators that may read the workspace even if it is gone.
+	WithoutWorkspaces bool
+
+	run *Run
+}
+
+// Earlier is what an evaluator has said of a rollout before.
+type Earlier struct {
+	store.Result
+	Results []eval.Result
+}
+
+// Failed says that the evaluator could not say anything, or was not run.
+func (e Earlier) Failed() bool {
+	for _, r := range e.Results {
+		if r.Failed() || r.NotRun != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Prepare makes the evaluators of a plan, whose eval set is in dir.
+func (r *Rescoring) Prepare(plan plans.Plan, dir string, red *redact.Redactor) (err error) {
+	r.run = &Run{Plan: plan, Dir: dir, Redact: red}
+	r.run.Evaluators, err = newEvaluators(plan)
+	return err
+}
+
+// unscored is why a rollout is not scored again.
+type unscored struct{ reason string }
+
+func (u unscored) Error() string { return u.reason }
+
+// Score gives what the evaluators say of a rollout now. What is wrong with the rollout is a reason
+// not to score it; the error is that ctx is done.
+func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store.Rescored, err error) {
+	out.RolloutID = one.ID
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("evalrun failed with it: %v", p)
+		}
+		if err != nil && ctx.Err() != nil {
+			out, err = store.Rescored{}, ctx.Err()
+		} else if err != nil {
+			out, err = store.Rescored{RolloutID: one.ID, Unscored: r.run.Redact.String(err.Error())}, nil
+		}
+	}()
+	h := &held{host: r.Host, run: r.run, claim: store.Claim{Token: store.Token{RolloutID: one.ID}, Rollout: one.Rollout, Evaluation: one.Evaluation, Results: one.Results}}
+	if err := h.find(); err != nil {
+		return out, err
+	}
+	subject, err := h.subject(one.Segments, outputOf(one.Segments))
+	if err != nil {
+		return out, err
+	}
+	_, missing := os.Stat(subject.Workspace)
+	if missing != nil {
+		subject.Workspace = ""
+	}
+	all := []eval.Result{}
+	for i, def := range r.run.Plan.Set.Evaluators {
+		earlier, there, err := earlierOf(one.Results, def.ID)
+		if err != nil {
+			return out, err
+		}
+		if there && r.Keeps(one, def, earlier) {
+			out.Results, all = append(out.Results, earlier.Result), append(all, earlier.Results...)
+			continue
+		}
+		if def.Type == evaluatorCommand && missing != nil && !r.WithoutWorkspaces {
+			if _, asks := h.evaluation.Criteria[def.ID]; asks {
+				return out, unscored{fmt.Sprintf("its workspace was not kept, and the evaluator %s may read it; --keep-workspaces keeps those of a run, --without-workspaces asks the evaluator all the same", def.ID)}
+			}
+		}
+		results, kept, err := r.ask(ctx, h, i, subject, earlier, there)
+		switch {
+		case err != nil:
+			return out, err
+		case ctx.Err() != nil:
+			return out, ctx.Err()
+		case kept:
+			out.Results = append(out.Results, earlier.Result)
+		case len(results) == 0:
+			continue // the evaluation does not ask for it
+		default:
+			data, err := json.Marshal(results)
+			if err != nil {
+				return out, err
+			}
+			out.Results = append(out.Results, store.Result{EvaluatorID: def.ID, Data: r.run.Redact.JSON(data), Rescoring: r.Number})
+		}
+		all = append(all, results...)
+	}
+	out.Score = eval.RolloutScore(r.run.Plan.Set.Evaluators, all)
+	return out, nil
+}
+
+// ask asks one evaluator. What a person or a job has said is not asked for a second time: where an
+// evaluator would wait, its earlier results are kept.
+func (r *Rescoring) ask(ctx context.Context, h *held, i int, subject eval.Subject, earlier Earlier, there bool) (results []eval.Result, kept bool, err error) {
+	def := r.run.Plan.Set.Evaluators[i]
+	there = there && r.Same(def, earlier)
+	if def.Type == eval.TypeVerifier {
+		return r.verify(ctx, h, earlier, there)
+	}
+	v := r.run.ask(ctx, r.run.Evaluators[i], subject)
+	switch {
+	case v.Wait == nil:
+		return v.Results, false, nil
+	case there && !earlier.Failed():
+		return earlier.Results, true, nil
+	}
+	return nil, false, unscored{fmt.Sprintf("the evaluator %s waits for a person or a job, which scoring again does not", def.ID)}
+}
+
+// verify runs a task's verifier again on what the agent has left. The verifiers of steps cannot be
+// run again: what they saw is gone.
+func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there bool) (results []eval.Result, kept bool, err error) {
+	if h.evaluation.Task == nil {
+		return nil, false, nil
+	}
+	spec, err := h.newSandboxSpec()
+	if err != nil {
+		return nil, false, reasonOf(err)
+	}
+	if spec.task.Stages()[0].Name != "" && there {
+		return earlier.Results, true, nil
+	}
+	if _, err := os.Lstat(h.verifierCopy()); err != nil {
+		return nil, false, unscored{"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
+	}
+	results, err = (&scoring{held: h}).verify(ctx)
+	return results, false, reasonOf(err)
+}
+
+// reasonOf is the message of a fault without its category.
+func reasonOf(err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return unscored{f.Message}
+	}
+	return err
+}
+
+// earlierOf finds what an evaluator has said.
+func earlierOf(all []store.Result, id string) (out Earlier, there bool, err error) {
+	for _, r := range all {
+		if r.EvaluatorID == id {
+			out.Result = r
+			if err := json.Unmarshal(r.Data, &out.Results); err != nil {
+				return out, false, fmt.Errorf("evaluator %s: %w", id, err)
+			}
+			return out, true, nil
+		}
+	}
+	return out, false, nil
+}
+
+// outputOf is what the agent has answered.
+func outputOf(segments []store.Segment) (out json.RawMessage) {
+	for _, g := range segments {
+		if g.Outcome == store.OutcomeCompleted {
+			out = g.Output
+		}
+	}
+	return out
+}

@@ -1,0 +1,256 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// ScoreOptions say with what completed rollouts are scored again.
+type ScoreOptions struct {
+	// Evaluators is an evaluator file, whose evaluator takes the place of the one with its id or is
+	// added, or an eval set, whose evaluators and criteria take the place of all. Empty means those
+	// that the run was planned with.
+	Evaluators string
+	// Failed asks only the evaluators that have failed or were not run, those by which the run is
+	// judged now.
+	Failed bool
+	// Completed scores the completed rollouts of a run that is not final.
+	Completed bool
+	// WithoutWorkspaces asks command evaluators also where the workspace was not kept.
+	WithoutWorkspaces bool
+	// Concurrency is how many rollouts are scored at once; 0 means DefaultConcurrency.
+	Concurrency int
+	// Variables are those that tasks may name, and that are redacted.
+	Variables Variables
+	// Drain, when it is closed, lets the running evaluators finish and asks no other.
+	Drain <-chan struct{}
+	// Notice, if not nil, is called with what a person should know at once, and Log gets the log
+	// lines in place of OpenOptions.Log.
+	Notice func(text string)
+	Log    io.Writer
+	// Document is a file that the results document is also written to.
+	Document string
+	// Accept says what a run may lack and still pass.
+	Accept Accept
+}
+
+// Scored is how a run stands after it was scored again.
+type Scored struct {
+	Result
+	// Number is that of the rescoring, 0 if there was nothing to score.
+	Number int
+	// Scored counts the rollouts with new results, NotScored those that were left as they are, Due
+	// those that are still to be scored.
+	Scored, NotScored, Due int
+}
+
+// Score scores the completed rollouts of a run again: evaluators see what is stored of them, and
+// their results take the place of the earlier ones, for each rollout at once. No agent and no job
+// is started, and nobody is asked again. If it is broken off, the same call goes on with it.
+func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored, error) {
+	out := Scored{Result: Result{RunID: runID}}
+	p, err := readPlanned(ctx, s.st, runID, o.Variables)
+	if err != nil {
+		return out, err
+	}
+	if err := p.mayScore(ctx, o); err != nil {
+		return out, err
+	}
+	lock, err := p.lockScoring()
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = lock.Close() }() // nothing was written to it
+	r, err := p.newRescoring(ctx, o, s.opts.Version)
+	if err != nil {
+		return out, err
+	}
+	for _, text := range r.notices {
+		o.notice("%s", text)
+	}
+	if out.Number, err = r.begin(ctx, o); err != nil {
+		return out, err
+	}
+	if out.Number > 0 {
+		logger := work{s, Options{Log: o.Log}, p.red}.logger(p.red)
+		host := &rollout.Host{Store: s.st, Resolve: o.Variables.resolve, Executable: s.opts.Executable, Logger: logger}
+		err = r.score(ctx, host, out.Number, o)
+	}
+	if errors.Is(err, store.ErrMoved) {
+		return out, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := errors.Join(err, p.save(ctx, o.Document)); err != nil {
+		return out, err
+	}
+	return out, p.judgeScored(ctx, &out, o.Accept)
+}
+
+func (o ScoreOptions) notice(format string, args ...any) {
+	if o.Notice != nil {
+		o.Notice(fmt.Sprintf(format, args...))
+	}
+}
+
+// mayScore refuses what would leave a run with results of different evaluators, or that would
+// repeat what is still to come.
+func (p planned) mayScore(ctx context.Context, o ScoreOptions) error {
+	run, err := p.st.Run(ctx, p.runID)
+	switch {
+	case err != nil:
+		return err
+	case o.Failed && o.Evaluators != "":
+		return inputError("--failed asks the evaluators of the run again that have failed; with --evaluators all rollouts are scored, so that none keeps a score of other evaluators")
+	case !run.Final() && !o.Completed:
+		return inputError("run %s is not final: %d of %d rollouts are completed; --completed scores these again", p.runID, run.Counts.Completed, run.Counts.Total)
+	case !run.Final() && o.Evaluators != "":
+		return inputError("run %s is not final: the rollouts that are still open will be scored by the evaluators that it was planned with; score it with others when it is final", p.runID)
+	}
+	return p.st.InPlace()
+}
+
+// lockScoring makes sure that a run is scored again by one process at a time: evaluators may cost
+// something.
+func (p planned) lockScoring() (*os.File, error) {
+	dir := workspace.RunDir(p.st.Dir(), p.runID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := durable.TryLock(filepath.Join(dir, "score.lock"), 0o600)
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, inputError("run %s is being scored again by another process; wait until it has ended", p.runID)
+	}
+	return lock, err
+}
+
+// begin begins the rescoring, or goes on with the last one if that is the same and has not ended.
+// The number is 0 if nothing is to be scored.
+func (r *rescoring) begin(ctx context.Context, o ScoreOptions) (number int, err error) {
+	n := r.earlier.Last()
+	if n > 0 && r.earlier.Stored[n-1].EndedAt.IsZero() {
+		if r.earlier.With[n-1].Continues(r.with) {
+			o.notice("going on with rescoring %d: %d rollouts are left", n, r.earlier.Stored[n-1].Due)
+			return n, r.sweep(ctx, n)
+		}
+		if o.Failed {
+			return 0, inputError("rescoring %d of run %s has not ended: %d rollouts are left; go on with it first, or score the run anew", n, r.runID, r.earlier.Stored[n-1].Due)
+		}
+		o.notice("rescoring %d had not ended: %d rollouts were left; this one takes its place", n, r.earlier.Stored[n-1].Due)
+	}
+	begun := store.NewRescoring{RunID: r.runID, After: n, Evaluations: r.evaluations}
+	if o.Failed {
+		if begun.Rollouts, err = r.failed(ctx); err != nil {
+			return 0, err
+		}
+		if len(begun.Rollouts) == 0 {
+			o.notice("no evaluator has failed: nothing is scored again")
+			return 0, nil
+		}
+	}
+	if begun.Data, err = r.encode(); err != nil {
+		return 0, err
+	}
+	return r.st.BeginRescoring(ctx, begun)
+}
+
+// sweep ends verifiers that a process has left which was killed.
+func (r *rescoring) sweep(ctx context.Context, number int) error {
+	if !slices.ContainsFunc(r.with.Evaluators, func(d eval.Definition) bool { return d.Type == eval.TypeVerifier }) {
+		return nil
+	}
+	ids, err := r.st.DueRollouts(ctx, r.runID, number)
+	for i, id := range ids {
+		ids[i] = rollout.Marker(r.st.ID(), id)
+	}
+	if err == nil {
+		_, err = sandbox.Sweep(ids...)
+	}
+	return err
+}
+
+// score scores the rollouts that are due.
+func (r *rescoring) score(ctx context.Context, host *rollout.Host, number int, o ScoreOptions) error {
+	ids, err := r.st.DueRollouts(ctx, r.runID, number)
+	if err != nil {
+		return err
+	}
+	before, err := r.plan.ReadRescorings(r.earlier.Stored[:number-1])
+	if err != nil {
+		return err
+	}
+	plan := r.plan
+	plan.Set.Evaluators = r.with.Evaluators
+	again := &rollout.Rescoring{Host: host, Number: number, WithoutWorkspaces: r.with.WithoutWorkspaces, Keeps: r.keeps(before),
+		Same: func(def eval.Definition, earlier rollout.Earlier) bool {
+			was, ok := before.Evaluator(earlier.Rescoring, def.ID)
+			return ok && was.Digest() == def.Digest()
+		}}
+	if err := again.Prepare(plan, r.dir, r.red); err != nil {
+		return err
+	}
+	s := &scorer{rescoring: r, again: again, number: number}
+	return s.run(ctx, ids, cmp.Or(o.Concurrency, DefaultConcurrency), o.Drain)
+}
+
+// keeps says which results stay without asking again. before are the rescorings before this one.
+// Where results are outdated, or the last rescoring has left a rollout, all evaluators are asked.
+func (r *rescoring) keeps(before plans.Rescorings) func(*store.Rescorable, eval.Definition, rollout.Earlier) bool {
+	return func(one *store.Rescorable, def eval.Definition, earlier rollout.Earlier) bool {
+		switch {
+		case before.Outdated(one.Rescoring), one.RescoringState.Unscored != "":
+			return false
+		case r.with.Failed:
+			return !earlier.Failed()
+		}
+		return r.with.Only != nil && !slices.Contains(r.with.Only, def.ID)
+	}
+}
+
+// judgeScored judges the run after a rescoring. What was not scored again has a verdict of its own.
+func (p planned) judgeScored(ctx context.Context, out *Scored, accept Accept) (err error) {
+	if out.Number > 0 {
+		all, err := p.st.Rescorings(ctx, p.runID)
+		if err != nil {
+			return err
+		}
+		last := all[out.Number-1]
+		out.Scored, out.NotScored, out.Due = last.Scored, last.Unscored, last.Due
+	}
+	if out.Due > 0 {
+		out.Verdict = Interrupted
+		return nil
+	}
+	if out.Verdict, out.Reason, err = p.verdict(ctx, accept, false); err != nil || out.NotScored == 0 || out.Verdict == Suspended {
+		return err
+	}
+	example, err := p.firstNotScored(ctx)
+	out.Verdict, out.Reason = Faulted, fmt.Sprintf("%d of %d rollouts were not scored again (%s)", out.NotScored, out.NotScored+out.Scored, example)
+	return err
+}
+
+// firstNotScored says of one rollout why it was not scored again.
+func (p planned) firstNotScored(ctx context.Context) (example string, err error) {
+	err = p.st.Snapshot(ctx, p.runID, func(v store.View) error {
+		return v.Rollouts(func(rv store.RolloutView) error {
+			if rv.Unscored != "" && example == "" {
+				example = p.red.String(rv.EvaluationName + ": " + rv.Unscored)
+			}
+			return nil
+		})
+	})
+	return example, err
+}

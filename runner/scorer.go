@@ -1,0 +1,104 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// scorer is a rescoring at work: some goroutines ask evaluators, and one stores what they say, all
+// that is there at once.
+type scorer struct {
+	*rescoring
+	again  *rollout.Rescoring
+	number int
+}
+
+// maxStored is how many rollouts share a transaction.
+const maxStored = 256
+
+func (s *scorer) run(ctx context.Context, ids []string, concurrency int, drain <-chan struct{}) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	todo, done := make(chan string), make(chan store.Rescored, maxStored)
+	go func() {
+		defer close(todo)
+		for _, id := range ids {
+			select {
+			case <-drain:
+				return
+			case <-ctx.Done():
+				return
+			case todo <- id:
+			}
+		}
+	}()
+	var workers sync.WaitGroup
+	for range concurrency {
+		workers.Go(func() {
+			for id := range todo {
+				one, err := s.one(ctx, id)
+				if err != nil {
+					cancel(err)
+					continue
+				}
+				done <- one
+			}
+		})
+	}
+	go func() {
+		workers.Wait()
+		close(done)
+	}()
+	err := s.store(done, cancel)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		err = cause
+	}
+	return err
+}
+
+// one scores a rollout.
+func (s *scorer) one(ctx context.Context, id string) (store.Rescored, error) {
+	one, err := s.st.Rescorable(ctx, id, s.number)
+	if err != nil {
+		return store.Rescored{}, err
+	}
+	if s.unmatched[one.EvaluationID] {
+		return store.Rescored{RolloutID: id, Unscored: fmt.Sprintf("%s has no evaluation %s", filepath.Base(s.with.File), one.EvaluationID)}, nil
+	}
+	return s.again.Score(ctx, &one)
+}
+
+// store stores what comes until there is no more.
+func (s *scorer) store(done <-chan store.Rescored, cancel context.CancelCauseFunc) (err error) {
+	for one := range done {
+		batch := []store.Rescored{one}
+	more:
+		for len(batch) < maxStored {
+			select {
+			case one, ok := <-done:
+				if !ok {
+					break more
+				}
+				batch = append(batch, one)
+			default:
+				break more
+			}
+		}
+		if err != nil {
+			continue // the workers are ending
+		}
+		failpoint.Hit("rescore.storing")
+		if err = s.st.Rescore(context.Background(), s.runID, s.number, batch...); err != nil {
+			cancel(err)
+		}
+		failpoint.Hit("rescore.stored")
+	}
+	return err
+}
