@@ -58,7 +58,7 @@ func (s *Statistics) tally(agent string) *tally {
 			return t
 		}
 	}
-	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{}}
+	t := &tally{agent: agent, set: s.set, classifications: s.classifications, byID: map[string]*evaluatorTally{}, tags: tagTallies{}}
 	for _, def := range s.set.Evaluators {
 		t.evaluator(def.ID, def.Name).digest = def.Digest()
 	}
@@ -115,6 +115,7 @@ type tally struct {
 	variance []stats.Epochs
 	passes   []Flaky
 	usage    usageTally
+	tags     tagTallies
 }
 
 type evaluatorTally struct {
@@ -251,8 +252,10 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 	share := func(scores []float64) float64 { return PassShare(scores, pass) }
 	t.score.add(cluster, score, reduce)
 	t.passRate.add(cluster, score, share)
+	isPassed := finished && len(score.known) > 0 && passes(reduce(score.known), pass)
+	t.tags.add(rollouts[0].Evaluation, cluster, score, reduce, share, isPassed)
 	if finished {
-		if len(score.known) > 0 && passes(reduce(score.known), pass) {
+		if isPassed {
 			t.passed++
 		}
 		if len(completed.known) > 0 {

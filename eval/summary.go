@@ -78,6 +78,8 @@ type AgentSummary struct {
 	NeverPass  []string        `json:"neverPass,omitempty"`
 	// Usage is what the rollouts have used of models; nil if none has said.
 	Usage *UsageSummary `json:"usage,omitempty"`
+	// Tags has one entry a tag, if evaluations have any.
+	Tags []TagSummary `json:"tags,omitempty"`
 }
 
 // RolloutCounts counts rollouts by state. Open are those that are pending, running or evaluating.
@@ -207,6 +209,7 @@ func (t *tally) summary() AgentSummary {
 	s.Variance = stats.Components(t.variance)
 	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.passes)
 	s.Usage = t.usage.summary()
+	s.Tags = t.tags.summaries()
 	return s
 }
 

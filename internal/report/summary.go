@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -115,6 +116,18 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 	if rows = append(rows, together); s.Faults.Agent > 0 {
 		rows = append(rows, completed)
 	}
+	tags, more := r.tags()
+	for _, tag := range tags {
+		row := []string{"tag " + escape(tag)}
+		for _, a := range agents {
+			own := tagOf(a, tag)
+			row = append(row, cell(own.Score, own.PassRate, ""))
+		}
+		rows = append(rows, row)
+	}
+	if more != "" {
+		rows = append(rows, append([]string{more}, make([]string, len(agents))...))
+	}
 	return head, rows
 }
 
@@ -127,7 +140,43 @@ func (r *Report) agentRows(a eval.AgentSummary, escape func(string) string) (row
 	if r.Statistics.Faults.Agent > 0 {
 		rows = append(rows, []string{"without faulted", fmt.Sprint(a.ScoreCompleted.N), formatMean(a.ScoreCompleted), "", ""})
 	}
+	tags, more := r.tags()
+	for _, tag := range tags {
+		own := tagOf(a, tag)
+		rows = append(rows, []string{"tag " + escape(tag), fmt.Sprint(own.Score.N), formatMean(own.Score), formatPassRate(own.PassRate), ""})
+	}
+	if more != "" {
+		rows = append(rows, []string{more, "", "", "", ""})
+	}
 	return rows
+}
+
+// tags are those that have a row: all, or where there are many those of the most evaluations. more
+// says that there are others.
+func (r *Report) tags() (tags []string, more string) {
+	const most = 20
+	evaluations := map[string]int{}
+	for _, a := range r.Statistics.PerAgent() {
+		for _, t := range a.Tags {
+			evaluations[t.Tag] = max(evaluations[t.Tag], t.Evaluations)
+		}
+	}
+	if tags = slices.Sorted(maps.Keys(evaluations)); len(tags) <= most {
+		return tags, ""
+	}
+	more = fmt.Sprintf("and %d tags more, in the results document", len(tags)-most)
+	slices.SortStableFunc(tags, func(a, b string) int { return evaluations[b] - evaluations[a] })
+	tags = tags[:most]
+	slices.Sort(tags)
+	return tags, more
+}
+
+func tagOf(a eval.AgentSummary, tag string) eval.TagSummary {
+	i := slices.IndexFunc(a.Tags, func(t eval.TagSummary) bool { return t.Tag == tag })
+	if i < 0 {
+		return eval.TagSummary{}
+	}
+	return a.Tags[i]
 }
 
 // agentGrid is a table of the statistics of one agent, or of several side by side.

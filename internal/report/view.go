@@ -104,6 +104,9 @@ func (o Options) redactNames(s *eval.Summary) {
 		for i := range a.Evaluators {
 			clean(&a.Evaluators[i].Name)
 		}
+		for i := range a.Tags {
+			clean(&a.Tags[i].Tag)
+		}
 		for i := range a.Flaky {
 			clean(&a.Flaky[i].EvaluationID)
 		}
