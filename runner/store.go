@@ -141,6 +141,12 @@ func (s *Store) Runs(ctx context.Context) ([]Run, error) {
 	return out, nil
 }
 
+// PassingScore is the least score of a rollout that passes in a run.
+func (s *Store) PassingScore(ctx context.Context, runID string) (float64, error) {
+	plan, err := readPlan(ctx, s.st, runID)
+	return plan.Set.Thresholds.Pass, err
+}
+
 // Events are the events of a run from the one after the given number on, at most limit of them,
 // redacted.
 func (s *Store) Events(ctx context.Context, runID string, v Variables, after int64, limit int) ([]schemas.Event, error) {

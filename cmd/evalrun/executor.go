@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +49,13 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 	if err := out.showProgress(cmd.Context(), runner.Run{}); err != nil {
 		return err
 	}
+	if !g.quiet {
+		standing, err := out.standing("")
+		if err != nil {
+			return internal(err)
+		}
+		out.say(standing.Watching(time.Now()))
+	}
 	ctx, drain, stop := out.endOnSignals(cmd.Context(), "stopping: letting the running agents finish; once more ends them", "")
 	defer stop()
 	o.Drain, o.Events, o.Notice, o.Log = drain, out.event, out.say, out
@@ -57,7 +65,9 @@ func (w *workFlags) execute(cmd *cobra.Command, g *globals, s *runner.Store, o r
 		defer close(kept)
 		jobs.Keep(keeping, s, 0, slog.New(slog.NewTextHandler(out, nil)))
 	}()
+	stopTicking := out.ticking()
 	err = s.Execute(ctx, o)
+	stopTicking()
 	stopKeeping()
 	<-kept
 	if errors.Is(err, runner.ErrMoved) {

@@ -23,8 +23,11 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// redrawEvery is the time between two drawings of a live display.
-const redrawEvery = 100 * time.Millisecond
+// The times between two ticks of a display: of one that is drawn, and of one that is written.
+const (
+	redrawEvery = 100 * time.Millisecond
+	beatEvery   = time.Second
+)
 
 // output shows progress while a command works, writes the event stream of --events, and writes the
 // reports at the end. Its methods may be called from several goroutines.
@@ -35,6 +38,8 @@ type output struct {
 	stdout    io.Writer
 	json      bool
 	quiet     bool
+	// agents is how many run at once.
+	agents int
 
 	mu    sync.Mutex
 	live  *report.Live
@@ -47,7 +52,7 @@ type output struct {
 }
 
 func (w *watchFlags) newOutput(cmd *cobra.Command, g *globals, s *runner.Store, v runner.Variables) (*output, error) {
-	o := &output{store: s, variables: v, stderr: cmd.ErrOrStderr(), stdout: stdout(cmd), json: g.json, quiet: g.quiet}
+	o := &output{store: s, variables: v, stderr: cmd.ErrOrStderr(), stdout: stdout(cmd), json: g.json, quiet: g.quiet, agents: w.concurrency}
 	if w.events != "" {
 		f, err := os.OpenFile(w.events, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
@@ -70,17 +75,37 @@ func (o *output) showProgress(ctx context.Context, run runner.Run) error {
 	}
 	o.progress = report.NewExecution(run.ID, run.Seq, store.Counts(run.Counts))
 	o.caughtUp = map[string]bool{run.ID: true}
+	if run.ID != "" {
+		if err := o.learnPass(ctx, run.ID); err != nil {
+			return internal(err)
+		}
+	}
 	if err := o.progress.Load(ctx, o); err != nil {
 		return internal(err)
 	}
-	opts := report.ProgressOptions{}
+	opts := report.ProgressOptions{Look: func() (report.Standing, error) { return o.standing(run.ID) }}
 	if f := terminal(o.stderr); f != nil && os.Getenv("CI") == "" {
-		opts.Width = func() int { return columns(f) }
+		opts.Width, opts.Color = func() int { return columns(f) }, os.Getenv("NO_COLOR") == ""
 		o.live = report.NewLive(o.stderr, o.progress, opts)
 		return nil
 	}
 	o.lines = report.NewLog(o.stderr, o.progress, opts)
 	return nil
+}
+
+// standing is what is worked on and waited for in a run, or in all if runID is empty.
+func (o *output) standing(runID string) (report.Standing, error) {
+	s, err := o.store.Internal().Standing(context.Background(), runID)
+	return report.StandingOf(s, o.agents), err
+}
+
+// learnPass tells the display which score passes in a run.
+func (o *output) learnPass(ctx context.Context, runID string) error {
+	pass, err := o.store.PassingScore(ctx, runID)
+	if err == nil {
+		o.progress.SetPass(runID, pass)
+	}
+	return err
 }
 
 // columns is the present width of a terminal.
@@ -120,6 +145,9 @@ func (o *output) catchUp(e schemas.Event) error {
 		return nil
 	}
 	o.caughtUp[e.RunID] = true
+	if err := o.learnPass(context.Background(), e.RunID); err != nil {
+		return err
+	}
 	const batch = 2000
 	for seq := int64(0); seq < e.Seq-1; {
 		events, err := o.Events(context.Background(), e.RunID, seq, batch)
@@ -135,15 +163,21 @@ func (o *output) catchUp(e schemas.Event) error {
 	return nil
 }
 
-// redrawing redraws a live display regularly, until the returned function is called.
-func (o *output) redrawing() (stop func()) {
-	if o.live == nil {
+// ticking lets the display go on without events, until the returned function is called.
+func (o *output) ticking() (stop func()) {
+	tick, every := func() error { return nil }, beatEvery
+	switch {
+	case o.live != nil:
+		tick, every = o.live.Tick, redrawEvery
+	case o.lines != nil:
+		tick = o.lines.Tick
+	default:
 		return func() {}
 	}
 	quit := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() {
-		ticker := time.NewTicker(redrawEvery)
+		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for {
 			select {
@@ -151,7 +185,7 @@ func (o *output) redrawing() (stop func()) {
 				return
 			case <-ticker.C:
 				o.mu.Lock()
-				_ = o.live.Tick() // the next one will show it
+				_ = tick() // the next one will show it
 				o.mu.Unlock()
 			}
 		}

@@ -34,9 +34,9 @@ func (w *workFlags) work(cmd *cobra.Command, g *globals, s *runner.Store, runID 
 	if resume {
 		work = s.Resume
 	}
-	stopDrawing := out.redrawing()
+	stopTicking := out.ticking()
 	result, err := work(ctx, runID, o)
-	stopDrawing()
+	stopTicking()
 	if errors.Is(err, runner.ErrMoved) || errors.As(err, new(*runner.InputError)) {
 		return internal(errors.Join(err, out.close())) // there is nothing to report
 	}

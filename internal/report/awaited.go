@@ -2,10 +2,62 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
+
+// Standing is what is worked on and waited for at one moment.
+type Standing struct {
+	// Running and Scoring count rollouts.
+	Running, Scoring int
+	// Runs counts the runs that wait for something.
+	Runs    int
+	Awaited Awaited
+	// NextCheck is when a source is asked next, zero if none is.
+	NextCheck time.Time
+}
+
+// StandingOf is a standing of the store for people. A process that runs so many agents at once may
+// hold more rollouts, which wait for their turn.
+func StandingOf(s store.Standing, agents int) Standing {
+	out := Standing{Running: s.Running - max(s.Own-agents, 0), Scoring: s.Evaluating, Runs: s.Runs, NextCheck: s.NextCheck}
+	for typ, n := range s.Waiting {
+		out.Awaited.Add(typ, n)
+	}
+	return out
+}
+
+// waiting is like "waiting: 2 jobs, 1 person; next check in 12 s".
+func (s Standing) waiting(now time.Time) string {
+	out := "waiting: " + s.Awaited.String()
+	if !s.NextCheck.IsZero() {
+		out += "; next check in " + shortDuration(max(s.NextCheck.Sub(now), 0))
+	}
+	return out
+}
+
+// Watching is like "watching 3 runs: 2 jobs, 1 person; next check in 12 s".
+func (s Standing) Watching(now time.Time) string {
+	if s.Runs == 0 {
+		return "watching: no run waits for anything"
+	}
+	return "watching " + count(s.Runs, "run") + strings.TrimPrefix(s.waiting(now), "waiting")
+}
+
+// shortDuration is like 12 s, 3 min or 2 h.
+func shortDuration(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(math.Ceil(d.Seconds())))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(math.Ceil(d.Minutes())))
+	}
+	return fmt.Sprintf("%d h", int(math.Ceil(d.Hours())))
+}
 
 // Awaited counts what suspended rollouts wait for.
 type Awaited struct{ Jobs, People, Timers int }

@@ -14,9 +14,13 @@ type Execution struct {
 	// Total is the number of planned rollouts.
 	Total                                             int
 	Running, Suspended, Completed, Faulted, Cancelled int
+	// Passed, Failed and Unscored are what of Completed it knows.
+	Passed, Failed, Unscored int
 	// runID and seq are the run whose counts it began with, and the event up to which these count.
 	runID string
 	seq   int64
+	// pass are the least scores that pass, by run, where they are not 1.
+	pass map[string]float64
 	// open are the rollouts that have begun and not ended.
 	open map[string]*openRollout
 }
@@ -30,7 +34,7 @@ type openRollout struct {
 // come after it; without a run, those of all runs.
 // [Execution.Load] reads the names of the rollouts that have begun already.
 func NewExecution(runID string, seq int64, c store.Counts) *Execution {
-	return &Execution{runID: runID, seq: seq, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended,
+	return &Execution{runID: runID, seq: seq, pass: map[string]float64{}, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended,
 		Completed: c.Completed, Faulted: c.Faulted, Cancelled: c.Cancelled}
 }
 
@@ -47,6 +51,9 @@ func EventOf(e store.Event) schemas.Event {
 // eventBatch is how many events are read at once.
 const eventBatch = 2000
 
+// SetPass says which score passes in a run.
+func (x *Execution) SetPass(runID string, pass float64) { x.pass[runID] = pass }
+
 // Load reads the events that the run has had already.
 func (x *Execution) Load(ctx context.Context, log EventLog) error {
 	for seq := int64(0); seq < x.seq; {
@@ -56,7 +63,9 @@ func (x *Execution) Load(ctx context.Context, log EventLog) error {
 		}
 		for _, e := range events {
 			if e.Seq <= x.seq {
-				x.add(e)
+				if data, _ := x.add(e); e.Type == schemas.EventRolloutFinished {
+					x.judge(e.RunID, data) // the counts have it, but not how it was scored
+				}
 			}
 		}
 		seq = events[len(events)-1].Seq
@@ -109,11 +118,36 @@ func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 			before = schemas.StateRunning
 		}
 		name = x.become(e.RolloutID, before, data.State, counted)
+		if counted {
+			x.judge(e.RunID, data)
+		}
 		delete(x.open, e.RolloutID)
 	case schemas.EventTriggerDelivered, schemas.EventQuestionAsked:
 		name = x.rollout(e.RolloutID, schemas.StateSuspended).name
 	}
 	return data, name
+}
+
+// judge counts how a rollout has ended.
+func (x *Execution) judge(runID string, data eventData) {
+	switch x.verdict(runID, data) {
+	case passed:
+		x.Passed++
+	case failed:
+		x.Failed++
+	case unscored:
+		x.Unscored++
+	}
+}
+
+// verdict is how a rollout has ended, by its last event.
+func (x *Execution) verdict(runID string, data eventData) verdict {
+	pass, ok := x.pass[runID]
+	if !ok {
+		pass = 1
+	}
+	ended := Report{Pass: pass}
+	return ended.verdict(&schemas.Rollout{Status: data.State, Score: data.Score})
 }
 
 // rollout finds a rollout. An unknown one is assumed to be in the state from which the event

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,17 +15,52 @@ import (
 const logWidth = 400
 
 // Log shows progress where no line can be redrawn: one line for every rollout that is suspended,
-// resumed, repeated or finished. It is safe for concurrent use.
+// resumed, repeated or finished, and after a minute of silence what is waited for. It is safe for
+// concurrent use and has no goroutine: call Tick from time to time.
 type Log struct {
 	mu sync.Mutex
 	w  io.Writer
 	o  ProgressOptions
 	x  *Execution
+	// spoke is when it has written its last line.
+	spoke time.Time
 }
 
 // NewLog makes a log of the events that it is given, and adds them to x.
 func NewLog(w io.Writer, x *Execution, o ProgressOptions) *Log {
-	return &Log{w: w, o: o.withDefaults(), x: x}
+	o = o.withDefaults()
+	return &Log{w: w, o: o, x: x, spoke: o.Now()}
+}
+
+// Tick says what is worked on and waited for, if nothing has been said for a minute.
+func (l *Log) Tick() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.o.Now()
+	if l.o.Look == nil || now.Sub(l.spoke) < beatAfter {
+		return nil
+	}
+	standing, err := l.o.Look()
+	if err != nil {
+		return err
+	}
+	var out []string
+	if standing.Running > 0 {
+		out = append(out, fmt.Sprintf("%d running", standing.Running))
+	}
+	if standing.Scoring > 0 {
+		out = append(out, fmt.Sprintf("%d scoring", standing.Scoring))
+	}
+	if standing.Awaited != (Awaited{}) || len(out) == 0 {
+		out = append(out, standing.waiting(now))
+	}
+	l.spoke = now
+	if l.x.runID == "" {
+		_, err = fmt.Fprintln(l.w, standing.Watching(now))
+		return err
+	}
+	_, err = fmt.Fprintf(l.w, "[%d/%d] %s\n", l.x.Finished(), max(l.x.Total, l.x.Finished()), strings.Join(out, ", "))
+	return err
 }
 
 // Event adds an event and, if it is of interest, writes its line.
@@ -43,6 +79,7 @@ func (l *Log) Event(e schemas.Event) error {
 	if more != "" {
 		text += "  " + l.clean(more)
 	}
+	l.spoke = l.o.Now()
 	_, err := fmt.Fprintln(l.w, text)
 	return err
 }
@@ -72,17 +109,17 @@ func (l *Log) say(e schemas.Event, data eventData) (what, more string) {
 			more += " in " + formatDuration(milliseconds(data.AfterMs))
 		}
 		if data.Fault != nil {
-			more += ", after " + data.Fault.Error()
+			more += ", after " + faultLine(data.Fault)
 		}
 		return "retried", more
 	case schemas.EventRolloutFinished:
 		switch {
 		case data.Fault != nil:
-			more = data.Fault.Error()
+			more = faultLine(data.Fault)
 		case data.Score != nil:
 			more = "score " + formatScore(data.Score)
 		}
-		return string(data.State), more
+		return string(l.x.verdict(e.RunID, data)), more
 	case schemas.EventRunFinished:
 		return "finished", ""
 	}

@@ -13,11 +13,16 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// redrawAfter is the least time between two drawings of the live line, etaAfter the least number of
-// finished rollouts from which the time left is estimated.
+// The times of displays.
 const (
+	// redrawAfter is the least time between two drawings of the live line.
 	redrawAfter = 100 * time.Millisecond
-	etaAfter    = 3
+	// lookAfter is the least time between two looks at what is waited for.
+	lookAfter = time.Second
+	// beatAfter is how long a log is silent before it says what it waits for.
+	beatAfter = time.Minute
+	// etaAfter is the number of finished rollouts from which the time left is estimated.
+	etaAfter = 3
 )
 
 // ProgressOptions are what a display needs. The zero value is usable.
@@ -27,6 +32,10 @@ type ProgressOptions struct {
 	Now func() time.Time
 	// Width gives the width of the terminal; nil means the variable COLUMNS, or 80.
 	Width func() int
+	// Color has a live display use colours.
+	Color bool
+	// Look gives what is worked on and waited for; nil if a display is not to say it.
+	Look func() (Standing, error)
 	// Verbose has a Log show starts and deliveries as well.
 	Verbose bool
 }
@@ -59,9 +68,10 @@ type Live struct {
 	since    time.Time
 	finished int // when it began
 	drawn    time.Time
+	standing Standing
+	looked   time.Time
 	// visible says that the line is on the terminal, stale that it is out of date.
 	visible, stale bool
-	name           string
 	closed         bool
 }
 
@@ -71,15 +81,32 @@ func NewLive(w io.Writer, x *Execution, o ProgressOptions) *Live {
 	return &Live{w: w, o: o, x: x, since: o.Now(), finished: x.Finished()}
 }
 
-// Event adds an event and, if it is time, draws.
+// Event adds an event and, if it is time, draws. A failure stays above the line.
 func (l *Live) Event(e schemas.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, name := l.x.add(e); name != "" {
-		l.name = name
-	}
+	data, name := l.x.add(e)
 	l.stale = true
+	if e.Type == schemas.EventRolloutFinished && !l.closed {
+		if text := l.failure(l.x.verdict(e.RunID, data), data, name); text != "" {
+			return l.above([]byte(text + "\n"))
+		}
+	}
 	return l.draw(false)
+}
+
+// failure is a rollout that has failed in one line; empty if it has not.
+func (l *Live) failure(v verdict, data eventData, name string) string {
+	text := v.mark() + " " + name + ": "
+	switch {
+	case v == failed:
+		text += "failed, score " + formatScore(data.Score)
+	case v == verdict(schemas.StateFaulted) && data.Fault != nil:
+		text += faultLine(data.Fault)
+	default:
+		return ""
+	}
+	return Terminal{Color: l.o.Color}.paint(v, fit(redact.Line(l.o.Redact.String(text)), max(l.o.Width()-1, 1)))
 }
 
 // Tick draws, if something has changed or a second has passed.
@@ -96,17 +123,22 @@ func (l *Live) Tick() error {
 func (l *Live) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return len(p), l.above(p)
+}
+
+// above prints text above the line.
+func (l *Live) above(p []byte) error {
 	if err := l.clear(); err != nil {
-		return 0, err
+		return err
 	}
-	if n, err := l.w.Write(p); err != nil {
-		return n, err
+	if _, err := l.w.Write(p); err != nil {
+		return err
 	}
 	if !strings.HasSuffix(string(p), "\n") {
-		return len(p), nil // the line comes back with the rest
+		return nil // the line comes back with the rest
 	}
 	l.stale = true
-	return len(p), l.draw(true)
+	return l.draw(true)
 }
 
 // Close clears the line. Nothing is drawn after it.
@@ -122,8 +154,15 @@ func (l *Live) draw(atOnce bool) error {
 	if l.closed || !l.stale || !atOnce && now.Sub(l.drawn) < redrawAfter {
 		return nil
 	}
+	if l.o.Look != nil && now.Sub(l.looked) >= lookAfter {
+		standing, err := l.o.Look()
+		if err != nil {
+			return err
+		}
+		l.standing, l.looked = standing, now
+	}
 	l.drawn, l.stale, l.visible = now, false, true
-	_, err := io.WriteString(l.w, "\r\x1b[K"+shorten(l.line(now), max(l.o.Width()-1, 1)))
+	_, err := io.WriteString(l.w, "\r\x1b[K"+l.line(now, max(l.o.Width()-1, 1)))
 	return err
 }
 
@@ -136,30 +175,64 @@ func (l *Live) clear() error {
 	return err
 }
 
-func (l *Live) line(now time.Time) string {
-	parts := []string{fmt.Sprintf("[%d/%d]", l.x.Finished(), max(l.x.Total, l.x.Finished()))}
-	for _, c := range []struct {
-		n    int
-		what string
-	}{{l.x.Running, "running"}, {l.x.Suspended, "suspended"}, {l.x.Faulted, "faulted"}, {l.x.Cancelled, "cancelled"}} {
-		if c.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.what))
+// line is like "[103/200] ✓72 ✗11 ⏸12 ⚠5  4 running  5.9/s  14 s left". What does not fit is left
+// out from the end.
+func (l *Live) line(now time.Time, columns int) string {
+	x, t := l.x, Terminal{Color: l.o.Color}
+	parts := []string{fmt.Sprintf("[%d/%d]", x.Finished(), max(x.Total, x.Finished()))}
+	used := cells(parts[0])
+	add := func(gap, text string, v verdict) {
+		if used += cells(gap + text); used <= columns {
+			parts = append(parts, gap, t.paint(v, text))
 		}
+	}
+	for _, c := range []struct {
+		v verdict
+		n int
+	}{{passed, x.Passed}, {failed, x.Failed}, {unscored, x.Unscored}, {verdict(schemas.StateSuspended), x.Suspended}, {verdict(schemas.StateFaulted), x.Faulted}, {verdict(schemas.StateCancelled), x.Cancelled}} {
+		if c.n > 0 {
+			add(" ", c.v.mark()+strconv.Itoa(c.n), c.v)
+		}
+	}
+	for _, text := range l.pace(now) {
+		gap := "  "
+		if strings.HasPrefix(text, ";") {
+			gap = ""
+		}
+		add(gap, text, "")
+	}
+	return strings.Join(parts, "")
+}
+
+// pace says what is worked on and how long that takes, or what is waited for.
+func (l *Live) pace(now time.Time) (out []string) {
+	running, scoring := l.x.Running, 0
+	if l.o.Look != nil && !l.looked.IsZero() { // events do not say when an agent has ended
+		running, scoring = l.standing.Running, l.standing.Scoring
+	}
+	if running > 0 {
+		out = append(out, fmt.Sprintf("%d running", running))
+	}
+	if scoring > 0 {
+		out = append(out, fmt.Sprintf("%d scoring", scoring))
+	}
+	if len(out) == 0 && l.standing.Awaited != (Awaited{}) {
+		what, next, _ := strings.Cut(l.standing.waiting(now), ";")
+		if out = append(out, what); next != "" {
+			out = append(out, ";"+next)
+		}
+		return out
 	}
 	elapsed, done := now.Sub(l.since), l.x.Finished()-l.finished
 	if left := l.x.Total - l.x.Finished() - l.x.Suspended; done >= etaAfter && left > 0 && elapsed > 0 {
-		parts = append(parts, fmt.Sprintf("%s/s", rate(float64(done)/elapsed.Seconds())),
-			"about "+formatDuration((elapsed/time.Duration(done)*time.Duration(left)).Round(time.Second))+" left")
+		out = append(out, rate(float64(done)/elapsed.Seconds())+"/s", shortDuration(elapsed/time.Duration(done)*time.Duration(left))+" left")
 	}
-	if l.name != "" {
-		parts = append(parts, redact.Line(l.o.Redact.String(l.name)))
-	}
-	return strings.Join(parts, "  ")
+	return out
 }
 
 func rate(perSecond float64) string {
-	if perSecond < 10 {
-		return strconv.FormatFloat(perSecond, 'f', 2, 64)
+	if perSecond < 100 {
+		return strconv.FormatFloat(perSecond, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(perSecond, 'f', 0, 64)
 }

@@ -161,11 +161,14 @@ func TestAnExecutionThatJoinsLateKnowsNames(t *testing.T) {
 	}
 }
 
+// A line says how many have passed and failed, what is worked on, how fast and how long still (P2).
 func TestLive(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var b bytes.Buffer
 	x := NewExecution("", 0, store.Counts{Total: 10, Pending: 10})
-	l := NewLive(&b, x, ProgressOptions{Now: func() time.Time { return now }, Width: func() int { return 60 }})
+	x.SetPass("r", 0.5)
+	standing, columns := Standing{Running: 1}, 60
+	l := NewLive(&b, x, ProgressOptions{Now: func() time.Time { return now }, Width: func() int { return columns }, Look: func() (Standing, error) { return standing, nil }})
 	shown := func(want string) {
 		t.Helper()
 		if b.String() != want {
@@ -180,36 +183,82 @@ func TestLive(t *testing.T) {
 		}
 	}
 	event(schemas.EventRolloutStarted, "1", `{"evaluationName":"One"}`)
-	shown("\r\x1b[K[0/10]  1 running  One")
+	shown("\r\x1b[K[0/10]  1 running")
 	event(schemas.EventRolloutStarted, "2", `{"evaluationName":"Two"}`)
 	shown("") // too soon
-	now = now.Add(100 * time.Millisecond)
+	now = now.Add(900 * time.Millisecond)
 	_ = l.Tick()
-	shown("\r\x1b[K[0/10]  2 running  Two")
+	shown("\r\x1b[K[0/10]  1 running")
+	standing = Standing{Running: 1, Scoring: 1} // which events do not say
 	now = now.Add(100 * time.Millisecond)
 	_ = l.Tick()
 	shown("") // nothing has changed
+	now = now.Add(900 * time.Millisecond)
+	_ = l.Tick()
+	shown("\r\x1b[K[0/10]  1 running  1 scoring")
 	_, _ = l.Write([]byte("a log line\n"))
-	shown("\r\x1b[Ka log line\n\r\x1b[K[0/10]  2 running  Two")
-	for i := range 4 {
+	shown("\r\x1b[Ka log line\n\r\x1b[K[0/10]  1 running  1 scoring")
+	for i, end := range []string{`{"state":"completed","score":1}`, `{"state":"completed","score":0.5}`, `{"state":"completed","score":null}`} {
 		id := string(rune('a' + i))
-		event(schemas.EventRolloutStarted, id, `{"evaluationName":"\u001b[31mA very long name that does not fit"}`)
-		event(schemas.EventRolloutFinished, id, `{"state":"completed","score":1}`)
+		event(schemas.EventRolloutStarted, id, `{"evaluationName":"x"}`)
+		event(schemas.EventRolloutFinished, id, end)
 	}
+	shown("")
+	event(schemas.EventRolloutStarted, "f", `{"evaluationName":"\u001b[31mA very long name that does not fit on the terminal at all"}`)
+	event(schemas.EventRolloutFinished, "f", `{"state":"completed","score":0.25}`)
+	shown("\r\x1b[K✗ A very long name that does not fit on the terminal at al…\n\r\x1b[K[4/10] ✓2 ✗1 ?1  1 running  1 scoring  2.1/s  3 s left")
+	event(schemas.EventRolloutFinished, "2", `{"state":"faulted","fault":{"category":"exit","message":"it ended; stderr ends with:\nfirst\nlast"}}`)
+	shown("\r\x1b[K⚠ Two: exit: last; it ended\n\r\x1b[K[5/10] ✓2 ✗1 ?1 ⚠1  1 running  1 scoring  2.6/s  2 s left")
 	event(schemas.EventRolloutSuspended, "1", `{"segment":1,"triggers":[]}`)
 	b.Reset()
-	now = now.Add(1800 * time.Millisecond)
-	_ = l.Tick()
-	shown("\r\x1b[K[4/10]  1 running  1 suspended  2.00/s  about 3.0s left  O…")
+
+	// While nothing runs it says what is waited for, and counts down.
+	standing = Standing{Runs: 1, Awaited: Awaited{Jobs: 2, People: 1}, NextCheck: now.Add(13 * time.Second)}
 	now = now.Add(time.Second)
 	_ = l.Tick()
-	if !strings.Contains(b.String(), "left") {
-		t.Errorf("after a second without an event there was %q", &b)
-	}
-	b.Reset()
+	shown("\r\x1b[K[5/10] ✓2 ✗1 ?1 ⏸1 ⚠1  waiting: 2 jobs, 1 person")
+	columns = 100
+	now = now.Add(time.Second)
+	_ = l.Tick()
+	shown("\r\x1b[K[5/10] ✓2 ✗1 ?1 ⏸1 ⚠1  waiting: 2 jobs, 1 person; next check in 11 s")
 	_ = l.Close()
 	shown("\r\x1b[K")
-	event(schemas.EventRolloutFinished, "2", `{"state":"completed"}`)
+	event(schemas.EventRolloutFinished, "1", `{"state":"completed","score":0}`)
 	_ = l.Tick()
 	shown("")
+}
+
+// Where no line can be redrawn, there is one each minute in which nothing else happens.
+func TestHeartbeat(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var b bytes.Buffer
+	standing := Standing{Runs: 1, Awaited: Awaited{Jobs: 2, People: 1}, NextCheck: now.Add(72 * time.Second)}
+	l := NewLog(&b, NewExecution("r", 0, store.Counts{Total: 3, Completed: 1, Suspended: 2}), ProgressOptions{Now: func() time.Time { return now }, Look: func() (Standing, error) { return standing, nil }})
+	after := func(d time.Duration, want string) {
+		t.Helper()
+		now = now.Add(d)
+		if err := l.Tick(); err != nil || b.String() != want {
+			t.Errorf("got %q, want %q; %v", &b, want, err)
+		}
+		b.Reset()
+	}
+	after(59*time.Second, "")
+	after(time.Second, "[1/3] waiting: 2 jobs, 1 person; next check in 12 s\n")
+	after(time.Second, "")
+	if err := l.Event(schemas.Event{RolloutID: "o", Type: schemas.EventRolloutResumed, Data: json.RawMessage(`{"segment":2}`)}); err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	after(59*time.Second, "")
+	standing = Standing{Running: 1, Runs: 1, Awaited: Awaited{Timers: 1}}
+	after(time.Second, "[1/3] 1 running, waiting: 1 timer\n")
+	standing = Standing{Scoring: 2}
+	after(time.Minute, "[1/3] 2 scoring\n")
+
+	// An executor says what it watches.
+	standing = Standing{Runs: 2, Awaited: Awaited{People: 2}}
+	l = NewLog(&b, NewExecution("", 0, store.Counts{}), ProgressOptions{Now: func() time.Time { return now }, Look: func() (Standing, error) { return standing, nil }})
+	after(time.Minute, "watching 2 runs: 2 people\n")
+	standing = Standing{}
+	after(time.Minute, "watching: no run waits for anything\n")
 }

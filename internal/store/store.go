@@ -49,6 +49,7 @@ type Store interface {
 	Jobs
 	Outbox
 	Rescorings
+	Standings
 
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
 	// is false.

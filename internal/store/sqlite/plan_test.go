@@ -142,7 +142,8 @@ func TestStatementsScanNoTable(t *testing.T) {
 		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
 		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts+"run_id = ?", nextDueJob,
-		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorable)
+		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorable,
+		selectHeld, countWaiting+fromOpen, countWaiting+fromOpenOfRun, selectWaiting+fromOpen+" GROUP BY type", selectWaiting+fromOpenOfRun+" GROUP BY type")
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
 		"SCAN h", "SCAN holders", "SCAN json_each", "CONSTANT ROW", "SCAN (subquery"}

@@ -36,6 +36,7 @@ type Store struct {
 	jobs
 	outbox
 	rescorings
+	standings
 }
 
 var _ store.Store = (*Store)(nil)
@@ -98,7 +99,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)
-	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}}, nil
+	return &Store{d, runs{d}, queue{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}}, nil
 }
 
 // ignoreInGit keeps a new store out of the repository that it is made in. A folder that has

@@ -1,0 +1,72 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// standings implements store.Standings.
+type standings struct{ db *db }
+
+const (
+	selectHeld    = "SELECT state, owner = ?2, count(*) FROM rollouts WHERE owner IS NOT NULL AND (?1 = '' OR run_id = ?1) GROUP BY 1, 2"
+	fromOpen      = " FROM triggers WHERE state IN ('intended', 'starting', 'waiting')"
+	fromOpenOfRun = fromOpen + " AND run_id = ?" // apart, because each has an index of its own
+	countWaiting  = "SELECT count(DISTINCT run_id)"
+	selectWaiting = "SELECT type, count(*), min(next_check)"
+)
+
+// Standing implements Standings.
+func (s standings) Standing(ctx context.Context, runID string) (out store.Standing, err error) {
+	defer func() { err = s.db.describe(err) }()
+	rows, err := s.db.read.QueryContext(ctx, selectHeld, runID, s.db.holder)
+	if err != nil {
+		return out, err
+	}
+	if err := each(rows, func(r scanner) error {
+		var state eval.State
+		var own bool
+		var n int
+		err := r.Scan(&state, &own, &n)
+		switch {
+		case state != eval.StateRunning:
+			out.Evaluating += n
+		case own:
+			out.Own = n
+			fallthrough
+		default:
+			out.Running += n
+		}
+		return err
+	}); err != nil {
+		return out, err
+	}
+	from, args := fromOpen, []any{}
+	if runID != "" {
+		from, args = fromOpenOfRun, []any{runID}
+	}
+	if err := s.db.read.QueryRowContext(ctx, countWaiting+from, args...).Scan(&out.Runs); err != nil {
+		return out, err
+	}
+	if rows, err = s.db.read.QueryContext(ctx, selectWaiting+from+" GROUP BY type", args...); err != nil {
+		return out, err
+	}
+	out.Waiting = map[string]int{}
+	return out, each(rows, func(r scanner) error {
+		var typ string
+		var n int
+		var next sql.NullInt64
+		if err := r.Scan(&typ, &n, &next); err != nil {
+			return err
+		}
+		out.Waiting[typ] = n
+		if at := time.UnixMicro(next.Int64).UTC(); next.Valid && (out.NextCheck.IsZero() || at.Before(out.NextCheck)) {
+			out.NextCheck = at
+		}
+		return nil
+	})
+}

@@ -1,0 +1,26 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Standings says how runs stand for whoever watches them.
+type Standings interface {
+	// Standing says what is worked on and waited for in one run, or in all runs if runID is empty.
+	// It costs what is held and waited for, and not what there is.
+	Standing(ctx context.Context, runID string) (Standing, error)
+}
+
+// Standing is what is worked on and waited for.
+type Standing struct {
+	// Running and Evaluating count the rollouts that a process holds.
+	Running, Evaluating int
+	// Own counts those of Running that this process holds. Their agents may still wait for a place.
+	Own int
+	// Runs counts the runs that wait for something, Waiting what they wait for, by type of trigger.
+	Runs    int
+	Waiting map[string]int
+	// NextCheck is when a source is asked next, zero if none is.
+	NextCheck time.Time
+}

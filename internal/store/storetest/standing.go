@@ -1,0 +1,41 @@
+package storetest
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+func standingSpecs(s *suite) {
+	standing := func(w *world, runID string) store.Standing {
+		w.Helper()
+		out, err := w.another().Standing(w.ctx, runID)
+		w.must(err)
+		return out
+	}
+
+	s.spec("a store without work stands still", func(w *world) {
+		equal(w, "standing", standing(w, ""), store.Standing{Waiting: map[string]int{}})
+	})
+
+	s.spec("what is worked on and waited for is counted, of one run and of all", func(w *world) {
+		soon, later := w.Now().Add(time.Second), w.Now().Add(time.Hour)
+		waiting, _ := w.suspended(list(polled("i", later), polled("j", soon), external("k")))
+		also, _ := w.suspended(list(external("l")))
+		working, _ := w.create(3)
+		claims, err := w.a.Claim(w.ctx, working, 2)
+		w.must(err)
+		w.commit(w.a, claims[0], store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage(`1`)})
+		typ := external("k").Type
+		equal(w, "of the one that waits", standing(w, waiting), store.Standing{Runs: 1, Waiting: map[string]int{typ: 1, polled("i", soon).Type: 2}, NextCheck: soon})
+		equal(w, "of the other", standing(w, also), store.Standing{Runs: 1, Waiting: map[string]int{typ: 1}})
+		equal(w, "of the one that works", standing(w, working), store.Standing{Running: 1, Evaluating: 1, Waiting: map[string]int{}})
+		equal(w, "of all", standing(w, ""), store.Standing{Running: 1, Evaluating: 1, Runs: 2, Waiting: map[string]int{typ: 2, polled("i", soon).Type: 2}, NextCheck: soon})
+		own, err := w.a.Standing(w.ctx, working)
+		w.must(err)
+		equal(w, "for its holder", own, store.Standing{Running: 1, Own: 1, Evaluating: 1, Waiting: map[string]int{}})
+		w.cancel(waiting)
+		equal(w, "when that is cancelled", standing(w, ""), store.Standing{Running: 1, Evaluating: 1, Runs: 1, Waiting: map[string]int{typ: 1}})
+	})
+}
