@@ -50,7 +50,7 @@ with each other, to see how often a difference is found where there is none.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, g, args) },
 	}
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.by, "by", nil, "compare `FIGURE`: score, passRate or evaluator:ID (repeatable; default: score, passRate and every evaluator); the first one decides")
+	fl.StringArrayVar(&f.by, "by", nil, "compare `FIGURE`: score, passRate, evaluator:ID, tokens or cost (repeatable; default: all that there are); the first one decides")
 	fl.StringSliceVar(&f.agents, "agents", nil, "compare the agents `A,B`, of one run or of two")
 	fl.StringVar(&f.margin, "margin", "", "call differences of up to `D` equivalent")
 	fl.StringVar(&f.noWorseThan, "no-worse-than", "", "gate: B is not worse than A by more than `D`")

@@ -178,6 +178,10 @@ func (o Options) figures(a, b *Side) ([]string, error) {
 				by = append(by, "evaluator:"+one.ID)
 			}
 		}
+		by = append(by, byTokens, byCost) // left out where neither is known
+	}
+	if isUsage(by[0]) && (o.NoWorseThan != nil || o.BetterThan != nil) {
+		return nil, fmt.Errorf("--by %s: gates judge scores; name a score first, and %s after it", by[0], by[0])
 	}
 	for _, name := range by {
 		if err := checkFigure(name, a, b); err != nil {
@@ -189,8 +193,8 @@ func (o Options) figures(a, b *Side) ([]string, error) {
 
 func checkFigure(name string, sides ...*Side) error {
 	id, isEvaluator := strings.CutPrefix(name, "evaluator:")
-	if !isEvaluator && name != "score" && name != "passRate" {
-		return fmt.Errorf("--by: expected score, passRate or evaluator:ID, got %q", name)
+	if !isEvaluator && name != "score" && name != "passRate" && !isUsage(name) {
+		return fmt.Errorf("--by: expected score, passRate, evaluator:ID, tokens or cost, got %q", name)
 	}
 	for _, s := range sides {
 		if isEvaluator && s.evaluator(id) == nil {
@@ -218,6 +222,9 @@ func judge(rows []Row) {
 			p = r.P()
 		}
 		r.Verdict = verdict(r.Low, r.High, r.Margin, p)
+		if r.LowerIsBetter && r.Verdict != Undecided {
+			r.Verdict = map[Verdict]Verdict{Improved: Regressed, Regressed: Improved}[r.Verdict]
+		}
 	}
 }
 
@@ -285,6 +292,9 @@ func SelfTest(a Side, by string, seed uint64) (*SelfTestDocument, error) {
 		return nil, err
 	}
 	by = cmp.Or(by, "score")
+	if isUsage(by) {
+		return nil, fmt.Errorf("--by %s: expected a score, whose chance is tested", by)
+	}
 	if err := checkFigure(by, &a); err != nil {
 		return nil, err
 	}

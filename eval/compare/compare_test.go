@@ -246,7 +246,7 @@ func TestWhatCannotBeCompared(t *testing.T) {
 		{"another score that passes", changed(scores("a", 1), func(s *Side) { s.Pass = 0.5 }), scores("b", 1), Options{}, "a rollout passes from 0.5 on in A and from 1 on in B"},
 		{"several agents against one", two(scores("a", 1)), scores("b", 1), Options{}, "the agents differ: a has x, y, b has agent of b"},
 		{"an agent that is not there", changed(scores("a", 1), func(s *Side) { s.Agent = "z" }), scores("b", 1), Options{}, `has no agent "z"`},
-		{"a figure that is none", scores("a", 1), scores("b", 1), Options{By: []string{"speed"}}, "expected score, passRate or evaluator:ID"},
+		{"a figure that is none", scores("a", 1), scores("b", 1), Options{By: []string{"speed"}}, "expected score, passRate, evaluator:ID"},
 		{"an evaluator that is none", scores("a", 1), scores("b", 1), Options{By: []string{"evaluator:f"}}, `has no evaluator "f"; it has e`},
 	} {
 		c.o.Settings = stats.DefaultSettings

@@ -46,16 +46,19 @@ type Missing struct {
 
 // Row compares one figure.
 type Row struct {
-	// By is score, passRate or evaluator:ID.
+	// By is score, passRate, evaluator:ID, tokens or cost.
 	By string `json:"by"`
+	// LowerIsBetter holds of tokens and cost.
+	LowerIsBetter bool `json:"lowerIsBetter,omitempty"`
 	stats.Difference
 	// HolmP is the p-value that is shown, adjusted for the number of rows.
 	HolmP float64 `json:"holmP"`
 	// EvaluationsNeeded is how many evaluations like these would find the margin, or without one
 	// the difference, with the power; nil if that cannot be said.
 	EvaluationsNeeded *int `json:"evaluationsNeeded"`
-	// Bounds are the difference if everything that is missing turned out worst for B, and best.
-	Bounds []float64 `json:"bounds"`
+	// Bounds are the difference if everything that is missing turned out worst for B, and best; nil
+	// where there are none.
+	Bounds []float64 `json:"bounds,omitempty"`
 	// Margin is that of equivalence, if one was given.
 	Margin  *float64 `json:"margin,omitempty"`
 	Verdict Verdict  `json:"verdict"`

@@ -28,12 +28,25 @@ type sides struct {
 	a, b   *float64 // nil on a side that cannot be compared
 }
 
+// byTokens and byCost are the figures that are better the lower they are. They have no bounds, and
+// what is missing of them is never taken for 0.
+const (
+	byTokens = "tokens"
+	byCost   = "cost"
+)
+
+func isUsage(by string) bool { return by == byTokens || by == byCost }
+
 func figureOf(e *Evaluation, by string) (eval.Figure, bool) {
 	switch by {
 	case "score":
 		return e.Score, true
 	case "passRate":
 		return e.PassRate, true
+	case byTokens:
+		return e.Tokens, e.Tokens.Value != nil
+	case byCost:
+		return e.Cost, e.Cost.Value != nil
 	}
 	f, ok := e.Evaluators[strings.TrimPrefix(by, "evaluator:")]
 	return f, ok
@@ -51,7 +64,7 @@ func newFigures(by string, pairs []pair, missingZero bool) *figures {
 			continue
 		}
 		s.a, s.b = s.fa.Value, s.fb.Value
-		if zero := 0.0; missingZero {
+		if zero := 0.0; missingZero && !isUsage(by) {
 			if s.a == nil && s.b != nil && !s.fa.Open {
 				s.a = &zero
 			} else if s.b == nil && s.a != nil && !s.fb.Open {
@@ -110,6 +123,12 @@ func (f *figures) row(o Options, earlier []*figures) Row {
 		f.difference = f.paired.Difference(o.Settings)
 	}
 	r := Row{By: f.by, Difference: f.difference, Margin: o.Margin}
+	if isUsage(f.by) {
+		r.LowerIsBetter, r.Margin = true, nil
+		r.Regressions, r.Improvements = r.Improvements, r.Regressions
+		r.EvaluationsNeeded = r.Needed(r.Delta)
+		return r
+	}
 	distance := r.Delta
 	if o.Margin != nil {
 		distance = *o.Margin
@@ -145,7 +164,11 @@ func (f *figures) items() []Item {
 			EpochsA: len(s.fa.Epochs), EpochsB: len(s.fb.Epochs), FaultsA: s.pair.a.Faults, FaultsB: s.pair.b.Faults})
 	}
 	slices.SortStableFunc(out, func(x, y Item) int {
-		return cmp.Or(cmp.Compare(x.D, 0)-cmp.Compare(y.D, 0), cmp.Compare(math.Abs(y.D), math.Abs(x.D)))
+		sign := cmp.Compare(x.D, 0) - cmp.Compare(y.D, 0)
+		if isUsage(f.by) {
+			sign = -sign
+		}
+		return cmp.Or(sign, cmp.Compare(math.Abs(y.D), math.Abs(x.D)))
 	})
 	return out
 }

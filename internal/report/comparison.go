@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -29,7 +30,7 @@ func WriteComparison(w io.Writer, d *compare.Document) error {
 		out.printf("\n%s\n", l.title)
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for _, one := range l.items {
-			_, _ = fmt.Fprintf(table, "  %s\n", strings.Join(itemCells(one, plain), "\t")) // out keeps the error
+			_, _ = fmt.Fprintf(table, "  %s\n", strings.Join(itemCells(d, one, plain), "\t")) // out keeps the error
 		}
 		_ = table.Flush()
 		l.more(out)
@@ -59,7 +60,7 @@ func WriteComparisonMarkdown(w io.Writer, d *compare.Document) error {
 		out.printf("\n### %s\n\n", l.title)
 		tableHead(out, "evaluation", "A", "B", "change", "")
 		for _, one := range l.items {
-			tableRow(out, itemCells(one, markdown)...)
+			tableRow(out, itemCells(d, one, markdown)...)
 		}
 		l.more(out)
 	}
@@ -162,7 +163,7 @@ func openMissing(d *compare.Document) (n int) {
 // headline is the verdict on the first figure.
 func headline(d *compare.Document) string {
 	r := d.Comparisons[0]
-	return fmt.Sprintf("%s %s (%s)", r.By, r.Verdict, signed(r.Delta))
+	return fmt.Sprintf("%s %s (%s)", r.By, r.Verdict, change(r.By, r.Delta))
 }
 
 // itemList are the evaluations that became worse, or better.
@@ -184,6 +185,9 @@ func itemLists(d *compare.Document) (out []itemList) {
 		sign  float64
 	}{{"worse in B", -1}, {"better in B", 1}} {
 		l := itemList{}
+		if d.Comparisons[0].LowerIsBetter {
+			one.sign = -one.sign
+		}
 		for _, item := range d.Items {
 			if item.D*one.sign <= 0 {
 				continue
@@ -201,7 +205,7 @@ func itemLists(d *compare.Document) (out []itemList) {
 }
 
 // itemCells are id, both scores, the change, and what faulted.
-func itemCells(one compare.Item, escape func(string) string) []string {
+func itemCells(d *compare.Document, one compare.Item, escape func(string) string) []string {
 	name := one.EvaluationID
 	if one.EvaluationName != "" && one.EvaluationName != one.EvaluationID {
 		name += " (" + one.EvaluationName + ")"
@@ -219,7 +223,8 @@ func itemCells(one compare.Item, escape func(string) string) []string {
 	if len(one.FaultsB) > 0 {
 		notes = append(notes, "B faulted: "+strings.Join(one.FaultsB, ", "))
 	}
-	return []string{escape(name), formatScore(&one.A), formatScore(&one.B), signed(one.D), escape(strings.Join(notes, "; "))}
+	by := d.Comparisons[0].By
+	return []string{escape(name), figure(by, one.A, formatScore(&one.A)), figure(by, one.B, formatScore(&one.B)), change(by, one.D), escape(strings.Join(notes, "; "))}
 }
 
 var rowHead = []string{"figure", "A", "B", "difference (95 % interval)", "p", "adjusted", "verdict"}
@@ -227,12 +232,12 @@ var rowHead = []string{"figure", "A", "B", "difference (95 % interval)", "p", "a
 func rowCells(d *compare.Document, escape func(string) string) (rows [][]string) {
 	for i := range d.Comparisons {
 		r := &d.Comparisons[i]
-		difference := signed(r.Delta)
+		delta := change(r.By, r.Delta)
 		if r.Low != nil {
-			difference += fmt.Sprintf(" [%s, %s]", signed(*r.Low), signed(*r.High))
+			delta += fmt.Sprintf(" [%s, %s]", change(r.By, *r.Low), change(r.By, *r.High))
 		}
-		rows = append(rows, []string{escape(r.By), strconv.FormatFloat(r.MeanA, 'f', 3, 64), strconv.FormatFloat(r.MeanB, 'f', 3, 64),
-			difference, pValue(r.P()), pValue(r.HolmP), string(r.Verdict)})
+		rows = append(rows, []string{escape(r.By), figure(r.By, r.MeanA, strconv.FormatFloat(r.MeanA, 'f', 3, 64)), figure(r.By, r.MeanB, strconv.FormatFloat(r.MeanB, 'f', 3, 64)),
+			delta, pValue(r.P()), pValue(r.HolmP), string(r.Verdict)})
 	}
 	return rows
 }
@@ -244,7 +249,7 @@ func comparisonSentences(d *compare.Document) (out []string) {
 		out = append(out, fmt.Sprintf("%d comparisons; adjusted by Holm, except for the first one, which decides.", m))
 	}
 	if first.MDE != nil {
-		sentence := fmt.Sprintf("With %s a difference of %s is found in %.0f %% of comparisons", count(first.N, "evaluation"), decimal(*first.MDE), 100*first.Power)
+		sentence := fmt.Sprintf("With %s a difference of %s is found in %.0f %% of comparisons", count(first.N, "evaluation"), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
 		if first.EvaluationsNeeded != nil {
 			what := "this one"
 			if first.Margin != nil {
@@ -254,7 +259,7 @@ func comparisonSentences(d *compare.Document) (out []string) {
 		}
 		out = append(out, sentence+".")
 	}
-	if len(d.Missing) > 0 {
+	if len(d.Missing) > 0 && first.Bounds != nil {
 		out = append(out, fmt.Sprintf("With what is missing at its worst for B the difference is %s, at its best %s.", signed(first.Bounds[0]), signed(first.Bounds[1])))
 	}
 	if len(d.SetDifferences) > 0 {
@@ -271,6 +276,31 @@ func firstOf(all []string, most int) []string {
 		return append(append([]string{}, all[:most]...), fmt.Sprintf("and %d more", more))
 	}
 	return all
+}
+
+// figure is a value of a figure, which is in words unless it is of tokens or cost.
+func figure(by string, x float64, words string) string {
+	switch by {
+	case "tokens":
+		return grouped(int64(math.Round(x)))
+	case "cost":
+		return dollars(x)
+	}
+	return words
+}
+
+// change is a difference of a figure, with its sign.
+func change(by string, x float64) string {
+	switch words := figure(by, math.Abs(x), ""); {
+	case words == "":
+		return signed(x)
+	case strings.Trim(words, "$0.") == "":
+		return words
+	case x < 0:
+		return "-" + words
+	default:
+		return "+" + words
+	}
 }
 
 // signed is a difference of scores, with its sign.

@@ -19,7 +19,7 @@ const compareSchema = `{"type":"object","additionalProperties":false,"required":
 	`"baseline":{"description":"the id of a run","type":"string"},` +
 	`"candidate":{"description":"the id of a run; that of the baseline, to compare two of its agents","type":"string"},` +
 	`"baselineAgent":{"type":"string"},"candidateAgent":{"type":"string"},` +
-	`"by":{"description":"score, passRate or evaluator:ID; all of them if left out; the first one decides","type":"array","items":{"type":"string"}},` +
+	`"by":{"description":"score, passRate, evaluator:ID, tokens or cost; all of them if left out; the first one decides","type":"array","items":{"type":"string"}},` +
 	`"noWorseThan":{"type":"number","minimum":0,"maximum":1},"betterThan":{"type":"number","minimum":0,"maximum":1},` +
 	`"allowDifferentSets":{"description":"compare what both have, although their evaluations or evaluators differ","type":"boolean"}}}`
 
