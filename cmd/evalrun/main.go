@@ -74,7 +74,7 @@ is scored.
 		_, err := g.level()
 		return err
 	}
-	root.AddCommand(runCommand(g), resumeCommand(g), scoreCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
+	root.AddCommand(initCommand(g), runCommand(g), resumeCommand(g), scoreCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		listCommand(g), showCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
 		compareCommand(g), probeCommand(g), probeServerCommand(), gatewayCommand(g), serveCommand(g), jobsCommand(g), tokenCommand(g), versionCommand(g))
 	return root
