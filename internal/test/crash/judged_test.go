@@ -1,0 +1,117 @@
+package crash
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/peers/fakejudge"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/store/sqlite"
+)
+
+// newJudgedScenario is an eval set whose rollouts are judged. asked counts how often the provider
+// was asked of each rollout's output.
+func newJudgedScenario(t *testing.T) (s *scenario, environ []string, asked func() map[string]int) {
+	t.Helper()
+	var mu sync.Mutex
+	counts := map[string]int{}
+	server, err := fakejudge.Start(func(r fakejudge.Request) fakejudge.Reply {
+		mu.Lock()
+		defer mu.Unlock()
+		counts[r.Prompt]++
+		return fakejudge.Score(75, "well")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	for name, value := range server.Environ() {
+		environ = append(environ, name+"="+value)
+	}
+	s = emptyScenario(t, "failpoint")
+	s.total = 3
+	var evaluations []any
+	for i := range s.total {
+		evaluations = append(evaluations, map[string]any{"id": fmt.Sprint("e", i), "name": "e", "inputs": map[string]any{"n": i}, "expectedOutput": map[string]any{},
+			"evaluationCriterias": map[string]any{"judge": nil, "second": nil}})
+	}
+	judge := func(id, prompt string) map[string]any {
+		return map[string]any{"version": "1.0", "id": id, "evaluatorTypeId": "uipath-llm-judge-output-semantic-similarity",
+			"evaluatorConfig": map[string]any{"name": id, "model": "gpt-5-mini", "prompt": prompt + " {{ActualOutput}} {{ExpectedOutput}}"}}
+	}
+	s.write("set.json", map[string]any{"version": "1.0", "id": "judged", "name": "Judged", "evaluations": evaluations,
+		"agent":      map[string]any{"type": "function", "command": []string{"sh", "-c", "cat"}}, // its input is its output: no two are alike
+		"evaluators": []any{judge("judge", "How good?"), judge("second", "How bad?")}})
+	return s, environ, func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return counts
+	}
+}
+
+// A judged run is killed at each of its steps. No verdict is lost and none is there twice, and only
+// the question whose answer was on its way is asked again.
+func TestAJudgedRunKilledAtEachStep(t *testing.T) {
+	for _, step := range []string{"judge.cached", "judge.answered", "rollout.evaluated", "rollout.finishing", "rollout.finished"} {
+		for n := 1; n <= 3; n++ {
+			t.Run(fmt.Sprint(step, " ", n), func(t *testing.T) {
+				t.Parallel()
+				s, environ, asked := newJudgedScenario(t)
+				if !s.killed(s.command(append(environ, fmt.Sprintf("EVALRUN_FAILPOINT=kill:%s:%d", step, n))...)) {
+					t.Errorf("there was no step %s %d", step, n)
+				}
+				s.finish(environ...)
+				s.checkVerdicts()
+				if len(asked()) != 2*s.total {
+					t.Errorf("%d questions, want %d", len(asked()), 2*s.total)
+				}
+				again := 0
+				for _, n := range asked() {
+					again += n - 1
+				}
+				// At the kill up to 3 rollouts are judged at once, whose answers may be on their way. The
+				// answer of the killed step itself was kept.
+				if again > s.total-1 {
+					t.Errorf("%d answers were paid for twice", again)
+				}
+			})
+		}
+	}
+}
+
+// checkVerdicts checks that each evaluator has one result of each rollout, which is a score.
+func (s *scenario) checkVerdicts() {
+	s.t.Helper()
+	st, err := sqlite.Open(filepath.Join(s.dir, ".evalrun"), store.Options{MustExist: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer st.Close()
+	err = st.Snapshot(s.t.Context(), runID, func(v store.View) error {
+		if run := v.Run(); !run.Final() || run.Counts.Completed != s.total {
+			s.t.Errorf("%+v", run)
+		}
+		return v.Rollouts(func(o store.RolloutView) error {
+			if len(o.Results) != 2 || o.Score == nil || *o.Score != 0.75 {
+				s.t.Errorf("%s: %d results, score %v", o.EvaluationID, len(o.Results), o.Score)
+			}
+			for _, stored := range o.Results {
+				var results []eval.Result
+				if err := json.Unmarshal(stored.Data, &results); err != nil {
+					return err
+				}
+				if len(results) != 1 || results[0].Score == nil || len(results[0].Judge.Verdicts) != 1 {
+					s.t.Errorf("%s: %s", o.EvaluationID, stored.Data)
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		s.t.Error(err)
+	}
+}
