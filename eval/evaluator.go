@@ -211,6 +211,7 @@ var builders = map[string]func(e *evaluator, c *config){
 	"legacy-csv-column-exact-match":                  legacyCSV,
 	"legacy-llm-judge":                               legacyOutputJudge,
 	"legacy-trajectory":                              legacyTrajectoryJudge,
+	"llm-judge":                                      readLLMJudge,
 	"command":                                        command,
 }
 

@@ -146,7 +146,7 @@ func (e *NotAsked) Error() string { return e.Reason }
 
 // judgeTypes are the types of evaluators that ask models.
 var judgeTypes = []string{"uipath-llm-judge-output-semantic-similarity", "uipath-llm-judge-output-strict-json-similarity",
-	"uipath-llm-judge-trajectory-similarity", "uipath-llm-judge-trajectory-simulation", "legacy-llm-judge", "legacy-trajectory"}
+	"uipath-llm-judge-trajectory-similarity", "uipath-llm-judge-trajectory-simulation", "legacy-llm-judge", "legacy-trajectory", typeLLMJudge}
 
 // IsJudge reports whether an evaluator asks models.
 func (d Definition) IsJudge() bool { return slices.Contains(judgeTypes, d.Type) }
@@ -158,11 +158,21 @@ func (d Definition) JudgeModels() []string {
 		return nil
 	}
 	var config struct {
-		Model string `json:"model"`
+		Model  string `json:"model"`
+		Judges []struct {
+			Model string `json:"model"`
+		} `json:"judges"`
 	}
 	_ = json.Unmarshal(d.Config, &config) // it has been checked
-	if config.Model == "" {
-		config.Model = SameAsAgent
+	models := []string{config.Model}
+	if len(config.Judges) > 0 {
+		models = nil
 	}
-	return []string{config.Model}
+	for _, one := range config.Judges {
+		models = append(models, one.Model)
+	}
+	for i := range models {
+		models[i] = cmp.Or(models[i], SameAsAgent)
+	}
+	return models
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 
+	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -42,7 +43,7 @@ func (e *EvalSet) chooseJudges() {
 		if len(models) == 0 {
 			continue
 		}
-		missing := e.judgesMissing(models)
+		missing := judgesMissing(e.req.Judges, e.req.Agents, models, e.opts.Variables)
 		if used = used || missing == ""; missing != "" && def.NotRun == "" {
 			def.NotRun = missing
 		}
@@ -52,13 +53,16 @@ func (e *EvalSet) chooseJudges() {
 	}
 }
 
-// judgesMissing says why none of the agents' rollouts can be judged by these models.
-func (e *EvalSet) judgesMissing(models []string) (missing string) {
-	for _, a := range e.req.Agents {
+// judgesMissing says why none of the agents' rollouts can be judged by these models; a judge of
+// several models needs them all.
+func judgesMissing(c *judge.Config, agents []agent.Entry, models []string, v Variables) (missing string) {
+	for _, a := range agents {
+		missing = ""
 		for _, model := range models {
-			if missing = e.req.Judges.Missing(model, plans.ModelOf(a), e.opts.Variables.resolve); missing == "" {
-				return ""
-			}
+			missing = cmp.Or(missing, c.Missing(model, plans.ModelOf(a), v.resolve))
+		}
+		if missing == "" {
+			return ""
 		}
 	}
 	return missing
@@ -70,19 +74,12 @@ func (v Variables) checkJudges(plan plans.Plan) error {
 		return nil
 	}
 	for _, def := range plan.Set.Evaluators {
-		if def.NotRun != "" {
+		models := def.JudgeModels()
+		if def.NotRun != "" || len(models) == 0 {
 			continue
 		}
-		for _, model := range def.JudgeModels() {
-			missing := ""
-			for _, a := range plan.Agents {
-				if missing = plan.Judges.Missing(model, plans.ModelOf(a), v.resolve); missing == "" {
-					break
-				}
-			}
-			if missing != "" {
-				return inputError("the evaluator %s: %s", def.ID, missing)
-			}
+		if missing := judgesMissing(plan.Judges, plan.Agents, models, v); missing != "" {
+			return inputError("the evaluator %s: %s", def.ID, missing)
 		}
 	}
 	return nil

@@ -1,0 +1,266 @@
+package eval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// typeLLMJudge is evalrun's own judge.
+const typeLLMJudge = "llm-judge"
+
+// What a judge answers with.
+const (
+	answerScore   = "score"
+	answerBoolean = "boolean"
+	answerLabels  = "labels"
+)
+
+// How several verdicts become one.
+const (
+	reduceMean     = "mean"
+	reduceMedian   = "median"
+	reduceMajority = "majority"
+)
+
+// llmJudge asks models one or more times each, and makes one score of what they say.
+type llmJudge struct {
+	id           string
+	system       string
+	prompt       judgeTemplate
+	answer       string
+	low, high    float64
+	labels       []string
+	passing      []string
+	judges       []judgeModel
+	samples      int
+	reduce       string
+	quorum       float64
+	unknown      bool
+	tool         Tool
+	templateHash string
+}
+
+// judgeModel is one of the models that are asked.
+type judgeModel struct {
+	model       string
+	temperature *float64
+	seed        *int64
+	maxTokens   int
+	weight      float64
+}
+
+func readLLMJudge(e *evaluator, c *config) {
+	const most = 1e9
+	j := &llmJudge{id: e.def.ID, system: c.String("system", ownJudgeSystem), answer: c.Enum("answer", answerScore, answerScore, answerBoolean, answerLabels),
+		low: 0, high: 1, samples: c.Int("samples", 1, 1, 100), quorum: c.Float("quorum", 0.5, 0, 1), unknown: c.Bool("unknown", true)}
+	c.RequiredString("prompt")
+	j.prompt = readJudgeTemplate(c.r, c.Get("prompt"))
+	if n := c.Optional("range", input.Array); n != nil {
+		var bounds []float64
+		if json.Unmarshal(n.JSON(), &bounds) != nil || len(bounds) != 2 || bounds[0] >= bounds[1] || max(-bounds[0], bounds[1]) > most {
+			c.r.Errorf(n, "expected two numbers, the worst and the best score, such as [1, 5]")
+		} else {
+			j.low, j.high = bounds[0], bounds[1]
+		}
+	}
+	j.readLabels(c)
+	j.readModels(c)
+	usual := reduceMean
+	if j.answer != answerScore {
+		usual = reduceMajority
+	}
+	j.reduce = c.Enum("reduce", usual, reduceMean, reduceMedian, reduceMajority)
+	if n := c.Get("reduce"); j.answer == answerScore && j.reduce == reduceMajority {
+		c.r.Errorf(n, "expected mean or median: scores have no majority")
+	} else if j.answer == answerLabels && j.reduce != reduceMajority {
+		c.r.Errorf(n, "expected majority: labels have no %s", j.reduce)
+	}
+	j.tool = j.makeTool()
+	j.templateHash = hashOf(j.system, j.prompt.text)
+	e.expectsOutput, e.criteriaOptional = true, true
+	e.score = j.score
+}
+
+func (j *llmJudge) readLabels(c *config) {
+	j.labels, j.passing = c.Strings("labels"), c.Strings("passingLabels")
+	switch {
+	case j.answer != answerLabels:
+		for _, key := range []string{"labels", "passingLabels"} {
+			if n := c.Get(key); n != nil {
+				c.r.Errorf(n, `only a judge with "answer": "labels" has labels`)
+			}
+		}
+	case len(j.labels) < 2:
+		c.r.Errorf(c.Node, "labels: expected at least two")
+	case len(j.passing) == 0:
+		c.r.Errorf(c.Node, "passingLabels: expected those of the labels that pass")
+	}
+	for _, label := range j.passing {
+		if j.answer == answerLabels && !slices.Contains(j.labels, label) {
+			c.r.Errorf(c.Get("passingLabels"), "%q is none of the labels%s", label, input.Suggest(label, j.labels))
+		}
+	}
+}
+
+func (j *llmJudge) readModels(c *config) {
+	n := c.Optional("judges", input.Array)
+	if n == nil {
+		j.judges = []judgeModel{{weight: 1}}
+		return
+	}
+	if len(n.Items) == 0 {
+		c.r.Errorf(n, "expected at least one judge")
+	}
+	for _, item := range n.Items {
+		f := c.r.Object(item)
+		if item.Kind != input.Object {
+			continue
+		}
+		m := judgeModel{model: f.String("model", ""), maxTokens: f.Int("maxTokens", 0, 1, 1<<31-1), weight: f.Float("weight", 1, 0, maxWeight)}
+		if f.Has("temperature") {
+			t := f.Float("temperature", 0, 0, 2)
+			m.temperature = &t
+		}
+		if f.Has("seed") {
+			seed := int64(f.Int("seed", 0, -1<<53, 1<<53))
+			m.seed = &seed
+		}
+		f.Done()
+		j.judges = append(j.judges, m)
+	}
+}
+
+// makeTool is the tool whose arguments are the verdict.
+func (j *llmJudge) makeTool() Tool {
+	properties := map[string]any{"justification": map[string]any{"type": "string", "description": "What speaks for the verdict and what against it; written before the verdict"}}
+	required := []string{"justification"}
+	switch j.answer {
+	case answerScore:
+		properties["score"] = map[string]any{"type": "number", "description": fmt.Sprintf("From %g, the worst, to %g, the best", j.low, j.high)}
+	case answerBoolean:
+		properties["pass"] = map[string]any{"type": "boolean", "description": "Whether what was asked for is the case"}
+	case answerLabels:
+		properties["label"] = map[string]any{"type": "string", "enum": j.labels}
+	}
+	if j.unknown {
+		properties["cannotBeJudged"] = map[string]any{"type": "boolean", "description": "True if what is shown does not allow a verdict; the verdict is then ignored"}
+	}
+	for _, key := range []string{"score", "pass", "label", "cannotBeJudged"} {
+		if _, ok := properties[key]; ok {
+			required = append(required, key)
+		}
+	}
+	schema, _ := json.Marshal(map[string]any{"type": "object", "properties": properties, "required": required}) // it marshals
+	return Tool{Name: "submit_verdict", Description: "Submit the verdict with its justification", Schema: schema}
+}
+
+// opinion is what one model has said once.
+type opinion struct {
+	// score is from 0 to 1.
+	score         float64
+	label         string
+	unknown       bool
+	justification string
+}
+
+// read reads the arguments of the tool.
+func (j *llmJudge) read(arguments json.RawMessage) (out opinion, err error) {
+	var in struct {
+		Justification  *string
+		Score          *float64
+		Pass           *bool
+		Label          *string
+		CannotBeJudged bool
+	}
+	if err := json.Unmarshal(arguments, &in); err != nil {
+		return out, fmt.Errorf("its arguments are not as the tool wants them: %w", err)
+	}
+	if in.Justification != nil {
+		out.justification = *in.Justification
+	}
+	if j.unknown && in.CannotBeJudged {
+		out.unknown = true
+		return out, nil
+	}
+	switch j.answer {
+	case answerScore:
+		if in.Score == nil || *in.Score < j.low || *in.Score > j.high {
+			return out, fmt.Errorf("score: expected a number from %g to %g", j.low, j.high)
+		}
+		out.score = (*in.Score - j.low) / (j.high - j.low)
+	case answerBoolean:
+		if in.Pass == nil {
+			return out, errors.New("pass: expected true or false")
+		}
+		out.score = truth(*in.Pass)
+	case answerLabels:
+		if in.Label == nil || !slices.Contains(j.labels, *in.Label) {
+			return out, fmt.Errorf("label: expected one of %s", strings.Join(j.labels, ", "))
+		}
+		out.label, out.score = *in.Label, truth(slices.Contains(j.passing, *in.Label))
+	}
+	return out, nil
+}
+
+// score asks all judges for all their samples, at once, and reduces what they say.
+func (j *llmJudge) score(ctx context.Context, s Subject, criteria *object) outcome {
+	if s.Judge == nil {
+		return outcome{failure: &NotAsked{"an LLM judge needs a model, and there is none here"}}
+	}
+	prompt, err := j.prompt.fill(s, criteria)
+	if err != nil {
+		return outcome{failure: err}
+	}
+	p := &panel{judge: j, asked: make([]asked, len(j.judges)*j.samples)}
+	var asking sync.WaitGroup
+	for i := range p.asked {
+		m := j.judges[i/j.samples]
+		asking.Go(func() {
+			p.asked[i] = j.ask(ctx, s, Question{EvaluatorID: j.id, Sample: i, Model: m.model, System: j.system, Prompt: prompt, Tool: j.tool, Temperature: m.temperature,
+				Seed: m.seed, MaxTokens: m.maxTokens, TemplateHash: j.templateHash})
+			p.asked[i].weight = m.weight
+		})
+	}
+	asking.Wait()
+	return p.outcome()
+}
+
+// asked is one question with what came of it.
+type asked struct {
+	opinion
+	weight float64
+	call   JudgeCall
+	err    error
+}
+
+// voted says that there is an opinion that counts.
+func (a asked) voted() bool { return a.err == nil && !a.unknown }
+
+func (j *llmJudge) ask(ctx context.Context, s Subject, q Question) (out asked) {
+	q.Check = func(arguments json.RawMessage) error {
+		_, err := j.read(arguments)
+		return err
+	}
+	answer, err := s.Judge.Ask(ctx, q)
+	out.call = answer.Call
+	if err == nil {
+		out.opinion, err = j.read(answer.Arguments)
+	}
+	switch out.err = err; {
+	case err != nil:
+		out.call.Error, out.call.ErrorCategory = messageOf(err)
+	case out.unknown:
+		out.call.Error = "the judge says that this cannot be judged"
+	default:
+		score := out.score
+		out.call.Score, out.call.Label = &score, out.label
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package eval
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// panel is what several judges, or several samples of one, have said of one rollout.
+type panel struct {
+	judge *llmJudge
+	asked []asked
+}
+
+// panelDetails are the details of a panel's result.
+type panelDetails struct {
+	Label          string   `json:"label,omitempty"`
+	Justifications []string `json:"justifications"`
+}
+
+// outcome makes one score of the verdicts. Where too few have voted, or no verdict has a majority,
+// there is none: an error if judges have failed, and otherwise a reason.
+func (p *panel) outcome() outcome {
+	out := outcome{judged: &Judged{Fingerprint: p.fingerprint(), Reduce: p.judge.reduce}}
+	details := panelDetails{Justifications: []string{}}
+	var votes []asked
+	for _, a := range p.asked {
+		var notAsked *NotAsked
+		if errors.As(a.err, &notAsked) {
+			return outcome{failure: notAsked}
+		}
+		out.judged.Verdicts = append(out.judged.Verdicts, a.call)
+		if a.err == nil {
+			details.Justifications = append(details.Justifications, a.justification)
+		}
+		if a.voted() {
+			votes = append(votes, a)
+		}
+	}
+	if len(votes) == 0 || float64(len(votes)) < p.judge.quorum*float64(len(p.asked)) {
+		out.failure = p.missing(fmt.Sprintf("%d of %d judges have voted, fewer than the quorum of %g", len(votes), len(p.asked), p.judge.quorum))
+		return out
+	}
+	score, label, ok := p.reduce(votes)
+	if !ok {
+		out.failure = p.missing("no verdict has the majority of all judges")
+		return out
+	}
+	out.score = score
+	out.judged.Spread, out.judged.Agreement = p.spread(votes), agreement(votes, score, label)
+	details.Label, out.details = label, details
+	return out
+}
+
+// missing is why there is no score: what a judge that failed has said, else the reason.
+func (p *panel) missing(reason string) error {
+	for _, a := range p.asked {
+		var failed *JudgeError
+		if errors.As(a.err, &failed) {
+			return &JudgeError{failed.Category, reason + ": " + failed.Message}
+		}
+		if a.err != nil {
+			return a.err
+		}
+	}
+	if len(p.asked) == 1 {
+		reason = p.asked[0].call.Error
+	}
+	return &NotAsked{reason}
+}
+
+// reduce makes one verdict of the votes.
+func (p *panel) reduce(votes []asked) (score float64, label string, ok bool) {
+	switch p.judge.reduce {
+	case reduceMean:
+		var sum, weights float64
+		for _, v := range votes {
+			sum += v.weight * v.score
+			weights += v.weight
+		}
+		return sum / weights, "", weights > 0
+	case reduceMedian:
+		scores := make([]float64, len(votes))
+		for i, v := range votes {
+			scores[i] = v.score
+		}
+		slices.Sort(scores)
+		middle := len(scores) / 2
+		if len(scores)%2 == 1 {
+			return scores[middle], "", true
+		}
+		return (scores[middle-1] + scores[middle]) / 2, "", true
+	}
+	var all float64
+	for _, a := range p.asked {
+		all += a.weight // one without an answer withholds its vote
+	}
+	for _, candidate := range votes {
+		var weight float64
+		for _, v := range votes {
+			if v.score == candidate.score && v.label == candidate.label {
+				weight += v.weight
+			}
+		}
+		if weight > all/2 {
+			return candidate.score, candidate.label, true
+		}
+	}
+	return 0, "", false
+}
+
+// spread is the standard deviation of the votes' scores.
+func (p *panel) spread(votes []asked) *float64 {
+	var sum, squares float64
+	for _, v := range votes {
+		sum += v.score
+	}
+	mean := sum / float64(len(votes))
+	for _, v := range votes {
+		squares += (v.score - mean) * (v.score - mean)
+	}
+	spread := math.Sqrt(squares / math.Max(1, float64(len(votes)-1)))
+	return &spread
+}
+
+// agreement is the share of the votes that are the reduced verdict.
+func agreement(votes []asked, score float64, label string) *float64 {
+	same := 0
+	for _, v := range votes {
+		if math.Abs(v.score-score) < 1e-9 && v.label == label {
+			same++
+		}
+	}
+	share := float64(same) / float64(len(votes))
+	return &share
+}
+
+// fingerprint is the same for panels of the same template, models and parameters.
+func (p *panel) fingerprint() string {
+	j := p.judge
+	parts := []string{j.templateHash, string(j.tool.Schema), j.reduce, fmt.Sprint(j.quorum, j.samples)}
+	for i := 0; i < len(p.asked); i += j.samples {
+		m := j.judges[i/j.samples]
+		parts = append(parts, fingerprint(Question{Temperature: m.temperature, Seed: m.seed, MaxTokens: m.maxTokens}, p.asked[i].call.Model), fmt.Sprint(m.weight))
+	}
+	return hashOf(parts...)
+}
