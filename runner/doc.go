@@ -13,6 +13,7 @@
 //     it in another process, hours later, if you like.
 //   - [Store.Execute] looks after all runs of a store for as long as its context lives.
 //   - [Store.Deliver] hands in what a rollout waits for; [Store.Cancel] ends a run or a rollout.
+//   - [Store.Score] scores what a run has stored again, with its evaluators or with others.
 //   - [Store.Triggers] says what is waited for, [Store.Runs] and [Store.Find] how runs stand.
 //   - [Store.Report] and [OpenReport] convert results. A program that only reads results documents
 //     or events needs the package schemas alone.

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -262,4 +263,29 @@ func ExampleStore_Report() {
 	// Output:
 	// successful 1
 	// Small numbers completed
+}
+
+// Scores what a run has stored again, with corrected criteria and without its agent.
+func ExampleStore_Score() {
+	ctx, path := context.Background(), evalSet(false)
+	store, run := begin(path)
+	defer end(path, store)
+	_, err := store.Run(ctx, run.RunID, runner.RunOptions{})
+	check(err)
+
+	set, err := os.ReadFile(path)
+	check(err)
+	wrong := filepath.Join(filepath.Dir(path), "wrong.json")
+	check(os.WriteFile(wrong, bytes.Replace(set, []byte(`"sum": 3`), []byte(`"sum": 4`), 1), 0o600))
+	for _, evaluators := range []string{wrong, path} {
+		scored, err := store.Score(ctx, run.RunID, runner.ScoreOptions{Evaluators: evaluators})
+		check(err)
+		check(store.Report(ctx, run.RunID, runner.Variables{}, func(r *runner.Report) error {
+			fmt.Println(scored.Number, *r.Head().Summary.Score)
+			return nil
+		}))
+	}
+	// Output:
+	// 1 0
+	// 2 1
 }

@@ -2,12 +2,16 @@ package runner
 
 import (
 	"cmp"
+	"context"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/rollout"
 )
 
 // judgeModelVar names the model of judges that are to be the agent's own, where --judge-model does
@@ -83,4 +87,59 @@ func (v Variables) checkJudges(plan plans.Plan) error {
 		}
 	}
 	return nil
+}
+
+// chooseJudges finds the models that the evaluators of a rescoring ask. One that was not run for
+// want of a model is, if there is one now. It is an error if there is none any more: what a judge
+// has said would be lost.
+func (r *rescoring) chooseJudges(config *judge.Config, o ScoreOptions) error {
+	var c judge.Config
+	if config == nil {
+		c = judge.ParseConfig(&input.Reader{}, nil) // that of the environment
+	} else {
+		c = *config
+	}
+	c.Model = cmp.Or(o.JudgeModel, c.Model, os.Getenv(judgeModelVar))
+	c.NoCache = o.NoJudgeCache
+	if c.Prices == nil {
+		c.Prices = r.plan.Set.Prices
+	}
+	r.with.Evaluators = slices.Clone(r.with.Evaluators)
+	for i := range r.with.Evaluators {
+		def := &r.with.Evaluators[i]
+		models := def.JudgeModels()
+		if len(models) == 0 {
+			continue
+		}
+		missing := ""
+		for _, a := range r.plan.Agents {
+			for _, model := range models {
+				if missing = c.Missing(model, plans.ModelOf(a), o.Variables.resolve); missing == "" {
+					break
+				}
+			}
+		}
+		switch {
+		case missing == "":
+			def.NotRun, r.with.Judges = "", &c
+		case def.NotRun == "":
+			return inputError("the evaluator %s: %s", def.ID, missing)
+		}
+	}
+	plan := r.plan
+	plan.Judges = r.with.Judges
+	r.red = o.Variables.Redactor(plan)
+	return nil
+}
+
+// judges are the models that the evaluators of a rescoring ask.
+func (r *rescoring) judges(plan plans.Plan, o ScoreOptions) *judge.Judges {
+	models := map[string]string{}
+	for _, a := range plan.Agents {
+		models[a.Name] = plans.ModelOf(a)
+	}
+	return judge.New(judge.Options{
+		Config: *plan.Judges, CacheDir: filepath.Join(r.st.Dir(), "judge-cache"), AgentModels: models, Resolve: o.Variables.resolve, Redact: r.red,
+		Spent: func(ctx context.Context) (judge.Spent, error) { return rollout.SpentOnJudges(ctx, r.st, r.runID) },
+	})
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/rollout"
@@ -36,6 +38,8 @@ type rescoring struct {
 	// that it has and the run has not, changed those whose inputs differ.
 	unmatched, more map[string]bool
 	changed         []string
+	// setJudges are the judges of a new eval set, nil if there is none.
+	setJudges *judge.Config
 	// notices are what a person should know of it.
 	notices []string
 }
@@ -55,17 +59,24 @@ func (p planned) newRescoring(ctx context.Context, o ScoreOptions, version strin
 		return nil, err
 	}
 	r.dir, _ = p.plan.FindBaseDir(p.st.Dir(), work)
+	judges := p.plan.Judges
 	r.with = plans.Rescoring{Version: version, Evaluators: p.plan.Set.Evaluators, PlanDigest: p.plan.Digest, Failed: o.Failed, WithoutWorkspaces: o.WithoutWorkspaces}
 	switch {
 	case o.Evaluators != "":
 		err = r.readEvaluators(ctx, o.Evaluators)
 	case o.Failed && r.earlier.Last() > 0:
-		force := r.earlier.With[r.earlier.Last()-1]
-		r.with.Evaluators, r.with.PlanDigest = force.Evaluators, force.PlanDigest
+		force := r.earlier.InForce()
+		r.with.Evaluators, r.with.PlanDigest, judges = force.Set.Evaluators, force.Digest, force.Judges
 		err = r.inForce(ctx, func(e store.Evaluation) { r.evaluations = append(r.evaluations, e) })
 	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.chooseJudges(cmp.Or(r.setJudges, judges), o); err != nil {
+		return nil, err
+	}
 	r.with.Digest = plans.ScoringDigest(r.with.Evaluators, r.evaluations)
-	return r, err
+	return r, nil
 }
 
 // inForce calls f with the evaluations that the last rescoring has asked for something else.
@@ -212,7 +223,13 @@ func (r *rescoring) takeSet(path string) (change func(*eval.Evaluation), err err
 	if err != nil {
 		return nil, &InputError{input.Unreadable(path, err)}
 	}
-	r.warn(problems)
+	in := &input.Reader{Problems: problems}
+	judges := judge.ParseConfig(in, set.Judges)
+	if err := in.Problems.Err(false); err != nil {
+		return nil, &InputError{err}
+	}
+	r.warn(in.Problems)
+	r.setJudges = &judges
 	r.with.Evaluators = slices.Clone(set.Evaluators)
 	for i := range r.with.Evaluators {
 		def := &r.with.Evaluators[i]

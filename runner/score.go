@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -36,6 +37,10 @@ type ScoreOptions struct {
 	Concurrency int
 	// Variables are those that tasks may name, and that are redacted.
 	Variables Variables
+	// JudgeModel is the model of judges that are to be asked the agent's own, where that is not
+	// known. NoJudgeCache asks judges again what they were asked before.
+	JudgeModel   string
+	NoJudgeCache bool
 	// Drain, when it is closed, lets the running evaluators finish and asks no other.
 	Drain <-chan struct{}
 	// Notice, if not nil, is called with what a person should know at once, and Log gets the log
@@ -193,17 +198,23 @@ func (r *rescoring) score(ctx context.Context, host *rollout.Host, number int, o
 		return err
 	}
 	plan := r.plan
-	plan.Set.Evaluators = r.with.Evaluators
+	plan.Set.Evaluators, plan.Judges = r.with.Evaluators, r.with.Judges
 	again := &rollout.Rescoring{Host: host, Number: number, WithoutWorkspaces: r.with.WithoutWorkspaces, Keeps: r.keeps(before),
 		Same: func(def eval.Definition, earlier rollout.Earlier) bool {
 			was, ok := before.Evaluator(earlier.Rescoring, def.ID)
 			return ok && was.Digest() == def.Digest()
 		}}
-	if err := again.Prepare(plan, r.dir, r.red); err != nil {
+	concurrency := cmp.Or(o.Concurrency, DefaultConcurrency)
+	var judges *judge.Judges
+	if plan.Judges != nil {
+		judges = r.judges(plan, o)
+		concurrency = max(concurrency, plan.Judges.Concurrency()) // judges have limits of their own
+	}
+	if err := again.Prepare(plan, r.dir, judges, r.red); err != nil {
 		return err
 	}
 	s := &scorer{rescoring: r, again: again, number: number}
-	return s.run(ctx, ids, cmp.Or(o.Concurrency, DefaultConcurrency), o.Drain)
+	return s.run(ctx, ids, concurrency, o.Drain)
 }
 
 // keeps says which results stay without asking again. before are the rescorings before this one.

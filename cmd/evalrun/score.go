@@ -39,6 +39,8 @@ run was planned with.`,
 	fl.BoolVar(&f.score.Failed, "failed", false, "ask only evaluators that have failed or were not run")
 	fl.BoolVar(&f.score.Completed, "completed", false, "of a run that is not final, score the rollouts that are completed")
 	fl.BoolVar(&f.score.WithoutWorkspaces, "without-workspaces", false, "ask command evaluators although the workspaces of the agents were not kept")
+	fl.StringVar(&f.score.JudgeModel, "judge-model", "", "ask the model `NAME` where a judge is to be the agent's own model and that is not known (default: ${EVALRUN_JUDGE_MODEL})")
+	fl.BoolVar(&f.score.NoJudgeCache, "no-judge-cache", false, "ask judges again what they were asked before")
 	fl.IntVarP(&f.concurrency, "concurrency", "j", runner.DefaultConcurrency, "score `N` rollouts at once")
 	f.registerVerdict(cmd)
 	f.registerEnv(cmd, "")

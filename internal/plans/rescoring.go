@@ -5,10 +5,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -28,14 +30,17 @@ type Rescoring struct {
 	FileDigest string `json:"fileDigest,omitempty"`
 	// Only names the evaluators that are asked, those of a file; empty means all. Failed asks
 	// those that have failed, WithoutWorkspaces also those that may read a workspace that is gone.
-	Only              []string `json:"only,omitempty"`
-	Failed            bool     `json:"failed,omitempty"`
-	WithoutWorkspaces bool     `json:"withoutWorkspaces,omitempty"`
+	// Judges are the models that they ask; nil if they ask none.
+	Judges            *judge.Config `json:"judges,omitempty"`
+	Only              []string      `json:"only,omitempty"`
+	Failed            bool          `json:"failed,omitempty"`
+	WithoutWorkspaces bool          `json:"withoutWorkspaces,omitempty"`
 }
 
 // Continues reports whether a rescoring that has not ended is the same as another one.
 func (r Rescoring) Continues(other Rescoring) bool {
-	return r.Digest == other.Digest && slices.Equal(r.Only, other.Only) && r.Failed == other.Failed && r.WithoutWorkspaces == other.WithoutWorkspaces
+	return r.Digest == other.Digest && slices.Equal(r.Only, other.Only) && r.Failed == other.Failed && r.WithoutWorkspaces == other.WithoutWorkspaces &&
+		reflect.DeepEqual(r.Judges, other.Judges)
 }
 
 // Rescorings are the rescorings of a run, in order.
@@ -63,7 +68,7 @@ func (r Rescorings) Last() int { return len(r.With) }
 func (r Rescorings) InForce() Plan {
 	plan := r.plan
 	if n := r.Last(); n > 0 {
-		plan.Set.Evaluators, plan.Digest = r.With[n-1].Evaluators, r.With[n-1].PlanDigest
+		plan.Set.Evaluators, plan.Digest, plan.Judges = r.With[n-1].Evaluators, r.With[n-1].PlanDigest, r.With[n-1].Judges
 	}
 	return plan
 }
@@ -95,13 +100,14 @@ func (r Rescorings) Evaluator(number int, id string) (def eval.Definition, ok bo
 }
 
 // ScoringDigest is the same for the same evaluators and the same evaluations in place of the
-// plan's.
+// plan's. Whether an evaluator could be run is no part of it.
 func ScoringDigest(defs []eval.Definition, evaluations []store.Evaluation) string {
 	evaluations = slices.Clone(evaluations)
 	slices.SortFunc(evaluations, func(a, b store.Evaluation) int { return strings.Compare(a.ID, b.ID) })
 	hash := sha256.New()
 	enc := json.NewEncoder(hash)
 	for _, def := range defs {
+		def.NotRun = ""
 		_ = enc.Encode(def) // a hash takes everything, and its configuration was JSON when it was read
 	}
 	for _, e := range evaluations {

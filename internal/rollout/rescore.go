@@ -9,6 +9,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
@@ -47,9 +48,9 @@ func (e Earlier) Failed() bool {
 	return false
 }
 
-// Prepare makes the evaluators of a plan, whose eval set is in dir.
-func (r *Rescoring) Prepare(plan plans.Plan, dir string, red *redact.Redactor) (err error) {
-	r.run = &Run{Plan: plan, Dir: dir, Redact: red}
+// Prepare makes the evaluators of a plan, whose eval set is in dir. judges may be nil.
+func (r *Rescoring) Prepare(plan plans.Plan, dir string, judges *judge.Judges, red *redact.Redactor) (err error) {
+	r.run = &Run{Plan: plan, Dir: dir, Judges: judges, Redact: red}
 	r.run.Evaluators, err = newEvaluators(plan)
 	return err
 }
