@@ -116,6 +116,7 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 	for _, e := range h.Statistics.PerAgent()[0].Evaluators {
 		s.Evaluators = append(s.Evaluators, compare.Evaluator{ID: e.ID, Name: e.Name, Digest: e.Digest})
 	}
+	s.Judges = h.Statistics.Judges
 	statistics := eval.NewStatistics(set)
 	statistics.Outcomes = func(o eval.Outcome) {
 		e := &s.Evaluations[len(s.Evaluations)-1]

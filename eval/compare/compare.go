@@ -107,6 +107,7 @@ func (d *Document) pair(a, b *Side) (pairs []pair) {
 
 // differences lists what the two runs were planned with that is not the same.
 func (d *Document) differences(a, b *Side, pairs []pair) {
+	d.judgeDifferences(a, b)
 	set := func(format string, args ...any) {
 		d.SetDifferences = append(d.SetDifferences, fmt.Sprintf(format, args...))
 	}

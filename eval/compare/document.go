@@ -24,6 +24,9 @@ type Document struct {
 	// allowed; PlanDifferences all others.
 	SetDifferences  []string `json:"setDifferences"`
 	PlanDifferences []string `json:"planDifferences"`
+	// JudgeDifferences says where judges were not the same: the differences of scores are then not
+	// the agents' alone.
+	JudgeDifferences []string `json:"judgeDifferences,omitempty"`
 	// Gates are judged by the first comparison.
 	Gates []Gate `json:"gates"`
 	// Comparisons has a row for each figure, the first of which decides.

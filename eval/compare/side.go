@@ -22,6 +22,8 @@ type Side struct {
 	Reduce     eval.Reducer
 	Pass       float64
 	Evaluators []Evaluator
+	// Judges are those of the evaluators that ask models.
+	Judges []eval.JudgeSummary
 	// Evaluations are those of the plan, in its order.
 	Evaluations []Evaluation
 	// About says what else the run was planned with, by what it is: a commit, an agent's command.

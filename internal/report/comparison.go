@@ -262,6 +262,9 @@ func comparisonSentences(d *compare.Document) (out []string) {
 	if len(d.Missing) > 0 && first.Bounds != nil {
 		out = append(out, fmt.Sprintf("With what is missing at its worst for B the difference is %s, at its best %s.", signed(first.Bounds[0]), signed(first.Bounds[1])))
 	}
+	for _, difference := range d.JudgeDifferences {
+		out = append(out, "The difference is not the agents' alone: "+difference+".")
+	}
 	if len(d.SetDifferences) > 0 {
 		out = append(out, "The eval sets differ: "+strings.Join(firstOf(d.SetDifferences, 20), ", ")+".")
 	}

@@ -1,0 +1,51 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/evalrun/evalrun/eval"
+)
+
+// judgeDifferences says where judges were not the same on both sides: asked in another way, or
+// answered by another model. A difference of the scores is then not the agents' alone.
+func (d *Document) judgeDifferences(a, b *Side) {
+	for _, one := range a.Evaluators {
+		x, y := judgesOf(a, one.ID), judgesOf(b, one.ID)
+		if len(x.asked) == 0 || len(y.asked) == 0 {
+			continue // it was not judged on both
+		}
+		switch {
+		case !slices.Equal(x.answered, y.answered):
+			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was judged by %s in A and by %s in B", one.ID, words(x.answered), words(y.answered)))
+		case !slices.Equal(x.asked, y.asked):
+			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was asked of its judges with other texts or parameters in A than in B", one.ID))
+		}
+	}
+}
+
+// judges are the fingerprints with which an evaluator's judges were asked, and the models that have
+// answered, sorted.
+type judges struct{ asked, answered []string }
+
+func judgesOf(s *Side, evaluator string) (out judges) {
+	for _, one := range s.Judges {
+		if one.EvaluatorID == evaluator {
+			out.asked = append(out.asked, one.Fingerprint)
+			out.answered = append(out.answered, answeredBy(one)...)
+		}
+	}
+	for _, list := range []*[]string{&out.asked, &out.answered} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return out
+}
+
+// answeredBy are the models that say they have answered, else those that were asked.
+func answeredBy(one eval.JudgeSummary) []string {
+	if len(one.ModelsReturned) > 0 {
+		return one.ModelsReturned
+	}
+	return one.Models
+}

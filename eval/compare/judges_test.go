@@ -1,0 +1,35 @@
+package compare
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/evalrun/evalrun/eval"
+)
+
+func TestJudgesThatDiffer(t *testing.T) {
+	side := func(all ...eval.JudgeSummary) *Side {
+		return &Side{Evaluators: []Evaluator{{ID: "kind"}, {ID: "exact"}}, Judges: all}
+	}
+	judge := func(fingerprint string, answered ...string) eval.JudgeSummary {
+		return eval.JudgeSummary{EvaluatorID: "kind", Fingerprint: fingerprint, Models: []string{"gpt"}, ModelsReturned: answered}
+	}
+	for name, c := range map[string]struct {
+		a, b *Side
+		want []string
+	}{
+		"none":           {side(), side(), nil},
+		"only one side":  {side(judge("1", "gpt-1")), side(), nil},
+		"the same":       {side(judge("1", "gpt-1")), side(judge("1", "gpt-1")), nil},
+		"another text":   {side(judge("1", "gpt-1")), side(judge("2", "gpt-1")), []string{"evaluator kind was asked of its judges with other texts or parameters in A than in B"}},
+		"another answer": {side(judge("1", "gpt-1")), side(judge("1", "gpt-2")), []string{"evaluator kind was judged by gpt-1 in A and by gpt-2 in B"}},
+		"in any order":   {side(judge("1", "gpt-1"), judge("2", "gpt-2")), side(judge("2", "gpt-2"), judge("1", "gpt-1")), nil},
+		"unnamed":        {side(judge("1")), side(judge("1")), nil},
+	} {
+		var d Document
+		d.judgeDifferences(c.a, c.b)
+		if !slices.Equal(d.JudgeDifferences, c.want) {
+			t.Errorf("%s: %q, want %q", name, d.JudgeDifferences, c.want)
+		}
+	}
+}
