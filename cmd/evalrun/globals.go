@@ -131,6 +131,35 @@ func printf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...) // a closed terminal is nothing to report to a terminal
 }
 
+// arrayWriter writes a JSON array of any length, an element a line.
+type arrayWriter struct {
+	w     io.Writer
+	begun bool
+}
+
+func (a *arrayWriter) add(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	before := "[\n"
+	if a.begun {
+		before = ",\n"
+	}
+	a.begun = true
+	_, err = fmt.Fprintf(a.w, "%s%s", before, data)
+	return err
+}
+
+func (a *arrayWriter) close() error {
+	end := "[]\n"
+	if a.begun {
+		end = "\n]\n"
+	}
+	_, err := io.WriteString(a.w, end)
+	return err
+}
+
 // printJSON writes one JSON document on stdout.
 func printJSON(cmd *cobra.Command, v any) error {
 	enc := json.NewEncoder(stdout(cmd))

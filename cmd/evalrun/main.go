@@ -62,10 +62,9 @@ person, its rollout is suspended and costs nothing but a row; when the job is do
 is scored.
 
 ` + exitCodeHelp,
-		Version:           buildInfo().line(),
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Version:       buildInfo().line(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	g := &globals{}
 	g.register(root)
@@ -76,6 +75,7 @@ is scored.
 	}
 	root.AddCommand(initCommand(g), runCommand(g), resumeCommand(g), scoreCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"),
 		listCommand(g), showCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
-		compareCommand(g), probeCommand(g), probeServerCommand(), gatewayCommand(g), serveCommand(g), jobsCommand(g), tokenCommand(g), versionCommand(g))
+		compareCommand(g), probeCommand(g), probeServerCommand(), gatewayCommand(g), serveCommand(g), jobsCommand(g), tokenCommand(g), versionCommand(g), completionCommand())
+	g.withCompletion(root)
 	return root
 }

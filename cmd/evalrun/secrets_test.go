@@ -232,13 +232,11 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	}
 	do("", "run", "--env", "ENV_SECRET", "--env", "EVAL_KEY", "--env-file", "file.env", "--run-id", "r", "--events", "events.jsonl", "--junit", "junit.xml", "--summary", "summary.md", "-o", "results.json", "set.json")
 	do("", "triggers")
-	for waiting := json.NewDecoder(strings.NewReader(do("", "triggers", "--json"))); ; {
-		var trigger struct{ TriggerID, Type string }
-		if err := waiting.Decode(&trigger); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	var waiting []struct{ TriggerID, Type string }
+	if err := json.Unmarshal([]byte(do("", "triggers", "--json")), &waiting); err != nil {
+		t.Fatal(err)
+	}
+	for _, trigger := range waiting {
 		switch trigger.Type {
 		case "TASK":
 			do("", "approve", trigger.TriggerID, "--reason", "because "+secrets["AGENT_KEY"])

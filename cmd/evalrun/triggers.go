@@ -33,19 +33,18 @@ func triggersCommand(g *globals) *cobra.Command {
 func (g *globals) triggers(cmd *cobra.Command, s *runner.Store, runID string, all bool) error {
 	out := bufio.NewWriter(stdout(cmd))
 	n, now := 0, time.Now()
+	list := arrayWriter{w: out}
 	err := s.Triggers(cmd.Context(), runID, all, func(t runner.Trigger) error {
 		n++
-		if !g.json {
-			_, err := out.WriteString(describeTrigger(s, t, now))
-			return err
+		if g.json {
+			return list.add(t)
 		}
-		line, err := json.Marshal(t)
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(append(line, '\n'))
+		_, err := out.WriteString(describeTrigger(s, t, now))
 		return err
 	})
+	if g.json && err == nil {
+		err = list.close()
+	}
 	if err := errors.Join(err, out.Flush()); err != nil {
 		return internal(err)
 	}

@@ -74,7 +74,7 @@ func BenchmarkTriggers(b *testing.B) {
 	program, dir := buildProgram(b), suspendedStore(b, external)
 	for b.Loop() {
 		out, err := exec.Command(program, "triggers", "--store", dir, "--json").Output()
-		if n := bytes.Count(out, []byte("\n")); err != nil || n != suspended {
+		if n := bytes.Count(out, []byte(`"triggerId"`)); err != nil || n != suspended {
 			b.Fatalf("%d triggers, %v", n, err)
 		}
 	}

@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -140,12 +139,8 @@ func rehearsal(t *testing.T) []askedFor {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		_, out := s.evalrun("triggers", "--json")
-		for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
-			var asked askedFor
-			if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
-				t.Fatalf("%v: %s", err, lines.Text())
-			}
-			rehearsed.asked = append(rehearsed.asked, asked)
+		if err := json.Unmarshal([]byte(out), &rehearsed.asked); err != nil {
+			t.Fatalf("%v: %s", err, out)
 		}
 	})
 	if len(rehearsed.asked) != 5 {

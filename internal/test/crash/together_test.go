@@ -1,7 +1,6 @@
 package crash
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -105,13 +104,13 @@ func (s *scenario) evalrun(args ...string) (code int, out string) {
 func (s *scenario) waiting() (ids []string) {
 	s.t.Helper()
 	_, out := s.evalrun("triggers", "--json")
-	for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
-		var trigger struct {
-			TriggerID string `json:"triggerId"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &trigger); err != nil {
-			s.t.Fatalf("%v: %s", err, lines.Text())
-		}
+	var waiting []struct {
+		TriggerID string `json:"triggerId"`
+	}
+	if err := json.Unmarshal([]byte(out), &waiting); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	for _, trigger := range waiting {
 		ids = append(ids, trigger.TriggerID)
 	}
 	return ids

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// completionCommand prints what a shell needs to complete the command line.
+func completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print the completion of a shell, with the ids of runs, triggers and evaluations",
+		Long: `Print what a shell needs to complete commands, flags, and the ids of runs, triggers and evaluations of the store that a command
+would use.`,
+		Example: `  source <(evalrun completion bash)        # in ~/.bashrc; needs bash-completion
+  evalrun completion zsh > "${fpath[1]}/_evalrun"
+  evalrun completion fish > ~/.config/fish/completions/evalrun.fish`,
+		Args:      exactly(1),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			write := map[string]func(io.Writer) error{
+				"bash": func(w io.Writer) error { return cmd.Root().GenBashCompletionV2(w, true) },
+				"zsh":  cmd.Root().GenZshCompletion,
+				"fish": func(w io.Writer) error { return cmd.Root().GenFishCompletion(w, true) },
+			}[args[0]]
+			if write == nil {
+				return usageError("completion: expected bash, zsh or fish, got %q", args[0])
+			}
+			return internal(write(stdout(cmd)))
+		},
+	}
+}
+
+// completing says what can stand where a command line is being completed, each with a description
+// after a tab.
+type completing func(cmd *cobra.Command, s *runner.Store, args []string) ([]string, error)
+
+// complete is a completion out of the store. Without a store, or with one that cannot be read, there
+// is nothing to complete; files is whether a file may stand there as well.
+func (g *globals) complete(files bool, f completing) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if files {
+			directive = cobra.ShellCompDirectiveDefault
+		}
+		if cmd.Context() == nil {
+			cmd.SetContext(context.Background())
+		}
+		_ = g.withStore(cmd, false, func(s *runner.Store) (err error) {
+			found, err = f(cmd, s, args)
+			return err
+		})
+		return found, directive | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// withCompletion completes the arguments of commands, and the flags that name a run.
+func (g *globals) withCompletion(root *cobra.Command) {
+	first := func(f completing) completing {
+		return func(cmd *cobra.Command, s *runner.Store, args []string) ([]string, error) {
+			if len(args) > 0 {
+				return nil, nil
+			}
+			return f(cmd, s, args)
+		}
+	}
+	for name, complete := range map[string]cobra.CompletionFunc{
+		"resume": g.complete(true, first(runIDs)), "report": g.complete(true, first(runIDs)), "triggers": g.complete(true, first(runIDs)),
+		"cancel": g.complete(false, first(runIDs)), "rm": g.complete(false, runIDs), "compare": g.complete(true, runIDs),
+		"show": g.complete(true, runAndEvaluation), "logs": g.complete(true, runAndEvaluation),
+		"deliver": g.complete(false, first(triggerIDs)), "approve": g.complete(false, first(triggerIDs)), "deny": g.complete(false, first(triggerIDs)),
+	} {
+		for _, cmd := range root.Commands() {
+			if cmd.Name() == name {
+				cmd.ValidArgsFunction = complete
+			}
+		}
+	}
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "run" {
+			continue
+		}
+		for _, flag := range []string{"retry-of", "failed-of"} {
+			if err := cmd.RegisterFlagCompletionFunc(flag, g.complete(false, runIDs)); err != nil {
+				panic(err) // the command has no such flag
+			}
+		}
+		if err := cmd.RegisterFlagCompletionFunc("eval-id", completeEvalIDs); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// runIDs are the runs of the store, the newest first.
+func runIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, err error) {
+	all, err := s.Runs(cmd.Context())
+	for _, r := range all {
+		if !slices.Contains(args, r.ID) {
+			out = append(out, r.ID+"\t"+string(listStatus(r))+", "+r.CreatedAt.Local().Format(time.DateTime)+", "+redact.Line(r.EvaluationSetName))
+		}
+	}
+	if len(all) > 0 && len(args) == 0 {
+		out = append(out, runner.Latest+"\tthe newest run")
+	}
+	return out, err
+}
+
+// runAndEvaluation are runs, and of a run its evaluations.
+func runAndEvaluation(cmd *cobra.Command, s *runner.Store, args []string) (out []string, err error) {
+	switch len(args) {
+	case 0:
+		return runIDs(cmd, s, args)
+	case 1:
+		run, err := s.Find(cmd.Context(), args[0])
+		if err != nil {
+			return nil, err
+		}
+		rollouts, err := s.Internal().ListRollouts(cmd.Context(), run.ID, 0, mostCompleted)
+		for _, r := range rollouts {
+			one := r.EvaluationID + "\t" + redact.Line(r.EvaluationName)
+			if onOneLine(r.EvaluationID) && (len(out) == 0 || out[len(out)-1] != one) {
+				out = append(out, one)
+			}
+		}
+		return out, err
+	}
+	return nil, nil
+}
+
+// mostCompleted is how many evaluations or triggers are offered.
+const mostCompleted = 1000
+
+// errEnough ends a listing.
+var errEnough = errors.New("enough")
+
+// triggerIDs are the triggers that can be answered.
+func triggerIDs(cmd *cobra.Command, s *runner.Store, _ []string) (out []string, err error) {
+	err = s.Triggers(cmd.Context(), "", false, func(t runner.Trigger) error {
+		if t.Answer == runner.AnswerPoll {
+			return nil
+		}
+		if len(out) == mostCompleted {
+			return errEnough
+		}
+		out = append(out, t.TriggerID+"\t"+t.Type+", "+redact.Line(t.EvaluationName))
+		return nil
+	})
+	return out, err
+}
+
+// completeEvalIDs are the evaluations of what stands on the command line before the flag; several
+// stand between commas.
+func completeEvalIDs(_ *cobra.Command, args []string, begun string) (out []cobra.Completion, _ cobra.ShellCompDirective) {
+	before := begun[:strings.LastIndexByte(begun, ',')+1]
+	for _, one := range runner.Evaluations(args, mostCompleted) {
+		if onOneLine(one.ID) {
+			out = append(out, before+one.ID+"\t"+redact.Line(one.Name))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// onOneLine reports whether an id can be offered: what is after a tab is its description.
+func onOneLine(id string) bool { return redact.Line(id) == id && !strings.Contains(id, "\t") }
