@@ -76,8 +76,7 @@ func (r *Report) Failed(one *schemas.Rollout) bool { return one.Failed(r.r.Pass)
 
 // Write writes the report in one of the Formats; json is the results document.
 func (r *Report) Write(w io.Writer, format string) error {
-	s := report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last,
-		Terminal: report.Terminal{Width: r.Width, Color: r.Color}}
+	s := r.showing()
 	switch format {
 	case "uipath":
 		return r.r.WriteUiPath(w, r.Verbose)
@@ -93,6 +92,17 @@ func (r *Report) Write(w io.Writer, format string) error {
 		return r.r.WriteMarkdown(w, s)
 	}
 	return inputError("there is no format %q", format)
+}
+
+// WriteRollouts writes everything about the rollouts that are chosen, for people, and returns how
+// many there were.
+func (r *Report) WriteRollouts(w io.Writer, chosen func(*schemas.Rollout) bool) (int, error) {
+	return r.r.WriteRollouts(w, r.showing(), chosen)
+}
+
+func (r *Report) showing() report.Showing {
+	return report.Showing{Failures: r.Failures, Resume: r.ResumeCommand, Triggers: r.TriggersCommand, Dir: r.Dir, Last: r.Last,
+		Terminal: report.Terminal{Width: r.Width, Color: r.Color}}
 }
 
 func documentPath(s store.Place, runID string) string {

@@ -12,22 +12,24 @@ import (
 )
 
 func showCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
-		Use:   "show RUN|RESULTS.json [ROLLOUT]",
+	var failures failuresFlag
+	cmd := &cobra.Command{
+		Use:   "show RUN|RESULTS.json [EVALUATION|ROLLOUT]",
 		Short: "Show a run, or one of its rollouts",
-		Long: `Show a run as it stands in the store, or a results document, whose store need not be there: its table, or with --json its
-results document. With a rollout, named by its id, a
-unique beginning of it, or the id of its evaluation, that rollout alone.`,
+		Long: `Show a run as it stands in the store, or a results document, whose store need not be there: its
+table and why rollouts have failed, or with --json its results document. With the id of an evaluation, or that of a rollout or
+a beginning of it, everything about these rollouts: scores, what was expected and what came, input, output, times and files.`,
 		Args: between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(r *runner.Report, s *runner.Store, name string) error {
+				present(r, s, name, stdout(cmd))
+				r.Failures = failures.n
 				switch {
 				case len(args) == 2:
-					return showRollout(cmd, r, args[1])
+					return g.showRollouts(cmd, r, args[1])
 				case g.json:
 					return r.Write(stdout(cmd), "json")
 				}
-				present(r, s, name, stdout(cmd))
 				return r.Write(stdout(cmd), "table")
 			}
 			if input.IsFile(args[0]) {
@@ -42,6 +44,8 @@ unique beginning of it, or the id of its evaluation, that rollout alone.`,
 			})
 		},
 	}
+	failures.register(cmd)
+	return cmd
 }
 
 // showUndelivered shows what targets were to be told of a run and were not.
@@ -63,18 +67,33 @@ func showUndelivered(cmd *cobra.Command, s *runner.Store, runID string) error {
 	return nil
 }
 
-// showRollout shows one rollout as it stands in the results document.
-func showRollout(cmd *cobra.Command, r *runner.Report, name string) error {
-	found := false
-	err := r.Rollouts(func(o *schemas.Rollout) error {
-		if !strings.HasPrefix(o.RolloutID, name) && o.EvaluationID != name {
-			return nil
-		}
-		found = true
-		return printJSON(cmd, o)
-	})
-	if err == nil && !found {
-		return usageError("run %s has no rollout %q", r.Head().RunID, name)
+// showRollouts shows the rollouts that a name stands for, for people or as they stand in the results
+// document.
+func (g *globals) showRollouts(cmd *cobra.Command, r *runner.Report, name string) (err error) {
+	n := 0
+	if g.json {
+		err = r.Rollouts(func(o *schemas.Rollout) error {
+			if !isNamed(o, name) {
+				return nil
+			}
+			n++
+			return printJSON(cmd, o)
+		})
+	} else {
+		n, err = r.WriteRollouts(stdout(cmd), func(o *schemas.Rollout) bool { return isNamed(o, name) })
+	}
+	if err == nil && n == 0 {
+		return noRollout(r, name)
 	}
 	return err
+}
+
+// isNamed reports whether a name is the id of a rollout, a beginning of it, or the id of its
+// evaluation.
+func isNamed(o *schemas.Rollout, name string) bool {
+	return o.EvaluationID == name || name != "" && strings.HasPrefix(o.RolloutID, name)
+}
+
+func noRollout(r *runner.Report, name string) error {
+	return usageError("run %s has no rollout %q", r.Head().RunID, name)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // failingCase is a rollout that one evaluator finds wanting.
@@ -168,4 +169,23 @@ func TestFailuresAreLimited(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Everything about one rollout, of whatever kind it is.
+func TestRolloutsAreShownWhole(t *testing.T) {
+	r := failingRun(t)
+	local := time.Local
+	time.Local = time.UTC
+	t.Cleanup(func() { time.Local = local })
+	s := everything
+	s.Dir = r.dir
+	r.report(func(rep *Report) {
+		var b bytes.Buffer
+		n, err := rep.WriteRollouts(&b, s, func(one *schemas.Rollout) bool { return true })
+		r.check(err)
+		if n != len(r.set.Evaluations) {
+			t.Errorf("%d rollouts", n)
+		}
+		golden(t, "whole.txt", b.Bytes())
+	})
 }

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// WriteRollouts writes everything about the rollouts that are chosen, for people, and returns how
+// many there were.
+func (r *Report) WriteRollouts(w io.Writer, s Showing, chosen func(*schemas.Rollout) bool) (n int, err error) {
+	c, err := r.census()
+	if err != nil {
+		return 0, err
+	}
+	out := &lines{w: w}
+	err = r.Rollouts(func(one *schemas.Rollout) error {
+		if !chosen(one) {
+			return nil
+		}
+		if n++; n > 1 {
+			out.printf("\n")
+		}
+		r.whole(c, one, s).text(out, s.Terminal)
+		return out.err
+	})
+	return n, err
+}
+
+// whole is a rollout with everything that a person may want to know of it: what failure says, and
+// nothing cut.
+func (r *Report) whole(c census, one *schemas.Rollout, s Showing) failure {
+	brief := r.failure(c, one, s)
+	f := failure{verdict: brief.verdict, label: brief.label, title: brief.title, reasons: brief.reasons}
+	if r.verdict(one) == passed && !EvaluatorFailed(one) {
+		f.reasons = nil // there is nothing to be explained
+	}
+	for _, e := range one.EvaluationRunResults {
+		best := 1.0
+		if e.Result.Scale != 0 {
+			best = e.Result.Scale
+		}
+		if !e.IsLineResult && e.Result.Score != nil && *e.Result.Score >= best {
+			f.reasons = append(f.reasons, redact.Line(e.EvaluatorName)+" "+formatScore(e.Result.Score))
+		}
+	}
+	f.add("run", r.RunID)
+	f.add("rollout", one.RolloutID+", "+redact.Line(one.Agent)+", epoch "+strconv.Itoa(one.Epoch))
+	f.add("tags", redact.Line(strings.Join(one.Tags, ", ")))
+	f.add("started", localTime(one.StartedAt))
+	f.add("finished", localTime(one.FinishedAt))
+	f.add("time", times(one))
+	for _, resumed := range one.ResumedBy {
+		f.add("resumed", fmt.Sprintf("segment %d %s", resumed.Segment, localTime(resumed.At)))
+	}
+	for _, step := range one.Steps {
+		f.add("step", redact.Line(step.Name+" "+formatScore(step.Reward)+" "+step.Error))
+	}
+	f.add("input", pretty(one.Inputs))
+	f.add("expected", pretty(one.ExpectedOutput))
+	for _, id := range slices.Sorted(maps.Keys(one.Criteria)) {
+		f.add("criteria", redact.Line(id)+": "+pretty(one.Criteria[id]))
+	}
+	if x := one.AgentExecutionOutput; x != nil && x.Result.Status == schemas.Successful {
+		f.add("output", pretty(x.Result.Output))
+	}
+	for _, fact := range brief.facts {
+		switch fact[0] {
+		case "stderr", "verifier", "ended by":
+			f.add(fact[0], fact[1])
+		}
+	}
+	for _, log := range one.Logs {
+		if local, err := filepath.Localize(log); err == nil && r.storeDir != "" {
+			f.add("file", place(filepath.Join(r.storeDir, local), s.Dir, r.storeDir))
+		}
+	}
+	f.add("again", r.again(one))
+	return f
+}
+
+// times says where a rollout's time went.
+func times(one *schemas.Rollout) string {
+	c := one.Clocks
+	out := formatDuration(milliseconds(c.WorkingMs)) + " working"
+	for _, more := range []struct {
+		ms   int64
+		what string
+	}{{c.WaitingMs, "waiting"}, {c.QueuedMs, "queued"}, {c.EvaluatingMs, "scoring"}} {
+		if more.ms >= 50 { // else it is shown as 0.0s
+			out += ", " + formatDuration(milliseconds(more.ms)) + " " + more.what
+		}
+	}
+	return out + ", " + count(one.Segments, "segment")
+}
+
+func localTime(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04:05 MST")
+}
+
+// pretty is a JSON value in as many lines as it takes; a text is itself.
+func pretty(raw json.RawMessage) string {
+	if v, ok := decode(raw); ok {
+		if text, ok := v.(string); ok {
+			return strings.Join(rawLines(text), "\n")
+		}
+	}
+	if brief := oneValue(raw); brief == "" || cells(brief) <= valueWidth {
+		return brief
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "", "  ") != nil {
+		return ""
+	}
+	return strings.Join(rawLines(b.String()), "\n")
+}
+
+// rawLines are the lines of a text, harmless and whole.
+func rawLines(text string) (out []string) {
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		out = append(out, redact.Terminal(visible(line)))
+	}
+	return out
+}
