@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/agent"
@@ -42,12 +43,12 @@ type runCache struct {
 	// http is for what is asked of MCP servers while no agent runs, and of judges.
 	http *http.Client
 	// judging is what judgesAtOnce returns.
-	judging int
+	judging atomic.Int64
 }
 
 func newRunCache(o *Options) *runCache {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.IdleConnTimeout = 16, 30*time.Second
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 16, 16, 30*time.Second
 	c := &runCache{o: o, runs: map[string]*rollout.Run{}, http: &http.Client{Transport: transport}}
 	c.load = c.read
 	return c
@@ -153,7 +154,7 @@ func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 	for _, a := range run.Plan.Agents {
 		models[a.Name] = plans.ModelOf(a)
 	}
-	c.judging = max(c.judging, run.Plan.Judges.Concurrency())
+	c.judging.Store(max(c.judging.Load(), int64(run.Plan.Judges.Concurrency())))
 	return judge.New(judge.Options{
 		Config: *run.Plan.Judges, CacheDir: filepath.Join(c.o.Store.Dir(), "judge-cache"), AgentModels: models, Resolve: c.o.Resolve,
 		Redact: run.Redact, Client: c.http, Now: c.o.Now,
@@ -162,11 +163,7 @@ func (c *runCache) judges(runID string, run *rollout.Run) *judge.Judges {
 }
 
 // judgesAtOnce is how many calls of judges the runs so far may have under way at once.
-func (c *runCache) judgesAtOnce() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.judging
-}
+func (c *runCache) judgesAtOnce() int { return int(c.judging.Load()) }
 
 // listen starts the model proxy and the MCP gateway with the first run that has a use for them.
 func (c *runCache) listen() (_ *modelproxy.Proxy, _ *gateway.Gateway, err error) {

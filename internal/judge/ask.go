@@ -84,7 +84,8 @@ func (a *asked) expand() error {
 	if a.base, unknown = values.Expand(a.p.config.BaseURL); unknown != "" {
 		return missing(unknown)
 	}
-	if a.key, _ = values.Expand(a.p.config.Key); a.key == "" && a.p.config.Key != "" {
+	key, _ := values.Expand(a.p.config.Key)
+	if a.key = strings.TrimSpace(key); a.key == "" && a.p.config.Key != "" {
 		return missing(strings.Join(agent.VariablesIn(a.p.config.Key), " and "))
 	}
 	u, err := url.Parse(a.base)

@@ -59,10 +59,12 @@ func New(o Options) *Judges {
 	if o.Pause == nil {
 		o.Pause = pause
 	}
-	j := &Judges{o: o, client: o.Client, providers: map[string]*provider{}, budget: &budget{limit: o.Config.Budget, before: o.Spent}, asking: map[string]chan struct{}{}}
-	if j.client == nil {
-		j.client = &http.Client{}
+	j := &Judges{o: o, client: &http.Client{}, providers: map[string]*provider{}, budget: &budget{limit: o.Config.Budget, before: o.Spent}, asking: map[string]chan struct{}{}}
+	if o.Client != nil {
+		*j.client = *o.Client
 	}
+	// Nobody else is sent the key, which is in a header of its own, or the question.
+	j.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for name, config := range o.Config.Providers {
 		j.providers[name] = newProvider(name, config, &j.o)
 	}

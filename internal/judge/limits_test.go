@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -226,5 +227,19 @@ func TestWrongConfigurations(t *testing.T) {
 		if err := r.Problems.Err(false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+func TestAnotherHostGetsNeitherKeyNorQuestion(t *testing.T) {
+	asked := false
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer other.Close()
+	here := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer here.Close()
+	w := newWorld(t, good, func(o *Options) {
+		o.Config.Providers["openai"] = Provider{API: APIMessages, BaseURL: here.URL, Key: "${OPENAI_API_KEY}", Concurrency: 1}
+	})
+	if _, err := w.ask(question("?")); category(err) != eval.JudgeInvalid || asked {
+		t.Errorf("%v, asked elsewhere: %v", err, asked)
 	}
 }
