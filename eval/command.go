@@ -36,6 +36,10 @@ type commandInput struct {
 	Agent     string            `json:"agent"`
 	Epoch     int               `json:"epoch"`
 	Workspace string            `json:"workspace"`
+	// Resume are the payloads for which the evaluator has waited, by the ids of its interrupts, and
+	// Deliveries what else is known of them; nil if it has not waited.
+	Resume     map[string]json.RawMessage `json:"resume,omitempty"`
+	Deliveries map[string]Delivery        `json:"deliveries,omitempty"`
 }
 
 type commandEvaluation struct {
@@ -52,7 +56,12 @@ type commandEvaluation struct {
 //
 //	{"score": 0.5, "details": "a string or an object, optional"}
 //
-// with a score from 0 to 1. The program runs in the eval set's folder joined with Definition.Dir,
+// with a score from 0 to 1. If it has to wait for something first it prints
+//
+//	{"__interrupt__": …}
+//
+// as an agent does, and ends. When what it waits for has arrived it is called again, with that under
+// "resume". The program runs in the eval set's folder joined with Definition.Dir,
 // with Subject.Env for its environment, in a process group of its own that ends with the context.
 func command(e *evaluator, c *config) {
 	argv := c.Strings("command")
@@ -60,8 +69,8 @@ func command(e *evaluator, c *config) {
 		c.r.Errorf(n, "expected a program and its arguments")
 	}
 	e.criteriaOptional = true
-	e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
-		stdin, err := commandDocument(s, criteria)
+	call := func(ctx context.Context, s Subject, criteria *object, deliveries map[string]Delivery) outcome {
+		stdin, err := commandDocument(s, criteria, deliveries)
 		if err != nil {
 			return outcome{failure: err}
 		}
@@ -72,9 +81,16 @@ func command(e *evaluator, c *config) {
 		}
 		return commandAnswer(stdout)
 	}
+	e.score = func(ctx context.Context, s Subject, criteria *object) outcome { return call(ctx, s, criteria, nil) }
+	e.resume = func(ctx context.Context, s Subject, criteria *object, deliveries map[string]Delivery) outcome {
+		if err := undelivered(deliveries); err != nil {
+			return outcome{failure: err}
+		}
+		return call(ctx, s, criteria, deliveries)
+	}
 }
 
-func commandDocument(s Subject, criteria *object) ([]byte, error) {
+func commandDocument(s Subject, criteria *object, deliveries map[string]Delivery) ([]byte, error) {
 	in := commandInput{
 		Evaluation: commandEvaluation{s.Evaluation.ID, s.Evaluation.Name, s.Evaluation.Inputs, s.Evaluation.ExpectedOutput,
 			s.Evaluation.Criteria, s.Evaluation.ExpectedAgentBehavior},
@@ -83,6 +99,12 @@ func commandDocument(s Subject, criteria *object) ([]byte, error) {
 	}
 	if len(criteria.Keys) == 0 {
 		in.Criteria = nil
+	}
+	if deliveries != nil {
+		in.Deliveries, in.Resume = deliveries, make(map[string]json.RawMessage, len(deliveries))
+		for id, d := range deliveries {
+			in.Resume[id] = d.Payload
+		}
 	}
 	for _, segment := range s.Trace {
 		for _, span := range segment {
@@ -135,6 +157,9 @@ func commandAnswer(stdout []byte) outcome {
 	if !ok {
 		return broken("the evaluator's answer is %s; %s", kindOf(v), want)
 	}
+	if _, waits := answer.Values[interruptKey]; waits {
+		return commandWaits(stdout, answer)
+	}
 	score, ok := answer.Values["score"].(number)
 	if !ok || score.Float < 0 || score.Float > 1 {
 		return broken("the evaluator's answer: score: expected a number from 0 to 1, got %s", str(answer.Values["score"]))
@@ -145,6 +170,20 @@ func commandAnswer(stdout []byte) outcome {
 		return outcome{score: score.Float, details: details}
 	}
 	return broken("the evaluator's answer: details: expected a string or an object, got %s", kindOf(details))
+}
+
+// interruptKey is the key under which a program says what it waits for.
+const interruptKey = "__interrupt__"
+
+func commandWaits(stdout []byte, answer *object) outcome {
+	if _, both := answer.Values["score"]; both {
+		return broken("the evaluator's answer: expected either a score or %s, got both", interruptKey)
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(stdout, &raw); err != nil {
+		return broken("the evaluator's answer: %s: %w", interruptKey, err)
+	}
+	return outcome{wait: raw[interruptKey]}
 }
 
 // broken is the outcome of an evaluator that failed: it gives no score, not even 0.

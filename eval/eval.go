@@ -146,6 +146,8 @@ type Limits struct {
 	SegmentTimeout time.Duration `json:"segmentTimeoutNs,omitempty"`
 	// SuspendTimeout is how long one suspension may last, from its commit.
 	SuspendTimeout time.Duration `json:"suspendTimeoutNs,omitempty"`
+	// ScoreTimeout is how long an evaluator may wait for something, from the commit of that.
+	ScoreTimeout time.Duration `json:"scoreTimeoutNs,omitempty"`
 	// EvaluatorTimeout is how long one command evaluator may take (default 5m).
 	EvaluatorTimeout time.Duration `json:"evaluatorTimeoutNs,omitempty"`
 	// SoftWait is how long a tool call that has started a long-running job is held open before the

@@ -224,6 +224,7 @@ func (l *loader) limits(f *input.Fields, set *Set) {
 		Timeout:          o.Duration("timeout", 0),
 		SegmentTimeout:   o.Duration("segmentTimeout", 0),
 		SuspendTimeout:   o.Duration("suspendTimeout", 0),
+		ScoreTimeout:     o.Duration("scoreTimeout", 0),
 		EvaluatorTimeout: o.Duration("evaluatorTimeout", defaultEvaluatorTimeout),
 		SoftWait:         o.Duration("softWait", 0),
 		Suspensions:      o.Int("suspensions", defaultSuspensions, 0, 1_000_000),

@@ -54,7 +54,7 @@ name: Own keys
 agent: {type: function, command: [python3, agent.py]}
 tasks: [tasks/*]
 epochs: {count: 3, reduce: atLeastOne}
-limits: {timeout: 1h, segmentTimeout: 10m, suspendTimeout: 48h, evaluatorTimeout: 30s, softWait: 15s, suspensions: 5, outputBytes: 1000, tokens: 2000, cost: 1.5}
+limits: {timeout: 1h, segmentTimeout: 10m, suspendTimeout: 48h, scoreTimeout: 24h, evaluatorTimeout: 30s, softWait: 15s, suspensions: 5, outputBytes: 1000, tokens: 2000, cost: 1.5}
 prices: {m: {input: 1, output: 2}}
 retry: {max: 2, on: [agent, "*"], backoff: 2s, maxBackoff: 10s}
 jobs: {train: {type: exec}}
@@ -83,7 +83,7 @@ func TestLoadOwnKeys(t *testing.T) {
 	if set.Epochs != 3 || set.Reduce != ReduceAtLeastOne {
 		t.Errorf("epochs %d, %s", set.Epochs, set.Reduce)
 	}
-	if want := (Limits{time.Hour, 10 * time.Minute, 48 * time.Hour, 30 * time.Second, 15 * time.Second, 5, 1000, 2000, 1.5}); set.Limits != want {
+	if want := (Limits{time.Hour, 10 * time.Minute, 48 * time.Hour, 24 * time.Hour, 30 * time.Second, 15 * time.Second, 5, 1000, 2000, 1.5}); set.Limits != want {
 		t.Errorf("limits %+v", set.Limits)
 	}
 	if r := set.Retry; r.Max != 2 || !slices.Equal(r.On, []string{"agent", "*"}) || r.Backoff != 2*time.Second || r.MaxBackoff != 10*time.Second {

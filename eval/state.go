@@ -11,14 +11,16 @@ const (
 	StateRunning    State = "running"
 	StateSuspended  State = "suspended"
 	StateEvaluating State = "evaluating"
-	StateCompleted  State = "completed"
-	StateFaulted    State = "faulted"
-	StateCancelled  State = "cancelled"
+	// StateScoring is that of a rollout whose agent has finished, and of whose evaluators one waits.
+	StateScoring   State = "scoring"
+	StateCompleted State = "completed"
+	StateFaulted   State = "faulted"
+	StateCancelled State = "cancelled"
 )
 
 // States are the states in the order in which a rollout meets them.
 var States = []State{
-	StatePending, StateRunning, StateSuspended, StateEvaluating, StateCompleted, StateFaulted, StateCancelled,
+	StatePending, StateRunning, StateSuspended, StateEvaluating, StateScoring, StateCompleted, StateFaulted, StateCancelled,
 }
 
 // transitions is every change of a rollout's state. Nothing follows the terminal states.
@@ -26,7 +28,8 @@ var transitions = map[State][]State{
 	StatePending:    {StateRunning, StateFaulted, StateCancelled},
 	StateRunning:    {StateRunning, StatePending, StateSuspended, StateEvaluating, StateFaulted, StateCancelled},
 	StateSuspended:  {StateRunning, StateFaulted, StateCancelled},
-	StateEvaluating: {StateEvaluating, StateCompleted, StateFaulted, StateCancelled},
+	StateEvaluating: {StateEvaluating, StateScoring, StateCompleted, StateFaulted, StateCancelled},
+	StateScoring:    {StateEvaluating, StateCancelled}, // the agent has finished: never back to running
 }
 
 // IsTerminal reports whether a rollout in this state never changes again.

@@ -87,6 +87,8 @@ type RolloutCounts struct {
 	Total     int `json:"total"`
 	Completed int `json:"completed"`
 	Suspended int `json:"suspended"`
+	// Scoring are those whose agent has finished and that wait for a score.
+	Scoring   int `json:"scoring,omitempty"`
 	Faulted   int `json:"faulted"`
 	Cancelled int `json:"cancelled"`
 	Open      int `json:"open"`
@@ -99,6 +101,8 @@ func (c *RolloutCounts) count(state State) {
 		c.Completed++
 	case StateSuspended:
 		c.Suspended++
+	case StateScoring:
+		c.Scoring++
 	case StateFaulted:
 		c.Faulted++
 	case StateCancelled:
@@ -112,6 +116,7 @@ func (c *RolloutCounts) add(other RolloutCounts) {
 	c.Total += other.Total
 	c.Completed += other.Completed
 	c.Suspended += other.Suspended
+	c.Scoring += other.Scoring
 	c.Faulted += other.Faulted
 	c.Cancelled += other.Cancelled
 	c.Open += other.Open

@@ -3,6 +3,9 @@ package eval
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -36,11 +39,27 @@ type Delivery struct {
 	// Payload is null unless the delivery is successful.
 	Payload json.RawMessage `json:"payload"`
 	// Error says why a delivery is not successful; nil if it is.
-	Error *DeliveryError `json:"error"`
-	// By says who delivered it.
-	By         string    `json:"by"`
-	ReceivedAt time.Time `json:"receivedAt"`
+	Error      *DeliveryError `json:"error"`
+	ReceivedAt time.Time      `json:"receivedAt"`
 }
+
+// undelivered says why something that an evaluator has waited for did not come; nil if everything
+// is there.
+func undelivered(deliveries map[string]Delivery) error {
+	for _, id := range slices.Sorted(maps.Keys(deliveries)) {
+		d := deliveries[id]
+		switch {
+		case d.Error != nil:
+			return fmt.Errorf("%s: %s", d.Error.Category, d.Error.Message)
+		case d.Status != delivered:
+			return fmt.Errorf("what the evaluator waited for was %s", d.Status)
+		}
+	}
+	return nil
+}
+
+// delivered is the status of a delivery that brings what was waited for.
+const delivered = "successful"
 
 // DeliveryError is why something that was waited for did not come.
 type DeliveryError struct {

@@ -138,11 +138,19 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 			return nil, err
 		}
 		about.told, about.Triggers = of.with(t), append(about.Triggers, newToldTrigger(t))
-		if t.Type == string(wait.TypeTask) && t.Segment == data.Segment { // others were told of before
+		isNew := t.Segment == data.Segment
+		if t.EvaluatorID != "" {
+			isNew = !t.CreatedAt.Before(e.Time)
+		}
+		if t.Type == string(wait.TypeTask) && isNew { // others were told of before
 			asked = append(asked, t)
 		}
 	}
-	if err := add(notify.Suspended, notify.TypeSuspended, "suspended", e.RolloutID, about); err != nil {
+	typ := notify.TypeSuspended
+	if e.Type == store.RolloutScoring {
+		typ = notify.TypeScoring
+	}
+	if err := add(notify.Suspended, typ, "suspended", e.RolloutID, about); err != nil {
 		return nil, err
 	}
 	for _, t := range asked {
@@ -184,7 +192,8 @@ func (t told) with(g store.Trigger) told {
 
 type toldSuspended struct {
 	told
-	Segment  int           `json:"segment"`
+	// Segment is 0 if it is the evaluators that wait.
+	Segment  int           `json:"segment,omitempty"`
 	Triggers []toldTrigger `json:"triggers"`
 }
 
@@ -207,6 +216,7 @@ type toldFinished struct {
 type toldTrigger struct {
 	TriggerID   string     `json:"triggerId"`
 	InterruptID string     `json:"interruptId"`
+	EvaluatorID string     `json:"evaluatorId,omitempty"`
 	AskedBy     string     `json:"askedBy,omitempty"`
 	Type        string     `json:"type"`
 	Name        string     `json:"name"`
@@ -218,6 +228,6 @@ type toldTrigger struct {
 
 func newToldTrigger(t store.Trigger) toldTrigger {
 	shown := newTrigger(t)
-	return toldTrigger{TriggerID: t.ID, InterruptID: t.InterruptID, AskedBy: t.AskedBy, Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
+	return toldTrigger{TriggerID: t.ID, InterruptID: t.InterruptID, EvaluatorID: t.EvaluatorID, AskedBy: t.AskedBy, Type: t.Type, Name: t.Name, Source: t.Source, ItemKey: t.ItemKey,
 		Deadline: shown.Deadline, ExpiresAt: shown.ExpiresAt}
 }

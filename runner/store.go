@@ -113,7 +113,7 @@ type Run struct {
 
 // Counts counts the rollouts of a run by state.
 type Counts struct {
-	Total, Pending, Running, Suspended, Evaluating, Completed, Faulted, Cancelled int
+	Total, Pending, Running, Suspended, Evaluating, Scoring, Completed, Faulted, Cancelled int
 }
 
 func newRun(r store.Run, a store.Activity) Run {

@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // Trigger is what a rollout waits for. Its JSON is what evalrun triggers --json prints.
@@ -18,6 +19,9 @@ type Trigger struct {
 	EvaluationID   string `json:"evaluationId"`
 	EvaluationName string `json:"evaluationName"`
 	InterruptID    string `json:"interruptId"`
+	// Purpose is agent or evaluator: who waits. EvaluatorID is the evaluator.
+	Purpose     string `json:"purpose"`
+	EvaluatorID string `json:"evaluatorId,omitempty"`
 	// AskedBy is the trigger whose job asks, if this is a question that a job asks a person.
 	AskedBy    string     `json:"askedBy,omitempty"`
 	Type       string     `json:"type"`
@@ -109,6 +113,10 @@ func newTrigger(t store.Trigger) Trigger {
 		InterruptID: t.InterruptID, AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
 		CreatedAt: t.CreatedAt, LastError: t.LastError, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
 		Open: t.State.IsOpen(), Failures: t.Failures, Answer: AnswerPayload}
+	out.Purpose, out.EvaluatorID = "agent", t.EvaluatorID
+	if t.EvaluatorID != "" {
+		out.Purpose = schemas.PurposeEvaluator
+	}
 	if !t.Deadline.IsZero() {
 		out.Deadline = &t.Deadline
 	}

@@ -31,6 +31,7 @@ const (
 	EventQuestionAsked    EventType = "question.asked"    // QuestionAsked
 	EventRolloutResumed   EventType = "rollout.resumed"   // RolloutResumed
 	EventRolloutRetried   EventType = "rollout.retried"   // RolloutRetried
+	EventRolloutScoring   EventType = "rollout.scoring"   // RolloutScoring
 	EventRolloutEvaluated EventType = "rollout.evaluated" // RolloutEvaluated
 	EventRolloutFinished  EventType = "rollout.finished"  // RolloutFinished
 	EventRunFinished      EventType = "run.finished"      // RunFinished
@@ -65,6 +66,8 @@ func newData(t EventType) any {
 		return new(RolloutResumed)
 	case EventRolloutRetried:
 		return new(RolloutRetried)
+	case EventRolloutScoring:
+		return new(RolloutScoring)
 	case EventRolloutEvaluated:
 		return new(RolloutEvaluated)
 	case EventRolloutFinished:
@@ -100,6 +103,22 @@ type RolloutSuspended struct {
 	Triggers []SuspendTrigger `json:"triggers"`
 }
 
+// RolloutScoring says that the agent of a rollout has finished, and that its evaluators wait.
+type RolloutScoring struct {
+	Triggers []ScoringTrigger `json:"triggers"`
+}
+
+// ScoringTrigger is something that an evaluator waits for.
+type ScoringTrigger struct {
+	TriggerID   string     `json:"triggerId"`
+	EvaluatorID string     `json:"evaluatorId"`
+	InterruptID string     `json:"interruptId"`
+	Type        string     `json:"type"`
+	Source      string     `json:"source"`
+	ItemKey     string     `json:"itemKey"`
+	Deadline    *time.Time `json:"deadline,omitempty"`
+}
+
 // SuspendTrigger is something that a rollout waits for.
 type SuspendTrigger struct {
 	TriggerID   string     `json:"triggerId"`
@@ -114,6 +133,8 @@ type SuspendTrigger struct {
 type TriggerDelivered struct {
 	TriggerID   string `json:"triggerId"`
 	InterruptID string `json:"interruptId"`
+	// EvaluatorID is the evaluator that has waited; empty if it was the agent.
+	EvaluatorID string `json:"evaluatorId,omitempty"`
 	// Status is successful, faulted, cancelled or expired.
 	Status string `json:"status"`
 	// By says who has delivered it.

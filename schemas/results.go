@@ -143,7 +143,9 @@ type Summary struct {
 	Total     int `json:"total"`
 	Completed int `json:"completed"`
 	Suspended int `json:"suspended"`
-	Faulted   int `json:"faulted"`
+	// Scoring counts the rollouts whose agent has finished and that wait for a score.
+	Scoring int `json:"scoring,omitempty"`
+	Faulted int `json:"faulted"`
 	// Score counts the agent's own faults as 0, as ScoreOf says; ScoreCompleted leaves faulted
 	// rollouts out. They are nil if there is nothing to average, or several agents.
 	Score          *float64     `json:"score"`

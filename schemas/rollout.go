@@ -38,7 +38,9 @@ type Rollout struct {
 	// NotRescored says why the last rescoring has left the rollout as it was.
 	NotRescored          string          `json:"notRescored,omitempty"`
 	AgentExecutionOutput *AgentExecution `json:"agentExecutionOutput"`
-	Clocks               Clocks          `json:"clocks"`
+	// EvaluatorTriggers are what its evaluators wait for, while it is scoring.
+	EvaluatorTriggers []Trigger `json:"evaluatorTriggers,omitempty"`
+	Clocks            Clocks    `json:"clocks"`
 	// AgentVersion is the version that the agent says it has.
 	AgentVersion string `json:"agentVersion,omitempty"`
 	// Limit is the limit that ended the agent, if what it had done by then was scored.
@@ -72,9 +74,11 @@ const (
 	StateRunning    State = "running"
 	StateSuspended  State = "suspended"
 	StateEvaluating State = "evaluating"
-	StateCompleted  State = "completed"
-	StateFaulted    State = "faulted"
-	StateCancelled  State = "cancelled"
+	// StateScoring is that of a rollout whose agent has finished, and of whose evaluators one waits.
+	StateScoring   State = "scoring"
+	StateCompleted State = "completed"
+	StateFaulted   State = "faulted"
+	StateCancelled State = "cancelled"
 )
 
 // IsTerminal reports whether a rollout in the state can change no more.
@@ -198,13 +202,21 @@ type Trigger struct {
 	Deadline   *time.Time `json:"deadline,omitempty"`
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// Purpose is PurposeEvaluator if it is not the agent that waits but the evaluator EvaluatorID.
+	Purpose     string `json:"purpose,omitempty"`
+	EvaluatorID string `json:"evaluator_id,omitempty"`
 }
+
+// PurposeEvaluator is the purpose of a trigger for which an evaluator waits.
+const PurposeEvaluator = "evaluator"
 
 // Clocks say where a rollout's time went.
 type Clocks struct {
-	WallMs       int64 `json:"wallMs"`
-	WorkingMs    int64 `json:"workingMs"`
-	WaitingMs    int64 `json:"waitingMs"`
+	WallMs    int64 `json:"wallMs"`
+	WorkingMs int64 `json:"workingMs"`
+	WaitingMs int64 `json:"waitingMs"`
+	// ScoringMs is the part of WaitingMs in which an evaluator waited.
+	ScoringMs    int64 `json:"scoringMs,omitempty"`
 	QueuedMs     int64 `json:"queuedMs"`
 	EvaluatingMs int64 `json:"evaluatingMs"`
 }

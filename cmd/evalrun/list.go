@@ -26,7 +26,7 @@ func newRunJSON(r runner.Run) runJSON {
 	c := r.Counts
 	out := runJSON{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName, Status: string(r.Status), Final: r.Final,
 		CreatedAt: r.CreatedAt, Rollouts: map[string]int{"total": c.Total, "pending": c.Pending, "running": c.Running, "suspended": c.Suspended,
-			"evaluating": c.Evaluating, "completed": c.Completed, "faulted": c.Faulted, "cancelled": c.Cancelled}}
+			"evaluating": c.Evaluating, "scoring": c.Scoring, "completed": c.Completed, "faulted": c.Faulted, "cancelled": c.Cancelled}}
 	if r.Final {
 		out.FinishedAt = &r.FinishedAt
 	}

@@ -166,7 +166,7 @@ func openCounts(c runner.Counts) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{c.Running, "running"}, {c.Suspended, "suspended"}, {c.Pending, "pending"}, {c.Evaluating, "being evaluated"}} {
+	}{{c.Running, "running"}, {c.Suspended, "suspended"}, {c.Pending, "pending"}, {c.Evaluating, "being evaluated"}, {c.Scoring, "waiting for a score"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}

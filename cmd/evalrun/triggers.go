@@ -61,6 +61,9 @@ const payloadWidth = 300
 func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 	var b strings.Builder
 	printf(&b, "%s  %-5s %s  %s\n", t.TriggerID, t.Type, redact.Line(t.ItemKey), redact.Line(t.EvaluationName))
+	if t.EvaluatorID != "" {
+		printf(&b, "    for the evaluator %s\n", redact.Line(t.EvaluatorID))
+	}
 	var question struct{ Title string }
 	if json.Unmarshal(t.Payload, &question) == nil && question.Title != "" { // what a person is asked
 		printf(&b, "    %s\n", redact.Line(question.Title))

@@ -207,15 +207,19 @@ func grace(c store.TriggerClaim) time.Duration {
 // expire ends the wait for an overdue trigger. what says more, cause is an error that explains it;
 // both may be empty.
 func (h *triggerHandler) expire(ctx context.Context, run *rollout.Run, c store.TriggerClaim, what, cause string) error {
-	message := fmt.Sprintf("nothing arrived for %s %s until %s (limits.suspendTimeout)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339))
+	limit, category := "limits.suspendTimeout", fault.SuspendTimeout
+	if c.EvaluatorID != "" { // it has no score then, and that is no fault of the rollout
+		limit, category = "limits.scoreTimeout", fault.JudgeExpired
+	}
+	message := fmt.Sprintf("nothing arrived for %s %s until %s (%s)", c.Type, c.ItemKey, c.Deadline.Format(time.RFC3339), limit)
 	if what != "" {
 		message += "; " + what
 	}
 	if cause != "" {
 		message += ": " + cause
 	}
-	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: "limits.suspendTimeout",
-		Fault: fault.New(fault.SuspendTimeout, run.Redact.String(message))})
+	_, err := h.o.Store.Deliver(ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusExpired, By: limit,
+		Fault: fault.New(category, run.Redact.String(message))})
 	h.jobsChanged() // its job is to be cancelled
 	return err
 }

@@ -46,6 +46,11 @@ const (
 	Internal       Category = "internal"        // evalrun itself failed with this rollout
 )
 
+// JudgeExpired is why something that an evaluator has waited for did not come:
+// limits.scoreTimeout was reached. It is an error of the evaluator and never the fault of a rollout,
+// and so it is none of Categories.
+const JudgeExpired Category = "judge-expired"
+
 // Owner says who is answerable for a fault.
 type Owner string
 

@@ -19,6 +19,7 @@ import (
 // The types of messages, as CloudEvents have them.
 const (
 	TypeSuspended = "io.github.evalrun.rollout.suspended"
+	TypeScoring   = "io.github.evalrun.rollout.scoring"
 	TypeQuestion  = "io.github.evalrun.question.asked"
 	TypeFinished  = "io.github.evalrun.run.finished"
 )

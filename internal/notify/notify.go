@@ -33,8 +33,8 @@ const (
 
 // eventTypes are the events that the messages of a kind are made of.
 var eventTypes = map[Kind][]store.EventType{
-	Suspended: {store.RolloutSuspended},
-	Question:  {store.RolloutSuspended, store.QuestionAsked},
+	Suspended: {store.RolloutSuspended, store.RolloutScoring},
+	Question:  {store.RolloutSuspended, store.RolloutScoring, store.QuestionAsked},
 	Finished:  {store.RunFinished},
 }
 

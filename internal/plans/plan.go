@@ -122,7 +122,15 @@ const lateEnd = 10 * time.Second
 
 // SuspendTimeout is how long a suspension may last that begins now, 0 if without end.
 func (p Plan) SuspendTimeout(now time.Time) time.Duration {
-	limit := p.Set.Limits.SuspendTimeout
+	return p.waitsFor(p.Set.Limits.SuspendTimeout, now)
+}
+
+// ScoreTimeout is how long an evaluator may wait that begins to now, 0 if without end.
+func (p Plan) ScoreTimeout(now time.Time) time.Duration {
+	return p.waitsFor(p.Set.Limits.ScoreTimeout, now)
+}
+
+func (p Plan) waitsFor(limit time.Duration, now time.Time) time.Duration {
 	if p.Deadline.IsZero() {
 		return limit
 	}

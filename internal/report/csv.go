@@ -55,7 +55,7 @@ func (r *Report) csvRow(one *schemas.Rollout, e *schemas.Evaluated) []string {
 	if one.Error != nil {
 		category, message = one.Error.Category, one.Error.Message
 	}
-	if x := one.AgentExecutionOutput; x != nil && len(x.Result.Triggers) > 0 {
+	if len(triggersOf(one)) > 0 {
 		waiting = waitingFor(one)[len("waiting for "):]
 	}
 	row = append(row, category, message, waiting, strconv.Itoa(one.Segments))

@@ -12,8 +12,8 @@ import (
 // counts them together. It is not safe for concurrent use.
 type Execution struct {
 	// Total is the number of planned rollouts.
-	Total                                             int
-	Running, Suspended, Completed, Faulted, Cancelled int
+	Total                                                      int
+	Running, Suspended, Scoring, Completed, Faulted, Cancelled int
 	// Passed, Failed and Unscored are what of Completed it knows.
 	Passed, Failed, Unscored int
 	// runID and seq are the run whose counts it began with, and the event up to which these count.
@@ -34,7 +34,7 @@ type openRollout struct {
 // come after it; without a run, those of all runs.
 // [Execution.Load] reads the names of the rollouts that have begun already.
 func NewExecution(runID string, seq int64, c store.Counts) *Execution {
-	return &Execution{runID: runID, seq: seq, pass: map[string]float64{}, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended,
+	return &Execution{runID: runID, seq: seq, pass: map[string]float64{}, open: map[string]*openRollout{}, Total: c.Total, Running: c.Running + c.Evaluating, Suspended: c.Suspended, Scoring: c.Scoring,
 		Completed: c.Completed, Faulted: c.Faulted, Cancelled: c.Cancelled}
 }
 
@@ -112,6 +112,8 @@ func (x *Execution) add(e schemas.Event) (data eventData, name string) {
 		name = x.become(e.RolloutID, schemas.StateRunning, schemas.StateRunning, counted)
 	case schemas.EventRolloutSuspended:
 		name = x.become(e.RolloutID, schemas.StateRunning, schemas.StateSuspended, counted)
+	case schemas.EventRolloutScoring:
+		name = x.become(e.RolloutID, schemas.StateRunning, schemas.StateScoring, counted)
 	case schemas.EventRolloutFinished:
 		before := schemas.StateSuspended
 		if data.State == schemas.StateCompleted {
@@ -182,6 +184,8 @@ func (x *Execution) counter(s schemas.State) *int {
 		return &x.Running
 	case schemas.StateSuspended:
 		return &x.Suspended
+	case schemas.StateScoring:
+		return &x.Scoring
 	case schemas.StateCompleted:
 		return &x.Completed
 	case schemas.StateFaulted:

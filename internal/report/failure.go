@@ -84,7 +84,7 @@ func (r *Report) failure(c census, one *schemas.Rollout, s Showing) failure {
 		f.title += ", score " + formatScore(one.Score)
 	}
 	switch {
-	case one.Status == schemas.StateSuspended:
+	case waits(one):
 		f.waits(one)
 	case one.Error != nil:
 		f.fault(one.Error)
@@ -127,10 +127,7 @@ func (f *failure) fault(fault *schemas.Fault) {
 }
 
 func (f *failure) waits(one *schemas.Rollout) {
-	if one.AgentExecutionOutput == nil {
-		return
-	}
-	for _, t := range one.AgentExecutionOutput.Result.Triggers {
+	for _, t := range triggersOf(one) {
 		line := "waiting for " + t.Type + " " + t.ItemKey
 		if t.ResumeTime != nil {
 			line += ", at " + t.ResumeTime.UTC().Format(time.RFC3339)

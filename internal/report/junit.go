@@ -90,7 +90,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 		x.element("error", fault.Message, "message", firstLine(fault.Message), "type", fault.Category)
 	case v == failed:
 		x.element("failure", evaluatorLines(one), "message", fmt.Sprintf("score %s is less than %s", formatScore(one.Score), formatScore(&r.Pass)), "type", "score")
-	case v == verdict(schemas.StateSuspended):
+	case waits(one):
 		x.empty(deeper, "skipped", "message", waitingFor(one))
 	case v == unscored && EvaluatorFailed(one):
 		x.element("error", evaluatorLines(one), "message", reason(one), "type", "evaluator-error")
@@ -99,7 +99,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 	default:
 		x.empty(deeper, "skipped", "message", string(v))
 	}
-	if isFailure || v == verdict(schemas.StateSuspended) {
+	if isFailure || waits(one) {
 		x.element("system-out", r.failure(c, one, s).String())
 	}
 	x.close(in, "testcase")

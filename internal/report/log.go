@@ -95,6 +95,8 @@ func (l *Log) say(e schemas.Event, data eventData) (what, more string) {
 		}
 	case schemas.EventRolloutSuspended:
 		return "suspended", awaited(data.Triggers)
+	case schemas.EventRolloutScoring:
+		return "scoring", awaited(data.Triggers)
 	case schemas.EventTriggerDelivered:
 		if l.o.Verbose {
 			return "delivered", fmt.Sprintf("%s by %s", data.Status, data.By)

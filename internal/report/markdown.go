@@ -38,6 +38,9 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 		{verdict(schemas.StateSuspended), "Suspended", []string{"evaluation", "waits for"}, func(one *schemas.Rollout) []string {
 			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for "))}
 		}},
+		{verdict(schemas.StateScoring), "Waiting for a score", []string{"evaluation", "waits for"}, func(one *schemas.Rollout) []string {
+			return []string{markdown(c.label(one)), code(strings.TrimPrefix(waitingFor(one), "waiting for "))}
+		}},
 		{verdict(schemas.StateFaulted), "Faulted", []string{"evaluation", "category", "message"}, func(one *schemas.Rollout) []string {
 			if one.Error == nil {
 				return []string{markdown(c.label(one)), "", ""}
@@ -58,7 +61,8 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 		if err := r.markdownRollouts(out, section.v, c.verdicts[section.v], section.columns, section.row); err != nil {
 			return err
 		}
-		if section.v == verdict(schemas.StateSuspended) && s.Resume != "" {
+		told := section.v == verdict(schemas.StateSuspended) || section.v == verdict(schemas.StateScoring) && c.verdicts[verdict(schemas.StateSuspended)] == 0
+		if told && s.Resume != "" {
 			out.printf("\nWaiting for %s. To go on: %s\n", c.awaited, code(s.Resume))
 		}
 	}

@@ -189,7 +189,7 @@ func (l *Live) line(now time.Time, columns int) string {
 	for _, c := range []struct {
 		v verdict
 		n int
-	}{{passed, x.Passed}, {failed, x.Failed}, {unscored, x.Unscored}, {verdict(schemas.StateSuspended), x.Suspended}, {verdict(schemas.StateFaulted), x.Faulted}, {verdict(schemas.StateCancelled), x.Cancelled}} {
+	}{{passed, x.Passed}, {failed, x.Failed}, {unscored, x.Unscored}, {verdict(schemas.StateSuspended), x.Suspended + x.Scoring}, {verdict(schemas.StateFaulted), x.Faulted}, {verdict(schemas.StateCancelled), x.Cancelled}} {
 		if c.n > 0 {
 			add(" ", c.v.mark()+strconv.Itoa(c.n), c.v)
 		}
@@ -224,7 +224,7 @@ func (l *Live) pace(now time.Time) (out []string) {
 		return out
 	}
 	elapsed, done := now.Sub(l.since), l.x.Finished()-l.finished
-	if left := l.x.Total - l.x.Finished() - l.x.Suspended; done >= etaAfter && left > 0 && elapsed > 0 {
+	if left := l.x.Total - l.x.Finished() - l.x.Suspended - l.x.Scoring; done >= etaAfter && left > 0 && elapsed > 0 {
 		out = append(out, rate(float64(done)/elapsed.Seconds())+"/s", shortDuration(elapsed/time.Duration(done)*time.Duration(left))+" left")
 	}
 	return out

@@ -46,7 +46,7 @@ func StatusOf(c store.Counts) schemas.Status {
 	switch {
 	case c.Pending+c.Running+c.Evaluating > 0:
 		return schemas.Running
-	case c.Suspended > 0:
+	case c.Suspended+c.Scoring > 0:
 		return schemas.Suspended
 	case c.Faulted > 0:
 		return schemas.Faulted

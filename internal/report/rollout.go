@@ -53,6 +53,11 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 		return nil, err
 	}
 	var err error
+	if rv.State == eval.StateScoring {
+		if out.EvaluatorTriggers, err = o.waiting(rv.Triggers, true); err != nil {
+			return nil, err
+		}
+	}
 	out.AgentExecutionOutput, err = o.execution(rv, p)
 	return out, err
 }
@@ -126,13 +131,13 @@ func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExe
 	switch rv.State {
 	case eval.StateSuspended:
 		x.Result.Status = schemas.Suspended
-		if x.Result.Triggers, err = o.waiting(rv.Triggers); err != nil {
+		if x.Result.Triggers, err = o.waiting(rv.Triggers, false); err != nil {
 			return nil, err
 		}
 		if len(x.Result.Triggers) > 0 {
 			x.Result.Trigger = &x.Result.Triggers[0]
 		}
-	case eval.StateEvaluating, eval.StateCompleted:
+	case eval.StateEvaluating, eval.StateScoring, eval.StateCompleted:
 		x.Result.Status = schemas.Successful
 		for _, s := range rv.Segments {
 			if s.Outcome == store.OutcomeCompleted {
@@ -155,11 +160,11 @@ func (o Options) execution(rv store.RolloutView, p parts) (out *schemas.AgentExe
 	return x, err
 }
 
-// waiting are the triggers of the current suspension.
-func (o Options) waiting(triggers []store.Trigger) ([]schemas.Trigger, error) {
+// waiting are the triggers of the current suspension, or those of the evaluators.
+func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.Trigger, error) {
 	out := []schemas.Trigger{}
 	for _, t := range triggers {
-		if t.TakenBy != 0 || slices.Contains([]store.TriggerState{store.TriggerConsumed, store.TriggerSuperseded, store.TriggerAbandoned}, t.State) {
+		if (t.EvaluatorID != "") != evaluators || t.TakenBy != 0 || slices.Contains([]store.TriggerState{store.TriggerConsumed, store.TriggerSuperseded, store.TriggerAbandoned}, t.State) {
 			continue
 		}
 		var spec wait.Spec
@@ -174,6 +179,9 @@ func (o Options) waiting(triggers []store.Trigger) ([]schemas.Trigger, error) {
 			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
 			FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
 			Deadline: timeOrNil(t.Deadline),
+		}
+		if evaluators {
+			shown.Purpose, shown.EvaluatorID = schemas.PurposeEvaluator, o.Redact.String(t.EvaluatorID)
 		}
 		if path := o.Redact.String(t.FolderPath); path != "" {
 			shown.FolderPath = &path
@@ -212,7 +220,7 @@ func (o Options) spans(rv store.RolloutView) ([]json.RawMessage, error) {
 }
 
 func clocks(c store.Clocks) schemas.Clocks {
-	out := schemas.Clocks{WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(), QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds()}
+	out := schemas.Clocks{WorkingMs: c.Working.Milliseconds(), WaitingMs: c.Waiting.Milliseconds(), ScoringMs: c.Scoring.Milliseconds(), QueuedMs: c.Queued.Milliseconds(), EvaluatingMs: c.Evaluating.Milliseconds()}
 	out.WallMs = out.WorkingMs + out.WaitingMs + out.QueuedMs + out.EvaluatingMs
 	return out
 }

@@ -36,7 +36,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 		out.printf("%s\n", sentence)
 	}
 	r.gates().text(out)
-	if c.verdicts[verdict(schemas.StateSuspended)] > 0 {
+	if c.verdicts[verdict(schemas.StateSuspended)]+c.verdicts[verdict(schemas.StateScoring)] > 0 {
 		out.printf("waiting for %s\n", c.awaited)
 		for _, next := range [][2]string{{"to go on", s.Resume}, {"what is waited for, and how to answer", s.Triggers}} {
 			if next[1] != "" {

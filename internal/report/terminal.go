@@ -25,7 +25,7 @@ func (v verdict) mark() string {
 		return "✗"
 	case unscored:
 		return "?"
-	case verdict(schemas.StateSuspended):
+	case verdict(schemas.StateSuspended), verdict(schemas.StateScoring):
 		return "⏸"
 	case verdict(schemas.StateFaulted):
 		return "⚠"
@@ -45,7 +45,7 @@ func (t Terminal) paint(v verdict, s string) string {
 		return "\x1b[32m" + s + "\x1b[0m"
 	case failed, verdict(schemas.StateFaulted):
 		return "\x1b[31m" + s + "\x1b[0m"
-	case unscored, verdict(schemas.StateSuspended), verdict(schemas.StateCancelled):
+	case unscored, verdict(schemas.StateSuspended), verdict(schemas.StateScoring), verdict(schemas.StateCancelled):
 		return "\x1b[33m" + s + "\x1b[0m"
 	}
 	return s

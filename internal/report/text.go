@@ -45,7 +45,7 @@ type census struct {
 	// agents and epochs say that there are several, so that rollouts have to be told apart.
 	agents, epochs bool
 	agent          string
-	// awaited counts what suspended rollouts wait for.
+	// awaited counts what suspended rollouts, and evaluators, wait for.
 	awaited Awaited
 }
 
@@ -61,8 +61,8 @@ func (r *Report) census() (census, error) {
 		if v == unscored && EvaluatorFailed(one) {
 			c.broken++
 		}
-		if one.Status == schemas.StateSuspended && one.AgentExecutionOutput != nil {
-			for _, t := range one.AgentExecutionOutput.Result.Triggers {
+		if waits(one) {
+			for _, t := range triggersOf(one) {
 				c.awaited.Add(t.Type, 1)
 			}
 		}
@@ -95,7 +95,7 @@ func (c census) label(one *schemas.Rollout) string {
 func (c census) String() string {
 	out := count(c.total, "rollout")
 	sep := ": "
-	for _, v := range []verdict{passed, failed, unscored, verdict(schemas.StateSuspended), verdict(schemas.StateFaulted), verdict(schemas.StateCancelled),
+	for _, v := range []verdict{passed, failed, unscored, verdict(schemas.StateSuspended), verdict(schemas.StateScoring), verdict(schemas.StateFaulted), verdict(schemas.StateCancelled),
 		verdict(schemas.StateRunning), verdict(schemas.StateEvaluating), verdict(schemas.StatePending)} {
 		if n := c.verdicts[v]; n > 0 {
 			out += fmt.Sprintf("%s%d %s", sep, n, v)
@@ -108,7 +108,7 @@ func (c census) String() string {
 // reason says in one line why a rollout is where it is.
 func reason(one *schemas.Rollout) string {
 	switch {
-	case one.Status == schemas.StateSuspended:
+	case waits(one):
 		return waitingFor(one)
 	case one.Error != nil:
 		return faultLine(one.Error)
@@ -165,12 +165,28 @@ func EvaluatorFailed(one *schemas.Rollout) bool {
 	return slices.ContainsFunc(one.EvaluationRunResults, func(e schemas.Evaluated) bool { return e.Result.Score == nil && e.Result.Error != "" })
 }
 
-// waitingFor names the triggers of a suspended rollout.
+// waits says that an agent or an evaluator of the rollout waits.
+func waits(one *schemas.Rollout) bool {
+	return one.Status == schemas.StateSuspended || one.Status == schemas.StateScoring
+}
+
+// triggersOf are what the agent or the evaluators of a rollout wait for.
+func triggersOf(one *schemas.Rollout) []schemas.Trigger {
+	if one.Status == schemas.StateScoring {
+		return one.EvaluatorTriggers
+	}
+	if one.AgentExecutionOutput == nil {
+		return nil
+	}
+	return one.AgentExecutionOutput.Result.Triggers
+}
+
+// waitingFor names the triggers of a rollout that waits.
 func waitingFor(one *schemas.Rollout) string {
-	if one.AgentExecutionOutput == nil || len(one.AgentExecutionOutput.Result.Triggers) == 0 {
+	triggers := triggersOf(one)
+	if len(triggers) == 0 {
 		return "waiting"
 	}
-	triggers := one.AgentExecutionOutput.Result.Triggers
 	out := "waiting for " + triggers[0].Type + " " + triggers[0].ItemKey
 	if len(triggers) > 1 {
 		out += fmt.Sprintf(" and %d more", len(triggers)-1)

@@ -182,7 +182,7 @@ func ownerOf(set *eval.Set, category fault.Category) fault.Owner {
 
 // summaryOf is the short form of the statistics.
 func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
-	out := schemas.Summary{Total: c.Total, Completed: c.Completed, Suspended: c.Suspended, Faulted: c.Faulted,
+	out := schemas.Summary{Total: c.Total, Completed: c.Completed, Suspended: c.Suspended, Scoring: c.Scoring, Faulted: c.Faulted,
 		Score: s.Score.Mean, ScoreOf: schemas.ScoreWithFaulted, ScoreCompleted: s.ScoreCompleted.Mean}
 	for _, a := range s.Agents {
 		out.Agents = append(out.Agents, schemas.AgentScore{Agent: a.Agent, Score: a.Score.Mean, ScoreCompleted: a.ScoreCompleted.Mean})
@@ -190,17 +190,17 @@ func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
 	return out
 }
 
-// evaluated are the results of a completed rollout. Results of a rollout that is still being
-// evaluated are not shown.
+// evaluated are the results of a completed rollout, and what is known of one that waits for a score.
+// Results of a rollout that is still being evaluated are not shown.
 func evaluated(rv store.RolloutView) (all []eval.Result, err error) {
 	err = eachResult(rv, func(r eval.Result, _ int) { all = append(all, r) })
 	return all, err
 }
 
-// eachResult calls f with the results of a completed rollout, and with the number of the rescoring
+// eachResult calls f with the results that are shown of a rollout, and with the number of the rescoring
 // that each is of.
 func eachResult(rv store.RolloutView, f func(r eval.Result, rescoring int)) error {
-	if rv.State != eval.StateCompleted {
+	if rv.State != eval.StateCompleted && rv.State != eval.StateScoring {
 		return nil
 	}
 	for _, r := range rv.Results {

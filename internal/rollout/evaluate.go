@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/failpoint"
@@ -14,15 +15,16 @@ import (
 )
 
 // mayBeScored is the rule that a suspended rollout is not scored: its evaluators run in the state
-// evaluating and in no other. A rollout gets there when its agent has finished, and never leaves it
-// but for its end. Both ways to the evaluators, the commit of a segment and the claim of a rollout
-// that lacks only results, ask here.
+// evaluating and in no other. A rollout gets there when its agent has finished, and leaves it for its
+// end, or to wait for an evaluator; it never runs again. Both ways to the evaluators, the commit of a
+// segment and the claim of a rollout that lacks only results, ask here.
 func mayBeScored(state eval.State) bool { return state == eval.StateEvaluating }
 
 // evaluatorCommand is the type of the evaluators that are programs.
 const evaluatorCommand = "command"
 
-// evaluate runs the evaluators that have no result yet and ends the rollout. If ctx is done in
+// evaluate runs the evaluators that have no result yet, and ends the rollout or puts it to wait for
+// those of them that wait. If ctx is done in
 // between the rollout keeps the results that it has, and whoever claims it next goes on with the
 // others. files are those of the segment that has just ended, if it was run here.
 func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []store.File) error {
@@ -54,6 +56,9 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	case s.brokenOff:
 		return r.held.host.Store.Release(commit, r.held.claim.Token, 0)
 	}
+	if len(s.waits)+len(r.held.claim.Waiting) > 0 {
+		return r.waitForScores(commit, s)
+	}
 	failpoint.Hit("rollout.finishing")
 	if err := r.held.host.Store.Finish(commit, r.held.claim.Token, eval.RolloutScore(r.held.run.Plan.Set.Evaluators, s.results), s.last...); err != nil {
 		return err
@@ -83,8 +88,10 @@ type scoring struct {
 	// are the ids of these evaluators.
 	results []eval.Result
 	done    map[string]bool
-	// last are the results that are stored with the rollout's end.
+	// last are the results that are stored with the rollout's end, or when it waits.
 	last []store.Result
+	// waits is what evaluators have begun to wait for.
+	waits []evaluatorWait
 	// brokenOff says that the process was to end before all evaluators had run.
 	brokenOff bool
 }
@@ -110,24 +117,27 @@ func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error
 	run := s.held.run
 	for i, e := range run.Evaluators {
 		def := run.Plan.Set.Evaluators[i]
-		if s.done[def.ID] {
+		if s.done[def.ID] || slices.Contains(s.held.claim.Waiting, def.ID) {
 			continue
 		}
-		var results []eval.Result
+		var verdict eval.Verdict
 		var err error
 		if def.Type != eval.TypeVerifier {
-			results = s.held.run.ask(ctx, e, subject).Results
-		} else if results, err = s.verify(ctx); err != nil && ctx.Err() == nil {
+			verdict = run.ask(ctx, e, subject, s.deliveries(def.ID))
+		} else if verdict.Results, err = s.verify(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			s.brokenOff = true
 			return nil
 		}
-		if len(results) == 0 {
-			continue // the evaluation does not ask for it
+		if verdict.Wait != nil {
+			verdict.Results = s.wait(def, verdict.Wait)
 		}
-		if err := s.keep(ctx, def, results); err != nil {
+		if len(verdict.Results) == 0 {
+			continue // it waits, or the evaluation does not ask for it
+		}
+		if err := s.keep(ctx, def, verdict.Results); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func TestASuspendedRolloutIsNotScored(t *testing.T) {
 // mayBeScored over every state: only one is the evaluators'.
 func TestOnlyEvaluatingRolloutsAreScored(t *testing.T) {
 	for _, state := range []eval.State{
-		eval.StatePending, eval.StateRunning, eval.StateSuspended, eval.StateEvaluating, eval.StateCompleted, eval.StateFaulted, eval.StateCancelled,
+		eval.StatePending, eval.StateRunning, eval.StateSuspended, eval.StateEvaluating, eval.StateScoring, eval.StateCompleted, eval.StateFaulted, eval.StateCancelled,
 	} {
 		if got, want := mayBeScored(state), state == eval.StateEvaluating; got != want {
 			t.Errorf("%s: %v, want %v", state, got, want)

@@ -132,7 +132,7 @@ func (r *Rescoring) ask(ctx context.Context, h *held, i int, subject eval.Subjec
 	if def.Type == eval.TypeVerifier {
 		return r.verify(ctx, h, earlier, there)
 	}
-	v := r.run.ask(ctx, r.run.Evaluators[i], subject)
+	v := r.run.ask(ctx, r.run.Evaluators[i], subject, nil)
 	switch {
 	case v.Wait == nil:
 		return v.Results, false, nil

@@ -37,6 +37,7 @@ var (
 type Store interface {
 	store.Reader
 	store.Queue
+	store.Scoring
 	store.Ledger
 }
 

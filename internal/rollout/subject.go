@@ -49,13 +49,16 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 // defaultEvaluatorTimeout holds where limits.evaluatorTimeout is not given.
 const defaultEvaluatorTimeout = 5 * time.Minute
 
-// ask asks an evaluator for its verdict.
-func (run *Run) ask(ctx context.Context, e eval.Evaluator, subject eval.Subject) eval.Verdict {
+// ask asks an evaluator for its verdict, or for the rest of it if what it has waited for is here.
+func (run *Run) ask(ctx context.Context, e eval.Evaluator, subject eval.Subject, deliveries map[string]eval.Delivery) eval.Verdict {
 	limit := run.Plan.Set.Limits.EvaluatorTimeout
 	if limit == 0 {
 		limit = defaultEvaluatorTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if len(deliveries) > 0 {
+		return e.Resume(ctx, subject, deliveries)
+	}
 	return e.Evaluate(ctx, subject)
 }

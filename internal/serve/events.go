@@ -35,7 +35,7 @@ type eventList struct {
 
 // eventTypes are the types that may be asked for.
 var eventTypes = []string{string(schemas.EventRunCreated), string(schemas.EventRolloutStarted), string(schemas.EventRolloutSuspended),
-	string(schemas.EventTriggerDelivered), string(schemas.EventQuestionAsked), string(schemas.EventRolloutResumed), string(schemas.EventRolloutRetried), string(schemas.EventRolloutEvaluated),
+	string(schemas.EventTriggerDelivered), string(schemas.EventQuestionAsked), string(schemas.EventRolloutResumed), string(schemas.EventRolloutRetried), string(schemas.EventRolloutScoring), string(schemas.EventRolloutEvaluated),
 	string(schemas.EventRolloutFinished), string(schemas.EventRunFinished)}
 
 // list answers with the events after a number, and waits for one if there is none.

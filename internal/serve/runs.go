@@ -39,6 +39,7 @@ type counts struct {
 	Running    int `json:"running"`
 	Suspended  int `json:"suspended"`
 	Evaluating int `json:"evaluating"`
+	Scoring    int `json:"scoring"`
 	Completed  int `json:"completed"`
 	Faulted    int `json:"faulted"`
 	Cancelled  int `json:"cancelled"`

@@ -25,6 +25,13 @@ func TriggerID(rolloutID, interruptID string, occurrence, sibling int) string {
 	return derive(rolloutID, interruptID, strconv.Itoa(occurrence), strconv.Itoa(sibling))
 }
 
+// EvaluatorTriggerID derives the id of a trigger of an evaluator, a UUIDv5 of rollout, evaluator,
+// occurrence, and number among what the evaluator waits for at once. No interrupt of an agent leads
+// to the same id.
+func EvaluatorTriggerID(rolloutID, evaluatorID string, occurrence, number int) string {
+	return derive(derive(rolloutID, "evaluator:"+evaluatorID), strconv.Itoa(occurrence), strconv.Itoa(number))
+}
+
 // CallID derives the id of a call of a tool, a UUIDv5 of rollout, server, tool, digest of the
 // arguments and ordinal.
 func CallID(rolloutID string, key CallKey, ordinal int) string {

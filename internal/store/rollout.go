@@ -17,8 +17,8 @@ type Rollout struct {
 	EvaluationName string
 	Agent          string
 	Epoch          int
-	// State is set by CreateRun. It is changed by Claim, Release and CommitSegment, by Finish and
-	// FinishFaulted, and by Deliver and Cancel where they end the rollout.
+	// State is set by CreateRun. It is changed by Claim, Release and CommitSegment, by WaitForScores,
+	// Finish and FinishFaulted, and by Deliver and Cancel where they end the rollout.
 	State eval.State
 	// Segment is the number of the last segment begun, counted by Claim; 0 means none.
 	Segment int
@@ -29,6 +29,8 @@ type Rollout struct {
 	Failures int
 	// Suspensions counts the segments that CommitSegment recorded as suspended.
 	Suspensions int
+	// Scorings counts how often WaitForScores has put it into the state scoring.
+	Scorings int
 	// Fault is set by whatever makes the rollout faulted.
 	Fault *fault.Fault
 	// Score is set by Finish, if the rollout could be scored, and by Rescore.
@@ -46,6 +48,8 @@ type Rollout struct {
 // Clocks say where a rollout's time went. They add up to its age.
 type Clocks struct {
 	Working, Waiting, Queued, Evaluating time.Duration
+	// Scoring is that part of Waiting in which an evaluator waited.
+	Scoring time.Duration
 }
 
 // Wall is the sum of the clocks.
@@ -75,7 +79,11 @@ type Claim struct {
 	// cancelled, and its holder died before it had ended it.
 	Cancelled bool
 	// Deliveries are what the segment is resumed with; every attempt of a segment gets the same.
+	// When only evaluators are missing they are those of the evaluators for whom everything that
+	// they wait for has arrived, until each has a result or waits again.
 	Deliveries []Trigger
+	// Waiting are the ids of the evaluators that wait for more than has arrived.
+	Waiting []string
 	// Output is the agent's output. It is set when only evaluators are missing.
 	Output json.RawMessage
 	// Results are those that are there already. They are set when only evaluators are missing.
@@ -156,8 +164,8 @@ type Committed struct {
 	Ready bool
 }
 
-// Result is what one evaluator said of a rollout. RecordResult or Finish writes it, once, and
-// Rescore replaces it.
+// Result is what one evaluator said of a rollout. RecordResult, WaitForScores or Finish writes it,
+// once, and Rescore replaces it.
 type Result struct {
 	EvaluatorID string
 	// Data is the evaluator's results as JSON.

@@ -75,7 +75,7 @@ func (r Run) Final() bool { return !r.FinishedAt.IsZero() }
 
 // Counts counts the rollouts of a run by state.
 type Counts struct {
-	Total, Pending, Running, Suspended, Evaluating, Completed, Faulted, Cancelled int
+	Total, Pending, Running, Suspended, Evaluating, Scoring, Completed, Faulted, Cancelled int
 }
 
 // Activity says what goes on in a run.
@@ -126,6 +126,7 @@ const (
 	QuestionAsked    EventType = "question.asked"
 	RolloutResumed   EventType = "rollout.resumed"
 	RolloutRetried   EventType = "rollout.retried"
+	RolloutScoring   EventType = "rollout.scoring"
 	RolloutEvaluated EventType = "rollout.evaluated"
 	RolloutFinished  EventType = "rollout.finished"
 	RunFinished      EventType = "run.finished"

@@ -41,6 +41,7 @@ type Store interface {
 	Reader
 	Listing
 	Queue
+	Scoring
 	Ledger
 	Mailbox
 	Questions

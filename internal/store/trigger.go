@@ -21,7 +21,7 @@ const (
 	TriggerCancelled  TriggerState = "cancelled"  // it was cancelled
 	TriggerSuperseded TriggerState = "superseded" // a sibling was first
 	TriggerAbandoned  TriggerState = "abandoned"  // its agent does not wait for it any more
-	TriggerConsumed   TriggerState = "consumed"   // the segment that took its payload has been committed
+	TriggerConsumed   TriggerState = "consumed"   // what followed from its payload has been committed
 )
 
 // IsOpen reports whether the trigger still waits for a delivery.
@@ -32,6 +32,8 @@ func (s TriggerState) IsOpen() bool {
 // NewTrigger is a trigger to be made of an interrupt.
 type NewTrigger struct {
 	InterruptID string
+	// EvaluatorID is the evaluator that waits; empty if it is the agent.
+	EvaluatorID string
 	Type        string
 	Name        string
 	Source      string
@@ -56,14 +58,18 @@ type NewTrigger struct {
 
 // Trigger is the durable record of what would resume a rollout.
 type Trigger struct {
-	// What it belongs to. CommitSegment makes a trigger when a segment is suspended.
+	// What it belongs to. CommitSegment makes a trigger when a segment is suspended, WaitForScores
+	// when an evaluator waits.
 	ID             string
 	RunID          string
 	RolloutID      string
 	EvaluationID   string
 	EvaluationName string
 	InterruptID    string
-	// Occurrence counts from 0 how often the interrupt id came again.
+	// EvaluatorID is the evaluator that waits; empty if it is the agent.
+	EvaluatorID string
+	// Occurrence counts from 0 how often the interrupt id came again, or how often the evaluator has
+	// waited.
 	Occurrence int
 	// Sibling counts from 0 the triggers of one interrupt.
 	Sibling int
@@ -82,9 +88,10 @@ type Trigger struct {
 	// State is changed by ClaimTriggers and by what ends a claim, by Deliver, by Cancel, and by
 	// CommitSegment, which consumes, abandons and supersedes.
 	State TriggerState
-	// Segment is the segment whose end made the trigger.
+	// Segment is the segment whose end made the trigger; for an evaluator's, the last one.
 	Segment int
-	// TakenBy is the segment that Claim resumed with it; 0 means none.
+	// TakenBy is the segment that Claim resumed with it; 0 means none. An evaluator takes in no
+	// segment.
 	TakenBy int
 	// CreatedAt is set by CommitSegment.
 	CreatedAt time.Time

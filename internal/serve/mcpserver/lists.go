@@ -86,7 +86,7 @@ func (l *lists) runs(ctx context.Context, _ *request, arguments json.RawMessage)
 	}
 	for _, r := range found {
 		c := r.Counts
-		out.Runs = append(out.Runs, listedRun{r.ID, r.EvaluationSetName, r.Status, r.Final(), r.CreatedAt, c.Total, c.Suspended, c.Completed, c.Faulted, c.Cancelled})
+		out.Runs = append(out.Runs, listedRun{r.ID, r.EvaluationSetName, r.Status, r.Final(), r.CreatedAt, c.Total, c.Suspended + c.Scoring, c.Completed, c.Faulted, c.Cancelled})
 	}
 	return out, nil
 }

@@ -182,8 +182,8 @@ func progress(token json.RawMessage, n int, run service.Run) json.RawMessage {
 // standing says how far a run is.
 func standing(c store.Counts) string {
 	text := fmt.Sprintf("%d of %d rollouts have ended", c.Completed+c.Faulted+c.Cancelled, c.Total)
-	if c.Suspended > 0 {
-		text += fmt.Sprintf(", %d wait", c.Suspended)
+	if n := c.Suspended + c.Scoring; n > 0 {
+		text += fmt.Sprintf(", %d wait", n)
 	}
 	return text
 }

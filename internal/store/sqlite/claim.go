@@ -62,7 +62,7 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 	}
 	state, segment, attempt, failures := eval.StateRunning, before.Segment, before.Attempt+1, before.Failures
 	switch {
-	case before.State == eval.StateEvaluating:
+	case before.State == eval.StateEvaluating, before.State == eval.StateScoring:
 		state, attempt = eval.StateEvaluating, before.Attempt
 	case before.State == eval.StateSuspended, before.Segment == 0:
 		segment, attempt, failures = segment+1, 1, 0
@@ -88,7 +88,7 @@ func (s segments) claim(id string) (c store.Claim, err error) {
 	}
 	if before.State == eval.StateSuspended {
 		// A delivery that the agent cannot take stays. The next suspension settles it.
-		if err := s.tx.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND asked_by = '' AND taken_by = 0 AND (state = 'fired'
+		if err := s.tx.exec(`UPDATE triggers SET taken_by = ?1 WHERE rollout_id = ?2 AND evaluator_id = '' AND asked_by = '' AND taken_by = 0 AND (state = 'fired'
 			OR state IN ('faulted', 'expired', 'cancelled') AND (SELECT accepts_faults FROM rollouts WHERE rollout_id = ?2))`, segment, id); err != nil {
 			return c, err
 		}
@@ -117,8 +117,10 @@ func (s segments) claimEvaluating(c *store.Claim) (err error) {
 	if err != nil {
 		return err
 	}
-	c.Results, err = scanResults(rows)
-	return err
+	if c.Results, err = scanResults(rows); err != nil || c.Scorings == 0 {
+		return err
+	}
+	return s.claimWaiting(c)
 }
 
 func (s segments) claimedEvent(c store.Claim) error {

@@ -170,8 +170,8 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 	if err := m.triggers.endQuestions(g.ID); err != nil {
 		return "", err
 	}
-	siblings, err := m.triggers.list("WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.state IN ('intended', 'starting', 'waiting')",
-		g.RolloutID, g.InterruptID, g.Occurrence, g.Sibling)
+	siblings, err := m.triggers.list("WHERE t.rollout_id = ? AND t.interrupt_id = ? AND t.occurrence = ? AND t.sibling <> ? AND t.evaluator_id = ? AND t.state IN ('intended', 'starting', 'waiting')",
+		g.RolloutID, g.InterruptID, g.Occurrence, g.Sibling, g.EvaluatorID)
 	if err != nil {
 		return "", err
 	}
@@ -184,7 +184,11 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 }
 
 func (m mail) deliveredEvent(g store.Trigger, a incoming) error {
-	return m.tx.event(g.RunID, g.RolloutID, store.TriggerDelivered, map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By})
+	data := map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By}
+	if g.EvaluatorID != "" {
+		data["evaluatorId"] = g.EvaluatorID
+	}
+	return m.tx.event(g.RunID, g.RolloutID, store.TriggerDelivered, data)
 }
 
 // deliverClosed keeps a delivery for a trigger that has one, or that nobody waits for.
@@ -239,7 +243,7 @@ func (m mail) record(triggerID string, a incoming, as store.Disposition) error {
 
 // openMailbox matches a trigger with the deliveries that came before it, and reports whether one
 // was accepted. A delivery that is parked by source and item key answers each rollout once: it is
-// not given again to a later segment.
+// not given again to a later segment, nor to an evaluator that waits again.
 func (m mail) openMailbox(waits store.Trigger) (accepted bool, err error) {
 	var found []incoming
 	if err := m.tx.rows(func(r scanner) error {
@@ -248,9 +252,9 @@ func (m mail) openMailbox(waits store.Trigger) (accepted bool, err error) {
 		return err
 	}, "SELECT "+deliveryColumns+` FROM deliveries d WHERE disposition = 'parked' AND source = ?1 AND item_key = ?2 AND trigger_id = '' AND received_at >= ?3
 			AND NOT EXISTS (SELECT 1 FROM deliveries c JOIN triggers t ON t.trigger_id = c.trigger_id
-				WHERE c.parked_id = d.id AND t.rollout_id = ?5 AND (t.segment < ?6 OR t.trigger_id = ?4))
+				WHERE c.parked_id = d.id AND t.rollout_id = ?5 AND (t.segment < ?6 OR t.trigger_id = ?4 OR t.evaluator_id = ?7 AND ?7 <> '' AND t.occurrence < ?8))
 		UNION ALL SELECT `+deliveryColumns+" FROM deliveries WHERE trigger_id = ?4 AND disposition = 'parked' AND received_at >= ?3 ORDER BY id",
-		waits.Source, waits.ItemKey, m.tx.after(-parkedFor), waits.ID, waits.RolloutID, waits.Segment); err != nil {
+		waits.Source, waits.ItemKey, m.tx.after(-parkedFor), waits.ID, waits.RolloutID, waits.Segment, waits.EvaluatorID, waits.Occurrence); err != nil {
 		return false, err
 	}
 	for _, a := range found {

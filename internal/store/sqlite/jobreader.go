@@ -25,7 +25,7 @@ const (
 
 	// An attempt counts when it begins. Those of a segment that go beyond its first are counted by
 	// their rows, but the one that still runs has none.
-	selectJobRollouts = `SELECT count(*), coalesce(sum(state IN ('completed', 'faulted')), 0), coalesce(sum(state = 'suspended'), 0), coalesce(max(fence), 0),
+	selectJobRollouts = `SELECT count(*), coalesce(sum(state IN ('completed', 'faulted')), 0), coalesce(sum(state IN ('suspended', 'scoring')), 0), coalesce(max(fence), 0),
 		coalesce(max(CASE WHEN state IN ('running', 'evaluating') THEN owner END), ''), max(lease_until), max(CASE WHEN lease_until IS NOT NULL THEN renewed_at END),
 		coalesce(max((segment > 0) + (state = 'running' AND attempt > 1) + (SELECT count(*) FROM segments s WHERE s.rollout_id = o.rollout_id AND s.attempt > 1)), 0)
 		FROM rollouts o WHERE `
@@ -266,5 +266,6 @@ func (s jobs) rolloutResult(ctx context.Context, o store.Rollout) (json.RawMessa
 // rolloutStatus is the status of a rollout that is shown as a job.
 var rolloutStatus = map[eval.State]store.JobStatus{
 	eval.StatePending: store.JobWorking, eval.StateRunning: store.JobWorking, eval.StateSuspended: store.JobWorking, eval.StateEvaluating: store.JobWorking,
+	eval.StateScoring:   store.JobWorking,
 	eval.StateCompleted: store.JobCompleted, eval.StateFaulted: store.JobFailed, eval.StateCancelled: store.JobCancelled,
 }

@@ -136,7 +136,7 @@ func (s queue) RecordResult(ctx context.Context, tok store.Token, r store.Result
 		if err != nil {
 			return err
 		}
-		if err := w.rollouts.addResult(tok.RolloutID, r); err != nil {
+		if err := w.rollouts.addResult(o.Rollout, r); err != nil {
 			return err
 		}
 		return w.tx.touch(o.RunID)
@@ -152,9 +152,12 @@ func (s queue) Finish(ctx context.Context, tok store.Token, score *float64, last
 		}
 		w.tx.wake = true
 		for _, r := range last {
-			if err := w.rollouts.addResult(o.ID, r); err != nil {
+			if err := w.rollouts.addResult(o.Rollout, r); err != nil {
 				return err
 			}
+		}
+		if err := w.segments.stopWaiting(o.Rollout); err != nil {
+			return err
 		}
 		if err := w.tx.event(o.RunID, o.ID, store.RolloutEvaluated, map[string]any{"score": score}); err != nil {
 			return err
@@ -171,6 +174,9 @@ func (s queue) FinishFaulted(ctx context.Context, tok store.Token, fault fault.F
 			return err
 		}
 		w.tx.wake = true
+		if err := w.segments.stopWaiting(o.Rollout); err != nil {
+			return err
+		}
 		return w.rollouts.end(o.RunID, o.ID, eval.StateFaulted, &fault, nil)
 	})
 }

@@ -66,7 +66,7 @@ func readRun(ctx context.Context, q querier, runID string) (store.Run, error) {
 func setCount(c *store.Counts, state eval.State, n int) {
 	*map[eval.State]*int{
 		eval.StatePending: &c.Pending, eval.StateRunning: &c.Running, eval.StateSuspended: &c.Suspended,
-		eval.StateEvaluating: &c.Evaluating, eval.StateCompleted: &c.Completed, eval.StateFaulted: &c.Faulted,
+		eval.StateEvaluating: &c.Evaluating, eval.StateScoring: &c.Scoring, eval.StateCompleted: &c.Completed, eval.StateFaulted: &c.Faulted,
 		eval.StateCancelled: &c.Cancelled,
 	}[state] = n
 	c.Total += n

@@ -17,15 +17,15 @@ import (
 type rolloutRows struct{ tx *tx }
 
 const rolloutColumns = `o.rollout_id, o.run_id, o.evaluation_id, o.evaluation_name, o.agent, o.epoch, o.state, o.segment, o.attempt, o.failures,
-	o.suspensions, o.fault, o.score, o.created_at, o.state_since, o.finished_at, o.working, o.waiting, o.queued, o.evaluating`
+	o.suspensions, o.scorings, o.fault, o.score, o.created_at, o.state_since, o.finished_at, o.working, o.waiting, o.queued, o.evaluating, o.scoring`
 
 func scanRollout(r scanner, more ...any) (o store.Rollout, err error) {
 	var fault []byte
 	var created, since, finished sql.NullInt64
 	var score sql.NullFloat64
-	var clocks [4]int64
+	var clocks [5]int64
 	err = r.Scan(append([]any{&o.ID, &o.RunID, &o.EvaluationID, &o.EvaluationName, &o.Agent, &o.Epoch, &o.State, &o.Segment, &o.Attempt, &o.Failures,
-		&o.Suspensions, &fault, &score, &created, &since, &finished, &clocks[0], &clocks[1], &clocks[2], &clocks[3]}, more...)...)
+		&o.Suspensions, &o.Scorings, &fault, &score, &created, &since, &finished, &clocks[0], &clocks[1], &clocks[2], &clocks[3], &clocks[4]}, more...)...)
 	if err != nil {
 		return o, err
 	}
@@ -33,7 +33,7 @@ func scanRollout(r scanner, more ...any) (o store.Rollout, err error) {
 		o.Score = &score.Float64
 	}
 	o.CreatedAt, o.StateSince, o.FinishedAt = fromMicros(created), fromMicros(since), fromMicros(finished)
-	o.Clocks = store.Clocks{Working: duration(clocks[0]), Waiting: duration(clocks[1]), Queued: duration(clocks[2]), Evaluating: duration(clocks[3])}
+	o.Clocks = store.Clocks{Working: duration(clocks[0]), Waiting: duration(clocks[1]), Queued: duration(clocks[2]), Evaluating: duration(clocks[3]), Scoring: duration(clocks[4])}
 	o.Fault, err = unmarshalFault(fault)
 	return o, err
 }
@@ -73,13 +73,14 @@ func (rows rolloutRows) held(tok store.Token, state eval.State) (o heldRollout, 
 }
 
 // stateChange changes the state of a rollout to ?2 at the time ?1. The time since the last change
-// goes to the clock of the state that it leaves. A suspended rollout was waiting until it became
-// runnable, and queued after that.
+// goes to the clock of the state that it leaves. A suspended or scoring rollout was waiting until it
+// became runnable, and queued after that.
 const stateChange = `working = working + CASE WHEN state = 'running' THEN max(?1 - state_since, 0) ELSE 0 END,
 	evaluating = evaluating + CASE WHEN state = 'evaluating' THEN max(?1 - state_since, 0) ELSE 0 END,
-	waiting    = waiting    + CASE WHEN state = 'suspended' THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
+	waiting    = waiting    + CASE WHEN state IN ('suspended', 'scoring') THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
+	scoring    = scoring    + CASE WHEN state = 'scoring' THEN max(coalesce(runnable_at, ?1) - state_since, 0) ELSE 0 END,
 	queued     = queued     + CASE WHEN state = 'pending' THEN max(?1 - state_since, 0)
-	                               WHEN state = 'suspended' THEN max(?1 - coalesce(runnable_at, ?1), 0) ELSE 0 END,
+	                               WHEN state IN ('suspended', 'scoring') THEN max(?1 - coalesce(runnable_at, ?1), 0) ELSE 0 END,
 	state = ?2, state_since = ?1`
 
 // become changes a rollout's state. The assignments in also are made with it; their arguments begin
@@ -133,13 +134,24 @@ func (rows rolloutRows) repeat(o store.Rollout, end store.SegmentEnd) error {
 	return rows.tx.event(o.RunID, o.ID, store.RolloutRetried, data)
 }
 
-// addResult stores what one evaluator said, after the results that are there.
-func (rows rolloutRows) addResult(rolloutID string, r store.Result) error {
+// addResult stores what one evaluator said, after the results that are there. What the evaluator was
+// resumed with is consumed by it.
+func (rows rolloutRows) addResult(o store.Rollout, r store.Result) error {
+	rolloutID := o.ID
 	err := rows.tx.exec("INSERT INTO results (rollout_id, evaluator_id, ordinal, data) VALUES (?1, ?2, (SELECT count(*) FROM results WHERE rollout_id = ?1), ?3)", rolloutID, r.EvaluatorID, document(r.Data))
 	if err != nil {
 		return fmt.Errorf("the result of evaluator %s of rollout %s: %w", r.EvaluatorID, rolloutID, err)
 	}
-	return nil
+	if o.Scorings == 0 {
+		return nil
+	}
+	return rows.consume(rolloutID, r.EvaluatorID)
+}
+
+// consume ends what has arrived for an evaluator.
+func (rows rolloutRows) consume(rolloutID, evaluatorID string) error {
+	return rows.tx.exec("UPDATE triggers SET state = 'consumed' WHERE rollout_id = ? AND evaluator_id = ? AND asked_by = '' AND state IN ('fired', 'faulted', 'expired', 'cancelled')",
+		rolloutID, evaluatorID)
 }
 
 // end brings a rollout from any state into a terminal one. If no other rollout of the run is left,

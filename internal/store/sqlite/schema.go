@@ -263,4 +263,9 @@ CREATE TABLE rescored (
   unscored   TEXT NOT NULL DEFAULT ''    -- why the last one has left it as it was
 ) WITHOUT ROWID;
 ALTER TABLE results ADD COLUMN rescoring INTEGER NOT NULL DEFAULT 0;
+`, `
+-- What evaluators wait for.
+ALTER TABLE triggers ADD COLUMN evaluator_id TEXT NOT NULL DEFAULT '';  -- empty for what an agent waits for
+ALTER TABLE rollouts ADD COLUMN scorings INTEGER NOT NULL DEFAULT 0;    -- how often it has waited for its evaluators
+ALTER TABLE rollouts ADD COLUMN scoring INTEGER NOT NULL DEFAULT 0;     -- the part of waiting in which it did
 `}

@@ -11,8 +11,15 @@ import (
 // settleDelivered settles the rollout of a trigger that has got a delivery.
 func (m mail) settleDelivered(g store.Trigger) error {
 	var state eval.State
-	if err := m.tx.row([]any{&state}, "SELECT state FROM rollouts WHERE rollout_id = ?", g.RolloutID); err != nil || state != eval.StateSuspended {
+	if err := m.tx.row([]any{&state}, "SELECT state FROM rollouts WHERE rollout_id = ?", g.RolloutID); err != nil {
 		return err
+	}
+	if state == eval.StateScoring {
+		_, err := m.settleScoring(g.RolloutID)
+		return err
+	}
+	if state != eval.StateSuspended {
+		return nil
 	}
 	triggers, err := m.triggers.list(whereWaiting, g.RolloutID)
 	if err != nil {

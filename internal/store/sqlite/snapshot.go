@@ -131,7 +131,7 @@ func (v *sqliteView) complete(o *store.RolloutView, parts []*sql.Stmt) error {
 	if o.Segments, err = scanSegments(o.ID, rows); err != nil {
 		return err
 	}
-	if o.Suspensions > 0 {
+	if o.Suspensions+o.Scorings > 0 {
 		if rows, err = parts[1].QueryContext(v.ctx, o.ID); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (v *sqliteView) complete(o *store.RolloutView, parts []*sql.Stmt) error {
 			return err
 		}
 	}
-	if o.State != eval.StateEvaluating && !o.State.IsTerminal() {
+	if o.State != eval.StateEvaluating && o.State != eval.StateScoring && !o.State.IsTerminal() {
 		return nil
 	}
 	if rows, err = parts[2].QueryContext(v.ctx, o.ID); err != nil {

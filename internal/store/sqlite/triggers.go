@@ -16,7 +16,7 @@ type triggerRows struct {
 }
 
 const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
-	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
+	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.evaluator_id, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
 	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
 
 func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
@@ -24,7 +24,7 @@ func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
 	var status sql.NullString
 	var spec, payload, fault []byte
 	err = r.Scan(append([]any{&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
-		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &g.AskedBy, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
+		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &g.AskedBy, &g.EvaluatorID, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
 		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &delivered, &status, &payload, &fault}, more...)...)
 	if err != nil {
 		return g, err
@@ -36,9 +36,9 @@ func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
 	return g, err
 }
 
-// whereWaiting selects the triggers of a rollout that it still waits for, or whose delivery it has
-// not taken yet. Questions of jobs are not among them: they resume nothing.
-const whereWaiting = "WHERE t.rollout_id = ? AND t.asked_by = '' AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
+// whereWaiting selects the triggers of a rollout that its agent still waits for, or whose delivery
+// the agent has not taken yet. Questions of jobs are not among them: they resume nothing.
+const whereWaiting = "WHERE t.rollout_id = ? AND t.evaluator_id = '' AND t.asked_by = '' AND t.taken_by = 0 AND t.state NOT IN ('consumed', 'superseded', 'abandoned') ORDER BY t.id"
 
 // list returns the triggers that an SQL condition selects.
 func (rows triggerRows) list(where string, args ...any) (out []store.Trigger, err error) {
@@ -118,7 +118,7 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 		notStarted, message = end.failure.NotStarted, end.failure.Error
 	}
 	g.ID = tok.TriggerID
-	err = rows.tx.row([]any{&g.Source, &g.RunID, &g.RolloutID, &g.Segment}, `UPDATE triggers SET owner = NULL, cancel = cancel AND NOT ?7,
+	err = rows.tx.row([]any{&g.Source, &g.RunID, &g.RolloutID, &g.Segment, &g.EvaluatorID, &g.Occurrence}, `UPDATE triggers SET owner = NULL, cancel = cancel AND NOT ?7,
 			next_check = CASE WHEN cancel THEN NULL ELSE ?1 END,
 			due_at = CASE WHEN cancel AND ?7 THEN NULL WHEN cancel THEN ?3 WHEN overdue_since IS NOT NULL THEN max(coalesce(?1, ?3), ?3)
 				WHEN NOT ?8 AND `+hasAnswer+` THEN ?3
@@ -126,7 +126,7 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
 			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
 			failures = CASE WHEN ?8 THEN failures + 1 ELSE 0 END, last_error = ?9
-		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment`,
+		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment, evaluator_id, occurrence`,
 		micros(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, message)
 	if errors.Is(err, store.ErrNotFound) {
 		return g, fmt.Errorf("trigger %s was taken over, or nobody waits for it any more: %w", tok.TriggerID, store.ErrFenced)

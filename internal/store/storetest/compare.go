@@ -23,6 +23,7 @@ type playedView struct {
 // shown is what the model and the store must agree on.
 type shown struct {
 	State                                            eval.State
+	Scorings                                         int
 	Segment, Attempt, Failures, Suspensions, Results int
 	Triggers                                         []shownTrigger
 }
@@ -72,7 +73,7 @@ func (p *player) compare(i int) error {
 }
 
 func (p *player) shown(r *modelRollout) shown {
-	out := shown{r.state, r.segment, r.attempt, r.failures, r.suspensions, r.results, nil}
+	out := shown{r.state, r.scorings, r.segment, r.attempt, r.failures, r.suspensions, r.results, nil}
 	for _, g := range p.model.triggers {
 		if g.rollout == r {
 			out.Triggers = append(out.Triggers, shownTrigger{g.id, g.key, g.payload, g.state, g.takenBy, g.status, g.deadline})
@@ -82,7 +83,7 @@ func (p *player) shown(r *modelRollout) shown {
 }
 
 func shownOf(o store.RolloutView) shown {
-	out := shown{o.State, o.Segment, o.Attempt, o.Failures, o.Suspensions, len(o.Results), nil}
+	out := shown{o.State, o.Scorings, o.Segment, o.Attempt, o.Failures, o.Suspensions, len(o.Results), nil}
 	for _, g := range o.Triggers {
 		out.Triggers = append(out.Triggers, shownTrigger{g.ID, g.ItemKey, string(g.Payload), g.State, g.TakenBy, g.Status, g.Deadline})
 	}
@@ -138,9 +139,12 @@ func invariants(before, after playedView) error {
 	var counts store.Counts
 	for i, o := range after.rollouts {
 		n := map[eval.State]*int{eval.StatePending: &counts.Pending, eval.StateRunning: &counts.Running, eval.StateSuspended: &counts.Suspended,
-			eval.StateEvaluating: &counts.Evaluating, eval.StateCompleted: &counts.Completed, eval.StateFaulted: &counts.Faulted, eval.StateCancelled: &counts.Cancelled}
+			eval.StateEvaluating: &counts.Evaluating, eval.StateScoring: &counts.Scoring, eval.StateCompleted: &counts.Completed, eval.StateFaulted: &counts.Faulted, eval.StateCancelled: &counts.Cancelled}
 		*n[o.State]++
 		counts.Total++
+		if o.State == eval.StateScoring && o.Score != nil {
+			return fmt.Errorf("rollout %s waits for its evaluators and has a score", o.ID)
+		}
 		if o.State == eval.StateSuspended && (len(o.Results) > 0 || o.Score != nil) {
 			return fmt.Errorf("rollout %s is suspended and scored", o.ID)
 		}
@@ -156,6 +160,12 @@ func invariants(before, after playedView) error {
 			continue
 		}
 		was := before.rollouts[i]
+		if was.State == eval.StateScoring && o.Segment != was.Segment {
+			return fmt.Errorf("rollout %s waited for its evaluators, and its agent runs again", o.ID)
+		}
+		if n := len(was.Results); len(o.Results) < n || n > 0 && !cmp.Equal(was.Results, o.Results[:n]) {
+			return fmt.Errorf("rollout %s: a result was lost or has changed", o.ID)
+		}
 		if o.State != was.State && !was.State.CanBecome(o.State) {
 			return fmt.Errorf("rollout %s was %s and is %s", o.ID, was.State, o.State)
 		}

@@ -55,7 +55,7 @@ func (o op) String() string {
 }
 
 // kinds are the operations, those that happen often more than once.
-var kinds = []string{"claim", "claim", "claim", "commit", "commit", "commit", "commit", "commit", "result", "finish", "deliver", "deliver", "deliver", "deliverKey",
+var kinds = []string{"claim", "claim", "claim", "commit", "commit", "commit", "commit", "commit", "result", "score", "score", "finish", "deliver", "deliver", "deliver", "deliverKey",
 	"claimTriggers", "claimTriggers", "started", "pending", "failed", "answered", "cancel", "renew", "advance", "advance"}
 
 func history(r *rand.Rand, n int) []op {

@@ -31,6 +31,7 @@ type modelRollout struct {
 	all, accepts                            bool
 	state                                   eval.State
 	segment, attempt, failures, suspensions int
+	scorings                                int
 	results                                 int
 	cancelled                               bool
 	holder                                  int
@@ -42,8 +43,10 @@ type modelRollout struct {
 
 type modelTrigger struct {
 	id, interrupt, source, key string
-	occurrence, sibling        int
-	digest                     string
+	// evaluator is empty for what an agent waits for.
+	evaluator           string
+	occurrence, sibling int
+	digest              string
 	// segment is the one whose end made the trigger.
 	segment                  int
 	rollout                  *modelRollout
@@ -87,7 +90,8 @@ func (m *model) claimable(s int) (out []*modelRollout) {
 
 func (m *model) claim(o *modelRollout, s int) {
 	switch {
-	case o.state == eval.StateEvaluating:
+	case o.state == eval.StateEvaluating, o.state == eval.StateScoring:
+		o.state = eval.StateEvaluating
 	case o.state == eval.StateSuspended, o.segment == 0:
 		o.segment++
 		o.attempt, o.failures = 1, 0
@@ -110,8 +114,8 @@ func (m *model) end(o *modelRollout, state eval.State) {
 }
 
 func (m *model) cancel(o *modelRollout) {
-	for _, g := range m.waiting(o) {
-		if g.state.IsOpen() {
+	for _, g := range m.triggers {
+		if g.rollout == o && g.state.IsOpen() {
 			m.giveUp(g, store.TriggerCancelled)
 		}
 	}
@@ -166,7 +170,7 @@ func (m *model) suspend(o *modelRollout, end store.SegmentEnd) {
 	kept := m.waiting(o)
 	occurrences, siblings := map[string]int{}, map[string]int{}
 	for _, g := range m.triggers {
-		if g.rollout == o {
+		if g.rollout == o && g.evaluator == "" {
 			occurrences[g.interrupt] = max(occurrences[g.interrupt], g.occurrence+1)
 		}
 	}

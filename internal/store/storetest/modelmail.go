@@ -81,7 +81,7 @@ func (m *model) deliverTo(g *modelTrigger, d *modelDelivery) store.Disposition {
 		}
 	}
 	for _, other := range m.triggers {
-		if other != g && other.rollout == g.rollout && other.interrupt == g.interrupt && other.occurrence == g.occurrence && other.state.IsOpen() {
+		if other != g && other.rollout == g.rollout && other.evaluator == g.evaluator && other.interrupt == g.interrupt && other.occurrence == g.occurrence && other.state.IsOpen() {
 			m.giveUp(other, store.TriggerSuperseded)
 		}
 	}
@@ -93,7 +93,9 @@ func (m *model) openMailbox(g *modelTrigger) {
 		if d.at.Before(m.now.Add(-7*24*time.Hour)) || d.trigger != "" && d.trigger != g.id || d.trigger == "" && (d.source != g.source || d.key != g.key) {
 			return false
 		}
-		if slices.ContainsFunc(d.given, func(had *modelTrigger) bool { return had == g || had.rollout == g.rollout && had.segment < g.segment }) {
+		if slices.ContainsFunc(d.given, func(had *modelTrigger) bool {
+			return had == g || had.rollout == g.rollout && (had.segment < g.segment || g.evaluator != "" && had.evaluator == g.evaluator && had.occurrence < g.occurrence)
+		}) {
 			return false
 		}
 		m.deliverTo(g, d)
@@ -103,6 +105,9 @@ func (m *model) openMailbox(g *modelTrigger) {
 }
 
 func (m *model) settle(o *modelRollout) {
+	if o.state == eval.StateScoring && m.isReady(o) && o.runnable.IsZero() {
+		o.runnable = m.now
+	}
 	if o.state != eval.StateSuspended {
 		return
 	}

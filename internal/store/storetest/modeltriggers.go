@@ -7,10 +7,10 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// waiting are the triggers that a rollout waits for, and those that have arrived.
+// waiting are the triggers that the agent of a rollout waits for, and those that have arrived.
 func (m *model) waiting(o *modelRollout) (out []*modelTrigger) {
 	for _, g := range m.triggers {
-		if g.rollout == o && g.takenBy == 0 && g.state != store.TriggerConsumed && g.state != store.TriggerSuperseded && g.state != store.TriggerAbandoned {
+		if g.rollout == o && g.evaluator == "" && g.takenBy == 0 && g.state != store.TriggerConsumed && g.state != store.TriggerSuperseded && g.state != store.TriggerAbandoned {
 			out = append(out, g)
 		}
 	}
@@ -19,7 +19,7 @@ func (m *model) waiting(o *modelRollout) (out []*modelTrigger) {
 
 func (m *model) taken(o *modelRollout) (out []*modelTrigger) {
 	for _, g := range m.triggers {
-		if g.rollout == o && o.segment > 1 && g.takenBy == o.segment {
+		if g.rollout == o && g.evaluator == "" && o.segment > 1 && g.takenBy == o.segment {
 			out = append(out, g)
 		}
 	}
@@ -58,7 +58,7 @@ func (m *model) changed(o *modelRollout, interrupt string, end store.SegmentEnd)
 	var was, is []string
 	last := -1
 	for _, g := range m.triggers {
-		if g.rollout == o && g.interrupt == interrupt {
+		if g.rollout == o && g.evaluator == "" && g.interrupt == interrupt {
 			if g.occurrence > last {
 				last, was = g.occurrence, nil
 			}

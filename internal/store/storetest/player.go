@@ -76,7 +76,7 @@ func (p *player) apply(o op) error {
 	switch o.kind {
 	case "claim":
 		return p.applyClaim(s, o)
-	case "commit", "result", "finish":
+	case "commit", "result", "score", "finish":
 		if len(p.claims) == 0 {
 			return nil
 		}

@@ -25,19 +25,21 @@ func (p *player) applyClaim(s store.Store, o op) error {
 		if i < 0 {
 			return fmt.Errorf("rollout %s cannot be claimed", c.RolloutID)
 		}
-		taken := want[i].holder != nobody
+		takenOver := want[i].holder != nobody
 		p.model.claim(want[i], o.store)
 		var deliveries []string
-		if c.State == eval.StateRunning {
-			for _, g := range p.model.taken(want[i]) {
-				deliveries = append(deliveries, g.id)
-			}
+		taken := p.model.taken(want[i])
+		if c.State == eval.StateEvaluating {
+			taken = p.model.arrived(want[i])
+		}
+		for _, g := range taken {
+			deliveries = append(deliveries, g.id)
 		}
 		var got []string
 		for _, d := range c.Deliveries {
 			got = append(got, d.ID)
 		}
-		if c.Fence != want[i].fence || c.TakenOver != taken || c.Cancelled != want[i].cancelled || !slices.Equal(got, deliveries) {
+		if c.Fence != want[i].fence || c.TakenOver != takenOver || c.Cancelled != want[i].cancelled || !slices.Equal(got, deliveries) {
 			return fmt.Errorf("claim %+v of %+v with the deliveries %v", c, *want[i], deliveries)
 		}
 		p.claims = append(p.claims, playedClaim{o.store, c.Token})
@@ -82,6 +84,26 @@ func end(b, c int) store.SegmentEnd {
 	return e
 }
 
+// scoreWait makes of numbers what evaluators wait for: the next two that have no result.
+func (p *player) scoreWait(r *modelRollout, b, c int) (wait store.ScoreWait) {
+	if c%2 == 0 {
+		wait.Timeout = time.Minute
+	}
+	for i, interrupt := range []string{"x", "y", "x"} {
+		if kind := (c >> (2 * i)) % 4; kind > 0 {
+			n := []store.NewTrigger{external(interrupt), polled(interrupt, time.Time{}), startable(interrupt)}[kind-1]
+			n.EvaluatorID = strconv.Itoa(r.results + (b>>i)%2)
+			wait.Triggers = append(wait.Triggers, n)
+		}
+	}
+	if len(wait.Triggers) == 0 && len(p.model.evaluatorsWait(r)) == 0 {
+		n := external("x")
+		n.EvaluatorID = strconv.Itoa(r.results)
+		wait.Triggers = list(n)
+	}
+	return wait
+}
+
 func (p *player) applyWrite(o op, by playedClaim) error {
 	s := p.stores[by.store]
 	i := slices.IndexFunc(p.model.rollouts, func(o *modelRollout) bool { return o.id == by.token.RolloutID })
@@ -105,13 +127,25 @@ func (p *player) applyWrite(o op, by playedClaim) error {
 	case "result":
 		err = s.RecordResult(p.w.ctx, by.token, store.Result{EvaluatorID: strconv.Itoa(r.results), Data: json.RawMessage(`[]`)})
 		if holds && r.state == needs {
+			p.model.consume(r, strconv.Itoa(r.results))
 			r.results++
+			return err
+		}
+	case "score":
+		wait := p.scoreWait(r, o.b, o.c)
+		var done store.Committed
+		done, err = s.WaitForScores(p.w.ctx, by.token, wait)
+		if holds && r.state == needs {
+			p.model.waitForScores(r, wait)
+			if want := (store.Committed{State: r.state, Ready: !r.runnable.IsZero()}); err == nil && done != want {
+				return fmt.Errorf("committed %+v, want %+v", done, want)
+			}
 			return err
 		}
 	default:
 		err = s.Finish(p.w.ctx, by.token, nil)
 		if holds && r.state == needs {
-			p.model.end(r, eval.StateCompleted)
+			p.model.finish(r)
 			return err
 		}
 	}

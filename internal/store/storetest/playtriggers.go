@@ -23,6 +23,8 @@ func (p *player) applyDeliver(s store.Store, o op) error {
 		d.source, d.key = "inbox", "key-"+string("xyz"[o.b%3])
 	case o.a%3 > 0 && len(p.model.triggers) > 0:
 		d.trigger = p.model.triggers[pick(o.b, len(p.model.triggers))].id
+	case o.c%5 == 0: // perhaps of an evaluator's trigger still to come
+		d.trigger = store.EvaluatorTriggerID(p.model.rollouts[o.a%len(p.model.rollouts)].id, strconv.Itoa(o.b%2), o.c%3, 0)
 	default: // perhaps of a trigger still to come
 		d.trigger = store.TriggerID(p.model.rollouts[o.a%len(p.model.rollouts)].id, string("xyz"[o.b%3]), o.c%3, 0)
 	}

@@ -22,6 +22,9 @@ func (w *world) inState(s eval.State) (runID, rolloutID string, held store.Claim
 	switch s {
 	case eval.StateSuspended:
 		w.suspend(w.a, held, external("i"))
+	case eval.StateScoring:
+		w.commit(w.a, held, completed)
+		w.waitForScores(w.a, held, waits("q", external("i")))
 	case eval.StateEvaluating:
 		w.commit(w.a, held, completed)
 	default: // pending and running need nothing more
@@ -60,6 +63,14 @@ var causes = map[transition]func(w *world, rolloutID string, held store.Claim){
 		w.must(w.a.FinishFaulted(w.ctx, c.Token, fault.Fault{Category: "verifier"}))
 	},
 	{eval.StateEvaluating, eval.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
+	{eval.StateEvaluating, eval.StateScoring}: func(w *world, _ string, c store.Claim) {
+		w.waitForScores(w.a, c, waits("q", external("i")))
+	},
+	{eval.StateScoring, eval.StateEvaluating}: func(w *world, id string, _ store.Claim) {
+		w.deliver(w.a, payload(store.EvaluatorTriggerID(id, "q", 0, 0), `1`))
+		w.claim(w.a)
+	},
+	{eval.StateScoring, eval.StateCancelled}: func(w *world, id string, _ store.Claim) { w.cancel(id) },
 }
 
 func takeOver(w *world, _ string, _ store.Claim) {
@@ -93,13 +104,14 @@ func stateSpecs(s *suite) {
 	}
 
 	s.spec("a terminal state is final", func(w *world) {
-		for _, c := range []transition{{eval.StateRunning, eval.StateFaulted}, {eval.StateEvaluating, eval.StateCompleted}, {eval.StateSuspended, eval.StateCancelled}} {
+		for _, c := range []transition{{eval.StateRunning, eval.StateFaulted}, {eval.StateEvaluating, eval.StateCompleted}, {eval.StateSuspended, eval.StateCancelled}, {eval.StateScoring, eval.StateCancelled}} {
 			runID, id, held := w.inState(c.from)
 			causes[c](w, id, held)
 			before := w.view(runID, id)
 			equal(w, "state", before.State.IsTerminal(), true)
 			equal(w, "cancelled", w.cancel(id), 0)
 			w.deliver(w.a, payload(store.TriggerID(id, "i", 0, 0), `1`))
+			w.deliver(w.a, payload(store.EvaluatorTriggerID(id, "q", 0, 0), `1`))
 			w.advance(2 * lease)
 			w.claimsNothing(w.another())
 			equal(w, "rollout", w.view(runID, id).Rollout, before.Rollout)

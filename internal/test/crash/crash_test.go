@@ -44,6 +44,7 @@ func killAt(t *testing.T, kind kind, step int) {
 	t.Run(fmt.Sprintf("%s step %d", kind.name, step), func(t *testing.T) {
 		t.Parallel()
 		s := kind.scenario(t)
+		s.kills = 1
 		if !s.killed(s.command(fmt.Sprintf("EVALRUN_FAILPOINT=kill:any:%d", step))) {
 			t.Logf("there was no step %d this time", step)
 		}
@@ -62,11 +63,11 @@ type kind struct {
 	share int
 }
 
-// kinds are the kinds of scenarios: agents that wait for jobs, and agents in environments that wait
-// for a person.
+// kinds are the kinds of scenarios: agents that wait for jobs, agents in environments that wait for a
+// person, and evaluators that wait for both.
 func kinds() []kind {
 	all := []kind{{"jobs", func(t *testing.T) *scenario { return newScenario(t, "failpoint") }, 1}}
-	all = append(all, kind{"calls", newCallingScenario, 2})
+	all = append(all, kind{"calls", newCallingScenario, 2}, kind{"scored", newScoredScenario, 2})
 	for _, isolation := range isolations() {
 		all = append(all, kind{isolation, func(t *testing.T) *scenario { return newApprovedScenario(t, isolation) }, 4})
 	}
@@ -107,6 +108,7 @@ func killAtRandom(t *testing.T, kind kind, i, times int) {
 	t.Run(kind.name+" "+strconv.Itoa(i), func(t *testing.T) {
 		t.Parallel()
 		s := kind.scenario(t)
+		s.kills = times
 		for range times {
 			cmd := s.command()
 			if err := cmd.Start(); err != nil {

@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 			exitWith(playJob())
 		case "evaluator":
 			exitWith(playEvaluator())
+		case "waiting-evaluator":
+			exitWith(playWaitingEvaluator())
+		case "counting-evaluator":
+			exitWith(playCountingEvaluator())
 		}
 	}
 	os.Exit(m.Run())

@@ -33,6 +33,9 @@ type scenario struct {
 	asks    bool
 	// called is set where agents start jobs by calling tools.
 	called *calledJobs
+	// scored is set where evaluators wait; kills is how many processes are killed then.
+	scored bool
+	kills  int
 	// notifies is set where the eval set names the service, which is then told of events.
 	notifies bool
 	// faults are the evaluations whose rollouts must end faulted.
@@ -214,6 +217,9 @@ func (s *scenario) violations() (wrong []string) {
 		s.checkProcesses(note)
 	case s.asks:
 		s.checkProcesses(note)
+	case s.scored:
+		s.checkLocalJobs(note)
+		s.checkScored(note)
 	default:
 		s.checkJobs(note)
 		s.checkAnswers(note)
@@ -302,6 +308,11 @@ func (s *scenario) checkJobs(note func(string, ...any)) {
 	if twice := s.service.startedTwice(); len(twice) > 0 {
 		note("jobs started twice over HTTP: %v", twice)
 	}
+	s.checkLocalJobs(note)
+}
+
+// checkLocalJobs counts the starts of each local job.
+func (s *scenario) checkLocalJobs(note func(string, ...any)) {
 	marks, err := filepath.Glob(filepath.Join(s.dir, "job-*"))
 	if err != nil {
 		s.t.Fatal(err)

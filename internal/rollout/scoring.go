@@ -1,0 +1,78 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+)
+
+// evaluatorWait is what an evaluator waits for.
+type evaluatorWait struct {
+	evaluatorID string
+	interrupts  []wait.Interrupt
+}
+
+// wait notes what an evaluator waits for. An evaluator that cannot wait so has failed, which the
+// result says.
+func (s *scoring) wait(def eval.Definition, raw json.RawMessage) []eval.Result {
+	interrupts, err := wait.ParseInterrupts(raw)
+	if limit := s.held.run.Plan.Set.Limits.Suspensions; err == nil && s.held.claim.Scorings >= limit {
+		err = fmt.Errorf("the evaluators of the rollout have waited %d times (limits.suspensions)", limit)
+	}
+	if err != nil {
+		return []eval.Result{{EvaluatorID: def.ID, EvaluatorName: def.Name, Scale: 1, Error: "the evaluator cannot wait: " + err.Error()}}
+	}
+	s.waits = append(s.waits, evaluatorWait{def.ID, interrupts})
+	return nil
+}
+
+// deliveries are what has arrived for an evaluator, by the ids of its interrupts. Of siblings it is
+// what came first.
+func (s *scoring) deliveries(evaluatorID string) map[string]eval.Delivery {
+	out := map[string]eval.Delivery{}
+	for _, t := range s.held.claim.Deliveries {
+		if t.EvaluatorID != evaluatorID {
+			continue
+		}
+		d := eval.Delivery{TriggerID: t.ID, Status: string(t.Status), Payload: t.Payload, ReceivedAt: t.DeliveredAt}
+		if d.Payload == nil {
+			d.Payload = json.RawMessage("null")
+		}
+		if t.Fault != nil {
+			d.Error = &eval.DeliveryError{Category: string(t.Fault.Category), Message: t.Fault.Message}
+		}
+		out[t.InterruptID] = d
+	}
+	return out
+}
+
+// waitForScores puts the rollout to wait for its evaluators. The process keeps nothing of it: what
+// the others have said is stored in the same transaction.
+func (r *Rollout) waitForScores(ctx context.Context, s *scoring) error {
+	wait := store.ScoreWait{Results: s.last, Timeout: r.held.run.Plan.ScoreTimeout(time.Now())}
+	for _, w := range s.waits {
+		triggers, err := r.newTriggers(w.interrupts)
+		if err != nil {
+			return err
+		}
+		for _, n := range triggers {
+			n.EvaluatorID = w.evaluatorID
+			wait.Triggers = append(wait.Triggers, n)
+		}
+	}
+	failpoint.Hit("rollout.scoring")
+	done, err := r.held.host.Store.WaitForScores(ctx, r.held.claim.Token, wait)
+	if err != nil {
+		return err
+	}
+	r.state = done.State
+	failpoint.Hit("rollout.scoringCommitted")
+	r.held.host.JobsChanged()
+	return nil
+}
