@@ -227,8 +227,8 @@ func readDefinition(r *input.Reader, node *input.Node) Definition {
 	if config == nil {
 		config = &input.Node{Kind: input.Object, File: node.File, Line: node.Line, Column: node.Column, Path: node.Path}
 	}
-	if def.Type == "command" {
-		config = commandConfig(f, config)
+	if keys, ok := ownKeys[def.Type]; ok {
+		config = ownConfig(f, config, keys)
 	}
 	def.Config = config.JSON()
 	def.Name = f.String("name", "")
@@ -257,10 +257,13 @@ func validate(r *input.Reader, def *Definition, kind, config *input.Node) {
 	configure(r, *def, config)
 }
 
-// commandConfig puts a command that stands beside the configuration into it.
-func commandConfig(f *input.Fields, config *input.Node) *input.Node {
+// ownKeys are the keys of evalrun's own types that may stand beside the configuration.
+var ownKeys = map[string][]string{"command": {"command"}, TypeHuman: humanKeys}
+
+// ownConfig puts what stands beside the configuration into it.
+func ownConfig(f *input.Fields, config *input.Node, keys []string) *input.Node {
 	merged := *config
-	for _, key := range []string{"command", "defaultEvaluationCriteria"} {
+	for _, key := range append([]string{"defaultEvaluationCriteria"}, keys...) {
 		if n := f.Get(key); n != nil && config.Member(key) == nil {
 			merged.Members = append(slices.Clip(merged.Members), input.Member{Key: key, Line: n.Line, Column: n.Column, Value: n})
 		}

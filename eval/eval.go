@@ -203,6 +203,8 @@ type Subject struct {
 	Env []string
 	// Judge asks models; nil if there is none to ask.
 	Judge Judge
+	// Results are what other evaluators have said before, for people who may see it.
+	Results []Result
 }
 
 // Result is what one evaluator says of one rollout. Score is nil if the evaluator was not run,
@@ -216,6 +218,8 @@ type Result struct {
 	Score *float64 `json:"score"`
 	// Scale is 1 or 100: the score that means perfect.
 	Scale float64 `json:"scale"`
+	// Ratings are those of the people who were asked; the score was made of them.
+	Ratings []Rating `json:"ratings,omitempty"`
 	// Details is a string or an object, nil if the evaluator has none.
 	Details json.RawMessage `json:"details,omitempty"`
 	// Comparison is what the evaluator has compared, nil if it compares nothing or the score is the

@@ -56,6 +56,8 @@ type evaluator struct {
 	score    func(ctx context.Context, s Subject, criteria *object) outcome
 	// resume goes on with what was delivered; nil where the evaluator never waits.
 	resume func(ctx context.Context, s Subject, criteria *object, deliveries map[string]Delivery) outcome
+	// humans are who is asked; nil for any other type.
+	humans *humans
 	// dataset computes set-level results, nil where there are none.
 	dataset *classification
 }
@@ -79,6 +81,8 @@ type outcome struct {
 	lines []outcome
 	// judged is how the outcome came about if models have given it.
 	judged *Judged
+	// ratings are those of people, of which the score was made.
+	ratings []Rating
 	// wait is what the evaluator waits for instead; nil if it has an outcome.
 	wait json.RawMessage
 }
@@ -132,7 +136,7 @@ func (e *evaluator) verdict(s Subject, score func(criteria *object) outcome) Ver
 
 func (e *evaluator) result(out outcome) Result {
 	score := out.score * e.scale
-	result := Result{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Score: &score, Scale: e.scale}
+	result := Result{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Score: &score, Scale: e.scale, Ratings: out.ratings}
 	if out.err == nil && out.failure == nil && out.details != nil {
 		result.Details, out.failure = json.Marshal(out.details)
 	}
@@ -213,6 +217,7 @@ var builders = map[string]func(e *evaluator, c *config){
 	"legacy-trajectory":                              legacyTrajectoryJudge,
 	"llm-judge":                                      readLLMJudge,
 	"command":                                        command,
+	TypeHuman:                                        human,
 }
 
 // config is an evaluator's configuration while it is read.

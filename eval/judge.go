@@ -127,6 +127,8 @@ const (
 	JudgeTruncated   JudgeCategory = "judge-truncated"
 	JudgeInvalid     JudgeCategory = "judge-invalid"
 	JudgeBudget      JudgeCategory = "judge-budget"
+	// JudgeExpired is an evaluator that has waited in vain until limits.scoreTimeout.
+	JudgeExpired JudgeCategory = "judge-expired"
 )
 
 // JudgeError is a judge that has given no verdict.

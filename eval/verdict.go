@@ -49,6 +49,8 @@ func undelivered(deliveries map[string]Delivery) error {
 	for _, id := range slices.Sorted(maps.Keys(deliveries)) {
 		d := deliveries[id]
 		switch {
+		case d.Error != nil && d.Error.Category == string(JudgeExpired):
+			return &JudgeError{JudgeExpired, d.Error.Message}
 		case d.Error != nil:
 			return fmt.Errorf("%s: %s", d.Error.Category, d.Error.Message)
 		case d.Status != delivered:

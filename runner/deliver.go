@@ -101,6 +101,11 @@ func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, 
 	if err := (address{s.st, d.Force || d.ByJob}).set(ctx, name, &one); err != nil {
 		return Receipt{}, err
 	}
+	if one.Status == store.StatusSuccessful {
+		if err := s.checkAnswer(ctx, one); err != nil {
+			return Receipt{}, err
+		}
+	}
 	stored, err := s.st.Deliver(ctx, one)
 	if err != nil {
 		return Receipt{}, err

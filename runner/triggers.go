@@ -58,6 +58,8 @@ const (
 	AnswerDecision
 	// AnswerPayload: somebody delivers a payload.
 	AnswerPayload
+	// AnswerRating: a person rates what the agent has made.
+	AnswerRating
 )
 
 // Delivered is something that was delivered for a trigger.
@@ -126,6 +128,8 @@ func newTrigger(t store.Trigger) Trigger {
 	switch {
 	case t.Source != wait.SourceExternal:
 		out.Answer = AnswerPoll
+	case t.Type == string(wait.TypeTask) && t.EvaluatorID != "":
+		out.Answer = AnswerRating
 	case t.Type == string(wait.TypeTask):
 		out.Answer = AnswerDecision
 	}

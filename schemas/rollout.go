@@ -150,6 +150,8 @@ type EvaluationResult struct {
 	Comparison *eval.Comparison `json:"comparison,omitempty"`
 	// Scale is the score that means perfect where that is not 1: 100 of UiPath's legacy evaluators.
 	Scale float64 `json:"scale,omitempty"`
+	// Ratings are those of the people who were asked; the score was made of them.
+	Ratings []Rating `json:"ratings,omitempty"`
 	// EvaluationTime is in seconds.
 	EvaluationTime float64 `json:"evaluationTime"`
 	// Error says how the evaluator failed, which gives no score, or why the agent's output does not
@@ -160,6 +162,15 @@ type EvaluationResult struct {
 	NotRun        string             `json:"notRun,omitempty"`
 	// Judge says how the result came about if models have given it.
 	Judge *eval.Judged `json:"judge,omitempty"`
+}
+
+// Rating is what one person said of a rollout.
+type Rating struct {
+	Rater         string    `json:"rater,omitempty"`
+	Score         float64   `json:"score"`
+	Label         string    `json:"label,omitempty"`
+	Justification string    `json:"justification,omitempty"`
+	At            time.Time `json:"at"`
 }
 
 // AgentExecution is what the agent did; a rollout that has not come to a stop yet has none.

@@ -142,19 +142,24 @@ func (g *globals) deliver(cmd *cobra.Command, name string, d runner.Delivery) er
 		if err != nil {
 			return err
 		}
-		if g.json {
-			return printJSON(cmd, receiptJSON(receipt))
-		}
-		if n := len(receipt.Accepted); n > 1 {
-			printf(stdout(cmd), "%s %d\n", receipt.Disposition, n)
-		} else {
-			printf(stdout(cmd), "%s\n", receipt.Disposition)
-		}
-		if !g.quiet {
-			printf(cmd.ErrOrStderr(), "%s\n", whatNow(s, receipt))
-		}
-		return nil
+		return g.printReceipt(cmd, s, receipt)
 	})
+}
+
+// printReceipt prints what became of a delivery.
+func (g *globals) printReceipt(cmd *cobra.Command, s *runner.Store, receipt runner.Receipt) error {
+	if g.json {
+		return printJSON(cmd, receiptJSON(receipt))
+	}
+	if n := len(receipt.Accepted); n > 1 {
+		printf(stdout(cmd), "%s %d\n", receipt.Disposition, n)
+	} else {
+		printf(stdout(cmd), "%s\n", receipt.Disposition)
+	}
+	if !g.quiet {
+		printf(cmd.ErrOrStderr(), "%s\n", whatNow(s, receipt))
+	}
+	return nil
 }
 
 // polledError says what to do in place of a delivery for a job whose source evalrun asks.

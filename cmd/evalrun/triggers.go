@@ -99,6 +99,8 @@ func answers(s *runner.Store, t runner.Trigger) []string {
 	switch t.Answer {
 	case runner.AnswerPoll:
 		return []string{"evalrun asks it: " + resumeLine(s, t.RunID)}
+	case runner.AnswerRating:
+		return []string{"answer: " + executable + " rate" + flag + " " + t.TriggerID + " VALUE --reason REASON"}
 	case runner.AnswerDecision:
 		return []string{"answer: " + executable + " approve" + flag + " " + t.TriggerID, "    or: " + executable + " deny" + flag + " " + t.TriggerID}
 	}

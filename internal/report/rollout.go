@@ -89,6 +89,10 @@ func (o Options) evaluated(r eval.Result) schemas.Evaluated {
 	if string(out.Details) == "null" {
 		out.Details = nil
 	}
+	for _, one := range r.Ratings {
+		out.Ratings = append(out.Ratings, schemas.Rating{Rater: o.Redact.String(one.Rater), Score: one.Score, Label: o.Redact.String(one.Label),
+			Justification: o.Redact.String(one.Justification), At: one.At})
+	}
 	if r.Scale != 1 {
 		out.Scale = r.Scale
 	}

@@ -115,8 +115,9 @@ func (s *scoring) readResults() error {
 // together with the rollout's end.
 func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error {
 	run := s.held.run
-	for i, e := range run.Evaluators {
-		def := run.Plan.Set.Evaluators[i]
+	for _, i := range evaluatorOrder(run.Plan.Set.Evaluators) {
+		e, def := run.Evaluators[i], run.Plan.Set.Evaluators[i]
+		subject.Results = s.results
 		if s.done[def.ID] || slices.Contains(s.held.claim.Waiting, def.ID) {
 			continue
 		}
@@ -142,6 +143,20 @@ func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error
 		}
 	}
 	return nil
+}
+
+// evaluatorOrder is the order of the plan, but that people come last: they may see what the others
+// have said.
+func evaluatorOrder(defs []eval.Definition) (order []int) {
+	var people []int
+	for i, def := range defs {
+		if def.Type == eval.TypeHuman {
+			people = append(people, i)
+		} else {
+			order = append(order, i)
+		}
+	}
+	return append(order, people...)
 }
 
 // keep stores what an evaluator said, or notes it for the rollout's end.

@@ -90,7 +90,7 @@ func TestAnEvaluatorWaitsInVain(t *testing.T) {
 		w.answer("first", status, ``)
 		w.run()
 		o := w.view()
-		if r := w.resultOf("first"); o.State != eval.StateCompleted || o.Score != nil || o.Fault != nil || r == nil || r.Score != nil || !strings.Contains(r.Error, "judge-expired: nobody has answered") {
+		if r := w.resultOf("first"); o.State != eval.StateCompleted || o.Score != nil || o.Fault != nil || r == nil || r.Score != nil || !strings.Contains(r.Error, "nobody has answered") || r.ErrorCategory != eval.JudgeExpired {
 			t.Errorf("%s: it is %s with score %v, fault %v, result %+v", status, o.State, o.Score, o.Fault, r)
 		}
 		if n := w.lines("first"); n != 1 {

@@ -1,0 +1,327 @@
+package eval
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// TypeHuman is the type of the evaluator that is people: it asks raters, and waits for them.
+const TypeHuman = "human"
+
+// humanKeys are the keys of its configuration that may stand beside it.
+var humanKeys = []string{"question", "rubric", "answer", "labels", "passingLabels", "raters", "assignees", "reduce", "blind"}
+
+const maxRaters = 100
+
+// humans asks people. Every one of them is needed.
+type humans struct {
+	id               string
+	question, rubric string
+	answer           string
+	labels, passing  []string
+	raters           int
+	assignees        []string
+	reduce           string
+	blind            bool
+}
+
+// human reads the configuration of an evaluator that is people.
+func human(e *evaluator, c *config) {
+	h := &humans{id: e.def.ID, question: c.RequiredString("question"), rubric: c.String("rubric", ""),
+		answer: c.Enum("answer", answerScore, answerScore, answerBoolean, answerLabels),
+		labels: c.Strings("labels"), passing: c.Strings("passingLabels"), assignees: c.Strings("assignees"),
+		raters: c.Int("raters", 1, 1, maxRaters), blind: c.Bool("blind", true)}
+	if h.answer == answerScore {
+		h.reduce = c.Enum("reduce", reduceMean, reduceMean, reduceMedian)
+	} else {
+		h.reduce = c.Enum("reduce", reduceMajority, reduceMajority)
+	}
+	h.check(c)
+	e.criteriaOptional, e.humans = true, h
+	e.score = func(_ context.Context, s Subject, criteria *object) outcome { return h.ask(s, criteria) }
+	e.resume = func(_ context.Context, _ Subject, _ *object, deliveries map[string]Delivery) outcome {
+		return h.rate(deliveries)
+	}
+}
+
+func (h *humans) check(c *config) {
+	if n := c.Get("labels"); h.answer == answerLabels && len(h.labels) < 2 {
+		c.r.Errorf(either(n, c.Node), "expected at least two labels")
+	} else if h.answer != answerLabels && n != nil {
+		c.r.Errorf(n, `labels are of "answer": "labels"`)
+	}
+	n := c.Get("passingLabels")
+	switch {
+	case h.answer != answerLabels:
+		if n != nil {
+			c.r.Errorf(n, `passingLabels are of "answer": "labels"`)
+		}
+	case len(h.passing) == 0:
+		c.r.Errorf(either(n, c.Node), "expected at least one of the labels in passingLabels")
+	default:
+		for _, label := range h.passing {
+			if !slices.Contains(h.labels, label) {
+				c.r.Errorf(n, "expected labels, got %q%s", label, input.Suggest(label, h.labels))
+			}
+		}
+	}
+	if n := c.Get("assignees"); len(h.assignees) > 0 && len(h.assignees) != h.raters {
+		c.r.Errorf(n, "expected as many assignees as raters (%d), got %d", h.raters, len(h.assignees))
+	}
+}
+
+func either(n, otherwise *input.Node) *input.Node {
+	if n != nil {
+		return n
+	}
+	return otherwise
+}
+
+// shown is what a rater sees.
+type shown struct {
+	Question string          `json:"question"`
+	Rubric   string          `json:"rubric,omitempty"`
+	Answer   string          `json:"answer"`
+	Labels   []string        `json:"labels,omitempty"`
+	Rater    int             `json:"rater"`
+	Raters   int             `json:"raters"`
+	Inputs   json.RawMessage `json:"inputs,omitempty"`
+	Output   json.RawMessage `json:"output"`
+	Expected any             `json:"expected,omitempty"`
+	// Agent and Verdicts are hidden from blind raters.
+	Agent    string            `json:"agent,omitempty"`
+	Verdicts []humanSeenResult `json:"verdicts,omitempty"`
+}
+
+type humanSeenResult struct {
+	Evaluator string   `json:"evaluator"`
+	Score     *float64 `json:"score"`
+	Error     string   `json:"error,omitempty"`
+}
+
+// ask makes one interrupt for each rater: a task for a person, in UiPath's shape.
+func (h *humans) ask(s Subject, criteria *object) outcome {
+	what := shown{Question: h.question, Rubric: h.rubric, Answer: h.answer, Labels: h.labels, Raters: h.raters, Inputs: s.Evaluation.Inputs, Output: s.Output}
+	if expected, ok := criteria.get("expectedOutput", "expected_output"); ok {
+		what.Expected = expected
+	} else if len(s.Evaluation.ExpectedOutput) > 0 {
+		what.Expected = s.Evaluation.ExpectedOutput
+	}
+	if !h.blind {
+		what.Agent = s.Agent
+		for _, r := range s.Results {
+			if !r.Line {
+				what.Verdicts = append(what.Verdicts, humanSeenResult{r.EvaluatorName, r.normalized(), r.Error})
+			}
+		}
+	}
+	type task struct {
+		Type     string `json:"type"`
+		Title    string `json:"title"`
+		Assignee string `json:"assignee,omitempty"`
+		Data     shown  `json:"data"`
+	}
+	type interrupt struct {
+		ID    string `json:"id"`
+		Value task   `json:"value"`
+	}
+	var out []interrupt
+	for i := range h.raters {
+		what.Rater = i + 1
+		one := interrupt{raterID(i), task{Type: "CreateTask", Title: h.question, Data: what}}
+		if len(h.assignees) > 0 {
+			one.Value.Assignee = h.assignees[i]
+		}
+		out = append(out, one)
+	}
+	wait, err := json.Marshal(out)
+	if err != nil {
+		return outcome{failure: err}
+	}
+	return outcome{wait: wait}
+}
+
+func raterID(i int) string { return "rater-" + strconv.Itoa(i+1) }
+
+// Rating is what one person said of a rollout.
+type Rating struct {
+	// Rater is who has answered, if that was said.
+	Rater string `json:"rater,omitempty"`
+	// Score is from 0 to 1; of a label it is 1 if the label passes.
+	Score float64 `json:"score"`
+	Label string  `json:"label,omitempty"`
+	// Justification is why.
+	Justification string    `json:"justification,omitempty"`
+	At            time.Time `json:"at"`
+}
+
+// rate makes one score of the ratings.
+func (h *humans) rate(deliveries map[string]Delivery) outcome {
+	if err := undelivered(deliveries); err != nil {
+		return outcome{failure: err}
+	}
+	var ratings []Rating
+	for i := range h.raters {
+		d, ok := deliveries[raterID(i)]
+		if !ok {
+			return broken("nothing was delivered for %s", raterID(i))
+		}
+		r, err := h.read(d.Payload)
+		if err != nil { // it came before it could be checked
+			return broken("%s: %w", raterID(i), err)
+		}
+		r.At = d.ReceivedAt
+		ratings = append(ratings, r)
+	}
+	score, ok := h.reduced(ratings)
+	if !ok {
+		return outcome{failure: fmt.Errorf("the %d raters have no majority", h.raters), ratings: ratings}
+	}
+	return outcome{score: score, ratings: ratings}
+}
+
+// reduced is the score of all ratings together. Of labels it is that of the label that more than
+// half of them have.
+func (h *humans) reduced(ratings []Rating) (score float64, ok bool) {
+	scores := make([]float64, len(ratings))
+	votes := map[string]int{}
+	for i, r := range ratings {
+		scores[i] = r.Score
+		votes[r.vote()]++
+	}
+	switch h.reduce {
+	case reduceMean:
+		return mean(scores), true
+	case reduceMedian:
+		slices.Sort(scores)
+		return (scores[(len(scores)-1)/2] + scores[len(scores)/2]) / 2, true
+	}
+	for _, r := range ratings {
+		if 2*votes[r.vote()] > len(ratings) {
+			return r.Score, true
+		}
+	}
+	return 0, false
+}
+
+// vote is what raters agree in if it is the same.
+func (r Rating) vote() string {
+	if r.Label != "" {
+		return r.Label
+	}
+	return strconv.FormatFloat(r.Score, 'g', -1, 64)
+}
+
+// CheckAnswer says what is wrong with what somebody delivers for an evaluator of this definition;
+// nil if the evaluator takes it.
+func CheckAnswer(def Definition, payload json.RawMessage) error {
+	if def.Type != TypeHuman {
+		return nil
+	}
+	e, err := build(def)
+	if err != nil {
+		return err
+	}
+	_, err = e.humans.read(payload)
+	return err
+}
+
+// NewAnswer makes an answer of what a rater has typed, for an evaluator of this definition.
+func NewAnswer(def Definition, value, reason, rater string) (json.RawMessage, error) {
+	if def.Type != TypeHuman {
+		return nil, fmt.Errorf("the evaluator %s is no person; deliver a payload", def.ID)
+	}
+	e, err := build(def)
+	if err != nil {
+		return nil, err
+	}
+	answer := map[string]any{}
+	switch e.humans.answer {
+	case answerLabels:
+		answer["label"] = value
+	case answerBoolean:
+		answer["pass"] = value
+		if pass, ok := map[string]bool{"pass": true, "fail": false, "true": true, "false": false, "yes": true, "no": false, "1": true, "0": false}[strings.ToLower(value)]; ok {
+			answer["pass"] = pass
+		}
+	default:
+		answer["score"] = value
+		if score, err := strconv.ParseFloat(value, 64); err == nil && !math.IsNaN(score) && !math.IsInf(score, 0) {
+			answer["score"] = score
+		}
+	}
+	if reason != "" {
+		answer["justification"] = reason
+	}
+	if rater != "" {
+		answer["rater"] = rater
+	}
+	payload, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	_, err = e.humans.read(payload)
+	return payload, err
+}
+
+// read reads an answer: an object with score, pass or label, as the evaluator wants it, or with
+// approved, which approve and deny send.
+func (h *humans) read(payload json.RawMessage) (r Rating, err error) {
+	v, err := parseValue(payload)
+	if err != nil {
+		return r, err
+	}
+	o, ok := v.(*object)
+	if !ok {
+		return r, fmt.Errorf("expected %s, got %s", h.expects(), kindOf(v))
+	}
+	text := func(names ...string) string {
+		v, _ := o.get(names...)
+		s, _ := v.(string)
+		return s
+	}
+	r.Justification, r.Rater = text("justification", "reason"), text("rater")
+	if approved, ok := o.Values["approved"].(bool); ok && h.answer != answerLabels {
+		r.Score = truth(approved)
+		return r, nil
+	}
+	switch h.answer {
+	case answerLabels:
+		if r.Label = text("label"); !slices.Contains(h.labels, r.Label) {
+			return r, fmt.Errorf("expected %s, got %s%s", h.expects(), payload, input.Suggest(r.Label, h.labels))
+		}
+		r.Score = truth(slices.Contains(h.passing, r.Label))
+	case answerBoolean:
+		pass, ok := o.Values["pass"].(bool)
+		if !ok {
+			return r, fmt.Errorf("expected %s, got %s", h.expects(), payload)
+		}
+		r.Score = truth(pass)
+	default:
+		score, ok := o.Values["score"].(number)
+		if !ok || !(score.Float >= 0 && score.Float <= 1) { // NaN is neither
+			return r, fmt.Errorf("expected %s, got %s", h.expects(), payload)
+		}
+		r.Score = score.Float
+	}
+	return r, nil
+}
+
+// expects says what an answer looks like.
+func (h *humans) expects() string {
+	switch h.answer {
+	case answerLabels:
+		return `{"label": …} with one of ` + strings.Join(h.labels, ", ")
+	case answerBoolean:
+		return `{"pass": true} or {"pass": false}`
+	}
+	return `{"score": …} with a number from 0 to 1`
+}
