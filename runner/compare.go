@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/internal/fault"
@@ -124,7 +126,7 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 	}
 	seen := map[string]bool{}
 	var last *schemas.Rollout
-	err := r.Rollouts(func(one *schemas.Rollout) error {
+	err := r.r.Outlines(func(one *schemas.Rollout) error {
 		next := last == nil || last.EvaluationID != one.EvaluationID || last.Agent != one.Agent
 		if next && last != nil {
 			statistics.Close() // before there is another place for an outcome
@@ -220,14 +222,10 @@ func about(h schemas.Head) map[string]string {
 // however the document that they come from was indented and escaped.
 func digestOf(one *schemas.Rollout) string {
 	hash := sha256.New()
-	enc := json.NewEncoder(hash)
 	add := func(part json.RawMessage) {
-		var value any
-		dec := json.NewDecoder(bytes.NewReader(part))
-		dec.UseNumber()
-		if dec.Decode(&value) == nil {
-			_ = enc.Encode(value) // a hash takes everything
-		}
+		value := jsontext.Value(bytes.Clone(part))
+		_ = value.Format(jsontext.ReorderRawObjects(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // else it stays as it is
+		_, _ = hash.Write(value)
 		_, _ = hash.Write([]byte{0})
 	}
 	add(one.Inputs)

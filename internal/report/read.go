@@ -61,7 +61,10 @@ func (d *documentReader) report() *Report {
 			r.storeDir = filepath.Join(dir, filepath.FromSlash(d.StorePath))
 		}
 	}
-	r.each = func(_ parts, f func(*schemas.Rollout) error) error {
+	r.each = func(p parts, f func(*schemas.Rollout) error) error {
+		if p.outline {
+			return readOutlines(path, f)
+		}
 		_, err := readDocument(path, f)
 		return err
 	}
@@ -103,6 +106,8 @@ type documentReader struct {
 	keys     []string
 	dataset  map[string]eval.DatasetResult
 	headOnly bool
+	// outline, if not nil, is called with outlines of rollouts.
+	outline func(*schemas.Rollout) error
 	// statistics are decoded when the version of the document is known.
 	statistics json.RawMessage
 }
@@ -205,6 +210,9 @@ func (d *documentReader) member(key string, each func(*schemas.Rollout) error) e
 func (d *documentReader) rollouts(each func(*schemas.Rollout) error) error {
 	if tok, err := d.dec.Token(); err != nil || tok != json.Delim('[') {
 		return d.wrong("evaluationSetResults", cmp.Or(err, errors.New("expected an array")))
+	}
+	if d.outline != nil {
+		return d.outlines()
 	}
 	for i := 0; d.dec.More(); i++ {
 		var r schemas.Rollout

@@ -35,8 +35,8 @@ type Report struct {
 	each     func(parts, func(*schemas.Rollout) error) error
 }
 
-// parts says which parts of a rollout are needed.
-type parts struct{ spans bool }
+// parts says which parts of a rollout are needed; an outline has the least.
+type parts struct{ spans, outline bool }
 
 // Rollouts calls f for every rollout in the order of the plan. Its trace is left out.
 func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.each(parts{}, f) }
