@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/runner"
@@ -63,41 +64,44 @@ func (g *globals) complete(files bool, f completing) cobra.CompletionFunc {
 	}
 }
 
-// withCompletion completes the arguments of commands, and the flags that name a run.
+// withCompletion completes the arguments that the usage of a command calls RUN, TRIGGER and so on, and
+// the flags that name a run.
 func (g *globals) withCompletion(root *cobra.Command) {
-	first := func(f completing) completing {
-		return func(cmd *cobra.Command, s *runner.Store, args []string) ([]string, error) {
-			if len(args) > 0 {
-				return nil, nil
-			}
-			return f(cmd, s, args)
-		}
-	}
-	for name, complete := range map[string]cobra.CompletionFunc{
-		"resume": g.complete(true, first(runIDs)), "report": g.complete(true, first(runIDs)), "triggers": g.complete(true, first(runIDs)),
-		"cancel": g.complete(false, first(runIDs)), "rm": g.complete(false, runIDs), "compare": g.complete(true, runIDs),
-		"show": g.complete(true, runAndEvaluation), "logs": g.complete(true, runAndEvaluation),
-		"deliver": g.complete(false, first(triggerIDs)), "approve": g.complete(false, first(triggerIDs)), "deny": g.complete(false, first(triggerIDs)),
-	} {
-		for _, cmd := range root.Commands() {
-			if cmd.Name() == name {
-				cmd.ValidArgsFunction = complete
-			}
-		}
-	}
 	for _, cmd := range root.Commands() {
-		if cmd.Name() != "run" {
-			continue
+		if strings.Contains(cmd.Use, "RUN") || strings.Contains(cmd.Use, "TRIGGER") {
+			cmd.ValidArgsFunction = g.complete(strings.Contains(cmd.Use, ".json") || cmd.Name() == "compare", argument)
 		}
-		for _, flag := range []string{"retry-of", "failed-of"} {
-			if err := cmd.RegisterFlagCompletionFunc(flag, g.complete(false, runIDs)); err != nil {
-				panic(err) // the command has no such flag
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			complete := cobra.CompletionFunc(completeEvalIDs)
+			if name, _ := pflag.UnquoteUsage(f); name == "RUN" {
+				complete = g.complete(false, runIDs)
+			} else if f.Name != "eval-id" {
+				return
 			}
-		}
-		if err := cmd.RegisterFlagCompletionFunc("eval-id", completeEvalIDs); err != nil {
-			panic(err)
-		}
+			if err := cmd.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
+				panic(err) // the flag is there, and has no completion yet
+			}
+		})
 	}
+}
+
+// argument completes the next argument by what the usage of the command calls it.
+func argument(cmd *cobra.Command, s *runner.Store, args []string) ([]string, error) {
+	words := strings.Fields(cmd.Use)[1:]
+	word := words[min(len(args), len(words)-1)]
+	switch {
+	case cmd.Name() == "compare", strings.HasSuffix(word, "..."):
+		return runIDs(cmd, s, args)
+	case len(args) >= len(words):
+		return nil, nil
+	case strings.Contains(word, "RUN"):
+		return runIDs(cmd, s, args)
+	case strings.Contains(word, "TRIGGER"):
+		return triggerIDs(cmd, s, args)
+	case strings.Contains(word, "ROLLOUT"), strings.Contains(word, "EVALUATION"):
+		return evaluationIDs(cmd, s, args)
+	}
+	return nil, nil
 }
 
 // runIDs are the runs of the store, the newest first.
@@ -114,26 +118,20 @@ func runIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, e
 	return out, err
 }
 
-// runAndEvaluation are runs, and of a run its evaluations.
-func runAndEvaluation(cmd *cobra.Command, s *runner.Store, args []string) (out []string, err error) {
-	switch len(args) {
-	case 0:
-		return runIDs(cmd, s, args)
-	case 1:
-		run, err := s.Find(cmd.Context(), args[0])
-		if err != nil {
-			return nil, err
-		}
-		rollouts, err := s.Internal().ListRollouts(cmd.Context(), run.ID, 0, mostCompleted)
-		for _, r := range rollouts {
-			one := r.EvaluationID + "\t" + redact.Line(r.EvaluationName)
-			if onOneLine(r.EvaluationID) && (len(out) == 0 || out[len(out)-1] != one) {
-				out = append(out, one)
-			}
-		}
-		return out, err
+// evaluationIDs are the evaluations of the run that stands before them.
+func evaluationIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, err error) {
+	run, err := s.Find(cmd.Context(), args[0])
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil
+	rollouts, err := s.Internal().ListRollouts(cmd.Context(), run.ID, 0, mostCompleted)
+	for _, r := range rollouts {
+		one := r.EvaluationID + "\t" + redact.Line(r.EvaluationName)
+		if onOneLine(r.EvaluationID) && (len(out) == 0 || out[len(out)-1] != one) {
+			out = append(out, one)
+		}
+	}
+	return out, err
 }
 
 // mostCompleted is how many evaluations or triggers are offered.
