@@ -215,7 +215,8 @@ var builders = map[string]func(e *evaluator, c *config){
 	"legacy-csv-column-exact-match":                  legacyCSV,
 	"legacy-llm-judge":                               legacyOutputJudge,
 	"legacy-trajectory":                              legacyTrajectoryJudge,
-	"llm-judge":                                      readLLMJudge,
+	typeLLMJudge:                                     readLLMJudge,
+	typePairwise:                                     readPairwise,
 	"command":                                        command,
 	TypeHuman:                                        human,
 }

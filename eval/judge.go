@@ -148,7 +148,7 @@ func (e *NotAsked) Error() string { return e.Reason }
 
 // judgeTypes are the types of evaluators that ask models.
 var judgeTypes = []string{"uipath-llm-judge-output-semantic-similarity", "uipath-llm-judge-output-strict-json-similarity",
-	"uipath-llm-judge-trajectory-similarity", "uipath-llm-judge-trajectory-simulation", "legacy-llm-judge", "legacy-trajectory", typeLLMJudge}
+	"uipath-llm-judge-trajectory-similarity", "uipath-llm-judge-trajectory-simulation", "legacy-llm-judge", "legacy-trajectory", typeLLMJudge, typePairwise}
 
 // IsJudge reports whether an evaluator asks models.
 func (d Definition) IsJudge() bool { return slices.Contains(judgeTypes, d.Type) }

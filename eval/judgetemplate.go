@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -27,14 +28,15 @@ var judgePlaceholder = sync.OnceValue(func() *regexp.Regexp {
 // {{history}}, {{criteria.NAME}} and {{workspace.FILE}}.
 type judgeTemplate struct{ text string }
 
-func readJudgeTemplate(r *input.Reader, n *input.Node) judgeTemplate {
+// readJudgeTemplate reads a prompt, which may have further places without a name.
+func readJudgeTemplate(r *input.Reader, n *input.Node, more ...string) judgeTemplate {
 	if n == nil {
 		return judgeTemplate{}
 	}
 	for _, m := range judgePlaceholder().FindAllStringSubmatch(n.Text, -1) {
 		kind, name, _ := strings.Cut(m[1], ".")
 		known := map[string]bool{"input": false, "output": false, "expected": false, "history": false, "criteria": true, "workspace": true}
-		if named, ok := known[kind]; !ok || named != (name != "") {
+		if named, ok := known[kind]; (!ok || named != (name != "")) && !slices.Contains(more, m[1]) {
 			r.Errorf(n, "the prompt has %s; expected {{input}}, {{output}}, {{expected}}, {{history}}, {{criteria.NAME}} or {{workspace.FILE}}", m[0])
 		}
 	}
@@ -43,15 +45,20 @@ func readJudgeTemplate(r *input.Reader, n *input.Node) judgeTemplate {
 
 // fill puts the values into the prompt in one pass, each between tags. The tags end with a part of
 // the hash of all values, so that no value can close its own: it would have to hold its own hash.
-// The same values give the same prompt.
-func (t judgeTemplate) fill(s Subject, criteria *object) (string, error) {
+// The same values give the same prompt. More has the values of further places.
+func (t judgeTemplate) fill(s Subject, criteria *object, more map[string]string) (string, error) {
 	places := judgePlaceholder().FindAllStringSubmatchIndex(t.text, -1)
 	values := make([]string, len(places))
 	for i, at := range places {
-		var err error
-		if values[i], err = judgedValue(t.text[at[2]:at[3]], s, criteria); err != nil {
-			return "", err
+		place := t.text[at[2]:at[3]]
+		value, ok := more[place]
+		if !ok {
+			var err error
+			if value, err = judgedValue(place, s, criteria); err != nil {
+				return "", err
+			}
 		}
+		values[i] = value
 	}
 	const digits = 12
 	_, hash, _ := strings.Cut(hashOf(append(values, t.text)...), ":")

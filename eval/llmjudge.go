@@ -31,18 +31,20 @@ const (
 
 // llmJudge asks models one or more times each, and makes one score of what they say.
 type llmJudge struct {
-	id           string
-	system       string
-	prompt       judgeTemplate
-	answer       string
-	low, high    float64
-	labels       []string
-	passing      []string
-	judges       []judgeModel
-	samples      int
-	reduce       string
-	quorum       float64
-	unknown      bool
+	id        string
+	system    string
+	prompt    judgeTemplate
+	answer    string
+	low, high float64
+	labels    []string
+	passing   []string
+	judges    []judgeModel
+	samples   int
+	reduce    string
+	quorum    float64
+	unknown   bool
+	// pairs is set where two are compared.
+	pairs        bool
 	tool         Tool
 	templateHash string
 }
@@ -214,7 +216,7 @@ func (j *llmJudge) score(ctx context.Context, s Subject, criteria *object) outco
 	if s.Judge == nil {
 		return outcome{failure: &NotAsked{"an LLM judge needs a model, and there is none here"}}
 	}
-	prompt, err := j.prompt.fill(s, criteria)
+	prompt, err := j.prompt.fill(s, criteria, nil)
 	if err != nil {
 		return outcome{failure: err}
 	}
@@ -238,6 +240,10 @@ type asked struct {
 	weight float64
 	call   JudgeCall
 	err    error
+	// swapped is the call about two that stood in each other's place, consistent that it has led to
+	// the same.
+	swapped    []JudgeCall
+	consistent bool
 }
 
 // voted says that there is an opinion that counts.

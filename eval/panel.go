@@ -17,6 +17,9 @@ type panel struct {
 type panelDetails struct {
 	Label          string   `json:"label,omitempty"`
 	Justifications []string `json:"justifications"`
+	// PositionConsistency is the share of the judges that prefer the same side in both places; nil
+	// unless two are compared.
+	PositionConsistency *float64 `json:"positionConsistency,omitempty"`
 }
 
 // outcome makes one score of the verdicts. Where too few have voted, or no verdict has a majority,
@@ -30,7 +33,7 @@ func (p *panel) outcome() outcome {
 		if errors.As(a.err, &notAsked) {
 			return outcome{failure: notAsked}
 		}
-		out.judged.Verdicts = append(out.judged.Verdicts, a.call)
+		out.judged.Verdicts = append(append(out.judged.Verdicts, a.call), a.swapped...)
 		if a.err == nil {
 			details.Justifications = append(details.Justifications, a.justification)
 		}
@@ -49,7 +52,8 @@ func (p *panel) outcome() outcome {
 	}
 	out.score = score
 	out.judged.Spread, out.judged.Agreement = p.spread(votes), agreement(votes, score, label)
-	details.Label, out.details = label, details
+	details.Label, details.PositionConsistency = label, p.positionConsistency(votes)
+	out.details = details
 	return out
 }
 
@@ -122,6 +126,21 @@ func (p *panel) spread(votes []asked) *float64 {
 	}
 	spread := math.Sqrt(squares / math.Max(1, float64(len(votes)-1)))
 	return &spread
+}
+
+// positionConsistency is the share of the votes that did not depend on which side stood first.
+func (p *panel) positionConsistency(votes []asked) *float64 {
+	if !p.judge.pairs {
+		return nil
+	}
+	consistent := 0
+	for _, v := range votes {
+		if v.consistent {
+			consistent++
+		}
+	}
+	share := float64(consistent) / float64(len(votes))
+	return &share
 }
 
 // agreement is the share of the votes that are the reduced verdict.

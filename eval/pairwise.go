@@ -1,0 +1,115 @@
+package eval
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+)
+
+// typePairwise is the judge that compares the output with the expected one.
+const typePairwise = "pairwise"
+
+// What such a judge may say.
+const (
+	sideA = "A"
+	sideB = "B"
+	tie   = "tie"
+)
+
+// pairwisePrompt is what a pairwise judge is asked unless its evaluator says something else.
+const pairwisePrompt = `An AI agent was given this:
+{{input}}
+
+Two answers:
+
+A:
+{{a}}
+
+B:
+{{b}}
+
+Which one serves whoever asked better? Choose "tie" if neither does. Length, order and form do not count by themselves.`
+
+// readPairwise reads a judge that is asked twice which of two answers is better, the agent's and the
+// expected one, each standing first once.
+func readPairwise(e *evaluator, c *config) {
+	j := &llmJudge{id: e.def.ID, system: c.String("system", ownJudgeSystem), prompt: judgeTemplate{pairwisePrompt}, answer: answerLabels,
+		labels: []string{sideA, sideB, tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum", 0.5, 0, 1), unknown: c.Bool("unknown", true), pairs: true}
+	if c.Has("prompt") && c.String("prompt", "") != "" {
+		j.prompt = readJudgeTemplate(c.r, c.Get("prompt"), "a", "b")
+	}
+	c.Enum("reference", "expected", "expected")
+	j.readModels(c)
+	j.tool, j.templateHash = j.makeTool(), hashOf(j.system, j.prompt.text)
+	e.expectsOutput, e.criteriaOptional = true, true
+	e.score = j.comparePair
+}
+
+// comparePair asks all judges about both orders, at once. A judge for whom the agent's answer is
+// better in both gives 1, one for whom it is worse in both 0; a tie, or another choice when they are
+// swapped, gives 0.5.
+func (j *llmJudge) comparePair(ctx context.Context, s Subject, criteria *object) outcome {
+	if s.Judge == nil {
+		return outcome{failure: &NotAsked{"an LLM judge needs a model, and there is none here"}}
+	}
+	v, ok := criteria.Values["expectedOutput"]
+	if !ok {
+		return broken("the output is compared with the expected one, and the evaluation has no expectedOutput")
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return outcome{failure: err}
+	}
+	output, expected := jsonText(s.Output), jsonText(raw)
+	var prompts [2]string
+	for i, sides := range []map[string]string{{"a": output, "b": expected}, {"a": expected, "b": output}} {
+		if prompts[i], err = j.prompt.fill(s, criteria, sides); err != nil {
+			return outcome{failure: err}
+		}
+	}
+	said := make([]asked, 2*len(j.judges))
+	var asking sync.WaitGroup
+	for i := range said {
+		m := j.judges[i/2]
+		asking.Go(func() {
+			said[i] = j.ask(ctx, s, Question{EvaluatorID: j.id, Sample: i, Model: m.model, System: j.system, Prompt: prompts[i%2], Tool: j.tool,
+				Temperature: m.temperature, Seed: m.seed, MaxTokens: m.maxTokens, TemplateHash: j.templateHash})
+			said[i].prefer(i%2 == 1)
+		})
+	}
+	asking.Wait()
+	p := &panel{judge: j}
+	for i, m := range j.judges {
+		p.asked = append(p.asked, pairOf(said[2*i], said[2*i+1], m.weight))
+	}
+	return p.outcome()
+}
+
+// prefer makes a score of which side was chosen; swapped says that the agent's answer was B.
+func (a *asked) prefer(swapped bool) {
+	if !a.voted() {
+		return
+	}
+	score := 0.5
+	if a.label != tie {
+		score = truth((a.label == sideA) != swapped)
+	}
+	a.score, a.call.Score = score, &score
+}
+
+// pairOf is one opinion of what a judge has said of both orders.
+func pairOf(first, second asked, weight float64) asked {
+	out := first
+	out.weight, out.swapped, out.label = weight, []JudgeCall{second.call}, ""
+	if out.err == nil {
+		out.err = second.err
+	}
+	out.unknown = first.unknown || second.unknown
+	if out.voted() {
+		out.consistent = first.score == second.score
+		if !out.consistent {
+			out.score = 0.5
+		}
+	}
+	return out
+}
