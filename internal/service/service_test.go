@@ -235,6 +235,7 @@ func TestUploadsBringNothingThatRuns(t *testing.T) {
 		"agents":                {upload("agents", `[{"type":"nop"}]`), "agent"},
 		"jobs":                  {upload("jobs", `{"x":{"source":"exec","command":["id"]}}`), "an uploaded eval set has no jobs"},
 		"tasks":                 {upload("tasks", `["/etc/*"]`), "an uploaded eval set has no tasks"},
+		"dataset":               {upload("dataset", `{"file":"/etc/passwd.csv","id":"{row.id}","inputs":{}}`), "an uploaded eval set has no dataset"},
 		"notify":                {upload("notify", `{}`), "an uploaded eval set has no notify"},
 		"judges":                {upload("judges", `{}`), "an uploaded eval set has no judges"},
 		"too large":             {upload("name", `"`+strings.Repeat("x", 4<<20)+`"`), "at most 4 MiB"},
