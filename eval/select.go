@@ -43,6 +43,7 @@ type Choice struct {
 	names   []string
 	tags    map[string]bool
 	added   int
+	matched int // how many had a wanted id and match the pattern
 	dropped bool
 	// size is about how much memory the chosen ones take, in bytes, and most how much they may.
 	size, most int
@@ -87,6 +88,7 @@ func (c *Choice) wants(e Evaluation) bool {
 	if !matchesPattern(e, c.Pattern) {
 		return false
 	}
+	c.matched++
 	if len(c.Tags) == 0 {
 		return true
 	}
@@ -131,7 +133,7 @@ func (c *Choice) Done() ([]Evaluation, error) {
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("%s; it has %s", strings.Join(unknown, "; "), abridged(c.names, c.added))
 	}
-	if len(c.chosen) == 0 && c.Pattern != "" && len(c.tags) == 0 {
+	if c.matched == 0 && c.Pattern != "" {
 		return nil, fmt.Errorf("no evaluation of the set %q matches %q; it has %s", c.set.Name, c.Pattern, abridged(c.names, c.added))
 	}
 	all := slices.Sorted(maps.Keys(c.tags))

@@ -21,7 +21,7 @@ type Dataset struct {
 }
 
 // keys are those that are filled in for each row.
-var keys = []string{"id", "name", "inputs", "expectedOutput", "expectedAgentBehavior", "criteria", "cluster", "tags"}
+var keys = []string{"id", "name", "inputs", "expectedOutput", "expectedAgentBehavior", "criteria", "cluster", "tags", "metadata"}
 
 // Parse reads what a set says of its data set, and records in r what is wrong with it; the file is
 // left for Each. The path of the set must be known.
@@ -41,6 +41,7 @@ func Parse(r *input.Reader, set *eval.Set) *Dataset {
 	}
 	o.RequiredString("id")
 	object(o, "inputs", true)
+	object(o, "metadata", false)
 	if criteria := object(o, "criteria", len(set.DefaultCriteria) == 0); criteria != nil {
 		d.checkCriteria(r, criteria)
 	}

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
@@ -98,7 +99,7 @@ func (d *Dataset) hasColumns(r *input.Reader, columns []string) bool {
 type rows struct {
 	*Dataset
 	// ids maps hashes of the ids that were there to their lines, 0 for the set's own evaluations. Of a
-	// million rows two have the same hash by chance once in thirty million files.
+	// million rows two have the same hash by chance in one of thirty million files.
 	ids  map[uint64]int
 	seed maphash.Seed
 }
@@ -114,6 +115,9 @@ func (w *rows) evaluation(row *input.Node) (e eval.Evaluation, err error) {
 			v.wrong(n, "an object or a string")
 		}
 		e.ExpectedOutput = n.JSON()
+	}
+	if v.get("metadata") != nil {
+		e.Metadata = v.object("metadata").JSON()
 	}
 	if strings.TrimSpace(e.ID) == "" {
 		v.problem("id", "the id is empty; every row needs one of its own")
@@ -217,7 +221,8 @@ func (v *values) criteria() map[string]json.RawMessage {
 	return out
 }
 
-// tags are those of an array, or of a text that has them between commas. What is empty is none.
+// tags are those of an array, or of a text that has them between commas. What is empty is none, and
+// each counts once.
 func (v *values) tags() (out []string) {
 	n := v.get("tags")
 	if n == nil {
@@ -235,7 +240,7 @@ func (v *values) tags() (out []string) {
 		switch {
 		case item.Kind == input.Array, item.Kind == input.Object:
 			v.wrong(item, "a text")
-		case item.Text != "":
+		case strings.TrimSpace(item.Text) != "" && !slices.Contains(out, item.Text):
 			out = append(out, item.Text)
 		}
 	}

@@ -2,12 +2,15 @@ package dataset
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/input"
@@ -26,6 +29,29 @@ func parsed(t *testing.T, dir, dataset string) (*eval.Set, *Dataset) {
 		t.Fatal(r.Problems)
 	}
 	return set, d
+}
+
+// Every key of a data set reaches the evaluation.
+func TestEvaluationsOfRows(t *testing.T) {
+	dir := t.TempDir()
+	row := `{"id": 7, "name": "Seven", "in": {"a": 1.50}, "out": {"b": null}, "behavior": "waits", "tags": ["x", "", "x", 2], "cluster": 3, "about": {"k": []}}`
+	if err := os.WriteFile(filepath.Join(dir, "rows.jsonl"), []byte(row+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set, d := parsed(t, dir, `{file: rows.jsonl, id: "{row.id}", name: "{row.name}!", inputs: "{row.in}", expectedOutput: "{row.out}", expectedAgentBehavior: "{row.behavior}",`+
+		`criteria: {c: {want: "{row.in.a}"}, d: null}, tags: "{row.tags}", cluster: "c{row.cluster}", metadata: {about: "{row.about}", n: 1}}`)
+	set.DefaultCriteria = map[string]json.RawMessage{"c": json.RawMessage(`{}`), "e": json.RawMessage(`{"default":true}`)}
+	var got []eval.Evaluation
+	var r input.Reader
+	if err := d.Each(&r, func(e eval.Evaluation) error { got = append(got, e); return nil }); err != nil || r.Problems != nil {
+		t.Fatal(err, r.Problems)
+	}
+	want := []eval.Evaluation{{ID: "7", Name: "Seven!", Inputs: json.RawMessage(`{"a":1.50}`), ExpectedOutput: json.RawMessage(`{"b":null}`), ExpectedAgentBehavior: "waits",
+		Criteria: map[string]json.RawMessage{"c": json.RawMessage(`{"want":1.50}`), "d": json.RawMessage("null"), "e": json.RawMessage(`{"default":true}`)},
+		Tags:     []string{"x", "2"}, Cluster: "c3", Metadata: json.RawMessage(`{"about":{"k":[]},"n":1}`)}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // A data set of a gigabyte needs no more memory than its row, and some bytes for each id.
