@@ -196,10 +196,10 @@ func (s *Store) failed(ctx context.Context, runID string) (map[evaluationOf]bool
 			return err
 		}
 		for _, e := range side.Evaluations {
-			score := e.Outcome.Score
+			score := e.Score
 			unscored := score.Value == nil && !score.Open && len(p.plan.Set.Evaluators) > 0
 			if unscored || score.Value != nil && !eval.Passes(*score.Value, side.Pass) {
-				failed[evaluationOf{e.Outcome.EvaluationID, e.Outcome.Agent}] = true
+				failed[evaluationOf{e.EvaluationID, e.Agent}] = true
 			}
 		}
 		return r.Rollouts(func(one *schemas.Rollout) error {

@@ -72,7 +72,7 @@ func (g *globals) withCompletion(root *cobra.Command) {
 			cmd.ValidArgsFunction = g.complete(strings.Contains(cmd.Use, ".json") || cmd.Name() == "compare", argument)
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			complete := cobra.CompletionFunc(completeEvalIDs)
+			complete := completeEvalIDs
 			if name, _ := pflag.UnquoteUsage(f); name == "RUN" {
 				complete = g.complete(false, runIDs)
 			} else if f.Name != "eval-id" {
@@ -109,7 +109,7 @@ func runIDs(cmd *cobra.Command, s *runner.Store, args []string) (out []string, e
 	all, err := s.Runs(cmd.Context())
 	for _, r := range all {
 		if !slices.Contains(args, r.ID) {
-			out = append(out, r.ID+"\t"+string(listStatus(r))+", "+r.CreatedAt.Local().Format(time.DateTime)+", "+redact.Line(r.EvaluationSetName))
+			out = append(out, r.ID+"\t"+listStatus(r)+", "+r.CreatedAt.Local().Format(time.DateTime)+", "+redact.Line(r.EvaluationSetName))
 		}
 	}
 	if len(all) > 0 && len(args) == 0 {
