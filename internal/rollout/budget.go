@@ -16,7 +16,7 @@ import (
 // attempts before it.
 func UsageOf(g store.Segment, dir string, earlier []string) ([]eval.Usage, agent.UsageSource, error) {
 	if g.Info == nil {
-		if g.Outcome == store.OutcomeCompleted || g.Outcome == store.OutcomeSuspended {
+		if g.Outcome == store.OutcomeCompleted || g.Outcome == store.OutcomeSuspended || g.Outcome == store.OutcomeFailed && len(g.Files) > 0 {
 			return nil, "", nil // it had its say
 		}
 		return agent.UsageLeft(dir, earlier)
