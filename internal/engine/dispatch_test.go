@@ -17,31 +17,7 @@ func TestAWaiterIsARow(t *testing.T) {
 	p := &poison{t, dir, s}
 	p.run("few", 1, waitsForKey)
 	p.run("many", 60, waitsForKey)
-	goroutines := func(runID string) int {
-		t.Helper()
-		if err := New(Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {
-			t.Fatal(err)
-		}
-		waiting := make(chan struct{})
-		var n int
-		r := New(Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: dir, Resolve: os.LookupEnv})
-		go func() {
-			defer close(waiting)
-			if err := r.Run(t.Context(), UntilStopped); err != nil {
-				t.Error(err)
-			}
-		}()
-		for range 100 { // until it has looked for work
-			if err := r.CheckNow(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			n = max(n, runtime.NumGoroutine())
-		}
-		r.Stop()
-		<-waiting
-		return n
-	}
-	few, many := goroutines("few"), goroutines("many")
+	few, many := p.goroutines("few"), p.goroutines("many")
 	if many > few+10 {
 		t.Errorf("60 suspended rollouts cost %d goroutines, one costs %d", many, few)
 	}
@@ -50,6 +26,33 @@ func TestAWaiterIsARow(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, run.Counts, err)
 		}
 	}
+}
+
+// goroutines is the most goroutines that there are while an engine watches a run.
+func (p *poison) goroutines(runID string) int {
+	t, s, dir := p.t, p.s, p.dir
+	t.Helper()
+	if err := New(Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: dir, Resolve: os.LookupEnv}).Run(t.Context(), UntilIdle); err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan struct{})
+	var n int
+	r := New(Options{Store: s, RunID: runID, Concurrency: 4, WorkDir: dir, Resolve: os.LookupEnv})
+	go func() {
+		defer close(waiting)
+		if err := r.Run(t.Context(), UntilStopped); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 100 { // until it has looked for work
+		if err := r.CheckNow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n = max(n, runtime.NumGoroutine())
+	}
+	r.Stop()
+	<-waiting
+	return n
 }
 
 // Given a run of which nothing can be done here: Run returns when it is idle, whether rollouts wait

@@ -43,8 +43,13 @@ type poison struct {
 // run plans a run of n evaluations with a shell script as its agent.
 func (p *poison) run(id string, n int, script string) string {
 	p.t.Helper()
+	return p.runScoredBy(id, n, script, eval.Definition{ID: "e", Name: "e", Type: "uipath-exact-match", Weight: 1, Config: json.RawMessage(`{"name":"e"}`)})
+}
+
+func (p *poison) runScoredBy(id string, n int, script string, evaluator eval.Definition) string {
+	p.t.Helper()
 	set := &eval.Set{ID: id, Name: id, Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20}}
-	set.Evaluators = []eval.Definition{{ID: "e", Name: "e", Type: "uipath-exact-match", Weight: 1, Config: json.RawMessage(`{"name":"e"}`)}}
+	set.Evaluators = []eval.Definition{evaluator}
 	for i := range n {
 		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("E", i), Inputs: json.RawMessage(`{}`),
 			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`{"expectedOutput":{}}`)}})
