@@ -19,6 +19,9 @@ type JudgeSummary struct {
 	Errors map[JudgeCategory]int `json:"errors"`
 	// Usage is that of the questions that were asked of a provider.
 	Usage Usage `json:"usage"`
+	// Raters is how far they agree if the judges are people, whose ratings are the Calls.
+	Raters  *Raters `json:"raters,omitempty"`
+	ratings *raterTally
 	// metered says that Usage is more than its beginning, which costs nothing.
 	metered bool
 }
@@ -28,6 +31,9 @@ type judgeTally []*JudgeSummary
 
 func (t *judgeTally) add(results []Result) {
 	for _, r := range results {
+		if len(r.Ratings) > 0 {
+			t.rate(r)
+		}
 		if r.Judge == nil || r.Line {
 			continue
 		}
@@ -36,6 +42,16 @@ func (t *judgeTally) add(results []Result) {
 			s.add(call)
 		}
 	}
+}
+
+// rate adds what people have said.
+func (t *judgeTally) rate(r Result) {
+	s := t.find(r.EvaluatorID, "")
+	if s.ratings == nil {
+		s.ratings = &raterTally{labels: map[string]float64{}}
+	}
+	s.Calls += len(r.Ratings)
+	s.ratings.add(r.Ratings)
 }
 
 func (t *judgeTally) find(evaluator, fingerprint string) *JudgeSummary {
@@ -86,9 +102,17 @@ func insert(list *[]string, name string) {
 func (t judgeTally) summaries(defs []Definition) (out []JudgeSummary) {
 	for _, def := range defs {
 		for _, s := range t {
-			if s.EvaluatorID == def.ID {
-				out = append(out, *s)
+			if s.EvaluatorID != def.ID {
+				continue
 			}
+			one := *s
+			if s.ratings != nil {
+				if e, err := build(def); err == nil && e.humans != nil {
+					s.ratings.nominal = e.humans.answer != answerScore
+				}
+				one.Fingerprint, one.Raters = def.Digest(), s.ratings.summary()
+			}
+			out = append(out, one)
 		}
 	}
 	return out

@@ -108,6 +108,9 @@ func (r *Report) WriteUiPath(w io.Writer, verbose bool) error {
 
 func uipathItemOf(one *schemas.Rollout, verbose bool) uipathItem {
 	item := uipathItem{EvaluationName: one.EvaluationName, EvaluationRunResults: []uipathResult{}}
+	if one.Status == schemas.StateScoring {
+		return item // some results alone would be taken for its score
+	}
 	for _, e := range one.EvaluationRunResults {
 		item.EvaluationRunResults = append(item.EvaluationRunResults, uipathResultOf(e))
 	}

@@ -1,0 +1,72 @@
+package eval
+
+import "github.com/evalrun/evalrun/eval/stats"
+
+// Raters says how far the people agree that one evaluator has asked.
+type Raters struct {
+	// Items counts the rollouts that were rated, Ratings what was said of them.
+	Items   int `json:"items"`
+	Ratings int `json:"ratings"`
+	// Agreement is the share of pairs of raters of one rollout who have said the same, Alpha
+	// Krippendorff's (of scores by their differences, else nominal), Kappa Cohen's, of two raters
+	// who do not give scores. They are nil where nothing can be said.
+	Agreement *float64 `json:"agreement"`
+	Alpha     *float64 `json:"alpha"`
+	Kappa     *float64 `json:"kappa,omitempty"`
+}
+
+// raterTally keeps the ratings of one evaluator, those of each rollout together. Labels are numbers
+// in it, by their order of appearance.
+type raterTally struct {
+	labels  map[string]float64
+	nominal bool
+	units   [][]float64
+}
+
+func (t *raterTally) add(ratings []Rating) {
+	unit := make([]float64, len(ratings))
+	for i, r := range ratings {
+		unit[i] = r.Score
+		if r.Label == "" {
+			continue
+		}
+		if _, known := t.labels[r.Label]; !known {
+			t.labels[r.Label] = float64(len(t.labels))
+		}
+		unit[i] = t.labels[r.Label]
+	}
+	t.units = append(t.units, unit)
+}
+
+func (t *raterTally) summary() *Raters {
+	out := &Raters{Items: len(t.units)}
+	var same, all float64
+	var first, second []float64
+	two := t.nominal
+	for _, unit := range t.units {
+		out.Ratings += len(unit)
+		two = two && len(unit) == 2
+		if two {
+			first, second = append(first, unit[0]), append(second, unit[1])
+		}
+		for i := range unit {
+			for j := range i {
+				all++
+				same += truth(unit[i] == unit[j])
+			}
+		}
+	}
+	if all > 0 {
+		share := same / all
+		out.Agreement = &share
+	}
+	distance := stats.Interval
+	if t.nominal {
+		distance = stats.Nominal
+	}
+	out.Alpha = stats.Alpha(t.units, distance)
+	if two {
+		out.Kappa = stats.Kappa(first, second)
+	}
+	return out
+}
