@@ -74,11 +74,11 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 
 // markdownFailures says at length why rollouts have failed, folded.
 func (r *Report) markdownFailures(out *lines, c census, s Showing) error {
-	any := false
+	begun := false
 	more, err := r.failures(c, s, func(f failure) error {
-		if !any {
+		if !begun {
 			out.printf("\n### Why\n")
-			any = true
+			begun = true
 		}
 		out.printf("\n<details><summary>%s <b>%s</b>: %s</summary>\n\n<pre>\n", f.verdict.mark(), html(f.label), html(f.title))
 		for line := range strings.Lines(f.String()) {
@@ -87,7 +87,7 @@ func (r *Report) markdownFailures(out *lines, c census, s Showing) error {
 		out.printf("</pre>\n</details>\n")
 		return out.err
 	})
-	if any && more > 0 {
+	if begun && more > 0 {
 		out.printf("\n… and %d more\n", more)
 	}
 	return err
