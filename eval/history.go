@@ -12,13 +12,10 @@ import (
 func runHistory(segments [][]json.RawMessage) string {
 	var lines []string
 	for _, call := range ToolCalls(segments) {
-		result := ""
-		if call.output == nil {
-			result = "{}" // as UiPath prints it
-		} else {
+		result, arguments := "{}", "{}" // as UiPath prints what is missing
+		if call.output != nil {
 			result = strings.TrimSpace(str(call.output))
 		}
-		arguments := "{}"
 		if call.input != nil {
 			arguments = str(call.input)
 		}
