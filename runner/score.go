@@ -222,7 +222,7 @@ func (r *rescoring) score(ctx context.Context, host *rollout.Host, number int, o
 func (r *rescoring) keeps(before plans.Rescorings) func(*store.Rescorable, eval.Definition, rollout.Earlier) bool {
 	return func(one *store.Rescorable, def eval.Definition, earlier rollout.Earlier) bool {
 		switch {
-		case before.Outdated(one.Rescoring), one.RescoringState.Unscored != "":
+		case before.Outdated(one.Rescoring), one.Unscored != "":
 			return false
 		case r.with.Failed:
 			return !earlier.Failed()

@@ -93,7 +93,7 @@ const selectRescorable = "SELECT " + rolloutColumns + `, coalesce(c.data, e.data
 // Rescorable implements Rescorings.
 func (s rescorings) Rescorable(ctx context.Context, rolloutID string, number int) (out store.Rescorable, err error) {
 	defer func() { err = s.db.describe(err) }()
-	out.Rollout, err = scanRollout(s.db.queryRow(ctx, selectRescorable, number, rolloutID), (*[]byte)(&out.Evaluation), &out.Rescoring, &out.Due, &out.RescoringState.Unscored)
+	out.Rollout, err = scanRollout(s.db.queryRow(ctx, selectRescorable, number, rolloutID), (*[]byte)(&out.Evaluation), &out.Rescoring, &out.Due, &out.Unscored)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return out, fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
