@@ -30,8 +30,8 @@ func (c failingCase) definition() eval.Definition {
 	return eval.Definition{ID: c.id, Name: c.kind[strings.LastIndex(c.kind, "uipath-")+len("uipath-"):], Type: c.kind, Weight: 1, Config: json.RawMessage(c.config)}
 }
 
-func toolSpan(name, args, output string) string {
-	span, err := json.Marshal(map[string]any{"name": name, "context": map[string]any{"span_id": name + args}, "attributes": map[string]any{"tool.name": name, "input.value": args, "output.value": output}})
+func toolSpan(name, args string) string {
+	span, err := json.Marshal(map[string]any{"name": name, "context": map[string]any{"span_id": name + args}, "attributes": map[string]any{"tool.name": name, "input.value": args, "output.value": ""}})
 	if err != nil {
 		panic(err)
 	}
@@ -47,9 +47,9 @@ var failingCases = []failingCase{
 	{"negated", "Says what it must not", "uipath-contains", `{"name":"n","negated":true,"targetOutputKey":"content"}`, `{"searchText":"secret"}`, `{}`, `{"content":"a secret"}`, "", ""},
 	{"long", "Long values", "uipath-exact-match", `{"name":"n","targetOutputKey":"text"}`, `{"expectedOutput":{"text":"` + strings.Repeat("same ", 200) + `red` + strings.Repeat(" same", 200) + `"}}`, `{"text":"` + strings.Repeat("input ", 200) + `"}`,
 		`{"text":"` + strings.Repeat("same ", 200) + `blue` + strings.Repeat(" same", 200) + `"}`, "", ""},
-	{"order", "Tools in another order", "uipath-tool-call-order", `{"name":"n"}`, `{"toolCallsOrder":["search","check","book"]}`, `{}`, `{}`, toolSpan("search", "{}", "") + toolSpan("book", "{}", ""), ""},
-	{"count", "Tools too often", "uipath-tool-call-count", `{"name":"n"}`, `{"toolCallsCount":{"search":["=",1],"book":[">=",1]}}`, `{}`, `{}`, toolSpan("search", `{"a":1}`, "") + toolSpan("search", `{"a":2}`, ""), ""},
-	{"args", "Tools with other arguments", "uipath-tool-call-args", `{"name":"n"}`, `{"toolCalls":[{"name":"book","args":{"city":"Rome","nights":2}},{"name":"pay","args":{}}]}`, `{}`, `{}`, toolSpan("book", `{"city":"Paris","nights":2,"pool":true}`, ""), ""},
+	{"order", "Tools in another order", "uipath-tool-call-order", `{"name":"n"}`, `{"toolCallsOrder":["search","check","book"]}`, `{}`, `{}`, toolSpan("search", "{}") + toolSpan("book", "{}"), ""},
+	{"count", "Tools too often", "uipath-tool-call-count", `{"name":"n"}`, `{"toolCallsCount":{"search":["=",1],"book":[">=",1]}}`, `{}`, `{}`, toolSpan("search", `{"a":1}`) + toolSpan("search", `{"a":2}`), ""},
+	{"args", "Tools with other arguments", "uipath-tool-call-args", `{"name":"n"}`, `{"toolCalls":[{"name":"book","args":{"city":"Rome","nights":2}},{"name":"pay","args":{}}]}`, `{}`, `{}`, toolSpan("book", `{"city":"Paris","nights":2,"pool":true}`), ""},
 	{"lines", "Line by line", "uipath-exact-match", `{"name":"n","targetOutputKey":"content","lineByLineEvaluator":true}`, `{"expectedOutput":{"content":"one\ntwo\nthree"}}`, `{}`, `{"content":"one\n2\nthree"}`, "", ""},
 	{"class", "Another class", "uipath-binary-classification", `{"name":"n","positiveClass":"spam","targetOutputKey":"label"}`, `{"expectedClass":"spam"}`, `{}`, `{"label":"Ham"}`, "", ""},
 }
@@ -85,7 +85,7 @@ func failingRun(t *testing.T) *testRun {
 	r := newRunFrom(t, set, plans.Origin{CommandLine: []string{"evalrun", "run", "sets/it's.json", "--strict", "--", "sh", "agent.sh"}})
 	r.claim(50)
 	r.wait(400 * time.Millisecond)
-	logs := func(id, stderr string) map[string]string { return map[string]string{agent.FileStderr: stderr} }
+	logs := func(stderr string) map[string]string { return map[string]string{agent.FileStderr: stderr} }
 	for i, c := range failingCases {
 		e, err := eval.New(c.definition())
 		r.check(err)
@@ -95,7 +95,7 @@ func failingRun(t *testing.T) *testRun {
 		}
 		files := map[string]string{}
 		if c.stderr != "" {
-			files = logs(c.id, c.stderr)
+			files = logs(c.stderr)
 		}
 		r.completeWith(c.id, c.output, files, withoutDuration(e.Evaluate(t.Context(), subject).Results)...)
 	}
@@ -110,7 +110,7 @@ func failingRun(t *testing.T) *testRun {
 	r.check(os.WriteFile(filepath.Join(dir, rollout.VerifierLog), []byte("collected 2 items\n\ntest_a PASSED\ntest_b FAILED: expected 3, got 4\n"), 0o600))
 	r.completeWith("task", `{}`, nil, eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: ptr(0.5), Scale: 1, Details: json.RawMessage(`{"metrics":{"tests":2}}`)})
 	stderr := "Traceback (most recent call last):\n  File \"agent.py\", line 3, in <module>\nKeyError: 'category'"
-	r.commit("a, b", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault.New("exit", "the agent ended with exit status 1; stderr ends with:\n"+stderr)}, logs("a, b", stderr+"\n"))
+	r.commit("a, b", store.SegmentEnd{Outcome: store.OutcomeFailed, Fault: fault.New("exit", "the agent ended with exit status 1; stderr ends with:\n"+stderr)}, logs(stderr+"\n"))
 	r.suspend("waits", "", time.Hour, `{"title":"Approve","app_name":"a"}`, jobValue)
 	r.completeWith("good", `{}`, nil, score("wrong", 1))
 	return r
