@@ -126,7 +126,7 @@ func (l *loader) set(path string, root *input.Node) *Set {
 func (l *loader) isLegacy(f *input.Fields) bool {
 	n := f.Get("version")
 	if n == nil || n.Kind == input.Null {
-		if current := l.looksCurrent(f); current != "" {
+		if current := looksCurrent(f); current != "" {
 			l.Warnf(f.Node, `version is missing; the set is read as version "1.0" because it has %s (UiPath would read it as its legacy format)`, current)
 			return false
 		}
@@ -147,7 +147,7 @@ func (l *loader) isLegacy(f *input.Fields) bool {
 	return false
 }
 
-func (l *loader) looksCurrent(f *input.Fields) string {
+func looksCurrent(f *input.Fields) string {
 	n := f.Get("evaluations")
 	if n == nil {
 		return ""

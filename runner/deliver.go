@@ -102,7 +102,7 @@ func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, 
 		return Receipt{}, err
 	}
 	if one.Status == store.StatusSuccessful {
-		if err := s.checkAnswer(ctx, one); err != nil {
+		if err := checkAnswer(ctx, s.st, one); err != nil {
 			return Receipt{}, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -42,7 +43,7 @@ func (s *Store) Logs(ctx context.Context, w io.Writer, runID string, rolloutIDs 
 	}
 	for {
 		changed := s.st.Changed(runID)
-		ended, err := s.ended(ctx, rolloutIDs)
+		ended, err := ended(ctx, s.st, rolloutIDs)
 		if err != nil {
 			return err
 		}
@@ -65,9 +66,9 @@ func (s *Store) Logs(ctx context.Context, w io.Writer, runID string, rolloutIDs 
 }
 
 // ended reports whether none of the rollouts can change any more.
-func (s *Store) ended(ctx context.Context, rolloutIDs []string) (bool, error) {
+func ended(ctx context.Context, st store.Store, rolloutIDs []string) (bool, error) {
 	for _, id := range rolloutIDs {
-		r, err := s.st.Rollout(ctx, id)
+		r, err := st.Rollout(ctx, id)
 		if err != nil || !r.State.IsTerminal() {
 			return false, err
 		}

@@ -28,7 +28,7 @@ func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error
 	if err != nil {
 		return Receipt{}, err
 	}
-	def, ok, err := s.evaluatorOf(ctx, t)
+	def, ok, err := evaluatorOf(ctx, s.st, t)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -44,18 +44,18 @@ func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error
 
 // checkAnswer refuses what the evaluator does not take that waits for the delivery. What comes
 // before its trigger is checked by the evaluator itself.
-func (s *Store) checkAnswer(ctx context.Context, d store.Delivery) error {
+func checkAnswer(ctx context.Context, st store.Store, d store.Delivery) error {
 	id := d.TriggerID
 	if id == "" { // the keys of tasks for people end with the trigger's id
 		if id = d.ItemKey; strings.Count(id, "-") > 4 {
 			_, id, _ = strings.Cut(id, "-")
 		}
 	}
-	t, err := s.st.Trigger(ctx, id)
+	t, err := st.Trigger(ctx, id)
 	if err != nil || d.TriggerID == "" && t.ItemKey != d.ItemKey {
 		return nil //nolint:nilerr // it is parked, or for something that was not made for a person
 	}
-	def, ok, err := s.evaluatorOf(ctx, t)
+	def, ok, err := evaluatorOf(ctx, st, t)
 	if err != nil || !ok {
 		return err
 	}
@@ -70,11 +70,11 @@ func wrongAnswer(t store.Trigger, err error) error {
 }
 
 // evaluatorOf is the evaluator that waits for a trigger, if it is one.
-func (s *Store) evaluatorOf(ctx context.Context, t store.Trigger) (def eval.Definition, ok bool, err error) {
+func evaluatorOf(ctx context.Context, st store.Store, t store.Trigger) (def eval.Definition, ok bool, err error) {
 	if t.EvaluatorID == "" {
 		return def, false, nil
 	}
-	plan, err := readPlan(ctx, s.st, t.RunID)
+	plan, err := readPlan(ctx, st, t.RunID)
 	if err != nil {
 		return def, false, err
 	}

@@ -70,7 +70,7 @@ func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans
 		if err != nil {
 			return req, err
 		}
-		if err := s.keepFailed(ctx, &req, other.ID); err != nil {
+		if err := keepFailed(ctx, s.st, &req, other.ID); err != nil {
 			return req, err
 		}
 		selection.FailedOf = other.ID
@@ -163,8 +163,8 @@ func (s *Store) toRepeat(ctx context.Context, setID string, o CreateOptions) (Ru
 }
 
 // keepFailed keeps the evaluations that have failed in another run, for each agent those of its own.
-func (s *Store) keepFailed(ctx context.Context, req *plans.Request, other string) error {
-	failed, err := s.failed(ctx, other)
+func keepFailed(ctx context.Context, st store.Store, req *plans.Request, other string) error {
+	failed, err := failedIn(ctx, st, other)
 	if err != nil {
 		return err
 	}
@@ -181,16 +181,16 @@ func (s *Store) keepFailed(ctx context.Context, req *plans.Request, other string
 	return nil
 }
 
-// failed are the evaluations that have not passed in a run, had a fault, or an evaluator that failed.
+// failedIn are the evaluations that have not passed in a run, had a fault, or an evaluator that failed.
 // What is still open has not failed, nor what was cancelled.
-func (s *Store) failed(ctx context.Context, runID string) (map[evaluationOf]bool, error) {
-	p, err := readPlanned(ctx, s.st, runID, Variables{})
+func failedIn(ctx context.Context, st store.Store, runID string) (map[evaluationOf]bool, error) {
+	p, err := readPlanned(ctx, st, runID, Variables{})
 	if err != nil {
 		return nil, err
 	}
 	failed := map[evaluationOf]bool{}
 	// The ids are compared with those of an eval set, so that nothing is redacted.
-	err = report.FromStore(ctx, s.st, runID, nil, func(r *report.Report) error {
+	err = report.FromStore(ctx, st, runID, nil, func(r *report.Report) error {
 		side, err := (&Report{r: r}).Side("")
 		if err != nil {
 			return err

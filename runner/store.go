@@ -21,7 +21,8 @@ import (
 var ErrMoved = store.ErrMoved
 
 // Store is an open store: the folder that holds runs and all that belongs to them. Its methods may
-// be called from several goroutines.
+// be called from several goroutines. It has more methods than other types have here, because it is
+// the program as a library: one for each thing that one can do with a store.
 type Store struct {
 	st      store.Store
 	opts    OpenOptions

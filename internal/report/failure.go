@@ -59,26 +59,33 @@ func (r *Report) hasEvaluators() bool {
 	return r.Statistics != nil && len(r.Statistics.PerAgent()[0].Evaluators) > 0
 }
 
+// explainer says of the rollouts of a report why they have not passed.
+type explainer struct {
+	*Report
+	census  census
+	showing Showing
+}
+
 // failures calls f with the failures that are to be shown, and returns how many there are more.
-func (r *Report) failures(c census, s Showing, f func(failure) error) (more int, err error) {
+func (x explainer) failures(f func(failure) error) (more int, err error) {
 	shown := 0
-	err = r.Rollouts(func(one *schemas.Rollout) error {
-		if !r.failed(one) {
+	err = x.Rollouts(func(one *schemas.Rollout) error {
+		if !x.failed(one) {
 			return nil
 		}
-		if s.Failures >= 0 && shown >= s.Failures {
+		if x.showing.Failures >= 0 && shown >= x.showing.Failures {
 			more++
 			return nil
 		}
 		shown++
-		return f(r.failure(c, one, s))
+		return f(x.failure(one))
 	})
 	return more, err
 }
 
 // failure explains a rollout that has not passed, or has not ended.
-func (r *Report) failure(c census, one *schemas.Rollout, s Showing) failure {
-	f := failure{verdict: r.verdict(one), label: c.label(one)}
+func (x explainer) failure(one *schemas.Rollout) failure {
+	f := failure{verdict: x.verdict(one), label: x.census.label(one)}
 	f.title = string(f.verdict)
 	if one.Score != nil {
 		f.title += ", score " + formatScore(one.Score)
@@ -89,7 +96,7 @@ func (r *Report) failure(c census, one *schemas.Rollout, s Showing) failure {
 	case one.Error != nil:
 		f.fault(one.Error)
 	default:
-		r.evaluators(&f, one)
+		f.evaluators(one)
 	}
 	if one.Limit != nil {
 		f.add("ended by", redact.Line(one.Limit.Error()))
@@ -98,8 +105,8 @@ func (r *Report) failure(c census, one *schemas.Rollout, s Showing) failure {
 	if one.Status == schemas.StateCompleted && !hasComparison(one) && one.AgentExecutionOutput != nil {
 		f.add("output", oneValue(one.AgentExecutionOutput.Result.Output))
 	}
-	r.logs(&f, one, s)
-	f.add("again", r.again(one))
+	x.logs(&f, one)
+	f.add("again", x.again(one))
 	return f
 }
 
@@ -143,7 +150,7 @@ func (f *failure) waits(one *schemas.Rollout) {
 }
 
 // evaluators says of each evaluator that has not given its best score what it has found.
-func (r *Report) evaluators(f *failure, one *schemas.Rollout) {
+func (f *failure) evaluators(one *schemas.Rollout) {
 	for _, e := range one.EvaluationRunResults {
 		if e.IsLineResult {
 			continue // the whole has them
@@ -245,8 +252,8 @@ func oneValue(raw []byte) string {
 }
 
 // again is the command that repeats an evaluation; empty if nobody knows it.
-func (r *Report) again(one *schemas.Rollout) string {
-	words := slices.Clone(r.CommandLine)
+func (x explainer) again(one *schemas.Rollout) string {
+	words := slices.Clone(x.CommandLine)
 	if len(words) == 0 {
 		return ""
 	}
@@ -259,8 +266,8 @@ func (r *Report) again(one *schemas.Rollout) string {
 		id = `"` + strings.ReplaceAll(id, `"`, `""`) + `"`
 	}
 	more := []string{"--eval-id", id}
-	for _, a := range r.Agents {
-		if a.Name == one.Agent && (a.Option != "" || len(r.Agents) > 1) {
+	for _, a := range x.Agents {
+		if a.Name == one.Agent && (a.Option != "" || len(x.Agents) > 1) {
 			more = append(more, "--agent", a.Name)
 			if a.Option != "" {
 				more[len(more)-1] = a.Option

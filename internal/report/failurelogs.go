@@ -20,10 +20,10 @@ const (
 )
 
 // logs says what the agent, or the task's verifier, has printed last, and where the rest is.
-func (r *Report) logs(f *failure, one *schemas.Rollout, s Showing) {
-	if log := r.verifierLog(one); log != "" && r.verdict(one) != passed {
+func (x explainer) logs(f *failure, one *schemas.Rollout) {
+	if log := x.verifierLog(one); log != "" && x.verdict(one) != passed {
 		f.add("verifier", strings.Join(lastLines(log, logLines), "\n"))
-		f.add("log", place(log, s.Dir, r.storeDir))
+		f.add("log", place(log, x.showing.Dir, x.storeDir))
 	}
 	at := -1
 	for i, log := range one.Logs {
@@ -31,27 +31,27 @@ func (r *Report) logs(f *failure, one *schemas.Rollout, s Showing) {
 			at = i
 		}
 	}
-	if at < 0 || r.storeDir == "" {
+	if at < 0 || x.storeDir == "" {
 		return
 	}
 	local, err := filepath.Localize(one.Logs[at])
-	log := filepath.Join(r.storeDir, local)
+	log := filepath.Join(x.storeDir, local)
 	if err != nil || !isFile(log) {
 		return // a document from elsewhere, or a run whose files were removed
 	}
 	if last := lastLines(log, 1); len(last) == 1 && one.Error == nil {
 		f.add("stderr", last[0])
 	}
-	f.add("log", place(log, s.Dir, r.storeDir))
+	f.add("log", place(log, x.showing.Dir, x.storeDir))
 }
 
 // verifierLog is what the verifier of a task, or of its last step, has printed; empty if there is
 // none.
-func (r *Report) verifierLog(one *schemas.Rollout) string {
-	if r.storeDir == "" {
+func (x explainer) verifierLog(one *schemas.Rollout) string {
+	if x.storeDir == "" {
 		return ""
 	}
-	dir := workspace.RolloutDir(r.storeDir, r.RunID, one.RolloutID)
+	dir := workspace.RolloutDir(x.storeDir, x.RunID, one.RolloutID)
 	log := filepath.Join(dir, "verifier", rollout.VerifierLog)
 	for _, step := range one.Steps {
 		if own := filepath.Join(dir, "steps", step.Name, "verifier", rollout.VerifierLog); isFile(own) {

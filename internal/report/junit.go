@@ -100,7 +100,7 @@ func (r *Report) testCase(x *xmlWriter, c census, one *schemas.Rollout, s Showin
 		x.empty(deeper, "skipped", "message", string(v))
 	}
 	if isFailure || waits(one) {
-		x.element("system-out", r.failure(c, one, s).String())
+		x.element("system-out", explainer{r, c, s}.failure(one).String())
 	}
 	x.close(in, "testcase")
 }

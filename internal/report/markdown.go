@@ -20,11 +20,11 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 	}
 	out := &lines{w: w}
 	out.printf("## %s: %s\n\n", markdown(r.EvaluationSetName), r.Status)
-	out.printf("%s; **%s**", c, markdown(r.formatScores()))
+	out.printf("%s; **%s**", c, markdown(r.summary().formatScores()))
 	if !r.Final {
 		out.printf(" so far")
 	}
-	out.printf("%s (run %s)\n", r.missing(), code(r.RunID))
+	out.printf("%s (run %s)\n", r.summary().missing(), code(r.RunID))
 	for _, selected := range r.selected(c) {
 		out.printf("\n%s\n", markdown(shorten(selected, 500)))
 	}
@@ -75,7 +75,7 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 // markdownFailures says at length why rollouts have failed, folded.
 func (r *Report) markdownFailures(out *lines, c census, s Showing) error {
 	begun := false
-	more, err := r.failures(c, s, func(f failure) error {
+	more, err := explainer{r, c, s}.failures(func(f failure) error {
 		if !begun {
 			out.printf("\n### Why\n")
 			begun = true
@@ -94,14 +94,14 @@ func (r *Report) markdownFailures(out *lines, c census, s Showing) error {
 }
 
 func (r *Report) markdownEvaluators(out *lines) {
-	if head, rows := r.summaryTable(markdown); rows != nil {
+	if head, rows := r.summary().table(markdown); rows != nil {
 		out.printf("\n")
 		tableHead(out, head...)
 		for _, row := range rows {
 			tableRow(out, row...)
 		}
 	}
-	for _, sentence := range append(r.epochSentences(), r.usageSentences()...) {
+	for _, sentence := range append(r.summary().epochSentences(), r.summary().usageSentences()...) {
 		out.printf("\n%s.\n", markdown(sentence))
 	}
 	r.gates().markdown(out)

@@ -23,7 +23,7 @@ func (r *Report) WriteRollouts(w io.Writer, s Showing, chosen func(*schemas.Roll
 	if err != nil {
 		return 0, err
 	}
-	out := &lines{w: w}
+	out, x := &lines{w: w}, explainer{r, c, s}
 	err = r.Rollouts(func(one *schemas.Rollout) error {
 		if !chosen(one) {
 			return nil
@@ -31,7 +31,7 @@ func (r *Report) WriteRollouts(w io.Writer, s Showing, chosen func(*schemas.Roll
 		if n++; n > 1 {
 			out.printf("\n")
 		}
-		r.whole(c, one, s).text(out, s.Terminal)
+		x.whole(one).text(out, s.Terminal)
 		return out.err
 	})
 	return n, err
@@ -39,10 +39,10 @@ func (r *Report) WriteRollouts(w io.Writer, s Showing, chosen func(*schemas.Roll
 
 // whole is a rollout with everything that a person may want to know of it: what failure says, and
 // nothing cut.
-func (r *Report) whole(c census, one *schemas.Rollout, s Showing) failure {
-	brief := r.failure(c, one, s)
+func (x explainer) whole(one *schemas.Rollout) failure {
+	brief := x.failure(one)
 	f := failure{verdict: brief.verdict, label: brief.label, title: brief.title, reasons: brief.reasons}
-	if r.verdict(one) == passed && !EvaluatorFailed(one) {
+	if x.verdict(one) == passed && !EvaluatorFailed(one) {
 		f.reasons = nil // there is nothing to be explained
 	}
 	for _, e := range one.EvaluationRunResults {
@@ -54,7 +54,7 @@ func (r *Report) whole(c census, one *schemas.Rollout, s Showing) failure {
 			f.reasons = append(f.reasons, redact.Line(e.EvaluatorName)+" "+formatScore(e.Result.Score))
 		}
 	}
-	f.add("run", r.RunID)
+	f.add("run", x.RunID)
 	f.add("rollout", one.RolloutID+", "+redact.Line(one.Agent)+", epoch "+strconv.Itoa(one.Epoch))
 	f.add("tags", redact.Line(strings.Join(one.Tags, ", ")))
 	f.add("started", localTime(one.StartedAt))
@@ -71,8 +71,8 @@ func (r *Report) whole(c census, one *schemas.Rollout, s Showing) failure {
 	for _, id := range slices.Sorted(maps.Keys(one.Criteria)) {
 		f.add("criteria", redact.Line(id)+": "+pretty(one.Criteria[id]))
 	}
-	if x := one.AgentExecutionOutput; x != nil && x.Result.Status == schemas.Successful {
-		f.add("output", pretty(x.Result.Output))
+	if o := one.AgentExecutionOutput; o != nil && o.Result.Status == schemas.Successful {
+		f.add("output", pretty(o.Result.Output))
 	}
 	for _, fact := range brief.facts {
 		switch fact[0] {
@@ -81,11 +81,11 @@ func (r *Report) whole(c census, one *schemas.Rollout, s Showing) failure {
 		}
 	}
 	for _, log := range one.Logs {
-		if local, err := filepath.Localize(log); err == nil && r.storeDir != "" {
-			f.add("file", place(filepath.Join(r.storeDir, local), s.Dir, r.storeDir))
+		if local, err := filepath.Localize(log); err == nil && x.storeDir != "" {
+			f.add("file", place(filepath.Join(x.storeDir, local), x.showing.Dir, x.storeDir))
 		}
 	}
-	f.add("again", r.again(one))
+	f.add("again", x.again(one))
 	return f
 }
 

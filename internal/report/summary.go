@@ -9,10 +9,16 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/schemas"
 )
 
+// summary says what a run has come to: its scores, its statistics, and what these leave out.
+type summary struct{ *schemas.Head }
+
+func (r *Report) summary() summary { return summary{&r.Head} }
+
 // formatScores is the score of the run, for each agent if there are several.
-func (r *Report) formatScores() string {
+func (h summary) formatScores() string {
 	one := func(score, completed *float64) string {
 		out := formatScore(score)
 		if c := formatScore(completed); completed != nil && c != out {
@@ -20,7 +26,7 @@ func (r *Report) formatScores() string {
 		}
 		return out
 	}
-	s := r.Summary
+	s := h.Summary
 	if len(s.Agents) == 0 {
 		return "score " + one(s.Score, s.ScoreCompleted)
 	}
@@ -32,13 +38,13 @@ func (r *Report) formatScores() string {
 }
 
 // missing says in a few words what the scores leave out.
-func (r *Report) missing() string {
-	if r.Statistics == nil {
+func (h summary) missing() string {
+	if h.Statistics == nil {
 		return ""
 	}
 	var out []string
-	c := r.Statistics.Coverage
-	if c.Unscored > 0 && (len(r.Statistics.PerAgent()[0].Evaluators) > 0 || len(r.Statistics.Gates) > 0) {
+	c := h.Statistics.Coverage
+	if c.Unscored > 0 && (len(h.Statistics.PerAgent()[0].Evaluators) > 0 || len(h.Statistics.Gates) > 0) {
 		out = append(out, fmt.Sprintf("%d of %s unscored", c.Unscored, count(c.Evaluations, "evaluation")))
 	}
 	if c.EvaluatorErrors > 0 {
@@ -47,11 +53,11 @@ func (r *Report) missing() string {
 	if c.EvaluatorsNotRun > 0 {
 		out = append(out, count(c.EvaluatorsNotRun, "evaluator result")+" not run")
 	}
-	if f := r.Statistics.Faults; f.Environment > 0 {
+	if f := h.Statistics.Faults; f.Environment > 0 {
 		out = append(out, count(f.Environment, "fault")+" of the environment")
 	}
-	if n := len(r.Rescorings); n > 0 {
-		last := r.Rescorings[n-1]
+	if n := len(h.Rescorings); n > 0 {
+		last := h.Rescorings[n-1]
 		if last.Due > 0 {
 			out = append(out, count(last.Due, "rollout")+" still to be scored again")
 		}
@@ -65,10 +71,10 @@ func (r *Report) missing() string {
 	return "; missing: " + strings.Join(out, ", ")
 }
 
-// summaryTable has a row for each evaluator and one for all of them together; with several agents a
+// table has a row for each evaluator and one for all of them together; with several agents a
 // column for each. escape is for names.
-func (r *Report) summaryTable(escape func(string) string) (head []string, rows [][]string) {
-	s := r.Statistics
+func (h summary) table(escape func(string) string) (head []string, rows [][]string) {
+	s := h.Statistics
 	if s == nil {
 		return nil, nil
 	}
@@ -81,7 +87,7 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 		return nil, nil
 	}
 	if len(agents) == 1 {
-		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""}, r.agentRows(agents[0], escape)
+		return []string{"evaluator", "evaluations", "mean ± standard error", "pass rate (95 % interval)", ""}, h.rowsOf(agents[0], escape)
 	}
 	head = []string{"evaluator"}
 	for _, a := range agents {
@@ -116,7 +122,7 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 	if rows = append(rows, together); s.Faults.Agent > 0 {
 		rows = append(rows, completed)
 	}
-	tags, more := r.tags()
+	tags, more := h.tags()
 	for _, tag := range tags {
 		row := []string{"tag " + escape(tag)}
 		for _, a := range agents {
@@ -131,16 +137,16 @@ func (r *Report) summaryTable(escape func(string) string) (head []string, rows [
 	return head, rows
 }
 
-// agentRows has a row for each evaluator of one agent, and one for all of them together.
-func (r *Report) agentRows(a eval.AgentSummary, escape func(string) string) (rows [][]string) {
+// rowsOf has a row for each evaluator of one agent, and one for all of them together.
+func (h summary) rowsOf(a eval.AgentSummary, escape func(string) string) (rows [][]string) {
 	for _, e := range a.Evaluators {
 		rows = append(rows, []string{escape(e.Name), fmt.Sprint(e.N), formatMean(e.Estimate), formatPassRate(e.PassRate), notes(e)})
 	}
 	rows = append(rows, []string{"together", fmt.Sprint(a.Score.N), formatMean(a.Score), formatPassRate(a.PassRate), ""})
-	if r.Statistics.Faults.Agent > 0 {
+	if h.Statistics.Faults.Agent > 0 {
 		rows = append(rows, []string{"without faulted", fmt.Sprint(a.ScoreCompleted.N), formatMean(a.ScoreCompleted), "", ""})
 	}
-	tags, more := r.tags()
+	tags, more := h.tags()
 	for _, tag := range tags {
 		own := tagOf(a, tag)
 		rows = append(rows, []string{"tag " + escape(tag), fmt.Sprint(own.Score.N), formatMean(own.Score), formatPassRate(own.PassRate), ""})
@@ -153,10 +159,10 @@ func (r *Report) agentRows(a eval.AgentSummary, escape func(string) string) (row
 
 // tags are those that have a row: all, or where there are many those of the most evaluations. more
 // says that there are others.
-func (r *Report) tags() (tags []string, more string) {
+func (h summary) tags() (tags []string, more string) {
 	const most = 20
 	evaluations := map[string]int{}
-	for _, a := range r.Statistics.PerAgent() {
+	for _, a := range h.Statistics.PerAgent() {
 		for _, t := range a.Tags {
 			evaluations[t.Tag] = max(evaluations[t.Tag], t.Evaluations)
 		}
@@ -185,10 +191,10 @@ type agentGrid struct {
 	grid
 }
 
-// summaryGrids are the table of summaryTable as it fits into so many columns (0 means any number):
+// grids are the table as it fits into so many columns (0 means any number):
 // with shorter titles, and of several agents as a table for each, if it must be.
-func (r *Report) summaryGrids(escape func(string) string, columns int) []agentGrid {
-	head, rows := r.summaryTable(escape)
+func (h summary) grids(escape func(string) string, columns int) []agentGrid {
+	head, rows := h.table(escape)
 	if rows == nil {
 		return nil
 	}
@@ -201,14 +207,14 @@ func (r *Report) summaryGrids(escape func(string) string, columns int) []agentGr
 		return []agentGrid{{"", g}}
 	}
 	short := []string{"evaluator", "n", "mean ± s.e.", "pass rate", ""}
-	agents := r.Statistics.PerAgent()
+	agents := h.Statistics.PerAgent()
 	var out []agentGrid
 	for _, a := range agents {
 		title := ""
 		if len(agents) > 1 {
 			title = fit(redact.Line(a.Agent)+":", columns)
 		}
-		g, _ := fitting(short, r.agentRows(a, escape), 0, 4)
+		g, _ := fitting(short, h.rowsOf(a, escape), 0, 4)
 		out = append(out, agentGrid{title, g})
 	}
 	return out
@@ -216,14 +222,14 @@ func (r *Report) summaryGrids(escape func(string) string, columns int) []agentGr
 
 // epochSentences say for each agent which evaluations are flaky, and whether more epochs or more
 // evaluations would make the score more precise.
-func (r *Report) epochSentences() (out []string) {
-	if r.Statistics == nil {
+func (h summary) epochSentences() (out []string) {
+	if h.Statistics == nil {
 		return nil
 	}
 	const most = 10
-	for _, a := range r.Statistics.PerAgent() {
+	for _, a := range h.Statistics.PerAgent() {
 		prefix := ""
-		if len(r.Statistics.Agents) > 0 {
+		if len(h.Statistics.Agents) > 0 {
 			prefix = redact.Line(a.Agent) + ": "
 		}
 		if len(a.Flaky) > 0 {
@@ -237,7 +243,7 @@ func (r *Report) epochSentences() (out []string) {
 			out = append(out, fmt.Sprintf("%s%d of %s pass in some epochs only: %s", prefix, len(a.Flaky), count(a.Score.N, "evaluation"), strings.Join(ids, ", ")))
 		}
 		if v := a.Variance; v != nil && v.Within > 0 {
-			now, byEpochs, byEvaluations := v.Doubling(a.Score.N, r.Statistics.Epochs)
+			now, byEpochs, byEvaluations := v.Doubling(a.Score.N, h.Statistics.Epochs)
 			out = append(out, fmt.Sprintf("%sdoubling the epochs lowers the standard error from %.3f to %.3f, doubling the evaluations to %.3f", prefix, now, byEpochs, byEvaluations))
 		}
 	}

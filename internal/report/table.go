@@ -32,7 +32,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 		return err
 	}
 	r.tableOfEvaluators(out, s.Terminal)
-	for _, sentence := range r.usageSentences() {
+	for _, sentence := range r.summary().usageSentences() {
 		out.printf("%s\n", sentence)
 	}
 	r.gates().text(out)
@@ -50,7 +50,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	if s.Last != "" {
 		out.printf("%s\n", s.Last)
 	}
-	out.printf("%s; %s%s\n", c, r.formatScores(), r.missing())
+	out.printf("%s; %s%s\n", c, r.summary().formatScores(), r.summary().missing())
 	return out.err
 }
 
@@ -89,7 +89,7 @@ func (r *Report) tableOfRollouts(out *lines, c census, t Terminal) error {
 
 // textFailures says at length why rollouts have failed.
 func (r *Report) textFailures(out *lines, c census, s Showing) error {
-	more, err := r.failures(c, s, func(f failure) error {
+	more, err := explainer{r, c, s}.failures(func(f failure) error {
 		f.text(out, s.Terminal)
 		out.printf("\n")
 		return out.err
@@ -101,7 +101,7 @@ func (r *Report) textFailures(out *lines, c census, s Showing) error {
 }
 
 func (r *Report) tableOfEvaluators(out *lines, t Terminal) {
-	tables := r.summaryGrids(func(name string) string { return shorten(redact.Line(name), nameWidth) }, t.Width)
+	tables := r.summary().grids(func(name string) string { return shorten(redact.Line(name), nameWidth) }, t.Width)
 	for _, one := range tables {
 		if one.title != "" {
 			out.printf("%s\n", one.title)
@@ -111,7 +111,7 @@ func (r *Report) tableOfEvaluators(out *lines, t Terminal) {
 	if len(tables) == 0 {
 		return
 	}
-	for _, sentence := range r.epochSentences() {
+	for _, sentence := range r.summary().epochSentences() {
 		out.printf("%s\n", sentence)
 	}
 	out.printf("\n")

@@ -35,16 +35,16 @@ func (o Options) usage(rv store.RolloutView) (used []eval.Usage, source string, 
 }
 
 // usageSentences say what each agent has used of models, and what that has cost.
-func (r *Report) usageSentences() (out []string) {
-	if r.Statistics == nil {
+func (h summary) usageSentences() (out []string) {
+	if h.Statistics == nil {
 		return nil
 	}
-	for _, a := range r.Statistics.PerAgent() {
+	for _, a := range h.Statistics.PerAgent() {
 		if a.Usage == nil {
 			continue
 		}
 		prefix := ""
-		if len(r.Statistics.Agents) > 0 {
+		if len(h.Statistics.Agents) > 0 {
 			prefix = redact.Line(a.Agent) + ": "
 		}
 		if a.Usage.Rollouts > 0 {

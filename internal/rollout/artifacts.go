@@ -17,7 +17,7 @@ func (v *verifier) keepArtifacts(stage *tasks.Stage, to string) (notes []string,
 		if destination == "" {
 			destination = path.Clean("/" + a.Source)[1:]
 		}
-		x := workspace.NewCopyOut(a.Exclude, v.held.filter())
+		x := workspace.NewCopyOut(a.Exclude, v.held.run.filter())
 		if below != "" {
 			if err := x.Copy(below, rel, filepath.Join(to, filepath.FromSlash(destination))); err != nil {
 				return err

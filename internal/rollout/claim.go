@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,12 +57,11 @@ func (h *held) missingVariables() (names []string) {
 	if h.entry.NeedsSandbox() {
 		needed = append(needed, h.run.Plan.Env...)
 	}
-	return h.withoutValue(append(needed, h.judgeKeys()...))
+	return h.host.withoutValue(append(needed, judgeKeys(h.run.Plan, h.entry)...))
 }
 
-// judgeKeys are the variables that the rollout's judges need.
-func (h *held) judgeKeys() (names []string) {
-	plan := h.run.Plan
+// judgeKeys are the variables that the judges of an agent's rollouts need.
+func judgeKeys(plan plans.Plan, entry agent.Entry) (names []string) {
 	if plan.Judges == nil {
 		return nil
 	}
@@ -72,16 +70,16 @@ func (h *held) judgeKeys() (names []string) {
 			continue
 		}
 		for _, model := range def.JudgeModels() {
-			names = append(names, plan.Judges.Keys(model, plans.ModelOf(h.entry))...)
+			names = append(names, plan.Judges.Keys(model, plans.ModelOf(entry))...)
 		}
 	}
 	return names
 }
 
 // withoutValue are those variables that this process does not have, each once.
-func (h *held) withoutValue(needed []string) (names []string) {
+func (h *Host) withoutValue(needed []string) (names []string) {
 	for _, name := range needed {
-		if _, ok := h.host.Resolve(name); !ok && !slices.Contains(names, name) {
+		if _, ok := h.Resolve(name); !ok && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -128,20 +126,4 @@ func (h *held) keptFolders() []string {
 		return workspace.Kept
 	}
 	return []string{workspace.FolderWorkspace}
-}
-
-// within is a path that the plan has relative to the eval set's folder.
-func (h *held) within(rel string) string {
-	if rel = filepath.FromSlash(rel); filepath.IsAbs(rel) {
-		return rel
-	}
-	return filepath.Join(h.run.Dir, rel)
-}
-
-// filter is the redaction of the run, nil if there is none.
-func (h *held) filter() func(io.Writer) io.WriteCloser {
-	if h.run.Redact == nil {
-		return nil
-	}
-	return h.run.Redact.Writer
 }

@@ -58,7 +58,7 @@ func (v *verifier) runLogged(ctx context.Context, c sandbox.Command, path string
 	err = durable.WriteFile(path, 0o600, func(out io.Writer) error {
 		limited := &limitedWriter{w: out, left: maxLog}
 		through := io.WriteCloser(nopCloser{limited})
-		if filter := v.held.filter(); filter != nil {
+		if filter := v.held.run.filter(); filter != nil {
 			through = filter(limited)
 		}
 		both := &lockedWriter{w: through}

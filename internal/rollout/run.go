@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"fmt"
+	"io"
+	"path/filepath"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -73,4 +75,20 @@ func (run *Run) agent(name string) (agent.Agent, error) {
 		return nil, fmt.Errorf("the plan has no agent %q", name)
 	}
 	return a, nil
+}
+
+// within is a path that the plan has relative to the eval set's folder.
+func (r *Run) within(rel string) string {
+	if rel = filepath.FromSlash(rel); filepath.IsAbs(rel) {
+		return rel
+	}
+	return filepath.Join(r.Dir, rel)
+}
+
+// filter is the redaction of the run, nil if there is none.
+func (r *Run) filter() func(io.Writer) io.WriteCloser {
+	if r.Redact == nil {
+		return nil
+	}
+	return r.Redact.Writer
 }

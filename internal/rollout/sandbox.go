@@ -39,14 +39,14 @@ func (h *held) newSandboxSpec() (*sandboxSpec, error) {
 	}
 	s.folders = workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir, OwnTree: s.isolation == sandbox.IsolationBwrap}
 	for _, hidden := range plan.Hidden {
-		s.hidden = append(s.hidden, h.within(hidden))
+		s.hidden = append(s.hidden, h.run.within(hidden))
 	}
 	ref := h.evaluation.Task
 	if ref == nil {
 		s.servers = slices.Clone(plan.MCPServers)
 		return s, s.resolve()
 	}
-	dir := h.within(ref.Dir)
+	dir := h.run.within(ref.Dir)
 	digest, err := tasks.Digest(dir)
 	if err != nil {
 		return nil, setupFault(fmt.Errorf("the task directory %s cannot be read: %w", ref.Dir, err))

@@ -99,7 +99,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		err = fmt.Errorf("the verifier took longer than %v and was ended (verifier.timeout_sec)", timeout)
 	}
 	workspace.Reclaim(results)
-	logs := workspace.NewCopyOut(nil, v.held.filter())
+	logs := workspace.NewCopyOut(nil, v.held.run.filter())
 	if err := logs.Copy(spec.folders.Dir(workspace.FolderLogs), "verifier", filepath.Join(into, "verifier")); err != nil { // the folder itself may have become a link
 		return reward, notes, err
 	}

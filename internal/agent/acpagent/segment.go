@@ -139,17 +139,17 @@ func (s *segment) openGateway() error {
 		Ledger: g.Ledger, Check: g.Check, Jobs: g.Jobs, SoftWait: g.SoftWait, Person: s.entry.Elicitation == agent.PolicySuspend,
 		Changed: s.workChanged, Permit: s.permissions.decideCall, Called: s.calls.saw,
 	}
-	return s.servers.open(s.opts.Gateway, g.Filters, s.callHeader, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
+	return s.servers.open(s.opts.Gateway, g.Filters, func() (map[string]string, error) { return callHeader(s.seg, s.clock) }, gateway.AccessOptions{Now: s.opts.Now, Policy: calls.Policy})
 }
 
 // callHeader says to a server until when there is somebody to wait for the answer to a call: the
 // working time that is left, within the deadline of the run.
-func (s *segment) callHeader() (map[string]string, error) {
-	deadline := s.clock.deadline()
-	if run := s.seg.Gateway.Deadline; deadline.IsZero() || !run.IsZero() && run.Before(deadline) {
+func callHeader(seg agent.Segment, clock *workClock) (map[string]string, error) {
+	deadline := clock.deadline()
+	if run := seg.Gateway.Deadline; deadline.IsZero() || !run.IsZero() && run.Before(deadline) {
 		deadline = run
 	}
-	return wait.CallHeaders(s.seg.RolloutID, deadline, time.Now())
+	return wait.CallHeaders(seg.RolloutID, deadline, time.Now())
 }
 
 // workChanged is told what becomes of the work that calls have started.

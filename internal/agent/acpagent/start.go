@@ -100,7 +100,7 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 		return program.SetupFault(ctx, err), nil
 	}
 	s.conn = acp.NewConn(s.process.Stdin, s.process.Stdout, s.client, acp.Options{
-		Record: s.wire.record, Files: s.files, Terminals: s.terms, Elicit: s.elicitation(),
+		Record: s.wire.record, Files: s.files, Terminals: s.terms, Elicit: elicitation(s.entry, s.client),
 	})
 	return nil, nil
 }
@@ -122,11 +122,11 @@ func (s *segment) offer(l *Launch) (err error) {
 	return err
 }
 
-func (s *segment) elicitation() func(context.Context, acp.ElicitationRequest) (acp.ElicitationResult, error) {
-	if s.entry.Elicitation != agent.PolicySuspend {
+func elicitation(entry agent.Entry, c *client) func(context.Context, acp.ElicitationRequest) (acp.ElicitationResult, error) {
+	if entry.Elicitation != agent.PolicySuspend {
 		return nil // not advertised; an agent that asks all the same gets "method not found"
 	}
-	return s.client.elicit
+	return c.elicit
 }
 
 // handshake makes sure that the agent speaks the protocol and takes the task's servers.

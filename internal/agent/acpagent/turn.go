@@ -73,7 +73,7 @@ func (s *segment) prompt(ctx context.Context, text string) agent.Outcome {
 	if len(waits) > 0 {
 		return s.conversation.suspend(requests)
 	}
-	return agent.Outcome{Output: s.output(nil)}
+	return agent.Outcome{Output: output(s.trail.LastMessage(), s.info.StopReason, nil)}
 }
 
 // isLimit reports whether what the agent did until then can be judged all the same.
@@ -87,7 +87,7 @@ func (s *segment) limited(ctx context.Context, limit *fault.Fault, answers <-cha
 	s.trail.Add(agent.EventLimit, s.conversation.record.SessionID, "", limit)
 	s.cancelTurn(ctx, answers)
 	s.info.Limit = limit
-	return agent.Outcome{Output: s.output(limit), Limit: limit}
+	return agent.Outcome{Output: output(s.trail.LastMessage(), s.info.StopReason, limit), Limit: limit}
 }
 
 // cancelTurn tells the agent to end its turn. answers is nil if it has.
@@ -120,12 +120,12 @@ func (s *segment) stopped(result acp.PromptResult) {
 }
 
 // output is the document of an agent that speaks in words: the last thing that it said.
-func (s *segment) output(limit *fault.Fault) json.RawMessage {
+func output(lastMessage, stopReason string, limit *fault.Fault) json.RawMessage {
 	out, err := json.Marshal(struct {
 		Content    string       `json:"content"`
 		StopReason string       `json:"stopReason,omitempty"`
 		Limit      *fault.Fault `json:"limit,omitempty"`
-	}{s.trail.LastMessage(), s.info.StopReason, limit})
+	}{lastMessage, stopReason, limit})
 	if err != nil {
 		return json.RawMessage("{}") // strings always marshal
 	}

@@ -12,7 +12,8 @@ import (
 const nobody = -1
 
 // model is what a store should hold, as plainly as it can be said. Holders are numbers of stores;
-// that of deadHolder is a process that has ended.
+// that of deadHolder is a process that has ended. It has more methods than other types have, because a
+// store has that many operations.
 type model struct {
 	now      time.Time
 	rollouts []*modelRollout
