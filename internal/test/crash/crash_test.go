@@ -67,7 +67,7 @@ type kind struct {
 // person, and evaluators that wait for both.
 func kinds() []kind {
 	all := []kind{{"jobs", func(t *testing.T) *scenario { return newScenario(t, "failpoint") }, 1}}
-	all = append(all, kind{"calls", newCallingScenario, 2}, kind{"scored", newScoredScenario, 2})
+	all = append(all, kind{"calls", newCallingScenario, 2}, kind{"scored", newScoredScenario, 4})
 	for _, isolation := range isolations() {
 		all = append(all, kind{isolation, func(t *testing.T) *scenario { return newApprovedScenario(t, isolation) }, 4})
 	}
