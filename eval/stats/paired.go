@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -212,19 +211,4 @@ func (d Difference) Needed(distance float64) *int {
 	}
 	out := int(n)
 	return &out
-}
-
-// Holm adjusts p-values for their number (Holm 1979).
-func Holm(p []float64) []float64 {
-	order := make([]int, len(p))
-	for i := range p {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p[i], p[j]) })
-	out, least := make([]float64, len(p)), 0.0
-	for rank, i := range order {
-		least = max(least, min(1, p[i]*float64(len(p)-rank)))
-		out[i] = least
-	}
-	return out
 }

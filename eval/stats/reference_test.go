@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"sort"
 	"strconv"
 	"testing"
 )
@@ -327,35 +326,6 @@ func TestComponentsOfVarianceAddUp(t *testing.T) {
 		between := (v.Within + float64(k)*v.Between) * float64(g-1)
 		near(t, fmt.Sprint(n, " sum of squares"), within+between, whole)
 		near(t, fmt.Sprint(n, " standard error"), v.SEByEpochs["2"], math.Sqrt((v.Between+v.Within/2)/float64(g)))
-	}
-}
-
-// The adjusted values are those of the procedure that rejects one hypothesis after the other.
-func TestHolmRejectsStepByStep(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(7, 8)) //nolint:gosec // cases, no secrets
-	for range 200 {
-		p := make([]float64, 1+r.IntN(6))
-		for i := range p {
-			p[i] = math.Round(20*r.Float64()) / 100
-		}
-		adjusted := Holm(p)
-		for _, alpha := range []float64{0.011, 0.051, 0.103, 0.31} {
-			sorted := append([]float64{}, p...)
-			sort.Float64s(sorted)
-			limit := -1.0
-			for i, x := range sorted {
-				if x > alpha/float64(len(p)-i) {
-					break
-				}
-				limit = x
-			}
-			for i := range p {
-				if (adjusted[i] <= alpha) != (p[i] <= limit) {
-					t.Fatalf("p %v, adjusted %v, alpha %v", p, adjusted, alpha)
-				}
-			}
-		}
 	}
 }
 

@@ -46,7 +46,7 @@ type vectors struct {
 		Z, MDE80, Delta   float64
 		EvaluationsNeeded int
 	}
-	V15 struct{ P, Holm []float64 }
+	V15 struct{ P, Holm, BH []float64 }
 	V18 struct {
 		Epochs                                [][]float64
 		Splits, Rejected, SignFlipRejected    int
@@ -188,10 +188,12 @@ func TestV10ToV14PairedDifferences(t *testing.T) {
 	near(t, "V13: high", *clustered.High, w.CI95[1])
 }
 
-func TestV15Holm(t *testing.T) {
+func TestV15Adjusted(t *testing.T) {
 	v := readVectors(t).V15
-	for i, got := range Holm(v.P) {
-		near(t, fmt.Sprint(v.P[i]), got, v.Holm[i])
+	holm, bh := Holm(v.P), BenjaminiHochberg(v.P)
+	for i, p := range v.P {
+		near(t, fmt.Sprint("Holm ", p), holm[i], v.Holm[i])
+		near(t, fmt.Sprint("Benjamini-Hochberg ", p), bh[i], v.BH[i])
 	}
 }
 
