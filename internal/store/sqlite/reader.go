@@ -39,27 +39,32 @@ func (s reader) Run(ctx context.Context, runID string) (store.Run, error) {
 	return run, s.db.describe(err)
 }
 
-func readRun(ctx context.Context, q querier, runID string) (store.Run, error) {
-	run, err := scanRun(q.QueryRowContext(ctx, selectRun+" WHERE r.run_id = ?", runID))
-	if errors.Is(err, sql.ErrNoRows) {
-		return run, fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
-	}
+// selectRunAndStates has a row for each state that rollouts of a run are in. It is one statement, and
+// so sees one moment: else a run could have no open rollout any more and yet not be finished.
+const selectRunAndStates = `SELECT r.run_id, r.name, r.evaluation_set_id, r.evaluation_set_name, r.retry_of, r.created_at, r.finished_at, r.revision, r.seq, s.state, s.n
+	FROM runs r LEFT JOIN (SELECT state, count(*) AS n FROM rollouts WHERE run_id = ?1 GROUP BY state) s ON true WHERE r.run_id = ?1`
+
+func readRun(ctx context.Context, q querier, runID string) (run store.Run, err error) {
+	rows, err := q.QueryContext(ctx, selectRunAndStates, runID)
 	if err != nil {
 		return run, err
 	}
-	rows, err := q.QueryContext(ctx, countStates, runID)
-	if err != nil {
-		return run, err
-	}
-	return run, each(rows, func(r scanner) error {
-		var state eval.State
-		var n int
-		if err := r.Scan(&state, &n); err != nil {
+	err = each(rows, func(r scanner) error {
+		var created, finished, n sql.NullInt64
+		var state sql.NullString
+		if err := r.Scan(&run.ID, &run.Name, &run.EvaluationSetID, &run.EvaluationSetName, &run.RetryOf, &created, &finished, &run.Revision, &run.Seq, &state, &n); err != nil {
 			return err
 		}
-		setCount(&run.Counts, state, n)
+		run.CreatedAt, run.FinishedAt = fromMicros(created), fromMicros(finished)
+		if state.Valid {
+			setCount(&run.Counts, eval.State(state.String), int(n.Int64))
+		}
 		return nil
 	})
+	if err == nil && run.ID == "" {
+		err = fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
+	}
+	return run, err
 }
 
 // setCount notes that n rollouts are in a state.
