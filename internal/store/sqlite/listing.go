@@ -60,7 +60,7 @@ func (s listing) ListRuns(ctx context.Context, q store.RunQuery) (runs []store.R
 	return runs, nil
 }
 
-const countStates = "SELECT state, count(*) FROM rollouts WHERE run_id = ? GROUP BY state"
+const countStates = "SELECT state, count(*) AS n FROM rollouts WHERE run_id = ? GROUP BY state"
 
 // ListRollouts implements Listing.
 func (s listing) ListRollouts(ctx context.Context, runID string, from, limit int) (out []store.Rollout, err error) {

@@ -24,11 +24,15 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-const selectRun = `SELECT r.run_id, r.name, r.evaluation_set_id, r.evaluation_set_name, r.retry_of, r.created_at, r.finished_at, r.revision, r.seq FROM runs r`
+// runColumns are what scanRun reads of a run r.
+const runColumns = `r.run_id, r.name, r.evaluation_set_id, r.evaluation_set_name, r.retry_of, r.created_at, r.finished_at, r.revision, r.seq`
 
-func scanRun(r scanner) (run store.Run, err error) {
+const selectRun = "SELECT " + runColumns + " FROM runs r"
+
+// scanRun reads a run, and into more what follows its columns.
+func scanRun(r scanner, more ...any) (run store.Run, err error) {
 	var created, finished sql.NullInt64
-	err = r.Scan(&run.ID, &run.Name, &run.EvaluationSetID, &run.EvaluationSetName, &run.RetryOf, &created, &finished, &run.Revision, &run.Seq)
+	err = r.Scan(append([]any{&run.ID, &run.Name, &run.EvaluationSetID, &run.EvaluationSetName, &run.RetryOf, &created, &finished, &run.Revision, &run.Seq}, more...)...)
 	run.CreatedAt, run.FinishedAt = fromMicros(created), fromMicros(finished)
 	return run, err
 }
@@ -41,29 +45,26 @@ func (s reader) Run(ctx context.Context, runID string) (store.Run, error) {
 
 // selectRunAndStates has a row for each state that rollouts of a run are in. It is one statement, and
 // so sees one moment: else a run could have no open rollout any more and yet not be finished.
-const selectRunAndStates = `SELECT r.run_id, r.name, r.evaluation_set_id, r.evaluation_set_name, r.retry_of, r.created_at, r.finished_at, r.revision, r.seq, s.state, s.n
-	FROM runs r LEFT JOIN (SELECT state, count(*) AS n FROM rollouts WHERE run_id = ?1 GROUP BY state) s ON true WHERE r.run_id = ?1`
+const selectRunAndStates = "SELECT " + runColumns + ", s.state, s.n FROM runs r LEFT JOIN (" + countStates + ") s ON true WHERE r.run_id = ?"
 
 func readRun(ctx context.Context, q querier, runID string) (run store.Run, err error) {
-	rows, err := q.QueryContext(ctx, selectRunAndStates, runID)
+	rows, err := q.QueryContext(ctx, selectRunAndStates, runID, runID)
 	if err != nil {
 		return run, err
 	}
-	err = each(rows, func(r scanner) error {
-		var created, finished, n sql.NullInt64
+	var counts store.Counts
+	err = each(rows, func(r scanner) (err error) {
 		var state sql.NullString
-		if err := r.Scan(&run.ID, &run.Name, &run.EvaluationSetID, &run.EvaluationSetName, &run.RetryOf, &created, &finished, &run.Revision, &run.Seq, &state, &n); err != nil {
-			return err
+		var n sql.NullInt64
+		if run, err = scanRun(r, &state, &n); err == nil && state.Valid {
+			setCount(&counts, eval.State(state.String), int(n.Int64))
 		}
-		run.CreatedAt, run.FinishedAt = fromMicros(created), fromMicros(finished)
-		if state.Valid {
-			setCount(&run.Counts, eval.State(state.String), int(n.Int64))
-		}
-		return nil
+		return err
 	})
 	if err == nil && run.ID == "" {
 		err = fmt.Errorf("run %s: %w", runID, store.ErrNotFound)
 	}
+	run.Counts = counts
 	return run, err
 }
 
