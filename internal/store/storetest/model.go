@@ -184,26 +184,10 @@ func (m *model) suspend(o *modelRollout, end store.SegmentEnd) {
 			digest: n.Digest, segment: o.segment, rollout: o, state: store.TriggerWaiting, checked: n.Checked, holder: nobody}
 		siblings[n.InterruptID]++
 		g.id = store.TriggerID(o.id, g.interrupt, g.occurrence, g.sibling)
-		if g.key == "" {
-			g.key = n.KeyPrefix + g.id
-		}
-		if n.Start {
-			g.state = store.TriggerIntended
-		}
-		if n.Checked {
-			g.due = m.now
-		}
-		if end.SuspendTimeout > 0 {
-			g.deadline = m.now.Add(end.SuspendTimeout)
-			g.due = earlier(g.due, g.deadline)
-		}
+		g.begin(n, m.now, end.SuspendTimeout)
 		added = append(added, g)
 	}
-	m.triggers = append(m.triggers, added...)
-	for _, g := range added {
-		m.openMailbox(g)
-	}
-	m.settle(o)
+	m.wait(o, added)
 }
 
 // earlier is the earlier of two times of which either may be zero: never.

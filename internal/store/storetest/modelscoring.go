@@ -57,26 +57,10 @@ func (m *model) waitForScores(o *modelRollout, wait store.ScoreWait) {
 		g.id = store.EvaluatorTriggerID(o.id, g.evaluator, g.occurrence, numbers[g.evaluator])
 		numbers[g.evaluator]++
 		siblings[n.EvaluatorID+n.InterruptID]++
-		if g.key == "" {
-			g.key = n.KeyPrefix + g.id
-		}
-		if n.Start {
-			g.state = store.TriggerIntended
-		}
-		if n.Checked {
-			g.due = m.now
-		}
-		if wait.Timeout > 0 {
-			g.deadline = m.now.Add(wait.Timeout)
-			g.due = earlier(g.due, g.deadline)
-		}
+		g.begin(n, m.now, wait.Timeout)
 		added = append(added, g)
 	}
-	m.triggers = append(m.triggers, added...)
-	for _, g := range added {
-		m.openMailbox(g)
-	}
-	m.settle(o)
+	m.wait(o, added)
 }
 
 // finish ends an evaluated rollout, and what its evaluators have waited for.

@@ -133,3 +133,29 @@ func (m *model) release(g *modelTrigger, key string, next time.Time, notStarted 
 	m.openMailbox(g)
 	m.settle(g.rollout)
 }
+
+// begin is what a trigger begins with that has its id.
+func (g *modelTrigger) begin(n store.NewTrigger, now time.Time, timeout time.Duration) {
+	if g.key == "" {
+		g.key = n.KeyPrefix + g.id
+	}
+	if n.Start {
+		g.state = store.TriggerIntended
+	}
+	if n.Checked {
+		g.due = now
+	}
+	if timeout > 0 {
+		g.deadline = now.Add(timeout)
+		g.due = earlier(g.due, g.deadline)
+	}
+}
+
+// wait makes a rollout wait for triggers. What has come for them already arrives.
+func (m *model) wait(o *modelRollout, added []*modelTrigger) {
+	m.triggers = append(m.triggers, added...)
+	for _, g := range added {
+		m.openMailbox(g)
+	}
+	m.settle(o)
+}
