@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -113,5 +114,61 @@ evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
 		if n := checks.Load(); args[0] != "run" && (n < 30 || n > 60) {
 			t.Errorf("evalrun %v asked %d times after 30 jobs", args, n)
 		}
+	}
+}
+
+// TestLastToSuspendStartsItsJob has one rollout suspended after everything else that was due has
+// been asked, again and again. Its job must be started all the same before the command ends.
+func TestLastToSuspendStartsItsJob(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("EVALRUN_STORE", "")
+	if err := syscall.Mkfifo("asked", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var starts, checks atomic.Int32
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /jobs", func(w http.ResponseWriter, _ *http.Request) {
+		starts.Add(1)
+		_, _ = w.Write([]byte("{}"))
+	})
+	mux.HandleFunc("GET /jobs/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		if checks.Add(1) == 1 {
+			if err := os.WriteFile("asked", []byte("now\n"), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		_, _ = w.Write([]byte(`{"done": false}`))
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	set := `
+version: "1.0"
+id: s
+name: S
+agent:
+  type: function
+  command: [sh, -c, 'case $(cat) in *last*) read -r when <asked ;; esac; echo "{\"__interrupt__\": {\"name\": \"P\", \"input_arguments\": {}}}"']
+jobs:
+  P:
+    source: http
+    interval: 1ms
+    maxInterval: 1ms
+    start: {url: "URL/jobs"}
+    idempotencyHeader: Key
+    status: {url: "URL/jobs/{itemKey}", done: .done}
+evaluations:
+  - {id: a, name: A, inputs: {is: first}, evaluationCriterias: {}}
+  - {id: b, name: B, inputs: {is: last}, evaluationCriterias: {}}
+`
+	if err := os.WriteFile("set.yaml", []byte(strings.ReplaceAll(set, "URL", server.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := execute(t.Context(), []string{"run", "set.yaml"}, strings.NewReader(""), &out, &out); code != exitSuspended {
+		t.Errorf("exit code %d, want %d\n%s", code, exitSuspended, &out)
+	}
+	if n := starts.Load(); n != 2 {
+		t.Errorf("%d of 2 jobs were started\n%s", n, &out)
 	}
 }

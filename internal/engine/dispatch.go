@@ -237,6 +237,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 			r.fail(fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err))
 		}
 		r.leases.remove(c.RolloutID)
+		r.triggers.endRound() // what it waits for now has had no turn yet
 		r.mu.Lock()
 		r.inFlight--
 		if ro.Postponed() {

@@ -23,8 +23,9 @@ type triggerLoop struct {
 	// due says that triggers should be claimed; nextDue is the earliest known time for that.
 	due     bool
 	nextDue time.Time
-	// askedThisRound are the triggers that were claimed since a rollout was begun last. roundDone
-	// says that one of them was claimed a second time: then all that were due have had their turn.
+	// askedThisRound are the triggers that were claimed since a rollout was begun or ended last.
+	// roundDone says that one of them was claimed a second time: then all that were due have had
+	// their turn, since whatever has been due for longest is claimed first.
 	// Only a runner that ends when it is idle counts rounds; for others askedThisRound is nil.
 	askedThisRound map[string]bool
 	roundDone      bool
