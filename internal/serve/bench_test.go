@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -105,42 +104,6 @@ func (w *world) waiting(b *testing.B, runID, query string) []net.Conn {
 func (w *world) waits() int {
 	buf := make([]byte, 64<<20)
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*eventsAPI).await(")
-}
-
-// BenchmarkEventToLastWaiter tells how long it takes, at the median, until the last of many who wait
-// for a run has an event.
-func BenchmarkEventToLastWaiter(b *testing.B) {
-	w := newBench(b)
-	var lasts []time.Duration
-	for range b.N {
-		runID := w.start("greet").RunID
-		conns := w.waiting(b, runID, "after=1")
-		var ready, all sync.WaitGroup
-		ready.Add(len(conns))
-		for _, conn := range conns {
-			all.Go(func() {
-				ready.Done()
-				resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
-				if err != nil || resp.StatusCode != http.StatusOK {
-					b.Error(resp, err)
-					return
-				}
-				_ = resp.Body.Close() // only its head is waited for
-			})
-		}
-		ready.Wait()
-		began := time.Now()
-		if _, err := w.Cancel(b.Context(), runID); err != nil {
-			b.Fatal(err)
-		}
-		all.Wait()
-		lasts = append(lasts, time.Since(began))
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-	}
-	slices.Sort(lasts)
-	b.ReportMetric(float64(lasts[len(lasts)/2].Microseconds())/1000, "ms-to-last")
 }
 
 // BenchmarkIdleLongPolls tells what many who wait cost while nothing happens. Their clients are in

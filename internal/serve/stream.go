@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -90,13 +89,9 @@ type eventWriter struct {
 	control *http.ResponseController
 }
 
-func (o *eventWriter) send(events []schemas.Event) error {
+func (o *eventWriter) send(events []service.Event) error {
 	for _, e := range events {
-		data, err := json.Marshal(e)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(o.w, "id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Type, data); err != nil {
+		if _, err := fmt.Fprintf(o.w, "id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Type, e.JSON); err != nil {
 			return err
 		}
 	}

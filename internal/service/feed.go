@@ -1,7 +1,9 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/report"
@@ -15,9 +17,16 @@ const (
 	eventBatch = 500
 )
 
+// Event is one event of a run, redacted.
+type Event struct {
+	schemas.Event
+	// JSON is the event as all its readers get it: it is encoded once.
+	JSON json.RawMessage
+}
+
 // Events is a part of the events of a run.
 type Events struct {
-	Events []schemas.Event
+	Events []Event
 	// Next is the number up to which this part goes: that of the last event that was looked at.
 	Next int64
 	// Final says that no event will come after Next.
@@ -43,7 +52,7 @@ type feed struct {
 	// changed is closed when what follows may be out of date; nil if nothing was read.
 	changed <-chan struct{}
 	// events are those after the number from, redacted; last is the number of the last one.
-	events     []schemas.Event
+	events     []Event
 	from, last int64
 	final      bool
 }
@@ -137,7 +146,7 @@ func (r *Reader) refresh(ctx context.Context, after int64) error {
 	}
 	if over := len(f.events) - kept; over > 0 {
 		f.from = f.events[over-1].Seq
-		f.events = append([]schemas.Event(nil), f.events[over:]...)
+		f.events = append([]Event(nil), f.events[over:]...)
 	}
 	f.changed, f.final = changed, run.Final() && f.last >= run.Seq
 	return nil
@@ -164,7 +173,7 @@ func (r *Reader) older(ctx context.Context, after int64, limit int, types []sche
 	return out, nil
 }
 
-func ofType(e schemas.Event, types []schemas.EventType) bool {
+func ofType(e Event, types []schemas.EventType) bool {
 	for _, t := range types {
 		if e.Type == t {
 			return true
@@ -174,7 +183,7 @@ func ofType(e schemas.Event, types []schemas.EventType) bool {
 }
 
 // eventsAfter reads events of the store, redacted.
-func (s *Service) eventsAfter(ctx context.Context, runID string, after int64, limit int) ([]schemas.Event, error) {
+func (s *Service) eventsAfter(ctx context.Context, runID string, after int64, limit int) ([]Event, error) {
 	red, err := s.redactors.of(ctx, runID)
 	if err != nil {
 		return nil, err
@@ -183,10 +192,17 @@ func (s *Service) eventsAfter(ctx context.Context, runID string, after int64, li
 	if err != nil {
 		return nil, err
 	}
-	out := make([]schemas.Event, 0, len(all))
+	out := make([]Event, 0, len(all))
 	for _, e := range all {
 		e.Data = red.JSON(e.Data)
-		out = append(out, report.EventOf(e))
+		event := report.EventOf(e)
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(event); err != nil {
+			return nil, err
+		}
+		out = append(out, Event{event, bytes.TrimSuffix(text.Bytes(), []byte("\n"))})
 	}
 	return out, nil
 }
