@@ -85,6 +85,11 @@ func (r *Runner) busy() bool {
 // nextAction says how long to wait for the next thing to do, or that there will be none.
 func (r *Runner) nextAction(ctx context.Context, until Until) (pause time.Duration, done bool, err error) {
 	busy := r.busy()
+	if busy || r.triggers.checking() {
+		if err := r.triggers.lookAhead(ctx); err != nil {
+			return 0, false, err
+		}
+	}
 	pause, checking, roundDone := r.triggers.nextCheck(busy)
 	if busy || checking {
 		return clamp(pause), false, nil
@@ -237,7 +242,7 @@ func (r *Runner) begin(ctx context.Context, c store.Claim, leftover error) {
 			r.fail(fmt.Errorf("rollout %s (%s): %w", c.RolloutID, c.EvaluationName, err))
 		}
 		r.leases.remove(c.RolloutID)
-		r.triggers.endRound() // what it waits for now has had no turn yet
+		r.triggers.rolloutEnded()
 		r.mu.Lock()
 		r.inFlight--
 		if ro.Postponed() {

@@ -21,8 +21,10 @@ type triggerLoop struct {
 	// checksInFlight is how many triggers are being handled.
 	checksInFlight int
 	// due says that triggers should be claimed; nextDue is the earliest known time for that.
-	due     bool
-	nextDue time.Time
+	// outdated says that the store may know of an earlier time, or of a first one.
+	due      bool
+	nextDue  time.Time
+	outdated bool
 	// askedThisRound are the triggers that were claimed since a rollout was begun or ended last.
 	// roundDone says that one of them was claimed a second time: then all that were due have had
 	// their turn, since whatever has been due for longest is claimed first.
@@ -85,7 +87,7 @@ func (l *triggerLoop) noteClaimed(claims []store.TriggerClaim, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.due = more
-	l.nextDue = time.Time{} // newRound is told the next one
+	l.nextDue, l.outdated = time.Time{}, true
 	l.checksInFlight += len(claims)
 	for _, c := range claims {
 		l.roundDone = l.roundDone || l.askedThisRound[c.TriggerID]
@@ -100,11 +102,28 @@ func (l *triggerLoop) handle(ctx context.Context, c store.TriggerClaim) {
 	err := l.r.guard.handle(ctx, c, l.handler.handle)
 	l.mu.Lock()
 	l.checksInFlight--
+	l.outdated = true
 	l.mu.Unlock()
 	if err != nil {
 		l.r.fail(fmt.Errorf("trigger %s: %w", c.TriggerID, err))
 	}
 	l.r.changed(c.RunID)
+}
+
+// lookAhead asks the store when something is due next, if that may have changed.
+func (l *triggerLoop) lookAhead(ctx context.Context) error {
+	l.mu.Lock()
+	outdated := l.outdated
+	l.outdated = false
+	l.mu.Unlock()
+	if !outdated {
+		return nil
+	}
+	next, err := l.r.o.Store.NextDue(ctx, l.r.o.RunID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nextDue = next
+	return err
 }
 
 // nextCheck says how long to wait for the next trigger, whether any is being handled, and whether
@@ -130,6 +149,14 @@ func (l *triggerLoop) newRound(due bool, next time.Time) {
 	defer l.mu.Unlock()
 	l.due = l.due || due
 	l.nextDue = next
+}
+
+// rolloutEnded is told that a rollout's work has ended: what it waits for now has had no turn yet.
+func (l *triggerLoop) rolloutEnded() {
+	l.endRound()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.outdated = true
 }
 
 // endRound forgets which triggers have been asked.

@@ -119,6 +119,9 @@ type Reader interface {
 	Activity(ctx context.Context) (map[string]Activity, error)
 	// Backlog says what is left to do, of one run or of all.
 	Backlog(ctx context.Context, runID string) (Backlog, error)
+	// NextDue is the NextDue of Backlog, as far as no lease of somebody else has to end for it. It
+	// costs the same however much there is to do.
+	NextDue(ctx context.Context, runID string) (time.Time, error)
 }
 
 // View is a consistent view of a run.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -24,12 +25,25 @@ func (s reader) Backlog(ctx context.Context, runID string) (b store.Backlog, err
 	var next, due, lease sql.NullInt64
 	err = tx.QueryRowContext(ctx, backlogQuery, s.db.now().UnixMicro(), runID, s.db.holder, dead).
 		Scan(&b.Runnable, &b.Delayed, &b.Held, &b.Due, &next, &due, &lease)
-	for _, at := range []sql.NullInt64{next, due, lease} {
-		if t := fromMicros(at); at.Valid && (b.NextDue.IsZero() || t.Before(b.NextDue)) {
-			b.NextDue = t
+	b.NextDue = earliest(next, due, lease)
+	return b, err
+}
+
+// NextDue implements Reader.
+func (s reader) NextDue(ctx context.Context, runID string) (time.Time, error) {
+	var next, due sql.NullInt64
+	err := s.db.read.QueryRowContext(ctx, nextDueQuery, s.db.now().UnixMicro(), runID, s.db.holder).Scan(&next, &due)
+	return earliest(next, due), s.db.describe(err)
+}
+
+// earliest returns the earliest of the times that there are, zero if there is none.
+func earliest(times ...sql.NullInt64) (first time.Time) {
+	for _, at := range times {
+		if t := fromMicros(at); at.Valid && (first.IsZero() || t.Before(first)) {
+			first = t
 		}
 	}
-	return b, err
+	return first
 }
 
 // Activity implements Reader.
@@ -78,6 +92,11 @@ var backlogQuery = func() string {
 		(SELECT due_at FROM triggers WHERE due_at > ?1 AND %[3]s AND (owner IS NULL OR NOT %[4]s)%[1]s ORDER BY due_at LIMIT 1),
 		(SELECT min(lease_until) FROM rollouts WHERE owner IS NOT NULL AND owner <> ?3 AND NOT %[2]s%[1]s)`, ofRun, void, notMine, orphan)
 }()
+
+// nextDueQuery has the parameters of backlogQuery.
+const nextDueQuery = `SELECT
+	(SELECT runnable_at FROM rollouts WHERE runnable_at > ?1 AND (?2 = '' OR run_id = ?2) ORDER BY runnable_at LIMIT 1),
+	(SELECT due_at FROM triggers WHERE due_at > ?1 AND (owner IS NULL OR owner <> ?3) AND (?2 = '' OR run_id = ?2) ORDER BY due_at LIMIT 1)`
 
 // deadOwners returns, as a JSON array, the holders of something whose process is certainly gone.
 func (s reader) deadOwners(ctx context.Context, q querier) (string, error) {

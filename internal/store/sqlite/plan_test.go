@@ -138,7 +138,7 @@ func TestStatementsScanNoTable(t *testing.T) {
 	if len(queries) < 40 {
 		t.Fatalf("only %d statements", len(queries))
 	}
-	queries = append(queries, backlogQuery, activityQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
+	queries = append(queries, backlogQuery, nextDueQuery, activityQuery, selectRun+" WHERE r.run_id = ?", selectSegments, selectResults,
 		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
 		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts+"run_id = ?", nextDueJob,

@@ -15,12 +15,20 @@ func backlogSpecs(s *suite) {
 		return b
 	}
 
+	nextDue := func(w *world, s store.Store, runID string) time.Time {
+		w.Helper()
+		at, err := s.NextDue(w.ctx, runID)
+		w.must(err)
+		return at
+	}
+
 	s.spec("a store without work is idle", func(w *world) {
 		b := backlog(w, w.a, "")
 		equal(w, "backlog", b, store.Backlog{})
 		equal(w, "idle", b.Idle(), true)
 		_, _ = w.suspended(list(external("i")))
 		equal(w, "with what waits for something outside", backlog(w, w.a, ""), store.Backlog{})
+		equal(w, "and nothing is due", nextDue(w, w.a, ""), time.Time{})
 	})
 
 	s.spec("rollouts are runnable, delayed or held", func(w *world) {
@@ -35,6 +43,9 @@ func backlogSpecs(s *suite) {
 		equal(w, "of the run, for another: a lease may end before", backlog(w, b, runID), store.Backlog{Runnable: 1, Delayed: 1, Held: 2, NextDue: w.Now().Add(lease)})
 		equal(w, "of all", backlog(w, w.a, ""), store.Backlog{Runnable: 2, Delayed: 1, Held: 2, NextDue: due})
 		equal(w, "of the other", backlog(w, w.a, other), store.Backlog{Runnable: 1})
+		equal(w, "what is due next in the run", nextDue(w, w.a, runID), due)
+		equal(w, "whatever leases others have", nextDue(w, b, runID), due)
+		equal(w, "and in the other", nextDue(w, w.a, other), time.Time{})
 		w.advance(lease)
 		equal(w, "when the lease has ended", backlog(w, b, runID), store.Backlog{Runnable: 3, Delayed: 1, NextDue: due})
 		equal(w, "its holder keeps it", backlog(w, w.a, runID), store.Backlog{Runnable: 1, Delayed: 1, Held: 2, NextDue: due})
@@ -49,8 +60,10 @@ func backlogSpecs(s *suite) {
 		w.claimTrigger(w.a)
 		b := w.another()
 		equal(w, "claimed", backlog(w, w.a, ""), store.Backlog{NextDue: soon})
+		equal(w, "the next", nextDue(w, w.a, ""), soon)
 		w.advance(time.Second)
 		equal(w, "for its holder", backlog(w, w.a, ""), store.Backlog{Due: 1, NextDue: later})
+		equal(w, "the next after that", nextDue(w, w.a, ""), later)
 		equal(w, "for another its claim ends", backlog(w, b, ""), store.Backlog{Due: 1, NextDue: w.Now().Add(lease - time.Second)})
 		w.advance(lease)
 		equal(w, "its claim has ended", backlog(w, b, ""), store.Backlog{Due: 2, NextDue: later})
