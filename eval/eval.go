@@ -234,6 +234,9 @@ type Result struct {
 	// Line marks the result of one line of a line-by-line evaluator; it counts in no average.
 	Line bool `json:"line,omitempty"`
 	// Judge says how the result came about; nil if no model was asked.
-	Judge    *Judged       `json:"judge,omitempty"`
-	Duration time.Duration `json:"durationNs"`
+	Judge *Judged `json:"judge,omitempty"`
+	// StartedAt is when the evaluator was asked, of one that has waited the last time; zero if it was
+	// not run. Duration is how long it then took.
+	StartedAt time.Time     `json:"startedAt,omitzero"`
+	Duration  time.Duration `json:"durationNs"`
 }

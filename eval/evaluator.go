@@ -130,7 +130,7 @@ func (e *evaluator) verdict(s Subject, score func(criteria *object) outcome) Ver
 		results = append(results, result)
 	}
 	result := e.result(out)
-	result.Duration = time.Since(started)
+	result.StartedAt, result.Duration = started.UTC().Truncate(time.Microsecond), time.Since(started)
 	return Verdict{Results: append(results, result)}
 }
 

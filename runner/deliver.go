@@ -28,8 +28,10 @@ type Delivery struct {
 	Message string
 	// Cancelled says that the job was cancelled.
 	Cancelled bool
-	// By says who delivers.
-	By string
+	// By says what delivers: a command, or a token of the service. Person is who answers, empty if
+	// that is not known or nobody does.
+	By     string
+	Person string
 	// Force also answers for a job that evalrun asks its source for. The job is then cancelled
 	// where the source can.
 	Force bool
@@ -124,7 +126,7 @@ func (s *Store) Deliver(ctx context.Context, name string, d Delivery) (Receipt, 
 }
 
 func (d Delivery) stored() store.Delivery {
-	out := store.Delivery{Status: store.StatusSuccessful, Payload: d.Payload, By: d.By, ByJob: d.ByJob}
+	out := store.Delivery{Status: store.StatusSuccessful, Payload: d.Payload, By: d.By, Person: d.Person, ByJob: d.ByJob}
 	switch {
 	case d.Failed:
 		out.Status, out.Fault = store.StatusFaulted, fault.New("job", d.Message)

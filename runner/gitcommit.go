@@ -15,7 +15,21 @@ import (
 type commits struct {
 	mu    sync.Mutex
 	known map[string]checkout
+	asked map[string]changed
 }
+
+// changed says whether files of a folder differed from the commit at some time; nil if git could not
+// say.
+type changed struct {
+	dirty *bool
+	at    time.Time
+}
+
+// git has this long to say whether files have changed, and is asked once in as long about a folder.
+const (
+	gitPatience = 5 * time.Second
+	gitFresh    = time.Second
+)
 
 // checkout is what was found in a folder.
 type checkout struct {
@@ -63,6 +77,34 @@ func (c *commits) of(ctx context.Context, dir string) string {
 		c.known[dir] = checkout{commit, now}
 	}
 	return commit
+}
+
+// dirty says whether files of a folder differ from the commit that is checked out, as git describe
+// --dirty does: files that git does not know are left aside. It is nil if git cannot say.
+func (c *commits) dirty(ctx context.Context, dir string) *bool {
+	c.mu.Lock()
+	found, ok := c.asked[dir]
+	c.mu.Unlock()
+	if ok && time.Since(found.at) < gitFresh {
+		return found.dirty
+	}
+	asking, cancel := context.WithTimeout(ctx, gitPatience)
+	defer cancel()
+	now := changed{at: time.Now()}
+	// A monitor of the file system would be a program that the repository names.
+	out, err := exec.CommandContext(asking, "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", dir, "status", "--porcelain", "--untracked-files=no", "--", ".").Output()
+	if err == nil {
+		now.dirty = new(len(out) > 0)
+	}
+	if ctx.Err() == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.asked == nil {
+			c.asked = map[string]changed{}
+		}
+		c.asked[dir] = now
+	}
+	return now.dirty
 }
 
 // findGit is the folder that git keeps for the checkout around a folder; empty if there is none.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -42,4 +43,26 @@ func TestTheCommitIsThatOfTheCheckout(t *testing.T) {
 	check("a further worktree", other, first)
 	git("checkout", "-q", "--detach", first)
 	check("another checkout", dir, first)
+	if err := os.WriteFile(filepath.Join(dir, "set.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dirty := func(where string, want bool) {
+		t.Helper()
+		var c commits // which remembers the answer for a second
+		if got := c.dirty(t.Context(), dir); got == nil || *got != want {
+			t.Errorf("%s: dirty is %v, not %v", where, got, want)
+		}
+	}
+	dirty("a file that git does not know", false)
+	git("add", "set.json")
+	dirty("a file that is new to git", true)
+	git("commit", "-q", "-m", "three")
+	dirty("all is committed", false)
+	if err := os.WriteFile(filepath.Join(dir, "set.json"), []byte("{ }"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dirty("a file that was changed", true)
+	if got := c.dirty(t.Context(), t.TempDir()); got != nil {
+		t.Errorf("no repository: dirty is %v, not unknown", *got)
+	}
 }

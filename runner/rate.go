@@ -39,7 +39,7 @@ func (s *Store) Rate(ctx context.Context, name string, r Rating) (Receipt, error
 	if err != nil {
 		return Receipt{}, wrongAnswer(t, err)
 	}
-	return s.Deliver(ctx, t.ID, Delivery{Payload: payload, By: "rate"})
+	return s.Deliver(ctx, t.ID, Delivery{Payload: payload, By: "rate", Person: r.Rater})
 }
 
 // checkAnswer refuses what the evaluator does not take that waits for the delivery. What comes

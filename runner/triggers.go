@@ -33,18 +33,19 @@ type Trigger struct {
 	Deadline   *time.Time `json:"deadline"`
 	NextCheck  *time.Time `json:"nextCheck"`
 	// LastError is why its source could not be asked the last time, or its job not be started.
-	LastError string `json:"lastError,omitempty"`
+	// Failures counts how often in a row. CheckedAt is when its source was asked last, nil if never.
+	LastError string     `json:"lastError,omitempty"`
+	Failures  int        `json:"failures,omitempty"`
+	CheckedAt *time.Time `json:"checkedAt,omitempty"`
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
 	// Deliveries are there if all triggers are asked for.
 	Deliveries []Delivered `json:"deliveries,omitempty"`
 
-	// Open says that the trigger still waits, Failures how often in a row its source could not be
-	// asked, and Answer how the wait is ended.
-	Open     bool   `json:"-"`
-	Failures int    `json:"-"`
-	Answer   Answer `json:"-"`
+	// Open says that the trigger still waits, and Answer how the wait is ended.
+	Open   bool   `json:"-"`
+	Answer Answer `json:"-"`
 }
 
 // Answer is how the wait for a trigger is ended.
@@ -67,7 +68,9 @@ type Delivered struct {
 	Disposition Disposition `json:"disposition"`
 	Status      string      `json:"status"`
 	By          string      `json:"by"`
-	ReceivedAt  time.Time   `json:"receivedAt"`
+	// Person is who answered, where that is known.
+	Person     string    `json:"person,omitempty"`
+	ReceivedAt time.Time `json:"receivedAt"`
 }
 
 // Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
@@ -103,7 +106,7 @@ func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Tri
 func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redactor) (Trigger, error) {
 	out := newTrigger(t)
 	for _, d := range delivered {
-		out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.ReceivedAt})
+		out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.Person, d.ReceivedAt})
 	}
 	return out, out.redact(red)
 }
@@ -125,6 +128,9 @@ func newTrigger(t store.Trigger) Trigger {
 	if !t.NextDue.IsZero() {
 		out.NextCheck = &t.NextDue
 	}
+	if !t.CheckedAt.IsZero() {
+		out.CheckedAt = &t.CheckedAt
+	}
 	switch {
 	case t.Source != wait.SourceExternal:
 		out.Answer = AnswerPoll
@@ -142,7 +148,7 @@ func (t *Trigger) redact(red *redact.Redactor) error {
 	if err != nil {
 		return err
 	}
-	clean := Trigger{Open: t.Open, Failures: t.Failures, Answer: t.Answer}
+	clean := Trigger{Open: t.Open, Answer: t.Answer}
 	if err := json.Unmarshal(red.JSON(data), &clean); err != nil {
 		return err
 	}

@@ -137,8 +137,9 @@ type TriggerDelivered struct {
 	EvaluatorID string `json:"evaluatorId,omitempty"`
 	// Status is successful, faulted, cancelled or expired.
 	Status string `json:"status"`
-	// By says who has delivered it.
-	By string `json:"by"`
+	// By says what has delivered it, Person who answered, where that is known.
+	By     string `json:"by"`
+	Person string `json:"person,omitempty"`
 }
 
 // QuestionAsked says that a job which a rollout waits for asks a person something. The rollout goes

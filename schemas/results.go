@@ -58,7 +58,10 @@ type Head struct {
 	// thresholds.
 	PlanDigest string `json:"planDigest,omitempty"`
 	// GitCommit was checked out where the eval set is, and EvalrunVersion planned the run.
-	GitCommit      string     `json:"gitCommit,omitempty"`
+	GitCommit string `json:"gitCommit,omitempty"`
+	// GitDirty says whether files of the eval set's folder then differed from GitCommit, those left
+	// aside that git does not know; nil if that is not known.
+	GitDirty       *bool      `json:"gitDirty,omitempty"`
 	EvalrunVersion string     `json:"evalrunVersion,omitempty"`
 	StartedAt      *time.Time `json:"startedAt,omitempty"`
 	FinishedAt     *time.Time `json:"finishedAt,omitempty"`

@@ -100,10 +100,24 @@ type Resumption struct {
 	TriggerIDs []string `json:"triggerIds"`
 	// At is when its first attempt began; nil if that attempt has left nothing behind.
 	At *time.Time `json:"at"`
+	// Answers say of each of these triggers who has brought what it waited for.
+	Answers []Answer `json:"answers,omitempty"`
 	// Session says how an agent's session was gone on with: resume, load or replay. Note says why
 	// not in a better way.
 	Session string `json:"session,omitempty"`
 	Note    string `json:"note,omitempty"`
+}
+
+// Answer says how the wait for a trigger has ended.
+type Answer struct {
+	TriggerID string `json:"triggerId"`
+	// Status is successful, faulted, cancelled or expired.
+	Status string `json:"status"`
+	// By is what has delivered it: a source, a command of evalrun, or a token of its service. Person is
+	// who answered, where that is known.
+	By     string    `json:"by"`
+	Person string    `json:"person,omitempty"`
+	At     time.Time `json:"at"`
 }
 
 // MCPServer says what became of an MCP server that was declared for an agent.
@@ -152,8 +166,10 @@ type EvaluationResult struct {
 	Scale float64 `json:"scale,omitempty"`
 	// Ratings are those of the people who were asked; the score was made of them.
 	Ratings []Rating `json:"ratings,omitempty"`
-	// EvaluationTime is in seconds.
-	EvaluationTime float64 `json:"evaluationTime"`
+	// StartedAt is when the evaluator was asked, nil if it was not run or nobody has noted it; of one
+	// that has waited it is the last time. EvaluationTime is how long it then took, in seconds.
+	StartedAt      *time.Time `json:"startedAt,omitempty"`
+	EvaluationTime float64    `json:"evaluationTime"`
 	// Error says how the evaluator failed, which gives no score, or why the agent's output does not
 	// fit it, which gives the score 0.
 	Error string `json:"error,omitempty"`
@@ -216,6 +232,9 @@ type Trigger struct {
 	// Purpose is PurposeEvaluator if it is not the agent that waits but the evaluator EvaluatorID.
 	Purpose     string `json:"purpose,omitempty"`
 	EvaluatorID string `json:"evaluator_id,omitempty"`
+	// Failures counts how often in a row its source could not be asked, LastError says why not.
+	Failures  int    `json:"failures,omitempty"`
+	LastError string `json:"last_error,omitempty"`
 }
 
 // PurposeEvaluator is the purpose of a trigger for which an evaluator waits.

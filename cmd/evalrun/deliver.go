@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/user"
 	"strings"
 	"time"
 
@@ -59,6 +60,7 @@ result, and the job is cancelled where the source can.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&d.Force, "force", false, forceUsage)
+	f.StringVar(&d.Person, "by", "", "`WHO` answers, if a person does")
 	f.StringVar(&payload, "payload", "", "a `FILE` with the payload, one JSON document; - is stdin")
 	f.StringVar(&d.Message, "fail", "", "the job failed, with `MESSAGE`")
 	f.BoolVar(&d.Cancelled, "cancel", false, "the job was cancelled")
@@ -69,7 +71,7 @@ const forceUsage = "also answer for a job that evalrun asks its source for; the 
 
 // answerCommand is approve or deny.
 func answerCommand(g *globals, verb string) *cobra.Command {
-	var data, reason string
+	var data, reason, by string
 	var force bool
 	cmd := &cobra.Command{
 		Use:   verb + " TRIGGER",
@@ -93,13 +95,26 @@ they are given.`, verb, verb == "approve"),
 			if err != nil {
 				return internal(err)
 			}
-			return g.deliver(cmd, args[0], runner.Delivery{Payload: payload, By: verb, Force: force})
+			if !cmd.Flags().Changed("by") {
+				by = userName()
+			}
+			return g.deliver(cmd, args[0], runner.Delivery{Payload: payload, By: verb, Person: by, Force: force})
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, forceUsage)
 	cmd.Flags().StringVar(&reason, "reason", "", "the `REASON`")
+	cmd.Flags().StringVar(&by, "by", "", "`WHO` answers; you by default")
 	cmd.Flags().StringVar(&data, "data", "", "a `FILE` with more data, one JSON document; - is stdin")
 	return cmd
+}
+
+// userName is the name of the user who runs evalrun; empty if the system does not say.
+func userName() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
 }
 
 func readPayload(cmd *cobra.Command, path string) (json.RawMessage, error) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os/user"
-
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/runner"
@@ -20,9 +18,7 @@ waiting. Go on with evalrun resume, unless an executor is running.`,
 		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("rater") {
-				if u, err := user.Current(); err == nil {
-					r.Rater = u.Username
-				}
+				r.Rater = userName()
 			}
 			r.Value = args[1]
 			return g.withStore(cmd, false, func(s *runner.Store) error {

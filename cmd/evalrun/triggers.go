@@ -85,7 +85,11 @@ func describeTrigger(s *runner.Store, t runner.Trigger, now time.Time) string {
 		printf(&b, "    its source could not be asked (%d in a row): %s\n", t.Failures, redact.Line(t.LastError))
 	}
 	for _, d := range t.Deliveries {
-		printf(&b, "    %s: %s, by %s, at %s\n", d.Disposition, d.Status, redact.Line(d.By), d.ReceivedAt.Local().Format(time.DateTime))
+		by := d.By
+		if d.Person != "" {
+			by += " (" + d.Person + ")"
+		}
+		printf(&b, "    %s: %s, by %s, at %s\n", d.Disposition, d.Status, redact.Line(by), d.ReceivedAt.Local().Format(time.DateTime))
 	}
 	if t.Open {
 		printf(&b, "    %s\n", strings.Join(answers(s, t), "\n    "))

@@ -72,7 +72,10 @@ type Origin struct {
 	// GitCommit is the commit that was checked out in the eval set's folder, Version that of the
 	// evalrun that made the plan.
 	GitCommit string `json:"gitCommit,omitempty"`
-	Version   string `json:"version,omitempty"`
+	// GitDirty says whether files in that folder then differed from the commit, nil if that is not
+	// known. Files that git does not know are left aside.
+	GitDirty *bool  `json:"gitDirty,omitempty"`
+	Version  string `json:"version,omitempty"`
 	// EvalIDs and Filter are what the eval set was narrowed with.
 	EvalIDs []string `json:"evalIds,omitempty"`
 	Filter  string   `json:"filter,omitempty"`

@@ -22,7 +22,7 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 	out := &schemas.Rollout{
 		EvaluationID: o.Redact.String(rv.EvaluationID), EvaluationName: o.Redact.String(rv.EvaluationName), RolloutID: rv.ID,
 		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: schemas.State(rv.State), Score: rv.Score, Error: o.fault(rv.Fault),
-		ResumedBy: resumptions(rv), MCPServers: []schemas.MCPServer{}, Isolation: "none", Segments: rv.Segment,
+		ResumedBy: o.resumptions(rv), MCPServers: []schemas.MCPServer{}, Isolation: "none", Segments: rv.Segment,
 		EvaluationRunResults: []schemas.Evaluated{}, Clocks: clocks(rv.Clocks),
 	}
 	if out.Error != nil {
@@ -85,7 +85,7 @@ func (o Options) fault(f *fault.Fault) *schemas.Fault {
 
 func (o Options) evaluated(r eval.Result) schemas.Evaluated {
 	out := schemas.EvaluationResult{Score: r.Score, Details: o.Redact.JSON(r.Details), EvaluationTime: r.Duration.Seconds(), Error: o.Redact.String(r.Error), NotRun: o.Redact.String(r.NotRun),
-		ErrorCategory: r.ErrorCategory, Judge: r.Judge}
+		ErrorCategory: r.ErrorCategory, Judge: r.Judge, StartedAt: timeOrNil(r.StartedAt)}
 	if string(out.Details) == "null" {
 		out.Details = nil
 	}
@@ -103,13 +103,14 @@ func (o Options) evaluated(r eval.Result) schemas.Evaluated {
 }
 
 // resumptions are the segments that took deliveries, in order.
-func resumptions(rv store.RolloutView) []schemas.Resumption {
+func (o Options) resumptions(rv store.RolloutView) []schemas.Resumption {
 	out := []schemas.Resumption{}
 	for segment := 2; segment <= rv.Segment; segment++ {
 		r := schemas.Resumption{Segment: segment, TriggerIDs: []string{}}
 		for _, t := range rv.Triggers {
 			if t.TakenBy == segment {
 				r.TriggerIDs = append(r.TriggerIDs, t.ID)
+				r.Answers = append(r.Answers, schemas.Answer{TriggerID: t.ID, Status: string(t.Status), By: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), At: t.DeliveredAt})
 			}
 		}
 		if len(r.TriggerIDs) == 0 {
@@ -182,7 +183,7 @@ func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.T
 		shown := schemas.Trigger{
 			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
 			FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
-			Deadline: timeOrNil(t.Deadline),
+			Deadline: timeOrNil(t.Deadline), Failures: t.Failures, LastError: o.Redact.String(t.LastError),
 		}
 		if evaluators {
 			shown.Purpose, shown.EvaluatorID = schemas.PurposeEvaluator, o.Redact.String(t.EvaluatorID)

@@ -141,7 +141,7 @@ func (o Options) head(run store.Run) schemas.Head {
 		SchemaVersion: schemas.Version, RunID: run.ID, StoreID: o.StoreID, StorePath: filepath.ToSlash(o.StorePath), Revision: run.Revision, Final: run.Final(),
 		EvaluationSetID: run.EvaluationSetID, EvaluationSetName: o.Redact.String(run.EvaluationSetName), EvaluationSetDigest: set.Digest,
 		EvalIDs: o.redacted(origin.EvalIDs), Filter: o.Redact.String(origin.Filter), RetryOf: run.RetryOf, PlanDigest: o.Plan.Digest,
-		GitCommit: origin.GitCommit, EvalrunVersion: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
+		GitCommit: origin.GitCommit, GitDirty: origin.GitDirty, EvalrunVersion: origin.Version, StartedAt: timeOrNil(run.CreatedAt), FinishedAt: timeOrNil(run.FinishedAt), Status: StatusOf(run.Counts),
 	}
 	h.FailFast = o.Plan.FailFast
 	h.Tags, h.Metadata = o.redacted(set.Tags), o.Redact.JSON(set.Metadata)

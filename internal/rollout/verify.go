@@ -40,7 +40,8 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 	} else if reward, err = s.stepRewards(ctx, spec.task); err != nil {
 		return nil, err
 	}
-	result := eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: &reward.Value, Scale: 1, Duration: time.Since(started)}
+	result := eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: &reward.Value, Scale: 1,
+		StartedAt: started.UTC().Truncate(time.Microsecond), Duration: time.Since(started)}
 	if reward.Metrics != nil || reward.Details != nil || notes != nil {
 		details := map[string]any{"metrics": reward.Metrics, "details": reward.Details}
 		if notes != nil {

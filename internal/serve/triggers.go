@@ -120,7 +120,8 @@ func (a *triggersAPI) cancel(w http.ResponseWriter, r *http.Request) error {
 func (a *triggersAPI) handIn(w http.ResponseWriter, r *http.Request, d runner.Delivery) error {
 	id := r.PathValue("triggerId")
 	about(r, id)
-	d.By = "token " + access.From(r.Context()).ID
+	caller := access.From(r.Context())
+	d.By, d.Person = "token "+caller.ID, caller.Name
 	got, err := a.service.Deliver(r.Context(), id, d)
 	if polled := new(runner.PolledError); errors.As(err, &polled) {
 		return problem(http.StatusConflict, "source-is-asked", "evalrun asks the source "+polled.Source+" itself for the result; force answers in its place")

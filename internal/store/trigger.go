@@ -112,12 +112,18 @@ type Trigger struct {
 	// did not fail. LastError is the error of the last call; empty if it did not fail.
 	Failures  int
 	LastError string
+	// CheckedAt is when the source was last asked, whether or not it could be; zero means never.
+	// TriggerPending and TriggerFailed set it, and Deliver where the source has brought the delivery.
+	CheckedAt time.Time
 	// What arrived. Deliver sets it with the delivery that it accepts; CommitSegment and
 	// TriggerStarted do so with one that was parked.
 	DeliveredAt time.Time
 	Status      Status
 	Payload     json.RawMessage
 	Fault       *fault.Fault
+	// DeliveredBy and Person are Delivery.By and Delivery.Person of it.
+	DeliveredBy string
+	Person      string
 }
 
 // TriggerToken says that its bearer had claimed the trigger.
@@ -186,6 +192,8 @@ type Delivery struct {
 	Fault     *fault.Fault
 	// By says who delivered it: "deliver", "approve", "source", …
 	By string
+	// Person is the name of the person who answered, empty if it is not known or there is none.
+	Person string
 	// Fence, if not zero, is that of the claim under which the source was asked: the delivery of a
 	// process whose claim has been taken over is refused with ErrFenced. Without it somebody else
 	// than the source delivers: that is late after the deadline, and in time it takes the place of

@@ -117,7 +117,7 @@ func (d *deliveries) deliver(ctx context.Context, q *request, arguments json.Raw
 
 // handIn delivers something in the name of the caller.
 func (d *deliveries) handIn(ctx context.Context, q *request, triggerID string, what runner.Delivery) (runner.Receipt, error) {
-	what.By = owner(q.caller)
+	what.By, what.Person = owner(q.caller), q.caller.Name
 	receipt, err := d.service.Deliver(ctx, triggerID, what)
 	if err == nil {
 		d.changed(ctx, "deliver", triggerID)

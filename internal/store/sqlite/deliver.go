@@ -39,11 +39,11 @@ type incoming struct {
 	byKey      bool
 }
 
-const deliveryColumns = "id, trigger_id = '', source, item_key, status, payload, fault, delivered_by, received_at, disposition"
+const deliveryColumns = "id, trigger_id = '', source, item_key, status, payload, fault, delivered_by, person, received_at, disposition"
 
 func scanDelivery(r scanner) (a incoming, as store.Disposition, err error) {
 	var fault []byte
-	if err := r.Scan(&a.parked, &a.byKey, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault, &a.By, &a.receivedAt, &as); err != nil {
+	if err := r.Scan(&a.parked, &a.byKey, &a.Source, &a.ItemKey, &a.Status, (*[]byte)(&a.Payload), &fault, &a.By, &a.Person, &a.receivedAt, &as); err != nil {
 		return a, as, err
 	}
 	a.Fault, err = unmarshalFault(fault)
@@ -160,8 +160,9 @@ func (m mail) deliver(g store.Trigger, a incoming) (store.Disposition, error) {
 			cancel = ?7 AND checked AND state IN ('starting', 'waiting'),
 			due_at = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN ?7 AND checked AND state IN ('starting', 'waiting') THEN ?9 END,
 			fence = CASE WHEN ?8 AND checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,
-			owner = CASE WHEN ?8 AND checked AND state = 'starting' THEN owner END
-		WHERE trigger_id = ?6`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand, m.tx.now); err != nil {
+			owner = CASE WHEN ?8 AND checked AND state = 'starting' THEN owner END,
+			delivered_by = ?10, person = ?11, checked_at = CASE WHEN ?12 AND state = 'waiting' THEN ?9 ELSE checked_at END
+		WHERE trigger_id = ?6`, string(delivered[a.Status]), string(a.Status), raw(a.Payload), marshal(a.Fault), a.receivedAt, g.ID, endsJob, byHand, m.tx.now, a.By, a.Person, a.Fence != 0); err != nil {
 		return "", err
 	}
 	if g.AskedBy != "" {
@@ -187,6 +188,9 @@ func (m mail) deliveredEvent(g store.Trigger, a incoming) error {
 	data := map[string]any{"triggerId": g.ID, "interruptId": g.InterruptID, "status": a.Status, "by": a.By}
 	if g.EvaluatorID != "" {
 		data["evaluatorId"] = g.EvaluatorID
+	}
+	if a.Person != "" {
+		data["person"] = a.Person
 	}
 	return m.tx.event(g.RunID, g.RolloutID, store.TriggerDelivered, data)
 }
@@ -237,8 +241,8 @@ func (m mail) record(triggerID string, a incoming, as store.Disposition) error {
 	if a.parked != 0 {
 		copyOf = a.parked
 	}
-	return m.tx.exec(`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, received_at, disposition, parked_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.receivedAt, string(as), copyOf)
+	return m.tx.exec(`INSERT INTO deliveries (trigger_id, source, item_key, status, payload, fault, delivered_by, person, received_at, disposition, parked_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, triggerID, a.Source, a.ItemKey, string(a.Status), raw(a.Payload), marshal(a.Fault), a.By, a.Person, a.receivedAt, string(as), copyOf)
 }
 
 // openMailbox matches a trigger with the deliveries that came before it, and reports whether one

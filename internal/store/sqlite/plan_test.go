@@ -198,7 +198,7 @@ func TestClaimsAreInTheOrderOfTheirIndex(t *testing.T) {
 
 func explain(t *testing.T, s *Store, query string) (steps []string) {
 	t.Helper()
-	args := make([]any, 10) // the plan does not depend on them; those too many are ignored
+	args := make([]any, 16) // the plan does not depend on them; those too many are ignored
 	rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
 	if err != nil {
 		t.Fatalf("%v in %s", err, query)

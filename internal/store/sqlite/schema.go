@@ -268,4 +268,12 @@ ALTER TABLE results ADD COLUMN rescoring INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE triggers ADD COLUMN evaluator_id TEXT NOT NULL DEFAULT '';  -- empty for what an agent waits for
 ALTER TABLE rollouts ADD COLUMN scorings INTEGER NOT NULL DEFAULT 0;    -- how often it has waited for its evaluators
 ALTER TABLE rollouts ADD COLUMN scoring INTEGER NOT NULL DEFAULT 0;     -- the part of waiting in which it did
+`, `
+-- Who has answered, and when a source was asked.
+ALTER TABLE deliveries ADD COLUMN person TEXT NOT NULL DEFAULT '';      -- who handed it in, where a person did
+ALTER TABLE triggers ADD COLUMN delivered_by TEXT NOT NULL DEFAULT '';  -- these two are copied from the delivery that counts
+ALTER TABLE triggers ADD COLUMN person TEXT NOT NULL DEFAULT '';
+ALTER TABLE triggers ADD COLUMN checked_at INTEGER;                     -- when its source was asked last
+UPDATE triggers SET delivered_by = coalesce((SELECT d.delivered_by FROM deliveries d WHERE d.trigger_id = triggers.trigger_id AND d.disposition = 'accepted'), '')
+  WHERE delivered_at IS NOT NULL;
 `}

@@ -17,21 +17,21 @@ type triggerRows struct {
 
 const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
 	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.evaluator_id, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
-	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.delivered_at, t.status, t.payload, t.fault FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
+	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.checked_at, t.delivered_at, t.status, t.payload, t.fault, t.delivered_by, t.person FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
 
 func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
-	var created, started, deadline, due, overdue, delivered sql.NullInt64
+	var created, started, deadline, due, overdue, checked, delivered sql.NullInt64
 	var status sql.NullString
 	var spec, payload, fault []byte
 	err = r.Scan(append([]any{&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
 		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &g.AskedBy, &g.EvaluatorID, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
-		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &delivered, &status, &payload, &fault}, more...)...)
+		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &checked, &delivered, &status, &payload, &fault, &g.DeliveredBy, &g.Person}, more...)...)
 	if err != nil {
 		return g, err
 	}
 	g.Spec, g.Payload, g.Status = spec, payload, store.Status(status.String)
 	g.CreatedAt, g.StartedAt, g.Deadline, g.NextDue, g.DeliveredAt = fromMicros(created), fromMicros(started), fromMicros(deadline), fromMicros(due), fromMicros(delivered)
-	g.OverdueSince = fromMicros(overdue)
+	g.OverdueSince, g.CheckedAt = fromMicros(overdue), fromMicros(checked)
 	g.Fault, err = unmarshalFault(fault)
 	return g, err
 }
@@ -118,6 +118,10 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 		notStarted, message = end.failure.NotStarted, end.failure.Error
 	}
 	g.ID = tok.TriggerID
+	var failedBefore int
+	if err := rows.tx.row([]any{&failedBefore}, "SELECT failures FROM triggers WHERE trigger_id = ?", g.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return g, err
+	}
 	err = rows.tx.row([]any{&g.Source, &g.RunID, &g.RolloutID, &g.Segment, &g.EvaluatorID, &g.Occurrence}, `UPDATE triggers SET owner = NULL, cancel = cancel AND NOT ?7,
 			next_check = CASE WHEN cancel THEN NULL ELSE ?1 END,
 			due_at = CASE WHEN cancel AND ?7 THEN NULL WHEN cancel THEN ?3 WHEN overdue_since IS NOT NULL THEN max(coalesce(?1, ?3), ?3)
@@ -125,13 +129,14 @@ func (rows triggerRows) release(tok store.TriggerToken, end claimEnd) (g store.T
 				ELSE max(min(coalesce(?1, deadline), coalesce(deadline, ?1)), ?3) END,
 			state = CASE WHEN cancel THEN state WHEN ?2 THEN 'waiting' WHEN ?7 AND state = 'starting' THEN 'intended' ELSE state END,
 			started_at = CASE WHEN ?2 THEN ?3 ELSE started_at END,
-			failures = CASE WHEN ?8 THEN failures + 1 ELSE 0 END, last_error = ?9
+			failures = CASE WHEN ?8 THEN failures + 1 ELSE 0 END, last_error = ?9,
+			checked_at = CASE WHEN state = 'waiting' THEN ?3 ELSE checked_at END
 		WHERE trigger_id = ?4 AND owner = ?5 AND fence = ?6 AND (state IN ('intended', 'starting', 'waiting') OR cancel) RETURNING source, run_id, rollout_id, segment, evaluator_id, occurrence`,
 		micros(end.next), end.started, rows.tx.now, tok.TriggerID, rows.tx.db.holder, tok.Fence, notStarted, failed, message)
 	if errors.Is(err, store.ErrNotFound) {
 		return g, fmt.Errorf("trigger %s was taken over, or nobody waits for it any more: %w", tok.TriggerID, store.ErrFenced)
 	}
-	if err != nil || !end.started && !notStarted {
+	if err != nil || !end.started && !failed && failedBefore == 0 {
 		return g, err // that it still waits is nothing new
 	}
 	return g, rows.tx.touch(g.RunID)

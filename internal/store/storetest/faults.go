@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
@@ -249,6 +250,45 @@ func deadlineSpecs(s *suite) {
 		w.must(w.a.TriggerStarted(w.ctx, c.TriggerToken, "job-1", w.Now()))
 		c = w.claimTrigger(w.a)
 		equal(w, "after a success", [2]any{c.Failures, c.LastError}, [2]any{0, ""})
+	})
+
+	s.spec("a trigger says when its source was asked last, whether or not it could be", func(w *world) {
+		runID, rollout := w.suspended(list(startable("i")))
+		at := func(what string, want time.Time) {
+			equal(w, what, w.trigger(store.TriggerID(rollout, "i", 0, 0)).CheckedAt, want)
+		}
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "boom", NotStarted: true}))
+		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-1", w.Now()))
+		at("a start", time.Time{})
+		w.advance(time.Second)
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now()))
+		at("it goes on", w.Now())
+		w.advance(time.Second)
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "boom"}))
+		at("it could not be asked", w.Now())
+		w.advance(time.Second)
+		c := w.claimTrigger(w.a)
+		_, err := w.a.Deliver(w.ctx, store.Delivery{TriggerID: c.TriggerID, Fence: c.Fence, Status: store.StatusSuccessful, Payload: json.RawMessage(`1`), By: "http"})
+		w.must(err)
+		at("it was done", w.Now())
+		equal(w, "who", w.view(runID, rollout).Triggers[0].DeliveredBy, "http")
+	})
+
+	s.spec("a run changes when a source begins to fail, fails, and fails no more", func(w *world) {
+		runID, _ := w.suspended(list(startable("i")))
+		w.must(w.a.TriggerStarted(w.ctx, w.claimTrigger(w.a).TriggerToken, "job-1", w.Now()))
+		before := w.run(runID).Revision
+		changes := func(what string, want int64) {
+			after := w.run(runID).Revision
+			equal(w, what, after-before, want)
+			before = after
+		}
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now()))
+		changes("it goes on", 0)
+		w.must(w.a.TriggerFailed(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now(), store.TriggerFailure{Error: "boom"}))
+		changes("it fails", 1)
+		w.must(w.a.TriggerPending(w.ctx, w.claimTrigger(w.a).TriggerToken, w.Now()))
+		changes("it fails no more", 1)
 	})
 
 	s.spec("an overdue trigger says since when, and may be asked again", func(w *world) { // B5

@@ -29,6 +29,39 @@ func mailboxSpecs(s *suite) {
 		equal(w, "deliveries", payloads(w.claim(w.a)), map[string]string{"i": "successful 1", "j": "successful 2"})
 	})
 
+	s.spec("who answered is kept with the trigger, with every delivery and in the event", func(w *world) {
+		runID, rollout := w.suspended(list(external("i"), external("j")))
+		id := store.TriggerID(rollout, "i", 0, 0)
+		for _, person := range []string{"ada", "bob"} {
+			d := payload(id, `1`)
+			d.By, d.Person = "approve", person
+			w.deliver(w.a, d)
+		}
+		g := w.trigger(id)
+		equal(w, "the one that counts", [2]string{g.DeliveredBy, g.Person}, [2]string{"approve", "ada"})
+		all, err := w.a.Deliveries(w.ctx, id)
+		w.must(err)
+		var people []string
+		for _, d := range all {
+			people = append(people, d.Person)
+		}
+		equal(w, "all", people, []string{"ada", "bob"})
+		events := w.events(runID)
+		var data struct{ By, Person string }
+		w.must(json.Unmarshal(events[len(events)-1].Data, &data))
+		equal(w, "event", data, struct{ By, Person string }{"approve", "ada"})
+		equal(w, "the other", w.trigger(store.TriggerID(rollout, "j", 0, 0)).Person, "")
+	})
+
+	s.spec("who answered is known, too, if the answer came before the question", func(w *world) {
+		runID, ids := w.create(1)
+		d := payload(store.TriggerID(ids[0], "i", 0, 0), `1`)
+		d.Person = "ada"
+		equal(w, "disposition", w.deliver(w.a, d), store.Parked)
+		w.suspend(w.a, w.claim(w.a), external("i"))
+		equal(w, "person", w.view(runID, ids[0]).Triggers[0].Person, "ada")
+	})
+
 	s.spec("the key of another source does not match", func(w *world) {
 		_, _ = w.suspended(list(external("i")))
 		d := byKey("key-i", `1`)
