@@ -1,0 +1,144 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// index remembers how the files of a snapshot looked, so that the next one need not read those that
+// have not changed. It goes by the time of the last change of an inode, which nobody can set: any
+// write to a file, its attributes or its length advances it, also a write to mapped memory when the
+// mapping is first written to; and what has mapped it has ended before a snapshot is taken. Size
+// and time of modification can be set by an agent, and are not asked.
+//
+// It holds until the system is started again: a power failure may take back what is in a file, and
+// leave its times.
+type index struct {
+	Boot string `json:"boot"`
+	// Name is the snapshot that it is of, and ID that of its manifest: another one may have taken the
+	// name.
+	Name  string  `json:"name"`
+	ID    string  `json:"id"`
+	Files []known `json:"files"`
+
+	mu       sync.Mutex
+	byInode  map[inode]*known
+	manifest *manifest
+}
+
+// known is a file as it was.
+type known struct {
+	Dev   uint64 `json:"d"`
+	Ino   uint64 `json:"i"`
+	Sec   int64  `json:"s"`
+	Nsec  int64  `json:"n"`
+	Entry int    `json:"e"`
+}
+
+// newIndex makes an empty index of a snapshot.
+func newIndex(name, id string) *index { return &index{Boot: bootID(), Name: name, ID: id} }
+
+// add remembers a file.
+func (x *index) add(entry int, stat *unix.Stat_t) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.Files = append(x.Files, known{uint64(stat.Dev), stat.Ino, int64(stat.Ctim.Sec), int64(stat.Ctim.Nsec), entry})
+}
+
+// unchanged returns the entry of a file that has not changed since; nil if that is not known.
+func (x *index) unchanged(stat *unix.Stat_t) *entry {
+	k := x.byInode[inode{uint64(stat.Dev), stat.Ino}]
+	if k == nil || k.Sec != int64(stat.Ctim.Sec) || k.Nsec != int64(stat.Ctim.Nsec) {
+		return nil
+	}
+	e := x.manifest.Entries[k.Entry]
+	if e.Type != typeFile || e.Size != stat.Size {
+		return nil
+	}
+	return e
+}
+
+// blocks are those of the snapshot that it is of.
+func (x *index) blocks() []block {
+	if x.manifest == nil {
+		return nil
+	}
+	return x.manifest.Blocks
+}
+
+// loadIndex returns the index of the last snapshot or restoration. It is empty if there is none that
+// can be trusted.
+func (s *Store) loadIndex() *index {
+	x := &index{}
+	data, err := os.ReadFile(filepath.Join(s.Dir, fileIndex))
+	if err != nil || decode(data, x) != nil {
+		return &index{}
+	}
+	if x.manifest, err = s.read(x.Name); err != nil || x.manifest.ID != x.ID {
+		return &index{}
+	}
+	if x.Boot != bootID() || x.Boot == "" {
+		return &index{manifest: x.manifest} // its blocks are still good
+	}
+	x.byInode = make(map[inode]*known, len(x.Files))
+	for i := range x.Files {
+		k := &x.Files[i]
+		if k.Entry < 0 || k.Entry >= len(x.manifest.Entries) {
+			return &index{manifest: x.manifest}
+		}
+		x.byInode[inode{k.Dev, k.Ino}] = k
+	}
+	return x
+}
+
+// racy is how long a file must have been left alone before anybody may change it again, for its time
+// of change to tell of that: clocks of file systems are coarse.
+const racy = 20 * time.Millisecond
+
+// saveIndex keeps an index. Without one the next snapshot only takes longer.
+func (s *Store) saveIndex(x *index) {
+	until := time.Now().Add(-racy)
+	x.Files = slices.DeleteFunc(x.Files, func(k known) bool { return !time.Unix(k.Sec, k.Nsec).Before(until) })
+	var out bytes.Buffer
+	tmp := filepath.Join(s.Dir, fileIndex+".tmp")
+	if encode(&out, x) != nil || os.WriteFile(tmp, out.Bytes(), 0o600) != nil || os.Rename(tmp, filepath.Join(s.Dir, fileIndex)) != nil {
+		_ = os.Remove(filepath.Join(s.Dir, fileIndex)) // it would be of another snapshot
+	}
+}
+
+// leaveUntouched remembers that the folders are what a snapshot says, as long as the system runs.
+func (s *Store) leaveUntouched(name string) {
+	_ = os.WriteFile(filepath.Join(s.Dir, fileUntouched), []byte(bootID()+"\n"+name), 0o600) // without it they are restored
+}
+
+// touch forgets it.
+func (s *Store) touch() error {
+	if err := os.Remove(filepath.Join(s.Dir, fileUntouched)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (s *Store) isUntouched(name string) bool {
+	data, err := os.ReadFile(filepath.Join(s.Dir, fileUntouched))
+	boot := bootID()
+	return err == nil && boot != "" && string(data) == boot+"\n"+name
+}
+
+// bootID is another one each time that the system is started; empty if it does not tell.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

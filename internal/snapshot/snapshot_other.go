@@ -1,0 +1,16 @@
+//go:build !linux
+
+package snapshot
+
+import "errors"
+
+var errLinux = errors.New("snapshots of an overlay need Linux")
+
+// Take needs Linux.
+func (s *Store) Take(string, ...string) (*Report, error) { return nil, errLinux }
+
+// Restore needs Linux.
+func (s *Store) Restore(string) error { return errLinux }
+
+// RemoveAll needs Linux.
+func RemoveAll(string) error { return errLinux }
