@@ -33,6 +33,7 @@ const (
 	Start          Category = "start"           // the command could not be started
 	Handshake      Category = "handshake"       // the agent did not answer before its first prompt
 	Setup          Category = "setup"           // the environment could not be set up
+	Image          Category = "image"           // the image of the environment could not be built or pulled
 	Model          Category = "model"           // its model failed
 	MCP            Category = "mcp"             // an MCP server cannot be reached, or the agent does not take its transport
 	Verifier       Category = "verifier"        // the task's verifier could not be run, or left no reward
@@ -68,7 +69,7 @@ var (
 		Protocol, AgentError, InvalidInterrupt, Suspensions, Unresumable,
 	}
 	environments = []Category{
-		Start, Handshake, Setup, Model, MCP, Verifier, Interrupted, StartUnknown, Job, JobLost,
+		Start, Handshake, Setup, Image, Model, MCP, Verifier, Interrupted, StartUnknown, Job, JobLost,
 		SuspendTimeout, NotRunnable, Workspace, Internal,
 	}
 )

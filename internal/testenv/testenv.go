@@ -18,6 +18,7 @@ import (
 // The variables. Each may be "required": what it names must then be there.
 const (
 	Bwrap     = "EVALRUN_BWRAP"     // bubblewrap
+	Podman    = "EVALRUN_PODMAN"    // podman, with the user root
 	Python    = "EVALRUN_PYTHON"    // python3
 	LangGraph = "EVALRUN_LANGGRAPH" // the virtual environment of fixtures/langgraph
 	Data      = "EVALRUN_DATA"      // published eval sets and tasks, beside the checkout
@@ -58,6 +59,16 @@ func NeedLong(t testing.TB) {
 	if os.Getenv(Long) == "" {
 		t.Skipf("this takes long; CI runs it, and so does %s=1", Long)
 	}
+}
+
+// NeedPodman skips a test where podman cannot build images.
+func NeedPodman(t testing.TB) {
+	t.Helper()
+	_, err := exec.LookPath("podman")
+	if err == nil && os.Getuid() != 0 {
+		err = errors.New("images are built by root alone")
+	}
+	Need(t, Podman, err)
 }
 
 // NeedPython skips a test where there is no python3.

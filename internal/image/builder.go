@@ -1,0 +1,80 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+)
+
+// builder makes images. It is called under the lock of the folder, so never twice at once.
+type builder interface {
+	// build makes the image of a folder; dockerfile need not be in it. What the build says goes to
+	// log.
+	build(ctx context.Context, contextDir, dockerfile string, log io.Writer) (id string, err error)
+	// find gives the id of an image that this machine has under a name; empty if it has none.
+	find(ctx context.Context, name string) (id string, err error)
+	// pull fetches an image from its registry.
+	pull(ctx context.Context, name string, log io.Writer) (id string, err error)
+	// content gives the configuration of an image, as its digest has it, and its layers, the lowest
+	// first.
+	content(ctx context.Context, id string) (config []byte, layers []layer, err error)
+	// String is the program's name.
+	String() string
+}
+
+// builders are the programs that can build, in the order in which they are looked for.
+var builders = []string{"podman"}
+
+// newBuilder finds the builder that is asked for, or the first that this machine has.
+func (im *Images) newBuilder(ctx context.Context, lock *os.File) (builder, error) {
+	names := builders
+	if im.builder != "" {
+		names = []string{im.builder}
+	}
+	for _, name := range names {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		if os.Getuid() != 0 {
+			return nil, fault.Newf(fault.NotRunnable, "images can be built only as root here: what %s makes for another user belongs to users of its own, and no overlay of that user takes it", name)
+		}
+		return newPodman(ctx, command{program, lock}, im.path("storage"))
+	}
+	return nil, fault.Newf(fault.NotRunnable, "an image has to be made, and this machine has no %s; install one of them, such as Debian's package podman", strings.Join(names, ", "))
+}
+
+// command is a program of a builder. It keeps the lock under which it works open, so that nobody
+// else has it before the program and all that it has started are gone.
+type command struct {
+	program string
+	lock    *os.File
+}
+
+// output runs the program and returns what it printed on stdout. Its stderr goes to log.
+func (c command) output(ctx context.Context, log io.Writer, args ...string) (string, error) {
+	var out strings.Builder
+	err := c.run(ctx, &out, log, args...)
+	return strings.TrimSpace(out.String()), err
+}
+
+// run runs the program.
+func (c command) run(ctx context.Context, stdout, stderr io.Writer, args ...string) error {
+	cmd := exec.CommandContext(ctx, c.program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = stdout, stderr, []*os.File{c.lock}
+	cmd.WaitDelay = 10 * time.Second // what has escaped may hold the output
+	if err := alone(cmd); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%s: %w", path.Base(c.program), err)
+	}
+	return nil
+}

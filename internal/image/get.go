@@ -1,0 +1,205 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/fault"
+)
+
+// made is what is kept of an answered request: which image was made for it.
+type made struct {
+	Digest string    `json:"digest"`
+	Of     string    `json:"of"`
+	At     time.Time `json:"at"`
+}
+
+// Get gives an image, which it makes if nobody has made it: by a pull, by a build. progress is told
+// what takes time, one line at a time; it may be nil. If the image cannot be made here the error is
+// a [fault.Fault] of category image or not-runnable. The caller releases the image.
+func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Image, error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	keys, err := s.keys()
+	if err != nil {
+		return nil, fault.Newf(fault.Image, "the build context of %s cannot be read: %v", s, err)
+	}
+	begun := time.Now()
+	if !s.Rebuild {
+		if i, err := im.there(keys); i != nil || err != nil {
+			return i, err
+		}
+	}
+	lock, err := im.lock(ctx, func() { progress(fmt.Sprintf("%s waits for another build", s)) })
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close() //nolint:errcheck // the lock ends with it, whatever it says
+	if i, err := im.thereSince(keys, s.Rebuild, begun); i != nil || err != nil {
+		return i, err
+	}
+	if err := im.make(ctx, lock, s, keys, progress); err != nil {
+		return nil, err
+	}
+	i, err := im.there(keys)
+	if i == nil && err == nil {
+		err = fault.Newf(fault.Internal, "the image of %s was made, and is not there", s)
+	}
+	if i != nil {
+		i.Made = time.Since(begun)
+	}
+	return i, err
+}
+
+// Reopen gives the image that has a digest, as a rollout was started in it; nil if it is not there
+// any more. The caller releases it.
+func (im *Images) Reopen(digest string) (*Image, error) { return im.open(digest) }
+
+// keys are the names under which the image is kept: that of the reference, then that of the build.
+func (s Spec) keys() (keys []string, err error) {
+	if s.Reference != "" && !s.Rebuild {
+		key, _ := Spec{Reference: s.Reference}.key() // nothing is read
+		keys = append(keys, key)
+	}
+	if s.Context != "" {
+		key, err := s.key()
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// there opens the first of some keys whose image is there.
+func (im *Images) there(keys []string) (*Image, error) {
+	return im.thereSince(keys, false, time.Time{})
+}
+
+// thereSince is there, and if asked leaves out what was made before a time.
+func (im *Images) thereSince(keys []string, fresh bool, begun time.Time) (*Image, error) {
+	for _, key := range keys {
+		var m made
+		if err := readJSON(im.path("keys", key+".json"), &m); err != nil {
+			return nil, err
+		}
+		if m.Digest == "" || fresh && m.At.Before(begun) {
+			continue
+		}
+		if i, err := im.open(m.Digest); i != nil || err != nil {
+			return i, err
+		}
+	}
+	return nil, nil
+}
+
+// make makes an image under the lock of the folder.
+func (im *Images) make(ctx context.Context, lock *os.File, s Spec, keys []string, progress func(string)) error {
+	// Whatever is there is of a process that was killed: nobody else makes anything now.
+	if err := removeAllIn(im.path("tmp")); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(im.path("tmp"), "")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp) //nolint:errcheck // the next one does it
+	b, err := im.newBuilder(ctx, lock)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout(), errTooLong)
+	defer cancel()
+	key := keys[len(keys)-1]
+	logFile := im.path("logs", key+".log")
+	log, err := newBuildLog(logFile, progress)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	id, of, err := im.obtain(ctx, b, s, tmp, log, progress)
+	if err == nil {
+		var digest string
+		if digest, err = im.keep(ctx, b, id, tmp); err == nil {
+			if of == s.Reference {
+				key = keys[0]
+			}
+			return im.write(made{Digest: digest, Of: of, At: time.Now()}, "keys", key+".json")
+		}
+	}
+	return failed(s, err, log)
+}
+
+var errTooLong = errors.New("it took longer than build_timeout_sec")
+
+// obtain gets an image into the builder's storage.
+func (im *Images) obtain(ctx context.Context, b builder, s Spec, tmp string, log *buildLog, progress func(string)) (id, of string, err error) {
+	if s.Reference != "" && !s.Rebuild {
+		id, err := im.fetch(ctx, b, s, log, progress)
+		if err == nil || s.Context == "" || ctx.Err() != nil {
+			return id, s.Reference, err
+		}
+		progress(fmt.Sprintf("%s is not to be had, so %s is built", s.Reference, s.dockerfile()))
+	}
+	dir, dockerfile := filepath.Join(tmp, "context"), filepath.Join(tmp, "Dockerfile")
+	info, err := os.Stat(s.dockerfile())
+	if err == nil {
+		if err = s.stage(dir); err == nil {
+			err = copyFile(s.dockerfile(), dockerfile, info)
+		}
+	}
+	if err != nil {
+		return "", "", err
+	}
+	progress(fmt.Sprintf("%s is built with %s", s.dockerfile(), b))
+	id, err = b.build(ctx, dir, dockerfile, log)
+	return id, s.dockerfile(), err
+}
+
+// fetch finds an image by its name, or pulls it.
+func (im *Images) fetch(ctx context.Context, b builder, s Spec, log io.Writer, progress func(string)) (string, error) {
+	id, err := b.find(ctx, s.Reference)
+	if id != "" || err != nil {
+		return id, err
+	}
+	progress(fmt.Sprintf("%s is pulled with %s", s.Reference, b))
+	return b.pull(ctx, s.Reference, log)
+}
+
+// failed is the fault of an image that could not be made.
+func failed(s Spec, err error, log *buildLog) error {
+	if f := (*fault.Fault)(nil); errors.As(err, &f) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	what := "the image of " + s.String() + " could not be built"
+	if s.Context == "" {
+		what = "the image " + s.Reference + " is not on this machine, and could not be pulled"
+	}
+	if errors.Is(err, errTooLong) {
+		err = fmt.Errorf("it took longer than build_timeout_sec, %s", s.timeout())
+	}
+	message := fmt.Sprintf("%s: %v", what, err)
+	if tail := log.tail(); tail != "" {
+		message += "\n" + tail
+	}
+	return fault.New(fault.Image, message+"\nthe whole log: "+log.path)
+}
+
+// removeAllIn empties a folder.
+func removeAllIn(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(err, durable.Sync(dir))
+}

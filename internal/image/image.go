@@ -1,0 +1,177 @@
+// Package image makes the root file systems in which tasks run: it builds Dockerfiles and pulls
+// images with whatever builder the machine has, and keeps them unpacked in a folder of the user, so
+// that each is made once and a second run needs neither network nor builder. It knows images,
+// builders, locks and disks. It must not know tasks, rollouts or sandboxes.
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+)
+
+// Spec says which image is wanted: one that is built of a folder, or one that has a name.
+type Spec struct {
+	// Context is the folder that a build sees. Exclude are patterns of .dockerignore that hold for
+	// it beside its own.
+	Context string
+	Exclude []string
+	// Dockerfile is the file that is built; empty for the Dockerfile in Context.
+	Dockerfile string
+	// Reference is the name of an image that is there already, on this machine or in a registry. It
+	// goes before Context, which is built only if nothing has the name.
+	Reference string
+	// Platform is such as linux/amd64; empty for that of this machine.
+	Platform string
+	// Timeout is how long the build or the pull may take; 0 for ten minutes.
+	Timeout time.Duration
+	// Rebuild builds Context whatever is there.
+	Rebuild bool
+}
+
+// String names the image for people.
+func (s Spec) String() string {
+	if s.Context == "" {
+		return s.Reference
+	}
+	return s.dockerfile()
+}
+
+func (s Spec) dockerfile() string {
+	if s.Dockerfile != "" {
+		return s.Dockerfile
+	}
+	return filepath.Join(s.Context, "Dockerfile")
+}
+
+func (s Spec) timeout() time.Duration {
+	if s.Timeout > 0 {
+		return s.Timeout
+	}
+	return 10 * time.Minute
+}
+
+// check finds what makes the image impossible on this machine, whatever builder it has.
+func (s Spec) check() error {
+	if s.Context == "" && s.Reference == "" {
+		return fault.New(fault.Image, "neither a Dockerfile nor the name of an image is given")
+	}
+	if s.Context == "" && strings.HasPrefix(s.Reference, "-") {
+		return fault.Newf(fault.Image, "%q cannot be the name of an image", s.Reference)
+	}
+	if here := platform(); s.Platform != "" && s.Platform != here {
+		return fault.Newf(fault.Image, "%s is to be an image for %s, and this machine runs %s", s, s.Platform, here)
+	}
+	return nil
+}
+
+func platform() string { return "linux/" + runtime.GOARCH }
+
+// Image is an image that is there. It stays there until Release, also when another process collects
+// what nobody uses.
+type Image struct {
+	// Digest is the id of the image: sha256: and the digest of its configuration, which names its
+	// layers. The same digest is the same root, to the byte.
+	Digest string
+	// Lower are the folders of its layers, the uppermost first, as lowerdir= of an overlay has them.
+	// None of their paths has a colon. They belong to all that use the image: nobody writes to them.
+	Lower  []string
+	Config Config
+	// Made is how long it took to make the image; 0 if it was there.
+	Made time.Duration
+	use  *os.File
+}
+
+// Release lets go of the image. It may be called again.
+func (i *Image) Release() {
+	if i.use != nil {
+		_ = i.use.Close() // which ends the lock, whatever it says
+		i.use = nil
+	}
+}
+
+// Config is what an image says of the processes that run in it.
+type Config struct {
+	User       string `json:"User,omitempty"`
+	WorkingDir string `json:"WorkingDir,omitempty"`
+	// Env are variables as NAME=value. PATH is always among them.
+	Env         []string     `json:"Env,omitempty"`
+	Entrypoint  []string     `json:"Entrypoint,omitempty"`
+	Cmd         []string     `json:"Cmd,omitempty"`
+	Shell       []string     `json:"Shell,omitempty"`
+	Healthcheck *Healthcheck `json:"Healthcheck,omitempty"`
+}
+
+// Healthcheck is how an image says that what runs in it is ready. Test begins with NONE, CMD or
+// CMD-SHELL. A duration of 0 is one that is not said.
+type Healthcheck struct {
+	Test          []string
+	Interval      time.Duration
+	Timeout       time.Duration
+	StartPeriod   time.Duration
+	StartInterval time.Duration
+	Retries       int
+}
+
+// defaultPath is what Docker sets where an image has no PATH.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func (c *Config) complete() {
+	for _, kv := range c.Env {
+		if strings.HasPrefix(kv, "PATH=") {
+			return
+		}
+	}
+	c.Env = append(c.Env, defaultPath)
+}
+
+// Images are the images of one folder. All methods can be called at once, and by many processes.
+type Images struct {
+	dir     string
+	builder string
+}
+
+// Options are settings of [Open].
+type Options struct {
+	// Builder is podman, buildah or docker; empty for the first of them that the machine has.
+	Builder string
+}
+
+// Dir is where images are kept if nothing else is said: $EVALRUN_IMAGES, else evalrun/images in the
+// user's cache folder.
+func Dir() (string, error) {
+	if dir := os.Getenv("EVALRUN_IMAGES"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no folder for images: %w; set EVALRUN_IMAGES", err)
+	}
+	return filepath.Join(cache, "evalrun", "images"), nil
+}
+
+// Open opens a folder of images, which is made if it is not there.
+func Open(dir string, o Options) (*Images, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsAny(dir, ":,\\") {
+		return nil, fmt.Errorf("%s cannot be the folder of images, because no overlay takes a path with a colon, a comma or a backslash", dir)
+	}
+	im := &Images{dir: dir, builder: o.Builder}
+	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "tmp"} {
+		err = errors.Join(err, os.MkdirAll(im.path(sub), 0o700))
+	}
+	return im, err
+}
+
+func (im *Images) path(elem ...string) string {
+	return filepath.Join(append([]string{im.dir}, elem...)...)
+}

@@ -1,0 +1,141 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/durable"
+)
+
+// layer is one layer of an image at its builder.
+type layer struct {
+	// id is the digest of the layer's archive.
+	id string
+	// dir has the layer as an overlay wants it, with what it takes away as devices 0:0.
+	dir string
+}
+
+// folder is the name of a layer's folder. It is short because the paths of all layers of an image
+// have to fit into one page, mount(2).
+func (l layer) folder() string {
+	_, hex, _ := strings.Cut(l.id, ":")
+	return hex[:min(len(hex), 24)]
+}
+
+// emptyLayer is the layer of images that have none.
+const emptyLayer = "empty"
+
+// install copies a layer into the folder of layers, unless it is there. It is there whole and
+// durable, or not at all.
+func (im *Images) install(ctx context.Context, l layer, tmp string) error {
+	to := im.path("layers", l.folder())
+	if _, err := os.Lstat(to); err == nil {
+		return nil
+	}
+	if l.folder() == "" {
+		return fmt.Errorf("a layer has the digest %q", l.id)
+	}
+	half := filepath.Join(tmp, l.folder())
+	// It keeps owners, hard links, extended attributes, holes and devices.
+	if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", l.dir, half).CombinedOutput(); err != nil {
+		return fmt.Errorf("copying %s: %w\n%s", l.dir, err, out)
+	}
+	if err := syncFileSystem(half); err != nil {
+		return err
+	}
+	if err := os.Rename(half, to); err != nil {
+		return err
+	}
+	return durable.Sync(im.path("layers"))
+}
+
+// record is what is kept of an image.
+type record struct {
+	Digest string   `json:"digest"`
+	Config Config   `json:"config"`
+	Layers []string `json:"layers"`
+}
+
+// keep installs an image of a builder: first its layers, then its record, which says that they are
+// there.
+func (im *Images) keep(ctx context.Context, b builder, id, tmp string) (digest string, err error) {
+	document, layers, err := b.content(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	var described struct {
+		Architecture string `json:"architecture"`
+		OS           string `json:"os"`
+		Config       Config `json:"config"`
+	}
+	if err := json.Unmarshal(document, &described); err != nil {
+		return "", fmt.Errorf("the configuration of image %s: %w", id, err)
+	}
+	if got := described.OS + "/" + described.Architecture; got != platform() {
+		return "", &wrongPlatform{got}
+	}
+	r := record{Digest: "sha256:" + id, Config: described.Config}
+	r.Config.complete()
+	if len(layers) == 0 {
+		if err := os.Mkdir(filepath.Join(tmp, "empty"), 0o755); err != nil {
+			return "", err
+		}
+		layers = []layer{{"none:" + emptyLayer, filepath.Join(tmp, "empty")}}
+	}
+	for _, l := range slices.Backward(layers) {
+		if slices.Contains(r.Layers, l.folder()) {
+			continue // all that it has is above; and no overlay takes a folder twice
+		}
+		if err := im.install(ctx, l, tmp); err != nil {
+			return "", err
+		}
+		r.Layers = append(r.Layers, l.folder())
+	}
+	return r.Digest, im.write(r, "images", id+".json")
+}
+
+type wrongPlatform struct{ platform string }
+
+func (w *wrongPlatform) Error() string {
+	return fmt.Sprintf("it is an image for %s, and this machine runs %s", w.platform, platform())
+}
+
+func (im *Images) write(value any, elem ...string) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(im.path(elem...), 0o600, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// open locks an image for use and returns it; nil if it is not there.
+func (im *Images) open(digest string) (*Image, error) {
+	_, id, ok := strings.Cut(digest, ":")
+	if !ok || strings.Contains(id, "/") {
+		return nil, fmt.Errorf("%q is not the digest of an image", digest)
+	}
+	use, err := lockShared(im.path("locks", id))
+	if err != nil {
+		return nil, err
+	}
+	var r record
+	if err := readJSON(im.path("images", id+".json"), &r); err != nil || r.Digest != digest {
+		return nil, errors.Join(err, use.Close())
+	}
+	i := &Image{Digest: digest, Config: r.Config, use: use}
+	for _, folder := range r.Layers {
+		i.Lower = append(i.Lower, im.path("layers", folder))
+	}
+	return i, nil
+}
