@@ -61,7 +61,7 @@ func (s *Store) settle(ctx context.Context, runID string, agents int) error {
 	if err != nil {
 		return err
 	}
-	e, err := work{s, Options{}, p.red}.engine(p.runID, agents, false)
+	e, err := work{s: s, o: Options{}, red: p.red}.engine(p.runID, agents, false)
 	if err != nil {
 		return err
 	}

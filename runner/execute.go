@@ -35,7 +35,8 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 		}
 		docs.changedRun(e.RunID)
 	}
-	w := work{s, o.Options, redact.New(o.Variables.secrets())}
+	w, finish := work{s: s, o: o.Options, red: redact.New(o.Variables.secrets())}.exporting(ctx, "")
+	defer finish()
 	e, err := w.engine("", o.concurrency(), false)
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func CheckTasks(ctx context.Context, dirs []string, sandbox SandboxOptions, stor
 	if err != nil {
 		return nil, err
 	}
-	interrupted, err := work{s, o, p.red}.until(ctx, p.runID, RunOptions{Wait: true}, false)
+	interrupted, err := work{s: s, o: o, red: p.red}.until(ctx, p.runID, RunOptions{Wait: true}, false)
 	if err != nil {
 		return nil, err
 	}

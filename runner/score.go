@@ -91,7 +91,7 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 		return out, err
 	}
 	if out.Number > 0 {
-		logger := work{s, Options{Log: o.Log}, p.red}.logger(p.red)
+		logger := work{s: s, o: Options{Log: o.Log}, red: p.red}.logger(p.red)
 		host := &rollout.Host{Store: s.st, Resolve: o.Variables.resolve, Executable: s.opts.Executable, Logger: logger}
 		err = r.score(ctx, host, out.Number, o)
 	}

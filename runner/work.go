@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/telemetry"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -43,6 +44,8 @@ type Options struct {
 	// Notifications are whom a service tells of the events of all runs, beside the targets of eval
 	// sets.
 	Notifications Notifications
+	// Telemetry, if not nil, is where traces and metrics are sent.
+	Telemetry *Telemetry
 }
 
 // RunOptions are the options of [Store.Run] and [Store.Resume].
@@ -97,7 +100,7 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 			return result, err
 		}
 	}
-	interrupted, workErr := work{s, o.Options, p.red}.until(ctx, runID, o, askFirst)
+	interrupted, workErr := work{s: s, o: o.Options, red: p.red}.until(ctx, runID, o, askFirst)
 	if errors.Is(workErr, store.ErrMoved) {
 		return result, workErr // there is nothing to write to any more
 	}
@@ -115,11 +118,15 @@ type work struct {
 	s   *Store
 	o   Options
 	red *redact.Redactor
+	// exporter sends traces and metrics; nil if nobody wants them.
+	exporter *telemetry.Exporter
 }
 
 // until works on a run for as long as the options say, and reports whether somebody ended that
 // before its time.
 func (w work) until(ctx context.Context, runID string, o RunOptions, askFirst bool) (interrupted bool, err error) {
+	w, finish := w.exporting(ctx, runID)
+	defer finish()
 	until := engine.UntilIdle
 	switch {
 	case o.Wait:
@@ -189,6 +196,9 @@ func (w work) engine(runID string, agents int, stay bool) (*engine.Runner, error
 
 // tell hands an event to whoever watches.
 func (w work) tell(e store.Event) {
+	if w.exporter != nil {
+		w.exporter.Changed(e.RunID)
+	}
 	if w.o.Events != nil {
 		e.Data = w.red.JSON(e.Data)
 		w.o.Events(report.EventOf(e))

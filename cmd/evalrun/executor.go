@@ -32,6 +32,9 @@ With --once every source is asked once, what can be resumed is, and the command 
 			if o.Variables, err = w.variables(); err != nil {
 				return err
 			}
+			if o.Telemetry, err = w.telemetry(); err != nil {
+				return err
+			}
 			o.Concurrency = w.concurrency
 			return g.withStore(cmd, false, func(s *runner.Store) error { return w.execute(cmd, g, s, o) })
 		},

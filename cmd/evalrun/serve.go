@@ -62,6 +62,10 @@ another serve or executor goes on where this one was ended, however that was.`,
 
 // run serves until it is told to end.
 func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err error) {
+	telemetry, err := o.telemetry()
+	if err != nil {
+		return err
+	}
 	svc, err := o.service(cmd, g, s)
 	if err != nil {
 		return err
@@ -100,7 +104,7 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	work.Go(func() {
 		defer close(ended)
 		executed = x.run(ctx, s, runner.ExecuteOptions{Options: runner.Options{Concurrency: o.concurrency, Variables: svc.variables, Drain: drain,
-			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()),
+			Events: out.event, Notice: out.say, Log: out, PublicURL: o.address.url(ln.Addr()), Telemetry: telemetry,
 			Notifications: svc.notifications()}})
 	})
 	keeping, stopKeeping := context.WithCancel(ctx)

@@ -21,13 +21,32 @@ type watchFlags struct {
 	events      string
 	env         []string
 	envFiles    []string
+	otlp        string
+	otlpContent bool
 }
 
 func (w *watchFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVarP(&w.concurrency, "concurrency", "j", runner.DefaultConcurrency, "run `N` agents at once")
 	f.StringVar(&w.events, "events", "", "append the events of all processes to `FILE` while the command runs (JSON Lines)")
+	f.StringVar(&w.otlp, "otlp", "", "send traces and metrics to the OpenTelemetry collector at `URL` (OTLP over HTTP, as http://localhost:4318); env: to that of $OTEL_EXPORTER_OTLP_ENDPOINT")
+	f.BoolVar(&w.otlpContent, "otlp-content", false, "with --otlp: also send inputs and outputs")
 	w.registerEnv(cmd, "")
+}
+
+// telemetry is where traces and metrics are sent; nil if nobody wants them.
+func (w *watchFlags) telemetry() (*runner.Telemetry, error) {
+	if w.otlp == "" {
+		if w.otlpContent {
+			return nil, usageError("--otlp-content has a meaning only with --otlp")
+		}
+		return nil, nil
+	}
+	t, err := runner.ParseTelemetry(w.otlp, w.otlpContent, os.LookupEnv)
+	if err != nil {
+		return nil, usageError("--otlp: %w", err)
+	}
+	return t, nil
 }
 
 func (w *watchFlags) registerEnv(cmd *cobra.Command, when string) {
@@ -116,10 +135,11 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 	}
 	o = runner.RunOptions{Options: runner.Options{Concurrency: w.concurrency}, Wait: w.wait == waitAll, WaitJobs: w.wait == waitJobs, WaitTimeout: w.waitTimeout, Document: w.output,
 		Accept: runner.Accept{Unscored: w.allowUnscored, Suspended: w.allowSuspended}}
-	var err1, err2 error
+	var err1, err2, err3 error
 	o.Accept.Faulted, err1 = tolerance("fail-on-error", w.failOnError)
 	o.Accept.EvaluatorErrors, err2 = tolerance("fail-on-evaluator-error", w.failOnEvaluatorError)
-	return o, errors.Join(err1, err2, w.checkConcurrency())
+	o.Telemetry, err3 = w.telemetry()
+	return o, errors.Join(err1, err2, err3, w.checkConcurrency())
 }
 
 func tolerance(flag, text string) (runner.Tolerance, error) {

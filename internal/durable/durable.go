@@ -92,11 +92,19 @@ func TryLock(path string, mode os.FileMode) (*os.File, error) {
 // OpenLog opens an append-only log of lines, locked until it is closed, cuts a last line that is
 // torn, and returns its last whole line without the newline; nil if there is none.
 func OpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err error) {
-	f, err := Lock(path, mode)
+	return openLog(Lock(path, mode))
+}
+
+// TryOpenLog is OpenLog without waiting: the error is ErrLocked if somebody has the log open.
+func TryOpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err error) {
+	return openLog(TryLock(path, mode))
+}
+
+func openLog(f *os.File, err error) (*os.File, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	last, err = lastLine(f)
+	last, err := lastLine(f)
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}

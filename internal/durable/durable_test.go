@@ -39,6 +39,30 @@ func TestWriteFileReplacesTheWholeFileOrNothing(t *testing.T) {
 
 // The last line of a log is found, and cut if it is torn, wherever the pieces in which the file is
 // read end.
+func TestALogThatIsOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	log, _, err := OpenLog(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := TryOpenLog(path, 0o600); !errors.Is(err, ErrLocked) {
+		t.Errorf("a log that is open is opened: %v", err)
+	}
+	if _, err := log.WriteString("a\nto"); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log, last, err := TryOpenLog(path, 0o600)
+	if err != nil || string(last) != "a" {
+		t.Fatalf("the last line is %q, %v", last, err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOpenLog(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	for _, test := range []struct{ name, content, last, kept string }{

@@ -131,6 +131,8 @@ type View interface {
 	Evaluations(f func(Evaluation) error) error
 	// Rollouts calls f for every rollout in the order of the plan. What f gets is its own.
 	Rollouts(f func(RolloutView) error) error
+	// Rollout returns one rollout of the run, or ErrNotFound.
+	Rollout(rolloutID string) (RolloutView, error)
 	// Rescorings are those of the run in order, RescoredEvaluations the evaluations of one of them
 	// that take the place of the plan's.
 	Rescorings() ([]Rescoring, error)

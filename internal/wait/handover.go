@@ -75,11 +75,24 @@ func (j Job) Environ() map[string]string {
 
 // Traceparent makes the rollout the trace and the trigger its span.
 func (j Job) Traceparent() string {
-	trace := strings.ReplaceAll(j.RolloutID, "-", "")
-	if b, err := hex.DecodeString(trace); err != nil || len(b) != 16 || trace == strings.Repeat("0", 32) {
-		sum := sha256.Sum256([]byte(j.RolloutID))
-		trace = hex.EncodeToString(sum[:16])
+	trace, span := TraceID(j.RolloutID), SpanID(j.TriggerID)
+	return "00-" + hex.EncodeToString(trace[:]) + "-" + hex.EncodeToString(span[:]) + "-01"
+}
+
+// TraceID is the trace of a rollout, as W3C Trace Context has it: the rollout's id, which is 16
+// bytes.
+func TraceID(rolloutID string) (id [16]byte) {
+	b, err := hex.DecodeString(strings.ReplaceAll(rolloutID, "-", ""))
+	if err != nil || len(b) != 16 || [16]byte(b) == id {
+		sum := sha256.Sum256([]byte(rolloutID))
+		b = sum[:16]
 	}
-	span := sha256.Sum256([]byte(j.TriggerID))
-	return "00-" + strings.ToLower(trace) + "-" + hex.EncodeToString(span[:8]) + "-01"
+	return [16]byte(b)
+}
+
+// SpanID is the span of something in that trace which has an id: of the rollout itself, or of what
+// it waits for.
+func SpanID(id string) [8]byte {
+	sum := sha256.Sum256([]byte(id))
+	return [8]byte(sum[:8])
 }

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
@@ -73,10 +75,18 @@ func (v *sqliteView) RescoredEvaluations(number int, f func(store.Evaluation) er
 // batch is how many rollouts are read before the rows that belong to them.
 const batch = 256
 
+// selectRolloutView is completed by what belongs to a rollout.
+var selectRolloutView = "SELECT " + rolloutColumns + ", coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '') FROM rollouts o LEFT JOIN rescored s USING (rollout_id)"
+
+var selectTriggersOf = selectTrigger + "WHERE t.rollout_id = ? ORDER BY t.id"
+
+func scanRolloutView(r scanner) (o store.RolloutView, err error) {
+	o.Rollout, err = scanRollout(r, &o.Rescoring, &o.Due, &o.Unscored)
+	return o, err
+}
+
 func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
-	parts, err := v.prepare("SELECT "+rolloutColumns+", coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '') FROM rollouts o LEFT JOIN rescored s USING (rollout_id)"+
-		" WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?",
-		selectSegments, selectTrigger+"WHERE t.rollout_id = ? ORDER BY t.id", selectResults)
+	parts, err := v.prepare(selectRolloutView+" WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?", selectSegments, selectTriggersOf, selectResults)
 	if err != nil {
 		return err
 	}
@@ -87,9 +97,7 @@ func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
 		}
 		var rollouts []store.RolloutView
 		if err := each(rows, func(r scanner) error {
-			var o store.RolloutView
-			var err error
-			o.Rollout, err = scanRollout(r, &o.Rescoring, &o.Due, &o.Unscored)
+			o, err := scanRolloutView(r)
 			rollouts = append(rollouts, o)
 			return err
 		}); err != nil {
@@ -107,6 +115,21 @@ func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
 			return nil
 		}
 	}
+}
+
+func (v *sqliteView) Rollout(rolloutID string) (o store.RolloutView, err error) {
+	parts, err := v.prepare(selectRolloutView+" WHERE o.run_id = ? AND o.rollout_id = ?", selectSegments, selectTriggersOf, selectResults)
+	if err != nil {
+		return o, err
+	}
+	o, err = scanRolloutView(parts[0].QueryRowContext(v.ctx, v.run.ID, rolloutID))
+	if errors.Is(err, sql.ErrNoRows) {
+		err = fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
+	}
+	if err != nil {
+		return o, err
+	}
+	return o, v.complete(&o, parts[1:])
 }
 
 func (v *sqliteView) prepare(queries ...string) ([]*sql.Stmt, error) {

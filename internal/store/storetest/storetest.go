@@ -279,9 +279,15 @@ func (w *world) run(id string) store.Run {
 	return r
 }
 
+// view is a rollout as its run's view has it, among the others and by itself.
 func (w *world) view(runID, rolloutID string) (out store.RolloutView) {
 	w.Helper()
 	w.must(w.a.Snapshot(w.ctx, runID, func(v store.View) error {
+		one, err := v.Rollout(rolloutID)
+		w.must(err)
+		defer func() { equal(w, "the same rollout by itself", one, out) }()
+		_, err = v.Rollout("none")
+		w.refused("a rollout that is not there", err, store.ErrNotFound)
 		return v.Rollouts(func(o store.RolloutView) error {
 			if o.ID == rolloutID {
 				out = o

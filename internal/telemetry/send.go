@@ -1,0 +1,164 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	collectortrace "go.opentelemetry.io/proto/slim/otlp/collector/trace/v1"
+	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
+
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/telemetry/otlp"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+const (
+	// eventBatch is how many events are read at once, spanBatch how many spans are sent at once.
+	eventBatch = 200
+	spanBatch  = 512
+)
+
+// send sends what has happened in a run since the last time, and then its metrics.
+func (e *Exporter) send(ctx context.Context, runID string, last bool) error {
+	log, seq, err := e.openLog(runID)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // what it says is only how far the run was sent
+	grown := false
+	for {
+		all, reached, err := e.spansAfter(ctx, runID, seq)
+		if err != nil {
+			return err
+		}
+		if reached == seq {
+			break
+		}
+		if err := e.post(ctx, all); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(log, reached); err != nil {
+			return err
+		}
+		seq, grown = reached, true
+	}
+	if grown || last {
+		return e.sendMetrics(ctx, runID)
+	}
+	return nil
+}
+
+// openLog opens the file that says which events of a run this collector has, the number of the last
+// one in its last line, and locks it.
+func (e *Exporter) openLog(runID string) (log *os.File, seq int64, err error) {
+	if err := e.o.Store.InPlace(); err != nil {
+		return nil, 0, err
+	}
+	dir := workspace.RunDir(e.o.Store.Dir(), runID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, 0, err
+	}
+	log, last, err := durable.TryOpenLog(filepath.Join(dir, e.logName()), 0o600)
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, 0, errElsewhere
+	}
+	if err != nil || last == nil {
+		return log, 0, err
+	}
+	seq, err = strconv.ParseInt(string(last), 10, 64)
+	if err != nil {
+		return log, 0, nil // a damaged file: what is sent twice has the same ids
+	}
+	return log, seq, nil
+}
+
+// logName is another one for each collector.
+func (e *Exporter) logName() string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(e.o.Client.Endpoint().Traces))
+	return fmt.Sprintf("otlp-%08x.log", h.Sum32())
+}
+
+// spansAfter are the spans that have ended with the next events of a run, and the number of the
+// last of these events.
+func (e *Exporter) spansAfter(ctx context.Context, runID string, seq int64) (all []*trace.Span, reached int64, err error) {
+	events, err := e.o.Store.Events(ctx, runID, seq, eventBatch)
+	if err != nil || len(events) == 0 {
+		return nil, seq, err
+	}
+	run, err := e.o.Planned(ctx, runID)
+	if err != nil {
+		return nil, seq, err
+	}
+	var order []string
+	of := map[string][]store.Event{}
+	for _, one := range events {
+		reached = one.Seq
+		if one.RolloutID == "" {
+			continue
+		}
+		if of[one.RolloutID] == nil {
+			order = append(order, one.RolloutID)
+		}
+		of[one.RolloutID] = append(of[one.RolloutID], one)
+	}
+	err = e.o.Store.Snapshot(ctx, runID, func(v store.View) error {
+		for _, id := range order {
+			rv, err := v.Rollout(id)
+			if err != nil {
+				return err
+			}
+			b := builder{run: run, storeDir: e.o.Store.Dir(), content: e.o.Content, rv: rv}
+			for _, one := range of[id] {
+				if err := b.add(one); err != nil {
+					return fmt.Errorf("rollout %s: %w", id, err)
+				}
+			}
+			all = append(all, b.spans...)
+		}
+		return nil
+	})
+	return all, reached, err
+}
+
+// post sends spans. What the collector will never have is counted and given up.
+func (e *Exporter) post(ctx context.Context, all []*trace.Span) error {
+	for len(all) > 0 {
+		n := min(len(all), spanBatch)
+		rejected, err := e.o.Client.Traces(ctx, &collectortrace.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{{
+			Resource: e.o.Origin.resource(), ScopeSpans: []*trace.ScopeSpans{{Scope: e.o.Origin.scope(), Spans: all[:n]}},
+		}}})
+		if refused := (*otlp.Refused)(nil); errors.As(err, &refused) {
+			e.tell(err)
+			rejected, err = int64(n), nil
+		}
+		if err != nil {
+			return err
+		}
+		e.refused += rejected
+		all = all[n:]
+	}
+	return nil
+}
+
+// unsent counts the spans of a run that were not sent.
+func (e *Exporter) unsent(ctx context.Context, runID string) (n int64, err error) {
+	log, seq, err := e.openLog(runID)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = log.Close() }()
+	for {
+		all, reached, err := e.spansAfter(ctx, runID, seq)
+		if err != nil || reached == seq {
+			return n, err
+		}
+		n, seq = n+int64(len(all)), reached
+	}
+}

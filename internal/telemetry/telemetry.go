@@ -1,0 +1,156 @@
+// Package telemetry tells an OpenTelemetry collector what happens in runs: a trace for each rollout,
+// and metrics for each run.
+//
+// A span is made of what is stored, when it has ended and that is durable, and its ids are derived
+// from stored ids. Whoever exports a run writes down beside it how far it has come, so that another
+// process goes on there. What a crash has it send twice has the same ids both times.
+//
+// [Exporter] sends. It is never a reason for a run to fail or to wait: it reads the store beside
+// the work, and keeps no queue of its own.
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	common "go.opentelemetry.io/proto/slim/otlp/common/v1"
+	resource "go.opentelemetry.io/proto/slim/otlp/resource/v1"
+
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+)
+
+// scopeName is the instrumentation scope of everything that is sent.
+const scopeName = "github.com/evalrun/evalrun"
+
+// Run is what is known of a run beside its rollouts.
+type Run struct {
+	Plan   plans.Plan
+	Redact *redact.Redactor
+}
+
+// Origin says who sends.
+type Origin struct {
+	// Version is evalrun's; empty for that of the build.
+	Version string
+	// Service and Attributes are OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES.
+	Service, Attributes string
+}
+
+func (o Origin) version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && o.Version == "" {
+		return info.Main.Version
+	}
+	return o.Version
+}
+
+// resource has the attributes of OTEL_RESOURCE_ATTRIBUTES, of which ours are not replaced but for
+// the service's name.
+func (o Origin) resource() *resource.Resource {
+	out := attributes{}
+	service := "evalrun"
+	for pair := range strings.SplitSeq(o.Attributes, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if key, value = strings.TrimSpace(key), strings.TrimSpace(value); !ok || key == "" {
+			continue
+		}
+		if key == "service.name" {
+			service = value
+			continue
+		}
+		out.text(key, value)
+	}
+	if o.Service != "" {
+		service = o.Service
+	}
+	out.text("service.name", service)
+	out.text("service.version", o.version())
+	return &resource.Resource{Attributes: out}
+}
+
+func (o Origin) scope() *common.InstrumentationScope {
+	return &common.InstrumentationScope{Name: scopeName, Version: o.version()}
+}
+
+// attributes are those of a span, a metric or a resource. What is empty is left out.
+type attributes []*common.KeyValue
+
+// maxText is how long the text of an attribute may be, in bytes.
+const maxText = 32 << 10
+
+func (a *attributes) text(key, value string) {
+	if value == "" {
+		return
+	}
+	if len(value) > maxText {
+		value = value[:maxText] + "…"
+	}
+	a.add(key, &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: strings.ToValidUTF8(value, "\uFFFD")}})
+}
+
+func (a *attributes) count(key string, n int64) {
+	a.add(key, &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: n}})
+}
+
+func (a *attributes) number(key string, f *float64) {
+	if f != nil {
+		a.add(key, &common.AnyValue{Value: &common.AnyValue_DoubleValue{DoubleValue: *f}})
+	}
+}
+
+func (a *attributes) flag(key string, on bool) {
+	if on {
+		a.add(key, &common.AnyValue{Value: &common.AnyValue_BoolValue{BoolValue: true}})
+	}
+}
+
+func (a *attributes) add(key string, value *common.AnyValue) {
+	*a = append(*a, &common.KeyValue{Key: key, Value: value})
+}
+
+// json adds a value of any kind: what is no text, number or bool is sent as JSON text.
+func (a *attributes) json(key string, value json.RawMessage) {
+	var v any
+	if json.Unmarshal(value, &v) != nil {
+		return
+	}
+	switch v := v.(type) {
+	case nil:
+	case string:
+		a.text(key, v)
+	case bool:
+		a.add(key, &common.AnyValue{Value: &common.AnyValue_BoolValue{BoolValue: v}})
+	case float64:
+		if n := int64(v); float64(n) == v {
+			a.count(key, n)
+		} else {
+			a.number(key, &v)
+		}
+	default:
+		a.text(key, string(value))
+	}
+}
+
+// firstLine is what is told of an error: what an agent or a job has printed may follow in the next
+// lines.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+func nanos(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(t.UnixNano())
+}
+
+// Planned returns what is known of a run beside its rollouts.
+type Planned func(ctx context.Context, runID string) (Run, error)
+
+// attemptName names an attempt of a segment.
+func attemptName(segment, attempt int) string { return fmt.Sprintf("%d.%d", segment, attempt) }
