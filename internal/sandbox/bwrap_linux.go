@@ -68,6 +68,9 @@ func (s *Config) wrap(cmd *exec.Cmd, env []string) error {
 	if err != nil {
 		return Available()
 	}
+	if s.Isolation == IsolationImage {
+		return s.wrapImage(cmd, bwrap)
+	}
 	files, err := s.files(cmd.Path, env)
 	if err != nil {
 		return err

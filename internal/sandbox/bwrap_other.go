@@ -13,3 +13,15 @@ func Available() error {
 }
 
 func (s *Config) wrap(*exec.Cmd, []string) error { return Available() }
+
+// ImageAvailable says why no space over the root of an image can be had here.
+func ImageAvailable() error {
+	return errors.New("isolation \"image\" works on Linux only: choose isolation \"process\"")
+}
+
+// Open gives the mounted root to evalrun itself, on Linux.
+func (r *Root) Open(string) (path string, closeRoot func(), err error) {
+	return "", nil, ImageAvailable()
+}
+
+func rootMain(string) {}

@@ -19,6 +19,8 @@ const (
 	IsolationProcess = "process"
 	// IsolationBwrap is bubblewrap: own root, process ids, users and, unless wanted, no network.
 	IsolationBwrap = "bwrap"
+	// IsolationImage is bubblewrap too, with the root of an image in place of this machine's system.
+	IsolationImage = "image"
 )
 
 // InsideExecutable is where [Command].Executable is found inside bwrap.
@@ -39,9 +41,14 @@ func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insid
 // nothing else of this machine, and nothing that a stranger may not read. In process isolation only
 // Binds (for Path and HostPath), Forwards, Exposes and Spawns are heeded, and a forwarded or
 // exposed port is one of this machine's.
+//
+// In image isolation the root is Root, all of which may be written to, with fresh /proc and /dev
+// and what is named here.
 type Config struct {
-	// Isolation is IsolationProcess or IsolationBwrap.
+	// Isolation is IsolationProcess, IsolationBwrap or IsolationImage.
 	Isolation string
+	// Root is the root in image isolation.
+	Root *Root
 	// Binds are the files and folders of this machine that are given, and where.
 	Binds []Bind
 	// Visible are paths of this machine that are seen read-only at the same place, such as an
@@ -63,7 +70,13 @@ type Config struct {
 	Spawns  []Spawn
 	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a
 	// name, which gets number 1000. All of them act on files as evalrun's own user.
+	//
+	// In image isolation it is a user of the image, name or number, with ":" and a group if it has
+	// another than its own; empty for root. If evalrun is root the processes act on files as that
+	// user.
 	User string
+	// Own are inside paths that are made those of User, without what is in them, in image isolation.
+	Own []string
 	// Hostname is the name of the machine as they see it; empty for its own.
 	Hostname string
 }
@@ -83,6 +96,10 @@ type Forward struct {
 	Port   int
 	Socket string
 }
+
+// Isolated reports whether the processes have a file tree and process ids of their own, and could
+// have a network of their own.
+func (s *Config) Isolated() bool { return s != nil && s.Isolation != IsolationProcess }
 
 // Path is what a process in the space must be told for an inside path: itself in bwrap, and in
 // process isolation the place below the bind that it falls in. Command's Path, Args, Dir and Env
@@ -121,6 +138,9 @@ func (s *Config) Shows(path string) bool {
 
 // shown are the places at which a space has what this machine has there.
 func (s *Config) shown() []string {
+	if s.Isolation == IsolationImage {
+		return s.Visible
+	}
 	return append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...)
 }
 
@@ -153,8 +173,10 @@ func Supported(isolation string) error {
 		return nil
 	case IsolationBwrap:
 		return Available()
+	case IsolationImage:
+		return ImageAvailable()
 	}
-	return fmt.Errorf("isolation %q is not known: use %q or %q", isolation, IsolationBwrap, IsolationProcess)
+	return fmt.Errorf("isolation %q is not known: use %q, %q or %q", isolation, IsolationImage, IsolationBwrap, IsolationProcess)
 }
 
 // users are what User may be, as useradd has it.
@@ -168,7 +190,11 @@ func (s *Config) check() error {
 	if err := Supported(s.Isolation); err != nil {
 		return err
 	}
-	if !users().MatchString(s.User) {
+	if s.Isolation == IsolationImage {
+		if err := s.Root.check(); err != nil {
+			return err
+		}
+	} else if !users().MatchString(s.User) {
 		return fmt.Errorf("user %q: expected a name such as \"agent\", a number, or \"root\"", s.User)
 	}
 	taken := map[string]string{}

@@ -50,20 +50,20 @@ func TestSpaceThatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing")
 	for want, s := range map[string]Config{
-		`isolation "docker" is not known: use "bwrap" or "process"`: {Isolation: "docker"},
-		`isolation "" is not known`:                                 {},
-		"bind: stat " + missing:                                     {Binds: []Bind{{Host: missing, Inside: "/app"}}},
-		`bind "x" must be an absolute path`:                         {Binds: []Bind{{Host: "x", Inside: "/app"}}},
-		`its place inside, "app", must be`:                          {Binds: []Bind{{Host: dir, Inside: "app"}}},
-		`its place inside, "/..", must be`:                          {Binds: []Bind{{Host: dir, Inside: "/.."}}},
-		"/app is already the place of " + dir:                       {Binds: []Bind{{Host: dir, Inside: "/app"}, {Host: dir, Inside: "/app/"}}},
-		"visible path: stat " + missing:                             {Visible: []string{missing}},
-		"visible path /: that would show the whole machine":         {Visible: []string{"/"}},
-		`hidden path "tests" must be absolute`:                      {Hidden: []string{"tests"}},
-		"forwarded port 70000":                                      {Forwards: []Forward{{Port: 70000, Socket: dir}}},
-		"forwarded port 80":                                         {Forwards: []Forward{{Port: 80, Socket: dir}, {Port: 80, Socket: dir}}},
-		"forward to socket: stat " + missing:                        {Forwards: []Forward{{Port: 80, Socket: missing}}},
-		`user "a b"`:                                                {User: "a b"},
+		`isolation "docker" is not known: use "image", "bwrap" or "process"`: {Isolation: "docker"},
+		`isolation "" is not known`:                         {},
+		"bind: stat " + missing:                             {Binds: []Bind{{Host: missing, Inside: "/app"}}},
+		`bind "x" must be an absolute path`:                 {Binds: []Bind{{Host: "x", Inside: "/app"}}},
+		`its place inside, "app", must be`:                  {Binds: []Bind{{Host: dir, Inside: "app"}}},
+		`its place inside, "/..", must be`:                  {Binds: []Bind{{Host: dir, Inside: "/.."}}},
+		"/app is already the place of " + dir:               {Binds: []Bind{{Host: dir, Inside: "/app"}, {Host: dir, Inside: "/app/"}}},
+		"visible path: stat " + missing:                     {Visible: []string{missing}},
+		"visible path /: that would show the whole machine": {Visible: []string{"/"}},
+		`hidden path "tests" must be absolute`:              {Hidden: []string{"tests"}},
+		"forwarded port 70000":                              {Forwards: []Forward{{Port: 70000, Socket: dir}}},
+		"forwarded port 80":                                 {Forwards: []Forward{{Port: 80, Socket: dir}, {Port: 80, Socket: dir}}},
+		"forward to socket: stat " + missing:                {Forwards: []Forward{{Port: 80, Socket: missing}}},
+		`user "a b"`:                                        {User: "a b"},
 	} {
 		if s.Isolation == "" && !strings.HasPrefix(want, "isolation") {
 			s.Isolation = IsolationProcess

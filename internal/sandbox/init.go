@@ -27,13 +27,16 @@ const (
 
 // InitMain is to be called first in main and TestMain of a program that is given as
 // [Command].Executable. If this process was started to be the init of a space it is that, and does
-// not return.
+// not return. The same holds for what mounts the root of a space.
 //
 // The init is told what to do through file descriptor 3, answers on 4, and writes to 5 what it
 // starts beside the process has to say. From 6 on are the sockets that lead into the space. Inside
 // bwrap it is process 1. It has a process group for itself and what the setup starts, and gives the
 // process, and each program of a Spawn, a group of its own.
 func InitMain() {
+	if len(os.Args) == 3 && os.Args[1] == rootCommand {
+		rootMain(os.Args[2])
+	}
 	if len(os.Args) != 2 || os.Args[1] != initCommand {
 		return
 	}
@@ -128,6 +131,9 @@ func (in *initProcess) begin(ctx context.Context) (*child, *SetupError) {
 }
 
 func (in *initProcess) stages(ctx context.Context, cancel context.CancelCauseFunc) (*child, *SetupError) {
+	if err := in.prepareImage(); err != nil {
+		return nil, &SetupError{Stage: StageSpace, Command: string(in.Path), Err: err}
+	}
 	for _, f := range in.Forwards {
 		if err := forward(f); err != nil {
 			return nil, &SetupError{Stage: StageForward, Command: fmt.Sprintf("forward port %d", f.Port), Err: err}
@@ -156,8 +162,12 @@ func (in *initProcess) startMain(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	return in.start(&exec.Cmd{Path: path, Args: in.args(), Dir: string(in.Dir), Env: in.env(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}})
+	cmd := &exec.Cmd{Path: path, Args: in.args(), Dir: string(in.Dir), Env: in.env(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	if err := in.become(cmd, ""); err != nil {
+		return nil, err
+	}
+	return in.start(cmd)
 }
 
 // await waits for the end of the process. Told to end it does what evalrun does where there is no

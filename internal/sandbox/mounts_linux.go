@@ -41,36 +41,51 @@ func (s *Config) files(executable string, env []string) (layout, error) {
 	l.addSystem()
 	l.addSettings("/etc")
 	l.addOptional(env)
-	for _, v := range s.Visible {
+	if err := l.addVisible(s.Visible); err != nil {
+		return nil, err
+	}
+	return l, l.addOwn(s, executable)
+}
+
+// addVisible adds paths of this machine at the same places.
+func (l layout) addVisible(visible []string) error {
+	for _, v := range visible {
 		real, err := filepath.EvalSymlinks(v)
 		if err != nil {
-			return nil, fmt.Errorf("visible path: %w", err)
+			return fmt.Errorf("visible path: %w", err)
 		}
 		l[real] = mount{bind, real}
 		if v = filepath.Clean(v); v != real && !l.shown(v) {
 			l[v] = mount{link, real}
 		}
 	}
+	return nil
+}
+
+// addOwn adds what is the space's own, and takes out what is hidden.
+func (l layout) addOwn(s *Config, executable string) error {
 	for _, b := range s.Binds {
 		if err := l.bind(b.Host, filepath.Clean(b.Inside), b.Writable); err != nil {
-			return nil, fmt.Errorf("bind: %w", err)
+			return fmt.Errorf("bind: %w", err)
 		}
 	}
-	l.protectRoot()
+	if s.Isolation != IsolationImage {
+		l.protectRoot()
+	}
 	if executable != "" {
 		if err := l.bind(executable, InsideExecutable, false); err != nil {
-			return nil, fmt.Errorf("executable for the space: %w", err)
+			return fmt.Errorf("executable for the space: %w", err)
 		}
 	}
 	for i, f := range s.Forwards {
 		if err := l.bind(f.Socket, insideSocket(i), false); err != nil {
-			return nil, fmt.Errorf("forward to socket: %w", err)
+			return fmt.Errorf("forward to socket: %w", err)
 		}
 	}
 	if err := l.hide(s.Hidden); err != nil {
-		return nil, err
+		return err
 	}
-	return l, l.makePlaces()
+	return l.makePlaces()
 }
 
 func (l layout) bind(host, inside string, write bool) error {

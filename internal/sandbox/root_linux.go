@@ -68,55 +68,91 @@ func (l layout) sealArgs() (args []string) {
 
 // makeRoom makes the folders and files that others are mounted on, in the folders that processes
 // before may have written to. They may have left links there, which bwrap would follow while it
-// sees all of this machine.
+// sees all of this machine. A root that is not mounted yet is left to whoever mounts it.
 func (l layout) makeRoom() error {
 	var err error
+	for below, rooms := range l.rooms() {
+		if below != unmounted {
+			err = errors.Join(err, makeRooms(below, rooms))
+		}
+	}
+	return err
+}
+
+// unmounted is where a root is from that is mounted later.
+const unmounted = "\x00root"
+
+// rooms are the places for which room is made, by the folder of this machine that they are in.
+func (l layout) rooms() map[string][]room {
+	out := map[string][]room{}
 	for _, inside := range append(slices.Sorted(maps.Keys(l)), "/proc", "/dev") {
 		at := l.above(inside)
 		if at == "" {
 			at = "/"
 		}
 		if inside != "/" && l[at].kind == writable {
-			err = errors.Join(err, l[inside].makeRoom(l[at].from, strings.TrimPrefix(strings.TrimPrefix(inside, at), "/")))
+			below := l[at].from
+			out[below] = append(out[below], room{strings.TrimPrefix(strings.TrimPrefix(inside, at), "/"), l[inside].room()})
 		}
 	}
-	return err
+	return out
 }
 
-// makeRoom makes room for a mount at a path below a folder.
-func (m mount) makeRoom(below, rel string) error {
+// room is what a mount needs at its place.
+func (m mount) room() roomKind {
+	switch m.kind {
+	case link:
+		return roomNothing
+	case masked:
+		return roomFile
+	case bind, writable:
+		if info, err := os.Stat(m.from); err == nil && !info.IsDir() { // what is not there is bwrap's to say
+			return roomFile
+		}
+	}
+	return roomFolder
+}
+
+func makeRooms(below string, rooms []room) error {
 	root, err := os.OpenRoot(below)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }() // nothing was written through it
-	for i, c := range rel {
+	for _, r := range rooms {
+		if err := r.make(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// make makes room for a mount.
+func (r room) make(root *os.Root) error {
+	for i, c := range r.Path {
 		if c == '/' {
-			if err := makeFolder(root, rel[:i]); err != nil {
+			if err := makeFolder(root, r.Path[:i]); err != nil {
 				return err
 			}
 		}
 	}
-	switch m.kind {
-	case link:
-		return root.RemoveAll(rel)
-	case bind, writable, masked:
-		if info, err := os.Stat(m.from); m.kind != masked && (err != nil || info.IsDir()) {
-			break // what is not there is bwrap's to say
-		}
-		if there, err := root.Lstat(rel); err == nil && there.Mode().IsRegular() {
+	switch r.Kind {
+	case roomNothing:
+		return root.RemoveAll(r.Path)
+	case roomFile:
+		if there, err := root.Lstat(r.Path); err == nil && there.Mode().IsRegular() {
 			return nil
 		}
-		if err := root.RemoveAll(rel); err != nil {
+		if err := root.RemoveAll(r.Path); err != nil {
 			return err
 		}
-		f, err := root.OpenFile(rel, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		f, err := root.OpenFile(r.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err != nil {
 			return err
 		}
 		return f.Close()
 	}
-	return makeFolder(root, rel)
+	return makeFolder(root, r.Path)
 }
 
 // makeFolder makes a folder in the place of whatever else is there.

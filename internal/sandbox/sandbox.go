@@ -73,7 +73,7 @@ type Command struct {
 
 // needsInit reports whether the process is started by evalrun's own init.
 func (c *Command) needsInit() bool {
-	return c.Setup != nil || c.Config != nil && (c.Config.Isolation == IsolationBwrap || len(c.Config.Forwards) > 0 || len(c.Config.entrances()) > 0)
+	return c.Setup != nil || c.Config != nil && (c.Config.Isolated() || len(c.Config.Forwards) > 0 || len(c.Config.entrances()) > 0)
 }
 
 // Exit is how a process ended.
@@ -138,7 +138,10 @@ func Start(c Command) (*Process, error) {
 	if p.cmd, p.init, err = c.prepare(); err != nil {
 		return nil, err
 	}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.cmd.SysProcAttr == nil {
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	p.cmd.SysProcAttr.Setpgid = true
 
 	var theirs [3]*os.File
 	// The process gets files and not readers, so that exec starts no goroutines and its Wait waits
@@ -151,7 +154,7 @@ func Start(c Command) (*Process, error) {
 	if err == nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[2]
 		start := (*exec.Cmd).Start
-		if c.Config != nil && c.Config.Isolation == IsolationBwrap {
+		if c.Config.Isolated() {
 			start = startIsolated
 		}
 		err = start(p.cmd)
@@ -237,7 +240,7 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 	}
-	if c.Config != nil && c.Config.Isolation == IsolationBwrap {
+	if c.Config.Isolated() {
 		if err := c.Config.wrap(cmd, c.Env); err != nil {
 			own.close()
 			return nil, nil, err

@@ -40,6 +40,9 @@ type SetupCommand struct {
 	// process.
 	Dir string
 	Env []string
+	// User is who runs it in image isolation, as [Config].User; empty for who the process is. It is
+	// of no effect if evalrun is not root.
+	User string
 	// Timeout is how long it may take, for a healthcheck each time; 0 for no limit. Services have
 	// none.
 	Timeout time.Duration
@@ -117,6 +120,7 @@ type orders struct {
 	Exposes   []Expose
 	Spawns    []Spawn
 	Setup     *Setup
+	Image     *imageOrders // nil unless the root is that of an image
 }
 
 func (o *orders) args() []string { return strings.Split(string(o.Args), "\x00") }
@@ -200,12 +204,15 @@ func (c *Command) orders(grace time.Duration) orders {
 		Args: []byte(strings.Join(c.Args, "\x00")), Env: []byte(strings.Join(c.Env, "\x00"))}
 	if c.Config != nil {
 		for i, f := range c.Config.Forwards {
-			if c.Config.Isolation == IsolationBwrap {
+			if c.Config.Isolated() {
 				f.Socket = insideSocket(i)
 			}
 			o.Forwards = append(o.Forwards, f)
 		}
 		o.Exposes = c.Config.Exposes
+		if c.Config.Isolation == IsolationImage {
+			o.Image = &imageOrders{User: c.Config.User, Own: c.Config.Own, Switch: os.Geteuid() == 0}
+		}
 		for _, s := range c.Config.Spawns {
 			s.Grace = cmp.Or(s.Grace, DefaultGrace)
 			o.Spawns = append(o.Spawns, s)

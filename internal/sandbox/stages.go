@@ -107,7 +107,8 @@ func (in *initProcess) command(c SetupCommand, leader bool) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &exec.Cmd{Path: path, Args: args, Dir: dir, Env: env, SysProcAttr: &syscall.SysProcAttr{Setpgid: leader}}, nil
+	cmd := &exec.Cmd{Path: path, Args: args, Dir: dir, Env: env, SysProcAttr: &syscall.SysProcAttr{Setpgid: leader}}
+	return cmd, in.become(cmd, c.User)
 }
 
 // startCommand starts a command of the setup.

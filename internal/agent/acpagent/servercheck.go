@@ -18,7 +18,6 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/gateway"
-	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
 // check gives every server its verdict, before the first prompt.
@@ -55,7 +54,7 @@ func (s *servers) unreachable(ctx context.Context, server acp.MCPServer, launche
 	if server.Transport == acp.TransportStdio {
 		return s.missingProgram(server, launched)
 	}
-	if slices.Contains(s.hosted, server.Name) || !s.sandbox.Config.Network && s.sandbox.Config.Isolation == sandbox.IsolationBwrap {
+	if slices.Contains(s.hosted, server.Name) || !s.sandbox.Config.Network && s.sandbox.Config.Isolated() {
 		return ""
 	}
 	u, err := url.Parse(server.URL)

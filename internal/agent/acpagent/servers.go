@@ -82,7 +82,7 @@ func (s *servers) open(g *gateway.Gateway, filters map[string]gateway.Filter, ca
 	if s.access, err = g.Open(o); err != nil {
 		return err
 	}
-	if !config.Network && config.Isolation == sandbox.IsolationBwrap {
+	if !config.Network && config.Isolated() {
 		socket := filepath.Join(box.Sockets, "mcp.sock")
 		if err := s.access.ServeUnix(socket); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (s *servers) spawn(i int, server acp.MCPServer) func(context.Context) (io.R
 // expose makes the way to an HTTP server that is started in a sandbox without this machine's
 // network.
 func (s *servers) expose(i int, raw string, target *mcp.Target) error {
-	if s.sandbox.Config.Network || s.sandbox.Config.Isolation != sandbox.IsolationBwrap {
+	if s.sandbox.Config.Network || !s.sandbox.Config.Isolated() {
 		return nil
 	}
 	u, err := url.Parse(raw)
@@ -140,7 +140,7 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 	var out []acp.MCPServer
 	for _, server := range s.all {
 		base := s.access.URL(server.Name)
-		if config := &s.sandbox.Config; !config.Network && config.Isolation == sandbox.IsolationBwrap {
+		if config := &s.sandbox.Config; !config.Network && config.Isolated() {
 			base = fmt.Sprintf("http://127.0.0.1:%d%s", gatewayPort, s.access.Path(server.Name))
 		}
 		p := acp.MCPServer{Name: server.Name, Meta: server.Meta}
@@ -157,7 +157,7 @@ func (s *servers) declare(caps acp.Capabilities) []acp.MCPServer {
 
 // executable is evalrun itself as the agent finds it.
 func (s *servers) executable() string {
-	if s.sandbox.Config.Isolation == sandbox.IsolationBwrap {
+	if s.sandbox.Config.Isolated() {
 		return sandbox.InsideExecutable
 	}
 	return s.sandbox.Executable

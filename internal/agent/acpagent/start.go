@@ -63,7 +63,7 @@ func (s *segment) launch() (*Launch, error) {
 		return l, nil
 	}
 	l.ModelURL, l.ModelKey = s.model.URL(), s.model.Token()
-	if config := &l.Sandbox.Config; !config.Network && config.Isolation == sandbox.IsolationBwrap {
+	if config := &l.Sandbox.Config; !config.Network && config.Isolated() {
 		socket := filepath.Join(l.Sandbox.Sockets, "model.sock")
 		if err := s.model.ServeUnix(socket); err != nil {
 			return nil, err
