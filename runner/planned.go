@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -64,21 +63,9 @@ func (p planned) verdict(ctx context.Context, accept Accept, interrupted bool) (
 	if !run.Final() && interrupted {
 		return Interrupted, "", nil
 	}
-	var stats eval.Summary
-	example := ""
 	err = report.FromStore(ctx, p.st, p.runID, p.red, func(r *report.Report) (err error) {
-		stats = *r.Statistics
-		if stats.Coverage.Unscored > 0 {
-			example, err = r.FirstUnscored()
-		}
+		v, reason, err = newReport(r).Judge(accept)
 		return err
 	})
-	if err != nil {
-		return 0, "", err
-	}
-	v, reason = verdictOf(run, len(stats.PerAgent()[0].Evaluators) > 0, stats, accept, example)
-	if early := endedEarly(run.Counts, stats); p.plan.FailFast && early != "" && (v == Passed || v == Undecided) {
-		v, reason = Failed, early
-	}
-	return v, reason, nil
+	return v, reason, err
 }

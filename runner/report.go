@@ -71,6 +71,13 @@ func (r *Report) Head() schemas.Head { return r.r.Head }
 // Rollouts calls f with one rollout after the other, in the order of the plan.
 func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.r.Rollouts(f) }
 
+// Rows calls f with every rollout as a list shows it, in the order of the plan. It is for evalrun's own
+// pages.
+func (r *Report) Rows(f func(report.Row) error) error { return r.r.Rows(f) }
+
+// Pass is the least score of a rollout that passes.
+func (r *Report) Pass() float64 { return r.r.Pass }
+
 // Failed reports whether a rollout of the report has faulted, or has a score that does not pass.
 func (r *Report) Failed(one *schemas.Rollout) bool { return one.Failed(r.r.Pass) }
 

@@ -92,6 +92,12 @@ func (s *Store) Internal() store.Store { return s.st }
 // DocumentPath is where the store keeps the results document of a run.
 func (s *Store) DocumentPath(runID string) string { return documentPath(s.st, runID) }
 
+// DocumentHead is what the results document that the store keeps of a run says before its rollouts. It
+// may be of an earlier revision than the run.
+func (s *Store) DocumentHead(runID string) (schemas.Head, error) {
+	return report.ReadHead(s.DocumentPath(runID))
+}
+
 // Run is what the store says of a run.
 type Run struct {
 	ID                string
@@ -107,9 +113,9 @@ type Run struct {
 	CreatedAt time.Time
 	// FinishedAt is zero while the run is not final.
 	FinishedAt time.Time
-	// Seq is the number of the run's last event.
-	Seq    int64
-	Counts Counts
+	// Revision grows with every change of the run, Seq is the number of its last event.
+	Revision, Seq int64
+	Counts        Counts
 }
 
 // Counts counts the rollouts of a run by state.
@@ -120,7 +126,7 @@ type Counts struct {
 func newRun(r store.Run, a store.Activity) Run {
 	out := Run{ID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName,
 		Status: report.StatusOf(r.Counts), Final: r.Final(), Held: a.Held,
-		CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt, Seq: r.Seq, Counts: Counts(r.Counts)}
+		CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt, Revision: r.Revision, Seq: r.Seq, Counts: Counts(r.Counts)}
 	out.Interrupted = out.Status == schemas.Running && a == (store.Activity{})
 	return out
 }

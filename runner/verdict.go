@@ -36,6 +36,9 @@ func (v Verdict) String() string {
 	return [...]string{"passed", "failed", "undecided", "faulted", "suspended", "interrupted"}[v]
 }
 
+// ExitCode is the exit code of a command that ends with the verdict.
+func (v Verdict) ExitCode() int { return [...]int{0, 1, 5, 3, 75, 130}[v] }
+
 // Accept says what a run may lack and still pass. The zero value accepts nothing.
 type Accept struct {
 	// Faulted is how many rollouts may fault, EvaluatorErrors how often evaluators may fail.
@@ -86,6 +89,27 @@ func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Acc
 	result := Result{RunID: runID}
 	result.Verdict, result.Reason, err = p.verdict(ctx, accept, false)
 	return result, err
+}
+
+// Judge judges the run as the report has it.
+func (r *Report) Judge(accept Accept) (Verdict, string, error) {
+	stats, example := *r.r.Statistics, ""
+	if stats.Coverage.Unscored > 0 {
+		var err error
+		if example, err = r.r.FirstUnscored(); err != nil {
+			return 0, "", err
+		}
+	}
+	n := stats.Rollouts
+	run := store.Run{Counts: store.Counts{Total: n.Total, Completed: n.Completed, Suspended: n.Suspended, Scoring: n.Scoring, Faulted: n.Faulted, Cancelled: n.Cancelled}}
+	if r.r.Final && r.r.FinishedAt != nil {
+		run.FinishedAt = *r.r.FinishedAt
+	}
+	v, reason := verdictOf(run, len(stats.PerAgent()[0].Evaluators) > 0, stats, accept, example)
+	if early := endedEarly(run.Counts, stats); r.r.FailFast && early != "" && (v == Passed || v == Undecided) {
+		v, reason = Failed, early
+	}
+	return v, reason, nil
 }
 
 // verdictOf gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were

@@ -31,16 +31,6 @@ const exitCodeHelp = `Exit codes:
   75   suspended rollouts remain: resume later (--allow-suspended: the verdict as far as it stands)
   130  interrupted (SIGINT, SIGTERM); the run can be resumed`
 
-// verdictCodes are the exit codes of the verdicts on a run.
-var verdictCodes = map[runner.Verdict]int{
-	runner.Passed:      exitOK,
-	runner.Failed:      exitThreshold,
-	runner.Undecided:   exitUndecided,
-	runner.Faulted:     exitFaulted,
-	runner.Suspended:   exitSuspended,
-	runner.Interrupted: exitInterrupted,
-}
-
 // verdictError turns a verdict into an error, nil if the run has passed. resume is the command that
 // resumes the run.
 func verdictError(r runner.Result, resume string) error {
@@ -50,9 +40,9 @@ func verdictError(r runner.Result, resume string) error {
 	case r.Verdict == runner.Interrupted:
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; go on with: %s", resume)}
 	case r.Reason == "":
-		return &exitError{verdictCodes[r.Verdict], nil}
+		return &exitError{r.Verdict.ExitCode(), nil}
 	}
-	return &exitError{verdictCodes[r.Verdict], errors.New(r.Reason)}
+	return &exitError{r.Verdict.ExitCode(), errors.New(r.Reason)}
 }
 
 // exitError is an error with the exit code that it means. An error without one is about usage.

@@ -34,9 +34,9 @@ func TestExitCodeOfSeveralErrors(t *testing.T) {
 func TestVerdictsHaveExitCodes(t *testing.T) {
 	seen := map[int]runner.Verdict{}
 	for v := runner.Passed; v <= runner.Interrupted; v++ {
-		code, ok := verdictCodes[v]
-		if other, twice := seen[code]; !ok || twice {
-			t.Errorf("%v has the code %d (%v), as %v has", v, code, ok, other)
+		code := v.ExitCode()
+		if other, twice := seen[code]; twice {
+			t.Errorf("%v has the code %d, as %v has", v, code, other)
 		}
 		seen[code] = v
 		got := codeOf(verdictError(runner.Result{Verdict: v}, "evalrun resume r"))

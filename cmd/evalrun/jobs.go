@@ -67,9 +67,9 @@ func (j *shownJob) verdict() error {
 	}
 	var result struct{ Verdict, Reason string }
 	_ = json.Unmarshal(j.Result, &result) // that of a rollout has no verdict
-	for verdict, code := range verdictCodes {
-		if verdict.String() == result.Verdict && verdict != runner.Passed {
-			return &exitError{code, errors.New(redact.Line(result.Reason))}
+	for v := runner.Failed; v <= runner.Interrupted; v++ {
+		if v.String() == result.Verdict {
+			return &exitError{v.ExitCode(), errors.New(redact.Line(result.Reason))}
 		}
 	}
 	return nil

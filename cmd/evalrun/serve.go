@@ -97,6 +97,7 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 	defer stop()
 	if !g.quiet {
 		out.say("serving " + o.address.url(ln.Addr()))
+		out.say("pages: " + o.address.url(ln.Addr()) + server.Link("/") + " (works once)")
 	}
 	ended := make(chan struct{})
 	var work sync.WaitGroup

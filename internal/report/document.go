@@ -82,7 +82,7 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	err = fromStore(ctx, st, runID, red, filepath.Dir(path), func(_ store.View, r *Report) error {
-		if there, err := readHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
+		if there, err := ReadHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
 			return nil
 		}
 		return durable.WriteFile(path, mode, r.WriteResults)

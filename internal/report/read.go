@@ -74,8 +74,8 @@ func (d *documentReader) report() *Report {
 // errEnough ends the reading when only the head of a document is wanted.
 var errEnough = errors.New("enough")
 
-// readHead reads as much of a document as comes before its rollouts.
-func readHead(path string) (schemas.Head, error) {
+// ReadHead reads as much of a document as comes before its rollouts.
+func ReadHead(path string) (schemas.Head, error) {
 	d, err := openDocument(path)
 	if err != nil {
 		return schemas.Head{}, err

@@ -181,7 +181,7 @@ func TestTheDescriptionIsThatOfTheHandlers(t *testing.T) {
 	for _, p := range w.server.Patterns() {
 		ofRegistry := slices.ContainsFunc(jobs.Endpoints, func(e jobs.Endpoint) bool { return e.Pattern == p })
 		switch {
-		case p == "/mcp" || ofRegistry: // which others describe
+		case p == "/mcp" || ofRegistry || w.server.IsPage(p): // which others describe
 		case p == webhook.Path:
 			routes = append(routes, "POST "+p+"{token}", "POST "+p+"{token}/fail")
 		default:

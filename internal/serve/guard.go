@@ -99,6 +99,11 @@ func (g *guard) admit(r *http.Request, route Route) (access.Identity, *Problem) 
 		return nobody, nil
 	}
 	token, ok := bearer(r)
+	if !ok && route.Page {
+		if token, ok = cookieToken(r); !ok { // who only opens the page is no attack, and is asked for a token
+			return nobody, problem(http.StatusUnauthorized, "no-token", "Give a token to see the pages of this server, or open the link that it printed when it started.")
+		}
+	}
 	if !ok {
 		return nobody, g.rates.failed(r, problem(http.StatusUnauthorized, "no-token", "expected the header Authorization: Bearer TOKEN; evalrun token new makes one"))
 	}

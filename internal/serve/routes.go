@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/serve/hooks"
 	"github.com/evalrun/evalrun/internal/serve/jobs"
 	"github.com/evalrun/evalrun/internal/serve/mcpserver"
+	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/internal/webhook"
 )
 
@@ -20,6 +21,8 @@ type Route struct {
 	Scope access.Scope
 	// Open says that no token is asked for: the URL is the credential, or there is nothing to hide.
 	Open bool
+	// Page says that the answer is for a person at a browser, who comes with a cookie.
+	Page bool
 	// Audit names what is done, for the lines of the audit log; empty for what only reads.
 	Audit string
 	// Refuse, if not nil, answers when the request does not get as far as the handler, in the shape
@@ -61,6 +64,7 @@ func (s *Server) routes() ([]Route, error) {
 	h := jobs.New(jobs.Options{Service: s.o.Service, Grace: jobs.DefaultGrace, Draining: s.draining, About: about, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	s.mcp = mcpserver.New(mcpserver.Options{Service: s.o.Service, Jobs: h, Changed: s.changed, Now: s.o.Now, Log: s.o.Log})
 	all = append(all, Route{Pattern: "/mcp", Handler: s.mcp})
+	all = append(all, s.pageRoutes()...)
 	return append(all, jobRoutes(h)...), nil
 }
 
@@ -80,6 +84,20 @@ func (s *Server) changed(ctx context.Context, action, object string) {
 func jobRoutes(h http.Handler) (out []Route) {
 	for _, e := range jobs.Endpoints {
 		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Audit: e.Audit, Refuse: jobs.Refuse, Handler: h})
+	}
+	return out
+}
+
+// pageRoutes are the pages, and the ways into them.
+func (s *Server) pageRoutes() []Route {
+	out := []Route{
+		{Pattern: "GET /open", Open: true, Page: true, Refuse: web.Refuse, Handler: handle(s.sessions.open)},
+		{Pattern: "POST /login", Open: true, Page: true, Refuse: web.Refuse, Handler: handle(s.sessions.login)},
+		{Pattern: "POST /logout", Open: true, Page: true, Refuse: web.Refuse, Handler: http.HandlerFunc(s.sessions.logout)},
+	}
+	pages := web.New(web.Options{Service: s.o.Service, Draining: s.draining, Now: s.o.Now, Log: s.o.Log})
+	for _, e := range pages.Endpoints() {
+		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Open: e.Open, Page: true, Audit: e.Audit, Refuse: web.Refuse, Handler: e.Handler})
 	}
 	return out
 }

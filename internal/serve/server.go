@@ -57,6 +57,7 @@ type Server struct {
 	draining  chan struct{}
 	drainOnce sync.Once
 	streams   streams
+	sessions  sessions
 	metrics   *metrics
 }
 
@@ -69,6 +70,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, draining: make(chan struct{})}
+	s.sessions.o = &s.o
 	s.metrics = newMetrics(o.Service.Store(), &s.streams)
 	routes, err := s.routes()
 	if err != nil {
@@ -104,6 +106,10 @@ func (s *Server) Serve(ln net.Listener, drain <-chan struct{}) error {
 	}
 	return err
 }
+
+// Link is the path of a link that opens a page in a browser. It works once, and lets the browser in for
+// 12 hours.
+func (s *Server) Link(page string) string { return s.sessions.link(page) }
 
 // Drain ends what waits, and says from now on that the server is not ready.
 func (s *Server) Drain() {

@@ -28,6 +28,8 @@ const strangerVar = "EVALRUN_TEST_STRANGER"
 type stranger struct {
 	Base, RunID string
 	Files       []string
+	// Pages are the patterns of the pages.
+	Pages []string
 }
 
 // TestAnotherUserGetsNothing has another user of the machine ask evalrun serve for everything that
@@ -54,7 +56,7 @@ func TestAnotherUserGetsNothing(t *testing.T) {
 	store := filepath.Join(dir, "store")
 	base, pid := serveProcess(t, filepath.Join(dir, "evalrun"), store)
 	w := &world{TB: t, base: base, token: strings.TrimSpace(evalrun(t, filepath.Join(dir, "evalrun"), "token", "new", "--quiet", "--scope", "admin", "--store", store))}
-	s := stranger{Base: base, RunID: w.start("invoices").RunID}
+	s := stranger{Base: base, RunID: w.start("invoices").RunID, Pages: newWorld(t).server.ClosedPages()}
 	w.reaches(s.RunID, "suspended")
 	check(filepath.WalkDir(store, func(path string, _ fs.DirEntry, err error) error {
 		s.Files = append(s.Files, path)
@@ -98,7 +100,7 @@ func (s stranger) ask(t *testing.T) {
 		}
 		asked++
 	}
-	patterns := []string{"GET /mcp", "POST /mcp", "DELETE /mcp", "GET /"}
+	patterns := []string{"GET /mcp", "POST /mcp", "DELETE /mcp"}
 	for _, e := range jobs.Endpoints {
 		patterns = append(patterns, e.Pattern)
 	}
@@ -107,6 +109,10 @@ func (s stranger) ask(t *testing.T) {
 			pattern = "GET " + pattern
 		}
 		s.wants(t, parameter.ReplaceAllString(pattern, s.RunID), http.StatusUnauthorized, "expected the header Authorization: Bearer TOKEN")
+		asked++
+	}
+	for _, pattern := range s.Pages {
+		s.wants(t, strings.TrimSuffix(parameter.ReplaceAllString(pattern, s.RunID), "{$}"), http.StatusUnauthorized, "Give a token to see the pages")
 		asked++
 	}
 	t.Logf("of %d requests the stranger was refused everything", asked)
@@ -126,7 +132,10 @@ func (s stranger) wants(t *testing.T, request string, status int, text string) {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	check(err)
-	const most = 250 // what is said fits into that, and hardly anything else
+	most := 250 // what is said fits into that, and hardly anything else
+	if strings.Contains(resp.Header.Get("Content-Type"), "text/html") {
+		most = 6000 // the form for a token, with the frame of every page
+	}
 	if resp.StatusCode != status || method != http.MethodHead && !strings.Contains(string(body), text) || strings.Contains(string(body), s.RunID) || len(body) > most {
 		t.Errorf("%s: %d %s", request, resp.StatusCode, body)
 	}

@@ -1,0 +1,76 @@
+package report
+
+import (
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// Row is one rollout as a list shows it.
+type Row struct {
+	RolloutID      string
+	EvaluationID   string
+	EvaluationName string
+	Agent          string
+	Epoch          int
+	Tags           []string
+	// Status is passed, failed or unscored for a completed rollout, else its state.
+	Status string
+	Score  *float64
+	// Scores has those of the evaluators that gave one, from 0 to 1, by their ids.
+	Scores map[string]float64
+	Clocks schemas.Clocks
+	// Reason says in one line why it has not passed, or what it waits for; empty if it has passed or
+	// has not come so far.
+	Reason string
+}
+
+// Rows calls f for every rollout in the order of the plan.
+func (r *Report) Rows(f func(Row) error) error {
+	return r.Rollouts(func(one *schemas.Rollout) error { return f(r.RowOf(one)) })
+}
+
+// RowOf is a rollout of the report as a list shows it.
+func (r *Report) RowOf(one *schemas.Rollout) Row {
+	row := Row{RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Agent: one.Agent, Epoch: one.Epoch,
+		Tags: one.Tags, Status: string(r.verdict(one)), Score: one.Score, Scores: map[string]float64{}, Clocks: one.Clocks}
+	if strings.TrimSpace(row.EvaluationName) == "" {
+		row.EvaluationName = one.EvaluationID
+	}
+	for _, e := range one.EvaluationRunResults {
+		if e.Result.Score == nil || e.IsLineResult {
+			continue
+		}
+		score := *e.Result.Score
+		if e.Result.Scale > 0 {
+			score /= e.Result.Scale
+		}
+		row.Scores[e.EvaluatorID] = score
+	}
+	row.Reason = r.firstReason(one)
+	return row
+}
+
+// firstReason is the first thing that the explanation of a failure says.
+func (r *Report) firstReason(one *schemas.Rollout) string {
+	var f failure
+	switch v := r.verdict(one); {
+	case v == passed:
+		return ""
+	case waits(one):
+		return waitingFor(one)
+	case one.Error != nil:
+		f.fault(one.Error)
+	case v == failed || v == unscored:
+		f.evaluators(one)
+	}
+	if len(f.reasons) == 0 {
+		return ""
+	}
+	text := f.reasons[0]
+	if len(f.reasons) > 1 && strings.HasPrefix(f.reasons[1], "  ") { // what an evaluator has found
+		text += ": " + strings.TrimSpace(f.reasons[1])
+	}
+	return shorten(redact.Line(text), reasonWidth)
+}

@@ -1,0 +1,102 @@
+package web
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+)
+
+// columns are the rollouts of a run without their texts, a column each, so that the script filters
+// and sorts without asking again.
+type columns struct {
+	Revision    int64        `json:"revision"`
+	Base        string       `json:"base"`
+	Agents      []string     `json:"agents"`
+	Evaluators  []evaluator  `json:"evaluators"`
+	Statuses    []string     `json:"statuses"`
+	Evaluations []evaluation `json:"evaluations"`
+	Strings     []string     `json:"strings"`
+	// MatrixRows is how many evaluations a page shows.
+	MatrixRows int `json:"matrixRows"`
+	Columns    struct {
+		ID         []string `json:"id"`
+		Evaluation []int    `json:"evaluation"`
+		Agent      []int    `json:"agent"`
+		Epoch      []int    `json:"epoch"`
+		Status     []int    `json:"status"`
+		// Score and Scores (of each evaluator) are in millionths, -1 where there is none.
+		Score   []int   `json:"score"`
+		Scores  [][]int `json:"scores"`
+		Working []int64 `json:"working"`
+		Waiting []int64 `json:"waiting"`
+		// Why is the reason as a place in Strings.
+		Why []int `json:"why"`
+	} `json:"columns"`
+}
+
+func newColumns(o *overview) *columns {
+	d := &columns{Revision: o.head.Revision, Base: "/runs/" + o.head.RunID + "/rollouts/", Agents: o.agents, Evaluators: o.evaluators, Statuses: statuses,
+		Evaluations: o.evaluations, Strings: []string{""}, MatrixRows: o.matrixRows()}
+	place := map[string]int{"": 0}
+	status := map[string]int{}
+	for i, s := range statuses {
+		status[s] = i
+	}
+	c := &d.Columns
+	c.Scores = make([][]int, len(o.evaluators))
+	for i := range o.rows {
+		r := &o.rows[i]
+		at, ok := place[r.Reason]
+		if !ok {
+			at = len(d.Strings)
+			place[r.Reason], d.Strings = at, append(d.Strings, r.Reason)
+		}
+		c.ID, c.Evaluation, c.Agent, c.Epoch = append(c.ID, r.RolloutID), append(c.Evaluation, r.evaluation), append(c.Agent, r.agent), append(c.Epoch, r.Epoch)
+		c.Status, c.Why = append(c.Status, status[r.Status]), append(c.Why, at)
+		c.Score = append(c.Score, millionths(r.Score))
+		c.Working, c.Waiting = append(c.Working, r.Clocks.WorkingMs), append(c.Waiting, r.Clocks.WaitingMs)
+		for k, e := range o.evaluators {
+			score, ok := r.Scores[e.ID]
+			if !ok {
+				c.Scores[k] = append(c.Scores[k], -1)
+				continue
+			}
+			c.Scores[k] = append(c.Scores[k], millionths(&score))
+		}
+	}
+	return d
+}
+
+func millionths(score *float64) int {
+	if score == nil {
+		return -1
+	}
+	return int(math.Round(*score * 1e6))
+}
+
+// columns answers with the columns of a run.
+func (p *Pages) columns(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.named(w, r)
+	if !found {
+		return err
+	}
+	o, err := p.overviewOf(r.Context(), run.ID)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Vary", "Accept-Encoding")
+	var out io.Writer = w
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is one that it knows
+		defer z.Close()
+		out = z
+	}
+	_ = json.NewEncoder(out).Encode(newColumns(o)) // a reader who is gone is told nothing
+	return nil
+}

@@ -1,0 +1,247 @@
+package web
+
+import (
+	"cmp"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// filter is the state of a list of rollouts, as the query of the page's URL has it. Names are as plain
+// shows them: a page has no other characters.
+type filter struct {
+	Q string
+	// Statuses, Agent, Evaluator (an id: scores below 1) and Tag choose rollouts; empty ones choose all.
+	Statuses  []string
+	Agent     string
+	Evaluator string
+	Tag       string
+	// Sort is one of sorts, View matrix or rollouts.
+	Sort string
+	View string
+	// Page counts from 1.
+	Page int
+}
+
+// choice is an entry of a select.
+type choice struct{ Value, Name string }
+
+var sorts = []choice{{"set", "order of the set"}, {"score", "lowest score first"}, {"flaky", "flakiest first"}, {"time", "longest working"}, {"wait", "longest waiting"}}
+
+// readFilter reads a query. What it does not know it leaves out, so that an old link shows something.
+func readFilter(q url.Values) filter {
+	f := filter{Q: strings.ToLower(strings.TrimSpace(q.Get("q"))), Agent: q.Get("agent"), Evaluator: q.Get("evaluator"), Tag: q.Get("tag"), Sort: "set", View: "matrix", Page: 1}
+	for _, s := range statuses {
+		if slices.ContainsFunc(q["status"], func(v string) bool { return slices.Contains(strings.Split(v, ","), s) }) {
+			f.Statuses = append(f.Statuses, s)
+		}
+	}
+	if slices.ContainsFunc(sorts, func(c choice) bool { return c.Value == q.Get("sort") }) {
+		f.Sort = q.Get("sort")
+	}
+	if q.Get("view") == "rollouts" {
+		f.View = "rollouts"
+	}
+	if n, err := strconv.Atoi(q.Get("page")); err == nil && n > 1 {
+		f.Page = n
+	}
+	return f
+}
+
+// Status is the chosen statuses as the query has them.
+func (f filter) Status() string { return strings.Join(f.Statuses, ",") }
+
+// query is the filter as a query, without what goes without saying.
+func (f filter) query() url.Values {
+	q := url.Values{}
+	set := func(key, value, usual string) {
+		if value != usual {
+			q.Set(key, value)
+		}
+	}
+	set("q", f.Q, "")
+	set("status", f.Status(), "")
+	set("agent", f.Agent, "")
+	set("evaluator", f.Evaluator, "")
+	set("tag", f.Tag, "")
+	set("sort", f.Sort, "set")
+	set("view", f.View, "matrix")
+	set("page", strconv.Itoa(f.Page), "1")
+	return q
+}
+
+// with is a link to the list as it is with another filter.
+func (f filter) with(change func(*filter)) string {
+	f.Statuses = slices.Clone(f.Statuses)
+	change(&f)
+	return "?" + f.query().Encode()
+}
+
+// toggled is a link that chooses a status, or does not choose it any more.
+func (f filter) toggled(status string) string {
+	return f.with(func(f *filter) {
+		f.Page = 1
+		if i := slices.Index(f.Statuses, status); i >= 0 {
+			f.Statuses = slices.Delete(f.Statuses, i, i+1)
+		} else {
+			f.Statuses = append(f.Statuses, status)
+		}
+	})
+}
+
+// chooses reports whether a rollout is one of those asked for.
+func (f filter) chooses(o *overview, r *row) bool {
+	switch {
+	case len(f.Statuses) > 0 && !slices.Contains(f.Statuses, r.Status),
+		f.Agent != "" && plain(r.Agent) != f.Agent,
+		f.Tag != "" && !slices.ContainsFunc(r.Tags, func(t string) bool { return plain(t) == f.Tag }):
+		return false
+	}
+	if f.Evaluator != "" && !below(r, f.Evaluator) {
+		return false
+	}
+	if f.Q == "" {
+		return true
+	}
+	return strings.Contains(strings.ToLower(r.EvaluationID), f.Q) || strings.Contains(strings.ToLower(r.EvaluationName), f.Q) ||
+		strings.Contains(strings.ToLower(r.Reason), f.Q) || strings.HasPrefix(r.RolloutID, f.Q)
+}
+
+// below reports whether an evaluator has given a rollout less than the best score.
+func below(r *row, evaluator string) bool {
+	for id, score := range r.Scores {
+		if plain(id) == evaluator {
+			return score < 1
+		}
+	}
+	return false
+}
+
+// rollouts are the chosen rollouts, by their places among the rows, in the order that is asked for.
+func (f filter) rollouts(o *overview) []int {
+	var out []int
+	for i := range o.rows {
+		if f.chooses(o, &o.rows[i]) {
+			out = append(out, i)
+		}
+	}
+	key := func(i int) float64 {
+		r := &o.rows[i]
+		switch f.Sort {
+		case "score":
+			return orLast(r.Score)
+		case "time":
+			return -float64(r.Clocks.WorkingMs)
+		case "wait":
+			return -float64(r.Clocks.WaitingMs)
+		}
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(key(a), key(b)) })
+	return out
+}
+
+// group is an evaluation of which at least one rollout is chosen.
+type group struct {
+	*evaluation
+	// chosen has the chosen ones among its rows.
+	chosen map[int]bool
+	// score is the mean over the rollouts that ended, in which a faulted one counts as 0.
+	score         *float64
+	passes        int
+	working, wait int64
+}
+
+// groups are the evaluations with chosen rollouts, in the order that is asked for.
+func (f filter) groups(o *overview) []group {
+	var out []group
+	for i := range o.evaluations {
+		g := group{evaluation: &o.evaluations[i], chosen: map[int]bool{}}
+		var sum float64
+		n := 0
+		for _, at := range g.rows {
+			r := &o.rows[at]
+			if f.chooses(o, r) {
+				g.chosen[at] = true
+			}
+			if r.Score != nil {
+				sum += *r.Score
+			}
+			if r.Score != nil || r.Status == "faulted" {
+				n++
+			}
+			if r.Status == "passed" {
+				g.passes++
+			}
+			g.working += r.Clocks.WorkingMs
+			g.wait += r.Clocks.WaitingMs
+		}
+		if len(g.chosen) == 0 {
+			continue
+		}
+		if n > 0 {
+			mean := sum / float64(n)
+			g.score = &mean
+		}
+		out = append(out, g)
+	}
+	key := func(g group) float64 {
+		switch f.Sort {
+		case "score":
+			return orLast(g.score)
+		case "flaky":
+			return -float64(min(g.passes, len(g.rows)-g.passes))
+		case "time":
+			return -float64(g.working)
+		case "wait":
+			return -float64(g.wait)
+		}
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b group) int { return cmp.Compare(key(a), key(b)) })
+	return out
+}
+
+// orLast is a score, or more than any if there is none.
+func orLast(score *float64) float64 {
+	if score == nil {
+		return math.Inf(1)
+	}
+	return *score
+}
+
+// part is the part of a list that a page shows.
+type part struct {
+	From, To, Of   int
+	Previous, Next string
+}
+
+// partOf is the page of a list of so many that the filter asks for, or the last one.
+func (f filter) partOf(of, size int) part {
+	return partOfList(of, size, f.Page, func(n int) string { return f.with(func(f *filter) { f.Page = n }) })
+}
+
+// partOfList is a page of a list of so many, or the last one. link leads to a page.
+func partOfList(of, size, page int, link func(page int) string) part {
+	page = max(1, min(page, (of+size-1)/size))
+	p := part{From: (page-1)*size + 1, To: min(page*size, of), Of: of}
+	if page > 1 {
+		p.Previous = link(page - 1)
+	}
+	if p.To < of {
+		p.Next = link(page + 1)
+	}
+	return p
+}
+
+// from is the query of a rollout's page that remembers the list from which one has come.
+func (f filter) from() string {
+	f.Page = 1
+	q := f.query()
+	if len(q) == 0 {
+		return ""
+	}
+	return url.Values{"from": {q.Encode()}}.Encode()
+}

@@ -1,0 +1,66 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// named finds the run that a URL names. If it is not its whole id, the reader is sent to the URL that
+// has that, and found is false.
+func (p *Pages) named(w http.ResponseWriter, r *http.Request) (run service.Run, found bool, err error) {
+	name := r.PathValue("run")
+	run, err = p.o.Service.Run(r.Context(), name)
+	if !errors.Is(err, service.ErrNotFound) {
+		return run, err == nil, err
+	}
+	other, err := p.o.Service.Runner().Find(r.Context(), name)
+	if err != nil {
+		return run, false, missing(err)
+	}
+	to := url.URL{Path: "/runs/" + other.ID + r.URL.Path[len("/runs/")+len(name):], RawQuery: r.URL.RawQuery}
+	http.Redirect(w, r, to.String(), http.StatusFound)
+	return run, false, nil
+}
+
+// missing is what is said of a name that means no run.
+func missing(err error) error {
+	if wrong := new(runner.InputError); errors.As(err, &wrong) {
+		return &pageError{http.StatusNotFound, wrong.Error()}
+	}
+	return err
+}
+
+// overviewOf reads a run. What is wrong with it is said: other runs are not harmed.
+func (p *Pages) overviewOf(ctx context.Context, runID string) (*overview, error) {
+	o, err := p.overviews.of(ctx, runID)
+	if err == nil || errors.Is(err, service.ErrNotFound) || errors.Is(err, store.ErrClosed) || ctx.Err() != nil {
+		return o, err
+	}
+	return nil, &pageError{http.StatusInternalServerError, "the run " + runID + " cannot be read: " + err.Error()}
+}
+
+// explain is the status and the text with which an error is answered.
+func explain(err error) (int, string) {
+	var known *pageError
+	var wrong *runner.InputError
+	switch {
+	case errors.As(err, &known):
+		return known.status, known.text
+	case errors.Is(err, service.ErrNotFound):
+		return http.StatusNotFound, "there is nothing with this id in the store, or not any more: runs are removed by evalrun prune and evalrun rm"
+	case errors.Is(err, store.ErrMoved):
+		return http.StatusServiceUnavailable, "the store " + redact.Line(err.Error())
+	case errors.Is(err, store.ErrClosed):
+		return http.StatusServiceUnavailable, "the server is being stopped; load the page again when it is back"
+	case errors.As(err, &wrong):
+		return http.StatusUnprocessableEntity, wrong.Error()
+	}
+	return http.StatusInternalServerError, "evalrun itself failed; its log says why"
+}

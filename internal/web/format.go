@@ -1,0 +1,53 @@
+package web
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// none stands for a number that is not there.
+const none = "–"
+
+// formatScore has always three decimals.
+func formatScore(score *float64) string {
+	if score == nil {
+		return none
+	}
+	return strconv.FormatFloat(*score, 'f', 3, 64)
+}
+
+// formatDuration has a unit, and as many digits as one can use.
+func formatDuration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return none
+	case d < 10*time.Millisecond:
+		return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + " ms"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+func formatMs(ms int64) string { return formatDuration(time.Duration(ms) * time.Millisecond) }
+
+// counted is a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// percent is a share as an attribute of a drawing.
+func percent(x float64) string { return strconv.FormatFloat(100*min(max(x, 0), 1), 'f', 3, 64) + "%" }
+
+// shortID is the end of an id: runs that were made at about the same time begin alike.
+func shortID(id string) string { return id[max(0, len(id)-8):] }

@@ -1,0 +1,134 @@
+package web
+
+import "fmt"
+
+// list is the list of the rollouts of a run, filtered and sorted, of which a page shows a part.
+type list struct {
+	Filter filter
+	part
+	Agents     []string
+	Evaluators []evaluator
+	Tags       []string
+	Sorts      []choice
+	// Found is how many rollouts are chosen, of All.
+	Found, All int
+	// Groups are there in the view matrix, Rows in the view rollouts.
+	Groups []groupRow
+	Rows   []rolloutRow
+	// Matrix and Rollouts lead to the views, Clear to the list without a filter.
+	Matrix, Rollouts, Clear string
+}
+
+// groupRow is an evaluation with a cell for each of its rollouts.
+type groupRow struct {
+	Name, ID, URL string
+	Tags          []string
+	// Agents are the cells of each agent.
+	Agents  []agentCells
+	Score   *float64
+	Working int64
+	Reason  string
+}
+
+type agentCells struct {
+	Agent string
+	Cells []cell
+}
+
+// cell is a rollout as a mark.
+type cell struct {
+	// Row is its place among all rollouts of the run.
+	Row                int
+	Status, URL, Label string
+	// Dim says that the filter leaves it out, Current that it is the one that is being looked at.
+	Dim, Current bool
+}
+
+// rolloutRow is a rollout with a row of its own.
+type rolloutRow struct {
+	row
+	Row int
+	URL string
+}
+
+func newList(o *overview, f filter) list {
+	l := list{Filter: f, Agents: o.agents, Evaluators: o.evaluators, Tags: o.tags, Sorts: sorts, All: len(o.rows),
+		Matrix: f.with(func(f *filter) { f.View, f.Page = "matrix", 1 }), Rollouts: f.with(func(f *filter) { f.View, f.Page = "rollouts", 1 }), Clear: "?"}
+	from := f.from()
+	if f.View == "rollouts" {
+		found := f.rollouts(o)
+		l.Found, l.part = len(found), f.partOf(len(found), pageRows)
+		for _, at := range found[l.From-1 : l.To] {
+			l.Rows = append(l.Rows, rolloutRow{o.rows[at], at, o.url(at, from)})
+		}
+		return l
+	}
+	groups := f.groups(o)
+	for _, g := range groups {
+		l.Found += len(g.chosen)
+	}
+	l.part = f.partOf(len(groups), o.matrixRows())
+	for _, g := range groups[l.From-1 : l.To] {
+		l.Groups = append(l.Groups, o.groupRow(g, from))
+	}
+	return l
+}
+
+// matrixRows is how many evaluations a page shows: fewer where each has many rollouts.
+func (o *overview) matrixRows() int {
+	most := 1
+	for i := range o.evaluations {
+		most = max(most, len(o.evaluations[i].rows))
+	}
+	return min(pageRows, max(1, pageCells/most))
+}
+
+func (o *overview) groupRow(g group, from string) groupRow {
+	out := groupRow{Name: g.Name, ID: g.ID, Tags: g.Tags, Score: g.score, Working: g.working}
+	out.Agents = o.cells(g.evaluation, from, func(at int) bool { return g.chosen[at] }, -1)
+	first := -1
+	for _, at := range g.rows {
+		if !g.chosen[at] {
+			continue
+		}
+		if first < 0 {
+			first = at
+		}
+		if r := o.rows[at].Reason; r != "" {
+			out.Reason, first = r, at
+			break
+		}
+	}
+	out.URL = o.url(first, from)
+	return out
+}
+
+// cells are the rollouts of an evaluation by agent, at most pageCells of them.
+func (o *overview) cells(e *evaluation, from string, chosen func(at int) bool, current int) []agentCells {
+	out := make([]agentCells, len(o.agents))
+	for i, name := range o.agents {
+		out[i].Agent = name
+	}
+	for n, at := range e.rows {
+		if n == pageCells {
+			break
+		}
+		r := &o.rows[at]
+		label := fmt.Sprintf("%s, epoch %d: %s", r.Agent, r.Epoch, r.Status)
+		if r.Score != nil {
+			label += ", score " + formatScore(r.Score)
+		}
+		a := &out[r.agent]
+		a.Cells = append(a.Cells, cell{at, r.Status, o.url(at, from), label, !chosen(at), at == current})
+	}
+	return out
+}
+
+// url is the page of a rollout. from is the query of the list from which one comes.
+func (o *overview) url(at int, from string) string {
+	u := "/runs/" + o.head.RunID + "/rollouts/" + o.rows[at].RolloutID
+	if from != "" {
+		u += "?" + from
+	}
+	return u
+}

@@ -1,0 +1,332 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// The limits of what a page shows at once, which keep it below 5,000 elements whatever the run is.
+const (
+	pageRows  = 100
+	pageCells = 900
+	maxGates  = 60
+	maxFlaky  = 100
+	// maxIntervals is how many intervals of evaluators are drawn.
+	maxIntervals = 120
+)
+
+// runPage is the page of a run.
+type runPage struct {
+	frame
+	Head schemas.Head
+	// Status is how the run stands, in a word.
+	Status, StatusClass string
+	Selected            string
+	Verdict             verdict
+	Counts              []statusCount
+	Bar                 []barPart
+	BarText             string
+	Waits               []waitGroup
+	Ends                ends
+	Gates               []gateRow
+	GatesMore           int
+	Several             bool
+	Agents              []string
+	Evaluators          []evaluatorRow
+	Scores              []agentScore
+	Intervals           bool
+	Flaky               []flakyRow
+	FlakyMore, FlakyOf  int
+	List                list
+}
+
+// verdict is the verdict on the run as it stands.
+type verdict struct {
+	Word, Class string
+	// Sentences say why, and what the verdict leaves out.
+	Sentences []string
+}
+
+// statusCount is how many rollouts have a status; it is a filter, too.
+type statusCount struct {
+	Status  string
+	N       int
+	URL     string
+	Pressed bool
+}
+
+// barPart is one colour of the status bar.
+type barPart struct{ Status, X, Width string }
+
+// run is the page of a run.
+func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.named(w, r)
+	if !found {
+		return err
+	}
+	o, err := p.overviewOf(r.Context(), run.ID)
+	if err != nil {
+		return err
+	}
+	page, err := p.runPage(r.Context(), o, readFilter(r.URL.Query()))
+	if err != nil {
+		return err
+	}
+	return show(w, http.StatusOK, "run.html", page)
+}
+
+func (p *Pages) runPage(ctx context.Context, o *overview, f filter) (*runPage, error) {
+	h := o.head
+	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
+		Verdict: verdictOf(o), Several: o.several(), Agents: o.agents, List: newList(o, f)}
+	page.StatusClass = classOf(h.Status)
+	page.Commands = []string{"evalrun show " + h.RunID, "evalrun report " + h.RunID + " --format json"}
+	if !h.Final {
+		page.Commands = append(page.Commands, "evalrun resume "+h.RunID)
+	}
+	if o.counts["faulted"] > 0 && len(h.CommandLine) > 0 {
+		page.Commands = append(page.Commands, report.ShellWords(h.CommandLine)+" --retry-of "+h.RunID)
+	}
+	page.count(o, f)
+	if err := p.addWaits(ctx, o, page); err != nil {
+		return nil, err
+	}
+	page.addGates(o)
+	page.addEvaluators(o)
+	page.addFlaky(o)
+	return page, nil
+}
+
+// setName is what a run is called.
+func setName(h schemas.Head) string {
+	switch {
+	case h.EvaluationSetName != "":
+		return h.EvaluationSetName
+	case h.EvaluationSetID != "":
+		return h.EvaluationSetID
+	}
+	return h.RunID
+}
+
+// classOf is the mark of the status of a run.
+func classOf(s schemas.Status) string {
+	if s == schemas.Successful {
+		return "passed"
+	}
+	return string(s)
+}
+
+func verdictOf(o *overview) verdict {
+	v := verdict{Word: o.verdict.String(), Class: map[runner.Verdict]string{runner.Passed: "pass", runner.Failed: "fail"}[o.verdict]}
+	if v.Class == "" {
+		v.Class = o.verdict.String()
+	}
+	if o.head.Status == schemas.Running {
+		v.Word, v.Class = "running", "running"
+	}
+	s := o.head.Statistics
+	n := map[eval.GateVerdict]int{}
+	for _, g := range s.Gates {
+		n[g.Verdict]++
+	}
+	add := func(format string, args ...any) { v.Sentences = append(v.Sentences, fmt.Sprintf(format, args...)) }
+	switch {
+	case len(s.Gates) == 0:
+		add("The set has no thresholds, so that no score can fail it.")
+	case n[eval.GateUndecided] > 0:
+		add("%d of %s undecided, %d met, %d not met.", n[eval.GateUndecided], counted(len(s.Gates), "gate"), n[eval.GatePass], n[eval.GateFail])
+	default:
+		add("%d of %s met.", n[eval.GatePass], counted(len(s.Gates), "gate"))
+	}
+	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 {
+		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
+	}
+	if o.reason != "" && o.verdict != runner.Failed && o.verdict != runner.Undecided {
+		add("%s.", strings.TrimSuffix(o.reason, "."))
+	}
+	c := s.Coverage
+	for _, one := range []struct {
+		n    int
+		noun string
+	}{{o.counts["faulted"], "rollout faulted"}, {o.counts["unscored"], "rollout unscored"}, {c.EvaluatorErrors, "evaluator error"}, {c.EvaluatorsNotRun, "evaluator not run"}} {
+		if one.n > 0 {
+			noun, rest, _ := strings.Cut(one.noun, " ")
+			if strings.HasPrefix(one.noun, "evaluator error") {
+				noun, rest = "evaluator error", ""
+			}
+			add("%s.", strings.TrimSpace(counted(one.n, noun)+" "+rest))
+		}
+	}
+	if o.head.Status != schemas.Running {
+		add("Exit code now: %d.", o.verdict.ExitCode())
+	}
+	return v
+}
+
+// count counts the rollouts by status.
+func (page *runPage) count(o *overview, f filter) {
+	var texts []string
+	at := 0.0
+	for _, s := range statuses {
+		n := o.counts[s]
+		if n == 0 && (o.head.Final || !slices.Contains([]string{"passed", "failed", "faulted", "suspended", "running"}, s)) {
+			continue
+		}
+		page.Counts = append(page.Counts, statusCount{s, n, f.toggled(s), slices.Contains(f.Statuses, s)})
+		if n == 0 {
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("%d %s", n, s))
+		width := float64(n) / float64(len(o.rows))
+		page.Bar = append(page.Bar, barPart{s, percent(at), percent(width)})
+		at += width
+	}
+	page.BarText = strings.Join(texts, ", ")
+}
+
+// gateRow is a threshold as it was judged.
+type gateRow struct {
+	eval.Gate
+	Name     string
+	Agent    string
+	N        int
+	Interval interval
+}
+
+func (page *runPage) addGates(o *overview) {
+	s := o.head.Statistics
+	for i, g := range s.Gates {
+		if i == maxGates {
+			page.GatesMore = len(s.Gates) - maxGates
+			break
+		}
+		one := gateRow{Gate: g, Name: g.What, Agent: g.Agent}
+		if id, ok := strings.CutPrefix(g.What, "evaluators."); ok {
+			one.Name = id
+			for _, e := range o.evaluators {
+				if e.ID == id {
+					one.Name = e.Name
+				}
+			}
+		}
+		if page.Several && g.Agent == "" {
+			one.Agent = "all agents together"
+		}
+		var estimate *estimateOf
+		for _, a := range o.agentSummaries() {
+			if a.Agent == g.Agent || !page.Several {
+				estimate = gateEstimate(a, g.What)
+			}
+		}
+		one.Interval = interval{Class: string(g.Verdict), Value: g.Value, Min: &g.Min}
+		if estimate != nil {
+			one.N = estimate.N
+			one.Interval.Low, one.Interval.High = estimate.Low, estimate.High
+		}
+		if g.Missing > 0 {
+			one.Interval.OpenLow, one.Interval.OpenHigh = &g.Low, &g.High
+		}
+		page.Gates = append(page.Gates, one)
+	}
+}
+
+// evaluatorRow is an evaluator with what it says of each agent.
+type evaluatorRow struct {
+	evaluator
+	URL            string
+	Cells          []evaluatorCell
+	Errors, NotRun int
+}
+
+type evaluatorCell struct {
+	N        int
+	Mean     *float64
+	Interval interval
+}
+
+// agentScore is the score of an agent over all evaluators.
+type agentScore struct {
+	Agent                string
+	Score, PassRate      interval
+	ScoreCompleted       *float64
+	N                    int
+	Passed, OfEvaluation int
+}
+
+func (page *runPage) addEvaluators(o *overview) {
+	agents := o.agentSummaries()
+	for i, a := range agents {
+		name := a.Agent
+		if name == "" && i < len(o.agents) {
+			name = o.agents[i]
+		}
+		page.Scores = append(page.Scores, agentScore{Agent: name, Score: intervalOf(a.Score), PassRate: intervalOf(a.PassRate), ScoreCompleted: a.ScoreCompleted.Mean,
+			N: a.Score.N, Passed: a.EvaluationsPassed, OfEvaluation: a.Coverage.Evaluations})
+	}
+	page.Intervals = len(o.evaluators)*len(agents) <= maxIntervals
+	for i, e := range o.evaluators {
+		if (i+1)*len(agents) > 5*maxIntervals {
+			break
+		}
+		row := evaluatorRow{evaluator: e, URL: page.List.Filter.with(func(f *filter) { f.Evaluator, f.Page = plain(e.ID), 1 })}
+		for _, a := range agents {
+			var cell evaluatorCell
+			if k := slices.IndexFunc(a.Evaluators, func(s eval.EvaluatorSummary) bool { return s.ID == e.ID }); k >= 0 {
+				s := a.Evaluators[k]
+				cell = evaluatorCell{s.N, s.Mean, intervalOf(s.Estimate)}
+				row.Errors += s.Errors
+				row.NotRun += s.NotRun
+			}
+			row.Cells = append(row.Cells, cell)
+		}
+		page.Evaluators = append(page.Evaluators, row)
+	}
+}
+
+// flakyRow is an evaluation that passes in some epochs only.
+type flakyRow struct {
+	Name, ID, Agent string
+	Passes, N       int
+}
+
+func (page *runPage) addFlaky(o *overview) {
+	for i, a := range o.agentSummaries() {
+		page.FlakyOf += a.Score.N
+		for _, f := range a.Flaky {
+			if len(page.Flaky) == maxFlaky {
+				page.FlakyMore++
+				continue
+			}
+			one := flakyRow{Name: f.EvaluationID, ID: f.EvaluationID, Passes: f.Passes, N: f.N, Agent: a.Agent}
+			if one.Agent == "" && i < len(o.agents) {
+				one.Agent = o.agents[i]
+			}
+			for k := range o.evaluations {
+				if o.evaluations[k].ID == f.EvaluationID {
+					one.Name = o.evaluations[k].Name
+					break
+				}
+			}
+			page.Flaky = append(page.Flaky, one)
+		}
+	}
+}
+
+// FlakyN is how many there are.
+func (page *runPage) FlakyN() int { return len(page.Flaky) + page.FlakyMore }
+
+// ends says when the run can be over.
+type ends struct {
+	// NotBefore is when the last timer fires, zero if there is none; People is how many are asked.
+	NotBefore time.Time
+	People    int
+}

@@ -1,0 +1,123 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// pageRuns is how many runs a page has.
+const pageRuns = 50
+
+// runsPage is the list of the runs of the store.
+type runsPage struct {
+	frame
+	Q        string
+	Status   string
+	Statuses []choice
+	part
+	All  int
+	Runs []runRow
+}
+
+// runRow is a run of the list.
+type runRow struct {
+	runner.Run
+	Name, Status, Class string
+	Bar                 []barPart
+	BarText             string
+	// Scores are those of its agents, as its results document has them; nil if that is of an earlier
+	// revision.
+	Scores []schemas.AgentScore
+}
+
+var runStatuses = []choice{{"", "all"}, {"running", "running"}, {"interrupted", "interrupted"}, {"suspended", "suspended"}, {"faulted", "faulted"}, {"cancelled", "cancelled"}, {"successful", "successful"}}
+
+// runs is the list of runs.
+func (p *Pages) runs(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Statuses: runStatuses}
+	page.Commands = []string{"evalrun list"}
+	if err := p.addRuns(r.Context(), page, q); err != nil {
+		return err
+	}
+	return show(w, http.StatusOK, "runs.html", page)
+}
+
+func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error {
+	all, err := p.o.Service.Runner().Runs(ctx)
+	if err != nil {
+		return err
+	}
+	page.All = len(all)
+	all = slices.DeleteFunc(all, func(r runner.Run) bool { return !page.chooses(r) })
+	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
+	page.part = partOfList(len(all), pageRuns, at, func(n int) string {
+		q := url.Values{}
+		for key, value := range map[string]string{"q": page.Q, "status": page.Status} {
+			if value != "" {
+				q.Set(key, value)
+			}
+		}
+		if n > 1 {
+			q.Set("page", strconv.Itoa(n))
+		}
+		return "?" + q.Encode()
+	})
+	for _, r := range all[page.From-1 : page.To] {
+		page.Runs = append(page.Runs, p.runRow(r))
+	}
+	return nil
+}
+
+// chooses reports whether a run is one of those asked for.
+func (page *runsPage) chooses(r runner.Run) bool {
+	if page.Status != "" && page.Status != statusOf(r) {
+		return false
+	}
+	text := strings.ToLower(r.ID + " " + r.EvaluationSetName + " " + r.EvaluationSetID)
+	return strings.Contains(text, strings.ToLower(page.Q))
+}
+
+// statusOf is how a run stands, in a word.
+func statusOf(r runner.Run) string {
+	if r.Interrupted {
+		return "interrupted"
+	}
+	return string(r.Status)
+}
+
+func (p *Pages) runRow(r runner.Run) runRow {
+	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Status: statusOf(r)}
+	out.Class = classOf(schemas.Status(out.Status))
+	head, err := p.o.Service.Runner().DocumentHead(r.ID)
+	if err == nil && head.RunID == r.ID && head.Revision == r.Revision {
+		if out.Scores = head.Summary.Agents; len(out.Scores) == 0 {
+			out.Scores = []schemas.AgentScore{{Score: head.Summary.Score, ScoreCompleted: head.Summary.ScoreCompleted}}
+		}
+		out.Name = setName(head)
+	}
+	c := r.Counts
+	var texts []string
+	x := 0.0
+	for _, one := range []struct {
+		status string
+		n      int
+	}{{"completed", c.Completed}, {"faulted", c.Faulted}, {"suspended", c.Suspended}, {"scoring", c.Scoring}, {"running", c.Running}, {"evaluating", c.Evaluating}, {"pending", c.Pending}, {"cancelled", c.Cancelled}} {
+		if one.n == 0 {
+			continue
+		}
+		texts = append(texts, strconv.Itoa(one.n)+" "+one.status)
+		share := float64(one.n) / float64(c.Total)
+		out.Bar = append(out.Bar, barPart{one.status, percent(x), percent(share)})
+		x += share
+	}
+	out.BarText = strings.Join(texts, ", ")
+	return out
+}

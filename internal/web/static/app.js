@@ -1,0 +1,206 @@
+// evalrun's pages work without this file. It adds filters without waiting, keys, time zones, a theme and
+// live updates. Text enters the page through textContent and setAttribute of fixed names only.
+'use strict';
+(() => {
+const $ = (s, r = document) => r.querySelector(s), $$ = (s, r = document) => [...r.querySelectorAll(s)];
+const SVG = 'http://www.w3.org/2000/svg';
+const memory = { // what the reader has chosen; some browsers keep nothing for a file
+  get(k) { try { return localStorage.getItem('evalrun.' + k); } catch { return null; } },
+  set(k, v) { try { localStorage.setItem('evalrun.' + k, v); } catch { /* then it holds for this page */ } },
+};
+function el(name, attrs = {}, ...kids) {
+  const n = document.createElement(name);
+  for (const [k, v] of Object.entries(attrs)) if (v !== null && v !== undefined && v !== false) n.setAttribute(k, v);
+  n.append(...kids.filter(k => k !== null && k !== undefined));
+  return n;
+}
+function icon(status) {
+  const s = document.createElementNS(SVG, 'svg'), u = document.createElementNS(SVG, 'use');
+  s.setAttribute('class', 'i ' + status); s.setAttribute('aria-hidden', 'true'); u.setAttribute('href', '#i-' + status); s.append(u);
+  return s;
+}
+const st = status => el('span', { class: 'st ' + status }, icon(status), status);
+
+// Characters that act are shown by name, as the server does in visible.go.
+const ACTS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffd]|[\u{e0000}-\u{e007f}]/gu;
+const C0 = 'NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US'.split(' ');
+const plain = s => s.replace(ACTS, '\ufffd');
+function visible(s) {
+  const f = document.createDocumentFragment(); let at = 0;
+  for (const m of s.matchAll(ACTS)) {
+    const c = m[0].codePointAt(0);
+    f.append(s.slice(at, m.index), el('b', { class: 'ctl' }, c < 32 ? C0[c] : c === 0xfffd ? '\ufffd' : 'U+' + c.toString(16).toUpperCase().padStart(4, '0')));
+    at = m.index + m[0].length;
+  }
+  f.append(s.slice(at));
+  return f;
+}
+const u = (tag, text, attrs = {}) => { const n = el(tag, { ...attrs, class: ((attrs.class || '') + ' u').trim() }); n.append(visible(text)); return n; };
+
+// ---- theme and time zone
+const tools = $('.tools'), theme = $('#theme'), zone = $('#zone');
+if (tools) tools.hidden = false;
+function setTheme(t) {
+  if (t === 'light' || t === 'dark') document.documentElement.dataset.theme = t; else delete document.documentElement.dataset.theme;
+  if (theme) theme.value = t === 'light' || t === 'dark' ? t : 'auto';
+}
+setTheme(memory.get('theme'));
+theme?.addEventListener('change', () => { setTheme(theme.value); memory.set('theme', theme.value); });
+function setZone(z) {
+  for (const t of $$('time[datetime]')) {
+    const d = new Date(t.getAttribute('datetime')), utc = d.toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
+    const local = d.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' }) + ' ' + (Intl.DateTimeFormat().resolvedOptions().timeZone || '');
+    t.textContent = z === 'local' ? local : utc; t.title = z === 'local' ? utc : local;
+  }
+  if (zone) zone.value = z === 'local' ? 'local' : 'utc';
+}
+if (memory.get('zone') === 'local') setZone('local');
+zone?.addEventListener('change', () => { setZone(zone.value); memory.set('zone', zone.value); });
+
+// ---- the list of rollouts: filtered and sorted here once its columns are there
+const form = $('form[data-list]'), table = $('#rollouts');
+const usual = { q: '', status: '', agent: '', evaluator: '', tag: '', sort: 'set', view: 'matrix', page: '1' };
+const stateOf = search => { const s = { ...usual }; for (const [k, v] of new URLSearchParams(search)) if (k in s) s[k] = v; return s; };
+const queryOf = (s, more = {}) => { const q = new URLSearchParams(), t = { ...s, ...more }; for (const k of Object.keys(usual).sort()) if (t[k] !== usual[k]) q.set(k, t[k]); return q.toString(); };
+let data = null, state = stateOf(location.search);
+let loading = null;
+function load() { // asked for when it is first needed
+  loading ??= fetch(location.pathname + '/columns').then(r => { if (!r.ok) throw new Error(r.status); return r.json(); }).then(d => {
+    data = d; data.text = d.evaluations.map(e => (e.id + '\n' + e.name).toLowerCase()); data.rows = d.evaluations.map(() => []);
+    d.columns.evaluation.forEach((e, i) => data.rows[e].push(i));
+    return d;
+  });
+  return loading;
+}
+function choose() {
+  const C = data.columns, S = state, want = S.status ? new Set(S.status.split(',').map(s => data.statuses.indexOf(s))) : null, q = S.q.trim().toLowerCase();
+  const agent = S.agent ? data.agents.findIndex(a => plain(a) === S.agent) : -1, by = S.evaluator ? data.evaluators.findIndex(e => plain(e.id) === S.evaluator) : -1;
+  const why = q ? data.strings.map(s => s.toLowerCase().includes(q)) : null, text = q ? data.text.map(s => s.includes(q)) : null;
+  const tag = S.tag ? data.evaluations.map(e => (e.tags || []).some(t => plain(t) === S.tag)) : null;
+  const hit = new Uint8Array(C.id.length);
+  for (let i = 0; i < hit.length; i++) {
+    if (want && !want.has(C.status[i]) || S.agent && C.agent[i] !== agent || tag && !tag[C.evaluation[i]]) continue;
+    if (S.evaluator) { const v = by < 0 ? -1 : C.scores[by][i]; if (v < 0 || v >= 1e6) continue; }
+    if (q && !text[C.evaluation[i]] && !why[C.why[i]] && !C.id[i].startsWith(q)) continue;
+    hit[i] = 1;
+  }
+  return hit;
+}
+const status = i => data.statuses[data.columns.status[i]];
+function sorted(hit) {
+  const C = data.columns, last = v => v < 0 ? Infinity : v;
+  if (state.view === 'rollouts') {
+    const key = { score: i => last(C.score[i]), time: i => -C.working[i], wait: i => -C.waiting[i] }[state.sort];
+    const rows = []; for (let i = 0; i < hit.length; i++) if (hit[i]) rows.push(i);
+    return key ? rows.sort((a, b) => key(a) - key(b) || a - b) : rows;
+  }
+  const groups = [];
+  data.rows.forEach((rows, e) => {
+    if (!rows.some(i => hit[i])) return;
+    const g = { e, rows, sum: 0, n: 0, passes: 0, working: 0, waiting: 0 };
+    for (const i of rows) {
+      if (C.score[i] >= 0) g.sum += C.score[i];
+      if (C.score[i] >= 0 || status(i) === 'faulted') g.n++;
+      if (status(i) === 'passed') g.passes++;
+      g.working += C.working[i]; g.waiting += C.waiting[i];
+    }
+    g.score = g.n ? g.sum / g.n : -1;
+    groups.push(g);
+  });
+  const key = { score: g => last(g.score), flaky: g => -Math.min(g.passes, g.rows.length - g.passes), time: g => -g.working, wait: g => -g.waiting }[state.sort];
+  return key ? groups.sort((a, b) => key(a) - key(b) || a.e - b.e) : groups;
+}
+const score = v => v < 0 ? '–' : (v / 1e6).toFixed(3);
+function duration(ms) {
+  if (ms < 10) return ms.toFixed(1) + ' ms';
+  if (ms < 1000) return ms + ' ms';
+  if (ms < 6e4) return (ms / 1000).toFixed(2) + ' s';
+  const s = Math.floor(ms / 1000);
+  if (s < 3600) return Math.floor(s / 60) + ' min ' + s % 60 + ' s';
+  return s < 172800 ? Math.floor(s / 3600) + ' h ' + Math.floor(s % 3600 / 60) + ' min' : Math.floor(s / 86400) + ' d ' + Math.floor(s % 86400 / 3600) + ' h';
+}
+const href = (i, from) => data.base + data.columns.id[i] + from;
+const label = i => plain(data.agents[data.columns.agent[i]]) + ', epoch ' + data.columns.epoch[i] + ': ' + status(i) + (data.columns.score[i] >= 0 ? ', score ' + score(data.columns.score[i]) : '');
+const td = (name, cls, ...kids) => el('td', { 'data-l': name, class: cls }, ...kids);
+function heading(e, url) {
+  return el('th', { scope: 'row' }, el('div', { class: 'evn' }, u('a', e.name, { href: url })), e.name === e.id ? null : u('code', e.id));
+}
+function matrixRow(g, hit, from) {
+  const C = data.columns, e = data.evaluations[g.e], first = g.rows.find(i => hit[i] && C.why[i]) ?? g.rows.find(i => hit[i]);
+  const cells = data.agents.map(() => el('span', { class: 'cells' }));
+  for (const i of g.rows.slice(0, 900)) cells[C.agent[i]].append(el('a', { id: 'c' + i, class: status(i) + (hit[i] ? '' : ' dim'), href: href(i, from), 'aria-label': label(i) }, icon(status(i))));
+  const tags = el('td', { 'data-l': 'Tags' }); for (const t of e.tags || []) tags.append(u('span', t, { class: 'tag' }), ' ');
+  return el('tr', {}, heading(e, href(first, from)), data.tagged ? tags : null, ...cells.map((c, k) => td(plain(data.agents[k]), null, c)),
+    td('Score', 'num', score(g.score)), td('Working', 'num', duration(g.working)), td('First reason', 'why', u('span', data.strings[C.why[first]])));
+}
+function rolloutRow(i, from) {
+  const C = data.columns, e = data.evaluations[C.evaluation[i]];
+  return el('tr', { id: 'r' + C.id[i] }, td('Status', null, st(status(i))), heading(e, href(i, from)), u('td', data.agents[C.agent[i]], { 'data-l': 'Agent' }), td('Epoch', 'num', String(C.epoch[i])),
+    td('Score', 'num', score(C.score[i])), td('Working', 'num', duration(C.working[i])), td('Waiting', 'num', duration(C.waiting[i])), td('First reason', 'why', u('span', data.strings[C.why[i]])));
+}
+function render() {
+  data.tagged = data.evaluations.some(e => e.tags?.length);
+  const hit = choose(), all = sorted(hit), matrix = state.view !== 'rollouts', size = matrix ? data.matrixRows : 100;
+  const page = Math.max(1, Math.min(Math.ceil(all.length / size), +state.page || 1)), q = queryOf(state, { page: '1' }), from = q ? '?' + new URLSearchParams({ from: q }) : '';
+  const heads = matrix ? ['Evaluation', ...(data.tagged ? ['Tags'] : []), ...data.agents.map(plain), 'Score', 'Working', 'First reason'] : ['Status', 'Evaluation', 'Agent', 'Epoch', 'Score', 'Working', 'Waiting', 'First reason'];
+  const body = el('tbody'), link = (n, text) => el('a', { class: 'btn', 'data-state': '', href: '?' + queryOf(state, { page: String(n) }) }, text);
+  for (const r of all.slice((page - 1) * size, page * size)) body.append(matrix ? matrixRow(r, hit, from) : rolloutRow(r, from));
+  if (!all.length) body.append(el('tr', {}, el('td', { colspan: '9' }, 'Nothing matches these filters. ', el('a', { 'data-state': '', href: '?' }, 'Clear them'))));
+  table.replaceChildren(el('thead', {}, el('tr', {}, ...heads.map(h => el('th', { scope: 'col', class: /^(Score|Working|Waiting|Epoch)$/.test(h) ? 'num' : null }, h)))), body);
+  for (const p of $$('[data-pager]')) p.replaceChildren(el('div', { class: 'pager' }, page > 1 ? link(page - 1, '‹ Previous') : null,
+    el('span', {}, all.length ? `${(page - 1) * size + 1}–${Math.min(all.length, page * size)} of ${all.length}` : 'none'), page * size < all.length ? link(page + 1, 'Next ›') : null));
+  $('#found').textContent = `${hit.reduce((a, b) => a + b, 0)} of ${hit.length} rollout${hit.length === 1 ? '' : 's'}`;
+  for (const b of $$('a[data-status]')) {
+    const on = new Set(state.status.split(',').filter(Boolean)); press(b, on.has(b.dataset.status));
+    on.has(b.dataset.status) ? on.delete(b.dataset.status) : on.add(b.dataset.status);
+    b.setAttribute('href', '?' + queryOf(state, { page: '1', status: data.statuses.filter(s => on.has(s)).join(',') }));
+  }
+  for (const b of $$('a[data-view]')) { press(b, b.dataset.view === state.view); b.setAttribute('href', '?' + queryOf(state, { page: '1', view: b.dataset.view })); }
+  for (const f of form.elements) if (f.name in state && f !== document.activeElement) f.value = state[f.name];
+  cursor = -1;
+}
+const press = (b, on) => on ? b.setAttribute('aria-current', 'true') : b.removeAttribute('aria-current');
+async function go(next, push) { // shows another state of the list, by way of the server if the columns are not to be had
+  const q = queryOf(next), url = location.pathname + (q ? '?' + q : '');
+  try { await load(); } catch { location.assign(url); return; }
+  state = next;
+  const t = performance.now(); render(); performance.measure('list', { start: t });
+  history[push ? 'pushState' : 'replaceState'](null, '', url);
+}
+if (form && table) {
+  const read = () => { const s = { ...state, page: '1' }; for (const f of form.elements) if (f.name in usual && f.type !== 'hidden') s[f.name] = f.value; return s; };
+  form.addEventListener('input', () => go(read(), false));
+  form.addEventListener('submit', e => { e.preventDefault(); go(read(), true); });
+  document.addEventListener('click', e => {
+    const a = e.target.closest?.('a[data-state]');
+    if (!a || e.ctrlKey || e.metaKey || e.shiftKey || e.button) return;
+    e.preventDefault();
+    go(stateOf(new URL(a.href).search), true).then(() => { if (a.closest('.pager') || !a.isConnected) { table.scrollIntoView({ block: 'start' }); $('a', table)?.focus({ preventScroll: true }); } });
+  });
+  addEventListener('popstate', () => go(stateOf(location.search), false));
+}
+
+// ---- keys: all of them can be switched off, as WCAG 2.1.4 asks
+let cursor = -1;
+const items = () => $$('#rollouts tbody tr, table[data-keys] tbody tr').filter(n => n.offsetParent);
+function move(d) {
+  const all = items(); if (!all.length) return;
+  all[cursor]?.classList.remove('cur'); cursor = Math.max(0, Math.min(all.length - 1, cursor + d));
+  all[cursor].classList.add('cur'); $('a', all[cursor])?.focus({ preventScroll: true }); all[cursor].scrollIntoView({ block: 'nearest' });
+}
+const keys = $('#keys'), keysOn = $('#keyson');
+const help = () => keys?.showModal();
+document.addEventListener('keydown', e => {
+  if (e.ctrlKey || e.metaKey || e.altKey || keys?.open) return;
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName);
+  if (e.key === 'Escape' && typing) { e.target.blur(); return; }
+  if (typing || memory.get('keys') === 'off') return;
+  const follow = rel => $(`a[rel="${rel}"]`)?.click();
+  const act = { j: () => move(1), k: () => move(-1), o: () => $('a', items()[cursor] || el('p'))?.click(), '/': () => $('input[type=search]')?.focus(), '?': help, n: () => follow('next'), p: () => follow('prev') }[e.key];
+  if (act) { e.preventDefault(); act(); }
+});
+if (keysOn) { keysOn.checked = memory.get('keys') !== 'off'; keysOn.addEventListener('change', () => memory.set('keys', keysOn.checked ? 'on' : 'off')); }
+$('#help')?.addEventListener('click', help);
+$('button', keys || el('p'))?.addEventListener('click', () => keys.close());
+document.documentElement.dataset.ready = 'yes';
+})();

@@ -1,0 +1,78 @@
+package web
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"net/http"
+	"time"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed static
+var staticFiles embed.FS
+
+// templates are the pages, a file each, and the parts that they share in layout.html. No function
+// here returns markup: html/template escapes everything.
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"visible": visible, "plain": plain, "score": formatScore, "duration": formatDuration, "ms": formatMs, "counted": counted, "shortID": shortID,
+	"utc": func(t time.Time) time.Time { return t.UTC() }, "asset": assetURL,
+}).ParseFS(templateFiles, "templates/*.html"))
+
+// frame is what every page has around it.
+type frame struct {
+	Title string
+	// Section is the URL of the entry of the navigation that the page belongs to.
+	Section string
+	// Live is the URL of the page's stream of changes, empty if nothing can change.
+	Live string
+	// Commands do the same at a terminal.
+	Commands []string
+}
+
+// section is an entry of the navigation.
+type section struct{ URL, Name string }
+
+// Sections are the entries of the navigation.
+func (frame) Sections() []section {
+	return []section{{"/", "Runs"}}
+}
+
+// assets are the style and the script with their digests, which are part of their URLs.
+var assets = func() map[string]asset {
+	out := map[string]asset{}
+	for _, name := range []string{"style.css", "app.js"} {
+		data, err := staticFiles.ReadFile("static/" + name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		sum := sha256.Sum256(data)
+		out[name] = asset{data, hex.EncodeToString(sum[:6])}
+	}
+	return out
+}()
+
+type asset struct {
+	data   []byte
+	digest string
+}
+
+func assetURL(name string) string { return "/static/" + name + "?" + assets[name].digest }
+
+// static answers with the style or the script.
+func static(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	one, ok := assets[name]
+	if !ok {
+		Refuse(w, http.StatusNotFound, "there is nothing at this path")
+		return
+	}
+	h := w.Header()
+	Protect(h)
+	h.Set("Cache-Control", "private, max-age=31536000, immutable") // another version has another URL
+	h.Set("Content-Type", map[string]string{"style.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8"}[name])
+	_, _ = w.Write(one.data)
+}

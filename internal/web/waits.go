@@ -1,0 +1,84 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// waitGroup is something that several rollouts wait for.
+type waitGroup struct {
+	Type, Name string
+	N          int
+	Oldest     time.Time
+	// NextCheck and Deadline are the next ones; zero if there is none.
+	NextCheck, Deadline time.Time
+	Answer              runner.Answer
+}
+
+// maxWaits is how many groups a page shows.
+const maxWaits = 50
+
+// addWaits says what the run waits for.
+func (p *Pages) addWaits(ctx context.Context, o *overview, page *runPage) error {
+	if o.head.Final {
+		return nil
+	}
+	at := map[[2]string]int{}
+	return p.o.Service.Triggers(ctx, o.head.RunID, false, func(t runner.Trigger) error {
+		name := nameOfWait(t)
+		if t.Type == string(wait.TypeTask) && t.AskedBy == "" {
+			page.Ends.People++
+		}
+		if t.Type == string(wait.TypeTimer) && t.NextCheck != nil && t.NextCheck.After(page.Ends.NotBefore) {
+			page.Ends.NotBefore = *t.NextCheck
+		}
+		key := [2]string{t.Type, name}
+		i, ok := at[key]
+		if !ok && len(page.Waits) == maxWaits { // the rest together
+			key, name = [2]string{}, "others"
+			i, ok = at[key]
+		}
+		if !ok {
+			i = len(page.Waits)
+			at[key] = i
+			page.Waits = append(page.Waits, waitGroup{Type: t.Type, Name: name, Oldest: t.CreatedAt, Answer: t.Answer})
+		}
+		g := &page.Waits[i]
+		g.N++
+		g.Oldest = earlier(g.Oldest, &t.CreatedAt)
+		g.NextCheck, g.Deadline = earlier(g.NextCheck, t.NextCheck), earlier(g.Deadline, t.Deadline)
+		return nil
+	})
+}
+
+func earlier(a time.Time, b *time.Time) time.Time {
+	if b == nil || !a.IsZero() && a.Before(*b) {
+		return a
+	}
+	return *b
+}
+
+// nameOfWait is what is waited for: the process, the application that asks, or the interrupt.
+func nameOfWait(t runner.Trigger) string {
+	var payload struct {
+		Process string `json:"process_name"`
+		App     string `json:"app_name"`
+		Title   string `json:"title"`
+	}
+	_ = json.Unmarshal(t.Payload, &payload) // it may be anything
+	switch {
+	case payload.Process != "":
+		return payload.Process
+	case payload.App != "":
+		return payload.App
+	case payload.Title != "":
+		return payload.Title
+	case t.Type == string(wait.TypeTimer):
+		return "until a time"
+	}
+	return t.InterruptID
+}
