@@ -275,8 +275,8 @@ func TestGatewayLeavesNoProcesses(t *testing.T) {
 	if left := g.processes(); len(left) > 0 {
 		t.Errorf("left by the gateway that was killed: %v", left)
 	}
-	if left := other.processes(); len(left) != 3 {
-		t.Errorf("of the other gateway's processes %v are left", left)
+	if !testenv.Eventually(func() bool { return len(other.processes()) == 3 }) { // one that begins another program is not seen for a moment
+		t.Errorf("of the other gateway's processes %v are left", other.processes())
 	}
 	g.use()
 	if err := g.cmd.Process.Signal(os.Interrupt); err != nil {
