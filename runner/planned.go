@@ -42,27 +42,36 @@ func readPlan(ctx context.Context, st store.Reader, runID string) (plans.Plan, e
 
 // save brings the results document in the store up to date, and the one at also, if that is not
 // empty.
-func (p planned) save(ctx context.Context, also string) error {
+func (p planned) save(ctx context.Context, also string) error { return p.saveAnd(ctx, also, nil) }
+
+// saveAnd does what save does, and calls look with what it has saved.
+func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Report) error) error {
 	if err := p.st.InPlace(); err != nil {
 		return err
 	}
 	own := documentPath(p.st, p.runID)
-	err := report.SaveResults(ctx, p.st, p.runID, own, p.red)
+	err := report.SaveResults(ctx, p.st, p.runID, own, p.red, look)
 	if also != "" && !durable.SameFile(own, also) {
-		err = errors.Join(err, report.SaveResults(ctx, p.st, p.runID, also, p.red))
+		err = errors.Join(err, report.SaveResults(ctx, p.st, p.runID, also, p.red, nil))
 	}
 	return err
 }
 
+// saveAndJudge does what save does, and judges the run as it was saved.
+func (p planned) saveAndJudge(ctx context.Context, also string, accept Accept, interrupted bool) (v Verdict, reason string, err error) {
+	err = p.saveAnd(ctx, also, func(r *report.Report) (err error) {
+		if !r.Final && interrupted {
+			v = Interrupted
+			return nil
+		}
+		v, reason, err = newReport(r).Judge(accept)
+		return err
+	})
+	return v, reason, err
+}
+
 // verdict judges the run as it stands in the store.
-func (p planned) verdict(ctx context.Context, accept Accept, interrupted bool) (v Verdict, reason string, err error) {
-	run, err := p.st.Run(ctx, p.runID)
-	if err != nil {
-		return 0, "", err
-	}
-	if !run.Final() && interrupted {
-		return Interrupted, "", nil
-	}
+func (p planned) verdict(ctx context.Context, accept Accept) (v Verdict, reason string, err error) {
 	err = report.FromStore(ctx, p.st, p.runID, p.red, func(r *report.Report) (err error) {
 		v, reason, err = newReport(r).Judge(accept)
 		return err

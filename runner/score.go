@@ -99,10 +99,12 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 		return out, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := errors.Join(err, p.save(ctx, o.Document)); err != nil {
+	var saved error
+	out.Verdict, out.Reason, saved = p.saveAndJudge(ctx, o.Document, o.Accept, false)
+	if err := errors.Join(err, saved); err != nil {
 		return out, err
 	}
-	return out, p.judgeScored(ctx, &out, o.Accept)
+	return out, p.judgeScored(ctx, &out)
 }
 
 func (o ScoreOptions) notice(format string, args ...any) {
@@ -231,8 +233,8 @@ func (r *rescoring) keeps(before plans.Rescorings) func(*store.Rescorable, eval.
 	}
 }
 
-// judgeScored judges the run after a rescoring. What was not scored again has a verdict of its own.
-func (p planned) judgeScored(ctx context.Context, out *Scored, accept Accept) (err error) {
+// judgeScored says what a rescoring has come to. What was not scored again has a verdict of its own.
+func (p planned) judgeScored(ctx context.Context, out *Scored) error {
 	if out.Number > 0 {
 		all, err := p.st.Rescorings(ctx, p.runID)
 		if err != nil {
@@ -242,11 +244,11 @@ func (p planned) judgeScored(ctx context.Context, out *Scored, accept Accept) (e
 		out.Scored, out.NotScored, out.Due = last.Scored, last.Unscored, last.Due
 	}
 	if out.Due > 0 {
-		out.Verdict = Interrupted
+		out.Verdict, out.Reason = Interrupted, ""
 		return nil
 	}
-	if out.Verdict, out.Reason, err = p.verdict(ctx, accept, false); err != nil || out.NotScored == 0 || out.Verdict == Suspended {
-		return err
+	if out.NotScored == 0 || out.Verdict == Suspended {
+		return nil
 	}
 	example, err := p.firstNotScored(ctx)
 	out.Verdict, out.Reason = Faulted, fmt.Sprintf("%d of %d rollouts were not scored again (%s)", out.NotScored, out.NotScored+out.Scored, example)

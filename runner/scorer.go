@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/failpoint"
@@ -20,30 +21,40 @@ type scorer struct {
 	number int
 }
 
-// maxStored is how many rollouts share a transaction.
-const maxStored = 256
+// maxStored is how many rollouts share a transaction, maxRead how many are read at once.
+const (
+	maxStored = 256
+	maxRead   = 32
+)
 
 func (s *scorer) run(ctx context.Context, ids []string, concurrency int, drain <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	todo, done := make(chan string), make(chan store.Rescored, maxStored)
+	todo, done := make(chan *store.Rescorable), make(chan store.Rescored, maxStored)
 	go func() {
 		defer close(todo)
-		for _, id := range ids {
-			select {
-			case <-drain:
+		for some := range slices.Chunk(ids, maxRead) {
+			all, err := s.st.Rescorables(ctx, s.number, some...)
+			if err != nil {
+				cancel(err)
 				return
-			case <-ctx.Done():
-				return
-			case todo <- id:
+			}
+			for i := range all {
+				select {
+				case <-drain:
+					return
+				case <-ctx.Done():
+					return
+				case todo <- &all[i]:
+				}
 			}
 		}
 	}()
 	var workers sync.WaitGroup
 	for range concurrency {
 		workers.Go(func() {
-			for id := range todo {
-				one, err := s.one(ctx, id)
+			for rollout := range todo {
+				one, err := s.one(ctx, rollout)
 				if err != nil {
 					cancel(err)
 					continue
@@ -64,15 +75,11 @@ func (s *scorer) run(ctx context.Context, ids []string, concurrency int, drain <
 }
 
 // one scores a rollout.
-func (s *scorer) one(ctx context.Context, id string) (store.Rescored, error) {
-	one, err := s.st.Rescorable(ctx, id, s.number)
-	if err != nil {
-		return store.Rescored{}, err
-	}
+func (s *scorer) one(ctx context.Context, one *store.Rescorable) (store.Rescored, error) {
 	if s.unmatched[one.EvaluationID] {
-		return store.Rescored{RolloutID: id, Unscored: fmt.Sprintf("%s has no evaluation %s", filepath.Base(s.with.File), one.EvaluationID)}, nil
+		return store.Rescored{RolloutID: one.ID, Unscored: fmt.Sprintf("%s has no evaluation %s", filepath.Base(s.with.File), one.EvaluationID)}, nil
 	}
-	return s.again.Score(ctx, &one)
+	return s.again.Score(ctx, one)
 }
 
 // store stores what comes until there is no more.

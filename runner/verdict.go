@@ -87,7 +87,7 @@ func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Acc
 		return Result{}, err
 	}
 	result := Result{RunID: runID}
-	result.Verdict, result.Reason, err = p.verdict(ctx, accept, false)
+	result.Verdict, result.Reason, err = p.verdict(ctx, accept)
 	return result, err
 }
 

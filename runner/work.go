@@ -105,11 +105,8 @@ func (s *Store) work(ctx context.Context, runID string, o RunOptions, askFirst b
 		return result, workErr // there is nothing to write to any more
 	}
 	ctx = context.WithoutCancel(ctx) // what was reached is written after an interruption, too
-	if err := errors.Join(workErr, p.save(ctx, o.Document)); err != nil {
-		return result, err
-	}
-	result.Verdict, result.Reason, err = p.verdict(ctx, o.Accept, interrupted)
-	return result, err
+	result.Verdict, result.Reason, err = p.saveAndJudge(ctx, o.Document, o.Accept, interrupted)
+	return result, errors.Join(workErr, err)
 }
 
 // work is how this process works on runs of a store: with these options, and with what takes

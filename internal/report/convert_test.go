@@ -52,7 +52,7 @@ func TestConversions(t *testing.T) {
 func TestConversionsOfADocument(t *testing.T) {
 	r := mixedRun(t)
 	path := filepath.Join(r.dir, "results.json")
-	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
+	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil, nil))
 	fromFile, err := Open(path)
 	r.check(err)
 	r.report(func(fromStore *Report) {

@@ -59,14 +59,16 @@ func datasetOrEmpty(d map[string]eval.DatasetResult) map[string]eval.DatasetResu
 
 // SaveResults brings the results document at path up to date. It holds the run's lock, replaces the
 // file as a whole, and never overwrites a higher revision of the same run. If path is not a regular
-// file, such as /dev/stdout, the document is written to it.
-func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *redact.Redactor) (err error) {
+// file, such as /dev/stdout, the document is written to it. look, if not nil, sees what is saved.
+func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *redact.Redactor, look func(*Report) error) (err error) {
 	path, isFile, err := durable.Follow(path)
 	if err != nil {
 		return err
 	}
 	if !isFile { // it may wait for a reader, whom nobody else has to wait for
-		return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return durable.WriteOutput(path, 0, r.WriteResults) })
+		return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error {
+			return errors.Join(durable.WriteOutput(path, 0, r.WriteResults), r.show(look))
+		})
 	}
 	dir := workspace.RunDir(st.Dir(), runID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -81,7 +83,9 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
+	var looked error
 	err = fromStore(ctx, st, runID, red, filepath.Dir(path), func(_ store.View, r *Report) error {
+		looked = r.show(look)
 		if there, err := ReadHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
 			return nil
 		}
@@ -90,7 +94,14 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	if err != nil {
 		return fmt.Errorf("the results document %s could not be written: %w", path, err)
 	}
-	return nil
+	return looked
+}
+
+func (r *Report) show(look func(*Report) error) error {
+	if look == nil {
+		return nil
+	}
+	return look(r)
 }
 
 // document writes an indented JSON object piece by piece.

@@ -183,7 +183,7 @@ func TestSecretsDoNotReachTheDocument(t *testing.T) {
 func TestSaveResults(t *testing.T) {
 	r := mixedRun(t)
 	path := filepath.Join(r.dir, "results.json")
-	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
+	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil, nil))
 	head, err := ReadResults(path)
 	r.check(err)
 	if head.RunID != testRunID || head.StoreID != r.st.ID() || head.StorePath != ".evalrun" || head.Status != schemas.Running || head.Final {
@@ -195,7 +195,7 @@ func TestSaveResults(t *testing.T) {
 
 	t.Run("goes on with the run", func(t *testing.T) {
 		r.deliver("waits", `{}`)
-		r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
+		r.check(SaveResults(t.Context(), r.st, testRunID, path, nil, nil))
 		later, err := ReadResults(path)
 		r.check(err)
 		if later.Revision <= head.Revision {
@@ -205,7 +205,7 @@ func TestSaveResults(t *testing.T) {
 	t.Run("leaves a higher revision", func(t *testing.T) {
 		future := strings.Replace(string(data), `"revision": `, `"revision": 9`, 1)
 		r.check(os.WriteFile(path, []byte(future), 0o600))
-		r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
+		r.check(SaveResults(t.Context(), r.st, testRunID, path, nil, nil))
 		if now, _ := os.ReadFile(path); string(now) != future {
 			t.Error("it was overwritten")
 		}
@@ -213,7 +213,7 @@ func TestSaveResults(t *testing.T) {
 	t.Run("replaces what is no document of the run", func(t *testing.T) {
 		for _, text := range []string{"", "{", `{"runId":"other","revision":99999}`, string(data[:len(data)/2])} {
 			r.check(os.WriteFile(path, []byte(text), 0o600))
-			r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
+			r.check(SaveResults(t.Context(), r.st, testRunID, path, nil, nil))
 			if _, err := ReadResults(path); err != nil {
 				t.Error(err)
 			}
@@ -224,7 +224,7 @@ func TestSaveResults(t *testing.T) {
 		r.check(os.Symlink(path, link))
 		r.check(os.Remove(path))
 		r.check(os.WriteFile(path, nil, 0o600))
-		r.check(SaveResults(t.Context(), r.st, testRunID, link, nil))
+		r.check(SaveResults(t.Context(), r.st, testRunID, link, nil, nil))
 		if info, _ := os.Lstat(link); info.Mode()&os.ModeSymlink == 0 {
 			t.Error("the link was replaced")
 		}
@@ -232,14 +232,14 @@ func TestSaveResults(t *testing.T) {
 		r.check(err)
 	})
 	t.Run("leaves a device alone", func(t *testing.T) {
-		r.check(SaveResults(t.Context(), r.st, testRunID, os.DevNull, nil))
+		r.check(SaveResults(t.Context(), r.st, testRunID, os.DevNull, nil, nil))
 		if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
 			t.Fatal("the device is a file now")
 		}
 	})
 	t.Run("beside the run", func(t *testing.T) {
 		own := filepath.Join(workspace.RunDir(r.st.Dir(), testRunID), "results.json")
-		r.check(SaveResults(t.Context(), r.st, testRunID, own, nil))
+		r.check(SaveResults(t.Context(), r.st, testRunID, own, nil, nil))
 		head, err := ReadResults(own)
 		r.check(err)
 		if head.StorePath != "../.." {
@@ -251,7 +251,7 @@ func TestSaveResults(t *testing.T) {
 func TestReadResultsRefuses(t *testing.T) {
 	r := mixedRun(t)
 	path := filepath.Join(r.dir, "results.json")
-	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil))
+	r.check(SaveResults(t.Context(), r.st, testRunID, path, nil, nil))
 	whole, err := os.ReadFile(path)
 	r.check(err)
 	for name, c := range map[string]struct{ text, want string }{

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -43,46 +44,35 @@ func (o Options) headRescorings() (out []schemas.Rescoring) {
 	return out
 }
 
-// asked are the evaluations of a view: what its plan asks for, and what rescorings have asked for
-// instead.
-type asked struct {
-	view     store.View
-	planned  map[string]*eval.Evaluation
-	rescored map[int]map[string]*eval.Evaluation
+// evaluations reads the evaluations of a view. It keeps the last one, since epochs follow each
+// other.
+type evaluations struct {
+	view store.View
+	data json.RawMessage
+	last *eval.Evaluation
 }
 
-func askedOf(v store.View) (*asked, error) {
-	a := &asked{view: v, planned: map[string]*eval.Evaluation{}, rescored: map[int]map[string]*eval.Evaluation{}}
-	return a, v.Evaluations(readInto(a.planned))
+// of is what the results of a rollout are of.
+func (e *evaluations) of(rv store.RolloutView) (*eval.Evaluation, error) {
+	return e.read(rv.EvaluationID, rv.Evaluation)
 }
 
-// of is an evaluation as a rescoring has asked it, or with 0 as planned.
-func (a *asked) of(id string, rescoring int) (*eval.Evaluation, error) {
-	if rescoring == 0 {
-		return a.planned[id], nil
+// asked is that of a rollout as a rescoring asks it.
+func (e *evaluations) asked(rv store.RolloutView, rescoring int) (*eval.Evaluation, error) {
+	data, err := e.view.Evaluation(rv.ID, rescoring)
+	if err != nil {
+		return nil, err
 	}
-	all, ok := a.rescored[rescoring]
-	if !ok {
-		all = map[string]*eval.Evaluation{}
-		if err := a.view.RescoredEvaluations(rescoring, readInto(all)); err != nil {
-			return nil, err
-		}
-		a.rescored[rescoring] = all
-	}
-	if e := all[id]; e != nil {
-		return e, nil
-	}
-	return a.planned[id], nil
+	return e.read(rv.EvaluationID, data)
 }
 
-// readInto reads stored evaluations into a map, by id.
-func readInto(all map[string]*eval.Evaluation) func(store.Evaluation) error {
-	return func(e store.Evaluation) error {
-		one := new(eval.Evaluation)
-		all[e.ID] = one
-		if err := json.Unmarshal(e.Data, one); err != nil {
-			return fmt.Errorf("the stored evaluation %s: %w", e.ID, err)
-		}
-		return nil
+func (e *evaluations) read(id string, data json.RawMessage) (*eval.Evaluation, error) {
+	if e.last != nil && bytes.Equal(e.data, data) {
+		return e.last, nil
 	}
+	e.last, e.data = new(eval.Evaluation), data
+	if err := json.Unmarshal(data, e.last); err != nil {
+		return nil, fmt.Errorf("the stored evaluation %s: %w", id, err)
+	}
+	return e.last, nil
 }

@@ -36,10 +36,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 	if err := o.readRescorings(v); err != nil {
 		return nil, err
 	}
-	asked, err := askedOf(v)
-	if err != nil {
-		return nil, err
-	}
+	asked := &evaluations{view: v}
 	set := &o.Plan.Set
 	statistics := eval.NewStatistics(set)
 	if err := v.Rollouts(func(rv store.RolloutView) error {
@@ -55,7 +52,7 @@ func FromView(v store.View, o Options) (*Report, error) {
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
 	r.each = func(p parts, f func(*schemas.Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
-			evaluation, err := asked.of(rv.EvaluationID, rv.Rescoring)
+			evaluation, err := asked.of(rv)
 			if err != nil {
 				return err
 			}
@@ -71,20 +68,20 @@ func FromView(v store.View, o Options) (*Report, error) {
 
 // counted is a rollout as the statistics take it. One whose results are outdated counts as one that
 // is still to be scored.
-func (o Options) counted(rv store.RolloutView, asked *asked) (eval.Rollout, error) {
+func (o Options) counted(rv store.RolloutView, asked *evaluations) (eval.Rollout, error) {
 	out := eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
 		AgentsFault: rv.State == eval.StateFaulted && rv.Fault != nil && ownerOf(&o.Plan.Set, rv.Fault.Category) == fault.OwnerAgent}
-	number := rv.Rescoring
 	var err error
 	if o.outdated(rv) {
-		out.State, number = eval.StateEvaluating, o.rescorings.Last()
-	} else if out.Results, err = evaluated(rv); err != nil {
+		out.State = eval.StateEvaluating
+		out.Evaluation, err = asked.asked(rv, o.rescorings.Last())
+	} else if out.Results, err = evaluated(rv); err == nil {
+		out.Evaluation, err = asked.of(rv)
+	}
+	if err != nil {
 		return out, err
 	}
-	if out.Usage, _, err = o.usage(rv); err != nil {
-		return out, err
-	}
-	out.Evaluation, err = asked.of(rv.EvaluationID, number)
+	out.Usage, _, err = o.usage(rv)
 	return out, err
 }
 

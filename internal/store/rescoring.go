@@ -21,8 +21,9 @@ type Rescorings interface {
 	// DueRollouts returns the ids of the rollouts that are due for a rescoring, in the order of the
 	// plan.
 	DueRollouts(ctx context.Context, runID string, number int) ([]string, error)
-	// Rescorable returns a completed rollout with what a rescoring needs of it.
-	Rescorable(ctx context.Context, rolloutID string, number int) (Rescorable, error)
+	// Rescorables returns rollouts, each with what a rescoring needs of it, in the order of the ids.
+	// ErrNotFound means that there is none with one of them.
+	Rescorables(ctx context.Context, number int, rolloutIDs ...string) ([]Rescorable, error)
 }
 
 // Rescoring is one time that completed rollouts of a run are scored again.

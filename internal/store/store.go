@@ -133,6 +133,8 @@ type View interface {
 	Rollouts(f func(RolloutView) error) error
 	// Rollout returns one rollout of the run, or ErrNotFound.
 	Rollout(rolloutID string) (RolloutView, error)
+	// Evaluation is that of a rollout as a rescoring asks it, or with 0 as planned.
+	Evaluation(rolloutID string, rescoring int) (json.RawMessage, error)
 	// Rescorings are those of the run in order, RescoredEvaluations the evaluations of one of them
 	// that take the place of the plan's.
 	Rescorings() ([]Rescoring, error)
@@ -142,6 +144,8 @@ type View interface {
 // RolloutView is a rollout with everything that belongs to it.
 type RolloutView struct {
 	Rollout
+	// Evaluation is what the results are of: as planned, or as their rescoring has asked it.
+	Evaluation json.RawMessage
 	// Segments holds every attempt of every segment, Triggers every trigger, in order.
 	Segments []Segment
 	Triggers []Trigger

@@ -142,11 +142,13 @@ func TestStatementsScanNoTable(t *testing.T) {
 		selectOpenRuns, selectTrigger+"WHERE true AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id", // R6
 		selectTrigger+"WHERE t.run_id = ? AND t.state IN ('intended', 'starting', 'waiting') ORDER BY t.id",
 		selectTrigger+"WHERE t.trigger_id >= ? AND t.trigger_id < ? LIMIT 2", selectJob+" WHERE j.run_id = ?", selectJobRollouts+"run_id = ?", nextDueJob,
-		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorable,
+		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorables, selectTheirSegments, selectTheirResults,
+		viewAsked, viewRollouts+ofRun, viewSegments+ofRun+orderSegments, viewTriggers+ofRun+orderTriggers, viewResults+ofRun+orderResults,
+		viewRollouts+ofRollout, viewSegments+ofRollout+orderSegments, viewTriggers+ofRollout+orderTriggers, viewResults+ofRollout+orderResults,
 		selectHeld, countWaiting+fromOpen, countWaiting+fromOpenOfRun, selectWaiting+fromOpen+" GROUP BY type", selectWaiting+fromOpenOfRun+" GROUP BY type")
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
-		"SCAN h", "SCAN holders", "SCAN json_each", "CONSTANT ROW", "SCAN (subquery"}
+		"SCAN h", "SCAN holders", "SCAN json_each", "VIRTUAL TABLE", "CONSTANT ROW", "SCAN (subquery"}
 	for _, q := range queries {
 		if !slices.ContainsFunc([]string{"SELECT", "UPDATE", "DELETE"}, func(verb string) bool { return strings.HasPrefix(q, verb) }) {
 			continue
@@ -193,6 +195,16 @@ func TestClaimsAreInTheOrderOfTheirIndex(t *testing.T) {
 	}
 	if found != 2 {
 		t.Errorf("%d statements claim", found)
+	}
+}
+
+// A view of a large run is read row by row.
+func TestAViewSortsNoRollouts(t *testing.T) {
+	s := openInternal(t, t.TempDir())
+	for _, q := range []string{viewRollouts + ofRun, viewSegments + ofRun + orderSegments, viewTriggers + ofRun + orderTriggers, viewResults + ofRun + orderResults} {
+		if slices.Contains(explain(t, s, q), "USE TEMP B-TREE FOR ORDER BY") {
+			t.Errorf("everything is sorted: %s", q)
+		}
 	}
 }
 

@@ -263,22 +263,24 @@ func (s reader) Segments(ctx context.Context, rolloutID string) ([]store.Segment
 	return out, s.db.describe(err)
 }
 
-const selectSegments = "SELECT segment, attempt, outcome, started_at, ended_at, output, fault, files, info FROM segments WHERE rollout_id = ? ORDER BY segment, attempt"
+const segmentColumns = "g.segment, g.attempt, g.outcome, g.started_at, g.ended_at, g.output, g.fault, g.files, g.info"
+
+const selectSegments = "SELECT " + segmentColumns + " FROM segments g WHERE g.rollout_id = ? ORDER BY g.segment, g.attempt"
 
 func scanSegments(rolloutID string, rows *sql.Rows) (out []store.Segment, err error) {
 	err = each(rows, func(r scanner) error {
-		g, err := scanSegment(rolloutID, r)
+		g, err := scanSegment(r)
+		g.RolloutID = rolloutID
 		out = append(out, g)
 		return err
 	})
 	return out, err
 }
 
-func scanSegment(rolloutID string, r scanner) (store.Segment, error) {
-	g := store.Segment{RolloutID: rolloutID}
+func scanSegment(r scanner, more ...any) (g store.Segment, err error) {
 	var started, ended sql.NullInt64
 	var fault, files []byte
-	if err := r.Scan(&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files, (*[]byte)(&g.Info)); err != nil {
+	if err := r.Scan(append([]any{&g.Number, &g.Attempt, &g.Outcome, &started, &ended, (*[]byte)(&g.Output), &fault, &files, (*[]byte)(&g.Info)}, more...)...); err != nil {
 		return g, err
 	}
 	g.StartedAt, g.EndedAt = fromMicros(started), fromMicros(ended)
@@ -287,7 +289,6 @@ func scanSegment(rolloutID string, r scanner) (store.Segment, error) {
 			return g, err
 		}
 	}
-	var err error
 	g.Fault, err = unmarshalFault(fault)
 	return g, err
 }

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
+	"encoding/json"
 	"fmt"
 
 	"github.com/evalrun/evalrun/eval"
@@ -86,40 +86,62 @@ func (s rescorings) DueRollouts(ctx context.Context, runID string, number int) (
 	return ids, err
 }
 
-const selectRescorable = "SELECT " + rolloutColumns + `, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
-	FROM rollouts o JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation LEFT JOIN rescored s USING (rollout_id)
-	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = ? AND c.evaluation_id = o.evaluation_id WHERE o.rollout_id = ?`
+// Those of some rollouts, whose ids are a JSON array; i.key is the place of one in it.
+const (
+	selectRescorables = "SELECT " + rolloutColumns + `, i.key, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
+	FROM json_each(?1) i CROSS JOIN rollouts o ON o.rollout_id = i.value JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation LEFT JOIN rescored s USING (rollout_id)
+	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = ?2 AND c.evaluation_id = o.evaluation_id`
+	selectTheirSegments = "SELECT " + segmentColumns + ", i.key FROM json_each(?1) i CROSS JOIN segments g ON g.rollout_id = i.value ORDER BY g.segment, g.attempt"
+	selectTheirResults  = "SELECT " + resultColumns + ", i.key FROM json_each(?1) i CROSS JOIN results r ON r.rollout_id = i.value ORDER BY r.ordinal"
+)
 
-// Rescorable implements Rescorings.
-func (s rescorings) Rescorable(ctx context.Context, rolloutID string, number int) (out store.Rescorable, err error) {
+// Rescorables implements Rescorings.
+func (s rescorings) Rescorables(ctx context.Context, number int, rolloutIDs ...string) (out []store.Rescorable, err error) {
 	defer func() { err = s.db.describe(err) }()
-	out.Rollout, err = scanRollout(s.db.queryRow(ctx, selectRescorable, number, rolloutID), (*[]byte)(&out.Evaluation), &out.Rescoring, &out.Due, &out.Unscored)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return out, fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
-	case err != nil:
-		return out, err
-	}
-	rows, err := s.rows(ctx, selectSegments, rolloutID)
-	if err != nil {
-		return out, err
-	}
-	if out.Segments, err = scanSegments(rolloutID, rows); err != nil {
-		return out, err
-	}
-	if rows, err = s.rows(ctx, selectResults, rolloutID); err != nil {
-		return out, err
-	}
-	out.Results, err = scanResults(rows)
-	return out, err
-}
-
-func (s rescorings) rows(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	stmt, err := s.db.query(ctx, query)
+	ids, err := json.Marshal(rolloutIDs)
 	if err != nil {
 		return nil, err
 	}
-	return stmt.QueryContext(ctx, args...)
+	out = make([]store.Rescorable, len(rolloutIDs))
+	var i int
+	if err := s.each(ctx, func(r scanner) (err error) {
+		var one store.Rescorable
+		one.Rollout, err = scanRollout(r, &i, (*[]byte)(&one.Evaluation), &one.Rescoring, &one.Due, &one.Unscored)
+		out[i] = one
+		return err
+	}, selectRescorables, string(ids), number); err != nil {
+		return nil, err
+	}
+	for i, id := range rolloutIDs {
+		if out[i].ID == "" {
+			return nil, fmt.Errorf("rollout %s: %w", id, store.ErrNotFound)
+		}
+	}
+	if err := s.each(ctx, func(r scanner) error {
+		g, err := scanSegment(r, &i)
+		g.RolloutID = rolloutIDs[i]
+		out[i].Segments = append(out[i].Segments, g)
+		return err
+	}, selectTheirSegments, string(ids)); err != nil {
+		return nil, err
+	}
+	return out, s.each(ctx, func(r scanner) error {
+		res, err := scanResult(r, &i)
+		out[i].Results = append(out[i].Results, res)
+		return err
+	}, selectTheirResults, string(ids))
+}
+
+func (s rescorings) each(ctx context.Context, scan func(scanner) error, query string, args ...any) error {
+	stmt, err := s.db.query(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	return each(rows, scan)
 }
 
 // rescoredRows are the rescorings, and what they make of rollouts.

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
+	"encoding/json"
 	"fmt"
 
 	"github.com/evalrun/evalrun/eval"
@@ -34,6 +34,8 @@ type sqliteView struct {
 	ctx context.Context
 	tx  *sql.Tx
 	run store.Run
+	// evaluation reads one of them; nil before the first time.
+	evaluation *sql.Stmt
 }
 
 func (v *sqliteView) Run() store.Run { return v.run }
@@ -72,118 +74,153 @@ func (v *sqliteView) RescoredEvaluations(number int, f func(store.Evaluation) er
 	return eachEvaluation(rows, f)
 }
 
-// batch is how many rollouts are read before the rows that belong to them.
-const batch = 256
-
-// selectRolloutView is completed by what belongs to a rollout.
-var selectRolloutView = "SELECT " + rolloutColumns + ", coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '') FROM rollouts o LEFT JOIN rescored s USING (rollout_id)"
-
-var selectTriggersOf = selectTrigger + "WHERE t.rollout_id = ? ORDER BY t.id"
-
-func scanRolloutView(r scanner) (o store.RolloutView, err error) {
-	o.Rollout, err = scanRollout(r, &o.Rescoring, &o.Due, &o.Unscored)
-	return o, err
-}
-
-func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
-	parts, err := v.prepare(selectRolloutView+" WHERE o.run_id = ? AND o.ordinal >= ? ORDER BY o.ordinal LIMIT ?", selectSegments, selectTriggersOf, selectResults)
-	if err != nil {
-		return err
-	}
-	for from := 0; ; from += batch {
-		rows, err := parts[0].QueryContext(v.ctx, v.run.ID, from, batch)
-		if err != nil {
-			return err
-		}
-		var rollouts []store.RolloutView
-		if err := each(rows, func(r scanner) error {
-			o, err := scanRolloutView(r)
-			rollouts = append(rollouts, o)
-			return err
-		}); err != nil {
-			return err
-		}
-		for _, o := range rollouts {
-			if err := v.complete(&o, parts[1:]); err != nil {
-				return err
-			}
-			if err := f(o); err != nil {
-				return err
-			}
-		}
-		if len(rollouts) < batch {
-			return nil
-		}
-	}
-}
-
-func (v *sqliteView) Rollout(rolloutID string) (o store.RolloutView, err error) {
-	parts, err := v.prepare(selectRolloutView+" WHERE o.run_id = ? AND o.rollout_id = ?", selectSegments, selectTriggersOf, selectResults)
-	if err != nil {
-		return o, err
-	}
-	o, err = scanRolloutView(parts[0].QueryRowContext(v.ctx, v.run.ID, rolloutID))
-	if errors.Is(err, sql.ErrNoRows) {
-		err = fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
-	}
-	if err != nil {
-		return o, err
-	}
-	return o, v.complete(&o, parts[1:])
-}
-
-func (v *sqliteView) prepare(queries ...string) ([]*sql.Stmt, error) {
-	out := make([]*sql.Stmt, len(queries))
-	for i, q := range queries {
-		var err error
-		if out[i], err = v.tx.PrepareContext(v.ctx, q); err != nil {
+func (v *sqliteView) Evaluation(rolloutID string, rescoring int) (data json.RawMessage, err error) {
+	if v.evaluation == nil {
+		if v.evaluation, err = v.tx.PrepareContext(v.ctx, viewAsked); err != nil {
 			return nil, err
 		}
 	}
-	return out, nil // closed with the transaction
+	err = v.evaluation.QueryRowContext(v.ctx, rescoring, rolloutID).Scan((*[]byte)(&data))
+	return data, err
 }
 
-func (v *sqliteView) complete(o *store.RolloutView, parts []*sql.Stmt) error {
-	if o.Segment == 0 {
+// What a view reads is in the order of rollouts, which none of these needs to sort; ofRun or
+// ofRollout stands between the two parts of each.
+const (
+	viewRollouts = "SELECT " + rolloutColumns + `, o.ordinal, coalesce(c.data, e.data), coalesce(s.number, 0), coalesce(s.due, 0), coalesce(s.unscored, '')
+	FROM rollouts o JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation LEFT JOIN rescored s USING (rollout_id)
+	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = s.number AND c.evaluation_id = o.evaluation_id `
+	viewSegments = "SELECT " + segmentColumns + ", g.rollout_id, o.ordinal FROM rollouts o CROSS JOIN segments g USING (rollout_id) "
+	viewTriggers = "SELECT " + triggerColumns + ", o.ordinal FROM rollouts o CROSS JOIN triggers t USING (rollout_id) "
+	viewResults  = "SELECT " + resultColumns + ", o.ordinal FROM rollouts o CROSS JOIN results r USING (rollout_id) "
+
+	ofRun     = "WHERE o.run_id = ? ORDER BY o.ordinal"
+	ofRollout = "WHERE o.run_id = ? AND o.rollout_id = ? ORDER BY o.ordinal"
+
+	orderSegments, orderTriggers, orderResults = ", g.segment, g.attempt", ", t.id", ", r.ordinal"
+
+	viewAsked = `SELECT coalesce(c.data, e.data) FROM rollouts o JOIN evaluations e ON e.run_id = o.run_id AND e.ordinal = o.evaluation
+	LEFT JOIN rescored_evaluations c ON c.run_id = o.run_id AND c.number = ? AND c.evaluation_id = o.evaluation_id WHERE o.rollout_id = ?`
+)
+
+// Rollouts reads all rows once, in the order of their rollouts, so that memory and the number of
+// queries do not grow with the run.
+func (v *sqliteView) Rollouts(f func(store.RolloutView) error) error {
+	return v.rollouts(f, ofRun, v.run.ID)
+}
+
+func (v *sqliteView) Rollout(rolloutID string) (out store.RolloutView, err error) {
+	err = v.rollouts(func(o store.RolloutView) error {
+		out = o
 		return nil
+	}, ofRollout, v.run.ID, rolloutID)
+	if err == nil && out.ID == "" {
+		err = fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
 	}
-	rows, err := parts[0].QueryContext(v.ctx, o.ID)
+	return out, err
+}
+
+func (v *sqliteView) rollouts(f func(store.RolloutView) error, of string, args ...any) error {
+	rows, err := v.tx.QueryContext(v.ctx, viewRollouts+of, args...)
 	if err != nil {
 		return err
 	}
-	if o.Segments, err = scanSegments(o.ID, rows); err != nil {
+	defer rows.Close()
+	segments, err := follow(v, func(r scanner, ordinal *int) (g store.Segment, err error) {
+		var rolloutID string
+		g, err = scanSegment(r, &rolloutID, ordinal)
+		g.RolloutID = rolloutID
+		return g, err
+	}, viewSegments+of+orderSegments, args...)
+	if err != nil {
 		return err
 	}
-	if o.Suspensions+o.Scorings > 0 {
-		if rows, err = parts[1].QueryContext(v.ctx, o.ID); err != nil {
-			return err
-		}
-		if err := each(rows, func(r scanner) error {
-			g, err := scanTrigger(r)
-			o.Triggers = append(o.Triggers, g)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	if o.State != eval.StateEvaluating && o.State != eval.StateScoring && !o.State.IsTerminal() {
-		return nil
-	}
-	if rows, err = parts[2].QueryContext(v.ctx, o.ID); err != nil {
+	defer segments.close()
+	triggers, err := follow(v, func(r scanner, ordinal *int) (store.Trigger, error) { return scanTrigger(r, ordinal) }, viewTriggers+of+orderTriggers, args...)
+	if err != nil {
 		return err
 	}
-	o.Results, err = scanResults(rows)
-	return err
+	defer triggers.close()
+	results, err := follow(v, func(r scanner, ordinal *int) (store.Result, error) { return scanResult(r, ordinal) }, viewResults+of+orderResults, args...)
+	if err != nil {
+		return err
+	}
+	defer results.close()
+	return each(rows, func(r scanner) (err error) {
+		var o store.RolloutView
+		var ordinal int
+		if o.Rollout, err = scanRollout(r, &ordinal, (*[]byte)(&o.Evaluation), &o.Rescoring, &o.Due, &o.Unscored); err != nil {
+			return err
+		}
+		if o.Segments, err = segments.of(ordinal); err != nil {
+			return err
+		}
+		if o.Triggers, err = triggers.of(ordinal); err != nil {
+			return err
+		}
+		if o.Results, err = results.of(ordinal); err != nil {
+			return err
+		}
+		if o.State != eval.StateEvaluating && o.State != eval.StateScoring && !o.State.IsTerminal() {
+			o.Results = nil
+		}
+		return f(o)
+	})
 }
 
-const selectResults = "SELECT evaluator_id, data, rescoring FROM results WHERE rollout_id = ? ORDER BY ordinal"
+// followers are rows that belong to rollouts, read in the order of these.
+type followers[T any] struct {
+	rows *sql.Rows
+	scan func(r scanner, ordinal *int) (T, error)
+	// next is the row that was read last, and ordinal the rollout that it belongs to.
+	next    T
+	ordinal int
+	ended   bool
+}
+
+func follow[T any](v *sqliteView, scan func(scanner, *int) (T, error), query string, args ...any) (*followers[T], error) {
+	rows, err := v.tx.QueryContext(v.ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &followers[T]{rows: rows, scan: scan, ordinal: -1}, nil
+}
+
+// of gives the rows of the rollout with this ordinal, which is higher than at the call before.
+func (fs *followers[T]) of(ordinal int) (out []T, err error) {
+	for {
+		if !fs.ended && fs.ordinal == ordinal {
+			out = append(out, fs.next)
+		}
+		if fs.ended || fs.ordinal > ordinal {
+			return out, nil
+		}
+		if !fs.rows.Next() {
+			fs.ended = true
+			return out, fs.rows.Err()
+		}
+		if fs.next, err = fs.scan(fs.rows, &fs.ordinal); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (fs *followers[T]) close() { _ = fs.rows.Close() } // what was wrong was said when it was read
+
+const resultColumns = "r.evaluator_id, r.data, r.rescoring"
+
+const selectResults = "SELECT " + resultColumns + " FROM results r WHERE r.rollout_id = ? ORDER BY r.ordinal"
 
 func scanResults(rows *sql.Rows) (out []store.Result, err error) {
 	err = each(rows, func(r scanner) error {
-		var res store.Result
-		err := r.Scan(&res.EvaluatorID, (*[]byte)(&res.Data), &res.Rescoring)
+		res, err := scanResult(r)
 		out = append(out, res)
 		return err
 	})
 	return out, err
+}
+
+func scanResult(r scanner, more ...any) (res store.Result, err error) {
+	err = r.Scan(append([]any{&res.EvaluatorID, (*[]byte)(&res.Data), &res.Rescoring}, more...)...)
+	return res, err
 }

@@ -15,9 +15,11 @@ type triggerRows struct {
 	holders holderRows
 }
 
-const selectTrigger = `SELECT t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
+const triggerColumns = `t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
 	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.evaluator_id, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
-	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.checked_at, t.delivered_at, t.status, t.payload, t.fault, t.delivered_by, t.person FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id `
+	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.checked_at, t.delivered_at, t.status, t.payload, t.fault, t.delivered_by, t.person`
+
+const selectTrigger = "SELECT " + triggerColumns + " FROM triggers t JOIN rollouts o ON o.rollout_id = t.rollout_id "
 
 func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
 	var created, started, deadline, due, overdue, checked, delivered sql.NullInt64

@@ -135,21 +135,29 @@ func rescoringSpecs(s *suite) {
 
 	s.spec("a rescoring may ask evaluations for something else", func(w *world) {
 		runID, rollouts := w.scored(2)
-		planned, err := w.a.Rescorable(w.ctx, rollouts[0], 0)
-		w.must(err)
+		read := func(st store.Store, number int) store.Rescorable {
+			all, err := st.Rescorables(w.ctx, number, rollouts[1], rollouts[0])
+			w.must(err)
+			equal(w, "rollouts", []string{all[0].ID, all[1].ID}, []string{rollouts[1], rollouts[0]})
+			equal(w, "results of the other", len(all[0].Results), 1)
+			return all[1]
+		}
+		planned := read(w.a, 0)
 		n := w.beginRescoring(store.NewRescoring{RunID: runID, Evaluations: []store.Evaluation{{ID: planned.EvaluationID, Data: json.RawMessage(`{"asks":"else"}`)}}})
-		one, err := w.another().Rescorable(w.ctx, rollouts[0], n)
-		w.must(err)
+		one := read(w.another(), n)
 		equal(w, "evaluation", string(one.Evaluation), `{"asks":"else"}`)
 		equal(w, "output", string(one.Segments[0].Output), `{"x":1}`)
 		equal(w, "results", len(one.Results), 1)
 		equal(w, "due", one.Due, n)
-		again, err := w.a.Rescorable(w.ctx, rollouts[0], 0)
-		w.must(err)
-		equal(w, "that of the plan", string(again.Evaluation), string(planned.Evaluation))
+		equal(w, "that of the plan", string(read(w.a, 0).Evaluation), string(planned.Evaluation))
 		w.must(w.a.Snapshot(w.ctx, runID, func(v store.View) error {
 			all, err := v.Rescorings()
 			equal(w, "rescorings", len(all), 1)
+			for number, expected := range map[int]string{0: string(planned.Evaluation), n: `{"asks":"else"}`} {
+				data, err := v.Evaluation(rollouts[0], number)
+				w.must(err)
+				equal(w, "that of a rollout", string(data), expected)
+			}
 			seen := 0
 			w.must(v.RescoredEvaluations(n, func(e store.Evaluation) error {
 				seen++
@@ -159,7 +167,7 @@ func rescoringSpecs(s *suite) {
 			equal(w, "evaluations", seen, 1)
 			return err
 		}))
-		_, err = w.a.Rescorable(w.ctx, "nobody", n)
+		_, err := w.a.Rescorables(w.ctx, n, rollouts[0], "nobody")
 		w.refused("a rollout that there is not", err, store.ErrNotFound)
 	})
 
