@@ -229,9 +229,22 @@ type Environment struct {
 	SetupCommands    []SetupCommand `json:"setup_commands,omitempty"`
 	// key is where the table stands in the file, such as sandbox or steps[0].verifier.environment.
 	key string
+	// limits are those of CPUs, MemoryMB and StorageMB that are in the file.
+	limits Limits
 	// places are unknown keys that seem to name where the task is to run.
 	places []string
 }
+
+// Limits are how much of a machine a task may use, as its file says it; 0 where it says nothing, and
+// the value in [Environment] is only the default of a cloud.
+type Limits struct {
+	CPUs      int
+	MemoryMB  int
+	StorageMB int
+}
+
+// Limits are those that are in the file.
+func (e *Environment) Limits() Limits { return e.limits }
 
 // TPU is a slice of accelerators.
 type TPU struct {

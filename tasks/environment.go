@@ -60,6 +60,15 @@ func readEnvironment(r *input.Reader, n *input.Node) Environment {
 	}
 	e.NetworkMode = or(e.NetworkMode, NetworkPublic)
 	e.places = f.places()
+	if f.Has("cpus") {
+		e.limits.CPUs = e.CPUs
+	}
+	if f.Has("memory_mb") || f.Has("memory") {
+		e.limits.MemoryMB = e.MemoryMB
+	}
+	if f.Has("storage_mb") || f.Has("storage") {
+		e.limits.StorageMB = e.StorageMB
+	}
 	f.Done()
 	return e
 }

@@ -19,6 +19,7 @@ const (
 	OutputLimit       Category = "output-limit"       // it printed more than limits.output
 	Timeout           Category = "timeout"            // limits.timeout or limits.segmentTimeout was reached
 	Idle              Category = "idle"               // nothing happened for its idleTimeout
+	DiskLimit         Category = "disk-limit"         // it wrote more than environment.storage_mb of its task
 	Budget            Category = "budget"             // limits.tokens or limits.cost was exceeded
 	Protocol          Category = "protocol"           // it does not keep to its protocol
 	AgentError        Category = "agent-error"        // it answered with an error
@@ -65,7 +66,7 @@ const (
 
 var (
 	agentsOwn = []Category{
-		Exit, NoOutput, InvalidOutput, MultipleDocuments, InvalidUTF8, TooDeep, OutputLimit, Timeout, Idle, Budget,
+		Exit, NoOutput, InvalidOutput, MultipleDocuments, InvalidUTF8, TooDeep, OutputLimit, Timeout, Idle, DiskLimit, Budget,
 		Protocol, AgentError, InvalidInterrupt, Suspensions, Unresumable,
 	}
 	environments = []Category{

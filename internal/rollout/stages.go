@@ -34,7 +34,7 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	s := &stageRunner{held: r.held, agent: a, spec: spec, segment: seg, history: history, info: agent.Info{Isolation: spec.isolation, Steps: done}}
+	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history, info: agent.Info{Isolation: spec.isolation, Steps: done}}
 	out, err := s.run(ctx, stages[min(len(done), len(stages)):])
 	if out.Info != nil && spec.task != nil {
 		out.Info.Environment = agent.EnvironmentHost
@@ -50,6 +50,7 @@ type stageRunner struct {
 	agent   agent.Agent
 	spec    *sandboxSpec
 	segment agent.Segment
+	disk    diskLimit
 	// history are the folders of the segments that the next stage resumes from.
 	history []string
 	// info, files and limit are what the stages so far have brought.
@@ -69,7 +70,7 @@ func (s *stageRunner) run(ctx context.Context, stages []tasks.Stage) (agent.Outc
 				return s.faulted(fault.Newf(fault.Timeout, "no time was left for step %s (limits.timeout)", stage.Name)), nil
 			}
 		}
-		out, err := s.runStage(ctx, stage)
+		out, err := s.disk.run(ctx, func(ctx context.Context) (agent.Outcome, error) { return s.runStage(ctx, stage) })
 		if err != nil {
 			return out, err
 		}

@@ -1,0 +1,100 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// diskInterval is how often it is measured what an agent has written.
+const diskInterval = time.Second
+
+// diskLimit ends an agent that has written more than its task allows.
+type diskLimit struct {
+	// folders are those whose content counts, and limit is how many bytes they may have; 0 for no
+	// limit.
+	folders []string
+	limit   int64
+}
+
+// newDiskLimit is the limit of the rollout's task.
+func (h *held) newDiskLimit(spec *sandboxSpec) diskLimit {
+	if spec.task == nil {
+		return diskLimit{}
+	}
+	mb := spec.task.Config.Environment.Limits().StorageMB
+	if mb <= 0 || mb > 1<<40 {
+		return diskLimit{}
+	}
+	d := diskLimit{limit: int64(mb) << 20}
+	for _, name := range h.keptFolders() {
+		d.folders = append(d.folders, filepath.Join(h.root(), name))
+	}
+	return d
+}
+
+// exceeded measures once; nil if all is well.
+func (d *diskLimit) exceeded() error {
+	used, err := workspace.Usage(d.folders...)
+	switch {
+	case errors.Is(err, workspace.ErrTooDeep):
+		return fault.Newf(fault.DiskLimit, "the agent has nested folders too deep for their size to be measured, and it may write %d MB (environment.storage_mb)", d.limit>>20)
+	case err != nil:
+		return err
+	case used > d.limit:
+		return fault.Newf(fault.DiskLimit, "the agent has written %d MB, and may write %d MB (environment.storage_mb)", used>>20, d.limit>>20)
+	}
+	return nil
+}
+
+// run runs an agent, and ends it when it has written too much. What it wrote at the very end counts
+// as well.
+func (d *diskLimit) run(ctx context.Context, segment func(context.Context) (agent.Outcome, error)) (agent.Outcome, error) {
+	if d.limit == 0 {
+		return segment(ctx)
+	}
+	watched, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		d.watch(watched, end)
+	}()
+	out, err := segment(watched)
+	end(nil)
+	<-watching
+	if err != nil || out.Fault != nil || ctx.Err() != nil {
+		return out, err
+	}
+	var f *fault.Fault
+	if err := d.exceeded(); errors.As(err, &f) {
+		out.Fault = f
+	} else if err != nil {
+		return out, err
+	}
+	return out, nil
+}
+
+// watch measures until the agent has ended. It rests longer where measuring takes long.
+func (d *diskLimit) watch(ctx context.Context, end context.CancelCauseFunc) {
+	timer := time.NewTimer(diskInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		if err := d.exceeded(); err != nil {
+			end(err)
+			return
+		}
+		timer.Reset(max(diskInterval, 10*time.Since(began)))
+	}
+}
