@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// Remove removes a run from the store with all its files. One that is not final is cancelled first.
-// With dryRun it only says whether it would.
+// Remove removes a run from the store with all its files. One that is not final is cancelled first,
+// and so are jobs that nobody waits for any more. With dryRun it only says whether it would.
 func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
 	if run.Held > 0 {
 		return inputError("run %s: another process works on it; end that first", run.ID)
@@ -23,11 +23,17 @@ func (s *Store) Remove(ctx context.Context, run Run, dryRun bool) error {
 		if _, err := s.st.Cancel(ctx, run.ID); err != nil {
 			return err
 		}
+	}
+	left, err := s.st.Backlog(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	if !run.Final || left.Due > 0 {
 		if err := s.settle(ctx, run.ID, 1); err != nil {
 			return err
 		}
 	}
-	err := engine.Remove(ctx, s.st, run.ID)
+	err = engine.Remove(ctx, s.st, run.ID)
 	if errors.Is(err, store.ErrNotFinal) {
 		return inputError("run %s: another process has begun to work on it; it is cancelled, so try again when that has ended", run.ID)
 	}

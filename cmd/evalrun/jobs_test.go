@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evalrun/evalrun/runner"
 )
 
 // TestStartWhoseAnswerIsLost starts a job at a source that can be searched. The job begins and the
@@ -114,6 +117,53 @@ evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
 		if n := checks.Load(); args[0] != "run" && (n < 30 || n > 60) {
 			t.Errorf("evalrun %v asked %d times after 30 jobs", args, n)
 		}
+	}
+}
+
+// TestRemovingCancelsJobs removes a run whose job nobody has cancelled yet: the service that cancelled
+// the run left that to an executor.
+func TestRemovingCancelsJobs(t *testing.T) {
+	var cancelled atomic.Int32
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /jobs", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	mux.HandleFunc("GET /jobs/{id}", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"done": false}`)) })
+	mux.HandleFunc("DELETE /jobs/{id}", func(http.ResponseWriter, *http.Request) { cancelled.Add(1) })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	t.Chdir(t.TempDir())
+	t.Setenv("EVALRUN_STORE", "")
+	set := `
+version: "1.0"
+id: s
+name: S
+agent: {type: function, command: [echo, '{"__interrupt__": {"name": "P", "input_arguments": {}}}']}
+jobs:
+  P:
+    source: http
+    start: {url: "URL/jobs"}
+    idempotencyHeader: Key
+    status: {url: "URL/jobs/{itemKey}", done: .done}
+    cancel: {method: DELETE, url: "URL/jobs/{itemKey}"}
+evaluations: [{id: a, name: A, inputs: {}, evaluationCriterias: {}}]
+`
+	if err := os.WriteFile("set.yaml", []byte(strings.ReplaceAll(set, "URL", server.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := execute(t.Context(), []string{"run", "--run-id", "r", "set.yaml"}, strings.NewReader(""), &out, &out); code != exitSuspended {
+		t.Fatalf("exit code %d\n%s", code, &out)
+	}
+	st, err := runner.Open(".evalrun", runner.OpenOptions{})
+	if err == nil {
+		_, err = st.Cancel(t.Context(), "r", runner.CancelOptions{Leave: true})
+		err = errors.Join(err, st.Close())
+	}
+	if err != nil || cancelled.Load() != 0 {
+		t.Fatal(err, cancelled.Load())
+	}
+	if code := execute(t.Context(), []string{"rm", "r"}, strings.NewReader(""), &out, &out); code != exitOK || cancelled.Load() != 1 {
+		t.Errorf("exit code %d, the job was cancelled %d times\n%s", code, cancelled.Load(), &out)
 	}
 }
 
