@@ -21,6 +21,9 @@ const (
 	IsolationBwrap = "bwrap"
 	// IsolationImage is bubblewrap too, with the root of an image in place of this machine's system.
 	IsolationImage = "image"
+	// IsolationPodman and IsolationDocker are containers of these engines.
+	IsolationPodman = "podman"
+	IsolationDocker = "docker"
 )
 
 // InsideExecutable is where [Command].Executable is found inside bwrap.
@@ -49,6 +52,9 @@ type Config struct {
 	Isolation string
 	// Root is the root in image isolation.
 	Root *Root
+	// Space is the container in isolation by an engine. It is made with the Binds and the Visible
+	// paths of the first process that is started in it.
+	Space Space
 	// Binds are the files and folders of this machine that are given, and where.
 	Binds []Bind
 	// Visible are paths of this machine that are seen read-only at the same place, such as an
@@ -71,11 +77,12 @@ type Config struct {
 	// User is who the processes are: empty for evalrun's own user, "root", a user's number, or a
 	// name, which gets number 1000. All of them act on files as evalrun's own user.
 	//
-	// In image isolation it is a user of the image, name or number, with ":" and a group if it has
+	// In image isolation, and in a container, it is a user of the image, name or number, with ":" and a group if it has
 	// another than its own; empty for root. If evalrun is root the processes act on files as that
 	// user.
 	User string
-	// Own are inside paths that are made those of User, without what is in them, in image isolation.
+	// Own are inside paths that are made those of User, without what is in them, in image isolation
+	// and in a container.
 	Own []string
 	// Hostname is the name of the machine as they see it; empty for its own.
 	Hostname string
@@ -100,6 +107,11 @@ type Forward struct {
 // Isolated reports whether the processes have a file tree and process ids of their own, and could
 // have a network of their own.
 func (s *Config) Isolated() bool { return s != nil && s.Isolation != IsolationProcess }
+
+// Contained reports whether the processes live in a container of an engine.
+func (s *Config) Contained() bool {
+	return s != nil && (s.Isolation == IsolationPodman || s.Isolation == IsolationDocker)
+}
 
 // Path is what a process in the space must be told for an inside path: itself in bwrap, and in
 // process isolation the place below the bind that it falls in. Command's Path, Args, Dir and Env
@@ -138,7 +150,7 @@ func (s *Config) Shows(path string) bool {
 
 // shown are the places at which a space has what this machine has there.
 func (s *Config) shown() []string {
-	if s.Isolation == IsolationImage {
+	if s.Isolation == IsolationImage || s.Contained() {
 		return s.Visible
 	}
 	return append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...)
@@ -187,14 +199,20 @@ var users = sync.OnceValue(func() *regexp.Regexp {
 
 // check says what is wrong with a space before anything is started in it.
 func (s *Config) check() error {
-	if err := Supported(s.Isolation); err != nil {
-		return err
+	switch {
+	case s.Contained() && s.Space == nil:
+		return fmt.Errorf("isolation %q needs a container", s.Isolation)
+	case s.Contained(): // whether it can be had, it says when it is entered
+	default:
+		if err := Supported(s.Isolation); err != nil {
+			return err
+		}
 	}
 	if s.Isolation == IsolationImage {
 		if err := s.Root.check(); err != nil {
 			return err
 		}
-	} else if !users().MatchString(s.User) {
+	} else if !s.Contained() && !users().MatchString(s.User) {
 		return fmt.Errorf("user %q: expected a name such as \"agent\", a number, or \"root\"", s.User)
 	}
 	taken := map[string]string{}

@@ -14,7 +14,7 @@ import (
 // guardInit keeps what runs in a space from the memory and the files of its init, which has the
 // same user.
 func guardInit() {
-	if os.Getpid() == 1 {
+	if os.Getpid() == 1 || os.Getppid() == 1 { // in a container it is a child of the first process
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail
 	}
 }

@@ -27,15 +27,21 @@ const (
 
 // InitMain is to be called first in main and TestMain of a program that is given as
 // [Command].Executable. If this process was started to be the init of a space it is that, and does
-// not return. The same holds for what mounts the root of a space.
+// not return. The same holds for what mounts the root of a space, for the first process of a
+// container, and for what stands here for a process in one.
 //
 // The init is told what to do through file descriptor 3, answers on 4, and writes to 5 what it
 // starts beside the process has to say. From 6 on are the sockets that lead into the space. Inside
 // bwrap it is process 1. It has a process group for itself and what the setup starts, and gives the
 // process, and each program of a Spawn, a group of its own.
 func InitMain() {
-	if len(os.Args) == 3 && os.Args[1] == rootCommand {
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == rootCommand:
 		rootMain(os.Args[2])
+	case len(os.Args) == 4 && os.Args[1] == visitCommand:
+		os.Exit(visit(os.Args[2:]))
+	case len(os.Args) == 2 && os.Args[1] == holdCommand:
+		os.Exit(hold())
 	}
 	if len(os.Args) != 2 || os.Args[1] != initCommand {
 		return
@@ -107,11 +113,13 @@ func (in *initProcess) run(ctx context.Context, answer *json.Encoder) int {
 		// An answer that nobody takes is not missed: evalrun is gone.
 		_ = answer.Encode(progress{Failed: &failed.Stage, Command: failed.Command, Output: failed.Output, Error: failed.Err.Error()})
 		in.endServices()
+		in.endOthers()
 		return initFailed
 	}
 	_ = answer.Encode(progress{})
 	status := in.await(ctx, main)
 	in.endServices()
+	in.endOthers()
 	if status.Signaled() {
 		return 128 + int(status.Signal())
 	}
@@ -214,8 +222,17 @@ func (in *initProcess) endServices() {
 // killAll ends everything, the init included.
 func (in *initProcess) killAll() {
 	in.killGroups()
+	in.endOthers()
 	_ = syscall.Kill(0, syscall.SIGKILL)
 	os.Exit(128 + int(syscall.SIGKILL)) // as process 1 it is not killed from inside, and ends the space this way
+}
+
+// endOthers ends what is left in a container. Where the init is the first process its own end does
+// that.
+func (in *initProcess) endOthers() {
+	if in.Alone {
+		killOthers()
+	}
 }
 
 // forward leads a port of the loopback to a socket, for as long as the init lives.

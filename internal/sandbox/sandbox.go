@@ -240,11 +240,14 @@ func (c *Command) prepare() (*exec.Cmd, *supervised, error) {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 	}
-	if c.Config.Isolated() {
-		if err := c.Config.wrap(cmd, c.Env); err != nil {
-			own.close()
-			return nil, nil, err
-		}
+	if c.Config.Contained() {
+		err = c.Config.enter(cmd, c.Shared)
+	} else if c.Config.Isolated() {
+		err = c.Config.wrap(cmd, c.Env)
+	}
+	if err != nil {
+		own.close()
+		return nil, nil, err
 	}
 	return cmd, own, nil
 }

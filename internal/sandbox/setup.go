@@ -121,6 +121,9 @@ type orders struct {
 	Spawns    []Spawn
 	Setup     *Setup
 	Image     *imageOrders // nil unless the root is that of an image
+	// Alone says that the process is the only one of a container, so that nothing else in it is to
+	// be there at its end.
+	Alone bool
 }
 
 func (o *orders) args() []string { return strings.Split(string(o.Args), "\x00") }
@@ -204,13 +207,18 @@ func (c *Command) orders(grace time.Duration) orders {
 		Args: []byte(strings.Join(c.Args, "\x00")), Env: []byte(strings.Join(c.Env, "\x00"))}
 	if c.Config != nil {
 		for i, f := range c.Config.Forwards {
-			if c.Config.Isolated() {
+			if c.Config.Contained() {
+				f.Socket = c.Config.forwardFile(i)
+			} else if c.Config.Isolated() {
 				f.Socket = insideSocket(i)
 			}
 			o.Forwards = append(o.Forwards, f)
 		}
 		o.Exposes = c.Config.Exposes
-		if c.Config.Isolation == IsolationImage {
+		switch {
+		case c.Config.Contained():
+			o.Image, o.Alone = &imageOrders{User: c.Config.User, Own: c.Config.Own, Switch: true}, !c.Shared
+		case c.Config.Isolation == IsolationImage:
 			o.Image = &imageOrders{User: c.Config.User, Own: c.Config.Own, Switch: os.Geteuid() == 0}
 		}
 		for _, s := range c.Config.Spawns {

@@ -1,0 +1,336 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// Spec says what a container is made of.
+type Spec struct {
+	// Image is an image of the engine's storage, by its id or its name.
+	Image string
+	// Rollout is the marker of the rollout (see [sandbox.Marker]), Purpose what the container is for,
+	// such as "agent". Of one rollout and purpose there is one container.
+	Rollout, Purpose string
+	// Network is one of NetworkNone, NetworkBridge and NetworkHost.
+	Network string
+	Limits  Limits
+	// Executable is the evalrun program.
+	Executable string
+	// Compose is what the container is a service of; nil if it stands alone.
+	Compose *Compose
+}
+
+// Limits are what a container may use; 0 is no limit.
+type Limits struct {
+	MemoryMB int
+	CPUs     int
+	PIDs     int
+	// GPUs is how many of the machine's GPUs the container gets.
+	GPUs int
+}
+
+// Container is a container of an engine in which processes of a rollout live. It is made when the
+// first of them is started.
+type Container struct {
+	engine *Engine
+	spec   Spec
+	name   string
+
+	mu     sync.Mutex
+	dir    string   // of the socket, on this machine
+	line   *os.File // to the first process; nil before there is one
+	closed bool
+}
+
+// startTimeout is how long a container may take from its creation until its first process answers.
+const startTimeout = 2 * time.Minute
+
+// New says what container is to be made.
+func (e *Engine) New(spec Spec) *Container {
+	return &Container{engine: e, spec: spec, name: containerName(spec.Rollout, spec.Purpose)}
+}
+
+// Name is the name of the container in its engine.
+func (c *Container) Name() string { return c.name }
+
+// Enter implements [sandbox.Space].
+func (c *Container) Enter(cfg *sandbox.Config) (*os.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errors.New("the container has been removed")
+	}
+	if c.line == nil {
+		if err := c.create(cfg); err != nil {
+			return nil, errors.Join(err, c.remove(context.Background()))
+		}
+	}
+	return duplicate(c.line)
+}
+
+// create makes and starts the container, and waits for its first process.
+func (c *Container) create(cfg *sandbox.Config) (err error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), startTimeout, fmt.Errorf("the container did not start within %v", startTimeout))
+	defer cancel()
+	if c.dir, err = os.MkdirTemp("", "evalrun-"); err != nil { // not in the store: paths of sockets must be short
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, filepath.Base(sandbox.InsideExecutable)), nil, 0o755); err != nil { // the program's place
+		return err
+	}
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(c.dir, filepath.Base(sandbox.InsideLine)), Net: "unixpacket"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }() // one process connects, and nobody else
+	if c.spec.Compose != nil {
+		err = c.composeUp(ctx, cfg)
+	} else {
+		err = c.start(ctx, cfg)
+	}
+	if err != nil {
+		return err
+	}
+	deadline, _ := ctx.Deadline()
+	if err := listener.SetDeadline(deadline); err != nil {
+		return err
+	}
+	accepted := make(chan struct{})
+	defer close(accepted)
+	go c.watch(ctx, listener, accepted)
+	conn, err := listener.AcceptUnix()
+	if err != nil {
+		return fmt.Errorf("the container has ended before its first process answered%s", c.lastWords(ctx))
+	}
+	defer func() { _ = conn.Close() }() // line is a copy
+	c.line, err = conn.File()
+	return err
+}
+
+// watch closes the listener when the container ends before its first process has connected.
+func (c *Container) watch(ctx context.Context, listener net.Listener, accepted <-chan struct{}) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		<-accepted
+		cancel()
+	}()
+	if _, err := c.engine.run(ctx, "wait", c.name); err == nil {
+		_ = listener.Close()
+	}
+}
+
+// lastWords are what a container has printed that has ended too early.
+func (c *Container) lastWords(ctx context.Context) string {
+	out, err := c.engine.start(ctx, "/bin/sh", "-c", `exec "$0" logs "$1" 2>&1`, c.engine.path, c.name)
+	if err != nil || out == "" {
+		return ""
+	}
+	return ": " + lastLine(out)
+}
+
+// start creates the container and starts it. One of the same name is an earlier holder's.
+func (c *Container) start(ctx context.Context, cfg *sandbox.Config) error {
+	args, err := c.createArgs(cfg)
+	if err != nil {
+		return err
+	}
+	_, err = c.engine.run(ctx, args...)
+	if says(err, "already in use") {
+		if err := c.engine.removeContainer(ctx, c.name); err != nil {
+			return err
+		}
+		_, err = c.engine.run(ctx, args...)
+	}
+	if err == nil {
+		_, err = c.engine.run(ctx, "start", c.name)
+	}
+	return err
+}
+
+// createArgs are the arguments with which the engine creates the container.
+func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
+	s := &c.spec
+	// Whatever the image says is to be run, by whom and where: the processes of the rollout are
+	// started by evalrun.
+	args := []string{"create", "--name", c.name, "--network", s.Network, "--user", "0:0", "--workdir", "/", "--no-healthcheck", "--pull", "never"}
+	for _, l := range labels(s.Rollout) {
+		args = append(args, "--label", l)
+	}
+	if c.engine.name == "podman" {
+		// What is written to a volume would not be part of what is committed.
+		args = append(args, "--image-volume", "ignore", "--systemd", "false")
+	}
+	args = append(args, c.engine.limitArgs(s.Limits)...)
+	mounts, err := c.mounts(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		args = append(args, "--mount", m.flag())
+	}
+	hold := sandbox.HoldArgs()
+	args = append(args, "--entrypoint", hold[0], s.Image)
+	return append(args, hold[1:]...), nil
+}
+
+// limitArgs are the flags for limits.
+func (e *Engine) limitArgs(l Limits) (args []string) {
+	if l.MemoryMB > 0 {
+		size := strconv.Itoa(l.MemoryMB) + "m"
+		args = append(args, "--memory", size, "--memory-swap", size)
+	}
+	if l.CPUs > 0 {
+		args = append(args, "--cpus", strconv.Itoa(l.CPUs))
+	}
+	if l.PIDs > 0 {
+		args = append(args, "--pids-limit", strconv.Itoa(l.PIDs))
+	}
+	if l.GPUs > 0 && e.name == "docker" {
+		args = append(args, "--gpus", strconv.Itoa(l.GPUs))
+	} else {
+		for i := range l.GPUs { // by the names that NVIDIA's toolkit gives to podman (CDI)
+			args = append(args, "--device", "nvidia.com/gpu="+strconv.Itoa(i))
+		}
+	}
+	return args
+}
+
+// mount is a file or folder of this machine in a container.
+type mount struct {
+	host, inside string
+	writable     bool
+}
+
+func (m mount) flag() string {
+	flag := "type=bind,source=" + m.host + ",destination=" + m.inside
+	if !m.writable {
+		flag += ",readonly"
+	}
+	return flag
+}
+
+// mounts are what of this machine is in the container: the way to evalrun, and what the config
+// gives.
+func (c *Container) mounts(cfg *sandbox.Config) ([]mount, error) {
+	mounts := []mount{{c.dir, filepath.Dir(sandbox.InsideLine), false}, {c.spec.Executable, sandbox.InsideExecutable, false}}
+	for _, v := range cfg.Visible {
+		real, err := filepath.EvalSymlinks(v)
+		if err != nil {
+			return nil, fmt.Errorf("visible path: %w", err)
+		}
+		mounts = append(mounts, mount{real, real, false})
+		if v = filepath.Clean(v); v != real {
+			mounts = append(mounts, mount{real, v, false})
+		}
+	}
+	for _, b := range cfg.Binds {
+		mounts = append(mounts, mount{b.Host, filepath.Clean(b.Inside), b.Writable})
+	}
+	seen := map[string]bool{}
+	var out []mount
+	for _, m := range mounts {
+		if strings.ContainsAny(m.host+m.inside, ",\"\n") {
+			return nil, fmt.Errorf("%s cannot be given to a container: its name has a comma, a quote or a line break", m.host)
+		}
+		if !seen[m.inside] {
+			out = append(out, m)
+		}
+		seen[m.inside] = true
+	}
+	return out, nil
+}
+
+// Commit keeps what has been written in the container as an image of the engine under a name. What
+// is mounted is not part of it. No process of the rollout runs in it by then.
+func (c *Container) Commit(ctx context.Context, ref string) error {
+	args := []string{"commit", "-q"}
+	for _, l := range labels(c.spec.Rollout) {
+		args = append(args, "-c", "LABEL "+l)
+	}
+	if c.engine.name == "docker" {
+		args = append(args[:1], args[2:]...) // it has no -q
+	}
+	_, err := c.engine.run(ctx, append(args, c.name, ref)...)
+	return err
+}
+
+// CopyOut copies a file or folder of the container to a path of this machine at which nothing is.
+// Links stay links. It reports whether there was anything.
+func (c *Container) CopyOut(ctx context.Context, inside, to string) (found bool, err error) {
+	_, err = c.engine.run(ctx, "cp", c.name+":"+inside, to)
+	if says(err, "could not be found", "no such file", "could not find the file") {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// CopyIn copies the content of a folder of this machine into a folder of the container, which is
+// made if it is not there.
+func (c *Container) CopyIn(ctx context.Context, from, inside string) error {
+	_, err := c.engine.run(ctx, "cp", from+"/.", c.name+":"+inside)
+	return err
+}
+
+// Close ends every process in the container and removes it.
+func (c *Container) Close(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	return c.remove(ctx)
+}
+
+// remove removes whatever create has made.
+func (c *Container) remove(ctx context.Context) error {
+	if c.dir == "" {
+		return nil
+	}
+	if c.line != nil {
+		_ = c.line.Close() // the first process ends
+		c.line = nil
+	}
+	var err error
+	if c.spec.Compose != nil {
+		err = c.composeDown(ctx)
+	} else {
+		err = c.engine.removeContainer(ctx, c.name)
+	}
+	err = errors.Join(err, os.RemoveAll(c.dir))
+	c.dir = ""
+	return err
+}
+
+// removeContainer removes a container with its anonymous volumes. One that is not there is fine.
+func (e *Engine) removeContainer(ctx context.Context, name string) error {
+	args := []string{"rm", "-f", "-v", name}
+	if e.name == "podman" {
+		args = []string{"rm", "-f", "-v", "-i", "-t", "0", name}
+	}
+	_, err := e.run(ctx, args...)
+	if says(err, "no such container", "already in progress") {
+		return nil
+	}
+	return err
+}
+
+// duplicate is another file that is the same connection.
+func duplicate(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var copied *os.File
+	cerr := raw.Control(func(fd uintptr) { copied, err = dup(fd, f.Name()) })
+	return copied, errors.Join(cerr, err)
+}

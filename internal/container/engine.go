@@ -1,0 +1,175 @@
+// Package container runs the processes of a rollout in a container of podman or docker: it makes
+// the container from an image, keeps what has been written in it as another image, removes it, and
+// finds the containers that a crashed evalrun has left.
+//
+// A [Container] is a [sandbox.Space], so whoever starts processes does it with package sandbox as
+// everywhere else. The package drives the engines by their command lines. It knows rollouts by their
+// markers only, and nothing of tasks but the compose file that may stand beside their Dockerfile.
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Engine is podman or docker.
+type Engine struct {
+	name string
+	path string
+
+	mu sync.Mutex
+	// networked is whether the engine has its usual network; nil while nobody has asked.
+	networked *bool
+}
+
+// findTimeout is how long an engine may take to say that it is there.
+const findTimeout = 20 * time.Second
+
+// Find finds an engine, "podman" or "docker", and asks whether it works. The error says what to do.
+func Find(ctx context.Context, name string) (*Engine, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, fmt.Errorf("isolation %q needs %s, which is not installed: %s", name, name, installs[name])
+	}
+	e := &Engine{name: name, path: path}
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	if _, err := e.run(ctx, "version", "--format", "{{.Server.Version}}"); err != nil && name == "docker" {
+		return nil, fmt.Errorf("isolation \"docker\" needs its daemon: %w; start it, or choose isolation \"podman\"", err)
+	}
+	if name == "podman" {
+		if _, err := e.run(ctx, "info", "--format", "{{.Store.GraphDriverName}}"); err != nil {
+			return nil, fmt.Errorf("isolation \"podman\" does not work here: %w", err)
+		}
+	}
+	return e, nil
+}
+
+var installs = map[string]string{
+	"podman": "apt-get install podman (or dnf, apk, pacman)",
+	"docker": "apt-get install docker.io, or see docs.docker.com/engine/install",
+}
+
+// Name is "podman" or "docker".
+func (e *Engine) Name() string { return e.name }
+
+// run runs a command of the engine and returns what it prints on stdout, without the spaces around.
+func (e *Engine) run(ctx context.Context, args ...string) (string, error) {
+	return e.start(ctx, e.path, args...)
+}
+
+// start runs a program of the engine. When ctx is done it is ended, and the error is the cause.
+func (e *Engine) start(ctx context.Context, program string, args ...string) (string, error) {
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.WaitDelay = time.Second // conmon may hold the pipes
+	if err := cmd.Run(); ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	} else if err != nil {
+		return "", &engineError{engine: e.name, command: args[0], said: strings.TrimSpace(said.String()), err: err}
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// engineError is what an engine says when a command has failed.
+type engineError struct {
+	engine, command, said string
+	err                   error
+}
+
+func (e *engineError) Error() string {
+	if e.said == "" {
+		return fmt.Sprintf("%s %s: %v", e.engine, e.command, e.err)
+	}
+	return fmt.Sprintf("%s %s: %s", e.engine, e.command, strings.TrimPrefix(lastLine(e.said), "Error: "))
+}
+
+func (e *engineError) Unwrap() error { return e.err }
+
+// says reports whether an engine has failed with one of these words.
+func says(err error, words ...string) bool {
+	var failed *engineError
+	if !errors.As(err, &failed) {
+		return false
+	}
+	for _, w := range words {
+		if strings.Contains(strings.ToLower(failed.said), w) {
+			return true
+		}
+	}
+	return false
+}
+
+func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
+
+// Image is what an engine knows of an image.
+type Image struct {
+	ID           string `json:"Id"`
+	Architecture string
+	OS           string `json:"Os"`
+	Config       struct {
+		User       string
+		WorkingDir string
+		Env        []string
+	}
+}
+
+// Image finds an image in the engine's storage, by its id or its name.
+func (e *Engine) Image(ctx context.Context, ref string) (Image, error) {
+	out, err := e.run(ctx, "image", "inspect", ref)
+	if err != nil {
+		return Image{}, fmt.Errorf("the image %s is not in %s's storage: %w", ref, e.name, err)
+	}
+	var found []Image
+	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found) != 1 {
+		return Image{}, fmt.Errorf("%s describes the image %s in a form that is not known: %w", e.name, ref, err)
+	}
+	return found[0], nil
+}
+
+// RemoveImage removes an image that was committed. One that is not there is fine.
+func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
+	_, err := e.run(ctx, "rmi", "-f", ref)
+	if says(err, "no such image", "not known") {
+		return nil
+	}
+	return err
+}
+
+// The networks of a container.
+const (
+	// NetworkNone is a loopback of its own and nothing else.
+	NetworkNone = "none"
+	// NetworkBridge is the engine's own network, which leads out of this machine.
+	NetworkBridge = "bridge"
+	// NetworkHost is that of this machine.
+	NetworkHost = "host"
+)
+
+// Public is the network of a container that may reach everything: the engine's own, or that of this
+// machine where the engine has none.
+func (e *Engine) Public(ctx context.Context) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.networked == nil {
+		usual := map[string]string{"podman": "podman", "docker": "bridge"}[e.name]
+		_, err := e.run(ctx, "network", "inspect", usual)
+		if err != nil && ctx.Err() != nil {
+			return "", err
+		}
+		has := err == nil
+		e.networked = &has
+	}
+	if *e.networked {
+		return NetworkBridge, nil
+	}
+	return NetworkHost, nil
+}
