@@ -1,12 +1,418 @@
 package container
 
 import (
-	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
-type Compose struct{}
+// ComposeFile is the name of the file beside a task's Dockerfile that names the services which run
+// beside the agent. A file of another name is data.
+const ComposeFile = "docker-compose.yaml"
 
-func (c *Container) composeUp(ctx context.Context, cfg *sandbox.Config) error { return nil }
-func (c *Container) composeDown(ctx context.Context) error                  { return nil }
+// mainService is the service in which the agent works.
+const mainService = "main"
+
+// Compose is a compose file that was read and checked. Nothing that it says reaches this machine
+// beyond the folder in which it lies.
+type Compose struct {
+	// Image is what the service main is to be, if the file says so; empty for what its Dockerfile
+	// makes. Env are the variables of main, as NAME=value.
+	Image string
+	Env   []string
+	// Healthcheck is that of main; nil if it has none.
+	Healthcheck *sandbox.Healthcheck
+
+	file     string
+	networks []string          // of main
+	volumes  map[string]string // of main, by their inside paths
+	services []service
+	project  map[string]any // what the engine's compose is given, without main
+}
+
+// service is one of the services beside main.
+type service struct {
+	name   string
+	health *sandbox.Healthcheck
+	// completes says that main waits for the service's successful end.
+	completes bool
+}
+
+// ReadCompose reads a compose file. The variables are those that may be used in it, and nothing of
+// the environment is. The error is [input.Problems]: every key that is refused, with its line.
+func ReadCompose(file string, variables map[string]string) (*Compose, error) {
+	data, err := input.ReadFile(file, input.MaxFile)
+	if err != nil {
+		return nil, input.Unreadable(file, err)
+	}
+	doc, err := input.Parse(file, data)
+	if err != nil {
+		return nil, input.Problems{err.(input.Problem)} //nolint:errorlint // Parse says that it is one
+	}
+	r := &composeReader{Reader: &input.Reader{}, variables: variables, dir: filepath.Dir(file), out: &Compose{file: file, networks: []string{"default"}, volumes: map[string]string{}}}
+	r.expand(doc)
+	r.document(doc)
+	return r.out, r.Problems.Err(false)
+}
+
+// composeReader checks a document and takes from it what is given on.
+type composeReader struct {
+	*input.Reader
+	variables map[string]string
+	dir       string
+	out       *Compose
+}
+
+var composeVariable = regexp.MustCompile(`\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(:?-([^}]*))?\}|\$([A-Za-z_][A-Za-z0-9_]*)|\$`)
+
+// expand puts values in the place of variables everywhere.
+func (r *composeReader) expand(n *input.Node) {
+	for _, item := range n.Items {
+		r.expand(item)
+	}
+	for _, m := range n.Members {
+		r.expand(m.Value)
+	}
+	if n.Kind != input.String {
+		return
+	}
+	n.Text = composeVariable.ReplaceAllStringFunc(n.Text, func(use string) string {
+		m := composeVariable.FindStringSubmatch(use)
+		name := m[1] + m[4]
+		switch value, ok := r.variables[name]; {
+		case use == "$$" || use == "$":
+			return "$"
+		case ok:
+			return value
+		case m[2] != "":
+			return m[3]
+		}
+		r.Errorf(n, "the variable %s is not set; give it a value as ${%s:-value}, or pass it with --env %s", name, name, name)
+		return ""
+	})
+}
+
+func (r *composeReader) document(doc *input.Node) {
+	f := r.Object(doc)
+	f.Ignore("version", "name")
+	services := f.Required("services", input.Object)
+	project := map[string]any{"services": map[string]any{}}
+	project["networks"] = r.resources(f.Optional("networks", input.Object), "network")
+	project["volumes"] = r.resources(f.Optional("volumes", input.Object), "volume")
+	project["networks"].(map[string]any)["default"] = map[string]any{}
+	r.refuseRest(f)
+	r.out.project = project
+	if services == nil {
+		return
+	}
+	for _, m := range services.Members {
+		if m.Key == mainService {
+			r.main(m.Value)
+		} else {
+			project["services"].(map[string]any)[m.Key] = r.service(m.Key, m.Value)
+		}
+	}
+	r.waitFor(services.Member(mainService))
+}
+
+// resources are the networks or volumes of the file. Only those that are made for it are allowed.
+func (r *composeReader) resources(n *input.Node, kind string) map[string]any {
+	out := map[string]any{}
+	if n == nil {
+		return out
+	}
+	for _, m := range n.Members {
+		out[m.Key] = map[string]any{}
+		if m.Value.Kind == input.Null {
+			continue
+		}
+		f := r.Object(m.Value)
+		f.Ignore("name", "labels", "internal")
+		if d := f.Get("driver"); d != nil && d.Text != "bridge" && d.Text != "local" {
+			r.Errorf(d, "a %s with the driver %q is not made; leave the driver out", kind, d.Text)
+		}
+		r.refuseRest(f)
+	}
+	return out
+}
+
+// refusals say why keys are refused that a task has no right to on this machine.
+var refusals = map[string]string{
+	"privileged": "a service with all rights would have this machine", "cap_add": "a service gets no more rights than its engine gives by default",
+	"devices": "devices of this machine are not given", "device_cgroup_rules": "devices of this machine are not given", "gpus": "set environment.gpus in task.toml instead",
+	"security_opt": "what the engine protects cannot be taken away", "network_mode": "a service has the networks of its file", "pid": "a service does not see the processes of others",
+	"ipc": "a service does not share memory with others", "uts": "a service has a name of its own", "userns_mode": "users are as the engine has them",
+	"cgroup": "control groups are as the engine has them", "cgroup_parent": "control groups are as the engine has them", "volumes_from": "name the volumes instead",
+	"sysctls": "the kernel's settings are not changed", "runtime": "the engine's own runtime is used", "external": "only what the file itself makes is used",
+	"driver_opts": "a volume could be a folder of this machine with them", "extends": "write the service out", "include": "write the services into this file",
+	"secrets": "pass variables instead", "configs": "build files into the image instead", "external_links": "only services of this file can be reached",
+}
+
+// refuseRest refuses every key of an object that was not asked for.
+func (r *composeReader) refuseRest(f *input.Fields) {
+	for _, m := range f.Unknown() {
+		if strings.HasPrefix(m.Key, "x-") {
+			continue
+		}
+		why, known := refusals[m.Key]
+		switch {
+		case known && m.Value.Kind == input.Bool && m.Value.Text == "false":
+		case known:
+			r.Errorf(m.Value, "%s is refused: %s", m.Key, why)
+		default:
+			r.Errorf(m.Value, "the key %s is not supported in a task's %s", m.Key, ComposeFile)
+		}
+	}
+}
+
+// What is passed on as it is, and what changes nothing here: evalrun gives every container its
+// name, publishes no port and starts nothing again.
+var (
+	passedOn = []string{"command", "entrypoint", "working_dir", "user", "hostname", "stop_signal", "stop_grace_period", "init", "mem_limit", "cpus", "shm_size", "read_only", "expose", "tmpfs", "tty", "stdin_open", "platform"}
+	ignored  = []string{"container_name", "restart", "ports", "logging", "labels", "deploy", "pull_policy", "profiles", "ulimits", "depends_on"}
+)
+
+// service checks a service beside main and returns what is given on.
+func (r *composeReader) service(name string, n *input.Node) map[string]any {
+	f := r.Object(n)
+	out := map[string]any{}
+	f.Ignore(ignored...)
+	for _, key := range passedOn {
+		if v := f.Get(key); v != nil {
+			out[key] = plain(v)
+		}
+	}
+	if image := f.String("image", ""); image != "" {
+		out["image"] = image
+	}
+	if b := f.Get("build"); b != nil {
+		out["build"] = r.build(b)
+	}
+	if env := r.environment(f.Get("environment")); env != nil {
+		out["environment"] = env
+	}
+	if networks := r.networksOf(f.Get("networks")); networks != nil {
+		out["networks"] = networks
+	}
+	volumes, own := r.volumesOf(f.Get("volumes"))
+	for inside, volume := range volumes {
+		own = append(own, volume+":"+inside)
+	}
+	if own != nil {
+		slices.Sort(own)
+		out["volumes"] = own
+	}
+	r.out.services = append(r.out.services, service{name: name, health: r.healthcheck(f.Get("healthcheck"))})
+	r.refuseRest(f)
+	return out
+}
+
+// main takes what the file says of the service in which the agent works. evalrun runs its processes
+// and decides on its network.
+func (r *composeReader) main(n *input.Node) {
+	f := r.Object(n)
+	f.Ignore(ignored...)
+	f.Ignore("command", "entrypoint", "expose", "init", "tty", "stdin_open", "platform", "hostname", "working_dir", "user", "stop_signal", "stop_grace_period")
+	if b := f.Get("build"); b != nil {
+		r.build(b)
+	} else {
+		r.out.Image = f.String("image", "")
+	}
+	f.Ignore("image")
+	r.out.Env = r.environment(f.Get("environment"))
+	if networks := r.networksOf(f.Get("networks")); networks != nil {
+		r.out.networks = networks
+	}
+	volumes, own := r.volumesOf(f.Get("volumes"))
+	if len(own) > 0 {
+		r.Errorf(f.Get("volumes"), "folders beside the file are not mounted into main; COPY them in the Dockerfile")
+	}
+	r.out.volumes = volumes
+	r.out.Healthcheck = r.healthcheck(f.Get("healthcheck"))
+	r.refuseRest(f)
+}
+
+// waitFor takes from main's depends_on for whose end it waits.
+func (r *composeReader) waitFor(main *input.Node) {
+	depends := main.Member("depends_on")
+	if depends == nil {
+		return
+	}
+	for _, m := range depends.Members {
+		at := slices.IndexFunc(r.out.services, func(s service) bool { return s.name == m.Key })
+		if at < 0 {
+			r.Errorf(m.Value, "there is no service %q", m.Key)
+		} else if c := m.Value.Member("condition"); c != nil && c.Text == "service_completed_successfully" {
+			r.out.services[at].completes = true
+		}
+	}
+}
+
+// build checks how a service is built: of the folder of the file, or of one in it.
+func (r *composeReader) build(n *input.Node) any {
+	if n.Kind == input.String {
+		return map[string]any{"context": r.inside(n)}
+	}
+	f := r.Object(n)
+	out := map[string]any{"context": r.dir}
+	if c := f.Get("context"); c != nil {
+		out["context"] = r.inside(c)
+	}
+	for _, key := range []string{"dockerfile", "args", "target"} {
+		if v := f.Get(key); v != nil {
+			out[key] = plain(v)
+		}
+	}
+	if d := f.Get("dockerfile"); d != nil && (path.IsAbs(d.Text) || !filepath.IsLocal(d.Text)) {
+		r.Errorf(d, "expected a path in the build context, got %q", d.Text)
+	}
+	r.refuseRest(f)
+	return out
+}
+
+// inside is the path of something in the folder of the file, and says so if it is not there.
+func (r *composeReader) inside(n *input.Node) string {
+	at := n.Text
+	if !filepath.IsAbs(at) {
+		at = filepath.Join(r.dir, at)
+	}
+	real, err := filepath.EvalSymlinks(at)
+	home, err2 := filepath.EvalSymlinks(r.dir)
+	if err != nil || err2 != nil {
+		r.Errorf(n, "there is no %s beside the file", n.Text)
+		return r.dir
+	}
+	if real != home && !strings.HasPrefix(real, home+"/") {
+		r.Errorf(n, "%s is refused: it is a file or folder of this machine outside of the task's environment", n.Text)
+	}
+	return real
+}
+
+// environment are variables, which a file gives as a list or as an object.
+func (r *composeReader) environment(n *input.Node) (out []string) {
+	if n == nil {
+		return nil
+	}
+	for _, item := range n.Items {
+		name, _, set := strings.Cut(item.Text, "=")
+		if value, ok := r.variables[name]; !set && ok {
+			out = append(out, name+"="+value)
+		} else if set {
+			out = append(out, item.Text)
+		}
+	}
+	for _, m := range n.Members {
+		if value, ok := r.variables[m.Key]; m.Value.Kind != input.Null {
+			out = append(out, m.Key+"="+m.Value.Text)
+		} else if ok {
+			out = append(out, m.Key+"="+value)
+		}
+	}
+	return out
+}
+
+func (r *composeReader) networksOf(n *input.Node) (names []string) {
+	if n == nil {
+		return nil
+	}
+	for _, item := range n.Items {
+		names = append(names, item.Text)
+	}
+	for _, m := range n.Members {
+		names = append(names, m.Key)
+	}
+	for _, name := range names {
+		if _, ok := r.out.project["networks"].(map[string]any)[name]; !ok {
+			r.Errorf(n, "there is no network %q in the file", name)
+		}
+	}
+	return names
+}
+
+// plain is a value as encoding/json has it.
+func plain(n *input.Node) (v any) {
+	if err := json.Unmarshal(n.JSON(), &v); err != nil {
+		return nil // not reached: a node encodes
+	}
+	return v
+}
+
+// healthcheck reads a service's healthcheck; nil if it has none.
+func (r *composeReader) healthcheck(n *input.Node) *sandbox.Healthcheck {
+	if n == nil {
+		return nil
+	}
+	f := r.Object(n)
+	test := f.Get("test")
+	h := &sandbox.Healthcheck{Interval: f.Duration("interval", 30*time.Second), StartPeriod: f.Duration("start_period", 0),
+		StartInterval: f.Duration("start_interval", time.Second), Retries: f.Int("retries", 3, 1, 10000)}
+	h.Timeout = f.Duration("timeout", 30*time.Second)
+	disabled := f.Bool("disable", false)
+	r.refuseRest(f)
+	switch {
+	case disabled || test == nil || len(test.Items) > 0 && test.Items[0].Text == "NONE":
+		return nil
+	case test.Kind == input.String:
+		h.Args = []string{"/bin/sh", "-c", test.Text}
+	case len(test.Items) == 2 && test.Items[0].Text == "CMD-SHELL":
+		h.Args = []string{"/bin/sh", "-c", test.Items[1].Text}
+	case len(test.Items) > 1 && test.Items[0].Text == "CMD":
+		for _, item := range test.Items[1:] {
+			h.Args = append(h.Args, item.Text)
+		}
+	default:
+		r.Errorf(test, `expected a command, or a list that begins with "CMD", "CMD-SHELL" or "NONE"`)
+		return nil
+	}
+	return h
+}
+
+// volumesOf are the volumes of a service: those with names, by their inside paths, and folders
+// beside the file, which are mounted read-only.
+func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own []string) {
+	named = map[string]string{}
+	if n == nil {
+		return named, nil
+	}
+	for _, item := range n.Items {
+		kind, source, target := "", "", ""
+		at := item
+		if item.Kind == input.String {
+			parts := strings.Split(item.Text, ":")
+			if len(parts) > 1 {
+				source, target = parts[0], parts[1]
+			}
+		} else {
+			f := r.Object(item)
+			kind, source, target = f.Enum("type", "volume", "volume", "bind", "tmpfs"), f.String("source", ""), f.RequiredString("target")
+			if s := f.Get("source"); s != nil {
+				at = s
+			}
+			f.Ignore("read_only")
+			r.refuseRest(f)
+		}
+		_, declared := r.out.project["volumes"].(map[string]any)[source]
+		switch {
+		case source == "" || kind == "tmpfs": // a folder of the container
+		case declared && kind != "bind":
+			named[target] = source
+		case strings.HasPrefix(source, "/logs/"): // where Harbor has the logs, which are mounted anyway
+		case kind == "volume" && !strings.ContainsAny(source, "./~"):
+			r.Errorf(at, "there is no volume %q in the file", source)
+		default:
+			before := len(r.Problems)
+			if real := r.inside(&input.Node{Kind: input.String, File: at.File, Line: at.Line, Column: at.Column, Path: at.Path, Text: source}); len(r.Problems) == before {
+				own = append(own, fmt.Sprintf("%s:%s:ro", real, target))
+			}
+		}
+	}
+	return named, own
+}

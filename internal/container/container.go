@@ -27,8 +27,8 @@ type Spec struct {
 	Limits  Limits
 	// Executable is the evalrun program.
 	Executable string
-	// Compose is what the container is a service of; nil if it stands alone.
-	Compose *Compose
+	// Services run beside the container; nil if it stands alone.
+	Services *Services
 }
 
 // Limits are what a container may use; 0 is no limit.
@@ -94,12 +94,7 @@ func (c *Container) create(cfg *sandbox.Config) (err error) {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // one process connects, and nobody else
-	if c.spec.Compose != nil {
-		err = c.composeUp(ctx, cfg)
-	} else {
-		err = c.start(ctx, cfg)
-	}
-	if err != nil {
+	if err := c.start(ctx, cfg); err != nil {
 		return err
 	}
 	deadline, _ := ctx.Deadline()
@@ -153,6 +148,9 @@ func (c *Container) start(ctx context.Context, cfg *sandbox.Config) error {
 		}
 		_, err = c.engine.run(ctx, args...)
 	}
+	if s := c.spec.Services; err == nil && s != nil {
+		err = s.join(ctx, c.name, c.spec.Network)
+	}
 	if err == nil {
 		_, err = c.engine.run(ctx, "start", c.name)
 	}
@@ -164,13 +162,18 @@ func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
 	s := &c.spec
 	// Whatever the image says is to be run, by whom and where: the processes of the rollout are
 	// started by evalrun.
-	args := []string{"create", "--name", c.name, "--network", s.Network, "--user", "0:0", "--workdir", "/", "--no-healthcheck", "--pull", "never"}
+	args := []string{"create", "--name", c.name, "--user", "0:0", "--workdir", "/", "--no-healthcheck", "--pull", "never"}
 	for _, l := range labels(s.Rollout) {
 		args = append(args, "--label", l)
 	}
 	if c.engine.name == "podman" {
 		// What is written to a volume would not be part of what is committed.
 		args = append(args, "--image-volume", "ignore", "--systemd", "false")
+	}
+	if s.Services != nil {
+		args = append(args, s.Services.networkArgs()...)
+	} else {
+		args = append(args, "--network", s.Network)
 	}
 	args = append(args, c.engine.limitArgs(s.Limits)...)
 	mounts, err := c.mounts(cfg)
@@ -179,6 +182,9 @@ func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
 	}
 	for _, m := range mounts {
 		args = append(args, "--mount", m.flag())
+	}
+	if s.Services != nil {
+		args = append(args, s.Services.volumeArgs()...)
 	}
 	hold := sandbox.HoldArgs()
 	args = append(args, "--entrypoint", hold[0], s.Image)
@@ -300,13 +306,7 @@ func (c *Container) remove(ctx context.Context) error {
 		_ = c.line.Close() // the first process ends
 		c.line = nil
 	}
-	var err error
-	if c.spec.Compose != nil {
-		err = c.composeDown(ctx)
-	} else {
-		err = c.engine.removeContainer(ctx, c.name)
-	}
-	err = errors.Join(err, os.RemoveAll(c.dir))
+	err := errors.Join(c.engine.removeContainer(ctx, c.name), os.RemoveAll(c.dir))
 	c.dir = ""
 	return err
 }

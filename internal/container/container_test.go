@@ -3,89 +3,285 @@ package container
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/testenv"
 )
+
+// baseImage is one of those that CI makes.
+const baseImage = "docker.io/library/debian:bookworm-slim"
+
+// roleVar makes the test binary play the part of an evalrun that is killed.
+const roleVar = "CONTAINER_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	sandbox.InitMain()
+	if os.Getenv(roleVar) != "" {
+		beKilled()
+	}
 	os.Exit(m.Run())
 }
 
-// space is a container of the engine for a test, and the config of its processes.
-func space(t *testing.T, e *Engine, spec Spec) (*Container, sandbox.Config) {
-	t.Helper()
-	self, err := os.Executable()
+func self() string {
+	path, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
+	return path
+}
+
+func podman(t *testing.T) *Engine {
+	t.Helper()
+	testenv.NeedPodman(t)
+	e, err := Find(t.Context(), "podman")
+	testenv.Need(t, testenv.Podman, err)
+	_, err = e.Image(t.Context(), baseImage)
+	testenv.Need(t, testenv.Podman, err)
+	return e
+}
+
+// box is a container for a test, and the config of its processes.
+func box(t *testing.T, e *Engine, spec Spec) (*Container, *sandbox.Config) {
+	t.Helper()
 	if spec.Image == "" {
 		spec.Image = baseImage
 	}
 	if spec.Network == "" {
 		spec.Network = NetworkNone
 	}
-	if spec.Rollout == "" {
-		spec.Rollout = "test/" + t.Name()
+	spec.Rollout, spec.Executable = "test/"+t.Name(), self()
+	if spec.Purpose == "" {
+		spec.Purpose = "agent"
 	}
-	spec.Purpose, spec.Executable = "agent", self
 	c := e.New(spec)
 	t.Cleanup(func() {
 		if err := c.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return c, sandbox.Config{Isolation: e.Name(), Space: c}
+	return c, &sandbox.Config{Isolation: e.Name(), Space: c}
 }
 
-const baseImage = "docker.io/library/debian:bookworm-slim"
+func command(t *testing.T, cfg *sandbox.Config, script string) sandbox.Command {
+	return sandbox.Command{RolloutID: "test/" + t.Name(), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: "/",
+		Env: []string{"PATH=/usr/bin:/bin"}, Config: cfg, Executable: self()}
+}
 
-// shell runs a script and returns what it printed and how it ended.
-func shell(t *testing.T, cfg *sandbox.Config, script string) (string, sandbox.Exit) {
+// shell runs a script in a container and returns what it printed.
+func shell(t *testing.T, cfg *sandbox.Config, script string) string {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out bytes.Buffer
-	exit, err := sandbox.Run(t.Context(), sandbox.Command{
-		RolloutID: "test/" + t.Name(), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"},
-		Stdout: &out, Stderr: &out, Config: cfg, Executable: self,
-	})
-	if err != nil {
-		t.Fatal(err)
+	c := command(t, cfg, script)
+	c.Stdout, c.Stderr = &out, &out
+	exit, err := sandbox.Run(t.Context(), c)
+	if err != nil || exit.Ended != nil {
+		t.Fatal(err, exit.Ended)
 	}
-	return out.String(), exit
-}
-
-func podman(t *testing.T) *Engine {
-	t.Helper()
-	e, err := Find(t.Context(), "podman")
-	if err != nil {
-		t.Skip(err)
+	if !exit.State.Success() {
+		fmt.Fprintf(&out, "%v\n", exit.State)
 	}
-	if _, err := e.Image(t.Context(), baseImage); err != nil {
-		t.Skip(err)
-	}
-	return e
+	return out.String()
 }
 
 func TestProcessesLiveInAContainer(t *testing.T) {
-	c, cfg := space(t, podman(t), Spec{})
-	out, exit := shell(t, &cfg, `id -u; echo $HOME; echo $EVALRUN_ROLLOUT; ls -d /opt; ls /proc | grep -c '^[0-9]'; exit 3`)
-	if exit.Ended != nil {
-		t.Fatal(exit.Ended)
+	t.Parallel()
+	_, cfg := box(t, podman(t), Spec{})
+	if got, want := shell(t, cfg, `id -u; echo $HOME $EVALRUN_ROLLOUT; exit 3`), "0\n/root test/"+t.Name()+"\nexit status 3\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
-	if want := "0\n/root\ntest/" + t.Name() + "\n/opt\n"; !strings.HasPrefix(out, want) || exit.State.ExitCode() != 3 {
-		t.Errorf("got %q and %v, want %q", out, exit.State, want)
+	// A second process is in the same container, and what the first left running is gone.
+	shell(t, cfg, `setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo kept >/opt/b`)
+	if got := shell(t, cfg, `cat /opt/b; pgrep -x sleep`); got != "kept\nexit status 1\n" {
+		t.Errorf("got %q", got)
 	}
-	// A second process is in the same container.
-	shell(t, &cfg, `echo kept > /opt/b`)
-	if out, _ := shell(t, &cfg, `cat /opt/b`); out != "kept\n" {
-		t.Errorf("got %q", out)
+	// Another user is one of the image.
+	cfg.User, cfg.Own = "nobody", []string{"/srv"}
+	if got := shell(t, cfg, `id -un; touch /srv/mine && ls -ld /srv | cut -d' ' -f3; touch /opt/c`); !strings.HasPrefix(got, "nobody\nnobody\ntouch: ") {
+		t.Errorf("got %q", got)
 	}
-	_ = c
+}
+
+func TestNothingOfTheMachineIsInAContainer(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	seen, bound := t.TempDir(), t.TempDir()
+	_, cfg := box(t, podman(t), Spec{})
+	cfg.Visible, cfg.Binds = []string{seen}, []sandbox.Bind{{Host: bound, Inside: "/logs", Writable: true}}
+	got := shell(t, cfg, "ls "+secret+" 2>/dev/null; ls -d "+seen+"; touch "+seen+"/x 2>/dev/null || echo read-only; touch /logs/there; ls /sys/class/net; touch /run/evalrun/x 2>/dev/null || echo read-only")
+	if want := seen + "\nread-only\nlo\nread-only\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, err := os.Stat(filepath.Join(bound, "there")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A port of the inner loopback leads out, and a socket of this machine leads in, although the
+// container has no network.
+func TestWaysThroughTheContainer(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	gateway, err := net.Listen("unix", filepath.Join(dir, "gateway.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gateway.Close()
+	go func() {
+		for {
+			c, err := gateway.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(c, "from the gateway")
+			c.Close()
+		}
+	}()
+	_, cfg := box(t, podman(t), Spec{})
+	cfg.User = "nobody"
+	cfg.Forwards = []sandbox.Forward{{Port: 8800, Socket: gateway.Addr().String()}}
+	cfg.Spawns = []sandbox.Spawn{{Socket: filepath.Join(dir, "server.sock"), Command: sandbox.SetupCommand{Command: "read line; echo $(id -un) got $line"}}}
+	c := command(t, cfg, `exec 3<>/dev/tcp/127.0.0.1/8800; cat <&3; read -r line; echo $line`)
+	c.Path, c.Args[0], c.Interactive = "/bin/bash", "bash", true
+	p, err := sandbox.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server, err := net.Dial("unix", cfg.Spawns[0].Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(server, "a call")
+	answer := make([]byte, 100)
+	n, _ := server.Read(answer)
+	if got := string(answer[:n]); got != "nobody got a call\n" {
+		t.Errorf("the server says %q", got)
+	}
+	_ = server.Close()
+	fmt.Fprintln(p.Stdin, "the end")
+	said := make([]byte, 0, 100)
+	for buf := make([]byte, 100); ; {
+		n, err := p.Stdout.Read(buf)
+		if said = append(said, buf[:n]...); err != nil {
+			break
+		}
+	}
+	if _, err := p.Wait(t.Context()); err != nil || string(said) != "from the gateway\nthe end\n" {
+		t.Errorf("got %q, %v", said, err)
+	}
+}
+
+func TestTheEndOfAProcessInAContainer(t *testing.T) {
+	t.Parallel()
+	_, cfg := box(t, podman(t), Spec{})
+	shell(t, cfg, ":")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	c := command(t, cfg, `trap '' TERM; while :; do sleep 1; done`)
+	c.Grace = 100 * time.Millisecond
+	exit, err := sandbox.Run(ctx, c)
+	if err != nil || exit.Ended == nil || exit.State.ExitCode() != 128+9 {
+		t.Errorf("got %v, %v, %v", exit.State, exit.Ended, err)
+	}
+	if got := shell(t, cfg, `pgrep -x sleep`); got != "exit status 1\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What was written is there in another container of another process, with what was removed.
+func TestWhatWasWrittenIsRestored(t *testing.T) {
+	t.Parallel()
+	e := podman(t)
+	c, cfg := box(t, e, Spec{})
+	shell(t, cfg, `set -e; for f in /tmp/a /opt/b /root/c /etc/d; do echo $f >$f; done; rm /etc/debian_version; ln /opt/b /opt/hard; chmod 4711 /opt/b; chown 12:13 /tmp/a`)
+	kept := "localhost/evalrun-test:" + short(t.Name())
+	t.Cleanup(func() {
+		if err := e.RemoveImage(context.Background(), kept); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Commit(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, again := box(t, e, Spec{Image: kept, Purpose: "verifier"})
+	got := shell(t, again, `cat /tmp/a /opt/b /root/c /etc/d; ls /etc/debian_version 2>/dev/null; stat -c '%a %h' /opt/b; stat -c '%u %g' /tmp/a`)
+	if want := "/tmp/a\n/opt/b\n/root/c\n/etc/d\n4711 2\n12 13\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// beKilled is an evalrun with a process in a container, which waits for its end.
+func beKilled() {
+	e, err := Find(context.Background(), "podman")
+	if err != nil {
+		panic(err)
+	}
+	c := e.New(Spec{Image: baseImage, Rollout: os.Getenv(roleVar), Purpose: "agent", Network: NetworkNone, Executable: self()})
+	p, err := sandbox.Start(sandbox.Command{RolloutID: os.Getenv(roleVar), Path: "/bin/sleep", Args: []string{"sleep", "1000"}, Dir: "/",
+		Config: &sandbox.Config{Isolation: "podman", Space: c}, Executable: self()})
+	if err == nil {
+		err = p.Ready(context.Background())
+	}
+	fmt.Println("ready", err)
+	_, err = p.Wait(context.Background())
+	panic(err)
+}
+
+// After kill -9 nothing runs on, and the next sweep removes the container.
+func TestWhatAKilledEvalrunLeavesIsRemoved(t *testing.T) {
+	t.Parallel()
+	e := podman(t)
+	rollout := "test/" + t.Name()
+	cmd := exec.Command(self())
+	cmd.Env = append(os.Environ(), roleVar+"="+rollout)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 100)
+	n, _ := out.Read(said)
+	if got := string(said[:n]); got != "ready <nil>\n" {
+		t.Fatalf("got %q", got)
+	}
+	if _, err := e.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	name := containerName(rollout, "agent")
+	if state, err := e.run(t.Context(), "inspect", name, "--format", "{{.State.Status}}"); err != nil || state != "running" {
+		t.Fatalf("while its evalrun lives it is %q, %v", state, err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if _, err := e.run(t.Context(), "wait", name); err != nil { // it ends by itself
+		t.Fatal(err)
+	}
+	if removed, err := e.Sweep(t.Context()); err != nil || removed < 1 {
+		t.Errorf("%d were removed, %v", removed, err)
+	}
+	if _, err := e.run(t.Context(), "container", "inspect", name); err == nil {
+		t.Error("the container is still there")
+	}
 }

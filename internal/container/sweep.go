@@ -79,45 +79,34 @@ func isGone(made string) bool {
 
 // Sweep removes the containers, networks and volumes whose evalrun is gone, of every store. It
 // returns how many containers it removed.
-func (e *Engine) Sweep(ctx context.Context) (int, error) {
-	removed := 0
-	var failed error
+func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
+	const label = `"` + labelOwner + `"`
 	for _, kind := range []struct {
-		list   []string
-		remove func(name string) error
+		name, format string
+		list, rm     []string
 	}{
-		{[]string{"ps", "-a", "--filter", "label=" + labelOwner, "--format", "{{.Names}}\t{{.Label \"" + labelOwner + "\"}}"}, func(name string) error {
-			removed++
-			return e.removeContainer(ctx, name)
-		}},
-		{[]string{"network", "ls", "--filter", "label=" + labelOwner, "--format", "{{.Name}}"}, func(name string) error { return e.removeOther(ctx, "network", name) }},
-		{[]string{"volume", "ls", "--filter", "label=" + labelOwner, "--format", "{{.Name}}"}, func(name string) error { return e.removeOther(ctx, "volume", name) }},
+		{"container", `{{index .Config.Labels ` + label + `}}`, []string{"ps", "-a", "--format", "{{.Names}}"}, nil},
+		{"network", `{{index .Labels ` + label + `}}`, []string{"network", "ls", "--format", "{{.Name}}"}, []string{"network", "rm", "-f"}},
+		{"volume", `{{index .Labels ` + label + `}}`, []string{"volume", "ls", "--format", "{{.Name}}"}, []string{"volume", "rm", "-f"}},
 	} {
-		out, err := e.run(ctx, kind.list...)
-		if err != nil {
-			return removed, errors.Join(failed, err)
+		names, listed := e.run(ctx, append(kind.list, "--filter", "label="+labelOwner)...)
+		if listed != nil {
+			return removed, errors.Join(err, listed)
 		}
-		for line := range strings.Lines(out) {
-			name, made, hasOwner := strings.Cut(strings.TrimSpace(line), "\t")
-			if !hasOwner {
-				made, err = e.run(ctx, kind.list[0], "inspect", name, "--format", "{{index .Labels \""+labelOwner+"\"}}")
-				if err != nil {
-					continue // gone meanwhile
-				}
+		for _, name := range strings.Fields(names) {
+			made, gone := e.run(ctx, kind.name, "inspect", "--format", kind.format, name)
+			if gone != nil || !isGone(made) {
+				continue // what cannot be inspected has been removed meanwhile
 			}
-			if name != "" && isGone(made) {
-				failed = errors.Join(failed, kind.remove(name))
+			if kind.rm == nil {
+				err = errors.Join(err, e.removeContainer(ctx, name))
+				removed++
+				continue
+			}
+			if _, failed := e.run(ctx, append(kind.rm, name)...); !says(failed, "no such", "not found") {
+				err = errors.Join(err, failed)
 			}
 		}
 	}
-	return removed, failed
-}
-
-// removeOther removes a network or a volume. One that is not there is fine.
-func (e *Engine) removeOther(ctx context.Context, kind, name string) error {
-	_, err := e.run(ctx, kind, "rm", "-f", name)
-	if says(err, "no such", "not found") {
-		return nil
-	}
-	return err
+	return removed, err
 }

@@ -1,0 +1,150 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// composeOf writes a compose file and reads it.
+func composeOf(t *testing.T, text string) (*Compose, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ComposeFile), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data", "greeting"), []byte("from the folder\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return ReadCompose(filepath.Join(dir, ComposeFile), map[string]string{"KNOWN": "value"})
+}
+
+// Whatever would give a service a part of this machine is refused, with its line and key.
+func TestHostileComposeFilesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ text, want string }{
+		"privileged":           {"services:\n  main:\n    privileged: true\n", ":3:17: services.main.privileged: privileged is refused"},
+		"privileged service":   {"services:\n  db:\n    image: x\n    privileged: true\n", ":4:17: services.db.privileged: privileged is refused"},
+		"host folder":          {"services:\n  main:\n    volumes:\n      - /etc:/host\n", ":4:9: services.main.volumes[0]: /etc is refused"},
+		"host folder, long":    {"services:\n  db:\n    volumes:\n      - type: bind\n        source: /\n        target: /host\n", ":5:17: services.db.volumes[0].source: / is refused"},
+		"docker.sock":          {"services:\n  db:\n    volumes: [\"/var/run/docker.sock:/var/run/docker.sock\"]\n", ":3:15: services.db.volumes[0]: "},
+		"out of the folder":    {"services:\n  db:\n    volumes: [\"./../../x:/x\"]\n", ":3:15: services.db.volumes[0]: "},
+		"home":                 {"services:\n  db:\n    volumes: [\"~/.ssh:/x\"]\n", ":3:15: services.db.volumes[0]: "},
+		"host network":         {"services:\n  main:\n    network_mode: host\n", ":3:19: services.main.network_mode: network_mode is refused"},
+		"another's network":    {"services:\n  main:\n    network_mode: container:other\n", "services.main.network_mode: network_mode is refused"},
+		"host pids":            {"services:\n  db:\n    pid: host\n", ":3:10: services.db.pid: pid is refused"},
+		"host ipc":             {"services:\n  db:\n    ipc: host\n", "services.db.ipc: ipc is refused"},
+		"capabilities":         {"services:\n  db:\n    cap_add: [SYS_ADMIN]\n", ":3:14: services.db.cap_add: cap_add is refused"},
+		"devices":              {"services:\n  db:\n    devices: [/dev/sda]\n", "services.db.devices: devices is refused"},
+		"security":             {"services:\n  db:\n    security_opt: [seccomp=unconfined]\n", "services.db.security_opt: security_opt is refused"},
+		"disguised volume":     {"services: {}\nvolumes:\n  v:\n    driver_opts: {type: none, o: bind, device: /}\n", ":4:18: volumes.v.driver_opts: driver_opts is refused"},
+		"another's volume":     {"services: {}\nvolumes:\n  v:\n    external: true\n", "volumes.v.external: external is refused"},
+		"another's network 2":  {"services: {}\nnetworks:\n  n:\n    external: true\n", "networks.n.external: external is refused"},
+		"host's namespace":     {"services: {}\nnetworks:\n  n:\n    driver: host\n", `networks.n.driver: a network with the driver "host" is not made`},
+		"build elsewhere":      {"services:\n  db:\n    build: /etc\n", ":3:12: services.db.build: /etc is refused"},
+		"build with rights":    {"services:\n  db:\n    build:\n      context: .\n      privileged: true\n", "services.db.build.privileged: privileged is refused"},
+		"a Dockerfile outside": {"services:\n  db:\n    build:\n      context: .\n      dockerfile: ../../etc/passwd\n", "services.db.build.dockerfile: expected a path in the build context"},
+		"a variable of ours":   {"services:\n  db:\n    image: x\n    environment: [\"A=$HOME\"]\n", ":4:20: services.db.environment[0]: the variable HOME is not set"},
+		"host secrets":         {"services: {}\nsecrets:\n  s: {file: /etc/shadow}\n", ":3:6: secrets: secrets is refused"},
+		"include":              {"services: {}\ninclude: [/etc/x.yaml]\n", "include: include is refused"},
+		"what nobody knows":    {"services:\n  db:\n    frobnicate: 1\n", ":3:17: services.db.frobnicate: the key frobnicate is not supported"},
+	} {
+		if _, err := composeOf(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// Services are built, healthy before the agent begins, and gone afterwards, with their networks and
+// volumes.
+func TestServicesRunBesideTheContainer(t *testing.T) {
+	t.Parallel()
+	e := podman(t)
+	compose, err := composeOf(t, `
+services:
+  main:
+    build: .
+    depends_on:
+      web: {condition: service_healthy}
+      seed: {condition: service_completed_successfully}
+    environment: {WEB: "web:8000"}
+    volumes: ["shared:/shared"]
+  web:
+    image: `+baseImage+`
+    command: sh -c "sleep 1; cd /shared; exec python3 -m http.server 8000"
+    volumes: ["shared:/shared", "./data:/data:ro"]
+    healthcheck:
+      test: ["CMD", "curl", "-sf", "http://127.0.0.1:8000/it's"]
+      interval: 500ms
+      retries: 60
+  seed:
+    image: `+baseImage+`
+    command: ["sh", "-c", "cp /data/greeting \"/shared/it's\""]
+    volumes: ["shared:/shared", "./data:/data:ro"]
+volumes:
+  shared: {}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rollout := "test/" + t.Name()
+	services, err := e.NewServices(t.Context(), compose, rollout, NetworkNone)
+	testenv.Need(t, testenv.Podman, err)
+	t.Cleanup(func() {
+		if err := services.Close(t.Context()); err == nil {
+			return
+		}
+	})
+	if err := services.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, cfg := box(t, e, Spec{Services: services})
+	if got, want := shell(t, cfg, `curl -sf "http://web:8000/it's"; cat "/shared/it's"; curl -s -m 2 http://deb.debian.org/ && echo the network is there`), "from the folder\nfrom the folder\nexit status"; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := services.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, kind := range []string{"ps -a", "network ls", "volume ls"} {
+		left, err := e.run(t.Context(), append(strings.Fields(kind), "-q", "--filter", "label="+labelRollout+"="+rollout)...)
+		if err != nil || left != "" {
+			t.Errorf("%s: %q is left, %v", kind, left, err)
+		}
+	}
+}
+
+func TestAServiceThatIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	e := podman(t)
+	for name, c := range map[string]struct{ service, want string }{
+		"sick": {`command: sleep 1000
+    healthcheck: {test: "echo it is broken >&2; false", interval: 100ms, retries: 2}`, `service "db" of docker-compose.yaml: it is not healthy after 2 attempts, the last time: podman exec: it is broken`},
+		"dead":          {`command: sh -c "echo no data; exit 3"`, `service "db" of docker-compose.yaml: it `},
+		"without image": {`image: localhost/evalrun-none:1`, "localhost/evalrun-none"},
+	} {
+		compose, err := composeOf(t, "services:\n  db:\n    image: "+baseImage+"\n    "+c.service+"\n")
+		if name == "without image" {
+			compose, err = composeOf(t, "services:\n  db:\n    "+c.service+"\n")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		services, err := e.NewServices(t.Context(), compose, "test/"+t.Name()+name, NetworkNone)
+		testenv.Need(t, testenv.Podman, err)
+		if err := services.Up(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+		if err := services.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+)
+
+// Services are what a compose file has beside its service main: containers, networks and volumes of
+// one rollout.
+type Services struct {
+	engine  *Engine
+	compose *Compose
+	// program are the engine's compose and its first arguments.
+	program []string
+	rollout string
+	// internal keeps the services, as the agent is, off every network but their own.
+	internal bool
+}
+
+// NewServices says what services are to run beside the containers of a rollout whose agent has a
+// network, one of [NetworkNone], [NetworkBridge] and [NetworkHost].
+func (e *Engine) NewServices(ctx context.Context, c *Compose, rollout, network string) (*Services, error) {
+	s := &Services{engine: e, compose: c, rollout: rollout, internal: network == NetworkNone}
+	var err error
+	s.program, err = e.composeProgram(ctx)
+	return s, err
+}
+
+// composeProgram finds the program that runs compose files for the engine.
+func (e *Engine) composeProgram(ctx context.Context) ([]string, error) {
+	if e.name == "docker" {
+		if _, err := e.run(ctx, "compose", "version"); err == nil {
+			return []string{e.path, "compose"}, nil
+		}
+	}
+	name := e.name + "-compose"
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s needs %s, which is not installed: apt-get install %s", ComposeFile, name, name)
+	}
+	return []string{path}, nil
+}
+
+// project is the name under which the engine has everything of the file.
+func (s *Services) project() string { return "evalrun-" + short(s.rollout) }
+
+// resource is the name of one of the file's networks or volumes in the engine.
+func (s *Services) resource(name string) string { return s.project() + "_" + name }
+
+// servicesTimeout is how long services may take until they have been started, with the builds of
+// their images; their healthchecks have times of their own.
+const servicesTimeout = 10 * time.Minute
+
+// Up builds or pulls the images of the services, starts them, and waits until each is healthy or,
+// where main wants that, has ended well.
+func (s *Services) Up(ctx context.Context) error {
+	if err := s.Close(ctx); err != nil { // what an earlier holder has left
+		return err
+	}
+	dir, err := os.MkdirTemp("", "evalrun-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // nothing but the file
+	text, err := json.Marshal(s.document())  // JSON is YAML
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, ComposeFile)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	if err := s.start(ctx, file); err != nil {
+		return err
+	}
+	for _, one := range s.compose.services {
+		if err := s.await(ctx, one); err != nil {
+			return fmt.Errorf("service %q of %s: %w", one.name, ComposeFile, err)
+		}
+	}
+	return nil
+}
+
+// start builds and starts the services. Two that build at once could break each other.
+func (s *Services) start(ctx context.Context, file string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, servicesTimeout, fmt.Errorf("the services of %s did not start within %v", ComposeFile, servicesTimeout))
+	defer cancel()
+	if err := s.makeResources(ctx); err != nil || len(s.compose.services) == 0 {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-compose-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }() // which ends the lock
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	_, err = s.engine.start(ctx, s.program[0], slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file, "up", "-d"})...)
+	return err
+}
+
+// makeResources makes the networks and volumes of the file. Whether a service uses them or not, main
+// may.
+func (s *Services) makeResources(ctx context.Context) error {
+	for _, kind := range []string{"networks", "volumes"} {
+		for name := range s.compose.project[kind].(map[string]any) {
+			args := []string{strings.TrimSuffix(kind, "s"), "create"}
+			if kind == "networks" && s.internal {
+				args = append(args, "--internal")
+			}
+			for _, l := range append(labels(s.rollout), labelProject+"="+s.project()) {
+				args = append(args, "--label", l)
+			}
+			if _, err := s.engine.run(ctx, append(args, s.resource(name))...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// labelProject is what every compose program gives to what it makes.
+const labelProject = "com.docker.compose.project"
+
+// document is the file that the engine's compose gets: the services with our labels, and as
+// something outside of the file what has been made for them.
+func (s *Services) document() map[string]any {
+	own := map[string]any{}
+	for _, l := range labels(s.rollout) {
+		name, value, _ := strings.Cut(l, "=")
+		own[name] = value
+	}
+	out := map[string]any{"version": "3"}
+	for kind, all := range s.compose.project {
+		changed := map[string]any{}
+		for name, one := range all.(map[string]any) {
+			if kind == "services" {
+				one = maps.Clone(one.(map[string]any))
+				one.(map[string]any)["labels"] = own
+			} else {
+				one = map[string]any{"external": true, "name": s.resource(name)}
+			}
+			changed[name] = one
+		}
+		out[kind] = changed
+	}
+	return out
+}
+
+// await waits until a service is healthy, has ended if that is what main waits for, or else runs.
+func (s *Services) await(ctx context.Context, one service) error {
+	name, err := s.engine.run(ctx, "ps", "-a", "--filter", "label="+labelProject+"="+s.project(), "--filter", "label=com.docker.compose.service="+one.name, "--format", "{{.Names}}")
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return errors.New("it was not started: its image could not be built or pulled, or its command is wrong")
+	}
+	if one.completes {
+		status, err := s.engine.run(ctx, "wait", name)
+		if err == nil && status != "0" {
+			err = fmt.Errorf("it ended with status %s, and main waits for its success%s", status, s.lastWords(ctx, name))
+		}
+		return err
+	}
+	if one.health == nil {
+		return s.running(ctx, name)
+	}
+	return s.awaitHealth(ctx, name, one.health)
+}
+
+// running says why a service does not run.
+func (s *Services) running(ctx context.Context, name string) error {
+	state, err := s.engine.run(ctx, "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", name)
+	if err == nil && !strings.HasPrefix(state, "running") && state != "exited 0" {
+		err = fmt.Errorf("it does not run (%s)%s", state, s.lastWords(ctx, name))
+	}
+	return err
+}
+
+func (s *Services) lastWords(ctx context.Context, name string) string {
+	return (&Container{engine: s.engine, name: name}).lastWords(ctx)
+}
+
+// awaitHealth repeats a healthcheck in its container until it succeeds or has failed too often. The
+// engine's own checks would need systemd.
+func (s *Services) awaitHealth(ctx context.Context, name string, h *sandbox.Healthcheck) error {
+	began := time.Now()
+	for failures := 0; ; {
+		attempt, cancel := context.WithTimeoutCause(ctx, h.Timeout, fmt.Errorf("the healthcheck took longer than %v", h.Timeout))
+		_, err := s.engine.run(attempt, append([]string{"exec", name}, h.Args...)...)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if err := s.running(ctx, name); err != nil {
+			return err
+		}
+		pause := h.StartInterval
+		if time.Since(began) >= h.StartPeriod {
+			pause = h.Interval
+			if failures++; failures >= h.Retries {
+				return fmt.Errorf("it is not healthy after %d attempts, the last time: %w", failures, err)
+			}
+		}
+		timer := time.NewTimer(cmp.Or(pause, time.Second)) // nothing tells when a service is healthy
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// networkArgs are the flags with which main is created. Docker takes one network there, and join
+// adds the others.
+func (s *Services) networkArgs() (args []string) {
+	for i, name := range s.compose.networks {
+		if i == 0 || s.engine.name == "podman" {
+			args = append(args, "--network", s.resource(name))
+		}
+	}
+	return append(args, "--network-alias", mainService)
+}
+
+// volumeArgs are the flags for the volumes of main.
+func (s *Services) volumeArgs() (args []string) {
+	for _, inside := range slices.Sorted(maps.Keys(s.compose.volumes)) {
+		args = append(args, "--mount", "type=volume,source="+s.resource(s.compose.volumes[inside])+",destination="+inside)
+	}
+	return args
+}
+
+// join connects a container that was created to the networks that it lacks: those of docker, and
+// the engine's own if it may reach everything and the services may not.
+func (s *Services) join(ctx context.Context, name, network string) error {
+	var missing []string
+	if s.engine.name == "docker" {
+		for _, n := range s.compose.networks[1:] {
+			missing = append(missing, s.resource(n))
+		}
+	}
+	if s.internal && network != NetworkNone {
+		missing = append(missing, map[string]string{"podman": "podman", "docker": "bridge"}[s.engine.name])
+	}
+	for _, n := range missing {
+		if _, err := s.engine.run(ctx, "network", "connect", n, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close removes the containers of the services, their networks and their volumes.
+func (s *Services) Close(ctx context.Context) (err error) {
+	for _, kind := range []struct{ list, remove []string }{
+		{[]string{"ps", "-a", "--format", "{{.Names}}"}, nil},
+		{[]string{"network", "ls", "--format", "{{.Name}}"}, []string{"network", "rm", "-f"}},
+		{[]string{"volume", "ls", "--format", "{{.Name}}"}, []string{"volume", "rm", "-f"}},
+	} {
+		names, failed := s.engine.run(ctx, append(kind.list, "--filter", "label="+labelProject+"="+s.project())...)
+		err = errors.Join(err, failed)
+		for _, name := range strings.Fields(names) {
+			if kind.remove == nil {
+				err = errors.Join(err, s.engine.removeContainer(ctx, name))
+			} else if _, failed := s.engine.run(ctx, append(kind.remove, name)...); !says(failed, "no such", "not found") {
+				err = errors.Join(err, failed)
+			}
+		}
+	}
+	return err
+}
