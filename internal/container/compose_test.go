@@ -50,8 +50,8 @@ func TestHostileComposeFilesAreRefused(t *testing.T) {
 		"build elsewhere":      {"services:\n  db:\n    build: /etc\n", ":3:12: services.db.build: /etc is refused"},
 		"build with rights":    {"services:\n  db:\n    build:\n      context: .\n      privileged: true\n", "services.db.build.privileged: privileged is refused"},
 		"a Dockerfile outside": {"services:\n  db:\n    build:\n      context: .\n      dockerfile: ../../etc/passwd\n", "services.db.build.dockerfile: expected a path in the build context"},
-		"a variable of ours":   {"services:\n  db:\n    image: x\n    environment: [\"A=$HOME\"]\n", ":4:20: services.db.environment[0]: the variable HOME is not set"},
-		"host secrets":         {"services: {}\nsecrets:\n  s: {file: /etc/shadow}\n", ":3:6: secrets: secrets is refused"},
+		"a variable of ours":   {"services:\n  db:\n    image: x\n    environment: [\"A=$HOME\"]\n", ":4:19: services.db.environment[0]: the variable HOME is not set"},
+		"host secrets":         {"services: {}\nsecrets:\n  s: {file: /etc/shadow}\n", ":3:3: secrets: secrets is refused"},
 		"include":              {"services: {}\ninclude: [/etc/x.yaml]\n", "include: include is refused"},
 		"what nobody knows":    {"services:\n  db:\n    frobnicate: 1\n", ":3:17: services.db.frobnicate: the key frobnicate is not supported"},
 	} {
@@ -129,7 +129,7 @@ func TestAServiceThatIsNotHealthy(t *testing.T) {
 		"sick": {`command: sleep 1000
     healthcheck: {test: "echo it is broken >&2; false", interval: 100ms, retries: 2}`, `service "db" of docker-compose.yaml: it is not healthy after 2 attempts, the last time: podman exec: it is broken`},
 		"dead":          {`command: sh -c "echo no data; exit 3"`, `service "db" of docker-compose.yaml: it `},
-		"without image": {`image: localhost/evalrun-none:1`, "localhost/evalrun-none"},
+		"without image": {`image: localhost/evalrun-none:1`, "was not started: its image"},
 	} {
 		compose, err := composeOf(t, "services:\n  db:\n    image: "+baseImage+"\n    "+c.service+"\n")
 		if name == "without image" {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/evalrun/evalrun/internal/sandbox"
 )
 
@@ -325,12 +327,16 @@ func (e *Engine) removeContainer(ctx context.Context, name string) error {
 }
 
 // duplicate is another file that is the same connection.
-func duplicate(f *os.File) (*os.File, error) {
+func duplicate(f *os.File) (copied *os.File, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	var copied *os.File
-	cerr := raw.Control(func(fd uintptr) { copied, err = dup(fd, f.Name()) })
+	cerr := raw.Control(func(fd uintptr) {
+		var n int
+		if n, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			copied = os.NewFile(uintptr(n), f.Name())
+		}
+	})
 	return copied, errors.Join(cerr, err)
 }

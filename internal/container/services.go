@@ -29,6 +29,9 @@ type Services struct {
 	rollout string
 	// internal keeps the services, as the agent is, off every network but their own.
 	internal bool
+	// addresses are those of the services in podman: with the networks of CNI, which Debian 12 has,
+	// it resolves no names in a network that leads nowhere.
+	addresses map[string]string
 }
 
 // NewServices says what services are to run beside the containers of a rollout whose agent has a
@@ -71,6 +74,9 @@ func (s *Services) Up(ctx context.Context) error {
 	if err := s.Close(ctx); err != nil { // what an earlier holder has left
 		return err
 	}
+	if err := s.makeResources(ctx); err != nil || len(s.compose.services) == 0 {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "evalrun-")
 	if err != nil {
 		return err
@@ -87,6 +93,9 @@ func (s *Services) Up(ctx context.Context) error {
 	if err := s.start(ctx, file); err != nil {
 		return err
 	}
+	if err := s.learnAddresses(ctx); err != nil {
+		return err
+	}
 	for _, one := range s.compose.services {
 		if err := s.await(ctx, one); err != nil {
 			return fmt.Errorf("service %q of %s: %w", one.name, ComposeFile, err)
@@ -99,9 +108,6 @@ func (s *Services) Up(ctx context.Context) error {
 func (s *Services) start(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, servicesTimeout, fmt.Errorf("the services of %s did not start within %v", ComposeFile, servicesTimeout))
 	defer cancel()
-	if err := s.makeResources(ctx); err != nil || len(s.compose.services) == 0 {
-		return err
-	}
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-compose-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
@@ -134,6 +140,62 @@ func (s *Services) makeResources(ctx context.Context) error {
 	return nil
 }
 
+// learnAddresses finds out the addresses of the services and tells them to each other.
+func (s *Services) learnAddresses(ctx context.Context) error {
+	if s.engine.name != "podman" {
+		return nil
+	}
+	s.addresses = map[string]string{}
+	var files []string
+	lines := ""
+	for _, one := range s.compose.services {
+		name, err := s.container(ctx, one)
+		if err != nil {
+			return err
+		}
+		out, err := s.engine.run(ctx, "inspect", "--format", "{{.HostsPath}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}", name)
+		if err != nil {
+			return err
+		}
+		if found := strings.Fields(out); len(found) > 1 { // one that has ended has none
+			files, s.addresses[one.name] = append(files, found[0]), found[1]
+			lines += found[1] + "\t" + one.name + "\n"
+		}
+	}
+	for _, file := range files {
+		if err := appendTo(file, lines); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func appendTo(file, text string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// container is the name of the container of a service.
+func (s *Services) container(ctx context.Context, one service) (string, error) {
+	name, err := s.engine.run(ctx, "ps", "-a", "--filter", "label="+labelProject+"="+s.project(), "--filter", "label=com.docker.compose.service="+one.name, "--format", "{{.Names}}")
+	if err == nil && name == "" {
+		err = fmt.Errorf("service %q of %s was not started: its image could not be built or pulled, or its command is wrong", one.name, ComposeFile)
+	}
+	return name, err
+}
+
+// hosts are the names of the services with their addresses, as --add-host has them.
+func (s *Services) hosts() (hosts []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.addresses)) {
+		hosts = append(hosts, name+":"+s.addresses[name])
+	}
+	return hosts
+}
+
 // labelProject is what every compose program gives to what it makes.
 const labelProject = "com.docker.compose.project"
 
@@ -145,31 +207,27 @@ func (s *Services) document() map[string]any {
 		name, value, _ := strings.Cut(l, "=")
 		own[name] = value
 	}
-	out := map[string]any{"version": "3"}
-	for kind, all := range s.compose.project {
-		changed := map[string]any{}
-		for name, one := range all.(map[string]any) {
-			if kind == "services" {
-				one = maps.Clone(one.(map[string]any))
-				one.(map[string]any)["labels"] = own
-			} else {
-				one = map[string]any{"external": true, "name": s.resource(name)}
-			}
-			changed[name] = one
+	services, networks, volumes := map[string]any{}, map[string]any{}, map[string]any{}
+	made := func(name string) map[string]any { return map[string]any{"external": true, "name": s.resource(name)} }
+	for name, one := range s.compose.project["services"].(map[string]any) {
+		one := maps.Clone(one.(map[string]any))
+		one["labels"] = own
+		for _, network := range one["networks"].([]string) {
+			networks[network] = made(network) // no others: podman-compose does not take them
 		}
-		out[kind] = changed
+		services[name] = one
 	}
-	return out
+	for name := range s.compose.project["volumes"].(map[string]any) {
+		volumes[name] = made(name)
+	}
+	return map[string]any{"version": "3", "services": services, "networks": networks, "volumes": volumes}
 }
 
 // await waits until a service is healthy, has ended if that is what main waits for, or else runs.
 func (s *Services) await(ctx context.Context, one service) error {
-	name, err := s.engine.run(ctx, "ps", "-a", "--filter", "label="+labelProject+"="+s.project(), "--filter", "label=com.docker.compose.service="+one.name, "--format", "{{.Names}}")
+	name, err := s.container(ctx, one)
 	if err != nil {
 		return err
-	}
-	if name == "" {
-		return errors.New("it was not started: its image could not be built or pulled, or its command is wrong")
 	}
 	if one.completes {
 		status, err := s.engine.run(ctx, "wait", name)
@@ -235,6 +293,9 @@ func (s *Services) networkArgs() (args []string) {
 		if i == 0 || s.engine.name == "podman" {
 			args = append(args, "--network", s.resource(name))
 		}
+	}
+	for _, host := range s.hosts() {
+		args = append(args, "--add-host", host)
 	}
 	return append(args, "--network-alias", mainService)
 }
