@@ -50,7 +50,7 @@ func TestSpaceThatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing")
 	for want, s := range map[string]Config{
-		`isolation "docker" is not known: use "image", "bwrap" or "process"`: {Isolation: "docker"},
+		`isolation "chroot" is not known: use "image", "bwrap" or "process"`: {Isolation: "chroot"},
 		`isolation "" is not known`:                         {},
 		"bind: stat " + missing:                             {Binds: []Bind{{Host: missing, Inside: "/app"}}},
 		`bind "x" must be an absolute path`:                 {Binds: []Bind{{Host: "x", Inside: "/app"}}},
