@@ -71,6 +71,8 @@ type Delivered struct {
 	// Person is who answered, where that is known.
 	Person     string    `json:"person,omitempty"`
 	ReceivedAt time.Time `json:"receivedAt"`
+	// Payload is what was delivered.
+	Payload json.RawMessage `json:"-"`
 }
 
 // Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
@@ -106,9 +108,15 @@ func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Tri
 func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redactor) (Trigger, error) {
 	out := newTrigger(t)
 	for _, d := range delivered {
-		out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.Person, d.ReceivedAt})
+		out.Deliveries = append(out.Deliveries, Delivered{Disposition(d.Disposition), string(d.Status), d.By, d.Person, d.ReceivedAt, nil})
 	}
-	return out, out.redact(red)
+	if err := out.redact(red); err != nil {
+		return out, err
+	}
+	for i, d := range delivered {
+		out.Deliveries[i].Payload = red.JSON(d.Payload)
+	}
+	return out, nil
 }
 
 func newTrigger(t store.Trigger) Trigger {

@@ -95,7 +95,7 @@ func (s *Server) pageRoutes() []Route {
 		{Pattern: "POST /login", Open: true, Page: true, Refuse: web.Refuse, Handler: handle(s.sessions.login)},
 		{Pattern: "POST /logout", Open: true, Page: true, Refuse: web.Refuse, Handler: http.HandlerFunc(s.sessions.logout)},
 	}
-	pages := web.New(web.Options{Service: s.o.Service, Draining: s.draining, Now: s.o.Now, Log: s.o.Log})
+	pages := web.New(web.Options{Service: s.o.Service, Draining: s.draining, About: about, Now: s.o.Now, Log: s.o.Log})
 	for _, e := range pages.Endpoints() {
 		out = append(out, Route{Pattern: e.Pattern, Scope: e.Scope, Open: e.Open, Page: true, Audit: e.Audit, Refuse: web.Refuse, Handler: e.Handler})
 	}

@@ -25,6 +25,8 @@ type Options struct {
 	Service *service.Service
 	// Draining is closed when nobody is to wait any more.
 	Draining <-chan struct{}
+	// About notes what a request is about, for the audit log; nil drops it.
+	About func(r *http.Request, object string)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// Log gets what goes wrong; nil drops it.
@@ -35,6 +37,8 @@ type Options struct {
 type Pages struct {
 	o         Options
 	overviews overviews
+	// inboxes has an entry for each browser that is told of changes of the inbox.
+	inboxes chan struct{}
 }
 
 // Endpoint is one URL of the pages.
@@ -57,7 +61,7 @@ func New(o Options) *Pages {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Pages{o: o}
+	p := &Pages{o: o, inboxes: make(chan struct{}, maxInboxes)}
 	p.overviews = newOverviews(o.Service)
 	return p
 }
@@ -72,6 +76,10 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/{$}", p.runs),
 		read("/runs/{run}", p.run),
 		read("/runs/{run}/columns", p.columns),
+		read("/inbox", p.inbox),
+		read("/inbox/live", p.inboxLive),
+		read("/triggers/{id}/answer", p.outcome),
+		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(p.answer)},
 	}
 }
 

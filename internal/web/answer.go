@@ -1,0 +1,252 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/runner"
+)
+
+// maxAnswer is how large the form of an answer may be.
+const maxAnswer = 8 << 20
+
+// answerPage asks whether an answer is to be sent, or says what is wrong with it.
+type answerPage struct {
+	frame
+	entered
+	Asked *question
+	// Payload is exactly what would be sent, empty if something is wrong.
+	Payload string
+	Error   string
+	CSRF    string
+}
+
+// entered is what a person has entered.
+type entered struct {
+	Verb, Reason, Data string
+	All                bool
+	Seen, Fence        string
+}
+
+func (e *entered) read(v url.Values) {
+	*e = entered{Verb: v.Get("verb"), Reason: strings.TrimSpace(v.Get("reason")), Data: strings.TrimSpace(v.Get("data")), All: v.Get("all") != "", Seen: v.Get("seen"), Fence: v.Get("fence")}
+}
+
+// answered says what became of an answer. It is a page, and a document for the script.
+type answered struct {
+	frame `json:"-"`
+	// Outcome is sent, late (somebody was faster, or nobody waits any more), wrong or stale.
+	Outcome string `json:"outcome"`
+	Text    string `json:"text"`
+	// Payload is what counts, if somebody else has answered.
+	Payload string `json:"payload,omitempty"`
+	RunID   string `json:"runId,omitempty"`
+	Rollout string `json:"rolloutId,omitempty"`
+	// CSRF is a token for another try.
+	CSRF string `json:"csrf,omitempty"`
+}
+
+// answer takes an answer. Without JavaScript it asks first whether it is to be sent.
+func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
+	if !sameOrigin(r) {
+		return &pageError{http.StatusForbidden, "This answer was not sent by a page of this server: it came from another site. Nothing was done."}
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxAnswer)
+	if err := r.ParseForm(); err != nil {
+		return &pageError{http.StatusRequestEntityTooLarge, fmt.Sprintf("The answer could not be read, or is larger than %d MiB. Hand it in with evalrun deliver.", maxAnswer>>20)}
+	}
+	t, err := p.o.Service.Trigger(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	p.about(r, t.TriggerID)
+	if !asksPerson(t) {
+		return &pageError{http.StatusUnprocessableEntity, "This trigger waits for no person: evalrun deliver hands in a result in place of its job."}
+	}
+	me, may, csrf := p.answerer(r)
+	if !may {
+		return &pageError{http.StatusForbidden, "Your token may look and not answer: it lacks the scope deliver."}
+	}
+	page := &answerPage{frame: frame{Title: "Send this answer?", Section: "/inbox"}, Asked: newQuestion(t, p.o.Now()), CSRF: csrf}
+	page.read(r.PostForm)
+	if !t.Open {
+		return p.tooLate(w, r, t)
+	}
+	what, err := page.delivery(r.PostForm)
+	switch {
+	case page.Fence != page.Asked.Digest:
+		page.Error = "The question has changed since the page was made. This is what is asked now."
+	case err != nil:
+		page.Error = err.Error()
+	case !validCSRF(r.PostForm.Get("csrf"), csrf):
+		page.Error = "The page was older than the server. Nothing is lost: send it again."
+	case r.PostForm.Get("confirm") != "":
+		return p.send(w, r, page, what, me)
+	}
+	if page.Error == "" {
+		page.Payload = textOf(what.Payload)
+		return show(w, http.StatusOK, "answer.html", page)
+	}
+	if wantsJSON(r) {
+		outcome := answered{Outcome: "wrong", Text: page.Error, CSRF: csrf}
+		for _, f := range page.Asked.Fields {
+			if f.Error != "" {
+				outcome.Text += " " + f.Title + ": " + f.Error + "."
+			}
+		}
+		return p.tell(w, r, http.StatusUnprocessableEntity, outcome)
+	}
+	page.Title = "The answer was not sent"
+	return show(w, http.StatusUnprocessableEntity, "answer.html", page)
+}
+
+// delivery is what the form sends. The errors of its fields are in the fields.
+func (page *answerPage) delivery(v url.Values) (d runner.Delivery, err error) {
+	var data json.RawMessage
+	if len(page.Asked.Fields) > 0 && page.Verb != "deny" {
+		if data, err = fill(page.Asked.Fields, v); err != nil {
+			return d, errors.New("The answer does not fit what is asked for.")
+		}
+	} else if page.Data != "" {
+		if data = json.RawMessage(page.Data); !json.Valid(data) {
+			return d, errors.New("Data: expected one JSON document; a text stands in quotes.")
+		}
+	}
+	switch page.Verb {
+	case "rate":
+		if page.Asked.Answer != runner.AnswerRating {
+			return d, errors.New("This question asks for no rating.")
+		}
+		d.Payload = data
+		return d, nil
+	case "approve", "deny":
+		if page.Asked.Answer == runner.AnswerRating {
+			return d, errors.New("The evaluator that asks wants a rating.")
+		}
+	default:
+		return d, errors.New("Choose one of the buttons.")
+	}
+	if page.Verb == "approve" && len(page.Asked.Fields) > 0 {
+		if err := fits(formOf(page.Asked.Payload), data); err != nil {
+			return d, fmt.Errorf("The answer does not fit the schema of the question: %s.", plain(err.Error()))
+		}
+	}
+	o := jsonobj.Object{{Key: "action", Value: jsonobj.Quote(page.Verb)}, {Key: "approved", Value: json.RawMessage(fmt.Sprint(page.Verb == "approve"))}}
+	if page.Reason != "" {
+		o = append(o, jsonobj.Member{Key: "reason", Value: jsonobj.Quote(page.Reason)})
+	}
+	if data != nil {
+		o = append(o, jsonobj.Member{Key: "data", Value: data})
+	}
+	d.Payload = o.JSON()
+	return d, nil
+}
+
+// send delivers an answer, to all that ask the same if that is wanted, and says what came of it.
+func (p *Pages) send(w http.ResponseWriter, r *http.Request, page *answerPage, what runner.Delivery, me string) error {
+	ctx := context.WithoutCancel(r.Context()) // what was read whole is taken, whether or not the browser still listens
+	ids := []string{page.Asked.TriggerID}
+	if page.All {
+		others, err := p.sameQuestion(ctx, page)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, others...)
+	}
+	sent, late := 0, 0
+	for i, id := range ids {
+		receipt, err := p.deliver(ctx, page, id, what, me)
+		switch wrong := new(runner.InputError); {
+		case errors.As(err, &wrong) && i == 0:
+			return p.tell(w, r, http.StatusUnprocessableEntity, answered{Outcome: "wrong", Text: wrong.Error(), CSRF: page.CSRF})
+		case errors.Is(err, service.ErrNotFound):
+			late++ // its run was removed a moment ago
+		case err != nil && receipt.Disposition == "":
+			return err
+		case receipt.Disposition == runner.Accepted:
+			sent++
+		default:
+			late++
+		}
+	}
+	if sent == 0 {
+		t, err := p.o.Service.Trigger(ctx, page.Asked.TriggerID)
+		if err != nil {
+			return err
+		}
+		return p.tooLate(w, r, t)
+	}
+	text := map[string]string{"approve": "Approved", "deny": "Denied", "rate": "Rated"}[page.Verb]
+	if len(ids) > 1 {
+		text += fmt.Sprintf(" for %s", counted(sent, "rollout"))
+	}
+	if late > 0 {
+		text += fmt.Sprintf("; %s answered by others a moment before", counted(late, "rollout"))
+	}
+	return p.tell(w, r, http.StatusOK, answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID})
+}
+
+func (p *Pages) deliver(ctx context.Context, page *answerPage, id string, what runner.Delivery, me string) (runner.Receipt, error) {
+	if page.Verb == "rate" {
+		value := page.Asked.Fields[0].Value
+		return p.o.Service.Runner().Rate(ctx, id, runner.Rating{Value: value, Reason: page.Reason, Rater: me})
+	}
+	what.By, what.Person = "page", me
+	return p.o.Service.Deliver(ctx, id, what)
+}
+
+// sameQuestion are the other triggers that asked the same when the page was made.
+func (p *Pages) sameQuestion(ctx context.Context, page *answerPage) (ids []string, err error) {
+	seen, err := microseconds(page.Seen)
+	if err != nil {
+		return nil, &pageError{http.StatusUnprocessableEntity, "The form does not say when it was made. Load the page again."}
+	}
+	err = p.o.Service.Triggers(ctx, "", false, func(t runner.Trigger) error {
+		if t.TriggerID != page.Asked.TriggerID && asksPerson(t) && digestOf(t) == page.Asked.Digest && !t.CreatedAt.After(seen) {
+			ids = append(ids, t.TriggerID)
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// tooLate says who was faster, when, and with what.
+func (p *Pages) tooLate(w http.ResponseWriter, r *http.Request, t runner.Trigger) error {
+	out := answered{Outcome: "late", Text: "Nobody waits for this answer any more: the trigger is " + t.State + ".", RunID: t.RunID, Rollout: t.RolloutID}
+	for _, d := range t.Deliveries {
+		if d.Disposition != runner.Accepted {
+			continue
+		}
+		who := d.By
+		if d.Person != "" {
+			who = d.Person + " (" + d.By + ")"
+		}
+		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", who, d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
+		out.Payload = textOf(d.Payload)
+	}
+	return p.tell(w, r, http.StatusConflict, out)
+}
+
+// tell answers the script with a document, and a form with a page.
+func (p *Pages) tell(w http.ResponseWriter, r *http.Request, status int, out answered) error {
+	if wantsJSON(r) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(out) // a reader who is gone is told nothing
+		return nil
+	}
+	out.frame = frame{Title: map[string]string{"sent": "Sent", "late": "Somebody was faster"}[out.Outcome], Section: "/inbox"}
+	if out.Title == "" {
+		out.Title = "The answer was not sent"
+	}
+	return show(w, status, "answered.html", out)
+}
+
+func wantsJSON(r *http.Request) bool { return r.Header.Get("Accept") == "application/json" }

@@ -1,0 +1,218 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
+
+// field is an entry of a form that was made from a JSON schema.
+type field struct {
+	// Key is that of the value, Name that of the form's field.
+	Key, Name   string
+	Title, Help string
+	// Kind is text, long, number, yes, one of Choices, or json for what no field is made for.
+	Kind     string
+	Choices  []choice
+	Required bool
+	Value    string
+	// Error says what is wrong with the value.
+	Error string
+
+	isInteger bool
+}
+
+// fieldPrefix begins the names of the fields of such a form.
+const fieldPrefix = "f."
+
+// The limits of a form: more fields than that, or a schema in a deeper place, make none, and the answer
+// is given as JSON.
+const (
+	maxFields = 60
+	maxDepth  = 4
+)
+
+// formOf finds the JSON schema of an answer in what is asked; nil if there is none.
+func formOf(payload json.RawMessage) json.RawMessage { return findSchema(payload, maxDepth) }
+
+func findSchema(value json.RawMessage, depth int) json.RawMessage {
+	o, err := jsonobj.ParseObject(value)
+	if err != nil || depth == 0 {
+		return nil
+	}
+	for _, key := range []string{"requestedSchema", "schema", "input"} {
+		if s := o.Object(key); s.Text("type") == "object" && len(s.Object("properties")) > 0 {
+			return o.Get(key)
+		}
+	}
+	for _, m := range o {
+		if found := findSchema(m.Value, depth-1); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// readForm makes fields of the properties of a schema, in their order.
+func readForm(schema json.RawMessage) (out []field) {
+	o, _ := jsonobj.ParseObject(schema) // without a schema there are no fields
+	var required []string
+	_ = json.Unmarshal(o.Get("required"), &required)
+	properties := o.Object("properties")
+	if len(properties) > maxFields {
+		return nil
+	}
+	for _, m := range properties {
+		p, _ := jsonobj.ParseObject(m.Value) // true stands for anything
+		f := field{Key: m.Key, Name: fieldPrefix + m.Key, Title: p.Text("title"), Help: p.Text("description"), Required: slices.Contains(required, m.Key)}
+		if f.Title == "" {
+			f.Title = m.Key
+		}
+		if d := p.Get("default"); d != nil {
+			f.Value = textOf(d)
+		}
+		f.Choices = choicesOf(p)
+		switch kind := p.Text("type"); {
+		case len(f.Choices) > 0:
+			f.Kind = "one"
+		case kind == "boolean":
+			f.Kind = "yes"
+		case kind == "integer", kind == "number":
+			f.Kind, f.isInteger = "number", kind == "integer"
+		case kind == "string":
+			f.Kind = "text"
+			var most int
+			if json.Unmarshal(p.Get("maxLength"), &most) != nil || most > 200 {
+				f.Kind = "long"
+			}
+		default:
+			f.Kind = "json"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// choicesOf are the texts that a property may be.
+func choicesOf(p jsonobj.Object) (out []choice) {
+	var values, names []string
+	_ = json.Unmarshal(p.Get("enum"), &values)
+	_ = json.Unmarshal(p.Get("enumNames"), &names)
+	for i, v := range values {
+		one := choice{v, v}
+		if len(names) == len(values) {
+			one.Name = names[i]
+		}
+		out = append(out, one)
+	}
+	var consts []struct{ Const, Title string }
+	if json.Unmarshal(p.Get("oneOf"), &consts) == nil {
+		for _, c := range consts {
+			if c.Title == "" {
+				c.Title = c.Const
+			}
+			out = append(out, choice{c.Const, c.Title})
+		}
+	}
+	return out
+}
+
+// ratingFields ask for what an evaluator takes from a person.
+func ratingFields(shown jsonobj.Object) []field {
+	f := field{Key: "value", Name: fieldPrefix + "value", Title: "Score from 0 to 1", Kind: "number", Required: true}
+	var labels []string
+	_ = json.Unmarshal(shown.Get("labels"), &labels)
+	switch shown.Text("answer") {
+	case "boolean":
+		f.Title, f.Kind, f.Choices = "Verdict", "one", []choice{{"pass", "pass"}, {"fail", "fail"}}
+	case "labels":
+		f.Title, f.Kind = "Label", "one"
+		for _, l := range labels {
+			f.Choices = append(f.Choices, choice{l, l})
+		}
+	}
+	return []field{f}
+}
+
+// errNotFilled says that a form has fields whose Error says what is wrong with them.
+var errNotFilled = errors.New("the answer does not fit what is asked for")
+
+// fill takes the values of a form into its fields, and gives the object that they make.
+func fill(fields []field, values url.Values) (json.RawMessage, error) {
+	o := jsonobj.Object{}
+	wrong := false
+	for i := range fields {
+		f := &fields[i]
+		f.Value = strings.ReplaceAll(values.Get(f.Name), "\r\n", "\n")
+		value, err := f.json()
+		if err != nil {
+			f.Error, wrong = err.Error(), true
+		}
+		if value != nil {
+			o = append(o, jsonobj.Member{Key: f.Key, Value: value})
+		}
+	}
+	if wrong {
+		return nil, errNotFilled
+	}
+	return o.JSON(), nil
+}
+
+// json is the value of a field, nil if it was left out.
+func (f *field) json() (json.RawMessage, error) {
+	if f.Kind == "yes" {
+		return json.RawMessage(strconv.FormatBool(f.Value == "true")), nil
+	}
+	if strings.TrimSpace(f.Value) == "" {
+		if f.Required {
+			return nil, errors.New("expected an answer")
+		}
+		return nil, nil
+	}
+	switch f.Kind {
+	case "number":
+		text := strings.TrimSpace(f.Value)
+		if _, err := strconv.ParseInt(text, 10, 64); f.isInteger && err != nil {
+			return nil, fmt.Errorf("expected a whole number, got %q", plain(text))
+		}
+		if _, err := strconv.ParseFloat(text, 64); err != nil || !json.Valid([]byte(text)) {
+			return nil, fmt.Errorf("expected a number, got %q", plain(text))
+		}
+		return json.RawMessage(text), nil
+	case "json":
+		if !json.Valid([]byte(f.Value)) {
+			return nil, errors.New("expected one JSON document")
+		}
+		return json.RawMessage(f.Value), nil
+	}
+	return jsonobj.Quote(f.Value), nil
+}
+
+// fits checks an answer against the schema that was asked for. A schema that is none itself refuses
+// nothing.
+func fits(schema, value json.RawMessage) error {
+	if schema == nil {
+		return nil
+	}
+	s := new(jsonschema.Schema)
+	if json.Unmarshal(schema, s) != nil {
+		return nil
+	}
+	resolved, err := s.Resolve(nil)
+	if err != nil {
+		return nil //nolint:nilerr // whoever asks so has to take any answer
+	}
+	var v any
+	if err := json.Unmarshal(value, &v); err != nil {
+		return err
+	}
+	return resolved.Validate(v)
+}

@@ -1,0 +1,274 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/web"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+const approvals = `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]}, "evaluators": [],
+ "evaluations": [
+  {"id": "a", "name": "A", "inputs": {"title": "Pay <b>12</b>?", "data": {"amount": 12, "note": "x\u202ey"}}, "evaluationCriterias": {}},
+  {"id": "same", "name": "B", "inputs": {"title": "Pay <b>12</b>?", "data": {"amount": 12, "note": "x\u202ey"}}, "evaluationCriterias": {}},
+  {"id": "form", "name": "Form", "inputs": {"title": "Which room?", "data": {"what": "question", "requestedSchema": {"type": "object", "required": ["floor", "kind"],
+    "properties": {"floor": {"type": "integer", "maximum": 9}, "kind": {"type": "string", "enum": ["quiet", "loud"]}, "window": {"type": "boolean"}}}}}, "evaluationCriterias": {}}]}`
+
+// approvalAgent asks what its input says, and returns what it was answered.
+const approvalAgent = `read -r line
+case $line in
+*'"resume":null'*) printf '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask",%s}]}\n' "$(echo "$line" | sed 's/.*"input":{//; s/},"resume".*/}/')" ;;
+*) echo "$line" | sed 's/.*"resume"://; s/,"deliveries".*//' ;;
+esac
+`
+
+// desk is a store with a suspended run, and its pages as somebody with a token sees them.
+type desk struct {
+	testing.TB
+	*httptest.Server
+	store *runner.Store
+	runID string
+	who   access.Identity
+}
+
+func newDesk(t testing.TB) *desk {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"set.json": approvals, "agent.sh": approvalAgent} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, err := runner.Load([]string{filepath.Join(dir, "set.json")}, runner.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{TB: t, who: access.Identity{ID: "abc", Name: "ada", Scopes: []access.Scope{access.Read, access.Deliver}}}
+	if d.store, err = runner.Open(filepath.Join(dir, "store"), runner.OpenOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.store.Close() })
+	created, err := d.store.Create(t.Context(), set, runner.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.runID = created.RunID
+	d.work()
+	pages := web.New(web.Options{Service: service.New(d.store, service.Config{}, service.Options{})})
+	mux := http.NewServeMux()
+	for _, e := range pages.Endpoints() {
+		mux.Handle(e.Pattern, e.Handler)
+	}
+	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(w, r.WithContext(access.With(r.Context(), d.who)))
+	}))
+	t.Cleanup(d.Server.Close)
+	return d
+}
+
+// work runs what can go on without waiting.
+func (d *desk) work() {
+	d.Helper()
+	if _, err := d.store.Run(context.Background(), d.runID, runner.RunOptions{}); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// trigger is what an evaluation waits for.
+func (d *desk) trigger(evaluation string) (found runner.Trigger) {
+	d.Helper()
+	if err := d.store.Triggers(d.Context(), d.runID, true, func(t runner.Trigger) error {
+		if t.EvaluationID == evaluation {
+			found = t
+		}
+		return nil
+	}); err != nil || found.TriggerID == "" {
+		d.Fatal(evaluation, err)
+	}
+	return found
+}
+
+func (d *desk) do(method, path string, form url.Values, header ...string) (int, string) {
+	d.Helper()
+	r, err := http.NewRequestWithContext(d.Context(), method, d.URL+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		d.Fatal(err)
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", d.URL)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	a, err := d.Client().Do(r)
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer a.Body.Close()
+	body, err := io.ReadAll(a.Body)
+	if err != nil {
+		d.Fatal(err)
+	}
+	return a.StatusCode, string(body)
+}
+
+var hiddenField = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+
+// form has the hidden fields of the form for a trigger, as a page has them.
+func (d *desk) form(page, triggerID string, more ...string) url.Values {
+	d.Helper()
+	_, form, ok := strings.Cut(page, `action="/triggers/`+triggerID+`/answer"`)
+	if !ok {
+		d.Fatalf("no form for %s in %s", triggerID, page)
+	}
+	form, _, _ = strings.Cut(form, "</form>")
+	v := url.Values{}
+	for _, m := range hiddenField.FindAllStringSubmatch(form, -1) {
+		v.Set(m[1], strings.NewReplacer("&#34;", `"`, "&#43;", "+", "&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(m[2]))
+	}
+	for i := 0; i < len(more); i += 2 {
+		v.Set(more[i], more[i+1])
+	}
+	return v
+}
+
+// outputs are what the agents have returned at last.
+func (d *desk) outputs() map[string]string {
+	d.Helper()
+	out := map[string]string{}
+	if err := d.store.Report(d.Context(), d.runID, runner.Variables{}, func(r *runner.Report) error {
+		return r.Rollouts(func(one *schemas.Rollout) error {
+			if one.AgentExecutionOutput != nil {
+				out[one.EvaluationID] = string(one.AgentExecutionOutput.Result.Output)
+			}
+			return nil
+		})
+	}); err != nil {
+		d.Fatal(err)
+	}
+	return out
+}
+
+func TestQuestionsAreAnsweredWithoutJavaScript(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	status, page := d.do("GET", "/inbox", nil)
+	if status != http.StatusOK || !strings.Contains(page, "2 questions of 3 rollouts wait for a person") || strings.Contains(page, "<b>12") || strings.Contains(page, "\u202e") || !strings.Contains(page, "U&#43;202E") {
+		t.Fatal(status, page)
+	}
+	a := d.trigger("a").TriggerID
+	if !strings.Contains(page, `id="q-`+a) { // the other one has asked first
+		a = d.trigger("same").TriggerID
+	}
+	status, confirm := d.do("POST", "/triggers/"+a+"/answer", d.form(page, a, "verb", "approve", "reason", "fine", "data", `{"limit":10}`, "all", "1"))
+	if status != http.StatusOK || !strings.Contains(confirm, "To all rollouts that ask this word for word is sent, exactly") || !d.trigger("a").Open || !d.trigger("same").Open {
+		t.Fatal(status, confirm)
+	}
+	status, sent := d.do("POST", "/triggers/"+a+"/answer", d.form(confirm, a))
+	if status != http.StatusOK || !strings.Contains(sent, "Approved for 2 rollouts.") {
+		t.Fatal(status, sent)
+	}
+	d.work()
+	for _, id := range []string{"a", "same"} {
+		if got := d.outputs()[id]; got != `{"q":{"action":"approve","approved":true,"reason":"fine","data":{"limit":10}}}` {
+			t.Error(id, got)
+		}
+	}
+	if by := d.trigger("same").Deliveries[0]; by.Person != "ada" || by.By != "page" {
+		t.Errorf("answered by %+v", by)
+	}
+	// A second browser has the old page still open.
+	status, late := d.do("POST", "/triggers/"+a+"/answer", d.form(page, a, "verb", "deny", "confirm", "1"))
+	if status != http.StatusConflict || !strings.Contains(late, "ada (page) was faster, at ") || !strings.Contains(late, "&#34;limit&#34;: 10") {
+		t.Error(status, late)
+	}
+}
+
+func TestAFormIsMadeOfTheSchemaOfAQuestion(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	_, page := d.do("GET", "/inbox?sort=most", nil)
+	id := d.trigger("form").TriggerID
+	asJSON := []string{"Accept", "application/json"}
+	for name, c := range map[string]struct {
+		values []string
+		want   string
+	}{
+		"nothing":        {nil, "floor: expected an answer. kind: expected an answer."},
+		"no number":      {[]string{"f.floor", "two", "f.kind", "quiet"}, `floor: expected a whole number, got "two".`},
+		"too high":       {[]string{"f.floor", "10", "f.kind", "quiet"}, "does not fit the schema"},
+		"no such choice": {[]string{"f.floor", "2", "f.kind", "<i>"}, "does not fit the schema"},
+	} {
+		status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, append(c.values, "verb", "approve", "confirm", "1")...), asJSON...)
+		var said struct{ Outcome, Text string }
+		if json.Unmarshal([]byte(body), &said) != nil || status != http.StatusUnprocessableEntity || said.Outcome != "wrong" || !strings.Contains(said.Text, c.want) {
+			t.Error(name, status, body)
+		}
+	}
+	if !d.trigger("form").Open {
+		t.Fatal("a wrong answer was sent")
+	}
+	status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "f.floor", "2", "f.kind", "loud", "f.window", "true", "verb", "approve", "confirm", "1"), asJSON...)
+	if status != http.StatusOK || !strings.Contains(body, `"outcome":"sent"`) {
+		t.Fatal(status, body)
+	}
+	d.work()
+	if got := d.outputs()["form"]; got != `{"q":{"action":"approve","approved":true,"data":{"floor":2,"kind":"loud","window":true}}}` {
+		t.Error(got)
+	}
+}
+
+func TestAnAnswerOfAnotherSiteIsRefused(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	_, page := d.do("GET", "/inbox", nil)
+	id := d.trigger("a").TriggerID
+	if !strings.Contains(page, `id="q-`+id) {
+		id = d.trigger("same").TriggerID
+	}
+	form := d.form(page, id, "verb", "approve", "confirm", "1")
+	for name, header := range map[string][]string{"another origin": {"Origin", "https://example.org"}, "no origin": {"Origin", ""}, "another site": {"Sec-Fetch-Site", "cross-site"}} {
+		if status, body := d.do("POST", "/triggers/"+id+"/answer", form, header...); status != http.StatusForbidden {
+			t.Error(name, status, body)
+		}
+	}
+	for field, wrong := range map[string]string{"csrf": "00", "fence": "00", "verb": "drop", "data": "{"} {
+		v := url.Values{}
+		for key := range form {
+			v.Set(key, form.Get(key))
+		}
+		v.Set(field, wrong)
+		if status, body := d.do("POST", "/triggers/"+id+"/answer", v); status != http.StatusUnprocessableEntity || !strings.Contains(body, "The answer was not sent") {
+			t.Error(field, status, body)
+		}
+	}
+	d.who.Scopes = []access.Scope{access.Read}
+	if status, body := d.do("POST", "/triggers/"+id+"/answer", form); status != http.StatusForbidden || !strings.Contains(body, "lacks the scope deliver") {
+		t.Error("a token that may only look", status, body)
+	}
+	if _, body := d.do("GET", "/inbox", nil); strings.Contains(body, "<form method=\"post\"") {
+		t.Error("who may not answer has a form")
+	}
+	if !d.trigger("a").Open || !d.trigger("same").Open {
+		t.Error("a refused answer was sent")
+	}
+	for _, path := range []string{"/triggers/no/answer", "/triggers/" + d.runID + "/answer"} {
+		if status, _ := d.do("POST", path, form); status != http.StatusNotFound {
+			t.Error(path, status)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package web
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/serve/access"
+)
+
+// csrfKey makes the tokens of forms. Another start of the server makes others: a form that is older
+// asks once more.
+var csrfKey = []byte(rand.Text())
+
+// answerer is who sends a request, whether they may answer questions, and the token that their forms
+// have.
+func (p *Pages) answerer(r *http.Request) (name string, may bool, csrf string) {
+	who := access.From(r.Context())
+	mac := hmac.New(sha256.New, csrfKey)
+	mac.Write([]byte(who.ID))
+	name = who.Name
+	if name == "" {
+		name = who.ID
+	}
+	return name, who.May(access.Deliver), hex.EncodeToString(mac.Sum(nil))
+}
+
+func validCSRF(got, want string) bool {
+	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
+}
+
+// sameOrigin reports whether a request that changes something comes from a page of this server. A
+// browser says so with every one of them.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+		return false
+	}
+	origin, err := url.Parse(r.Header.Get("Origin"))
+	return err == nil && origin.Host != "" && origin.Host == r.Host
+}
+
+// about notes for the audit log what a request is about.
+func (p *Pages) about(r *http.Request, object string) {
+	if p.o.About != nil {
+		p.o.About(r, object)
+	}
+}
+
+func microseconds(text string) (time.Time, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return time.UnixMicro(n), err
+}

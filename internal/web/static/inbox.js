@@ -1,0 +1,113 @@
+// The inbox works without this file. It adds five seconds in which an answer can be taken back, a look at
+// what exactly is sent, keys, and what others have answered meanwhile. app.js says the rules.
+'use strict';
+(() => {
+const $ = (s, r = document) => r.querySelector(s), $$ = (s, r = document) => [...r.querySelectorAll(s)];
+const hold = 5000, asks = $('#asks'), waiting = new Map(); // answers that can still be taken back, by trigger
+if (!asks) return;
+let csrf = asks.dataset.csrf;
+for (const n of $$('.js')) n.hidden = false;
+const words = { approve: 'Approve', deny: 'Deny', rate: 'Rate' };
+const node = (name, text, cls) => { const n = document.createElement(name); n.textContent = text; if (cls) n.setAttribute('class', cls); return n; };
+
+function say(card, text, role, payload) { // says something in place of the form
+  const form = $('form', card), box = node('div', '', 'outcome');
+  box.setAttribute('role', role);
+  box.append(node('p', text, 'u'));
+  if (payload) box.append(node('pre', payload, 'u'));
+  $('.outcome', card)?.remove();
+  form.hidden = true; form.after(box);
+  return box;
+}
+function back(card, text) { // the form as it was, with what is wrong
+  $('.outcome', card)?.remove();
+  const form = $('form', card), said = $('.said', form);
+  form.hidden = false; said.textContent = text; said.hidden = !text;
+}
+async function post(card, body, again) {
+  body.set('csrf', csrf); body.set('confirm', '1');
+  let reply;
+  try {
+    const r = await fetch('/triggers/' + card.dataset.trigger + '/answer', { method: 'POST', headers: { Accept: 'application/json' }, body });
+    if (!/json/.test(r.headers.get('Content-Type') || '')) throw new Error('the server answered ' + r.status);
+    reply = await r.json();
+  } catch (e) {
+    back(card, 'Not sent: ' + (e.message || 'the server is away') + '. Try it again; what you have entered is here.');
+    return;
+  }
+  if (reply.csrf && reply.csrf !== csrf && !again) { csrf = reply.csrf; return post(card, body, true); }
+  if (reply.outcome === 'wrong') { back(card, reply.text); $('.said', card).scrollIntoView({ block: 'nearest' }); return; }
+  card.classList.add('done');
+  say(card, reply.text, reply.outcome === 'late' ? 'alert' : 'status', reply.payload);
+}
+function answer(card, form, submitter) {
+  const body = new URLSearchParams(new FormData(form, submitter)), verb = body.get('verb');
+  $('.said', form).hidden = true;
+  const box = say(card, '', 'status'), text = $('p', box), undo = node('button', 'Undo'), end = Date.now() + hold;
+  undo.setAttribute('type', 'button');
+  const show = () => { text.textContent = words[verb] + ' is sent in ' + Math.max(1, Math.ceil((end - Date.now()) / 1000)) + ' s'; };
+  const tick = setInterval(show, 250), stop = () => { clearInterval(tick); clearTimeout(timer); waiting.delete(card.dataset.trigger); };
+  const timer = setTimeout(() => { stop(); text.textContent = 'Sending …'; undo.remove(); post(card, body); }, hold);
+  undo.addEventListener('click', () => { stop(); back(card, ''); (submitter || $('button', form)).focus(); });
+  box.append(undo); show(); undo.focus();
+  waiting.set(card.dataset.trigger, stop);
+}
+function preview(form) { // what exactly is sent
+  const at = $('.preview', form);
+  if (!at) return;
+  const reason = form.elements.reason.value.trim(), data = form.elements.data.value.trim(), o = { action: 'approve', approved: true };
+  if (reason) o.reason = reason;
+  let error = '';
+  if (data) try { o.data = JSON.parse(data); } catch (e) { error = 'Data is not JSON: ' + e.message; }
+  at.textContent = error || JSON.stringify(o);
+  at.classList.toggle('failed', !!error);
+}
+for (const form of $$('form[data-answer]')) {
+  const card = form.closest('article');
+  form.addEventListener('submit', e => { e.preventDefault(); answer(card, form, e.submitter); });
+  form.addEventListener('input', () => preview(form));
+}
+addEventListener('beforeunload', e => { if (waiting.size) e.preventDefault(); });
+
+// ---- keys, for the card that is looked at
+let at = 0;
+const cards = () => $$('article.ask', asks).filter(c => !c.classList.contains('done') && $('form', c) && !$('form', c).hidden);
+function look(d) {
+  const all = cards(); if (!all.length) return null;
+  at = Math.max(0, Math.min(all.length - 1, at + d));
+  for (const c of $$('article.ask', asks)) c.classList.toggle('cur', c === all[at]);
+  all[at].scrollIntoView({ block: 'nearest' });
+  return all[at];
+}
+const edit = card => { const d = $('details', card); if (d) d.open = true; $('input:not([type=hidden]):not([type=checkbox]),select,textarea', d || card)?.focus(); };
+const press = (card, key) => key === 'e' ? edit(card) : key === 's' ? look(1) : $(`button[data-key="${key}"]`, card)?.click();
+asks.addEventListener('click', e => {
+  const b = e.target.closest?.('button[type=button][data-key]');
+  if (b) { at = Math.max(0, cards().indexOf(b.closest('article'))); press(b.closest('article'), b.dataset.key); }
+});
+document.addEventListener('keydown', e => {
+  let off = false; try { off = localStorage.getItem('evalrun.keys') === 'off'; } catch { /* nothing is kept */ }
+  if (off || e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || $('dialog[open]')) return;
+  if (e.key === 'j' || e.key === 'k') { e.preventDefault(); look(e.key === 'j' ? 1 : -1); return; }
+  if (!/^[ades]$/.test(e.key)) return;
+  const card = look(0);
+  if (card) { e.preventDefault(); press(card, e.key); }
+});
+
+// ---- what others do meanwhile
+const shown = new Set($$('article.ask', asks).map(c => c.dataset.trigger));
+async function closed(card) {
+  if (card.classList.contains('done') || waiting.has(card.dataset.trigger) || $('.outcome', card)) return;
+  try {
+    const r = await fetch('/triggers/' + card.dataset.trigger + '/answer', { headers: { Accept: 'application/json' } }), reply = await r.json();
+    if (reply.outcome === 'late' && $('form', card) && !$('form', card).hidden) { card.classList.add('done'); say(card, reply.text, 'status', reply.payload); }
+  } catch { /* it is asked again with the next change */ }
+}
+const stream = new EventSource('/inbox/live');
+stream.addEventListener('open-questions', e => {
+  const now = JSON.parse(e.data), open = new Set(now.open);
+  if (now.complete) for (const card of $$('article.ask', asks)) if (!open.has(card.dataset.trigger)) closed(card);
+  $('#more').hidden = !now.open.some(id => !shown.has(id)) || (now.open.length > shown.size && !!$('.pager a'));
+});
+document.documentElement.dataset.inbox = 'ready';
+})();
