@@ -25,15 +25,23 @@ type builder interface {
 	// content gives the configuration of an image, as its digest has it, and its layers, the lowest
 	// first.
 	content(ctx context.Context, id string) (config []byte, layers []layer, err error)
+	// bases are the images on which a Dockerfile has been built just now, as far as that can be told.
+	bases(dockerfile string) ([]base, error)
+	// places are the folders of the storages in which changed looks for newer bases.
+	places() []string
+	// layersDir is a folder to which a build and a pull add what they make.
+	layersDir() string
+	// recover removes what a build has left that was killed.
+	recover(ctx context.Context, log io.Writer) error
 	// String is the program's name.
 	String() string
 }
 
 // builders are the programs that can build, in the order in which they are looked for.
-var builders = []string{"podman"}
+var builders = []string{"podman", "buildah"}
 
 // newBuilder finds the builder that is asked for, or the first that this machine has.
-func (im *Images) newBuilder(ctx context.Context, lock *os.File) (builder, error) {
+func (im *Images) newBuilder(ctx context.Context, lock *os.File, tmp string) (builder, error) {
 	names := builders
 	if im.builder != "" {
 		names = []string{im.builder}
@@ -43,10 +51,10 @@ func (im *Images) newBuilder(ctx context.Context, lock *os.File) (builder, error
 		if err != nil {
 			continue
 		}
-		if os.Getuid() != 0 {
+		if os.Geteuid() != 0 {
 			return nil, fault.Newf(fault.NotRunnable, "images can be built only as root here: what %s makes for another user belongs to users of its own, and no overlay of that user takes it", name)
 		}
-		return newPodman(ctx, command{program, lock}, im.path("storage"))
+		return newPodman(ctx, command{program, lock, tmp}, im.path("storage"))
 	}
 	return nil, fault.Newf(fault.NotRunnable, "an image has to be made, and this machine has no %s; install one of them, such as Debian's package podman", strings.Join(names, ", "))
 }
@@ -56,6 +64,8 @@ func (im *Images) newBuilder(ctx context.Context, lock *os.File) (builder, error
 type command struct {
 	program string
 	lock    *os.File
+	// tmp is where the program puts its temporary files.
+	tmp string
 }
 
 // output runs the program and returns what it printed on stdout. Its stderr goes to log.
@@ -69,6 +79,7 @@ func (c command) output(ctx context.Context, log io.Writer, args ...string) (str
 func (c command) run(ctx context.Context, stdout, stderr io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = stdout, stderr, []*os.File{c.lock}
+	cmd.Env = append(os.Environ(), "TMPDIR="+c.tmp)
 	cmd.WaitDelay = 10 * time.Second // what has escaped may hold the output
 	if err := alone(cmd); err != nil {
 		if ctx.Err() != nil {

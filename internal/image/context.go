@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/patternmatcher"
@@ -100,15 +101,32 @@ func (s Spec) walk(visit func(path, rel string, info fs.FileInfo) error) error {
 	if err != nil {
 		return err
 	}
+	var hidden []fs.FileInfo
+	for _, dir := range s.Hidden {
+		if info, err := os.Stat(dir); err == nil {
+			hidden = append(hidden, info)
+		}
+	}
+	root, err := filepath.EvalSymlinks(s.Context)
+	if err != nil {
+		return err
+	}
 	// The folders above something that is wanted again, by a pattern with !, come with it.
 	var above []string
-	return filepath.WalkDir(s.Context, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || path == s.Context {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == root {
 			return err
 		}
-		rel, err := filepath.Rel(s.Context, path)
+		rel, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(hidden, func(h fs.FileInfo) bool { return os.SameFile(h, info) }) {
+			return filepath.SkipDir // which is all of them, for they are folders
 		}
 		for len(above) > 0 && !strings.HasPrefix(rel, above[len(above)-1]+string(filepath.Separator)) {
 			above = above[:len(above)-1]
@@ -126,16 +144,15 @@ func (s Spec) walk(visit func(path, rel string, info fs.FileInfo) error) error {
 			}
 			return nil
 		}
-		info, err := entry.Info()
-		if err != nil || !info.IsDir() && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
-			return err
+		if !info.IsDir() && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
+			return nil
 		}
 		for _, dir := range above {
-			info, err := os.Lstat(filepath.Join(s.Context, dir))
+			info, err := os.Lstat(filepath.Join(root, dir))
 			if err != nil {
 				return err
 			}
-			if err := visit(filepath.Join(s.Context, dir), dir, info); err != nil {
+			if err := visit(filepath.Join(root, dir), dir, info); err != nil {
 				return err
 			}
 		}
@@ -161,7 +178,7 @@ func (s Spec) ignored() (*patternmatcher.PatternMatcher, error) {
 		}
 		break
 	}
-	m, err := patternmatcher.New(append(patterns, s.Exclude...))
+	m, err := patternmatcher.New(patterns)
 	if err != nil {
 		return nil, fmt.Errorf("the .dockerignore of %s: %w", s.Context, err)
 	}

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/fault"
 )
 
@@ -18,6 +18,10 @@ type made struct {
 	Digest string    `json:"digest"`
 	Of     string    `json:"of"`
 	At     time.Time `json:"at"`
+	// Bases are the images on which it was built, and Places the storages that have had them: the
+	// image is out of date when one of their names is that of another image there.
+	Bases  []base   `json:"bases,omitempty"`
+	Places []string `json:"places,omitempty"`
 }
 
 // Get gives an image, which it makes if nobody has made it: by a pull, by a build. progress is told
@@ -93,7 +97,7 @@ func (im *Images) thereSince(keys []string, fresh bool, begun time.Time) (*Image
 		if err := readJSON(im.path("keys", key+".json"), &m); err != nil {
 			return nil, err
 		}
-		if m.Digest == "" || fresh && m.At.Before(begun) {
+		if m.Digest == "" || fresh && m.At.Before(begun) || m.changed() {
 			continue
 		}
 		if i, err := im.open(m.Digest); i != nil || err != nil {
@@ -103,67 +107,91 @@ func (im *Images) thereSince(keys []string, fresh bool, begun time.Time) (*Image
 	return nil, nil
 }
 
+func (m *made) changed() bool {
+	return len(m.Places) > 0 && storage{m.Places[0], m.Places[1:]}.changed(m.Bases)
+}
+
 // make makes an image under the lock of the folder.
 func (im *Images) make(ctx context.Context, lock *os.File, s Spec, keys []string, progress func(string)) error {
 	// Whatever is there is of a process that was killed: nobody else makes anything now.
-	if err := removeAllIn(im.path("tmp")); err != nil {
+	if err := errors.Join(removeAllIn(im.path("tmp")), removeControlGroups(controlGroup(im.path("storage")))); err != nil {
 		return err
 	}
 	tmp, err := os.MkdirTemp(im.path("tmp"), "")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // the next one does it
-	b, err := im.newBuilder(ctx, lock)
+	defer func() {
+		_ = errors.Join(os.RemoveAll(tmp), removeControlGroups(controlGroup(im.path("storage")))) // else the next one does it
+	}()
+	b, err := im.newBuilder(ctx, lock, tmp)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout(), errTooLong)
-	defer cancel()
 	key := keys[len(keys)-1]
-	logFile := im.path("logs", key+".log")
-	log, err := newBuildLog(logFile, progress)
+	log, err := newBuildLog(im.path("logs", key+".log"), progress)
 	if err != nil {
 		return err
 	}
 	defer log.close()
-	id, of, err := im.obtain(ctx, b, s, tmp, log, progress)
-	if err == nil {
-		var digest string
-		if digest, err = im.keep(ctx, b, id, tmp); err == nil {
-			if of == s.Reference {
-				key = keys[0]
-			}
-			return im.write(made{Digest: digest, Of: of, At: time.Now()}, "keys", key+".json")
-		}
+	if err := b.recover(ctx, log); err != nil {
+		fmt.Fprintf(log, "what is left of a build is removed with the whole cache: %v\n", err)
 	}
-	return failed(s, err, log)
+	if err := im.cleanStorage(); err != nil {
+		return err
+	}
+	m, err := im.makeWith(ctx, b, s, tmp, log, progress)
+	if err != nil {
+		return failed(s, err, log)
+	}
+	if m.Of == s.Reference {
+		key = keys[0]
+	}
+	return im.write(m, "keys", key+".json")
+}
+
+// makeWith makes an image within the limits of its specification.
+func (im *Images) makeWith(ctx context.Context, b builder, s Spec, tmp string, log *buildLog, progress func(string)) (*made, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout(), errTooLong)
+	defer cancel()
+	limited, stop := bounded(ctx, b.layersDir(), s.MaxBytes)
+	m := &made{At: time.Now(), Places: b.places()}
+	id, err := im.obtain(limited, b, s, m, tmp, log, progress)
+	if err = cmp.Or(stop(), err); err != nil {
+		return nil, err
+	}
+	if m.Digest, err = im.keep(ctx, b, id, tmp); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 var errTooLong = errors.New("it took longer than build_timeout_sec")
 
 // obtain gets an image into the builder's storage.
-func (im *Images) obtain(ctx context.Context, b builder, s Spec, tmp string, log *buildLog, progress func(string)) (id, of string, err error) {
+func (im *Images) obtain(ctx context.Context, b builder, s Spec, m *made, tmp string, log *buildLog, progress func(string)) (id string, err error) {
 	if s.Reference != "" && !s.Rebuild {
 		id, err := im.fetch(ctx, b, s, log, progress)
 		if err == nil || s.Context == "" || ctx.Err() != nil {
-			return id, s.Reference, err
+			m.Of, m.Bases = s.Reference, []base{{s.Reference, id}}
+			return id, err
 		}
 		progress(fmt.Sprintf("%s is not to be had, so %s is built", s.Reference, s.dockerfile()))
 	}
 	dir, dockerfile := filepath.Join(tmp, "context"), filepath.Join(tmp, "Dockerfile")
 	info, err := os.Stat(s.dockerfile())
 	if err == nil {
-		if err = s.stage(dir); err == nil {
-			err = copyFile(s.dockerfile(), dockerfile, info)
-		}
+		err = cmp.Or(s.stage(dir), copyFile(s.dockerfile(), dockerfile, info))
 	}
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	progress(fmt.Sprintf("%s is built with %s", s.dockerfile(), b))
-	id, err = b.build(ctx, dir, dockerfile, log)
-	return id, s.dockerfile(), err
+	m.Of = s.dockerfile()
+	progress(fmt.Sprintf("%s is built with %s", m.Of, b))
+	if id, err = b.build(ctx, dir, dockerfile, log); err == nil {
+		m.Bases, err = b.bases(dockerfile)
+	}
+	return id, err
 }
 
 // fetch finds an image by its name, or pulls it.
@@ -193,13 +221,4 @@ func failed(s Spec, err error, log *buildLog) error {
 		message += "\n" + tail
 	}
 	return fault.New(fault.Image, message+"\nthe whole log: "+log.path)
-}
-
-// removeAllIn empties a folder.
-func removeAllIn(dir string) error {
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
-	}
-	return errors.Join(err, durable.Sync(dir))
 }

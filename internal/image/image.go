@@ -18,10 +18,10 @@ import (
 
 // Spec says which image is wanted: one that is built of a folder, or one that has a name.
 type Spec struct {
-	// Context is the folder that a build sees. Exclude are patterns of .dockerignore that hold for
-	// it beside its own.
+	// Context is the folder that a build sees. Hidden are folders that it never sees, although they
+	// may be in it.
 	Context string
-	Exclude []string
+	Hidden  []string
 	// Dockerfile is the file that is built; empty for the Dockerfile in Context.
 	Dockerfile string
 	// Reference is the name of an image that is there already, on this machine or in a registry. It
@@ -31,6 +31,9 @@ type Spec struct {
 	Platform string
 	// Timeout is how long the build or the pull may take; 0 for ten minutes.
 	Timeout time.Duration
+	// MaxBytes is how much the files may take that a build adds to its base, or a pull brings; 0 for
+	// as much as the disk has.
+	MaxBytes int64
 	// Rebuild builds Context whatever is there.
 	Rebuild bool
 }
@@ -84,8 +87,9 @@ type Image struct {
 	Lower  []string
 	Config Config
 	// Made is how long it took to make the image; 0 if it was there.
-	Made time.Duration
-	use  *os.File
+	Made   time.Duration
+	use    *os.File
+	images *Images
 }
 
 // Release lets go of the image. It may be called again.
@@ -166,7 +170,7 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("%s cannot be the folder of images, because no overlay takes a path with a colon, a comma or a backslash", dir)
 	}
 	im := &Images{dir: dir, builder: o.Builder}
-	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "tmp"} {
+	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "pins", "tmp"} {
 		err = errors.Join(err, os.MkdirAll(im.path(sub), 0o700))
 	}
 	return im, err

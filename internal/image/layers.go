@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/internal/durable"
 )
@@ -59,9 +60,11 @@ func (im *Images) install(ctx context.Context, l layer, tmp string) error {
 
 // record is what is kept of an image.
 type record struct {
-	Digest string   `json:"digest"`
-	Config Config   `json:"config"`
-	Layers []string `json:"layers"`
+	Digest string `json:"digest"`
+	Config Config `json:"config"`
+	// Layers are folders, the uppermost first.
+	Layers []string  `json:"layers"`
+	Made   time.Time `json:"made"`
 }
 
 // keep installs an image of a builder: first its layers, then its record, which says that they are
@@ -82,7 +85,7 @@ func (im *Images) keep(ctx context.Context, b builder, id, tmp string) (digest s
 	if got := described.OS + "/" + described.Architecture; got != platform() {
 		return "", &wrongPlatform{got}
 	}
-	r := record{Digest: "sha256:" + id, Config: described.Config}
+	r := record{Digest: "sha256:" + id, Config: described.Config, Made: time.Now()}
 	r.Config.complete()
 	if len(layers) == 0 {
 		if err := os.Mkdir(filepath.Join(tmp, "empty"), 0o755); err != nil {
@@ -121,8 +124,8 @@ func (im *Images) write(value any, elem ...string) error {
 
 // open locks an image for use and returns it; nil if it is not there.
 func (im *Images) open(digest string) (*Image, error) {
-	_, id, ok := strings.Cut(digest, ":")
-	if !ok || strings.Contains(id, "/") {
+	id := id(digest)
+	if id == "" || strings.Contains(id, "/") {
 		return nil, fmt.Errorf("%q is not the digest of an image", digest)
 	}
 	use, err := lockShared(im.path("locks", id))
@@ -133,7 +136,9 @@ func (im *Images) open(digest string) (*Image, error) {
 	if err := readJSON(im.path("images", id+".json"), &r); err != nil || r.Digest != digest {
 		return nil, errors.Join(err, use.Close())
 	}
-	i := &Image{Digest: digest, Config: r.Config, use: use}
+	now := time.Now()
+	_ = os.Chtimes(use.Name(), now, now) // only the age of what is not used depends on it
+	i := &Image{Digest: digest, Config: r.Config, use: use, images: im}
 	for _, folder := range r.Layers {
 		i.Lower = append(i.Lower, im.path("layers", folder))
 	}

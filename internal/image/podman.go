@@ -11,24 +11,34 @@ import (
 	"strings"
 )
 
-// podman builds with podman, in a storage of its own: what a build leaves when it is killed is
+// podman builds with podman or buildah, which know the same options, in a storage of its own: what a build leaves when it is killed is
 // known to be ours, and nobody who prunes the user's storage disturbs it. The images of the user's
 // storage can be used all the same.
 type podman struct {
 	command
 	options []string
+	// building are further options of build.
+	building []string
 	storage
 }
 
 func newPodman(ctx context.Context, c command, dir string) (*podman, error) {
 	var said strings.Builder
-	users, err := c.output(ctx, &said, "info", "--format", "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}")
-	if err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, said.String())
+	format := "{{.Store.GraphDriverName}} {{.Host.CgroupManager}} {{.Store.GraphRoot}}"
+	if filepath.Base(c.program) == "buildah" {
+		format = "{{.store.GraphDriverName}} cgroupfs {{.store.GraphRoot}}"
+	}
+	info, err := c.output(ctx, &said, "info", "--format", format)
+	words := strings.SplitN(info, " ", 3)
+	if err != nil || len(words) < 3 {
+		return nil, fmt.Errorf("%s info says %q: %w\n%s", filepath.Base(c.program), info, err, said.String())
 	}
 	p := &podman{command: c, storage: storage{dir: filepath.Join(dir, "root")}}
 	p.options = []string{"--root", p.dir, "--runroot", runRoot(dir), "--storage-driver", "overlay"}
-	if driver, root, _ := strings.Cut(users, " "); driver == "overlay" && root != p.dir {
+	if words[1] == "cgroupfs" { // systemd removes what is empty
+		p.building = []string{"--cgroup-parent", "/" + controlGroup(dir)}
+	}
+	if driver, root := words[0], words[2]; driver == "overlay" && root != p.dir {
 		p.also = []string{root}
 		p.options = append(p.options, "--storage-opt", "overlay.imagestore="+root)
 	}
@@ -37,12 +47,15 @@ func newPodman(ctx context.Context, c command, dir string) (*podman, error) {
 
 // runRoot is a folder for what the storage needs until the machine stops. podman wants its path to
 // have no more than 50 bytes.
-func runRoot(dir string) string {
+func runRoot(dir string) string { return "/run/" + controlGroup(dir) }
+
+// controlGroup is the group of the processes of builds in a storage.
+func controlGroup(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
-	return fmt.Sprintf("/run/evalrun-images/%x", sum[:8])
+	return fmt.Sprintf("evalrun-images-%x", sum[:8])
 }
 
-func (p *podman) String() string { return "podman" }
+func (p *podman) String() string { return filepath.Base(p.program) }
 
 // with are the arguments of podman for this storage.
 func (p *podman) with(args ...string) []string { return slices.Concat(p.options, args) }
@@ -50,7 +63,8 @@ func (p *podman) with(args ...string) []string { return slices.Concat(p.options,
 func (p *podman) build(ctx context.Context, contextDir, dockerfile string, log io.Writer) (string, error) {
 	file := dockerfile + ".id"
 	// Only this format keeps HEALTHCHECK and SHELL.
-	if err := p.run(ctx, log, log, p.with("build", "--format", "docker", "--iidfile", file, "--file", dockerfile, contextDir)...); err != nil {
+	args := slices.Concat(p.options, []string{"build", "--format", "docker", "--layers", "--iidfile", file, "--file", dockerfile}, p.building, []string{contextDir})
+	if err := p.run(ctx, log, log, args...); err != nil {
 		return "", err
 	}
 	id, err := os.ReadFile(file)
@@ -69,4 +83,20 @@ func (p *podman) pull(ctx context.Context, name string, log io.Writer) (string, 
 
 func (p *podman) content(_ context.Context, id string) ([]byte, []layer, error) {
 	return p.storage.content(id)
+}
+
+func (p *podman) places() []string { return append([]string{p.dir}, p.also...) }
+
+func (p *podman) layersDir() string { return filepath.Join(p.dir, "overlay") }
+
+func (p *podman) recover(ctx context.Context, log io.Writer) error {
+	ids, err := p.containers()
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	args := []string{"rm", "--force"}
+	if p.String() == "buildah" {
+		args = args[:1]
+	}
+	return p.run(ctx, log, log, p.with(append(args, ids...)...)...)
 }

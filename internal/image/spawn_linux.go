@@ -6,6 +6,10 @@ import (
 	"syscall"
 )
 
+// privateRuntimes hides the state that runc and crun keep of the containers of a build, which they
+// would leave behind when they are killed.
+const privateRuntimes = `for dir in /run/runc /run/crun; do mkdir -p "$dir" && mount -t tmpfs none "$dir" || exit; done; exec "$0" "$@"`
+
 // alone runs a command in PID and mount namespaces of its own, and ends it when evalrun ends: no
 // process and no mount of a build outlives it, however it or evalrun ends. It needs root.
 func alone(cmd *exec.Cmd) error {
@@ -13,7 +17,7 @@ func alone(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	cmd.Args = append([]string{unshare, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", cmd.Path}, cmd.Args[1:]...)
+	cmd.Args = append([]string{unshare, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", privateRuntimes, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = unshare
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	// The signal comes when the thread ends that has started the command, so it is kept.

@@ -1,0 +1,277 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/durable"
+)
+
+// Entry is an image in the list of images.
+type Entry struct {
+	Digest string `json:"digest"`
+	// Of are the Dockerfiles and names for which it was made.
+	Of []string `json:"of"`
+	// Made and Used are when it was made and when it was last opened.
+	Made time.Time `json:"made"`
+	Used time.Time `json:"used"`
+	// Bytes is what its layers take on the disk, OwnBytes what would be free without it.
+	Bytes    int64 `json:"bytes"`
+	OwnBytes int64 `json:"ownBytes"`
+	// InUse says that a process uses it now. Kept are the folders of runs and rollouts that need it.
+	InUse bool     `json:"inUse"`
+	Kept  []string `json:"kept"`
+}
+
+// List gives all images, the one that was used last first.
+func (im *Images) List() ([]Entry, error) {
+	records, err := im.records()
+	if err != nil {
+		return nil, err
+	}
+	users := map[string]int{}
+	for _, r := range records {
+		for _, folder := range r.Layers {
+			users[folder]++
+		}
+	}
+	pins, err := im.pins()
+	if err != nil {
+		return nil, err
+	}
+	keys, err := im.requests()
+	if err != nil {
+		return nil, err
+	}
+	size := map[string]int64{}
+	all := []Entry{}
+	for _, r := range records {
+		e := Entry{Digest: r.Digest, Of: []string{}, Kept: []string{}, Made: r.Made, Used: im.used(r.Digest), InUse: im.inUse(r.Digest)}
+		for _, folder := range r.Layers {
+			if _, known := size[folder]; !known {
+				size[folder] = diskUse(im.path("layers", folder), "")
+			}
+			e.Bytes += size[folder]
+			if users[folder] == 1 {
+				e.OwnBytes += size[folder]
+			}
+		}
+		for _, m := range keys {
+			if m.Digest == r.Digest {
+				e.Of = append(e.Of, m.Of)
+			}
+		}
+		for _, p := range pins {
+			if p.Digest == r.Digest {
+				e.Kept = append(e.Kept, p.Path)
+			}
+		}
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return b.Used.Compare(a.Used) })
+	return all, nil
+}
+
+// CacheBytes is what the storages of the builders take.
+func (im *Images) CacheBytes() int64 { return diskUse(im.path("storage"), "merged") }
+
+// pin says that something needs an image for as long as a path exists.
+type pin struct {
+	Digest string `json:"digest"`
+	Path   string `json:"path"`
+}
+
+// Keep keeps the image from being collected for as long as a path exists, such as the folder of a
+// suspended rollout.
+func (i *Image) Keep(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(i.Digest + path))
+	return i.images.write(pin{i.Digest, path}, "pins", fmt.Sprintf("%x.json", sum[:12]))
+}
+
+// Removed is what [Images.Collect] has removed.
+type Removed struct {
+	Images []string `json:"images"`
+	Bytes  int64    `json:"bytes"`
+}
+
+// Collect removes the images that nobody uses and that were not used since a time, with the layers
+// and logs that belong to no other image, and everything half-made. With dryRun it only says what
+// it would remove. The cache of the builders goes with the last image.
+func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun bool, waiting func()) (Removed, error) {
+	out := Removed{Images: []string{}}
+	lock, err := im.lock(ctx, waiting)
+	if err != nil {
+		return out, err
+	}
+	defer lock.Close() //nolint:errcheck // the lock ends with it, whatever it says
+	records, err := im.records()
+	if err != nil {
+		return out, err
+	}
+	before := diskUse(im.dir, "merged")
+	pins, err := im.pins()
+	if err != nil {
+		return out, err
+	}
+	var left []record
+	gone := map[string]bool{}
+	for _, r := range records {
+		kept := slices.ContainsFunc(pins, func(p pin) bool { return p.Digest == r.Digest }) || im.used(r.Digest).After(unusedSince)
+		if kept || !im.forget(r, dryRun) {
+			left = append(left, r)
+			continue
+		}
+		gone[r.Digest] = true
+		out.Images = append(out.Images, r.Digest)
+	}
+	if dryRun {
+		out.Bytes = im.layerBytes(records) - im.layerBytes(left)
+		return out, nil
+	}
+	err = errors.Join(im.clean(), im.sweep(left, gone))
+	if len(left) == 0 {
+		err = errors.Join(err, im.wipeStorage())
+	}
+	out.Bytes = before - diskUse(im.dir, "merged")
+	return out, err
+}
+
+func (im *Images) layerBytes(records []record) (sum int64) {
+	seen := map[string]bool{}
+	for _, r := range records {
+		for _, folder := range r.Layers {
+			if !seen[folder] {
+				seen[folder] = true
+				sum += diskUse(im.path("layers", folder), "")
+			}
+		}
+	}
+	return sum
+}
+
+// forget removes the record of an image, unless somebody has it open: whoever comes now finds that
+// there is no such image.
+func (im *Images) forget(r record, dryRun bool) bool {
+	use, err := durable.TryLock(im.path("locks", id(r.Digest)), 0o600)
+	if err != nil {
+		return false
+	}
+	defer use.Close() //nolint:errcheck // the lock ends with it, whatever it says
+	return dryRun || os.Remove(im.path("images", id(r.Digest)+".json")) == nil
+}
+
+// sweep removes the layers, requests, logs and locks that belong to none of the images that are
+// left.
+func (im *Images) sweep(left []record, gone map[string]bool) error {
+	layers := map[string]bool{}
+	for _, r := range left {
+		for _, folder := range r.Layers {
+			layers[folder] = true
+		}
+	}
+	err := im.removeExcept("layers", func(name string) bool { return layers[name] })
+	requests, failed := im.requests()
+	err = errors.Join(err, failed)
+	err = errors.Join(err, im.removeExcept("keys", func(name string) bool { return !gone[requests[name].Digest] && requests[name].Digest != "" }))
+	return errors.Join(err, im.removeExcept("logs", func(name string) bool {
+		key := strings.TrimSuffix(name, ".log") + ".json"
+		info, err := os.Stat(im.path("logs", name))
+		young := err == nil && time.Since(info.ModTime()) < 7*24*time.Hour // of a build that failed: somebody may read it
+		return requests[key].Digest != "" && !gone[requests[key].Digest] || requests[key].Digest == "" && young
+	}))
+}
+
+func (im *Images) removeExcept(sub string, keep func(name string) bool) error {
+	entries, err := os.ReadDir(im.path(sub))
+	for _, e := range entries {
+		if !keep(e.Name()) {
+			err = errors.Join(err, os.RemoveAll(im.path(sub, e.Name())))
+		}
+	}
+	return err
+}
+
+// records are all images that are there.
+func (im *Images) records() ([]record, error) { return readAll[record](im.path("images")) }
+
+// requests are the answered requests by the names of their files.
+func (im *Images) requests() (map[string]made, error) {
+	names, all := map[string]made{}, []string{}
+	entries, err := os.ReadDir(im.path("keys"))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	for _, name := range all {
+		var m made
+		if err := readJSON(im.path("keys", name), &m); err != nil {
+			return nil, err
+		}
+		names[name] = m
+	}
+	return names, nil
+}
+
+// pins are those whose paths exist. The others are removed.
+func (im *Images) pins() ([]pin, error) {
+	all, err := readAll[pin](im.path("pins"))
+	for i := len(all) - 1; i >= 0; i-- {
+		if _, gone := os.Lstat(all[i].Path); errors.Is(gone, os.ErrNotExist) {
+			sum := sha256.Sum256([]byte(all[i].Digest + all[i].Path))
+			err = errors.Join(err, os.Remove(im.path("pins", fmt.Sprintf("%x.json", sum[:12]))))
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+	return all, err
+}
+
+func readAll[T any](dir string) ([]T, error) {
+	entries, err := os.ReadDir(dir)
+	var all []T
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".json" {
+			continue // what is being written
+		}
+		var one T
+		if err := readJSON(filepath.Join(dir, e.Name()), &one); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, err
+}
+
+func (im *Images) used(digest string) time.Time {
+	info, err := os.Stat(im.path("locks", id(digest)))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+func (im *Images) inUse(digest string) bool {
+	use, err := durable.TryLock(im.path("locks", id(digest)), 0o600)
+	if err == nil {
+		err = use.Close()
+	}
+	return err != nil
+}
+
+// id is a digest without the name of its algorithm.
+func id(digest string) string {
+	_, id, _ := strings.Cut(digest, ":")
+	return id
+}

@@ -1,0 +1,106 @@
+package image
+
+import (
+	"errors"
+
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/durable"
+)
+
+// clean removes what a process has left that was killed while it made an image. The caller has the
+// lock, so nothing of it is in use.
+func (im *Images) clean() error {
+	return errors.Join(removeAllIn(im.path("tmp")), im.cleanStorage(), removeControlGroups(controlGroup(im.path("storage"))))
+}
+
+// cleanStorage removes the containers of builds, and the folders of layers that no image has come
+// to have. A storage that was left in a state that says nothing is removed as a whole: it is a
+// cache.
+func (im *Images) cleanStorage() error {
+	s := storage{dir: im.path("storage", "root")}
+	containers, err := s.containers()
+	var layers []storedLayer
+	err = errors.Join(err, readJSON(filepath.Join(s.dir, "overlay-layers", "layers.json"), &layers))
+	if err != nil || len(containers) > 0 {
+		return im.wipeStorage()
+	}
+	known := map[string]bool{"l": true}
+	for _, l := range layers {
+		known[l.ID] = true
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, "overlay"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() && !known[e.Name()] {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, "overlay", e.Name())))
+		}
+	}
+	return err
+}
+
+// removeControlGroups removes a control group of every hierarchy, with those below it. The processes
+// in them have been killed, but the kernel may still be ending them.
+func removeControlGroups(name string) error {
+	groups, err := filepath.Glob("/sys/fs/cgroup/*/" + name) // one hierarchy for each controller
+	groups = append(groups, "/sys/fs/cgroup/"+name)          // or one for all
+	for _, group := range groups {
+		below, failed := os.ReadDir(group)
+		if errors.Is(failed, os.ErrNotExist) {
+			continue
+		}
+		err = errors.Join(err, failed)
+		for _, e := range below {
+			if e.IsDir() {
+				err = errors.Join(err, removeControlGroup(filepath.Join(group, e.Name())))
+			}
+		}
+		err = errors.Join(err, removeControlGroup(group))
+	}
+	return err
+}
+
+// removeControlGroup asks again for a while, because nothing tells when a group is empty.
+func removeControlGroup(group string) error {
+	for try := 0; ; try++ {
+		err := os.Remove(group)
+		if !errors.Is(err, syscall.EBUSY) || try == 1000 {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// wipeStorage removes the storage of the builders.
+func (im *Images) wipeStorage() error {
+	return errors.Join(os.RemoveAll(im.path("storage")), os.RemoveAll(runRoot(im.path("storage"))))
+}
+
+// containers are the ids of the containers in which something is or was built.
+func (s storage) containers() (ids []string, err error) {
+	var all []struct {
+		ID string `json:"id"`
+	}
+	err = readJSON(filepath.Join(s.dir, "overlay-containers", "containers.json"), &all)
+	for _, c := range all {
+		ids = append(ids, c.ID)
+	}
+	return ids, err
+}
+
+// removeAllIn empties a folder.
+func removeAllIn(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	if len(entries) > 0 {
+		err = errors.Join(err, durable.Sync(dir))
+	}
+	return err
+}
