@@ -2,11 +2,13 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 
+	"github.com/evalrun/evalrun/internal/export"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
@@ -15,7 +17,13 @@ import (
 )
 
 // Formats are what [Report.Write] can write.
-var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json"}
+var Formats = []string{"uipath", "junit", "markdown", "csv", "table", "json", FormatInspect, FormatATIF}
+
+// Formats of other programs: a log of Inspect, which is no text, and trajectories, one a line.
+const (
+	FormatInspect = "inspect"
+	FormatATIF    = "atif"
+)
 
 // Report is a run at one moment.
 type Report struct {
@@ -35,6 +43,8 @@ type Report struct {
 	Last string
 	// Verbose has the format uipath include what the agents did.
 	Verbose bool
+	// Agent is the one of several whose rollouts the format inspect has.
+	Agent string
 
 	r *report.Report
 }
@@ -97,8 +107,22 @@ func (r *Report) Write(w io.Writer, format string) error {
 		return r.r.WriteResults(w)
 	case "markdown":
 		return r.r.WriteMarkdown(w, s)
+	case FormatInspect:
+		err := export.WriteInspect(w, r.r, r.Agent)
+		if errors.As(err, new(export.AgentError)) {
+			return &InputError{err}
+		}
+		return err
+	case FormatATIF:
+		return export.WriteATIF(w, r.r)
 	}
 	return inputError("there is no format %q", format)
+}
+
+// Trajectories calls f with the ATIF trajectory of each rollout that has begun, and returns how many
+// have not.
+func (r *Report) Trajectories(f func(rolloutID string, trajectory json.RawMessage) error) (pending int, err error) {
+	return export.ATIF(r.r, f)
 }
 
 // WriteRollouts writes everything about the rollouts that are chosen, for people, and returns how

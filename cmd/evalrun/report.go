@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,14 +16,17 @@ import (
 )
 
 func reportCommand(g *globals) *cobra.Command {
-	var format, output string
+	var format, output, agent string
 	var verbose bool
 	var failures failuresFlag
 	cmd := &cobra.Command{
 		Use:   "report RUN|RESULTS.json",
-		Short: "Convert results (--format uipath|junit|markdown|csv)",
-		Long:  `Convert the results of a run. A results document is enough: its store need not be there.`,
-		Args:  exactly(1),
+		Short: "Convert results (--format uipath|junit|markdown|csv|inspect|atif)",
+		Long: `Convert the results of a run. A results document is enough: its store need not be there.
+
+The format inspect is a log that Inspect's viewer and read_eval_log open (-o FILE.eval). The format atif is a trajectory for each rollout: with
+-o DIR a file for each in that folder, with -o FILE.jsonl or without -o one a line. Both have what agents said only if the store is there.`,
+		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(runner.Formats, format) {
 				return usageError("--format: expected one of %s, got %q%s", strings.Join(runner.Formats, ", "), format, input.Suggest(format, runner.Formats))
@@ -28,8 +34,17 @@ func reportCommand(g *globals) *cobra.Command {
 			if err := refuseInput("output", output, args[0]); err != nil {
 				return err
 			}
+			if format == runner.FormatInspect && output == "" {
+				return usageError("--format inspect is no text: name its file with -o FILE.eval")
+			}
+			if agent != "" && format != runner.FormatInspect {
+				return usageError("--agent has a meaning only with --format inspect")
+			}
 			write := func(r *runner.Report) error {
-				r.Verbose, r.Failures = verbose, failures.n
+				r.Verbose, r.Failures, r.Agent = verbose, failures.n, agent
+				if format == runner.FormatATIF && output != "" && filepath.Ext(output) != ".jsonl" {
+					return writeTrajectories(cmd, r, output)
+				}
 				present(r, nil, "", stdout(cmd))
 				convert := func(w io.Writer) error { return r.Write(w, format) }
 				if output != "" {
@@ -42,10 +57,28 @@ func reportCommand(g *globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&format, "format", "markdown", "`FORMAT`: "+strings.Join(runner.Formats, ", "))
-	f.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout")
+	f.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout (with --format atif also a folder)")
 	failures.register(cmd)
+	f.StringVar(&agent, "agent", "", "with --format inspect: the rollouts of the agent `NAME`, if the run has several")
 	f.BoolVar(&verbose, "verbose", false, "with --format uipath: include what the agents did")
 	return cmd
+}
+
+// writeTrajectories writes a file for each rollout that has begun.
+func writeTrajectories(cmd *cobra.Command, r *runner.Report, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for others, as a results document
+		return usageError("--output: %w", err)
+	}
+	pending, err := r.Trajectories(func(rolloutID string, trajectory json.RawMessage) error {
+		return durable.WriteOutput(filepath.Join(dir, rolloutID+".json"), 0o644, func(w io.Writer) error {
+			_, err := w.Write(append(trajectory, '\n'))
+			return err
+		})
+	})
+	if pending > 0 {
+		printf(cmd.ErrOrStderr(), "%d rollouts have not begun and have no trajectory\n", pending)
+	}
+	return err
 }
 
 // withReport opens the results that a name stands for: a results document as it is, or a run in the

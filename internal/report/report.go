@@ -41,6 +41,18 @@ type parts struct{ spans, outline bool }
 // Rollouts calls f for every rollout in the order of the plan. Its trace is left out.
 func (r *Report) Rollouts(f func(*schemas.Rollout) error) error { return r.each(parts{}, f) }
 
+// Traced is Rollouts with the traces.
+func (r *Report) Traced(f func(*schemas.Rollout) error) error { return r.each(parts{spans: true}, f) }
+
+// LogFile is the path of one of a rollout's Logs; empty if it is not known where the store is.
+func (r *Report) LogFile(log string) string {
+	local, err := filepath.Localize(log)
+	if err != nil || r.storeDir == "" {
+		return ""
+	}
+	return filepath.Join(r.storeDir, local)
+}
+
 // StatusOf is the status of a run with these rollouts.
 func StatusOf(c store.Counts) schemas.Status {
 	switch {
