@@ -48,6 +48,8 @@ func TestScripts(t *testing.T) {
 			switch cond {
 			case "bwrap":
 				variable, err = testenv.Bwrap, sandbox.Available()
+			case "podman":
+				variable, err = testenv.Podman, testenv.LacksPodman()
 			case "python3":
 				variable = testenv.Python
 				_, err = exec.LookPath("python3")

@@ -18,13 +18,12 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// key is the digest of everything that is asked for: the build context as the builder sees it, or
-// the name. Times and owners do not count, as they do not for Docker's own cache.
+// key is the digest of everything that is asked for: the name, and the build context as the builder
+// sees it. Times and owners do not count, as they do not for Docker's own cache.
 func (s Spec) key() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "1\n%s\n", platform())
+	fmt.Fprintf(h, "1\n%s\nreference %s\n", platform(), s.Reference)
 	if s.Context == "" {
-		fmt.Fprintf(h, "reference %s\n", s.Reference)
 		return hex.EncodeToString(h.Sum(nil)), nil
 	}
 	if err := hashFile(h, s.dockerfile(), "Dockerfile"); err != nil {

@@ -99,52 +99,41 @@ func (i *Image) Keep(path string) error {
 	return i.images.write(pin{i.Digest, path}, "pins", fmt.Sprintf("%x.json", sum[:12]))
 }
 
-// Removed is what [Images.Collect] has removed.
-type Removed struct {
-	Images []string `json:"images"`
-	Bytes  int64    `json:"bytes"`
-}
-
 // Collect removes the images that nobody uses and that were not used since a time, with the layers
-// and logs that belong to no other image, and everything half-made. With dryRun it only says what
-// it would remove. The cache of the builders goes with the last image.
-func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun bool, waiting func()) (Removed, error) {
-	out := Removed{Images: []string{}}
+// and logs that belong to no other image, and everything half-made. It returns them, and how many
+// bytes that frees. With dryRun it only says so. The cache of the builders goes with the last image.
+func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun bool, waiting func()) (removed []Entry, bytes int64, err error) {
 	lock, err := im.lock(ctx, waiting)
 	if err != nil {
-		return out, err
+		return nil, 0, err
 	}
 	defer lock.Close() //nolint:errcheck // the lock ends with it, whatever it says
 	records, err := im.records()
 	if err != nil {
-		return out, err
+		return nil, 0, err
+	}
+	entries, err := im.List()
+	if err != nil {
+		return nil, 0, err
 	}
 	before := diskUse(im.dir, "merged")
-	pins, err := im.pins()
-	if err != nil {
-		return out, err
-	}
-	var left []record
-	gone := map[string]bool{}
-	for _, r := range records {
-		kept := slices.ContainsFunc(pins, func(p pin) bool { return p.Digest == r.Digest }) || im.used(r.Digest).After(unusedSince)
-		if kept || !im.forget(r, dryRun) {
-			left = append(left, r)
-			continue
+	removed = []Entry{}
+	for _, e := range entries {
+		if len(e.Kept) == 0 && !e.Used.After(unusedSince) && im.forget(e.Digest, dryRun) {
+			removed = append(removed, e)
 		}
-		gone[r.Digest] = true
-		out.Images = append(out.Images, r.Digest)
 	}
+	left := slices.DeleteFunc(slices.Clone(records), func(r record) bool {
+		return slices.ContainsFunc(removed, func(e Entry) bool { return e.Digest == r.Digest })
+	})
 	if dryRun {
-		out.Bytes = im.layerBytes(records) - im.layerBytes(left)
-		return out, nil
+		return removed, im.layerBytes(records) - im.layerBytes(left), nil
 	}
-	err = errors.Join(im.clean(), im.sweep(left, gone))
+	err = errors.Join(im.clean(), im.sweep(left))
 	if len(left) == 0 {
 		err = errors.Join(err, im.wipeStorage())
 	}
-	out.Bytes = before - diskUse(im.dir, "merged")
-	return out, err
+	return removed, before - diskUse(im.dir, "merged"), err
 }
 
 func (im *Images) layerBytes(records []record) (sum int64) {
@@ -162,34 +151,39 @@ func (im *Images) layerBytes(records []record) (sum int64) {
 
 // forget removes the record of an image, unless somebody has it open: whoever comes now finds that
 // there is no such image.
-func (im *Images) forget(r record, dryRun bool) bool {
-	use, err := durable.TryLock(im.path("locks", id(r.Digest)), 0o600)
+func (im *Images) forget(digest string, dryRun bool) bool {
+	use, err := durable.TryLock(im.path("locks", id(digest)), 0o600)
 	if err != nil {
 		return false
 	}
 	defer use.Close() //nolint:errcheck // the lock ends with it, whatever it says
-	return dryRun || os.Remove(im.path("images", id(r.Digest)+".json")) == nil
+	return dryRun || os.Remove(im.path("images", id(digest)+".json")) == nil
 }
 
-// sweep removes the layers, requests, logs and locks that belong to none of the images that are
-// left.
-func (im *Images) sweep(left []record, gone map[string]bool) error {
-	layers := map[string]bool{}
+// logsOfFailures is how long the log of a build is there that failed.
+const logsOfFailures = 7 * 24 * time.Hour
+
+// sweep removes the layers, requests and logs that belong to none of the images that are left.
+func (im *Images) sweep(left []record) error {
+	layers, images := map[string]bool{}, map[string]bool{}
 	for _, r := range left {
+		images[r.Digest] = true
 		for _, folder := range r.Layers {
 			layers[folder] = true
 		}
 	}
-	err := im.removeExcept("layers", func(name string) bool { return layers[name] })
-	requests, failed := im.requests()
-	err = errors.Join(err, failed)
-	err = errors.Join(err, im.removeExcept("keys", func(name string) bool { return !gone[requests[name].Digest] && requests[name].Digest != "" }))
-	return errors.Join(err, im.removeExcept("logs", func(name string) bool {
-		key := strings.TrimSuffix(name, ".log") + ".json"
-		info, err := os.Stat(im.path("logs", name))
-		young := err == nil && time.Since(info.ModTime()) < 7*24*time.Hour // of a build that failed: somebody may read it
-		return requests[key].Digest != "" && !gone[requests[key].Digest] || requests[key].Digest == "" && young
-	}))
+	requests, err := im.requests()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		im.removeExcept("layers", func(name string) bool { return layers[name] }),
+		im.removeExcept("keys", func(name string) bool { return images[requests[name].Digest] }),
+		im.removeExcept("logs", func(name string) bool {
+			m, answered := requests[strings.TrimSuffix(name, ".log")+".json"]
+			info, err := os.Stat(im.path("logs", name))
+			return images[m.Digest] || !answered && err == nil && time.Since(info.ModTime()) < logsOfFailures
+		}))
 }
 
 func (im *Images) removeExcept(sub string, keep func(name string) bool) error {
@@ -207,22 +201,16 @@ func (im *Images) records() ([]record, error) { return readAll[record](im.path("
 
 // requests are the answered requests by the names of their files.
 func (im *Images) requests() (map[string]made, error) {
-	names, all := map[string]made{}, []string{}
 	entries, err := os.ReadDir(im.path("keys"))
-	if err != nil {
-		return nil, err
-	}
+	all := map[string]made{}
 	for _, e := range entries {
-		all = append(all, e.Name())
-	}
-	for _, name := range all {
 		var m made
-		if err := readJSON(im.path("keys", name), &m); err != nil {
+		if err := readJSON(im.path("keys", e.Name()), &m); err != nil {
 			return nil, err
 		}
-		names[name] = m
+		all[e.Name()] = m
 	}
-	return names, nil
+	return all, err
 }
 
 // pins are those whose paths exist. The others are removed.

@@ -34,28 +34,29 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	keys, err := s.keys()
+	key, err := s.key()
 	if err != nil {
 		return nil, fault.Newf(fault.Image, "the build context of %s cannot be read: %v", s, err)
 	}
-	begun := time.Now()
-	if !s.Rebuild {
-		if i, err := im.there(keys); i != nil || err != nil {
-			return i, err
-		}
+	begun, since := time.Now(), time.Time{}
+	if s.Rebuild {
+		since = begun
+	}
+	if i, err := im.there(key, since); i != nil || err != nil {
+		return i, err
 	}
 	lock, err := im.lock(ctx, func() { progress(fmt.Sprintf("%s waits for another build", s)) })
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close() //nolint:errcheck // the lock ends with it, whatever it says
-	if i, err := im.thereSince(keys, s.Rebuild, begun); i != nil || err != nil {
+	if i, err := im.there(key, since); i != nil || err != nil {
 		return i, err
 	}
-	if err := im.make(ctx, lock, s, keys, progress); err != nil {
+	if err := im.make(ctx, lock, s, key, progress); err != nil {
 		return nil, err
 	}
-	i, err := im.there(keys)
+	i, err := im.there(key, since)
 	if i == nil && err == nil {
 		err = fault.Newf(fault.Internal, "the image of %s was made, and is not there", s)
 	}
@@ -69,42 +70,14 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 // any more. The caller releases it.
 func (im *Images) Reopen(digest string) (*Image, error) { return im.open(digest) }
 
-// keys are the names under which the image is kept: that of the reference, then that of the build.
-func (s Spec) keys() (keys []string, err error) {
-	if s.Reference != "" && !s.Rebuild {
-		key, _ := Spec{Reference: s.Reference}.key() // nothing is read
-		keys = append(keys, key)
+// there opens the image that was made for a request; nil if there is none, or one of before a time
+// or of a base that has changed.
+func (im *Images) there(key string, since time.Time) (*Image, error) {
+	var m made
+	if err := readJSON(im.path("keys", key+".json"), &m); err != nil || m.Digest == "" || m.At.Before(since) || m.changed() {
+		return nil, err
 	}
-	if s.Context != "" {
-		key, err := s.key()
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, key)
-	}
-	return keys, nil
-}
-
-// there opens the first of some keys whose image is there.
-func (im *Images) there(keys []string) (*Image, error) {
-	return im.thereSince(keys, false, time.Time{})
-}
-
-// thereSince is there, and if asked leaves out what was made before a time.
-func (im *Images) thereSince(keys []string, fresh bool, begun time.Time) (*Image, error) {
-	for _, key := range keys {
-		var m made
-		if err := readJSON(im.path("keys", key+".json"), &m); err != nil {
-			return nil, err
-		}
-		if m.Digest == "" || fresh && m.At.Before(begun) || m.changed() {
-			continue
-		}
-		if i, err := im.open(m.Digest); i != nil || err != nil {
-			return i, err
-		}
-	}
-	return nil, nil
+	return im.open(m.Digest)
 }
 
 func (m *made) changed() bool {
@@ -112,7 +85,7 @@ func (m *made) changed() bool {
 }
 
 // make makes an image under the lock of the folder.
-func (im *Images) make(ctx context.Context, lock *os.File, s Spec, keys []string, progress func(string)) error {
+func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, progress func(string)) error {
 	// Whatever is there is of a process that was killed: nobody else makes anything now.
 	if err := errors.Join(removeAllIn(im.path("tmp")), removeControlGroups(controlGroup(im.path("storage")))); err != nil {
 		return err
@@ -128,7 +101,6 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, keys []string
 	if err != nil {
 		return err
 	}
-	key := keys[len(keys)-1]
 	log, err := newBuildLog(im.path("logs", key+".log"), progress)
 	if err != nil {
 		return err
@@ -143,9 +115,6 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, keys []string
 	m, err := im.makeWith(ctx, b, s, tmp, log, progress)
 	if err != nil {
 		return failed(s, err, log)
-	}
-	if m.Of == s.Reference {
-		key = keys[0]
 	}
 	return im.write(m, "keys", key+".json")
 }
@@ -186,8 +155,10 @@ func (im *Images) obtain(ctx context.Context, b builder, s Spec, m *made, tmp st
 	if err != nil {
 		return "", err
 	}
-	m.Of = s.dockerfile()
-	progress(fmt.Sprintf("%s is built with %s", m.Of, b))
+	if m.Of, err = filepath.Abs(s.dockerfile()); err != nil {
+		return "", err
+	}
+	progress(fmt.Sprintf("%s is built with %s", s.dockerfile(), b))
 	if id, err = b.build(ctx, dir, dockerfile, log); err == nil {
 		m.Bases, err = b.bases(dockerfile)
 	}
@@ -208,6 +179,9 @@ func (im *Images) fetch(ctx context.Context, b builder, s Spec, log io.Writer, p
 func failed(s Spec, err error, log *buildLog) error {
 	if f := (*fault.Fault)(nil); errors.As(err, &f) || errors.Is(err, context.Canceled) {
 		return err
+	}
+	if w := (*wrongPlatform)(nil); errors.As(err, &w) {
+		return fault.Newf(fault.Image, "%s is an image for %s, and this machine runs %s", s, w.platform, platform())
 	}
 	what := "the image of " + s.String() + " could not be built"
 	if s.Context == "" {

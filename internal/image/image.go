@@ -5,11 +5,13 @@
 package image
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,7 +145,8 @@ type Images struct {
 
 // Options are settings of [Open].
 type Options struct {
-	// Builder is podman, buildah or docker; empty for the first of them that the machine has.
+	// Builder is podman or buildah; empty for what EVALRUN_BUILDER says, else the first that the
+	// machine has.
 	Builder string
 }
 
@@ -169,7 +172,10 @@ func Open(dir string, o Options) (*Images, error) {
 	if strings.ContainsAny(dir, ":,\\") {
 		return nil, fmt.Errorf("%s cannot be the folder of images, because no overlay takes a path with a colon, a comma or a backslash", dir)
 	}
-	im := &Images{dir: dir, builder: o.Builder}
+	if b := cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER")); b != "" && !slices.Contains(builders, b) {
+		return nil, fmt.Errorf("the builder %q is not known: use one of %s", b, strings.Join(builders, ", "))
+	}
+	im := &Images{dir: dir, builder: cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER"))}
 	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "pins", "tmp"} {
 		err = errors.Join(err, os.MkdirAll(im.path(sub), 0o700))
 	}

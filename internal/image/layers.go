@@ -108,7 +108,7 @@ func (im *Images) keep(ctx context.Context, b builder, id, tmp string) (digest s
 type wrongPlatform struct{ platform string }
 
 func (w *wrongPlatform) Error() string {
-	return fmt.Sprintf("it is an image for %s, and this machine runs %s", w.platform, platform())
+	return "an image for " + w.platform
 }
 
 func (im *Images) write(value any, elem ...string) error {

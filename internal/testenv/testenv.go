@@ -64,11 +64,16 @@ func NeedLong(t testing.TB) {
 // NeedPodman skips a test where podman cannot build images.
 func NeedPodman(t testing.TB) {
 	t.Helper()
+	Need(t, Podman, LacksPodman())
+}
+
+// LacksPodman says why podman cannot build images here; nil if it can.
+func LacksPodman() error {
 	_, err := exec.LookPath("podman")
 	if err == nil && os.Getuid() != 0 {
 		err = errors.New("images are built by root alone")
 	}
-	Need(t, Podman, err)
+	return err
 }
 
 // NeedPython skips a test where there is no python3.

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/signal"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/image"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// imagesFlags are the flags of all commands about images.
+type imagesFlags struct {
+	dir     string
+	builder string
+}
+
+func imagesCommand(g *globals) *cobra.Command {
+	var f imagesFlags
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "List, build, pull and remove the images in which tasks run",
+		Long: `List, build, pull and remove the images in which tasks run. All stores of a user share them: they are in $EVALRUN_IMAGES, else in
+evalrun/images of the user's cache folder. A run builds and pulls what it needs by itself; do it beforehand where a run has no network.`,
+		Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&f.dir, "images", "", "keep images in `DIR`")
+	flags.StringVar(&f.builder, "builder", "", "build and pull with `PROGRAM`: podman or buildah; else $EVALRUN_BUILDER, or the first that this machine has")
+	cmd.AddCommand(f.list(g), f.build(g), f.pull(g), f.gc(g))
+	return cmd
+}
+
+func (f *imagesFlags) open() (*image.Images, error) {
+	dir, err := f.dir, error(nil)
+	if dir == "" {
+		if dir, err = image.Dir(); err != nil {
+			return nil, usageError("%w", err)
+		}
+	}
+	im, err := image.Open(dir, image.Options{Builder: f.builder})
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	return im, nil
+}
+
+func (f *imagesFlags) list(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the images, with the disk that they take",
+		Long: `List the images, with the disk that they take. OWN is what would be free without an image; the rest of SIZE it shares with others.
+An image is in use while a process works with it, and kept while a rollout or run needs it that is not finished.`,
+		Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			im, err := f.open()
+			if err != nil {
+				return err
+			}
+			entries, err := im.List()
+			if err != nil {
+				return internal(err)
+			}
+			if g.json {
+				return printJSON(cmd, entries)
+			}
+			return printImages(cmd, entries, im.CacheBytes())
+		},
+	}
+}
+
+func printImages(cmd *cobra.Command, entries []image.Entry, cache int64) error {
+	t := tabwriter.NewWriter(stdout(cmd), 0, 0, 2, ' ', 0)
+	printf(t, "IMAGE\tSIZE\tOWN\tLAST USED\tUSE\tOF\n")
+	for _, e := range entries {
+		use := "-"
+		switch {
+		case e.InUse:
+			use = "in use"
+		case len(e.Kept) > 0:
+			use = "kept"
+		}
+		printf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", shortDigest(e.Digest), megabytes(e.Bytes), megabytes(e.OwnBytes), e.Used.Local().Format(time.DateTime), use, redact.Line(strings.Join(e.Of, ", ")))
+	}
+	if err := t.Flush(); err != nil {
+		return internal(err)
+	}
+	if cache > 0 {
+		printf(stdout(cmd), "The cache of the builders takes %s more.\n", megabytes(cache))
+	}
+	return nil
+}
+
+func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
+
+func shortDigest(digest string) string {
+	_, hex, _ := strings.Cut(digest, ":")
+	return hex[:min(12, len(hex))]
+}
+
+// builtJSON is one image of build and pull as --json prints it.
+type builtJSON struct {
+	Of     string `json:"of"`
+	Digest string `json:"digest,omitempty"`
+	// MadeMs is how long it took; 0 if the image was there.
+	MadeMs int64        `json:"madeMs"`
+	Error  *fault.Fault `json:"error"`
+}
+
+func (f *imagesFlags) build(g *globals) *cobra.Command {
+	var rebuild bool
+	cmd := &cobra.Command{
+		Use:   "build TASKDIR...",
+		Short: "Build or pull the images of tasks, those of their tests too",
+		Long: `Build or pull the images of task directories, datasets or globs of these: the environment's and those of verifiers that have one of their
+own. What is there already is not made again, unless its base has changed or --rebuild is given. The exit code is 3 if an image cannot be made.`,
+		Args: between(1, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := tasks.Find(args)
+			if err != nil {
+				return usageError("%w", err)
+			}
+			var specs []image.Spec
+			for _, dir := range dirs {
+				task, problems := tasks.Load(dir)
+				if err := problems.Err(false); err != nil {
+					return usageError("%w", err)
+				}
+				for _, i := range task.Images() {
+					s := image.Of(&i)
+					s.Rebuild = rebuild && s.Context != ""
+					specs = append(specs, s)
+				}
+			}
+			return f.make(cmd, g, specs)
+		},
+	}
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build Dockerfiles again, also where the image is there or has a name")
+	return cmd
+}
+
+func (f *imagesFlags) pull(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pull NAME...",
+		Short: "Pull images by their names",
+		Long: `Pull images by their names, such as ubuntu:24.04: from what this machine's builder has already, else from the registry. The exit code is 3
+if there is none of that name.`,
+		Args: between(1, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var specs []image.Spec
+			for _, name := range args {
+				specs = append(specs, image.Spec{Reference: name})
+			}
+			return f.make(cmd, g, specs)
+		},
+	}
+}
+
+// make makes images one after the other and prints what has become of each.
+func (f *imagesFlags) make(cmd *cobra.Command, g *globals, specs []image.Spec) error {
+	im, err := f.open()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), endSignals()...)
+	defer stop()
+	out, failed := []builtJSON{}, 0
+	for _, s := range specs {
+		one, err := f.makeOne(ctx, cmd, g, im, s)
+		if errors.Is(err, context.Canceled) {
+			return &exitError{exitInterrupted, errors.New("interrupted")}
+		}
+		if err != nil {
+			return internal(err)
+		}
+		if one.Error != nil {
+			failed++
+		}
+		out = append(out, one)
+		if !g.json {
+			printBuilt(cmd, one)
+		}
+	}
+	if g.json {
+		if err := printJSON(cmd, out); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return &exitError{exitFaulted, fmt.Errorf("%d of %d images could not be made", failed, len(specs))}
+	}
+	return nil
+}
+
+// makeOne makes one image. The error is only for what is wrong with evalrun.
+func (f *imagesFlags) makeOne(ctx context.Context, cmd *cobra.Command, g *globals, im *image.Images, s image.Spec) (builtJSON, error) {
+	progress := func(line string) {
+		if !g.quiet {
+			printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
+		}
+	}
+	one := builtJSON{Of: s.String()}
+	i, err := im.Get(ctx, s, progress)
+	if err != nil {
+		if errors.As(err, &one.Error) {
+			err = nil
+		}
+		return one, err
+	}
+	defer i.Release()
+	one.Digest, one.MadeMs = i.Digest, i.Made.Milliseconds()
+	return one, nil
+}
+
+func printBuilt(cmd *cobra.Command, one builtJSON) {
+	switch {
+	case one.Error != nil:
+		printf(cmd.ErrOrStderr(), "%s\n", redact.Terminal(one.Error.Message))
+	case one.MadeMs == 0:
+		printf(stdout(cmd), "%s: %s, was there\n", redact.Line(one.Of), shortDigest(one.Digest))
+	default:
+		printf(stdout(cmd), "%s: %s, made in %s\n", redact.Line(one.Of), shortDigest(one.Digest), (time.Duration(one.MadeMs) * time.Millisecond).Round(100*time.Millisecond))
+	}
+}
+
+func (f *imagesFlags) gc(g *globals) *cobra.Command {
+	var older age
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Remove the images that nobody uses, and what builds have left that were killed",
+		Long: `Remove the images that no process uses and no unfinished rollout needs, with the layers that no other image has; and everything that is
+half-made. With the last image the cache of the builders goes. --json prints an array of what was removed.`,
+		Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			im, err := f.open()
+			if err != nil {
+				return err
+			}
+			removed, bytes, err := im.Collect(cmd.Context(), time.Now().Add(-time.Duration(older)), dryRun, func() {
+				printf(cmd.ErrOrStderr(), "waiting for a build to end\n")
+			})
+			if err != nil {
+				return internal(err)
+			}
+			if g.json {
+				return printJSON(cmd, removed)
+			}
+			verb := "removed"
+			if dryRun {
+				verb = "would remove"
+			}
+			printf(stdout(cmd), "%s %d images, %s\n", verb, len(removed), megabytes(bytes))
+			return nil
+		},
+	}
+	cmd.Flags().Var(&older, "older", "only remove what was not used for `AGE` (30d, 2w, 12h)")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	return cmd
+}
