@@ -40,23 +40,60 @@ type builder interface {
 // builders are the programs that can build, in the order in which they are looked for.
 var builders = []string{"podman", "buildah"}
 
-// newBuilder finds the builder that is asked for, or the first that this machine has.
-func (im *Images) newBuilder(ctx context.Context, lock *os.File, tmp string) (builder, error) {
+// errBuilding is why an ordinary user's Dockerfiles are not built.
+var errBuilding = fault.New(fault.NotRunnable, "images are built only by root here: what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
+
+// program finds the program of the builder that is asked for, or of the first that this machine has.
+func (im *Images) program() (string, error) {
 	names := builders
-	if im.builder != "" {
+	switch {
+	case os.Geteuid() != 0:
+		names = []string{"skopeo"}
+	case im.builder != "":
 		names = []string{im.builder}
 	}
 	for _, name := range names {
-		program, err := exec.LookPath(name)
-		if err != nil {
-			continue
+		if program, err := exec.LookPath(name); err == nil {
+			return program, nil
 		}
-		if os.Geteuid() != 0 {
-			return nil, fault.Newf(fault.NotRunnable, "images can be built only as root here: what %s makes for another user belongs to users of its own, and no overlay of that user takes it", name)
-		}
-		return newPodman(ctx, command{program, lock, tmp}, im.path("storage"))
 	}
-	return nil, fault.Newf(fault.NotRunnable, "an image has to be made, and this machine has no %s; install one of them, such as Debian's package podman", strings.Join(names, ", "))
+	return "", fault.Newf(fault.NotRunnable, "an image has to be made, and this machine has no %s; install one of them, such as Debian's package %s", strings.Join(names, ", "), names[0])
+}
+
+// newBuilder starts with the builder that is asked for, or the first that this machine has.
+func (im *Images) newBuilder(ctx context.Context, lock *os.File, tmp string) (builder, error) {
+	program, err := im.program()
+	if err != nil {
+		return nil, err
+	}
+	c := command{program, lock, tmp}
+	if os.Geteuid() != 0 {
+		return &skopeo{command: c}, nil
+	}
+	return newPodman(ctx, c, im.path("storage"))
+}
+
+// Missing says what this machine lacks to give an image; nil if it is there or can be made. Whether
+// a name is to be had in its registry is known when it is asked.
+func (im *Images) Missing(s Spec) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	key, err := s.key()
+	if err != nil {
+		return fault.Newf(fault.Image, "the build context of %s cannot be read: %v", s, err)
+	}
+	if i, err := im.there(key, time.Time{}); i != nil || err != nil {
+		if i != nil {
+			i.Release()
+		}
+		return err
+	}
+	if os.Geteuid() != 0 && s.Reference == "" {
+		return errBuilding
+	}
+	_, err = im.program()
+	return err
 }
 
 // command is a program of a builder. It keeps the lock under which it works open, so that nobody

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -10,18 +11,21 @@ import (
 // would leave behind when they are killed.
 const privateRuntimes = `for dir in /run/runc /run/crun; do mkdir -p "$dir" && mount -t tmpfs none "$dir" || exit; done; exec "$0" "$@"`
 
-// alone runs a command in PID and mount namespaces of its own, and ends it when evalrun ends: no
-// process and no mount of a build outlives it, however it or evalrun ends. It needs root.
+// alone runs a command, and ends it when evalrun ends. For root it has PID and mount namespaces of
+// its own: no process and no mount of a build outlives it, however it or evalrun ends.
 func alone(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	// The signal comes when the thread ends that has started the command, so it is kept.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if os.Geteuid() != 0 {
+		return cmd.Run()
+	}
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {
 		return err
 	}
 	cmd.Args = append([]string{unshare, "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", privateRuntimes, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = unshare
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	// The signal comes when the thread ends that has started the command, so it is kept.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	return cmd.Run()
 }

@@ -1,0 +1,217 @@
+package image
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// archive is an image as docker save and skopeo write it, taken apart in a folder.
+type archive struct {
+	root *os.Root
+	// id is the digest of config. layers are the names of files, the lowest first.
+	id     string
+	config []byte
+	layers []string
+}
+
+// openArchive takes an archive apart.
+func openArchive(file, to string) (*archive, error) {
+	root, err := makeRoot(to)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = unpackPart(root, h, r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the archive of the image: %w", err)
+		}
+	}
+	a := &archive{root: root}
+	return a, a.readManifest()
+}
+
+func makeRoot(dir string) (*os.Root, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
+func unpackPart(root *os.Root, h *tar.Header, r io.Reader) error {
+	name := path.Clean(h.Name)
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeReg:
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, r)
+		return errors.Join(err, f.Close())
+	case tar.TypeSymlink: // of layers that are there under several names
+		return root.Symlink(h.Linkname, name)
+	}
+	return nil
+}
+
+func (a *archive) readManifest() error {
+	data, err := a.root.ReadFile("manifest.json")
+	if err != nil {
+		return err
+	}
+	var images []struct {
+		Config string
+		Layers []string
+	}
+	if err := json.Unmarshal(data, &images); err != nil || len(images) != 1 {
+		return fmt.Errorf("manifest.json of the image: expected one image, got %d: %w", len(images), err)
+	}
+	if a.config, err = a.root.ReadFile(images[0].Config); err != nil {
+		return err
+	}
+	a.id, a.layers = fmt.Sprintf("%x", sha256.Sum256(a.config)), images[0].Layers
+	return nil
+}
+
+// unpack unpacks a layer, given by its number, with a function.
+func (a *archive) unpack(n int, entry func(*tar.Header, io.Reader) error) error {
+	f, err := a.root.Open(a.layers[n])
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	in := bufio.NewReaderSize(f, 1<<16)
+	var r io.Reader = in
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		if r, err = gzip.NewReader(in); err != nil {
+			return err
+		}
+	}
+	layer := tar.NewReader(r)
+	for {
+		h, err := layer.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = entry(h, layer)
+		}
+		if err != nil {
+			return fmt.Errorf("layer %d of the image: %w", n+1, err)
+		}
+	}
+}
+
+// The names by which a layer takes away a file of those below it, or all that a folder has there.
+const (
+	whiteout = ".wh."
+	opaque   = ".wh..wh..opq"
+)
+
+// flatten unpacks all layers into one folder, for the user that runs evalrun: everything belongs to
+// that user, and there are no devices. What leads out of the folder is refused.
+func (a *archive) flatten(to string) error {
+	root, err := makeRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // only a name
+	for n := range a.layers {
+		made := map[string]bool{}
+		err := a.unpack(n, func(h *tar.Header, r io.Reader) error {
+			name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+			if name == "" {
+				return nil
+			}
+			made[name] = true
+			dir, file := path.Split(name)
+			switch {
+			case file == opaque:
+				return removeBelow(root, path.Clean(dir), made)
+			case strings.HasPrefix(file, whiteout):
+				return root.RemoveAll(path.Join(dir, strings.TrimPrefix(file, whiteout)))
+			}
+			return place(root, name, h, r)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeBelow removes what a folder has from the layers below.
+func removeBelow(root *os.Root, dir string, made map[string]bool) error {
+	entries, err := fs.ReadDir(root.FS(), dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if name := path.Join(dir, e.Name()); !made[name] {
+			err = errors.Join(err, root.RemoveAll(name))
+		}
+	}
+	return err
+}
+
+// place puts one entry of a layer over what the layers below have in its place.
+func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	info, err := root.Lstat(name)
+	if err == nil && !(info.IsDir() && h.Typeflag == tar.TypeDir) {
+		if err := root.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	mode := fs.FileMode(h.Mode).Perm()
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if info == nil || !info.IsDir() {
+			if err := root.Mkdir(name, 0o700); err != nil {
+				return err
+			}
+		}
+		if h.Mode&0o1000 != 0 {
+			mode |= fs.ModeSticky
+		}
+		return root.Chmod(name, mode|0o700) // else nobody could remove it
+	case tar.TypeReg:
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, r)
+		return errors.Join(err, f.Chmod(mode|0o400), f.Close(), root.Chtimes(name, h.ModTime, h.ModTime))
+	case tar.TypeSymlink:
+		return root.Symlink(h.Linkname, name)
+	case tar.TypeLink:
+		return root.Link(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"), name)
+	}
+	return nil // a device or a pipe, which the sandbox has of its own
+}

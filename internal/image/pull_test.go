@@ -1,0 +1,232 @@
+package image_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/image"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// registry is a registry on loopback, by the OCI distribution specification as far as a pull needs
+// it.
+type registry struct {
+	host string
+	// documents are manifests by their names and digests, and blobs by their digests.
+	documents map[string][]byte
+}
+
+func newRegistry(t *testing.T) *registry {
+	r := &registry{documents: map[string][]byte{}}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	r.host = strings.TrimPrefix(server.URL, "http://")
+	home := filepath.Join(t.TempDir(), "home")
+	config := filepath.Join(testenv.Mkdir(t, home, ".config", "containers"), "registries.conf")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[[registry]]\nlocation = %q\ninsecure = true\n", r.host), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	return r
+}
+
+func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	parts := strings.Split(q.URL.Path, "/")
+	data, ok := r.documents[parts[len(parts)-1]]
+	switch {
+	case q.URL.Path == "/v2/":
+	case !ok:
+		w.WriteHeader(http.StatusNotFound)
+	default:
+		if parts[len(parts)-2] == "manifests" {
+			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+			w.Header().Set("Docker-Content-Digest", fmt.Sprintf("sha256:%x", sha256.Sum256(data)))
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+		_, _ = w.Write(data) // the client may have gone
+	}
+}
+
+// entry is a file of a layer: a folder if its name ends in /, a link if target is set.
+type entry struct{ name, content, target string }
+
+// push puts an image into the registry and returns its name.
+func (r *registry) push(t *testing.T, tag, architecture string, layers ...[]entry) string {
+	t.Helper()
+	blob := func(data []byte) string {
+		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+		r.documents[digest] = data
+		return digest
+	}
+	type descriptor struct {
+		MediaType string `json:"mediaType"`
+		Digest    string `json:"digest"`
+		Size      int    `json:"size"`
+	}
+	var diffIDs []string
+	var described []descriptor
+	for _, files := range layers {
+		var plain, packed bytes.Buffer
+		w := tar.NewWriter(&plain)
+		for _, e := range files {
+			h := &tar.Header{Name: e.name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(e.content)), Uid: 7, Gid: 7}
+			switch {
+			case e.target != "":
+				h.Typeflag, h.Linkname = tar.TypeSymlink, e.target
+			case strings.HasSuffix(e.name, "/"):
+				h.Typeflag, h.Mode = tar.TypeDir, 0o755
+			}
+			if err := w.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(w, e.content) // Close says what is wrong
+		}
+		z := gzip.NewWriter(&packed)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = z.Write(plain.Bytes()) // into memory
+		_ = z.Close()
+		diffIDs = append(diffIDs, fmt.Sprintf("sha256:%x", sha256.Sum256(plain.Bytes())))
+		described = append(described, descriptor{"application/vnd.oci.image.layer.v1.tar+gzip", blob(packed.Bytes()), packed.Len()})
+	}
+	document := func(v any) []byte {
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	config := document(map[string]any{"architecture": architecture, "os": "linux", "config": map[string]any{"User": "app", "Env": []string{"A=b"}}, "rootfs": map[string]any{"type": "layers", "diff_ids": diffIDs}})
+	manifest := document(map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": descriptor{"application/vnd.oci.image.config.v1+json", blob(config), len(config)}, "layers": described})
+	blob(manifest)
+	r.documents[tag] = manifest
+	return r.host + "/some/image:" + tag
+}
+
+func (r *registry) layered(t *testing.T) string {
+	return r.push(t, "layered", runtime.GOARCH,
+		[]entry{{name: "etc/"}, {name: "etc/a", content: "low"}, {name: "etc/gone", content: "x"}, {name: "d/"}, {name: "d/old", content: "x"}, {name: "out", target: "/etc/hostname"}},
+		[]entry{{name: "etc/"}, {name: "etc/a", content: "high"}, {name: "etc/.wh.gone"}, {name: "d/"}, {name: "d/.wh..wh..opq"}, {name: "d/new", content: "y"}})
+}
+
+// Given an image in a registry, when it is got by its name, then it is pulled once, and is there
+// without the registry.
+func TestPull(t *testing.T) {
+	testenv.NeedPodman(t)
+	r, dir := newRegistry(t), t.TempDir()
+	name := r.layered(t)
+	i := get(t, open(t, dir), image.Spec{Reference: name})
+	if read(t, i, "etc/a") != "high" || read(t, i, "d/new") != "y" || i.Config.User != "app" || len(i.Lower) != 2 || i.Made == 0 {
+		t.Errorf("got %+v", i)
+	}
+	r.documents = nil
+	if again := get(t, open(t, dir), image.Spec{Reference: name}); again.Digest != i.Digest || again.Made != 0 {
+		t.Errorf("got %+v", again)
+	}
+	_, err := open(t, t.TempDir()).Get(t.Context(), image.Spec{Reference: r.host + "/some/image:none"}, nil)
+	faultOf(t, err, fault.Image, r.host+"/some/image:none is not on this machine, and could not be pulled")
+
+	// Where a Dockerfile could make it as well, it is built.
+	built := get(t, open(t, dir), image.Spec{Reference: r.host + "/some/image:none", Context: folder(t, "Dockerfile", "FROM scratch\nCOPY a /\n", "a", "x")})
+	if read(t, built, "a") != "x" {
+		t.Errorf("got %+v", built)
+	}
+}
+
+// Given an image for another platform, then it is a fault that names both.
+func TestPullOfAnotherPlatform(t *testing.T) {
+	testenv.NeedPodman(t)
+	r := newRegistry(t)
+	name := r.push(t, "other", "riscv64", []entry{{name: "a", content: "x"}})
+	_, err := open(t, t.TempDir()).Get(t.Context(), image.Spec{Reference: name}, nil)
+	faultOf(t, err, fault.Image, "is an image for linux/riscv64, and this machine runs linux/"+runtime.GOARCH)
+}
+
+// Given an ordinary user, then an image is pulled and unpacked for that user, one whose files lead
+// out of it is refused, and a Dockerfile is not runnable, with the reason.
+func TestOrdinaryUser(t *testing.T) {
+	if _, err := exec.LookPath("skopeo"); err != nil {
+		testenv.Need(t, testenv.Podman, err)
+	}
+	r := newRegistry(t)
+	good := r.layered(t)
+	bad := r.push(t, "bad", runtime.GOARCH, []entry{{name: "link", target: "/tmp"}}, []entry{{name: "link/escaped", content: "x"}})
+	if os.Geteuid() != 0 {
+		asOrdinaryUser(t, t.TempDir(), good, bad)
+		return
+	}
+	// This test again, as nobody.
+	dir := t.TempDir()
+	if err := errors.Join(os.Chown(dir, 65534, 65534), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "test")
+	data, err := os.ReadFile(os.Args[0])
+	if err = errors.Join(err, os.WriteFile(program, data, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "-test.run", "^TestAsNobody$", "-test.v")
+	cmd.Env = append(os.Environ(), "EVALRUN_TEST_NOBODY="+dir+"\n"+good+"\n"+bad, "TMPDIR="+dir, "XDG_RUNTIME_DIR="+dir)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestAsNobody is the process that TestOrdinaryUser starts.
+func TestAsNobody(t *testing.T) {
+	parts := strings.Split(os.Getenv("EVALRUN_TEST_NOBODY"), "\n")
+	if len(parts) < 3 {
+		t.Skip("it is no test of its own")
+	}
+	asOrdinaryUser(t, parts[0], parts[1], parts[2])
+}
+
+func asOrdinaryUser(t *testing.T, dir, good, bad string) {
+	dir = filepath.Join(dir, "images")
+	i := get(t, open(t, dir), image.Spec{Reference: good})
+	if len(i.Lower) != 1 || read(t, i, "etc/a") != "high" || read(t, i, "d/new") != "y" || i.Config.User != "app" {
+		t.Errorf("got %+v", i)
+	}
+	for _, name := range []string{"etc/gone", "d/old", "etc/.wh.gone"} {
+		if _, err := os.Lstat(filepath.Join(i.Lower[0], name)); err == nil {
+			t.Errorf("%s is there", name)
+		}
+	}
+	_, err := open(t, dir).Get(t.Context(), image.Spec{Reference: bad}, nil)
+	faultOf(t, err, fault.Image, "escapes")
+	if _, err := os.Lstat("/tmp/escaped"); err == nil {
+		t.Error("a file was written outside")
+	}
+	build := image.Spec{Context: folder(t, "Dockerfile", "FROM scratch\n")}
+	_, err = open(t, dir).Get(t.Context(), build, nil)
+	faultOf(t, err, fault.NotRunnable, "built only by root")
+	faultOf(t, open(t, dir).Missing(build), fault.NotRunnable, "built only by root")
+	if err := open(t, dir).Missing(image.Spec{Reference: good}); err != nil {
+		t.Error(err)
+	}
+	i.Release()
+	if removed, _, err := open(t, dir).Collect(t.Context(), time.Now(), false, func() {}); err != nil || len(removed) != 1 {
+		t.Errorf("%+v, %v", removed, err)
+	}
+}
