@@ -107,6 +107,8 @@ type Task struct {
 	Dir string `json:"dir"`
 	// Digest is that of the directory when the run was planned (see tasks.Digest).
 	Digest string `json:"digest"`
+	// Image says that the task runs in its image.
+	Image bool `json:"image,omitempty"`
 }
 
 // Definition is an evaluator as its file or the eval set defines it.

@@ -15,6 +15,9 @@ import (
 const (
 	// IsolationBwrap gives an agent a file tree and processes of its own. It needs Linux.
 	IsolationBwrap = sandbox.IsolationBwrap
+	// IsolationImage runs a task in its image, if it has one, and everything else as IsolationBwrap
+	// does. It needs Linux.
+	IsolationImage = sandbox.IsolationImage
 	// IsolationProcess runs an agent in plain folders.
 	IsolationProcess = sandbox.IsolationProcess
 )
@@ -22,7 +25,7 @@ const (
 // SandboxOptions say where agents live that need a sandbox, which are ACP agents and those of
 // tasks, and what they find there.
 type SandboxOptions struct {
-	// Isolation is IsolationBwrap, which is the default, or IsolationProcess.
+	// Isolation is IsolationImage, which is the default, IsolationBwrap or IsolationProcess.
 	Isolation string
 	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a task's of the
 	// same name.
@@ -35,19 +38,37 @@ type SandboxOptions struct {
 	IgnoreDockerfile bool
 }
 
-func (o SandboxOptions) isolation() string { return cmp.Or(o.Isolation, IsolationBwrap) }
+func (o SandboxOptions) isolation() string { return cmp.Or(o.Isolation, IsolationImage) }
+
+// others is the isolation of what has no image.
+func (o SandboxOptions) others() string {
+	if o.isolation() == IsolationImage {
+		return IsolationBwrap
+	}
+	return o.isolation()
+}
 
 // capabilities are what the isolation can do for a task.
 func (o SandboxOptions) capabilities() tasks.Capabilities {
-	isolated := o.isolation() == IsolationBwrap
-	return tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: o.IgnoreDockerfile}
+	isolated := o.others() == IsolationBwrap
+	can := tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: o.IgnoreDockerfile}
+	can.NoImages = "that takes --isolation image"
+	if o.isolation() == IsolationImage && !o.IgnoreDockerfile {
+		err := sandbox.ImageAvailable()
+		if can.Images = err == nil; err != nil {
+			can.NoImages = err.Error()
+		} else {
+			can.NoImages = ""
+		}
+	}
+	return can
 }
 
 // place plans the sandbox. needed says that some agent or task has a use for it.
 func (e *EvalSet) place(needed bool) (input.Problems, error) {
 	o, out := e.opts.Sandbox, &e.req.Environment
-	if kinds := []string{IsolationBwrap, IsolationProcess}; !slices.Contains(kinds, o.isolation()) {
-		return nil, inputError("--isolation: expected %s or %s, got %q", kinds[0], kinds[1], o.Isolation)
+	if kinds := []string{IsolationImage, IsolationBwrap, IsolationProcess}; !slices.Contains(kinds, o.isolation()) {
+		return nil, inputError("--isolation: expected %s, %s or %s, got %q", kinds[0], kinds[1], kinds[2], o.Isolation)
 	}
 	if o.MCPDirect {
 		out.MCP = plans.MCPDirect
@@ -58,13 +79,13 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 		}
 		return nil, nil
 	}
-	if err := sandbox.Supported(o.isolation()); err != nil {
-		if o.isolation() == IsolationBwrap {
+	if err := sandbox.Supported(o.others()); err != nil {
+		if o.others() == IsolationBwrap {
 			err = fmt.Errorf("%w; or run in plain folders, without isolation: --isolation process", err)
 		}
 		return nil, inputError("--isolation: %w", err)
 	}
-	out.Isolation = o.isolation()
+	out.Isolation = o.others()
 	if o.MCPConfig == "" {
 		return nil, nil
 	}

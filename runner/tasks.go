@@ -78,12 +78,14 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	if ref.Digest, err = tasks.Digest(dir); err != nil {
 		return one, problems, inputError("%s: %w", dir, err)
 	}
+	can := e.opts.Sandbox.capabilities()
+	ref.Image = can.Images && t.HasImage()
 	inputs, err := json.Marshal(map[string]string{"instruction": t.Stages()[0].Instruction})
 	if err != nil {
 		return one, problems, err
 	}
 	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, Tags: tagsOf(t),
-		NotRunnable: notRunnable(t, e.opts.Sandbox.capabilities(), e.opts.Variables.lookup)}
+		NotRunnable: notRunnable(t, can, e.opts.Variables.lookup)}
 	return one, problems, nil
 }
 

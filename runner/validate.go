@@ -94,8 +94,11 @@ func (c *Checked) examine(path string, ignoreDockerfile bool) (kind string, prob
 		if err := problems.Err(false); err != nil {
 			return "a task", problems, err
 		}
-		isolated := sandbox.Available() == nil
-		c.Task, c.Gaps, c.Notes = t, t.Gaps(tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: ignoreDockerfile}), t.Notes()
+		can := SandboxOptions{IgnoreDockerfile: ignoreDockerfile}.capabilities()
+		if sandbox.Available() != nil {
+			can.NoNetwork, can.FileTree = false, false
+		}
+		c.Task, c.Gaps, c.Notes = t, t.Gaps(can), t.Notes()
 		return "a task", problems, nil
 	}
 	if _, patterns := splitPaths([]string{path}); patterns != nil {

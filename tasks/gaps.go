@@ -18,6 +18,10 @@ type Capabilities struct {
 	// FileTree: there is a file tree for the task alone, so that files can be put at any absolute
 	// path.
 	FileTree bool
+	// Images: the task can be run in its image.
+	Images bool
+	// NoImages says why it cannot, if it could on another machine.
+	NoImages string
 	// IgnoreDockerfile: the person who runs the task knows that this machine has what the task's
 	// image would have.
 	IgnoreDockerfile bool
@@ -110,7 +114,7 @@ func (g *gaps) environment(e *Environment, usual string) {
 	case w == "":
 	case !path.IsAbs(w):
 		g.add(key+".workdir", "expected an absolute path, got %q", w)
-	case taken(path.Clean(w)):
+	case taken(path.Clean(w)) && !(g.can.Images && usable(path.Clean(w))):
 		g.add(key+".workdir", "%s has a purpose of its own and cannot be the working directory; choose another folder, such as /app", w)
 	case !g.can.FileTree:
 		g.add(key+".workdir", "%s can be the working directory only with a file tree of the task's own", w)
@@ -139,6 +143,12 @@ var (
 func taken(inside string) bool {
 	return slices.Contains(takenPlaces, inside) ||
 		slices.ContainsFunc(takenTrees, func(dir string) bool { return inside == dir || strings.HasPrefix(inside, dir+"/") })
+}
+
+// usable reports whether a place that is taken where a task has no image can be the working
+// directory in one.
+func usable(inside string) bool {
+	return !slices.ContainsFunc([]string{"/tests", "/logs", "/proc", "/dev", "/run/evalrun"}, func(dir string) bool { return isBelow(inside, dir) })
 }
 
 func (g *gaps) verifier(key string, v *Verifier) {
@@ -191,6 +201,9 @@ const dockerfileKey = "environment/Dockerfile"
 // told from its files: most tests of published tasks install programs, which needs nothing of a
 // Dockerfile but FROM. Without its image such a task gets a reward of 0 that says nothing.
 func (g *gaps) images(t *Task) {
+	if g.can.Images && t.HasImage() {
+		return
+	}
 	d, err := t.Dockerfile()
 	if err != nil {
 		g.add(dockerfileKey, "%v", err)
@@ -198,10 +211,14 @@ func (g *gaps) images(t *Task) {
 	if g.can.IgnoreDockerfile {
 		return
 	}
-	const instead = "; --ignore-dockerfile runs it with what this machine has"
+	const ignore = "; --ignore-dockerfile runs it with what this machine has"
+	instead := ignore
+	if g.can.NoImages != "" {
+		instead = " here: " + g.can.NoImages + ignore
+	}
 	e := &t.Config.Environment
 	for _, key := range slices.Concat(t.Config.places, e.places) {
-		g.add(key, "the key is not known, and seems to name what the task is to run in"+instead)
+		g.add(key, "the key is not known, and seems to name what the task is to run in%s", instead)
 	}
 	g.image(e, e.keyIn("environment"), "the task is to run in the image %s, and images are not run"+instead)
 	if d != nil {
@@ -214,7 +231,7 @@ func (g *gaps) images(t *Task) {
 				usual = fmt.Sprintf("steps[%d].%s", i, usual)
 			}
 			for _, key := range e.places {
-				g.add(key, "the key is not known, and seems to name what the tests are to run in"+instead)
+				g.add(key, "the key is not known, and seems to name what the tests are to run in%s", instead)
 			}
 			g.image(e, e.keyIn(usual), "the tests are to run in the image %s, and images are not run"+instead)
 		}
@@ -224,6 +241,12 @@ func (g *gaps) images(t *Task) {
 			}
 		}
 	}
+}
+
+// HasImage reports whether the task names an image that can be had: one that is published, or that
+// its Dockerfile makes.
+func (t *Task) HasImage() bool {
+	return t.Config.Environment.DockerImage != "" || isFile(filepath.Join(t.Dir, filepath.FromSlash(dockerfileKey)))
 }
 
 // image finds the images that a table names; format has a place for the name.
@@ -238,7 +261,7 @@ func (g *gaps) image(e *Environment, key, format string) {
 
 func (g *gaps) files(t *Task) {
 	entries, _ := os.ReadDir(filepath.Join(t.Dir, "environment")) // none is what most tasks without files have
-	image := t.Config.Environment.DockerImage != "" || isFile(filepath.Join(t.Dir, filepath.FromSlash(dockerfileKey)))
+	image := t.HasImage()
 	for _, e := range entries {
 		switch {
 		case e.Name() == composeFile:
@@ -246,6 +269,9 @@ func (g *gaps) files(t *Task) {
 		case isCompose(e.Name()) && !image:
 			g.add("environment/"+e.Name(), "compose services are not run, and are read from %s alone; beside an image the file would be data", composeFile)
 		}
+	}
+	if g.can.Images && image {
+		return
 	}
 	const key = dockerfileKey
 	if _, err := t.Dockerfile(); err != nil {

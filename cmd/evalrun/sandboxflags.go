@@ -16,7 +16,7 @@ type sandboxFlags struct {
 
 func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.isolation, "isolation", runner.IsolationBwrap, "run ACP agents and tasks in `KIND`: bwrap (a file tree and processes of their own; Linux), or process (plain folders)")
+	f.StringVar(&p.isolation, "isolation", runner.IsolationImage, "run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), or process (plain folders)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers through the `gateway`, which records calls and suspends rollouts on long-running work, or direct: as they are declared")
 	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks that name an image, or have a Dockerfile, with what this machine has instead")
@@ -26,7 +26,7 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 func (p *sandboxFlags) options() (runner.SandboxOptions, error) {
 	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, IgnoreDockerfile: p.ignoreDockerfile}
 	if p.isolation == "" {
-		return o, usageError("--isolation: expected %s or %s, got %q", runner.IsolationBwrap, runner.IsolationProcess, "")
+		return o, usageError("--isolation: expected %s, %s or %s, got %q", runner.IsolationImage, runner.IsolationBwrap, runner.IsolationProcess, "")
 	}
 	switch p.mcp {
 	case "", "gateway":

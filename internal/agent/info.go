@@ -14,6 +14,9 @@ import (
 // image.
 const EnvironmentHost = "host"
 
+// EnvironmentImage is the Environment of a task that ran in its image.
+const EnvironmentImage = "image"
+
 // Info is what is to be reported of a segment beside its outcome. It is stored with the segment.
 type Info struct {
 	Isolation string `json:"isolation,omitempty"`

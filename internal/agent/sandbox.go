@@ -9,7 +9,8 @@ type Sandbox struct {
 	Config sandbox.Config
 	// Setup is done before the agent starts; nil for nothing.
 	Setup *sandbox.Setup
-	// Home and Cwd are the agent's home and its working directory as its processes see them.
+	// Home and Cwd are the agent's home and its working directory as its processes see them. Without
+	// a home a process has that of its user in the image, and Env is all of its environment.
 	Home string
 	Cwd  string
 	// Env are the sandbox's own environment variables. Those of the agent's entry override them.

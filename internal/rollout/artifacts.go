@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"os"
 	"path"
 	"path/filepath"
@@ -49,7 +50,15 @@ func (s *sandboxSpec) eachArtifact(stage *tasks.Stage, f func(a tasks.Artifact, 
 	}
 	for _, a := range append([]tasks.Artifact{everyArtifacts}, stage.Artifacts...) {
 		below, rel := workspace.BindOf(space.Binds, s.absolute(a.Source))
-		if err := f(a, below, rel); err != nil {
+		done := func() {}
+		if below == "" && s.image != nil {
+			if below, rel, done, err = s.at(s.absolute(a.Source)); err != nil {
+				return err
+			}
+		}
+		err := f(a, below, rel)
+		done()
+		if err != nil {
 			return err
 		}
 	}
@@ -65,19 +74,33 @@ func (s *sandboxSpec) absolute(inside string) string {
 }
 
 // separate makes a sandbox of the verifier's own, with the task's files as they were before the
-// agent ran and the artifacts where the agent left them.
-func (s *sandboxSpec) separate(stage *tasks.Stage) (*sandboxSpec, error) {
+// agent ran, or the image of the tests, and the artifacts where the agent left them.
+func (h *held) separate(ctx context.Context, s *sandboxSpec, stage *tasks.Stage) (*sandboxSpec, error) {
 	own := *s
 	own.folders.Root = filepath.Join(s.folders.Root, "separate")
-	if err := os.RemoveAll(own.folders.Root); err != nil {
+	if err := workspace.Remove(own.folders.Root); err != nil {
 		return nil, err
 	}
-	if err := own.populate(); err != nil {
+	if s.image != nil {
+		if err := h.openSeparate(ctx, &own, stage); err != nil {
+			return nil, err
+		}
+	}
+	if err := own.collected(s, stage); err != nil {
+		own.release()
 		return nil, err
+	}
+	return &own, nil
+}
+
+// collected begins the verifier's own sandbox with the artifacts of the agent's.
+func (s *sandboxSpec) collected(from *sandboxSpec, stage *tasks.Stage) error {
+	if err := s.populate(); err != nil {
+		return err
 	}
 	// They are copied by way of a folder in which nobody can have left links.
-	between := filepath.Join(own.folders.Root, "artifacts")
-	err := s.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
+	between := filepath.Join(s.folders.Root, "artifacts")
+	return from.eachArtifact(stage, func(a tasks.Artifact, below, rel string) error {
 		if below == "" {
 			return nil
 		}
@@ -90,11 +113,9 @@ func (s *sandboxSpec) separate(stage *tasks.Stage) (*sandboxSpec, error) {
 		if _, err := os.Lstat(between); err != nil {
 			return nil //nolint:nilerr // there is no such artifact
 		}
-		to, at := own.folders.Locate(s.absolute(a.Source))
-		if err := workspace.CopyIn(between, to, at); !workspace.IsBadName(err) {
+		if err := s.copyIn(between, from.absolute(a.Source)); !workspace.IsBadName(err) {
 			return err
 		}
 		return nil // its place is taken by another artifact, and the tests will miss it
 	})
-	return &own, err
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -107,7 +108,7 @@ func (h *held) attemptDir(segment, attempt int) string {
 // root is the folder of what the agent keeps. In a sandbox without isolation it lies outside of any
 // checkout, because the agent would pick up the AGENTS.md and the .git above it.
 func (h *held) root() string {
-	if h.entry.NeedsSandbox() && h.run.Plan.Isolation == sandbox.IsolationProcess {
+	if h.entry.NeedsSandbox() && h.isolation() == sandbox.IsolationProcess {
 		return filepath.Join(workspace.StateDir(), h.host.Store.ID(), h.claim.RolloutID)
 	}
 	return workspace.WorkDir(h.host.Store.Dir(), h.claim.RolloutID)
@@ -120,10 +121,28 @@ func (h *held) segmentCopy() string {
 	return filepath.Join(h.root(), "segment-"+strconv.Itoa(h.claim.Segment))
 }
 
+// isolation is that of the rollout's agent and verifier.
+func (h *held) isolation() string {
+	if h.evaluation.Task != nil && h.evaluation.Task.Image {
+		return sandbox.IsolationImage
+	}
+	return cmp.Or(h.run.Plan.Isolation, sandbox.IsolationBwrap)
+}
+
+// layout says where the folders of the rollout appear in its sandbox. Of an image it has no layers
+// yet.
+func (h *held) layout() workspace.Layout {
+	l := workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir, OwnTree: h.isolation() != sandbox.IsolationProcess}
+	if h.isolation() == sandbox.IsolationImage {
+		l.Image = []string{}
+	}
+	return l
+}
+
 // keptFolders are the folders that survive a suspension.
 func (h *held) keptFolders() []string {
 	if h.entry.NeedsSandbox() {
-		return workspace.Kept
+		return h.layout().Kept()
 	}
 	return []string{workspace.FolderWorkspace}
 }

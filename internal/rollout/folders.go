@@ -11,6 +11,8 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -29,6 +31,9 @@ func (h *held) prepareFolders() error {
 			}
 		}
 		return nil
+	}
+	if h.entry.NeedsSandbox() && h.isolation() == sandbox.IsolationImage {
+		return h.restoreLayers(filepath.Base(h.segmentCopy()), h.keptFolders())
 	}
 	_, err := os.Lstat(h.segmentCopy())
 	switch {
@@ -85,6 +90,35 @@ func (h *held) keepFolders(out *agent.Outcome) error {
 		h.host.Logger.Warn("what the agent has left would not survive a power failure", "rollout", h.claim.RolloutID, "reason", unkept.Fault.Message)
 	}
 	return nil
+}
+
+// snapshots are those of a rollout over an image.
+func (h *held) snapshots() *snapshot.Store {
+	s := &snapshot.Store{Dir: filepath.Join(h.root(), "snapshots"), Root: h.root(), Overlay: snapshot.OverlayTrusted}
+	if os.Geteuid() != 0 {
+		s.Overlay = snapshot.OverlayUser
+	}
+	return s
+}
+
+// verifierSnapshot is the snapshot of what the agent has left over an image.
+const verifierSnapshot = "verified"
+
+// restoreLayers is what [workspace.Snapshot] and [workspace.Restore] are for other folders: the
+// first time it takes a snapshot, and later it makes the folders what they were.
+func (h *held) restoreLayers(name string, folders []string) error {
+	s := h.snapshots()
+	if s.Has(name) {
+		return s.Restore(name)
+	}
+	if _, err := os.Lstat(filepath.Join(h.root(), workspace.FolderUpper)); errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Workspace, "what the rollout has changed in its image is missing: "+filepath.Join(h.root(), workspace.FolderUpper))
+	}
+	report, err := s.Take(name, folders...)
+	if err == nil && len(report.LeftOut) > 0 {
+		h.host.Logger.Warn("devices that the agent has made are not kept", "rollout", h.claim.RolloutID, "paths", report.LeftOut)
+	}
+	return errors.Join(err, s.Prune(name))
 }
 
 func withoutHome(folders []string) []string {

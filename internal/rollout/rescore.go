@@ -148,14 +148,15 @@ func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there 
 	if h.evaluation.Task == nil {
 		return nil, false, nil
 	}
-	spec, err := h.newSandboxSpec()
+	spec, err := h.newSandboxSpec(ctx, false)
 	if err != nil {
 		return nil, false, reasonOf(err)
 	}
 	if spec.task.Stages()[0].Name != "" && there {
 		return earlier.Results, true, nil
 	}
-	if _, err := os.Lstat(h.verifierCopy()); err != nil {
+	spec.release()
+	if !h.hasVerifierCopy() {
 		return nil, false, unscored{"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
 	}
 	results, err = (&scoring{held: h}).verify(ctx)

@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
@@ -26,18 +29,25 @@ type sandboxSpec struct {
 	declared []tasks.MCPServer
 	// hidden are folders of this machine that nothing in a sandbox may see.
 	hidden []string
-	// resolved are the variables of environment.env.
+	// resolved are the variables of environment.env, after those of the image.
 	resolved []string
+	// image is that of the task, nil if it has none. executable is the evalrun program.
+	image      *image.Image
+	executable string
 }
 
-// newSandboxSpec makes the spec of the claimed rollout. Its folders are not there yet.
-func (h *held) newSandboxSpec() (*sandboxSpec, error) {
-	plan := &h.run.Plan
-	s := &sandboxSpec{isolation: plan.Isolation, lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}}
-	if s.isolation == "" {
-		s.isolation = sandbox.IsolationBwrap
+// release lets go of what the sandboxes need.
+func (s *sandboxSpec) release() {
+	if s.image != nil {
+		s.image.Release()
 	}
-	s.folders = workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir, OwnTree: s.isolation == sandbox.IsolationBwrap}
+}
+
+// newSandboxSpec makes the spec of the claimed rollout, which the caller releases. begins says that
+// the rollout begins; its folders are not there yet.
+func (h *held) newSandboxSpec(ctx context.Context, begins bool) (*sandboxSpec, error) {
+	plan := &h.run.Plan
+	s := &sandboxSpec{isolation: h.isolation(), lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}, folders: h.layout(), executable: h.host.Executable}
 	for _, hidden := range plan.Hidden {
 		s.hidden = append(s.hidden, h.run.within(hidden))
 	}
@@ -62,7 +72,16 @@ func (h *held) newSandboxSpec() (*sandboxSpec, error) {
 	s.folders.Workdir = path.Clean(task.Workdir())
 	s.servers = tasks.MergeServers(task.Config.Environment.MCPServers, plan.MCPServers)
 	s.hidden = append(s.hidden, dir)
-	return s, s.resolve()
+	if ref.Image {
+		if err := h.openImage(ctx, s, begins); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.resolve(); err != nil {
+		s.release()
+		return nil, err
+	}
+	return s, nil
 }
 
 func setupFault(err error) *fault.Fault {
@@ -71,7 +90,7 @@ func setupFault(err error) *fault.Fault {
 
 // populate puts the task's files in place, once.
 func (s *sandboxSpec) populate() error {
-	if err := s.folders.Create(); err != nil || s.task == nil {
+	if err := s.folders.Create(); err != nil || s.task == nil || s.image != nil {
 		return err
 	}
 	copies, err := s.task.Files()
@@ -79,8 +98,7 @@ func (s *sandboxSpec) populate() error {
 		return setupFault(err)
 	}
 	for _, c := range copies {
-		below, rel := s.folders.Locate(c.Destination)
-		if err := workspace.CopyIn(c.Source, below, rel); err != nil {
+		if err := s.copyIn(c.Source, c.Destination); err != nil {
 			return setupFault(fmt.Errorf("%s cannot be put at %s: %w", filepath.Base(c.Source), c.Destination, err))
 		}
 	}
@@ -102,6 +120,9 @@ func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config
 	c := sandbox.Config{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden}
 	if s.folders.OwnTree {
 		c.User = user
+	}
+	if s.image != nil {
+		c.Root, c.User = s.folders.Layers(), cmp.Or(user, s.image.Config.User)
 	}
 	var err error
 	c.Binds, err = s.folders.Mounts()
@@ -130,11 +151,13 @@ func (s *sandboxSpec) resolve() error {
 	var err error
 	if s.task != nil {
 		var env, own []tasks.KeyValue
-		if d, err := s.task.Dockerfile(); err == nil && d != nil {
+		if s.image != nil {
+			s.resolved = slices.Clone(s.image.Config.Env)
+		} else if d, err := s.task.Dockerfile(); err == nil && d != nil {
 			env = d.Env
 		}
 		own, err = tasks.ExpandEnv("environment.env", s.task.Config.Environment.Env, s.lookup)
-		s.resolved = variables(append(slices.Clone(env), own...))
+		s.resolved = append(s.resolved, variables(append(slices.Clone(env), own...))...)
 	}
 	s.declared = slices.Clone(s.servers)
 	for i := range s.servers {

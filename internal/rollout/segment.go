@@ -46,6 +46,13 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	if err := os.MkdirAll(seg.Dir, 0o700); err != nil {
 		return agent.Outcome{}, err
 	}
+	var spec *sandboxSpec
+	if r.held.entry.NeedsSandbox() { // an image may take minutes, for which no slot is held
+		if spec, err = r.held.newSandboxSpec(ctx, seg.Number == 1); err != nil {
+			return faultOrError(err)
+		}
+		defer spec.release()
+	}
 	failpoint.Hit("rollout.prepared")
 	if err := r.slot.Acquire(ctx); err != nil {
 		return agent.Outcome{}, err
@@ -55,8 +62,8 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	}
 	r.started = time.Now()
 	r.queued = r.started.Sub(r.held.claimed)
-	if r.held.entry.NeedsSandbox() {
-		return r.runInSandbox(ctx, a, seg)
+	if spec != nil {
+		return r.runInSandbox(ctx, a, seg, spec)
 	}
 	return a.Run(ctx, seg)
 }

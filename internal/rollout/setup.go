@@ -14,7 +14,7 @@ import (
 // setup is what runs before the agent. Servers start each time, since they end with its process;
 // commands run once.
 func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool) (*sandbox.Setup, error) {
-	out := &sandbox.Setup{}
+	out := &sandbox.Setup{Services: s.entrypoint()}
 	for _, server := range s.servers {
 		if !server.Started() {
 			continue
@@ -48,7 +48,7 @@ func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool)
 		if dir == "" {
 			dir = s.folders.Workdir
 		}
-		out.Commands = append(out.Commands, sandbox.SetupCommand{Command: c.Command, Dir: cfg.Path(dir), Env: variables(env), Timeout: c.TimeoutSec.Duration()})
+		out.Commands = append(out.Commands, sandbox.SetupCommand{Command: c.Command, Dir: cfg.Path(dir), Env: variables(env), User: c.User, Timeout: c.TimeoutSec.Duration()})
 	}
 	if stage.Workdir != "" && first && fileExists(filepath.Join(stage.Workdir, stepSetup)) {
 		out.Commands = append(out.Commands, sandbox.SetupCommand{Args: []string{"/bin/bash", "./" + stepSetup}, Dir: cfg.Path(s.folders.Workdir)})
@@ -62,6 +62,9 @@ func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool)
 			SetupCommand: sandbox.SetupCommand{Command: check.Command, Dir: cfg.Path(s.folders.Workdir), Timeout: check.TimeoutSec.Duration()},
 			Interval:     check.IntervalSec.Duration(), StartPeriod: check.StartPeriodSec.Duration(), StartInterval: check.StartIntervalSec.Duration(), Retries: check.Retries,
 		}
+	}
+	if out.Healthcheck == nil {
+		out.Healthcheck = s.healthcheck()
 	}
 	if out.Services == nil && out.Commands == nil && out.Healthcheck == nil {
 		return nil, nil

@@ -22,8 +22,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	seg, spec, h := s.segment, s.spec, s.held
 	begins := s.history == nil
 	if begins && stage.Workdir != "" {
-		below, rel := spec.folders.Locate(spec.folders.Workdir)
-		if err := workspace.CopyIn(stage.Workdir, below, rel); err != nil {
+		if err := spec.copyIn(stage.Workdir, spec.folders.Workdir); err != nil {
 			return agent.Outcome{}, err
 		}
 	}
@@ -92,6 +91,14 @@ func (s *stageRunner) agentSandbox(stage *tasks.Stage, begins bool) (*agent.Sand
 		}
 	}
 	p := &agent.Sandbox{Config: cfg, Home: cfg.Path(home), Cwd: cfg.Path(workdir), Executable: s.held.host.Executable, Env: spec.environ(&cfg)}
+	switch {
+	case spec.image == nil:
+	case s.held.entry.Type == agent.TypeACP:
+		p.Config.Binds = append(p.Config.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderHome), Inside: home, Writable: true})
+		p.Config.Own = []string{home}
+	default:
+		p.Home = "" // that of the user
+	}
 	p.Setup, err = spec.setup(&cfg, stage, begins)
 	return p, err
 }
@@ -101,7 +108,7 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *ag
 	if stage.Solution == "" {
 		return nil
 	}
-	if s.spec.folders.Workdir == workspace.InsideSolution { // then it lies among the other files
+	if s.spec.folders.Workdir == workspace.InsideSolution && s.spec.image == nil { // then it lies among the other files
 		if err := workspace.CopyIn(stage.Solution, s.spec.folders.Dir(workspace.FolderWorkspace), ""); err != nil {
 			return err
 		}

@@ -13,10 +13,8 @@ import (
 )
 
 // runInSandbox runs an agent that needs a sandbox.
-func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Segment) (agent.Outcome, error) {
-	spec, err := r.held.newSandboxSpec()
+func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Segment, spec *sandboxSpec) (out agent.Outcome, err error) {
 	switch {
-	case err != nil:
 	case seg.Number == 1:
 		err = spec.populate()
 	default:
@@ -35,9 +33,12 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 		return agent.Outcome{}, err
 	}
 	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history, info: agent.Info{Isolation: spec.isolation, Steps: done}}
-	out, err := s.run(ctx, stages[min(len(done), len(stages)):])
+	out, err = s.run(ctx, stages[min(len(done), len(stages)):])
 	if out.Info != nil && spec.task != nil {
 		out.Info.Environment = agent.EnvironmentHost
+		if spec.image != nil {
+			out.Info.Environment = agent.EnvironmentImage
+		}
 	}
 	return out, err
 }

@@ -62,7 +62,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	}()
 	into := filepath.Join(v.held.dir(), stepFolder(stage))
 	// Remove what an earlier attempt has left.
-	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), workspace.TakeBack(spec.folders.Root, workspace.Kept)); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(into, "artifacts")), os.RemoveAll(filepath.Join(into, "verifier")), workspace.TakeBack(spec.folders.Root, spec.folders.Kept())); err != nil {
 		return reward, nil, err
 	}
 	if err := v.collect(ctx, stage); err != nil {
@@ -72,9 +72,10 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		return reward, nil, err
 	}
 	if stage.Verifier.Separate() {
-		if spec, err = spec.separate(stage); err != nil {
+		if spec, err = v.held.separate(ctx, spec, stage); err != nil {
 			return reward, notes, err
 		}
+		defer spec.release()
 	}
 	defer spec.clearVerifier() // the agent of a next step must see neither the tests nor what they said
 	command, err := v.command(spec, stage)
@@ -124,6 +125,11 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 			return sandbox.Command{}, err
 		}
+		if spec.image != nil { // every user of the image may look at them
+			if err := os.Chmod(dir, 0o755); err != nil {
+				return sandbox.Command{}, err
+			}
+		}
 	}
 	for _, dir := range stage.Tests {
 		if err := workspace.CopyIn(dir, spec.folders.Dir(workspace.FolderTests), ""); err != nil {
@@ -134,16 +140,23 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 	if err != nil {
 		return sandbox.Command{}, err
 	}
-	cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests), Inside: workspace.InsideTests, Writable: true}, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
+	cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: spec.folders.Dir(workspace.FolderTests), Inside: workspace.InsideTests, Writable: true})
+	if spec.image == nil {
+		cfg.Binds = append(cfg.Binds, sandbox.Bind{Host: home, Inside: "/home/verifier", Writable: true})
+	}
 	own, err := tasks.ExpandEnv("verifier.env", stage.Verifier.Env, spec.lookup)
 	if err != nil {
 		return sandbox.Command{}, fault.New(fault.Verifier, err.Error())
 	}
 	script := cfg.Path(workspace.InsideTests + "/test.sh")
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + cfg.Path("/home/verifier"), "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, spec.environ(&cfg)...)
+	env := spec.programEnviron(&cfg, cfg.Path("/home/verifier"))
+	var setup *sandbox.Setup
+	if services := spec.entrypoint(); services != nil {
+		setup = &sandbox.Setup{Services: services}
+	}
 	return sandbox.Command{
 		RolloutID: v.held.marker(), Path: "/bin/bash", Args: []string{"bash", script}, Dir: cfg.Path(spec.folders.Workdir), Env: append(env, variables(own)...),
-		Config: &cfg, Executable: v.held.host.Executable,
+		Config: &cfg, Setup: setup, Executable: v.held.host.Executable,
 	}, nil
 }
 
@@ -157,7 +170,7 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 		running, cancel := context.WithTimeout(ctx, c.TimeoutSec.Duration())
 		command := sandbox.Command{
 			RolloutID: v.held.marker(), Path: "/bin/sh", Args: []string{"sh", "-c", c.Command}, Dir: cfg.Path(v.spec.folders.Workdir),
-			Env: append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "HOME=/tmp"}, v.spec.environ(&cfg)...), Config: &cfg, Executable: v.held.host.Executable,
+			Env: v.spec.programEnviron(&cfg, "/tmp"), Config: &cfg, Executable: v.held.host.Executable,
 		}
 		log := filepath.Join(v.held.dir(), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
 		exit, err := v.runLogged(running, command, log)

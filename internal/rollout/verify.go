@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -23,10 +24,11 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 		return nil, nil
 	}
 	started := time.Now()
-	spec, err := s.held.newSandboxSpec()
+	spec, err := s.held.newSandboxSpec(ctx, false)
 	if err != nil {
 		return nil, err
 	}
+	defer spec.release()
 	stages := spec.task.Stages()
 	var reward tasks.Reward
 	var notes []string
@@ -64,14 +66,23 @@ func (h *held) removeVerifierCopy() error {
 	if h.run.Plan.KeepWorkspaces {
 		return nil
 	}
-	return os.RemoveAll(h.verifierCopy())
+	return errors.Join(os.RemoveAll(h.verifierCopy()), os.RemoveAll(h.snapshots().Dir))
+}
+
+// hasVerifierCopy reports whether the verifier can be run again on what the agent has left.
+func (h *held) hasVerifierCopy() bool {
+	_, err := os.Lstat(h.verifierCopy())
+	return err == nil || h.snapshots().Has(verifierSnapshot)
 }
 
 // restoreForVerifier makes a copy of what the agent has left, or restores it if a verifier before
 // was ended in the middle. The verifier of a step needs none: its whole segment is repeated.
 func (s *scoring) restoreForVerifier() error {
 	root, saved := s.held.root(), s.held.verifierCopy()
-	names := withoutHome(workspace.Kept)
+	names := withoutHome(s.held.layout().Kept())
+	if s.held.isolation() == sandbox.IsolationImage {
+		return s.held.restoreLayers(verifierSnapshot, names)
+	}
 	if _, err := os.Lstat(saved); err == nil {
 		return workspace.Restore(saved, root, names)
 	}

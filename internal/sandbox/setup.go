@@ -43,6 +43,8 @@ type SetupCommand struct {
 	// User is who runs it in image isolation, as [Config].User; empty for who the process is. It is
 	// of no effect if evalrun is not root.
 	User string
+	// MayFail says of a service that its end is no reason not to start the process.
+	MayFail bool
 	// Timeout is how long it may take, for a healthcheck each time; 0 for no limit. Services have
 	// none.
 	Timeout time.Duration

@@ -58,7 +58,7 @@ func (in *initProcess) serve(c SetupCommand, cancel context.CancelCauseFunc) err
 	in.services = append(in.services, service{started, out})
 	go func() {
 		<-started.ended
-		if err := ended(started.status); err != nil {
+		if err := ended(started.status); err != nil && !c.MayFail {
 			out.settle()
 			cancel(&SetupError{StageService, c.String(), out.String(), err})
 		}

@@ -22,10 +22,16 @@ const (
 	FolderTests     = "tests"    // there only while they run
 	FolderSolution  = "solution" // there only for the oracle
 	FolderVerifier  = "verifier" // the home of the verifier
+	FolderUpper     = "upper"    // over an image: all that was changed in its root
+	folderWork      = "overlay"  // what the kernel needs for that
+	folderMerged    = "root"     // where the two are mounted, seen by no process out of the sandbox
 )
 
 // Kept are the folders that survive a suspension and are restored when a segment is repeated.
 var Kept = []string{FolderWorkspace, FolderHome, FolderLogs, FolderFiles, FolderTmp, FolderVarTmp, FolderRun}
+
+// KeptOverImage are the folders that survive where the root is that of an image.
+var KeptOverImage = []string{FolderWorkspace, FolderHome, FolderLogs, FolderUpper}
 
 // Where published tasks expect things in a sandbox.
 const (
@@ -47,6 +53,26 @@ type Layout struct {
 	// OwnTree says that the sandbox has a file tree of its own. Whatever the agent writes then
 	// is kept for the verifier and the segments to come, except in the folders of the system.
 	OwnTree bool
+	// Image are the folders of the layers of an image, the uppermost first. If it is not nil the
+	// sandbox has its root, and everything that is in no other folder of the rollout is kept in
+	// FolderUpper.
+	Image []string
+}
+
+// Kept are the folders that survive a suspension and are restored when a segment is repeated.
+func (l Layout) Kept() []string {
+	if l.Image != nil {
+		return KeptOverImage
+	}
+	return Kept
+}
+
+// Layers are the root of a sandbox over an image; nil if there is none.
+func (l Layout) Layers() *sandbox.Root {
+	if l.Image == nil {
+		return nil
+	}
+	return &sandbox.Root{Lower: l.Image, Upper: l.Dir(FolderUpper), Work: l.Dir(folderWork), Merged: l.Dir(folderMerged)}
 }
 
 // Dir is a folder on this machine.
@@ -54,7 +80,7 @@ func (l Layout) Dir(name string) string { return filepath.Join(l.Root, name) }
 
 // Home is the agent's home as the sandbox shows it.
 func (l Layout) Home() string {
-	if l.Workdir == InsideHome {
+	if l.Workdir == InsideHome || l.Image != nil { // an image may have a user agent
 		return otherHome
 	}
 	return InsideHome
@@ -62,10 +88,13 @@ func (l Layout) Home() string {
 
 // Create makes the folders that every rollout has.
 func (l Layout) Create() error {
-	for _, name := range append(slices.Clone(Kept), FolderLogs+"/agent", FolderLogs+"/verifier", FolderLogs+"/artifacts") {
+	for _, name := range append(slices.Clone(l.Kept()), FolderLogs+"/agent", FolderLogs+"/verifier", FolderLogs+"/artifacts") {
 		if err := os.MkdirAll(l.Dir(name), 0o700); err != nil {
 			return err
 		}
+	}
+	if l.Image != nil {
+		return os.Chmod(l.Dir(FolderUpper), 0o755) // it is the root of all users
 	}
 	if !l.OwnTree {
 		return nil
@@ -75,19 +104,30 @@ func (l Layout) Create() error {
 }
 
 // Locate is where on this machine an inside path lies: a folder of the rollout, and the path in it.
+// The folder is empty if the path is in the root of an image.
 func (l Layout) Locate(inside string) (below, rel string) {
-	known := append(l.shared(), sandbox.Bind{Host: l.Dir(FolderHome), Inside: l.Home()}, sandbox.Bind{Host: l.Dir(FolderFiles), Inside: "/"})
+	known := l.shared()
+	if l.Image == nil {
+		known = append(known, sandbox.Bind{Host: l.Dir(FolderHome), Inside: l.Home()}, sandbox.Bind{Host: l.Dir(FolderFiles), Inside: "/"})
+	}
 	return BindOf(known, inside)
 }
 
 // Mounts returns all folders with their places in the sandbox, and makes those that are missing.
-// The home is not writable; the caller makes it so for the agent.
+// The home is not writable; the caller makes it so for the agent. Over an image it is not among
+// them.
 func (l Layout) Mounts() (binds []sandbox.Bind, err error) {
-	binds = append(l.shared(), sandbox.Bind{Host: l.Dir(FolderHome), Inside: l.Home()})
+	binds = l.shared()
+	if l.Image == nil {
+		binds = append(binds, sandbox.Bind{Host: l.Dir(FolderHome), Inside: l.Home()})
+	}
 	for _, b := range binds {
 		if err := os.MkdirAll(b.Host, 0o700); err != nil {
 			return nil, err
 		}
+	}
+	if l.Image != nil {
+		return binds, l.prepareLayers()
 	}
 	if !l.OwnTree {
 		more, err := overlay(l.Dir(FolderFiles), "/")
@@ -109,7 +149,10 @@ func (l Layout) Mounts() (binds []sandbox.Bind, err error) {
 // task may be the place of another folder; then it takes precedence.
 func (l Layout) shared() []sandbox.Bind {
 	folders := []struct{ inside, name string }{{l.Workdir, FolderWorkspace}, {InsideLogs, FolderLogs}}
-	if l.OwnTree {
+	switch {
+	case l.Image != nil:
+		folders = folders[1:] // the working directory is one of the image
+	case l.OwnTree:
 		folders = append(folders, []struct{ inside, name string }{{"/", FolderFiles}, {"/tmp", FolderTmp}, {"/var/tmp", FolderVarTmp}, {"/run", FolderRun}}...)
 	}
 	var binds []sandbox.Bind
@@ -119,6 +162,29 @@ func (l Layout) shared() []sandbox.Bind {
 		}
 	}
 	return binds
+}
+
+// prepareLayers makes the folders of an overlay what they have to be before it is mounted, and those
+// of the logs writable for every user of the image.
+func (l Layout) prepareLayers() error {
+	if err := Remove(l.Dir(folderWork)); err != nil {
+		return err
+	}
+	for _, name := range []string{FolderUpper, folderWork, folderMerged} {
+		if err := os.MkdirAll(l.Dir(name), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"", "agent", "verifier", "artifacts"} {
+		dir := filepath.Join(l.Dir(FolderLogs), name)
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			continue // the agent may have removed it, or put a link in its place
+		}
+		if err := os.Chmod(dir, 0o777); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // publicModes are the modes of folders that every user of a system may enter or write to.

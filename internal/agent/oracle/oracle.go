@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/agent/program"
@@ -39,7 +40,10 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	box := seg.Sandbox
 	stdout := program.OpenLog(filepath.Join(seg.Dir, agent.FileStdout), o.opts.Redact)
 	stderr := program.OpenLog(filepath.Join(seg.Dir, agent.FileStderr), o.opts.Redact)
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + box.Home, "TMPDIR=/tmp"}, box.Env...)
+	env := slices.Clone(box.Env)
+	if box.Home != "" {
+		env = append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + box.Home, "TMPDIR=/tmp"}, env...)
+	}
 	command := sandbox.Command{
 		RolloutID: seg.ProcessMarker(), Path: "/bin/bash", Args: []string{"bash", seg.Solution.Path}, Dir: box.Cwd, Env: append(append(env, seg.Env...), seg.Solution.Env...),
 		Stdout: stdout, Stderr: stderr, Grace: o.opts.Grace, Config: &box.Config, Setup: box.Setup, Executable: box.Executable, Ended: seg.Ended,

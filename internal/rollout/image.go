@@ -1,0 +1,185 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/image"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// images are those of this user.
+var images = sync.OnceValues(func() (*image.Images, error) {
+	dir, err := image.Dir()
+	if err != nil {
+		return nil, err
+	}
+	return image.Open(dir, image.Options{})
+})
+
+// fileImage is the file in a rollout's folder with the digest of the image that it has begun in.
+const fileImage = "image"
+
+// openImage gives the sandboxes of a task its image. What the agent has changed in the root belongs
+// to the image that it was started in, so a rollout that is gone on with gets the same.
+func (h *held) openImage(ctx context.Context, s *sandboxSpec, begins bool) error {
+	all, err := images()
+	if err != nil {
+		return fault.New(fault.Image, err.Error())
+	}
+	noted := filepath.Join(h.root(), fileImage)
+	if begins {
+		if s.image, err = h.getImage(ctx, all, s.task); err != nil {
+			return err
+		}
+		err = durable.WriteFile(noted, 0o600, func(w io.Writer) error {
+			_, err := io.WriteString(w, s.image.Digest)
+			return err
+		})
+	} else {
+		var digest []byte
+		if digest, err = os.ReadFile(noted); err == nil {
+			s.image, err = all.Reopen(string(digest))
+		}
+		if err == nil && s.image == nil {
+			return fault.Newf(fault.Unresumable, "the image %s in which the rollout was begun is not there any more", digest)
+		}
+	}
+	if err != nil {
+		s.release()
+		return err
+	}
+	s.folders.Image = s.image.Lower
+	s.folders.Workdir = path.Clean(cmp.Or(s.task.Config.Environment.Workdir, s.image.Config.WorkingDir, "/"))
+	return nil
+}
+
+func (h *held) getImage(ctx context.Context, all *image.Images, t *tasks.Task) (*image.Image, error) {
+	return all.Get(ctx, imageIn(&t.Config.Environment, filepath.Join(t.Dir, "environment")), h.told)
+}
+
+// told tells what takes time.
+func (h *held) told(what string) { h.host.Logger.Info(what, "rollout", h.claim.RolloutID) }
+
+// imageIn is the image of an environment: what it names, or else what the Dockerfile in a folder
+// makes.
+func imageIn(e *tasks.Environment, dir string) image.Spec {
+	out := image.Spec{Timeout: e.BuildTimeoutSec.Duration(), Reference: e.DockerImage}
+	if fileExists(filepath.Join(dir, "Dockerfile")) {
+		out.Context = dir
+	}
+	return out
+}
+
+// copyIn puts a file, or what is in a folder, at an inside path.
+func (s *sandboxSpec) copyIn(source, inside string) error {
+	below, rel, done, err := s.at(inside)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return workspace.CopyIn(source, below, rel)
+}
+
+// at gives the folder of this machine in which an inside path lies, and the path in it, until done
+// is called. In an image no process of the rollout may run meanwhile.
+func (s *sandboxSpec) at(inside string) (below, rel string, done func(), err error) {
+	below, rel = s.folders.Locate(inside)
+	if below != "" || s.image == nil {
+		return below, rel, func() {}, nil
+	}
+	if _, err := s.folders.Mounts(); err != nil { // which are made
+		return "", "", nil, err
+	}
+	below, done, err = s.folders.Layers().Open(s.executable)
+	return below, path.Clean("/" + inside)[1:], done, err
+}
+
+// keepAlive are the arguments with which an image's entrypoint is started, as by Harbor: what it
+// starts beside them is there for the agent and for the tests.
+var keepAlive = []string{"sh", "-c", "sleep infinity"}
+
+// entrypoint is the service that an image starts, none if it has none.
+func (s *sandboxSpec) entrypoint() []sandbox.SetupCommand {
+	if s.image == nil || len(s.image.Config.Entrypoint) == 0 || s.image.Config.Entrypoint[0] == "" {
+		return nil
+	}
+	return []sandbox.SetupCommand{{Args: slices.Concat(s.image.Config.Entrypoint, keepAlive), User: s.image.Config.User, MayFail: true}}
+}
+
+// imageInterval is how often an image's healthcheck is repeated that does not say it, as by Docker.
+const imageInterval = 30 * time.Second
+
+// healthcheck is that of the image, nil if it has none.
+func (s *sandboxSpec) healthcheck() *sandbox.Healthcheck {
+	if s.image == nil || s.image.Config.Healthcheck == nil || len(s.image.Config.Healthcheck.Test) < 2 {
+		return nil
+	}
+	h := s.image.Config.Healthcheck
+	out := &sandbox.Healthcheck{Interval: cmp.Or(h.Interval, imageInterval), StartPeriod: h.StartPeriod, StartInterval: h.StartInterval, Retries: h.Retries}
+	out.Timeout, out.User = h.Timeout, s.image.Config.User
+	switch h.Test[0] {
+	case "CMD":
+		out.Args = h.Test[1:]
+	case "CMD-SHELL":
+		out.Command = strings.Join(h.Test[1:], " ")
+	default:
+		return nil
+	}
+	return out
+}
+
+// programEnviron are the variables of a process that is no agent: those that every program of this machine
+// finds, if it has no image, and the task's.
+func (s *sandboxSpec) programEnviron(cfg *sandbox.Config, home string) []string {
+	if s.image != nil {
+		return s.environ(cfg) // HOME is that of the user
+	}
+	return append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + home, "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, s.environ(cfg)...)
+}
+
+// openSeparate gives the sandbox of a verifier of its own its image: that of the agent, unless the
+// task names another.
+func (h *held) openSeparate(ctx context.Context, s *sandboxSpec, stage *tasks.Stage) error {
+	all, err := images()
+	if err != nil {
+		return fault.New(fault.Image, err.Error())
+	}
+	var want image.Spec
+	workdir := s.task.Config.Environment.Workdir
+	if e := stage.Verifier.Environment; e != nil {
+		want, workdir = imageIn(e, ""), e.Workdir
+	}
+	for _, dir := range stage.Tests {
+		if fileExists(filepath.Join(dir, "Dockerfile")) {
+			want.Context = dir
+		}
+	}
+	digest := s.image.Digest
+	if want.Context == "" && want.Reference == "" {
+		s.image, err = all.Reopen(digest)
+	} else {
+		s.image, err = all.Get(ctx, want, h.told)
+	}
+	switch {
+	case err != nil:
+		return err
+	case s.image == nil:
+		return fault.Newf(fault.Image, "the image %s is not there any more", digest)
+	}
+	s.folders.Image = s.image.Lower
+	s.folders.Workdir = path.Clean(cmp.Or(workdir, s.image.Config.WorkingDir, "/"))
+	return s.resolve()
+}
