@@ -47,13 +47,23 @@ func SelfTest(a compare.Side, by string, seed uint64) (*compare.SelfTestDocument
 // VerdictOf is the verdict of the gates of a comparison; undecided is what one that is undecided
 // comes to. The reason names the gates that have not passed.
 func VerdictOf(d *compare.Document, undecided Verdict) (v Verdict, reason string) {
+	return verdictOfGates(d.Gates, func(g compare.Gate) gateVerdict { return gateVerdict{g.Verdict, report.GateSentence(g)} }, undecided)
+}
+
+// gateVerdict is how a gate was judged, and the sentence that says so.
+type gateVerdict struct {
+	eval.GateVerdict
+	sentence string
+}
+
+func verdictOfGates[G any](gates []G, of func(G) gateVerdict, undecided Verdict) (v Verdict, reason string) {
 	var lost, open []string
-	for _, g := range d.Gates {
-		switch g.Verdict {
+	for _, g := range gates {
+		switch one := of(g); one.GateVerdict {
 		case eval.GateFail:
-			lost = append(lost, report.GateSentence(g))
+			lost = append(lost, one.sentence)
 		case eval.GateUndecided:
-			open = append(open, report.GateSentence(g))
+			open = append(open, one.sentence)
 		}
 	}
 	switch {

@@ -7,7 +7,8 @@
 // documents or events because of fields that you do not know: a later minor version may add some.
 //
 // The schemas are evalset, agent, evaluator, results, event (one line of events.jsonl), span (one
-// line of trace.jsonl), comparison and selftest (what compare writes); [Validate] checks a document against one.
+// line of trace.jsonl), comparison and selftest (what compare writes), and calibration;
+// [Validate] checks a document against one.
 //
 // Those of files that people write say what a key holds and let unknown keys pass, which evalrun
 // itself warns of; those of files that evalrun writes allow nothing else.
@@ -37,7 +38,7 @@ var FS embed.FS
 var OpenAPI []byte
 
 // Names are the names of the schemas.
-var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest"}
+var Names = []string{"evalset", "agent", "evaluator", "results", "event", "span", "comparison", "selftest", "calibration"}
 
 var resolved = struct {
 	sync.Mutex

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/evalrun/evalrun/eval/calibrate"
 	"github.com/evalrun/evalrun/eval/compare"
 )
 
@@ -30,9 +31,10 @@ func TestResultsHaveTheTypesOfTheirSchema(t *testing.T) {
 	}
 }
 
-// The same for what compare writes.
+// The same for what compare and calibrate write.
 func TestComparisonsHaveTheTypesOfTheirSchemas(t *testing.T) {
-	for file, typ := range map[string]reflect.Type{"comparison": reflect.TypeFor[compare.Document](), "selftest": reflect.TypeFor[compare.SelfTestDocument]()} {
+	for file, typ := range map[string]reflect.Type{"comparison": reflect.TypeFor[compare.Document](), "selftest": reflect.TypeFor[compare.SelfTestDocument](),
+		"calibration": reflect.TypeFor[calibrate.Document]()} {
 		schema, err := load(file + ".schema.json")
 		if err != nil {
 			t.Fatal(err)

@@ -58,6 +58,12 @@ type vectors struct {
 			Min, TrueRate, PFail float64
 		}
 	}
+	V21 struct {
+		TP, FN, FP, TN, N                    int
+		Agreement, Kappa, TPR, TNR, Observed float64
+		Corrected, CorrectedSE               float64
+		CI95                                 [2]float64
+	}
 	V24 struct {
 		D                                                            []float64
 		Delta, SE, T, P, SignFlipP, McnemarExact, McnemarMidP, MDE80 float64
