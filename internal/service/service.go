@@ -97,6 +97,24 @@ func (s *Service) Report(ctx context.Context, runID string, f func(*runner.Repor
 	return s.runs.Report(ctx, runID, s.o.Variables, f)
 }
 
+// Rollout is everything that is known of one rollout of a run, redacted; ErrNotFound if there is none.
+func (s *Service) Rollout(ctx context.Context, runID, rolloutID string) (*report.Detail, error) {
+	red, err := s.redactors.of(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	return report.ReadDetail(ctx, s.st, runID, rolloutID, red)
+}
+
+// Folder is where the files of a rollout are; ErrNotFound if the run has none with the id.
+func (s *Service) Folder(ctx context.Context, runID, rolloutID string) (report.Folder, error) {
+	red, err := s.redactors.of(ctx, runID)
+	if err != nil {
+		return report.Folder{}, err
+	}
+	return report.FolderOf(ctx, s.st, runID, rolloutID, red)
+}
+
 // Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
 // empty. With all it includes what waits no more.
 func (s *Service) Triggers(ctx context.Context, runID string, all bool, f func(runner.Trigger) error) error {

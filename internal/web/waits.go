@@ -29,7 +29,7 @@ func (p *Pages) addWaits(ctx context.Context, o *overview, page *runPage) error 
 	}
 	at := map[[2]string]int{}
 	return p.o.Service.Triggers(ctx, o.head.RunID, false, func(t runner.Trigger) error {
-		name := nameOfWait(t)
+		name := nameOfWait(t.Type, t.InterruptID, t.Payload)
 		if t.Type == string(wait.TypeTask) && t.AskedBy == "" {
 			page.Ends.People++
 		}
@@ -63,22 +63,21 @@ func earlier(a time.Time, b *time.Time) time.Time {
 }
 
 // nameOfWait is what is waited for: the process, the application that asks, or the interrupt.
-func nameOfWait(t runner.Trigger) string {
+func nameOfWait(typ, interruptID string, asked json.RawMessage) string {
 	var payload struct {
 		Process string `json:"process_name"`
+		Name    string `json:"name"`
 		App     string `json:"app_name"`
 		Title   string `json:"title"`
 	}
-	_ = json.Unmarshal(t.Payload, &payload) // it may be anything
-	switch {
-	case payload.Process != "":
-		return payload.Process
-	case payload.App != "":
-		return payload.App
-	case payload.Title != "":
-		return payload.Title
-	case t.Type == string(wait.TypeTimer):
+	_ = json.Unmarshal(asked, &payload) // it may be anything
+	for _, name := range []string{payload.Process, payload.App, payload.Title, payload.Name} {
+		if name != "" {
+			return name
+		}
+	}
+	if typ == string(wait.TypeTimer) {
 		return "until a time"
 	}
-	return t.InterruptID
+	return interruptID
 }

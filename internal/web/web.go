@@ -80,6 +80,9 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/inbox/live", p.inboxLive),
 		read("/triggers/{id}/answer", p.outcome),
 		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(p.answer)},
+		read("/runs/{run}/rollouts/{rollout}", p.rollout),
+		read("/runs/{run}/e/{evaluation}/{agent}/{epoch}", p.rolloutOf),
+		read("/runs/{run}/rollouts/{rollout}/files/{path...}", p.file),
 	}
 }
 

@@ -1,0 +1,142 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// Detail is everything that is known of one rollout: its entry of the results document, and when what
+// happened.
+type Detail struct {
+	schemas.Rollout
+	Row Row
+	// CreatedAt is when the run was created, StateSince when the rollout came into its state.
+	CreatedAt, StateSince time.Time
+	Attempts              []Attempt
+	Waits                 []Wait
+	Folder
+	// Again is the command that runs the evaluation again, empty if nobody knows it.
+	Again string
+}
+
+// Folder is where the files of a rollout are.
+type Folder struct {
+	Name string
+	// Dir is absolute. Whoever opens what is in it follows no link.
+	Dir string
+	// Redact takes secrets out of what is read from there.
+	Redact *redact.Redactor
+}
+
+// FolderOf is the folder of a rollout of a run; store.ErrNotFound if the run has none with the id.
+func FolderOf(ctx context.Context, st store.Store, runID, rolloutID string, red *redact.Redactor) (Folder, error) {
+	one, err := st.Rollout(ctx, rolloutID)
+	if err == nil && (one.RunID != runID || one.ID != rolloutID) {
+		err = fmt.Errorf("rollout %s: %w", rolloutID, store.ErrNotFound)
+	}
+	return Folder{red.String(one.EvaluationName), workspace.RolloutDir(st.Dir(), runID, rolloutID), red}, err
+}
+
+// Attempt is one attempt of one segment.
+type Attempt struct {
+	Segment, Attempt   int
+	Outcome            string
+	StartedAt, EndedAt time.Time
+	Error              *schemas.Fault
+	// Files are what it has left, relative to the rollout's folder, slash-separated.
+	Files []File
+}
+
+// File is a file of a rollout.
+type File struct {
+	Path string
+	// Size is in bytes.
+	Size int64
+}
+
+// Wait is something that the rollout waited for, or waits for.
+type Wait struct {
+	TriggerID, InterruptID, EvaluatorID string
+	Type, Source, ItemKey, State        string
+	// Segment is the one whose end made it, TakenBy the one that was resumed with it, 0 if none.
+	Segment, TakenBy int
+	Open             bool
+	CreatedAt        time.Time
+	// Deadline, NextDue and DeliveredAt are zero if there is none.
+	Deadline, NextDue, DeliveredAt time.Time
+	// Status says what was delivered: successful, faulted, cancelled or expired; empty if nothing was.
+	Status          string
+	Asked, Answered json.RawMessage
+	Error           *schemas.Fault
+	LastError       string
+	Failures        int
+}
+
+// ReadDetail reads one rollout of a run; store.ErrNotFound if the run has none with the id.
+func ReadDetail(ctx context.Context, st store.Reader, runID, rolloutID string, red *redact.Redactor) (*Detail, error) {
+	stored, err := st.Plan(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	o := Options{StoreID: st.ID(), StoreDir: st.Dir(), StorePath: ".", Redact: red}
+	if o.Plan, err = plans.Read(stored); err != nil {
+		return nil, err
+	}
+	d := &Detail{Folder: Folder{Dir: workspace.RolloutDir(st.Dir(), runID, rolloutID), Redact: red}}
+	return d, st.Snapshot(ctx, runID, func(v store.View) error { return d.read(v, o) })
+}
+
+func (d *Detail) read(v store.View, o Options) error {
+	if err := o.readRescorings(v); err != nil {
+		return err
+	}
+	rv, err := v.Rollout(filepath.Base(d.Dir))
+	if err != nil {
+		return err
+	}
+	evaluation, err := (&evaluations{view: v}).of(rv)
+	if err != nil {
+		return err
+	}
+	one, err := o.rollout(rv, evaluation, parts{spans: true})
+	if err != nil {
+		return err
+	}
+	r := &Report{Head: o.head(v.Run()), Pass: o.Plan.Set.Thresholds.Pass, storeDir: o.StoreDir}
+	statistics := eval.NewStatistics(&o.Plan.Set).Summary()
+	r.Statistics = &statistics
+	d.Rollout, d.Row, d.CreatedAt, d.StateSince = *one, r.RowOf(one), rv.CreatedAt, rv.StateSince
+	d.Again = explainer{Report: r}.again(one)
+	for _, s := range rv.Segments {
+		a := Attempt{Segment: s.Number, Attempt: s.Attempt, Outcome: string(s.Outcome), StartedAt: s.StartedAt, EndedAt: s.EndedAt, Error: o.fault(s.Fault)}
+		for _, f := range s.Files {
+			a.Files = append(a.Files, File{fmt.Sprintf("segments/%d.%d/%s", s.Number, s.Attempt, f.Name), f.Size})
+		}
+		d.Attempts = append(d.Attempts, a)
+	}
+	for _, t := range rv.Triggers {
+		var spec wait.Spec
+		if err := json.Unmarshal(t.Spec, &spec); err != nil {
+			return fmt.Errorf("the stored spec of trigger %s: %w", t.ID, err)
+		}
+		w := Wait{TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), EvaluatorID: t.EvaluatorID, Type: t.Type, Source: t.Source, ItemKey: o.Redact.String(t.ItemKey),
+			State: string(t.State), Open: t.State.IsOpen(), Segment: t.Segment, TakenBy: t.TakenBy, CreatedAt: t.CreatedAt, Deadline: t.Deadline, NextDue: t.NextDue, DeliveredAt: t.DeliveredAt,
+			Status: string(t.Status), Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault), LastError: o.Redact.String(t.LastError), Failures: t.Failures}
+		d.Waits = append(d.Waits, w)
+	}
+	return nil
+}
+
+// Findings says in a line each what an evaluator has found that has not given its best score.
+func Findings(result schemas.EvaluationResult) []string { return findings(result) }

@@ -1,0 +1,227 @@
+package web
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+)
+
+// The compressed axis: a time in which nothing works and that is longer than idleShare of all working
+// time gets at most idleWidth of the axis, and all of these together at most idleTotal.
+const (
+	idleShare = 0.15
+	idleWidth = 0.13
+	idleTotal = 0.30
+)
+
+// The place of the axis in the drawing, as shares of its width: the names of the lanes are left of it.
+const (
+	axisFrom  = 0.20
+	axisWidth = 0.79
+)
+
+// axis places times. It grows with time, and is linear between two of its cuts.
+type axis struct {
+	cuts []time.Time
+	// at are the places of the cuts, from 0 to 1.
+	at []float64
+	// idle are the cuts that begin a time that is drawn shorter than it was.
+	idle []int
+}
+
+// newAxis makes the axis of what happened. Its cuts are all times at which something begins or ends.
+func newAxis(all []stretch) *axis {
+	a := &axis{}
+	var busy []stretch
+	var working time.Duration
+	for _, s := range all {
+		a.cuts = append(a.cuts, s.From, s.To)
+		if s.Lane == laneClock && (s.Kind == "work" || s.Kind == "eval") {
+			busy, working = append(busy, s), working+s.For()
+		}
+	}
+	slices.SortFunc(a.cuts, time.Time.Compare)
+	a.cuts = slices.CompactFunc(a.cuts, time.Time.Equal)
+	if len(a.cuts) < 2 {
+		return a
+	}
+	var linear time.Duration
+	for i := range a.cuts[:len(a.cuts)-1] {
+		from, to := a.cuts[i], a.cuts[i+1]
+		works := slices.ContainsFunc(busy, func(s stretch) bool { return s.From.Before(to) && from.Before(s.To) })
+		if !works && working > 0 && float64(to.Sub(from)) > idleShare*float64(working) {
+			a.idle = append(a.idle, i)
+		} else {
+			linear += to.Sub(from)
+		}
+	}
+	fixed := 0.0
+	if n := len(a.idle); n > 0 {
+		fixed = min(idleWidth, idleTotal/float64(n))
+		if linear == 0 {
+			fixed = 1 / float64(n)
+		}
+	}
+	x, rest := 0.0, 1-fixed*float64(len(a.idle))
+	a.at = append(a.at, 0)
+	for i := range a.cuts[:len(a.cuts)-1] {
+		if slices.Contains(a.idle, i) {
+			x += fixed
+		} else {
+			x += rest * float64(a.cuts[i+1].Sub(a.cuts[i])) / float64(linear)
+		}
+		a.at = append(a.at, min(x, 1))
+	}
+	return a
+}
+
+// place is where a time is, from 0 to 1.
+func (a *axis) place(t time.Time) float64 {
+	if len(a.at) == 0 || t.Before(a.cuts[0]) {
+		return 0
+	}
+	i := sort.Search(len(a.cuts), func(i int) bool { return a.cuts[i].After(t) }) - 1
+	if i == len(a.cuts)-1 {
+		return 1
+	}
+	return a.at[i] + (a.at[i+1]-a.at[i])*float64(t.Sub(a.cuts[i]))/float64(a.cuts[i+1].Sub(a.cuts[i]))
+}
+
+// drawing is a timeline as it is drawn.
+type drawing struct {
+	Height int
+	Lanes  []laneLabel
+	Bars   []drawnBar
+	Breaks []drawnBreak
+	Ticks  []tick
+	// Left says how many stretches were merged with others, because they would be one line.
+	Merged int
+}
+
+type laneLabel struct {
+	Name  string
+	Y, At int
+}
+
+type drawnBar struct {
+	Kind, Title, Text, Note string
+	X, Width, TextX, NoteX  string
+	Y, Height, TextY        int
+	// Moment is a mark without a width; NoteEnds says that the note stands before the bar.
+	Moment, NoteEnds bool
+}
+
+type drawnBreak struct {
+	X, Width, Middle, Text string
+}
+
+type tick struct {
+	X, Text, Anchor string
+}
+
+// The heights of the drawing in pixels, and how many lines of one lane it has at most.
+const (
+	top      = 30
+	lane     = 30
+	waitLine = 22
+	maxLines = 12
+	// nearest is how near two bars of a lane may be: about a pixel.
+	nearest = 0.001
+)
+
+func formatAxis(x float64) string {
+	return strconv.FormatFloat(100*(axisFrom+axisWidth*x), 'f', 3, 64) + "%"
+}
+
+func draw(all []stretch) *drawing {
+	a := newAxis(all)
+	if len(a.at) == 0 {
+		return nil
+	}
+	d := &drawing{}
+	y := top
+	for _, name := range []string{laneClock, laneSegments, laneWaits, laneDelivered, laneTools, laneScores} {
+		var own []stretch
+		for _, s := range all {
+			if s.Lane == name {
+				own = append(own, s)
+			}
+		}
+		if len(own) == 0 {
+			continue
+		}
+		height := lane
+		if name == laneWaits {
+			height = waitLine*min(len(own), maxLines) + lane - waitLine
+		}
+		d.Lanes = append(d.Lanes, laneLabel{name, y + 17, y - 3})
+		d.addLane(a, own, y)
+		y += height
+	}
+	for _, i := range a.idle {
+		d.Breaks = append(d.Breaks, drawnBreak{formatAxis(a.at[i]), width(a.at[i], a.at[i+1]), formatAxis((a.at[i] + a.at[i+1]) / 2), "// " + formatDuration(a.cuts[i+1].Sub(a.cuts[i])) + " //"})
+	}
+	first, last := a.cuts[0], a.cuts[len(a.cuts)-1]
+	d.Ticks = []tick{{formatAxis(0), first.UTC().Format(time.TimeOnly), "start"}, {formatAxis(1), last.UTC().Format(time.TimeOnly) + " UTC", "end"}}
+	d.Height = y + 22
+	return d
+}
+
+// width is that of a bar, which can be seen however short it is.
+func width(from, to float64) string {
+	return strconv.FormatFloat(100*max(axisWidth*(to-from), 0.0025), 'f', 3, 64) + "%"
+}
+
+// addLane draws the stretches of a lane. Those that would be nearer than a pixel are one bar.
+func (d *drawing) addLane(a *axis, own []stretch, y int) {
+	type mark struct {
+		from, to float64
+		n        int
+		stretch
+	}
+	var marks []mark
+	for _, s := range own {
+		m := mark{a.place(s.From), a.place(s.To), 1, s}
+		if last := len(marks) - 1; len(own) > 300 && last >= 0 && m.from-marks[last].to < nearest {
+			marks[last].to, marks[last].n = max(marks[last].to, m.to), marks[last].n+1
+			d.Merged++
+			continue
+		}
+		marks = append(marks, m)
+	}
+	for i, m := range marks {
+		b := drawnBar{Kind: m.Kind, X: formatAxis(m.from), Width: width(m.from, m.to), TextX: formatAxis(m.from + 0.005), Y: y, Height: 20, TextY: y + 14, Moment: m.Lane == laneDelivered}
+		b.Title = m.Label + ", " + formatDuration(m.For())
+		text := m.Label
+		switch {
+		case m.n > 1:
+			b.Title, text = fmt.Sprintf("%d of them", m.n), fmt.Sprint(m.n)
+		case m.Lane == laneClock:
+			text += " " + formatDuration(m.For())
+		case m.Lane == laneWaits:
+			line := min(i, maxLines-1)
+			b.Y, b.Height, b.TextY = y+waitLine*line, 18, y+waitLine*line+13
+			if i < maxLines {
+				b.Note, b.NoteX = short(m.Label, 34), formatAxis(m.to+0.006)
+				if m.to > 0.65 {
+					b.NoteX, b.NoteEnds = formatAxis(m.from-0.006), true
+				}
+			}
+			text = ""
+		}
+		if float64(len([]rune(text))) < (m.to-m.from)*130 { // about so many characters fit
+			b.Text = text
+		}
+		d.Bars = append(d.Bars, b)
+	}
+}
+
+// short is the beginning of a text that has to fit.
+func short(text string, most int) string {
+	if begin, left := cut(text, most); left > 0 {
+		return begin + "…"
+	}
+	return text
+}

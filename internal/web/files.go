@@ -1,0 +1,222 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/internal/report"
+)
+
+// The limits of files: bytes of a part, bytes of a log's end that the page of its rollout has, and
+// files that it lists.
+const (
+	partBytes = 64 << 10
+	endBytes  = 8 << 10
+	maxFiles  = 300
+)
+
+// fileRow is a file that a rollout has left.
+type fileRow struct {
+	report.File
+	URL string
+}
+
+// logPart is a part of a file.
+type logPart struct {
+	Name  string
+	Spans []logSpan
+	// From and To are the bytes that it has, of Size.
+	From, To, Size int64
+	URL            string
+}
+
+// filesOf lists what is in the folder of a rollout, without following links.
+func filesOf(d report.Folder) []report.File {
+	root, err := os.OpenRoot(d.Dir)
+	if err != nil {
+		return nil // its folder was removed, or it has left nothing
+	}
+	defer root.Close()
+	var out []report.File
+	_ = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error { // what cannot be read is not listed
+		if err != nil || len(out) == maxFiles {
+			return fs.SkipDir
+		}
+		if info, err := e.Info(); err == nil && e.Type().IsRegular() {
+			out = append(out, report.File{Path: name, Size: info.Size()})
+		}
+		return nil
+	})
+	return out
+}
+
+func (page *rolloutPage) addFiles() {
+	var log report.File
+	for _, f := range filesOf(page.Folder) {
+		page.Files = append(page.Files, fileRow{f, page.fileURL(f.Path)})
+		if path.Base(f.Path) == "stderr.log" {
+			log = f // that of the last attempt, in the order of the names
+		}
+	}
+	if log.Path == "" {
+		return
+	}
+	part, err := readPart(page.Folder, log.Path, log.Size-endBytes, endBytes)
+	if err == nil {
+		part.URL = page.fileURL(log.Path)
+		page.LogEnd = part
+	}
+}
+
+func (page *rolloutPage) fileURL(name string) string {
+	u := url.URL{Path: "/runs/" + page.RunID + "/rollouts/" + page.RolloutID + "/files/" + name}
+	return u.EscapedPath()
+}
+
+// readPart reads a part of a file of a rollout, redacted. It begins and ends with a whole character.
+func readPart(d report.Folder, name string, from, most int64) (*logPart, error) {
+	data, from, size, err := readFile(d, name, from, most)
+	if err != nil {
+		return nil, err
+	}
+	out := &logPart{Name: name, From: from, To: from + int64(len(data)), Size: size}
+	out.Spans = styled(d.Redact.String(string(trimRunes(data, from > 0))))
+	return out, nil
+}
+
+// trimRunes leaves out what is only a part of a character at the ends.
+func trimRunes(data []byte, begins bool) []byte {
+	for i := 0; begins && i < 3 && len(data) > 0 && data[0]&0xc0 == 0x80; i++ {
+		data = data[1:]
+	}
+	for i := len(data) - 1; i >= 0 && i >= len(data)-3; i-- {
+		if data[i]&0xc0 == 0xc0 { // the first byte of a character, of which the rest may be missing
+			if need := []int{2, 2, 3, 4}[data[i]>>4&3]; len(data)-i < need {
+				return data[:i]
+			}
+			break
+		}
+		if data[i] < 0x80 {
+			break
+		}
+	}
+	return data
+}
+
+// readFile reads a part of a file that the rollout has left, wherever it may lead no further than the
+// rollout's own folder.
+func readFile(d report.Folder, name string, from, most int64) (data []byte, at, size int64, err error) {
+	if !fs.ValidPath(name) {
+		return nil, 0, 0, fs.ErrNotExist
+	}
+	root, err := os.OpenRoot(d.Dir)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, 0, 0, fs.ErrNotExist
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer f.Close()
+	at = max(0, min(from, info.Size()))
+	if _, err := f.Seek(at, io.SeekStart); err != nil {
+		return nil, 0, 0, err
+	}
+	data, err = io.ReadAll(io.LimitReader(f, most))
+	return data, at, info.Size(), err
+}
+
+// filePage is a part of a file.
+type filePage struct {
+	frame
+	logPart
+	Rollout, RolloutURL string
+	Previous, Next, Raw string
+	Binary              bool
+}
+
+// file is a part of a file as a page, or with ?raw the whole file as an attachment.
+func (p *Pages) file(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.named(w, r)
+	if !found {
+		return err
+	}
+	rollout := r.PathValue("rollout")
+	d, err := p.o.Service.Folder(r.Context(), run.ID, rollout)
+	if err != nil {
+		return err
+	}
+	name, q := r.PathValue("path"), r.URL.Query()
+	if q.Has("raw") {
+		return raw(w, d, name)
+	}
+	offset, err := strconv.ParseInt(q.Get("offset"), 10, 64)
+	if err != nil || offset < 0 {
+		offset = 0
+	}
+	data, _, size, err := readFile(d, name, offset, partBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return notFound("the rollout has left no file %s, or its folder was removed", plain(name))
+	}
+	if err != nil {
+		return err
+	}
+	if offset > size { // the last part
+		offset = max(0, size-1) / partBytes * partBytes
+	}
+	part, err := readPart(d, name, offset, partBytes)
+	if err != nil {
+		return err
+	}
+	page := &filePage{frame: frame{Title: path.Base(name), Section: "/"}, logPart: *part, Rollout: d.Name, RolloutURL: "/runs/" + run.ID + "/rollouts/" + rollout, Raw: "?raw"}
+	page.Binary = bytes.IndexByte(data, 0) >= 0
+	if part.From > 0 {
+		page.Previous = fmt.Sprintf("?offset=%d", max(0, part.From-partBytes))
+	}
+	if part.To < part.Size {
+		page.Next = fmt.Sprintf("?offset=%d", part.To)
+	}
+	return show(w, http.StatusOK, "file.html", page)
+}
+
+// maxRaw is how much of a file is sent as an attachment; it is redacted as a whole.
+const maxRaw = 64 << 20
+
+// raw sends a file so that a browser keeps it and does not show it.
+func raw(w http.ResponseWriter, d report.Folder, name string) error {
+	data, _, size, err := readFile(d, name, 0, maxRaw)
+	if errors.Is(err, fs.ErrNotExist) {
+		return notFound("the rollout has left no file %s, or its folder was removed", plain(name))
+	}
+	if err != nil {
+		return err
+	}
+	if size > maxRaw {
+		return &pageError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the file has %d bytes; evalrun logs writes it, or look at it in parts", size)}
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Content-Type", "application/octet-stream")
+	if slices.Contains([]string{".log", ".txt", ".json", ".jsonl"}, path.Ext(name)) {
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(plain(path.Base(name)), "_")}))
+	_, _ = w.Write([]byte(d.Redact.String(string(data)))) // a reader who is gone is told nothing
+	return nil
+}

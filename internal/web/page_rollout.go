@@ -1,0 +1,338 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// The limits of a rollout's page.
+const (
+	maxScores = 200
+	maxSteps  = 100
+	maxTable  = 300
+)
+
+// rolloutPage is the page of a rollout.
+type rolloutPage struct {
+	frame
+	*report.Detail
+	RunID, RunName string
+	Suspensions    int
+	Siblings       []agentCells
+	// Previous and Next lead to the failures before and after this one, Place says where it is among
+	// them.
+	Previous, Next, Place string
+	List                  string
+	Fault                 *faultText
+	Scores                []scoreRow
+	Timeline              *drawing
+	Table                 []stretch
+	TableMore             int
+	// SoFar says that the clocks stand still since the rollout came into its state.
+	SoFar                   time.Duration
+	Input, Expected, Output []textPart
+	Waits                   []waitCard
+	Steps                   []toolCall
+	StepsPart               part
+	Files                   []fileRow
+	LogEnd                  *logPart
+}
+
+// faultText is why a rollout has faulted: the last line of what its agent has printed first.
+type faultText struct {
+	Category, Owner string
+	Reason, Message string
+}
+
+// scoreRow is what an evaluator says.
+type scoreRow struct {
+	schemas.Evaluated
+	// Status is passed, failed or unscored.
+	Status   string
+	Findings []string
+	// Expected and Actual are there if both are short values.
+	Expected, Actual string
+	Compared         bool
+	Took             time.Duration
+	Text             string
+}
+
+// waitCard is something that was waited for, with what was asked and what came.
+type waitCard struct {
+	report.Wait
+	Name, Status    string
+	Asked, Answered []textPart
+	By              string
+	After           time.Duration
+	Commands        []string
+}
+
+// rollout is the page of a rollout.
+func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.named(w, r)
+	if !found {
+		return err
+	}
+	d, err := p.o.Service.Rollout(r.Context(), run.ID, r.PathValue("rollout"))
+	if err != nil {
+		return err
+	}
+	o, err := p.overviewOf(r.Context(), run.ID)
+	if err != nil {
+		return err
+	}
+	page := &rolloutPage{frame: frame{Title: d.Row.EvaluationName, Section: "/"}, Detail: d, RunID: run.ID, RunName: setName(o.head)}
+	now := p.o.Now()
+	if !d.Status.IsTerminal() {
+		page.SoFar = now.Sub(d.StateSince)
+	}
+	page.place(o, r.URL.Query())
+	page.addFault()
+	page.addScores()
+	all := stretches(d, now)
+	page.Timeline, page.Table = draw(all), all[:min(len(all), maxTable)]
+	page.TableMore = len(all) - len(page.Table)
+	page.Input, page.Expected = valueParts(d.Inputs), expectedParts(d)
+	if x := d.AgentExecutionOutput; x != nil && d.Status != schemas.StateSuspended && x.Result.Error == nil {
+		page.Output = valueParts(x.Result.Output)
+	}
+	if err := p.addWaitCards(r.Context(), page); err != nil {
+		return err
+	}
+	page.addSteps(r.URL.Query())
+	page.addFiles()
+	page.Commands = []string{"evalrun show " + run.ID + " " + d.RolloutID, "evalrun logs " + run.ID + " " + d.RolloutID}
+	if d.Again != "" {
+		page.Commands = append(page.Commands, d.Again)
+	}
+	return show(w, http.StatusOK, "rollout.html", page)
+}
+
+// rolloutOf leads to a rollout that is named by evaluation, agent and epoch.
+func (p *Pages) rolloutOf(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.named(w, r)
+	if !found {
+		return err
+	}
+	o, err := p.overviewOf(r.Context(), run.ID)
+	if err != nil {
+		return err
+	}
+	for at := range o.rows {
+		one := &o.rows[at]
+		if one.EvaluationID == r.PathValue("evaluation") && one.Agent == r.PathValue("agent") && strconv.Itoa(one.Epoch) == r.PathValue("epoch") {
+			http.Redirect(w, r, o.url(at, ""), http.StatusFound)
+			return nil
+		}
+	}
+	return notFound("the run has no rollout of this evaluation, agent and epoch")
+}
+
+// place says where the rollout is among those of its evaluation, and among the failures of the list
+// from which one has come.
+func (page *rolloutPage) place(o *overview, q url.Values) {
+	at := o.rowOf(page.RolloutID)
+	from, err := url.ParseQuery(q.Get("from"))
+	if at < 0 || err != nil {
+		return
+	}
+	f := readFilter(from)
+	page.List = "/runs/" + page.RunID
+	if query := f.query().Encode(); query != "" {
+		page.List += "?" + query
+	}
+	page.Siblings = o.cells(&o.evaluations[o.rows[at].evaluation], f.from(), func(int) bool { return true }, at)
+	var bad []int
+	if f.View == "rollouts" {
+		bad = f.rollouts(o)
+	} else {
+		for _, g := range f.groups(o) {
+			for _, i := range g.rows {
+				if g.chosen[i] {
+					bad = append(bad, i)
+				}
+			}
+		}
+	}
+	here := slices.Index(bad, at)
+	before, after := -1, -1
+	n, number := 0, 0
+	for i, row := range bad {
+		if !o.rows[row].bad() {
+			continue
+		}
+		n++
+		switch {
+		case i < here:
+			before = row
+		case i == here:
+			number = n
+		case after < 0:
+			after = row
+		}
+	}
+	if before >= 0 {
+		page.Previous = o.url(before, f.from())
+	}
+	if after >= 0 {
+		page.Next = o.url(after, f.from())
+	}
+	if number > 0 {
+		page.Place = fmt.Sprintf("%d of %d", number, n)
+	}
+	page.Suspensions = 0
+	for _, a := range page.Attempts {
+		if a.Outcome == "suspended" {
+			page.Suspensions++
+		}
+	}
+}
+
+func (page *rolloutPage) addFault() {
+	if page.Error != nil {
+		page.Fault = &faultText{Category: page.Error.Category, Owner: page.FaultOwner, Reason: page.Row.Reason, Message: page.Error.Message}
+	}
+}
+
+// addScores has the evaluators, the worst first.
+func (page *rolloutPage) addScores() {
+	for _, e := range page.EvaluationRunResults {
+		if len(page.Scores) == maxScores {
+			break
+		}
+		row := scoreRow{Evaluated: e, Status: "unscored", Took: time.Duration(e.Result.EvaluationTime * float64(time.Second))}
+		best := cmp.Or(e.Result.Scale, 1)
+		if s := e.Result.Score; s != nil {
+			row.Status = "failed"
+			if *s >= best {
+				row.Status = "passed"
+			}
+		}
+		if row.Status == "passed" {
+			row.Text = brief(e.Result.Details)
+		} else {
+			row.explain()
+		}
+		page.Scores = append(page.Scores, row)
+	}
+	order := func(r scoreRow) float64 {
+		switch {
+		case r.Result.Error != "":
+			return -2
+		case r.Result.Score == nil:
+			return -1
+		}
+		return *r.Result.Score / cmp.Or(r.Result.Scale, 1)
+	}
+	slices.SortStableFunc(page.Scores, func(a, b scoreRow) int { return cmp.Compare(order(a), order(b)) })
+}
+
+// explain says why it is not the best score.
+func (row *scoreRow) explain() {
+	if c := row.Result.Comparison; c != nil && isScalar(c.Expected) && isScalar(c.Actual) {
+		row.Compared, row.Expected, row.Actual = true, brief(c.Expected), brief(c.Actual)
+		return
+	}
+	if row.Result.NotRun == "" && row.Result.Error == "" {
+		row.Findings = report.Findings(row.Result)
+	}
+}
+
+// isScalar reports whether a value fits into a line.
+func isScalar(raw json.RawMessage) bool {
+	return len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && len(raw) < 1000
+}
+
+// brief is a value in a line: a text as it is, anything else as JSON.
+func brief(raw json.RawMessage) string {
+	if text := stringOf(raw); text != "" {
+		return short(text, 400)
+	}
+	return short(string(raw), 400)
+}
+
+func (p *Pages) addWaitCards(ctx context.Context, page *rolloutPage) error {
+	for _, w := range page.Detail.Waits {
+		card := waitCard{Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended", Asked: valueParts(w.Asked), Answered: valueParts(w.Answered)}
+		switch {
+		case w.Status == "successful":
+			card.Status = "passed"
+		case w.Status != "":
+			card.Status = "faulted"
+		case !w.Open:
+			card.Status = "cancelled"
+		}
+		if !w.DeliveredAt.IsZero() {
+			card.After = w.DeliveredAt.Sub(w.CreatedAt)
+			delivered, err := p.o.Service.Store().Deliveries(ctx, w.TriggerID)
+			if err != nil {
+				return err
+			}
+			for _, d := range delivered {
+				if d.Disposition == "accepted" {
+					card.By = d.By
+				}
+			}
+		}
+		if w.Open {
+			card.Commands = commandsFor(w)
+		}
+		page.Waits = append(page.Waits, card)
+	}
+	return nil
+}
+
+// commandsFor are the commands that end a wait.
+func commandsFor(w report.Wait) []string {
+	switch {
+	case w.Type == "TASK" && w.EvaluatorID != "":
+		return []string{"evalrun rate " + w.TriggerID + " 1 --reason …"}
+	case w.Type == "TASK":
+		return []string{"evalrun approve " + w.TriggerID, "evalrun deny " + w.TriggerID}
+	case w.Source == "external":
+		return []string{"evalrun deliver " + w.TriggerID + " --payload -"}
+	}
+	return nil
+}
+
+func (page *rolloutPage) addSteps(q url.Values) {
+	all := toolCalls(page.Detail)
+	at, _ := strconv.Atoi(q.Get("step")) // what is no number is the first page
+	page.StepsPart = partOfList(len(all), maxSteps, at, func(n int) string {
+		q.Set("step", strconv.Itoa(n))
+		return "?" + q.Encode() + "#steps"
+	})
+	page.Steps = all[page.StepsPart.From-1 : page.StepsPart.To]
+}
+
+// expectedParts are what the evaluation expects, and the criteria of its evaluators.
+func expectedParts(d *report.Detail) []textPart {
+	all := map[string]json.RawMessage{}
+	if len(d.ExpectedOutput) > 0 && string(d.ExpectedOutput) != "null" {
+		all["expectedOutput"] = d.ExpectedOutput
+	}
+	for id, criteria := range d.Criteria {
+		if string(criteria) != "null" && strings.TrimSpace(string(criteria)) != "{}" {
+			all[id] = criteria
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(all)
+	if err != nil {
+		return nil // it has come from JSON
+	}
+	return valueParts(raw)
+}
