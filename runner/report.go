@@ -91,6 +91,10 @@ func (r *Report) Pass() float64 { return r.r.Pass }
 // Failed reports whether a rollout of the report has faulted, or has a score that does not pass.
 func (r *Report) Failed(one *schemas.Rollout) bool { return one.Failed(r.r.Pass) }
 
+// Explain says why a rollout has not passed, or what it waits for, in lines as the terminal shows them;
+// empty for one that has passed. It is for evalrun's own pages.
+func (r *Report) Explain(one *schemas.Rollout) string { return r.r.Explain(one, r.showing()) }
+
 // Write writes the report in one of the Formats; json is the results document.
 func (r *Report) Write(w io.Writer, format string) error {
 	s := r.showing()

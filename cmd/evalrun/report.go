@@ -18,18 +18,25 @@ import (
 func reportCommand(g *globals) *cobra.Command {
 	var format, output, agent string
 	var verbose bool
+	var page htmlFlags
 	var failures failuresFlag
 	cmd := &cobra.Command{
 		Use:   "report RUN|RESULTS.json",
-		Short: "Convert results (--format uipath|junit|markdown|csv|inspect|atif)",
+		Short: "Convert results (--format html|uipath|junit|markdown|csv|inspect|atif)",
 		Long: `Convert the results of a run. A results document is enough: its store need not be there.
+
+The format html is one file that a browser opens without a server or a network: the page of the run, with all of its
+rollouts and what came of them.
 
 The format inspect is a log that Inspect's viewer and read_eval_log open (-o FILE.eval). The format atif is a trajectory for each rollout: with
 -o DIR a file for each in that folder, with -o FILE.jsonl or without -o one a line. Both have what agents said only if the store is there.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(runner.Formats, format) {
-				return usageError("--format: expected one of %s, got %q%s", strings.Join(runner.Formats, ", "), format, input.Suggest(format, runner.Formats))
+			if !slices.Contains(reportFormats, format) {
+				return usageError("--format: expected one of %s, got %q%s", strings.Join(reportFormats, ", "), format, input.Suggest(format, reportFormats))
+			}
+			if err := page.check(format); err != nil {
+				return err
 			}
 			if err := refuseInput("output", output, args[0]); err != nil {
 				return err
@@ -47,18 +54,25 @@ The format inspect is a log that Inspect's viewer and read_eval_log open (-o FIL
 				}
 				present(r, nil, "", stdout(cmd))
 				convert := func(w io.Writer) error { return r.Write(w, format) }
+				if format == formatHTML {
+					convert = func(w io.Writer) error { return page.write(cmd, g, w, r) }
+				}
 				if output != "" {
 					return durable.WriteOutput(output, 0o644, convert)
 				}
 				return convert(stdout(cmd))
 			}
+			if input.IsFile(args[0]) {
+				page.Missing = "It was made from a results document, which has no logs of its own: they are shown as far as the store is beside it."
+			}
 			return g.withReport(cmd, args[0], write)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&format, "format", "markdown", "`FORMAT`: "+strings.Join(runner.Formats, ", "))
+	f.StringVar(&format, "format", "markdown", "`FORMAT`: "+strings.Join(reportFormats, ", "))
 	f.StringVarP(&output, "output", "o", "", "write to `FILE` instead of stdout (with --format atif also a folder)")
 	failures.register(cmd)
+	page.register(f)
 	f.StringVar(&agent, "agent", "", "with --format inspect: the rollouts of the agent `NAME`, if the run has several")
 	f.BoolVar(&verbose, "verbose", false, "with --format uipath: include what the agents did")
 	return cmd

@@ -77,7 +77,7 @@ func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
 	page := &answerPage{frame: frame{Title: "Send this answer?", Section: "/inbox"}, Asked: newQuestion(t, p.o.Now()), CSRF: csrf}
 	page.read(r.PostForm)
 	if !t.Open {
-		return p.tooLate(w, r, t)
+		return p.tooLate(w, r, http.StatusConflict, t)
 	}
 	what, err := page.delivery(r.PostForm)
 	switch {
@@ -181,7 +181,7 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, page *answerPage, w
 		if err != nil {
 			return err
 		}
-		return p.tooLate(w, r, t)
+		return p.tooLate(w, r, http.StatusConflict, t)
 	}
 	text := map[string]string{"approve": "Approved", "deny": "Denied", "rate": "Rated"}[page.Verb]
 	if len(ids) > 1 {
@@ -195,7 +195,7 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, page *answerPage, w
 
 func (p *Pages) deliver(ctx context.Context, page *answerPage, id string, what runner.Delivery, me string) (runner.Receipt, error) {
 	if page.Verb == "rate" {
-		value := page.Asked.Fields[0].Value
+		value := page.Asked.Fields[0].text()
 		return p.o.Service.Runner().Rate(ctx, id, runner.Rating{Value: value, Reason: page.Reason, Rater: me})
 	}
 	what.By, what.Person = "page", me
@@ -218,7 +218,7 @@ func (p *Pages) sameQuestion(ctx context.Context, page *answerPage) (ids []strin
 }
 
 // tooLate says who was faster, when, and with what.
-func (p *Pages) tooLate(w http.ResponseWriter, r *http.Request, t runner.Trigger) error {
+func (p *Pages) tooLate(w http.ResponseWriter, r *http.Request, status int, t runner.Trigger) error {
 	out := answered{Outcome: "late", Text: "Nobody waits for this answer any more: the trigger is " + t.State + ".", RunID: t.RunID, Rollout: t.RolloutID}
 	for _, d := range t.Deliveries {
 		if d.Disposition != runner.Accepted {
@@ -231,7 +231,7 @@ func (p *Pages) tooLate(w http.ResponseWriter, r *http.Request, t runner.Trigger
 		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", who, d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
 		out.Payload = textOf(d.Payload)
 	}
-	return p.tell(w, r, http.StatusConflict, out)
+	return p.tell(w, r, status, out)
 }
 
 // tell answers the script with a document, and a form with a page.

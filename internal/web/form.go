@@ -16,18 +16,22 @@ import (
 
 // field is an entry of a form that was made from a JSON schema.
 type field struct {
-	// Key is that of the value, Name that of the form's field.
+	// Key is that of the value, Name that of the form's field, which has nothing of the key in it.
 	Key, Name   string
 	Title, Help string
 	// Kind is text, long, number, yes, one of Choices, or json for what no field is made for.
-	Kind     string
+	Kind string
+	// Choices have their places as values.
 	Choices  []choice
 	Required bool
-	Value    string
+	// Value is what was entered, of a choice its place.
+	Value string
 	// Error says what is wrong with the value.
 	Error string
 
 	isInteger bool
+	// values are what the choices stand for.
+	values []string
 }
 
 // fieldPrefix begins the names of the fields of such a form.
@@ -70,16 +74,16 @@ func readForm(schema json.RawMessage) (out []field) {
 	if len(properties) > maxFields {
 		return nil
 	}
-	for _, m := range properties {
+	for i, m := range properties {
 		p, _ := jsonobj.ParseObject(m.Value) // true stands for anything
-		f := field{Key: m.Key, Name: fieldPrefix + m.Key, Title: p.Text("title"), Help: p.Text("description"), Required: slices.Contains(required, m.Key)}
+		f := field{Key: m.Key, Name: fieldPrefix + strconv.Itoa(i), Title: p.Text("title"), Help: p.Text("description"), Required: slices.Contains(required, m.Key)}
 		if f.Title == "" {
 			f.Title = m.Key
 		}
 		if d := p.Get("default"); d != nil {
-			f.Value = textOf(d)
+			f.Value = plain(textOf(d))
 		}
-		f.Choices = choicesOf(p)
+		f.choose(choicesOf(p))
 		switch kind := p.Text("type"); {
 		case len(f.Choices) > 0:
 			f.Kind = "one"
@@ -99,6 +103,29 @@ func readForm(schema json.RawMessage) (out []field) {
 		out = append(out, f)
 	}
 	return out
+}
+
+// choose makes the field one of choices, if there are any.
+func (f *field) choose(from []choice) {
+	chosen := ""
+	for i, c := range from {
+		at := strconv.Itoa(i)
+		if plain(c.Value) == f.Value {
+			chosen = at
+		}
+		f.values, f.Choices = append(f.values, c.Value), append(f.Choices, choice{at, c.Name})
+	}
+	if len(from) > 0 {
+		f.Value = chosen
+	}
+}
+
+// text is the value that was entered, or what the choice stands for.
+func (f *field) text() string {
+	if at, err := strconv.Atoi(f.Value); len(f.values) > 0 && err == nil && 0 <= at && at < len(f.values) {
+		return f.values[at]
+	}
+	return f.Value
 }
 
 // choicesOf are the texts that a property may be.
@@ -127,17 +154,20 @@ func choicesOf(p jsonobj.Object) (out []choice) {
 
 // ratingFields ask for what an evaluator takes from a person.
 func ratingFields(shown jsonobj.Object) []field {
-	f := field{Key: "value", Name: fieldPrefix + "value", Title: "Score from 0 to 1", Kind: "number", Required: true}
+	f := field{Key: "value", Name: fieldPrefix + "0", Title: "Score from 0 to 1", Kind: "number", Required: true}
 	var labels []string
 	_ = json.Unmarshal(shown.Get("labels"), &labels)
 	switch shown.Text("answer") {
 	case "boolean":
-		f.Title, f.Kind, f.Choices = "Verdict", "one", []choice{{"pass", "pass"}, {"fail", "fail"}}
+		f.Title, f.Kind = "Verdict", "one"
+		f.choose([]choice{{"pass", "pass"}, {"fail", "fail"}})
 	case "labels":
 		f.Title, f.Kind = "Label", "one"
+		var all []choice
 		for _, l := range labels {
-			f.Choices = append(f.Choices, choice{l, l})
+			all = append(all, choice{l, l})
 		}
+		f.choose(all)
 	}
 	return []field{f}
 }
@@ -187,13 +217,17 @@ func (f *field) json() (json.RawMessage, error) {
 			return nil, fmt.Errorf("expected a number, got %q", plain(text))
 		}
 		return json.RawMessage(text), nil
+	case "one":
+		if at, err := strconv.Atoi(f.Value); err != nil || at < 0 || at >= len(f.values) {
+			return nil, errors.New("expected one of the choices")
+		}
 	case "json":
 		if !json.Valid([]byte(f.Value)) {
 			return nil, errors.New("expected one JSON document")
 		}
 		return json.RawMessage(f.Value), nil
 	}
-	return jsonobj.Quote(f.Value), nil
+	return jsonobj.Quote(f.text()), nil
 }
 
 // fits checks an answer against the schema that was asked for. A schema that is none itself refuses

@@ -100,5 +100,5 @@ func (p *Pages) outcome(w http.ResponseWriter, r *http.Request) error {
 	if t.Open {
 		return p.tell(w, r, http.StatusOK, answered{Outcome: "open"})
 	}
-	return p.tooLate(w, r, t)
+	return p.tooLate(w, r, http.StatusOK, t)
 }

@@ -209,9 +209,9 @@ func TestAFormIsMadeOfTheSchemaOfAQuestion(t *testing.T) {
 		want   string
 	}{
 		"nothing":        {nil, "floor: expected an answer. kind: expected an answer."},
-		"no number":      {[]string{"f.floor", "two", "f.kind", "quiet"}, `floor: expected a whole number, got "two".`},
-		"too high":       {[]string{"f.floor", "10", "f.kind", "quiet"}, "does not fit the schema"},
-		"no such choice": {[]string{"f.floor", "2", "f.kind", "<i>"}, "does not fit the schema"},
+		"no number":      {[]string{"f.0", "two", "f.1", "0"}, `floor: expected a whole number, got "two".`},
+		"too high":       {[]string{"f.0", "10", "f.1", "0"}, "does not fit the schema"},
+		"no such choice": {[]string{"f.0", "2", "f.1", "<i>"}, "kind: expected one of the choices"},
 	} {
 		status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, append(c.values, "verb", "approve", "confirm", "1")...), asJSON...)
 		var said struct{ Outcome, Text string }
@@ -222,7 +222,7 @@ func TestAFormIsMadeOfTheSchemaOfAQuestion(t *testing.T) {
 	if !d.trigger("form").Open {
 		t.Fatal("a wrong answer was sent")
 	}
-	status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "f.floor", "2", "f.kind", "loud", "f.window", "true", "verb", "approve", "confirm", "1"), asJSON...)
+	status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "f.0", "2", "f.1", "1", "f.2", "true", "verb", "approve", "confirm", "1"), asJSON...)
 	if status != http.StatusOK || !strings.Contains(body, `"outcome":"sent"`) {
 		t.Fatal(status, body)
 	}

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -77,14 +76,15 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := p.runPage(r.Context(), o, readFilter(r.URL.Query()))
-	if err != nil {
+	page := newRunPage(o, readFilter(r.URL.Query()))
+	if err := p.addWaits(r.Context(), o, page); err != nil {
 		return err
 	}
 	return show(w, http.StatusOK, "run.html", page)
 }
 
-func (p *Pages) runPage(ctx context.Context, o *overview, f filter) (*runPage, error) {
+// newRunPage makes the page of a run, without what it waits for.
+func newRunPage(o *overview, f filter) *runPage {
 	h := o.head
 	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
 		Verdict: verdictOf(o), Several: o.several(), Agents: o.agents, List: newList(o, f)}
@@ -97,13 +97,10 @@ func (p *Pages) runPage(ctx context.Context, o *overview, f filter) (*runPage, e
 		page.Commands = append(page.Commands, report.ShellWords(h.CommandLine)+" --retry-of "+h.RunID)
 	}
 	page.count(o, f)
-	if err := p.addWaits(ctx, o, page); err != nil {
-		return nil, err
-	}
 	page.addGates(o)
 	page.addEvaluators(o)
 	page.addFlaky(o)
-	return page, nil
+	return page
 }
 
 // setName is what a run is called.

@@ -44,7 +44,7 @@ func (frame) Sections() []section {
 // assets are the style and the script with their digests, which are part of their URLs.
 var assets = func() map[string]asset {
 	out := map[string]asset{}
-	for _, name := range []string{"style.css", "app.js", "inbox.js"} {
+	for _, name := range []string{"style.css", "app.js", "inbox.js", "report.js"} {
 		data, err := staticFiles.ReadFile("static/" + name)
 		if err != nil {
 			panic(err) // it is embedded
@@ -73,6 +73,6 @@ func static(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	Protect(h)
 	h.Set("Cache-Control", "private, max-age=31536000, immutable") // another version has another URL
-	h.Set("Content-Type", map[string]string{"style.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "inbox.js": "text/javascript; charset=utf-8"}[name])
+	h.Set("Content-Type", map[string]string{"style.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "inbox.js": "text/javascript; charset=utf-8", "report.js": "text/javascript; charset=utf-8"}[name])
 	_, _ = w.Write(one.data)
 }

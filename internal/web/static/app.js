@@ -62,10 +62,12 @@ const form = $('form[data-list]'), table = $('#rollouts');
 const usual = { q: '', status: '', agent: '', evaluator: '', tag: '', sort: 'set', view: 'matrix', page: '1' };
 const stateOf = search => { const s = { ...usual }; for (const [k, v] of new URLSearchParams(search)) if (k in s) s[k] = v; return s; };
 const queryOf = (s, more = {}) => { const q = new URLSearchParams(), t = { ...s, ...more }; for (const k of Object.keys(usual).sort()) if (t[k] !== usual[k]) q.set(k, t[k]); return q.toString(); };
-let data = null, state = stateOf(location.search);
+const report = window.evalrunReport, mark = report ? '#?' : '?'; // the file of a report has its state after the #
+const here = url => report ? (/^#\?/.test(url.hash) ? url.hash.slice(1) : '') : url.search;
+let data = null, state = stateOf(here(location));
 let loading = null;
 function load() { // asked for when it is first needed
-  loading ??= fetch(location.pathname + '/columns').then(r => { if (!r.ok) throw new Error(r.status); return r.json(); }).then(d => {
+  loading ??= (report ? report.columns() : fetch(location.pathname + '/columns').then(r => { if (!r.ok) throw new Error(r.status); return r.json(); })).then(d => {
     data = d; data.text = d.evaluations.map(e => (e.id + '\n' + e.name).toLowerCase()); data.rows = d.evaluations.map(() => []);
     d.columns.evaluation.forEach((e, i) => data.rows[e].push(i));
     return d;
@@ -141,11 +143,11 @@ function rolloutRow(i, from) {
 function render() {
   data.tagged = data.evaluations.some(e => e.tags?.length);
   const hit = choose(), all = sorted(hit), matrix = state.view !== 'rollouts', size = matrix ? data.matrixRows : 100;
-  const page = Math.max(1, Math.min(Math.ceil(all.length / size), +state.page || 1)), q = queryOf(state, { page: '1' }), from = q ? '?' + new URLSearchParams({ from: q }) : '';
+  const page = Math.max(1, Math.min(Math.ceil(all.length / size), +state.page || 1)), q = queryOf(state, { page: '1' }), from = q && !report ? '?' + new URLSearchParams({ from: q }) : '';
   const heads = matrix ? ['Evaluation', ...(data.tagged ? ['Tags'] : []), ...data.agents.map(plain), 'Score', 'Working', 'First reason'] : ['Status', 'Evaluation', 'Agent', 'Epoch', 'Score', 'Working', 'Waiting', 'First reason'];
-  const body = el('tbody'), link = (n, text) => el('a', { class: 'btn', 'data-state': '', href: '?' + queryOf(state, { page: String(n) }) }, text);
+  const body = el('tbody'), link = (n, text) => el('a', { class: 'btn', 'data-state': '', href: mark + queryOf(state, { page: String(n) }) }, text);
   for (const r of all.slice((page - 1) * size, page * size)) body.append(matrix ? matrixRow(r, hit, from) : rolloutRow(r, from));
-  if (!all.length) body.append(el('tr', {}, el('td', { colspan: '9' }, 'Nothing matches these filters. ', el('a', { 'data-state': '', href: '?' }, 'Clear them'))));
+  if (!all.length) body.append(el('tr', {}, el('td', { colspan: '9' }, 'Nothing matches these filters. ', el('a', { 'data-state': '', href: mark }, 'Clear them'))));
   table.replaceChildren(el('thead', {}, el('tr', {}, ...heads.map(h => el('th', { scope: 'col', class: /^(Score|Working|Waiting|Epoch)$/.test(h) ? 'num' : null }, h)))), body);
   for (const p of $$('[data-pager]')) p.replaceChildren(el('div', { class: 'pager' }, page > 1 ? link(page - 1, '‹ Previous') : null,
     el('span', {}, all.length ? `${(page - 1) * size + 1}–${Math.min(all.length, page * size)} of ${all.length}` : 'none'), page * size < all.length ? link(page + 1, 'Next ›') : null));
@@ -153,15 +155,15 @@ function render() {
   for (const b of $$('a[data-status]')) {
     const on = new Set(state.status.split(',').filter(Boolean)); press(b, on.has(b.dataset.status));
     on.has(b.dataset.status) ? on.delete(b.dataset.status) : on.add(b.dataset.status);
-    b.setAttribute('href', '?' + queryOf(state, { page: '1', status: data.statuses.filter(s => on.has(s)).join(',') }));
+    b.setAttribute('href', mark + queryOf(state, { page: '1', status: data.statuses.filter(s => on.has(s)).join(',') }));
   }
-  for (const b of $$('a[data-view]')) { press(b, b.dataset.view === state.view); b.setAttribute('href', '?' + queryOf(state, { page: '1', view: b.dataset.view })); }
+  for (const b of $$('a[data-view]')) { press(b, b.dataset.view === state.view); b.setAttribute('href', mark + queryOf(state, { page: '1', view: b.dataset.view })); }
   for (const f of form.elements) if (f.name in state && f !== document.activeElement) f.value = state[f.name];
   cursor = -1;
 }
 const press = (b, on) => on ? b.setAttribute('aria-current', 'true') : b.removeAttribute('aria-current');
 async function go(next, push) { // shows another state of the list, by way of the server if the columns are not to be had
-  const q = queryOf(next), url = location.pathname + (q ? '?' + q : '');
+  const q = queryOf(next), url = report ? mark + q : location.pathname + (q ? '?' + q : '');
   try { await load(); } catch { location.assign(url); return; }
   state = next;
   const t = performance.now(); render(); performance.measure('list', { start: t });
@@ -175,9 +177,10 @@ if (form && table) {
     const a = e.target.closest?.('a[data-state]');
     if (!a || e.ctrlKey || e.metaKey || e.shiftKey || e.button) return;
     e.preventDefault();
-    go(stateOf(new URL(a.href).search), true).then(() => { if (a.closest('.pager') || !a.isConnected) { table.scrollIntoView({ block: 'start' }); $('a', table)?.focus({ preventScroll: true }); } });
+    go(stateOf(here(new URL(a.href))), true).then(() => { if (a.closest('.pager') || !a.isConnected) { table.scrollIntoView({ block: 'start' }); $('a', table)?.focus({ preventScroll: true }); } });
   });
-  addEventListener('popstate', () => go(stateOf(location.search), false));
+  addEventListener('popstate', () => { if (!report || !/^#r\//.test(location.hash)) go(stateOf(here(location)), false); });
+  if (report && here(location)) go(state, false);
 }
 
 // ---- keys: all of them can be switched off, as WCAG 2.1.4 asks

@@ -36,7 +36,7 @@ async function post(card, body, again) {
     return;
   }
   if (reply.csrf && reply.csrf !== csrf && !again) { csrf = reply.csrf; return post(card, body, true); }
-  if (reply.outcome === 'wrong') { back(card, reply.text); $('.said', card).scrollIntoView({ block: 'nearest' }); return; }
+  if (reply.outcome === 'wrong') { back(card, reply.text); $('.said', card).classList.add('failed'); $('.said', card).scrollIntoView({ block: 'nearest' }); return; }
   card.classList.add('done');
   say(card, reply.text, reply.outcome === 'late' ? 'alert' : 'status', reply.payload);
 }

@@ -1,0 +1,12 @@
+package report
+
+import "github.com/evalrun/evalrun/schemas"
+
+// Explain says why a rollout has not passed, or what it waits for, in lines as the terminal shows
+// them; empty for one that has passed.
+func (r *Report) Explain(one *schemas.Rollout, s Showing) string {
+	if r.verdict(one) == passed {
+		return ""
+	}
+	return explainer{Report: r, showing: s}.failure(one).String()
+}

@@ -1,0 +1,213 @@
+// Package browser tests the pages in a real browser: Debian's Chromium, over the DevTools protocol.
+// It is a module of its own, so that the program does not depend on what drives the browser.
+package browser
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// evalrun is the program, built once.
+var evalrun string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "evalrun-browser-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	evalrun = filepath.Join(dir, "evalrun")
+	build := exec.Command("go", "build", "-o", evalrun, "./cmd/evalrun")
+	build.Dir = "../../.."
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// world is a folder with an eval set and a store.
+type world struct {
+	testing.TB
+	dir string
+}
+
+func newWorld(t testing.TB, files map[string]string) *world {
+	t.Helper()
+	w := &world{t, t.TempDir()}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// evalrun runs the program to its end, and returns what it prints.
+func (w *world) evalrun(code int, args ...string) string {
+	w.Helper()
+	cmd := exec.CommandContext(w.Context(), evalrun, args...)
+	cmd.Dir = w.dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+		w.Fatalf("evalrun %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.String())
+	}
+	return string(out)
+}
+
+// serve starts the service, and returns the links that its output has, as they come.
+func (w *world) serve(args ...string) (links []string, stop func()) {
+	w.Helper()
+	cmd := exec.Command(evalrun, args...)
+	cmd.Dir = w.dir
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		w.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Wait()
+	})
+	w.Cleanup(stop)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if _, link, ok := strings.Cut(lines.Text(), "http://"); ok && strings.Contains(link, "/open?key=") {
+			link, _, _ = strings.Cut(link, " ")
+			go func() {
+				for lines.Scan() { // so that it never waits for us
+				}
+			}()
+			return []string{"http://" + link}, stop
+		}
+	}
+	w.Fatal("serve has printed no link")
+	return nil, nil
+}
+
+// browser is a browser of its own, in which everything that a page must not do is noted.
+type browser struct {
+	testing.TB
+	ctx context.Context
+
+	mu  sync.Mutex
+	bad []string
+}
+
+func newBrowser(t testing.TB) *browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("there is no chromium")
+	}
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1400, 1000), chromedp.WSURLReadTimeout(time.Minute))
+	alloc, cancel := chromedp.NewExecAllocator(context.Background(), o...)
+	t.Cleanup(cancel)
+	ctx, cancel2 := chromedp.NewContext(alloc)
+	t.Cleanup(cancel2)
+	b := &browser{TB: t, ctx: ctx}
+	chromedp.ListenTarget(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			b.note("exception: " + e.ExceptionDetails.Error())
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError {
+				b.note(fmt.Sprintf("console: %s", e.Args[0].Value))
+			}
+		case *log.EventEntryAdded:
+			if e.Entry.Level == log.LevelError {
+				b.note("log: " + e.Entry.Text + " " + e.Entry.URL)
+			}
+		case *page.EventJavascriptDialogOpening:
+			b.note("dialog: " + e.Message)
+			go func() { _ = chromedp.Run(ctx, page.HandleJavaScriptDialog(true)) }() // the test fails in the end
+		}
+	})
+	b.do(log.Enable())
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, text := range b.bad {
+			t.Error(text)
+		}
+	})
+	return b
+}
+
+func (b *browser) note(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bad = append(b.bad, text)
+}
+
+// do performs actions, each with a minute's time.
+func (b *browser) do(actions ...chromedp.Action) {
+	b.Helper()
+	for _, a := range actions {
+		done := make(chan error, 1)
+		go func() { done <- chromedp.Run(b.ctx, a) }()
+		select {
+		case err := <-done:
+			if err != nil {
+				b.Fatal(err)
+			}
+		case <-time.After(time.Minute):
+			b.Fatalf("not there after a minute: %T; the page says:\n%.3000s", a, b.text("main"))
+		}
+	}
+}
+
+// text is the visible text of an element.
+func (b *browser) text(selector string) (out string) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	if err := chromedp.Run(ctx, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector), &out)); err != nil {
+		b.Fatal(err)
+	}
+	return out
+}
+
+// until waits until an expression of JavaScript is true.
+func (b *browser) until(expression string) {
+	b.Helper()
+	b.do(chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(50*time.Second)))
+}
+
+// screenshot keeps a picture of the page in the folder that EVALRUN_SCREENSHOTS names, if it does.
+func (b *browser) screenshot(name string) {
+	b.Helper()
+	dir := os.Getenv("EVALRUN_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	var picture []byte
+	b.do(chromedp.FullScreenshot(&picture, 100))
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600); err != nil {
+		b.Fatal(err)
+	}
+}

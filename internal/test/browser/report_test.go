@@ -1,0 +1,146 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+const scored = `{"version": "1.0", "id": "s", "name": "HOSTILE", "agent": {"type": "function", "command": ["sh", "-c", "sed 's/.*\"input\"://; s/,\"resume\".*//'"]},
+ "evaluators": [{"id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"targetOutputKey": "say"}}, {"id": "other", "evaluatorTypeId": "uipath-contains", "evaluatorConfig": {"targetOutputKey": "say"}}],
+ "evaluations": [
+  {"id": "good", "name": "Good", "inputs": {"say": "yes"}, "evaluationCriterias": {"exact": {"expectedOutput": {"say": "yes"}}, "other": {"searchText": "y"}}},
+  {"id": "bad", "name": "HOSTILE", "inputs": {"say": "HOSTILE"}, "evaluationCriterias": {"exact": {"expectedOutput": {"say": "HOSTILE?"}}, "other": {"searchText": "y"}}}]}`
+
+// scoredRun is a run of which half has failed.
+func scoredRun(t *testing.T) *world {
+	t.Helper()
+	quoted, err := json.Marshal(strings.NewReplacer(`\u202e`, "\u202e", `\u001b`, "\x1b").Replace(hostile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, map[string]string{"set.json": strings.ReplaceAll(scored, "HOSTILE", strings.Trim(string(quoted), `"`))})
+	w.evalrun(0, "run", "-q", "--run-id", "r", "set.json")
+	return w
+}
+
+func (b *browser) isUnharmed() {
+	b.Helper()
+	var harmed bool
+	b.do(chromedp.Evaluate(`!!window.pwned || !!document.querySelector('main img, main script, dialog img, dialog script') || /[\u001b\u202e]/.test(document.body.innerText)`, &harmed))
+	if harmed {
+		b.Error("what an agent wrote acts on the page")
+	}
+}
+
+func TestAReportIsOneFileThatNeedsNothingElse(t *testing.T) {
+	w := scoredRun(t)
+	w.evalrun(0, "report", "r", "--format", "html", "-o", "report.html")
+	w.evalrun(0, "report", "r", "--format", "html", "-o", "again.html")
+	w.evalrun(0, "report", "r", "--format", "html", "--redact-io", "-o", "redacted.html")
+	w.evalrun(0, "report", "r", "--format", "html", "--failed-only", "-o", "failed.html")
+	if one, again := w.read("report.html"), w.read("again.html"); one != again {
+		t.Error("the same revision gives other bytes")
+	}
+	b := newBrowser(t)
+	b.do(chromedp.Navigate("file://"+filepath.Join(w.dir, "report.html")), chromedp.WaitVisible("main h1"))
+	b.until(`document.documentElement.dataset.ready === 'yes'`)
+	b.screenshot("report")
+	b.isUnharmed()
+	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.until(`document.querySelector('#detail').open && document.querySelector('#detail').innerText.includes('"say": "yes"')`)
+	b.do(chromedp.Click(`#detail button`))
+	b.until(`!document.querySelector('#detail').open`)
+	b.do(chromedp.Click(`a[data-status="failed"]`))
+	b.until(`location.hash === '#?status=failed' && document.querySelectorAll('#rollouts tbody tr').length === 1`)
+	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.until(`document.querySelector('#detail').innerText.includes('expected') && document.querySelector('#detail').innerText.includes('U+202E')`)
+	b.screenshot("report-detail")
+	b.isUnharmed()
+	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate("file://"+filepath.Join(w.dir, "report.html")+"#?status=failed"))
+	b.until(`document.querySelectorAll('#rollouts tbody tr').length === 1`)
+
+	b.do(chromedp.Navigate("file://" + filepath.Join(w.dir, "redacted.html")))
+	b.until(`document.documentElement.dataset.ready === 'yes'`)
+	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.until(`document.querySelector('#detail').open`)
+	if text := b.text("#detail") + b.text("main"); strings.Contains(text, "yes") || strings.Contains(text, "expected \"") {
+		t.Errorf("the redacted report says:\n%s", text)
+	}
+	b.do(chromedp.Navigate("file://" + filepath.Join(w.dir, "failed.html")))
+	b.until(`document.documentElement.dataset.ready === 'yes'`)
+	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.until(`document.querySelector('#detail').innerText.includes('were left out')`)
+}
+
+func (w *world) read(name string) string {
+	w.Helper()
+	data, err := os.ReadFile(filepath.Join(w.dir, name))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestTheReportOfTenThousandRollouts(t *testing.T) {
+	w := scoredRun(t)
+	var document map[string]any
+	if err := json.Unmarshal([]byte(w.read(".evalrun/runs/r/results.json")), &document); err != nil {
+		t.Fatal(err)
+	}
+	few := document["evaluationSetResults"].([]any)
+	var many []any
+	for i := range 10_000 {
+		one := map[string]any{}
+		for key, value := range few[i%2].(map[string]any) {
+			one[key] = value
+		}
+		id := fmt.Sprintf("evaluation-%04d", i/2)
+		one["evaluationId"], one["evaluationName"], one["epoch"] = id, "Evaluation "+id, i%2
+		one["rolloutId"] = fmt.Sprintf("00000000-0000-4000-8000-%012d", i*7919)
+		one["inputs"] = map[string]any{"say": fmt.Sprintf("text %d of many", i*i)}
+		many = append(many, one)
+	}
+	document["evaluationSetResults"] = many
+	data, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, "large.json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.evalrun(0, "report", "large.json", "--format", "html", "-o", "large.html")
+	size := len(w.read("large.html"))
+	b := newBrowser(t)
+	best := struct{ Ready, Paint, Filter float64 }{1e9, 1e9, 1e9}
+	for range 3 {
+		b.do(chromedp.Navigate("about:blank"), chromedp.Navigate("file://"+filepath.Join(w.dir, "large.html")))
+		b.until(`document.documentElement.dataset.ready === 'yes' && performance.getEntriesByName('first-contentful-paint').length === 1`)
+		var ready, paint, filter float64
+		b.do(chromedp.Evaluate(`performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd`, &ready),
+			chromedp.Evaluate(`performance.getEntriesByName('first-contentful-paint')[0].startTime`, &paint))
+		b.do(chromedp.Click(`a[data-status="failed"]`))
+		b.until(`document.querySelector('#found').textContent === '5000 of 10000 rollouts'`)
+		b.do(chromedp.Click(`a[data-status="passed"]`))
+		b.until(`document.querySelector('#found').textContent === '10000 of 10000 rollouts'`)
+		b.do(chromedp.Evaluate(`Math.min(...performance.getEntriesByName('list').map(e => e.duration))`, &filter))
+		best.Ready, best.Paint, best.Filter = min(best.Ready, ready), min(best.Paint, paint), min(best.Filter, filter)
+	}
+	var nodes int
+	b.do(chromedp.Evaluate(`document.querySelectorAll('*').length`, &nodes))
+	t.Logf("%.2f MB, %d elements; ready after %.0f ms, painted after %.0f ms, filtered in %.0f ms", float64(size)/1e6, nodes, best.Ready, best.Paint, best.Filter)
+	slow := 4.0 // on a machine that others use, too
+	if os.Getenv("EVALRUN_LIMITS") != "" {
+		slow = 1
+	}
+	if best.Ready > slow*1000 || best.Paint > slow*1000 || best.Filter > slow*50 || nodes > 5000 || size > 10<<20 {
+		t.Error("that is more than a second, 50 ms, 5,000 elements or 10 MB")
+	}
+	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
+	b.until(`document.querySelector('#detail').innerText.includes('text 1 of many')`) // the first one that has a reason
+}

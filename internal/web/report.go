@@ -1,0 +1,269 @@
+package web
+
+import (
+	"bytes"
+	"compress/flate"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// LargeReport is the size of a report in bytes from which on one looks for what can be left out.
+const LargeReport = 20 << 20
+
+// The limits of a report: a value is cut after so many bytes, and so many rollouts share a block of
+// details.
+const (
+	reportValue = 4 << 10
+	reportBlock = 100
+)
+
+// ReportOptions say what a report has.
+type ReportOptions struct {
+	// Full leaves values whole. FailedOnly has details only of rollouts that have not passed.
+	Full, FailedOnly bool
+	// RedactIO leaves out what the agents were given and have made, and what evaluators say of it.
+	RedactIO bool
+	// Missing says what the source of the report does not have; empty if it has everything.
+	Missing string
+}
+
+// WriteReport writes a run as one HTML file that needs nothing else: no server, no network, no other
+// file. The same report gives the same bytes.
+func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
+	run, err := newOverview(r)
+	if err != nil {
+		return err
+	}
+	if o.RedactIO {
+		for i := range run.rows {
+			run.rows[i].Reason = ""
+		}
+	}
+	c := newColumns(run)
+	c.Base = "#r/"
+	for i, id := range c.Columns.ID {
+		c.Columns.ID[i] = reportID(id)
+	}
+	out := &reportWriter{w: w}
+	out.page(run, o)
+	out.block("columns", struct {
+		*columns
+		Block int `json:"block"`
+	}{c, reportBlock})
+	var details []*reportDetail
+	n := 0
+	if err := r.Rollouts(func(one *schemas.Rollout) error {
+		var d *reportDetail
+		if !o.FailedOnly || run.rows[n].Status != "passed" {
+			d = o.detail(r, one)
+		}
+		n++
+		if details = append(details, d); len(details) == reportBlock {
+			out.block(fmt.Sprintf("d%d", n/reportBlock-1), details)
+			details = nil
+		}
+		return out.err
+	}); err != nil {
+		return err
+	}
+	if len(details) > 0 {
+		out.block(fmt.Sprintf("d%d", n/reportBlock), details)
+	}
+	out.write("<script>" + reportScript() + "</script></body></html>\n")
+	return out.err
+}
+
+// reportID names a rollout in a report: the end of its id tells it from all others.
+func reportID(id string) string { return id[max(0, len(id)-12):] }
+
+func reportScript() string {
+	return "\n" + string(assets["report.js"].data) + "\n" + string(assets["app.js"].data) + "\n"
+}
+
+// reportWriter writes the parts of a report, until an error.
+type reportWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (w *reportWriter) write(text string) {
+	if w.err == nil {
+		_, w.err = io.WriteString(w.w, text)
+	}
+}
+
+// block writes a value as base64 of raw deflate of JSON. Nothing in base64 can end the element.
+func (w *reportWriter) block(id string, value any) {
+	w.write(`<script type="application/octet-stream" id="` + id + `">`)
+	if w.err != nil {
+		return
+	}
+	base := base64.NewEncoder(base64.StdEncoding, w.w)
+	z, err := flate.NewWriter(base, flate.BestCompression)
+	if err != nil {
+		w.err = err
+		return
+	}
+	if w.err = json.NewEncoder(z).Encode(value); w.err == nil {
+		w.err = z.Close()
+	}
+	if w.err == nil {
+		w.err = base.Close()
+	}
+	w.write("</script>\n")
+}
+
+// Links of a page of the server, which lead to places in the file instead.
+var (
+	rolloutLink = regexp.MustCompile(`href="/runs/[^"/]*/rollouts/([^"?]*)(\?[^"]*)?"`)
+	stateLink   = regexp.MustCompile(`href="\?([^"#]*)(#rl)?"`)
+	otherLink   = regexp.MustCompile(`href="/[^"]*"`)
+	navigation  = regexp.MustCompile(`(?s)<nav .*?</nav>`)
+)
+
+// page writes the page of the run with its first rollouts, up to the data.
+func (w *reportWriter) page(run *overview, o ReportOptions) {
+	page := newRunPage(run, readFilter(nil))
+	page.Commands = nil
+	var made bytes.Buffer
+	if err := templates.ExecuteTemplate(&made, "run.html", page); err != nil {
+		w.err = err
+		return
+	}
+	_, body, ok := strings.Cut(made.String(), `<a class="skip"`)
+	body, _, ok2 := strings.Cut(body, "</body>")
+	if !ok || !ok2 {
+		w.err = fmt.Errorf("the page of a run has not the parts of one")
+		return
+	}
+	body = navigation.ReplaceAllString(body, `<span class="note" role="status">report, not live</span>`)
+	body = rolloutLink.ReplaceAllStringFunc(body, func(link string) string {
+		return `href="#r/` + reportID(rolloutLink.FindStringSubmatch(link)[1]) + `"`
+	})
+	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
+	body = otherLink.ReplaceAllString(body, `href="#"`)
+	note := "This file contains inputs and outputs of the agents."
+	if o.RedactIO {
+		note = "What the agents were given and have made was left out of this file."
+	}
+	if o.FailedOnly {
+		note += " It has details only of rollouts that have not passed."
+	}
+	if o.Missing != "" {
+		note += " " + o.Missing
+	}
+	body = strings.Replace(body, `<main id="main" tabindex="-1">`, `<main id="main" tabindex="-1"><p class="note">`+html.EscapeString(note)+`</p>`, 1)
+	style, script := string(assets["style.css"].data), reportScript()
+	policy := fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'", hashOf(style), hashOf(script))
+	w.write(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="` + policy +
+		`"><meta name="referrer" content="no-referrer"><link rel="icon" href="data:,"><title>` + html.EscapeString(plain(page.Title)) + " – evalrun</title><style>" + style + "</style></head><body>\n" + `<a class="skip"` + body +
+		`<dialog id="detail" aria-label="Rollout"><button type="button">Close</button><div></div></dialog>` + "\n")
+}
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// reportDetail is what a report has of one rollout beside its row.
+type reportDetail struct {
+	ID         string            `json:"id"`
+	Why        string            `json:"why,omitempty"`
+	Evaluators []reportEvaluator `json:"evaluators,omitempty"`
+	// Texts are headings with what stands below them.
+	Texts [][2]string `json:"texts,omitempty"`
+}
+
+type reportEvaluator struct {
+	Name  string `json:"name"`
+	Score string `json:"score"`
+	Said  string `json:"said,omitempty"`
+}
+
+func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDetail {
+	d := &reportDetail{ID: one.RolloutID}
+	for _, e := range one.EvaluationRunResults {
+		v := reportEvaluator{Name: e.EvaluatorName, Score: formatScore(e.Result.Score)}
+		if !o.RedactIO {
+			v.Said = o.cut(saidBy(e.Result))
+		}
+		d.Evaluators = append(d.Evaluators, v)
+	}
+	c := one.Clocks
+	d.text("Clocks", fmt.Sprintf("working %s, waiting %s, queued %s, evaluating %s", formatMs(c.WorkingMs), formatMs(c.WaitingMs), formatMs(c.QueuedMs), formatMs(c.EvaluatingMs)))
+	for _, resumed := range one.ResumedBy {
+		for _, a := range resumed.Answers {
+			who := a.By
+			if a.Person != "" {
+				who = a.Person + " (" + a.By + ")"
+			}
+			d.text(fmt.Sprintf("Answered before segment %d", resumed.Segment), fmt.Sprintf("%s by %s, at %s", a.Status, who, a.At.UTC().Format("2006-01-02 15:04:05 UTC")))
+		}
+	}
+	if o.RedactIO {
+		if one.Error != nil {
+			d.Why = one.Error.Category
+		}
+		return d
+	}
+	d.Why = o.cut(r.Explain(one))
+	d.text("Input", o.value(one.Inputs))
+	d.text("Expected output", o.value(one.ExpectedOutput))
+	if one.AgentExecutionOutput != nil {
+		d.text("Output", o.value(one.AgentExecutionOutput.Result.Output))
+		for _, t := range one.AgentExecutionOutput.Result.Triggers {
+			d.text("Waits for "+t.Type+" "+t.ItemKey, o.value(t.Payload))
+		}
+	}
+	return d
+}
+
+// saidBy is what an evaluator says beside its score.
+func saidBy(r schemas.EvaluationResult) string {
+	switch {
+	case r.NotRun != "":
+		return "not run: " + r.NotRun
+	case r.Error != "":
+		return r.Error
+	case r.Comparison != nil:
+		return fmt.Sprintf("expected (%s) %s, got %s", r.Comparison.Relation, r.Comparison.Expected, r.Comparison.Actual)
+	case len(r.Details) > 0:
+		return textOf(r.Details)
+	}
+	return ""
+}
+
+func (d *reportDetail) text(title, text string) {
+	if text != "" {
+		d.Texts = append(d.Texts, [2]string{title, text})
+	}
+}
+
+func (o ReportOptions) value(raw json.RawMessage) string {
+	if text := strings.TrimSpace(string(raw)); text == "" || text == "null" {
+		return ""
+	}
+	return o.cut(textOf(raw))
+}
+
+// cut leaves the beginning of a text that is too long.
+func (o ReportOptions) cut(text string) string {
+	if o.Full || len(text) <= reportValue {
+		return text
+	}
+	at := reportValue
+	for at > 0 && !utf8.RuneStart(text[at]) {
+		at--
+	}
+	return fmt.Sprintf("%s\n… and %d bytes more (--full has them)", text[:at], len(text)-at)
+}
