@@ -20,7 +20,7 @@ import (
 
 // tracedAgent leaves a span in each segment, and asks a person in the first. Its key is a secret.
 const tracedAgent = `in=$(cat)
-span() { printf '{"name":"%s","context":{"trace_id":"0xaa","span_id":"0x01"},"start_time":"2026-01-02T03:04:05Z","end_time":"2026-01-02T03:04:06Z","attributes":{"tool.name":"%s","tool.call_id":"c1","input.value":"{\\"key\\":\\"%s\\"}","output.value":"private","gen_ai.request.model":"%s"}}\n' "$1" "$1" "$KEY" "$KEY" >>"$EVALRUN_TRACE_FILE"; }
+span() { printf '{"name":"%s","context":{"trace_id":"0xaa","span_id":"0x01"},"start_time":"2026-01-02T03:04:05Z","end_time":"2026-01-02T03:04:06Z","attributes":{"tool.name":"%s","tool.call_id":"c1","input.value":"{\\"key\\":\\"%s\\"}","output.value":"private","gen_ai.request.model":"%s","gen_ai.conversation.id":"%s"}}\n' "$1" "$1" "$KEY" "$KEY" "$TRACEPARENT" >>"$EVALRUN_TRACE_FILE"; }
 case "$in" in
 *'"resume":null'*) span look; printf '{"__interrupt__":{"id":"may-i","value":{"title":"May I?"}},"__usage__":{"model":"m","inputTokens":10,"outputTokens":2}}' ;;
 *) span add; printf '{"sum":3,"__usage__":{"model":"m","inputTokens":5,"outputTokens":1}}' ;;
@@ -184,6 +184,10 @@ func TestATraceOverTwoProcesses(t *testing.T) {
 	job := wait.Job{RolloutID: one.RolloutID, TriggerID: attribute(spans["wait API"], "evalrun.trigger.id")}
 	if got := fmt.Sprintf("00-%s-%x-01", traceID, spans["wait API"].SpanId); got != job.Traceparent() {
 		t.Errorf("the wait is %s, its job was given %s", got, job.Traceparent())
+	}
+
+	if got, want := attribute(spans["execute_tool add"], "gen_ai.conversation.id"), fmt.Sprintf("00-%s-%x-01", traceID, spans["invoke_agent adder 2"].SpanId); got != want {
+		t.Errorf("the second segment's agent was told the parent %s, not %s", got, want)
 	}
 
 	working := took(spans["invoke_agent adder 1"]) + took(spans["invoke_agent adder 2"])

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -153,7 +154,7 @@ func isPlain(key string) bool {
 
 // agentSpans are the spans that the agent has left in one attempt, below the span of the attempt.
 // Their ids are derived, so that those of two segments or of two agents differ.
-func (b *builder) agentSpans(lines []json.RawMessage, under *trace.Span, attempt string, began time.Time) {
+func (b *builder) agentSpans(lines []json.RawMessage, under *trace.Span, began time.Time) {
 	var all []agentSpan
 	for _, line := range lines {
 		all = append(all, readAgentSpans(b.run.Redact.JSON(line))...)
@@ -165,7 +166,7 @@ func (b *builder) agentSpans(lines []json.RawMessage, under *trace.Span, attempt
 		if s.hasID() {
 			name = s.id()
 		}
-		derived[i] = b.spanID("segments/" + attempt + "/spans/" + name)
+		derived[i] = b.spanID(hex.EncodeToString(under.SpanId) + "/" + name)
 		if s.hasID() {
 			ids[s.id()] = derived[i]
 		}

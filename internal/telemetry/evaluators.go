@@ -18,7 +18,7 @@ func (b *builder) evaluators() error {
 	at, scored := b.rv.CreatedAt, []byte(nil)
 	for _, g := range b.rv.Segments {
 		if at = g.EndedAt; g.Outcome == store.OutcomeCompleted {
-			scored = b.spanID("segments/" + attemptName(g.Number, g.Attempt))
+			scored = b.attemptID(g)
 		}
 	}
 	for _, stored := range b.rv.Results {

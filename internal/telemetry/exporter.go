@@ -51,6 +51,8 @@ type Exporter struct {
 	// have no metrics. They are the loop's, and when that has ended Close's.
 	refused   int64
 	noMetrics bool
+	// after is how long the collector has asked for the last time.
+	after time.Duration
 }
 
 // Start begins to send. Whoever has started it calls Close.
@@ -143,7 +145,7 @@ func (e *Exporter) loop() {
 			pause = 0
 			continue
 		}
-		pause = min(max(2*pause, firstPause), lastPause)
+		pause = min(max(2*pause, firstPause, e.after), lastPause)
 		select {
 		case e.kicked <- struct{}{}:
 		default:
@@ -166,16 +168,31 @@ func (e *Exporter) flush(ctx context.Context, last bool) (left []string) {
 		} else {
 			err = e.send(ctx, id, last)
 		}
-		if err == nil || errors.Is(err, store.ErrNotFound) {
-			continue // or it was removed
+		switch unreachable := (*unreachableError)(nil); {
+		case err == nil, errors.Is(err, store.ErrNotFound): // or it was removed
+			continue
+		case errors.As(err, &unreachable):
+			down = true
+			left = append(left, id)
+			if ctx.Err() == nil {
+				e.tell(err)
+			}
+		case errors.Is(err, errDown):
+			left = append(left, id)
+		case errors.Is(err, errElsewhere):
+			if last {
+				continue // it sends what this process has done, too
+			}
+			left = append(left, id)
+		case ctx.Err() != nil:
+			left = append(left, id)
+		default:
+			e.o.Notice(fmt.Sprintf("warning: --otlp: run %s cannot be sent: %v", id, err))
+			continue
 		}
-		left = append(left, id)
 		e.mu.Lock()
 		e.changed[id] = true
 		e.mu.Unlock()
-		if down = down || !errors.Is(err, errElsewhere); ctx.Err() == nil {
-			e.tell(err)
-		}
 	}
 	return left
 }
@@ -187,11 +204,15 @@ var (
 	errElsewhere = errors.New("another process is sending it")
 )
 
+// unreachableError means that the collector took nothing.
+type unreachableError struct{ err error }
+
+func (e *unreachableError) Error() string { return e.err.Error() }
+
+func (e *unreachableError) Unwrap() error { return e.err }
+
 // tell says the first time that something cannot be sent.
 func (e *Exporter) tell(err error) {
-	if errors.Is(err, errElsewhere) || errors.Is(err, errDown) || errors.Is(err, context.Canceled) {
-		return
-	}
 	e.mu.Lock()
 	told := e.told
 	e.told = true

@@ -43,7 +43,10 @@ func (e *Exporter) sendMetrics(ctx context.Context, runID string) error {
 		e.o.Notice(fmt.Sprintf("--otlp: %s takes no metrics: %v; it gets traces alone", e.name(), err))
 		return nil
 	}
-	return err
+	if err != nil {
+		return e.unreachable(err)
+	}
+	return nil
 }
 
 // gauges are metrics of one run at one time.

@@ -147,8 +147,7 @@ func (b *builder) attempts(chosen func(store.Segment) bool) error {
 }
 
 func (b *builder) attempt(g store.Segment, dir string, earlier []string) error {
-	name := attemptName(g.Number, g.Attempt)
-	s := b.span(b.spanID("segments/"+name), "invoke_agent "+b.rv.Agent, g.StartedAt, g.EndedAt)
+	s := b.span(b.attemptID(g), "invoke_agent "+b.rv.Agent, g.StartedAt, g.EndedAt)
 	s.Links = b.links(g)
 	a := b.names()
 	a.text("gen_ai.operation.name", "invoke_agent")
@@ -174,9 +173,15 @@ func (b *builder) attempt(g store.Segment, dir string, earlier []string) error {
 		if err != nil {
 			return err
 		}
-		b.agentSpans(lines, s, name, g.StartedAt)
+		b.agentSpans(lines, s, g.StartedAt)
 	}
 	return nil
+}
+
+// attemptID is the span of an attempt, by which its agent knows it, too.
+func (b *builder) attemptID(g store.Segment) []byte {
+	id := wait.SegmentSpanID(b.rv.ID, g.Number, g.Attempt)
+	return id[:]
 }
 
 // usage adds what models have been used, with the prices of the eval set.
@@ -213,7 +218,7 @@ func (b *builder) links(g store.Segment) (out []*trace.Span_Link) {
 	}
 	for _, before := range b.rv.Segments {
 		if before.Number == g.Number-1 && before.Outcome == store.OutcomeSuspended {
-			link(b.spanID("segments/"+attemptName(before.Number, before.Attempt)), "suspended")
+			link(b.attemptID(before), "suspended")
 		}
 	}
 	for _, t := range b.rv.Triggers {

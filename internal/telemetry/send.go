@@ -139,12 +139,21 @@ func (e *Exporter) post(ctx context.Context, all []*trace.Span) error {
 			rejected, err = int64(n), nil
 		}
 		if err != nil {
-			return err
+			return e.unreachable(err)
 		}
 		e.refused += rejected
 		all = all[n:]
 	}
 	return nil
+}
+
+// unreachable is the error of a request that another one may make good.
+func (e *Exporter) unreachable(err error) error {
+	e.after = 0
+	if later := (*otlp.Later)(nil); errors.As(err, &later) {
+		e.after = later.After
+	}
+	return &unreachableError{err}
 }
 
 // unsent counts the spans of a run that were not sent.

@@ -12,7 +12,6 @@ package telemetry
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -151,6 +150,3 @@ func nanos(t time.Time) uint64 {
 
 // Planned returns what is known of a run beside its rollouts.
 type Planned func(ctx context.Context, runID string) (Run, error)
-
-// attemptName names an attempt of a segment.
-func attemptName(segment, attempt int) string { return fmt.Sprintf("%d.%d", segment, attempt) }

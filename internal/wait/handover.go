@@ -75,7 +75,17 @@ func (j Job) Environ() map[string]string {
 
 // Traceparent makes the rollout the trace and the trigger its span.
 func (j Job) Traceparent() string {
-	trace, span := TraceID(j.RolloutID), SpanID(j.TriggerID)
+	return traceparent(j.RolloutID, SpanID(j.TriggerID))
+}
+
+// AgentTraceparent goes with an agent: it makes an attempt of a segment the parent of what the agent
+// does.
+func AgentTraceparent(rolloutID string, segment, attempt int) string {
+	return traceparent(rolloutID, SegmentSpanID(rolloutID, segment, attempt))
+}
+
+func traceparent(rolloutID string, span [8]byte) string {
+	trace := TraceID(rolloutID)
 	return "00-" + hex.EncodeToString(trace[:]) + "-" + hex.EncodeToString(span[:]) + "-01"
 }
 
@@ -95,4 +105,9 @@ func TraceID(rolloutID string) (id [16]byte) {
 func SpanID(id string) [8]byte {
 	sum := sha256.Sum256([]byte(id))
 	return [8]byte(sum[:8])
+}
+
+// SegmentSpanID is the span of an attempt of a segment.
+func SegmentSpanID(rolloutID string, segment, attempt int) [8]byte {
+	return SpanID(rolloutID + "/segments/" + strconv.Itoa(segment) + "." + strconv.Itoa(attempt))
 }

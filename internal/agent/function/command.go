@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // command is the process of a segment, without its streams.
@@ -34,10 +35,10 @@ func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 	return sandbox.Command{RolloutID: seg.ProcessMarker(), Path: path, Args: f.entry.Command, Dir: dir, Env: env, Grace: f.opts.Grace, Ended: seg.Ended}, nil
 }
 
-// environ is evalrun's environment without evalrun's own variables, then the entry's, the segment's
-// and those that tell the agent where its files are. The later entry counts.
+// environ is evalrun's environment without evalrun's own variables, but in the rollout's trace, then
+// the entry's, the segment's and those that tell the agent where its files are. The later entry counts.
 func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
-	env := sandbox.Environ(os.Environ())
+	env := append(sandbox.Environ(os.Environ()), envTraceparent+"="+wait.AgentTraceparent(seg.RolloutID, seg.Number, seg.Attempt))
 	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {
 		value, unknown := f.opts.Expand(f.entry.Env[name])
 		if unknown != "" {
