@@ -227,6 +227,9 @@ type Environment struct {
 	BugswarmImageTag string         `json:"bugswarm_image_tag,omitempty"`
 	Healthcheck      *Healthcheck   `json:"healthcheck,omitempty"`
 	SetupCommands    []SetupCommand `json:"setup_commands,omitempty"`
+	// base says that the image was named by benchflow's key image, which is that of the base where
+	// there is a Dockerfile.
+	base bool
 	// key is where the table stands in the file, such as sandbox or steps[0].verifier.environment.
 	key string
 	// limits are those of CPUs, MemoryMB and StorageMB that are in the file.

@@ -45,7 +45,7 @@ func readEnvironment(r *input.Reader, n *input.Node) Environment {
 		if f.Has("docker_image") {
 			r.Errorf(image, `"image" is another name of "docker_image"; keep one of them`)
 		}
-		e.DockerImage = image.Text
+		e.DockerImage, e.base = image.Text, true
 	}
 	if n := f.Optional("allow_internet", input.Bool); n != nil {
 		allowed := n.Text == "true"

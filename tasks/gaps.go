@@ -249,6 +249,15 @@ func (t *Task) HasImage() bool {
 	return t.Config.Environment.DockerImage != "" || isFile(filepath.Join(t.Dir, filepath.FromSlash(dockerfileKey)))
 }
 
+// Prebuilt is the name of the image that takes the place of the one that a Dockerfile makes; empty if
+// the Dockerfile is to be built.
+func (e *Environment) Prebuilt(dockerfile bool) string {
+	if e.base && dockerfile {
+		return ""
+	}
+	return e.DockerImage
+}
+
 // image finds the images that a table names; format has a place for the name.
 func (g *gaps) image(e *Environment, key, format string) {
 	if e.DockerImage != "" {

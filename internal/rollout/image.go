@@ -76,8 +76,9 @@ func (h *held) told(what string) { h.host.Logger.Info(what, "rollout", h.claim.R
 // imageIn is the image of an environment: what it names, or else what the Dockerfile in a folder
 // makes.
 func imageIn(e *tasks.Environment, dir string) image.Spec {
-	out := image.Spec{Timeout: e.BuildTimeoutSec.Duration(), Reference: e.DockerImage}
-	if fileExists(filepath.Join(dir, "Dockerfile")) {
+	built := fileExists(filepath.Join(dir, "Dockerfile"))
+	out := image.Spec{Timeout: e.BuildTimeoutSec.Duration(), Reference: e.Prebuilt(built)}
+	if built {
 		out.Context = dir
 	}
 	return out

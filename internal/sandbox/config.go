@@ -29,6 +29,13 @@ const (
 // InsideExecutable is where [Command].Executable is found inside bwrap.
 const InsideExecutable = insideRun + "/evalrun"
 
+// InsidePrograms and InsideHost are where programs of this machine, and what belongs to them, are put
+// in the root of an image, which has other things at their own places.
+const (
+	InsidePrograms = insideRun + "/bin"
+	InsideHost     = insideRun + "/host"
+)
+
 // insideRun is the folder of evalrun's own things inside bwrap.
 const insideRun = "/run/evalrun"
 
@@ -112,6 +119,9 @@ func (s *Config) Isolated() bool { return s != nil && s.Isolation != IsolationPr
 func (s *Config) Contained() bool {
 	return s != nil && (s.Isolation == IsolationPodman || s.Isolation == IsolationDocker)
 }
+
+// HasImage reports whether the programs and libraries are not those of this machine.
+func (s *Config) HasImage() bool { return s != nil && s.Isolation == IsolationImage }
 
 // Path is what a process in the space must be told for an inside path: itself in bwrap, and in
 // process isolation the place below the bind that it falls in. Command's Path, Args, Dir and Env

@@ -53,19 +53,31 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	if err := l.writeFiles(fill); err != nil {
 		return nil, fault.New(fault.Setup, "the agent's home cannot be prepared: "+err.Error()) // what is in it, the agent has left
 	}
-	path, f := program.Find(l.Entry.Command[0], filepath.Join(l.BaseDir, l.Entry.Cwd), env)
+	config := &l.Sandbox.Config
+	search := env
+	if config.HasImage() {
+		search = []string{"PATH=" + hostPath()}
+	}
+	path, f := program.Find(l.Entry.Command[0], filepath.Join(l.BaseDir, l.Entry.Cwd), search)
 	if f != nil {
 		return nil, f
 	}
-	config := &l.Sandbox.Config
-	config.Visible = append(slices.Clone(config.Visible), visible(path, l.Entry.Command[1:], env)...)
+	args, shown := l.Entry.Command, visible(path, l.Entry.Command[1:], search)
+	if config.HasImage() {
+		p := l.intoImage(path, shown)
+		path, args = p.path, p.args
+		l.Environ = append(l.Environ, p.env...)
+		env = l.Environ
+	} else {
+		config.Visible = append(slices.Clone(config.Visible), shown...)
+	}
 	for _, dir := range l.Entry.Visible {
 		config.Visible = append(config.Visible, filepath.Clean(dir))
 	}
 	// Where nothing is seen anyway nothing has to be hidden, however many tasks there are.
 	config.Hidden = slices.DeleteFunc(slices.Clone(config.Hidden), func(path string) bool { return !config.Shows(path) })
 	command := sandbox.Command{
-		RolloutID: l.RolloutID, Path: path, Args: l.Entry.Command, Dir: l.Sandbox.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
+		RolloutID: l.RolloutID, Path: path, Args: args, Dir: l.Sandbox.Cwd, Env: env, Interactive: true, Stderr: l.Stderr,
 		Grace: l.Options.Grace, Ended: l.Ended, Config: config, Setup: l.Sandbox.Setup, Executable: l.Sandbox.Executable,
 	}
 	if command.Setup != nil {
@@ -82,6 +94,9 @@ func (l *Launch) Start() (*sandbox.Process, error) {
 	}
 	return nil, err
 }
+
+// hostPath is the PATH in which an agent's program is looked for.
+func hostPath() string { return cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin") }
 
 // placeholders give the values of {home}, {model}, {modelURL} and {modelKey}; those for which there
 // is nothing are missing.
@@ -115,11 +130,14 @@ func fillIn(value string, fill map[string]string) (string, bool) {
 func (l *Launch) environ(fill map[string]string) ([]string, *fault.Fault) {
 	home := l.Sandbox.Home
 	env := []string{
-		"PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
+		"PATH=" + hostPath(), "LANG=C.UTF-8", "TERM=dumb", "NO_COLOR=1", "HOME=" + home,
 		"XDG_CONFIG_HOME=" + home + "/.config", "XDG_DATA_HOME=" + home + "/.local/share", "XDG_STATE_HOME=" + home + "/.local/state",
 		"XDG_CACHE_HOME=" + home + "/.cache", "TMPDIR=" + home + "/tmp",
 	}
 	env = append(env, l.Sandbox.Env...)
+	if l.Sandbox.Config.HasImage() {
+		env = append(env, "TMPDIR=/tmp") // which is the rollout's own, and seen by the tests
+	}
 	hidden := map[string]bool{}
 	if l.ModelURL != "" { // who serves the model has the key; the agent must not
 		for _, name := range agent.VariablesIn(l.Entry.Model.Key) {

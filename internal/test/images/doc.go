@@ -1,0 +1,3 @@
+// Package images runs tasks in their images, through the built program: what agent and verifier see,
+// as whom they run, and what a suspension keeps. Its images are built from nothing but a small root.
+package images
