@@ -93,6 +93,9 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	page := &rolloutPage{frame: frame{Title: d.Row.EvaluationName, Section: "/"}, Detail: d, RunID: run.ID, RunName: setName(o.head)}
+	if !o.head.Final {
+		page.Live = "/runs/" + run.ID + "/live"
+	}
 	now := p.o.Now()
 	if !d.Status.IsTerminal() {
 		page.SoFar = now.Sub(d.StateSince)

@@ -89,6 +89,9 @@ func newRunPage(o *overview, f filter) *runPage {
 	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
 		Verdict: verdictOf(o), Several: o.several(), Agents: o.agents, List: newList(o, f)}
 	page.StatusClass = classOf(h.Status)
+	if !h.Final {
+		page.Live = "/runs/" + h.RunID + "/live"
+	}
 	page.Commands = []string{"evalrun show " + h.RunID, "evalrun report " + h.RunID + " --format json"}
 	if !h.Final {
 		page.Commands = append(page.Commands, "evalrun resume "+h.RunID)

@@ -43,7 +43,7 @@ var runStatuses = []choice{{"", "all"}, {"running", "running"}, {"interrupted", 
 func (p *Pages) runs(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Statuses: runStatuses}
-	page.Commands = []string{"evalrun list"}
+	page.Commands, page.Live = []string{"evalrun list"}, "/live"
 	if err := p.addRuns(r.Context(), page, q); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ case $line in
 *ask*) echo '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask","title":"Refund?","app_name":"Refunds","data":{"amount":1250}}}]}' ;;
 *large*) head -c 5000000 /dev/zero | tr '\0' 'x' | sed 's/^/{"category":"/; s/$/"}/' ;;
 *wrong*) echo '{"category":"billing","reply":"no"}' ;;
-*) echo "$line" | sed 's/.*"evil":/{"category":"account","reply":/; s/}.*/}/' ;;
+*) printf '%s\n' "$line" | sed 's/.*"evil":/{"category":"account","reply":/; s/"}.*/"}/' ;;
 esac
 `
 

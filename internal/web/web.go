@@ -37,6 +37,8 @@ type Options struct {
 type Pages struct {
 	o         Options
 	overviews overviews
+	// streams has an element for each browser that is told of changes of runs.
+	streams chan struct{}
 	// inboxes has an entry for each browser that is told of changes of the inbox.
 	inboxes chan struct{}
 }
@@ -62,6 +64,7 @@ func New(o Options) *Pages {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Pages{o: o, inboxes: make(chan struct{}, maxInboxes)}
+	p.streams = make(chan struct{}, maxStreams)
 	p.overviews = newOverviews(o.Service)
 	return p
 }
@@ -76,6 +79,9 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/{$}", p.runs),
 		read("/runs/{run}", p.run),
 		read("/runs/{run}/columns", p.columns),
+		read("/runs/{run}/live", p.live),
+		read("/live", p.runsLive),
+		read("/triggers", p.triggers),
 		read("/inbox", p.inbox),
 		read("/inbox/live", p.inboxLive),
 		read("/triggers/{id}/answer", p.outcome),

@@ -137,7 +137,7 @@ function matrixRow(g, hit, from) {
 }
 function rolloutRow(i, from) {
   const C = data.columns, e = data.evaluations[C.evaluation[i]];
-  return el('tr', { id: 'r' + C.id[i] }, td('Status', null, st(status(i))), heading(e, href(i, from)), u('td', data.agents[C.agent[i]], { 'data-l': 'Agent' }), td('Epoch', 'num', String(C.epoch[i])),
+  return el('tr', { id: 'r' + C.id[i], 'data-row': i }, td('Status', null, st(status(i))), heading(e, href(i, from)), u('td', data.agents[C.agent[i]], { 'data-l': 'Agent' }), td('Epoch', 'num', String(C.epoch[i])),
     td('Score', 'num', score(C.score[i])), td('Working', 'num', duration(C.working[i])), td('Waiting', 'num', duration(C.waiting[i])), td('First reason', 'why', u('span', data.strings[C.why[i]])));
 }
 function render() {
@@ -205,5 +205,52 @@ document.addEventListener('keydown', e => {
 if (keysOn) { keysOn.checked = memory.get('keys') !== 'off'; keysOn.addEventListener('change', () => memory.set('keys', keysOn.checked ? 'on' : 'off')); }
 $('#help')?.addEventListener('click', help);
 $('button', keys || el('p'))?.addEventListener('click', () => keys.close());
+// ---- live: texts and marks by the ids of their elements, rollouts by their places; nothing moves
+const stream = document.body.dataset.live, live = $('#live'), newer = $('#newer');
+let source = null, quiet = 0, known = false;
+const say = t => { if (live) live.lastElementChild.textContent = t; };
+function offer(text) { // says politely that there is more to see than was changed here
+  if (!newer || !newer.hidden) return;
+  newer.replaceChildren(text + ' ', el('a', { href: location.href }, 'Load the page again'));
+  newer.hidden = false;
+}
+function mark(n, status, text) { // a cell, a row or a mark gets another status
+  const i = $('svg.i', n); if (!i) return;
+  i.setAttribute('class', 'i ' + status); $('use', i).setAttribute('href', '#i-' + status);
+  if (text !== undefined) i.parentElement.replaceChildren(i, text);
+}
+function patch(p) {
+  for (const [id, text] of Object.entries(p.text || {})) {
+    if (id === 'newer') { offer(text); continue; }
+    const n = document.getElementById(id); if (n && n.textContent !== text) n.textContent = text;
+  }
+  for (const [id, status] of Object.entries(p.mark || {})) { const n = document.getElementById(id); if (n) { mark(n, status); (n.matches('.big') ? n : $('.st', n))?.setAttribute('class', (n.matches('.big') ? 'big ' : 'st ') + status); } }
+  let changed = 0;
+  for (const [row, status, score] of p.set) {
+    const c = document.getElementById('c' + row), r = $(`tr[data-row="${row}"] .st`);
+    if (c && !c.classList.contains(status)) {
+      changed++; mark(c, status); c.setAttribute('class', status + (c.classList.contains('dim') ? ' dim' : ''));
+      c.setAttribute('aria-label', c.getAttribute('aria-label').replace(/: .*/, ': ' + status + (score === '–' ? '' : ', score ' + score)));
+      if (c.matches('[aria-current]')) offer('This rollout is ' + status + ' now.');
+    }
+    if (r && !r.classList.contains(status)) { changed++; mark(r, status, status); r.setAttribute('class', 'st ' + status); }
+    if (data) { data.columns.status[row] = data.statuses.indexOf(status); if (score !== '–') data.columns.score[row] = Math.round(+score * 1e6); }
+  }
+  if (known && changed && !p.final && table) offer('Scores and reasons have changed, too.');
+  if (p.final) { source?.close(); source = null; say('final'); offer('The run has ended.'); }
+  known = true;
+}
+function connect() {
+  if (!stream || source || !('EventSource' in window)) return;
+  source = new EventSource(stream);
+  source.addEventListener('open', () => say('live'));
+  source.addEventListener('error', () => { say('not connected, trying again'); if (source?.readyState === 2) { source = null; setTimeout(connect, 5000); } });
+  source.addEventListener('patch', e => patch(JSON.parse(e.data)));
+}
+document.addEventListener('visibilitychange', () => { // a page that nobody sees asks for nothing after a minute
+  clearTimeout(quiet);
+  if (document.hidden) quiet = setTimeout(() => { source?.close(); source = null; }, 60000); else connect();
+});
+connect();
 document.documentElement.dataset.ready = 'yes';
 })();

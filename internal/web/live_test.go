@@ -1,0 +1,100 @@
+package web_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/runner"
+)
+
+// patches are the events of a stream.
+func patches(ctx context.Context, t *testing.T, url string) <-chan map[string]any {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil || a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatal(err, a)
+	}
+	out := make(chan map[string]any, 100)
+	go func() {
+		defer a.Body.Close()
+		defer close(out)
+		lines := bufio.NewScanner(a.Body)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var p map[string]any
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && json.Unmarshal([]byte(data), &p) == nil {
+				out <- p
+			}
+		}
+	}()
+	return out
+}
+
+// A browser is told everything first, and then what changes; one that comes back has missed nothing.
+func TestTheStreamOfARunTellsItsEnd(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, "account", "ask")
+	server := httptest.NewServer(s.pages)
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := patches(ctx, t, server.URL+"/runs/"+s.runID+"/live")
+	if p := <-first; len(p["set"].([]any)) != len(s.all) || p["final"] != false || p["text"].(map[string]any)["n-suspended"] != "4" {
+		t.Fatalf("the first event is %v", p)
+	}
+	if err := s.store.Triggers(t.Context(), s.runID, false, func(tr runner.Trigger) error {
+		_, err := s.store.Deliver(t.Context(), tr.TriggerID, runner.Delivery{Payload: json.RawMessage(`{"approved": true}`), By: "test"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.store.Run(t.Context(), s.runID, runner.RunOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changed := map[float64]string{}
+	final := false
+	for p := range first {
+		for _, one := range p["set"].([]any) {
+			changed[one.([]any)[0].(float64)] = one.([]any)[1].(string)
+		}
+		final = p["final"].(bool)
+	}
+	if !final || len(changed) != 4 {
+		t.Errorf("final %v, changed %v", final, changed)
+	}
+	again := <-patches(ctx, t, server.URL+"/runs/"+s.runID+"/live")
+	if text := again["text"].(map[string]any); again["final"] != true || text["n-suspended"] != "0" || text["n-failed"] != "4" || text["t-verdict"] != "failed" {
+		t.Errorf("who comes back is told %v", again)
+	}
+}
+
+func TestTheWaitingPageHasEveryTrigger(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, "account", "ask")
+	page := s.page("/triggers")
+	n := 0
+	if err := s.store.Triggers(t.Context(), "", false, func(tr runner.Trigger) error {
+		n++
+		if !strings.Contains(page, "/runs/"+s.runID+"/rollouts/"+tr.RolloutID) {
+			t.Errorf("the page lacks %s", tr.TriggerID)
+		}
+		return nil
+	}); err != nil || n != 4 {
+		t.Fatal(n, err)
+	}
+	if rows := texts(page, `><th scope="row"`); len(rows) != n+1 || rows[0][1] != "4" {
+		t.Errorf("%q", rows)
+	}
+	if page := s.page("/triggers?q=none"); !strings.Contains(page, "Nothing matches") {
+		t.Error("a filter that matches nothing is not said")
+	}
+}

@@ -1,0 +1,98 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/runner"
+)
+
+// pageTriggers is how many triggers a page has.
+const pageTriggers = 100
+
+// triggersPage is what all runs wait for.
+type triggersPage struct {
+	frame
+	Q, Type string
+	Types   []string
+	part
+	All      int
+	Sources  []sourceRow
+	Triggers []triggerRow
+}
+
+// sourceRow is a source with what waits for it.
+type sourceRow struct {
+	Name string
+	// Open counts its triggers, Failing those that could not be asked the last time.
+	Open, Failing int
+	// CheckedAt is when it was asked last, Next when it is asked next; zero if never.
+	CheckedAt, Next time.Time
+	LastError       string
+	// Overdue is how long the next check is late: nobody looks at the store.
+	Overdue time.Duration
+}
+
+// late is how long a check may be late before that is said.
+const late = 30 * time.Second
+
+type triggerRow struct {
+	runner.Trigger
+	Name string
+}
+
+// triggers is the page of what is waited for.
+func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	page := &triggersPage{frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"}, Q: strings.TrimSpace(q.Get("q")), Type: q.Get("type")}
+	var found []triggerRow
+	if err := p.o.Service.Triggers(r.Context(), "", false, func(t runner.Trigger) error {
+		page.All++
+		page.addSource(t, p.o.Now())
+		if !slices.Contains(page.Types, t.Type) {
+			page.Types = append(page.Types, t.Type)
+		}
+		row := triggerRow{t, nameOfWait(t.Type, t.InterruptID, t.Payload)}
+		text := strings.ToLower(strings.Join([]string{row.Name, t.EvaluationName, t.EvaluationID, t.TriggerID, t.ItemKey}, "\n"))
+		if (page.Type == "" || page.Type == t.Type) && strings.Contains(text, strings.ToLower(page.Q)) {
+			row.Payload = nil
+			found = append(found, row)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
+	page.part = partOfList(len(found), pageTriggers, at, func(n int) string {
+		return "?" + url.Values{"q": {page.Q}, "type": {page.Type}, "page": {strconv.Itoa(n)}}.Encode()
+	})
+	page.Triggers = found[page.From-1 : page.To]
+	return show(w, http.StatusOK, "triggers.html", page)
+}
+
+// addSource counts a trigger for its source.
+func (page *triggersPage) addSource(t runner.Trigger, now time.Time) {
+	i := slices.IndexFunc(page.Sources, func(s sourceRow) bool { return s.Name == t.Source })
+	if i < 0 {
+		i, page.Sources = len(page.Sources), append(page.Sources, sourceRow{Name: t.Source})
+	}
+	s := &page.Sources[i]
+	s.Open++
+	if t.Failures > 0 {
+		s.Failing++
+		s.LastError = t.LastError
+	}
+	if t.CheckedAt != nil && t.CheckedAt.After(s.CheckedAt) {
+		s.CheckedAt = *t.CheckedAt
+	}
+	if t.NextCheck != nil {
+		s.Next = earlier(s.Next, t.NextCheck)
+		if over := now.Sub(s.Next); over > late {
+			s.Overdue = over
+		}
+	}
+}
