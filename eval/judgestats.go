@@ -22,8 +22,21 @@ type JudgeSummary struct {
 	// Raters is how far they agree if the judges are people, whose ratings are the Calls.
 	Raters  *Raters `json:"raters,omitempty"`
 	ratings *raterTally
+	// Panel is how far the verdicts on a rollout agree with each other, where several were asked for.
+	Panel *Raters `json:"panel,omitempty"`
+	// Position counts what a judge that compares two answers has chosen.
+	Position *PositionCounts `json:"position,omitempty"`
+	verdicts raterTally
 	// metered says that Usage is more than its beginning, which costs nothing.
 	metered bool
+}
+
+// PositionCounts counts the choices among two answers. Each pair is shown in both orders, so that a
+// judge without a bias chooses the first one as often as the second.
+type PositionCounts struct {
+	First  int `json:"first"`
+	Second int `json:"second"`
+	Ties   int `json:"ties"`
 }
 
 // judgeTally sums what judges have done.
@@ -38,9 +51,14 @@ func (t *judgeTally) add(results []Result) {
 			continue
 		}
 		s := t.find(r.EvaluatorID, r.Judge.Fingerprint)
+		var verdicts []Rating
 		for _, call := range r.Judge.Verdicts {
 			s.add(call)
+			if call.Score != nil {
+				verdicts = append(verdicts, Rating{Score: *call.Score, Label: call.Label})
+			}
 		}
+		s.verdicts.add(verdicts)
 	}
 }
 
@@ -48,7 +66,7 @@ func (t *judgeTally) add(results []Result) {
 func (t *judgeTally) rate(r Result) {
 	s := t.find(r.EvaluatorID, "")
 	if s.ratings == nil {
-		s.ratings = &raterTally{labels: map[string]float64{}}
+		s.ratings = &raterTally{}
 	}
 	s.Calls += len(r.Ratings)
 	s.ratings.add(r.Ratings)
@@ -111,6 +129,12 @@ func (t judgeTally) summaries(defs []Definition) (out []JudgeSummary) {
 					s.ratings.nominal = e.humans.answer != answerScore
 				}
 				one.Fingerprint, one.Raters = def.Digest(), s.ratings.summary()
+			}
+			if def.Type == typePairwise {
+				one.Position = s.verdicts.positions()
+			} else if slices.ContainsFunc(s.verdicts.units, func(unit []float64) bool { return len(unit) > 1 }) {
+				s.verdicts.nominal = len(s.verdicts.labels) > 0
+				one.Panel = s.verdicts.summary()
 			}
 			out = append(out, one)
 		}

@@ -2,7 +2,7 @@ package eval
 
 import "github.com/evalrun/evalrun/eval/stats"
 
-// Raters says how far the people agree that one evaluator has asked.
+// Raters says how far those agree whom one evaluator has asked, people or models.
 type Raters struct {
 	// Items counts the rollouts that were rated, Ratings what was said of them.
 	Items   int `json:"items"`
@@ -30,12 +30,39 @@ func (t *raterTally) add(ratings []Rating) {
 		if r.Label == "" {
 			continue
 		}
+		if t.labels == nil {
+			t.labels = map[string]float64{}
+		}
 		if _, known := t.labels[r.Label]; !known {
 			t.labels[r.Label] = float64(len(t.labels))
 		}
 		unit[i] = t.labels[r.Label]
 	}
 	t.units = append(t.units, unit)
+}
+
+// positions counts the labels of judges that compare two answers.
+func (t *raterTally) positions() *PositionCounts {
+	out := &PositionCounts{}
+	for label, number := range t.labels {
+		n := 0
+		for _, unit := range t.units {
+			for _, x := range unit {
+				if x == number {
+					n++
+				}
+			}
+		}
+		switch label {
+		case sideA:
+			out.First = n
+		case sideB:
+			out.Second = n
+		case tie:
+			out.Ties = n
+		}
+	}
+	return out
 }
 
 func (t *raterTally) summary() *Raters {
