@@ -3,10 +3,12 @@ package runner
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -39,7 +41,7 @@ func (e *EvalSet) readJudges(r *input.Reader) {
 
 // chooseJudges notes of evaluators that ask models why they cannot be run, if no agent's rollouts
 // can be judged by them. A set without such evaluators needs nothing of all this.
-func (e *EvalSet) chooseJudges() {
+func (e *EvalSet) chooseJudges(r *input.Reader) {
 	set, used := e.req.Set, false
 	for i := range set.Evaluators {
 		def := &set.Evaluators[i]
@@ -51,9 +53,27 @@ func (e *EvalSet) chooseJudges() {
 		if used = used || missing == ""; missing != "" && def.NotRun == "" {
 			def.NotRun = missing
 		}
+		if def.NotRun == "" {
+			warnOfOwnModels(r, def.ID, models, e.req.Agents)
+		}
 	}
 	if !used {
 		e.req.Judges = nil // nothing of it is stored
+	}
+}
+
+// warnOfOwnModels says where a judge is the model of the agent that it judges. An empty name is the
+// agent's own.
+func warnOfOwnModels(r *input.Reader, evaluator string, models []string, agents []agent.Entry) {
+	for _, a := range agents {
+		own := plans.ModelOf(a)
+		for _, model := range models {
+			if own != "" && (model == own || model == "" || model == eval.SameAsAgent) {
+				r.Problems = append(r.Problems, input.Problem{Warning: true, Message: fmt.Sprintf(
+					"the evaluator %s judges the agent %s by its own model, %s; models tend to prefer what they have written themselves, so that another one is a fairer judge", evaluator, a.Name, own)})
+				break
+			}
+		}
 	}
 }
 

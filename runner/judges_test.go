@@ -59,3 +59,17 @@ func TestTheModelOfJudgesThatNameNone(t *testing.T) {
 		}
 	}
 }
+
+// Models prefer what they have written, so that it is said where one judges itself.
+func TestAJudgeThatIsTheAgentsOwnModelIsSaid(t *testing.T) {
+	c := judge.Default()
+	for model, want := range map[string]bool{"gpt-5": true, "same-as-agent": true, "gpt-5-mini": false} {
+		e := loadJudged(t, model, &c, func(o *LoadOptions) {
+			writer := &o.Catalog.Agents[0]
+			writer.ACP = &agent.ACP{Model: &agent.Model{Name: "gpt-5"}}
+		})
+		if got := strings.Contains(e.Warnings, "the evaluator j judges the agent echo by its own model, gpt-5"); got != want {
+			t.Errorf("%s: %q", model, e.Warnings)
+		}
+	}
+}

@@ -175,7 +175,7 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		return err
 	}
 	checkThresholds(r, set, e.most()-len(set.Evaluations))
-	e.chooseJudges()
+	e.chooseJudges(r)
 	return e.opts.Variables.check(req.Agents)
 }
 
