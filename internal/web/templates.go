@@ -38,7 +38,7 @@ type section struct{ URL, Name string }
 
 // Sections are the entries of the navigation.
 func (frame) Sections() []section {
-	return []section{{"/", "Runs"}, {"/inbox", "Inbox"}, {"/triggers", "Waiting"}}
+	return []section{{"/", "Runs"}, {"/inbox", "Inbox"}, {"/triggers", "Waiting"}, {"/compare", "Compare"}}
 }
 
 // assets are the style and the script with their digests, which are part of their URLs.

@@ -83,6 +83,7 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/live", p.runsLive),
 		read("/triggers", p.triggers),
 		read("/inbox", p.inbox),
+		read("/compare", p.compare),
 		read("/inbox/live", p.inboxLive),
 		read("/triggers/{id}/answer", p.outcome),
 		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(p.answer)},
