@@ -43,6 +43,8 @@ type Rollout struct {
 	Clocks            Clocks    `json:"clocks"`
 	// AgentVersion is the version that the agent says it has.
 	AgentVersion string `json:"agentVersion,omitempty"`
+	// LimitsWithoutEffect are the limits of a task that the machine could not keep.
+	LimitsWithoutEffect []LimitWithoutEffect `json:"limitsWithoutEffect,omitempty"`
 	// Limit is the limit that ended the agent, if what it had done by then was scored.
 	Limit *Fault `json:"limit,omitempty"`
 	// Usage is what the agent has used.
@@ -63,6 +65,13 @@ type Rollout struct {
 	// Logs are the files that the segments have left, relative to the store's folder,
 	// slash-separated.
 	Logs []string `json:"logs,omitempty"`
+}
+
+// LimitWithoutEffect is a limit of a task that the machine could not keep.
+type LimitWithoutEffect struct {
+	// Key is that of task.toml.
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
 }
 
 // State is the state of a rollout.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/evalrun/evalrun/internal/cgroup"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -48,6 +49,9 @@ func TestScripts(t *testing.T) {
 			switch cond {
 			case "bwrap":
 				variable, err = testenv.Bwrap, sandbox.Available()
+			case "cgroups": // which not every machine lets us make
+				missing := cgroup.Missing()
+				return missing[cgroup.Memory] == nil && missing[cgroup.CPU] == nil, nil
 			case "podman":
 				variable, err = testenv.Podman, testenv.LacksPodman()
 			case "python3":

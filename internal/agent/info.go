@@ -46,8 +46,17 @@ type Info struct {
 	UsageSource UsageSource  `json:"usageSource,omitempty"`
 	// Steps are the steps of a task that were finished in this segment, and those before.
 	Steps []StepResult `json:"steps,omitempty"`
+	// WithoutEffect are the limits of a task that this machine could not keep.
+	WithoutEffect []LimitWithoutEffect `json:"limitsWithoutEffect,omitempty"`
 	// Limit is the limit that ended the segment, if what was there by then is scored all the same.
 	Limit *fault.Fault `json:"limit,omitempty"`
+}
+
+// LimitWithoutEffect is a limit of a task that could not be kept.
+type LimitWithoutEffect struct {
+	// Key is that of task.toml.
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
 }
 
 // ServerVerdict says what became of an MCP server that was declared for an agent.

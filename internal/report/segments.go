@@ -25,6 +25,10 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 			return fmt.Errorf("what segment %d reports: %w", s.Number, err)
 		}
 		out.Isolation, out.Environment, out.AgentVersion, out.Steps = cmp.Or(info.Isolation, out.Isolation), info.Environment, info.AgentVersion, steps(info.Steps)
+		out.LimitsWithoutEffect = nil
+		for _, l := range info.WithoutEffect {
+			out.LimitsWithoutEffect = append(out.LimitsWithoutEffect, schemas.LimitWithoutEffect{Key: l.Key, Reason: l.Reason})
+		}
 		out.Limit = nil
 		if info.Limit != nil {
 			out.Limit = &schemas.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}

@@ -117,7 +117,7 @@ func (s *sandboxSpec) present() error {
 // config is the sandbox that all processes of the rollout share. They see the agent's home, and
 // only the agent is later allowed to write to it.
 func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config, error) {
-	c := sandbox.Config{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden}
+	c := sandbox.Config{Isolation: s.isolation, Network: s.networked(network), Hidden: s.hidden, Limits: s.limits()}
 	if s.folders.OwnTree {
 		c.User = user
 	}

@@ -35,7 +35,7 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history, info: agent.Info{Isolation: spec.isolation, Steps: done}}
 	out, err = s.run(ctx, stages[min(len(done), len(stages)):])
 	if out.Info != nil && spec.task != nil {
-		out.Info.Environment = agent.EnvironmentHost
+		out.Info.Environment, out.Info.WithoutEffect = agent.EnvironmentHost, withoutEffect(spec)
 		if spec.image != nil {
 			out.Info.Environment = agent.EnvironmentImage
 		}

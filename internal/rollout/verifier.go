@@ -110,7 +110,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	}
 	if err != nil {
 		if exit.State != nil && !exit.State.Success() {
-			err = fmt.Errorf("%w; it ended with %s", err, exit.State)
+			err = fmt.Errorf("%w; it ended with %s%s", err, exit.State, exit.MemoryNote())
 		}
 		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+VerifierLog)
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
 // say runs a script in a space and returns what it has printed.
@@ -339,5 +341,25 @@ func TestBwrapThatCannotMakeTheSpace(t *testing.T) {
 	s.Binds[1].Inside = "/bin/task"
 	if _, err := Start(c); err == nil || !strings.Contains(err.Error(), "/bin is a link") {
 		t.Log(err) // where /bin is a folder of its own this is no error
+	}
+}
+
+// What a space may use is bounded, together with what runs beside its process, and nothing is left
+// of the bounds.
+func TestLimitsOfASpace(t *testing.T) {
+	for _, c := range []cgroup.Controller{cgroup.Memory, cgroup.PIDs} {
+		if err := cgroup.Missing()[c]; err != nil {
+			t.Skipf("%s cannot be limited here: %v", c, err)
+		}
+	}
+	space := bwrapSpace(t)
+	space.Limits = cgroup.Limits{Memory: 100 << 20, PIDs: 60}
+	exit, out := run(t, inSpace(t, space, "i=0; while [ $i -lt 70 ]; do sleep 600 & i=$((i+1)); done; echo all"))
+	if exit.State.Success() || strings.Contains(out, "all") {
+		t.Errorf("70 processes: %q, %v", out, exit.State)
+	}
+	exit, out = run(t, inSpace(t, space, "head -c 300M /dev/zero | tail -c 290M | wc -c"))
+	if exit.MemoryKills == 0 || strings.TrimSpace(out) == "304087040" {
+		t.Errorf("300 MB: %q, %v, %v, %d processes were ended", out, exit.State, exit.Ended, exit.MemoryKills)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
 // The isolations of a [Config].
@@ -91,6 +93,9 @@ type Config struct {
 	// Own are inside paths that are made those of User, without what is in them, in image isolation
 	// and in a container.
 	Own []string
+	// Limits are what the process and all that it starts may use together, as far as that can be
+	// kept here; see [cgroup.Missing].
+	Limits cgroup.Limits
 	// Hostname is the name of the machine as they see it; empty for its own.
 	Hostname string
 }

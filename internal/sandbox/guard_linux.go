@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
 // guardInit keeps what runs in a space from the memory and the files of its init, which has the
@@ -37,9 +39,9 @@ var starts = sync.OnceValue(func() chan<- func() {
 })
 
 // startIsolated starts a command with a session keyring that is not that of evalrun and its user,
-// where a token may be.
-func startIsolated(cmd *exec.Cmd) error {
+// where a token may be, and in a group of processes if it has one.
+func startIsolated(cmd *exec.Cmd, group *cgroup.Group) error {
 	failed := make(chan error)
-	starts() <- func() { failed <- cmd.Start() }
+	starts() <- func() { failed <- group.Start(cmd, (*exec.Cmd).Start) }
 	return <-failed
 }

@@ -2,8 +2,14 @@
 
 package sandbox
 
-import "os/exec"
+import (
+	"os/exec"
+
+	"github.com/evalrun/evalrun/internal/cgroup"
+)
 
 func guardInit() {}
 
-func startIsolated(cmd *exec.Cmd) error { return cmd.Start() }
+func startIsolated(cmd *exec.Cmd, group *cgroup.Group) error {
+	return group.Start(cmd, (*exec.Cmd).Start)
+}

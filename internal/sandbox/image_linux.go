@@ -159,7 +159,7 @@ func (r *Root) Open(executable string) (path string, closeRoot func(), err error
 	o := rootOrders{Root: *r, InUser: os.Geteuid() != 0}
 	err = o.give(cmd, executable)
 	if err == nil {
-		err = startIsolated(cmd)
+		err = startIsolated(cmd, nil)
 	}
 	closeAll(cmd.ExtraFiles)
 	if err != nil {

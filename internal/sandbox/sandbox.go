@@ -17,9 +17,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
 // Marker is the environment variable that every process of a rollout bears, with the rollout's id
@@ -84,6 +87,18 @@ type Exit struct {
 	// error of a writer; or a [*SetupError] if the process was never started. Nil if it ended by
 	// itself.
 	Ended error
+	// MemoryKills is how many of the processes the system has ended because they needed more memory
+	// than Limits allow.
+	MemoryKills int
+}
+
+// MemoryNote is what to add to a message about the end of a process: empty unless some of its
+// processes were ended for want of memory.
+func (e Exit) MemoryNote() string {
+	if e.MemoryKills == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the system ended %d of its processes, because they needed more memory than the task allows (environment.memory_mb)", e.MemoryKills)
 }
 
 // Process is a running process. It must be waited for.
@@ -107,6 +122,7 @@ type Process struct {
 	ending                chan ending   // what End asks for
 	interactive           *interactive  // nil if it is not
 	init                  *supervised   // nil if there is none
+	group                 *cgroup.Group // nil if it has no limits
 	copying               sync.WaitGroup
 }
 
@@ -153,11 +169,7 @@ func Start(c Command) (*Process, error) {
 	}
 	if err == nil {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[2]
-		start := (*exec.Cmd).Start
-		if c.Config.Isolated() {
-			start = startIsolated
-		}
-		err = start(p.cmd)
+		err = p.start(&c)
 	}
 	for _, f := range append(theirs[:], p.cmd.ExtraFiles...) {
 		_ = f.Close() // the process has its own copies; nil files answer with an error
@@ -169,6 +181,26 @@ func Start(c Command) (*Process, error) {
 	go p.watch()
 	p.attach(c)
 	return p, nil
+}
+
+// start starts the process within its limits.
+func (p *Process) start(c *Command) (err error) {
+	if c.Config != nil && !c.Config.Contained() { // an engine keeps the limits of its containers
+		if p.group, err = cgroup.New(c.RolloutID, c.Config.Limits); err != nil {
+			return fmt.Errorf("limit what the process uses: %w", err)
+		}
+	}
+	if c.Config.Isolated() {
+		err = startIsolated(p.cmd, p.group)
+	} else {
+		runtime.LockOSThread() // see cgroup.Group.Start
+		err = p.group.Start(p.cmd, (*exec.Cmd).Start)
+		runtime.UnlockOSThread()
+	}
+	if err != nil {
+		return errors.Join(err, p.group.Remove())
+	}
+	return nil
 }
 
 // attach connects our ends of the pipes with what the caller gave.
@@ -314,7 +346,8 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	if werr := p.cmd.Wait(); p.cmd.ProcessState == nil {
 		err = errors.Join(err, fmt.Errorf("wait for process %d: %w", p.PID(), werr))
 	}
-	exit.State = p.cmd.ProcessState
+	exit.State, exit.MemoryKills = p.cmd.ProcessState, p.group.MemoryKills()
+	err = errors.Join(err, p.group.Remove())
 
 	// Whoever could write is gone, so what was printed is in the pipes by now. The deadline only
 	// wakes those that wait for more, because somebody who has escaped may hold the pipes open;

@@ -78,7 +78,7 @@ func init() {
 		fmt.Print(" ")
 		cmd := role("session")
 		cmd.Stdout = os.Stdout
-		check(startIsolated(cmd))
+		check(startIsolated(cmd, nil))
 		check(cmd.Wait())
 	}
 	// usual does what programs do in a container, and prints the errors.

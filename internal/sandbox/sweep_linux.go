@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evalrun/evalrun/internal/cgroup"
 )
 
 const (
@@ -36,12 +38,15 @@ const (
 // rollouts over from an evalrun that has died. It returns how many processes it ended. Processes
 // that are not ours to look into are passed over.
 //
+// It also removes the control groups of their processes.
+//
 // On systems other than Linux it does nothing.
 func Sweep(rolloutIDs ...string) (int, error) {
 	if len(rolloutIDs) == 0 {
 		return 0, nil
 	}
-	return sweep(0, rolloutIDs...)
+	n, err := sweep(0, rolloutIDs...)
+	return n, errors.Join(err, cgroup.Sweep(rolloutIDs...))
 }
 
 // sweepAfter ends the processes that bear a marker and were started by the process pid, which has

@@ -197,7 +197,7 @@ func (s *segment) end(ctx context.Context, known *fault.Fault) *fault.Fault {
 		return fault.New(fault.Interrupted, "the agent could not be ended: "+err.Error())
 	}
 	if known != nil && known.Category == fault.Exit && exit.State != nil {
-		known.Message = "the agent ended in the middle of its work with " + exit.State.String()
+		known.Message = "the agent ended in the middle of its work with " + exit.State.String() + exit.MemoryNote()
 	}
 	return nil
 }

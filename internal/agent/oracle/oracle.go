@@ -70,7 +70,7 @@ func (o *oracle) Run(ctx context.Context, seg agent.Segment) (agent.Outcome, err
 	case exit.Ended != nil:
 		result.Fault = program.SetupFault(ctx, exit.Ended)
 	case !exit.State.Success():
-		result.Fault = fault.New(fault.Exit, "the solution ended with "+exit.State.String()+stderr.StderrTail())
+		result.Fault = fault.New(fault.Exit, "the solution ended with "+exit.State.String()+exit.MemoryNote()+stderr.StderrTail())
 	default:
 		result.Output = json.RawMessage(`{}`)
 	}
