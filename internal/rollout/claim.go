@@ -118,8 +118,11 @@ func (h *held) workspace() string { return filepath.Join(h.root(), workspace.Fol
 
 // segmentCopy is where the kept folders are as they were when the segment began.
 func (h *held) segmentCopy() string {
-	return filepath.Join(h.root(), "segment-"+strconv.Itoa(h.claim.Segment))
+	return filepath.Join(h.root(), copyOf(h.claim.Segment))
 }
+
+// copyOf is the name of the copy with which a segment begins.
+func copyOf(segment int) string { return "segment-" + strconv.Itoa(segment) }
 
 // isolation is that of the rollout's agent and verifier.
 func (h *held) isolation() string {

@@ -76,7 +76,15 @@ func (h *held) keepFolders(out *agent.Outcome) error {
 	if !suspends {
 		folders = withoutHome(folders) // the verifier has one of its own
 	}
-	err := workspace.Sync(h.root(), folders)
+	var err error
+	switch {
+	case !h.entry.NeedsSandbox() || h.isolation() != sandbox.IsolationImage:
+		err = workspace.Sync(h.root(), folders)
+	case suspends:
+		err = h.keepLayers(copyOf(h.claim.Segment+1), folders)
+	default:
+		err = h.keepLayers(verifierSnapshot, folders)
+	}
 	if err == nil {
 		return nil
 	}
@@ -104,21 +112,36 @@ func (h *held) snapshots() *snapshot.Store {
 // verifierSnapshot is the snapshot of what the agent has left over an image.
 const verifierSnapshot = "verified"
 
-// restoreLayers is what [workspace.Snapshot] and [workspace.Restore] are for other folders: the
-// first time it takes a snapshot, and later it makes the folders what they were.
-func (h *held) restoreLayers(name string, folders []string) error {
-	s := h.snapshots()
-	if s.Has(name) {
-		return s.Restore(name)
+// keepLayers takes a snapshot of what the agent has left over an image. Until the segment is
+// committed that of its beginning stays.
+func (h *held) keepLayers(name string, folders []string) error {
+	if err := h.stillHeld(); err != nil {
+		return err
 	}
-	if _, err := os.Lstat(filepath.Join(h.root(), workspace.FolderUpper)); errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Workspace, "what the rollout has changed in its image is missing: "+filepath.Join(h.root(), workspace.FolderUpper))
+	s := h.snapshots()
+	if err := s.Prune(filepath.Base(h.segmentCopy())); err != nil { // an attempt that was never committed may have left one of this name
+		return err
 	}
 	report, err := s.Take(name, folders...)
 	if err == nil && len(report.LeftOut) > 0 {
 		h.host.Logger.Warn("devices that the agent has made are not kept", "rollout", h.claim.RolloutID, "paths", report.LeftOut)
 	}
-	return errors.Join(err, s.Prune(name))
+	return err
+}
+
+// restoreLayers is what [workspace.Restore] is for other folders: it makes them what they were, for
+// a process that is going to change them. Without a snapshot they are as they were, and one is taken.
+func (h *held) restoreLayers(name string, folders []string) error {
+	s := h.snapshots()
+	if !s.Has(name) {
+		if _, err := os.Lstat(filepath.Join(h.root(), workspace.FolderUpper)); errors.Is(err, fs.ErrNotExist) {
+			return fault.New(fault.Workspace, "what the rollout has changed in its image is missing: "+filepath.Join(h.root(), workspace.FolderUpper))
+		}
+		if err := h.keepLayers(name, folders); err != nil {
+			return err
+		}
+	}
+	return errors.Join(s.Restore(name), s.Prune(name))
 }
 
 func withoutHome(folders []string) []string {

@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
@@ -96,10 +97,10 @@ func (r *Rollout) timeSpent(held time.Duration) bool {
 }
 
 // workspaceFault is the outcome if the agent has left something in its workspace that cannot be
-// kept: what evalrun may not read, or folders that are nested deeper than a path can be long. Any
-// other error is evalrun's own.
+// kept: what evalrun may not read, folders that are nested deeper than a path can be long, or files
+// that something still changes. Any other error is evalrun's own.
 func workspaceFault(err error) (agent.Outcome, error) {
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, snapshot.ErrChanged) {
 		return agent.Outcome{Fault: fault.New(fault.Unresumable, "the workspace cannot be kept: "+workspace.Shorten(err.Error()))}, nil
 	}
 	return faultOrError(err)
