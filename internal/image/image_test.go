@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -113,6 +114,27 @@ func TestBuiltOnce(t *testing.T) {
 	if i, err := open(t, dir).Reopen(first.Digest); err != nil || i == nil || read(t, i, "x/a") != "first" {
 		t.Errorf("reopened: %+v, %v", i, err)
 	}
+}
+
+// Given buildah in the place of podman, then it builds the same.
+func TestBuildah(t *testing.T) {
+	testenv.NeedPodman(t)
+	if _, err := exec.LookPath("buildah"); err != nil {
+		testenv.Need(t, testenv.Podman, err)
+	}
+	images, err := image.Open(t.TempDir(), image.Options{Builder: "buildah"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := get(t, images, image.Spec{Context: withTool(t, "RUN [\"/tool\", \"write\", \"/x\", \"5\"]\nHEALTHCHECK CMD ok\nENV PATH=/a:$PATH\n")})
+	if len(read(t, i, "x")) != 5 || i.Config.Healthcheck == nil || !slices.ContainsFunc(i.Config.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=/a") }) {
+		t.Errorf("got %+v", i)
+	}
+	if _, err := image.Open(t.TempDir(), image.Options{Builder: "none"}); err == nil || !strings.Contains(err.Error(), "podman, buildah") {
+		t.Errorf("got %v", err)
+	}
+	_, err = images.Get(t.Context(), image.Spec{Reference: "127.0.0.1:9/none:1"}, nil)
+	faultOf(t, err, fault.Image, "127.0.0.1:9/none:1")
 }
 
 // Given many that want one image at once, then it is built once.

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -112,73 +111,5 @@ func TestHiddenFromTheBuild(t *testing.T) {
 	out, err := exec.Command("grep", append([]string{"-r", "secret"}, i.Lower...)...).Output()
 	if len(out) > 0 {
 		t.Errorf("it is seen: %s, %v", out, err)
-	}
-}
-
-// Given a process that is killed in the middle of a build, then nothing of it is left after the next
-// command, and that builds as if nothing had been.
-func TestKilledInABuild(t *testing.T) {
-	testenv.NeedPodman(t)
-	dir, context := t.TempDir(), withTool(t, "COPY go /\nRUN [\"/tool\", \"wait\", \"/begun\"]\n")
-	if err := os.WriteFile(filepath.Join(context, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	open(t, dir)
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestBuildOfAnotherProcess$")
-	cmd.Env = append(os.Environ(), "EVALRUN_TEST_BUILD="+dir+"\n"+context)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	begun := func() bool {
-		found, _ := filepath.Glob(filepath.Join(dir, "storage/root/overlay/*/diff/begun"))
-		return len(found) > 0
-	}
-	if !testenv.Eventually(begun) {
-		t.Error("the build has not begun")
-	}
-	_ = cmd.Process.Signal(syscall.SIGKILL) // it is there until it is waited for
-	_ = cmd.Wait()
-
-	if err := os.WriteFile(filepath.Join(context, "Dockerfile"), []byte("FROM scratch\nCOPY go /\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	get(t, open(t, dir), image.Spec{Context: context})
-	nothingLeft(t, dir)
-	if begun() {
-		t.Error("the container is there")
-	}
-}
-
-// TestBuildOfAnotherProcess is the process that TestKilledInABuild kills.
-func TestBuildOfAnotherProcess(t *testing.T) {
-	dir, context, ok := strings.Cut(os.Getenv("EVALRUN_TEST_BUILD"), "\n")
-	if !ok {
-		t.Skip("it is no test of its own")
-	}
-	_, err := open(t, dir).Get(t.Context(), image.Spec{Context: context}, nil)
-	t.Error(err)
-}
-
-// nothingLeft finds what no command may leave in a folder of images: processes, mounts, containers,
-// folders.
-func nothingLeft(t *testing.T, dir string) {
-	t.Helper()
-	if mounts := testenv.ReadFile(t, "/proc/self/mounts"); strings.Contains(mounts, dir) {
-		t.Errorf("mounts are left:\n%s", mounts)
-	}
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range lines {
-		if line, err := os.ReadFile(file); err == nil && strings.Contains(string(line), dir) && !strings.Contains(file, fmt.Sprint(os.Getpid())) {
-			t.Errorf("a process is left: %q", line)
-		}
-	}
-	if text, err := os.ReadFile(filepath.Join(dir, "storage/root/overlay-containers/containers.json")); err == nil && string(text) != "[]" {
-		t.Errorf("containers are left: %s", text)
-	}
-	group := filepath.Base(image.RunRoot(filepath.Join(dir, "storage")))
-	for _, pattern := range []string{dir + "/tmp/*", dir + "/storage/root/overlay/*/merged/*", "/sys/fs/cgroup/" + group, "/sys/fs/cgroup/*/" + group} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			t.Errorf("left: %v", found)
-		}
 	}
 }
