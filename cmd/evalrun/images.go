@@ -36,7 +36,7 @@ evalrun/images of the user's cache folder. A run builds and pulls what it needs 
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.dir, "images", "", "keep images in `DIR`")
-	flags.StringVar(&f.builder, "builder", "", "build and pull with `PROGRAM`: podman or buildah; else $EVALRUN_BUILDER, or the first that this machine has")
+	flags.StringVar(&f.builder, "builder", "", "build and pull with `PROGRAM`: podman, buildah or docker; else $EVALRUN_BUILDER, or the first that this machine has")
 	cmd.AddCommand(f.list(g), f.build(g), f.pull(g), f.gc(g))
 	return cmd
 }

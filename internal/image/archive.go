@@ -132,8 +132,8 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// flatten unpacks all layers into one folder, for the user that runs evalrun: everything belongs to
-// that user, and there are no devices. What leads out of the folder is refused.
+// flatten unpacks all layers into one folder. What leads out of it is refused. For another user than
+// root everything belongs to that user, and there are no devices.
 func (a *archive) flatten(to string) error {
 	root, err := makeRoot(to)
 	if err != nil {
@@ -155,7 +155,10 @@ func (a *archive) flatten(to string) error {
 			case strings.HasPrefix(file, whiteout):
 				return root.RemoveAll(path.Join(dir, strings.TrimPrefix(file, whiteout)))
 			}
-			return place(root, name, h, r)
+			if err := place(root, name, h, r); err != nil || os.Geteuid() != 0 {
+				return err
+			}
+			return asRoot(root, name, h)
 		})
 		if err != nil {
 			return err
@@ -214,4 +217,22 @@ func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
 		return root.Link(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"), name)
 	}
 	return nil // a device or a pipe, which the sandbox has of its own
+}
+
+// asRoot gives an entry its owner, its whole mode and its attributes, in the order in which none
+// takes another away.
+func asRoot(root *os.Root, name string, h *tar.Header) error {
+	if h.Typeflag == tar.TypeLink {
+		return nil // it is another name
+	}
+	if err := device(root, name, h); err != nil {
+		return err
+	}
+	if err := root.Lchown(name, h.Uid, h.Gid); err != nil || h.Typeflag == tar.TypeSymlink {
+		return err
+	}
+	if err := root.Chmod(name, h.FileInfo().Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetuid|fs.ModeSetgid)); err != nil {
+		return err
+	}
+	return attributes(root, name, h)
 }

@@ -38,19 +38,22 @@ type builder interface {
 }
 
 // builders are the programs that can build, in the order in which they are looked for.
-var builders = []string{"podman", "buildah"}
+var builders = []string{"podman", "buildah", "docker"}
 
 // errBuilding is why an ordinary user's Dockerfiles are not built.
-var errBuilding = fault.New(fault.NotRunnable, "images are built only by root here: what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
+var errBuilding = fault.New(fault.NotRunnable, "images are built only by root here, or with docker: what podman makes for another user belongs to ids that no overlay of that user takes; build as root, or let the task name an image that can be pulled")
 
 // program finds the program of the builder that is asked for, or of the first that this machine has.
 func (im *Images) program() (string, error) {
 	names := builders
 	switch {
-	case os.Geteuid() != 0:
-		names = []string{"skopeo"}
 	case im.builder != "":
 		names = []string{im.builder}
+	case os.Geteuid() != 0:
+		names = []string{"skopeo"}
+	}
+	if os.Geteuid() != 0 && (im.builder == "podman" || im.builder == "buildah") {
+		return "", errBuilding
 	}
 	for _, name := range names {
 		if program, err := exec.LookPath(name); err == nil {
@@ -67,8 +70,15 @@ func (im *Images) newBuilder(ctx context.Context, lock *os.File, tmp string) (bu
 		return nil, err
 	}
 	c := command{program, lock, tmp}
-	if os.Geteuid() != 0 {
+	switch path.Base(program) {
+	case "skopeo":
 		return &skopeo{command: c}, nil
+	case "docker":
+		d := &docker{c}
+		if err := d.reachable(ctx); err != nil {
+			return nil, fault.New(fault.NotRunnable, err.Error())
+		}
+		return d, nil
 	}
 	return newPodman(ctx, c, im.path("storage"))
 }
@@ -89,10 +99,10 @@ func (im *Images) Missing(s Spec) error {
 		}
 		return err
 	}
-	if os.Geteuid() != 0 && s.Reference == "" {
-		return errBuilding
+	program, err := im.program()
+	if err == nil && path.Base(program) == "skopeo" && s.Reference == "" {
+		err = errBuilding
 	}
-	_, err = im.program()
 	return err
 }
 

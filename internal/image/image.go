@@ -145,7 +145,7 @@ type Images struct {
 
 // Options are settings of [Open].
 type Options struct {
-	// Builder is podman or buildah; empty for what EVALRUN_BUILDER says, else the first that the
+	// Builder is podman, buildah or docker; empty for what EVALRUN_BUILDER says, else the first that the
 	// machine has.
 	Builder string
 }

@@ -130,7 +130,7 @@ func TestBuildah(t *testing.T) {
 	if len(read(t, i, "x")) != 5 || i.Config.Healthcheck == nil || !slices.ContainsFunc(i.Config.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=/a") }) {
 		t.Errorf("got %+v", i)
 	}
-	if _, err := image.Open(t.TempDir(), image.Options{Builder: "none"}); err == nil || !strings.Contains(err.Error(), "podman, buildah") {
+	if _, err := image.Open(t.TempDir(), image.Options{Builder: "none"}); err == nil || !strings.Contains(err.Error(), "podman, buildah, docker") {
 		t.Errorf("got %v", err)
 	}
 	_, err = images.Get(t.Context(), image.Spec{Reference: "127.0.0.1:9/none:1"}, nil)

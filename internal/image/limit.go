@@ -21,7 +21,7 @@ func (t *tooLarge) Error() string {
 // second, since nothing tells how much a build has written. stop ends that and says whether it is
 // too much.
 func bounded(ctx context.Context, dir string, limit int64) (_ context.Context, stop func() error) {
-	if limit <= 0 {
+	if limit <= 0 || dir == "" {
 		return ctx, func() error { return nil }
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
