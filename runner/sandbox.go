@@ -36,6 +36,9 @@ type SandboxOptions struct {
 	// IgnoreDockerfile runs tasks that name an image, or have a Dockerfile, with what the machine
 	// has instead.
 	IgnoreDockerfile bool
+	// KeepImages keeps the images of the run from evalrun images gc for as long as the run is in the
+	// store. Otherwise they are kept for as long as the rollouts are that run in them.
+	KeepImages bool
 }
 
 func (o SandboxOptions) isolation() string { return cmp.Or(o.Isolation, IsolationImage) }
@@ -85,7 +88,7 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 		}
 		return nil, inputError("--isolation: %w", err)
 	}
-	out.Isolation = o.others()
+	out.Isolation, out.KeepImages = o.others(), o.KeepImages
 	if o.MCPConfig == "" {
 		return nil, nil
 	}

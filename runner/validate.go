@@ -99,6 +99,9 @@ func (c *Checked) examine(path string, ignoreDockerfile bool) (kind string, prob
 			can.NoNetwork, can.FileTree = false, false
 		}
 		c.Task, c.Gaps, c.Notes = t, t.Gaps(can), t.Notes()
+		if can.Images {
+			c.Gaps = append(c.Gaps, imageGaps(t)...)
+		}
 		return "a task", problems, nil
 	}
 	if _, patterns := splitPaths([]string{path}); patterns != nil {

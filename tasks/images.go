@@ -65,8 +65,8 @@ func (t *Task) image(e *Environment, usual, dir string) *Image {
 	if file := filepath.Join(dir, "Dockerfile"); dir != "" && isFile(file) {
 		i.Context, i.Key = dir, t.relative(file)
 	}
-	if e.DockerImage != "" {
-		i.Reference, i.Key = e.DockerImage, e.keyIn(usual)+".docker_image"
+	if name := e.Prebuilt(i.Context != ""); name != "" {
+		i.Reference, i.Key = name, e.keyIn(usual)+".docker_image"
 	}
 	if i.Key == "" {
 		return nil

@@ -22,6 +22,7 @@ type runFlags struct {
 	sandbox sandboxFlags
 	detach  bool
 	dryRun  bool
+	rebuild bool
 }
 
 func runCommand(g *globals) *cobra.Command {
@@ -69,6 +70,7 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	fl.BoolVar(&f.load.Strict, "strict", false, "take unknown keys for errors")
 	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget: an executor, or a resume in time, will fetch them")
 	fl.BoolVar(&f.create.KeepWorkspaces, "keep-workspaces", false, "keep what the agents leave in their homes and workspaces when the run is final")
+	fl.BoolVar(&f.rebuild, "rebuild", false, "build the Dockerfiles of tasks again, whatever images are there")
 	fl.BoolVar(&f.create.FailFast, "fail-fast", false, "cancel what has not ended when a rollout has faulted, or has no score that passes (exit code 1 or 3)")
 	f.sandbox.register(cmd)
 	w.register(cmd)
@@ -102,6 +104,16 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		return f.preview(cmd, g, set)
 	}
 	f.create.CommandLine = commandLine(cmd, paths, f.load.Command)
+	if f.rebuild {
+		err := set.RebuildImages(cmd.Context(), func(line string) {
+			if !g.quiet {
+				printf(cmd.ErrOrStderr(), "%s\n", redact.Terminal(line))
+			}
+		})
+		if err != nil {
+			return internal(err)
+		}
+	}
 	return g.withStore(cmd, true, func(s *runner.Store) error {
 		run, err := s.Create(cmd.Context(), set, f.create)
 		if err != nil {

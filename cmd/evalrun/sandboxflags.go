@@ -12,6 +12,7 @@ type sandboxFlags struct {
 	mcpConfig        string
 	mcp              string
 	ignoreDockerfile bool
+	keepImages       bool
 }
 
 func (p *sandboxFlags) register(cmd *cobra.Command) {
@@ -19,12 +20,13 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f.StringVar(&p.isolation, "isolation", runner.IsolationImage, "run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), or process (plain folders)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers through the `gateway`, which records calls and suspends rollouts on long-running work, or direct: as they are declared")
+	f.BoolVar(&p.keepImages, "keep-images", false, "keep the images of the run from evalrun images gc until the run is removed; else until its rollouts are finished")
 	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks that name an image, or have a Dockerfile, with what this machine has instead")
 }
 
 // options are what the flags say. A flag that was given must have a value.
 func (p *sandboxFlags) options() (runner.SandboxOptions, error) {
-	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, IgnoreDockerfile: p.ignoreDockerfile}
+	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, IgnoreDockerfile: p.ignoreDockerfile, KeepImages: p.keepImages}
 	if p.isolation == "" {
 		return o, usageError("--isolation: expected %s, %s or %s, got %q", runner.IsolationImage, runner.IsolationBwrap, runner.IsolationProcess, "")
 	}

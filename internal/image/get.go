@@ -53,6 +53,11 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	if i, err := im.there(key, since); i != nil || err != nil {
 		return i, err
 	}
+	if s.Rebuild { // if that fails nobody gets what was there
+		if err := os.RemoveAll(im.path("keys", key+".json")); err != nil {
+			return nil, err
+		}
+	}
 	if err := im.make(ctx, lock, s, key, progress); err != nil {
 		return nil, err
 	}

@@ -99,6 +99,8 @@ const MCPDirect = "direct"
 type Environment struct {
 	// Isolation is one of the values of package sandbox.
 	Isolation string `json:"isolation,omitempty"`
+	// KeepImages says that the images of the run are needed for as long as it is in the store.
+	KeepImages bool `json:"keepImages,omitempty"`
 	// MCP is MCPDirect for agents that get their MCP servers as they are declared; otherwise these
 	// are behind the gateway.
 	MCP string `json:"mcp,omitempty"`

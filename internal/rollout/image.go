@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path"
@@ -44,10 +45,10 @@ func (h *held) openImage(ctx context.Context, s *sandboxSpec, begins bool) error
 		if s.image, err = h.getImage(ctx, all, s.task); err != nil {
 			return err
 		}
-		err = durable.WriteFile(noted, 0o600, func(w io.Writer) error {
+		err = errors.Join(h.keepImage(s.image), durable.WriteFile(noted, 0o600, func(w io.Writer) error {
 			_, err := io.WriteString(w, s.image.Digest)
 			return err
-		})
+		}))
 	} else {
 		var digest []byte
 		if digest, err = os.ReadFile(noted); err == nil {
@@ -67,21 +68,20 @@ func (h *held) openImage(ctx context.Context, s *sandboxSpec, begins bool) error
 }
 
 func (h *held) getImage(ctx context.Context, all *image.Images, t *tasks.Task) (*image.Image, error) {
-	return all.Get(ctx, imageIn(&t.Config.Environment, filepath.Join(t.Dir, "environment")), h.told)
+	return all.Get(ctx, image.Of(t.Image()), h.told)
 }
 
 // told tells what takes time.
 func (h *held) told(what string) { h.host.Logger.Info(what, "rollout", h.claim.RolloutID) }
 
-// imageIn is the image of an environment: what it names, or else what the Dockerfile in a folder
-// makes.
-func imageIn(e *tasks.Environment, dir string) image.Spec {
-	built := fileExists(filepath.Join(dir, "Dockerfile"))
-	out := image.Spec{Timeout: e.BuildTimeoutSec.Duration(), Reference: e.Prebuilt(built)}
-	if built {
-		out.Context = dir
+// keepImage keeps an image from being collected for as long as something needs it that may be
+// there without any process.
+func (h *held) keepImage(i *image.Image) error {
+	err := i.Keep(h.root())
+	if h.run.Plan.KeepImages {
+		err = errors.Join(err, i.Keep(workspace.RunDir(h.host.Store.Dir(), h.claim.RunID)))
 	}
-	return out
+	return err
 }
 
 // copyIn puts a file, or what is in a folder, at an inside path.
@@ -158,21 +158,15 @@ func (h *held) openSeparate(ctx context.Context, s *sandboxSpec, stage *tasks.St
 	if err != nil {
 		return fault.New(fault.Image, err.Error())
 	}
-	var want image.Spec
 	workdir := s.task.Config.Environment.Workdir
 	if e := stage.Verifier.Environment; e != nil {
-		want, workdir = imageIn(e, ""), e.Workdir
-	}
-	for _, dir := range stage.Tests {
-		if fileExists(filepath.Join(dir, "Dockerfile")) {
-			want.Context = dir
-		}
+		workdir = e.Workdir
 	}
 	digest := s.image.Digest
-	if want.Context == "" && want.Reference == "" {
+	if want := s.task.VerifierImage(stage); want == nil {
 		s.image, err = all.Reopen(digest)
 	} else {
-		s.image, err = all.Get(ctx, want, h.told)
+		s.image, err = all.Get(ctx, image.Of(want), h.told)
 	}
 	switch {
 	case err != nil:

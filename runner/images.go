@@ -1,0 +1,76 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/image"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+func openImages() (*image.Images, error) {
+	dir, err := image.Dir()
+	if err != nil {
+		return nil, &InputError{err}
+	}
+	all, err := image.Open(dir, image.Options{})
+	if err != nil {
+		return nil, &InputError{err}
+	}
+	return all, nil
+}
+
+// RebuildImages builds the Dockerfiles of the set's tasks again, whatever is there. progress is told
+// what takes time. One that fails is no error: it is tried again by the rollouts that need it, which
+// then have the fault.
+func (e *EvalSet) RebuildImages(ctx context.Context, progress func(string)) error {
+	all, err := openImages()
+	if err != nil {
+		return err
+	}
+	for _, one := range e.req.Set.Evaluations {
+		if one.Task == nil || !one.Task.Image {
+			continue
+		}
+		task, problems := tasks.Load(filepath.Join(e.req.BaseDir, filepath.FromSlash(one.Task.Dir)))
+		if problems.Err(false) != nil {
+			continue // its rollout says so
+		}
+		for _, i := range task.Images() {
+			if i.Context == "" {
+				continue
+			}
+			s := image.Of(&i)
+			s.Rebuild = true
+			made, err := all.Get(ctx, s, progress)
+			if f := (*fault.Fault)(nil); errors.As(err, &f) {
+				progress(f.Message)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			made.Release()
+		}
+	}
+	return nil
+}
+
+// imageGaps says what is missing here for the images of a task.
+func imageGaps(t *tasks.Task) (gaps []tasks.Gap) {
+	for _, i := range t.Images() {
+		all, err := openImages()
+		if err == nil {
+			err = all.Missing(image.Of(&i))
+		}
+		if f := (*fault.Fault)(nil); errors.As(err, &f) {
+			err = errors.New(f.Message)
+		}
+		if err != nil {
+			gaps = append(gaps, tasks.Gap{Key: i.Key, Reason: err.Error()})
+		}
+	}
+	return gaps
+}
