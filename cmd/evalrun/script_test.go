@@ -70,6 +70,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TERM", "dumb")
 			env.Setenv("FIXTURES", fixtures)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
+			env.Setenv("EVALRUN_IMAGES", filepath.Join(env.WorkDir, "images"))
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // with -race every process would take a second to end
 			env.Defer(func() { nothingLeft(env) })
 			env.Defer(func() { likeTheirSchemas(env) })

@@ -201,7 +201,7 @@ func (im *Images) records() ([]record, error) { return readAll[record](im.path("
 
 // requests are the answered requests by the names of their files.
 func (im *Images) requests() (map[string]made, error) {
-	entries, err := os.ReadDir(im.path("keys"))
+	entries, err := readDir(im.path("keys"))
 	all := map[string]made{}
 	for _, e := range entries {
 		var m made
@@ -226,8 +226,17 @@ func (im *Images) pins() ([]pin, error) {
 	return all, err
 }
 
-func readAll[T any](dir string) ([]T, error) {
+// readDir lists a folder; one that is not there has nothing.
+func readDir(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return entries, err
+}
+
+func readAll[T any](dir string) ([]T, error) {
+	entries, err := readDir(dir)
 	var all []T
 	for _, e := range entries {
 		if filepath.Ext(e.Name()) != ".json" {

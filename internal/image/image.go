@@ -163,7 +163,7 @@ func Dir() (string, error) {
 	return filepath.Join(cache, "evalrun", "images"), nil
 }
 
-// Open opens a folder of images, which is made if it is not there.
+// Open opens a folder of images. It is made with the first image.
 func Open(dir string, o Options) (*Images, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -176,10 +176,15 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("the builder %q is not known: use one of %s", b, strings.Join(builders, ", "))
 	}
 	im := &Images{dir: dir, builder: cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER"))}
+	return im, nil
+}
+
+// prepare makes the folders in which something is made.
+func (im *Images) prepare() (err error) {
 	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "pins", "tmp"} {
 		err = errors.Join(err, os.MkdirAll(im.path(sub), 0o700))
 	}
-	return im, err
+	return err
 }
 
 func (im *Images) path(elem ...string) string {

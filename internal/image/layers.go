@@ -129,6 +129,9 @@ func (im *Images) open(digest string) (*Image, error) {
 		return nil, fmt.Errorf("%q is not the digest of an image", digest)
 	}
 	use, err := lockShared(im.path("locks", id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // there are no images at all
+	}
 	if err != nil {
 		return nil, err
 	}

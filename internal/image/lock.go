@@ -30,6 +30,9 @@ func lockShared(path string) (*os.File, error) {
 // lock takes the lock under which images are made and removed. waiting is called if another
 // process, or another part of this one, has it.
 func (im *Images) lock(ctx context.Context, waiting func()) (*os.File, error) {
+	if err := im.prepare(); err != nil {
+		return nil, err
+	}
 	f, err := durable.TryLock(im.path("lock"), 0o600)
 	if !errors.Is(err, durable.ErrLocked) {
 		return f, err

@@ -167,6 +167,9 @@ func (h *held) openSeparate(ctx context.Context, s *sandboxSpec, stage *tasks.St
 		s.image, err = all.Reopen(digest)
 	} else {
 		s.image, err = all.Get(ctx, image.Of(want), h.told)
+		if err == nil {
+			err = h.keepImage(s.image)
+		}
 	}
 	switch {
 	case err != nil:
