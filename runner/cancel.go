@@ -65,5 +65,5 @@ func (s *Store) settle(ctx context.Context, runID string, agents int) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.Run(ctx, engine.UntilIdle), engine.Tidy(ctx, s.st, p.runID), p.save(ctx, ""))
+	return errors.Join(e.Run(ctx, engine.UntilIdle), engine.Tidy(ctx, s.st, p.runID), p.save(ctx))
 }

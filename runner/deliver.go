@@ -210,5 +210,5 @@ func (s *Store) afterFailure(ctx context.Context, runID string) error {
 	if err != nil {
 		return err
 	}
-	return p.save(ctx, "")
+	return p.save(ctx)
 }

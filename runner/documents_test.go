@@ -33,7 +33,7 @@ func closedDocuments(s *Store, tell func(error)) *documents {
 		if err != nil {
 			return err
 		}
-		return p.save(ctx, "")
+		return p.save(ctx)
 	}, tell)
 	d.closed = true
 	return d

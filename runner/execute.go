@@ -26,7 +26,7 @@ func (s *Store) Execute(ctx context.Context, o ExecuteOptions) error {
 		if err != nil {
 			return err
 		}
-		return p.save(ctx, "")
+		return p.save(ctx)
 	}, func(err error) { o.notice("%v", err) })
 	watch := o.Events
 	o.Events = func(e schemas.Event) {

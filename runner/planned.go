@@ -40,11 +40,11 @@ func readPlan(ctx context.Context, st store.Reader, runID string) (plans.Plan, e
 	return plan, err
 }
 
-// save brings the results document in the store up to date, and the one at also, if that is not
-// empty.
-func (p planned) save(ctx context.Context, also string) error { return p.saveAnd(ctx, also, nil) }
+// save brings the results document in the store up to date.
+func (p planned) save(ctx context.Context) error { return p.saveAnd(ctx, "", nil) }
 
-// saveAnd does what save does, and calls look with what it has saved.
+// saveAnd does what save does, also with the document at also if that is not empty, and calls look
+// with what it has saved.
 func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Report) error) error {
 	if err := p.st.InPlace(); err != nil {
 		return err

@@ -114,7 +114,7 @@ func (g *gaps) environment(e *Environment, usual string) {
 	case w == "":
 	case !path.IsAbs(w):
 		g.add(key+".workdir", "expected an absolute path, got %q", w)
-	case taken(path.Clean(w)) && !(g.can.Images && usable(path.Clean(w))):
+	case taken(path.Clean(w)) && (!g.can.Images || !usable(path.Clean(w))):
 		g.add(key+".workdir", "%s has a purpose of its own and cannot be the working directory; choose another folder, such as /app", w)
 	case !g.can.FileTree:
 		g.add(key+".workdir", "%s can be the working directory only with a file tree of the task's own", w)

@@ -42,8 +42,9 @@ evalrun/images of the user's cache folder. A run builds and pulls what it needs 
 }
 
 func (f *imagesFlags) open() (*image.Images, error) {
-	dir, err := f.dir, error(nil)
+	dir := f.dir
 	if dir == "" {
+		var err error
 		if dir, err = image.Dir(); err != nil {
 			return nil, usageError("%w", err)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/flate"
 	"context"
 	"database/sql"
 	"encoding/base64"
@@ -16,13 +17,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/testenv"
-	"github.com/evalrun/evalrun/runner"
 )
 
 // leakVar names the variables that the program of [TestSecretsAreInNoFile] leaks, and makes the
@@ -262,8 +263,10 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	do("", append([]string{"run", "--run-id", "acp"}, passed...)...)
 	do("", append([]string{"run", "--run-id", "mcp", "--mcp-config", "mcp.json"}, passed...)...)
 	for _, run := range []string{"r", "acp", "mcp"} {
-		for _, format := range runner.Formats {
-			do("", "report", run, "--format", format)
+		for _, format := range reportFormats {
+			file := "report." + run + "." + format
+			do("", "report", run, "--format", format, "-o", file)
+			unpack(t, format, file)
 		}
 		do("", "show", run)
 		do("", "show", run, "--json")
@@ -308,6 +311,37 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	for column, text := range storeColumns(t, ".evalrun/store.db") {
 		if !slices.Contains(payloadColumns, column) {
 			look(column, text)
+		}
+	}
+}
+
+// unpack makes files of what a report has compressed.
+func unpack(t *testing.T, format, file string) {
+	t.Helper()
+	switch format {
+	case "inspect":
+		unzip(t, file, file+".unpacked")
+	case formatHTML:
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := regexp.MustCompile(`>([A-Za-z0-9+/=]{40,})<`).FindAllSubmatch(page, -1)
+		for i, part := range parts {
+			packed, err := base64.StdEncoding.DecodeString(string(part[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(flate.NewReader(bytes.NewReader(packed)))
+			if err == nil {
+				err = os.WriteFile(fmt.Sprintf("%s.part%d", file, i), text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(parts) < 2 {
+			t.Errorf("%s has %d compressed parts", file, len(parts))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,24 @@ func unzip(t *testing.T, archive, dir string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// contents are those of a file, or of all files in a folder.
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		all.Write(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
 }
 
 // evalrunHere runs a command in this process and returns what it printed on stdout.
@@ -81,7 +100,13 @@ func TestStoresOfEarlierVersions(t *testing.T) {
 				evalrunHere(t, exitOK, "show", "--json", run)
 				for _, format := range runner.Formats {
 					for _, of := range []string{run, filepath.Join(".evalrun", "runs", run, "results.json")} {
-						if text := evalrunHere(t, exitOK, "report", "--format", format, of); !strings.Contains(text, "Done") && !strings.Contains(text, "Upgrade") {
+						file := filepath.Join(t.TempDir(), "report")
+						evalrunHere(t, exitOK, "report", "--format", format, "-o", file, of)
+						if format == "inspect" {
+							unzip(t, file, file+".unpacked")
+							file += ".unpacked"
+						}
+						if text := contents(t, file); !strings.Contains(text, "Done") && !strings.Contains(text, "Upgrade") {
 							t.Errorf("the %s report of %s is\n%s", format, of, text)
 						}
 					}

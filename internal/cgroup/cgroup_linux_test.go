@@ -25,7 +25,7 @@ func need(t *testing.T, controllers ...Controller) {
 }
 
 // limited runs a script in a group and returns what it printed, and the group, which is still there.
-func limited(t *testing.T, limits Limits, script string) (string, error, *Group) {
+func limited(t *testing.T, limits Limits, script string) (string, *Group, error) {
 	t.Helper()
 	g, err := New(t.Name(), limits)
 	if err != nil {
@@ -59,7 +59,7 @@ func limited(t *testing.T, limits Limits, script string) (string, error, *Group)
 	if failed != nil {
 		t.Fatal(failed)
 	}
-	return string(said), err, g
+	return string(said), g, err
 }
 
 // groups are the folders of an owner's groups.
@@ -77,11 +77,11 @@ func groups(t *testing.T, owner string) (out []string) {
 func TestMemoryIsLimited(t *testing.T) {
 	need(t, Memory)
 	const script = "head -c 200M /dev/zero | tail -c 190M | wc -c" // tail holds it all
-	out, _, g := limited(t, Limits{Memory: 64 << 20}, script)
+	out, g, _ := limited(t, Limits{Memory: 64 << 20}, script)
 	if strings.TrimSpace(out) == "199229440" || g.MemoryKills() == 0 {
 		t.Errorf("with 64 MB: %q, %d processes were ended", out, g.MemoryKills())
 	}
-	if out, err, g := limited(t, Limits{Memory: 1 << 30}, script); err != nil || strings.TrimSpace(out) != "199229440" || g.MemoryKills() != 0 {
+	if out, g, err := limited(t, Limits{Memory: 1 << 30}, script); err != nil || strings.TrimSpace(out) != "199229440" || g.MemoryKills() != 0 {
 		t.Errorf("with 1 GB: %q, %v, %d processes were ended", out, err, g.MemoryKills())
 	}
 }
@@ -89,7 +89,7 @@ func TestMemoryIsLimited(t *testing.T) {
 func TestNumberOfProcessesIsLimited(t *testing.T) {
 	need(t, PIDs)
 	const script = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 600 & done; wait"
-	if out, err, _ := limited(t, Limits{PIDs: 5}, script); err == nil || !strings.Contains(strings.ToLower(out), "fork") {
+	if out, _, err := limited(t, Limits{PIDs: 5}, script); err == nil || !strings.Contains(strings.ToLower(out), "fork") {
 		t.Errorf("%q, %v", out, err)
 	}
 }
@@ -97,7 +97,7 @@ func TestNumberOfProcessesIsLimited(t *testing.T) {
 func TestCPUTimeIsLimited(t *testing.T) {
 	need(t, CPU)
 	began := time.Now()
-	_, err, g := limited(t, Limits{CPUs: 0.1}, `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`)
+	_, g, err := limited(t, Limits{CPUs: 0.1}, `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func TestWaysThroughTheContainer(t *testing.T) {
 			if err != nil {
 				return
 			}
-			fmt.Fprintln(c, "from the gateway")
+			_, _ = fmt.Fprintln(c, "from the gateway")
 			c.Close()
 		}
 	}()
@@ -168,14 +168,14 @@ func TestWaysThroughTheContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintln(server, "a call")
+	_, _ = fmt.Fprintln(server, "a call")
 	answer := make([]byte, 100)
 	n, _ := server.Read(answer)
 	if got := string(answer[:n]); got != "nobody got a call\n" {
 		t.Errorf("the server says %q", got)
 	}
 	_ = server.Close()
-	fmt.Fprintln(p.Stdin, "the end")
+	_, _ = fmt.Fprintln(p.Stdin, "the end")
 	said := make([]byte, 0, 100)
 	for buf := make([]byte, 100); ; {
 		n, err := p.Stdout.Read(buf)

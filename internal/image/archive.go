@@ -35,7 +35,7 @@ func openArchive(file, to string) (*archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() // it was only read
 	for r := tar.NewReader(f); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -103,7 +103,7 @@ func (a *archive) unpack(n int, entry func(*tar.Header, io.Reader) error) error 
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() // it was only read
 	in := bufio.NewReaderSize(f, 1<<16)
 	var r io.Reader = in
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -139,7 +139,7 @@ func (a *archive) flatten(to string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // only a name
+	defer func() { _ = root.Close() }() // only a name
 	for n := range a.layers {
 		made := map[string]bool{}
 		err := a.unpack(n, func(h *tar.Header, r io.Reader) error {
@@ -187,7 +187,7 @@ func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
 		return err
 	}
 	info, err := root.Lstat(name)
-	if err == nil && !(info.IsDir() && h.Typeflag == tar.TypeDir) {
+	if err == nil && (!info.IsDir() || h.Typeflag != tar.TypeDir) {
 		if err := root.RemoveAll(name); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ func baseNames(dockerfile string) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() // it was only read
 	args, stages := map[string]string{}, map[string]bool{"scratch": true}
 	add := func(name string) {
 		name = argUse.ReplaceAllStringFunc(name, func(use string) string { return args[strings.Trim(use, "${}")] })

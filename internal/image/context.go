@@ -22,7 +22,7 @@ import (
 // sees it. Times and owners do not count, as they do not for Docker's own cache.
 func (s Spec) key() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "1\n%s\nreference %s\n", platform(), s.Reference)
+	_, _ = fmt.Fprintf(h, "1\n%s\nreference %s\n", platform(), s.Reference)
 	if s.Context == "" {
 		return hex.EncodeToString(h.Sum(nil)), nil
 	}
@@ -32,11 +32,11 @@ func (s Spec) key() (string, error) {
 	err := s.walk(func(path, rel string, info fs.FileInfo) error {
 		switch {
 		case info.IsDir():
-			fmt.Fprintf(h, "folder %q %o\n", rel, info.Mode().Perm())
+			_, _ = fmt.Fprintf(h, "folder %q %o\n", rel, info.Mode().Perm())
 			return nil
 		case info.Mode()&fs.ModeSymlink != 0:
 			target, err := os.Readlink(path)
-			fmt.Fprintf(h, "link %q %q\n", rel, target)
+			_, _ = fmt.Fprintf(h, "link %q %q\n", rel, target)
 			return err
 		}
 		return hashFile(h, path, fmt.Sprintf("%q %o", rel, info.Mode().Perm()))
@@ -49,12 +49,12 @@ func hashFile(h hash.Hash, path, title string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() // it was only read
 	one := sha256.New()
 	if _, err := io.Copy(one, f); err != nil {
 		return err
 	}
-	fmt.Fprintf(h, "file %s %x\n", title, one.Sum(nil))
+	_, _ = fmt.Fprintf(h, "file %s %x\n", title, one.Sum(nil))
 	return nil
 }
 
@@ -84,7 +84,7 @@ func copyFile(from, to string, info fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // it was only read
+	defer in.Close() // it was only read
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

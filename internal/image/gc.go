@@ -107,7 +107,7 @@ func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun boo
 	if err != nil {
 		return nil, 0, err
 	}
-	defer lock.Close() //nolint:errcheck // the lock ends with it, whatever it says
+	defer lock.Close() // the lock ends with it, whatever it says
 	records, err := im.records()
 	if err != nil {
 		return nil, 0, err
@@ -156,7 +156,7 @@ func (im *Images) forget(digest string, dryRun bool) bool {
 	if err != nil {
 		return false
 	}
-	defer use.Close() //nolint:errcheck // the lock ends with it, whatever it says
+	defer use.Close() // the lock ends with it, whatever it says
 	return dryRun || os.Remove(im.path("images", id(digest)+".json")) == nil
 }
 

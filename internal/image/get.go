@@ -49,7 +49,7 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Close() //nolint:errcheck // the lock ends with it, whatever it says
+	defer lock.Close() // the lock ends with it, whatever it says
 	if i, err := im.there(key, since); i != nil || err != nil {
 		return i, err
 	}
@@ -112,7 +112,7 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	}
 	defer log.close()
 	if err := b.recover(ctx, log); err != nil {
-		fmt.Fprintf(log, "what is left of a build is removed with the whole cache: %v\n", err)
+		_, _ = fmt.Fprintf(log, "what is left of a build is removed with the whole cache: %v\n", err)
 	}
 	if err := im.cleanStorage(); err != nil {
 		return err

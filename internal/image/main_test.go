@@ -41,7 +41,7 @@ var tool = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(dir) // a temporary folder
 	file := filepath.Join(dir, "tool")
 	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, "./testdata/tool")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -14,12 +14,11 @@ import (
 
 // runInSandbox runs an agent that needs a sandbox.
 func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Segment, spec *sandboxSpec) (out agent.Outcome, err error) {
-	switch {
-	case seg.Number == 1:
-		err = spec.populate()
-	default:
-		err = spec.present()
+	begin := spec.present
+	if seg.Number == 1 {
+		begin = spec.populate
 	}
+	err = begin()
 	if err != nil {
 		return faultOrError(err)
 	}

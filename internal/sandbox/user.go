@@ -35,7 +35,7 @@ func findAccount(spec string, read func(name string) ([]byte, error)) (account, 
 	number, err := strconv.ParseUint(user, 10, 31)
 	numeric, found, name := err == nil, false, ""
 	for _, fields := range passwd {
-		if len(fields) < 6 || !(fields[0] == user || numeric && fields[2] == strconv.FormatUint(number, 10)) {
+		if len(fields) < 6 || fields[0] != user && (!numeric || fields[2] != strconv.FormatUint(number, 10)) {
 			continue
 		}
 		uid, uerr := strconv.ParseUint(fields[2], 10, 31)

@@ -51,13 +51,13 @@ func newIndex(name, id string) *index { return &index{Boot: bootID(), Name: name
 func (x *index) add(entry int, stat *unix.Stat_t) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.Files = append(x.Files, known{uint64(stat.Dev), stat.Ino, int64(stat.Ctim.Sec), int64(stat.Ctim.Nsec), entry})
+	x.Files = append(x.Files, known{stat.Dev, stat.Ino, stat.Ctim.Sec, stat.Ctim.Nsec, entry})
 }
 
 // unchanged returns the entry of a file that has not changed since; nil if that is not known.
 func (x *index) unchanged(stat *unix.Stat_t) *entry {
-	k := x.byInode[inode{uint64(stat.Dev), stat.Ino}]
-	if k == nil || k.Sec != int64(stat.Ctim.Sec) || k.Nsec != int64(stat.Ctim.Nsec) {
+	k := x.byInode[inode{stat.Dev, stat.Ino}]
+	if k == nil || k.Sec != stat.Ctim.Sec || k.Nsec != stat.Ctim.Nsec {
 		return nil
 	}
 	e := x.manifest.Entries[k.Entry]

@@ -79,12 +79,12 @@ func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
 	if !t.Open {
 		return p.tooLate(w, r, http.StatusConflict, t)
 	}
-	what, err := page.delivery(r.PostForm)
+	what, problem := page.delivery(r.PostForm)
 	switch {
 	case page.Fence != page.Asked.Digest:
 		page.Error = "The question has changed since the page was made. This is what is asked now."
-	case err != nil:
-		page.Error = err.Error()
+	case problem != "":
+		page.Error = problem
 	case !validCSRF(r.PostForm.Get("csrf"), csrf):
 		page.Error = "The page was older than the server. Nothing is lost: send it again."
 	case r.PostForm.Get("confirm") != "":
@@ -107,35 +107,37 @@ func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
 	return show(w, http.StatusUnprocessableEntity, "answer.html", page)
 }
 
-// delivery is what the form sends. The errors of its fields are in the fields.
-func (page *answerPage) delivery(v url.Values) (d runner.Delivery, err error) {
+// delivery is what the form sends, or what is wrong with that. The errors of its fields are in the
+// fields.
+func (page *answerPage) delivery(v url.Values) (d runner.Delivery, problem string) {
 	var data json.RawMessage
 	if len(page.Asked.Fields) > 0 && page.Verb != "deny" {
+		var err error
 		if data, err = fill(page.Asked.Fields, v); err != nil {
-			return d, errors.New("The answer does not fit what is asked for.")
+			return d, "The answer does not fit what is asked for."
 		}
 	} else if page.Data != "" {
 		if data = json.RawMessage(page.Data); !json.Valid(data) {
-			return d, errors.New("Data: expected one JSON document; a text stands in quotes.")
+			return d, "Data: expected one JSON document; a text stands in quotes."
 		}
 	}
 	switch page.Verb {
 	case "rate":
 		if page.Asked.Answer != runner.AnswerRating {
-			return d, errors.New("This question asks for no rating.")
+			return d, "This question asks for no rating."
 		}
 		d.Payload = data
-		return d, nil
+		return d, ""
 	case "approve", "deny":
 		if page.Asked.Answer == runner.AnswerRating {
-			return d, errors.New("The evaluator that asks wants a rating.")
+			return d, "The evaluator that asks wants a rating."
 		}
 	default:
-		return d, errors.New("Choose one of the buttons.")
+		return d, "Choose one of the buttons."
 	}
 	if page.Verb == "approve" && len(page.Asked.Fields) > 0 {
 		if err := fits(formOf(page.Asked.Payload), data); err != nil {
-			return d, fmt.Errorf("The answer does not fit the schema of the question: %s.", plain(err.Error()))
+			return d, "The answer does not fit the schema of the question: " + plain(err.Error()) + "."
 		}
 	}
 	o := jsonobj.Object{{Key: "action", Value: jsonobj.Quote(page.Verb)}, {Key: "approved", Value: json.RawMessage(fmt.Sprint(page.Verb == "approve"))}}
@@ -146,7 +148,7 @@ func (page *answerPage) delivery(v url.Values) (d runner.Delivery, err error) {
 		o = append(o, jsonobj.Member{Key: "data", Value: data})
 	}
 	d.Payload = o.JSON()
-	return d, nil
+	return d, ""
 }
 
 // send delivers an answer, to all that ask the same if that is wanted, and says what came of it.

@@ -94,9 +94,9 @@ func (p *Pages) columns(w http.ResponseWriter, r *http.Request) error {
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
 		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is one that it knows
-		defer z.Close()
+		defer func() { _ = z.Close() }()               // a reader who is gone is told nothing
 		out = z
 	}
-	_ = json.NewEncoder(out).Encode(newColumns(o)) // a reader who is gone is told nothing
+	_ = json.NewEncoder(out).Encode(newColumns(o))
 	return nil
 }

@@ -47,7 +47,7 @@ func filesOf(d report.Folder) []report.File {
 	if err != nil {
 		return nil // its folder was removed, or it has left nothing
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it was only read
 	var out []report.File
 	_ = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error { // what cannot be read is not listed
 		if err != nil || len(out) == maxFiles {
@@ -124,7 +124,7 @@ func readFile(d report.Folder, name string, from, most int64) (data []byte, at, 
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it was only read
 	info, err := root.Lstat(name)
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, 0, 0, fs.ErrNotExist

@@ -92,7 +92,7 @@ func (f filter) toggled(status string) string {
 }
 
 // chooses reports whether a rollout is one of those asked for.
-func (f filter) chooses(o *overview, r *row) bool {
+func (f filter) chooses(r *row) bool {
 	switch {
 	case len(f.Statuses) > 0 && !slices.Contains(f.Statuses, r.Status),
 		f.Agent != "" && plain(r.Agent) != f.Agent,
@@ -123,7 +123,7 @@ func below(r *row, evaluator string) bool {
 func (f filter) rollouts(o *overview) []int {
 	var out []int
 	for i := range o.rows {
-		if f.chooses(o, &o.rows[i]) {
+		if f.chooses(&o.rows[i]) {
 			out = append(out, i)
 		}
 	}
@@ -163,7 +163,7 @@ func (f filter) groups(o *overview) []group {
 		n := 0
 		for _, at := range g.rows {
 			r := &o.rows[at]
-			if f.chooses(o, r) {
+			if f.chooses(r) {
 				g.chosen[at] = true
 			}
 			if r.Score != nil {

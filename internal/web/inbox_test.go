@@ -75,7 +75,7 @@ func newDesk(t testing.TB) *desk {
 	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mux.ServeHTTP(w, r.WithContext(access.With(r.Context(), d.who)))
 	}))
-	t.Cleanup(d.Server.Close)
+	t.Cleanup(d.Close)
 	return d
 }
 

@@ -20,12 +20,15 @@ func patches(ctx context.Context, t *testing.T, url string) <-chan map[string]an
 		t.Fatal(err)
 	}
 	a, err := http.DefaultClient.Do(r)
-	if err != nil || a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatal(err, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Body.Close() })
+	if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatal(a)
 	}
 	out := make(chan map[string]any, 100)
 	go func() {
-		defer a.Body.Close()
 		defer close(out)
 		lines := bufio.NewScanner(a.Body)
 		lines.Buffer(nil, 1<<20)

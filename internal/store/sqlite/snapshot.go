@@ -179,7 +179,7 @@ type followers[T any] struct {
 }
 
 func follow[T any](v *sqliteView, scan func(scanner, *int) (T, error), query string, args ...any) (*followers[T], error) {
-	rows, err := v.tx.QueryContext(v.ctx, query, args...)
+	rows, err := v.tx.QueryContext(v.ctx, query, args...) //nolint:rowserrcheck // of checks it at the last row
 	if err != nil {
 		return nil, err
 	}

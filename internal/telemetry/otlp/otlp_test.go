@@ -1,6 +1,8 @@
 package otlp
 
 import (
+	"errors"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -103,13 +105,13 @@ func TestWhatAnswersMean(t *testing.T) {
 }
 
 func kind(err error) string {
-	switch err.(type) {
-	case nil:
-		return "<nil>"
-	case *Later:
+	var later *Later
+	var refused *Refused
+	switch {
+	case errors.As(err, &later):
 		return "*otlp.Later"
-	case *Refused:
+	case errors.As(err, &refused):
 		return "*otlp.Refused"
 	}
-	return err.Error()
+	return fmt.Sprint(err)
 }

@@ -3,7 +3,6 @@ package images
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,7 +150,7 @@ func TestMissingArtifactOverAnImage(t *testing.T) {
 	t.Parallel()
 	k := newTask(t, plain+"artifacts = [\"/tmp/a.txt\", \"/opt/there.txt\"]\n", "", "echo x >/opt/there.txt", "")
 	r := k.passes()
-	if details := fmt.Sprintf("%s", r.Results[0].Result.Details); !strings.Contains(details, "artifact /tmp/a.txt: missing") || strings.Contains(details, "there.txt") {
+	if details := string(r.Results[0].Result.Details); !strings.Contains(details, "artifact /tmp/a.txt: missing") || strings.Contains(details, "there.txt") {
 		t.Errorf("%s", details)
 	}
 	if kept, err := filepath.Glob(filepath.Join(k.dir, ".evalrun/runs/*/rollouts/*/artifacts/opt/there.txt")); err != nil || len(kept) != 1 {
