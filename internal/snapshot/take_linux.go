@@ -158,7 +158,7 @@ func (t *taker) add(in *place, name string) error {
 
 // describe makes an entry of what stat says. Its type is empty for a device.
 func (t *taker) describe(parent int, name string, stat *unix.Stat_t) *entry {
-	e := &entry{Parent: parent, Name: []byte(name), Mode: stat.Mode & 0o7777, Sec: stat.Mtim.Sec, Nsec: int64(stat.Mtim.Nsec)}
+	e := &entry{Parent: parent, Name: []byte(name), Mode: stat.Mode & 0o7777, Sec: stat.Mtim.Sec, Nsec: stat.Mtim.Nsec}
 	if uid := int(stat.Uid); uid != t.uid {
 		e.UID = &uid
 	}
@@ -331,7 +331,7 @@ func (t *taker) read(r reading, buf []byte, c *compressor) error {
 			return nil
 		}
 		r.stat = now
-		r.entry.Size, r.entry.Sec, r.entry.Nsec = now.Size, now.Mtim.Sec, int64(now.Mtim.Nsec)
+		r.entry.Size, r.entry.Sec, r.entry.Nsec = now.Size, now.Mtim.Sec, now.Mtim.Nsec
 	}
 	return &fs.PathError{Op: "read", Path: r.file.Name(), Err: ErrChanged}
 }

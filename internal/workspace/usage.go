@@ -70,7 +70,7 @@ func (u *usage) add(in int, name string, depth int) error {
 		}
 		folder := st.Mode&unix.S_IFMT == unix.S_IFDIR
 		if st.Nlink > 1 && !folder {
-			id := inode{uint64(st.Dev), st.Ino}
+			id := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // it has another type elsewhere
 			if u.seen[id] {
 				continue
 			}
