@@ -2,9 +2,12 @@ package runner
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -20,12 +23,17 @@ const (
 	IsolationImage = sandbox.IsolationImage
 	// IsolationProcess runs an agent in plain folders.
 	IsolationProcess = sandbox.IsolationProcess
+	// IsolationPodman runs tasks in containers of podman, which have the root of their images.
+	IsolationPodman = sandbox.IsolationPodman
 )
+
+// Isolations are the kinds of isolation.
+var Isolations = []string{IsolationImage, IsolationBwrap, IsolationProcess, IsolationPodman}
 
 // SandboxOptions say where agents live that need a sandbox, which are ACP agents and those of
 // tasks, and what they find there.
 type SandboxOptions struct {
-	// Isolation is IsolationImage, which is the default, IsolationBwrap or IsolationProcess.
+	// Isolation is one of Isolations; empty for IsolationImage.
 	Isolation string
 	// MCPConfig is a file with further MCP servers for ACP agents. One replaces a task's of the
 	// same name.
@@ -53,8 +61,12 @@ func (o SandboxOptions) others() string {
 
 // capabilities are what the isolation can do for a task.
 func (o SandboxOptions) capabilities() tasks.Capabilities {
-	isolated := o.others() == IsolationBwrap
+	isolated := o.others() != IsolationProcess
 	can := tasks.Capabilities{NoNetwork: isolated, FileTree: isolated, IgnoreDockerfile: o.IgnoreDockerfile}
+	if o.isolation() == IsolationPodman {
+		can.Images, can.Containers = true, true
+		return can
+	}
 	can.NoImages = "that takes --isolation image"
 	if o.isolation() == IsolationImage && !o.IgnoreDockerfile {
 		err := sandbox.ImageAvailable()
@@ -67,11 +79,20 @@ func (o SandboxOptions) capabilities() tasks.Capabilities {
 	return can
 }
 
+// supported says why the isolation cannot be used here.
+func (o SandboxOptions) supported() error {
+	if o.isolation() == IsolationPodman {
+		_, err := container.Open(context.Background(), IsolationPodman)
+		return err
+	}
+	return sandbox.Supported(o.others())
+}
+
 // place plans the sandbox. needed says that some agent or task has a use for it.
 func (e *EvalSet) place(needed bool) (input.Problems, error) {
 	o, out := e.opts.Sandbox, &e.req.Environment
-	if kinds := []string{IsolationImage, IsolationBwrap, IsolationProcess}; !slices.Contains(kinds, o.isolation()) {
-		return nil, inputError("--isolation: expected %s, %s or %s, got %q", kinds[0], kinds[1], kinds[2], o.Isolation)
+	if !slices.Contains(Isolations, o.isolation()) {
+		return nil, inputError("--isolation: expected one of %s, got %q", strings.Join(Isolations, ", "), o.Isolation)
 	}
 	if o.MCPDirect {
 		out.MCP = plans.MCPDirect
@@ -82,7 +103,7 @@ func (e *EvalSet) place(needed bool) (input.Problems, error) {
 		}
 		return nil, nil
 	}
-	if err := sandbox.Supported(o.others()); err != nil {
+	if err := o.supported(); err != nil {
 		if o.others() == IsolationBwrap {
 			err = fmt.Errorf("%w; or run in plain folders, without isolation: --isolation process", err)
 		}

@@ -22,6 +22,9 @@ type Capabilities struct {
 	Images bool
 	// NoImages says why it cannot, if it could on another machine.
 	NoImages string
+	// Containers: an engine runs the task in a container, which is made of its image and may have
+	// GPUs.
+	Containers bool
 	// IgnoreDockerfile: the person who runs the task knows that this machine has what the task's
 	// image would have.
 	IgnoreDockerfile bool
@@ -101,7 +104,7 @@ func (g *gaps) environment(e *Environment, usual string) {
 	if e.OS == "windows" {
 		g.add(key+".os", "tasks for Windows cannot be run")
 	}
-	if e.GPUs > 0 {
+	if e.GPUs > 0 && !g.can.Containers {
 		g.add(key+".gpus", "GPUs cannot be given to a task")
 	}
 	if len(e.GPUTypes) > 0 {
@@ -201,6 +204,9 @@ const dockerfileKey = "environment/Dockerfile"
 // told from its files: most tests of published tasks install programs, which needs nothing of a
 // Dockerfile but FROM. Without its image such a task gets a reward of 0 that says nothing.
 func (g *gaps) images(t *Task) {
+	if g.can.Containers && !t.HasImage() {
+		g.add("environment", "the task names no image and has no Dockerfile, of which a container would be made; --isolation image or bwrap runs it")
+	}
 	if g.can.Images && t.HasImage() {
 		return
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/evalrun/evalrun/runner"
@@ -17,7 +19,7 @@ type sandboxFlags struct {
 
 func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&p.isolation, "isolation", runner.IsolationImage, "run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), or process (plain folders)")
+	f.StringVar(&p.isolation, "isolation", runner.IsolationImage, "run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), process (plain folders), or podman (tasks in containers of their images)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers through the `gateway`, which records calls and suspends rollouts on long-running work, or direct: as they are declared")
 	f.BoolVar(&p.keepImages, "keep-images", false, "keep the images of the run from evalrun images gc until the run is removed; else until its rollouts are finished")
@@ -28,7 +30,7 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 func (p *sandboxFlags) options() (runner.SandboxOptions, error) {
 	o := runner.SandboxOptions{Isolation: p.isolation, MCPConfig: p.mcpConfig, IgnoreDockerfile: p.ignoreDockerfile, KeepImages: p.keepImages}
 	if p.isolation == "" {
-		return o, usageError("--isolation: expected %s, %s or %s, got %q", runner.IsolationImage, runner.IsolationBwrap, runner.IsolationProcess, "")
+		return o, usageError("--isolation: expected one of %s, got %q", strings.Join(runner.Isolations, ", "), "")
 	}
 	switch p.mcp {
 	case "", "gateway":

@@ -19,11 +19,8 @@ import (
 
 // Spec says what a container is made of.
 type Spec struct {
-	// Image is an image of the engine's storage, by its id or its name.
-	Image string
-	// Rollout is the marker of the rollout (see [sandbox.Marker]), Purpose what the container is for,
-	// such as "agent". Of one rollout and purpose there is one container.
-	Rollout, Purpose string
+	// Rollout is the marker of the rollout (see [sandbox.Marker]), which has one container at a time.
+	Rollout string
 	// Network is one of NetworkNone, NetworkBridge and NetworkHost.
 	Network string
 	Limits  Limits
@@ -43,16 +40,17 @@ type Limits struct {
 }
 
 // Container is a container of an engine in which processes of a rollout live. It is made when the
-// first of them is started.
+// first of them is started, and removed when that has ended.
 type Container struct {
 	engine *Engine
 	spec   Spec
 	name   string
 
-	mu     sync.Mutex
-	dir    string   // of the socket, on this machine
-	line   *os.File // to the first process; nil before there is one
-	closed bool
+	mu   sync.Mutex
+	id   string   // in the engine; empty before it was created
+	dir  string   // of the socket, on this machine
+	line *os.File // to the first process; nil before there is one
+	root *sandbox.Root
 }
 
 // startTimeout is how long a container may take from its creation until its first process answers.
@@ -60,7 +58,7 @@ const startTimeout = 2 * time.Minute
 
 // New says what container is to be made.
 func (e *Engine) New(spec Spec) *Container {
-	return &Container{engine: e, spec: spec, name: containerName(spec.Rollout, spec.Purpose)}
+	return &Container{engine: e, spec: spec, name: containerName(spec.Rollout)}
 }
 
 // Name is the name of the container in its engine.
@@ -70,9 +68,6 @@ func (c *Container) Name() string { return c.name }
 func (c *Container) Enter(cfg *sandbox.Config) (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, errors.New("the container has been removed")
-	}
 	if c.line == nil {
 		if err := c.create(cfg); err != nil {
 			return nil, errors.Join(err, c.remove(context.Background()))
@@ -123,38 +118,56 @@ func (c *Container) watch(ctx context.Context, listener net.Listener, accepted <
 		<-accepted
 		cancel()
 	}()
-	if _, err := c.engine.run(ctx, "wait", c.name); err == nil {
+	if _, err := c.engine.run(ctx, "wait", c.id); err == nil {
 		_ = listener.Close()
 	}
 }
 
 // lastWords are what a container has printed that has ended too early.
 func (c *Container) lastWords(ctx context.Context) string {
-	out, err := c.engine.start(ctx, "/bin/sh", "-c", `exec "$0" logs "$1" 2>&1`, c.engine.path, c.name)
+	return c.engine.lastWords(ctx, c.id)
+}
+
+// lastWords are the last line of what a container has printed.
+func (e *Engine) lastWords(ctx context.Context, id string) string {
+	out, err := e.start(ctx, "/bin/sh", "logs", append([]string{"-c", `exec "$0" "$@" 2>&1`, e.path}, "logs", id)...)
 	if err != nil || out == "" {
 		return ""
 	}
 	return ": " + lastLine(out)
 }
 
-// start creates the container and starts it. One of the same name is an earlier holder's.
+// start mounts the root, creates the container and starts it. Whatever is there already is an
+// earlier holder's.
 func (c *Container) start(ctx context.Context, cfg *sandbox.Config) error {
+	if cfg.Root == nil {
+		return errors.New("a container needs the root of an image")
+	}
+	if mountOf(cfg.Root.Merged) != "" {
+		if err := errors.Join(c.engine.removeContainer(ctx, c.name), unmount(cfg.Root.Merged)); err != nil {
+			return err
+		}
+	}
+	c.root = cfg.Root
+	if err := c.root.Mount(mountSource()); err != nil {
+		return err
+	}
 	args, err := c.createArgs(cfg)
 	if err != nil {
 		return err
 	}
-	_, err = c.engine.run(ctx, args...)
+	c.id, err = c.engine.run(ctx, args...)
 	if says(err, "already in use") {
 		if err := c.engine.removeContainer(ctx, c.name); err != nil {
 			return err
 		}
-		_, err = c.engine.run(ctx, args...)
+		c.id, err = c.engine.run(ctx, args...)
 	}
 	if s := c.spec.Services; err == nil && s != nil {
-		err = s.join(ctx, c.name, c.spec.Network)
+		err = s.join(ctx, c.id, c.spec.Network)
 	}
 	if err == nil {
-		_, err = c.engine.run(ctx, "start", c.name)
+		_, err = c.engine.run(ctx, "start", c.id)
 	}
 	return err
 }
@@ -162,15 +175,9 @@ func (c *Container) start(ctx context.Context, cfg *sandbox.Config) error {
 // createArgs are the arguments with which the engine creates the container.
 func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
 	s := &c.spec
-	// Whatever the image says is to be run, by whom and where: the processes of the rollout are
-	// started by evalrun.
-	args := []string{"create", "--name", c.name, "--user", "0:0", "--workdir", "/", "--no-healthcheck", "--pull", "never"}
+	args := []string{"create", "--name", c.name, "--user", "0:0", "--workdir", "/", "--systemd", "false"}
 	for _, l := range labels(s.Rollout) {
 		args = append(args, "--label", l)
-	}
-	if c.engine.name == "podman" {
-		// What is written to a volume would not be part of what is committed.
-		args = append(args, "--image-volume", "ignore", "--systemd", "false")
 	}
 	if s.Services != nil {
 		args = append(args, s.Services.networkArgs()...)
@@ -188,9 +195,7 @@ func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
 	if s.Services != nil {
 		args = append(args, s.Services.volumeArgs()...)
 	}
-	hold := sandbox.HoldArgs()
-	args = append(args, "--entrypoint", hold[0], s.Image)
-	return append(args, hold[1:]...), nil
+	return append(append(args, "--rootfs", cfg.Root.Merged), sandbox.HoldArgs()...), nil
 }
 
 // limitArgs are the flags for limits.
@@ -260,43 +265,11 @@ func (c *Container) mounts(cfg *sandbox.Config) ([]mount, error) {
 	return out, nil
 }
 
-// Commit keeps what has been written in the container as an image of the engine under a name. What
-// is mounted is not part of it. No process of the rollout runs in it by then.
-func (c *Container) Commit(ctx context.Context, ref string) error {
-	args := []string{"commit", "-q"}
-	for _, l := range labels(c.spec.Rollout) {
-		args = append(args, "-c", "LABEL "+l)
-	}
-	if c.engine.name == "docker" {
-		args = append(args[:1], args[2:]...) // it has no -q
-	}
-	_, err := c.engine.run(ctx, append(args, c.name, ref)...)
-	return err
-}
-
-// CopyOut copies a file or folder of the container to a path of this machine at which nothing is.
-// Links stay links. It reports whether there was anything.
-func (c *Container) CopyOut(ctx context.Context, inside, to string) (found bool, err error) {
-	_, err = c.engine.run(ctx, "cp", c.name+":"+inside, to)
-	if says(err, "could not be found", "no such file", "could not find the file") {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// CopyIn copies the content of a folder of this machine into a folder of the container, which is
-// made if it is not there.
-func (c *Container) CopyIn(ctx context.Context, from, inside string) error {
-	_, err := c.engine.run(ctx, "cp", from+"/.", c.name+":"+inside)
-	return err
-}
-
-// Close ends every process in the container and removes it.
-func (c *Container) Close(ctx context.Context) error {
+// Leave implements [sandbox.Space]: it ends every process in the container and removes it.
+func (c *Container) Leave() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
-	return c.remove(ctx)
+	return c.remove(context.Background())
 }
 
 // remove removes whatever create has made.
@@ -304,12 +277,19 @@ func (c *Container) remove(ctx context.Context) error {
 	if c.dir == "" {
 		return nil
 	}
+	var err error
+	if c.id != "" { // of the name there may be another holder's by now
+		err = c.engine.removeContainer(ctx, c.id)
+	}
 	if c.line != nil {
-		_ = c.line.Close() // the first process ends
+		_ = c.line.Close() // after the container: one that ends by itself meanwhile disturbs podman
 		c.line = nil
 	}
-	err := errors.Join(c.engine.removeContainer(ctx, c.name), os.RemoveAll(c.dir))
-	c.dir = ""
+	if c.root != nil && mountOf(c.root.Merged) == mountSource() {
+		err = errors.Join(err, unmount(c.root.Merged))
+	}
+	err = errors.Join(err, os.RemoveAll(c.dir))
+	c.dir, c.id, c.root = "", "", nil
 	return err
 }
 
@@ -319,7 +299,12 @@ func (e *Engine) removeContainer(ctx context.Context, name string) error {
 	if e.name == "podman" {
 		args = []string{"rm", "-f", "-v", "-i", "-t", "0", name}
 	}
-	_, err := e.run(ctx, args...)
+	var err error
+	for range 5 { // one that ends by itself at this moment has a state in between
+		if _, err = e.run(ctx, args...); !says(err, "state improper") {
+			break
+		}
+	}
 	if says(err, "no such container", "already in progress") {
 		return nil
 	}

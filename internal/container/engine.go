@@ -1,18 +1,20 @@
 // Package container runs the processes of a rollout in a container of podman or docker: it makes
-// the container from an image, keeps what has been written in it as another image, removes it, and
-// finds the containers that a crashed evalrun has left.
+// the container, removes it when the process has ended, and finds the containers, networks, volumes
+// and mounts that a crashed evalrun has left.
 //
 // A [Container] is a [sandbox.Space], so whoever starts processes does it with package sandbox as
-// everywhere else. The package drives the engines by their command lines. It knows rollouts by their
-// markers only, and nothing of tasks but the compose file that may stand beside their Dockerfile.
+// everywhere else. Its root is that of the config, an overlay over the layers of an image, so what
+// is written in it lies where it does in isolation "image" too, and is kept in the same way. The
+// package drives the engines by their command lines. It knows rollouts by their markers only, and
+// nothing of tasks but the compose file that may stand beside their Dockerfile.
 package container
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -34,6 +36,9 @@ const findTimeout = 20 * time.Second
 
 // Find finds an engine, "podman" or "docker", and asks whether it works. The error says what to do.
 func Find(ctx context.Context, name string) (*Engine, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("isolation %q can be had as root only here: the root of an image is mounted for the container; choose isolation \"image\"", name)
+	}
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return nil, fmt.Errorf("isolation %q needs %s, which is not installed: %s", name, name, installs[name])
@@ -62,11 +67,11 @@ func (e *Engine) Name() string { return e.name }
 
 // run runs a command of the engine and returns what it prints on stdout, without the spaces around.
 func (e *Engine) run(ctx context.Context, args ...string) (string, error) {
-	return e.start(ctx, e.path, args...)
+	return e.start(ctx, e.path, args[0], args...)
 }
 
 // start runs a program of the engine. When ctx is done it is ended, and the error is the cause.
-func (e *Engine) start(ctx context.Context, program string, args ...string) (string, error) {
+func (e *Engine) start(ctx context.Context, program, what string, args ...string) (string, error) {
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -74,7 +79,7 @@ func (e *Engine) start(ctx context.Context, program string, args ...string) (str
 	if err := cmd.Run(); ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	} else if err != nil {
-		return "", &engineError{engine: e.name, command: args[0], said: strings.TrimSpace(said.String()), err: err}
+		return "", &engineError{engine: e.name, command: what, said: strings.TrimSpace(said.String()), err: err}
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -109,40 +114,6 @@ func says(err error, words ...string) bool {
 }
 
 func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
-
-// Image is what an engine knows of an image.
-type Image struct {
-	ID           string `json:"Id"`
-	Architecture string
-	OS           string `json:"Os"`
-	Config       struct {
-		User       string
-		WorkingDir string
-		Env        []string
-	}
-}
-
-// Image finds an image in the engine's storage, by its id or its name.
-func (e *Engine) Image(ctx context.Context, ref string) (Image, error) {
-	out, err := e.run(ctx, "image", "inspect", ref)
-	if err != nil {
-		return Image{}, fmt.Errorf("the image %s is not in %s's storage: %w", ref, e.name, err)
-	}
-	var found []Image
-	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found) != 1 {
-		return Image{}, fmt.Errorf("%s describes the image %s in a form that is not known: %w", e.name, ref, err)
-	}
-	return found[0], nil
-}
-
-// RemoveImage removes an image that was committed. One that is not there is fine.
-func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
-	_, err := e.run(ctx, "rmi", "-f", ref)
-	if says(err, "no such image", "not known") {
-		return nil
-	}
-	return err
-}
 
 // The networks of a container.
 const (

@@ -71,7 +71,7 @@ const servicesTimeout = 10 * time.Minute
 // Up builds or pulls the images of the services, starts them, and waits until each is healthy or,
 // where main wants that, has ended well.
 func (s *Services) Up(ctx context.Context) error {
-	if err := s.Close(ctx); err != nil { // what an earlier holder has left
+	if err := s.remove(ctx); err != nil { // what an earlier holder has left
 		return err
 	}
 	if err := s.makeResources(ctx); err != nil || len(s.compose.services) == 0 {
@@ -116,7 +116,7 @@ func (s *Services) start(ctx context.Context, file string) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	_, err = s.engine.start(ctx, s.program[0], slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file, "up", "-d"})...)
+	_, err = s.engine.start(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file, "up", "-d"})...)
 	return err
 }
 
@@ -232,7 +232,7 @@ func (s *Services) await(ctx context.Context, one service) error {
 	if one.completes {
 		status, err := s.engine.run(ctx, "wait", name)
 		if err == nil && status != "0" {
-			err = fmt.Errorf("it ended with status %s, and main waits for its success%s", status, s.lastWords(ctx, name))
+			err = fmt.Errorf("it ended with status %s, and main waits for its success%s", status, s.engine.lastWords(ctx, name))
 		}
 		return err
 	}
@@ -246,13 +246,9 @@ func (s *Services) await(ctx context.Context, one service) error {
 func (s *Services) running(ctx context.Context, name string) error {
 	state, err := s.engine.run(ctx, "inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", name)
 	if err == nil && !strings.HasPrefix(state, "running") && state != "exited 0" {
-		err = fmt.Errorf("it does not run (%s)%s", state, s.lastWords(ctx, name))
+		err = fmt.Errorf("it does not run (%s)%s", state, s.engine.lastWords(ctx, name))
 	}
 	return err
-}
-
-func (s *Services) lastWords(ctx context.Context, name string) string {
-	return (&Container{engine: s.engine, name: name}).lastWords(ctx)
 }
 
 // awaitHealth repeats a healthcheck in its container until it succeeds or has failed too often. The
@@ -328,14 +324,20 @@ func (s *Services) join(ctx context.Context, name, network string) error {
 	return nil
 }
 
-// Close removes the containers of the services, their networks and their volumes.
-func (s *Services) Close(ctx context.Context) (err error) {
+// Close removes the containers of the services, their networks and their volumes, unless another
+// holder of the rollout has made its own meanwhile.
+func (s *Services) Close(ctx context.Context) error {
+	return s.remove(ctx, "--filter", "label="+labelOwner+"="+owner(os.Getpid()))
+}
+
+// remove removes what the engine has of the file.
+func (s *Services) remove(ctx context.Context, which ...string) (err error) {
 	for _, kind := range []struct{ list, remove []string }{
 		{[]string{"ps", "-a", "--format", "{{.Names}}"}, nil},
 		{[]string{"network", "ls", "--format", "{{.Name}}"}, []string{"network", "rm", "-f"}},
 		{[]string{"volume", "ls", "--format", "{{.Name}}"}, []string{"volume", "rm", "-f"}},
 	} {
-		names, failed := s.engine.run(ctx, append(kind.list, "--filter", "label="+labelProject+"="+s.project())...)
+		names, failed := s.engine.run(ctx, slices.Concat(kind.list, []string{"--filter", "label=" + labelProject + "=" + s.project()}, which)...)
 		err = errors.Join(err, failed)
 		for _, name := range strings.Fields(names) {
 			if kind.remove == nil {

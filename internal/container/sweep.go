@@ -23,10 +23,8 @@ func labels(rollout string) []string {
 	return []string{labelRollout + "=" + rollout, labelOwner + "=" + owner(os.Getpid())}
 }
 
-// containerName is the name of the container of a rollout and a purpose.
-func containerName(rollout, purpose string) string {
-	return "evalrun-" + short(rollout) + "-" + purpose
-}
+// containerName is the name of the container of a rollout.
+func containerName(rollout string) string { return "evalrun-" + short(rollout) }
 
 func short(rollout string) string {
 	sum := sha256.Sum256([]byte(rollout))
@@ -77,7 +75,7 @@ func isGone(made string) bool {
 	return ours[1] == parts[1] && owner(pid) != made
 }
 
-// Sweep removes the containers, networks and volumes whose evalrun is gone, of every store. It
+// Sweep removes the containers, networks, volumes and mounts whose evalrun is gone, of every store. It
 // returns how many containers it removed.
 func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 	const label = `"` + labelOwner + `"`
@@ -108,5 +106,5 @@ func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 			}
 		}
 	}
-	return removed, err
+	return removed, errors.Join(err, sweepMounts())
 }

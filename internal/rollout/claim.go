@@ -126,17 +126,21 @@ func copyOf(segment int) string { return "segment-" + strconv.Itoa(segment) }
 
 // isolation is that of the rollout's agent and verifier.
 func (h *held) isolation() string {
-	if h.evaluation.Task != nil && h.evaluation.Task.Image {
+	own := cmp.Or(h.run.Plan.Isolation, sandbox.IsolationBwrap)
+	if h.overImage() && own == sandbox.IsolationBwrap {
 		return sandbox.IsolationImage
 	}
-	return cmp.Or(h.run.Plan.Isolation, sandbox.IsolationBwrap)
+	return own
 }
+
+// overImage reports whether agent and verifier have the root of an image.
+func (h *held) overImage() bool { return h.evaluation.Task != nil && h.evaluation.Task.Image }
 
 // layout says where the folders of the rollout appear in its sandbox. Of an image it has no layers
 // yet.
 func (h *held) layout() workspace.Layout {
 	l := workspace.Layout{Root: h.root(), Workdir: workspace.DefaultWorkdir, OwnTree: h.isolation() != sandbox.IsolationProcess}
-	if h.isolation() == sandbox.IsolationImage {
+	if h.overImage() {
 		l.Image = []string{}
 	}
 	return l

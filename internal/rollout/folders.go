@@ -11,7 +11,6 @@ import (
 
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/snapshot"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -32,7 +31,7 @@ func (h *held) prepareFolders() error {
 		}
 		return nil
 	}
-	if h.entry.NeedsSandbox() && h.isolation() == sandbox.IsolationImage {
+	if h.entry.NeedsSandbox() && h.overImage() {
 		return h.restoreLayers(filepath.Base(h.segmentCopy()), h.keptFolders())
 	}
 	_, err := os.Lstat(h.segmentCopy())

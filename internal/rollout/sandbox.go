@@ -31,6 +31,8 @@ type sandboxSpec struct {
 	hidden []string
 	// resolved are the variables of environment.env, after those of the image.
 	resolved []string
+	// marker is that of the rollout.
+	marker string
 	// image is that of the task, nil if it has none. executable is the evalrun program.
 	image      *image.Image
 	executable string
@@ -47,7 +49,7 @@ func (s *sandboxSpec) release() {
 // the rollout begins; its folders are not there yet.
 func (h *held) newSandboxSpec(ctx context.Context, begins bool) (*sandboxSpec, error) {
 	plan := &h.run.Plan
-	s := &sandboxSpec{isolation: h.isolation(), lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}, folders: h.layout(), executable: h.host.Executable}
+	s := &sandboxSpec{isolation: h.isolation(), marker: h.marker(), lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}, folders: h.layout(), executable: h.host.Executable}
 	for _, hidden := range plan.Hidden {
 		s.hidden = append(s.hidden, h.run.within(hidden))
 	}
@@ -123,6 +125,11 @@ func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config
 	}
 	if s.image != nil {
 		c.Root, c.User = s.folders.Layers(), cmp.Or(user, s.image.Config.User)
+	}
+	if c.Contained() {
+		if err := s.contain(&c); err != nil {
+			return c, err
+		}
 	}
 	var err error
 	c.Binds, err = s.folders.Mounts()

@@ -12,7 +12,6 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
-	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -80,7 +79,7 @@ func (h *held) hasVerifierCopy() bool {
 func (s *scoring) restoreForVerifier() error {
 	root, saved := s.held.root(), s.held.verifierCopy()
 	names := withoutHome(s.held.layout().Kept())
-	if s.held.isolation() == sandbox.IsolationImage {
+	if s.held.overImage() {
 		return s.held.restoreLayers(verifierSnapshot, names)
 	}
 	if _, err := os.Lstat(saved); err == nil {

@@ -59,10 +59,10 @@ func insideSocket(i int) string { return fmt.Sprintf("%s/forward-%d.sock", insid
 type Config struct {
 	// Isolation is IsolationProcess, IsolationBwrap or IsolationImage.
 	Isolation string
-	// Root is the root in image isolation.
+	// Root is the root in image isolation and in a container.
 	Root *Root
-	// Space is the container in isolation by an engine. It is made with the Binds and the Visible
-	// paths of the first process that is started in it.
+	// Space is the container in isolation by an engine. It is made with the Root, the Binds and the
+	// Visible paths of the first process that is started in it.
 	Space Space
 	// Binds are the files and folders of this machine that are given, and where.
 	Binds []Bind

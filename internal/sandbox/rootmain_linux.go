@@ -64,27 +64,39 @@ func followRoot(file string) error {
 
 // mountRoot mounts the overlay. Its folders are named by open files, because their paths may have
 // characters that separate options, or be too long together.
-func mountRoot(o *rootOrders) error {
+func mountRoot(o *rootOrders) error { return o.mount("overlay", o.InUser) }
+
+// Mount mounts the root at Merged, for an engine that makes a container of it. The source is what
+// the system shows as that of the mount.
+func (r *Root) Mount(source string) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	return r.mount(source, false)
+}
+
+func (r *Root) mount(source string, inUser bool) error {
 	options := "index=off,metacopy=off,redirect_dir=off"
-	if o.InUser {
+	if inUser {
 		options = "userxattr"
 	}
 	for _, dirs := range []struct {
 		option string
 		paths  []string
-	}{{"lowerdir", o.Lower}, {"upperdir", []string{o.Upper}}, {"workdir", []string{o.Work}}} {
+	}{{"lowerdir", r.Lower}, {"upperdir", []string{r.Upper}}, {"workdir", []string{r.Work}}} {
 		var open []string
 		for _, path := range dirs.paths {
 			fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				return fmt.Errorf("mount the root of the image: %s: %w", path, err)
 			}
+			defer func() { _ = unix.Close(fd) }() // only named
 			open = append(open, fmt.Sprintf("/proc/self/fd/%d", fd))
 		}
 		options += "," + dirs.option + "=" + strings.Join(open, ":")
 	}
-	if err := unix.Mount("overlay", o.Merged, "overlay", unix.MS_NODEV, options); err != nil {
-		return fmt.Errorf("mount the root of the image at %s: %w%s", o.Merged, err, hintOf(o.Upper, err))
+	if err := unix.Mount(source, r.Merged, "overlay", unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("mount the root of the image at %s: %w%s", r.Merged, err, hintOf(r.Upper, err))
 	}
 	return nil
 }

@@ -114,6 +114,7 @@ type Process struct {
 	marker  string
 	shared  bool
 	ended   func()
+	space   Space // the container of the process; nil if it has none
 	started time.Time
 
 	stdin, stdout, stderr *os.File      // our ends of the pipes
@@ -150,6 +151,9 @@ func Start(c Command) (*Process, error) {
 	}
 	// The marker comes first so that it is found without reading all of an environment.
 	c.Env = append([]string{Marker + "=" + c.RolloutID}, without(c.Env, Marker)...)
+	if c.Config.Contained() {
+		p.space = c.Config.Space
+	}
 	var err error
 	if p.cmd, p.init, err = c.prepare(); err != nil {
 		return nil, err
@@ -176,6 +180,9 @@ func Start(c Command) (*Process, error) {
 	}
 	if err != nil {
 		p.closePipes()
+		if p.space != nil && !p.shared {
+			err = errors.Join(err, p.space.Leave())
+		}
 		return nil, err
 	}
 	go p.watch()
@@ -341,6 +348,9 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	var err error
 	if !p.shared {
 		err = sweepAfter(p.PID(), p.started, p.marker)
+		if p.space != nil {
+			err = errors.Join(err, p.space.Leave())
+		}
 	}
 	// Wait's own error repeats the process state. Another error means that there is no state.
 	if werr := p.cmd.Wait(); p.cmd.ProcessState == nil {

@@ -12,6 +12,9 @@ type Space interface {
 	// in their places, and returns a copy of the connection to its first process, which the caller
 	// closes.
 	Enter(*Config) (*os.File, error)
+	// Leave ends the space, if there is one, with all that is left in it. It is called when the
+	// process has ended that was started first.
+	Leave() error
 }
 
 // The places in a space that whoever makes it has to provide: evalrun's program, and the socket of

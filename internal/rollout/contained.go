@@ -1,0 +1,38 @@
+package rollout
+
+import (
+	"context"
+
+	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// contain makes the sandbox one of a container of an engine. Its root is that which isolation
+// "image" has too, so all that is kept, restored and collected is the same. The container lasts as
+// long as the process that is started in it.
+func (s *sandboxSpec) contain(c *sandbox.Config) error {
+	if s.image == nil {
+		return fault.Newf(fault.NotRunnable, "isolation %q needs a task with an image", s.isolation)
+	}
+	engine, err := container.Open(context.Background(), s.isolation)
+	if err != nil {
+		return fault.New(fault.NotRunnable, err.Error())
+	}
+	network := container.NetworkNone
+	if c.Network {
+		if network, err = engine.Public(context.Background()); err != nil {
+			return err
+		}
+	}
+	c.Network = network == container.NetworkHost // any other has a loopback of its own
+	c.Space = engine.New(container.Spec{Rollout: s.marker, Network: network, Limits: limitsOf(&s.task.Config.Environment), Executable: s.executable})
+	return nil
+}
+
+// limitsOf are the limits of an environment that its task sets.
+func limitsOf(e *tasks.Environment) container.Limits {
+	l := e.Limits()
+	return container.Limits{MemoryMB: l.MemoryMB, CPUs: l.CPUs, GPUs: e.GPUs}
+}
