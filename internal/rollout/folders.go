@@ -77,7 +77,7 @@ func (h *held) keepFolders(out *agent.Outcome) error {
 	}
 	var err error
 	switch {
-	case !h.entry.NeedsSandbox() || h.isolation() != sandbox.IsolationImage:
+	case !h.entry.NeedsSandbox() || !h.overImage():
 		err = workspace.Sync(h.root(), folders)
 	case suspends:
 		err = h.keepLayers(copyOf(h.claim.Segment+1), folders)
