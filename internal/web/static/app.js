@@ -214,7 +214,7 @@ function offer(text) { // says politely that there is more to see than was chang
   newer.replaceChildren(text + ' ', el('a', { href: location.href }, 'Load the page again'));
   newer.hidden = false;
 }
-function mark(n, status, text) { // a cell, a row or a mark gets another status
+function setStatus(n, status, text) { // a cell, a row or a mark gets another status
   const i = $('svg.i', n); if (!i) return;
   i.setAttribute('class', 'i ' + status); $('use', i).setAttribute('href', '#i-' + status);
   if (text !== undefined) i.parentElement.replaceChildren(i, text);
@@ -224,16 +224,16 @@ function patch(p) {
     if (id === 'newer') { offer(text); continue; }
     const n = document.getElementById(id); if (n && n.textContent !== text) n.textContent = text;
   }
-  for (const [id, status] of Object.entries(p.mark || {})) { const n = document.getElementById(id); if (n) { mark(n, status); (n.matches('.big') ? n : $('.st', n))?.setAttribute('class', (n.matches('.big') ? 'big ' : 'st ') + status); } }
+  for (const [id, status] of Object.entries(p.mark || {})) { const n = document.getElementById(id); if (n) { setStatus(n, status); (n.matches('.big') ? n : $('.st', n))?.setAttribute('class', (n.matches('.big') ? 'big ' : 'st ') + status); } }
   let changed = 0;
   for (const [row, status, score] of p.set) {
     const c = document.getElementById('c' + row), r = $(`tr[data-row="${row}"] .st`);
     if (c && !c.classList.contains(status)) {
-      changed++; mark(c, status); c.setAttribute('class', status + (c.classList.contains('dim') ? ' dim' : ''));
+      changed++; setStatus(c, status); c.setAttribute('class', status + (c.classList.contains('dim') ? ' dim' : ''));
       c.setAttribute('aria-label', c.getAttribute('aria-label').replace(/: .*/, ': ' + status + (score === '–' ? '' : ', score ' + score)));
       if (c.matches('[aria-current]')) offer('This rollout is ' + status + ' now.');
     }
-    if (r && !r.classList.contains(status)) { changed++; mark(r, status, status); r.setAttribute('class', 'st ' + status); }
+    if (r && !r.classList.contains(status)) { changed++; setStatus(r, status, status); r.setAttribute('class', 'st ' + status); }
     if (data) { data.columns.status[row] = data.statuses.indexOf(status); if (score !== '–') data.columns.score[row] = Math.round(+score * 1e6); }
   }
   if (known && changed && !p.final && table) offer('Scores and reasons have changed, too.');
