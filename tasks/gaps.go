@@ -224,7 +224,7 @@ func (g *gaps) images(t *Task) {
 	}
 	e := &t.Config.Environment
 	for _, key := range slices.Concat(t.Config.places, e.places) {
-		g.add(key, "the key is not known, and seems to name what the task is to run in%s", instead)
+		g.add(key, "the key is not known, and seems to name what the task is to run in"+ignore)
 	}
 	g.image(e, e.keyIn("environment"), "the task is to run in the image %s, and images are not run"+instead)
 	if d != nil {
@@ -237,7 +237,7 @@ func (g *gaps) images(t *Task) {
 				usual = fmt.Sprintf("steps[%d].%s", i, usual)
 			}
 			for _, key := range e.places {
-				g.add(key, "the key is not known, and seems to name what the tests are to run in%s", instead)
+				g.add(key, "the key is not known, and seems to name what the tests are to run in"+ignore)
 			}
 			g.image(e, e.keyIn(usual), "the tests are to run in the image %s, and images are not run"+instead)
 		}
