@@ -192,10 +192,30 @@ func (b *browser) text(selector string) (out string) {
 	return out
 }
 
-// until waits until an expression of JavaScript is true.
+// until waits until an expression of JavaScript is true, on this page or on one that comes after it.
 func (b *browser) until(expression string) {
 	b.Helper()
-	b.do(chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(50*time.Second)))
+	poll := chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(50*time.Second))
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		for {
+			switch err := poll.Do(ctx); {
+			case err == nil:
+				return nil
+			case !navigated(err):
+				return fmt.Errorf("until %s: %w", expression, err)
+			}
+		}
+	}))
+}
+
+// navigated reports whether an expression was not evaluated to its end because another page came.
+func navigated(err error) bool {
+	for _, text := range []string{"Cannot find context with specified id", "Execution context was destroyed", "Inspected target navigated or closed", "Cannot find execution context"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // screenshot keeps a picture of the page in the folder that EVALRUN_SCREENSHOTS names, if it does.

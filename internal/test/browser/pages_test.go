@@ -1,0 +1,227 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+const ticketAgent = `read -r line
+case $line in
+*'"resume":{'*) echo '{"category":"account"}' ;;
+*fault*) printf '\033[31mRuntimeError\033[0m: KB not reachable \342\200\256\n' >&2; exit 3 ;;
+*ask*) echo '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask","title":"Refund?","app_name":"Refunds","data":{"amount":1250}}}]}' ;;
+*wrong*) echo '{"category":"billing"}' ;;
+*) echo '{"category":"account"}' ;;
+esac
+`
+
+// tickets is a run of evaluations of every kind, with rollouts that wait.
+func tickets(t *testing.T) *world {
+	t.Helper()
+	var evaluations []string
+	for i, kind := range []string{"account", "wrong", "fault", "ask", "wrong", "account"} {
+		name, err := json.Marshal(kind + " \x1b[31m</title></script><script>alert(1)</script><img src=x onerror=alert(1)>\u202egnp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		evaluations = append(evaluations, fmt.Sprintf(`{"id": "%s-%d", "name": %s, "tags": ["%s"], "inputs": {"kind": "%s"}, "evaluationCriterias": {"c": {"expectedOutput": {"category": "account"}}}}`, kind, i, name, kind, kind))
+	}
+	set := `{"version": "1.0", "id": "s", "name": "Support desk", "epochs": 2, "thresholds": {"score": {"min": 0.6, "by": "interval"}, "passRate": 0.9},
+ "agents": [{"type": "function", "name": "small", "command": ["sh", "agent.sh"]}, {"type": "function", "name": "large", "command": ["sh", "agent.sh"]}],
+ "evaluators": [{"version": "1.0", "id": "c", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "Category", "targetOutputKey": "category"}}],
+ "evaluations": [` + strings.Join(evaluations, ",") + `]}`
+	w := newWorld(t, map[string]string{"set.json": set, "agent.sh": ticketAgent})
+	w.evalrun(75, "run", "-q", "--run-id", "desk", "set.json")
+	return w
+}
+
+// rollout is the page of the first rollout of a kind.
+func (w *world) rollout(kind string) string {
+	w.Helper()
+	var results struct {
+		All []struct{ EvaluationID, RolloutID string } `json:"evaluationSetResults"`
+	}
+	if err := json.Unmarshal([]byte(w.evalrun(0, "show", "--json", "desk")), &results); err != nil {
+		w.Fatal(err)
+	}
+	for _, r := range results.All {
+		if strings.HasPrefix(r.EvaluationID, kind) {
+			return "/runs/desk/rollouts/" + r.RolloutID
+		}
+	}
+	w.Fatal("there is no rollout of the kind ", kind)
+	return ""
+}
+
+// view starts evalrun view on a port, and returns its link.
+func (w *world) view(port string) (link string, stop func()) {
+	w.Helper()
+	links, stop := w.serve("view", "--no-browser", "--port", port)
+	return links[0], stop
+}
+
+// base is where the server of a link is.
+func base(t *testing.T, link string) string {
+	t.Helper()
+	u, err := url.Parse(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + u.Host
+}
+
+func ask[T any](b *browser, expression string) (out T) {
+	b.Helper()
+	b.do(chromedp.Evaluate(expression, &out))
+	return out
+}
+
+// audit finds what a page must not have, and returns it in words.
+const audit = `(() => {
+ const out = [], all = s => [...document.querySelectorAll(s)];
+ if (document.documentElement.scrollWidth > innerWidth) out.push('scrolls sideways: ' + document.documentElement.scrollWidth);
+ if (all('h1').length !== 1) out.push(all('h1').length + ' h1');
+ let level = 1;
+ for (const h of all('h1,h2,h3,h4,h5')) { const n = +h.tagName[1]; if (n > level + 1) out.push('heading ' + h.textContent + ' jumps to ' + n); level = n; }
+ const ids = new Set(); for (const n of all('[id]')) { if (ids.has(n.id)) out.push('two of the id ' + n.id); ids.add(n.id); }
+ for (const n of all('th')) if (!n.scope) out.push('th without scope: ' + n.textContent);
+ for (const n of all('input:not([type=hidden]),select,textarea')) if (!n.labels?.length && !n.getAttribute('aria-label')) out.push('no label: ' + n.outerHTML.slice(0, 80));
+ for (const n of all('a,button')) if (!(n.textContent.trim() || n.getAttribute('aria-label'))) out.push('no name: ' + n.outerHTML.slice(0, 80));
+ for (const n of all('svg[role=img]')) if (!n.getAttribute('aria-label')) out.push('a drawing without a name');
+ for (const n of all('main *')) { if (/^(script|img|iframe|object|embed|style|link|base|meta)$/i.test(n.tagName)) out.push('foreign: ' + n.tagName); for (const a of n.attributes) if (a.name === 'style' || a.name.startsWith('on')) out.push('inline: ' + a.name); }
+ if (all('*').length > 5000) out.push(all('*').length + ' elements');
+ return out;
+})()`
+
+// Every page, light and dark, wide and narrow: nothing in the console, no report of the policy, no
+// sideways scroll, and what the audit looks at.
+func TestPagesLightAndDarkWideAndNarrow(t *testing.T) {
+	w := tickets(t)
+	b, at := open(t, w)
+	for name, path := range map[string]string{"runs": "/", "run": "/runs/desk", "rollouts": "/runs/desk?view=rollouts&sort=score", "failed": w.rollout("wrong"), "faulted": w.rollout("fault"), "waiting": w.rollout("ask"),
+		"file": w.rollout("fault") + "/files/segments/1.1/stderr.log", "triggers": "/triggers", "inbox": "/inbox"} {
+		for _, theme := range []string{"light", "dark"} {
+			for _, width := range []int64{1400, 400} {
+				where := fmt.Sprintf("%s-%s-%d", name, theme, width)
+				b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}), chromedp.EmulateViewport(width, 1000), chromedp.Navigate(at+path), chromedp.WaitReady("html[data-ready]"))
+				for _, text := range ask[[]string](b, audit) {
+					t.Errorf("%s: %s", where, text)
+				}
+				b.screenshot("page-" + where)
+			}
+		}
+	}
+}
+
+const facts = `JSON.stringify([document.querySelector('#t-why').textContent, [...document.querySelectorAll('.counts .num')].map(n => n.textContent), document.querySelector('#rollouts tbody tr').textContent, document.querySelectorAll('#rollouts tbody tr').length])`
+
+// The page says the same without its script, and filters are links and forms.
+func TestWithoutScriptTheSameFacts(t *testing.T) {
+	w := tickets(t)
+	b, at := open(t, w)
+	for _, query := range []string{"", "?status=failed", "?sort=score&view=rollouts", "?q=fault"} {
+		b.do(chromedp.Navigate(at+"/runs/desk"), chromedp.WaitReady("html[data-ready]"))
+		if query != "" { // the script makes the list, as somebody would by a link
+			b.do(chromedp.Evaluate(`{ const a = document.querySelector('a[data-view=matrix]'); a.setAttribute('href', '`+query+`'); a.click(); }`, nil))
+			b.until(`location.search === '` + query + `'`)
+		}
+		with := ask[string](b, facts)
+		b.do(emulation.SetScriptExecutionDisabled(true), chromedp.Navigate(at+"/runs/desk"+query), chromedp.WaitReady("#rollouts"), emulation.SetScriptExecutionDisabled(false))
+		if ask[bool](b, `'ready' in document.documentElement.dataset`) {
+			t.Fatal("the script has run")
+		}
+		if without := ask[string](b, facts); without != with {
+			t.Errorf("%s\nwith the script %s\nwithout         %s", query, with, without)
+		}
+	}
+}
+
+// From the run to a rollout, to the next failure, and back, with keys alone.
+func TestKeysAlone(t *testing.T) {
+	w := tickets(t)
+	b, at := open(t, w)
+	b.do(chromedp.Navigate(at+"/runs/desk?status=failed"), chromedp.WaitReady("html[data-ready]"), chromedp.KeyEvent("j"), chromedp.KeyEvent("j"))
+	if text := ask[string](b, `document.activeElement.closest('tr').querySelector('code').textContent`); text != "wrong-4" {
+		t.Errorf("the second row is %q", text)
+	}
+	b.do(chromedp.KeyEvent("k"), chromedp.KeyEvent("o"))
+	b.until(`location.pathname.includes('/rollouts/') && document.documentElement.dataset.ready`)
+	first := ask[string](b, `location.pathname`)
+	b.do(chromedp.KeyEvent("n"))
+	b.until(`location.pathname.includes('/rollouts/') && location.pathname !== '` + first + `' && document.documentElement.dataset.ready`)
+	if query := ask[string](b, `location.search`); !strings.Contains(query, "status%3Dfailed") {
+		t.Errorf("the list is forgotten: %s", query)
+	}
+	b.do(chromedp.KeyEvent("p"))
+	b.until(`location.pathname === '` + first + `' && document.documentElement.dataset.ready`)
+	b.do(chromedp.KeyEvent("?"))
+	b.until(`document.querySelector('#keys').open`)
+	b.do(chromedp.KeyEvent(kb.Escape))
+	b.until(`!document.querySelector('#keys').open`)
+}
+
+// Two browsers see a run end that goes on elsewhere, without loading the page again, over a server that
+// is gone and started again.
+func TestLiveOverAServerThatComesAgain(t *testing.T) {
+	w := tickets(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	var both []*browser
+	var stop func()
+	for range 2 {
+		if stop != nil {
+			stop()
+		}
+		var link string
+		link, stop = w.view(port)
+		b := newBrowser(t)
+		b.open(link, "/runs/desk")
+		b.do(chromedp.Evaluate(`window.here = true`, nil))
+		both = append(both, b)
+	}
+	for _, b := range both {
+		b.until(`document.querySelector('#live').textContent.includes('live') && document.querySelector('#n-suspended').textContent === '4'`)
+	}
+	stop()
+	for _, b := range both {
+		b.until(`document.querySelector('#live').textContent.includes('not connected')`)
+	}
+	var waiting []struct{ TriggerID string }
+	if err := json.Unmarshal([]byte(w.evalrun(0, "triggers", "--json", "desk")), &waiting); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range waiting {
+		w.evalrun(0, "approve", "-q", one.TriggerID)
+	}
+	w.evalrun(3, "resume", "-q", "desk")
+	w.view(port)
+	for _, b := range both {
+		b.until(`document.querySelector('#n-suspended').textContent === '0' && document.querySelector('#live').textContent.includes('final') && window.here`)
+		if n := ask[int](b, `document.querySelectorAll('#rollouts a.suspended').length`); n != 0 {
+			t.Errorf("%d cells are still suspended", n)
+		}
+		b.forget("net::ERR_CONNECTION_REFUSED") // it may have asked while there was no server
+		b.forget("net::ERR_INCOMPLETE_CHUNKED_ENCODING")
+	}
+}
+
+// open opens a browser on the pages of a world.
+func open(t *testing.T, w *world) (b *browser, at string) {
+	t.Helper()
+	b = newBrowser(t)
+	link, _ := w.view("0")
+	b.open(link, "/")
+	return b, base(t, link)
+}
