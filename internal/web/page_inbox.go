@@ -39,7 +39,7 @@ var inboxSorts = []choice{{"oldest", "oldest first"}, {"deadline", "deadline fir
 // inbox is the page of questions.
 func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	page := &inboxPage{frame: frame{Title: "Inbox", Section: "/inbox", Commands: []string{"evalrun triggers", "evalrun approve TRIGGER", "evalrun deny TRIGGER --reason REASON"}},
+	page := &inboxPage{frame: frame{Title: "Inbox", Section: "/inbox", Script: "inbox.js", Commands: []string{"evalrun triggers", "evalrun approve TRIGGER", "evalrun deny TRIGGER --reason REASON"}},
 		Q: strings.TrimSpace(q.Get("q")), Run: q.Get("run"), Sort: "oldest", Sorts: inboxSorts}
 	if slices.ContainsFunc(inboxSorts, func(c choice) bool { return c.Value == q.Get("sort") }) {
 		page.Sort = q.Get("sort")

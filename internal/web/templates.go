@@ -29,6 +29,8 @@ type frame struct {
 	Section string
 	// Live is the URL of the page's stream of changes, empty if nothing can change.
 	Live string
+	// Script is the name of the script that the page has besides app.js, empty if it has none.
+	Script string
 	// Commands do the same at a terminal.
 	Commands []string
 }
