@@ -26,14 +26,14 @@ type visits struct {
 // admit begins to accept the connections into the space. Until then they wait.
 func (in *initProcess) admit() *SetupError {
 	for _, e := range in.Exposes {
-		if failed := in.accept(e.Socket, func(c *net.UnixConn) {
+		if failed := in.visits.accept(e.Socket, func(c *net.UnixConn) {
 			go join(c, func() (net.Conn, error) { return dialInside(e.Port) }) // for as long as the init lives, as a forward does
 		}); failed != nil {
 			return failed
 		}
 	}
 	for _, s := range in.Spawns {
-		if failed := in.accept(s.Socket, func(c *net.UnixConn) {
+		if failed := in.visits.accept(s.Socket, func(c *net.UnixConn) {
 			in.visits.running.Go(func() { in.attend(c, s) })
 		}); failed != nil {
 			return failed
@@ -43,15 +43,15 @@ func (in *initProcess) admit() *SetupError {
 }
 
 // accept gives every connection to the next socket to serve, until the space ends.
-func (in *initProcess) accept(socket string, serve func(*net.UnixConn)) *SetupError {
-	file := os.NewFile(uintptr(firstEntrance+len(in.visits.listeners)), socket)
+func (v *visits) accept(socket string, serve func(*net.UnixConn)) *SetupError {
+	file := os.NewFile(uintptr(firstEntrance+len(v.listeners)), socket)
 	listener, err := net.FileListener(file)
 	_ = file.Close() // the listener has its own copy
 	if err != nil {
 		return &SetupError{Stage: StageForward, Command: "listen to " + socket, Err: err}
 	}
-	in.visits.listeners = append(in.visits.listeners, listener)
-	in.visits.running.Go(func() {
+	v.listeners = append(v.listeners, listener)
+	v.running.Go(func() {
 		for {
 			c, err := listener.Accept()
 			switch {
@@ -61,7 +61,7 @@ func (in *initProcess) accept(socket string, serve func(*net.UnixConn)) *SetupEr
 				return
 			default:
 				select { // nothing tells when a file descriptor is free again
-				case <-in.visits.over:
+				case <-v.over:
 				case <-time.After(acceptPause):
 				}
 			}
@@ -72,14 +72,14 @@ func (in *initProcess) accept(socket string, serve func(*net.UnixConn)) *SetupEr
 
 // dismiss tells everything that has to do with connections into the space to end. The channel is
 // closed when it has.
-func (in *initProcess) dismiss() <-chan struct{} {
-	close(in.visits.over)
-	for _, l := range in.visits.listeners {
+func (v *visits) dismiss() <-chan struct{} {
+	close(v.over)
+	for _, l := range v.listeners {
 		_ = l.Close() // accepts nothing more in either case
 	}
 	gone := make(chan struct{})
 	go func() {
-		in.visits.running.Wait()
+		v.running.Wait()
 		close(gone)
 	}()
 	return gone

@@ -201,7 +201,7 @@ func (in *initProcess) await(ctx context.Context, main *child) syscall.WaitStatu
 // is in the group of the init. The rest ends with the space or by its marker.
 func (in *initProcess) endServices() {
 	defer in.killGroups()
-	gone := in.dismiss()
+	gone := in.visits.dismiss()
 	_ = syscall.Kill(0, syscall.SIGTERM) // the init hears it too, and does not mind any more
 	timer := time.NewTimer(serviceGrace)
 	defer timer.Stop()
