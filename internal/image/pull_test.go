@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,11 +31,11 @@ import (
 type registry struct {
 	host string
 	// documents are manifests by their names and digests, and blobs by their digests.
-	documents map[string][]byte
+	documents sync.Map
 }
 
 func newRegistry(t *testing.T) *registry {
-	r := &registry{documents: map[string][]byte{}}
+	r := &registry{}
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
 	r.host = strings.TrimPrefix(server.URL, "http://")
@@ -49,7 +50,8 @@ func newRegistry(t *testing.T) *registry {
 
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	parts := strings.Split(q.URL.Path, "/")
-	data, ok := r.documents[parts[len(parts)-1]]
+	document, ok := r.documents.Load(parts[len(parts)-1])
+	data, _ := document.([]byte)
 	switch {
 	case q.URL.Path == "/v2/":
 	case !ok:
@@ -72,7 +74,7 @@ func (r *registry) push(t *testing.T, tag, architecture string, layers ...[]entr
 	t.Helper()
 	blob := func(data []byte) string {
 		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
-		r.documents[digest] = data
+		r.documents.Store(digest, data)
 		return digest
 	}
 	type descriptor struct {
@@ -118,7 +120,7 @@ func (r *registry) push(t *testing.T, tag, architecture string, layers ...[]entr
 	manifest := document(map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
 		"config": descriptor{"application/vnd.oci.image.config.v1+json", blob(config), len(config)}, "layers": described})
 	blob(manifest)
-	r.documents[tag] = manifest
+	r.documents.Store(tag, manifest)
 	return r.host + "/some/image:" + tag
 }
 
@@ -138,7 +140,7 @@ func TestPull(t *testing.T) {
 	if read(t, i, "etc/a") != "high" || read(t, i, "d/new") != "y" || i.Config.User != "app" || len(i.Lower) != 2 || i.Made == 0 {
 		t.Errorf("got %+v", i)
 	}
-	r.documents = nil
+	r.documents.Clear()
 	if again := get(t, open(t, dir), image.Spec{Reference: name}); again.Digest != i.Digest || again.Made != 0 {
 		t.Errorf("got %+v", again)
 	}
