@@ -75,14 +75,15 @@ func (s *sandboxSpec) absolute(inside string) string {
 
 // separate makes a sandbox of the verifier's own, with the task's files as they were before the
 // agent ran, or the image of the tests, and the artifacts where the agent left them.
-func (h *held) separate(ctx context.Context, s *sandboxSpec, stage *tasks.Stage) (*sandboxSpec, error) {
+func (v *verifier) separate(ctx context.Context, stage *tasks.Stage) (*sandboxSpec, error) {
+	s := v.spec
 	own := *s
 	own.folders.Root = filepath.Join(s.folders.Root, "separate")
 	if err := workspace.Remove(own.folders.Root); err != nil {
 		return nil, err
 	}
 	if s.image != nil {
-		if err := h.openSeparate(ctx, &own, stage); err != nil {
+		if err := (rolloutImages{v.held}).openSeparate(ctx, &own, stage); err != nil {
 			return nil, err
 		}
 	}

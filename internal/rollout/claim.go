@@ -145,11 +145,3 @@ func (h *held) layout() workspace.Layout {
 	}
 	return l
 }
-
-// keptFolders are the folders that survive a suspension.
-func (h *held) keptFolders() []string {
-	if h.entry.NeedsSandbox() {
-		return h.layout().Kept()
-	}
-	return []string{workspace.FolderWorkspace}
-}

@@ -32,7 +32,7 @@ func (h *held) newDiskLimit(spec *sandboxSpec) diskLimit {
 		return diskLimit{}
 	}
 	d := diskLimit{limit: int64(mb) << 20}
-	for _, name := range h.keptFolders() {
+	for _, name := range (keptFolders{h}).names() {
 		d.folders = append(d.folders, filepath.Join(h.root(), name))
 	}
 	return d

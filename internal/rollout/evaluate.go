@@ -65,7 +65,7 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	}
 	r.state = eval.StateCompleted
 	failpoint.Hit("rollout.finished")
-	return r.held.removeVerifierCopy()
+	return verifierCopy{r.held}.removeUnlessKept()
 }
 
 // endUnverified is the rule that nothing is green, or red, in silence: a rollout whose verifier
@@ -76,7 +76,7 @@ func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
 		return err
 	}
 	r.state = eval.StateFaulted
-	return os.RemoveAll(r.held.verifierCopy())
+	return os.RemoveAll(verifierCopy{r.held}.dir())
 }
 
 // scoring is the evaluation of a rollout whose agent has finished.

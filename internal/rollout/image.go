@@ -33,19 +33,22 @@ var images = sync.OnceValues(func() (*image.Images, error) {
 // fileImage is the file in a rollout's folder with the digest of the image that it has begun in.
 const fileImage = "image"
 
-// openImage gives the sandboxes of a task its image. What the agent has changed in the root belongs
-// to the image that it was started in, so a rollout that is gone on with gets the same.
-func (h *held) openImage(ctx context.Context, s *sandboxSpec, begins bool) error {
+// rolloutImages gives the sandboxes of a rollout their images.
+type rolloutImages struct{ held *held }
+
+// open gives the sandboxes of a task its image. What the agent has changed in the root belongs to
+// the image that it was started in, so a rollout that is gone on with gets the same.
+func (r rolloutImages) open(ctx context.Context, s *sandboxSpec, begins bool) error {
 	all, err := images()
 	if err != nil {
 		return fault.New(fault.Image, err.Error())
 	}
-	noted := filepath.Join(h.root(), fileImage)
+	noted := filepath.Join(r.held.root(), fileImage)
 	if begins {
-		if s.image, err = h.getImage(ctx, all, s.task); err != nil {
+		if s.image, err = all.Get(ctx, image.Of(s.task.Image()), r.told); err != nil {
 			return err
 		}
-		err = errors.Join(h.keepImage(s.image), durable.WriteFile(noted, 0o600, func(w io.Writer) error {
+		err = errors.Join(r.keep(s.image), durable.WriteFile(noted, 0o600, func(w io.Writer) error {
 			_, err := io.WriteString(w, s.image.Digest)
 			return err
 		}))
@@ -67,21 +70,50 @@ func (h *held) openImage(ctx context.Context, s *sandboxSpec, begins bool) error
 	return nil
 }
 
-func (h *held) getImage(ctx context.Context, all *image.Images, t *tasks.Task) (*image.Image, error) {
-	return all.Get(ctx, image.Of(t.Image()), h.told)
+// told tells what takes time.
+func (r rolloutImages) told(what string) {
+	r.held.host.Logger.Info(what, "rollout", r.held.claim.RolloutID)
 }
 
-// told tells what takes time.
-func (h *held) told(what string) { h.host.Logger.Info(what, "rollout", h.claim.RolloutID) }
-
-// keepImage keeps an image from being collected for as long as something needs it that may be
-// there without any process.
-func (h *held) keepImage(i *image.Image) error {
-	err := i.Keep(h.root())
-	if h.run.Plan.KeepImages {
-		err = errors.Join(err, i.Keep(workspace.RunDir(h.host.Store.Dir(), h.claim.RunID)))
+// keep keeps an image from being collected for as long as something needs it that may be there
+// without any process.
+func (r rolloutImages) keep(i *image.Image) error {
+	err := i.Keep(r.held.root())
+	if r.held.run.Plan.KeepImages {
+		err = errors.Join(err, i.Keep(workspace.RunDir(r.held.host.Store.Dir(), r.held.claim.RunID)))
 	}
 	return err
+}
+
+// openSeparate gives the sandbox of a verifier of its own its image: that of the agent, unless the
+// task names another.
+func (r rolloutImages) openSeparate(ctx context.Context, s *sandboxSpec, stage *tasks.Stage) error {
+	all, err := images()
+	if err != nil {
+		return fault.New(fault.Image, err.Error())
+	}
+	workdir := s.task.Config.Environment.Workdir
+	if e := stage.Verifier.Environment; e != nil {
+		workdir = e.Workdir
+	}
+	digest := s.image.Digest
+	if want := s.task.VerifierImage(stage); want == nil {
+		s.image, err = all.Reopen(digest)
+	} else {
+		s.image, err = all.Get(ctx, image.Of(want), r.told)
+		if err == nil {
+			err = r.keep(s.image)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case s.image == nil:
+		return fault.Newf(fault.Image, "the image %s is not there any more", digest)
+	}
+	s.folders.Image = s.image.Lower
+	s.folders.Workdir = path.Clean(cmp.Or(workdir, s.image.Config.WorkingDir, "/"))
+	return s.resolve()
 }
 
 // copyIn puts a file, or what is in a folder, at an inside path.
@@ -149,35 +181,4 @@ func (s *sandboxSpec) programEnviron(cfg *sandbox.Config, home string) []string 
 		return s.environ(cfg) // HOME is that of the user
 	}
 	return append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "HOME=" + home, "TMPDIR=/tmp", "PYTHONDONTWRITEBYTECODE=1"}, s.environ(cfg)...)
-}
-
-// openSeparate gives the sandbox of a verifier of its own its image: that of the agent, unless the
-// task names another.
-func (h *held) openSeparate(ctx context.Context, s *sandboxSpec, stage *tasks.Stage) error {
-	all, err := images()
-	if err != nil {
-		return fault.New(fault.Image, err.Error())
-	}
-	workdir := s.task.Config.Environment.Workdir
-	if e := stage.Verifier.Environment; e != nil {
-		workdir = e.Workdir
-	}
-	digest := s.image.Digest
-	if want := s.task.VerifierImage(stage); want == nil {
-		s.image, err = all.Reopen(digest)
-	} else {
-		s.image, err = all.Get(ctx, image.Of(want), h.told)
-		if err == nil {
-			err = h.keepImage(s.image)
-		}
-	}
-	switch {
-	case err != nil:
-		return err
-	case s.image == nil:
-		return fault.Newf(fault.Image, "the image %s is not there any more", digest)
-	}
-	s.folders.Image = s.image.Lower
-	s.folders.Workdir = path.Clean(cmp.Or(workdir, s.image.Config.WorkingDir, "/"))
-	return s.resolve()
 }

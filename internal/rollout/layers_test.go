@@ -17,12 +17,13 @@ func TestEveryAttemptBeginsWithTheSameLayers(t *testing.T) {
 	}
 	w := newWorld(t, completes, nil)
 	h := w.claim().held
+	l := layers{h}
 	w.check(h.load(t.Context()))
 	file := filepath.Join(h.root(), workspace.FolderUpper, "opt", "file")
 	w.check(os.MkdirAll(filepath.Dir(file), 0o755))
 	attempt := func(name, want string) {
 		t.Helper()
-		w.check(h.restoreLayers(name, []string{workspace.FolderUpper}))
+		w.check(l.restore(name, []string{workspace.FolderUpper}))
 		got, err := os.ReadFile(file)
 		w.check(err)
 		if string(got) != want {
@@ -36,12 +37,12 @@ func TestEveryAttemptBeginsWithTheSameLayers(t *testing.T) {
 		attempt("segment-2", "of segment 1")
 	}
 	w.check(os.WriteFile(file, []byte("of segment 2"), 0o644))
-	w.check(h.keepLayers(copyOf(3), []string{workspace.FolderUpper}))
+	w.check(l.keep(copyOf(3), []string{workspace.FolderUpper}))
 	for range 3 {
 		attempt("segment-3", "of segment 2")
 	}
 	w.check(os.WriteFile(file, []byte("at the end"), 0o644))
-	w.check(h.keepLayers(verifierSnapshot, []string{workspace.FolderUpper}))
+	w.check(l.keep(verifierSnapshot, []string{workspace.FolderUpper}))
 	for range 3 {
 		attempt(verifierSnapshot, "at the end")
 	}

@@ -35,7 +35,7 @@ func (r *Rollout) segmentEnd(ctx context.Context, out agent.Outcome) (store.Segm
 	if out.Interrupts != nil && r.held.claim.Suspensions >= limits.Suspensions {
 		out.Fault = fault.Newf(fault.Suspensions, "the rollout was suspended %d times (limits.suspensions)", limits.Suspensions)
 	}
-	if err := r.held.keepFolders(&out); err != nil {
+	if err := (keptFolders{r.held}).keep(&out); err != nil {
 		return end, err
 	}
 	switch {

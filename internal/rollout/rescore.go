@@ -156,7 +156,7 @@ func (r *Rescoring) verify(ctx context.Context, h *held, earlier Earlier, there 
 		return earlier.Results, true, nil
 	}
 	spec.release()
-	if !h.hasVerifierCopy() {
+	if !(verifierCopy{h}).exists() {
 		return nil, false, unscored{"what its agent has left was not kept, so that the verifier has nothing to look at; --keep-workspaces keeps it"}
 	}
 	results, err = (&scoring{held: h}).verify(ctx)

@@ -75,7 +75,7 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (*sandboxSpec, e
 	s.servers = tasks.MergeServers(task.Config.Environment.MCPServers, plan.MCPServers)
 	s.hidden = append(s.hidden, dir)
 	if ref.Image {
-		if err := h.openImage(ctx, s, begins); err != nil {
+		if err := (rolloutImages{h}).open(ctx, s, begins); err != nil {
 			return nil, err
 		}
 	}

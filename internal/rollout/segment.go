@@ -22,7 +22,7 @@ func (r *Rollout) runSegment(ctx context.Context) (agent.Outcome, error) {
 	if err != nil {
 		return agent.Outcome{}, err
 	}
-	if err := r.held.prepareFolders(); err != nil {
+	if err := (keptFolders{r.held}).prepare(); err != nil {
 		return workspaceFault(err)
 	}
 	seg := agent.Segment{

@@ -78,7 +78,7 @@ func (s *stageRunner) run(ctx context.Context, stages []tasks.Stage) (agent.Outc
 		if out.Output == nil || stage.Name == "" {
 			return out, nil
 		}
-		result, err := s.held.newVerifier(s.spec).runStep(ctx, stage)
+		result, err := (&verifier{s.held, s.spec}).runStep(ctx, stage)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return s.faulted(causeOf(ctx)), nil

@@ -23,8 +23,6 @@ type verifier struct {
 	spec *sandboxSpec
 }
 
-func (h *held) newVerifier(spec *sandboxSpec) *verifier { return &verifier{h, spec} }
-
 // VerifierLog is the file in a rollout's folder verifier that holds what its verifier printed.
 const VerifierLog = "test-stdout.txt"
 
@@ -72,7 +70,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		return reward, nil, err
 	}
 	if stage.Verifier.Separate() {
-		if spec, err = v.held.separate(ctx, spec, stage); err != nil {
+		if spec, err = v.separate(ctx, stage); err != nil {
 			return reward, notes, err
 		}
 		defer spec.release()

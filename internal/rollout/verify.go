@@ -32,10 +32,10 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 	var reward tasks.Reward
 	var notes []string
 	if stages[0].Name == "" {
-		if err := s.restoreForVerifier(); err != nil {
+		if err := (verifierCopy{s.held}).restore(); err != nil {
 			return nil, err
 		}
-		if reward, notes, err = s.held.newVerifier(spec).run(ctx, &stages[0]); err != nil {
+		if reward, notes, err = (&verifier{s.held, spec}).run(ctx, &stages[0]); err != nil {
 			return nil, err
 		}
 	} else if reward, err = s.stepRewards(ctx, spec.task); err != nil {
@@ -53,49 +53,6 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 		}
 	}
 	return []eval.Result{result}, nil
-}
-
-// verifierCopy is where a copy of what the agent has left is. A verifier may change all of it, and
-// one that was broken off is repeated on the copy.
-func (h *held) verifierCopy() string { return filepath.Join(h.root(), "verified") }
-
-// removeVerifierCopy removes the copy, unless the run keeps what its agents have left: then the
-// verifier can be run on it again.
-func (h *held) removeVerifierCopy() error {
-	if h.run.Plan.KeepWorkspaces {
-		return nil
-	}
-	return errors.Join(os.RemoveAll(h.verifierCopy()), os.RemoveAll(h.snapshots().Dir))
-}
-
-// hasVerifierCopy reports whether the verifier can be run again on what the agent has left.
-func (h *held) hasVerifierCopy() bool {
-	_, err := os.Lstat(h.verifierCopy())
-	return err == nil || h.snapshots().Has(verifierSnapshot)
-}
-
-// restoreForVerifier makes a copy of what the agent has left, or restores it if a verifier before
-// was ended in the middle. The verifier of a step needs none: its whole segment is repeated.
-func (s *scoring) restoreForVerifier() error {
-	root, saved := s.held.root(), s.held.verifierCopy()
-	names := withoutHome(s.held.layout().Kept())
-	if s.held.overImage() {
-		return s.held.restoreLayers(verifierSnapshot, names)
-	}
-	if _, err := os.Lstat(saved); err == nil {
-		return workspace.Restore(saved, root, names)
-	}
-	for _, name := range names {
-		workspace.Reclaim(filepath.Join(root, name))
-	}
-	err := workspace.Snapshot(root, saved, names)
-	if errors.Is(err, fs.ErrPermission) || workspace.IsBadName(err) {
-		// It is verified all the same: else an agent could escape its verdict by what it leaves.
-		s.held.host.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it",
-			"rollout", s.held.claim.RolloutID, "reason", workspace.Shorten(err.Error()))
-		return nil
-	}
-	return err
 }
 
 // stepRewards combines what the steps have earned; their verifiers ran at their ends.
@@ -123,4 +80,53 @@ func (s *scoring) stepRewards(ctx context.Context, task *tasks.Task) (tasks.Rewa
 	combined := tasks.CombineRewards(task.Config.MultiStepRewardStrategy, rewards)
 	combined.Details, err = json.Marshal(map[string]any{"steps": info.Steps})
 	return combined, err
+}
+
+// verifierCopy is a copy of what the agent has left. A verifier may change all of it, and one that
+// was broken off is repeated on the copy.
+type verifierCopy struct{ held *held }
+
+// dir is where the copy is, unless it is a snapshot over an image.
+func (c verifierCopy) dir() string { return filepath.Join(c.held.root(), "verified") }
+
+// removeUnlessKept removes the copy, unless the run keeps what its agents have left: then the
+// verifier can be run on it again.
+func (c verifierCopy) removeUnlessKept() error {
+	h := c.held
+	if h.run.Plan.KeepWorkspaces {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(c.dir()), os.RemoveAll(layers{h}.snapshots().Dir))
+}
+
+// exists reports whether the verifier can be run again on what the agent has left.
+func (c verifierCopy) exists() bool {
+	h := c.held
+	_, err := os.Lstat(c.dir())
+	return err == nil || layers{h}.snapshots().Has(verifierSnapshot)
+}
+
+// restore makes the copy, or restores what the agent has left from it if a verifier before was ended
+// in the middle. The verifier of a step needs none: its whole segment is repeated.
+func (c verifierCopy) restore() error {
+	h := c.held
+	root, saved := h.root(), c.dir()
+	names := withoutHome(h.layout().Kept())
+	if h.overImage() {
+		return layers{h}.restore(verifierSnapshot, names)
+	}
+	if _, err := os.Lstat(saved); err == nil {
+		return workspace.Restore(saved, root, names)
+	}
+	for _, name := range names {
+		workspace.Reclaim(filepath.Join(root, name))
+	}
+	err := workspace.Snapshot(root, saved, names)
+	if errors.Is(err, fs.ErrPermission) || workspace.IsBadName(err) {
+		// It is verified all the same: else an agent could escape its verdict by what it leaves.
+		h.host.Logger.Warn("what the agent has left cannot be copied; a verifier that is interrupted will be repeated on what it has made of it",
+			"rollout", h.claim.RolloutID, "reason", workspace.Shorten(err.Error()))
+		return nil
+	}
+	return err
 }

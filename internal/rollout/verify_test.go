@@ -93,10 +93,9 @@ func TestAVerifierIsRepeatedOnWhatTheAgentLeft(t *testing.T) {
 	w.check(r.held.load(t.Context()))
 	file := filepath.Join(r.held.workspace(), "file")
 	w.check(errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("the agent's"), 0o600)))
-	s := &scoring{held: r.held}
-	w.check(s.restoreForVerifier())
+	w.check(verifierCopy{r.held}.restore())
 	w.check(os.WriteFile(file, []byte("spoiled"), 0o600)) // by a verifier that is ended now
-	w.check(s.restoreForVerifier())
+	w.check(verifierCopy{r.held}.restore())
 	if data, err := os.ReadFile(file); err != nil || string(data) != "the agent's" {
 		t.Errorf("the file has %q, %v", data, err)
 	}

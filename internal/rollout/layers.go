@@ -1,0 +1,60 @@
+package rollout
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/snapshot"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// layers are what the processes of a rollout have changed in the root of an image, with their
+// snapshots.
+type layers struct{ held *held }
+
+// snapshots are those of the rollout.
+func (l layers) snapshots() *snapshot.Store {
+	s := &snapshot.Store{Dir: filepath.Join(l.held.root(), "snapshots"), Root: l.held.root(), Overlay: snapshot.OverlayTrusted}
+	if os.Geteuid() != 0 {
+		s.Overlay = snapshot.OverlayUser
+	}
+	return s
+}
+
+// verifierSnapshot is the snapshot of what the agent has left over an image.
+const verifierSnapshot = "verified"
+
+// keep takes a snapshot of what the agent has left. Until the segment is committed that of its
+// beginning stays.
+func (l layers) keep(name string, folders []string) error {
+	if err := l.held.stillHeld(); err != nil {
+		return err
+	}
+	s := l.snapshots()
+	if err := s.Prune(filepath.Base(l.held.segmentCopy())); err != nil { // an attempt that was never committed may have left one of this name
+		return err
+	}
+	report, err := s.Take(name, folders...)
+	if err == nil && len(report.LeftOut) > 0 {
+		l.held.host.Logger.Warn("devices that the agent has made are not kept", "rollout", l.held.claim.RolloutID, "paths", report.LeftOut)
+	}
+	return err
+}
+
+// restore is what [workspace.Restore] is for other folders: it makes them what they were, for a
+// process that is going to change them. Without a snapshot they are as they were, and one is taken.
+func (l layers) restore(name string, folders []string) error {
+	s := l.snapshots()
+	if !s.Has(name) {
+		if _, err := os.Lstat(filepath.Join(l.held.root(), workspace.FolderUpper)); errors.Is(err, fs.ErrNotExist) {
+			return fault.New(fault.Workspace, "what the rollout has changed in its image is missing: "+filepath.Join(l.held.root(), workspace.FolderUpper))
+		}
+		if err := l.keep(name, folders); err != nil {
+			return err
+		}
+	}
+	return errors.Join(s.Restore(name), s.Prune(name))
+}
