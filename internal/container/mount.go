@@ -2,12 +2,9 @@ package container
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // mountPrefix begins the source of every mount that is made here; the owner follows.
@@ -23,14 +20,6 @@ func mountOf(path string) (source string) {
 		}
 	})
 	return source
-}
-
-// unmount takes a root away, whoever looks at it still.
-func unmount(path string) error {
-	if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-		return fmt.Errorf("unmount %s: %w", path, err)
-	}
-	return nil
 }
 
 // eachMount gives the mounts of this machine to f, in the order in which they were made.
