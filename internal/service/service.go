@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
@@ -41,9 +40,9 @@ type Service struct {
 	cfg  Config
 	o    Options
 
-	feeds       feeds
-	redactors   redactors
-	largeUpload sync.Mutex
+	feeds     feeds
+	redactors redactors
+	loader    loader
 }
 
 // New makes a service for a store, which stays the caller's.
@@ -51,6 +50,7 @@ func New(st *runner.Store, cfg Config, o Options) *Service {
 	s := &Service{runs: st, st: st.Internal(), cfg: cfg, o: o}
 	s.feeds = feeds{open: map[string]*feed{}}
 	s.redactors = redactors{st: s.st, variables: o.Variables, runs: map[string]*redact.Redactor{}}
+	s.loader = loader{cfg: cfg, o: o, storeDir: st.Dir()}
 	return s
 }
 

@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
@@ -80,7 +78,7 @@ func (s *Service) Start(ctx context.Context, q StartRequest) (Started, error) {
 	}
 	q = q.within(time.Now())
 	o.Job = q.Job
-	set, err := s.load(q)
+	set, err := s.loader.load(q)
 	if err != nil {
 		return Started{}, err
 	}
@@ -158,58 +156,6 @@ func (q StartRequest) digest() (string, error) {
 	}
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
-}
-
-// load reads the eval set of a request.
-func (s *Service) load(q StartRequest) (*runner.EvalSet, error) {
-	o := runner.LoadOptions{Agents: q.Agents, EvalIDs: q.EvalIDs, Epochs: q.Epochs, Retries: q.MaxRetries, RetryOn: q.RetryOn, Timeout: q.MaxDuration,
-		Inputs: q.Inputs, Sandbox: s.o.Sandbox, Variables: s.o.Variables, Catalog: &s.cfg.Catalog}
-	var paths []string
-	if q.Upload != nil {
-		if len(q.Upload) > largeUpload {
-			s.largeUpload.Lock()
-			defer s.largeUpload.Unlock()
-		}
-		upload, err := s.upload(q.Upload)
-		if err != nil {
-			return nil, err
-		}
-		o.Upload = upload
-	} else {
-		path, err := s.cfg.EvalSets.Find(q.EvalSet)
-		if err != nil {
-			return nil, err
-		}
-		paths = []string{path}
-	}
-	set, err := runner.Load(paths, o)
-	return set, s.withoutFolders(err)
-}
-
-// withoutFolders takes the folders of this machine, which are no business of a caller's, out of
-// what is wrong with a request.
-func (s *Service) withoutFolders(err error) error {
-	var wrong *runner.InputError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	clean := func(text string) string {
-		for _, dir := range []string{s.cfg.EvalSets.Dir, s.cfg.Catalog.Dir, s.runs.Dir()} {
-			if dir != "" {
-				text = strings.ReplaceAll(text, strings.TrimSuffix(dir, "/")+"/", "")
-			}
-		}
-		return text
-	}
-	var places input.Problems
-	if !errors.As(err, &places) {
-		return &runner.InputError{Err: errors.New(clean(wrong.Error()))}
-	}
-	places = slices.Clone(places)
-	for i := range places {
-		places[i].File, places[i].Message = clean(places[i].File), clean(places[i].Message)
-	}
-	return &runner.InputError{Err: places}
 }
 
 func inputError(format string, args ...any) error {

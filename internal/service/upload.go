@@ -40,7 +40,7 @@ var refusedOfEvaluator = []string{"command", "provider", "baseUrl", "base_url", 
 
 // upload makes an uploaded eval set of a request. What could run a program or show a secret of the
 // service is an error: an upload names agents, jobs and evaluators, and brings none.
-func (s *Service) upload(data json.RawMessage) (*runner.Upload, error) {
+func (l *loader) upload(data json.RawMessage) (*runner.Upload, error) {
 	if len(data) > maxUpload {
 		return nil, &runner.InputError{Err: fmt.Errorf("%s: expected at most %d MiB, got %d bytes; a larger eval set belongs into the folder of the named ones", uploadName, maxUpload>>20, len(data))}
 	}
@@ -54,9 +54,9 @@ func (s *Service) upload(data json.RawMessage) (*runner.Upload, error) {
 	if err := r.Problems.Err(false); err != nil {
 		return nil, &runner.InputError{Err: err}
 	}
-	u := &runner.Upload{Name: uploadName, Data: data, Dir: s.cfg.EvalSets.base(s.cfg.Catalog.Dir)}
-	if s.cfg.EvalSets.Dir != "" {
-		u.Evaluators = folder(filepath.Join(s.cfg.EvalSets.Dir, "..", "evaluators"))
+	u := &runner.Upload{Name: uploadName, Data: data, Dir: l.cfg.EvalSets.base(l.cfg.Catalog.Dir)}
+	if l.cfg.EvalSets.Dir != "" {
+		u.Evaluators = folder(filepath.Join(l.cfg.EvalSets.Dir, "..", "evaluators"))
 	}
 	return u, nil
 }
