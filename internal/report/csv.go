@@ -24,10 +24,10 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	}
 	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		if len(one.EvaluationRunResults) == 0 {
-			return out.Write(r.csvRow(one, nil))
+			return out.Write(csvRow(r.RunID, one, nil))
 		}
 		for i := range one.EvaluationRunResults {
-			if err := out.Write(r.csvRow(one, &one.EvaluationRunResults[i])); err != nil {
+			if err := out.Write(csvRow(r.RunID, one, &one.EvaluationRunResults[i])); err != nil {
 				return err
 			}
 		}
@@ -39,8 +39,8 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return out.Error()
 }
 
-func (r *Report) csvRow(one *schemas.Rollout, e *schemas.Evaluated) []string {
-	row := []string{r.RunID, one.EvaluationID, one.EvaluationName, one.RolloutID, one.Agent, strconv.Itoa(one.Epoch), string(one.Status), number(one.Score)}
+func csvRow(runID string, one *schemas.Rollout, e *schemas.Evaluated) []string {
+	row := []string{runID, one.EvaluationID, one.EvaluationName, one.RolloutID, one.Agent, strconv.Itoa(one.Epoch), string(one.Status), number(one.Score)}
 	if e != nil {
 		scale := 1.0
 		if e.Result.Scale != 0 {

@@ -67,7 +67,7 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	}
 	if !isFile { // it may wait for a reader, whom nobody else has to wait for
 		return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error {
-			return errors.Join(durable.WriteOutput(path, 0, r.WriteResults), r.show(look))
+			return errors.Join(durable.WriteOutput(path, 0, r.WriteResults), show(r, look))
 		})
 	}
 	dir := workspace.RunDir(st.Dir(), runID)
@@ -85,7 +85,7 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	var looked error
 	err = fromStore(ctx, st, runID, red, filepath.Dir(path), func(_ store.View, r *Report) error {
-		looked = r.show(look)
+		looked = show(r, look)
 		if there, err := ReadHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
 			return nil
 		}
@@ -97,7 +97,7 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	return looked
 }
 
-func (r *Report) show(look func(*Report) error) error {
+func show(r *Report, look func(*Report) error) error {
 	if look == nil {
 		return nil
 	}

@@ -18,7 +18,8 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 	if err != nil {
 		return err
 	}
-	out := &lines{w: w}
+	m := markdownWriter{explainer{r, c, s}, &lines{w: w}}
+	out := m.out
 	out.printf("## %s: %s\n\n", markdown(r.EvaluationSetName), r.Status)
 	out.printf("%s; **%s**", c, markdown(r.summary().formatScores()))
 	if !r.Final {
@@ -28,7 +29,7 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 	for _, selected := range r.selected(c) {
 		out.printf("\n%s\n", markdown(shorten(selected, 500)))
 	}
-	r.markdownEvaluators(out)
+	m.evaluators()
 	for _, section := range []struct {
 		v       verdict
 		title   string
@@ -58,7 +59,7 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 			continue
 		}
 		out.printf("\n### %s\n\n", section.title)
-		if err := r.markdownRollouts(out, section.v, c.verdicts[section.v], section.columns, section.row); err != nil {
+		if err := m.rollouts(section.v, c.verdicts[section.v], section.columns, section.row); err != nil {
 			return err
 		}
 		told := section.v == verdict(schemas.StateSuspended) || section.v == verdict(schemas.StateScoring) && c.verdicts[verdict(schemas.StateSuspended)] == 0
@@ -66,61 +67,67 @@ func (r *Report) WriteMarkdown(w io.Writer, s Showing) error {
 			out.printf("\nWaiting for %s. To go on: %s\n", c.awaited, code(s.Resume))
 		}
 	}
-	if err := r.markdownFailures(out, c, s); err != nil {
+	if err := m.reasons(); err != nil {
 		return err
 	}
 	return out.err
 }
 
-// markdownFailures says at length why rollouts have failed, folded.
-func (r *Report) markdownFailures(out *lines, c census, s Showing) error {
+// markdownWriter writes the parts of the summary in Markdown.
+type markdownWriter struct {
+	explainer
+	out *lines
+}
+
+// reasons says at length why rollouts have failed, folded.
+func (m markdownWriter) reasons() error {
 	begun := false
-	more, err := explainer{r, c, s}.failures(func(f failure) error {
+	more, err := m.failures(func(f failure) error {
 		if !begun {
-			out.printf("\n### Why\n")
+			m.out.printf("\n### Why\n")
 			begun = true
 		}
-		out.printf("\n<details><summary>%s <b>%s</b>: %s</summary>\n\n<pre>\n", f.verdict.mark(), html(f.label), html(f.title))
+		m.out.printf("\n<details><summary>%s <b>%s</b>: %s</summary>\n\n<pre>\n", f.verdict.mark(), html(f.label), html(f.title))
 		for line := range strings.Lines(f.String()) {
-			out.printf("%s\n", html(strings.TrimSuffix(line, "\n")))
+			m.out.printf("%s\n", html(strings.TrimSuffix(line, "\n")))
 		}
-		out.printf("</pre>\n</details>\n")
-		return out.err
+		m.out.printf("</pre>\n</details>\n")
+		return m.out.err
 	})
 	if begun && more > 0 {
-		out.printf("\n… and %d more\n", more)
+		m.out.printf("\n… and %d more\n", more)
 	}
 	return err
 }
 
-func (r *Report) markdownEvaluators(out *lines) {
-	if head, rows := r.summary().table(markdown); rows != nil {
-		out.printf("\n")
-		tableHead(out, head...)
+func (m markdownWriter) evaluators() {
+	if head, rows := m.summary().table(markdown); rows != nil {
+		m.out.printf("\n")
+		tableHead(m.out, head...)
 		for _, row := range rows {
-			tableRow(out, row...)
+			tableRow(m.out, row...)
 		}
 	}
-	for _, sentence := range append(r.summary().epochSentences(), r.summary().usageSentences()...) {
-		out.printf("\n%s.\n", markdown(sentence))
+	for _, sentence := range append(m.summary().epochSentences(), m.summary().usageSentences()...) {
+		m.out.printf("\n%s.\n", markdown(sentence))
 	}
-	r.gates().markdown(out)
+	m.gates().markdown(m.out)
 }
 
-func (r *Report) markdownRollouts(out *lines, v verdict, n int, columns []string, row func(*schemas.Rollout) []string) error {
-	tableHead(out, columns...)
+func (m markdownWriter) rollouts(v verdict, n int, columns []string, row func(*schemas.Rollout) []string) error {
+	tableHead(m.out, columns...)
 	shown := 0
-	if err := r.Rollouts(func(one *schemas.Rollout) error {
-		if r.verdict(one) == v && shown < markdownRows {
+	if err := m.Rollouts(func(one *schemas.Rollout) error {
+		if m.verdict(one) == v && shown < markdownRows {
 			shown++
-			tableRow(out, row(one)...)
+			tableRow(m.out, row(one)...)
 		}
-		return out.err
+		return m.out.err
 	}); err != nil {
 		return err
 	}
 	if n > shown {
-		out.printf("\n… and %d more\n", n-shown)
+		m.out.printf("\n… and %d more\n", n-shown)
 	}
 	return nil
 }

@@ -33,8 +33,9 @@ func (r *Report) Rows(f func(Row) error) error {
 
 // RowOf is a rollout of the report as a list shows it.
 func (r *Report) RowOf(one *schemas.Rollout) Row {
+	v := r.verdict(one)
 	row := Row{RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Agent: one.Agent, Epoch: one.Epoch,
-		Tags: one.Tags, Status: string(r.verdict(one)), Score: one.Score, Scores: map[string]float64{}, Clocks: one.Clocks}
+		Tags: one.Tags, Status: string(v), Score: one.Score, Scores: map[string]float64{}, Clocks: one.Clocks}
 	if strings.TrimSpace(row.EvaluationName) == "" {
 		row.EvaluationName = one.EvaluationID
 	}
@@ -48,14 +49,14 @@ func (r *Report) RowOf(one *schemas.Rollout) Row {
 		}
 		row.Scores[e.EvaluatorID] = score
 	}
-	row.Reason = r.firstReason(one)
+	row.Reason = firstReason(v, one)
 	return row
 }
 
-// firstReason is the first thing that the explanation of a failure says.
-func (r *Report) firstReason(one *schemas.Rollout) string {
+// firstReason is the first thing that the explanation of a rollout with this verdict says.
+func firstReason(v verdict, one *schemas.Rollout) string {
 	var f failure
-	switch v := r.verdict(one); {
+	switch {
 	case v == passed:
 		return ""
 	case waits(one):

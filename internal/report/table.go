@@ -24,14 +24,15 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	if err != nil {
 		return err
 	}
-	out := &lines{w: w}
-	if err := r.tableOfRollouts(out, c, s.Terminal); err != nil {
+	t := tableWriter{explainer{r, c, s}, &lines{w: w}}
+	out := t.out
+	if err := t.rollouts(); err != nil {
 		return err
 	}
-	if err := r.textFailures(out, c, s); err != nil {
+	if err := t.reasons(); err != nil {
 		return err
 	}
-	r.tableOfEvaluators(out, s.Terminal)
+	t.evaluators()
 	for _, sentence := range r.summary().usageSentences() {
 		out.printf("%s\n", sentence)
 	}
@@ -54,12 +55,18 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	return out.err
 }
 
-func (r *Report) tableOfRollouts(out *lines, c census, t Terminal) error {
+// tableWriter writes the parts of the table at the end of a run.
+type tableWriter struct {
+	explainer
+	out *lines
+}
+
+func (t tableWriter) rollouts() error {
 	table := grid{flexible: []int{2, 4}}
-	all := c.total <= tableRows
+	all := t.census.total <= tableRows
 	wanted := 0
-	if err := r.Rollouts(func(one *schemas.Rollout) error {
-		v := r.verdict(one)
+	if err := t.Rollouts(func(one *schemas.Rollout) error {
+		v := t.verdict(one)
 		told := v != passed || EvaluatorFailed(one)
 		if !all && !told {
 			return nil
@@ -72,49 +79,49 @@ func (r *Report) tableOfRollouts(out *lines, c census, t Terminal) error {
 			why = shorten(reason(one), reasonWidth)
 		}
 		table.verdicts = append(table.verdicts, v)
-		table.rows = append(table.rows, []string{string(v), formatScore(one.Score), shorten(c.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why})
+		table.rows = append(table.rows, []string{string(v), formatScore(one.Score), shorten(t.census.label(one), nameWidth), formatDuration(milliseconds(one.Clocks.WorkingMs)), why})
 		return nil
 	}); err != nil {
 		return err
 	}
-	table.write(out, t)
+	table.write(t.out, t.showing.Terminal)
 	if more := wanted - len(table.rows); more > 0 {
-		out.printf("… and %d more\n", more)
+		t.out.printf("… and %d more\n", more)
 	}
 	if wanted > 0 {
-		out.printf("\n")
+		t.out.printf("\n")
 	}
 	return nil
 }
 
-// textFailures says at length why rollouts have failed.
-func (r *Report) textFailures(out *lines, c census, s Showing) error {
-	more, err := explainer{r, c, s}.failures(func(f failure) error {
-		f.text(out, s.Terminal)
-		out.printf("\n")
-		return out.err
+// reasons says at length why rollouts have failed.
+func (t tableWriter) reasons() error {
+	more, err := t.failures(func(f failure) error {
+		f.text(t.out, t.showing.Terminal)
+		t.out.printf("\n")
+		return t.out.err
 	})
-	if more > 0 && s.Failures > 0 {
-		out.printf("… and %s; --failures all shows all\n\n", count(more, "more failure"))
+	if more > 0 && t.showing.Failures > 0 {
+		t.out.printf("… and %s; --failures all shows all\n\n", count(more, "more failure"))
 	}
 	return err
 }
 
-func (r *Report) tableOfEvaluators(out *lines, t Terminal) {
-	tables := r.summary().grids(func(name string) string { return shorten(redact.Line(name), nameWidth) }, t.Width)
+func (t tableWriter) evaluators() {
+	tables := t.summary().grids(func(name string) string { return shorten(redact.Line(name), nameWidth) }, t.showing.Width)
 	for _, one := range tables {
 		if one.title != "" {
-			out.printf("%s\n", one.title)
+			t.out.printf("%s\n", one.title)
 		}
-		one.write(out, t)
+		one.write(t.out, t.showing.Terminal)
 	}
 	if len(tables) == 0 {
 		return
 	}
-	for _, sentence := range r.summary().epochSentences() {
-		out.printf("%s\n", sentence)
+	for _, sentence := range t.summary().epochSentences() {
+		t.out.printf("%s\n", sentence)
 	}
-	out.printf("\n")
+	t.out.printf("\n")
 }
 
 // lines writes text without the blanks that a table leaves at the ends of lines. It keeps the first
