@@ -53,8 +53,11 @@ type answered struct {
 	CSRF string `json:"csrf,omitempty"`
 }
 
+// answers takes the answers of people, and says what became of them.
+type answers struct{ o Options }
+
 // answer takes an answer. Without JavaScript it asks first whether it is to be sent.
-func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
+func (a answers) answer(w http.ResponseWriter, r *http.Request) error {
 	if !sameOrigin(r) {
 		return &pageError{http.StatusForbidden, "This answer was not sent by a page of this server: it came from another site. Nothing was done."}
 	}
@@ -62,22 +65,22 @@ func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return &pageError{http.StatusRequestEntityTooLarge, fmt.Sprintf("The answer could not be read, or is larger than %d MiB. Hand it in with evalrun deliver.", maxAnswer>>20)}
 	}
-	t, err := p.o.Service.Trigger(r.Context(), r.PathValue("id"))
+	t, err := a.o.Service.Trigger(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	p.about(r, t.TriggerID)
+	a.about(r, t.TriggerID)
 	if !asksPerson(t) {
 		return &pageError{http.StatusUnprocessableEntity, "This trigger waits for no person: evalrun deliver hands in a result in place of its job."}
 	}
-	me, may, csrf := p.answerer(r)
+	me, may, csrf := answerer(r)
 	if !may {
 		return &pageError{http.StatusForbidden, "Your token may look and not answer: it lacks the scope deliver."}
 	}
-	page := &answerPage{frame: frame{Title: "Send this answer?", Section: "/inbox"}, Asked: newQuestion(t, p.o.Now()), CSRF: csrf}
+	page := &answerPage{frame: frame{Title: "Send this answer?", Section: "/inbox"}, Asked: newQuestion(t, a.o.Now()), CSRF: csrf}
 	page.read(r.PostForm)
 	if !t.Open {
-		return p.tooLate(w, r, http.StatusConflict, t)
+		return tooLate(w, r, http.StatusConflict, t)
 	}
 	what, problem := page.delivery(r.PostForm)
 	switch {
@@ -88,7 +91,7 @@ func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
 	case !validCSRF(r.PostForm.Get("csrf"), csrf):
 		page.Error = "The page was older than the server. Nothing is lost: send it again."
 	case r.PostForm.Get("confirm") != "":
-		return p.send(w, r, page, what, me)
+		return a.send(w, r, page, what, me)
 	}
 	if page.Error == "" {
 		page.Payload = textOf(what.Payload)
@@ -101,7 +104,7 @@ func (p *Pages) answer(w http.ResponseWriter, r *http.Request) error {
 				outcome.Text += " " + f.Title + ": " + f.Error + "."
 			}
 		}
-		return p.tell(w, r, http.StatusUnprocessableEntity, outcome)
+		return tell(w, r, http.StatusUnprocessableEntity, outcome)
 	}
 	page.Title = "The answer was not sent"
 	return show(w, http.StatusUnprocessableEntity, "answer.html", page)
@@ -152,11 +155,11 @@ func (page *answerPage) delivery(v url.Values) (d runner.Delivery, problem strin
 }
 
 // send delivers an answer, to all that ask the same if that is wanted, and says what came of it.
-func (p *Pages) send(w http.ResponseWriter, r *http.Request, page *answerPage, what runner.Delivery, me string) error {
+func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, what runner.Delivery, me string) error {
 	ctx := context.WithoutCancel(r.Context()) // what was read whole is taken, whether or not the browser still listens
 	ids := []string{page.Asked.TriggerID}
 	if page.All {
-		others, err := p.sameQuestion(ctx, page)
+		others, err := a.sameQuestion(ctx, page)
 		if err != nil {
 			return err
 		}
@@ -164,10 +167,10 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, page *answerPage, w
 	}
 	sent, late := 0, 0
 	for i, id := range ids {
-		receipt, err := p.deliver(ctx, page, id, what, me)
+		receipt, err := a.deliver(ctx, page, id, what, me)
 		switch wrong := new(runner.InputError); {
 		case errors.As(err, &wrong) && i == 0:
-			return p.tell(w, r, http.StatusUnprocessableEntity, answered{Outcome: "wrong", Text: wrong.Error(), CSRF: page.CSRF})
+			return tell(w, r, http.StatusUnprocessableEntity, answered{Outcome: "wrong", Text: wrong.Error(), CSRF: page.CSRF})
 		case errors.Is(err, service.ErrNotFound):
 			late++ // its run was removed a moment ago
 		case err != nil && receipt.Disposition == "":
@@ -179,11 +182,11 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, page *answerPage, w
 		}
 	}
 	if sent == 0 {
-		t, err := p.o.Service.Trigger(ctx, page.Asked.TriggerID)
+		t, err := a.o.Service.Trigger(ctx, page.Asked.TriggerID)
 		if err != nil {
 			return err
 		}
-		return p.tooLate(w, r, http.StatusConflict, t)
+		return tooLate(w, r, http.StatusConflict, t)
 	}
 	text := map[string]string{"approve": "Approved", "deny": "Denied", "rate": "Rated"}[page.Verb]
 	if len(ids) > 1 {
@@ -192,25 +195,25 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, page *answerPage, w
 	if late > 0 {
 		text += fmt.Sprintf("; %s answered by others a moment before", counted(late, "rollout"))
 	}
-	return p.tell(w, r, http.StatusOK, answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID})
+	return tell(w, r, http.StatusOK, answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID})
 }
 
-func (p *Pages) deliver(ctx context.Context, page *answerPage, id string, what runner.Delivery, me string) (runner.Receipt, error) {
+func (a answers) deliver(ctx context.Context, page *answerPage, id string, what runner.Delivery, me string) (runner.Receipt, error) {
 	if page.Verb == "rate" {
 		value := page.Asked.Fields[0].text()
-		return p.o.Service.Runner().Rate(ctx, id, runner.Rating{Value: value, Reason: page.Reason, Rater: me})
+		return a.o.Service.Runner().Rate(ctx, id, runner.Rating{Value: value, Reason: page.Reason, Rater: me})
 	}
 	what.By, what.Person = "page", me
-	return p.o.Service.Deliver(ctx, id, what)
+	return a.o.Service.Deliver(ctx, id, what)
 }
 
 // sameQuestion are the other triggers that asked the same when the page was made.
-func (p *Pages) sameQuestion(ctx context.Context, page *answerPage) (ids []string, err error) {
+func (a answers) sameQuestion(ctx context.Context, page *answerPage) (ids []string, err error) {
 	seen, err := microseconds(page.Seen)
 	if err != nil {
 		return nil, &pageError{http.StatusUnprocessableEntity, "The form does not say when it was made. Load the page again."}
 	}
-	err = p.o.Service.Triggers(ctx, "", false, func(t runner.Trigger) error {
+	err = a.o.Service.Triggers(ctx, "", false, func(t runner.Trigger) error {
 		if t.TriggerID != page.Asked.TriggerID && asksPerson(t) && digestOf(t) == page.Asked.Digest && !t.CreatedAt.After(seen) {
 			ids = append(ids, t.TriggerID)
 		}
@@ -220,7 +223,7 @@ func (p *Pages) sameQuestion(ctx context.Context, page *answerPage) (ids []strin
 }
 
 // tooLate says who was faster, when, and with what.
-func (p *Pages) tooLate(w http.ResponseWriter, r *http.Request, status int, t runner.Trigger) error {
+func tooLate(w http.ResponseWriter, r *http.Request, status int, t runner.Trigger) error {
 	out := answered{Outcome: "late", Text: "Nobody waits for this answer any more: the trigger is " + t.State + ".", RunID: t.RunID, Rollout: t.RolloutID}
 	for _, d := range t.Deliveries {
 		if d.Disposition != runner.Accepted {
@@ -233,11 +236,11 @@ func (p *Pages) tooLate(w http.ResponseWriter, r *http.Request, status int, t ru
 		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", who, d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
 		out.Payload = textOf(d.Payload)
 	}
-	return p.tell(w, r, status, out)
+	return tell(w, r, status, out)
 }
 
 // tell answers the script with a document, and a form with a page.
-func (p *Pages) tell(w http.ResponseWriter, r *http.Request, status int, out answered) error {
+func tell(w http.ResponseWriter, r *http.Request, status int, out answered) error {
 	if wantsJSON(r) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)

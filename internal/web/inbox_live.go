@@ -88,8 +88,8 @@ func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
 }
 
 // outcome says of a trigger what has become of it, for the script.
-func (p *Pages) outcome(w http.ResponseWriter, r *http.Request) error {
-	t, err := p.o.Service.Trigger(r.Context(), r.PathValue("id"))
+func (a answers) outcome(w http.ResponseWriter, r *http.Request) error {
+	t, err := a.o.Service.Trigger(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (p *Pages) outcome(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if t.Open {
-		return p.tell(w, r, http.StatusOK, answered{Outcome: "open"})
+		return tell(w, r, http.StatusOK, answered{Outcome: "open"})
 	}
-	return p.tooLate(w, r, http.StatusOK, t)
+	return tooLate(w, r, http.StatusOK, t)
 }

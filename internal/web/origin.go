@@ -20,7 +20,7 @@ var csrfKey = []byte(rand.Text())
 
 // answerer is who sends a request, whether they may answer questions, and the token that their forms
 // have.
-func (p *Pages) answerer(r *http.Request) (name string, may bool, csrf string) {
+func answerer(r *http.Request) (name string, may bool, csrf string) {
 	who := access.From(r.Context())
 	mac := hmac.New(sha256.New, csrfKey)
 	mac.Write([]byte(who.ID))
@@ -46,9 +46,9 @@ func sameOrigin(r *http.Request) bool {
 }
 
 // about notes for the audit log what a request is about.
-func (p *Pages) about(r *http.Request, object string) {
-	if p.o.About != nil {
-		p.o.About(r, object)
+func (a answers) about(r *http.Request, object string) {
+	if a.o.About != nil {
+		a.o.About(r, object)
 	}
 }
 

@@ -44,7 +44,7 @@ func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
 	if slices.ContainsFunc(inboxSorts, func(c choice) bool { return c.Value == q.Get("sort") }) {
 		page.Sort = q.Get("sort")
 	}
-	page.Me, page.MayAnswer, page.CSRF = p.answerer(r)
+	page.Me, page.MayAnswer, page.CSRF = answerer(r)
 	now := p.o.Now()
 	page.Seen = strconv.FormatInt(now.UnixMicro(), 10)
 	all, err := p.questions(r.Context(), now, page.Run)

@@ -74,6 +74,7 @@ func (p *Pages) Endpoints() []Endpoint {
 	read := func(pattern string, f func(http.ResponseWriter, *http.Request) error) Endpoint {
 		return Endpoint{Pattern: "GET " + pattern, Scope: access.Read, Handler: p.handle(f)}
 	}
+	a := answers{p.o}
 	return []Endpoint{
 		{Pattern: "GET /static/{name}", Open: true, Handler: http.HandlerFunc(static)},
 		read("/{$}", p.runs),
@@ -85,8 +86,8 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/inbox", p.inbox),
 		read("/compare", p.compare),
 		read("/inbox/live", p.inboxLive),
-		read("/triggers/{id}/answer", p.outcome),
-		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(p.answer)},
+		read("/triggers/{id}/answer", a.outcome),
+		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(a.answer)},
 		read("/runs/{run}/rollouts/{rollout}", p.rollout),
 		read("/runs/{run}/e/{evaluation}/{agent}/{epoch}", p.rolloutOf),
 		read("/runs/{run}/rollouts/{rollout}/files/{path...}", p.file),
