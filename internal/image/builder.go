@@ -80,7 +80,7 @@ func (im *Images) newBuilder(ctx context.Context, lock *os.File, tmp string) (bu
 		}
 		return d, nil
 	}
-	return newPodman(ctx, c, im.path("storage"))
+	return newPodman(ctx, c, im.dir.path("storage"))
 }
 
 // Missing says what this machine lacks to give an image; nil if it is there or can be made. Whether

@@ -32,7 +32,7 @@ type Entry struct {
 
 // List gives all images, the one that was used last first.
 func (im *Images) List() ([]Entry, error) {
-	records, err := im.records()
+	records, err := im.dir.records()
 	if err != nil {
 		return nil, err
 	}
@@ -42,21 +42,21 @@ func (im *Images) List() ([]Entry, error) {
 			users[folder]++
 		}
 	}
-	pins, err := im.pins()
+	pins, err := im.dir.pins()
 	if err != nil {
 		return nil, err
 	}
-	keys, err := im.requests()
+	keys, err := im.dir.requests()
 	if err != nil {
 		return nil, err
 	}
 	size := map[string]int64{}
 	all := []Entry{}
 	for _, r := range records {
-		e := Entry{Digest: r.Digest, Of: []string{}, Kept: []string{}, Made: r.Made, Used: im.used(r.Digest), InUse: im.inUse(r.Digest)}
+		e := Entry{Digest: r.Digest, Of: []string{}, Kept: []string{}, Made: r.Made, Used: im.dir.used(r.Digest), InUse: im.dir.inUse(r.Digest)}
 		for _, folder := range r.Layers {
 			if _, known := size[folder]; !known {
-				size[folder] = diskUse(im.path("layers", folder), "")
+				size[folder] = diskUse(im.dir.path("layers", folder), "")
 			}
 			e.Bytes += size[folder]
 			if users[folder] == 1 {
@@ -80,7 +80,7 @@ func (im *Images) List() ([]Entry, error) {
 }
 
 // CacheBytes is what the storages of the builders take.
-func (im *Images) CacheBytes() int64 { return diskUse(im.path("storage"), "merged") }
+func (im *Images) CacheBytes() int64 { return diskUse(im.dir.path("storage"), "merged") }
 
 // pin says that something needs an image for as long as a path exists.
 type pin struct {
@@ -96,19 +96,19 @@ func (i *Image) Keep(path string) error {
 		return err
 	}
 	sum := sha256.Sum256([]byte(i.Digest + path))
-	return i.images.write(pin{i.Digest, path}, "pins", fmt.Sprintf("%x.json", sum[:12]))
+	return i.dir.write(pin{i.Digest, path}, "pins", fmt.Sprintf("%x.json", sum[:12]))
 }
 
 // Collect removes the images that nobody uses and that were not used since a time, with the layers
 // and logs that belong to no other image, and everything half-made. It returns them, and how many
 // bytes that frees. With dryRun it only says so. The cache of the builders goes with the last image.
 func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun bool, waiting func()) (removed []Entry, bytes int64, err error) {
-	lock, err := im.lock(ctx, waiting)
+	lock, err := im.dir.lock(ctx, waiting)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer lock.Close() // the lock ends with it, whatever it says
-	records, err := im.records()
+	records, err := im.dir.records()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -116,10 +116,10 @@ func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun boo
 	if err != nil {
 		return nil, 0, err
 	}
-	before := diskUse(im.dir, "merged")
+	before := diskUse(string(im.dir), "merged")
 	removed = []Entry{}
 	for _, e := range entries {
-		if len(e.Kept) == 0 && !e.Used.After(unusedSince) && im.forget(e.Digest, dryRun) {
+		if len(e.Kept) == 0 && !e.Used.After(unusedSince) && im.dir.forget(e.Digest, dryRun) {
 			removed = append(removed, e)
 		}
 	}
@@ -127,22 +127,22 @@ func (im *Images) Collect(ctx context.Context, unusedSince time.Time, dryRun boo
 		return slices.ContainsFunc(removed, func(e Entry) bool { return e.Digest == r.Digest })
 	})
 	if dryRun {
-		return removed, im.layerBytes(records) - im.layerBytes(left), nil
+		return removed, im.dir.layerBytes(records) - im.dir.layerBytes(left), nil
 	}
-	err = errors.Join(im.clean(), im.sweep(left))
+	err = errors.Join(im.dir.clean(), im.dir.sweep(left))
 	if len(left) == 0 {
-		err = errors.Join(err, im.wipeStorage())
+		err = errors.Join(err, im.dir.wipeStorage())
 	}
-	return removed, before - diskUse(im.dir, "merged"), err
+	return removed, before - diskUse(string(im.dir), "merged"), err
 }
 
-func (im *Images) layerBytes(records []record) (sum int64) {
+func (d directory) layerBytes(records []record) (sum int64) {
 	seen := map[string]bool{}
 	for _, r := range records {
 		for _, folder := range r.Layers {
 			if !seen[folder] {
 				seen[folder] = true
-				sum += diskUse(im.path("layers", folder), "")
+				sum += diskUse(d.path("layers", folder), "")
 			}
 		}
 	}
@@ -151,20 +151,20 @@ func (im *Images) layerBytes(records []record) (sum int64) {
 
 // forget removes the record of an image, unless somebody has it open: whoever comes now finds that
 // there is no such image.
-func (im *Images) forget(digest string, dryRun bool) bool {
-	use, err := durable.TryLock(im.path("locks", id(digest)), 0o600)
+func (d directory) forget(digest string, dryRun bool) bool {
+	use, err := durable.TryLock(d.path("locks", id(digest)), 0o600)
 	if err != nil {
 		return false
 	}
 	defer use.Close() // the lock ends with it, whatever it says
-	return dryRun || os.Remove(im.path("images", id(digest)+".json")) == nil
+	return dryRun || os.Remove(d.path("images", id(digest)+".json")) == nil
 }
 
 // logsOfFailures is how long the log of a build is there that failed.
 const logsOfFailures = 7 * 24 * time.Hour
 
 // sweep removes the layers, requests and logs that belong to none of the images that are left.
-func (im *Images) sweep(left []record) error {
+func (d directory) sweep(left []record) error {
 	layers, images := map[string]bool{}, map[string]bool{}
 	for _, r := range left {
 		images[r.Digest] = true
@@ -172,103 +172,26 @@ func (im *Images) sweep(left []record) error {
 			layers[folder] = true
 		}
 	}
-	requests, err := im.requests()
+	requests, err := d.requests()
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		im.removeExcept("layers", func(name string) bool { return layers[name] }),
-		im.removeExcept("keys", func(name string) bool { return images[requests[name].Digest] }),
-		im.removeExcept("logs", func(name string) bool {
+		d.removeExcept("layers", func(name string) bool { return layers[name] }),
+		d.removeExcept("keys", func(name string) bool { return images[requests[name].Digest] }),
+		d.removeExcept("logs", func(name string) bool {
 			m, answered := requests[strings.TrimSuffix(name, ".log")+".json"]
-			info, err := os.Stat(im.path("logs", name))
+			info, err := os.Stat(d.path("logs", name))
 			return images[m.Digest] || !answered && err == nil && time.Since(info.ModTime()) < logsOfFailures
 		}))
 }
 
-func (im *Images) removeExcept(sub string, keep func(name string) bool) error {
-	entries, err := os.ReadDir(im.path(sub))
+func (d directory) removeExcept(sub string, keep func(name string) bool) error {
+	entries, err := os.ReadDir(d.path(sub))
 	for _, e := range entries {
 		if !keep(e.Name()) {
-			err = errors.Join(err, os.RemoveAll(im.path(sub, e.Name())))
+			err = errors.Join(err, os.RemoveAll(d.path(sub, e.Name())))
 		}
 	}
 	return err
-}
-
-// records are all images that are there.
-func (im *Images) records() ([]record, error) { return readAll[record](im.path("images")) }
-
-// requests are the answered requests by the names of their files.
-func (im *Images) requests() (map[string]made, error) {
-	entries, err := readDir(im.path("keys"))
-	all := map[string]made{}
-	for _, e := range entries {
-		var m made
-		if err := readJSON(im.path("keys", e.Name()), &m); err != nil {
-			return nil, err
-		}
-		all[e.Name()] = m
-	}
-	return all, err
-}
-
-// pins are those whose paths exist. The others are removed.
-func (im *Images) pins() ([]pin, error) {
-	all, err := readAll[pin](im.path("pins"))
-	for i := len(all) - 1; i >= 0; i-- {
-		if _, gone := os.Lstat(all[i].Path); errors.Is(gone, os.ErrNotExist) {
-			sum := sha256.Sum256([]byte(all[i].Digest + all[i].Path))
-			err = errors.Join(err, os.Remove(im.path("pins", fmt.Sprintf("%x.json", sum[:12]))))
-			all = slices.Delete(all, i, i+1)
-		}
-	}
-	return all, err
-}
-
-// readDir lists a folder; one that is not there has nothing.
-func readDir(dir string) ([]os.DirEntry, error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	return entries, err
-}
-
-func readAll[T any](dir string) ([]T, error) {
-	entries, err := readDir(dir)
-	var all []T
-	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".json" {
-			continue // what is being written
-		}
-		var one T
-		if err := readJSON(filepath.Join(dir, e.Name()), &one); err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, err
-}
-
-func (im *Images) used(digest string) time.Time {
-	info, err := os.Stat(im.path("locks", id(digest)))
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
-}
-
-func (im *Images) inUse(digest string) bool {
-	use, err := durable.TryLock(im.path("locks", id(digest)), 0o600)
-	if err == nil {
-		err = use.Close()
-	}
-	return err != nil
-}
-
-// id is a digest without the name of its algorithm.
-func id(digest string) string {
-	_, id, _ := strings.Cut(digest, ":")
-	return id
 }

@@ -45,7 +45,7 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 	if i, err := im.there(key, since); i != nil || err != nil {
 		return i, err
 	}
-	lock, err := im.lock(ctx, func() { progress(fmt.Sprintf("%s waits for another build", s)) })
+	lock, err := im.dir.lock(ctx, func() { progress(fmt.Sprintf("%s waits for another build", s)) })
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 		return i, err
 	}
 	if s.Rebuild { // if that fails nobody gets what was there
-		if err := os.RemoveAll(im.path("keys", key+".json")); err != nil {
+		if err := os.RemoveAll(im.dir.path("keys", key+".json")); err != nil {
 			return nil, err
 		}
 	}
@@ -79,7 +79,7 @@ func (im *Images) Reopen(digest string) (*Image, error) { return im.open(digest)
 // or of a base that has changed.
 func (im *Images) there(key string, since time.Time) (*Image, error) {
 	var m made
-	if err := readJSON(im.path("keys", key+".json"), &m); err != nil || m.Digest == "" || m.At.Before(since) || m.changed() {
+	if err := readJSON(im.dir.path("keys", key+".json"), &m); err != nil || m.Digest == "" || m.At.Before(since) || m.changed() {
 		return nil, err
 	}
 	return im.open(m.Digest)
@@ -92,21 +92,21 @@ func (m *made) changed() bool {
 // make makes an image under the lock of the folder.
 func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, progress func(string)) error {
 	// Whatever is there is of a process that was killed: nobody else makes anything now.
-	if err := errors.Join(removeAllIn(im.path("tmp")), removeControlGroups(controlGroup(im.path("storage")))); err != nil {
+	if err := errors.Join(removeAllIn(im.dir.path("tmp")), removeControlGroups(controlGroup(im.dir.path("storage")))); err != nil {
 		return err
 	}
-	tmp, err := os.MkdirTemp(im.path("tmp"), "")
+	tmp, err := os.MkdirTemp(im.dir.path("tmp"), "")
 	if err != nil {
 		return err
 	}
 	defer func() {
-		_ = errors.Join(os.RemoveAll(tmp), removeControlGroups(controlGroup(im.path("storage")))) // else the next one does it
+		_ = errors.Join(os.RemoveAll(tmp), removeControlGroups(controlGroup(im.dir.path("storage")))) // else the next one does it
 	}()
 	b, err := im.newBuilder(ctx, lock, tmp)
 	if err != nil {
 		return err
 	}
-	log, err := newBuildLog(im.path("logs", key+".log"), progress)
+	log, err := newBuildLog(im.dir.path("logs", key+".log"), progress)
 	if err != nil {
 		return err
 	}
@@ -114,14 +114,14 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	if err := b.recover(ctx, log); err != nil {
 		_, _ = fmt.Fprintf(log, "what is left of a build is removed with the whole cache: %v\n", err)
 	}
-	if err := im.cleanStorage(); err != nil {
+	if err := im.dir.cleanStorage(); err != nil {
 		return err
 	}
 	m, err := im.makeWith(ctx, b, s, tmp, log, progress)
 	if err != nil {
 		return failed(s, err, log)
 	}
-	return im.write(m, "keys", key+".json")
+	return im.dir.write(m, "keys", key+".json")
 }
 
 // makeWith makes an image within the limits of its specification.

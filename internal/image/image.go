@@ -6,7 +6,6 @@ package image
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -89,9 +88,9 @@ type Image struct {
 	Lower  []string
 	Config Config
 	// Made is how long it took to make the image; 0 if it was there.
-	Made   time.Duration
-	use    *os.File
-	images *Images
+	Made time.Duration
+	use  *os.File
+	dir  directory
 }
 
 // Release lets go of the image. It may be called again.
@@ -139,7 +138,7 @@ func (c *Config) complete() {
 
 // Images are the images of one folder. All methods can be called at once, and by many processes.
 type Images struct {
-	dir     string
+	dir     directory
 	builder string
 }
 
@@ -175,18 +174,6 @@ func Open(dir string, o Options) (*Images, error) {
 	if b := cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER")); b != "" && !slices.Contains(builders, b) {
 		return nil, fmt.Errorf("the builder %q is not known: use one of %s", b, strings.Join(builders, ", "))
 	}
-	im := &Images{dir: dir, builder: cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER"))}
+	im := &Images{dir: directory(dir), builder: cmp.Or(o.Builder, os.Getenv("EVALRUN_BUILDER"))}
 	return im, nil
-}
-
-// prepare makes the folders in which something is made.
-func (im *Images) prepare() (err error) {
-	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "pins", "tmp"} {
-		err = errors.Join(err, os.MkdirAll(im.path(sub), 0o700))
-	}
-	return err
-}
-
-func (im *Images) path(elem ...string) string {
-	return filepath.Join(append([]string{im.dir}, elem...)...)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,8 +35,8 @@ const emptyLayer = "empty"
 
 // install copies a layer into the folder of layers, unless it is there. It is there whole and
 // durable, or not at all.
-func (im *Images) install(ctx context.Context, l layer, tmp string) error {
-	to := im.path("layers", l.folder())
+func (d directory) install(ctx context.Context, l layer, tmp string) error {
+	to := d.path("layers", l.folder())
 	if _, err := os.Lstat(to); err == nil {
 		return nil
 	}
@@ -55,7 +54,7 @@ func (im *Images) install(ctx context.Context, l layer, tmp string) error {
 	if err := os.Rename(half, to); err != nil {
 		return err
 	}
-	return durable.Sync(im.path("layers"))
+	return durable.Sync(d.path("layers"))
 }
 
 // record is what is kept of an image.
@@ -97,12 +96,12 @@ func (im *Images) keep(ctx context.Context, b builder, id, tmp string) (digest s
 		if slices.Contains(r.Layers, l.folder()) {
 			continue // all that it has is above; and no overlay takes a folder twice
 		}
-		if err := im.install(ctx, l, tmp); err != nil {
+		if err := im.dir.install(ctx, l, tmp); err != nil {
 			return "", err
 		}
 		r.Layers = append(r.Layers, l.folder())
 	}
-	return r.Digest, im.write(r, "images", id+".json")
+	return r.Digest, im.dir.write(r, "images", id+".json")
 }
 
 type wrongPlatform struct{ platform string }
@@ -111,24 +110,13 @@ func (w *wrongPlatform) Error() string {
 	return "an image for " + w.platform
 }
 
-func (im *Images) write(value any, elem ...string) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return durable.WriteFile(im.path(elem...), 0o600, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
-}
-
 // open locks an image for use and returns it; nil if it is not there.
 func (im *Images) open(digest string) (*Image, error) {
 	id := id(digest)
 	if id == "" || strings.Contains(id, "/") {
 		return nil, fmt.Errorf("%q is not the digest of an image", digest)
 	}
-	use, err := lockShared(im.path("locks", id))
+	use, err := lockShared(im.dir.path("locks", id))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // there are no images at all
 	}
@@ -136,14 +124,14 @@ func (im *Images) open(digest string) (*Image, error) {
 		return nil, err
 	}
 	var r record
-	if err := readJSON(im.path("images", id+".json"), &r); err != nil || r.Digest != digest {
+	if err := readJSON(im.dir.path("images", id+".json"), &r); err != nil || r.Digest != digest {
 		return nil, errors.Join(err, use.Close())
 	}
 	now := time.Now()
 	_ = os.Chtimes(use.Name(), now, now) // only the age of what is not used depends on it
-	i := &Image{Digest: digest, Config: r.Config, use: use, images: im}
+	i := &Image{Digest: digest, Config: r.Config, use: use, dir: im.dir}
 	for _, folder := range r.Layers {
-		i.Lower = append(i.Lower, im.path("layers", folder))
+		i.Lower = append(i.Lower, im.dir.path("layers", folder))
 	}
 	return i, nil
 }

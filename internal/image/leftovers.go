@@ -13,20 +13,20 @@ import (
 
 // clean removes what a process has left that was killed while it made an image. The caller has the
 // lock, so nothing of it is in use.
-func (im *Images) clean() error {
-	return errors.Join(removeAllIn(im.path("tmp")), im.cleanStorage(), removeControlGroups(controlGroup(im.path("storage"))))
+func (d directory) clean() error {
+	return errors.Join(removeAllIn(d.path("tmp")), d.cleanStorage(), removeControlGroups(controlGroup(d.path("storage"))))
 }
 
 // cleanStorage removes the containers of builds, and the folders of layers that no image has come
 // to have. A storage that was left in a state that says nothing is removed as a whole: it is a
 // cache.
-func (im *Images) cleanStorage() error {
-	s := storage{dir: im.path("storage", "root")}
+func (d directory) cleanStorage() error {
+	s := storage{dir: d.path("storage", "root")}
 	containers, err := s.containers()
 	var layers []storedLayer
 	err = errors.Join(err, readJSON(filepath.Join(s.dir, "overlay-layers", "layers.json"), &layers))
 	if err != nil || len(containers) > 0 {
-		return im.wipeStorage()
+		return d.wipeStorage()
 	}
 	known := map[string]bool{"l": true}
 	for _, l := range layers {
@@ -77,8 +77,8 @@ func removeControlGroup(group string) error {
 }
 
 // wipeStorage removes the storage of the builders.
-func (im *Images) wipeStorage() error {
-	return errors.Join(os.RemoveAll(im.path("storage")), os.RemoveAll(runRoot(im.path("storage"))))
+func (d directory) wipeStorage() error {
+	return errors.Join(os.RemoveAll(d.path("storage")), os.RemoveAll(runRoot(d.path("storage"))))
 }
 
 // containers are the ids of the containers in which something is or was built.

@@ -29,11 +29,11 @@ func lockShared(path string) (*os.File, error) {
 
 // lock takes the lock under which images are made and removed. waiting is called if another
 // process, or another part of this one, has it.
-func (im *Images) lock(ctx context.Context, waiting func()) (*os.File, error) {
-	if err := im.prepare(); err != nil {
+func (d directory) lock(ctx context.Context, waiting func()) (*os.File, error) {
+	if err := d.prepare(); err != nil {
 		return nil, err
 	}
-	f, err := durable.TryLock(im.path("lock"), 0o600)
+	f, err := durable.TryLock(d.path("lock"), 0o600)
 	if !errors.Is(err, durable.ErrLocked) {
 		return f, err
 	}
@@ -44,7 +44,7 @@ func (im *Images) lock(ctx context.Context, waiting func()) (*os.File, error) {
 	}
 	got := make(chan locked)
 	go func() {
-		f, err := durable.Lock(im.path("lock"), 0o600)
+		f, err := durable.Lock(d.path("lock"), 0o600)
 		select {
 		case got <- locked{f, err}:
 		case <-ctx.Done():
