@@ -83,6 +83,15 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 		return aHandle, nil
 	}
 	s := &jobServer{meta: func(int) string { return advertised }, call: robot}
+	// A result may be fetched twice: once for the client that gives up in that moment.
+	starts := func() (n int) {
+		for _, call := range s.made() {
+			if !call.Object("_meta").Object(gateway.MetaJob).Has("key") {
+				n++
+			}
+		}
+		return n
+	}
 	asked := make(chan struct{}, 1)
 	var mu sync.Mutex
 	done := false
@@ -110,8 +119,8 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 	a.mu.Lock()
 	arrived := len(a.arrived)
 	a.mu.Unlock()
-	if got != "42" || arrived != 1 || len(s.made()) != 2 {
-		t.Errorf("%q, arrived %d times, %d calls", got, arrived, len(s.made()))
+	if got != "42" || arrived != 1 || starts() != 1 {
+		t.Errorf("%q, arrived %d times, started %d times", got, arrived, starts())
 	}
 
 	// Once more, and the turn ends.
@@ -131,7 +140,7 @@ func TestWorkOfACallThatNobodyWaitsFor(t *testing.T) {
 	if waits != 1 {
 		t.Errorf("%d suspensions", waits)
 	}
-	if got := a.text("run", `{"third":1}`); !strings.Contains(got, "turn is over") || len(s.made()) != 3 {
-		t.Errorf("%q, %d calls", got, len(s.made()))
+	if got := a.text("run", `{"third":1}`); !strings.Contains(got, "turn is over") || starts() != 2 {
+		t.Errorf("%q, started %d times", got, starts())
 	}
 }

@@ -122,7 +122,10 @@ func newBrowser(t testing.TB) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("there is no chromium")
+		if os.Getenv("EVALRUN_CHROMIUM") == "required" {
+			t.Fatal("there is no chromium (EVALRUN_CHROMIUM=required)")
+		}
+		t.Skip("there is no chromium (EVALRUN_CHROMIUM=required makes this a failure)")
 	}
 	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1400, 1000), chromedp.WSURLReadTimeout(time.Minute))
 	alloc, cancel := chromedp.NewExecAllocator(context.Background(), o...)

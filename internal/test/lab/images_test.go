@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,7 +13,7 @@ import (
 func TestAgentsInImages(t *testing.T) {
 	testenv.NeedPodman(t)
 	if os.Getenv("CONTAINERS_STORAGE_CONF") == "" {
-		t.Skip("this needs a base image: CONTAINERS_STORAGE_CONF must name a storage that has docker.io/library/python:3.12-slim")
+		testenv.Need(t, testenv.Podman, errors.New("this needs a base image: CONTAINERS_STORAGE_CONF must name a storage that has docker.io/library/python:3.12-slim"))
 	}
 	for name, tool := range map[string]string{"claude": "^Bash$", "opencode": "^bash$"} {
 		t.Run(name, func(t *testing.T) {
