@@ -85,7 +85,7 @@ func (o *serveFlags) run(cmd *cobra.Command, g *globals, s *runner.Store) (err e
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
-	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate, Ready: x.ready, Audit: audit, Log: log})
+	server, err := serve.New(serve.Options{Service: svc.Service, PublicURL: o.address.public, Rate: o.rate, Person: userName(), Ready: x.ready, Audit: audit, Log: log})
 	if err != nil {
 		return internal(err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"os"
@@ -33,6 +34,7 @@ Only this machine reaches them, by a link that works once and is opened in a bro
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.noBrowser, "no-browser", false, "print the link and open no browser")
+	f.StringVar(&o.as, "as", "", "`WHO` answers questions; you by default")
 	f.IntVar(&o.port, "port", 0, "listen on port `N` of this machine; 0 takes a free one")
 	return cmd
 }
@@ -41,6 +43,7 @@ Only this machine reaches them, by a link that works once and is opened in a bro
 type viewFlags struct {
 	noBrowser bool
 	port      int
+	as        string
 }
 
 // show serves the pages until it is told to end.
@@ -50,7 +53,7 @@ func (o *viewFlags) show(cmd *cobra.Command, g *globals, s *runner.Store, page s
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-	server, err := serve.New(serve.Options{Service: service.New(s, service.Config{}, service.Options{}), Log: log})
+	server, err := serve.New(serve.Options{Service: service.New(s, service.Config{}, service.Options{}), Person: cmp.Or(o.as, userName()), Log: log})
 	if err != nil {
 		return internal(err)
 	}

@@ -76,11 +76,12 @@ type Wait struct {
 	// Deadline, NextDue and DeliveredAt are zero if there is none.
 	Deadline, NextDue, DeliveredAt time.Time
 	// Status says what was delivered: successful, faulted, cancelled or expired; empty if nothing was.
-	Status          string
-	Asked, Answered json.RawMessage
-	Error           *schemas.Fault
-	LastError       string
-	Failures        int
+	// DeliveredBy says what has delivered it, Person who answered, where that is known.
+	Status, DeliveredBy, Person string
+	Asked, Answered             json.RawMessage
+	Error                       *schemas.Fault
+	LastError                   string
+	Failures                    int
 }
 
 // ReadDetail reads one rollout of a run; store.ErrNotFound if the run has none with the id.
@@ -132,7 +133,7 @@ func (d *Detail) read(v store.View, o Options) error {
 		}
 		w := Wait{TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), EvaluatorID: t.EvaluatorID, Type: t.Type, Source: t.Source, ItemKey: o.Redact.String(t.ItemKey),
 			State: string(t.State), Open: t.State.IsOpen(), Segment: t.Segment, TakenBy: t.TakenBy, CreatedAt: t.CreatedAt, Deadline: t.Deadline, NextDue: t.NextDue, DeliveredAt: t.DeliveredAt,
-			Status: string(t.Status), Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault), LastError: o.Redact.String(t.LastError), Failures: t.Failures}
+			Status: string(t.Status), DeliveredBy: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault), LastError: o.Redact.String(t.LastError), Failures: t.Failures}
 		d.Waits = append(d.Waits, w)
 	}
 	return nil

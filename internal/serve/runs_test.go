@@ -34,7 +34,7 @@ func TestEvalSetsAreListedByName(t *testing.T) {
 		names = append(names, s.Name)
 		w.start(s.Name)
 	}
-	if !slices.Equal(names, []string{"ask", "greet", "leak", "poll"}) {
+	if !slices.Equal(names, []string{"ask", "greet", "leak", "person", "poll"}) {
 		t.Errorf("got %q", names)
 	}
 }

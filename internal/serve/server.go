@@ -40,6 +40,8 @@ type Options struct {
 	Rate float64
 	// Ready, if not nil, says why the service does not work; nil if it does.
 	Ready func() error
+	// Person is whom a one-time link lets in, by the name that their answers are recorded with.
+	Person string
 	// Audit, if not nil, gets a line for everything that somebody has changed.
 	Audit *Audit
 	// Log gets what goes wrong; nil drops it.

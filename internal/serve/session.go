@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
@@ -72,7 +73,7 @@ func (s *sessions) open(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	now := s.o.Now()
-	token, _, err := access.New(r.Context(), s.o.Service.Store(), "a browser, opened by a link", linkScopes, now.Add(linkLife))
+	token, _, err := access.New(r.Context(), s.o.Service.Store(), cmp.Or(s.o.Person, "a browser, opened by a link"), linkScopes, now.Add(linkLife))
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ const planted = "planted-value-7c1d2e"
 const config = `agents:
   - {type: function, name: echo, command: [sh, echo.sh], env: {PLANTED: "${PLANTED}"}}
   - {type: function, name: asker, command: [sh, asker.sh], env: {PLANTED: "${PLANTED}"}}
+  - {type: function, name: person, command: [sh, person.sh]}
 jobs:
   Build: {source: external}
   Leak: {source: http, start: {url: "LEAKY/start?token=${PLANTED}", body: {hook: "{webhookUrl}"}}, itemKey: .id, interval: 10ms,
@@ -49,6 +50,14 @@ echo "$job with $PLANTED" >&2
 case $line in
 *'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"name":"'$job'","input_arguments":{"key":"'$PLANTED'"}}}]}' ;;
 *) echo '{"text":"hello","key":"'$PLANTED'","line":'"$line"'}' ;;
+esac
+`
+
+// person asks whether it may go on.
+const person = `read line
+case $line in
+*'"resume":null'*) echo '{"__interrupt__":[{"id":"q","value":{"type":"CreateTask","title":"Go on?"}}]}' ;;
+*) echo '{"text":"hello"}' ;;
 esac
 `
 
@@ -114,7 +123,7 @@ func (b *buffer) String() string {
 func newWorld(t testing.TB, change ...func(*serve.Options)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"serve.yaml": strings.ReplaceAll(config, "LEAKY", leakyService(t)), "variables": "PLANTED=" + planted, "echo.sh": echo, "asker.sh": asker,
+	for name, text := range map[string]string{"serve.yaml": strings.ReplaceAll(config, "LEAKY", leakyService(t)), "variables": "PLANTED=" + planted, "echo.sh": echo, "asker.sh": asker, "person.sh": person, "sets/person.json": set("person", "person"),
 		"sets/greet.json": set("greet", "echo"), "sets/ask.json": set("ask", "asker"), "sets/leak.json": strings.Replace(set("leak", "asker"), `"hello"}`, `"Leak"}`, 1),
 		"sets/poll.json": strings.Replace(set("poll", "asker"), `"hello"}`, `"Poll"}`, 1)} {
 		path := filepath.Join(dir, name)

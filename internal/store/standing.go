@@ -10,6 +10,8 @@ type Standings interface {
 	// Standing says what is worked on and waited for in one run, or in all runs if runID is empty.
 	// It costs what is held and waited for, and not what there is.
 	Standing(ctx context.Context, runID string) (Standing, error)
+	// CountOpen counts the triggers of all runs that have not ended, of a type and a source.
+	CountOpen(ctx context.Context, typ, source string) (int, error)
 }
 
 // Standing is what is worked on and waited for.

@@ -80,7 +80,7 @@ func (a answers) answer(w http.ResponseWriter, r *http.Request) error {
 	page := &answerPage{frame: frame{Title: "Send this answer?", Section: "/inbox"}, Asked: newQuestion(t, a.o.Now()), CSRF: csrf}
 	page.read(r.PostForm)
 	if !t.Open {
-		return tooLate(w, r, http.StatusConflict, t)
+		return a.tooLate(w, r, http.StatusConflict, t)
 	}
 	what, problem := page.delivery(r.PostForm)
 	switch {
@@ -95,7 +95,7 @@ func (a answers) answer(w http.ResponseWriter, r *http.Request) error {
 	}
 	if page.Error == "" {
 		page.Payload = textOf(what.Payload)
-		return show(w, http.StatusOK, "answer.html", page)
+		return a.o.present(w, r, http.StatusOK, "answer.html", page)
 	}
 	if wantsJSON(r) {
 		outcome := answered{Outcome: "wrong", Text: page.Error, CSRF: csrf}
@@ -104,10 +104,10 @@ func (a answers) answer(w http.ResponseWriter, r *http.Request) error {
 				outcome.Text += " " + f.Title + ": " + f.Error + "."
 			}
 		}
-		return tell(w, r, http.StatusUnprocessableEntity, outcome)
+		return a.tell(w, r, http.StatusUnprocessableEntity, outcome)
 	}
 	page.Title = "The answer was not sent"
-	return show(w, http.StatusUnprocessableEntity, "answer.html", page)
+	return a.o.present(w, r, http.StatusUnprocessableEntity, "answer.html", page)
 }
 
 // delivery is what the form sends, or what is wrong with that. The errors of its fields are in the
@@ -170,7 +170,7 @@ func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, 
 		receipt, err := a.deliver(ctx, page, id, what, me)
 		switch wrong := new(runner.InputError); {
 		case errors.As(err, &wrong) && i == 0:
-			return tell(w, r, http.StatusUnprocessableEntity, answered{Outcome: "wrong", Text: wrong.Error(), CSRF: page.CSRF})
+			return a.tell(w, r, http.StatusUnprocessableEntity, answered{Outcome: "wrong", Text: wrong.Error(), CSRF: page.CSRF})
 		case errors.Is(err, service.ErrNotFound):
 			late++ // its run was removed a moment ago
 		case err != nil && receipt.Disposition == "":
@@ -186,7 +186,7 @@ func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, 
 		if err != nil {
 			return err
 		}
-		return tooLate(w, r, http.StatusConflict, t)
+		return a.tooLate(w, r, http.StatusConflict, t)
 	}
 	text := map[string]string{"approve": "Approved", "deny": "Denied", "rate": "Rated"}[page.Verb]
 	if len(ids) > 1 {
@@ -195,7 +195,7 @@ func (a answers) send(w http.ResponseWriter, r *http.Request, page *answerPage, 
 	if late > 0 {
 		text += fmt.Sprintf("; %s answered by others a moment before", counted(late, "rollout"))
 	}
-	return tell(w, r, http.StatusOK, answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID})
+	return a.tell(w, r, http.StatusOK, answered{Outcome: "sent", Text: text + ".", RunID: page.Asked.RunID, Rollout: page.Asked.RolloutID})
 }
 
 func (a answers) deliver(ctx context.Context, page *answerPage, id string, what runner.Delivery, me string) (runner.Receipt, error) {
@@ -223,24 +223,20 @@ func (a answers) sameQuestion(ctx context.Context, page *answerPage) (ids []stri
 }
 
 // tooLate says who was faster, when, and with what.
-func tooLate(w http.ResponseWriter, r *http.Request, status int, t runner.Trigger) error {
+func (a answers) tooLate(w http.ResponseWriter, r *http.Request, status int, t runner.Trigger) error {
 	out := answered{Outcome: "late", Text: "Nobody waits for this answer any more: the trigger is " + t.State + ".", RunID: t.RunID, Rollout: t.RolloutID}
 	for _, d := range t.Deliveries {
 		if d.Disposition != runner.Accepted {
 			continue
 		}
-		who := d.By
-		if d.Person != "" {
-			who = d.Person + " (" + d.By + ")"
-		}
-		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", who, d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
+		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", deliverer(d.By, d.Person), d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
 		out.Payload = textOf(d.Payload)
 	}
-	return tell(w, r, status, out)
+	return a.tell(w, r, status, out)
 }
 
 // tell answers the script with a document, and a form with a page.
-func tell(w http.ResponseWriter, r *http.Request, status int, out answered) error {
+func (a answers) tell(w http.ResponseWriter, r *http.Request, status int, out answered) error {
 	if wantsJSON(r) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -251,7 +247,7 @@ func tell(w http.ResponseWriter, r *http.Request, status int, out answered) erro
 	if out.Title == "" {
 		out.Title = "The answer was not sent"
 	}
-	return show(w, status, "answered.html", out)
+	return a.o.present(w, r, status, "answered.html", &out)
 }
 
 func wantsJSON(r *http.Request) bool { return r.Header.Get("Accept") == "application/json" }

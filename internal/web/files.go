@@ -192,7 +192,7 @@ func (p *Pages) file(w http.ResponseWriter, r *http.Request) error {
 	if part.To < part.Size {
 		page.Next = fmt.Sprintf("?offset=%d", part.To)
 	}
-	return show(w, http.StatusOK, "file.html", page)
+	return p.o.present(w, r, http.StatusOK, "file.html", page)
 }
 
 // maxRaw is how much of a file is sent as an attachment; it is redacted as a whole.

@@ -98,7 +98,7 @@ func (a answers) outcome(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if t.Open {
-		return tell(w, r, http.StatusOK, answered{Outcome: "open"})
+		return a.tell(w, r, http.StatusOK, answered{Outcome: "open"})
 	}
-	return tooLate(w, r, http.StatusOK, t)
+	return a.tooLate(w, r, http.StatusOK, t)
 }

@@ -68,7 +68,9 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 		}
 		took := time.Since(began)
 		if told == nil || told.head.Revision != now.head.Revision {
-			if s.send(now.head.Revision, "patch", patchOf(told, now)) != nil || now.head.Final {
+			p := patchOf(told, now)
+			s.addQuestions(r, p.Text)
+			if s.send(now.head.Revision, "patch", p) != nil || now.head.Final {
 				return nil
 			}
 			told = now
@@ -88,7 +90,9 @@ func (p *Pages) runsLive(w http.ResponseWriter, r *http.Request) error {
 	defer s.close()
 	for n := int64(0); ; n++ {
 		changed := p.o.Service.Store().Changed("")
-		if n == 0 && s.ping() != nil || n > 0 && s.send(n, "patch", patch{Text: map[string]string{"newer": "Something has changed."}, Set: [][3]any{}}) != nil {
+		text := map[string]string{"newer": "Something has changed."}
+		s.addQuestions(r, text)
+		if n == 0 && s.ping() != nil || n > 0 && s.send(n, "patch", patch{Text: text, Set: [][3]any{}}) != nil {
 			return nil
 		}
 		if !s.wait(r, changed, 4*livePause) {
@@ -128,6 +132,13 @@ func (s *stream) send(id int64, event string, data any) error {
 		return err
 	}
 	return s.write(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", id, event, text))
+}
+
+// addQuestions adds how many rollouts wait for a person, which the head of every page says.
+func (s *stream) addQuestions(r *http.Request, text map[string]string) {
+	if n, err := s.p.o.openQuestions(r); err == nil { // without it the page keeps what it says
+		text["n-asked"] = strconv.Itoa(n)
+	}
 }
 
 func (s *stream) ping() error { return s.write(": ping\n\n") }

@@ -55,7 +55,7 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 	page := &comparePage{frame: frame{Title: "Compare", Section: "/compare"}, A: strings.TrimSpace(q.Get("a")), B: strings.TrimSpace(q.Get("b")),
 		Margin: strings.TrimSpace(q.Get("margin")), By: strings.TrimSpace(q.Get("by")), Different: q.Get("different") != ""}
 	if page.A == "" || page.B == "" {
-		return show(w, http.StatusOK, "compare.html", page)
+		return p.o.present(w, r, http.StatusOK, "compare.html", page)
 	}
 	status := http.StatusOK
 	if err := p.addComparison(r.Context(), page); err != nil {
@@ -71,7 +71,7 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 			page.Allow = "?" + q.Encode()
 		}
 	}
-	return show(w, status, "compare.html", page)
+	return p.o.present(w, r, status, "compare.html", page)
 }
 
 func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {

@@ -75,7 +75,7 @@ func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
 	if len(all) > 0 {
 		page.Questions = all[page.From-1 : page.To]
 	}
-	return show(w, http.StatusOK, "inbox.html", page)
+	return p.o.present(w, r, http.StatusOK, "inbox.html", page)
 }
 
 // questions are what people are asked, the oldest first, each once.

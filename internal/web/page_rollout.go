@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -110,16 +109,14 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	if x := d.AgentExecutionOutput; x != nil && d.Status != schemas.StateSuspended && x.Result.Error == nil {
 		page.Output = valueParts(x.Result.Output)
 	}
-	if err := p.addWaitCards(r.Context(), page); err != nil {
-		return err
-	}
+	page.addWaitCards()
 	page.addSteps(r.URL.Query())
 	page.addFiles()
 	page.Commands = []string{"evalrun show " + run.ID + " " + d.RolloutID, "evalrun logs " + run.ID + " " + d.RolloutID}
 	if d.Again != "" {
 		page.Commands = append(page.Commands, d.Again)
 	}
-	return show(w, http.StatusOK, "rollout.html", page)
+	return p.o.present(w, r, http.StatusOK, "rollout.html", page)
 }
 
 // rolloutOf leads to a rollout that is named by evaluation, agent and epoch.
@@ -262,10 +259,10 @@ func brief(raw json.RawMessage) string {
 	if text := stringOf(raw); text != "" {
 		return short(text, 400)
 	}
-	return short(string(raw), 400)
+	return short(readable(string(raw)), 400)
 }
 
-func (p *Pages) addWaitCards(ctx context.Context, page *rolloutPage) error {
+func (page *rolloutPage) addWaitCards() {
 	for _, w := range page.Detail.Waits {
 		card := waitCard{Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended", Asked: valueParts(w.Asked), Answered: valueParts(w.Answered)}
 		switch {
@@ -278,22 +275,21 @@ func (p *Pages) addWaitCards(ctx context.Context, page *rolloutPage) error {
 		}
 		if !w.DeliveredAt.IsZero() {
 			card.After = w.DeliveredAt.Sub(w.CreatedAt)
-			delivered, err := p.o.Service.Store().Deliveries(ctx, w.TriggerID)
-			if err != nil {
-				return err
-			}
-			for _, d := range delivered {
-				if d.Disposition == "accepted" {
-					card.By = d.By
-				}
-			}
+			card.By = deliverer(w.DeliveredBy, w.Person)
 		}
 		if w.Open {
 			card.Commands = commandsFor(w)
 		}
 		page.Waits = append(page.Waits, card)
 	}
-	return nil
+}
+
+// deliverer says who has delivered something, and by what means.
+func deliverer(by, person string) string {
+	if person == "" {
+		return by
+	}
+	return person + " (" + by + ")"
 }
 
 // commandsFor are the commands that end a wait.

@@ -80,7 +80,7 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
 	if err := p.addWaits(r.Context(), o, page); err != nil {
 		return err
 	}
-	return show(w, http.StatusOK, "run.html", page)
+	return p.o.present(w, r, http.StatusOK, "run.html", page)
 }
 
 // newRunPage makes the page of a run, without what it waits for.

@@ -47,7 +47,7 @@ func (p *Pages) runs(w http.ResponseWriter, r *http.Request) error {
 	if err := p.addRuns(r.Context(), page, q); err != nil {
 		return err
 	}
-	return show(w, http.StatusOK, "runs.html", page)
+	return p.o.present(w, r, http.StatusOK, "runs.html", page)
 }
 
 func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error {

@@ -71,7 +71,7 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 		return "?" + url.Values{"q": {page.Q}, "type": {page.Type}, "page": {strconv.Itoa(n)}}.Encode()
 	})
 	page.Triggers = found[page.From-1 : page.To]
-	return show(w, http.StatusOK, "triggers.html", page)
+	return p.o.present(w, r, http.StatusOK, "triggers.html", page)
 }
 
 // addSource counts a trigger for its source.

@@ -106,5 +106,5 @@ func textOf(raw json.RawMessage) string {
 	if json.Indent(&out, raw, "", "  ") != nil {
 		return string(raw)
 	}
-	return out.String()
+	return readable(out.String())
 }

@@ -203,11 +203,7 @@ func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDet
 	d.text("Clocks", fmt.Sprintf("working %s, waiting %s, queued %s, evaluating %s", formatMs(c.WorkingMs), formatMs(c.WaitingMs), formatMs(c.QueuedMs), formatMs(c.EvaluatingMs)))
 	for _, resumed := range one.ResumedBy {
 		for _, a := range resumed.Answers {
-			who := a.By
-			if a.Person != "" {
-				who = a.Person + " (" + a.By + ")"
-			}
-			d.text(fmt.Sprintf("Answered before segment %d", resumed.Segment), fmt.Sprintf("%s by %s, at %s", a.Status, who, a.At.UTC().Format("2006-01-02 15:04:05 UTC")))
+			d.text(fmt.Sprintf("Answered before segment %d", resumed.Segment), fmt.Sprintf("%s by %s, at %s", a.Status, deliverer(a.By, a.Person), a.At.UTC().Format("2006-01-02 15:04:05 UTC")))
 		}
 	}
 	if o.RedactIO {

@@ -7,6 +7,8 @@ import (
 	"html/template"
 	"net/http"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
 //go:embed templates/*.html
@@ -33,6 +35,25 @@ type frame struct {
 	Script string
 	// Commands do the same at a terminal.
 	Commands []string
+	// OpenQuestions counts the rollouts that wait for an answer of a person.
+	OpenQuestions int
+}
+
+func (f *frame) outer() *frame { return f }
+
+// present answers with a page of the server, whose frame it completes.
+func (o Options) present(w http.ResponseWriter, r *http.Request, status int, name string, page interface{ outer() *frame }) error {
+	n, err := o.openQuestions(r)
+	if err != nil {
+		return err
+	}
+	page.outer().OpenQuestions = n
+	return show(w, status, name, page)
+}
+
+// openQuestions counts the rollouts that wait for an answer of a person.
+func (o Options) openQuestions(r *http.Request) (int, error) {
+	return o.Service.Store().CountOpen(r.Context(), string(wait.TypeTask), wait.SourceExternal)
 }
 
 // section is an entry of the navigation.

@@ -34,7 +34,7 @@ func valueParts(raw json.RawMessage) []textPart {
 	text := string(raw)
 	var pretty bytes.Buffer
 	if len(raw) < 64*maxValue && json.Indent(&pretty, raw, "", "  ") == nil {
-		text = pretty.String()
+		text = readable(pretty.String())
 	}
 	begin, more := cut(text, maxValue)
 	out := []textPart{{"", begin, more}}
@@ -54,4 +54,30 @@ func valueParts(raw json.RawMessage) []textPart {
 		}
 	}
 	return out
+}
+
+// readable is JSON with <, > and & as they are, which encoders write as escapes because of HTML. A page
+// escapes them itself.
+func readable(text string) string {
+	if !strings.Contains(text, `\u00`) {
+		return text
+	}
+	var out strings.Builder
+	for {
+		i := strings.IndexByte(text, '\\')
+		if i < 0 || i+1 == len(text) {
+			out.WriteString(text)
+			return out.String()
+		}
+		out.WriteString(text[:i])
+		if i+6 <= len(text) {
+			if c, ok := map[string]string{`\u003c`: "<", `\u003e`: ">", `\u0026`: "&"}[strings.ToLower(text[i:i+6])]; ok {
+				out.WriteString(c)
+				text = text[i+6:]
+				continue
+			}
+		}
+		out.WriteString(text[i : i+2]) // a backslash and what it escapes, which may be another one
+		text = text[i+2:]
+	}
 }

@@ -17,6 +17,7 @@ const (
 	fromOpen      = " FROM triggers WHERE state IN ('intended', 'starting', 'waiting')"
 	fromOpenOfRun = fromOpen + " AND run_id = ?" // apart, because each has an index of its own
 	countWaiting  = "SELECT count(DISTINCT run_id)"
+	countOpen     = "SELECT count(*)" + fromOpen + " AND type = ? AND source = ?"
 	selectWaiting = "SELECT type, count(*), min(next_check)"
 )
 
@@ -69,4 +70,10 @@ func (s standings) Standing(ctx context.Context, runID string) (out store.Standi
 		}
 		return nil
 	})
+}
+
+// CountOpen implements Standings.
+func (s standings) CountOpen(ctx context.Context, typ, source string) (n int, err error) {
+	err = s.db.read.QueryRowContext(ctx, countOpen, typ, source).Scan(&n)
+	return n, s.db.describe(err)
 }

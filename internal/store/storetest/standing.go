@@ -38,4 +38,20 @@ func standingSpecs(s *suite) {
 		w.cancel(waiting)
 		equal(w, "when that is cancelled", standing(w, ""), store.Standing{Running: 1, Evaluating: 1, Runs: 1, Waiting: map[string]int{typ: 1}})
 	})
+
+	s.spec("what is waited for is counted by type and source", func(w *world) {
+		waiting, _ := w.suspended(list(polled("i", w.Now().Add(time.Hour)), external("k")))
+		w.suspended(list(external("l")))
+		count := func(g store.NewTrigger) int {
+			n, err := w.another().CountOpen(w.ctx, g.Type, g.Source)
+			w.must(err)
+			return n
+		}
+		of := func(i store.NewTrigger) [2]string { return [2]string{i.Type, i.Source} }
+		equal(w, "apart", of(external("k")) != of(polled("i", w.Now())), true)
+		equal(w, "external", count(external("k")), 2)
+		equal(w, "polled", count(polled("i", w.Now())), 1)
+		w.cancel(waiting)
+		equal(w, "when that is cancelled", count(external("k")), 1)
+	})
 }

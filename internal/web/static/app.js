@@ -223,6 +223,7 @@ function patch(p) {
   for (const [id, text] of Object.entries(p.text || {})) {
     if (id === 'newer') { offer(text); continue; }
     const n = document.getElementById(id); if (n && n.textContent !== text) n.textContent = text;
+    if (n && id === 'n-asked') n.hidden = text === '0';
   }
   for (const [id, status] of Object.entries(p.mark || {})) { const n = document.getElementById(id); if (n) { setStatus(n, status); (n.matches('.big') ? n : $('.st', n))?.setAttribute('class', (n.matches('.big') ? 'big ' : 'st ') + status); } }
   let changed = 0;
