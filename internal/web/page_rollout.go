@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -33,19 +34,26 @@ type rolloutPage struct {
 	// them.
 	Previous, Next, Place string
 	List                  string
-	Fault                 *faultText
-	Scores                []scoreRow
-	Timeline              *drawing
-	Table                 []stretch
-	TableMore             int
+	// From is the query of the list from which one has come.
+	From      string
+	Fault     *faultText
+	Scores    []scoreRow
+	Timeline  *drawing
+	Table     []stretch
+	TableMore int
 	// SoFar says that the clocks stand still since the rollout came into its state.
 	SoFar                   time.Duration
 	Input, Expected, Output []textPart
 	Waits                   []waitCard
-	Steps                   []toolCall
-	StepsPart               part
-	Files                   []fileRow
-	LogEnd                  *logPart
+	// Steps are those of the trajectory that are of StepKind, if one was chosen; StepsCut says that
+	// not all of it was read.
+	Steps     []step
+	StepsPart part
+	StepKind  string
+	StepKinds []choice
+	StepsCut  bool
+	Files     []fileRow
+	LogEnd    *logPart
 }
 
 // faultText is why a rollout has faulted: the last line of what its agent has printed first.
@@ -60,9 +68,10 @@ type scoreRow struct {
 	// Status is passed, failed or unscored.
 	Status   string
 	Findings []string
-	// Expected and Actual are there if both are short values.
-	Expected, Actual string
+	// Expected and Actual are there if both are short values, Leaves if they are objects or arrays.
+	Expected, Actual []word
 	Compared         bool
+	Leaves           *leaves
 	Took             time.Duration
 	Text             string
 }
@@ -99,6 +108,7 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	if !d.Status.IsTerminal() {
 		page.SoFar = now.Sub(d.StateSince)
 	}
+	page.From = r.URL.Query().Get("from")
 	page.place(o, r.URL.Query())
 	page.addFault()
 	page.addScores()
@@ -110,8 +120,8 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 		page.Output = valueParts(x.Result.Output)
 	}
 	page.addWaitCards()
-	page.addSteps(r.URL.Query())
 	page.addFiles()
+	page.addTrajectory(r.URL.Query())
 	page.Commands = []string{"evalrun show " + run.ID + " " + d.RolloutID, "evalrun logs " + run.ID + " " + d.RolloutID}
 	if d.Again != "" {
 		page.Commands = append(page.Commands, d.Again)
@@ -241,7 +251,14 @@ func (page *rolloutPage) addScores() {
 // explain says why it is not the best score.
 func (row *scoreRow) explain() {
 	if c := row.Result.Comparison; c != nil && isScalar(c.Expected) && isScalar(c.Actual) {
-		row.Compared, row.Expected, row.Actual = true, brief(c.Expected), brief(c.Actual)
+		row.Compared, row.Expected, row.Actual = true, []word{{Text: brief(c.Expected)}}, []word{{Text: brief(c.Actual)}}
+		if c.Relation == eval.Equals {
+			row.Expected, row.Actual = words(row.Expected[0].Text, row.Actual[0].Text)
+		}
+		return
+	}
+	if l := leavesOf(row.Result.Comparison); l != nil && len(l.Rows) > 0 {
+		row.Leaves = l
 		return
 	}
 	if row.Result.NotRun == "" && row.Result.Error == "" {
@@ -303,16 +320,6 @@ func commandsFor(w report.Wait) []string {
 		return []string{"evalrun deliver " + w.TriggerID + " --payload -"}
 	}
 	return nil
-}
-
-func (page *rolloutPage) addSteps(q url.Values) {
-	all := toolCalls(page.Detail)
-	at, _ := strconv.Atoi(q.Get("step")) // what is no number is the first page
-	page.StepsPart = partOfList(len(all), maxSteps, at, func(n int) string {
-		q.Set("step", strconv.Itoa(n))
-		return "?" + q.Encode() + "#steps"
-	})
-	page.Steps = all[page.StepsPart.From-1 : page.StepsPart.To]
 }
 
 // expectedParts are what the evaluation expects, and the criteria of its evaluators.
