@@ -50,6 +50,8 @@ type Set struct {
 	Dataset *Dataset `json:"dataset,omitempty"`
 	// Tasks are globs of task directories, relative to the set's folder.
 	Tasks []string `json:"tasks,omitempty"`
+	// TaskDataset is the data set of a registry that the set was made of, nil if there is none.
+	TaskDataset *TaskDataset `json:"taskDataset,omitempty"`
 
 	// DefaultCriteria are those that every evaluation gets for the evaluators for which it has none of
 	// its own. Those of the set's file have them already; [Set.AddDefaults] is for others.
@@ -109,6 +111,17 @@ type Task struct {
 	Digest string `json:"digest"`
 	// Image says that the task runs in its image.
 	Image bool `json:"image,omitempty"`
+	// Source is the address of the folder in a git repository that the task was fetched from, with
+	// the commit's full id; empty if it was not fetched.
+	Source string `json:"source,omitempty"`
+}
+
+// TaskDataset is a data set of a registry, whose tasks a set has.
+type TaskDataset struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Metrics sum up the rewards: mean, sum, min, max.
+	Metrics []string `json:"metrics,omitempty"`
 }
 
 // Definition is an evaluator as its file or the eval set defines it.

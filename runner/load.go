@@ -49,6 +49,8 @@ type LoadOptions struct {
 	Strict bool
 	// Sandbox says where agents and tasks live that need a sandbox.
 	Sandbox SandboxOptions
+	// Fetched, if not nil, says which of the paths were fetched, and from where.
+	Fetched *Fetched
 	// Variables are those that agents, jobs and tasks may name.
 	Variables Variables
 	// Retries, if not nil, is the set's retry.max, and RetryOn, if not nil, its retry.on.
@@ -120,6 +122,10 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 		return err
 	}
 	req, set := &e.req, e.req.Set
+	if f := e.opts.Fetched; f != nil {
+		r.Problems = append(r.Problems, f.warnings...)
+		set.TaskDataset = f.dataset
+	}
 	e.dataset = dataset.Parse(r, set)
 	req.Jobs, req.Notify = wait.ParseJobs(r, set.Jobs), notify.ParseTargets(r, set.Notify)
 	e.readJudges(r)
@@ -276,7 +282,7 @@ func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
 		return e.readUpload(r)
 	}
 	if len(sets) == 0 {
-		req.Set, err = taskSet(patterns)
+		req.Set, err = e.taskSet(patterns)
 		return err
 	}
 	set, problems, err := eval.Load(sets[0])
@@ -287,44 +293,6 @@ func (e *EvalSet) read(r *input.Reader, sets, patterns []string) (err error) {
 	req.Set = set
 	req.BaseDir, err = filepath.Abs(filepath.Dir(set.Path))
 	return err
-}
-
-// splitPaths tells eval sets from task directories, datasets and globs of them.
-func splitPaths(paths []string) (sets, patterns []string) {
-	for _, one := range paths {
-		info, err := os.Stat(one)
-		switch {
-		case err == nil && info.IsDir(), filepath.Base(one) == "task.toml", err != nil && strings.ContainsAny(one, "*?["):
-			patterns = append(patterns, one)
-		default:
-			sets = append(sets, one)
-		}
-	}
-	return sets, patterns
-}
-
-// taskSet is an eval set for tasks that belong to none.
-func taskSet(patterns []string) (*eval.Set, error) {
-	name := "tasks"
-	if len(patterns) == 1 && !strings.ContainsAny(patterns[0], "*?[") {
-		abs, err := filepath.Abs(patterns[0])
-		if err != nil {
-			return nil, err
-		}
-		if name = filepath.Base(abs); name == "task.toml" {
-			name = filepath.Base(filepath.Dir(abs))
-		}
-	}
-	data, err := json.Marshal(map[string]any{"version": "1.0", "id": name, "name": name, "evaluations": []any{}})
-	if err != nil {
-		return nil, err
-	}
-	set, _, err := eval.Parse(name, data, nil)
-	if err != nil {
-		return nil, err
-	}
-	set.Path, set.Digest = filepath.Join(".", name), ""
-	return set, nil
 }
 
 // checkRetry warns of categories in retry.on that no fault has.

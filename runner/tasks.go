@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -9,6 +10,46 @@ import (
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/tasks"
 )
+
+// splitPaths tells eval sets from task directories, datasets and globs of them.
+func splitPaths(paths []string) (sets, patterns []string) {
+	for _, one := range paths {
+		info, err := os.Stat(one)
+		switch {
+		case err == nil && info.IsDir(), filepath.Base(one) == "task.toml", err != nil && strings.ContainsAny(one, "*?["):
+			patterns = append(patterns, one)
+		default:
+			sets = append(sets, one)
+		}
+	}
+	return sets, patterns
+}
+
+// taskSet is an eval set for tasks that belong to none.
+func (e *EvalSet) taskSet(patterns []string) (*eval.Set, error) {
+	name := "tasks"
+	if f := e.opts.Fetched; f != nil && f.dataset != nil {
+		name = f.dataset.Name + "@" + f.dataset.Version
+	} else if len(patterns) == 1 && !strings.ContainsAny(patterns[0], "*?[") {
+		abs, err := filepath.Abs(patterns[0])
+		if err != nil {
+			return nil, err
+		}
+		if name = filepath.Base(abs); name == "task.toml" {
+			name = filepath.Base(filepath.Dir(abs))
+		}
+	}
+	data, err := json.Marshal(map[string]any{"version": "1.0", "id": name, "name": name, "evaluations": []any{}})
+	if err != nil {
+		return nil, err
+	}
+	set, _, err := eval.Parse(name, data, nil)
+	if err != nil {
+		return nil, err
+	}
+	set.Path, set.Digest = filepath.Join(".", name), ""
+	return set, nil
+}
 
 // tasksOf are the patterns of the task directories that an eval set names. One that finds none is
 // recorded in r.
@@ -27,7 +68,7 @@ func tasksOf(r *input.Reader, set *eval.Set) (patterns []string) {
 // addTasks makes evaluations of task directories. What is wrong in them is recorded in r; what
 // cannot be executed here makes the evaluation not runnable, with the reason.
 func (e *EvalSet) addTasks(r *input.Reader, patterns []string) error {
-	dirs, err := tasks.Find(patterns)
+	dirs, err := e.opts.Fetched.find(patterns)
 	if err != nil {
 		return &InputError{err}
 	}
@@ -70,7 +111,7 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	if err != nil {
 		return one, problems, err
 	}
-	ref := eval.Task{Dir: abs}
+	ref := eval.Task{Dir: abs, Source: e.opts.Fetched.source(abs)}
 	if rel, err := filepath.Rel(e.req.BaseDir, abs); err == nil {
 		ref.Dir = rel
 	}

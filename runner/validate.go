@@ -117,6 +117,9 @@ func (c *Checked) examine(path string, ignoreDockerfile bool) (kind string, prob
 		return "", nil, err
 	}
 	switch {
+	case tasks.IsRegistry(n):
+		_, problems := tasks.LoadRegistry(path)
+		return "a registry of tasks", problems, problems.Err(false)
 	case n.Member("evaluationSetResults") != nil || n.Member("schemaVersion") != nil:
 		_, err := report.ReadResults(path)
 		return "a results document", nil, err

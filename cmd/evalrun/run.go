@@ -23,16 +23,18 @@ type runFlags struct {
 	detach  bool
 	dryRun  bool
 	rebuild bool
+	dataset string
 }
 
 func runCommand(g *globals) *cobra.Command {
 	var f runFlags
 	var w workFlags
 	cmd := &cobra.Command{
-		Use:   "run EVALSET|TASKDIR... [-- COMMAND...]",
+		Use:   "run EVALSET|TASKDIR|GITURL... [-- COMMAND...]",
 		Short: "Run an eval set, or task directories; suspended rollouts are left suspended unless --wait",
 		Long: `Run an eval set against its agents, or task directories (folders with a task.toml, datasets, globs of these), or an eval set with
-further tasks. --agent names an agent of the set, one of the registry, or a file with an agent entry.
+further tasks. Tasks in git repositories are named by git+https://HOST/REPOSITORY#COMMIT:FOLDER, or by a registry with --dataset; they
+are fetched once. --agent names an agent of the set, one of the registry, or a file with an agent entry.
 
 Rollouts whose agent waits for a job or a person are suspended. With --wait the command goes on until the run is final;
 without it it ends with exit code 75, and evalrun resume, or an executor, goes on with the run later. A result that its source will
@@ -40,9 +42,13 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 		Example: `  evalrun run evalset.json
   evalrun run --wait -j 8 evalset.json
   evalrun run evalset.json -- python3 agent.py
-  evalrun run --agent oracle tasks/`,
-		Args: between(1, math.MaxInt),
+  evalrun run --agent oracle tasks/
+  evalrun run --agent claude -d registry.json#terminal-bench@2.0`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && f.dataset == "" {
+				return between(1, math.MaxInt)(cmd, args)
+			}
 			paths := args
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
 				paths, f.load.Command = args[:at], args[at:]
@@ -52,6 +58,7 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.load.Agents, "agent", nil, "run `NAME|FILE`: one of the set's agents, one of the registry, or the agent entry in a file, instead of all that the set names (repeatable)")
+	fl.StringVarP(&f.dataset, "dataset", "d", "", "run the tasks of `REGISTRY#NAME@VERSION`: a data set of a registry file, as Harbor publishes them")
 	fl.StringSliceVar(&f.load.EvalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
 	fl.StringVar(&f.load.Filter, "filter", "", "run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
 	fl.StringSliceVar(&f.load.Tags, "tag", nil, "run only the evaluations that have one of the tags `TAG,...`")
@@ -93,7 +100,12 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 		return err
 	}
 	f.load.Variables = o.Variables
-	set, err := runner.Load(paths, f.load)
+	fetched, local, err := fetch(cmd, g, paths, f.dataset)
+	if err != nil {
+		return err
+	}
+	f.load.Fetched = fetched
+	set, err := runner.Load(local, f.load)
 	if set.Warnings != "" {
 		printf(cmd.ErrOrStderr(), "%s\n", set.Warnings)
 	}
@@ -130,8 +142,21 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	})
 }
 
+// fetch brings the tasks of git repositories to this machine.
+func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*runner.Fetched, []string, error) {
+	fetched, local, err := runner.Fetch(cmd.Context(), paths, runner.FetchOptions{Dataset: dataset, Say: func(line string) {
+		if !g.quiet {
+			printf(cmd.ErrOrStderr(), "%s\n", redact.Line(line))
+		}
+	}})
+	if err != nil {
+		return nil, nil, internal(err)
+	}
+	return fetched, local, nil
+}
+
 // repeated are the flags that the command has which repeats one evaluation of a run.
-var repeated = []string{"store", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile"}
+var repeated = []string{"store", "dataset", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile"}
 
 // commandLine is how evalrun was called, without what chooses agents and evaluations, and without
 // outputs.

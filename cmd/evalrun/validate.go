@@ -11,15 +11,23 @@ import (
 func validateCommand(g *globals) *cobra.Command {
 	var o runner.ValidateOptions
 	var oracle oracleFlags
+	var dataset string
 	cmd := &cobra.Command{
 		Use:   "validate PATH...",
-		Short: "Check eval sets, evaluators, tasks and results documents",
+		Short: "Check eval sets, evaluators, tasks, registries and results documents",
 		Long: `Check files and task directories without running anything: eval sets, evaluator files, results documents, and task.toml with what belongs
 to it. Every problem names file, line, key and what was expected. With --strict, warnings (such as unknown keys) count as problems.
 
 With --oracle the tasks are run after all: the oracle, which is a task's own solution, must get the reward 1 and an agent that does nothing 0.`,
-		Args: between(1, math.MaxInt),
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && dataset == "" {
+				return between(1, math.MaxInt)(cmd, args)
+			}
+			_, args, err := fetch(cmd, g, args, dataset)
+			if err != nil {
+				return err
+			}
 			o.IgnoreDockerfile = oracle.sandbox.IgnoreDockerfile
 			wrong := 0
 			all := []runner.Checked{}
@@ -51,6 +59,7 @@ With --oracle the tasks are run after all: the oracle, which is a task's own sol
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.Strict, "strict", false, "take warnings for errors")
+	f.StringVarP(&dataset, "dataset", "d", "", "check the tasks of `REGISTRY#NAME@VERSION`, a data set of a registry file")
 	f.BoolVar(&oracle.wanted, "oracle", false, "run the tasks with their own solutions, and with an agent that does nothing")
 	oracle.register(cmd)
 	return cmd

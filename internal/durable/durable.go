@@ -4,6 +4,7 @@ package durable
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -87,6 +88,36 @@ func TryLock(path string, mode os.FileMode) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// WaitLock is Lock, until ctx is done. waiting is called if somebody has the lock.
+func WaitLock(ctx context.Context, path string, mode os.FileMode, waiting func()) (*os.File, error) {
+	f, err := TryLock(path, mode)
+	if !errors.Is(err, ErrLocked) {
+		return f, err
+	}
+	waiting()
+	type locked struct {
+		f   *os.File
+		err error
+	}
+	got := make(chan locked)
+	go func() {
+		f, err := Lock(path, mode)
+		select {
+		case got <- locked{f, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = f.Close() // nobody waits for it any more
+			}
+		}
+	}()
+	select {
+	case l := <-got:
+		return l.f, l.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // OpenLog opens an append-only log of lines, locked until it is closed, cuts a last line that is

@@ -33,30 +33,5 @@ func (d directory) lock(ctx context.Context, waiting func()) (*os.File, error) {
 	if err := d.prepare(); err != nil {
 		return nil, err
 	}
-	f, err := durable.TryLock(d.path("lock"), 0o600)
-	if !errors.Is(err, durable.ErrLocked) {
-		return f, err
-	}
-	waiting()
-	type locked struct {
-		f   *os.File
-		err error
-	}
-	got := make(chan locked)
-	go func() {
-		f, err := durable.Lock(d.path("lock"), 0o600)
-		select {
-		case got <- locked{f, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = f.Close() // nobody waits for it any more
-			}
-		}
-	}()
-	select {
-	case l := <-got:
-		return l.f, l.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return durable.WaitLock(ctx, d.path("lock"), 0o600, waiting)
 }

@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/taskcache"
 	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
@@ -47,7 +49,7 @@ func (s *sandboxSpec) release() {
 
 // newSandboxSpec makes the spec of the claimed rollout, which the caller releases. begins says that
 // the rollout begins; its folders are not there yet.
-func (h *held) newSandboxSpec(ctx context.Context, begins bool) (*sandboxSpec, error) {
+func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec, err error) {
 	plan := &h.run.Plan
 	s := &sandboxSpec{isolation: h.isolation(), marker: h.marker(), lookup: plan.Lookup(h.host.Resolve), hidden: []string{h.host.Store.Dir()}, folders: h.layout(), executable: h.host.Executable}
 	for _, hidden := range plan.Hidden {
@@ -59,6 +61,11 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (*sandboxSpec, e
 		return s, s.resolve()
 	}
 	dir := h.run.within(ref.Dir)
+	if ref.Source != "" && !tasks.IsDir(dir) {
+		if dir, err = fetchAgain(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
 	digest, err := tasks.Digest(dir)
 	if err != nil {
 		return nil, setupFault(fmt.Errorf("the task directory %s cannot be read: %w", ref.Dir, err))
@@ -84,6 +91,24 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (*sandboxSpec, e
 		return nil, err
 	}
 	return s, nil
+}
+
+// fetchAgain brings a task back whose folder is not there any more: the cache was emptied, or the
+// store is on another machine.
+func fetchAgain(ctx context.Context, ref *eval.Task) (string, error) {
+	folder, err := taskcache.Parse(ref.Source)
+	if err != nil {
+		return "", setupFault(err)
+	}
+	dir, err := taskcache.Dir()
+	if err != nil {
+		return "", setupFault(err)
+	}
+	got, err := taskcache.Open(dir, nil).Get(ctx, []taskcache.Folder{folder})
+	if err != nil {
+		return "", setupFault(fmt.Errorf("the task directory %s is not there, and cannot be fetched again: %w", ref.Dir, err))
+	}
+	return got[0].Dir, nil
 }
 
 func setupFault(err error) *fault.Fault {

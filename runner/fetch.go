@@ -1,0 +1,179 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/taskcache"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// Fetched are tasks of git repositories that are on this machine now, for [LoadOptions].
+type Fetched struct {
+	// sources says for each folder where it was fetched from.
+	sources []taskcache.Fetched
+	// dataset is the one of a registry that was asked for, nil if none was.
+	dataset *eval.TaskDataset
+	// warnings are what is strange about the registry.
+	warnings input.Problems
+}
+
+// FetchOptions say what [Fetch] brings.
+type FetchOptions struct {
+	// Dataset is REGISTRY#NAME@VERSION, where REGISTRY is a file; empty for none.
+	Dataset string
+	// Say, if not nil, is told what takes long, one line each.
+	Say func(line string)
+}
+
+// Fetch fetches the tasks of a registry's data set, and of those paths that are addresses of
+// folders in git repositories: git+https://HOST/REPOSITORY#COMMIT:FOLDER. What was fetched before
+// is there already. It returns the paths with folders of this machine in the place of addresses,
+// and those of the data set behind them.
+func Fetch(ctx context.Context, paths []string, o FetchOptions) (f *Fetched, local []string, err error) {
+	f = &Fetched{}
+	var folders []taskcache.Folder
+	var check []string
+	for _, one := range paths {
+		if !taskcache.IsURL(one) {
+			continue
+		}
+		folder, err := taskcache.Parse(one)
+		if err != nil {
+			return f, nil, &InputError{err}
+		}
+		folders, check = append(folders, folder), append(check, "")
+	}
+	var beside []string
+	if o.Dataset != "" {
+		more, err := f.readDataset(o.Dataset, &beside)
+		if err != nil {
+			return f, nil, err
+		}
+		for _, t := range more {
+			folders, check = append(folders, t.Folder), append(check, t.digest)
+		}
+	}
+	if len(folders) > 0 {
+		dir, err := taskcache.Dir()
+		if err != nil {
+			return f, nil, err
+		}
+		if f.sources, err = taskcache.Open(dir, o.Say).Get(ctx, folders); err != nil {
+			if ctx.Err() != nil {
+				return f, nil, context.Cause(ctx)
+			}
+			return f, nil, &InputError{err}
+		}
+	}
+	next := 0
+	for _, one := range paths {
+		if taskcache.IsURL(one) {
+			one = f.sources[next].Dir
+			next++
+		}
+		local = append(local, one)
+	}
+	for i, s := range f.sources[next:] {
+		if digest := check[next+i]; digest != "" {
+			if err := tasks.CheckDigest(s.Dir, digest); err != nil {
+				return f, nil, inputError("%s: %w", s.Folder, err)
+			}
+		}
+		local = append(local, s.Dir)
+	}
+	return f, append(local, beside...), nil
+}
+
+// registryFolder is a folder that a registry names, with its digest there.
+type registryFolder struct {
+	taskcache.Folder
+	digest string
+}
+
+// readDataset finds a data set. Tasks that are folders of this machine are added to beside; their
+// paths are relative to the registry's folder.
+func (f *Fetched) readDataset(reference string, beside *[]string) (out []registryFolder, err error) {
+	file, name, ok := strings.Cut(reference, "#")
+	if !ok || file == "" || name == "" {
+		return nil, inputError("--dataset: expected REGISTRY.json#NAME@VERSION, got %q", reference)
+	}
+	if strings.Contains(file, "://") {
+		return nil, inputError("--dataset: expected a registry that is a file, got %q; download it first", file)
+	}
+	all, problems := tasks.LoadRegistry(file)
+	if err := problems.Err(false); err != nil {
+		return nil, &InputError{err}
+	}
+	f.warnings = problems.Warnings()
+	d, err := tasks.FindDataset(all, name)
+	if err != nil {
+		return nil, inputError("%s: %w", file, err)
+	}
+	f.dataset = &eval.TaskDataset{Name: d.Name, Version: d.Version, Metrics: d.Metrics}
+	for i, t := range d.Tasks {
+		at := fmt.Sprintf("%s: %s, tasks[%d]", file, d, i)
+		if t.GitURL == "" {
+			dir := filepath.FromSlash(t.Path)
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(filepath.Dir(file), dir)
+			}
+			if !tasks.IsDir(dir) {
+				return nil, inputError("%s: there is no task at %s", at, dir)
+			}
+			if t.Digest != "" {
+				if err := tasks.CheckDigest(dir, t.Digest); err != nil {
+					return nil, inputError("%s: %s: %w", at, dir, err)
+				}
+			}
+			*beside = append(*beside, dir)
+			continue
+		}
+		folder, err := taskcache.New(t.GitURL, t.Commit, t.Path)
+		if err != nil {
+			return nil, inputError("%s: %w", at, err)
+		}
+		out = append(out, registryFolder{folder, t.Digest})
+	}
+	return out, nil
+}
+
+// find finds task directories as package tasks does. Those that were fetched stay in the order in
+// which they were named, whatever their folders are called here.
+func (f *Fetched) find(patterns []string) (dirs []string, err error) {
+	if f == nil || len(f.sources) == 0 {
+		return tasks.Find(patterns)
+	}
+	for _, one := range patterns {
+		some, err := tasks.Find([]string{one})
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range some {
+			if !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs, nil
+}
+
+// source is the address of a task directory that was fetched, empty if it was not.
+func (f *Fetched) source(dir string) string {
+	if f == nil {
+		return ""
+	}
+	for _, s := range f.sources {
+		if rel, err := filepath.Rel(s.Dir, dir); err == nil && filepath.IsLocal(rel) {
+			folder := s.Folder
+			folder.Path = filepath.ToSlash(filepath.Join(filepath.FromSlash(folder.Path), rel))
+			return folder.String()
+		}
+	}
+	return ""
+}
