@@ -127,8 +127,9 @@ func (w *reportWriter) block(id string, value any) {
 var (
 	rolloutLink = regexp.MustCompile(`href="/runs/[^"/]*/rollouts/([^"?]*)(\?[^"]*)?"`)
 	stateLink   = regexp.MustCompile(`href="\?([^"#]*)(#rl)?"`)
-	otherLink   = regexp.MustCompile(`href="/[^"]*"`)
+	otherLink   = regexp.MustCompile(` href="/[^"]*"`)
 	navigation  = regexp.MustCompile(`(?s)<nav .*?</nav>`)
+	crumbs      = regexp.MustCompile(`(?s)<p class="crumbs">.*?</p>`)
 )
 
 // page writes the page of the run with its first rollouts, up to the data.
@@ -151,7 +152,7 @@ func (w *reportWriter) page(run *overview, o ReportOptions) {
 		return `href="#r/` + reportID(rolloutLink.FindStringSubmatch(link)[1]) + `"`
 	})
 	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
-	body = otherLink.ReplaceAllString(body, `href="#"`)
+	body = otherLink.ReplaceAllString(crumbs.ReplaceAllString(body, ""), "")
 	note := "This file contains inputs and outputs of the agents."
 	if o.RedactIO {
 		note = "What the agents were given and have made was left out of this file."

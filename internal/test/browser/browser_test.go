@@ -130,8 +130,19 @@ func newBrowser(t testing.TB) *browser {
 	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1400, 1000), chromedp.WSURLReadTimeout(time.Minute))
 	alloc, cancel := chromedp.NewExecAllocator(context.Background(), o...)
 	t.Cleanup(cancel)
-	ctx, cancel2 := chromedp.NewContext(alloc)
-	t.Cleanup(cancel2)
+	return watched(t, alloc)
+}
+
+// another is another page of the same browser.
+func (b *browser) another() *browser {
+	b.Helper()
+	return watched(b.TB, b.ctx)
+}
+
+func watched(t testing.TB, parent context.Context) *browser {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(parent)
+	t.Cleanup(cancel)
 	b := &browser{TB: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch e := event.(type) {
@@ -229,7 +240,7 @@ func (b *browser) screenshot(name string) {
 		return
 	}
 	var picture []byte
-	b.do(chromedp.FullScreenshot(&picture, 100))
+	b.do(chromedp.Evaluate(`scrollTo(0, 0)`, nil), chromedp.FullScreenshot(&picture, 100))
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600); err != nil {
 		b.Fatal(err)
 	}

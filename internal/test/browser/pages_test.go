@@ -3,9 +3,11 @@ package browser
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -41,6 +43,28 @@ func tickets(t *testing.T) *world {
 	w := newWorld(t, map[string]string{"set.json": set, "agent.sh": ticketAgent})
 	w.evalrun(75, "run", "-q", "--run-id", "desk", "set.json")
 	return w
+}
+
+// ticketsOnce is the folder of the tickets for the tests that only look at them, with an earlier run.
+var ticketsOnce struct {
+	sync.Once
+	dir string
+}
+
+func sharedTickets(t *testing.T) *world {
+	t.Helper()
+	ticketsOnce.Do(func() {
+		w := tickets(t)
+		w.evalrun(75, "run", "-q", "--run-id", "before", "set.json")
+		ticketsOnce.dir = filepath.Join(filepath.Dir(evalrun), "tickets")
+		if err := os.Rename(w.dir, ticketsOnce.dir); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if ticketsOnce.dir == "" {
+		t.Fatal("there are no tickets")
+	}
+	return &world{t, ticketsOnce.dir}
 }
 
 // rollout is the page of the first rollout of a kind.
@@ -101,31 +125,42 @@ const audit = `(() => {
  return out;
 })()`
 
-// Every page, light and dark, wide and narrow: nothing in the console, no report of the policy, no
-// sideways scroll, and what the audit looks at.
+// Every page, light and dark, wide and narrow, and enlarged to 200 and 400 percent: nothing in the
+// console, no report of the policy, no sideways scroll, and what the audit looks at.
 func TestPagesLightAndDarkWideAndNarrow(t *testing.T) {
-	w := tickets(t)
+	w := sharedTickets(t)
 	b, at := open(t, w)
-	for name, path := range map[string]string{"runs": "/", "run": "/runs/desk", "rollouts": "/runs/desk?view=rollouts&sort=score", "failed": w.rollout("wrong"), "faulted": w.rollout("fault"), "waiting": w.rollout("ask"),
-		"file": w.rollout("fault") + "/files/segments/1.1/stderr.log", "triggers": "/triggers", "inbox": "/inbox"} {
+	for name, path := range w.pages() {
+		b.do(chromedp.Navigate(at+path), chromedp.WaitReady("html[data-ready]"))
 		for _, theme := range []string{"light", "dark"} {
-			for _, width := range []int64{1400, 400} {
+			for _, width := range []int64{1400, 700, 400, 320} {
 				where := fmt.Sprintf("%s-%s-%d", name, theme, width)
-				b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}), chromedp.EmulateViewport(width, 1000), chromedp.Navigate(at+path), chromedp.WaitReady("html[data-ready]"))
+				b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}), chromedp.EmulateViewport(width, 1000))
 				for _, text := range ask[[]string](b, audit) {
 					t.Errorf("%s: %s", where, text)
 				}
-				b.screenshot("page-" + where)
+				if width != 700 && width != 320 {
+					b.screenshot("page-" + where)
+				}
 			}
 		}
+		b.forget("status of 4") // of the pages that say what is not there
 	}
+}
+
+// pages are all pages of the tickets, by what they show.
+func (w *world) pages() map[string]string {
+	w.Helper()
+	return map[string]string{"runs": "/", "run": "/runs/desk", "rollouts": "/runs/desk?view=rollouts&sort=score", "none": "/runs/desk?q=nothing-has-this",
+		"failed": w.rollout("wrong"), "faulted": w.rollout("fault"), "waiting": w.rollout("ask"), "file": w.rollout("fault") + "/files/segments/1.1/stderr.log",
+		"triggers": "/triggers", "inbox": "/inbox", "compare": "/compare?a=before&b=desk", "compared with nothing": "/compare?a=desk&b=nobody", "choose": "/compare", "unknown": "/runs/nobody"}
 }
 
 const facts = `JSON.stringify([document.querySelector('#t-why').textContent, [...document.querySelectorAll('.counts .num')].map(n => n.textContent), document.querySelector('#rollouts tbody tr').textContent, document.querySelectorAll('#rollouts tbody tr').length])`
 
 // The page says the same without its script, and filters are links and forms.
 func TestWithoutScriptTheSameFacts(t *testing.T) {
-	w := tickets(t)
+	w := sharedTickets(t)
 	b, at := open(t, w)
 	for _, query := range []string{"", "?status=failed", "?sort=score&view=rollouts", "?q=fault"} {
 		b.do(chromedp.Navigate(at+"/runs/desk"), chromedp.WaitReady("html[data-ready]"))
@@ -146,7 +181,7 @@ func TestWithoutScriptTheSameFacts(t *testing.T) {
 
 // From the run to a rollout, to the next failure, and back, with keys alone.
 func TestKeysAlone(t *testing.T) {
-	w := tickets(t)
+	w := sharedTickets(t)
 	b, at := open(t, w)
 	b.do(chromedp.Navigate(at+"/runs/desk?status=failed"), chromedp.WaitReady("html[data-ready]"), chromedp.KeyEvent("j"), chromedp.KeyEvent("j"))
 	if text := ask[string](b, `document.activeElement.closest('tr').querySelector('code').textContent`); text != "wrong-4" {
@@ -166,55 +201,6 @@ func TestKeysAlone(t *testing.T) {
 	b.until(`document.querySelector('#keys').open`)
 	b.do(chromedp.KeyEvent(kb.Escape))
 	b.until(`!document.querySelector('#keys').open`)
-}
-
-// Two browsers see a run end that goes on elsewhere, without loading the page again, over a server that
-// is gone and started again.
-func TestLiveOverAServerThatComesAgain(t *testing.T) {
-	w := tickets(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
-	var both []*browser
-	var stop func()
-	for range 2 {
-		if stop != nil {
-			stop()
-		}
-		var link string
-		link, stop = w.view(port)
-		b := newBrowser(t)
-		b.open(link, "/runs/desk")
-		b.do(chromedp.Evaluate(`window.here = true`, nil))
-		both = append(both, b)
-	}
-	for _, b := range both {
-		b.until(`document.querySelector('#live').textContent.includes('live') && document.querySelector('#n-suspended').textContent === '4'`)
-	}
-	stop()
-	for _, b := range both {
-		b.until(`document.querySelector('#live').textContent.includes('not connected')`)
-	}
-	var waiting []struct{ TriggerID string }
-	if err := json.Unmarshal([]byte(w.evalrun(0, "triggers", "--json", "desk")), &waiting); err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range waiting {
-		w.evalrun(0, "approve", "-q", one.TriggerID)
-	}
-	w.evalrun(3, "resume", "-q", "desk")
-	w.view(port)
-	for _, b := range both {
-		b.until(`document.querySelector('#n-suspended').textContent === '0' && document.querySelector('#live').textContent.includes('final') && window.here`)
-		if n := ask[int](b, `document.querySelectorAll('#rollouts a.suspended').length`); n != 0 {
-			t.Errorf("%d cells are still suspended", n)
-		}
-		b.forget("net::ERR_CONNECTION_REFUSED") // it may have asked while there was no server
-		b.forget("net::ERR_INCOMPLETE_CHUNKED_ENCODING")
-	}
 }
 
 // open opens a browser on the pages of a world.

@@ -232,7 +232,10 @@ function patch(p) {
     if (c && !c.classList.contains(status)) {
       changed++; setStatus(c, status); c.setAttribute('class', status + (c.classList.contains('dim') ? ' dim' : ''));
       c.setAttribute('aria-label', c.getAttribute('aria-label').replace(/: .*/, ': ' + status + (score === '–' ? '' : ', score ' + score)));
-      if (c.matches('[aria-current]')) offer('This rollout is ' + status + ' now.');
+      if (c.matches('[aria-current]')) { // the page of this rollout
+        const s = $('#status .st'); setStatus(s, status, status); s.setAttribute('class', 'st ' + status); $('#score').textContent = score;
+        offer('This rollout is ' + status + ' now.');
+      }
     }
     if (r && !r.classList.contains(status)) { changed++; setStatus(r, status, status); r.setAttribute('class', 'st ' + status); }
     if (data) { data.columns.status[row] = data.statuses.indexOf(status); if (score !== '–') data.columns.score[row] = Math.round(+score * 1e6); }
