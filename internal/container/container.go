@@ -80,10 +80,7 @@ func (c *Container) Enter(cfg *sandbox.Config) (*os.File, error) {
 func (c *Container) create(cfg *sandbox.Config) (err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), startTimeout, fmt.Errorf("the container did not start within %v", startTimeout))
 	defer cancel()
-	if c.dir, err = os.MkdirTemp("", "evalrun-"); err != nil { // not in the store: paths of sockets must be short
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(c.dir, filepath.Base(sandbox.InsideExecutable)), nil, 0o755); err != nil { // the program's place
+	if c.dir, err = newFolder(); err != nil {
 		return err
 	}
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(c.dir, filepath.Base(sandbox.InsideLine)), Net: "unixpacket"})
@@ -186,6 +183,9 @@ func (c *Container) createArgs(cfg *sandbox.Config) ([]string, error) {
 	}
 	args = append(args, c.engine.limitArgs(s.Limits)...)
 	mounts, err := c.mounts(cfg)
+	if err == nil {
+		err = c.makePlaces(mounts)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -263,6 +263,31 @@ func (c *Container) mounts(cfg *sandbox.Config) ([]mount, error) {
 		seen[m.inside] = true
 	}
 	return out, nil
+}
+
+// makePlaces makes the places of what is mounted below the folder of the socket, in which the engine
+// can make none.
+func (c *Container) makePlaces(mounts []mount) error {
+	for _, m := range mounts {
+		below, ok := strings.CutPrefix(m.inside, filepath.Dir(sandbox.InsideLine)+"/")
+		if !ok {
+			continue
+		}
+		info, err := os.Stat(m.host)
+		if err != nil {
+			return fmt.Errorf("visible path: %w", err)
+		}
+		place := filepath.Join(c.dir, below)
+		if info.IsDir() {
+			err = os.MkdirAll(place, 0o755)
+		} else if err = os.MkdirAll(filepath.Dir(place), 0o755); err == nil {
+			err = os.WriteFile(place, nil, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Leave implements [sandbox.Space]: it ends every process in the container and removes it.

@@ -77,7 +77,7 @@ func (s *Services) Up(ctx context.Context) error {
 	if err := s.makeResources(ctx); err != nil || len(s.compose.services) == 0 {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "evalrun-")
+	dir, err := newFolder()
 	if err != nil {
 		return err
 	}

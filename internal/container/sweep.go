@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -75,8 +76,8 @@ func isGone(made string) bool {
 	return ours[1] == parts[1] && owner(pid) != made
 }
 
-// Sweep removes the containers, networks, volumes and mounts whose evalrun is gone, of every store. It
-// returns how many containers it removed.
+// Sweep removes the containers, networks, volumes, mounts and folders whose evalrun is gone, of every
+// store. It returns how many containers it removed.
 func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 	const label = `"` + labelOwner + `"`
 	for _, kind := range []struct {
@@ -106,5 +107,28 @@ func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 			}
 		}
 	}
-	return removed, errors.Join(err, sweepMounts())
+	return removed, errors.Join(err, sweepMounts(), sweepFolders())
+}
+
+const folderPrefix = "evalrun-of-"
+
+// newFolder makes a folder for sockets and files of this process. It is not in the store, since the
+// paths of sockets must be short.
+func newFolder() (string, error) {
+	_, process, _ := strings.Cut(owner(os.Getpid()), ":") // without the boot, which is long
+	return os.MkdirTemp("", folderPrefix+strings.ReplaceAll(process, ":", "-")+"-")
+}
+
+// sweepFolders removes the folders whose evalrun is gone. Containers and mounts in which they were
+// are gone by then.
+func sweepFolders() error {
+	boot, _, _ := strings.Cut(owner(os.Getpid()), ":")
+	folders, err := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*-*-*-*"))
+	for _, folder := range folders {
+		process := strings.Split(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
+		if isGone(strings.Join(append([]string{boot}, process[:len(process)-1]...), ":")) {
+			err = errors.Join(err, os.RemoveAll(folder))
+		}
+	}
+	return err
 }

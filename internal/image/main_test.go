@@ -18,21 +18,14 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	files := map[string]string{
-		"CONTAINERS_CONF":         "[containers]\ndefault_ulimits = [\"nofile=20000:20000\", \"nproc=4096:4096\"]\nnetns = \"host\"\n[engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
-		"CONTAINERS_STORAGE_CONF": fmt.Sprintf("[storage]\ndriver = \"overlay\"\nrunroot = \"%s/r\"\ngraphroot = \"%s/g\"\n", dir, dir),
-	}
-	for variable, text := range files {
-		file := filepath.Join(dir, variable)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			panic(err)
-		}
-		_ = os.Setenv(variable, file) // both parts are fine
+	closePodman, err := testenv.OwnPodman(dir)
+	if err != nil {
+		panic(err)
 	}
 	testenv.Parallel(4)
 	code := m.Run()
-	_ = exec.Command("umount", filepath.Join(dir, "g", "overlay")).Run() // podman leaves it mounted
-	_ = os.RemoveAll(dir)                                                // a temporary folder
+	closePodman()
+	_ = os.RemoveAll(dir) // a temporary folder
 	os.Exit(code)
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
@@ -76,7 +75,7 @@ func (r *Rollout) endUnverified(ctx context.Context, f *fault.Fault) error {
 		return err
 	}
 	r.state = eval.StateFaulted
-	return os.RemoveAll(verifierCopy{r.held}.dir())
+	return verifierCopy{r.held}.removeUnlessKept()
 }
 
 // scoring is the evaluation of a rollout whose agent has finished.

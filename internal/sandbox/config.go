@@ -126,7 +126,9 @@ func (s *Config) Contained() bool {
 }
 
 // HasImage reports whether the programs and libraries are not those of this machine.
-func (s *Config) HasImage() bool { return s != nil && s.Isolation == IsolationImage }
+func (s *Config) HasImage() bool {
+	return s != nil && s.Isolation == IsolationImage || s.Contained()
+}
 
 // Path is what a process in the space must be told for an inside path: itself in bwrap, and in
 // process isolation the place below the bind that it falls in. Command's Path, Args, Dir and Env
@@ -165,7 +167,7 @@ func (s *Config) Shows(path string) bool {
 
 // shown are the places at which a space has what this machine has there.
 func (s *Config) shown() []string {
-	if s.Isolation == IsolationImage || s.Contained() {
+	if s.HasImage() {
 		return s.Visible
 	}
 	return append([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"}, s.Visible...)

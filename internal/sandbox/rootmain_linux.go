@@ -113,13 +113,10 @@ func hintOf(upper string, err error) string {
 	return ""
 }
 
-// tryOverlay mounts an overlay of empty folders in memory.
-func tryOverlay(inUser bool) error {
-	dir, err := os.MkdirTemp("", "evalrun-overlay-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(dir) }() // what is in it is mounted in this namespace only
+// tryOverlay mounts an overlay of empty folders in memory. That memory is mounted over a folder that
+// is there anyway, in this namespace only, so that nothing can be left.
+func tryOverlay(inUser bool) (err error) {
+	dir := os.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 		return err
 	}

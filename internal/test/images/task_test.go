@@ -1,0 +1,152 @@
+package images
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.InitMain()
+	closePodman, err := testenv.OwnPodman(filepath.Join(programs, "podman"))
+	if err != nil {
+		panic(err)
+	}
+	testenv.Parallel(4)
+	code := m.Run()
+	closePodman()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+var programs, _ = os.MkdirTemp("", "evalrun-images")
+
+var build = sync.OnceValue(func() error { return testenv.Build(programs, testenv.Evalrun, testenv.ACPAgent) })
+
+// task is a task directory whose image is a small root and some lines of a Dockerfile.
+type task struct {
+	t   *testing.T
+	dir string
+	// isolation is image or podman.
+	isolation string
+	// env are further variables of evalrun.
+	env []string
+}
+
+// newTask makes a task of a task.toml, lines of a Dockerfile, a solution and tests.
+func newTask(t *testing.T, isolation, config, dockerfile, solution, test string) *task {
+	t.Helper()
+	testenv.NeedPodman(t)
+	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	k := &task{t: t, dir: t.TempDir(), isolation: isolation}
+	if err := os.MkdirAll(k.path("environment"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", "-a", testenv.SmallRoot(t), k.path("environment/root")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name, content := range map[string]string{
+		"task.toml": config, "instruction.md": "Do it.\n", "environment/Dockerfile": "FROM scratch\nCOPY root /\n" + dockerfile,
+		"solution/solve.sh": "set -e\n" + solution, "tests/test.sh": "set -e\nreward() { echo $1 >/logs/verifier/reward.txt; }\nreward 0\n" + test + "\nreward 1\n",
+	} {
+		k.write(name, content)
+	}
+	return k
+}
+
+func (k *task) path(name string) string { return filepath.Join(k.dir, "task", name) }
+
+func (k *task) write(name, content string) {
+	k.t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(k.path(name)), 0o755), os.WriteFile(k.path(name), []byte(content), 0o644)); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *task) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(programs, "evalrun"), args...)
+	cmd.Dir = k.dir
+	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "EVALRUN_IMAGES="+filepath.Join(programs, "images"))
+	cmd.Env = append(cmd.Env, k.env...)
+	return cmd
+}
+
+// evalrun runs the program and returns what it printed.
+func (k *task) evalrun(code int, args ...string) string {
+	k.t.Helper()
+	cmd := k.command(args...)
+	out, err := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		k.t.Fatalf("evalrun %s: %v, want exit code %d\n%s", strings.Join(args, " "), err, code, out)
+	}
+	return string(out)
+}
+
+// rollout is what the results document says of the only rollout.
+type rollout struct {
+	Status      string
+	Score       *float64
+	Isolation   string
+	Environment string
+	Error       *struct{ Category, Message string }
+	Results     []struct {
+		Result struct{ Details json.RawMessage }
+	} `json:"evaluationRunResults"`
+}
+
+func (k *task) results() rollout {
+	k.t.Helper()
+	var doc struct {
+		Results []rollout `json:"evaluationSetResults"`
+	}
+	if err := json.Unmarshal([]byte(testenv.ReadFile(k.t, k.dir, "results.json")), &doc); err != nil || len(doc.Results) != 1 {
+		k.t.Fatalf("%v: %d rollouts", err, len(doc.Results))
+	}
+	return doc.Results[0]
+}
+
+// passes runs the oracle, which must get the reward 1 in the image.
+func (k *task) passes() rollout {
+	k.t.Helper()
+	out := k.evalrun(0, "run", "-o", "results.json", "--isolation", k.isolation, "--agent", "oracle", "task")
+	r := k.results()
+	if r.Score == nil || *r.Score != 1 || r.Isolation != k.isolation || r.Environment != "image" {
+		k.t.Fatalf("%+v\n%s\n%s", r, out, k.log())
+	}
+	return r
+}
+
+// log is what the verifier has printed.
+func (k *task) log() string {
+	files, _ := filepath.Glob(filepath.Join(k.dir, ".evalrun/runs/*/rollouts/*/verifier/test-stdout.txt")) // the pattern is valid
+	text := ""
+	for _, f := range files {
+		data, _ := os.ReadFile(f) // nothing is no reason to fail
+		text += string(data)
+	}
+	return text
+}
+
+// inEach runs a test in both kinds of isolation that have the root of an image.
+func inEach(t *testing.T, test func(t *testing.T, isolation string)) {
+	t.Parallel()
+	for _, isolation := range []string{sandbox.IsolationImage, sandbox.IsolationPodman} {
+		t.Run(isolation, func(t *testing.T) {
+			t.Parallel()
+			test(t, isolation)
+		})
+	}
+}
+
+const plain = "schema_version = \"1.3\"\n"

@@ -1,0 +1,114 @@
+package published
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.InitMain()
+	os.Exit(m.Run())
+}
+
+// solved is what the tasks say of their own solutions, by their names: the score, or the category
+// of the fault. Where that is not 1 the reason is not evalrun's.
+var solved = map[string]struct{ want, reason string }{
+	"devteam":                       {"1", ""},
+	"hello-healthcheck":             {"1", ""},
+	"hello-multi-step-full":         {"1", ""},
+	"hello-multi-step-simple":       {"1", ""},
+	"hello-skills":                  {"1", ""},
+	"hello-user":                    {"1", ""},
+	"hello-workdir":                 {"1", ""},
+	"hello-world":                   {"1", ""},
+	"log-report":                    {"1", ""},
+	"repofix":                       {"image", "its Dockerfile copies a folder that was not published"},
+	"reward-kit-example":            {"not-runnable", "a model judges, and its key is not passed"},
+	"sb-civ6-adjacency-optimizer":   {"1", ""},
+	"sb-dialogue-parser":            {"1", ""},
+	"sb-flood-risk-analysis":        {"exit", "its solution asks a service on the internet"},
+	"separate-verifier-environment": {"1", ""},
+	"tb2-cancel-async-tasks":        {"1", ""},
+	"tb2-fix-git":                   {"image", "its Dockerfile clones a repository from the internet"},
+	"tb2-headless-terminal":         {"1", ""},
+	"tb2-kv-store-grpc":             {"0", "0 under Harbor, too"},
+	"tb2-regex-log":                 {"1", ""},
+	"tb2-sparql-university":         {"1", ""},
+	"todo-tracker":                  {"1", ""},
+}
+
+// rollout is what a results document says of one.
+type rollout struct {
+	EvaluationName, Agent, Isolation, Environment string
+	Score                                         *float64
+	Error                                         *struct{ Category, Message string }
+}
+
+// ended is the score of a rollout, or the category of its fault.
+func (r rollout) ended() string {
+	switch {
+	case r.Error != nil:
+		return r.Error.Category
+	case r.Score == nil:
+		return "no score"
+	}
+	text, _ := json.Marshal(*r.Score) // a number
+	return string(text)
+}
+
+// The published tasks run in their images: their own solutions are worth what the table says, doing
+// nothing is never worth 1, and nothing runs on this machine instead.
+func TestPublishedTasks(t *testing.T) {
+	dir := testenv.DataDir(t, "published")
+	testenv.NeedLong(t)
+	testenv.NeedPodman(t)
+	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
+	if os.Getenv("CONTAINERS_STORAGE_CONF") == "" {
+		testenv.Need(t, testenv.Podman, errors.New("this needs the base images: CONTAINERS_STORAGE_CONF must name a storage that has what the lab's base.sh makes"))
+	}
+	work := t.TempDir()
+	if err := testenv.Build(work, testenv.Evalrun); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(work, "evalrun"), "run", "-j", "2", "--isolation", "image", "--agent", "oracle", "--agent", "nop", "-o", "results.json", dir)
+	cmd.Dir, cmd.Env = work, append([]string{"EVALRUN_IMAGES=" + filepath.Join(work, "images")}, os.Environ()...) // the user's come after, if there are any
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 3 { // some rollouts fault, see above
+		t.Fatalf("%v, want exit code 3\n%s", err, out)
+	}
+	var results struct {
+		Rollouts []rollout `json:"evaluationSetResults"`
+	}
+	if err := json.Unmarshal([]byte(testenv.ReadFile(t, work, "results.json")), &results); err != nil {
+		t.Fatal(err)
+	}
+	want, got := map[string]string{}, map[string]string{}
+	for name, s := range solved {
+		want[name] = s.want
+	}
+	for _, r := range results.Rollouts {
+		name := filepath.Base(r.EvaluationName) // without the organization
+		switch {
+		case r.Agent == "oracle":
+			got[name] = r.ended()
+		case r.Score == nil && r.ended() == want[name]: // nothing can run it
+		case r.Score == nil || *r.Score >= 1:
+			t.Errorf("%s: doing nothing is worth %s: %+v", name, r.ended(), r.Error)
+		}
+		if never := r.Isolation == "none" && r.Error != nil; !never && (r.Isolation != "image" || r.Environment != "image") {
+			t.Errorf("%s of %s ran in %q, environment %q", name, r.Agent, r.Isolation, r.Environment)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(results.Rollouts) != 2*len(want) {
+		t.Errorf("%d rollouts of %d tasks (-want +got):\n%s\n%s", len(results.Rollouts), len(want), diff, out)
+	}
+}
