@@ -93,7 +93,7 @@ volumes:
 	if err != nil {
 		t.Fatal(err)
 	}
-	rollout := "test/" + t.Name()
+	rollout := rolloutOf(t)
 	services, err := e.NewServices(t.Context(), compose, rollout, NetworkNone)
 	testenv.Need(t, testenv.Podman, err)
 	t.Cleanup(func() {
@@ -138,7 +138,7 @@ func TestAServiceThatIsNotHealthy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		services, err := e.NewServices(t.Context(), compose, "test/"+t.Name()+name, NetworkNone)
+		services, err := e.NewServices(t.Context(), compose, rolloutOf(t)+name, NetworkNone)
 		testenv.Need(t, testenv.Podman, err)
 		if err := services.Up(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)

@@ -54,13 +54,16 @@ func podman(t *testing.T) *Engine {
 	return e
 }
 
+// rolloutOf is the marker of a test's rollout. Other processes run the same tests in the same storage.
+func rolloutOf(t *testing.T) string { return fmt.Sprintf("test/%d/%s", os.Getpid(), t.Name()) }
+
 // box is a container for a test, and the config of its processes.
 func box(t *testing.T, e *Engine, spec Spec) (*Container, *sandbox.Config) {
 	t.Helper()
 	if spec.Network == "" {
 		spec.Network = NetworkNone
 	}
-	spec.Rollout, spec.Executable = "test/"+t.Name(), self()
+	spec.Rollout, spec.Executable = rolloutOf(t), self()
 	c := e.New(spec)
 	t.Cleanup(func() {
 		if err := c.Leave(); err != nil {
@@ -85,7 +88,7 @@ func overBase(e *Engine, dir string) (*sandbox.Root, error) {
 }
 
 func command(t *testing.T, cfg *sandbox.Config, script string) sandbox.Command {
-	return sandbox.Command{RolloutID: "test/" + t.Name(), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: "/",
+	return sandbox.Command{RolloutID: rolloutOf(t), Path: "/bin/sh", Args: []string{"sh", "-c", script}, Dir: "/",
 		Env: []string{"PATH=/usr/bin:/bin"}, Config: cfg, Executable: self()}
 }
 
@@ -108,7 +111,7 @@ func shell(t *testing.T, cfg *sandbox.Config, script string) string {
 func TestProcessesLiveInAContainer(t *testing.T) {
 	t.Parallel()
 	_, cfg := box(t, podman(t), Spec{})
-	if got, want := shell(t, cfg, `id -u; echo $HOME $EVALRUN_ROLLOUT; exit 3`), "0\n/root test/"+t.Name()+"\nexit status 3\n"; got != want {
+	if got, want := shell(t, cfg, `id -u; echo $HOME $EVALRUN_ROLLOUT; exit 3`), "0\n/root "+rolloutOf(t)+"\nexit status 3\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	// A second process has the same root, and what the first left running is gone.
@@ -118,7 +121,7 @@ func TestProcessesLiveInAContainer(t *testing.T) {
 	}
 	// Another user is one of the image.
 	cfg.User, cfg.Own = "nobody", []string{"/srv"}
-	if got := shell(t, cfg, `id -un; touch /srv/mine && ls -ld /srv | cut -d' ' -f3; touch /opt/c`); !strings.HasPrefix(got, "nobody\nnobody\ntouch: ") {
+	if got := shell(t, cfg, `exec 2>&1; id -un; touch /srv/mine && ls -ld /srv | cut -d' ' -f3; touch /opt/c`); !strings.HasPrefix(got, "nobody\nnobody\ntouch: ") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -243,7 +246,7 @@ func beKilled() {
 func TestWhatAKilledEvalrunLeavesIsRemoved(t *testing.T) {
 	t.Parallel()
 	e := podman(t)
-	rollout := "test/" + t.Name()
+	rollout := rolloutOf(t)
 	cmd := exec.Command(self())
 	dir := t.TempDir()
 	cmd.Env = append(os.Environ(), roleVar+"="+rollout, dirVar+"="+dir)

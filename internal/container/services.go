@@ -132,7 +132,14 @@ func (s *Services) makeResources(ctx context.Context) error {
 			for _, l := range append(labels(s.rollout), labelProject+"="+s.project()) {
 				args = append(args, "--label", l)
 			}
-			if _, err := s.engine.run(ctx, append(args, s.resource(name))...); err != nil {
+			_, err := s.engine.run(ctx, append(args, s.resource(name))...)
+			if says(err, "already exists") { // an engine that outlived its evalrun has made it anew, without labels
+				_, err = s.engine.run(ctx, strings.TrimSuffix(kind, "s"), "rm", "-f", s.resource(name))
+				if err == nil {
+					_, err = s.engine.run(ctx, append(args, s.resource(name))...)
+				}
+			}
+			if err != nil {
 				return err
 			}
 		}

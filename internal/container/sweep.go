@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -107,8 +108,29 @@ func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 			}
 		}
 	}
-	return removed, errors.Join(err, sweepMounts(), sweepFolders())
+	return removed, errors.Join(err, e.sweepVolumes(ctx), sweepMounts(), sweepFolders())
 }
+
+// sweepVolumes removes the volumes that have a name of ours and no label: an engine whose evalrun was
+// killed goes on with what it does, and makes a volume again that has been removed meanwhile.
+func (e *Engine) sweepVolumes(ctx context.Context) error {
+	names, err := e.run(ctx, "volume", "ls", "--format", "{{.Name}}")
+	for _, name := range strings.Fields(names) {
+		if !ownVolume.MatchString(name) {
+			continue
+		}
+		made, failed := e.run(ctx, "volume", "inspect", "--format", `{{index .Labels "`+labelOwner+`"}}`, name)
+		if failed != nil || made != "" && made != "<no value>" {
+			continue
+		}
+		if _, failed := e.run(ctx, "volume", "rm", name); !says(failed, "no such", "not found", "in use", "being used") {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+var ownVolume = regexp.MustCompile(`^evalrun-[0-9a-f]{16}_`)
 
 const folderPrefix = "evalrun-of-"
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,9 +47,13 @@ var solved = map[string]struct{ want, reason string }{
 	"todo-tracker":                  {"1", ""},
 }
 
+// timed is a task whose tests give its solution half a second for what takes less on an idle machine.
+// If others were busy meanwhile it is run again, alone.
+const timed = "tb2-cancel-async-tasks"
+
 // rollout is what a results document says of one.
 type rollout struct {
-	EvaluationName, Agent, Isolation, Environment string
+	EvaluationID, EvaluationName, Agent, Isolation, Environment string
 	Score                                         *float64
 	Error                                         *struct{ Category, Message string }
 }
@@ -79,25 +84,16 @@ func TestPublishedTasks(t *testing.T) {
 	if err := testenv.Build(work, testenv.Evalrun); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(work, "evalrun"), "run", "-j", "2", "--isolation", "image", "--agent", "oracle", "--agent", "nop", "-o", "results.json", dir)
-	cmd.Dir, cmd.Env = work, append([]string{"EVALRUN_IMAGES=" + filepath.Join(work, "images")}, os.Environ()...) // the user's come after, if there are any
-	out, err := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != 3 { // some rollouts fault, see above
-		t.Fatalf("%v, want exit code 3\n%s", err, out)
-	}
-	var results struct {
-		Rollouts []rollout `json:"evaluationSetResults"`
-	}
-	if err := json.Unmarshal([]byte(testenv.ReadFile(t, work, "results.json")), &results); err != nil {
-		t.Fatal(err)
-	}
+	results := run(t, work, 3, "-j", "2", "--agent", "oracle", "--agent", "nop", dir) // some rollouts fault, see above
 	want, got := map[string]string{}, map[string]string{}
 	for name, s := range solved {
 		want[name] = s.want
 	}
-	for _, r := range results.Rollouts {
+	for _, r := range results {
 		name := filepath.Base(r.EvaluationName) // without the organization
 		switch {
+		case r.Agent == "oracle" && name == timed && r.ended() == "0":
+			got[name] = run(t, work, 0, "--agent", "oracle", "--eval-id", r.EvaluationID, dir)[0].ended()
 		case r.Agent == "oracle":
 			got[name] = r.ended()
 		case r.Score == nil && r.ended() == want[name]: // nothing can run it
@@ -108,7 +104,26 @@ func TestPublishedTasks(t *testing.T) {
 			t.Errorf("%s of %s ran in %q, environment %q", name, r.Agent, r.Isolation, r.Environment)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" || len(results.Rollouts) != 2*len(want) {
-		t.Errorf("%d rollouts of %d tasks (-want +got):\n%s\n%s", len(results.Rollouts), len(want), diff, out)
+	if diff := cmp.Diff(want, got); diff != "" || len(results) != 2*len(want) {
+		t.Errorf("%d rollouts of %d tasks (-want +got):\n%s", len(results), len(want), diff)
 	}
+}
+
+// run runs evalrun in a folder, which must end with an exit code, and returns its rollouts.
+func run(t *testing.T, work string, code int, args ...string) []rollout {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(work, "evalrun"), append([]string{"run", "--isolation", "image", "-o", "results.json"}, args...)...)
+	cmd.Dir, cmd.Env = work, append([]string{"EVALRUN_IMAGES=" + filepath.Join(work, "images")}, os.Environ()...) // the user's come after, if there are any
+	out, err := cmd.CombinedOutput()
+	t.Logf("evalrun %s:\n%s", strings.Join(args, " "), out)
+	if cmd.ProcessState.ExitCode() != code {
+		t.Fatalf("%v, want exit code %d", err, code)
+	}
+	var results struct {
+		Rollouts []rollout `json:"evaluationSetResults"`
+	}
+	if err := json.Unmarshal([]byte(testenv.ReadFile(t, work, "results.json")), &results); err != nil {
+		t.Fatal(err)
+	}
+	return results.Rollouts
 }
