@@ -54,8 +54,8 @@ const timed = "tb2-cancel-async-tasks"
 // rollout is what a results document says of one.
 type rollout struct {
 	EvaluationID, EvaluationName, Agent, Isolation, Environment string
-	Score                                         *float64
-	Error                                         *struct{ Category, Message string }
+	Score                                                       *float64
+	Error                                                       *struct{ Category, Message string }
 }
 
 // ended is the score of a rollout, or the category of its fault.
