@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/big"
 	"strings"
+	"unicode/utf8"
 )
 
 // UiPath's evaluators are Python: they compare and print Python values. A JSON value is therefore
@@ -68,59 +69,113 @@ func parseValue(data []byte) (any, error) {
 	if !json.Valid(data) {
 		return nil, errJSON
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	return readValue(dec, 0)
+	return (&valueReader{data: data}).read(0)
 }
 
-func readValue(dec *json.Decoder, depth int) (any, error) {
+// valueReader reads a JSON text that is valid.
+type valueReader struct {
+	data []byte
+	at   int
+}
+
+func (r *valueReader) read(depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, errDepth
 	}
-	tok, err := dec.Token()
-	if err != nil {
-		return nil, err
+	switch c := r.next(); c {
+	case '{':
+		return r.object(depth)
+	case '[':
+		return r.array(depth)
+	case '"':
+		return r.text()
+	case 't':
+		r.at += len("true")
+		return true, nil
+	case 'f':
+		r.at += len("false")
+		return false, nil
+	case 'n':
+		r.at += len("null")
+		return nil, nil
 	}
-	switch v := tok.(type) {
-	case json.Number:
-		return parseNumber(v.String()), nil
-	case json.Delim:
-		if v == '[' {
-			return readArray(dec, depth)
-		}
-		return readObject(dec, depth)
+	from := r.at
+	for r.at < len(r.data) && strings.IndexByte("+-.0123456789Ee", r.data[r.at]) >= 0 {
+		r.at++
 	}
-	return tok, nil // nil, bool or string
+	return parseNumber(string(r.data[from:r.at])), nil
 }
 
-func readArray(dec *json.Decoder, depth int) (any, error) {
+// next is the first byte of the next token.
+func (r *valueReader) next() byte {
+	for {
+		switch c := r.data[r.at]; c {
+		case ' ', '\t', '\r', '\n':
+			r.at++
+		default:
+			return c
+		}
+	}
+}
+
+func (r *valueReader) array(depth int) (any, error) {
 	items := []any{}
-	for dec.More() {
-		item, err := readValue(dec, depth+1)
+	for r.at++; r.next() != ']'; {
+		item, err := r.read(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		items = append(items, item)
+		r.comma()
 	}
-	_, err := dec.Token()
-	return items, err
+	r.at++
+	return items, nil
 }
 
-func readObject(dec *json.Decoder, depth int) (any, error) {
+func (r *valueReader) object(depth int) (any, error) {
 	o := newObject()
-	for dec.More() {
-		key, err := dec.Token()
+	for r.at++; r.next() != '}'; {
+		key, err := r.text()
 		if err != nil {
 			return nil, err
 		}
-		value, err := readValue(dec, depth+1)
+		r.next()
+		r.at++ // the colon
+		value, err := r.read(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		o.set(key.(string), value) // the decoder gives nothing else as a key
+		o.set(key, value)
+		r.comma()
 	}
-	_, err := dec.Token()
-	return o, err
+	r.at++
+	return o, nil
+}
+
+func (r *valueReader) comma() {
+	if r.next() == ',' {
+		r.at++
+	}
+}
+
+// text reads a string; encoding/json knows what escapes mean, and bytes that are not UTF-8.
+func (r *valueReader) text() (s string, err error) {
+	from, plain := r.at, true
+	for r.at++; r.data[r.at] != '"'; r.at++ {
+		switch c := r.data[r.at]; {
+		case c == '\\':
+			r.at++
+			plain = false
+		case c >= utf8.RuneSelf:
+			plain = false
+		}
+	}
+	r.at++
+	if plain {
+		return string(r.data[from+1 : r.at-1]), nil
+	}
+	err = json.Unmarshal(r.data[from:r.at], &s)
+	return s, err
 }
 
 // parseNumber reads the literal of a JSON number.

@@ -106,11 +106,11 @@ func (d *Detail) read(v store.View, o Options) error {
 	if err != nil {
 		return err
 	}
-	evaluation, err := (&evaluations{view: v}).of(rv)
+	results, err := readResults(rv)
 	if err != nil {
 		return err
 	}
-	one, err := o.rollout(rv, evaluation, parts{spans: true})
+	one, err := o.rollout(rv, results, &evaluations{view: v}, parts{spans: true})
 	if err != nil {
 		return err
 	}

@@ -32,18 +32,26 @@ func WriteResults(w io.Writer, v store.View, o Options) error {
 
 // WriteResults writes the report as a results document.
 func (r *Report) WriteResults(w io.Writer) error {
+	return r.writeResults(w, func(d *document) error {
+		none := true
+		err := r.each(parts{spans: true}, func(one *schemas.Rollout) error {
+			d.element(&none, one)
+			return d.err
+		})
+		d.endElements(none)
+		return err
+	})
+}
+
+// writeResults writes the results document around its rollouts.
+func (r *Report) writeResults(w io.Writer, rollouts func(*document) error) error {
 	d := newDocument(w)
 	d.value(r.Head, "")
 	d.unclose("}")
 	d.text(",\n  \"evaluationSetResults\": [")
-	first := true
-	if err := r.each(parts{spans: true}, func(one *schemas.Rollout) error {
-		d.element(&first, one)
-		return d.err
-	}); err != nil {
+	if err := rollouts(d); err != nil {
 		return err
 	}
-	d.endElements(first)
 	d.text(",\n  \"datasetEvaluatorResults\": ")
 	d.value(datasetOrEmpty(r.Dataset), "  ")
 	d.text("\n}\n")
@@ -66,7 +74,7 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 		return err
 	}
 	if !isFile { // it may wait for a reader, whom nobody else has to wait for
-		return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error {
+		return FromStore(ctx, st, runID, red, func(r *Report) error {
 			return errors.Join(durable.WriteOutput(path, 0, r.WriteResults), show(r, look))
 		})
 	}
@@ -84,12 +92,26 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	var looked error
-	err = fromStore(ctx, st, runID, red, filepath.Dir(path), func(_ store.View, r *Report) error {
-		looked = show(r, look)
-		if there, err := ReadHead(path); err == nil && there.RunID == r.RunID && there.StoreID == r.StoreID && there.Revision > r.Revision {
-			return nil
+	err = snapshot(ctx, st, runID, red, filepath.Dir(path), func(v store.View, o Options) error {
+		run := v.Run()
+		if there, err := ReadHead(path); err == nil && there.RunID == run.ID && there.StoreID == o.StoreID && there.Revision > run.Revision {
+			r, err := FromView(v, o)
+			if err == nil {
+				looked = show(r, look)
+			}
+			return err
 		}
-		return durable.WriteFile(path, mode, r.WriteResults)
+		s, err := newSpool(dir)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		r, err := fromView(v, o, s.add)
+		if err != nil {
+			return err
+		}
+		looked = show(r, look)
+		return durable.WriteFile(path, mode, func(w io.Writer) error { return r.writeResults(w, s.copyTo) })
 	})
 	if err != nil {
 		return fmt.Errorf("the results document %s could not be written: %w", path, err)
@@ -129,7 +151,7 @@ func (d *document) value(v any, prefix string) {
 	}
 	d.compact.Reset()
 	if d.err = d.enc.Encode(v); d.err == nil {
-		d.err = json.Indent(&d.pretty, inert(bytes.TrimSuffix(d.compact.Bytes(), []byte("\n"))), prefix, "  ")
+		indent(&d.pretty, inert(bytes.TrimSuffix(d.compact.Bytes(), []byte("\n"))), prefix)
 	}
 }
 
@@ -146,11 +168,11 @@ func (d *document) text(s string) {
 }
 
 // element writes one element of an array that stands on the first level.
-func (d *document) element(first *bool, v any) {
-	if !*first {
+func (d *document) element(none *bool, v any) {
+	if !*none {
 		d.text(",")
 	}
-	*first = false
+	*none = false
 	d.text("\n    ")
 	d.value(v, "    ")
 }
@@ -176,6 +198,54 @@ func (d *document) flush() error {
 		return d.err
 	}
 	return d.w.Flush()
+}
+
+// indent writes what json.Indent writes, but needs JSON that is valid and has no space between its
+// tokens: it does not look into strings.
+func indent(out *bytes.Buffer, compact []byte, prefix string) {
+	line := "\n" + prefix
+	for i := 0; i < len(compact); {
+		switch c := compact[i]; c {
+		case '"':
+			end := stringEnd(compact, i)
+			out.Write(compact[i:end])
+			i = end
+			continue
+		case '{', '[':
+			out.WriteByte(c)
+			if i++; compact[i] == c+2 { // } or ]
+				out.WriteByte(compact[i])
+				break
+			}
+			line += "  "
+			out.WriteString(line)
+			continue
+		case '}', ']':
+			line = line[:len(line)-2]
+			out.WriteString(line)
+			out.WriteByte(c)
+		case ',':
+			out.WriteByte(c)
+			out.WriteString(line)
+		case ':':
+			out.WriteString(": ")
+		default:
+			out.WriteByte(c)
+		}
+		i++
+	}
+}
+
+// stringEnd is the place after the quote that ends the string that begins at from.
+func stringEnd(text []byte, from int) int {
+	for i := from + 1; ; i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
 }
 
 // inert escapes what a terminal or a CI log would act on if the JSON text were shown there: DEL and

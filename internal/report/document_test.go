@@ -192,6 +192,20 @@ func TestSaveResults(t *testing.T) {
 	data, err := os.ReadFile(path)
 	r.check(err)
 	r.check(schemas.Validate("results", data))
+	const rollouts = `"evaluationSetResults"`
+	_, written, _ := strings.Cut(string(r.document()), rollouts)
+	if _, saved, _ := strings.Cut(string(data), rollouts); written == "" || saved != written {
+		t.Errorf("a document that is saved is another than one that is written:\n%s", cmp.Diff(written, saved))
+	}
+	var compact, indented bytes.Buffer
+	r.check(json.Compact(&compact, data))
+	r.check(json.Indent(&indented, compact.Bytes(), "", "  "))
+	if diff := cmp.Diff(indented.String()+"\n", string(data)); diff != "" {
+		t.Errorf("the document is not indented as JSON is:\n%s", diff)
+	}
+	if left, _ := filepath.Glob(filepath.Join(workspace.RunDir(r.st.Dir(), testRunID), "*.spool")); len(left) > 0 {
+		t.Errorf("%v was left", left)
+	}
 
 	t.Run("goes on with the run", func(t *testing.T) {
 		r.deliver("waits", `{}`)

@@ -70,31 +70,30 @@ func StatusOf(c store.Counts) schemas.Status {
 
 // FromStore calls f with the report of a run. It holds only during the call.
 func FromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, f func(*Report) error) error {
-	return fromStore(ctx, st, runID, red, ".", func(_ store.View, r *Report) error { return f(r) })
+	return snapshot(ctx, st, runID, red, ".", func(v store.View, o Options) error {
+		r, err := FromView(v, o)
+		if err != nil {
+			return err
+		}
+		return f(r)
+	})
 }
 
-func fromStore(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, dir string, f func(store.View, *Report) error) error {
+// snapshot calls f with a view of a run and the options of a report for someone in dir.
+func snapshot(ctx context.Context, st store.Reader, runID string, red *redact.Redactor, dir string, f func(store.View, Options) error) error {
 	o := Options{StoreID: st.ID(), StoreDir: st.Dir(), Redact: red}
 	stored, err := st.Plan(ctx, runID)
 	if err != nil {
 		return err
 	}
-	plan, err := plans.Read(stored)
-	if err != nil {
+	if o.Plan, err = plans.Read(stored); err != nil {
 		return err
 	}
-	o.Plan = plan
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	if o.StorePath, err = filepath.Rel(dir, st.Dir()); err != nil {
 		return fmt.Errorf("the place of the store relative to %s: %w", dir, err)
 	}
-	return st.Snapshot(ctx, runID, func(v store.View) error {
-		r, err := FromView(v, o)
-		if err != nil {
-			return err
-		}
-		return f(v, r)
-	})
+	return st.Snapshot(ctx, runID, func(v store.View) error { return f(v, o) })
 }

@@ -18,8 +18,17 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p parts) (*schemas.Rollout, error) {
-	out := &schemas.Rollout{
+func (o Options) rollout(rv store.RolloutView, results []result, asked *evaluations, p parts) (out *schemas.Rollout, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("rollout %s (%s): %w", rv.ID, rv.EvaluationName, err)
+		}
+	}()
+	evaluation, err := asked.of(rv)
+	if err != nil {
+		return nil, err
+	}
+	out = &schemas.Rollout{
 		EvaluationID: o.Redact.String(rv.EvaluationID), EvaluationName: o.Redact.String(rv.EvaluationName), RolloutID: rv.ID,
 		Agent: o.Redact.String(rv.Agent), Epoch: rv.Epoch, Status: schemas.State(rv.State), Score: rv.Score, Error: o.fault(rv.Fault),
 		ResumedBy: o.resumptions(rv), MCPServers: []schemas.MCPServer{}, Isolation: "none", Segments: rv.Segment,
@@ -37,12 +46,10 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 			out.Criteria[o.Redact.String(id)] = o.Redact.JSON(criteria)
 		}
 	}
-	if err := eachResult(rv, func(r eval.Result, rescoring int) {
-		one := o.evaluated(r)
-		one.Rescoring = rescoring
+	for _, r := range results {
+		one := o.evaluated(r.Result)
+		one.Rescoring = r.rescoring
 		out.EvaluationRunResults = append(out.EvaluationRunResults, one)
-	}); err != nil {
-		return nil, err
 	}
 	out.Rescoring, out.Outdated, out.NotRescored = rv.Rescoring, o.outdated(rv), o.Redact.String(rv.Unscored)
 	out.Logs, out.FinishedAt = o.logs(rv), timeOrNil(rv.FinishedAt)
@@ -52,7 +59,6 @@ func (o Options) rollout(rv store.RolloutView, evaluation *eval.Evaluation, p pa
 	if err := o.addInfo(out, rv); err != nil {
 		return nil, err
 	}
-	var err error
 	if rv.State == eval.StateScoring {
 		if out.EvaluatorTriggers, err = o.waiting(rv.Triggers, true); err != nil {
 			return nil, err

@@ -138,8 +138,10 @@ func (r *testRun) recorded(id string) (all []eval.Result) {
 		r.check(v.Rollouts(func(rv store.RolloutView) error {
 			if rv.ID == r.claims[id].RolloutID {
 				rv.State = eval.StateCompleted
-				results, err := evaluated(rv)
-				all = results
+				results, err := readResults(rv)
+				for _, one := range results {
+					all = append(all, one.Result)
+				}
 				return err
 			}
 			return nil

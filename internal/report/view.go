@@ -31,7 +31,10 @@ type Options struct {
 
 // FromView makes the report of a view and computes its statistics. It may be used as long as the
 // view.
-func FromView(v store.View, o Options) (*Report, error) {
+func FromView(v store.View, o Options) (*Report, error) { return fromView(v, o, nil) }
+
+// fromView does what FromView does, and calls traced, if not nil, with every rollout and its traces.
+func fromView(v store.View, o Options, traced func(*schemas.Rollout) error) (*Report, error) {
 	run := v.Run()
 	if err := o.readRescorings(v); err != nil {
 		return nil, err
@@ -40,9 +43,23 @@ func FromView(v store.View, o Options) (*Report, error) {
 	set := &o.Plan.Set
 	statistics := eval.NewStatistics(set)
 	if err := v.Rollouts(func(rv store.RolloutView) error {
-		one, err := o.counted(rv, asked)
+		results, err := readResults(rv)
+		if err != nil {
+			return err
+		}
+		one, err := o.counted(rv, results, asked)
+		if err != nil {
+			return err
+		}
 		statistics.Add(one)
-		return err
+		if traced == nil {
+			return nil
+		}
+		out, err := o.rollout(rv, results, asked, parts{spans: true})
+		if err != nil {
+			return err
+		}
+		return traced(out)
 	}); err != nil {
 		return nil, err
 	}
@@ -52,13 +69,13 @@ func FromView(v store.View, o Options) (*Report, error) {
 	r.Summary, r.Statistics = summaryOf(run.Counts, &summary), &summary
 	r.each = func(p parts, f func(*schemas.Rollout) error) error {
 		return v.Rollouts(func(rv store.RolloutView) error {
-			evaluation, err := asked.of(rv)
+			results, err := readResults(rv)
 			if err != nil {
 				return err
 			}
-			out, err := o.rollout(rv, evaluation, p)
+			out, err := o.rollout(rv, results, asked, p)
 			if err != nil {
-				return fmt.Errorf("rollout %s (%s): %w", rv.ID, rv.EvaluationName, err)
+				return err
 			}
 			return f(out)
 		})
@@ -68,14 +85,17 @@ func FromView(v store.View, o Options) (*Report, error) {
 
 // counted is a rollout as the statistics take it. One whose results are outdated counts as one that
 // is still to be scored.
-func (o Options) counted(rv store.RolloutView, asked *evaluations) (eval.Rollout, error) {
+func (o Options) counted(rv store.RolloutView, results []result, asked *evaluations) (eval.Rollout, error) {
 	out := eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
 		AgentsFault: rv.State == eval.StateFaulted && rv.Fault != nil && ownerOf(&o.Plan.Set, rv.Fault.Category) == fault.OwnerAgent}
 	var err error
 	if o.outdated(rv) {
 		out.State = eval.StateEvaluating
 		out.Evaluation, err = asked.asked(rv, o.rescorings.Last())
-	} else if out.Results, err = evaluated(rv); err == nil {
+	} else {
+		for _, r := range results {
+			out.Results = append(out.Results, r.Result)
+		}
 		out.Evaluation, err = asked.of(rv)
 	}
 	if err != nil {
@@ -187,27 +207,26 @@ func summaryOf(c store.Counts, s *eval.Summary) schemas.Summary {
 	return out
 }
 
-// evaluated are the results of a completed rollout, and what is known of one that waits for a score.
-// Results of a rollout that is still being evaluated are not shown.
-func evaluated(rv store.RolloutView) (all []eval.Result, err error) {
-	err = eachResult(rv, func(r eval.Result, _ int) { all = append(all, r) })
-	return all, err
+// result is one that is shown of a rollout, with the number of the rescoring that it is of.
+type result struct {
+	eval.Result
+	rescoring int
 }
 
-// eachResult calls f with the results that are shown of a rollout, and with the number of the rescoring
-// that each is of.
-func eachResult(rv store.RolloutView, f func(r eval.Result, rescoring int)) error {
+// readResults reads those of a completed rollout, and what is known of one that waits for a score.
+// Results of a rollout that is still being evaluated are not shown.
+func readResults(rv store.RolloutView) (all []result, err error) {
 	if rv.State != eval.StateCompleted && rv.State != eval.StateScoring {
-		return nil
+		return nil, nil
 	}
 	for _, r := range rv.Results {
 		var results []eval.Result
 		if err := json.Unmarshal(r.Data, &results); err != nil {
-			return fmt.Errorf("the stored result of evaluator %s: %w", r.EvaluatorID, err)
+			return nil, fmt.Errorf("rollout %s (%s): the stored result of evaluator %s: %w", rv.ID, rv.EvaluationName, r.EvaluatorID, err)
 		}
 		for _, one := range results {
-			f(one, r.Rescoring)
+			all = append(all, result{one, r.Rescoring})
 		}
 	}
-	return nil
+	return all, nil
 }
