@@ -1,12 +1,14 @@
 # Each target is a stage of CI, by the same script; see CONTRIBUTING.md.
-stages := fresh modules compiler format docs vet lint dist tools test race long images published uipath scipy lab crash chaos fuzz bench
-.PHONY: all build check ci golden vuln $(stages)
+stages := fresh modules compiler format docs vet lint dist tools test race long images browser published uipath scipy lab crash chaos fuzz bench
+.PHONY: all build check ci golden pictures vuln $(stages)
 
 all: build
 build:
 	go build ./cmd/evalrun
 check:
 	.ci/run modules format docs vet lint
+pictures:
+	cd internal/test/browser && go test -count=1 -run TestPictures . -update
 ci:
 	.ci/run
 $(stages) golden vuln:

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -49,5 +50,11 @@ func counted(n int, noun string) string {
 // percent is a share as an attribute of a drawing.
 func percent(x float64) string { return strconv.FormatFloat(100*min(max(x, 0), 1), 'f', 3, 64) + "%" }
 
-// shortID is the end of an id: runs that were made at about the same time begin alike.
-func shortID(id string) string { return id[max(0, len(id)-8):] }
+// shortID is the end of an id that was made by evalrun, and all of one that somebody has chosen: runs
+// that were made at about the same time begin alike.
+func shortID(id string) string {
+	if len(id) == 36 && strings.Count(id, "-") == 4 {
+		return id[28:]
+	}
+	return short(id, 40)
+}

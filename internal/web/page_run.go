@@ -151,7 +151,7 @@ func verdictOf(o *overview) verdict {
 		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
 	}
 	if o.reason != "" && o.verdict != runner.Failed && o.verdict != runner.Undecided {
-		add("%s.", strings.TrimSuffix(o.reason, "."))
+		add("%s%s.", strings.ToUpper(o.reason[:1]), strings.TrimSuffix(o.reason[1:], "."))
 	}
 	c := s.Coverage
 	for _, one := range []struct {

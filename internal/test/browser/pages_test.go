@@ -206,8 +206,8 @@ func TestKeysAlone(t *testing.T) {
 // open opens a browser on the pages of a world.
 func open(t *testing.T, w *world) (b *browser, at string) {
 	t.Helper()
-	b = newBrowser(t)
 	link, _ := w.view("0")
+	b = newBrowser(t) // it is gone before the server is, so that its pages miss nothing
 	b.open(link, "/")
 	return b, base(t, link)
 }
