@@ -15,8 +15,12 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 )
+
+// compareFormats are what the command compare can write.
+var compareFormats = append([]string{formatHTML}, runner.ComparisonFormats...)
 
 // compareFlags are the flags of compare.
 type compareFlags struct {
@@ -41,10 +45,13 @@ paired, so that what they have in common does not count as noise.
 
 --no-worse-than and --better-than are gates on the first figure, judged by its 95 % interval: exit code 0 if they are met, 1 if they
 are not, 5 if the interval allows both. Without them the exit code says nothing of the difference. --aa compares the epochs of one run
-with each other, to see how often a difference is found where there is none.`,
+with each other, to see how often a difference is found where there is none.
+
+The format html is one file that a browser opens without a server or a network: all of the comparison, with its intervals drawn.`,
 		Example: `  evalrun compare main.json pr.json --no-worse-than 0.02
   evalrun compare 0197a 0197b --by score
   evalrun compare RUN --agents old,new
+  evalrun compare main.json pr.json --format html -o compare.html
   evalrun compare --aa RUN`,
 		Args: between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, g, args) },
@@ -62,7 +69,7 @@ with each other, to see how often a difference is found where there is none.`,
 	fl.Uint64Var(&f.seed, "seed", stats.DefaultSettings.Seed, "the seed `N` of all random numbers")
 	fl.BoolVar(&f.differentSets, "allow-different-sets", false, "compare what both have, although their evaluations or evaluators differ")
 	fl.BoolVar(&f.selfTest, "aa", false, "compare the epochs of one run with each other, or two runs that should be the same")
-	fl.StringVar(&f.format, "format", "text", "`FORMAT`: "+strings.Join(runner.ComparisonFormats, ", "))
+	fl.StringVar(&f.format, "format", "text", "`FORMAT`: "+strings.Join(compareFormats, ", "))
 	fl.StringVarP(&f.output, "output", "o", "", "write to `FILE` instead of stdout")
 	return cmd
 }
@@ -96,7 +103,11 @@ func (f *compareFlags) run(cmd *cobra.Command, g *globals, args []string) error 
 	if err != nil {
 		return err
 	}
-	if err := f.write(cmd, func(w io.Writer) error { return runner.WriteComparison(w, d, f.format) }); err != nil {
+	write := func(w io.Writer) error { return runner.WriteComparison(w, d, f.format) }
+	if f.format == formatHTML {
+		write = func(w io.Writer) error { return web.WriteComparison(w, d) }
+	}
+	if err := f.write(cmd, write); err != nil {
 		return err
 	}
 	if v := d.Comparisons[0].Verdict; f.selfTest && (v == compare.Improved || v == compare.Regressed) && !g.quiet {
@@ -124,7 +135,7 @@ func (f *compareFlags) options(g *globals, args []string) (o compare.Options, er
 	for _, one := range []struct {
 		flag, value string
 		values      []string
-	}{{"missing", f.missing, []string{"pairs", "zero"}}, {"undecided", f.undecided, []string{"fail", "pass", "exit"}}, {"format", f.format, runner.ComparisonFormats}} {
+	}{{"missing", f.missing, []string{"pairs", "zero"}}, {"undecided", f.undecided, []string{"fail", "pass", "exit"}}, {"format", f.format, compareFormats}} {
 		if !slices.Contains(one.values, one.value) {
 			return o, usageError("--%s: expected one of %s, got %q%s", one.flag, strings.Join(one.values, ", "), one.value, input.Suggest(one.value, one.values))
 		}
@@ -138,6 +149,8 @@ func (f *compareFlags) options(g *globals, args []string) (o compare.Options, er
 		return o, usageError("--agents: expected two agents A,B, got %d", len(f.agents))
 	case len(args) == 1 && !f.selfTest && len(f.agents) != 2:
 		return o, usageError("compare: expected two runs, or one with --agents A,B, or with --aa; got %s", args[0])
+	case f.selfTest && len(args) == 1 && f.format == formatHTML:
+		return o, usageError("--format html: --aa with one run has no page; take text, json or markdown")
 	case f.selfTest && len(args) == 1 && (o.NoWorseThan != nil || o.BetterThan != nil):
 		return o, usageError("--aa with one run has no gates: it has no candidate")
 	}

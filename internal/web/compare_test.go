@@ -1,14 +1,20 @@
 package web_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/evalrun/evalrun/eval/compare"
+	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -36,6 +42,54 @@ func (d *desk) scoredRun(says string) string {
 		d.Fatal(err)
 	}
 	return created.RunID
+}
+
+// A comparison as a file has what the page has, and leads nowhere else.
+func TestAComparisonIsOneFile(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	good, bad := d.scoredRun("yes"), d.scoredRun("no")
+	var sides [2]compare.Side
+	for i, id := range []string{good, bad} {
+		if err := d.store.Report(t.Context(), id, runner.Variables{}, func(r *runner.Report) (err error) {
+			sides[i], err = r.Side("")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	margin := 0.02
+	doc, err := runner.Compare(sides[0], sides[1], compare.Options{Settings: stats.DefaultSettings, NoWorseThan: &margin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file, again bytes.Buffer
+	if err := errors.Join(web.WriteComparison(&file, doc), web.WriteComparison(&again, doc)); err != nil || !bytes.Equal(file.Bytes(), again.Bytes()) {
+		t.Fatal("the same comparison gives other bytes: ", err)
+	}
+	page := file.String()
+	_, served := d.do("GET", "/compare?a="+good+"&b="+bad, nil)
+	for _, part := range []string{`<div class="verdict">`, `<table><caption>`, `<h2>Became worse</h2>`} {
+		_, want, _ := strings.Cut(served, part)
+		want, _, _ = strings.Cut(want, "\n")
+		if want == "" || !strings.Contains(page, part+want) {
+			t.Errorf("the file lacks what the page has: %s%s", part, want)
+		}
+	}
+	if want := "B is no worse than A by more than 0.02"; !strings.Contains(page, want) {
+		t.Errorf("the file lacks %q", want)
+	}
+	leads := regexp.MustCompile(`(?:href|src|action)="([^"]*)"`)
+	for _, link := range leads.FindAllStringSubmatch(page, -1) {
+		if !strings.HasPrefix(link[1], "#") && link[1] != "data:," {
+			t.Errorf("it leads to %s", link[1])
+		}
+	}
+	for _, not := range []string{"<i>E", "<form", "%!", "A and B are the same"} {
+		if strings.Contains(page, not) {
+			t.Errorf("it has %q", not)
+		}
+	}
 }
 
 func TestTwoRunsAreCompared(t *testing.T) {

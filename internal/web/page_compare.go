@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
+	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -25,14 +26,20 @@ type comparePage struct {
 	Different        bool
 	// Problem says why there is no comparison; Allow leads to one of different sets all the same.
 	Problem, Allow string
-	Doc            *compare.Document
-	First          *compareRow
-	Rows           []compareRow
-	Regressed      []compare.Item
-	Improved       []compare.Item
+	// Offline is set in a file, where nothing can be asked for and where all items have their place.
+	Offline   bool
+	Doc       *compare.Document
+	Gates     []compareGate
+	First     *compareRow
+	Rows      []compareRow
+	Regressed []compare.Item
+	Improved  []compare.Item
 	// More counts what is left out of these two lists.
 	More int
 }
+
+// compareGate is a gate and how it was judged.
+type compareGate struct{ Verdict, Sentence string }
 
 // compareRow is one figure. Its interval is drawn on an axis that all rows share.
 type compareRow struct {
@@ -95,13 +102,24 @@ func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
 		}
 		o.Margin = &margin
 	}
-	if page.Doc, err = runner.Compare(a, b, o); err != nil {
-		page.Doc = nil
+	doc, err := runner.Compare(a, b, o)
+	if err != nil {
 		return err
 	}
+	page.show(doc)
+	page.Commands = []string{"evalrun compare " + doc.A.RunID + " " + doc.B.RunID}
+	return nil
+}
+
+// show shows a comparison on the page.
+func (page *comparePage) show(doc *compare.Document) {
+	page.Doc = doc
+	for _, g := range doc.Gates {
+		page.Gates = append(page.Gates, compareGate{string(g.Verdict), report.GateSentence(g)})
+	}
 	scale := 0.05
-	for i := range page.Doc.Comparisons {
-		if row := &page.Doc.Comparisons[i]; !row.LowerIsBetter {
+	for i := range doc.Comparisons {
+		if row := &doc.Comparisons[i]; !row.LowerIsBetter {
 			for _, v := range []*float64{&row.Delta, row.Low, row.High} {
 				if v != nil {
 					scale = max(scale, math.Abs(*v))
@@ -109,25 +127,23 @@ func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
 			}
 		}
 	}
-	for i := range page.Doc.Comparisons {
-		page.Rows = append(page.Rows, compareRow{&page.Doc.Comparisons[i], scale})
+	for i := range doc.Comparisons {
+		page.Rows = append(page.Rows, compareRow{&doc.Comparisons[i], scale})
 	}
 	if len(page.Rows) > 0 {
 		page.First = &page.Rows[0]
 	}
-	for _, item := range page.Doc.Items {
+	for _, item := range doc.Items {
 		list := &page.Regressed
 		if item.D > 0 != page.First.LowerIsBetter {
 			list = &page.Improved
 		}
-		if len(*list) == maxItems {
+		if len(*list) == maxItems && !page.Offline {
 			page.More++
 			continue
 		}
 		*list = append(*list, item)
 	}
-	page.Commands = []string{"evalrun compare " + page.Doc.A.RunID + " " + page.Doc.B.RunID}
-	return nil
 }
 
 // side reads RUN or RUN:AGENT as a side of a comparison.
@@ -145,4 +161,4 @@ func (p *Pages) side(ctx context.Context, name string) (s compare.Side, err erro
 }
 
 // Same says that both sides are the same run and agents.
-func (page *comparePage) Same() bool { return page.A == page.B }
+func (page *comparePage) Same() bool { return !page.Offline && page.A == page.B }

@@ -1,13 +1,10 @@
 package web
 
 import (
-	"bytes"
 	"compress/flate"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html"
 	"io"
 	"regexp"
 	"strings"
@@ -79,7 +76,7 @@ func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
 	if len(details) > 0 {
 		out.block(fmt.Sprintf("d%d", n/reportBlock), details)
 	}
-	out.write("<script>" + reportScript() + "</script></body></html>\n")
+	out.end(reportScript())
 	return out.err
 }
 
@@ -88,18 +85,6 @@ func reportID(id string) string { return id[max(0, len(id)-12):] }
 
 func reportScript() string {
 	return "\n" + string(assets["report.js"].data) + "\n" + string(assets["app.js"].data) + "\n"
-}
-
-// reportWriter writes the parts of a report, until an error.
-type reportWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (w *reportWriter) write(text string) {
-	if w.err == nil {
-		_, w.err = io.WriteString(w.w, text)
-	}
 }
 
 // block writes a value as base64 of raw deflate of JSON. Nothing in base64 can end the element.
@@ -127,32 +112,21 @@ func (w *reportWriter) block(id string, value any) {
 var (
 	rolloutLink = regexp.MustCompile(`href="/runs/[^"/]*/rollouts/([^"?]*)(\?[^"]*)?"`)
 	stateLink   = regexp.MustCompile(`href="\?([^"#]*)(#rl)?"`)
-	otherLink   = regexp.MustCompile(` href="/[^"]*"`)
-	navigation  = regexp.MustCompile(`(?s)<nav .*?</nav>`)
-	crumbs      = regexp.MustCompile(`(?s)<p class="crumbs">.*?</p>`)
 )
 
 // page writes the page of the run with its first rollouts, up to the data.
 func (w *reportWriter) page(run *overview, o ReportOptions) {
 	page := newRunPage(run, readFilter(nil))
 	page.Commands = nil
-	var made bytes.Buffer
-	if err := templates.ExecuteTemplate(&made, "run.html", page); err != nil {
+	body, err := bodyOf("run.html", page)
+	if err != nil {
 		w.err = err
 		return
 	}
-	_, body, ok := strings.Cut(made.String(), `<a class="skip"`)
-	body, _, ok2 := strings.Cut(body, "</body>")
-	if !ok || !ok2 {
-		w.err = fmt.Errorf("the page of a run has not the parts of one")
-		return
-	}
-	body = navigation.ReplaceAllString(body, `<span class="note" role="status">report, not live</span>`)
 	body = rolloutLink.ReplaceAllStringFunc(body, func(link string) string {
 		return `href="#r/` + reportID(rolloutLink.FindStringSubmatch(link)[1]) + `"`
 	})
 	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
-	body = otherLink.ReplaceAllString(crumbs.ReplaceAllString(body, ""), "")
 	note := "This file contains inputs and outputs of the agents."
 	if o.RedactIO {
 		note = "What the agents were given and have made was left out of this file."
@@ -163,17 +137,8 @@ func (w *reportWriter) page(run *overview, o ReportOptions) {
 	if o.Missing != "" {
 		note += " " + o.Missing
 	}
-	body = strings.Replace(body, `<main id="main" tabindex="-1">`, `<main id="main" tabindex="-1"><p class="note">`+html.EscapeString(note)+`</p>`, 1)
-	style, script := string(assets["style.css"].data), reportScript()
-	policy := fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'", hashOf(style), hashOf(script))
-	w.write(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="` + policy +
-		`"><meta name="referrer" content="no-referrer"><link rel="icon" href="data:,"><title>` + html.EscapeString(plain(page.Title)) + " – evalrun</title><style>" + style + "</style></head><body>\n" + `<a class="skip"` + body +
-		`<dialog id="detail" aria-label="Rollout"><button type="button">Close</button><div></div></dialog>` + "\n")
-}
-
-func hashOf(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+	w.body(page.Title, alone(body, note), reportScript())
+	w.write(`<dialog id="detail" aria-label="Rollout"><button type="button">Close</button><div></div></dialog>` + "\n")
 }
 
 // reportDetail is what a report has of one rollout beside its row.

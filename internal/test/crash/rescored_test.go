@@ -62,7 +62,7 @@ func (s rescored) scored() (scored int) {
 			switch {
 			case len(o.Results) != 1 || o.Score == nil || o.Results[0].Rescoring != o.Rescoring:
 				s.t.Errorf("%s: score %v of rescoring %d, results %+v", o.EvaluationID, o.Score, o.Rescoring, o.Results)
-			case o.Rescoring == 1 && *o.Score == 0:
+			case o.Rescoring > 0 && o.Rescoring == len(rescorings) && *o.Score == 0:
 				scored++
 			case o.Rescoring != 0 || *o.Score != 1:
 				s.t.Errorf("%s has the score %v of rescoring %d", o.EvaluationID, *o.Score, o.Rescoring)
@@ -71,10 +71,12 @@ func (s rescored) scored() (scored int) {
 		}); err != nil {
 			return err
 		}
-		switch {
-		case len(rescorings) == 0 && scored == 0: // killed before it had begun
-		case len(rescorings) != 1 || rescorings[0].Scored != scored || rescorings[0].Due != s.total-scored || rescorings[0].EndedAt.IsZero() != (scored < s.total):
-			s.t.Errorf("%d rollouts have new results, the rescorings are %+v", scored, rescorings)
+		if len(rescorings) == 0 { // killed before it had begun
+			return nil
+		}
+		last := rescorings[len(rescorings)-1]
+		if last.Scored != scored || last.Due != s.total-scored || last.EndedAt.IsZero() != (scored < s.total) {
+			s.t.Errorf("%d rollouts have new results, of rescoring %d %d: %d are due, it ended %v", scored, last.Number, last.Scored, last.Due, last.EndedAt)
 		}
 		return nil
 	}); err != nil {
@@ -83,8 +85,8 @@ func (s rescored) scored() (scored int) {
 	return scored
 }
 
-// finishScoring scores what is left, and checks that all of it is there, once, and that no agent was
-// asked again.
+// finishScoring scores what is left, or all of it anew if nothing is, and checks that all of it is
+// there, and that no agent was asked again.
 func (s rescored) finishScoring() {
 	s.t.Helper()
 	document := filepath.Join(s.dir, ".evalrun", "runs", runID, "results.json")
