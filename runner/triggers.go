@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/redact"
@@ -75,15 +76,35 @@ type Delivered struct {
 	Payload json.RawMessage `json:"-"`
 }
 
+// UnreadableError says that a run of several cannot be read. The others are not harmed.
+type UnreadableError struct {
+	RunID string
+	Err   error
+}
+
+func (e *UnreadableError) Error() string {
+	return "the run " + e.RunID + " cannot be read: " + e.Err.Error()
+}
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
 // Triggers calls f with what a run waits for, redacted, or what all runs wait for if runID is
-// empty. With all it includes what waits no more, and deliveries.
+// empty. With all it includes what waits no more, and deliveries. Of all runs those that cannot be
+// read are left out, and the error says at the end which: it has an *[UnreadableError] of each.
 func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Trigger) error) error {
-	redactors := map[string]*redact.Redactor{}
-	return s.st.Triggers(ctx, runID, all, func(t store.Trigger) error {
+	redactors, unreadable := map[string]*redact.Redactor{}, map[string]bool{}
+	var wrong []error
+	err := s.st.Triggers(ctx, runID, all, func(t store.Trigger) error {
+		if unreadable[t.RunID] {
+			return nil
+		}
 		red, ok := redactors[t.RunID]
 		if !ok {
 			p, err := readPlanned(ctx, s.st, t.RunID, Variables{})
-			if err != nil {
+			switch {
+			case err != nil && runID == "" && ctx.Err() == nil:
+				unreadable[t.RunID], wrong = true, append(wrong, &UnreadableError{t.RunID, err})
+				return nil
+			case err != nil:
 				return err
 			}
 			red, redactors[t.RunID] = p.red, p.red
@@ -101,6 +122,7 @@ func (s *Store) Triggers(ctx context.Context, runID string, all bool, f func(Tri
 		}
 		return f(out)
 	})
+	return errors.Join(append(wrong, err)...)
 }
 
 // ShowTrigger is a trigger as it is shown, with what was delivered for it. It is for evalrun's own

@@ -26,7 +26,7 @@ func newBrowser(t *testing.T) *http.Client {
 }
 
 // visit asks for a page, or sends a form as a page of the server does.
-func (w *world) visit(browser *http.Client, path string, form url.Values) (*http.Response, string) {
+func (w *world) visit(browser *http.Client, path string, form url.Values) answer {
 	w.Helper()
 	method := http.MethodGet
 	if form != nil {
@@ -49,7 +49,7 @@ func (w *world) visit(browser *http.Client, path string, form url.Values) (*http
 	if err != nil {
 		w.Fatal(err)
 	}
-	return a, string(page)
+	return answer{a, string(page)}
 }
 
 // typedToken is a token that the server may send: to the browser in which it was typed, as its cookie.
@@ -67,14 +67,14 @@ func TestALinkWorksOnceAndBecomesACookie(t *testing.T) {
 	now := time.Now()
 	w := newWorld(t, func(o *serve.Options) { o.Person, o.Now = "ada", func() time.Time { return now } })
 	browser := newBrowser(t)
-	if a, page := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized || !strings.Contains(page, `action="/login"`) {
-		t.Fatal("without a cookie: ", a.StatusCode, page)
+	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized || !strings.Contains(a.body, `action="/login"`) {
+		t.Fatal("without a cookie: ", a.StatusCode, a.body)
 	}
 	link := w.server.Link("/inbox")
-	a, page := w.visit(browser, link, nil)
+	a := w.visit(browser, link, nil)
 	cookies := a.Cookies()
-	if a.StatusCode != http.StatusOK || len(cookies) != 1 || !strings.Contains(page, `href="/inbox"`) {
-		t.Fatal(a.StatusCode, cookies, page)
+	if a.StatusCode != http.StatusOK || len(cookies) != 1 || !strings.Contains(a.body, `href="/inbox"`) {
+		t.Fatal(a.StatusCode, cookies, a.body)
 	}
 	if c := cookies[0]; !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.Domain != "" || c.Secure || c.Expires.Before(now.Add(11*time.Hour)) {
 		t.Errorf("the cookie is %+v", c)
@@ -82,17 +82,17 @@ func TestALinkWorksOnceAndBecomesACookie(t *testing.T) {
 	if a.Header.Get("Refresh") != "0; url=/inbox" || a.Header.Get("Referrer-Policy") != "no-referrer" || a.Header.Get("Cache-Control") != "no-store" {
 		t.Error(a.Header)
 	}
-	if a, _ := w.visit(browser, "/", nil); a.StatusCode != http.StatusOK {
+	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusOK {
 		t.Error("with the cookie: ", a.StatusCode)
 	}
 	stranger := newBrowser(t)
 	for _, path := range []string{link, "/open?key=none", "/open"} {
-		if a, page := w.visit(stranger, path, nil); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) > 0 || !strings.Contains(page, "a link works once") {
-			t.Error(path, a.StatusCode, a.Cookies(), page)
+		if a := w.visit(stranger, path, nil); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) > 0 || !strings.Contains(a.body, "a link works once") {
+			t.Error(path, a.StatusCode, a.Cookies(), a.body)
 		}
 	}
 	now = now.Add(13 * time.Hour)
-	if a, _ := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized {
+	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized {
 		t.Error("a cookie that is too old: ", a.StatusCode)
 	}
 }
@@ -108,7 +108,7 @@ func TestALinkLeadsNowhereElse(t *testing.T) {
 		q := link.Query()
 		q.Set("to", to)
 		link.RawQuery = q.Encode()
-		if a, page := w.visit(newBrowser(t), link.String(), nil); a.Header.Get("Refresh") != "0; url=/" || strings.Contains(page, "example.org") {
+		if a := w.visit(newBrowser(t), link.String(), nil); a.Header.Get("Refresh") != "0; url=/" || strings.Contains(a.body, "example.org") {
 			t.Errorf("to %q it leads to %q", to, a.Header.Get("Refresh"))
 		}
 	}
@@ -119,25 +119,25 @@ func TestATokenIsTypedAndLeft(t *testing.T) {
 	w := newWorld(t)
 	browser := newBrowser(t)
 	for name, token := range map[string]string{"no token": "", "no such token": "evr_aaaaaaaa_bbbb", "one that may not look": w.newToken(access.Deliver)} {
-		if a, page := w.visit(browser, "/login", url.Values{"token": {token}}); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) > 0 || !strings.Contains(page, `action="/login"`) {
-			t.Error(name, a.StatusCode, page)
+		if a := w.visit(browser, "/login", url.Values{"token": {token}}); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) > 0 || !strings.Contains(a.body, `action="/login"`) {
+			t.Error(name, a.StatusCode, a.body)
 		}
 	}
 	token, _ := w.typedToken(access.Read)
-	a, _ := w.visit(browser, "/login", url.Values{"token": {" " + token + "\n"}})
+	a := w.visit(browser, "/login", url.Values{"token": {" " + token + "\n"}})
 	if a.StatusCode != http.StatusOK || len(a.Cookies()) != 1 || !a.Cookies()[0].HttpOnly || a.Cookies()[0].SameSite != http.SameSiteStrictMode {
 		t.Fatal(a.StatusCode, a.Cookies())
 	}
-	if a, _ := w.visit(browser, "/", nil); a.StatusCode != http.StatusOK {
+	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusOK {
 		t.Fatal(a.StatusCode)
 	}
-	if a, _ := w.visit(browser, "/v1/runs", nil); a.StatusCode != http.StatusUnauthorized {
+	if a := w.visit(browser, "/v1/runs", nil); a.StatusCode != http.StatusUnauthorized {
 		t.Error("a cookie opens what is no page: ", a.StatusCode)
 	}
-	if a, _ := w.visit(browser, "/logout", url.Values{}); len(a.Cookies()) != 1 || a.Cookies()[0].MaxAge >= 0 {
+	if a := w.visit(browser, "/logout", url.Values{}); len(a.Cookies()) != 1 || a.Cookies()[0].MaxAge >= 0 {
 		t.Error(a.Cookies())
 	}
-	if a, _ := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized {
+	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized {
 		t.Error("after leaving: ", a.StatusCode)
 	}
 	if a := w.send("GET", "/v1/runs", "", "Authorization", "Bearer "+token); a.StatusCode != http.StatusOK {
@@ -151,14 +151,14 @@ func TestTheCookieOfARevokedTokenOpensNothing(t *testing.T) {
 	browser := newBrowser(t)
 	token, id := w.typedToken(access.Read)
 	w.visit(browser, "/login", url.Values{"token": {token}})
-	if a, _ := w.visit(browser, "/", nil); a.StatusCode != http.StatusOK {
+	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusOK {
 		t.Fatal(a.StatusCode)
 	}
 	if err := w.Store().RevokeAccessToken(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if a, page := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized || !strings.Contains(page, `action="/login"`) {
-		t.Error(a.StatusCode, page)
+	if a := w.visit(browser, "/", nil); a.StatusCode != http.StatusUnauthorized || !strings.Contains(a.body, `action="/login"`) {
+		t.Error(a.StatusCode, a.body)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestWhoAnswersIsRecorded(t *testing.T) {
 	}
 	browser := newBrowser(t)
 	w.visit(browser, w.server.Link("/inbox"), nil)
-	_, page := w.visit(browser, "/inbox", nil)
+	page := w.visit(browser, "/inbox", nil).body
 	if !strings.Contains(page, `id="n-asked">1<`) {
 		t.Error("the head does not count the question")
 	}
@@ -187,15 +187,15 @@ func TestWhoAnswersIsRecorded(t *testing.T) {
 	for _, m := range hidden.FindAllStringSubmatch(form, -1) {
 		v.Set(m[1], m[2])
 	}
-	if a, said := w.visit(browser, "/triggers/"+trigger.TriggerID+"/answer", v); a.StatusCode != http.StatusOK || !strings.Contains(said, "Approved.") {
-		t.Fatal(a.StatusCode, said)
+	if a := w.visit(browser, "/triggers/"+trigger.TriggerID+"/answer", v); a.StatusCode != http.StatusOK || !strings.Contains(a.body, "Approved.") {
+		t.Fatal(a.StatusCode, a.body)
 	}
 	w.reaches(id, "successful")
 	found, err := w.Trigger(t.Context(), trigger.TriggerID)
 	if err != nil || len(found.Deliveries) != 1 || found.Deliveries[0].Person != "ada" || found.Deliveries[0].By != "page" {
 		t.Errorf("%+v %v", found.Deliveries, err)
 	}
-	if a, page := w.visit(browser, "/runs/"+id+"/rollouts/"+trigger.RolloutID, nil); a.StatusCode != http.StatusOK || !strings.Contains(page, `by <span class="u">ada (page)</span>`) || !strings.Contains(page, `id="n-asked" hidden>0<`) {
+	if a := w.visit(browser, "/runs/"+id+"/rollouts/"+trigger.RolloutID, nil); a.StatusCode != http.StatusOK || !strings.Contains(a.body, `by <span class="u">ada (page)</span>`) || !strings.Contains(a.body, `id="n-asked" hidden>0<`) {
 		t.Error("the page of the rollout does not say who has answered")
 	}
 	if log := w.audit.String(); !strings.Contains(log, `"name":"ada"`) || !strings.Contains(log, trigger.TriggerID) {

@@ -219,6 +219,7 @@ func (a answers) sameQuestion(ctx context.Context, page *answerPage) (ids []stri
 		}
 		return nil
 	})
+	_, err = unreadable(err)
 	return ids, err
 }
 

@@ -39,7 +39,7 @@ func missing(err error) error {
 
 // overviewOf reads a run. What is wrong with it is said: other runs are not harmed.
 func (p *Pages) overviewOf(ctx context.Context, runID string) (*overview, error) {
-	o, err := p.overviews.of(ctx, runID)
+	o, err := p.overviews.lately(ctx, runID)
 	if err == nil || errors.Is(err, service.ErrNotFound) || errors.Is(err, store.ErrClosed) || ctx.Err() != nil {
 		return o, err
 	}
@@ -63,4 +63,21 @@ func explain(err error) (int, string) {
 		return http.StatusUnprocessableEntity, wrong.Error()
 	}
 	return http.StatusInternalServerError, "evalrun itself failed; its log says why"
+}
+
+// unreadable parts an error about all runs into what is said of some of them beside the others, and an
+// error for which there is nothing else to show.
+func unreadable(err error) (said []string, rest error) {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, e := range all {
+		if errors.As(e, new(*runner.UnreadableError)) {
+			said = append(said, redact.Line(e.Error()))
+		} else {
+			rest = errors.Join(rest, e)
+		}
+	}
+	return said, rest
 }

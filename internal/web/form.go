@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
@@ -30,6 +28,7 @@ type field struct {
 	Error string
 
 	isInteger bool
+	limits    limits
 	// values are what the choices stand for.
 	values []string
 }
@@ -83,6 +82,7 @@ func readForm(schema json.RawMessage) (out []field) {
 		if d := p.Get("default"); d != nil {
 			f.Value = plain(textOf(d))
 		}
+		_ = json.Unmarshal(m.Value, &f.limits) // what is no limit limits nothing
 		f.choose(choicesOf(p))
 		switch kind := p.Text("type"); {
 		case len(f.Choices) > 0:
@@ -216,7 +216,9 @@ func (f *field) json() (json.RawMessage, error) {
 		if _, err := strconv.ParseFloat(text, 64); err != nil || !json.Valid([]byte(text)) {
 			return nil, fmt.Errorf("expected a number, got %q", plain(text))
 		}
-		return json.RawMessage(text), nil
+		return json.RawMessage(text), f.limits.ofNumber(text)
+	case "text", "long":
+		return jsonobj.Quote(f.text()), f.limits.ofText(f.text())
 	case "one":
 		if at, err := strconv.Atoi(f.Value); err != nil || at < 0 || at >= len(f.values) {
 			return nil, errors.New("expected one of the choices")
@@ -228,25 +230,4 @@ func (f *field) json() (json.RawMessage, error) {
 		return json.RawMessage(f.Value), nil
 	}
 	return jsonobj.Quote(f.text()), nil
-}
-
-// fits checks an answer against the schema that was asked for. A schema that is none itself refuses
-// nothing.
-func fits(schema, value json.RawMessage) error {
-	if schema == nil {
-		return nil
-	}
-	s := new(jsonschema.Schema)
-	if json.Unmarshal(schema, s) != nil {
-		return nil
-	}
-	resolved, err := s.Resolve(nil)
-	if err != nil {
-		return nil //nolint:nilerr // whoever asks so has to take any answer
-	}
-	var v any
-	if err := json.Unmarshal(value, &v); err != nil {
-		return err
-	}
-	return resolved.Validate(v)
 }

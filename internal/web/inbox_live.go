@@ -47,7 +47,7 @@ func (p *Pages) inboxLive(w http.ResponseWriter, r *http.Request) error {
 	for first := true; ; first = false {
 		changed := p.o.Service.Store().Changed("")
 		all, err := p.questions(r.Context(), p.o.Now(), "")
-		if err != nil {
+		if _, err := unreadable(err); err != nil {
 			return nil //nolint:nilerr // the browser comes again
 		}
 		now := openQuestions{Open: make([]string, 0, len(all)), Complete: len(all) <= mostTold}

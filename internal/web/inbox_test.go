@@ -41,7 +41,9 @@ type desk struct {
 	*httptest.Server
 	store *runner.Store
 	runID string
-	who   access.Identity
+	// set is the file of the eval set.
+	set string
+	who access.Identity
 }
 
 func newDesk(t testing.TB) *desk {
@@ -56,7 +58,7 @@ func newDesk(t testing.TB) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{TB: t, who: access.Identity{ID: "abc", Name: "ada", Scopes: []access.Scope{access.Read, access.Deliver}}}
+	d := &desk{TB: t, set: filepath.Join(dir, "set.json"), who: access.Identity{ID: "abc", Name: "ada", Scopes: []access.Scope{access.Read, access.Deliver}}}
 	if d.store, err = runner.Open(filepath.Join(dir, "store"), runner.OpenOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func TestAFormIsMadeOfTheSchemaOfAQuestion(t *testing.T) {
 	}{
 		"nothing":        {nil, "floor: expected an answer. kind: expected an answer."},
 		"no number":      {[]string{"f.0", "two", "f.1", "0"}, `floor: expected a whole number, got "two".`},
-		"too high":       {[]string{"f.0", "10", "f.1", "0"}, "does not fit the schema"},
+		"too high":       {[]string{"f.0", "10", "f.1", "0"}, "floor: expected at most 9, got 10."},
 		"no such choice": {[]string{"f.0", "2", "f.1", "<i>"}, "kind: expected one of the choices"},
 	} {
 		status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, append(c.values, "verb", "approve", "confirm", "1")...), asJSON...)

@@ -2,11 +2,14 @@ package web
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/internal/service"
 )
 
 const (
@@ -53,6 +56,9 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return err
 	}
+	if _, err := p.overviewOf(r.Context(), run.ID); err != nil {
+		return err // before the stream has begun, so that the browser is told
+	}
 	s, err := p.newStream(w)
 	if err != nil {
 		return err
@@ -63,6 +69,10 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 		changed := p.o.Service.Store().Changed(run.ID)
 		began := time.Now()
 		now, err := p.overviews.of(r.Context(), run.ID)
+		if errors.Is(err, service.ErrNotFound) {
+			_ = s.send(0, "patch", patch{Text: map[string]string{"newer": "This run was removed from the store."}, Set: [][3]any{}, Final: true}) // nobody may listen any more
+			return nil
+		}
 		if err != nil {
 			return nil //nolint:nilerr // the browser comes again, and is told then
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/report"
@@ -28,6 +29,9 @@ type overview struct {
 	evaluations []evaluation
 	rows        []row
 	tags        []string
+	// waits is what the run waits for, and ends when it can be over.
+	waits []waitGroup
+	ends  ends
 	// counts has the rollouts by status; size is about how many bytes the overview takes.
 	counts map[string]int
 	size   int
@@ -73,24 +77,34 @@ func newOverview(r *runner.Report) (*overview, error) {
 			i = len(o.evaluations)
 			evaluations[one.EvaluationID] = i
 			o.evaluations = append(o.evaluations, evaluation{ID: one.EvaluationID, Name: one.EvaluationName, Tags: one.Tags})
-			for _, tag := range one.Tags {
-				if !slices.Contains(o.tags, tag) {
-					o.tags = append(o.tags, tag)
-				}
-			}
+			o.addTags(one.Tags)
 		}
 		agent := slices.Index(o.agents, one.Agent)
 		if agent < 0 { // a rollout of an agent that the plan does not have cannot be, but is shown
 			agent, o.agents = len(o.agents), append(o.agents, one.Agent)
 		}
 		o.evaluations[i].rows = append(o.evaluations[i].rows, len(o.rows))
-		o.counts[one.Status]++
-		o.size += 400 + len(one.Reason) + len(one.EvaluationName) + 40*len(one.Scores)
-		o.rows = append(o.rows, row{one, i, agent})
+		o.rows = append(o.rows, row{})
+		o.add(row{one, i, agent}, len(o.rows)-1)
 		return nil
 	})
 	slices.Sort(o.tags)
 	return o, err
+}
+
+// add puts a rollout at its place among the rows, which is there.
+func (o *overview) add(r row, at int) {
+	o.counts[r.Status]++
+	o.size += 400 + len(r.Reason) + len(r.EvaluationName) + 40*len(r.Scores)
+	o.rows[at] = r
+}
+
+func (o *overview) addTags(tags []string) {
+	for _, tag := range tags {
+		if !slices.Contains(o.tags, tag) {
+			o.tags = append(o.tags, tag)
+		}
+	}
 }
 
 // rowOf is the place of a rollout, -1 if the run has none with the id.
@@ -128,10 +142,26 @@ type overviews struct {
 type cached struct {
 	making sync.Mutex // held while one is made
 	have   *overview  // guarded by overviews.mu
+	// madeAt is when it was made, and took how long that took.
+	madeAt time.Time
+	took   time.Duration
 }
 
 func newOverviews(s *service.Service) overviews {
 	return overviews{service: s, runs: map[string]*cached{}}
+}
+
+// lately is the overview of a run as it is or was a moment ago: of a large run, which may change all the
+// time, one is made at most each ten times as long as that takes.
+func (q *overviews) lately(ctx context.Context, runID string) (*overview, error) {
+	q.mu.Lock()
+	c := q.runs[runID]
+	if c != nil && c.have != nil && len(c.have.rows) >= keepFrom && !c.have.head.Final && time.Since(c.madeAt) < 10*c.took {
+		defer q.mu.Unlock()
+		return c.have, nil
+	}
+	q.mu.Unlock()
+	return q.of(ctx, runID)
 }
 
 // of is the overview of a run at the revision that it has now or a later one.
@@ -157,17 +187,42 @@ func (q *overviews) of(ctx context.Context, runID string) (*overview, error) {
 	if o := fresh(); o != nil {
 		return o, nil
 	}
-	var o *overview
-	if err := q.service.Report(ctx, runID, func(r *runner.Report) (err error) {
+	began := time.Now()
+	o, err := q.read(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c.have, c.madeAt, c.took = o, time.Now(), time.Since(began)
+	q.shrink(runID)
+	return o, nil
+}
+
+// read makes the overview of a run: of what was kept if that is of its revision, else of everything.
+func (q *overviews) read(ctx context.Context, run service.Run) (o *overview, err error) {
+	st := q.service.Store()
+	if run.Counts.Total >= keepFrom {
+		red, err := q.service.Redactor(ctx, run.ID)
+		if err != nil {
+			return nil, err
+		}
+		if o, err := readKept(st.Dir(), run.ID, run.Revision, red); err == nil {
+			return o, nil
+		}
+	}
+	if err := q.service.Report(ctx, run.ID, func(r *runner.Report) (err error) {
 		o, err = newOverview(r)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	c.have = o
-	q.shrink(runID)
+	if err := o.addWaits(ctx, q.service); err != nil {
+		return nil, err
+	}
+	if len(o.rows) >= keepFrom && o.head.Status != schemas.Running && st.InPlace() == nil {
+		_ = keep(st.Dir(), o) // without it the next server makes it again
+	}
 	return o, nil
 }
 

@@ -24,6 +24,8 @@ type inboxPage struct {
 	Sorts        []choice
 	part
 	Questions []*question
+	// Unreadable says of which runs the questions are not known.
+	Unreadable []string
 	// Rollouts counts those that wait for an answer, Distinct the questions.
 	Rollouts, Distinct int
 	// Me is who answers, MayAnswer whether they may.
@@ -48,7 +50,7 @@ func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
 	now := p.o.Now()
 	page.Seen = strconv.FormatInt(now.UnixMicro(), 10)
 	all, err := p.questions(r.Context(), now, page.Run)
-	if err != nil {
+	if page.Unreadable, err = unreadable(err); err != nil {
 		return err
 	}
 	runs := map[string]bool{}

@@ -77,17 +77,14 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	page := newRunPage(o, readFilter(r.URL.Query()))
-	if err := p.addWaits(r.Context(), o, page); err != nil {
-		return err
-	}
 	return p.o.present(w, r, http.StatusOK, "run.html", page)
 }
 
-// newRunPage makes the page of a run, without what it waits for.
+// newRunPage makes the page of a run.
 func newRunPage(o *overview, f filter) *runPage {
 	h := o.head
 	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
-		Verdict: verdictOf(o), Several: o.several(), Agents: o.agents, List: newList(o, f)}
+		Verdict: verdictOf(o), Waits: o.waits, Ends: o.ends, Several: o.several(), Agents: o.agents, List: newList(o, f)}
 	page.StatusClass = classOf(h.Status)
 	if !h.Final {
 		page.Live = "/runs/" + h.RunID + "/live"

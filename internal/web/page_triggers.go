@@ -20,9 +20,11 @@ type triggersPage struct {
 	Q, Type string
 	Types   []string
 	part
-	All      int
-	Sources  []sourceRow
-	Triggers []triggerRow
+	All int
+	// Unreadable says of which runs it is not known what they wait for.
+	Unreadable []string
+	Sources    []sourceRow
+	Triggers   []triggerRow
 }
 
 // sourceRow is a source with what waits for it.
@@ -50,7 +52,7 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &triggersPage{frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"}, Q: strings.TrimSpace(q.Get("q")), Type: q.Get("type")}
 	var found []triggerRow
-	if err := p.o.Service.Triggers(r.Context(), "", false, func(t runner.Trigger) error {
+	err := p.o.Service.Triggers(r.Context(), "", false, func(t runner.Trigger) error {
 		page.All++
 		page.addSource(t, p.o.Now())
 		if !slices.Contains(page.Types, t.Type) {
@@ -63,7 +65,8 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 			found = append(found, row)
 		}
 		return nil
-	}); err != nil {
+	})
+	if page.Unreadable, err = unreadable(err); err != nil {
 		return err
 	}
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page

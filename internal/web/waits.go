@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -22,32 +23,32 @@ type waitGroup struct {
 // maxWaits is how many groups a page shows.
 const maxWaits = 50
 
-// addWaits says what the run waits for.
-func (p *Pages) addWaits(ctx context.Context, o *overview, page *runPage) error {
+// addWaits adds what the run waits for.
+func (o *overview) addWaits(ctx context.Context, from *service.Service) error {
 	if o.head.Final {
 		return nil
 	}
 	at := map[[2]string]int{}
-	return p.o.Service.Triggers(ctx, o.head.RunID, false, func(t runner.Trigger) error {
+	return from.Triggers(ctx, o.head.RunID, false, func(t runner.Trigger) error {
 		name := nameOfWait(t.Type, t.InterruptID, t.Payload)
 		if t.Type == string(wait.TypeTask) && t.AskedBy == "" {
-			page.Ends.People++
+			o.ends.People++
 		}
-		if t.Type == string(wait.TypeTimer) && t.NextCheck != nil && t.NextCheck.After(page.Ends.NotBefore) {
-			page.Ends.NotBefore = *t.NextCheck
+		if t.Type == string(wait.TypeTimer) && t.NextCheck != nil && t.NextCheck.After(o.ends.NotBefore) {
+			o.ends.NotBefore = *t.NextCheck
 		}
 		key := [2]string{t.Type, name}
 		i, ok := at[key]
-		if !ok && len(page.Waits) == maxWaits { // the rest together
+		if !ok && len(o.waits) == maxWaits { // the rest together
 			key, name = [2]string{}, "others"
 			i, ok = at[key]
 		}
 		if !ok {
-			i = len(page.Waits)
+			i = len(o.waits)
 			at[key] = i
-			page.Waits = append(page.Waits, waitGroup{Type: t.Type, Name: name, Oldest: t.CreatedAt, Answer: t.Answer})
+			o.waits = append(o.waits, waitGroup{Type: t.Type, Name: name, Oldest: t.CreatedAt, Answer: t.Answer})
 		}
-		g := &page.Waits[i]
+		g := &o.waits[i]
 		g.N++
 		g.Oldest = earlier(g.Oldest, &t.CreatedAt)
 		g.NextCheck, g.Deadline = earlier(g.NextCheck, t.NextCheck), earlier(g.Deadline, t.Deadline)
