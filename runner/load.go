@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/wait"
+	"github.com/evalrun/evalrun/tasks"
 )
 
 // MaxEpochs is the most that LoadOptions.Epochs may be, maxRetries the most of LoadOptions.Retries.
@@ -69,6 +70,9 @@ type LoadOptions struct {
 	// evalrun's own service.
 	Upload  *Upload
 	Catalog *Catalog
+	// unsetNotRunnable takes tasks for not runnable that name variables which are not passed, instead
+	// of refusing the run.
+	unsetNotRunnable bool
 }
 
 // EvalSet is what a run is planned from: evaluations, evaluators and agents, checked.
@@ -84,6 +88,8 @@ type EvalSet struct {
 	// Sample have been applied to them already, because there are so many.
 	all     int
 	dropped bool
+	// unset are the variables that tasks need and that are not passed, by evaluation.
+	unset map[string][]*tasks.MissingVariableError
 }
 
 func newEvalSet(set *eval.Set) *EvalSet { return &EvalSet{req: plans.Request{Set: set}} }
@@ -178,6 +184,9 @@ func (e *EvalSet) load(r *input.Reader, paths []string) error {
 	}
 	r.Problems = append(r.Problems, problems...)
 	if err := e.narrow(r); err != nil {
+		return err
+	}
+	if err := e.checkUnset(); err != nil {
 		return err
 	}
 	checkThresholds(r, set, e.most()-len(set.Evaluations))

@@ -2,8 +2,10 @@ package runner
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
@@ -126,8 +128,42 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 		return one, problems, err
 	}
 	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, Tags: tagsOf(t),
-		NotRunnable: notRunnable(t, can, e.opts.Variables.lookup)}
+		NotRunnable: notRunnable(t, can)}
+	missing := t.Config.Missing(e.opts.Variables.lookup)
+	if missing != nil && e.opts.unsetNotRunnable {
+		one.NotRunnable = strings.TrimPrefix(one.NotRunnable+"; "+strings.ReplaceAll(missing.Error(), "\n", "; "), "; ")
+	} else if all := tasks.MissingVariables(missing); all != nil {
+		if e.unset == nil {
+			e.unset = map[string][]*tasks.MissingVariableError{}
+		}
+		e.unset[one.ID] = all
+	}
 	return one, problems, nil
+}
+
+// checkUnset refuses a run of tasks that name variables which are not passed: otherwise it would
+// take a fault of each to learn of them all. What cannot be run here anyway needs none.
+func (e *EvalSet) checkUnset() error {
+	var lines, names []string
+	for _, one := range e.req.Set.Evaluations {
+		if one.NotRunnable != "" {
+			continue
+		}
+		for _, m := range e.unset[one.ID] {
+			lines = append(lines, fmt.Sprintf("  %s: ${%s}, in %s", one.ID, m.Name, m.Key))
+			if name := "--env " + m.Name; !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	const most = 20
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("  and %d more", more))
+	}
+	if lines == nil {
+		return nil
+	}
+	return inputError("tasks need variables that are not passed to them; pass them with %s, or leave these tasks out:\n%s", strings.Join(names, " "), strings.Join(lines, "\n"))
 }
 
 // tagsOf are the tags in a task's metadata. That is for people: what is no list of tags is none.
@@ -140,13 +176,10 @@ func tagsOf(t *tasks.Task) []string {
 }
 
 // notRunnable says why a task cannot be run here; empty if it can.
-func notRunnable(t *tasks.Task, can tasks.Capabilities, passed tasks.Lookup) string {
+func notRunnable(t *tasks.Task, can tasks.Capabilities) string {
 	var reasons []string
 	if err := t.Runnable(); err != nil {
 		reasons = append(reasons, err.Error())
-	}
-	if err := t.Config.Missing(passed); err != nil {
-		reasons = append(reasons, strings.Split(err.Error(), "\n")...) // one for each variable
 	}
 	for _, gap := range t.Gaps(can) {
 		reasons = append(reasons, gap.String())

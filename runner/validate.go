@@ -22,6 +22,8 @@ type ValidateOptions struct {
 	// IgnoreDockerfile takes tasks that name an image, or have a Dockerfile, for ones that can be
 	// run with what this machine has instead.
 	IgnoreDockerfile bool
+	// Variables are those that would be passed to tasks.
+	Variables Variables
 }
 
 // Checked is what [Validate] says of one file or task directory. Its JSON is what evalrun validate
@@ -33,14 +35,21 @@ type Checked struct {
 	// Problems are one line each.
 	Problems []string `json:"problems"`
 	// Task has all values of a task, Gaps what of it cannot be executed here and Notes what is done
-	// differently.
-	Task  *tasks.Task `json:"task,omitempty"`
-	Gaps  []tasks.Gap `json:"gaps,omitempty"`
-	Notes []tasks.Gap `json:"notes,omitempty"`
+	// differently. Missing are the variables that it needs and that are not passed.
+	Task    *tasks.Task   `json:"task,omitempty"`
+	Gaps    []tasks.Gap   `json:"gaps,omitempty"`
+	Notes   []tasks.Gap   `json:"notes,omitempty"`
+	Missing []MissingName `json:"missing,omitempty"`
 
 	// Err is what is wrong, Warnings what is strange; nil and empty if nothing is.
 	Err      error  `json:"-"`
 	Warnings string `json:"-"`
+}
+
+// MissingName is a variable that a task needs, with the key in which it stands.
+type MissingName struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
 }
 
 // Validate checks eval sets, evaluators, results documents and task directories without running
@@ -70,7 +79,7 @@ func validatedPaths(paths []string) (out []string) {
 func validateOne(path string, o ValidateOptions) Checked {
 	c := Checked{Path: path, Problems: []string{}}
 	var problems input.Problems
-	c.Kind, problems, c.Err = c.examine(path, o.IgnoreDockerfile)
+	c.Kind, problems, c.Err = c.examine(path, o)
 	if o.Strict && (c.Err == nil || len(problems) > 0) {
 		c.Err = problems.Err(true)
 	} else if warnings := problems.Warnings(); len(warnings) > 0 {
@@ -88,17 +97,20 @@ func validateOne(path string, o ValidateOptions) Checked {
 
 // examine checks a path as what it looks like. The problems hold the warnings too; the error is
 // what is wrong.
-func (c *Checked) examine(path string, ignoreDockerfile bool) (kind string, problems input.Problems, err error) {
+func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems input.Problems, err error) {
 	if tasks.IsDir(path) {
 		t, problems := tasks.Load(path)
 		if err := problems.Err(false); err != nil {
 			return "a task", problems, err
 		}
-		can := SandboxOptions{IgnoreDockerfile: ignoreDockerfile}.capabilities()
+		can := SandboxOptions{IgnoreDockerfile: o.IgnoreDockerfile}.capabilities()
 		if sandbox.Available() != nil {
 			can.NoNetwork, can.FileTree = false, false
 		}
-		c.Task, c.Gaps, c.Notes = t, t.Gaps(can), t.Notes()
+		c.Task, c.Gaps, c.Notes = t, append(t.Lacks(), t.Gaps(can)...), t.Notes(can)
+		for _, m := range tasks.MissingVariables(t.Config.Missing(o.Variables.lookup)) {
+			c.Missing = append(c.Missing, MissingName{m.Name, m.Key})
+		}
 		if can.Images {
 			c.Gaps = append(c.Gaps, imageGaps(t)...)
 		}

@@ -318,14 +318,14 @@ func (t *Task) relative(file string) string {
 }
 
 // Notes returns what is read and executed differently from what the task's author may expect, but
-// does not stand in the way of a run.
-func (t *Task) Notes() []Gap {
+// does not stand in the way of a run. Where the task runs in its image nothing is left out of it.
+func (t *Task) Notes(can Capabilities) []Gap {
 	g := &gaps{}
 	e := &t.Config.Environment
 	if e.SkillsDir != "" {
 		g.add(e.keyIn("environment")+".skills_dir", "skills are not copied into the agent's own folder")
 	}
-	if d, err := t.Dockerfile(); err == nil && d != nil {
+	if d, err := t.Dockerfile(); err == nil && d != nil && (!can.Images || can.IgnoreDockerfile) {
 		for _, what := range d.Unsupported {
 			g.add(dockerfileKey, "%s: --ignore-dockerfile leaves this out", what)
 		}

@@ -153,7 +153,7 @@ func TestGapReasons(t *testing.T) {
 	write(t, dir, "environment/Dockerfile", "FROM python:3\nRUN pip install x")
 	task, _ := Load(dir)
 	var got []string
-	for _, g := range slices.Concat(task.Gaps(everything), task.Notes()) {
+	for _, g := range slices.Concat(task.Gaps(everything), task.Notes(Capabilities{})) {
 		got = append(got, g.String())
 	}
 	const instead = "--ignore-dockerfile runs it with what this machine has"

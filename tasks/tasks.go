@@ -122,21 +122,36 @@ func (t *Task) readInstruction(r *input.Reader, name string) string {
 // every stage. What is there but cannot be executed is told by [Task.Gaps].
 func (t *Task) Runnable() error {
 	var wrong []string
-	for _, s := range t.Stages() {
-		switch file := filepath.Join(s.Dir, instructionFile); {
-		case s.Instruction == "" && !isFile(file):
+	for _, g := range t.Lacks() {
+		if file := filepath.Join(t.Dir, filepath.FromSlash(g.Key)); g.Reason == missing {
 			wrong = append(wrong, "there is no "+file)
-		case strings.TrimSpace(s.Instruction) == "":
-			wrong = append(wrong, file+" is empty")
-		}
-		if !slices.ContainsFunc(s.Tests, func(dir string) bool { return isFile(filepath.Join(dir, "test.sh")) }) {
-			wrong = append(wrong, "there is no "+filepath.Join(s.Dir, "tests", "test.sh"))
+		} else {
+			wrong = append(wrong, file+" is "+g.Reason)
 		}
 	}
 	if wrong == nil {
 		return nil
 	}
 	return fmt.Errorf("task %s cannot be run: %s", t.Dir, strings.Join(wrong, ", "))
+}
+
+const missing = "missing"
+
+// Lacks are the files without which Runnable says that the task cannot be run.
+func (t *Task) Lacks() []Gap {
+	g := &gaps{}
+	for _, s := range t.Stages() {
+		switch file := filepath.Join(s.Dir, instructionFile); {
+		case s.Instruction == "" && !isFile(file):
+			g.add(t.relative(file), missing)
+		case strings.TrimSpace(s.Instruction) == "":
+			g.add(t.relative(file), "empty")
+		}
+		if !slices.ContainsFunc(s.Tests, func(dir string) bool { return isFile(filepath.Join(dir, "test.sh")) }) {
+			g.add(t.relative(filepath.Join(s.Dir, "tests", "test.sh")), missing)
+		}
+	}
+	return g.found
 }
 
 // Stage is one turn of a task: the agent gets the instruction, and then the tests say what it is

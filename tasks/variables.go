@@ -27,6 +27,21 @@ type MissingVariableError struct {
 	Key, Name string
 }
 
+// MissingVariables takes the error of [Config.Missing] apart.
+func MissingVariables(err error) (all []*MissingVariableError) {
+	var one *MissingVariableError
+	var several interface{ Unwrap() []error }
+	switch {
+	case errors.As(err, &several):
+		for _, e := range several.Unwrap() {
+			all = append(all, MissingVariables(e)...)
+		}
+	case errors.As(err, &one):
+		all = append(all, one)
+	}
+	return all
+}
+
 // Error says what to do.
 func (e *MissingVariableError) Error() string {
 	return fmt.Sprintf("%s: the variable ${%s} is not passed to tasks; pass it with --env %s", e.Key, e.Name, e.Name)

@@ -74,7 +74,7 @@ is scored.
 		return err
 	}
 	root.AddCommand(initCommand(g), runCommand(g), resumeCommand(g), scoreCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"), rateCommand(g),
-		listCommand(g), showCommand(g), logsCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), imagesCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
+		listCommand(g), showCommand(g), logsCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), imagesCommand(g), taskCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
 		compareCommand(g), calibrateCommand(g), probeCommand(g), probeServerCommand(), gatewayCommand(g), serveCommand(g), viewCommand(g), jobsCommand(g), tokenCommand(g), versionCommand(g), completionCommand())
 	g.withCompletion(root)
 	return root

@@ -29,6 +29,9 @@ With --oracle the tasks are run after all: the oracle, which is a task's own sol
 				return err
 			}
 			o.IgnoreDockerfile = oracle.sandbox.IgnoreDockerfile
+			if o.Variables, err = oracle.watch.variables(); err != nil {
+				return err
+			}
 			wrong := 0
 			all := []runner.Checked{}
 			var dirs []string
@@ -81,6 +84,12 @@ func printChecked(cmd *cobra.Command, c runner.Checked, quiet bool) {
 	printf(stdout(cmd), "%s: %s, ok\n", c.Path, c.Kind)
 	for _, gap := range c.Gaps {
 		printf(stdout(cmd), "  cannot be run here: %s\n", gap)
+	}
+	for _, m := range c.Missing {
+		printf(stdout(cmd), "  needs ${%s}, in %s: pass it with --env %s\n", m.Name, m.Key, m.Name)
+	}
+	if c.Task != nil && len(c.Gaps) == 0 && len(c.Missing) == 0 {
+		printf(stdout(cmd), "  runs here\n")
 	}
 	for _, note := range c.Notes {
 		printf(stdout(cmd), "  note: %s\n", note)

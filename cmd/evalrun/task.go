@@ -1,0 +1,75 @@
+package main
+
+import (
+	"math"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evalrun/evalrun/tasks"
+)
+
+func taskCommand(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "task",
+		Short: "Make task directories of those that other benchmarks have",
+		Args:  exactly(0),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(migrateCommand(g))
+	return cmd
+}
+
+func migrateCommand(g *globals) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "migrate FOLDER... -o FOLDER",
+		Short: "Make tasks with a task.toml of those of Terminal-Bench 1",
+		Long: `Make tasks with a task.toml of those of Terminal-Bench 1, which have a task.yaml, a docker-compose.yaml and a run-tests.sh. A FOLDER is a
+task or has tasks in it. Each gets a folder of its name below that of -o; nothing is overwritten. What cannot be migrated is said with
+its file and key, and then nothing is made of that task.`,
+		Example: `  evalrun task migrate -o tasks terminal-bench/original-tasks
+  evalrun validate --oracle tasks`,
+		Args: between(1, math.MaxInt),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return usageError("task migrate: expected the folder for the new tasks, with -o FOLDER")
+			}
+			made, wrong := 0, 0
+			for _, arg := range args {
+				dirs, err := tasks.FindOld(arg)
+				if err != nil {
+					return usageError("%w", err)
+				}
+				for _, dir := range dirs {
+					absolute, err := filepath.Abs(dir)
+					if err != nil {
+						return err
+					}
+					target := filepath.Join(to, filepath.Base(absolute))
+					problems, err := tasks.Migrate(dir, target)
+					if len(problems) > 0 {
+						printf(cmd.ErrOrStderr(), "%s\n", problems)
+					}
+					if err != nil {
+						return usageError("%s: %w", dir, err)
+					}
+					if problems.Err(false) != nil {
+						wrong++
+						continue
+					}
+					made++
+					if !g.quiet {
+						printf(stdout(cmd), "%s: made of %s\n", target, dir)
+					}
+				}
+			}
+			if wrong > 0 {
+				return usageError("not migrated: %d of %d tasks", wrong, made+wrong)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&to, "output", "o", "", "make the tasks in `FOLDER`")
+	return cmd
+}
