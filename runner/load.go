@@ -63,6 +63,9 @@ type LoadOptions struct {
 	// known. NoJudgeCache asks judges again what they were asked before.
 	JudgeModel   string
 	NoJudgeCache bool
+	// AllowUnset takes tasks for not runnable that name variables which are not passed, instead
+	// of refusing the run.
+	AllowUnset bool
 	// Inputs, if not nil, is a JSON object. Its members take the place of those of the same names
 	// in the inputs of every evaluation.
 	Inputs json.RawMessage
@@ -70,9 +73,6 @@ type LoadOptions struct {
 	// evalrun's own service.
 	Upload  *Upload
 	Catalog *Catalog
-	// unsetNotRunnable takes tasks for not runnable that name variables which are not passed, instead
-	// of refusing the run.
-	unsetNotRunnable bool
 }
 
 // EvalSet is what a run is planned from: evaluations, evaluators and agents, checked.

@@ -130,7 +130,7 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, Tags: tagsOf(t),
 		NotRunnable: notRunnable(t, can)}
 	missing := t.Config.Missing(e.opts.Variables.lookup)
-	if missing != nil && e.opts.unsetNotRunnable {
+	if missing != nil && e.opts.AllowUnset {
 		one.NotRunnable = strings.TrimPrefix(one.NotRunnable+"; "+strings.ReplaceAll(missing.Error(), "\n", "; "), "; ")
 	} else if all := tasks.MissingVariables(missing); all != nil {
 		if e.unset == nil {
@@ -163,7 +163,7 @@ func (e *EvalSet) checkUnset() error {
 	if lines == nil {
 		return nil
 	}
-	return inputError("tasks need variables that are not passed to them; pass them with %s, or leave these tasks out:\n%s", strings.Join(names, " "), strings.Join(lines, "\n"))
+	return inputError("tasks need variables that are not passed to them; pass them with %s, or leave these tasks out (--allow-unset):\n%s", strings.Join(names, " "), strings.Join(lines, "\n"))
 }
 
 // tagsOf are the tags in a task's metadata. That is for people: what is no list of tags is none.

@@ -77,6 +77,7 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	fl.BoolVar(&f.load.Strict, "strict", false, "take unknown keys for errors")
 	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget: an executor, or a resume in time, will fetch them")
 	fl.BoolVar(&f.create.KeepWorkspaces, "keep-workspaces", false, "keep what the agents leave in their homes and workspaces when the run is final")
+	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false, "take tasks for not runnable that name variables which are not passed, instead of refusing the run")
 	fl.BoolVar(&f.rebuild, "rebuild", false, "build the Dockerfiles of tasks again, whatever images are there")
 	fl.BoolVar(&f.create.FailFast, "fail-fast", false, "cancel what has not ended when a rollout has faulted, or has no score that passes (exit code 1 or 3)")
 	f.sandbox.register(cmd)

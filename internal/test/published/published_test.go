@@ -84,7 +84,7 @@ func TestPublishedTasks(t *testing.T) {
 	if err := testenv.Build(work, testenv.Evalrun); err != nil {
 		t.Fatal(err)
 	}
-	results := run(t, work, 3, "-j", "2", "--agent", "oracle", "--agent", "nop", dir) // some rollouts fault, see above
+	results := run(t, work, 3, "-j", "2", "--allow-unset", "--agent", "oracle", "--agent", "nop", dir) // some rollouts fault, see above
 	want, got := map[string]string{}, map[string]string{}
 	for name, s := range solved {
 		want[name] = s.want
