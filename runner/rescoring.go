@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/dataset"
 	"github.com/evalrun/evalrun/internal/input"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -112,7 +113,7 @@ func (r *rescoring) readEvaluators(ctx context.Context, path string) error {
 	if looksLikeEvaluator(node) {
 		change, err = r.takeEvaluator(path, data)
 	} else {
-		change, err = r.takeSet(path)
+		change, err = r.takeSet(path, planned)
 	}
 	if err != nil {
 		return err
@@ -217,14 +218,33 @@ func (r *rescoring) takeEvaluator(path string, data []byte) (change func(*eval.E
 }
 
 // takeSet takes evaluators and criteria from an eval set. Evaluations are the same if their ids
-// are; tasks bring what they ask for themselves. change is what becomes of the evaluations.
-func (r *rescoring) takeSet(path string) (change func(*eval.Evaluation), err error) {
+// are; tasks bring what they ask for themselves. Of a data set it keeps those rows that the run has.
+// change is what becomes of the evaluations.
+func (r *rescoring) takeSet(path string, planned []store.Evaluation) (change func(*eval.Evaluation), err error) {
 	set, problems, err := eval.Load(path)
 	if err != nil {
 		return nil, &InputError{input.Unreadable(path, err)}
 	}
 	in := &input.Reader{Problems: problems}
 	judges := judge.ParseConfig(in, set.Judges)
+	r.unmatched, r.more = map[string]bool{}, map[string]bool{}
+	there := map[string]*eval.Evaluation{}
+	for _, e := range planned {
+		there[e.ID] = nil
+	}
+	add := func(e eval.Evaluation) error {
+		if _, has := there[e.ID]; has {
+			there[e.ID] = &e
+		} else {
+			r.more[e.ID] = true
+		}
+		return nil
+	}
+	rows := dataset.Parse(in, set)
+	for _, e := range set.Evaluations {
+		_ = add(e) // it gives no error
+	}
+	_ = rows.Each(in, add)
 	if err := in.Problems.Err(false); err != nil {
 		return nil, &InputError{err}
 	}
@@ -240,16 +260,8 @@ func (r *rescoring) takeSet(path string) (change func(*eval.Evaluation), err err
 	if slices.ContainsFunc(r.plan.Set.Evaluators, func(d eval.Definition) bool { return d.Type == eval.TypeVerifier }) {
 		r.with.Evaluators = append(r.with.Evaluators, eval.Verifier)
 	}
-	r.unmatched = map[string]bool{}
-	r.more = map[string]bool{}
-	there := map[string]*eval.Evaluation{}
-	for i := range set.Evaluations {
-		there[set.Evaluations[i].ID] = &set.Evaluations[i]
-		r.more[set.Evaluations[i].ID] = true
-	}
 	return func(e *eval.Evaluation) {
 		other := there[e.ID]
-		delete(r.more, e.ID)
 		switch {
 		case e.Task != nil:
 		case other == nil:
