@@ -203,6 +203,42 @@ func TestKeysAlone(t *testing.T) {
 	b.until(`!document.querySelector('#keys').open`)
 }
 
+// Tab alone reaches everything on a page that can be used, the link past the navigation first, and one
+// sees where one is.
+func TestTabReachesEverything(t *testing.T) {
+	w := sharedTickets(t)
+	b, at := open(t, w)
+	for _, path := range []string{"/runs/desk", w.rollout("wrong"), "/inbox", "/compare?a=before&b=desk"} {
+		b.do(chromedp.Navigate(at+path), chromedp.WaitReady("html[data-ready]"), chromedp.KeyEvent(kb.Tab))
+		if text := ask[string](b, `document.activeElement.textContent`); text != "Skip to the content" {
+			t.Errorf("%s: the first that Tab reaches is %q", path, text)
+		}
+		b.do(chromedp.Evaluate(`window.reached = new Set(), window.unseen = [];
+ window.usable = [...document.querySelectorAll('a[href],button,input:not([type=hidden]),select,textarea,summary,[tabindex="0"]')].filter(n => n.checkVisibility() && !n.closest('dialog:not([open])'));
+ addEventListener('focusin', e => { reached.add(e.target); const s = getComputedStyle(e.target); if (s.outlineStyle === 'none' || !parseFloat(s.outlineWidth)) unseen.push(e.target.outerHTML.slice(0, 120)); })`, nil))
+		for range ask[int](b, `usable.length`) + 3 {
+			b.do(chromedp.KeyEvent(kb.Tab))
+		}
+		for _, text := range ask[[]string](b, `usable.filter(n => !reached.has(n) && n.className !== 'skip').map(n => 'Tab does not reach ' + n.outerHTML.slice(0, 120)).concat(unseen.map(n => 'one does not see the focus on ' + n))`) {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+}
+
+// A question is answered by its keys, and the answer taken back.
+func TestAnAnswerByKeysIsTakenBack(t *testing.T) {
+	w := sharedTickets(t)
+	b, at := open(t, w)
+	b.do(chromedp.Navigate(at+"/inbox"), chromedp.WaitReady("html[data-inbox=ready]"), chromedp.KeyEvent("d"))
+	b.until(`document.activeElement.textContent === 'Undo' && document.querySelector('.outcome').innerText.includes('Deny is sent in')`)
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.until(`!document.querySelector('.outcome') && document.activeElement.value === 'deny'`)
+	b.do(chromedp.KeyEvent("e"))
+	b.until(`document.activeElement.name === 'reason' && document.activeElement.closest('details').open`)
+	b.do(chromedp.KeyEvent("yes")) // after the e, which the protocol of the browser types all the same
+	b.until(`document.activeElement.value.endsWith('yes') && document.querySelector('.preview').textContent.includes('yes"')`)
+}
+
 // open opens a browser on the pages of a world.
 func open(t *testing.T, w *world) (b *browser, at string) {
 	t.Helper()
