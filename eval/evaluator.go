@@ -90,10 +90,22 @@ type outcome struct {
 func failed(format string, args ...any) outcome { return outcome{err: fmt.Errorf(format, args...)} }
 
 func (e *evaluator) Evaluate(ctx context.Context, s Subject) Verdict {
-	return e.verdict(s, func(criteria *object) outcome { return e.score(ctx, s, criteria) })
+	var watched watchedJudge
+	if s.Judge != nil {
+		watched.Judge = s.Judge
+		s.Judge = &watched
+	}
+	verdict := e.verdict(s, func(criteria *object) outcome { return e.score(ctx, s, criteria) })
+	if watched.later.Load() {
+		return Verdict{Later: true}
+	}
+	return verdict
 }
 
 func (e *evaluator) Resume(ctx context.Context, s Subject, deliveries map[string]Delivery) Verdict {
+	if e.def.IsJudge() { // its questions are asked again, and whoever answers them has the answers now
+		return e.Evaluate(ctx, s)
+	}
 	return e.verdict(s, func(criteria *object) outcome {
 		if e.resume == nil {
 			return broken("an evaluator of type %s waits for nothing", e.def.Type)

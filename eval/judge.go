@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
 // Judge asks models what evaluators want to know of an agent's work. This package knows no network:
@@ -83,9 +85,12 @@ type JudgeCall struct {
 	// Error says why there is no answer, ErrorCategory in one word.
 	Error         string        `json:"error,omitempty"`
 	ErrorCategory JudgeCategory `json:"errorCategory,omitempty"`
-	// Attempts counts the requests, 0 if the answer came from the cache.
+	// Attempts counts the requests, 0 if the answer came from the cache or out of a batch.
 	Attempts int  `json:"attempts"`
 	Cached   bool `json:"cached"`
+	// Batch is the provider's id of the batch in which the question was asked. If it had no answer
+	// there it was asked again, and Attempts is not 0.
+	Batch string `json:"batch,omitempty"`
 	// Usage is nil if the provider has not said. That of an answer from the cache is what was used
 	// when it was first given, at a cost of 0.
 	Usage     *Usage `json:"usage"`
@@ -139,6 +144,25 @@ type JudgeError struct {
 
 // Error implements error.
 func (e *JudgeError) Error() string { return fmt.Sprintf("%s: %s", e.Category, e.Message) }
+
+// ErrLater says that the answer comes later: the evaluator has to wait, and is asked again when it is
+// there.
+var ErrLater = errors.New("the answer comes later")
+
+// watchedJudge notes whether an answer comes later.
+type watchedJudge struct {
+	Judge
+	later atomic.Bool
+}
+
+// Ask implements Judge.
+func (w *watchedJudge) Ask(ctx context.Context, q Question) (Answer, error) {
+	answer, err := w.Judge.Ask(ctx, q)
+	if errors.Is(err, ErrLater) {
+		w.later.Store(true)
+	}
+	return answer, err
+}
 
 // NotAsked says why no model can be asked here.
 type NotAsked struct{ Reason string }

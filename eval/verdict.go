@@ -29,6 +29,9 @@ type Verdict struct {
 	// Wait, if not nil, is what the evaluator waits for: interrupts in any shape that an agent may
 	// write as its __interrupt__. There are no results then.
 	Wait json.RawMessage
+	// Later says that the answers of [Subject.Judge] to some of its questions come later. There are
+	// no results then either.
+	Later bool
 }
 
 // Delivery is what arrived for something that an evaluator waits for.

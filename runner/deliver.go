@@ -93,7 +93,7 @@ func (e *PolledError) Error() string {
 }
 
 // polled are the sources that evalrun asks for the results of jobs.
-var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP}
+var polled = []string{wait.SourceExec, wait.SourceHTTP, wait.SourceUiPath, wait.SourceMesh, wait.SourceMCP, wait.SourceOpenAIBatch, wait.SourceAnthropicBatch}
 
 // Deliver hands in what a trigger waits for. It is named by its id, a beginning or an end of it that no
 // other has, or SOURCE/KEY; then the delivery is for every trigger that waits for these. Go on with

@@ -33,6 +33,7 @@ func (e *EvalSet) readJudges(r *input.Reader) {
 	}
 	c.Model = cmp.Or(e.opts.JudgeModel, c.Model, os.Getenv(judgeModelVar))
 	c.NoCache = e.opts.NoJudgeCache
+	c.Batch.Enabled = c.Batch.Enabled || e.opts.JudgeBatch
 	if c.Prices == nil {
 		c.Prices = set.Prices
 	}

@@ -66,6 +66,8 @@ type LoadOptions struct {
 	// AllowUnset takes tasks for not runnable that name variables which are not passed, instead
 	// of refusing the run.
 	AllowUnset bool
+	// JudgeBatch asks judges in the batches of their providers.
+	JudgeBatch bool
 	// Inputs, if not nil, is a JSON object. Its members take the place of those of the same names
 	// in the inputs of every evaluation.
 	Inputs json.RawMessage

@@ -71,6 +71,7 @@ forget, such as that of an MCP task with a time to live, is waited for all the s
 	fl.IntVar(&f.load.Epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
 	fl.StringVar(&f.load.JudgeModel, "judge-model", "", "ask the model `NAME` where a judge is to be the agent's own model and that is not known (default: ${EVALRUN_JUDGE_MODEL})")
 	fl.BoolVar(&f.load.NoJudgeCache, "no-judge-cache", false, "ask judges again what they were asked before")
+	fl.BoolVar(&f.load.JudgeBatch, "judge-batch", false, "ask judges in batches, which cost half as much and take up to 24 h")
 	fl.StringVar(&f.create.RunID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
 	fl.BoolVar(&f.create.AsPlanned, "as-planned", false, "with --run-id: go on with the run as it was planned, although the eval set has changed")
 	fl.StringVar(&f.create.RetryOf, "retry-of", "", "run again the rollouts that faulted in `RUN`")

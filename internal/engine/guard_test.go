@@ -48,14 +48,20 @@ func (p *poison) run(id string, n int, script string) string {
 
 func (p *poison) runScoredBy(id string, n int, script string, evaluator eval.Definition) string {
 	p.t.Helper()
+	return p.runOf(id, n, script, func(req *plans.Request) { req.Set.Evaluators = []eval.Definition{evaluator} })
+}
+
+func (p *poison) runOf(id string, n int, script string, change func(*plans.Request)) string {
+	p.t.Helper()
 	set := &eval.Set{ID: id, Name: id, Epochs: 1, Limits: eval.Limits{Suspensions: 100, OutputBytes: 1 << 20}}
-	set.Evaluators = []eval.Definition{evaluator}
 	for i := range n {
 		set.Evaluations = append(set.Evaluations, eval.Evaluation{ID: fmt.Sprint("e", i), Name: fmt.Sprint("E", i), Inputs: json.RawMessage(`{}`),
 			Criteria: map[string]json.RawMessage{"e": json.RawMessage(`{"expectedOutput":{}}`)}})
 	}
-	plan, err := plans.New(plans.Request{RunID: id, Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})},
-		BaseDir: p.dir, WorkDir: p.dir}, p.s.Dir())
+	req := plans.Request{RunID: id, Set: set, Agents: []agent.Entry{agent.FromCommand([]string{"sh", "-ec", "in=$(cat)\n" + script})},
+		BaseDir: p.dir, WorkDir: p.dir}
+	change(&req)
+	plan, err := plans.New(req, p.s.Dir())
 	if err == nil {
 		_, err = p.s.CreateRun(p.t.Context(), plan)
 	}

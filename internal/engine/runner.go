@@ -20,6 +20,7 @@ import (
 type Store interface {
 	rollout.Store
 	store.Mailbox
+	store.Batches
 	store.Questions
 	// Wake is that of [store.Store].
 	Wake() <-chan store.WakeUp

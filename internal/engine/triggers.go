@@ -16,6 +16,7 @@ const maxChecks = 8
 type triggerLoop struct {
 	r       *Runner
 	handler *triggerHandler
+	batches *batchHandler
 
 	mu sync.Mutex
 	// checksInFlight is how many triggers are being handled.
@@ -36,6 +37,7 @@ type triggerLoop struct {
 func newTriggerLoop(r *Runner) *triggerLoop {
 	l := &triggerLoop{r: r, due: true}
 	l.handler = &triggerHandler{o: r.o, runs: r.runs, jobsChanged: l.markDue}
+	l.batches = &batchHandler{r.o, r.runs}
 	return l
 }
 
@@ -78,8 +80,33 @@ func (l *triggerLoop) claim(ctx context.Context, busy bool) error {
 			l.r.work.Go(func() { l.handle(ctx, c) })
 		}
 		if len(claims) < limit {
-			return nil
+			return l.claimBatches(ctx, limit-len(claims))
 		}
+	}
+}
+
+// claimBatches claims the batches of judges' requests that are due.
+func (l *triggerLoop) claimBatches(ctx context.Context, limit int) error {
+	claims, err := l.r.o.Store.ClaimBatches(ctx, l.r.o.RunID, limit)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = l.due || len(claims) == limit
+	l.checksInFlight += len(claims)
+	for _, c := range claims {
+		l.countClaim(c.ID)
+		l.r.work.Go(func() { l.done(c.RunID, "batch "+c.ID, l.batches.handle(ctx, c)) })
+	}
+	return nil
+}
+
+// countClaim notes that something has been asked for in this round. l.mu is held.
+func (l *triggerLoop) countClaim(id string) {
+	l.roundDone = l.roundDone || l.askedThisRound[id]
+	if l.askedThisRound != nil {
+		l.askedThisRound[id] = true
 	}
 }
 
@@ -90,24 +117,25 @@ func (l *triggerLoop) noteClaimed(claims []store.TriggerClaim, more bool) {
 	l.nextDue, l.outdated = time.Time{}, true
 	l.checksInFlight += len(claims)
 	for _, c := range claims {
-		l.roundDone = l.roundDone || l.askedThisRound[c.TriggerID]
-		if l.askedThisRound != nil {
-			l.askedThisRound[c.TriggerID] = true
-		}
+		l.countClaim(c.TriggerID)
 	}
 }
 
 // handle does what a claimed trigger needs. One that was delivered in the meantime needs nothing.
 func (l *triggerLoop) handle(ctx context.Context, c store.TriggerClaim) {
-	err := l.r.guard.handle(ctx, c, l.handler.handle)
+	l.done(c.RunID, "trigger "+c.TriggerID, l.r.guard.handle(ctx, c, l.handler.handle))
+}
+
+// done is told that something that was claimed has been handled.
+func (l *triggerLoop) done(runID, what string, err error) {
 	l.mu.Lock()
 	l.checksInFlight--
 	l.outdated = true
 	l.mu.Unlock()
 	if err != nil {
-		l.r.fail(fmt.Errorf("trigger %s: %w", c.TriggerID, err))
+		l.r.fail(fmt.Errorf("%s: %w", what, err))
 	}
-	l.r.changed(c.RunID)
+	l.r.changed(runID)
 }
 
 // lookAhead asks the store when something is due next, if that may have changed.

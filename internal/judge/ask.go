@@ -2,8 +2,6 @@ package judge
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,17 +24,18 @@ type asked struct {
 	base, key string
 	// request is the last body that was sent, response the last that came back.
 	request, response json.RawMessage
+	// batched is nil unless the question may go to a batch.
+	batched *Batched
 }
 
 // ask answers a question from the cache, or else by its provider, and keeps what was said.
-func (j *ofRollout) ask(ctx context.Context, p *provider, q eval.Question) (eval.Answer, error) {
-	a := &asked{j: j.Judges, p: p, q: q}
-	sum := sha256.Sum256([]byte(q.System + "\x00" + q.Prompt))
-	a.call = eval.JudgeCall{Provider: p.name, API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
-		MaxTokens: q.MaxTokens, PromptHash: "sha256:" + hex.EncodeToString(sum[:]), TemplateHash: q.TemplateHash}
+func (j *ofRollout) ask(ctx context.Context, a *asked) (eval.Answer, error) {
 	arguments, err := a.answer(ctx)
 	if err == nil {
 		arguments = j.o.Redact.JSON(arguments)
+	}
+	if errors.Is(err, eval.ErrLater) {
+		return eval.Answer{Call: a.call}, err
 	}
 	var failed *eval.JudgeError
 	if errors.As(err, &failed) {
@@ -54,6 +53,15 @@ func (a *asked) answer(ctx context.Context) (json.RawMessage, error) {
 	if err := a.expand(); err != nil {
 		return nil, err
 	}
+	if a.batched != nil {
+		arguments, decided, err := a.batched.arrived(a)
+		if decided && err == nil {
+			err = a.j.store(a, arguments)
+		}
+		if decided {
+			return arguments, err
+		}
+	}
 	entry, done, err := a.j.cached(ctx, a)
 	if err != nil {
 		return nil, ended(ctx, err)
@@ -66,6 +74,9 @@ func (a *asked) answer(ctx context.Context) (json.RawMessage, error) {
 			entry.Usage.Cost = new(float64) // it costs nothing again
 		}
 		return entry.Arguments, nil
+	}
+	if a.batched != nil && a.batched.gathers(a.q) {
+		return nil, a.batched.add(ctx, a)
 	}
 	arguments, err := a.call1(ctx)
 	if err != nil {
@@ -104,23 +115,30 @@ func (a *asked) call1(ctx context.Context) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.call.ModelReturned, a.call.SystemFingerprint = got.model, got.fingerprint
-		switch {
-		case got.refusal != "":
-			return nil, failure(eval.JudgeRefused, "the model refuses to judge: %s", short(got.refusal))
-		case got.truncated:
-			return nil, failure(eval.JudgeTruncated, "the answer was cut off at its limit of tokens; maxTokens raises it")
-		case got.arguments == nil:
-			last = failure(eval.JudgeInvalid, "the model has not called the tool %s", a.q.Tool.Name)
-			continue
+		var again bool
+		if again, last = a.judge(got); !again {
+			return got.arguments, last
 		}
-		if err := a.q.Check(got.arguments); err != nil {
-			last = failure(eval.JudgeInvalid, "the model has called the tool %s wrongly: %v", a.q.Tool.Name, err)
-			continue
-		}
-		return got.arguments, nil
 	}
 	return nil, last
+}
+
+// judge says what is wrong with an answer; nil if it is a verdict. again says that the model may do
+// better if it is asked once more.
+func (a *asked) judge(got reply) (again bool, err error) {
+	a.call.ModelReturned, a.call.SystemFingerprint = got.model, got.fingerprint
+	switch {
+	case got.refusal != "":
+		return false, failure(eval.JudgeRefused, "the model refuses to judge: %s", short(got.refusal))
+	case got.truncated:
+		return false, failure(eval.JudgeTruncated, "the answer was cut off at its limit of tokens; maxTokens raises it")
+	case got.arguments == nil:
+		return true, failure(eval.JudgeInvalid, "the model has not called the tool %s", a.q.Tool.Name)
+	}
+	if err := a.q.Check(got.arguments); err != nil {
+		return true, failure(eval.JudgeInvalid, "the model has called the tool %s wrongly: %v", a.q.Tool.Name, err)
+	}
+	return false, nil
 }
 
 func failure(category eval.JudgeCategory, format string, args ...any) error {

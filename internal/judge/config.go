@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -23,6 +24,7 @@ type Config struct {
 	Model  string      `json:"model,omitempty"`
 	Prices eval.Prices `json:"prices,omitempty"`
 	Budget Budget      `json:"budget,omitzero"`
+	Batch  Batching    `json:"batch,omitzero"`
 	// NoCache asks again what has been asked before.
 	NoCache bool `json:"noCache,omitempty"`
 }
@@ -57,6 +59,22 @@ type Budget struct {
 	Cost   float64 `json:"cost,omitempty"`
 }
 
+// Batching says whether questions go to the provider's batches, which cost less and take longer.
+type Batching struct {
+	Enabled bool `json:"enabled,omitempty"`
+	// MaxWait is how long a batch waits for more questions while the run goes on.
+	MaxWait time.Duration `json:"maxWaitNs,omitempty"`
+	// Interval is the first pause between two looks at a batch, and MaxInterval the longest.
+	Interval    time.Duration `json:"intervalNs,omitempty"`
+	MaxInterval time.Duration `json:"maxIntervalNs,omitempty"`
+	// PriceFactor is what a token costs in a batch, as a part of its price.
+	PriceFactor float64 `json:"priceFactor,omitempty"`
+}
+
+// defaultBatching is what holds where a set does not say otherwise. Both providers take half the
+// price.
+var defaultBatching = Batching{MaxWait: 2 * time.Minute, Interval: 30 * time.Second, MaxInterval: 5 * time.Minute, PriceFactor: 0.5}
+
 const defaultConcurrency = 8
 
 // Default is the configuration of an eval set without the key "judges": what the environment alone
@@ -68,6 +86,7 @@ func Default() Config {
 			"anthropic": {API: APIMessages, BaseURL: defaultURL[APIMessages], Key: "${ANTHROPIC_API_KEY}", Concurrency: defaultConcurrency},
 		},
 		Models: map[string]string{"claude-*": "anthropic", "*": "openai"},
+		Batch:  defaultBatching,
 	}
 }
 
@@ -103,8 +122,28 @@ func ParseConfig(r *input.Reader, n *input.Node) Config {
 		c.Budget = Budget{Calls: g.Int("calls", 0, 1, 1<<31-1), Tokens: int64(g.Int("tokens", 0, 1, 1<<53)), Cost: g.Float("cost", 0, 0, 1e12)}
 		g.Done()
 	}
+	if b := f.Optional("batch", input.Object); b != nil {
+		c.Batch = parseBatching(r, b)
+	}
 	f.Done()
 	return c
+}
+
+func parseBatching(r *input.Reader, n *input.Node) Batching {
+	f, b := r.Object(n), defaultBatching
+	b.Enabled = f.Bool("enabled", false)
+	b.MaxWait = f.Duration("maxWait", b.MaxWait)
+	b.Interval = f.Duration("interval", b.Interval)
+	b.MaxInterval = f.Duration("maxInterval", max(b.Interval, b.MaxInterval))
+	if at := f.Get("interval"); at != nil && b.Interval <= 0 {
+		r.Errorf(at, "expected a duration above 0")
+	}
+	if at := f.Get("maxInterval"); at != nil && b.MaxInterval < b.Interval {
+		r.Errorf(at, "expected at least the interval, %s", b.Interval)
+	}
+	b.PriceFactor = f.Float("priceFactor", b.PriceFactor, 0, 1)
+	f.Done()
+	return b
 }
 
 func parseProvider(r *input.Reader, n *input.Node) Provider {

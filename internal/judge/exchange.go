@@ -118,6 +118,9 @@ func (a *asked) read() (reply, error) {
 	if got.usage != nil {
 		got.usage.Model = a.q.Model
 		used := a.j.o.Config.Prices.Priced(*got.usage)
+		if a.call.Batch != "" && a.call.Attempts == 0 && used.Cost != nil {
+			*used.Cost *= a.j.o.Config.Batch.PriceFactor
+		}
 		a.j.budget.used(used)
 		if a.call.Usage != nil {
 			used = a.call.Usage.Plus(used) // it was asked twice

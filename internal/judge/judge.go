@@ -8,6 +8,8 @@ package judge
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"sync"
 	"time"
@@ -93,16 +95,27 @@ type ofRollout struct {
 
 // Ask implements [eval.Judge].
 func (j *ofRollout) Ask(ctx context.Context, q eval.Question) (eval.Answer, error) {
-	model, err := j.o.Config.resolve(q.Model, j.o.AgentModels[j.agent])
+	a, err := j.prepare(q)
 	if err != nil {
 		return eval.Answer{}, err
+	}
+	return j.ask(ctx, a)
+}
+
+// prepare finds who is asked, and takes secrets out of what a third party is going to read.
+func (j *ofRollout) prepare(q eval.Question) (*asked, error) {
+	model, err := j.o.Config.resolve(q.Model, j.o.AgentModels[j.agent])
+	if err != nil {
+		return nil, err
 	}
 	name, ok := j.o.Config.providerOf(model)
 	p := j.providers[name]
 	if !ok || p == nil {
-		return eval.Answer{}, &eval.NotAsked{Reason: "no provider of judges has the model " + model}
+		return nil, &eval.NotAsked{Reason: "no provider of judges has the model " + model}
 	}
 	q.Model = model
-	q.System, q.Prompt = j.o.Redact.String(q.System), j.o.Redact.String(q.Prompt) // a third party reads it
-	return j.ask(ctx, p, q)
+	q.System, q.Prompt = j.o.Redact.String(q.System), j.o.Redact.String(q.Prompt)
+	sum := sha256.Sum256([]byte(q.System + "\x00" + q.Prompt))
+	return &asked{j: j.Judges, p: p, q: q, call: eval.JudgeCall{Provider: p.name, API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
+		MaxTokens: q.MaxTokens, PromptHash: "sha256:" + hex.EncodeToString(sum[:]), TemplateHash: q.TemplateHash}}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -44,6 +45,10 @@ func (r *Rollout) evaluate(ctx context.Context, output json.RawMessage, files []
 	subject, err := r.held.subject(segments, output)
 	if err != nil {
 		return err
+	}
+	if run := r.held.run; run.Judges != nil && run.Plan.Judges.Batch.Enabled {
+		s.judge = run.Judges.InBatches(r.held.claim.Agent, r.held.judgeDir(), r.held.claim.RolloutID, s.deliveries)
+		subject.Judge = s.judge
 	}
 	err = s.runEvaluators(ctx, subject)
 	var f *fault.Fault
@@ -89,6 +94,8 @@ type scoring struct {
 	done    map[string]bool
 	// last are the results that are stored with the rollout's end, or when it waits.
 	last []store.Result
+	// judge asks in batches; nil if nothing is asked so.
+	judge *judge.Batched
 	// waits is what evaluators have begun to wait for.
 	waits []evaluatorWait
 	// brokenOff says that the process was to end before all evaluators had run.
@@ -133,6 +140,9 @@ func (s *scoring) runEvaluators(ctx context.Context, subject eval.Subject) error
 		}
 		if verdict.Wait != nil {
 			verdict.Results = s.wait(def, verdict.Wait)
+		}
+		if verdict.Later {
+			s.waits = append(s.waits, evaluatorWait{evaluatorID: def.ID, requests: s.judge.Requests(def.ID)})
 		}
 		if len(verdict.Results) == 0 {
 			continue // it waits, or the evaluation does not ask for it

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/wait"
 )
@@ -16,6 +17,8 @@ import (
 type evaluatorWait struct {
 	evaluatorID string
 	interrupts  []wait.Interrupt
+	// requests are what a judge asks in batches of its providers.
+	requests []judge.Request
 }
 
 // wait notes what an evaluator waits for. An evaluator that cannot wait so has failed, which the
@@ -28,8 +31,25 @@ func (s *scoring) wait(def eval.Definition, raw json.RawMessage) []eval.Result {
 	if err != nil {
 		return []eval.Result{{EvaluatorID: def.ID, EvaluatorName: def.Name, Scale: 1, Error: "the evaluator cannot wait: " + err.Error()}}
 	}
-	s.waits = append(s.waits, evaluatorWait{def.ID, interrupts})
+	s.waits = append(s.waits, evaluatorWait{evaluatorID: def.ID, interrupts: interrupts})
 	return nil
+}
+
+// batchTrigger makes the trigger of a request that goes to a batch.
+func batchTrigger(r judge.Request, batching judge.Batching) (n store.NewTrigger, err error) {
+	source := wait.SourceOpenAIBatch
+	if r.API == judge.APIMessages {
+		source = wait.SourceAnthropicBatch
+	}
+	payload, err := json.Marshal(map[string]string{"provider": r.Provider, "model": r.Model})
+	if err != nil {
+		return n, err
+	}
+	spec := wait.Spec{Type: wait.TypeJob, Name: string(wait.TypeJob), ItemKey: r.Key, Payload: payload}
+	n = store.NewTrigger{InterruptID: r.Key, Type: string(spec.Type), Name: spec.Name, Source: source, ItemKey: r.Key, KeyPrefix: spec.Type.KeyPrefix(), Digest: spec.Digest(),
+		Request: &store.BatchRequest{Provider: r.Provider, Model: r.Model, Body: r.Body, Wait: batching.MaxWait}}
+	n.Spec, err = json.Marshal(spec)
+	return n, err
 }
 
 // deliveries are what has arrived for an evaluator, by the ids of its interrupts. Of siblings it is
@@ -60,6 +80,13 @@ func (r *Rollout) waitForScores(ctx context.Context, s *scoring) error {
 		triggers, err := r.newTriggers(w.interrupts)
 		if err != nil {
 			return err
+		}
+		for _, request := range w.requests {
+			n, err := batchTrigger(request, r.held.run.Plan.Judges.Batch)
+			if err != nil {
+				return err
+			}
+			triggers = append(triggers, n)
 		}
 		for _, n := range triggers {
 			n.EvaluatorID = w.evaluatorID

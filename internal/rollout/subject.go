@@ -15,6 +15,8 @@ import (
 // folderJudges is where a rollout's folder has what its judges were asked and have said.
 const folderJudges = "judges"
 
+func (h *held) judgeDir() string { return filepath.Join(h.dir(), folderJudges) }
+
 // subject is what the evaluators see of the rollout, whether its agent has just finished or it is
 // scored again.
 func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.Subject, error) {
@@ -24,7 +26,7 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 		Dir: h.run.Dir, Workspace: h.workspace(), Env: sandbox.Environ(nil),
 	}
 	if h.run.Judges != nil {
-		out.Judge = h.run.Judges.Of(c.Agent, filepath.Join(h.dir(), folderJudges))
+		out.Judge = h.run.Judges.Of(c.Agent, h.judgeDir())
 	}
 	for _, g := range segments {
 		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {

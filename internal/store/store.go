@@ -42,6 +42,7 @@ type Store interface {
 	Listing
 	Queue
 	Scoring
+	Batches
 	Ledger
 	Mailbox
 	Questions

@@ -54,6 +54,8 @@ type NewTrigger struct {
 	Checked bool
 	// NextCheck is when to ask first; zero means now.
 	NextCheck time.Time
+	// Request is what goes to a batch for it; nil if nothing does.
+	Request *BatchRequest
 }
 
 // Trigger is the durable record of what would resume a rollout.

@@ -169,10 +169,18 @@ const (
 	SourceUiPath   = "uipath"
 	SourceMesh     = "mesh"
 	SourceMCP      = "mcp" // the MCP server whose tool has started it
+	// A judge's request in a batch of a provider. Its batch is asked for, and never a single request.
+	SourceOpenAIBatch    = "openai-batch"
+	SourceAnthropicBatch = "anthropic-batch"
 )
 
+// IsBatch reports whether a source is a batch of judges' requests.
+func IsBatch(source string) bool {
+	return source == SourceOpenAIBatch || source == SourceAnthropicBatch
+}
+
 // SourceNames are all of them.
-var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP}
+var SourceNames = []string{SourceExternal, SourceTimer, SourceExec, SourceHTTP, SourceUiPath, SourceMesh, SourceMCP, SourceOpenAIBatch, SourceAnthropicBatch}
 
 // Job is a trigger as a source sees it.
 type Job struct {

@@ -1,7 +1,7 @@
 // Package fakejudge is a model that judges by a rule: an HTTP server on loopback that speaks
-// OpenAI's chat completions and responses and Anthropic's messages, as far as judges use them. It
-// calls the tool that it is forced to call, with what the rule says, and can be told to fail in
-// every way in which a provider fails. It knows nothing of evaluators.
+// OpenAI's chat completions and responses and Anthropic's messages, and the batches of both, as far as
+// judges use them. It calls the tool that it is forced to call, with what the rule says, and can be
+// told to fail in every way in which a provider fails. It knows nothing of evaluators.
 package fakejudge
 
 import (
@@ -35,6 +35,8 @@ type Request struct {
 	Tool           string
 	// Body is the whole request.
 	Body map[string]any
+	// Batch is the batch that it was in, empty if it was made by itself.
+	Batch string
 }
 
 // Reply is what the server answers. The zero value is a call of the tool without arguments.
@@ -52,7 +54,8 @@ type Reply struct {
 	RetryAfter string
 	// Raw, if it is not empty, is the whole answer.
 	Raw string
-	// Hang never answers: the server waits until the client has gone.
+	// Hang never answers: the server waits until the client has gone, and in a batch the request
+	// expires.
 	Hang bool
 }
 
@@ -67,6 +70,7 @@ type Server struct {
 	listener net.Listener
 	server   *http.Server
 	serving  sync.WaitGroup
+	batches  *batches
 
 	mu       sync.Mutex
 	requests []Request
@@ -81,6 +85,7 @@ func Start(rule func(Request) Reply) (*Server, error) {
 		return nil, fmt.Errorf("judging model: %w", err)
 	}
 	s := &Server{rule: rule, listener: listener}
+	s.batches = &batches{s: s, files: map[string][]byte{}}
 	s.server = &http.Server{Handler: http.HandlerFunc(s.serve)} //nolint:gosec // for tests, on loopback
 	s.serving.Go(func() { _ = s.server.Serve(listener) })       // it ends with Close
 	return s, nil
@@ -118,29 +123,33 @@ func (s *Server) MostAtOnce() int {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	const mostBody = 64 << 20
 	body, err := io.ReadAll(io.LimitReader(r.Body, mostBody))
+	if r.Header.Get("x-api-key") != Key && r.Header.Get("Authorization") != "Bearer "+Key {
+		fail(w, http.StatusUnauthorized, "the key is wrong")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err == nil && s.batches.serve(w, r, body) {
+		return
+	}
 	q := Request{Header: r.Header}
 	if err == nil {
 		err = json.Unmarshal(body, &q.Body)
 	}
 	format, ok := formats[r.URL.Path]
 	switch {
-	case err != nil:
-		fail(w, http.StatusBadRequest, err.Error())
-		return
 	case r.Method != http.MethodPost || !ok:
 		fail(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)
 		return
-	case r.Header.Get("x-api-key") != Key && r.Header.Get("Authorization") != "Bearer "+Key:
-		fail(w, http.StatusUnauthorized, "the key is wrong")
+	case err != nil:
+		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	q.API, q.Model = format.name, text(q.Body["model"])
 	format.read(&q)
+	n := s.noteRequest(q)
 	s.mu.Lock()
-	s.requests = append(s.requests, q)
 	s.busy++
 	s.mostBusy = max(s.mostBusy, s.busy)
-	n := len(s.requests)
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -149,7 +158,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}()
 	reply := s.rule(q)
 	w.Header().Set("x-request-id", fmt.Sprintf("req_%d", n))
-	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case reply.Hang:
 		<-r.Context().Done()
@@ -163,6 +171,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		_ = json.NewEncoder(w).Encode(format.answer(q, reply)) // as above
 	}
+}
+
+// noteRequest notes a request, and returns its number.
+func (s *Server) noteRequest(q Request) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, q)
+	return len(s.requests)
 }
 
 func fail(w http.ResponseWriter, status int, message string) {

@@ -6,7 +6,7 @@ import (
 	"github.com/evalrun/evalrun/internal/store"
 )
 
-// holderRows are the rows of the processes that hold rollouts or triggers.
+// holderRows are the rows of the processes that hold rollouts, triggers or batches.
 type holderRows struct{ tx *tx }
 
 // holderKept is how long a holder is kept that holds nothing and may or may not be dead.
@@ -23,6 +23,7 @@ func (rows holderRows) register() error {
 	}
 	idle := ` FROM holders h WHERE h.holder_id <> ? AND h.holder_id NOT IN (SELECT owner FROM rollouts WHERE owner IS NOT NULL)
 		AND h.holder_id NOT IN (SELECT owner FROM triggers WHERE owner IS NOT NULL)
+		AND h.holder_id NOT IN (SELECT owner FROM judge_batches WHERE owner IS NOT NULL)
 		AND h.holder_id NOT IN (SELECT owner FROM notifications WHERE owner IS NOT NULL)`
 	if err := rows.tx.exec("DELETE FROM holders WHERE opened_at < ? AND holder_id IN (SELECT h.holder_id"+idle+")", rows.tx.after(-holderKept), rows.tx.db.holder); err != nil {
 		return err

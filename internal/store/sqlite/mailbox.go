@@ -85,8 +85,11 @@ func (s mailbox) CheckNow(ctx context.Context, runID string) error {
 		where, args = " AND run_id = ?2", append(args, runID)
 	}
 	return s.db.writeOp(ctx, func(w *write) error {
-		return w.tx.exec("UPDATE triggers SET due_at = ?1 WHERE state IN ('intended', 'starting', 'waiting') AND checked AND owner IS NULL AND (due_at IS NULL OR due_at > ?1)"+where,
-			append([]any{w.tx.now}, args...)...)
+		args = append([]any{w.tx.now}, args...)
+		if err := w.tx.exec("UPDATE judge_batches SET due_at = ?1 WHERE due_at > ?1 AND state <> 'open' AND owner IS NULL"+where, args...); err != nil {
+			return err
+		}
+		return w.tx.exec("UPDATE triggers SET due_at = ?1 WHERE state IN ('intended', 'starting', 'waiting') AND checked AND owner IS NULL AND (due_at IS NULL OR due_at > ?1)"+where, args...)
 	})
 }
 

@@ -81,9 +81,41 @@ func exercise(t *testing.T, s *Store) {
 	}
 	_, err = s.Cancel(ctx, p.RunID)
 	must(err)
+	exerciseBatches(t, s)
 	exerciseJobs(t, s)
 	exerciseOutbox(t, s)
 	must(s.Remove(ctx, p.RunID))
+}
+
+func exerciseBatches(t *testing.T, s *Store) {
+	t.Helper()
+	p := store.Plan{RunID: store.NewRunID(), Evaluations: []store.Evaluation{{ID: "e"}}, Rollouts: []store.PlannedRollout{{ID: uuid.NewString()}}}
+	_, err := s.CreateRun(t.Context(), p)
+	claims, err1 := s.Claim(t.Context(), p.RunID, 1)
+	if err := errors.Join(err, err1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.CommitSegment(t.Context(), claims[0].Token, store.SegmentEnd{Outcome: store.OutcomeCompleted})
+	_, err1 = s.WaitForScores(t.Context(), claims[0].Token, store.ScoreWait{Triggers: []store.NewTrigger{{InterruptID: "k", EvaluatorID: "e", Source: "openai-batch", ItemKey: "k",
+		Request: &store.BatchRequest{Provider: "p", Model: "m", Body: []byte("{}"), Wait: time.Hour}}}})
+	started, err2 := s.ClaimBatches(t.Context(), p.RunID, 1)
+	if err := errors.Join(err, err1, err2); err != nil || len(started) != 1 {
+		t.Fatal(started, err)
+	}
+	err = s.BatchStarted(t.Context(), started[0].BatchToken, "b", time.Now())
+	checked, err1 := s.ClaimBatches(t.Context(), p.RunID, 1)
+	if err := errors.Join(err, err1); err != nil || len(checked) != 1 {
+		t.Fatal(checked, err)
+	}
+	err = s.BatchPending(t.Context(), checked[0].BatchToken, time.Now(), "")
+	err1 = s.CheckNow(t.Context(), p.RunID)
+	ended, err2 := s.ClaimBatches(t.Context(), p.RunID, 1)
+	if err := errors.Join(err, err1, err2); err != nil || len(ended) != 1 {
+		t.Fatal(ended, err)
+	}
+	if err := s.BatchEnded(t.Context(), ended[0].BatchToken); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func exerciseJobs(t *testing.T, s *Store) {
@@ -145,9 +177,9 @@ func TestStatementsScanNoTable(t *testing.T) {
 		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorables, selectTheirSegments, selectTheirResults,
 		viewAsked, viewRollouts+ofRun, viewSegments+ofRun+orderSegments, viewTriggers+ofRun+orderTriggers, viewResults+ofRun+orderResults,
 		viewRollouts+ofRollout, viewSegments+ofRollout+orderSegments, viewTriggers+ofRollout+orderTriggers, viewResults+ofRollout+orderResults,
-		selectHeld, countWaiting+fromOpen, countWaiting+fromOpenOfRun, selectWaiting+fromOpen+" GROUP BY type", selectWaiting+fromOpenOfRun+" GROUP BY type")
+		selectWaitingRequests, selectHeld, countWaiting+fromOpen, countWaiting+fromOpenOfRun, selectWaiting+fromOpen+" GROUP BY type", selectWaiting+fromOpenOfRun+" GROUP BY type")
 	// These may be scanned, for these tell only of what is going on at the moment.
-	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
+	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX judge_batches_due", "INDEX judge_batches_owner", "INDEX judge_batches_open", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
 		"SCAN h", "SCAN holders", "SCAN json_each", "VIRTUAL TABLE", "CONSTANT ROW", "SCAN (subquery"}
 	for _, q := range queries {
 		if !slices.ContainsFunc([]string{"SELECT", "UPDATE", "DELETE"}, func(verb string) bool { return strings.HasPrefix(q, verb) }) {

@@ -81,6 +81,9 @@ func (s queue) Renew(ctx context.Context) (held, cancelled []string, err error) 
 		if err := w.tx.exec("UPDATE triggers SET due_at = ? WHERE owner = ?", w.tx.after(s.db.lease), s.db.holder); err != nil {
 			return err
 		}
+		if err := w.tx.exec("UPDATE judge_batches SET due_at = ? WHERE owner = ?", w.tx.after(s.db.lease), s.db.holder); err != nil {
+			return err
+		}
 		if err := w.tx.exec("UPDATE rollouts SET renewed_at = ?, lease_until = ? WHERE owner = ?", w.tx.now, w.tx.after(s.db.lease), s.db.holder); err != nil {
 			return err
 		}

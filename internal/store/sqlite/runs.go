@@ -50,6 +50,7 @@ func (s runs) Remove(ctx context.Context, runID string) error {
 		const rollouts = " WHERE rollout_id IN (SELECT rollout_id FROM rollouts WHERE run_id = ?)"
 		for _, q := range []string{
 			"DELETE FROM deliveries WHERE trigger_id IN (SELECT trigger_id FROM triggers" + rollouts + ")",
+			"DELETE FROM judge_requests WHERE trigger_id IN (SELECT trigger_id FROM triggers" + rollouts + ")", "DELETE FROM judge_batches WHERE run_id = ?",
 			"DELETE FROM triggers" + rollouts, "DELETE FROM calls" + rollouts, "DELETE FROM results" + rollouts, "DELETE FROM rescored" + rollouts, "DELETE FROM segments" + rollouts,
 			"DELETE FROM rollouts WHERE run_id = ?", "DELETE FROM evaluations WHERE run_id = ?", "DELETE FROM events WHERE run_id = ?",
 			"DELETE FROM rescorings WHERE run_id = ?", "DELETE FROM rescored_evaluations WHERE run_id = ?",

@@ -276,4 +276,33 @@ ALTER TABLE triggers ADD COLUMN person TEXT NOT NULL DEFAULT '';
 ALTER TABLE triggers ADD COLUMN checked_at INTEGER;                     -- when its source was asked last
 UPDATE triggers SET delivered_by = coalesce((SELECT d.delivered_by FROM deliveries d WHERE d.trigger_id = triggers.trigger_id AND d.disposition = 'accepted'), '')
   WHERE delivered_at IS NOT NULL;
+`, `
+-- Batches of what judges are asked, at a provider of models.
+CREATE TABLE judge_batches (
+  batch_id    TEXT PRIMARY KEY,
+  run_id TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL,
+  state       TEXT NOT NULL,             -- open while requests are added to it; starting, started, ended
+  requests    INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  external_id TEXT NOT NULL DEFAULT '',  -- the provider's; empty until that is known
+  created_at  INTEGER NOT NULL,
+  started_at  INTEGER,                   -- when it was first tried to start it
+  due_at      INTEGER,                   -- when somebody must start or ask for it, or the claim's end
+  owner       TEXT,
+  fence       INTEGER NOT NULL DEFAULT 0,
+  attempts    INTEGER NOT NULL DEFAULT 0,
+  checks      INTEGER NOT NULL DEFAULT 0,
+  failures    INTEGER NOT NULL DEFAULT 0,
+  last_error  TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+CREATE INDEX judge_batches_run ON judge_batches (run_id);
+CREATE INDEX judge_batches_open ON judge_batches (run_id, provider, model) WHERE state = 'open';
+CREATE INDEX judge_batches_due ON judge_batches (due_at, run_id, owner) WHERE due_at IS NOT NULL;
+CREATE INDEX judge_batches_owner ON judge_batches (owner) WHERE owner IS NOT NULL;
+
+CREATE TABLE judge_requests (
+  trigger_id TEXT PRIMARY KEY,           -- whose item key is the request's
+  batch_id   TEXT NOT NULL,
+  body       BLOB NOT NULL               -- without secrets
+) WITHOUT ROWID;
+CREATE INDEX judge_requests_batch ON judge_requests (batch_id);
 `}

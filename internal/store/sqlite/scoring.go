@@ -92,6 +92,11 @@ func (s segments) addEvaluatorTriggers(o store.Rollout, wait store.ScoreWait) (a
 				return nil, err
 			}
 		}
+		if n.Request != nil {
+			if err := (batchRows{tx: s.tx}).add(o.RunID, a.ID, *n.Request); err != nil {
+				return nil, err
+			}
+		}
 		added = append(added, a)
 		numbers[n.EvaluatorID]++
 		siblings[interrupt]++

@@ -171,6 +171,10 @@ func (rows triggerRows) giveUp(triggerID string, state store.TriggerState) error
 	if err := rows.endQuestions(triggerID); err != nil {
 		return err
 	}
+	// Perhaps nobody waits for its batch any more, which is then cancelled.
+	if err := rows.tx.exec("UPDATE judge_batches SET due_at = ? WHERE batch_id = (SELECT batch_id FROM judge_requests WHERE trigger_id = ?) AND owner IS NULL AND due_at IS NOT NULL", rows.tx.now, triggerID); err != nil {
+		return err
+	}
 	return rows.tx.exec(`UPDATE triggers SET state = ?2, next_check = NULL, cancel = cancel OR checked AND state IN ('starting', 'waiting'),
 			due_at = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN due_at WHEN checked AND state IN ('starting', 'waiting') THEN ?1 END,
 			fence = CASE WHEN cancel OR checked AND state = 'starting' AND owner IS NOT NULL THEN fence ELSE fence + 1 END,

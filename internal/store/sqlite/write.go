@@ -12,6 +12,7 @@ type write struct {
 	triggers triggerRows
 	mail     mail
 	segments segments
+	batches  batchRows
 	jobs     jobRows
 	outbox   outboxRows
 	rescored rescoredRows
@@ -23,6 +24,7 @@ func newWrite(d *db) *write {
 	w.triggers = triggerRows{t, w.holders}
 	w.mail = mail{t, w.rollouts, w.triggers}
 	w.segments = segments{t, w.holders, w.rollouts, w.triggers, w.mail}
+	w.batches = batchRows{t, w.holders}
 	w.jobs, w.outbox, w.rescored = jobRows{t}, outboxRows{t, w.holders}, rescoredRows{t}
 	return w
 }

@@ -17,6 +17,13 @@ import (
 // was asked of each rollout's output.
 func newJudgedScenario(t *testing.T) (s *scenario, environ []string, asked func() map[string]int) {
 	t.Helper()
+	s, environ, asked, _ = newJudgedBy(t, map[string]any{})
+	return s, environ, asked
+}
+
+// newJudgedBy is newJudgedScenario with the eval set's key judges, and the provider.
+func newJudgedBy(t *testing.T, judges map[string]any) (s *scenario, environ []string, asked func() map[string]int, server *fakejudge.Server) {
+	t.Helper()
 	var mu sync.Mutex
 	counts := map[string]int{}
 	server, err := fakejudge.Start(func(r fakejudge.Request) fakejudge.Reply {
@@ -43,13 +50,38 @@ func newJudgedScenario(t *testing.T) (s *scenario, environ []string, asked func(
 		return map[string]any{"version": "1.0", "id": id, "evaluatorTypeId": "uipath-llm-judge-output-semantic-similarity",
 			"evaluatorConfig": map[string]any{"name": id, "model": "gpt-5-mini", "prompt": prompt + " {{ActualOutput}} {{ExpectedOutput}}"}}
 	}
-	s.write("set.json", map[string]any{"version": "1.0", "id": "judged", "name": "Judged", "evaluations": evaluations,
+	s.write("set.json", map[string]any{"version": "1.0", "id": "judged", "name": "Judged", "evaluations": evaluations, "judges": judges,
 		"agent":      map[string]any{"type": "function", "command": []string{"sh", "-c", "cat"}}, // its input is its output: no two are alike
 		"evaluators": []any{judge("judge", "How good?"), judge("second", "How bad?")}})
 	return s, environ, func() map[string]int {
 		mu.Lock()
 		defer mu.Unlock()
 		return counts
+	}, server
+}
+
+// A run that is judged in a batch is killed at each step of the batch. No verdict is lost, none is
+// there twice, and there is one batch: also where the process dies between the provider's start and
+// our record of it.
+func TestABatchKilledAtEachStep(t *testing.T) {
+	for _, step := range []string{"rollout.scoring", "rollout.scoringCommitted", "engine.batchStarting", "engine.batchStarted", "engine.batchChecked", "engine.batchAnswer", "engine.batchDelivered"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s, environ, asked, server := newJudgedBy(t, map[string]any{"batch": map[string]any{"enabled": true, "interval": "20ms"}})
+			if !s.killed(s.command(append(environ, "EVALRUN_FAILPOINT=kill:"+step+":1")...)) {
+				t.Errorf("there was no step %s", step)
+			}
+			s.finish(environ...)
+			s.checkVerdicts()
+			if b := server.Batches(); len(b) != 1 || b[0].Requests != 2*s.total {
+				t.Errorf("%+v", b)
+			}
+			for prompt, n := range asked() {
+				if n != 1 {
+					t.Errorf("%q was asked %d times", prompt, n)
+				}
+			}
+		})
 	}
 }
 

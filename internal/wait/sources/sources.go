@@ -140,7 +140,7 @@ func (s *Set) Name(spec wait.Spec) string {
 func (s *Set) For(name string, spec wait.Spec) (wait.Source, error) {
 	c, ok := s.configuredFor(spec)
 	switch {
-	case name == wait.SourceExternal:
+	case name == wait.SourceExternal || wait.IsBatch(name): // the engine delivers the answers of batches
 		return external{}, nil
 	case name == wait.SourceMCP && s.o.MCP != nil:
 		return s.o.MCP, nil

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/judge"
+	"github.com/evalrun/evalrun/internal/rollout"
+	"github.com/evalrun/evalrun/internal/store"
+)
+
+// delivering is how many answers of a batch are delivered at once; their commits are grouped.
+const delivering = 32
+
+// batchHandler does what a claimed batch of judges' requests needs at its provider. However many
+// rollouts wait for a batch, it is asked for once at a time.
+type batchHandler struct {
+	o    *Options
+	runs *runCache
+}
+
+// handle starts a batch, asks for it, or cancels it. The error ends the process.
+func (h *batchHandler) handle(ctx context.Context, c store.BatchClaim) error {
+	commit := context.WithoutCancel(ctx)
+	var failed error
+	err := protect(func() error {
+		run, err := h.runs.get(commit, c.RunID)
+		if err == nil && run.Judges == nil {
+			err = errors.New("the plan has no judges")
+		}
+		if err == nil {
+			err = h.act(ctx, run, c)
+		}
+		if errors.Is(err, store.ErrFenced) || store.IsBroken(err) || h.o.Store.InPlace() != nil {
+			return err
+		}
+		failed = err
+		return nil
+	})
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		failed, err = err, nil
+	}
+	if err != nil || failed == nil || c.Action == store.ActionCancel {
+		return unlessFenced(err)
+	}
+	pause := rollout.Backoff(firstRetry, lastRetry, c.Failures)
+	var said *judge.BatchError
+	if errors.As(failed, &said) {
+		pause = max(pause, said.After)
+	}
+	message := h.runs.redactor(commit, c.RunID).String(failed.Error())
+	if ctx.Err() != nil {
+		pause, message = 0, "" // broken off by us: that says nothing of the provider
+	}
+	h.o.Logger.Warn("a batch could not be started or asked for; it will be again", "batch", c.ID, "provider", c.Provider, "action", c.Action, "after", pause, "error", message)
+	return unlessFenced(h.o.Store.BatchPending(commit, c.BatchToken, h.o.Now().Add(pause), message))
+}
+
+func (h *batchHandler) act(ctx context.Context, run *rollout.Run, c store.BatchClaim) error {
+	b := judge.Batch{ID: c.ID, External: c.ExternalID, Provider: c.Provider, Model: c.Model, Since: c.FirstStart, Size: c.Requests}
+	switch c.Action {
+	case store.ActionStart, store.ActionResolve:
+		return h.start(ctx, run, c, b)
+	case store.ActionCancel:
+		return h.cancel(ctx, run, b)
+	}
+	return h.check(ctx, run, c, b)
+}
+
+// start starts a batch. That this is intended has been recorded. If an earlier call may have started
+// it the provider is asked first. A batch that the provider will not have is ended, and its requests
+// are asked one by one.
+func (h *batchHandler) start(ctx context.Context, run *rollout.Run, c store.BatchClaim, b judge.Batch) error {
+	commit := context.WithoutCancel(ctx)
+	requests, _, err := h.waiting(commit, c.ID)
+	if err != nil {
+		return err
+	}
+	if b.Others, err = h.o.Store.StartedBatches(commit, c.Provider); err != nil {
+		return err
+	}
+	b.Size = len(requests)
+	failpoint.Hit("engine.batchStarting")
+	id, err := run.Judges.StartBatch(ctx, b, requests, c.Action == store.ActionResolve)
+	failpoint.Hit("engine.batchStarted")
+	var refused *judge.BatchError
+	if errors.As(err, &refused) && refused.Final {
+		return h.end(commit, c, "", refused.Message)
+	}
+	if err != nil {
+		return err
+	}
+	return h.o.Store.BatchStarted(commit, c.BatchToken, id, h.o.Now().Add(run.Plan.Judges.Batch.Interval))
+}
+
+// check asks once for a batch, and delivers its answers if it is done.
+func (h *batchHandler) check(ctx context.Context, run *rollout.Run, c store.BatchClaim, b judge.Batch) error {
+	commit := context.WithoutCancel(ctx)
+	status, err := run.Judges.CheckBatch(ctx, b)
+	failpoint.Hit("engine.batchChecked")
+	var gone *judge.BatchError
+	switch {
+	case errors.As(err, &gone) && gone.Final:
+		return h.end(commit, c, b.External, gone.Message)
+	case err != nil:
+		return err
+	case !status.Ended:
+		return h.o.Store.BatchPending(commit, c.BatchToken, h.o.Now().Add(pauseOf(run.Plan.Judges.Batch, c.Checks)), "")
+	}
+	_, triggers, err := h.waiting(commit, c.ID)
+	if err != nil {
+		return err
+	}
+	d := h.newDeliveries(commit, c)
+	err = run.Judges.BatchAnswers(ctx, b, status, func(key string, payload json.RawMessage) error {
+		if id, ok := triggers[key]; ok {
+			d.deliver(id, payload)
+		}
+		return d.failure()
+	})
+	if err = errors.Join(d.close(), err); err != nil {
+		return err
+	}
+	failpoint.Hit("engine.batchDelivered")
+	return h.end(commit, c, b.External, "the batch has ended without an answer ("+status.Why+")")
+}
+
+// end tells whoever still waits why there is no answer, and ends the batch.
+func (h *batchHandler) end(ctx context.Context, c store.BatchClaim, external, why string) error {
+	_, triggers, err := h.waiting(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	d := h.newDeliveries(ctx, c)
+	for _, id := range triggers {
+		d.deliver(id, judge.Unanswered(external, h.runs.redactor(ctx, c.RunID).String(why)))
+	}
+	if err := d.close(); err != nil {
+		return err
+	}
+	return h.o.Store.BatchEnded(ctx, c.BatchToken)
+}
+
+// cancel tries once to end a batch that nobody waits for.
+func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, b judge.Batch) (err error) {
+	if b.External == "" { // it may have been started
+		others, err := h.o.Store.StartedBatches(ctx, b.Provider)
+		if err != nil {
+			return err
+		}
+		b.Others = others
+		b.External, err = run.Judges.FindBatch(ctx, b)
+		if err != nil || b.External == "" {
+			return nil //nolint:nilerr // nobody waits for it
+		}
+	}
+	if err := run.Judges.CancelBatch(ctx, b); err != nil {
+		h.o.Logger.Warn("the batch could not be cancelled", "batch", b.External, "provider", b.Provider, "error", run.Redact.String(err.Error()))
+	}
+	return nil
+}
+
+// waiting are the requests of a batch that are waited for, and their triggers by key.
+func (h *batchHandler) waiting(ctx context.Context, batchID string) (requests []judge.Request, triggers map[string]string, err error) {
+	triggers = map[string]string{}
+	err = h.o.Store.WaitingRequests(ctx, batchID, func(r store.WaitingRequest) error {
+		requests = append(requests, judge.Request{Key: r.Key, Body: r.Body})
+		triggers[r.Key] = r.TriggerID
+		return nil
+	})
+	return requests, triggers, err
+}
+
+// pauseOf is how long to wait before the next check: twice as long each time, up to the longest.
+func pauseOf(b judge.Batching, checks int) time.Duration {
+	pause := b.Interval
+	for i := 0; i < checks && pause < b.MaxInterval; i++ {
+		pause *= 2
+	}
+	return max(min(pause, b.MaxInterval), time.Millisecond)
+}
+
+// deliveries delivers answers, several at once.
+type deliveries struct {
+	h      *batchHandler
+	ctx    context.Context
+	source string
+	places chan struct{}
+	failed chan error
+}
+
+func (h *batchHandler) newDeliveries(ctx context.Context, c store.BatchClaim) *deliveries {
+	return &deliveries{h: h, ctx: ctx, source: c.Provider + " batch", places: make(chan struct{}, delivering), failed: make(chan error, 1)}
+}
+
+// deliver gives an answer to its trigger. A trigger that has one already, or that nobody waits for
+// any more, keeps what it has.
+func (d *deliveries) deliver(triggerID string, payload json.RawMessage) {
+	d.places <- struct{}{}
+	go func() {
+		defer func() { <-d.places }()
+		_, err := d.h.o.Store.Deliver(d.ctx, store.Delivery{TriggerID: triggerID, Status: store.StatusSuccessful, Payload: payload, By: d.source})
+		failpoint.Hit("engine.batchAnswer")
+		if err != nil {
+			select {
+			case d.failed <- err:
+			default:
+			}
+		}
+	}()
+}
+
+// failure is the first error so far.
+func (d *deliveries) failure() error {
+	select {
+	case err := <-d.failed:
+		d.failed <- err
+		return err
+	default:
+		return nil
+	}
+}
+
+// close waits for all deliveries.
+func (d *deliveries) close() error {
+	for range delivering {
+		d.places <- struct{}{}
+	}
+	return d.failure()
+}

@@ -1,0 +1,138 @@
+package judge
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/evalrun/evalrun/eval"
+)
+
+// Batched are the judges of a rollout whose questions go to batches of their providers: a question
+// has no answer at first, and is asked again when its batch is done.
+type Batched struct {
+	ofRollout
+	rolloutID string
+	delivered func(evaluatorID string) map[string]eval.Delivery
+
+	mu sync.Mutex
+	// requests are the questions that have got no answer, by evaluator.
+	requests map[string][]Request
+}
+
+// Request is a question as it goes into a batch.
+type Request struct {
+	// Key tells it apart from all others, wherever they are asked.
+	Key             string
+	Provider, Model string
+	API             API
+	Body            json.RawMessage
+}
+
+// InBatches are the judges of one rollout, as those of [Judges.Of]. delivered gives what has arrived
+// for an evaluator, by the keys of its requests; an evaluator for which something has arrived waits
+// no more.
+func (j *Judges) InBatches(agent, dir, rolloutID string, delivered func(evaluatorID string) map[string]eval.Delivery) *Batched {
+	return &Batched{ofRollout: ofRollout{j, agent, dir}, rolloutID: rolloutID, delivered: delivered, requests: map[string][]Request{}}
+}
+
+// Ask implements [eval.Judge]. The error is [eval.ErrLater] if the question waits for a batch.
+func (b *Batched) Ask(ctx context.Context, q eval.Question) (eval.Answer, error) {
+	a, err := b.prepare(q)
+	if err != nil {
+		return eval.Answer{}, err
+	}
+	a.batched = b
+	return b.ask(ctx, a)
+}
+
+// Requests are the questions of an evaluator that wait for a batch, in the order of their keys.
+func (b *Batched) Requests(evaluatorID string) []Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.requests[evaluatorID]
+	slices.SortFunc(list, func(x, y Request) int { return cmp.Compare(x.Key, y.Key) })
+	return list
+}
+
+// gathers reports whether a question is to wait for a batch.
+func (b *Batched) gathers(q eval.Question) bool { return len(b.delivered(q.EvaluatorID)) == 0 }
+
+// key is the custom id of a question. Both providers take letters and digits, and 64 of them.
+func (b *Batched) key(q eval.Question) string {
+	const length = 40
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", b.rolloutID, q.EvaluatorID, q.Sample))
+	return hex.EncodeToString(sum[:])[:length]
+}
+
+// add notes a question for a batch.
+func (b *Batched) add(ctx context.Context, a *asked) error {
+	if known := a.p.known(a.q.Model); known != nil {
+		return known
+	}
+	body, err := json.Marshal(formats[a.p.config.API].body(a.q, a.p.dropped(a.q.Model)))
+	if err != nil {
+		return failure(eval.JudgeInvalid, "the question cannot be written as JSON: %v", err)
+	}
+	_, priced := b.o.Config.Prices.Of(a.q.Model)
+	if err := b.budget.take(ctx, priced); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID], Request{b.key(a.q), a.p.name, a.q.Model, a.p.config.API, body})
+	return eval.ErrLater
+}
+
+// batchAnswer is what has come of a request in a batch: the payload of its trigger.
+type batchAnswer struct {
+	// Batch is the provider's id of it.
+	Batch     string `json:"batch"`
+	RequestID string `json:"requestId,omitempty"`
+	// Body is the answer as the provider gives it when it is asked directly. If there is none, Error
+	// says why.
+	Body  json.RawMessage `json:"body,omitempty"`
+	Error string          `json:"error,omitempty"`
+}
+
+// Unanswered is the payload of a request that has no answer, for a reason.
+func Unanswered(batch, why string) json.RawMessage {
+	data, _ := json.Marshal(batchAnswer{Batch: batch, Error: why}) // nothing in it fails
+	return data
+}
+
+// arrived gives the answer to a question that has come out of a batch. decided is false if the
+// question is to be asked directly: nothing has arrived for it, or nothing that a model could not do
+// better if it is asked once more.
+func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, err error) {
+	d, ok := b.delivered(a.q.EvaluatorID)[b.key(a.q)]
+	switch {
+	case !ok:
+		return nil, false, nil
+	case d.Error != nil:
+		return nil, true, failure(eval.JudgeCategory(d.Error.Category), "%s", d.Error.Message)
+	}
+	var answer batchAnswer
+	if err := json.Unmarshal(d.Payload, &answer); err != nil {
+		return nil, false, nil // somebody else has delivered it
+	}
+	a.call.Batch = short(answer.Batch)
+	if answer.Error != "" || answer.Body == nil {
+		return nil, false, nil
+	}
+	a.call.RequestID, a.response = short(answer.RequestID), answer.Body
+	got, err := a.read()
+	if err != nil {
+		return nil, true, err
+	}
+	again, err := a.judge(got)
+	if again {
+		return nil, false, nil
+	}
+	return got.arguments, true, err
+}
