@@ -65,6 +65,9 @@ func (p planned) newRescoring(ctx context.Context, o ScoreOptions, version strin
 	switch {
 	case o.Evaluators != "":
 		err = r.readEvaluators(ctx, o.Evaluators)
+	case o.Verifier:
+		judges = r.earlier.InForce().Judges
+		err = r.takeVerifier(ctx)
 	case o.Failed && r.earlier.Last() > 0:
 		force := r.earlier.InForce()
 		r.with.Evaluators, r.with.PlanDigest, judges = force.Set.Evaluators, force.Digest, force.Judges

@@ -29,6 +29,8 @@ type ScoreOptions struct {
 	// Failed asks only the evaluators that have failed or were not run, those by which the run is
 	// judged now.
 	Failed bool
+	// Verifier asks the verifiers of tasks alone, with the tests that the task directories have now.
+	Verifier bool
 	// Completed scores the completed rollouts of a run that is not final.
 	Completed bool
 	// WithoutWorkspaces asks command evaluators also where the workspace was not kept.
@@ -122,6 +124,10 @@ func (p planned) mayScore(ctx context.Context, o ScoreOptions) error {
 		return err
 	case o.Failed && o.Evaluators != "":
 		return inputError("--failed asks the evaluators of the run again that have failed; with --evaluators all rollouts are scored, so that none keeps a score of other evaluators")
+	case o.Verifier && (o.Failed || o.Evaluators != ""):
+		return inputError("--verifier runs the verifiers of tasks again and nothing else; leave out --failed and --evaluators")
+	case !run.Final() && o.Verifier:
+		return inputError("run %s is not final: the rollouts that are still open will be verified by the tests that it was planned with; run the verifiers again when it is final", p.runID)
 	case !run.Final() && !o.Completed:
 		return inputError("run %s is not final: %d of %d rollouts are completed; --completed scores these again", p.runID, run.Counts.Completed, run.Counts.Total)
 	case !run.Final() && o.Evaluators != "":

@@ -30,13 +30,15 @@ run was planned with.`,
 		Example: `  evalrun score latest
   evalrun score latest --evaluators evalset.json
   evalrun score latest --evaluators evaluators/tone.json
-  evalrun score latest --failed`,
+  evalrun score latest --failed
+  evalrun score latest --verifier`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, g, args[0]) },
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.score.Evaluators, "evaluators", "", "score with the evaluator of a `FILE|EVALSET`, or with the evaluators and criteria of an eval set")
 	fl.BoolVar(&f.score.Failed, "failed", false, "ask only evaluators that have failed or were not run")
+	fl.BoolVar(&f.score.Verifier, "verifier", false, "run only the verifiers of tasks again, with the tests as they are now, on what the agents have left (run --keep-workspaces)")
 	fl.BoolVar(&f.score.Completed, "completed", false, "of a run that is not final, score the rollouts that are completed")
 	fl.BoolVar(&f.score.WithoutWorkspaces, "without-workspaces", false, "ask command evaluators although the workspaces of the agents were not kept")
 	fl.StringVar(&f.score.JudgeModel, "judge-model", "", "ask the model `NAME` where a judge is to be the agent's own model and that is not known (default: ${EVALRUN_JUDGE_MODEL})")
