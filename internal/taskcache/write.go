@@ -30,7 +30,7 @@ func (r *repository) write(ctx context.Context, f *Fetched, dir string) (err err
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // nothing is written through it
 	w := &writer{root: root, left: maxBytes, links: map[string]string{}}
 	var ids bytes.Buffer
 	for _, e := range entries {
