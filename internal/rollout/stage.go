@@ -30,7 +30,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	if err != nil {
 		return faultOrError(err)
 	}
-	if sb.Sockets, err = socketFolder(h.claim.RolloutID); err != nil {
+	if sb.Sockets, err = socketFolder(h.marker()); err != nil {
 		return agent.Outcome{}, err
 	}
 	defer func() { _ = os.RemoveAll(sb.Sockets) }() // nothing but sockets
@@ -129,10 +129,10 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *ag
 	return nil
 }
 
-// socketFolder makes the folder for the sockets of a rollout, in place of one that a killed process
-// has left. It is not in the store, since the paths of sockets must be short.
-func socketFolder(rolloutID string) (string, error) {
-	sum := sha256.Sum256([]byte(rolloutID))
+// socketFolder makes the folder for the sockets of the rollout with a marker, in place of one that a
+// killed process has left. It is not in the store, since the paths of sockets must be short.
+func socketFolder(marker string) (string, error) {
+	sum := sha256.Sum256([]byte(marker))
 	prefix := "evalrun-" + hex.EncodeToString(sum[:8]) + "-"
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	for _, dir := range left {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -69,6 +70,7 @@ func TestAComparisonIsOneFile(t *testing.T) {
 	}
 	page := file.String()
 	_, served := d.do("GET", "/compare?a="+good+"&b="+bad, nil)
+	served = regexp.MustCompile(`<a class="u" href="/compare/outputs[^>]*>(.*?)</a>`).ReplaceAllString(served, `<span class="u">$1</span>`)
 	for _, part := range []string{`<div class="verdict">`, `<table><caption>`, `<h2>Became worse</h2>`} {
 		_, want, _ := strings.Cut(served, part)
 		want, _, _ = strings.Cut(want, "\n")
@@ -118,6 +120,29 @@ func TestTwoRunsAreCompared(t *testing.T) {
 				_, main, _ := strings.Cut(page, "<main")
 				t.Errorf("%s lacks %q:\n%s", c.path, want, main)
 			}
+		}
+	}
+}
+
+// An evaluation that became worse leads to what both runs have made of it, with what differs marked.
+func TestOutputsStandSideBySide(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	good, bad := d.scoredRun("yes"), d.scoredRun("no")
+	_, page := d.do("GET", "/compare?a="+good+"&b="+bad, nil)
+	m := regexp.MustCompile(`href="(/compare/outputs[^"]*)"`).FindStringSubmatch(page)
+	if m == nil || !strings.Contains(page, "McNemar: 6 became worse and 2 better, exact p ") {
+		t.Fatal(page)
+	}
+	status, outputs := d.do("GET", html.UnescapeString(m[1]), nil)
+	for _, want := range []string{"&#34;<del>yes</del>&#34;", "&#34;<ins>no</ins>&#34;", "/runs/" + good + "/rollouts/", "/runs/" + bad + "/rollouts/", "Epoch 1", "1.000", "0.000"} {
+		if status != http.StatusOK || !strings.Contains(outputs, want) {
+			t.Errorf("%d, lacks %q:\n%s", status, want, outputs[strings.Index(outputs, "<main"):])
+		}
+	}
+	for _, q := range []string{"a=" + good + "&b=" + bad + "&evaluation=none", "a=none&b=" + bad + "&evaluation=e1", ""} {
+		if status, page := d.do("GET", "/compare/outputs?"+q, nil); status != http.StatusNotFound || !strings.Contains(page, `role="alert"`) {
+			t.Errorf("%s: %d %s", q, status, page)
 		}
 	}
 }

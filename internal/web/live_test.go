@@ -97,6 +97,11 @@ func TestTheWaitingPageHasEveryTrigger(t *testing.T) {
 	if rows := texts(page, `><th scope="row"`); len(rows) != n+1 || rows[0][1] != "4" {
 		t.Errorf("%q", rows)
 	}
+	for query, rows := range map[string]int{"state=person": 4, "state=failing": 0, "state=deadline": 0, "source=external&type=TASK&sort=newest": 4, "source=timer": 0, "sort=next": 4, "sort=deadline": 4} {
+		if got := texts(s.page("/triggers?"+query), `><th scope="row" data-l="Waits for"`); len(got) != rows {
+			t.Errorf("%s: %d rows, want %d", query, len(got), rows)
+		}
+	}
 	if page := s.page("/triggers?q=none"); !strings.Contains(page, "Nothing matches") {
 		t.Error("a filter that matches nothing is not said")
 	}

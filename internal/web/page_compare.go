@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -162,3 +163,41 @@ func (p *Pages) side(ctx context.Context, name string) (s compare.Side, err erro
 
 // Same says that both sides are the same run and agents.
 func (page *comparePage) Same() bool { return !page.Offline && page.A == page.B }
+
+// McNemar says what McNemar's test finds, where every figure is 0 or 1; empty elsewhere.
+func (r compareRow) McNemar() string {
+	if r.McNemarExact == nil {
+		return ""
+	}
+	text := fmt.Sprintf("McNemar: %d became worse and %d better, exact p %.4f", r.Regressions, r.Improvements, *r.McNemarExact)
+	if r.McNemarMidP != nil {
+		text += fmt.Sprintf(", mid-p %.4f", *r.McNemarMidP)
+	}
+	return text + "."
+}
+
+// comparedItem is an evaluation that differs, with what both sides have made of it.
+type comparedItem struct {
+	compare.Item
+	// URL is empty in a file.
+	URL string
+}
+
+// Items are evaluations with their links.
+func (page *comparePage) Items(all []compare.Item) (out []comparedItem) {
+	for _, one := range all {
+		q := url.Values{"a": {page.A}, "b": {page.B}, "evaluation": {one.EvaluationID}}
+		if one.Agent != "" {
+			q.Set("agent", one.Agent)
+		}
+		if page.Different {
+			q.Set("different", "1")
+		}
+		item := comparedItem{Item: one}
+		if !page.Offline {
+			item.URL = "/compare/outputs?" + q.Encode()
+		}
+		out = append(out, item)
+	}
+	return out
+}

@@ -17,8 +17,9 @@ const pageTriggers = 100
 // triggersPage is what all runs wait for.
 type triggersPage struct {
 	frame
-	Q, Type string
-	Types   []string
+	Q, Type, Source, State, Sort string
+	Types                        []string
+	States, Sorts                []choice
 	part
 	All int
 	// Unreadable says of which runs it is not known what they wait for.
@@ -39,6 +40,56 @@ type sourceRow struct {
 	Overdue time.Duration
 }
 
+var (
+	triggerStates = []choice{{"", "all"}, {"failing", "could not be asked"}, {"late", "check is overdue"}, {"deadline", "has a deadline"}, {"person", "a person can end it"}}
+	triggerSorts  = []choice{{"oldest", "oldest first"}, {"newest", "newest first"}, {"next", "next check first"}, {"deadline", "deadline first"}}
+)
+
+// chooses reports whether a trigger is one of those asked for.
+func (page *triggersPage) chooses(t triggerRow, now time.Time) bool {
+	if page.Type != "" && page.Type != t.Type || page.Source != "" && page.Source != t.Source {
+		return false
+	}
+	switch page.State {
+	case "failing":
+		if t.Failures == 0 {
+			return false
+		}
+	case "late":
+		if t.NextCheck == nil || now.Sub(*t.NextCheck) <= late {
+			return false
+		}
+	case "deadline":
+		if t.Deadline == nil {
+			return false
+		}
+	case "person":
+		if !asksPerson(t.Trigger) {
+			return false
+		}
+	}
+	text := strings.ToLower(strings.Join([]string{t.Name, t.EvaluationName, t.EvaluationID, t.TriggerID, t.ItemKey}, "\n"))
+	return strings.Contains(text, strings.ToLower(page.Q))
+}
+
+// sort sorts triggers that are in the order of their making.
+func (page *triggersPage) sort(all []triggerRow) {
+	at := func(t *time.Time) time.Time {
+		if t == nil {
+			return time.Unix(1<<40, 0) // after all that have one
+		}
+		return *t
+	}
+	switch page.Sort {
+	case "newest":
+		slices.Reverse(all)
+	case "next":
+		slices.SortStableFunc(all, func(a, b triggerRow) int { return at(a.NextCheck).Compare(at(b.NextCheck)) })
+	case "deadline":
+		slices.SortStableFunc(all, func(a, b triggerRow) int { return at(a.Deadline).Compare(at(b.Deadline)) })
+	}
+}
+
 // late is how long a check may be late before that is said.
 const late = 30 * time.Second
 
@@ -50,7 +101,8 @@ type triggerRow struct {
 // triggers is the page of what is waited for.
 func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	page := &triggersPage{frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"}, Q: strings.TrimSpace(q.Get("q")), Type: q.Get("type")}
+	page := &triggersPage{frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"}, Q: strings.TrimSpace(q.Get("q")), Type: q.Get("type"),
+		Source: q.Get("source"), State: q.Get("state"), Sort: q.Get("sort"), States: triggerStates, Sorts: triggerSorts}
 	var found []triggerRow
 	err := p.o.Service.Triggers(r.Context(), "", false, func(t runner.Trigger) error {
 		page.All++
@@ -59,8 +111,7 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 			page.Types = append(page.Types, t.Type)
 		}
 		row := triggerRow{t, nameOfWait(t.Type, t.InterruptID, t.Payload)}
-		text := strings.ToLower(strings.Join([]string{row.Name, t.EvaluationName, t.EvaluationID, t.TriggerID, t.ItemKey}, "\n"))
-		if (page.Type == "" || page.Type == t.Type) && strings.Contains(text, strings.ToLower(page.Q)) {
+		if page.chooses(row, p.o.Now()) {
 			row.Payload = nil
 			found = append(found, row)
 		}
@@ -69,9 +120,10 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 	if page.Unreadable, err = unreadable(err); err != nil {
 		return err
 	}
+	page.sort(found)
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
 	page.part = partOfList(len(found), pageTriggers, at, func(n int) string {
-		return "?" + url.Values{"q": {page.Q}, "type": {page.Type}, "page": {strconv.Itoa(n)}}.Encode()
+		return "?" + url.Values{"q": {page.Q}, "type": {page.Type}, "source": {page.Source}, "state": {page.State}, "sort": {page.Sort}, "page": {strconv.Itoa(n)}}.Encode()
 	})
 	page.Triggers = found[page.From-1 : page.To]
 	return p.o.present(w, r, http.StatusOK, "triggers.html", page)

@@ -85,6 +85,7 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/triggers", p.triggers),
 		read("/inbox", p.inbox),
 		read("/compare", p.compare),
+		read("/compare/outputs", p.outputs),
 		read("/inbox/live", p.inboxLive),
 		read("/triggers/{id}/answer", a.outcome),
 		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(a.answer)},

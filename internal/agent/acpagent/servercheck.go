@@ -74,9 +74,13 @@ func (s *servers) unreachable(ctx context.Context, server acp.MCPServer, launche
 	return ""
 }
 
-// missingProgram says why the program of a stdio server cannot be started where the agent lives.
+// missingProgram says why the program of a stdio server cannot be started where the agent lives. Of
+// the programs of an image only its start can tell.
 func (s *servers) missingProgram(server acp.MCPServer, launched *Launch) string {
 	config, path := &launched.Sandbox.Config, ""
+	if config.HasImage() {
+		return ""
+	}
 	for _, kv := range launched.Environ {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v

@@ -1,9 +1,14 @@
 package lab
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/testenv"
@@ -11,10 +16,7 @@ import (
 
 // TestAgentsInImages has real agents work in the image of a task, with a tool of their own.
 func TestAgentsInImages(t *testing.T) {
-	testenv.NeedPodman(t)
-	if os.Getenv("CONTAINERS_STORAGE_CONF") == "" {
-		testenv.Need(t, testenv.Podman, errors.New("this needs a base image: CONTAINERS_STORAGE_CONF must name a storage that has docker.io/library/python:3.12-slim"))
-	}
+	needBaseImage(t)
 	for name, tool := range map[string]string{"claude": "^Bash$", "opencode": "^bash$"} {
 		t.Run(name, func(t *testing.T) {
 			m := startModel(t)
@@ -41,5 +43,83 @@ func TestAgentsInImages(t *testing.T) {
 			nothingLeft(t, dir, r)
 			keyIsNowhere(t, dir)
 		})
+	}
+}
+
+// Given real agents in an image, then tools of the task's servers, which run in it too, answer them;
+// a tool that starts a job suspends them, and when the executor that goes on with them is killed
+// another process does it, and the tests find what they have left anywhere, once.
+func TestAgentsInImagesWait(t *testing.T) {
+	needBaseImage(t)
+	for name, tool := range map[string]string{"claude": "^Bash$", "opencode": "^bash$"} {
+		t.Run(name, func(t *testing.T) {
+			m, j := startModel(t), startJobs(t)
+			dir := copyTask(t, "mcp", fmt.Sprintf(`The codeword is petunia. [[CALL read_note {"name":"vault"}]] [[CALL open_vault {"key":%q}]] [[CALL submit_answer {"answer":%q}]] `+
+				`[[CALL %s {"command":"echo once >>/opt/b; echo there >/tmp/t","description":"write"}]] `+
+				`[[CALL run_process {"process":"invoice","arguments":{"ms":15000,"info":"none","say":"\u005b\u005bSAY I am done\u005d\u005d"}}]] [[SAY first turn over]]`,
+				secretOf("key of the vault"), secretOf("what is in the vault"), tool))
+			for file, content := range map[string]string{
+				"mcp/environment/Dockerfile": "FROM docker.io/library/python:3.12-slim\nWORKDIR /app\nCOPY server.py /app/\n",
+				"mcp/tests/test.sh": "echo 0 >/logs/verifier/reward.txt; [ \"$(cat /opt/b)\" = once ] && [ $(cat /tmp/t) = there ] && grep -q " + secretOf("what is in the vault") +
+					" /app/answer.txt && [ -s /logs/artifacts/notes.jsonl ] && [ -s /logs/artifacts/vault.jsonl ] && echo 1 >/logs/verifier/reward.txt\n",
+			} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			args := slices.Concat([]string{"run", "--run-id", "r", "-o", "results.json", "--agent", m.agentEntry(dir, name, nil), "--eval-id", "evalrun/mcp"}, j.evalSet(dir, "nothing", "nothing"), []string{"mcp"})
+			t.Setenv("EVALRUN_LEASE", "5s")
+			evalrun(t, dir, 75, args...)
+			before := len(m.requests())
+			killedExecutor(t, dir, func() bool { return len(m.requests()) > before })
+			evalrun(t, dir, 0, "resume", "--wait", "--wait-timeout", "1m", "-o", "results.json", "r")
+			r := results(t, dir)
+			if r.Score == nil || *r.Score != 1 || r.Isolation != "image" {
+				t.Errorf("score %v in %s, want 1 in an image: %+v", r.Score, r.Isolation, r)
+			}
+			if j.started() != 1 {
+				t.Errorf("%d jobs were started", j.started())
+			}
+			if notes, vault := calls(t, dir, "notes"), calls(t, dir, "vault"); fmt.Sprint(notes, vault) != "[read_note submit_answer] [open_vault]" {
+				t.Errorf("the servers saw %v and %v", notes, vault)
+			}
+			if history := m.requests()[before].history(); !strings.Contains(history, "petunia") || !strings.Contains(history, "has started a job") {
+				t.Errorf("the model's first request after the resume:\n%s", history)
+			}
+			nothingLeft(t, dir, r)
+			keyIsNowhere(t, dir)
+		})
+	}
+}
+
+// killedExecutor runs an executor and kills it when something has happened.
+func killedExecutor(t *testing.T, dir string, happened func() bool) {
+	t.Helper()
+	program, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "executor")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LAB_MODEL_KEY="+modelKey)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	did := testenv.Eventually(happened)
+	_ = cmd.Process.Kill() // it may have ended
+	_ = cmd.Wait()
+	if !did {
+		t.Fatalf("the executor said:\n%s", &said)
+	}
+}
+
+// needBaseImage skips a test where there are no base images.
+func needBaseImage(t *testing.T) {
+	t.Helper()
+	testenv.NeedPodman(t)
+	if os.Getenv("CONTAINERS_STORAGE_CONF") == "" {
+		testenv.Need(t, testenv.Podman, errors.New("this needs a base image: CONTAINERS_STORAGE_CONF must name a storage that has docker.io/library/python:3.12-slim"))
 	}
 }

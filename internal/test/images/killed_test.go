@@ -1,0 +1,139 @@
+package images
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// Given an evalrun that is killed at any moment while a rollout starts in its image, is suspended, is
+// gone on with or verified, and while images are collected, then the next command goes on from there,
+// and nothing is left of what was killed. It does not run beside other tests: it looks at all that
+// this machine has.
+func TestKilledAtAnyMoment(t *testing.T) {
+	for _, isolation := range []string{sandbox.IsolationImage, sandbox.IsolationPodman} {
+		t.Run(isolation, func(t *testing.T) {
+			kills := 4
+			if os.Getenv(testenv.Long) != "" {
+				kills = 25
+			}
+			seed := uint64(time.Now().UnixNano())
+			if given, err := strconv.ParseUint(os.Getenv("EVALRUN_SEED"), 10, 64); err == nil {
+				seed = given
+			}
+			t.Logf("EVALRUN_SEED=%d", seed)
+			v := newVictim(t, isolation, rand.New(rand.NewPCG(seed, 0)))
+			for n := 0; v.kills < kills; n++ {
+				v.live(fmt.Sprint("r", n))
+			}
+		})
+	}
+}
+
+// victim is a task whose evalrun is killed again and again.
+type victim struct {
+	*task
+	random *rand.Rand
+	tmp    string
+	kills  int
+}
+
+func newVictim(t *testing.T, isolation string, random *rand.Rand) *victim {
+	k := newTask(t, isolation, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]`)
+	k.write("instruction.md", "[[RUN echo once >>/opt/b; rm /bin/whoami]] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
+	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
+	v := &victim{task: k, random: random, tmp: filepath.Join(k.dir, "t")}
+	if err := os.Mkdir(v.tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	k.env = []string{"EVALRUN_IMAGES=" + filepath.Join(k.dir, "images"), "TMPDIR=" + v.tmp, "EVALRUN_LEASE=900ms"}
+	return v
+}
+
+// live has a rollout suspended, gone on with and verified, and collects its image. Each of these
+// commands is killed at first, and then run to its end.
+func (v *victim) live(id string) {
+	run := []string{"run", "--isolation", v.isolation, "--run-id", id, "-o", "results.json", "--agent", "agent.json", "task"}
+	v.kill(run...)
+	v.evalrun(75, run...)
+	v.nothingLeft("a suspension")
+	var triggers []struct {
+		ID string `json:"triggerId"`
+	}
+	if err := json.Unmarshal([]byte(v.evalrun(0, "triggers", "--json", id)), &triggers); err != nil || len(triggers) != 1 {
+		v.t.Fatalf("%v: %d triggers", err, len(triggers))
+	}
+	v.evalrun(0, "approve", triggers[0].ID)
+	v.kill("resume", "-o", "results.json", id)
+	v.evalrun(0, "run", "--wait", "--isolation", v.isolation, "--run-id", id, "-o", "results.json", "--agent", "agent.json", "task")
+	if r := v.results(); r.Score == nil || *r.Score != 1 {
+		v.t.Errorf("%s: %+v\n%s", id, r, v.log())
+	}
+	v.nothingLeft("the end of a run")
+	if left, _ := filepath.Glob(filepath.Join(v.dir, ".evalrun/work/*")); len(left) > 0 {
+		v.t.Errorf("%s: folders are left of a final run: %v", id, left)
+	}
+	v.kill("images", "gc", "--older", "0s")
+	v.evalrun(0, "images", "gc", "--older", "0s")
+	v.nothingLeft("a collection")
+	for _, pattern := range []string{"layers/*", "images/*", "keys/*", "pins/*", "storage"} {
+		if left, _ := filepath.Glob(filepath.Join(v.dir, "images", pattern)); len(left) > 0 {
+			v.t.Errorf("%s: left after a collection: %v", id, left)
+		}
+	}
+}
+
+// kill runs evalrun and kills it at any moment.
+func (v *victim) kill(args ...string) {
+	v.t.Helper()
+	cmd := v.command(args...)
+	if err := cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+	time.Sleep(time.Duration(v.random.Int64N(int64(2500 * time.Millisecond)))) // any moment will do
+	_ = cmd.Process.Kill()                                                     // it may have ended
+	_ = cmd.Wait()
+	v.kills++
+}
+
+// nothingLeft finds what must not be there when no evalrun runs: mounts, processes, containers and
+// folders.
+func (v *victim) nothingLeft(after string) {
+	v.t.Helper()
+	for line := range strings.Lines(testenv.ReadFile(v.t, "/proc/self/mounts")) {
+		if strings.Contains(line, v.dir) {
+			v.t.Errorf("after %s a mount is left: %s", after, line)
+		}
+	}
+	lines, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
+	for _, file := range lines {
+		environ, _ := os.ReadFile(file) // it may have ended
+		if strings.Contains(string(environ), v.tmp) {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+			v.t.Errorf("after %s a process is left: %q", after, line)
+		}
+	}
+	if v.isolation == sandbox.IsolationPodman {
+		for _, kind := range []string{"ps -a", "volume ls"} {
+			out, err := exec.Command("podman", append(strings.Fields(kind), "-q")...).CombinedOutput()
+			if err != nil || len(out) > 0 {
+				v.t.Errorf("after %s podman has left of %s: %v\n%s", after, kind, err, out)
+			}
+		}
+	}
+	for _, pattern := range []string{v.tmp + "/*", v.dir + "/images/tmp/*", v.dir + "/.evalrun/work/*/root/*"} {
+		if left, _ := filepath.Glob(pattern); len(left) > 0 {
+			v.t.Errorf("after %s folders are left: %v", after, left)
+		}
+	}
+}

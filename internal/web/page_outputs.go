@@ -1,0 +1,107 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// maxPairs is how many epochs of an evaluation are compared on a page.
+const maxPairs = 5
+
+// outputsPage has what both sides of a comparison have made of one evaluation.
+type outputsPage struct {
+	frame
+	// Back leads to the comparison.
+	Back  string
+	Name  string
+	Pairs []outputPair
+	// More counts the epochs that are left out.
+	More int
+}
+
+// outputPair is one epoch of both sides, in words that are marked where the two differ.
+type outputPair struct {
+	Epoch int
+	A, B  outputSide
+}
+
+// outputSide is a rollout of a side.
+type outputSide struct {
+	Status, URL string
+	Score       *float64
+	Text        string
+	Words       []word
+	More        int
+}
+
+// outputs is the page of what two runs have made of an evaluation, side by side.
+func (p *Pages) outputs(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	page := &outputsPage{frame: frame{Title: "Outputs side by side", Section: "/compare"}, Name: q.Get("evaluation")}
+	page.Back = "/compare?" + url.Values{"a": {q.Get("a")}, "b": {q.Get("b")}, "different": q["different"]}.Encode()
+	a, err := p.sideOutputs(r.Context(), q.Get("a"), q.Get("agent"), page)
+	if err != nil {
+		return err
+	}
+	b, err := p.sideOutputs(r.Context(), q.Get("b"), q.Get("agent"), page)
+	if err != nil {
+		return err
+	}
+	if len(a)+len(b) == 0 {
+		return notFound("neither run has a rollout of the evaluation %s", plain(q.Get("evaluation")))
+	}
+	page.More = max(len(a), len(b), maxPairs) - maxPairs
+	for i := range min(max(len(a), len(b)), maxPairs) {
+		pair := outputPair{Epoch: i + 1}
+		if i < len(a) {
+			pair.A = a[i]
+		}
+		if i < len(b) {
+			pair.B = b[i]
+		}
+		pair.A.Words, pair.B.Words = words(pair.A.Text, pair.B.Text)
+		page.Pairs = append(page.Pairs, pair)
+	}
+	return p.o.present(w, r, http.StatusOK, "outputs.html", page)
+}
+
+// sideOutputs are the rollouts of the page's evaluation in RUN or RUN:AGENT, in the order of their epochs.
+func (p *Pages) sideOutputs(ctx context.Context, side, agent string, page *outputsPage) (out []outputSide, err error) {
+	name, own, _ := strings.Cut(side, ":")
+	run, err := p.o.Service.Runner().Find(ctx, name)
+	if err != nil {
+		return nil, missing(err)
+	}
+	if own != "" {
+		agent = own
+	}
+	o, err := p.overviewOf(ctx, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	id := page.Name
+	for at := range o.rows {
+		one := &o.rows[at]
+		if one.EvaluationID != id || agent != "" && one.Agent != agent {
+			continue
+		}
+		s := outputSide{Status: one.Status, URL: o.url(at, ""), Score: one.Score}
+		if len(out) < maxPairs {
+			d, err := p.o.Service.Rollout(ctx, run.ID, one.RolloutID)
+			if err != nil {
+				return nil, err
+			}
+			switch x := d.AgentExecutionOutput; {
+			case d.Error != nil:
+				s.Text = d.Error.Message
+			case x != nil:
+				s.Text = textOf(x.Result.Output)
+			}
+			s.Text, s.More = cut(s.Text, maxValue)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
