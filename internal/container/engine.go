@@ -72,16 +72,22 @@ func (e *Engine) run(ctx context.Context, args ...string) (string, error) {
 
 // start runs a program of the engine. When ctx is done it is ended, and the error is the cause.
 func (e *Engine) start(ctx context.Context, program, what string, args ...string) (string, error) {
+	out, _, err := e.output(ctx, program, what, args...)
+	return out, err
+}
+
+// output is start that also returns what a program that succeeds has complained about.
+func (e *Engine) output(ctx context.Context, program, what string, args ...string) (_, complaints string, _ error) {
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.WaitDelay = time.Second // conmon may hold the pipes
 	if err := cmd.Run(); ctx.Err() != nil {
-		return "", context.Cause(ctx)
+		return "", "", context.Cause(ctx)
 	} else if err != nil {
-		return "", &engineError{engine: e.name, command: what, said: strings.TrimSpace(said.String()), err: err}
+		return "", "", &engineError{engine: e.name, command: what, said: strings.TrimSpace(said.String()), err: err}
 	}
-	return strings.TrimSpace(out.String()), nil
+	return strings.TrimSpace(out.String()), said.String(), nil
 }
 
 // engineError is what an engine says when a command has failed.

@@ -32,6 +32,8 @@ type Services struct {
 	// addresses are those of the services in podman: with the networks of CNI, which Debian 12 has,
 	// it resolves no names in a network that leads nowhere.
 	addresses map[string]string
+	// refused is what was said last when they were started.
+	refused string
 }
 
 // NewServices says what services are to run beside the containers of a rollout whose agent has a
@@ -93,7 +95,14 @@ func (s *Services) Up(ctx context.Context) error {
 	if err := s.start(ctx, file); err != nil {
 		return err
 	}
-	if err := s.learnAddresses(ctx); err != nil {
+	err = s.learnAddresses(ctx)
+	if errors.Is(err, errNotStarted) { // podman-compose goes on without what podman has refused; that may have been for a moment
+		if err := s.start(ctx, file); err != nil {
+			return err
+		}
+		err = s.learnAddresses(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	for _, one := range s.compose.services {
@@ -116,7 +125,10 @@ func (s *Services) start(ctx context.Context, file string) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	_, err = s.engine.start(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file, "up", "-d"})...)
+	_, said, err := s.engine.output(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file, "up", "-d"})...)
+	if said != "" {
+		s.refused = ": " + lastLine(strings.TrimSpace(said))
+	}
 	return err
 }
 
@@ -186,11 +198,13 @@ func appendTo(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
+var errNotStarted = errors.New("was not started: its image could not be built or pulled, or its command is wrong")
+
 // container is the name of the container of a service.
 func (s *Services) container(ctx context.Context, one service) (string, error) {
 	name, err := s.engine.run(ctx, "ps", "-a", "--filter", "label="+labelProject+"="+s.project(), "--filter", "label=com.docker.compose.service="+one.name, "--format", "{{.Names}}")
 	if err == nil && name == "" {
-		err = fmt.Errorf("service %q of %s was not started: its image could not be built or pulled, or its command is wrong", one.name, ComposeFile)
+		err = fmt.Errorf("service %q of %s %w%s", one.name, ComposeFile, errNotStarted, s.refused)
 	}
 	return name, err
 }
