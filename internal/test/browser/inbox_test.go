@@ -93,7 +93,7 @@ func TestAQuestionIsAnsweredAndItsRolloutFinishes(t *testing.T) {
 
 	form := b.card("Which room?")
 	b.do(chromedp.SendKeys(form+` input[name="f.0"]`, "12"), chromedp.Click(form+" button.primary"))
-	b.until(`document.querySelector('` + form + ` .said').innerText.includes('does not fit the schema') && !document.querySelector('` + form + ` form').hidden`)
+	b.until(`document.querySelector('` + form + ` .said').innerText.includes('The answer does not fit') && !document.querySelector('` + form + ` form').hidden`)
 	b.until(`document.querySelector('` + form + ` input[name="f.0"]').value === '12'`)
 	b.forget("status of 422") // the browser itself notes that the answer was refused
 

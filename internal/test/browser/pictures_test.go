@@ -13,6 +13,7 @@ import (
 	"image/png"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -64,6 +65,30 @@ func (w *world) fixTimes() {
 	}
 }
 
+// sameChromium skips the test where another Chromium draws than has drawn the pictures: no two of them
+// draw every line alike.
+func sameChromium(t *testing.T) {
+	t.Helper()
+	said, err := exec.Command("chromium", "--version").Output()
+	if err != nil {
+		newBrowser(t) // says what is missing
+		t.Fatal(err)
+	}
+	const file = "testdata/chromium"
+	if *update {
+		if err := os.WriteFile(file, said, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drew, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(said) != string(drew) {
+		t.Skipf("this is %s, and the pictures are by %s: make pictures draws them anew", bytes.TrimSpace(said), bytes.TrimSpace(drew))
+	}
+}
+
 // fonts lets Chromium see one family of fonts, drawn in one way, whatever the machine has.
 func fonts(t *testing.T) {
 	t.Helper()
@@ -97,6 +122,7 @@ func fonts(t *testing.T) {
 // The pages of fixed stores look as the pictures of docs/pages.md, light, dark and narrow.
 func TestPictures(t *testing.T) {
 	fonts(t)
+	sameChromium(t)
 	w := newWorld(t, map[string]string{"evalset.json": pictureSet(), "agent.sh": pictureAgent})
 	w.evalrun(75, "run", "-q", "-j", "1", "--run-id", "nightly-41", "evalset.json")
 	if err := os.WriteFile(filepath.Join(w.dir, "agent.sh"), []byte(betterAgent), 0o600); err != nil {

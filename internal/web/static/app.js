@@ -209,8 +209,8 @@ $('button', keys || el('p'))?.addEventListener('click', () => keys.close());
 const stream = document.body.dataset.live, live = $('#live'), newer = $('#newer');
 let source = null, quiet = 0, known = false;
 const say = t => { if (live) live.lastElementChild.textContent = t; };
-function offer(text) { // says politely that there is more to see than was changed here
-  if (!newer || !newer.hidden) return;
+function offer(text, again) { // says politely that there is more to see than was changed here
+  if (!newer || !newer.hidden && !again) return;
   newer.replaceChildren(text + ' ', el('a', { href: location.href }, 'Load the page again'));
   newer.hidden = false;
 }
@@ -234,7 +234,7 @@ function patch(p) {
       c.setAttribute('aria-label', c.getAttribute('aria-label').replace(/: .*/, ': ' + status + (score === '–' ? '' : ', score ' + score)));
       if (c.matches('[aria-current]')) { // the page of this rollout
         const s = $('#status .st'); setStatus(s, status, status); s.setAttribute('class', 'st ' + status); $('#score').textContent = score;
-        offer('This rollout is ' + status + ' now.');
+        offer('This rollout is ' + status + ' now.', true);
       }
     }
     if (r && !r.classList.contains(status)) { changed++; setStatus(r, status, status); r.setAttribute('class', 'st ' + status); }
