@@ -54,7 +54,7 @@ func (b *batches) results(w http.ResponseWriter, _ *http.Request, id string, _ [
 		case e.why != "":
 			result = object{"type": e.why}
 		case e.status >= http.StatusBadRequest:
-			result = object{"type": "errored", "error": object{"type": "error", "request_id": nil, "error": object{"type": "invalid_request_error", "message": at(e.body, "error", "message")}}}
+			result = object{"type": "errored", "error": object{"type": "error", "request_id": nil, "error": object{"type": errorType(e.status), "message": at(e.body, "error", "message")}}}
 		}
 		all = append(all, object{"custom_id": e.id, "result": result})
 	}

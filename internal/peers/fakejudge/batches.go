@@ -118,7 +118,7 @@ func (b *batches) serve(w http.ResponseWriter, r *http.Request, body []byte) boo
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if err := route.handle(w, r, m[len(m)-1], body); err != nil {
-			fail(w, http.StatusBadRequest, err.Error())
+			fail(w, r, http.StatusBadRequest, err.Error())
 		}
 		return true
 	}

@@ -124,7 +124,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	const mostBody = 64 << 20
 	body, err := io.ReadAll(io.LimitReader(r.Body, mostBody))
 	if r.Header.Get("x-api-key") != Key && r.Header.Get("Authorization") != "Bearer "+Key {
-		fail(w, http.StatusUnauthorized, "the key is wrong")
+		fail(w, r, http.StatusUnauthorized, "the key is wrong")
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -138,10 +138,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	format, ok := formats[r.URL.Path]
 	switch {
 	case r.Method != http.MethodPost || !ok:
-		fail(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)
+		fail(w, r, http.StatusNotFound, "there is nothing at "+r.URL.Path)
 		return
 	case err != nil:
-		fail(w, http.StatusBadRequest, err.Error())
+		fail(w, r, http.StatusBadRequest, err.Error())
 		return
 	}
 	q.API, q.Model = format.name, text(q.Body["model"])
@@ -157,7 +157,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 	}()
 	reply := s.rule(q)
-	w.Header().Set("x-request-id", fmt.Sprintf("req_%d", n))
+	w.Header().Set(requestID(r), fmt.Sprintf("req_%d", n))
 	switch {
 	case reply.Hang:
 		<-r.Context().Done()
@@ -165,7 +165,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		if reply.RetryAfter != "" {
 			w.Header().Set("Retry-After", reply.RetryAfter)
 		}
-		fail(w, reply.Status, reply.Error)
+		fail(w, r, reply.Status, reply.Error)
 	case reply.Raw != "":
 		_, _ = io.WriteString(w, reply.Raw) // the client may have gone
 	default:
@@ -181,9 +181,43 @@ func (s *Server) noteRequest(q Request) int {
 	return len(s.requests)
 }
 
-func fail(w http.ResponseWriter, status int, message string) {
+// ofAnthropic tells a request to Anthropic's API from one to OpenAI's.
+func ofAnthropic(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/messages") }
+
+// requestID is the name of the header with the id of a request.
+func requestID(r *http.Request) string {
+	if ofAnthropic(r) {
+		return "request-id"
+	}
+	return "x-request-id"
+}
+
+// fail answers with an error, in the shape of whose API was asked.
+func fail(w http.ResponseWriter, r *http.Request, status int, message string) {
+	body := errorBody(message)
+	if ofAnthropic(r) {
+		body = object{"type": "error", "request_id": nil, "error": object{"type": errorType(status), "message": message}}
+	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(object{"error": object{"message": message, "type": "error"}}) // the client may have gone
+	_ = json.NewEncoder(w).Encode(body) // the client may have gone
+}
+
+// errorType is Anthropic's word for a status.
+func errorType(status int) string {
+	const overloaded = 529
+	switch {
+	case status == http.StatusUnauthorized:
+		return "authentication_error"
+	case status == http.StatusNotFound:
+		return "not_found_error"
+	case status == http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case status == overloaded:
+		return "overloaded_error"
+	case status >= http.StatusInternalServerError:
+		return "api_error"
+	}
+	return "invalid_request_error"
 }
 
 func text(v any) string {
