@@ -96,6 +96,9 @@ type shown struct {
 	Inputs   json.RawMessage `json:"inputs,omitempty"`
 	Output   json.RawMessage `json:"output"`
 	Expected any             `json:"expected,omitempty"`
+	// Files are those that the agent has left, MoreFiles that there are others.
+	Files     []shownFile `json:"files,omitempty"`
+	MoreFiles bool        `json:"moreFiles,omitempty"`
 	// Agent and Verdicts are hidden from blind raters.
 	Agent    string            `json:"agent,omitempty"`
 	Verdicts []humanSeenResult `json:"verdicts,omitempty"`
@@ -114,6 +117,10 @@ func (h *humans) ask(s Subject, criteria *object) outcome {
 		what.Expected = expected
 	} else if len(s.Evaluation.ExpectedOutput) > 0 {
 		what.Expected = s.Evaluation.ExpectedOutput
+	}
+	var err error
+	if what.Files, what.MoreFiles, err = filesOf(s.Workspace); err != nil {
+		return outcome{failure: err}
 	}
 	if !h.blind {
 		what.Agent = s.Agent

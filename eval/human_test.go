@@ -2,7 +2,10 @@ package eval
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -35,6 +38,35 @@ func TestHumanAsks(t *testing.T) {
 	v = newHuman(t, `{"question":"Is it polite?","blind":false}`).Evaluate(t.Context(), humanSubject)
 	if !strings.Contains(string(v.Wait), `"agent":"secretly","verdicts":[{"evaluator":"Exact","score":0}]`) {
 		t.Errorf("asked %s", v.Wait)
+	}
+}
+
+// Raters are told which files the agent has left, but not of what git keeps, and of a large
+// workspace only the first.
+func TestHumanSeesFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"draft.md": "Dear customer", "src/a.txt": "", ".git/HEAD": "ref"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc/hostname", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	subject := humanSubject
+	subject.Workspace = dir
+	v := newHuman(t, `{"question":"?"}`).Evaluate(t.Context(), subject)
+	if want := `"files":[{"path":"draft.md","size":13},{"path":"src/a.txt","size":0}]}}}]`; !strings.HasSuffix(string(v.Wait), want) {
+		t.Errorf("asked %s, want %s", v.Wait, want)
+	}
+	for i := range maxShownFiles {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v = newHuman(t, `{"question":"?"}`).Evaluate(t.Context(), subject)
+	if n := strings.Count(string(v.Wait), `"path"`); n != maxShownFiles || !strings.Contains(string(v.Wait), `"moreFiles":true`) {
+		t.Errorf("%d files: %.200s", n, v.Wait)
 	}
 }
 
