@@ -15,9 +15,11 @@ import (
 	"github.com/evalrun/evalrun/internal/mcp"
 )
 
-// A subscription to tasks lasts, however long the result of one of them is. It runs alone, because so
-// long a result takes the race detector half a minute.
+// A subscription to tasks lasts, however long the result of one of them is.
 func TestSubscriptionOutlivesALongResult(t *testing.T) {
+	if testing.Short() {
+		t.Skip("so long a result takes the race detector half a minute")
+	}
 	_, _, c := tasksBehind(t, taskserver.Modern, Options{}, mcp.Modern)
 	long, other := c.Task("compute", fmt.Sprintf(`{"ms":0,"text":%q}`, strings.Repeat("x", 9<<20))), c.Task("compute", `{"ms":60000,"text":"y"}`)
 	c.Until(long, "completed")
