@@ -173,7 +173,7 @@ func (p *player) play(s *step) string {
 		request = s.sent
 	}
 	if strings.Contains(request, "{soon}") && p.deadline == 0 {
-		p.deadline = time.Now().Unix() + 1
+		p.deadline = time.Now().Unix() + 3 // long enough for a busy machine to submit before
 	}
 	request = strings.ReplaceAll(request, "{cursor}", p.cursor)
 	request = strings.ReplaceAll(request, "{soon}", strconv.FormatInt(p.deadline, 10))
