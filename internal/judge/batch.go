@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 )
 
@@ -196,9 +195,7 @@ func (c *batchCall) open(ctx context.Context, method, path, contentType string, 
 	c.response, _ = io.ReadAll(io.LimitReader(response.Body, mostAnswer))   // what it says only explains the status
 	out := &BatchError{Message: c.failed(response.StatusCode, nil).Message} // "the provider … refuses the request"
 	out.Final = !mayRepeat(response.StatusCode, nil)
-	if s, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
-		out.After = time.Duration(s) * time.Second
-	}
+	out.After, _ = retryAfter(response.Header, c.j.o.Now())
 	return nil, out
 }
 

@@ -216,17 +216,24 @@ func ended(ctx context.Context, err error) error {
 // pauseBefore is how long to wait before the next try: what the provider asks for, else a random
 // part of a time that doubles.
 func pauseBefore(try int, header http.Header, now time.Time) time.Duration {
-	if ms, err := strconv.ParseFloat(header.Get("retry-after-ms"), 64); err == nil && ms >= 0 {
-		return time.Duration(ms * float64(time.Millisecond))
-	}
-	if after := header.Get("Retry-After"); after != "" {
-		if s, err := strconv.ParseFloat(after, 64); err == nil && s >= 0 {
-			return time.Duration(s * float64(time.Second))
-		}
-		if at, err := http.ParseTime(after); err == nil {
-			return max(0, at.Sub(now))
-		}
+	if after, asked := retryAfter(header, now); asked {
+		return after
 	}
 	most := min(firstPause<<(try-1), mostPause)
 	return rand.N(most) //nolint:gosec // it only spreads requests
+}
+
+// retryAfter is how long a provider asks its clients to wait, if it does.
+func retryAfter(header http.Header, now time.Time) (_ time.Duration, asked bool) {
+	if ms, err := strconv.ParseFloat(header.Get("retry-after-ms"), 64); err == nil && ms >= 0 {
+		return time.Duration(ms * float64(time.Millisecond)), true
+	}
+	after := header.Get("Retry-After")
+	if s, err := strconv.ParseFloat(after, 64); err == nil && s >= 0 {
+		return time.Duration(s * float64(time.Second)), true
+	}
+	if at, err := http.ParseTime(after); err == nil {
+		return max(0, at.Sub(now)), true
+	}
+	return 0, false
 }
