@@ -30,13 +30,14 @@ func calibrateCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "calibrate RUN|RESULTS.json --labels FILE | --raters EVALUATOR",
 		Short: "Compare judges with labels of people: how far they agree, and where they do not",
-		Long: `Compare what judges said of the rollouts of a run with what people said of them. A label is a row of a CSV, JSON Lines or Parquet
-file with the columns evaluationId and label (0, 1, true, false or a score between), and where they are needed agent, epoch and
-rater. --raters takes the ratings of people whom an evaluator of the run has asked. Labels that belong to nothing in the run are
-named and left out.
+		Long: `Compare what judges said of the rollouts of a run with what people said of them. A label is a row of
+a CSV, JSON Lines or Parquet file with the columns evaluationId and label (0, 1, true, false or a
+score between), and where they are needed agent, epoch and rater. --raters takes the ratings of
+people whom an evaluator of the run has asked. Labels that belong to nothing in the run are named
+and left out.
 
---min-kappa is a gate on each judge, met by its 95 % interval: exit code 0 if it is met, 1 if it is not, 5 if the interval allows
-both.`,
+--min-kappa is a gate on each judge, met by its 95 % interval: exit code 0 if it is met, 1 if it is
+not, 5 if the interval allows both.`,
 		Example: `  evalrun calibrate latest --labels labels.csv
   evalrun calibrate results.json --labels labels.csv --evaluator tone --min-kappa 0.6
   evalrun calibrate latest --raters people`,

@@ -11,8 +11,9 @@ func cancelCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel RUN|ROLLOUT",
 		Short: "Cancel what has not ended of a run, or one rollout",
-		Long: `Cancel a run or one rollout. Rollouts that wait are cancelled at once, those that are running are ended by the process that
-runs them. The jobs that they waited for are cancelled, once and as far as their source can; local jobs go on, unless --jobs is given.`,
+		Long: `Cancel a run or one rollout. Rollouts that wait are cancelled at once, those that are running are
+ended by the process that runs them. The jobs that they waited for are cancelled, once and as far as
+their source can; local jobs go on, unless --jobs is given.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {

@@ -40,14 +40,16 @@ func compareCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare A B | RUN --agents A,B | --aa RUN [RUN]",
 		Short: "Compare two runs: what became worse, and whether it is more than chance",
-		Long: `Compare a baseline A with a candidate B: two runs or results documents of one eval set, or two agents of one run. Evaluations are
-paired, so that what they have in common does not count as noise.
+		Long: `Compare a baseline A with a candidate B: two runs or results documents of one eval set, or two
+agents of one run. Evaluations are paired, so that what they have in common does not count as noise.
 
---no-worse-than and --better-than are gates on the first figure, judged by its 95 % interval: exit code 0 if they are met, 1 if they
-are not, 5 if the interval allows both. Without them the exit code says nothing of the difference. --aa compares the epochs of one run
-with each other, to see how often a difference is found where there is none.
+--no-worse-than and --better-than are gates on the first figure, judged by its 95 % interval: exit
+code 0 if they are met, 1 if they are not, 5 if the interval allows both. Without them the exit code
+says nothing of the difference. --aa compares the epochs of one run with each other, to see how
+often a difference is found where there is none.
 
-The format html is one file that a browser opens without a server or a network: all of the comparison, with its intervals drawn.`,
+The format html is one file that a browser opens without a server or a network: all of the
+comparison, with its intervals drawn.`,
 		Example: `  evalrun compare main.json pr.json --no-worse-than 0.02
   evalrun compare 0197a 0197b --by score
   evalrun compare RUN --agents old,new

@@ -20,8 +20,8 @@ func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print the completion of a shell, with the ids of runs, triggers and evaluations",
-		Long: `Print what a shell needs to complete commands, flags, and the ids of runs, triggers and evaluations of the store that a command
-would use.`,
+		Long: `Print what a shell needs to complete commands, flags, and the ids of runs, triggers and evaluations
+of the store that a command would use.`,
 		Example: `  source <(evalrun completion bash)        # in ~/.bashrc; needs bash-completion
   evalrun completion zsh > "${fpath[1]}/_evalrun"
   evalrun completion fish > ~/.config/fish/completions/evalrun.fish`,

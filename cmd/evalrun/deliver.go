@@ -24,15 +24,17 @@ func deliverCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deliver TRIGGER|SOURCE/KEY (--payload FILE|- | --fail MESSAGE | --cancel)",
 		Short: "Hand in the payload that a trigger waits for",
-		Long: `Hand in what a trigger waits for: the result of a job, an answer, or that the job failed or was cancelled.
+		Long: `Hand in what a trigger waits for: the result of a job, an answer, or that the job failed or was
+cancelled.
 
-The trigger is named by its id, a unique beginning or end of it, or its source and item key; then the delivery is for every
-trigger that waits for these. Prints what became of the delivery: accepted ("accepted 2" for two triggers), duplicate
-(the trigger has one already), late (its deadline has passed, or nobody waits for it any more) or parked (nothing matches
-yet; kept for 7 days). Go on with evalrun resume, unless an executor is running.
+The trigger is named by its id, a unique beginning or end of it, or its source and item key; then
+the delivery is for every trigger that waits for these. Prints what became of the delivery: accepted
+("accepted 2" for two triggers), duplicate (the trigger has one already), late (its deadline has
+passed, or nobody waits for it any more) or parked (nothing matches yet; kept for 7 days). Go on
+with evalrun resume, unless an executor is running.
 
-A job that evalrun asks its source for is refused without --force. With it the payload takes the place of the job's
-result, and the job is cancelled where the source can.`,
+A job that evalrun asks its source for is refused without --force. With it the payload takes the
+place of the job's result, and the job is cancelled where the source can.`,
 		Example: `  evalrun deliver 0197c3a2 --payload result.json
   echo '{"answer": 42}' | evalrun deliver external/job-42 --payload -`,
 		Args: exactly(1),
@@ -76,8 +78,8 @@ func answerCommand(g *globals, verb string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   verb + " TRIGGER",
 		Short: "Answer what a person was asked: " + verb,
-		Long: fmt.Sprintf(`Answer a trigger that waits for a person. The payload is {"action":%q,"approved":%t}, with "reason" and "data" if
-they are given.`, verb, verb == "approve"),
+		Long: fmt.Sprintf(`Answer a trigger that waits for a person. The payload is {"action":%q,"approved":%t},
+with "reason" and "data" if they are given.`, verb, verb == "approve"),
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			answer := map[string]any{"action": verb, "approved": verb == "approve"}

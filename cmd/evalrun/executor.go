@@ -19,8 +19,8 @@ func executorCommand(g *globals) *cobra.Command {
 		Use:     "executor",
 		Aliases: []string{"worker"},
 		Short:   "Poll every suspended run of the store and resume; --once for cron and serverless",
-		Long: `Watch what the suspended rollouts of all runs wait for, resume them as soon as they can go on, and keep the results
-documents in the store up to date. It costs next to nothing while nothing is due.
+		Long: `Watch what the suspended rollouts of all runs wait for, resume them as soon as they can go on, and
+keep the results documents in the store up to date. It costs next to nothing while nothing is due.
 
 With --once every source is asked once, what can be resumed is, and the command ends.`,
 		Args: exactly(0),

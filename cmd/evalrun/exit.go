@@ -24,8 +24,8 @@ const exitCodeHelp = `Exit codes:
   0    everything finished, thresholds met
   1    a threshold was not met
   2    usage, or an input file that is wrong (file, line, key, what was expected)
-  3    rollouts faulted (--fail-on-error), evaluators failed (--fail-on-evaluator-error) or evaluations could not be scored
-       (--allow-unscored), beyond what is allowed
+  3    rollouts faulted (--fail-on-error), evaluators failed (--fail-on-evaluator-error) or
+       evaluations could not be scored (--allow-unscored), beyond what is allowed
   4    evalrun itself failed
   5    undecided: what is missing, or its interval, allows a threshold to be met or not
   75   suspended rollouts remain: resume later (--allow-suspended: the verdict as far as it stands)

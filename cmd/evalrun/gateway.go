@@ -44,19 +44,24 @@ func gatewayCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gateway CONFIG",
 		Short: "Serve the MCP servers of a file to any MCP client",
-		Long: `Serve the MCP servers of CONFIG (the file of Claude, Gemini or VS Code, or the same in YAML or TOML) over streamable HTTP, each at an
-endpoint of its own, to clients of every version of MCP. ${NAME} in url, headers, env, command and args is taken from the environment; one that
-is not set is an error, unless it has a default: ${NAME:-default}. Programs see of the environment only what they need, and what their env names.
+		Long: `Serve the MCP servers of CONFIG (the file of Claude, Gemini or VS Code, or the same in YAML or TOML)
+over streamable HTTP, each at an endpoint of its own, to clients of every version of MCP. ${NAME} in
+url, headers, env, command and args is taken from the environment; one that is not set is an error,
+unless it has a default: ${NAME:-default}. Programs see of the environment only what they need, and
+what their env names.
 
 /healthz says ok to everybody. /metrics, for Prometheus, wants the token.
 
-When it is ready it prints the servers as an MCP client's configuration wants them, with the token that clients must bear. A client that cannot
-send headers may call /t/TOKEN/mcp/NAME instead. It ends with Ctrl-C.
+When it is ready it prints the servers as an MCP client's configuration wants them, with the token
+that clients must bear. A client that cannot send headers may call /t/TOKEN/mcp/NAME instead. It
+ends with Ctrl-C.
 
-With --stdio it serves one of the endpoints on stdin and stdout, for clients that start their servers, until stdin ends.
+With --stdio it serves one of the endpoints on stdin and stdout, for clients that start their
+servers, until stdin ends.
 
-Clients that know MCP tasks can have calls that take long as tasks, whatever the server knows; for others the gateway waits. Tasks and sessions are
-kept in the store, and the token beside it, so that clients can go on when the gateway was started again; with --stdio they end with it.`,
+Clients that know MCP tasks can have calls that take long as tasks, whatever the server knows; for
+others the gateway waits. Tasks and sessions are kept in the store, and the token beside it, so that
+clients can go on when the gateway was started again; with --stdio they end with it.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), endSignals()...)

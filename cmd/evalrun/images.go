@@ -29,8 +29,9 @@ func imagesCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
 		Short: "List, build, pull and remove the images in which tasks run",
-		Long: `List, build, pull and remove the images in which tasks run. All stores of a user share them: they are in $EVALRUN_IMAGES, else in
-evalrun/images of the user's cache folder. A run builds and pulls what it needs by itself; do it beforehand where a run has no network.`,
+		Long: `List, build, pull and remove the images in which tasks run. All stores of a user share them: they
+are in $EVALRUN_IMAGES, else in evalrun/images of the user's cache folder. A run builds and pulls
+what it needs by itself; do it beforehand where a run has no network.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -60,8 +61,9 @@ func (f *imagesFlags) list(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the images, with the disk that they take",
-		Long: `List the images, with the disk that they take. OWN is what would be free without an image; the rest of SIZE it shares with others.
-An image is in use while a process works with it, and kept while a rollout or run needs it that is not finished.`,
+		Long: `List the images, with the disk that they take. OWN is what would be free without an image; the rest
+of SIZE it shares with others. An image is in use while a process works with it, and kept while a
+rollout or run needs it that is not finished.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			im, err := f.open()
@@ -123,8 +125,9 @@ func (f *imagesFlags) build(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build TASKDIR...",
 		Short: "Build or pull the images of tasks, those of their tests too",
-		Long: `Build or pull the images of task directories, datasets or globs of these: the environment's and those of verifiers that have one of their
-own. What is there already is not made again, unless its base has changed or --rebuild is given. The exit code is 3 if an image cannot be made.`,
+		Long: `Build or pull the images of task directories, datasets or globs of these: the environment's and
+those of verifiers that have one of their own. What is there already is not made again, unless its
+base has changed or --rebuild is given. The exit code is 3 if an image cannot be made.`,
 		Args: between(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := tasks.Find(args)
@@ -154,8 +157,8 @@ func (f *imagesFlags) pull(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pull NAME...",
 		Short: "Pull images by their names",
-		Long: `Pull images by their names, such as ubuntu:24.04: from what this machine's builder has already, else from the registry. The exit code is 3
-if there is none of that name.`,
+		Long: `Pull images by their names, such as ubuntu:24.04: from what this machine's builder has already, else
+from the registry. The exit code is 3 if there is none of that name.`,
 		Args: between(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var specs []image.Spec
@@ -240,8 +243,9 @@ func (f *imagesFlags) gc(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove the images that nobody uses, and what builds have left that were killed",
-		Long: `Remove the images that no process uses and no unfinished rollout needs, with the layers that no other image has; and everything that is
-half-made. With the last image the cache of the builders goes. --json prints an array of what was removed.`,
+		Long: `Remove the images that no process uses and no unfinished rollout needs, with the layers that no
+other image has; and everything that is half-made. With the last image the cache of the builders
+goes. --json prints an array of what was removed.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			im, err := f.open()

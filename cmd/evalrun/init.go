@@ -15,9 +15,9 @@ func initCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Write a first eval set, its agent and a workflow for CI",
-		Long: `Write a first eval set with its data, an agent in Python and a workflow for GitHub into a folder, by default this one. All of it
-runs as it is; put your own agent and cases in their place. Nothing is overwritten: if one of the files is there already,
-nothing is written and the exit code is 2.`,
+		Long: `Write a first eval set with its data, an agent in Python and a workflow for GitHub into a folder, by
+default this one. All of it runs as it is; put your own agent and cases in their place. Nothing is
+overwritten: if one of the files is there already, nothing is written and the exit code is 2.`,
 		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."

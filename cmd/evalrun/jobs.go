@@ -25,8 +25,9 @@ func jobsCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
 		Short: "Submit runs as jobs, watch them, wait for them, answer and cancel them",
-		Long: `Submit runs as jobs, watch them, wait for them, answer and cancel them: at an evalrun serve (--server), or in the store itself, where an evalrun
-executor or serve executes them. A job is a run of an eval set that the configuration names. docs/jobs-api.md describes the interface, which other
+		Long: `Submit runs as jobs, watch them, wait for them, answer and cancel them: at an evalrun serve
+(--server), or in the store itself, where an evalrun executor or serve executes them. A job is a run
+of an eval set that the configuration names. docs/jobs-api.md describes the interface, which other
 clients of an MCP Mesh registry speak, too.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -181,8 +182,8 @@ func jobsWaitCommand(g *globals, f *jobsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait JOB",
 		Short: "Wait until a job has ended; the exit code is the verdict on its run",
-		Long: `Wait until a job has ended. The exit code is that of the verdict on its run; 3 if the job has failed or was cancelled, 75 if --timeout has passed
-before.`,
+		Long: `Wait until a job has ended. The exit code is that of the verdict on its run; 3 if the job has failed
+or was cancelled, 75 if --timeout has passed before.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)

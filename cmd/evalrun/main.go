@@ -18,6 +18,7 @@ import (
 
 func main() {
 	sandbox.InitMain()
+	cobra.EnableCommandSorting = false // help has them in the order in which one needs them
 	os.Exit(Main())
 }
 
@@ -57,9 +58,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "evalrun",
 		Short: "Run eval sets against AI agents; suspend while jobs run, resume, score",
-		Long: `evalrun runs evaluation sets against AI agents, and can wait: when an agent starts a long-running job or asks a
-person, its rollout is suspended and costs nothing but a row; when the job is done it goes on where it stopped, and
-is scored.
+		Long: `evalrun runs evaluation sets against AI agents, and can wait: when an agent starts a long-running
+job or asks a person, its rollout is suspended and costs nothing but a row; when the job is done it
+goes on where it stopped, and is scored.
 
 ` + exitCodeHelp,
 		Version:       buildInfo().line(),
@@ -73,9 +74,16 @@ is scored.
 		_, err := g.level()
 		return err
 	}
-	root.AddCommand(initCommand(g), runCommand(g), resumeCommand(g), scoreCommand(g), executorCommand(g), triggersCommand(g), deliverCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"), rateCommand(g),
-		listCommand(g), showCommand(g), logsCommand(g), cancelCommand(g), rmCommand(g), pruneCommand(g), imagesCommand(g), taskCommand(g), validateCommand(g), reportCommand(g), supervisorCommand(), bridgeCommand(),
-		compareCommand(g), calibrateCommand(g), probeCommand(g), probeServerCommand(), gatewayCommand(g), serveCommand(g), viewCommand(g), jobsCommand(g), tokenCommand(g), versionCommand(g), completionCommand())
+	addGroup(root, "Run", initCommand(g), validateCommand(g), runCommand(g), resumeCommand(g), executorCommand(g), cancelCommand(g))
+	addGroup(root, "Answer what is waited for", triggersCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"), deliverCommand(g), rateCommand(g))
+	addGroup(root, "Look", listCommand(g), showCommand(g), logsCommand(g), viewCommand(g), reportCommand(g))
+	addGroup(root, "Decide", compareCommand(g), calibrateCommand(g), scoreCommand(g))
+	addGroup(root, "Serve others", serveCommand(g), tokenCommand(g), jobsCommand(g), gatewayCommand(g))
+	addGroup(root, "Tasks and agents", taskCommand(g), imagesCommand(g), probeCommand(g))
+	addGroup(root, "The store and the program", pruneCommand(g), rmCommand(g), completionCommand(), versionCommand(g))
+	root.SetHelpCommandGroupID("The store and the program")
+	root.AddCommand(supervisorCommand(), bridgeCommand(), probeServerCommand())
+	root.SetUsageFunc(printUsage)
 	g.withCompletion(root)
 	return root
 }

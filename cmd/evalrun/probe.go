@@ -27,14 +27,17 @@ func probeCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe AGENT",
 		Short: "Find out what an ACP agent really does: MCP transports, cancel, resume, orphans",
-		Long: `Start an agent for real, against MCP servers over stdio, http and sse and a scripted model, and print what it does: whether its model sees
-the servers' tools and calls arrive, whether it waits for them, what session/cancel and SIGKILL do, whether session/resume and session/load
-bring everything back, and what is left when it ends. Nothing leaves this machine but what the agent itself sends.
+		Long: `Start an agent for real, against MCP servers over stdio, http and sse and a scripted model, and
+print what it does: whether its model sees the servers' tools and calls arrive, whether it waits for
+them, what session/cancel and SIGKILL do, whether session/resume and session/load bring everything
+back, and what is left when it ends. Nothing leaves this machine but what the agent itself sends.
 
-AGENT is a name of the registry, or a file with an agent entry. The entry's own model is not used. The exit code is 0 whatever the verdicts
-are, and 3 if the agent does not start or does not answer initialize.
+AGENT is a name of the registry, or a file with an agent entry. The entry's own model is not used.
+The exit code is 0 whatever the verdicts are, and 3 if the agent does not start or does not answer
+initialize.
 
-Checks: ` + strings.Join(probe.Names(), ", ") + ".",
+Checks:
+  ` + strings.Join(probe.Names(), "\n  "),
 		Example: `  evalrun probe opencode
   evalrun probe --only http,resume --json my-agent.json`,
 		Args: exactly(1),

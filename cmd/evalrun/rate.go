@@ -11,9 +11,10 @@ func rateCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rate TRIGGER VALUE",
 		Short: "Answer an evaluator that asks a person: a score, pass or fail, or a label",
-		Long: `Rate what an agent has made. VALUE is a number from 0 to 1, pass or fail, or one of the labels, as the evaluator asks for
-it; evalrun triggers shows what it asks, and of what. A value that the evaluator does not take is refused, and it goes on
-waiting. Go on with evalrun resume, unless an executor is running.`,
+		Long: `Rate what an agent has made. VALUE is a number from 0 to 1, pass or fail, or one of the labels, as
+the evaluator asks for it; evalrun triggers shows what it asks, and of what. A value that the
+evaluator does not take is refused, and it goes on waiting. Go on with evalrun resume, unless an
+executor is running.`,
 		Example: `  evalrun rate 0197c3a2 0.8 --reason "correct, but long"`,
 		Args:    exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -27,9 +27,10 @@ func rmCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm RUN...",
 		Short: "Remove runs from the store, with all their files",
-		Long: `Remove runs from the store with everything that belongs to them: results, events, logs, workspaces. A run is named by its id,
-a unique beginning or end of it, or latest. A run that is not final is refused, unless --force is given: then it is cancelled first. A run that another
-process works on is always refused. Results documents that were written elsewhere (-o) stay.`,
+		Long: `Remove runs from the store with everything that belongs to them: results, events, logs, workspaces.
+A run is named by its id, a unique beginning or end of it, or latest. A run that is not final is
+refused, unless --force is given: then it is cancelled first. A run that another process works on is
+always refused. Results documents that were written elsewhere (-o) stay.`,
 		Args: atLeastOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {
@@ -63,9 +64,10 @@ func pruneCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove old runs from the store (--older 30d --keep 20)",
-		Long: `Remove the runs that have been final for longer than --older, apart from the newest --keep runs of the store. With only one of
-the two flags that one alone decides. Runs that are not final stay, unless --open is given: then they are cancelled and removed if they
-were created longer ago than --older. A run that another process works on always stays.`,
+		Long: `Remove the runs that have been final for longer than --older, apart from the newest --keep runs of
+the store. With only one of the two flags that one alone decides. Runs that are not final stay,
+unless --open is given: then they are cancelled and removed if they were created longer ago than
+--older. A run that another process works on always stays.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			byAge, byCount := cmd.Flags().Changed("older"), cmd.Flags().Changed("keep")

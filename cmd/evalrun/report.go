@@ -25,11 +25,12 @@ func reportCommand(g *globals) *cobra.Command {
 		Short: "Convert results (--format html|uipath|junit|markdown|csv|inspect|atif)",
 		Long: `Convert the results of a run. A results document is enough: its store need not be there.
 
-The format html is one file that a browser opens without a server or a network: the page of the run, with all of its
-rollouts and what came of them.
+The format html is one file that a browser opens without a server or a network: the page of the run,
+with all of its rollouts and what came of them.
 
-The format inspect is a log that Inspect's viewer and read_eval_log open (-o FILE.eval). The format atif is a trajectory for each rollout: with
--o DIR a file for each in that folder, with -o FILE.jsonl or without -o one a line. Both have what agents said only if the store is there.`,
+The format inspect is a log that Inspect's viewer and read_eval_log open (-o FILE.eval). The format
+atif is a trajectory for each rollout: with -o DIR a file for each in that folder, with -o
+FILE.jsonl or without -o one a line. Both have what agents said only if the store is there.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(reportFormats, format) {

@@ -13,10 +13,10 @@ func resumeCommand(g *globals) *cobra.Command {
 	var w workFlags
 	cmd := &cobra.Command{
 		Use:   "resume RUN|RESULTS.json",
-		Short: "Check the triggers of a run once and resume what can be resumed (--wait: until done)",
-		Long: `Ask once whether the jobs that a run waits for are done, resume the rollouts that can go on, and update the results
-document. The run is named by its id, a unique beginning or end of it, latest (latest~1 is the one before), or its
-results document.`,
+		Short: "Check once what a run waits for, and go on with what is done (--wait: with all)",
+		Long: `Ask once whether the jobs that a run waits for are done, resume the rollouts that can go on, and
+update the results document. The run is named by its id, a unique beginning or end of it, latest
+(latest~1 is the one before), or its results document.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := w.options()

@@ -19,14 +19,15 @@ func scoreCommand(g *globals) *cobra.Command {
 	var f scoreFlags
 	cmd := &cobra.Command{
 		Use:   "score RUN|RESULTS.json",
-		Short: "Score the stored outputs of a run again (--evaluators: with others), without its agents",
-		Long: `Score the completed rollouts of a run again: evaluators see the outputs, traces and files that are stored, and their results take
-the place of the earlier ones, for each rollout at once. No agent and no job is started, and nobody is asked again. The run is judged
-by the new results, with the exit codes of run. If the command is broken off, the same command goes on with it.
+		Short: "Score what a run has stored again, without its agents (--evaluators: with others)",
+		Long: `Score the completed rollouts of a run again: evaluators see the outputs, traces and files that are
+stored, and their results take the place of the earlier ones, for each rollout at once. No agent and
+no job is started, and nobody is asked again. The run is judged by the new results, with the exit
+codes of run. If the command is broken off, the same command goes on with it.
 
---evaluators names an evaluator file, whose evaluator takes the place of the one with its id or is added, or an eval set, whose
-evaluators and criteria take the place of all; its evaluations are found by their ids. Without it the evaluators are those that the
-run was planned with.`,
+--evaluators names an evaluator file, whose evaluator takes the place of the one with its id or is
+added, or an eval set, whose evaluators and criteria take the place of all; its evaluations are
+found by their ids. Without it the evaluators are those that the run was planned with.`,
 		Example: `  evalrun score latest
   evalrun score latest --evaluators evalset.json
   evalrun score latest --evaluators evaluators/tone.json

@@ -35,12 +35,15 @@ func serveCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve runs over HTTP, and execute them",
-		Long: `Let others start runs, watch them, wait for them, answer what they ask and read their results, over HTTP; and execute the runs of the store, as
-evalrun executor does, in the same process. --config names the file that says what may be started: agents, jobs and eval sets. Every request needs a
-token, also on this machine; evalrun token new makes one. /v1/openapi.json describes the interface, docs/serve.md explains it.
+		Long: `Let others start runs, watch them, wait for them, answer what they ask and read their results, over
+HTTP; and execute the runs of the store, as evalrun executor does, in the same process. --config
+names the file that says what may be started: agents, jobs and eval sets. Every request needs a
+token, also on this machine; evalrun token new makes one. /v1/openapi.json describes the interface,
+docs/serve.md explains it.
 
-SIGTERM ends it: nothing new is taken, waiting requests are answered, the running agents finish. What is acknowledged is in the store, so that
-another serve or executor goes on where this one was ended, however that was.`,
+SIGTERM ends it: nothing new is taken, waiting requests are answered, the running agents finish.
+What is acknowledged is in the store, so that another serve or executor goes on where this one was
+ended, however that was.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(o.checkConcurrency(), o.refuseInputs(), o.address.check()); err != nil {

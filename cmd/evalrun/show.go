@@ -17,8 +17,9 @@ func showCommand(g *globals) *cobra.Command {
 		Use:   "show RUN|RESULTS.json [EVALUATION|ROLLOUT]",
 		Short: "Show a run, or one of its rollouts",
 		Long: `Show a run as it stands in the store, or a results document, whose store need not be there: its
-table and why rollouts have failed, or with --json its results document. With the id of an evaluation, or that of a rollout or
-a beginning of it, everything about these rollouts: scores, what was expected and what came, input, output, times and files.`,
+table and why rollouts have failed, or with --json its results document. With the id of an
+evaluation, or that of a rollout or a beginning of it, everything about these rollouts: scores, what
+was expected and what came, input, output, times and files.`,
 		Args: between(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(r *runner.Report, s *runner.Store, name string) error {

@@ -25,9 +25,10 @@ func migrateCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate FOLDER... -o FOLDER",
 		Short: "Make tasks with a task.toml of those of Terminal-Bench 1",
-		Long: `Make tasks with a task.toml of those of Terminal-Bench 1, which have a task.yaml, a docker-compose.yaml and a run-tests.sh. A FOLDER is a
-task or has tasks in it. Each gets a folder of its name below that of -o; nothing is overwritten. What cannot be migrated is said with
-its file and key, and then nothing is made of that task.`,
+		Long: `Make tasks with a task.toml of those of Terminal-Bench 1, which have a task.yaml, a
+docker-compose.yaml and a run-tests.sh. A FOLDER is a task or has tasks in it. Each gets a folder of
+its name below that of -o; nothing is overwritten. What cannot be migrated is said with its file and
+key, and then nothing is made of that task.`,
 		Example: `  evalrun task migrate -o tasks terminal-bench/original-tasks
   evalrun validate --oracle tasks`,
 		Args: between(1, math.MaxInt),

@@ -18,8 +18,8 @@ func tokenCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Make, list and revoke the tokens with which evalrun serve is called",
-		Long: `Make, list and revoke the tokens with which evalrun serve is called. A token belongs to a store, which keeps only a digest of it. Its scopes say
-what its bearer may do:
+		Long: `Make, list and revoke the tokens with which evalrun serve is called. A token belongs to a store,
+which keeps only a digest of it. Its scopes say what its bearer may do:
 
   read     see runs, results, events and triggers
   run      start and cancel runs

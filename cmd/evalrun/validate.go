@@ -15,10 +15,12 @@ func validateCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate PATH...",
 		Short: "Check eval sets, evaluators, tasks, registries and results documents",
-		Long: `Check files and task directories without running anything: eval sets, evaluator files, results documents, and task.toml with what belongs
-to it. Every problem names file, line, key and what was expected. With --strict, warnings (such as unknown keys) count as problems.
+		Long: `Check files and task directories without running anything: eval sets, evaluator files, results
+documents, and task.toml with what belongs to it. Every problem names file, line, key and what was
+expected. With --strict, warnings (such as unknown keys) count as problems.
 
-With --oracle the tasks are run after all: the oracle, which is a task's own solution, must get the reward 1 and an agent that does nothing 0.`,
+With --oracle the tasks are run after all: the oracle, which is a task's own solution, must get the
+reward 1 and an agent that does nothing 0.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && dataset == "" {

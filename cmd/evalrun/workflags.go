@@ -28,10 +28,12 @@ type watchFlags struct {
 func (w *watchFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVarP(&w.concurrency, "concurrency", "j", runner.DefaultConcurrency, "run `N` agents at once")
+	w.registerEnv(cmd, "")
+	titled(f, titleAgents)
 	f.StringVar(&w.events, "events", "", "append the events of all processes to `FILE` while the command runs (JSON Lines)")
 	f.StringVar(&w.otlp, "otlp", "", "send traces and metrics to the OpenTelemetry collector at `URL` (OTLP over HTTP, as http://localhost:4318); env: to that of $OTEL_EXPORTER_OTLP_ENDPOINT")
 	f.BoolVar(&w.otlpContent, "otlp-content", false, "with --otlp: also send inputs and outputs")
-	w.registerEnv(cmd, "")
+	titled(f, titleWritten)
 }
 
 // telemetry is where traces and metrics are sent; nil if nobody wants them.
@@ -97,9 +99,10 @@ func (w *workFlags) register(cmd *cobra.Command) {
 	w.watchFlags.register(cmd)
 	w.registerVerdict(cmd)
 	f := cmd.Flags()
-	f.StringVar(&w.wait, "wait", "", "go on until the run is final; `jobs`: until it is, or only people are waited for (exit code 75)")
+	f.StringVar(&w.wait, "wait", "", "wait for `all|jobs`: until the run is final, or until only people are waited for (exit code 75)")
 	f.Lookup("wait").NoOptDefVal = waitAll
 	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
+	titled(f, titleWaiting)
 }
 
 // registerVerdict registers what is written at the end, and what is accepted of a run.
@@ -108,11 +111,13 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	f.StringVarP(&w.output, "output", "o", "", "also write the results document to `FILE`")
 	f.StringVar(&w.junit, "junit", "", "write JUnit XML to `FILE`")
 	f.StringVar(&w.summary, "summary", "", "write a Markdown summary to `FILE` ($GITHUB_STEP_SUMMARY gets one if it is set)")
+	w.failures.register(cmd)
+	titled(f, titleWritten)
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
-	w.failures.register(cmd)
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
 	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds although rollouts are suspended: 1 if one is lost, 5 if one is undecided, else 0")
+	titled(f, titleVerdict)
 }
 
 // options are what the flags say, checked before anything begins.
