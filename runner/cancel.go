@@ -57,7 +57,7 @@ func (s *Store) Cancel(ctx context.Context, name string, o CancelOptions) (int, 
 // settle looks once after what is due of a run, starting at most so many agents at once, and brings
 // its events and its results document up to date.
 func (s *Store) settle(ctx context.Context, runID string, agents int) error {
-	p, err := readPlanned(ctx, s.st, runID, Variables{})
+	p, err := s.planned(ctx, runID, Variables{})
 	if err != nil {
 		return err
 	}

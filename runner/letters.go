@@ -164,7 +164,7 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 // finished says how a run has ended.
 func (l *letters) finished(ctx context.Context, plan plans.Plan, red *redact.Redactor, of told) (out toldFinished, err error) {
 	out.told = of
-	verdict, reason, err := planned{l.s.st, of.RunID, plan, red}.verdict(ctx, Accept{})
+	verdict, reason, err := planned{st: l.s.st, runID: of.RunID, plan: plan, red: red}.verdict(ctx, Accept{})
 	if err != nil {
 		return out, err
 	}

@@ -17,6 +17,17 @@ type planned struct {
 	runID string
 	plan  plans.Plan
 	red   *redact.Redactor
+	// saved, if not nil, is called with what is saved.
+	saved func(*report.Report)
+}
+
+// planned reads the plan of a run that is to be saved.
+func (s *Store) planned(ctx context.Context, runID string, v Variables) (planned, error) {
+	p, err := readPlanned(ctx, s.st, runID, v)
+	if s.opts.Saved != nil {
+		p.saved = func(r *report.Report) { s.opts.Saved(ctx, s, newReport(r)) }
+	}
+	return p, err
 }
 
 // readPlanned reads the plan of a stored run.
@@ -25,7 +36,7 @@ func readPlanned(ctx context.Context, st store.Store, runID string, v Variables)
 	if err != nil {
 		return planned{}, err
 	}
-	return planned{st, runID, plan, v.Redactor(plan)}, nil
+	return planned{st: st, runID: runID, plan: plan, red: v.Redactor(plan)}, nil
 }
 
 func readPlan(ctx context.Context, st store.Reader, runID string) (plans.Plan, error) {
@@ -50,6 +61,16 @@ func (p planned) saveAnd(ctx context.Context, also string, look func(*report.Rep
 		return err
 	}
 	own := documentPath(p.st, p.runID)
+	if p.saved != nil {
+		first := look
+		look = func(r *report.Report) error {
+			p.saved(r)
+			if first == nil {
+				return nil
+			}
+			return first(r)
+		}
+	}
 	err := report.SaveResults(ctx, p.st, p.runID, own, p.red, look)
 	if also != "" && !durable.SameFile(own, also) {
 		err = errors.Join(err, report.SaveResults(ctx, p.st, p.runID, also, p.red, nil))

@@ -106,10 +106,18 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 			return err
 		}
 		defer s.close()
-		r, err := fromView(v, o, s.add)
+		var rows []Row
+		judge := Report{Pass: o.Plan.Set.Thresholds.Pass}
+		r, err := fromView(v, o, func(one *schemas.Rollout) error {
+			if n := run.Counts.Total; look != nil && n >= Large && n <= maxRows {
+				rows = append(rows, judge.RowOf(one))
+			}
+			return s.add(one)
+		})
 		if err != nil {
 			return err
 		}
+		r.rows = rows
 		looked = show(r, look)
 		return durable.WriteFile(path, mode, func(w io.Writer) error { return r.writeResults(w, s.copyTo) })
 	})

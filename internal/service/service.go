@@ -77,6 +77,11 @@ func (s *Service) Run(ctx context.Context, id string) (Run, error) {
 	return newRun(run), err
 }
 
+// Head is a run without the counts of its rollouts, however many those are; ErrNotFound if there is none.
+func (s *Service) Head(ctx context.Context, id string) (store.Run, error) {
+	return s.st.RunHead(ctx, id)
+}
+
 // Cancel cancels what has not ended of a run, and returns the number of rollouts that it has
 // cancelled. The executor ends agents that are running, and cancels jobs; local jobs go on. A run
 // that is final stays as it is.

@@ -52,6 +52,7 @@ type Store interface {
 	Outbox
 	Rescorings
 	Standings
+	Heads
 
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
 	// is false.

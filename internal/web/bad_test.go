@@ -15,7 +15,7 @@ import (
 )
 
 // spoil changes what the store has, behind its back.
-func spoil(t *testing.T, storeDir, query string, args ...any) {
+func spoil(t testing.TB, storeDir, query string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(storeDir, "store.db")+"?_pragma=busy_timeout(10000)")
 	if err != nil {

@@ -83,7 +83,7 @@ func (p *Pages) columns(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return err
 	}
-	o, err := p.overviewOf(r.Context(), run.ID)
+	o, err := p.overviewOf(r.Context(), run)
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 
 // named finds the run that a URL names. If it is not its whole id, the reader is sent to the URL that
 // has that, and found is false.
-func (p *Pages) named(w http.ResponseWriter, r *http.Request) (run service.Run, found bool, err error) {
+func (p *Pages) named(w http.ResponseWriter, r *http.Request) (run store.Run, found bool, err error) {
 	name := r.PathValue("run")
-	run, err = p.o.Service.Run(r.Context(), name)
+	run, err = p.o.Service.Head(r.Context(), name)
 	if !errors.Is(err, service.ErrNotFound) {
 		return run, err == nil, err
 	}
@@ -38,12 +38,12 @@ func missing(err error) error {
 }
 
 // overviewOf reads a run. What is wrong with it is said: other runs are not harmed.
-func (p *Pages) overviewOf(ctx context.Context, runID string) (*overview, error) {
-	o, err := p.overviews.lately(ctx, runID)
+func (p *Pages) overviewOf(ctx context.Context, run store.Run) (*overview, error) {
+	o, err := p.overviews.lately(ctx, run)
 	if err == nil || errors.Is(err, service.ErrNotFound) || errors.Is(err, store.ErrClosed) || ctx.Err() != nil {
 		return o, err
 	}
-	return nil, &pageError{http.StatusInternalServerError, "the run " + runID + " cannot be read: " + err.Error()}
+	return nil, &pageError{http.StatusInternalServerError, "the run " + run.ID + " cannot be read: " + err.Error()}
 }
 
 // explain is the status and the text with which an error is answered.

@@ -22,12 +22,11 @@ import (
 )
 
 // The overview of a large run is kept in the run's folder, so that its page need not be made of all
-// rollouts again by a server that has just started. It is of one revision: of another one, or if it is
-// damaged or of another form, it is made again. keepFrom is how many rollouts a large run has.
+// rollouts again by a server that has just started. It is written with each results document. It is of
+// one revision: of another one, or if it is damaged or of another form, it is made again.
 const (
 	keptFile = "pages.cache"
 	keptForm = 1
-	keepFrom = 1000
 	// maxKept is how large such a file may be, opened.
 	maxKept = 1 << 30
 )
@@ -108,11 +107,11 @@ func orNaN(score *float64) float64 {
 }
 
 // errNotKept means that the overview has to be made again.
-var errNotKept = errors.New("no overview of this revision is kept")
+var errNotKept = errors.New("no overview is kept")
 
-// readKept is the overview of a run that was kept at a revision, redacted once more: this server may
-// know secrets that the one that has kept it did not.
-func readKept(storeDir, runID string, revision int64, red *redact.Redactor) (o *overview, err error) {
+// readKept is the overview of a run that was kept last, redacted once more: this server may know
+// secrets that the one that has kept it did not.
+func readKept(storeDir, runID string, red *redact.Redactor) (o *overview, err error) {
 	defer func() { // what is damaged may lead anywhere
 		if p := recover(); p != nil {
 			o, err = nil, fmt.Errorf("%w: %v", errNotKept, p)
@@ -132,7 +131,7 @@ func readKept(storeDir, runID string, revision int64, red *redact.Redactor) (o *
 		return nil, errNotKept
 	}
 	var k kept
-	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&k); err != nil || k.Form != keptForm || k.Revision != revision {
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&k); err != nil || k.Form != keptForm {
 		return nil, errNotKept
 	}
 	return k.overview(red)

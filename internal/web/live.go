@@ -56,7 +56,7 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return err
 	}
-	if _, err := p.overviewOf(r.Context(), run.ID); err != nil {
+	if _, err := p.overviewOf(r.Context(), run); err != nil {
 		return err // before the stream has begun, so that the browser is told
 	}
 	s, err := p.newStream(w)
@@ -68,7 +68,7 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 	for {
 		changed := p.o.Service.Store().Changed(run.ID)
 		began := time.Now()
-		now, err := p.overviews.of(r.Context(), run.ID)
+		now, err := p.overviews.now(r.Context(), run.ID)
 		if errors.Is(err, service.ErrNotFound) {
 			_ = s.send(0, "patch", patch{Text: map[string]string{"newer": "This run was removed from the store."}, Set: [][3]any{}, Final: true}) // nobody may listen any more
 			return nil

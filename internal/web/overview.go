@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -152,25 +154,43 @@ func newOverviews(s *service.Service) overviews {
 }
 
 // lately is the overview of a run as it is or was a moment ago: of a large run, which may change all the
-// time, one is made at most each ten times as long as that takes.
-func (q *overviews) lately(ctx context.Context, runID string) (*overview, error) {
+// time, one is made at most each ten times as long as that takes. The first time it is the one that was
+// kept last, which the live updates of its page and whoever comes next bring up to date.
+func (q *overviews) lately(ctx context.Context, run store.Run) (*overview, error) {
+	c := q.entry(run.ID)
 	q.mu.Lock()
-	c := q.runs[runID]
-	if c != nil && c.have != nil && len(c.have.rows) >= keepFrom && !c.have.head.Final && time.Since(c.madeAt) < 10*c.took {
-		defer q.mu.Unlock()
-		return c.have, nil
-	}
+	have := c.have
+	current := have != nil && len(have.rows) >= report.Large && !have.head.Final && time.Since(c.madeAt) < 10*c.took
 	q.mu.Unlock()
-	return q.of(ctx, runID)
+	if current {
+		return have, nil
+	}
+	if have == nil && !run.Final() {
+		if o := q.kept(ctx, run); o != nil && !o.head.Final {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if c.have == nil {
+				c.have = o
+				q.shrink(run.ID)
+			}
+			return c.have, nil
+		}
+	}
+	return q.of(ctx, run)
 }
 
-// of is the overview of a run at the revision that it has now or a later one.
-func (q *overviews) of(ctx context.Context, runID string) (*overview, error) {
-	run, err := q.service.Run(ctx, runID)
+// now is the overview of a run at the revision that it has now or a later one.
+func (q *overviews) now(ctx context.Context, runID string) (*overview, error) {
+	run, err := q.service.Head(ctx, runID)
 	if err != nil {
 		return nil, err
 	}
-	c := q.entry(runID)
+	return q.of(ctx, run)
+}
+
+// of is the overview of a run at the revision that it was found with or a later one.
+func (q *overviews) of(ctx context.Context, run store.Run) (*overview, error) {
+	c := q.entry(run.ID)
 	fresh := func() *overview {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -195,21 +215,14 @@ func (q *overviews) of(ctx context.Context, runID string) (*overview, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c.have, c.madeAt, c.took = o, time.Now(), time.Since(began)
-	q.shrink(runID)
+	q.shrink(run.ID)
 	return o, nil
 }
 
 // read makes the overview of a run: of what was kept if that is of its revision, else of everything.
-func (q *overviews) read(ctx context.Context, run service.Run) (o *overview, err error) {
-	st := q.service.Store()
-	if run.Counts.Total >= keepFrom {
-		red, err := q.service.Redactor(ctx, run.ID)
-		if err != nil {
-			return nil, err
-		}
-		if o, err := readKept(st.Dir(), run.ID, run.Revision, red); err == nil {
-			return o, nil
-		}
+func (q *overviews) read(ctx context.Context, run store.Run) (o *overview, err error) {
+	if o := q.kept(ctx, run); o != nil && o.head.Revision == run.Revision {
+		return o, nil
 	}
 	if err := q.service.Report(ctx, run.ID, func(r *runner.Report) (err error) {
 		o, err = newOverview(r)
@@ -220,10 +233,43 @@ func (q *overviews) read(ctx context.Context, run service.Run) (o *overview, err
 	if err := o.addWaits(ctx, q.service); err != nil {
 		return nil, err
 	}
-	if len(o.rows) >= keepFrom && o.head.Status != schemas.Running && st.InPlace() == nil {
+	if st := q.service.Store(); len(o.rows) >= report.Large && st.InPlace() == nil {
 		_ = keep(st.Dir(), o) // without it the next server makes it again
 	}
 	return o, nil
+}
+
+// kept is the overview of a large run that was kept last, nil if there is none.
+func (q *overviews) kept(ctx context.Context, run store.Run) *overview {
+	dir := q.service.Store().Dir()
+	if _, err := os.Stat(keptPath(dir, run.ID)); err != nil {
+		return nil
+	}
+	red, err := q.service.Redactor(ctx, run.ID)
+	if err != nil {
+		return nil
+	}
+	o, err := readKept(dir, run.ID, red)
+	if err != nil || o.head.Revision > run.Revision {
+		return nil
+	}
+	return o
+}
+
+// Keep keeps the overview of a large run, so that its page opens at once. It is called with the report
+// that a results document is made of, while nothing of it has to be read again.
+func Keep(ctx context.Context, s *runner.Store, r *runner.Report) {
+	if h := r.Head(); h.Statistics == nil || h.Statistics.Rollouts.Total < report.Large {
+		return
+	}
+	o, err := newOverview(r)
+	if err != nil {
+		return // as below
+	}
+	if err := o.addWaits(ctx, s); err != nil {
+		return
+	}
+	_ = keep(s.Dir(), o) // without it the server makes it
 }
 
 // entry finds the place of a run, and notes that it was asked for.

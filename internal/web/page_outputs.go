@@ -77,7 +77,11 @@ func (p *Pages) sideOutputs(ctx context.Context, side, agent string, page *outpu
 	if own != "" {
 		agent = own
 	}
-	o, err := p.overviewOf(ctx, run.ID)
+	found, err := p.o.Service.Head(ctx, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	o, err := p.overviewOf(ctx, found)
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	o, err := p.overviewOf(r.Context(), run.ID)
+	o, err := p.overviewOf(r.Context(), run)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (p *Pages) rolloutOf(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return err
 	}
-	o, err := p.overviewOf(r.Context(), run.ID)
+	o, err := p.overviewOf(r.Context(), run)
 	if err != nil {
 		return err
 	}

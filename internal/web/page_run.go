@@ -27,6 +27,8 @@ const (
 type runPage struct {
 	frame
 	Head schemas.Head
+	// Earlier says that the run has changed since the revision that is shown.
+	Earlier bool
 	// Status is how the run stands, in a word.
 	Status, StatusClass string
 	Selected            string
@@ -72,11 +74,12 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return err
 	}
-	o, err := p.overviewOf(r.Context(), run.ID)
+	o, err := p.overviewOf(r.Context(), run)
 	if err != nil {
 		return err
 	}
 	page := newRunPage(o, readFilter(r.URL.Query()))
+	page.Earlier = o.head.Revision < run.Revision
 	return p.o.present(w, r, http.StatusOK, "run.html", page)
 }
 

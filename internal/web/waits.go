@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/evalrun/evalrun/internal/service"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
 )
@@ -24,7 +23,9 @@ type waitGroup struct {
 const maxWaits = 50
 
 // addWaits adds what the run waits for.
-func (o *overview) addWaits(ctx context.Context, from *service.Service) error {
+func (o *overview) addWaits(ctx context.Context, from interface {
+	Triggers(ctx context.Context, runID string, all bool, f func(runner.Trigger) error) error
+}) error {
 	if o.head.Final {
 		return nil
 	}

@@ -33,7 +33,7 @@ func Run(t *testing.T, open Opener) {
 		{"questions", questionSpecs}, {"faults", faultSpecs}, {"deadlines", deadlineSpecs}, {"starts", startSpecs}, {"given up", givenUpSpecs}, {"cancel", cancelSpecs},
 		{"retries", retrySpecs}, {"evaluating", evaluateSpecs}, {"scoring", scoringSpecs}, {"batches", batchSpecs}, {"clocks", clockSpecs}, {"events", eventSpecs}, {"changes", changeSpecs},
 		{"calls", callSpecs}, {"mcp tasks", mcpTaskSpecs}, {"mcp sessions", mcpSessionSpecs}, {"access tokens", accessTokenSpecs}, {"jobs", jobSpecs}, {"job events", jobEventSpecs}, {"job ends", jobEndSpecs}, {"notifications", notificationSpecs}, {"targets", targetSpecs},
-		{"rescorings", rescoringSpecs}, {"views", viewSpecs}, {"listing", listingSpecs}, {"backlog", backlogSpecs}, {"standings", standingSpecs}, {"histories", historySpecs},
+		{"rescorings", rescoringSpecs}, {"views", viewSpecs}, {"listing", listingSpecs}, {"backlog", backlogSpecs}, {"standings", standingSpecs}, {"heads", headSpecs}, {"histories", historySpecs},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.specs(&suite{t, open}) })
 	}
