@@ -113,6 +113,9 @@ func (l *eventLog) start(ctx context.Context) error {
 		if run.Final() && l.o.RunID == "" {
 			continue
 		}
+		if run.Final() { // whoever has ended it may have been killed before it was tidied
+			l.tidy(ctx, run.ID)
+		}
 		l.seen[run.ID] = run.Seq
 		if justMade(run) {
 			l.seen[run.ID] = 0

@@ -121,6 +121,9 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	if err != nil {
 		return failed(s, err, log)
 	}
+	if err := os.RemoveAll(tmp); err != nil { // before the image is found, because nobody looks here then
+		return err
+	}
 	return im.dir.write(m, "keys", key+".json")
 }
 

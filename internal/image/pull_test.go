@@ -9,14 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,44 +23,18 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// registry is a registry on loopback, by the OCI distribution specification as far as a pull needs
-// it.
-type registry struct {
-	host string
-	// documents are manifests by their names and digests, and blobs by their digests.
-	documents sync.Map
-}
+// registry is a registry that whatever the test starts trusts.
+type registry struct{ *testenv.Registry }
 
 func newRegistry(t *testing.T) *registry {
-	r := &registry{}
-	server := httptest.NewServer(r)
-	t.Cleanup(server.Close)
-	r.host = strings.TrimPrefix(server.URL, "http://")
+	r := &registry{testenv.NewRegistry()}
+	t.Cleanup(r.Close)
 	home := filepath.Join(t.TempDir(), "home")
-	config := filepath.Join(testenv.Mkdir(t, home, ".config", "containers"), "registries.conf")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "[[registry]]\nlocation = %q\ninsecure = true\n", r.host), 0o644); err != nil {
+	if err := r.Trust(home); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("HOME", home)
 	return r
-}
-
-func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	parts := strings.Split(q.URL.Path, "/")
-	document, ok := r.documents.Load(parts[len(parts)-1])
-	data, _ := document.([]byte)
-	switch {
-	case q.URL.Path == "/v2/":
-	case !ok:
-		w.WriteHeader(http.StatusNotFound)
-	default:
-		if parts[len(parts)-2] == "manifests" {
-			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
-			w.Header().Set("Docker-Content-Digest", fmt.Sprintf("sha256:%x", sha256.Sum256(data)))
-		}
-		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
-		_, _ = w.Write(data) // the client may have gone
-	}
 }
 
 // entry is a file of a layer: a folder if its name ends in /, a link if target is set.
@@ -72,11 +43,6 @@ type entry struct{ name, content, target string }
 // push puts an image into the registry and returns its name.
 func (r *registry) push(t *testing.T, tag, architecture string, layers ...[]entry) string {
 	t.Helper()
-	blob := func(data []byte) string {
-		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
-		r.documents.Store(digest, data)
-		return digest
-	}
 	type descriptor struct {
 		MediaType string `json:"mediaType"`
 		Digest    string `json:"digest"`
@@ -107,7 +73,7 @@ func (r *registry) push(t *testing.T, tag, architecture string, layers ...[]entr
 		_, _ = z.Write(plain.Bytes()) // into memory
 		_ = z.Close()
 		diffIDs = append(diffIDs, fmt.Sprintf("sha256:%x", sha256.Sum256(plain.Bytes())))
-		described = append(described, descriptor{"application/vnd.oci.image.layer.v1.tar+gzip", blob(packed.Bytes()), packed.Len()})
+		described = append(described, descriptor{"application/vnd.oci.image.layer.v1.tar+gzip", r.Blob(packed.Bytes()), packed.Len()})
 	}
 	document := func(v any) []byte {
 		data, err := json.Marshal(v)
@@ -118,10 +84,8 @@ func (r *registry) push(t *testing.T, tag, architecture string, layers ...[]entr
 	}
 	config := document(map[string]any{"architecture": architecture, "os": "linux", "config": map[string]any{"User": "app", "Env": []string{"A=b"}}, "rootfs": map[string]any{"type": "layers", "diff_ids": diffIDs}})
 	manifest := document(map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-		"config": descriptor{"application/vnd.oci.image.config.v1+json", blob(config), len(config)}, "layers": described})
-	blob(manifest)
-	r.documents.Store(tag, manifest)
-	return r.host + "/some/image:" + tag
+		"config": descriptor{"application/vnd.oci.image.config.v1+json", r.Blob(config), len(config)}, "layers": described})
+	return r.Tag(tag, manifest)
 }
 
 func (r *registry) layered(t *testing.T) string {
@@ -140,15 +104,15 @@ func TestPull(t *testing.T) {
 	if read(t, i, "etc/a") != "high" || read(t, i, "d/new") != "y" || i.Config.User != "app" || len(i.Lower) != 2 || i.Made == 0 {
 		t.Errorf("got %+v", i)
 	}
-	r.documents.Clear()
+	r.Clear()
 	if again := get(t, open(t, dir), image.Spec{Reference: name}); again.Digest != i.Digest || again.Made != 0 {
 		t.Errorf("got %+v", again)
 	}
-	_, err := open(t, t.TempDir()).Get(t.Context(), image.Spec{Reference: r.host + "/some/image:none"}, nil)
-	faultOf(t, err, fault.Image, r.host+"/some/image:none is not on this machine, and could not be pulled")
+	_, err := open(t, t.TempDir()).Get(t.Context(), image.Spec{Reference: r.Host + "/some/image:none"}, nil)
+	faultOf(t, err, fault.Image, r.Host+"/some/image:none is not on this machine, and could not be pulled")
 
 	// Where a Dockerfile could make it as well, it is built.
-	built := get(t, open(t, dir), image.Spec{Reference: r.host + "/some/image:none", Context: folder(t, "Dockerfile", "FROM scratch\nCOPY a /\n", "a", "x")})
+	built := get(t, open(t, dir), image.Spec{Reference: r.Host + "/some/image:none", Context: folder(t, "Dockerfile", "FROM scratch\nCOPY a /\n", "a", "x")})
 	if read(t, built, "a") != "x" {
 		t.Errorf("got %+v", built)
 	}

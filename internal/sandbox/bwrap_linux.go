@@ -130,7 +130,11 @@ func (s *Config) namespaces() []string {
 	if who := s.identity(); os.Geteuid() != 0 || who.uid != 0 {
 		return append(args, "--unshare-user", "--uid", strconv.Itoa(who.uid), "--gid", strconv.Itoa(who.gid))
 	}
-	args = append(args, "--cap-drop", "ALL")
+	return append(append(args, "--cap-drop", "ALL"), capabilityArgs()...)
+}
+
+// capabilityArgs are the options that give root its capabilities.
+func capabilityArgs() (args []string) {
 	for _, c := range capabilities {
 		args = append(args, "--cap-add", "CAP_"+c)
 	}

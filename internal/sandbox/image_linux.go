@@ -85,7 +85,7 @@ func (s *Config) imageNamespaces() []string {
 			args[i+1] = groupMark
 		}
 	}
-	return args
+	return append(args, "--cap-drop", "ALL", capabilitiesMark) // of its own accord bwrap would leave all of them
 }
 
 // give makes cmd the command that follows the orders.

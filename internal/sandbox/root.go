@@ -47,8 +47,8 @@ type rootOrders struct {
 	// is file 3.
 	Program string
 	Args    []string
-	// User is the user of the root that Args are to have the number of, in the place of userMark
-	// and groupMark; empty if they have none.
+	// User is the user of the root that Args are to have the number and the capabilities of, in the
+	// place of the marks; empty if they have none.
 	User string
 }
 
@@ -67,8 +67,10 @@ const (
 	roomNothing // what is there is removed
 )
 
-// The marks that stand for the numbers of a user and of its group.
+// The marks that stand for the numbers of a user and of its group, and for options that give it
+// capabilities.
 const (
-	userMark  = "\x00uid"
-	groupMark = "\x00gid"
+	userMark         = "\x00uid"
+	groupMark        = "\x00gid"
+	capabilitiesMark = "\x00capabilities"
 )

@@ -130,7 +130,7 @@ func tryOverlay(inUser bool) (err error) {
 	return errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH))
 }
 
-// setUser puts the numbers of the user into the arguments.
+// setUser puts the numbers of the user into the arguments, and what root may do.
 func (o *rootOrders) setUser() error {
 	root, err := os.OpenRoot(o.Merged)
 	if err != nil {
@@ -143,9 +143,16 @@ func (o *rootOrders) setUser() error {
 	if err != nil {
 		return err
 	}
-	for i, arg := range o.Args {
-		o.Args[i] = cmp.Or(map[string]string{userMark: strconv.Itoa(who.uid), groupMark: strconv.Itoa(who.gid)}[arg], arg)
+	var args []string
+	for _, arg := range o.Args {
+		switch {
+		case arg == capabilitiesMark && who.uid == 0:
+			args = append(args, capabilityArgs()...)
+		case arg != capabilitiesMark:
+			args = append(args, cmp.Or(map[string]string{userMark: strconv.Itoa(who.uid), groupMark: strconv.Itoa(who.gid)}[arg], arg))
+		}
 	}
+	o.Args = args
 	return nil
 }
 

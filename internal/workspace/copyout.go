@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,6 +31,8 @@ type CopyOut struct {
 
 	left  int64
 	files int
+	// locked are functions that take rights away again which an agent had taken from us.
+	locked []func()
 	// Notes say what was left out.
 	Notes []string
 	// Found says that there was something to copy.
@@ -70,6 +73,13 @@ func (x *CopyOut) Copy(below, rel, to string) error {
 	if rel == "" {
 		rel = "."
 	}
+	defer x.lock()
+	x.unlock(root, ".", folderRights)
+	for i, c := range rel {
+		if c == '/' {
+			x.unlock(root, rel[:i], folderRights)
+		}
+	}
 	info, err := root.Stat(rel) // a link within the folder may lead to it
 	if err != nil {
 		if _, there := root.Lstat(rel); there == nil {
@@ -86,12 +96,14 @@ func (x *CopyOut) Copy(below, rel, to string) error {
 		x.Note(".", "neither a file nor a folder")
 		return nil
 	}
+	x.unlock(root, rel, folderRights)
 	folder, err := root.OpenRoot(rel)
 	if err != nil {
 		x.Note(".", reasonOf(err))
 		return nil
 	}
 	defer func() { _ = folder.Close() }() // only read
+	defer x.lock()                        // while it is open
 	return fs.WalkDir(folder.FS(), ".", func(p string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -102,6 +114,9 @@ func (x *CopyOut) Copy(below, rel, to string) error {
 				return fs.SkipDir
 			}
 			return nil
+		case entry.IsDir():
+			x.unlock(folder, p, folderRights)
+			return nil
 		case !entry.Type().IsRegular():
 			return nil
 		case x.files >= maxFiles:
@@ -110,6 +125,32 @@ func (x *CopyOut) Copy(below, rel, to string) error {
 		}
 		return x.file(folder, p, p, filepath.Join(to, filepath.FromSlash(p)))
 	})
+}
+
+// What it takes to read a folder, and a file.
+const (
+	folderRights fs.FileMode = 0o500
+	fileRights   fs.FileMode = 0o400
+)
+
+// unlock gives us rights to a file or folder of ours for the time of the copy. What cannot be read
+// all the same is noted.
+func (x *CopyOut) unlock(root *os.Root, name string, rights fs.FileMode) {
+	info, err := root.Stat(name)
+	if os.Geteuid() == 0 || err != nil || info.Mode()&rights == rights {
+		return
+	}
+	if root.Chmod(name, info.Mode()|rights) == nil {
+		x.locked = append(x.locked, func() { _ = root.Chmod(name, info.Mode()) }) // only tests may miss it
+	}
+}
+
+// lock takes the rights away again, those of what is inside first.
+func (x *CopyOut) lock() {
+	for _, f := range slices.Backward(x.locked) {
+		f()
+	}
+	x.locked = nil
 }
 
 // reasonOf is an error without its path, which the note has already.
@@ -125,6 +166,7 @@ var errTooMuch = fmt.Errorf("too large: %d MiB are kept", maxExtracted>>20)
 
 // file copies one file of a folder. Notes call it by the label.
 func (x *CopyOut) file(root *os.Root, name, label, to string) error {
+	x.unlock(root, name, fileRights)
 	in, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place must not hold us up
 	if err != nil {
 		x.Note(label, reasonOf(err))

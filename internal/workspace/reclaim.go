@@ -23,9 +23,13 @@ func MakeEmpty(dir string) error {
 }
 
 // TakeBack makes sure that folders are there and accessible, whatever an agent has done to them. It
-// puts an empty folder in the place of one that was removed or replaced.
+// puts an empty folder in the place of one that was removed or replaced. What was changed over an
+// image is left alone, so that tests see the modes that the agent has given it.
 func TakeBack(root string, folders []string) error {
 	for _, name := range folders {
+		if name == FolderUpper {
+			continue
+		}
 		dir := filepath.Join(root, name)
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 			if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {

@@ -17,8 +17,8 @@ import (
 // machine, reaches nothing of it, leaves nothing running, and gets no reward that the tests do not
 // give.
 func TestNothingLeadsOut(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
-		k := newTask(t, isolation, plain+"artifacts = [\"/tmp/report\"]\n[agent]\nnetwork_mode = \"no-network\"\n", "COPY --chmod=755 hostile /hostile\nWORKDIR /app\n", "", "")
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain+"artifacts = [\"/tmp/report\"]\n[agent]\nnetwork_mode = \"no-network\"\n", "COPY --chmod=755 hostile /hostile\nWORKDIR /app\n", "", "")
 		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", k.path("environment/hostile"), "./testdata/hostile")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -40,7 +40,7 @@ func TestNothingLeadsOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = tcp.Close() })
-		name := fmt.Sprintf("evalrun-test-%d-%s", os.Getpid(), isolation)
+		name := fmt.Sprintf("evalrun-test-%d-%s", os.Getpid(), strings.ReplaceAll(string(w), " ", "-"))
 		abstract, err := net.Listen("unix", "@"+name)
 		if err != nil {
 			t.Fatal(err)
@@ -56,8 +56,8 @@ func TestNothingLeadsOut(t *testing.T) {
 		k.write("instruction.md", fmt.Sprintf(`[[RUN /hostile %[1]s %[2]s %[3]s %[4]s %[5]s >/tmp/report 2>&1; cat /tmp/report]] [[REQUEST fs/read_text_file {"path":"%[1]s"}]] `+
 			`[[REQUEST fs/read_text_file {"path":"/app/root%[1]s"}]] [[REQUEST fs/write_text_file {"path":"%[1]s","content":"overwritten"}]] [[SAY done]]`+"\n", private, first, second, tcp.Addr(), name))
 		k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"]}`)
-		out := k.evalrun(0, "run", "--isolation", isolation, "--keep-workspaces", "-o", "results.json", "--agent", "agent.json", "task")
-		if r := k.results(); r.Score == nil || *r.Score != 0 || r.Isolation != isolation {
+		out := k.evalrun(0, "run", "--isolation", k.isolation, "--keep-workspaces", "-o", "results.json", "--agent", "agent.json", "task")
+		if r := k.results(); r.Score == nil || *r.Score != 0 || r.Isolation != k.isolation {
 			t.Errorf("%+v\n%s", r, out)
 		}
 		reports, _ := filepath.Glob(filepath.Join(k.dir, ".evalrun/runs/*/rollouts/*/artifacts/tmp/report"))
@@ -65,7 +65,7 @@ func TestNothingLeadsOut(t *testing.T) {
 			t.Fatalf("the report is %v\n%s", reports, out)
 		}
 		if report := testenv.ReadFile(t, reports[0]); report != "tried everything\n" {
-			t.Errorf("in %s:\n%s", isolation, report)
+			t.Errorf("%s:\n%s", w, report)
 		}
 		if got := testenv.ReadFile(t, private); got != word {
 			t.Errorf("the private file was made %q", got)

@@ -10,8 +10,8 @@ import (
 
 // T2: the tests see all that the agent has left, wherever it is, and nothing runs any more.
 func TestTestsSeeWhatTheAgentHasLeft(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
-		k := newTask(t, isolation, plain, "WORKDIR /app\n", `for f in /tmp/a /opt/b /root/c /etc/d /run/e /var/tmp/f g; do echo $f >$f; done
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain, "WORKDIR /app\n", `for f in /tmp/a /opt/b /root/c /etc/d /run/e /var/tmp/f g; do echo $f >$f; done
 [ ! -e /tests/test.sh ]; rm /bin/whoami
 (while :; do echo alive; sleep 1; done) >/tmp/alive 2>&1 &`,
 			`for f in /tmp/a /opt/b /root/c /etc/d /run/e /var/tmp/f; do [ $(cat $f) = $f ]; done
@@ -19,7 +19,7 @@ func TestTestsSeeWhatTheAgentHasLeft(t *testing.T) {
 for p in /proc/[0-9]*/cmdline; do case "$(cat $p 2>/dev/null)" in *solve.sh*) exit 1;; esac; done
 [ $HOME = /root ]`)
 		k.passes()
-		k.evalrun(0, "run", "--isolation", isolation, "-o", "results.json", "--agent", "nop", "task")
+		k.evalrun(0, "run", "--isolation", k.isolation, "-o", "results.json", "--agent", "nop", "task")
 		if r := k.results(); r.Score == nil || *r.Score != 0 {
 			t.Errorf("nop: %+v", r)
 		}
@@ -31,8 +31,8 @@ for p in /proc/[0-9]*/cmdline; do case "$(cat $p 2>/dev/null)" in *solve.sh*) ex
 
 // An artifact that nobody has written is named.
 func TestMissingArtifactOverAnImage(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
-		k := newTask(t, isolation, plain+"artifacts = [\"/tmp/a.txt\", \"/opt/there.txt\"]\n", "", "echo x >/opt/there.txt", "")
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain+"artifacts = [\"/tmp/a.txt\", \"/opt/there.txt\"]\n", "", "echo x >/opt/there.txt", "")
 		r := k.passes()
 		if details := string(r.Results[0].Result.Details); !strings.Contains(details, "artifact /tmp/a.txt: missing") || strings.Contains(details, "there.txt") {
 			t.Errorf("%s", details)
@@ -45,8 +45,8 @@ func TestMissingArtifactOverAnImage(t *testing.T) {
 
 // What the image says of its processes holds, as with Docker.
 func TestWhatTheImageSays(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
-		k := newTask(t, isolation, plain, `ARG V=1
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain, `ARG V=1
 ENV PATH=/x:$PATH OWN=$V
 COPY --chown=1234:1235 e /e
 USER app
@@ -63,8 +63,8 @@ case $PATH in /x:*) ;; *) exit 1;; esac; [ $OWN = 1 ]; [ $(stat -c %U /tmp/mine)
 
 // What task.toml says goes before what the image says.
 func TestTaskGoesBeforeItsImage(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
-		k := newTask(t, isolation, plain+`[agent]
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain+`[agent]
 user = "app"
 [verifier]
 user = "root"
@@ -82,7 +82,7 @@ command = "echo checked >/tmp/checked"
 
 // What an image lacks is a fault of that task which says so.
 func TestImagesThatCannotRun(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
+	inEach(t, func(t *testing.T, w way) {
 		for name, c := range map[string]struct{ config, spoil, says string }{
 			"user":     {"[agent]\nuser = \"nobody-here\"\n", "", `no user "nobody-here"`},
 			"shell":    {"", "bin/bash", "/bin/bash"},
@@ -90,13 +90,13 @@ func TestImagesThatCannotRun(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				k := newTask(t, isolation, plain+c.config, "", "", "")
+				k := newTask(t, w, plain+c.config, "", "", "")
 				if c.spoil != "" {
 					if err := os.Remove(k.path("environment/root/" + c.spoil)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				out := k.evalrun(3, "run", "--isolation", isolation, "-o", "results.json", "--agent", "oracle", "task")
+				out := k.evalrun(3, "run", "--isolation", k.isolation, "-o", "results.json", "--agent", "oracle", "task")
 				if r := k.results(); r.Error == nil || !strings.Contains(r.Error.Message, c.says) {
 					t.Errorf("%+v\n%s", r.Error, out)
 				}
@@ -107,41 +107,58 @@ func TestImagesThatCannotRun(t *testing.T) {
 
 // The agent has no network, and the tests have this machine's.
 func TestNetworkOverAnImage(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
+	inEach(t, func(t *testing.T, w way) {
 		const interfaces = "lines=0; while read -r line; do lines=$((lines+1)); done </proc/net/dev"
-		k := newTask(t, isolation, plain+"[agent]\nnetwork_mode = \"no-network\"\n", "", interfaces+"; echo $lines >/tmp/lines", interfaces+"; [ $(cat /tmp/lines) = 3 ]; [ $lines -ge 3 ]; [ -e /etc/resolv.conf ]")
+		k := newTask(t, w, plain+"[agent]\nnetwork_mode = \"no-network\"\n", "", interfaces+"; echo $lines >/tmp/lines", interfaces+"; [ $(cat /tmp/lines) = 3 ]; [ $lines -ge 3 ]; [ -e /etc/resolv.conf ]")
 		k.passes()
 	})
 }
 
 // A verifier of its own has its own root, with the artifacts alone.
 func TestSeparateVerifierOverAnImage(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
-		k := newTask(t, isolation, plain+"artifacts = [\"/tmp/given\"]\n[verifier]\nenvironment_mode = \"separate\"\n", "WORKDIR /app\n", "echo given >/tmp/given; echo no >/tmp/ambient; echo art >/logs/artifacts/art",
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain+"artifacts = [\"/tmp/given\"]\n[verifier]\nenvironment_mode = \"separate\"\n", "WORKDIR /app\n", "echo given >/tmp/given; echo no >/tmp/ambient; echo art >/logs/artifacts/art",
 			"[ $(cat /tmp/given) = given ]; [ ! -e /tmp/ambient ]; [ $(cat /logs/artifacts/art) = art ]")
 		k.passes()
 	})
 }
 
 // A coding agent works in the image, is suspended, and gone on with by another process, which finds
-// what it has left anywhere. Its own home is not among what the tests see.
+// what it has left anywhere, folders that it has closed among it. Its own home is not among what the
+// tests see. When the run is removed nothing of it is left.
 func TestSuspendedOverAnImage(t *testing.T) {
-	inEach(t, func(t *testing.T, isolation string) {
-		k := newTask(t, isolation, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]; [ ! -e /home/evalrun/secret ]; [ ! -e /run/evalrun/host ]`)
-		k.write("instruction.md", "[[RUN echo once >>/opt/b; rm /bin/whoami; echo $HOME >/tmp/home; echo s >$HOME/secret]] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]; [ ! -e /home/evalrun/secret ]; [ ! -e /run/evalrun/host ]
+[ $(stat -c %a /opt/closed) = 0 ]; [ $(stat -c %a /opt/kept) = 555 ]; chmod 700 /opt/closed /opt/closed/in; [ "$(cat /opt/closed/in/f)" = x ]
+mkdir -p /opt/left/in; echo y >/opt/left/in/f; chmod 0 /opt/left/in /opt/left`)
+		k.write("instruction.md", `[[RUN echo once >>/opt/b; rm /bin/whoami; echo $HOME >/tmp/home; echo s >$HOME/secret; mkdir -p /opt/kept/in /opt/closed/in; echo x >/opt/closed/in/f; chmod 0 /opt/closed/in/f /opt/closed/in /opt/closed; chmod 555 /opt/kept/in /opt/kept]]
+[[ASK execute go {"n":1}]] [[SAY first]]
+`)
 		k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
-		k.evalrun(75, "run", "--isolation", isolation, "--run-id", "r", "-o", "results.json", "--agent", "agent.json", "task")
-		var triggers []struct {
-			ID string `json:"triggerId"`
-		}
-		out := k.evalrun(0, "triggers", "--json", "r")
-		if err := json.Unmarshal([]byte(out), &triggers); err != nil || len(triggers) != 1 {
-			t.Fatalf("%v: %s", err, out)
-		}
-		k.evalrun(0, "approve", triggers[0].ID)
+		k.evalrun(75, "run", "--isolation", k.isolation, "--run-id", "r", "-o", "results.json", "--agent", "agent.json", "task")
+		k.evalrun(0, "approve", k.trigger("r"))
 		k.evalrun(0, "resume", "-o", "results.json", "r")
 		if r := k.results(); r.Score == nil || *r.Score != 1 {
 			t.Errorf("%+v\n%s", r, k.log())
 		}
+		k.evalrun(0, "rm", "r")
+		for _, pattern := range []string{"work/*", "runs/*"} {
+			if left, _ := filepath.Glob(filepath.Join(k.dir, ".evalrun", pattern)); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		}
 	})
+}
+
+// trigger is the only one that a run waits for.
+func (k *task) trigger(run string) string {
+	k.t.Helper()
+	var triggers []struct {
+		ID string `json:"triggerId"`
+	}
+	out := k.evalrun(0, "triggers", "--json", run)
+	if err := json.Unmarshal([]byte(out), &triggers); err != nil || len(triggers) != 1 {
+		k.t.Fatalf("%v: %s", err, out)
+	}
+	return triggers[0].ID
 }

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -21,8 +20,8 @@ import (
 // and nothing is left of what was killed. It does not run beside other tests: it looks at all that
 // this machine has.
 func TestKilledAtAnyMoment(t *testing.T) {
-	for _, isolation := range []string{sandbox.IsolationImage, sandbox.IsolationPodman} {
-		t.Run(isolation, func(t *testing.T) {
+	for _, w := range []way{asImage, asPodman, asUser} {
+		t.Run(string(w), func(t *testing.T) {
 			kills := 4
 			if os.Getenv(testenv.Long) != "" {
 				kills = 25
@@ -32,7 +31,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				seed = given
 			}
 			t.Logf("EVALRUN_SEED=%d", seed)
-			v := newVictim(t, isolation, rand.New(rand.NewPCG(seed, 0)))
+			v := newVictim(t, w, rand.New(rand.NewPCG(seed, 0)))
 			for n := 0; v.kills < kills; n++ {
 				v.live(fmt.Sprint("r", n))
 			}
@@ -48,8 +47,8 @@ type victim struct {
 	kills  int
 }
 
-func newVictim(t *testing.T, isolation string, random *rand.Rand) *victim {
-	k := newTask(t, isolation, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]`)
+func newVictim(t *testing.T, w way, random *rand.Rand) *victim {
+	k := newTask(t, w, plain, "WORKDIR /app\n", "", `[ "$(cat /opt/b)" = once ]; [ ! -e /bin/whoami ]`)
 	k.write("instruction.md", "[[RUN echo once >>/opt/b; rm /bin/whoami]] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
 	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
 	v := &victim{task: k, random: random, tmp: filepath.Join(k.dir, "t")}
@@ -67,13 +66,7 @@ func (v *victim) live(id string) {
 	v.kill(run...)
 	v.evalrun(75, run...)
 	v.nothingLeft("a suspension")
-	var triggers []struct {
-		ID string `json:"triggerId"`
-	}
-	if err := json.Unmarshal([]byte(v.evalrun(0, "triggers", "--json", id)), &triggers); err != nil || len(triggers) != 1 {
-		v.t.Fatalf("%v: %d triggers", err, len(triggers))
-	}
-	v.evalrun(0, "approve", triggers[0].ID)
+	v.evalrun(0, "approve", v.trigger(id))
 	v.kill("resume", "-o", "results.json", id)
 	v.evalrun(0, "run", "--wait", "--isolation", v.isolation, "--run-id", id, "-o", "results.json", "--agent", "agent.json", "task")
 	if r := v.results(); r.Score == nil || *r.Score != 1 {

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	testenv.Parallel(4)
 	code := m.Run()
 	closePodman()
+	closeUser()
 	_ = os.RemoveAll(programs)
 	os.Exit(code)
 }
@@ -31,10 +32,30 @@ var programs, _ = os.MkdirTemp("", "evalrun-images")
 
 var build = sync.OnceValue(func() error { return testenv.Build(programs, testenv.Evalrun, testenv.ACPAgent) })
 
+// way is how tasks are run in their images.
+type way string
+
+// The ways. An ordinary user can build no image and have no container, so for that user the images
+// of the same tasks are pulled from a registry, and unpacked.
+const (
+	asImage  way = sandbox.IsolationImage
+	asPodman way = sandbox.IsolationPodman
+	asUser   way = "ordinary user"
+)
+
+// isolation is the kind of isolation.
+func (w way) isolation() string {
+	if w == asUser {
+		return sandbox.IsolationImage
+	}
+	return string(w)
+}
+
 // task is a task directory whose image is a small root and some lines of a Dockerfile.
 type task struct {
 	t   *testing.T
 	dir string
+	way way
 	// isolation is image or podman.
 	isolation string
 	// env are further variables of evalrun.
@@ -42,14 +63,19 @@ type task struct {
 }
 
 // newTask makes a task of a task.toml, lines of a Dockerfile, a solution and tests.
-func newTask(t *testing.T, isolation, config, dockerfile, solution, test string) *task {
+func newTask(t *testing.T, w way, config, dockerfile, solution, test string) *task {
 	t.Helper()
 	testenv.NeedPodman(t)
 	testenv.Need(t, testenv.Bwrap, sandbox.ImageAvailable())
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
-	k := &task{t: t, dir: t.TempDir(), isolation: isolation}
+	k := &task{t: t, way: w, isolation: w.isolation()}
+	if w == asUser {
+		k.dir = theUser(t).folder(t)
+	} else {
+		k.dir = t.TempDir()
+	}
 	if err := os.MkdirAll(k.path("environment"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +103,11 @@ func (k *task) write(name, content string) {
 func (k *task) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(programs, "evalrun"), args...)
 	cmd.Dir = k.dir
-	cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "EVALRUN_IMAGES="+filepath.Join(programs, "images"))
+	if k.way == asUser {
+		theUser(k.t).start(k, cmd)
+	} else {
+		cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "EVALRUN_IMAGES="+filepath.Join(programs, "images"))
+	}
 	cmd.Env = append(cmd.Env, k.env...)
 	return cmd
 }
@@ -138,13 +168,13 @@ func (k *task) log() string {
 	return text
 }
 
-// inEach runs a test in both kinds of isolation that have the root of an image.
-func inEach(t *testing.T, test func(t *testing.T, isolation string)) {
+// inEach runs a test in every way that tasks are run in their images.
+func inEach(t *testing.T, test func(t *testing.T, w way)) {
 	t.Parallel()
-	for _, isolation := range []string{sandbox.IsolationImage, sandbox.IsolationPodman} {
-		t.Run(isolation, func(t *testing.T) {
+	for _, w := range []way{asImage, asPodman, asUser} {
+		t.Run(string(w), func(t *testing.T) {
 			t.Parallel()
-			test(t, isolation)
+			test(t, w)
 		})
 	}
 }
