@@ -101,6 +101,9 @@ type Evaluation struct {
 	NotRunnable string `json:"notRunnable,omitempty"`
 	// Task is the task directory that the evaluation is, nil if it is none.
 	Task *Task `json:"task,omitempty"`
+	// References maps the id of an evaluator that compares with another run to the outputs that it
+	// compares with.
+	References map[string][]ReferenceOutput `json:"references,omitempty"`
 }
 
 // Task says where a task directory is.
@@ -143,6 +146,9 @@ type Definition struct {
 	// NotRun says why the evaluator cannot be run here (an LLM judge without a model, a custom
 	// Python evaluator); empty if it can.
 	NotRun string `json:"notRun,omitempty"`
+	// Reference is the run with whose outputs the evaluator compares those that it scores, as it was
+	// found when the run was planned; nil if there is none.
+	Reference *ReferenceRun `json:"reference,omitempty"`
 }
 
 // TypeVerifier is the type of the evaluator that a set with tasks has: it runs a task's own

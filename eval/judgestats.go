@@ -26,7 +26,9 @@ type JudgeSummary struct {
 	Panel *Raters `json:"panel,omitempty"`
 	// Position counts what a judge that compares two answers has chosen.
 	Position *PositionCounts `json:"position,omitempty"`
-	verdicts raterTally
+	// Reference is the run with whose outputs it compares, nil if there is none.
+	Reference *ReferenceRun `json:"reference,omitempty"`
+	verdicts  raterTally
 	// metered says that Usage is more than its beginning, which costs nothing.
 	metered bool
 }
@@ -132,6 +134,10 @@ func (t judgeTally) summaries(defs []Definition) (out []JudgeSummary) {
 			}
 			if def.Type == typePairwise {
 				one.Position = s.verdicts.positions()
+				if def.Reference != nil {
+					reference := *def.Reference
+					one.Reference = &reference
+				}
 			} else if slices.ContainsFunc(s.verdicts.units, func(unit []float64) bool { return len(unit) > 1 }) {
 				s.verdicts.nominal = len(s.verdicts.labels) > 0
 				one.Panel = s.verdicts.summary()

@@ -44,9 +44,10 @@ func (e *epochs) figure(reduce func([]float64) float64) Figure {
 	return f
 }
 
-// Digest is the same for definitions that score in the same way.
+// Digest is the same for definitions that score in the same way. Which run a reference like "latest"
+// meant is no part of it.
 func (d Definition) Digest() string {
-	d.Name, d.Weight = "", 0
+	d.Name, d.Weight, d.Reference = "", 0, nil
 	data, err := json.Marshal(d)
 	if err != nil {
 		return "" // its configuration was JSON when it was read

@@ -1,12 +1,16 @@
 package eval
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// typePairwise is the judge that compares the output with the expected one.
+// typePairwise is the judge that compares the output with the expected one, or with that of another
+// run.
 const typePairwise = "pairwise"
 
 // What such a judge may say.
@@ -31,38 +35,40 @@ B:
 Which one serves whoever asked better? Choose "tie" if neither does. Length, order and form do not count by themselves.`
 
 // readPairwise reads a judge that is asked twice which of two answers is better, the agent's and the
-// expected one, each standing first once.
+// one that it is compared with, each standing first once.
 func readPairwise(e *evaluator, c *config) {
 	j := &llmJudge{id: e.def.ID, system: c.String("system", ownJudgeSystem), prompt: judgeTemplate{pairwisePrompt}, answer: answerLabels,
 		labels: []string{sideA, sideB, tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum", 0.5, 0, 1), unknown: c.Bool("unknown", true), pairs: true}
 	if c.Has("prompt") && c.String("prompt", "") != "" {
 		j.prompt = readJudgeTemplate(c.r, c.Get("prompt"), "a", "b")
 	}
-	c.Enum("reference", "expected", "expected")
+	reference := readReference(c)
 	j.readModels(c)
 	j.tool, j.templateHash = j.makeTool(), hashOf(j.system, j.prompt.text)
 	e.expectsOutput, e.criteriaOptional = true, true
-	e.score = j.comparePair
+	e.score = func(ctx context.Context, s Subject, criteria *object) outcome {
+		if s.Judge == nil {
+			return outcome{failure: &NotAsked{"an LLM judge needs a model, and there is none here"}}
+		}
+		other, err := expectedOf(criteria)
+		if reference != nil {
+			other, err = s.reference(j.id)
+		}
+		if err != nil {
+			return outcome{failure: err}
+		}
+		return j.comparePair(ctx, s, criteria, other)
+	}
 }
 
 // comparePair asks all judges about both orders, at once. A judge for whom the agent's answer is
 // better in both gives 1, one for whom it is worse in both 0; a tie, or another choice when they are
 // swapped, gives 0.5.
-func (j *llmJudge) comparePair(ctx context.Context, s Subject, criteria *object) outcome {
-	if s.Judge == nil {
-		return outcome{failure: &NotAsked{"an LLM judge needs a model, and there is none here"}}
-	}
-	v, ok := criteria.Values["expectedOutput"]
-	if !ok {
-		return broken("the output is compared with the expected one, and the evaluation has no expectedOutput")
-	}
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return outcome{failure: err}
-	}
-	output, expected := jsonText(s.Output), jsonText(raw)
+func (j *llmJudge) comparePair(ctx context.Context, s Subject, criteria *object, other comparedWith) outcome {
+	output, reference := alike(s.Output), alike(other.output)
+	var err error
 	var prompts [2]string
-	for i, sides := range []map[string]string{{"a": output, "b": expected}, {"a": expected, "b": output}} {
+	for i, sides := range []map[string]string{{"a": output, "b": reference}, {"a": reference, "b": output}} {
 		if prompts[i], err = j.prompt.fill(s, criteria, sides); err != nil {
 			return outcome{failure: err}
 		}
@@ -78,11 +84,19 @@ func (j *llmJudge) comparePair(ctx context.Context, s Subject, criteria *object)
 		})
 	}
 	asking.Wait()
-	p := &panel{judge: j}
+	p := &panel{judge: j, reference: other.rolloutID}
 	for i, m := range j.judges {
 		p.asked = append(p.asked, pairOf(said[2*i], said[2*i+1], m.weight))
 	}
 	return p.outcome()
+}
+
+// alike is a JSON value as a judge is shown it that compares two: neither stands out by its indents
+// and escapes.
+func alike(raw json.RawMessage) string {
+	value := jsontext.Value(bytes.Clone(raw))
+	_ = value.Format(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // else it stays as it is
+	return jsonText(json.RawMessage(value))
 }
 
 // prefer makes a score of which side was chosen; swapped says that the agent's answer was B.

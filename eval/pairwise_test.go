@@ -42,3 +42,37 @@ func TestPairwise(t *testing.T) {
 		t.Errorf("without an expected output: %+v", got)
 	}
 }
+
+// Given outputs of another run for some agents and attempts: each rollout is compared with its own, and
+// where there is none nobody is asked.
+func TestPairwiseWithAnotherRun(t *testing.T) {
+	references := []ReferenceOutput{
+		{Agent: "one", Epoch: 1, RolloutID: "r1", Output: json.RawMessage(`{"theirs":"1 < 2"}`)}, {Agent: "one", Epoch: 2, Missing: "it has faulted"},
+		{Agent: "two", RolloutID: "r2", Output: json.RawMessage(`"all"`)},
+	}
+	for _, c := range []struct {
+		agent                 string
+		epoch                 int
+		theirs, rollout, none string
+	}{
+		{"one", 1, `{"theirs":"1 < 2"}`, "r1", ""}, {"one", 2, "", "", "it has faulted"}, {"one", 3, "", "", "no run was looked up with which it could be compared"},
+		{"two", 1, "\nall\n", "r2", ""}, {"two", 7, "\nall\n", "r2", ""},
+	} {
+		s := Subject{Agent: c.agent, Epoch: c.epoch, Output: json.RawMessage("{\n  \"mine\": \"1 \\u003c 2\"\n}"),
+			Evaluation: Evaluation{ExpectedOutput: json.RawMessage(`"expected"`), References: map[string][]ReferenceOutput{"j": references, "other": {{Output: json.RawMessage(`1`)}}}}}
+		asked := 0
+		got := judgedBy(t, `{"version":"1.0","id":"j","type":"pairwise","evaluatorConfig":{"name":"j","reference":{"run":"latest"},"judges":[{"model":"a"}]}}`, s, func(q Question) (string, error) {
+			asked++
+			if !strings.Contains(q.Prompt, `{"mine":"1 < 2"}`) || !strings.Contains(q.Prompt, c.theirs) || strings.Contains(q.Prompt, "expected\n") {
+				t.Errorf("%s %d: question %d is\n%s", c.agent, c.epoch, q.Sample, q.Prompt)
+			}
+			return saying(t, "label", `"A"`, `"B"`)(q)
+		})
+		switch {
+		case c.none != "" && (asked > 0 || got.Score != nil || got.NotRun != c.none || got.Error != ""):
+			t.Errorf("%s %d: asked %d times, %+v", c.agent, c.epoch, asked, got)
+		case c.none == "" && (asked != 2 || got.Score == nil || *got.Score != 1 || !strings.Contains(string(got.Details), `"reference":"`+c.rollout+`"`)):
+			t.Errorf("%s %d: asked %d times, %+v", c.agent, c.epoch, asked, got)
+		}
+	}
+}

@@ -11,6 +11,8 @@ import (
 type panel struct {
 	judge *llmJudge
 	asked []asked
+	// reference is the rollout with which was compared, empty if there is none.
+	reference string
 }
 
 // panelDetails are the details of a panel's result.
@@ -20,6 +22,8 @@ type panelDetails struct {
 	// PositionConsistency is the share of the judges that prefer the same side in both places; nil
 	// unless two are compared.
 	PositionConsistency *float64 `json:"positionConsistency,omitempty"`
+	// Reference is the id of the rollout with whose output was compared.
+	Reference string `json:"reference,omitempty"`
 }
 
 // outcome makes one score of the verdicts. Where too few have voted, or no verdict has a majority,
@@ -52,7 +56,7 @@ func (p *panel) outcome() outcome {
 	}
 	out.score = score
 	out.judged.Spread, out.judged.Agreement = p.spread(votes), agreement(votes, score, label)
-	details.Label, details.PositionConsistency = label, p.positionConsistency(votes)
+	details.Label, details.PositionConsistency, details.Reference = label, p.positionConsistency(votes), p.reference
 	out.details = details
 	return out
 }

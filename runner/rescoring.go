@@ -46,7 +46,7 @@ type rescoring struct {
 }
 
 // newRescoring finds out what a run is scored again with.
-func (p planned) newRescoring(ctx context.Context, o ScoreOptions, version string) (*rescoring, error) {
+func (s *Store) newRescoring(ctx context.Context, p planned, o ScoreOptions) (*rescoring, error) {
 	work, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -61,10 +61,10 @@ func (p planned) newRescoring(ctx context.Context, o ScoreOptions, version strin
 	}
 	r.dir, _ = p.plan.FindBaseDir(p.st.Dir(), work)
 	judges := p.plan.Judges
-	r.with = plans.Rescoring{Version: version, Evaluators: p.plan.Set.Evaluators, PlanDigest: p.plan.Digest, Failed: o.Failed, WithoutWorkspaces: o.WithoutWorkspaces}
+	r.with = plans.Rescoring{Version: s.opts.Version, Evaluators: p.plan.Set.Evaluators, PlanDigest: p.plan.Digest, Failed: o.Failed, WithoutWorkspaces: o.WithoutWorkspaces}
 	switch {
 	case o.Evaluators != "":
-		err = r.readEvaluators(ctx, o.Evaluators)
+		err = r.readEvaluators(ctx, s, o.Evaluators)
 	case o.Verifier:
 		judges = r.earlier.InForce().Judges
 		err = r.takeVerifier(ctx)
@@ -93,8 +93,8 @@ func (r *rescoring) inForce(ctx context.Context, f func(store.Evaluation)) error
 	})
 }
 
-// readEvaluators reads an evaluator file or an eval set.
-func (r *rescoring) readEvaluators(ctx context.Context, path string) error {
+// readEvaluators reads an evaluator file or an eval set. s is the store of the run.
+func (r *rescoring) readEvaluators(ctx context.Context, s *Store, path string) error {
 	data, err := input.ReadFile(path, input.MaxFile)
 	if err != nil {
 		return inputError("--evaluators: %w", input.Unreadable(path, err))
@@ -121,13 +121,22 @@ func (r *rescoring) readEvaluators(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
+	asked := make([]eval.Evaluation, len(evaluations))
 	for i, e := range evaluations {
-		var one eval.Evaluation
-		if err := json.Unmarshal(e.Data, &one); err != nil {
+		if err := json.Unmarshal(e.Data, &asked[i]); err != nil {
 			return fmt.Errorf("evaluation %q: %w", e.ID, err)
 		}
-		change(&one)
-		if evaluations[i].Data, err = json.Marshal(one); err != nil {
+		change(&asked[i])
+	}
+	compared := references{s: s, runID: r.runID, agents: r.plan.Agents, epochs: r.plan.Set.Epochs}
+	if n := r.earlier.Last(); n > 0 && r.earlier.Stored[n-1].EndedAt.IsZero() {
+		compared.known = r.earlier.With[n-1].Evaluators // this may go on with it
+	}
+	if err := compared.add(ctx, r.with.Evaluators, asked); err != nil {
+		return err
+	}
+	for i := range asked {
+		if evaluations[i].Data, err = json.Marshal(asked[i]); err != nil {
 			return err
 		}
 		if !bytes.Equal(evaluations[i].Data, planned[i].Data) {

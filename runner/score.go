@@ -82,7 +82,7 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 		return out, err
 	}
 	defer func() { _ = lock.Close() }() // nothing was written to it
-	r, err := p.newRescoring(ctx, o, s.opts.Version)
+	r, err := s.newRescoring(ctx, p, o)
 	if err != nil {
 		return out, err
 	}

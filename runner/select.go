@@ -45,7 +45,7 @@ func (e *EvalSet) most() int {
 }
 
 // request is what a run of the eval set is planned from, narrowed down to what was asked for. The
-// store may be nil if the options name no run in it. The eval set stays as it is.
+// store may be nil if neither options nor set name a run in it. The eval set stays as it is.
 func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans.Request, error) {
 	req, set := e.req, *e.req.Set
 	req.Set, req.RunID, req.KeepWorkspaces, req.FailFast, req.Env = &set, o.RunID, o.KeepWorkspaces, o.FailFast, e.opts.Variables.names
@@ -81,6 +81,9 @@ func (e *EvalSet) request(ctx context.Context, s *Store, o CreateOptions) (plans
 	if e.opts.Sample > 0 {
 		set.Sample(e.opts.Sample, e.opts.Seed)
 		selection.Seed = &e.opts.Seed
+	}
+	if err := s.addReferences(ctx, &req, o.AsPlanned); err != nil {
+		return req, err
 	}
 	req.Origin.EvalIDs, req.Origin.Filter = e.opts.EvalIDs, e.opts.Filter
 	selection.Evaluations, selection.OfEvaluations = len(set.Evaluations), e.all
@@ -212,6 +215,9 @@ func failedIn(ctx context.Context, st store.Store, runID string) (map[evaluation
 	return failed, err
 }
 
+// NamesRuns reports whether an evaluator compares with another run, so that a preview needs the store.
+func (e *EvalSet) NamesRuns() bool { return comparesWithRuns(e.req.Set.Evaluators) }
+
 // Planned is a rollout that a run would have.
 type Planned struct {
 	EvaluationID   string   `json:"evaluationId"`
@@ -224,7 +230,7 @@ type Planned struct {
 }
 
 // Preview is what Create would plan of an eval set. Nothing is stored. The store may be nil, unless
-// the options name a run in it. selected says in words how much of the set that is, and is empty if
+// the options or the set name a run in it. selected says in words how much of the set that is, and is empty if
 // it is all of it.
 func (e *EvalSet) Preview(ctx context.Context, s *Store, o CreateOptions) (planned []Planned, selected string, err error) {
 	if err := o.Check(); err != nil {

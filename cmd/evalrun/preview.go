@@ -39,7 +39,7 @@ func (f *runFlags) preview(cmd *cobra.Command, g *globals, set *runner.EvalSet) 
 		printf(cmd.ErrOrStderr(), "%s would run; nothing was stored or started\n", counted(len(planned), "rollout"))
 		return nil
 	}
-	if f.create.RetryOf == "" && f.create.FailedOf == "" && !f.create.LastFailed {
+	if f.create.RetryOf == "" && f.create.FailedOf == "" && !f.create.LastFailed && !set.NamesRuns() {
 		return show(nil)
 	}
 	return g.withStore(cmd, false, show)

@@ -37,6 +37,7 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"waitfor":   cmdWaitFor,
 		"nowhere":   cmdNowhere,
 		"silent":    cmdSilent,
+		"judge":     cmdJudge,
 	}
 }
 

@@ -15,6 +15,9 @@ func (d *Document) judgeDifferences(a, b *Side) {
 		if len(x.asked) == 0 || len(y.asked) == 0 {
 			continue // it was not judged on both
 		}
+		if x.reference != y.reference {
+			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was compared with %s in A and with %s in B", one.ID, x.reference, y.reference))
+		}
 		switch {
 		case !slices.Equal(x.answered, y.answered):
 			d.JudgeDifferences = append(d.JudgeDifferences, fmt.Sprintf("evaluator %s was judged by %s in A and by %s in B", one.ID, words(x.answered), words(y.answered)))
@@ -25,11 +28,21 @@ func (d *Document) judgeDifferences(a, b *Side) {
 }
 
 // judges are the fingerprints with which an evaluator's judges were asked, and the models that have
-// answered, sorted.
-type judges struct{ asked, answered []string }
+// answered, sorted. reference is in words with what a judge has compared that compares two answers.
+type judges struct {
+	asked, answered []string
+	reference       string
+}
 
 func judgesOf(s *Side, evaluator string) (out judges) {
+	out.reference = "the expected output"
 	for _, one := range s.Judges {
+		if one.EvaluatorID == evaluator && one.Reference != nil {
+			out.reference = "run " + one.Reference.Run
+			if one.Reference.Agent != "" {
+				out.reference += " (agent " + one.Reference.Agent + ")"
+			}
+		}
 		if one.EvaluatorID == evaluator {
 			out.asked = append(out.asked, one.Fingerprint)
 			out.answered = append(out.answered, answeredBy(one)...)

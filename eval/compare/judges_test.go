@@ -14,6 +14,11 @@ func TestJudgesThatDiffer(t *testing.T) {
 	judge := func(fingerprint string, answered ...string) eval.JudgeSummary {
 		return eval.JudgeSummary{EvaluatorID: "kind", Fingerprint: fingerprint, Models: []string{"gpt"}, ModelsReturned: answered}
 	}
+	against := func(run, agent string) eval.JudgeSummary {
+		one := judge("1")
+		one.Reference = &eval.ReferenceRun{Run: run, Agent: agent}
+		return one
+	}
 	for name, c := range map[string]struct {
 		a, b *Side
 		want []string
@@ -25,6 +30,9 @@ func TestJudgesThatDiffer(t *testing.T) {
 		"another answer": {side(judge("1", "gpt-1")), side(judge("1", "gpt-2")), []string{"evaluator kind was judged by gpt-1 in A and by gpt-2 in B"}},
 		"in any order":   {side(judge("1", "gpt-1"), judge("2", "gpt-2")), side(judge("2", "gpt-2"), judge("1", "gpt-1")), nil},
 		"unnamed":        {side(judge("1")), side(judge("1")), nil},
+		"another run":    {side(against("r1", "")), side(against("r2", "mine")), []string{"evaluator kind was compared with run r1 in A and with run r2 (agent mine) in B"}},
+		"a run and not":  {side(judge("1")), side(against("r1", "")), []string{"evaluator kind was compared with the expected output in A and with run r1 in B"}},
+		"the same run":   {side(against("r1", "")), side(against("r1", "")), nil},
 	} {
 		var d Document
 		d.judgeDifferences(c.a, c.b)

@@ -136,6 +136,11 @@ func (o Options) redactNames(s *eval.Summary) {
 	for i := range s.Gates {
 		clean(&s.Gates[i].Agent)
 	}
+	for _, judges := range s.Judges {
+		if judges.Reference != nil {
+			clean(&judges.Reference.Agent)
+		}
+	}
 	dataset := make(map[string]eval.DatasetResult, len(s.Dataset))
 	for key, result := range s.Dataset { // a key has the names of evaluator and agent
 		dataset[o.Redact.String(key)] = result

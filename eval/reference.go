@@ -1,0 +1,100 @@
+package eval
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// referenceExpected is what a pairwise judge compares with unless it says something else: the
+// evaluation's expected output.
+const referenceExpected = "expected"
+
+// ReferenceRun is another run with whose outputs a judge compares those that it scores.
+type ReferenceRun struct {
+	// Run is the name of the run as an evaluator has it, or the id of the run that was meant.
+	Run string `json:"run"`
+	// Agent is that of the run whose outputs are taken. If it is empty these are those of the agent
+	// with the same name, or of the only one that the run has.
+	Agent string `json:"agent,omitempty"`
+	// Digest is that of the outputs, empty as long as they have not been looked for.
+	Digest string `json:"digest,omitempty"`
+}
+
+// ReferenceOutput is what some rollouts of an evaluation are compared with.
+type ReferenceOutput struct {
+	// Agent and Epoch are those of the rollouts that are compared with it; empty and 0 mean all.
+	Agent string `json:"agent,omitempty"`
+	Epoch int    `json:"epoch,omitempty"`
+	// RolloutID is the rollout whose output it is, empty if there is none.
+	RolloutID string          `json:"rolloutId,omitempty"`
+	Output    json.RawMessage `json:"output,omitempty"`
+	// Missing says why there is no output.
+	Missing string `json:"missing,omitempty"`
+}
+
+// ComparesWith is the run with which an evaluator compares, as its configuration names it; nil if
+// it compares with none.
+func (d Definition) ComparesWith() *ReferenceRun {
+	if d.Type != typePairwise {
+		return nil
+	}
+	var config struct {
+		Reference json.RawMessage `json:"reference"`
+	}
+	var run *ReferenceRun
+	_ = json.Unmarshal(d.Config, &config) // it has been checked
+	if json.Unmarshal(config.Reference, &run) != nil {
+		return nil // the expected output
+	}
+	return run
+}
+
+// readReference reads with what a judge compares; nil means the expected output.
+func readReference(c *config) *ReferenceRun {
+	n := c.Get("reference")
+	switch {
+	case n == nil || n.Kind == input.Null || n.Kind == input.String && n.Text == referenceExpected:
+		return nil
+	case n.Kind != input.Object:
+		c.r.Errorf(n, `expected "expected", the evaluation's expected output, or {"run": ID}, the outputs of another run`)
+		return nil
+	}
+	f := c.r.Object(n)
+	out := &ReferenceRun{Run: f.RequiredString("run"), Agent: f.String("agent", "")}
+	f.Done()
+	return out
+}
+
+// comparedWith is what an output is compared with.
+type comparedWith struct {
+	output json.RawMessage
+	// rolloutID is the rollout whose output it is, empty for an expected output.
+	rolloutID string
+}
+
+// expectedOf is the expected output.
+func expectedOf(criteria *object) (out comparedWith, err error) {
+	v, ok := criteria.Values["expectedOutput"]
+	if !ok {
+		return out, errors.New("the output is compared with the expected one, and the evaluation has no expectedOutput")
+	}
+	out.output, err = json.Marshal(v)
+	return out, err
+}
+
+// reference is the output of another run with which an evaluator compares that of the rollout. The
+// error is a NotAsked if there is none.
+func (s Subject) reference(evaluator string) (comparedWith, error) {
+	for _, one := range s.Evaluation.References[evaluator] {
+		if one.Agent != "" && one.Agent != s.Agent || one.Epoch != 0 && one.Epoch != s.Epoch {
+			continue
+		}
+		if one.Missing != "" {
+			return comparedWith{}, &NotAsked{one.Missing}
+		}
+		return comparedWith{one.Output, one.RolloutID}, nil
+	}
+	return comparedWith{}, &NotAsked{"no run was looked up with which it could be compared"}
+}
