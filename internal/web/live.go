@@ -1,15 +1,13 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/evalrun/evalrun/internal/service"
 )
 
 const (
@@ -64,31 +62,24 @@ func (p *Pages) live(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer s.close()
-	var told *overview
-	for {
-		changed := p.o.Service.Store().Changed(run.ID)
-		began := time.Now()
-		now, err := p.overviews.now(r.Context(), run.ID)
-		if errors.Is(err, service.ErrNotFound) {
-			_ = s.send(0, "patch", patch{Text: map[string]string{"newer": "This run was removed from the store."}, Set: [][3]any{}, Final: true}) // nobody may listen any more
-			return nil
-		}
-		if err != nil {
-			return nil //nolint:nilerr // the browser comes again, and is told then
-		}
-		took := time.Since(began)
-		if told == nil || told.head.Revision != now.head.Revision {
-			p := patchOf(told, now)
-			s.addQuestions(r, p.Text)
-			if s.send(now.head.Revision, "patch", p) != nil || now.head.Final {
-				return nil
-			}
-			told = now
-		}
-		if !s.wait(r, changed, max(livePause, 10*took)) {
+	m, leave := p.feeds.join(run.ID)
+	defer leave()
+	told, err := p.overviews.now(r.Context(), run.ID) // which has everything that the feed has told
+	if err != nil {
+		return nil //nolint:nilerr // the browser comes again, and is told then
+	}
+	all := patchOf(nil, told)
+	p.addQuestions(r.Context(), all.Text)
+	if s.send(told.head.Revision, "patch", all) != nil || all.Final {
+		return nil
+	}
+	for s.wait(r, m.followed, 0) {
+		m = m.then
+		if m.data != nil && (m.last || m.revision > told.head.Revision) && s.sendText(m.revision, "patch", m.data) != nil || m.last {
 			return nil
 		}
 	}
+	return nil
 }
 
 // runsLive tells the list of runs that something has changed.
@@ -101,7 +92,7 @@ func (p *Pages) runsLive(w http.ResponseWriter, r *http.Request) error {
 	for n := int64(0); ; n++ {
 		changed := p.o.Service.Store().Changed("")
 		text := map[string]string{"newer": "Something has changed."}
-		s.addQuestions(r, text)
+		p.addQuestions(r.Context(), text)
 		if n == 0 && s.ping() != nil || n > 0 && s.send(n, "patch", patch{Text: text, Set: [][3]any{}}) != nil {
 			return nil
 		}
@@ -141,12 +132,16 @@ func (s *stream) send(id int64, event string, data any) error {
 	if err != nil {
 		return err
 	}
+	return s.sendText(id, event, text)
+}
+
+func (s *stream) sendText(id int64, event string, text []byte) error {
 	return s.write(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", id, event, text))
 }
 
 // addQuestions adds how many rollouts wait for a person, which the head of every page says.
-func (s *stream) addQuestions(r *http.Request, text map[string]string) {
-	if n, err := s.p.o.openQuestions(r); err == nil { // without it the page keeps what it says
+func (p *Pages) addQuestions(ctx context.Context, text map[string]string) {
+	if n, err := p.o.openQuestions(ctx); err == nil { // without it the page keeps what it says
 		text["n-asked"] = strconv.Itoa(n)
 	}
 }

@@ -80,6 +80,54 @@ func TestTheStreamOfARunTellsItsEnd(t *testing.T) {
 	}
 }
 
+// Streams that began at any time end with the same state of every rollout, and each revision is told
+// once.
+func TestStreamsThatBeganAtAnyTimeTellTheSame(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, "account", "ask")
+	server := httptest.NewServer(s.pages)
+	defer server.Close()
+	var streams []<-chan map[string]any
+	join := func() {
+		one := patches(t.Context(), t, server.URL+"/runs/"+s.runID+"/live")
+		streams = append(streams, one)
+	}
+	join()
+	if err := s.store.Triggers(t.Context(), s.runID, false, func(tr runner.Trigger) error {
+		_, err := s.store.Deliver(t.Context(), tr.TriggerID, runner.Delivery{Payload: json.RawMessage(`{"approved": true}`), By: "test"})
+		join()
+		join()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.store.Run(t.Context(), s.runID, runner.RunOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	join()
+	for i, one := range streams {
+		state, last, final := map[float64]string{}, "", false
+		for p := range one {
+			for _, set := range p["set"].([]any) {
+				state[set.([]any)[0].(float64)] = set.([]any)[1].(string)
+			}
+			rev := p["text"].(map[string]any)["t-rev"].(string)
+			if rev == last {
+				t.Errorf("stream %d is told revision %s twice", i, rev)
+			}
+			last, final = rev, p["final"].(bool)
+		}
+		for n := range s.all {
+			if want := map[bool]string{true: "passed", false: "failed"}[strings.HasPrefix(s.all[n].EvaluationID, "account")]; state[float64(n)] != want {
+				t.Errorf("stream %d: rollout %d is %q, not %s", i, n, state[float64(n)], want)
+			}
+		}
+		if !final {
+			t.Errorf("stream %d is not told the end", i)
+		}
+	}
+}
+
 func TestTheWaitingPageHasEveryTrigger(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 2, "account", "ask")

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -43,7 +44,7 @@ func (f *frame) outer() *frame { return f }
 
 // present answers with a page of the server, whose frame it completes.
 func (o Options) present(w http.ResponseWriter, r *http.Request, status int, name string, page interface{ outer() *frame }) error {
-	n, err := o.openQuestions(r)
+	n, err := o.openQuestions(r.Context())
 	if err != nil {
 		return err
 	}
@@ -52,8 +53,8 @@ func (o Options) present(w http.ResponseWriter, r *http.Request, status int, nam
 }
 
 // openQuestions counts the rollouts that wait for an answer of a person.
-func (o Options) openQuestions(r *http.Request) (int, error) {
-	return o.Service.Store().CountOpen(r.Context(), string(wait.TypeTask), wait.SourceExternal)
+func (o Options) openQuestions(ctx context.Context) (int, error) {
+	return o.Service.Store().CountOpen(ctx, string(wait.TypeTask), wait.SourceExternal)
 }
 
 // section is an entry of the navigation.

@@ -37,6 +37,7 @@ type Options struct {
 type Pages struct {
 	o         Options
 	overviews overviews
+	feeds     feeds
 	// streams has an element for each browser that is told of changes of runs.
 	streams chan struct{}
 	// inboxes has an entry for each browser that is told of changes of the inbox.
@@ -66,6 +67,7 @@ func New(o Options) *Pages {
 	p := &Pages{o: o, inboxes: make(chan struct{}, maxInboxes)}
 	p.streams = make(chan struct{}, maxStreams)
 	p.overviews = newOverviews(o.Service)
+	p.feeds = feeds{p: p, runs: map[string]*feed{}}
 	return p
 }
 
