@@ -26,7 +26,7 @@ func (d *desk) report(o web.ReportOptions) string {
 }
 
 // unpack opens a block of data of a report.
-func unpack(t *testing.T, report, id string, into any) {
+func unpack(t testing.TB, report, id string, into any) {
 	t.Helper()
 	_, text, ok := strings.Cut(report, `id="`+id+`">`)
 	text, _, _ = strings.Cut(text, "</script>")
