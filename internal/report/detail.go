@@ -110,7 +110,7 @@ func (d *Detail) read(v store.View, o Options) error {
 	if err != nil {
 		return err
 	}
-	one, err := o.rollout(rv, results, &evaluations{view: v}, parts{spans: true})
+	one, err := o.rollout(rv, results, parts{spans: true})
 	if err != nil {
 		return err
 	}

@@ -2,15 +2,17 @@ package report
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
@@ -136,36 +138,26 @@ func show(r *Report, look func(*Report) error) error {
 
 // document writes an indented JSON object piece by piece.
 type document struct {
-	w       *bufio.Writer
-	compact bytes.Buffer
-	pretty  bytes.Buffer
-	enc     *json.Encoder
-	err     error
+	w *bufio.Writer
+	// held is the value that was written last. It is held back until the next piece, so that unclose
+	// can open it again.
+	held []byte
+	err  error
 }
 
-func newDocument(w io.Writer) *document {
-	d := &document{w: bufio.NewWriterSize(w, 64<<10)}
-	d.enc = json.NewEncoder(&d.compact)
-	d.enc.SetEscapeHTML(false)
-	return d
-}
+func newDocument(w io.Writer) *document { return &document{w: bufio.NewWriterSize(w, 64<<10)} }
 
-// value writes a value and indents its further lines by prefix. The value is held back until the
-// next piece, so that unclose can open it again.
+// value writes a value and indents its further lines by prefix.
 func (d *document) value(v any, prefix string) {
 	d.spill()
-	if d.err != nil {
-		return
-	}
-	d.compact.Reset()
-	if d.err = d.enc.Encode(v); d.err == nil {
-		indent(&d.pretty, inert(bytes.TrimSuffix(d.compact.Bytes(), []byte("\n"))), prefix)
+	if d.err == nil {
+		d.held, d.err = indented(v, prefix)
 	}
 }
 
 // unclose removes the end of the object that was written last, so that more members can follow.
 func (d *document) unclose(end string) {
-	d.pretty.Truncate(max(0, d.pretty.Len()-len("\n"+end)))
+	d.held = d.held[:max(0, len(d.held)-len("\n"+end))]
 }
 
 func (d *document) text(s string) {
@@ -175,14 +167,21 @@ func (d *document) text(s string) {
 	}
 }
 
+// elementPrefix is how far the elements of an array on the first level are indented.
+const elementPrefix = "    "
+
 // element writes one element of an array that stands on the first level.
 func (d *document) element(none *bool, v any) {
+	d.beginElement(none)
+	d.value(v, elementPrefix)
+}
+
+func (d *document) beginElement(none *bool) {
 	if !*none {
 		d.text(",")
 	}
 	*none = false
-	d.text("\n    ")
-	d.value(v, "    ")
+	d.text("\n" + elementPrefix)
 }
 
 func (d *document) endElements(none bool) {
@@ -195,9 +194,9 @@ func (d *document) endElements(none bool) {
 
 func (d *document) spill() {
 	if d.err == nil {
-		_, d.err = d.w.Write(d.pretty.Bytes())
+		_, d.err = d.w.Write(d.held)
 	}
-	d.pretty.Reset()
+	d.held = nil
 }
 
 func (d *document) flush() error {
@@ -208,52 +207,13 @@ func (d *document) flush() error {
 	return d.w.Flush()
 }
 
-// indent writes what json.Indent writes, but needs JSON that is valid and has no space between its
-// tokens: it does not look into strings.
-func indent(out *bytes.Buffer, compact []byte, prefix string) {
-	line := "\n" + prefix
-	for i := 0; i < len(compact); {
-		switch c := compact[i]; c {
-		case '"':
-			end := stringEnd(compact, i)
-			out.Write(compact[i:end])
-			i = end
-			continue
-		case '{', '[':
-			out.WriteByte(c)
-			if i++; compact[i] == c+2 { // } or ]
-				out.WriteByte(compact[i])
-				break
-			}
-			line += "  "
-			out.WriteString(line)
-			continue
-		case '}', ']':
-			line = line[:len(line)-2]
-			out.WriteString(line)
-			out.WriteByte(c)
-		case ',':
-			out.WriteByte(c)
-			out.WriteString(line)
-		case ':':
-			out.WriteString(": ")
-		default:
-			out.WriteByte(c)
-		}
-		i++
-	}
-}
+// layout is that of encoding/json with indentation and without escapes for HTML.
+var layout = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false), jsontext.WithIndent("  "))
 
-// stringEnd is the place after the quote that ends the string that begins at from.
-func stringEnd(text []byte, from int) int {
-	for i := from + 1; ; i++ {
-		switch text[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
+// indented is a value as JSON, whose further lines are indented by prefix.
+func indented(v any, prefix string) ([]byte, error) {
+	text, err := jsonv2.Marshal(v, layout, jsontext.WithIndentPrefix(prefix))
+	return inert(text), err
 }
 
 // inert escapes what a terminal or a CI log would act on if the JSON text were shown there: DEL and

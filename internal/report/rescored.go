@@ -1,10 +1,11 @@
 package report
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"path"
+
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/store"
@@ -44,35 +45,11 @@ func (o Options) headRescorings() (out []schemas.Rescoring) {
 	return out
 }
 
-// evaluations reads the evaluations of a view. It keeps the last one, since epochs follow each
-// other.
-type evaluations struct {
-	view store.View
-	data json.RawMessage
-	last *eval.Evaluation
-}
-
-// of is what the results of a rollout are of.
-func (e *evaluations) of(rv store.RolloutView) (*eval.Evaluation, error) {
-	return e.read(rv.EvaluationID, rv.Evaluation)
-}
-
-// asked is that of a rollout as a rescoring asks it.
-func (e *evaluations) asked(rv store.RolloutView, rescoring int) (*eval.Evaluation, error) {
-	data, err := e.view.Evaluation(rv.ID, rescoring)
-	if err != nil {
-		return nil, err
-	}
-	return e.read(rv.EvaluationID, data)
-}
-
-func (e *evaluations) read(id string, data json.RawMessage) (*eval.Evaluation, error) {
-	if e.last != nil && bytes.Equal(e.data, data) {
-		return e.last, nil
-	}
-	e.last, e.data = new(eval.Evaluation), data
-	if err := json.Unmarshal(data, e.last); err != nil {
+// readEvaluation reads what is stored of an evaluation.
+func readEvaluation(id string, data json.RawMessage) (*eval.Evaluation, error) {
+	e := new(eval.Evaluation)
+	if err := jsonv1.Unmarshal(data, e); err != nil {
 		return nil, fmt.Errorf("the stored evaluation %s: %w", id, err)
 	}
-	return e.last, nil
+	return e, nil
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-func (o Options) rollout(rv store.RolloutView, results []result, asked *evaluations, p parts) (out *schemas.Rollout, err error) {
+func (o Options) rollout(rv store.RolloutView, results []result, p parts) (out *schemas.Rollout, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("rollout %s (%s): %w", rv.ID, rv.EvaluationName, err)
 		}
 	}()
-	evaluation, err := asked.of(rv)
+	evaluation, err := readEvaluation(rv.EvaluationID, rv.Evaluation)
 	if err != nil {
 		return nil, err
 	}

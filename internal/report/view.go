@@ -6,6 +6,8 @@ import (
 	"path"
 	"path/filepath"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/plans"
@@ -33,33 +35,33 @@ type Options struct {
 // view.
 func FromView(v store.View, o Options) (*Report, error) { return fromView(v, o, nil) }
 
-// fromView does what FromView does, and calls traced, if not nil, with every rollout and its traces.
-func fromView(v store.View, o Options, traced func(*schemas.Rollout) error) (*Report, error) {
+// fromView does what FromView does, and calls element, if not nil, with the text of every rollout as
+// the results document has it.
+func fromView(v store.View, o Options, element func(text []byte) error) (*Report, error) {
 	run := v.Run()
 	if err := o.readRescorings(v); err != nil {
 		return nil, err
 	}
-	asked := &evaluations{view: v}
 	set := &o.Plan.Set
 	statistics := eval.NewStatistics(set)
-	if err := v.Rollouts(func(rv store.RolloutView) error {
-		results, err := readResults(rv)
-		if err != nil {
-			return err
-		}
-		one, err := o.counted(rv, results, asked)
-		if err != nil {
-			return err
-		}
-		statistics.Add(one)
-		if traced == nil {
+	read := func(f func(viewed) error) error {
+		return v.Rollouts(func(rv store.RolloutView) (err error) {
+			one := viewed{RolloutView: rv, asked: rv.Evaluation}
+			if o.outdated(rv) {
+				if one.asked, err = v.Evaluation(rv.ID, o.rescorings.Last()); err != nil {
+					return err
+				}
+			}
+			return f(one)
+		})
+	}
+	render := func(one viewed) (rendered, error) { return o.render(one, element != nil) }
+	if err := inOrder(read, render, func(one rendered) error {
+		statistics.Add(one.counted)
+		if element == nil {
 			return nil
 		}
-		out, err := o.rollout(rv, results, asked, parts{spans: true})
-		if err != nil {
-			return err
-		}
-		return traced(out)
+		return element(one.text)
 	}); err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func fromView(v store.View, o Options, traced func(*schemas.Rollout) error) (*Re
 			if err != nil {
 				return err
 			}
-			out, err := o.rollout(rv, results, asked, p)
+			out, err := o.rollout(rv, results, p)
 			if err != nil {
 				return err
 			}
@@ -83,25 +85,53 @@ func fromView(v store.View, o Options, traced func(*schemas.Rollout) error) (*Re
 	return r, nil
 }
 
+// viewed is a rollout as it was read.
+type viewed struct {
+	store.RolloutView
+	// asked is the evaluation by which the rollout is judged now: not that of its results if these
+	// are outdated.
+	asked json.RawMessage
+}
+
+// rendered is what is made of a rollout for a report: what its statistics need, and the text that
+// stands for it in the document, if that is written.
+type rendered struct {
+	counted eval.Rollout
+	text    []byte
+}
+
+func (o Options) render(one viewed, document bool) (out rendered, err error) {
+	results, err := readResults(one.RolloutView)
+	if err != nil {
+		return out, err
+	}
+	if out.counted, err = o.counted(one, results); err != nil || !document {
+		return out, err
+	}
+	r, err := o.rollout(one.RolloutView, results, parts{spans: true})
+	if err != nil {
+		return out, err
+	}
+	out.text, err = indented(r, elementPrefix)
+	return out, err
+}
+
 // counted is a rollout as the statistics take it. One whose results are outdated counts as one that
 // is still to be scored.
-func (o Options) counted(rv store.RolloutView, results []result, asked *evaluations) (eval.Rollout, error) {
-	out := eval.Rollout{EvaluationID: rv.EvaluationID, Agent: rv.Agent, Epoch: rv.Epoch, State: rv.State,
-		AgentsFault: rv.State == eval.StateFaulted && rv.Fault != nil && ownerOf(&o.Plan.Set, rv.Fault.Category) == fault.OwnerAgent}
-	var err error
-	if o.outdated(rv) {
+func (o Options) counted(one viewed, results []result) (out eval.Rollout, err error) {
+	out = eval.Rollout{EvaluationID: one.EvaluationID, Agent: one.Agent, Epoch: one.Epoch, State: one.State,
+		AgentsFault: one.State == eval.StateFaulted && one.Fault != nil && ownerOf(&o.Plan.Set, one.Fault.Category) == fault.OwnerAgent}
+	if o.outdated(one.RolloutView) {
 		out.State = eval.StateEvaluating
-		out.Evaluation, err = asked.asked(rv, o.rescorings.Last())
 	} else {
 		for _, r := range results {
 			out.Results = append(out.Results, r.Result)
 		}
-		out.Evaluation, err = asked.of(rv)
 	}
-	if err != nil {
+	if out.Evaluation, err = readEvaluation(one.EvaluationID, one.asked); err != nil {
 		return out, err
 	}
-	out.Usage, _, err = o.usage(rv)
+	out.Usage, _, err = o.usage(one.RolloutView)
 	return out, err
 }
 
@@ -226,7 +256,7 @@ func readResults(rv store.RolloutView) (all []result, err error) {
 	}
 	for _, r := range rv.Results {
 		var results []eval.Result
-		if err := json.Unmarshal(r.Data, &results); err != nil {
+		if err := jsonv1.Unmarshal(r.Data, &results); err != nil {
 			return nil, fmt.Errorf("rollout %s (%s): the stored result of evaluator %s: %w", rv.ID, rv.EvaluationName, r.EvaluatorID, err)
 		}
 		for _, one := range results {
