@@ -122,7 +122,13 @@ func writeReprString(b *strings.Builder, s string) {
 		quote = '"'
 	}
 	b.WriteRune(quote)
-	for _, r := range s {
+	plain := 0 // where the characters begin that are written as they are
+	for i, r := range s {
+		if r != quote && r != '\\' && unicode.IsPrint(r) {
+			continue
+		}
+		b.WriteString(s[plain:i])
+		plain = i + utf8.RuneLen(r)
 		switch {
 		case r == quote || r == '\\':
 			b.WriteByte('\\')
@@ -133,8 +139,6 @@ func writeReprString(b *strings.Builder, s string) {
 			b.WriteString(`\r`)
 		case r == '\t':
 			b.WriteString(`\t`)
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
 		case r < 0x100:
 			fmt.Fprintf(b, `\x%02x`, r)
 		case r < 0x10000:
@@ -143,5 +147,6 @@ func writeReprString(b *strings.Builder, s string) {
 			fmt.Fprintf(b, `\U%08x`, r)
 		}
 	}
+	b.WriteString(s[plain:])
 	b.WriteRune(quote)
 }

@@ -9,6 +9,8 @@ import (
 	"math/big"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // UiPath's evaluators are Python: they compare and print Python values. A JSON value is therefore
@@ -66,7 +68,7 @@ func parseValue(data []byte) (any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
 	}
-	if !json.Valid(data) {
+	if !jsonobj.Valid(data) {
 		return nil, errJSON
 	}
 	return (&valueReader{data: data}).read(0)

@@ -3,12 +3,13 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
+
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
@@ -40,7 +41,7 @@ func (h *held) load(ctx context.Context) (err error) {
 
 // find finds the rollout's evaluation and agent in its run.
 func (h *held) find() error {
-	if err := json.Unmarshal(h.claim.Evaluation, &h.evaluation); err != nil {
+	if err := jsonv1.Unmarshal(h.claim.Evaluation, &h.evaluation); err != nil {
 		return err
 	}
 	for _, e := range h.run.Plan.Agents {

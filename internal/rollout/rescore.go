@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/judge"
@@ -112,7 +114,7 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 		case len(results) == 0:
 			continue // the evaluation does not ask for it
 		default:
-			data, err := json.Marshal(results)
+			data, err := jsonv1.Marshal(results)
 			if err != nil {
 				return out, err
 			}
@@ -177,7 +179,7 @@ func earlierOf(all []store.Result, id string) (out Earlier, there bool, err erro
 	for _, r := range all {
 		if r.EvaluatorID == id {
 			out.Result = r
-			if err := json.Unmarshal(r.Data, &out.Results); err != nil {
+			if err := jsonv1.Unmarshal(r.Data, &out.Results); err != nil {
 				return out, false, fmt.Errorf("evaluator %s: %w", id, err)
 			}
 			return out, true, nil
