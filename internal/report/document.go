@@ -110,11 +110,11 @@ func SaveResults(ctx context.Context, st store.Reader, runID, path string, red *
 		defer s.close()
 		var rows []Row
 		judge := Report{Pass: o.Plan.Set.Thresholds.Pass}
-		r, err := fromView(v, o, func(one *schemas.Rollout) error {
+		r, err := fromView(v, o, func(one *schemas.Rollout, text []byte) error {
 			if n := run.Counts.Total; look != nil && n >= Large && n <= maxRows {
 				rows = append(rows, judge.RowOf(one))
 			}
-			return s.add(one)
+			return s.add(text)
 		})
 		if err != nil {
 			return err

@@ -35,9 +35,9 @@ type Options struct {
 // view.
 func FromView(v store.View, o Options) (*Report, error) { return fromView(v, o, nil) }
 
-// fromView does what FromView does, and calls element, if not nil, with the text of every rollout as
-// the results document has it.
-func fromView(v store.View, o Options, element func(text []byte) error) (*Report, error) {
+// fromView does what FromView does, and calls element, if not nil, with every rollout and the text
+// that stands for it in the results document.
+func fromView(v store.View, o Options, element func(one *schemas.Rollout, text []byte) error) (*Report, error) {
 	run := v.Run()
 	if err := o.readRescorings(v); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func fromView(v store.View, o Options, element func(text []byte) error) (*Report
 		if element == nil {
 			return nil
 		}
-		return element(one.text)
+		return element(one.rollout, one.text)
 	}); err != nil {
 		return nil, err
 	}
@@ -93,10 +93,11 @@ type viewed struct {
 	asked json.RawMessage
 }
 
-// rendered is what is made of a rollout for a report: what its statistics need, and the text that
-// stands for it in the document, if that is written.
+// rendered is what is made of a rollout for a report: what its statistics need, and, if a document
+// is written, what that has of it.
 type rendered struct {
 	counted eval.Rollout
+	rollout *schemas.Rollout
 	text    []byte
 }
 
@@ -108,11 +109,10 @@ func (o Options) render(one viewed, document bool) (out rendered, err error) {
 	if out.counted, err = o.counted(one, results); err != nil || !document {
 		return out, err
 	}
-	r, err := o.rollout(one.RolloutView, results, parts{spans: true})
-	if err != nil {
+	if out.rollout, err = o.rollout(one.RolloutView, results, parts{spans: true}); err != nil {
 		return out, err
 	}
-	out.text, err = indented(r, elementPrefix)
+	out.text, err = indented(out.rollout, elementPrefix)
 	return out, err
 }
 
