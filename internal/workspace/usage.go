@@ -13,8 +13,9 @@ var ErrTooDeep = errors.New("folders are nested too deep to be measured")
 const deepest = 500
 
 // Usage is how many bytes of the disk folders take, while processes may be changing them. A file
-// with several names counts once, and a hole does not count. What cannot be looked into is passed
-// over, as is what is gone in between.
+// with several names counts once, and a hole does not count. A folder of ours that an agent has
+// closed is opened while it is measured. What cannot be looked into all the same is passed over, as
+// is what is gone in between.
 func Usage(dirs ...string) (int64, error) {
 	u := usage{seen: map[inode]bool{}}
 	for _, dir := range dirs {
@@ -39,6 +40,7 @@ func (u *usage) add(in int, name string, depth int) error {
 	if depth == deepest {
 		return ErrTooDeep
 	}
+	defer unlock(in, name)()
 	fd, err := unix.Openat(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return err // that is no reason to count less

@@ -46,3 +46,22 @@ func TestUsage(t *testing.T) {
 		t.Errorf("%d folders deep: %v", deepest, err)
 	}
 }
+
+// Nobody hides anything by closing a folder, and it stays closed.
+func TestUsageOfClosedFolders(t *testing.T) {
+	if !asNobody(t) {
+		return
+	}
+	dir := t.TempDir()
+	closed := filepath.Join(dir, "a", "b")
+	if err := errors.Join(os.MkdirAll(closed, 0o700), os.WriteFile(filepath.Join(closed, "file"), make([]byte, 1<<20), 0), os.Chmod(closed, 0), os.Chmod(filepath.Dir(closed), 0o400)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Reclaim(dir) })
+	if n, err := Usage(dir); err != nil || n < 1<<20 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if info, err := os.Lstat(filepath.Dir(closed)); err != nil || info.Mode().Perm() != 0o400 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}

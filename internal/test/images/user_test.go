@@ -64,7 +64,7 @@ func give(dir string) error {
 func (u *ordinaryUser) folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "evalrun-user-")
-	if err != nil {
+	if err = errors.Join(err, give(dir)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -1,0 +1,129 @@
+package images
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/testenv"
+)
+
+// An agent that writes more than its task allows is ended, also if it hides what it has written in a
+// folder that it closes.
+func TestDiskLimitOverAnImage(t *testing.T) {
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain+"[environment]\nstorage_mb = 50\n", "", "mkdir /opt/closed; for i in {1..60}; do cat /bin/bash >>/opt/closed/big; done; chmod 0 /opt/closed; sleep 600", "")
+		out := k.evalrun(3, "run", "--isolation", k.isolation, "-o", "results.json", "--agent", "oracle", "task")
+		if r := k.results(); r.Error == nil || r.Error.Category != string(fault.DiskLimit) || !strings.Contains(r.Error.Message, "may write 50 MB") {
+			t.Errorf("%+v\n%s", r.Error, out)
+		}
+	})
+}
+
+// Only docker-compose.yaml says which services a task needs. What has another name is a file like
+// all others.
+func TestComposeFileOfAnotherNameIsData(t *testing.T) {
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain, "COPY docker-compose.yml /data/\n", "", `[ "$(cat /data/docker-compose.yml)" = "services: [no" ]`)
+		k.write("environment/docker-compose.yml", "services: [no\n")
+		k.passes()
+	})
+}
+
+// A Dockerfile of several stages, with what it takes from one to the next, with owners, and with what
+// is left out.
+func TestDockerfileOfSeveralStages(t *testing.T) {
+	inEach(t, func(t *testing.T, w way) {
+		owner := "; [ $(stat -c %U /from/a) = app ]"
+		if w == asUser { // who has only files of its own
+			owner = ""
+		}
+		k := newTask(t, w, plain, `
+FROM scratch AS made
+COPY a left /made/
+COPY . /made/
+FROM scratch
+COPY root /
+COPY --from=made --chown=app:app /made/a /from/a
+COPY --from=0 /made /all
+`, "", `[ "$(cat /from/a)" = a ]; [ -e /all/left ]; [ ! -e /all/not ]`+owner)
+		k.write("environment/Dockerfile", strings.TrimPrefix(testenv.ReadFile(t, k.path("environment/Dockerfile")), "FROM scratch\nCOPY root /\n\n"))
+		for _, name := range []string{"a", "left", "not"} {
+			k.write("environment/"+name, name)
+		}
+		k.write("environment/.dockerignore", "not\n")
+		k.passes()
+	})
+}
+
+// A here-document in a Dockerfile is what the builder makes of it: older ones do not know it, and say
+// so.
+func TestHereDocumentInADockerfile(t *testing.T) {
+	t.Parallel()
+	k := newTask(t, asImage, plain, "COPY <<EOF /made\nof a document\nEOF\n", "", `[ "$(cat /made)" = "of a document" ]`)
+	if said, err := exec.Command("podman", "build", k.path("environment")).CombinedOutput(); err == nil {
+		k.passes()
+	} else {
+		out := k.evalrun(3, "run", "-o", "results.json", "--agent", "oracle", "task")
+		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+		for _, why := range strings.Split(lines[len(lines)-1], k.path("environment")) { // which is built in a copy
+			if r := k.results(); r.Error == nil || r.Error.Category != string(fault.Image) || !strings.Contains(r.Error.Message, why) {
+				t.Errorf("%+v\n%s\nwant: %s", r.Error, out, why)
+			}
+		}
+	}
+}
+
+// Given an image whose folders are links that lead out of it, then nothing of this machine is read or
+// written through them: the task has a fault, or passes with folders of its own.
+func TestLinksOfAnImageLeadNowhere(t *testing.T) {
+	inEach(t, func(t *testing.T, w way) {
+		outside := t.TempDir()
+		const word = "of this machine"
+		for _, name := range []string{"out", "test.sh", "solve.sh"} {
+			if err := os.WriteFile(filepath.Join(outside, name), []byte(word), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, dir := range []string{outside, filepath.Dir(outside)} {
+			if err := os.Chmod(dir, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct{ name, target, workdir string }{
+			{"absolute", outside, "/opt"},
+			{"absolute in the working directory", outside, "/app"},
+			{"upwards", "../../../../../../../.." + outside, "/opt"},
+			{"of a process", "/proc/1/root" + outside, "/opt"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				k := newTask(t, w, plain+"artifacts = [\"/app/out\", \"/app\"]\n", "WORKDIR "+c.workdir+"\n", "", "")
+				for _, at := range []string{"app", "tests", "solution", "logs", "run"} {
+					link := k.path("environment/root/" + at)
+					if err := errors.Join(os.RemoveAll(link), os.Symlink(c.target, link)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				out, err := k.command("run", "--isolation", k.isolation, "-o", "results.json", "--agent", "oracle", "task").CombinedOutput()
+				r := k.results()
+				if passed := err == nil && r.Score != nil && *r.Score == 1; !passed && (r.Error == nil || r.Error.Category == string(fault.Internal)) {
+					t.Errorf("%v, %+v\n%s", err, r.Error, out)
+				}
+				k.noWord(word)
+			})
+		}
+		entries, err := os.ReadDir(outside)
+		if err != nil || len(entries) != 3 {
+			t.Errorf("outside there is %v, %v", entries, err)
+		}
+		for _, e := range entries {
+			if text := testenv.ReadFile(t, outside, e.Name()); text != word {
+				t.Errorf("%s is %q", e.Name(), text)
+			}
+		}
+	})
+}
