@@ -29,7 +29,7 @@ func calibrateCommand(g *globals) *cobra.Command {
 	var f calibrateFlags
 	cmd := &cobra.Command{
 		Use:   "calibrate RUN|RESULTS.json --labels FILE | --raters EVALUATOR",
-		Short: "Compare judges with labels of people: how far they agree, and where they do not",
+		Short: "Compare judges with people's labels: how well they agree, and where they do not",
 		Long: `Compare what judges said of the rollouts of a run with what people said of them. A label is a row of
 a CSV, JSON Lines or Parquet file with the columns evaluationId and label (0, 1, true, false or a
 score between), and where they are needed agent, epoch and rater. --raters takes the ratings of

@@ -10,10 +10,10 @@ func cancelCommand(g *globals) *cobra.Command {
 	var o runner.CancelOptions
 	cmd := &cobra.Command{
 		Use:   "cancel RUN|ROLLOUT",
-		Short: "Cancel what has not ended of a run, or one rollout",
-		Long: `Cancel a run or one rollout. Rollouts that wait are cancelled at once, those that are running are
-ended by the process that runs them. The jobs that they waited for are cancelled, once and as far as
-their source can; local jobs go on, unless --jobs is given.`,
+		Short: "Cancel the unfinished rollouts of a run, or one rollout",
+		Long: `Cancel a run or one rollout. Suspended rollouts are cancelled at once; running ones are ended by the
+process that runs them. evalrun tries once to cancel the jobs that they were waiting for, if the
+source can cancel. Local jobs keep running, unless --jobs is given.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {
@@ -33,6 +33,6 @@ their source can; local jobs go on, unless --jobs is given.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&o.Jobs, "jobs", false, "also end the local jobs that are waited for")
+	cmd.Flags().BoolVar(&o.Jobs, "jobs", false, "also end the local jobs that the rollouts are waiting for")
 	return cmd
 }

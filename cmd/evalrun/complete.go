@@ -19,7 +19,7 @@ import (
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print the completion of a shell, with the ids of runs, triggers and evaluations",
+		Short: "Print a completion script for a shell, which completes ids, too",
 		Long: `Print what a shell needs to complete commands, flags, and the ids of runs, triggers and evaluations
 of the store that a command would use.`,
 		Example: `  source <(evalrun completion bash)        # in ~/.bashrc; needs bash-completion

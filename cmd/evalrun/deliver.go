@@ -23,7 +23,7 @@ func deliverCommand(g *globals) *cobra.Command {
 	d := runner.Delivery{By: "deliver"}
 	cmd := &cobra.Command{
 		Use:   "deliver TRIGGER|SOURCE/KEY (--payload FILE|- | --fail MESSAGE | --cancel)",
-		Short: "Hand in the payload that a trigger waits for",
+		Short: "Hand in the result that a trigger waits for",
 		Long: `Hand in what a trigger waits for: the result of a job, an answer, or that the job failed or was
 cancelled.
 
@@ -77,7 +77,7 @@ func answerCommand(g *globals, verb string) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   verb + " TRIGGER",
-		Short: "Answer what a person was asked: " + verb,
+		Short: "Answer a question to a person: " + verb,
 		Long: fmt.Sprintf(`Answer a trigger that waits for a person. The payload is {"action":%q,"approved":%t},
 with "reason" and "data" if they are given.`, verb, verb == "approve"),
 		Args: exactly(1),

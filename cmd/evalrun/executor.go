@@ -18,11 +18,11 @@ func executorCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "executor",
 		Aliases: []string{"worker"},
-		Short:   "Poll every suspended run of the store and resume; --once for cron and serverless",
-		Long: `Watch what the suspended rollouts of all runs wait for, resume them as soon as they can go on, and
-keep the results documents in the store up to date. It costs next to nothing while nothing is due.
+		Short:   "Watch all runs of the store and resume them; --once for cron and serverless",
+		Long: `Watch the suspended rollouts of all runs, resume each one as soon as its results are there, and keep
+the results documents in the store up to date. It uses next to no CPU while nothing is due.
 
-With --once every source is asked once, what can be resumed is, and the command ends.`,
+With --once it asks every source once, resumes what can be resumed, and ends.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := errors.Join(w.checkConcurrency(), w.refuseInputs())

@@ -12,10 +12,10 @@ import (
 const (
 	exitOK          = 0   // everything finished, thresholds met
 	exitThreshold   = 1   // a threshold was not met
-	exitUsage       = 2   // usage, or an input file that is wrong
+	exitUsage       = 2   // wrong usage, or an invalid input file
 	exitFaulted     = 3   // rollouts faulted, evaluators failed or evaluations were not scored, beyond what is allowed
 	exitInternal    = 4   // evalrun itself failed
-	exitUndecided   = 5   // what is missing, or its interval, allows a threshold to be met or not
+	exitUndecided   = 5   // missing scores, or a wide interval, leave a threshold undecided
 	exitSuspended   = 75  // suspended rollouts remain
 	exitInterrupted = 130 // interrupted; the run can be resumed
 )
@@ -23,12 +23,12 @@ const (
 const exitCodeHelp = `Exit codes:
   0    everything finished, thresholds met
   1    a threshold was not met
-  2    usage, or an input file that is wrong (file, line, key, what was expected)
+  2    wrong usage, or an invalid input file (the message names file, line and key)
   3    rollouts faulted (--fail-on-error), evaluators failed (--fail-on-evaluator-error) or
        evaluations could not be scored (--allow-unscored), beyond what is allowed
   4    evalrun itself failed
-  5    undecided: what is missing, or its interval, allows a threshold to be met or not
-  75   suspended rollouts remain: resume later (--allow-suspended: the verdict as far as it stands)
+  5    undecided: because of missing scores, or a wide interval, a threshold may be met or not
+  75   suspended rollouts remain: resume later (--allow-suspended judges the thresholds anyway)
   130  interrupted (SIGINT, SIGTERM); the run can be resumed`
 
 // verdictError turns a verdict into an error, nil if the run has passed. resume is the command that

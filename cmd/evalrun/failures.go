@@ -14,7 +14,7 @@ type failuresFlag struct{ n int }
 
 func (f *failuresFlag) register(cmd *cobra.Command) {
 	f.n = report.DefaultFailures
-	cmd.Flags().Var(f, "failures", "say at length why `N` rollouts have failed, or all")
+	cmd.Flags().Var(f, "failures", "explain in detail why `N` rollouts failed, or all")
 }
 
 // Set implements pflag.Value.

@@ -16,12 +16,12 @@ const helpColumns = 100
 const flagTitle = "title"
 
 const (
-	titleWhat    = "What is run"
+	titleWhat    = "What to run"
 	titleAgents  = "How agents run"
 	titleJudges  = "Judges"
-	titleWaiting = "Waiting and going on"
-	titleVerdict = "What is accepted"
-	titleWritten = "What is written"
+	titleWaiting = "Waiting and resuming"
+	titleVerdict = "What counts as success"
+	titleWritten = "Output"
 	titleOther   = "Other flags"
 )
 

@@ -60,10 +60,10 @@ func (f *imagesFlags) open() (*image.Images, error) {
 func (f *imagesFlags) list(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the images, with the disk that they take",
-		Long: `List the images, with the disk that they take. OWN is what would be free without an image; the rest
-of SIZE it shares with others. An image is in use while a process works with it, and kept while a
-rollout or run needs it that is not finished.`,
+		Short: "List the images, and the disk space that they take",
+		Long: `List the images, and the disk space that they take. OWN is the space that removing an image would
+free; it shares the rest of SIZE with others. An image is in use while a process works with it, and
+kept while an unfinished rollout or run needs it.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			im, err := f.open()
@@ -124,10 +124,11 @@ func (f *imagesFlags) build(g *globals) *cobra.Command {
 	var rebuild bool
 	cmd := &cobra.Command{
 		Use:   "build TASKDIR...",
-		Short: "Build or pull the images of tasks, those of their tests too",
-		Long: `Build or pull the images of task directories, datasets or globs of these: the environment's and
-those of verifiers that have one of their own. What is there already is not made again, unless its
-base has changed or --rebuild is given. The exit code is 3 if an image cannot be made.`,
+		Short: "Build or pull the images of tasks and their tests",
+		Long: `Build or pull the images of task directories, datasets or globs of these: those of the environments,
+and those of verifiers that have their own. An image that is there already is not built again,
+unless its base has changed or --rebuild is given. The exit code is 3 if an image cannot be built or
+pulled.`,
 		Args: between(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := tasks.Find(args)
@@ -149,7 +150,7 @@ base has changed or --rebuild is given. The exit code is 3 if an image cannot be
 			return f.make(cmd, g, specs)
 		},
 	}
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build Dockerfiles again, also where the image is there or has a name")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build Dockerfiles again, even if the image is there, or the task names one")
 	return cmd
 }
 
@@ -157,8 +158,8 @@ func (f *imagesFlags) pull(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pull NAME...",
 		Short: "Pull images by their names",
-		Long: `Pull images by their names, such as ubuntu:24.04: from what this machine's builder has already, else
-from the registry. The exit code is 3 if there is none of that name.`,
+		Long: `Pull images by their names, such as ubuntu:24.04: from this machine's builder if it has them, else
+from the registry. The exit code is 3 if there is no image of that name.`,
 		Args: between(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var specs []image.Spec
@@ -242,10 +243,10 @@ func (f *imagesFlags) gc(g *globals) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove the images that nobody uses, and what builds have left that were killed",
+		Short: "Remove unused images, and what killed builds have left",
 		Long: `Remove the images that no process uses and no unfinished rollout needs, with the layers that no
-other image has; and everything that is half-made. With the last image the cache of the builders
-goes. --json prints an array of what was removed.`,
+other image has, and everything that is incomplete. With the last image the cache of the builders is
+removed. --json prints an array of what was removed.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			im, err := f.open()

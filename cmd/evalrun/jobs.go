@@ -161,7 +161,7 @@ func jobsSubmitCommand(g *globals, f *jobsFlags) *cobra.Command {
 func jobsStatusCommand(g *globals, f *jobsFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status JOB",
-		Short: "Say how a job is",
+		Short: "Print the status of a job",
 		Args:  exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd, g, false, func(c *jobsClient) error {
@@ -182,8 +182,8 @@ func jobsWaitCommand(g *globals, f *jobsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait JOB",
 		Short: "Wait until a job has ended; the exit code is the verdict on its run",
-		Long: `Wait until a job has ended. The exit code is that of the verdict on its run; 3 if the job has failed
-or was cancelled, 75 if --timeout has passed before.`,
+		Long: `Wait until a job has ended. The exit code is the verdict on its run, 3 if the job failed or was
+cancelled, and 75 if --timeout passed first.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)

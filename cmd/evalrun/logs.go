@@ -14,9 +14,9 @@ func logsCommand(g *globals) *cobra.Command {
 	var o runner.LogOptions
 	cmd := &cobra.Command{
 		Use:   "logs RUN|RESULTS.json EVALUATION|ROLLOUT",
-		Short: "Print what the agent of an evaluation has printed (-f: go on until it has ended)",
+		Short: "Print the logs of an evaluation's agent (-f: follow them until it has ended)",
 		Long: `Print the logs of the rollouts of an evaluation, or of one rollout: what its agent, its setup and
-its verifier have printed, segment by segment. With --all every file that its segments have left.`,
+its verifier have printed, segment by segment. With --all it prints every file of its segments.`,
 		Args: exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {

@@ -59,8 +59,8 @@ func newRoot() *cobra.Command {
 		Use:   "evalrun",
 		Short: "Run eval sets against AI agents; suspend while jobs run, resume, score",
 		Long: `evalrun runs evaluation sets against AI agents, and can wait: when an agent starts a long-running
-job or asks a person, its rollout is suspended and costs nothing but a row; when the job is done it
-goes on where it stopped, and is scored.
+job or asks a person, its rollout is suspended, and no process keeps running. When the job is done,
+the rollout resumes where it stopped, and is scored.
 
 ` + exitCodeHelp,
 		Version:       buildInfo().line(),
@@ -75,13 +75,13 @@ goes on where it stopped, and is scored.
 		return err
 	}
 	addGroup(root, "Run", initCommand(g), validateCommand(g), runCommand(g), resumeCommand(g), executorCommand(g), cancelCommand(g))
-	addGroup(root, "Answer what is waited for", triggersCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"), deliverCommand(g), rateCommand(g))
-	addGroup(root, "Look", listCommand(g), showCommand(g), logsCommand(g), viewCommand(g), reportCommand(g))
-	addGroup(root, "Decide", compareCommand(g), calibrateCommand(g), scoreCommand(g))
-	addGroup(root, "Serve others", serveCommand(g), tokenCommand(g), jobsCommand(g), gatewayCommand(g))
+	addGroup(root, "Answer questions and jobs", triggersCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"), deliverCommand(g), rateCommand(g))
+	addGroup(root, "Results", listCommand(g), showCommand(g), logsCommand(g), viewCommand(g), reportCommand(g))
+	addGroup(root, "Compare and score", compareCommand(g), calibrateCommand(g), scoreCommand(g))
+	addGroup(root, "Services", serveCommand(g), tokenCommand(g), jobsCommand(g), gatewayCommand(g))
 	addGroup(root, "Tasks and agents", taskCommand(g), imagesCommand(g), probeCommand(g))
-	addGroup(root, "The store and the program", pruneCommand(g), rmCommand(g), completionCommand(), versionCommand(g))
-	root.SetHelpCommandGroupID("The store and the program")
+	addGroup(root, "Store and program", pruneCommand(g), rmCommand(g), completionCommand(), versionCommand(g))
+	root.SetHelpCommandGroupID("Store and program")
 	root.AddCommand(supervisorCommand(), bridgeCommand(), probeServerCommand())
 	root.SetUsageFunc(printUsage)
 	g.withCompletion(root)

@@ -26,8 +26,8 @@ func probeCommand(g *globals) *cobra.Command {
 	var o probe.Options
 	cmd := &cobra.Command{
 		Use:   "probe AGENT",
-		Short: "Find out what an ACP agent really does: MCP transports, cancel, resume, orphans",
-		Long: `Start an agent for real, against MCP servers over stdio, http and sse and a scripted model, and
+		Short: "Measure what an ACP agent supports: MCP transports, cancel, resume, orphans",
+		Long: `Start an agent against MCP servers over stdio, http and sse and a scripted model, and
 print what it does: whether its model sees the servers' tools and calls arrive, whether it waits for
 them, what session/cancel and SIGKILL do, whether session/resume and session/load bring everything
 back, and what is left when it ends. Nothing leaves this machine but what the agent itself sends.

@@ -31,7 +31,7 @@ executor is running.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&r.Reason, "reason", "", "the `REASON`, which the results show")
+	cmd.Flags().StringVar(&r.Reason, "reason", "", "the `REASON`, shown in the results")
 	cmd.Flags().StringVar(&r.Rater, "rater", "", "`WHO` rates; you by default")
 	return cmd
 }

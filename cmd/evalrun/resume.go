@@ -13,7 +13,7 @@ func resumeCommand(g *globals) *cobra.Command {
 	var w workFlags
 	cmd := &cobra.Command{
 		Use:   "resume RUN|RESULTS.json",
-		Short: "Check once what a run waits for, and go on with what is done (--wait: with all)",
+		Short: "Resume the rollouts that can go on (--wait: until all are done)",
 		Long: `Ask once whether the jobs that a run waits for are done, resume the rollouts that can go on, and
 update the results document. The run is named by its id, a unique beginning or end of it, latest
 (latest~1 is the one before), or its results document.`,

@@ -31,16 +31,16 @@ func runCommand(g *globals) *cobra.Command {
 	var w workFlags
 	cmd := &cobra.Command{
 		Use:   "run EVALSET|TASKDIR|GITURL... [-- COMMAND...]",
-		Short: "Run an eval set, or task directories (--wait: also what is suspended)",
+		Short: "Run an eval set or task directories (--wait: until all rollouts are done)",
 		Long: `Run an eval set against its agents, or task directories (folders with a task.toml, datasets, globs
 of these), or an eval set with further tasks. Tasks in git repositories are named by
 git+https://HOST/REPOSITORY#COMMIT:FOLDER, or by a registry with --dataset; they are fetched once.
 --agent names an agent of the set, one of the registry, or a file with an agent entry.
 
-Rollouts whose agent waits for a job or a person are suspended. With --wait the command goes on
-until the run is final; without it it ends with exit code 75, and evalrun resume, or an executor,
-goes on with the run later. A result that its source will forget, such as that of an MCP task with a
-time to live, is waited for all the same, unless --detach leaves it to others.`,
+Rollouts whose agent waits for a job or a person are suspended. With --wait the command runs until
+the run is final. Without it, it ends with exit code 75, and evalrun resume or an executor continues
+the run later. It still waits for results that their source will forget, such as those of MCP tasks
+with a time to live, unless --detach is given.`,
 		Example: `  evalrun run evalset.json
   evalrun run --wait -j 8 evalset.json
   evalrun run evalset.json -- python3 agent.py
@@ -64,27 +64,27 @@ time to live, is waited for all the same, unless --detach leaves it to others.`,
 	fl.StringSliceVar(&f.load.EvalIDs, "eval-id", nil, "run only the evaluations `ID,...`")
 	fl.StringVar(&f.load.Filter, "filter", "", "run only the evaluations whose id or name matches `PATTERN`, a glob or a part of it")
 	fl.StringSliceVar(&f.load.Tags, "tag", nil, "run only the evaluations that have one of the tags `TAG,...`")
-	fl.IntVar(&f.load.Limit, "limit", 0, "run only the first `N` of what is chosen otherwise")
-	fl.IntVar(&f.load.Sample, "sample", 0, "run only `N` evaluations of what is chosen otherwise, by chance")
+	fl.IntVar(&f.load.Limit, "limit", 0, "run only the first `N` of the chosen evaluations")
+	fl.IntVar(&f.load.Sample, "sample", 0, "run only `N` of the chosen evaluations, a random sample")
 	fl.Uint64Var(&f.load.Seed, "seed", 1, "with --sample: the same seed `S` chooses the same evaluations")
-	fl.StringVar(&f.create.FailedOf, "failed-of", "", "run again what has not passed in `RUN`, had a fault or an evaluator that failed, for each agent its own")
-	fl.BoolVar(&f.create.LastFailed, "last-failed", false, "--failed-of the newest run of this eval set")
-	fl.StringVar(&f.create.RetryOf, "retry-of", "", "run again the rollouts that faulted in `RUN`")
+	fl.StringVar(&f.create.FailedOf, "failed-of", "", "run the evaluations again that did not pass, faulted, or had a failed evaluator in `RUN`, separately for each agent")
+	fl.BoolVar(&f.create.LastFailed, "last-failed", false, "the same as --failed-of with the newest run of this eval set")
+	fl.StringVar(&f.create.RetryOf, "retry-of", "", "run the rollouts again that faulted in `RUN`")
 	fl.IntVar(&f.load.Epochs, "epochs", 0, "run each evaluation `N` times (default: as often as the set says, else once)")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "only say what would be run; nothing is stored or started")
-	fl.BoolVar(&f.load.Strict, "strict", false, "take unknown keys for errors")
-	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false, "take tasks for not runnable that name variables which are not passed, instead of refusing the run")
+	fl.BoolVar(&f.load.Strict, "strict", false, "treat unknown keys as errors")
+	fl.BoolVar(&f.load.AllowUnset, "allow-unset", false, "treat tasks whose variables were not passed as not runnable, instead of refusing the run")
 	titled(fl, titleWhat)
 	fl.BoolVar(&f.rebuild, "rebuild", false, "build the Dockerfiles of tasks again, whatever images are there")
 	fl.BoolVar(&f.create.KeepWorkspaces, "keep-workspaces", false, "keep what the agents leave in their homes and workspaces when the run is final")
 	titled(fl, titleAgents)
-	fl.StringVar(&f.load.JudgeModel, "judge-model", "", "ask the model `NAME` where a judge is to be the agent's own model and that is not known (default: ${EVALRUN_JUDGE_MODEL})")
+	fl.StringVar(&f.load.JudgeModel, "judge-model", "", "ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
 	fl.BoolVar(&f.load.NoJudgeCache, "no-judge-cache", false, "ask judges again what they were asked before")
-	fl.BoolVar(&f.load.JudgeBatch, "judge-batch", false, "ask judges in batches, which cost half as much and take up to 24 h")
+	fl.BoolVar(&f.load.JudgeBatch, "judge-batch", false, "ask judges in batches, at half the price; answers take up to 24 h")
 	titled(fl, titleJudges)
-	fl.StringVar(&f.create.RunID, "run-id", "", "create the run with the id `ID`, or go on with it if it is there")
-	fl.BoolVar(&f.create.AsPlanned, "as-planned", false, "with --run-id: go on with the run as it was planned, although the eval set has changed")
-	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget: an executor, or a resume in time, will fetch them")
+	fl.StringVar(&f.create.RunID, "run-id", "", "create the run with the id `ID`, or continue it if it exists")
+	fl.BoolVar(&f.create.AsPlanned, "as-planned", false, "with --run-id: continue the run as it was planned, even if the eval set has changed")
+	fl.BoolVar(&f.detach, "detach", false, "do not wait for results that their sources will forget; an executor or evalrun resume must fetch them in time")
 	titled(fl, titleWaiting)
 	fl.BoolVar(&f.create.FailFast, "fail-fast", false, "cancel what has not ended when a rollout has faulted, or has no score that passes (exit code 1 or 3)")
 	titled(fl, titleVerdict)

@@ -22,8 +22,8 @@ func (p *sandboxFlags) register(cmd *cobra.Command) {
 	f.StringVar(&p.isolation, "isolation", runner.IsolationImage, "run ACP agents and tasks in `KIND`: image (tasks in their images, everything else as bwrap), bwrap (a file tree and processes of their own; Linux), process (plain folders), or podman (tasks in containers of their images)")
 	f.StringVar(&p.mcpConfig, "mcp-config", "", "give ACP agents the MCP servers of `FILE` too (mcpServers of a JSON, YAML or TOML file); one replaces a task's of the same name")
 	f.StringVar(&p.mcp, "mcp", "gateway", "reach MCP servers by `HOW`: gateway (through it; it records calls and suspends rollouts on long-running work) or direct (as they are declared)")
-	f.BoolVar(&p.keepImages, "keep-images", false, "keep the images of the run from evalrun images gc until the run is removed; else until its rollouts are finished")
-	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks that name an image, or have a Dockerfile, with what this machine has instead")
+	f.BoolVar(&p.keepImages, "keep-images", false, "protect the images of the run from evalrun images gc until the run is removed (default: until its rollouts are finished)")
+	f.BoolVar(&p.ignoreDockerfile, "ignore-dockerfile", false, "run tasks that have an image on this machine's system instead")
 	titled(f, titleAgents)
 }
 

@@ -19,15 +19,15 @@ func scoreCommand(g *globals) *cobra.Command {
 	var f scoreFlags
 	cmd := &cobra.Command{
 		Use:   "score RUN|RESULTS.json",
-		Short: "Score what a run has stored again, without its agents (--evaluators: with others)",
-		Long: `Score the completed rollouts of a run again: evaluators see the outputs, traces and files that are
-stored, and their results take the place of the earlier ones, for each rollout at once. No agent and
-no job is started, and nobody is asked again. The run is judged by the new results, with the exit
-codes of run. If the command is broken off, the same command goes on with it.
+		Short: "Score the stored outputs of a run again (--evaluators: with other evaluators)",
+		Long: `Score the completed rollouts of a run again: evaluators see the stored outputs, traces and files,
+and their results replace the earlier ones, one rollout at a time. No agent and no job is started,
+and no person is asked again. The run is judged by the new results, with the exit codes of run. If
+the command is interrupted, the same command continues it.
 
---evaluators names an evaluator file, whose evaluator takes the place of the one with its id or is
-added, or an eval set, whose evaluators and criteria take the place of all; its evaluations are
-found by their ids. Without it the evaluators are those that the run was planned with.`,
+--evaluators names an evaluator file, whose evaluator replaces the one with the same id or is added,
+or an eval set, whose evaluators and criteria replace all; its evaluations are found by their ids.
+Without it the evaluators are those of the run's plan.`,
 		Example: `  evalrun score latest
   evalrun score latest --evaluators evalset.json
   evalrun score latest --evaluators evaluators/tone.json
@@ -42,7 +42,7 @@ found by their ids. Without it the evaluators are those that the run was planned
 	fl.BoolVar(&f.score.Verifier, "verifier", false, "run only the verifiers of tasks again, with the tests as they are now, on what the agents have left (run --keep-workspaces)")
 	fl.BoolVar(&f.score.Completed, "completed", false, "of a run that is not final, score the rollouts that are completed")
 	fl.BoolVar(&f.score.WithoutWorkspaces, "without-workspaces", false, "ask command evaluators although the workspaces of the agents were not kept")
-	fl.StringVar(&f.score.JudgeModel, "judge-model", "", "ask the model `NAME` where a judge is to be the agent's own model and that is not known (default: ${EVALRUN_JUDGE_MODEL})")
+	fl.StringVar(&f.score.JudgeModel, "judge-model", "", "ask the model `NAME` if a judge has no model of its own and the agent's model is not known (default: $EVALRUN_JUDGE_MODEL)")
 	fl.BoolVar(&f.score.NoJudgeCache, "no-judge-cache", false, "ask judges again what they were asked before")
 	fl.IntVarP(&f.concurrency, "concurrency", "j", runner.DefaultConcurrency, "score `N` rollouts at once")
 	f.registerVerdict(cmd)

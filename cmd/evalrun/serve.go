@@ -34,16 +34,15 @@ func serveCommand(g *globals) *cobra.Command {
 	var o serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve runs over HTTP, and execute them",
-		Long: `Let others start runs, watch them, wait for them, answer what they ask and read their results, over
-HTTP; and execute the runs of the store, as evalrun executor does, in the same process. --config
-names the file that says what may be started: agents, jobs and eval sets. Every request needs a
-token, also on this machine; evalrun token new makes one. /v1/openapi.json describes the interface,
-docs/serve.md explains it.
+		Short: "Let others start and watch runs over HTTP, and execute them",
+		Long: `Let others start runs, watch them, answer their questions and read their results over HTTP. The same
+process executes the runs of the store, as evalrun executor does. --config names the file with the
+agents, jobs and eval sets that others may use. Every request needs a token, even from this machine;
+evalrun token new makes one. /v1/openapi.json describes the interface, docs/serve.md explains it.
 
-SIGTERM ends it: nothing new is taken, waiting requests are answered, the running agents finish.
-What is acknowledged is in the store, so that another serve or executor goes on where this one was
-ended, however that was.`,
+SIGTERM ends it: no new request is accepted, waiting requests are answered, running agents finish.
+Everything that was acknowledged is in the store, so another serve or executor continues the work,
+even after a kill -9.`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(o.checkConcurrency(), o.refuseInputs(), o.address.check()); err != nil {
@@ -58,7 +57,7 @@ ended, however that was.`,
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "offer the agents, jobs and eval sets of `FILE` (serve.yaml)")
 	f.BoolVar(&o.noExecutor, "no-executor", false, "only take requests; an evalrun executor elsewhere executes the runs")
-	f.DurationVar(&o.retention, "job-retention", jobs.DefaultRetention, "forget jobs of /jobs so long after their end; their runs stay; 0 keeps them")
+	f.DurationVar(&o.retention, "job-retention", jobs.DefaultRetention, "forget jobs of /jobs `DURATION` after their end; their runs stay; 0 keeps them")
 	f.Float64Var(&o.rate, "rate", serve.DefaultRate, "take at most `N` requests a second of each token")
 	return cmd
 }
@@ -227,7 +226,7 @@ func (a *serveAddress) register(cmd *cobra.Command) {
 	f.StringVar(&a.publicURL, "public-url", "", "the `URL` under which others reach the server, for webhooks and for checks of the host")
 	f.StringVar(&a.cert, "tls-cert", "", "serve HTTPS with the certificates of `FILE` (PEM)")
 	f.StringVar(&a.key, "tls-key", "", "the key of --tls-cert: `FILE` (PEM)")
-	f.BoolVar(&a.behindProxy, "behind-proxy", false, "listen without TLS beyond this machine, because a proxy that does it stands before the server; needs --public-url")
+	f.BoolVar(&a.behindProxy, "behind-proxy", false, "listen on other addresses without TLS, because a proxy in front of the server does TLS; needs --public-url")
 }
 
 // check makes sure that nobody can listen in.

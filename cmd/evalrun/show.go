@@ -15,7 +15,7 @@ func showCommand(g *globals) *cobra.Command {
 	var failures failuresFlag
 	cmd := &cobra.Command{
 		Use:   "show RUN|RESULTS.json [EVALUATION|ROLLOUT]",
-		Short: "Show a run, or one of its rollouts",
+		Short: "Show a run and why rollouts failed, or one of its rollouts",
 		Long: `Show a run as it stands in the store, or a results document, whose store need not be there: its
 table and why rollouts have failed, or with --json its results document. With the id of an
 evaluation, or that of a rollout or a beginning of it, everything about these rollouts: scores, what

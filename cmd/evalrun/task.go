@@ -12,7 +12,7 @@ import (
 func taskCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task",
-		Short: "Make task directories of those that other benchmarks have",
+		Short: "Convert the tasks of other benchmarks to task directories",
 		Args:  exactly(0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -24,11 +24,11 @@ func migrateCommand(g *globals) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "migrate FOLDER... -o FOLDER",
-		Short: "Make tasks with a task.toml of those of Terminal-Bench 1",
-		Long: `Make tasks with a task.toml of those of Terminal-Bench 1, which have a task.yaml, a
-docker-compose.yaml and a run-tests.sh. A FOLDER is a task or has tasks in it. Each gets a folder of
-its name below that of -o; nothing is overwritten. What cannot be migrated is said with its file and
-key, and then nothing is made of that task.`,
+		Short: "Convert tasks of Terminal-Bench 1 to tasks with a task.toml",
+		Long: `Convert tasks of Terminal-Bench 1, which have a task.yaml, a docker-compose.yaml and a run-tests.sh,
+to tasks with a task.toml. A FOLDER is a task or contains tasks. Each task gets a folder of its name
+in the folder -o; nothing is overwritten. If a task cannot be converted, the message names file and
+key, and nothing is written for it.`,
 		Example: `  evalrun task migrate -o tasks terminal-bench/original-tasks
   evalrun validate --oracle tasks`,
 		Args: between(1, math.MaxInt),

@@ -17,13 +17,13 @@ import (
 func tokenCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and revoke the tokens with which evalrun serve is called",
-		Long: `Make, list and revoke the tokens with which evalrun serve is called. A token belongs to a store,
-which keeps only a digest of it. Its scopes say what its bearer may do:
+		Short: "Make, list and revoke access tokens for evalrun serve",
+		Long: `Make, list and revoke access tokens for evalrun serve. A token belongs to a store, which keeps only
+a digest of it. Its scopes say what its bearer may do:
 
   read     see runs, results, events and triggers
   run      start and cancel runs
-  deliver  answer what rollouts wait for
+  deliver  answer questions and hand in results
   admin    everything`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -56,7 +56,7 @@ func tokenNewCommand(g *globals) *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "new",
-		Short: "Make a token, and print it this once",
+		Short: "Make a token, and print it (it is shown only once)",
 		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scopes, err := access.ParseScopes(scope)
@@ -90,7 +90,7 @@ func tokenNewCommand(g *globals) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&name, "name", "", "say what the token is for")
+	f.StringVar(&name, "name", "", "what the token is for: its `NAME`")
 	f.StringVar(&scope, "scope", "read", "what its bearer may do: `SCOPES` of read, run, deliver and admin, with commas between them")
 	f.DurationVar(&ttl, "ttl", 0, "let it expire after `DURATION` (720h); it does not without")
 	return cmd
@@ -99,7 +99,7 @@ func tokenNewCommand(g *globals) *cobra.Command {
 func tokenListCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the tokens, without what is secret of them",
+		Short: "List the tokens, without their secrets",
 		Args:  exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {

@@ -17,7 +17,7 @@ func triggersCommand(g *globals) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "triggers [RUN|RESULTS.json]",
-		Short: "List what is waited for, since when, until when, and how to answer",
+		Short: "List what suspended rollouts are waiting for, and how to answer",
 		Args:  between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -26,7 +26,7 @@ func triggersCommand(g *globals) *cobra.Command {
 			return g.withStore(cmd, false, func(s *runner.Store) error { return g.triggers(cmd, s, "", all) })
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also list triggers that wait no more")
+	cmd.Flags().BoolVar(&all, "all", false, "also list triggers that are no longer open")
 	return cmd
 }
 
@@ -49,7 +49,7 @@ func (g *globals) triggers(cmd *cobra.Command, s *runner.Store, runID string, al
 		return internal(err)
 	}
 	if n == 0 && !g.json && !g.quiet {
-		printf(cmd.ErrOrStderr(), "nothing is waited for\n")
+		printf(cmd.ErrOrStderr(), "no rollout is waiting for anything\n")
 	}
 	return nil
 }

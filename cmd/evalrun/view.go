@@ -21,10 +21,10 @@ func viewCommand(g *globals) *cobra.Command {
 	o := &viewFlags{}
 	cmd := &cobra.Command{
 		Use:   "view [RUN]",
-		Short: "Look at runs in a browser",
-		Long: `Show the runs of the store as pages: what came of them, why rollouts have failed, and what is waited
-for. The pages change while runs go on. Only this machine reaches them, by a link that works once
-and is opened in a browser. Nothing is executed; SIGINT ends it.`,
+		Short: "Show runs in a browser, with an inbox of questions",
+		Long: `Show the runs of the store as web pages: their results, why rollouts failed, and what they are
+waiting for. The pages update while runs go on. Only this machine can reach them, by a link that
+works once and is opened in a browser. view executes nothing itself; Ctrl-C ends it.`,
 		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -99,7 +99,7 @@ func (w *workFlags) register(cmd *cobra.Command) {
 	w.watchFlags.register(cmd)
 	w.registerVerdict(cmd)
 	f := cmd.Flags()
-	f.StringVar(&w.wait, "wait", "", "wait for `all|jobs`: until the run is final, or until only people are waited for (exit code 75)")
+	f.StringVar(&w.wait, "wait", "", "wait for `all|jobs`: all until the run is final, jobs until only people have to answer (exit code 75)")
 	f.Lookup("wait").NoOptDefVal = waitAll
 	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
 	titled(f, titleWaiting)
@@ -116,7 +116,7 @@ func (w *workFlags) registerVerdict(cmd *cobra.Command) {
 	f.StringVar(&w.failOnError, "fail-on-error", "0", "let `N` rollouts fault, or a share P%")
 	f.StringVar(&w.failOnEvaluatorError, "fail-on-evaluator-error", "0", "let evaluators fail `N` times, or in a share P% of what they were to score")
 	f.BoolVar(&w.allowUnscored, "allow-unscored", false, "accept evaluations that no evaluator could score")
-	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds although rollouts are suspended: 1 if one is lost, 5 if one is undecided, else 0")
+	f.BoolVar(&w.allowSuspended, "allow-suspended", false, "judge the thresholds even if rollouts are suspended: exit code 1 if one is not met, 5 if one is undecided, else 0")
 	titled(f, titleVerdict)
 }
 

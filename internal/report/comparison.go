@@ -242,14 +242,15 @@ func rowCells(d *compare.Document, escape func(string) string) (rows [][]string)
 	return rows
 }
 
-// comparisonSentences say how far the figures can be trusted, and what else differs.
+// comparisonSentences say how far the figures can be trusted, and what else differs. Where all pairs
+// differ by the same there is no smallest detectable difference to tell.
 func comparisonSentences(d *compare.Document) (out []string) {
 	first := d.Comparisons[0]
 	if m := len(d.Comparisons); m > 1 {
-		out = append(out, fmt.Sprintf("%d comparisons; adjusted by Holm, except for the first one, which decides.", m))
+		out = append(out, fmt.Sprintf("%d comparisons; p-values are adjusted (Holm), except for the first one, which decides.", m))
 	}
-	if first.MDE != nil {
-		sentence := fmt.Sprintf("With %s a difference of %s is found in %.0f %% of comparisons", count(first.N, "evaluation"), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
+	if first.MDE != nil && *first.MDE > 0 {
+		sentence := fmt.Sprintf("With %s, a true difference of %s is detected in %.0f %% of comparisons", count(first.N, "evaluation"), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
 		if first.EvaluationsNeeded != nil {
 			what := "this one"
 			if first.Margin != nil {

@@ -39,7 +39,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 	r.gates().text(out)
 	if c.verdicts[verdict(schemas.StateSuspended)]+c.verdicts[verdict(schemas.StateScoring)] > 0 {
 		out.printf("waiting for %s\n", c.awaited)
-		for _, next := range [][2]string{{"to go on", s.Resume}, {"what is waited for, and how to answer", s.Triggers}} {
+		for _, next := range [][2]string{{"to resume", s.Resume}, {"what it waits for, and how to answer", s.Triggers}} {
 			if next[1] != "" {
 				out.printf("%s: %s\n", next[0], redact.Line(next[1]))
 			}
