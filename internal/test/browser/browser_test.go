@@ -76,8 +76,8 @@ func (w *world) evalrun(code int, args ...string) string {
 	return string(out)
 }
 
-// serve starts the service, and returns the links that its output has, as they come.
-func (w *world) serve(args ...string) (links []string, stop func()) {
+// serve starts the service, and returns the link that its output has, and what kills it.
+func (w *world) serve(args ...string) (links []string, kill func()) {
 	w.Helper()
 	cmd := exec.Command(evalrun, args...)
 	cmd.Dir = w.dir
@@ -89,11 +89,12 @@ func (w *world) serve(args ...string) (links []string, stop func()) {
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
-	stop = sync.OnceFunc(func() {
+	end := sync.OnceFunc(func() { _ = cmd.Wait() })
+	kill = func() { _ = cmd.Process.Kill(); end() }
+	w.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()
+		end()
 	})
-	w.Cleanup(stop)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if _, link, ok := strings.Cut(lines.Text(), "http://"); ok && strings.Contains(link, "/open?key=") {
@@ -102,7 +103,7 @@ func (w *world) serve(args ...string) (links []string, stop func()) {
 				for lines.Scan() { // so that it never waits for us
 				}
 			}()
-			return []string{"http://" + link}, stop
+			return []string{"http://" + link}, kill
 		}
 	}
 	w.Fatal("serve has printed no link")

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"encoding/json"
 	"net"
 	"strings"
 	"testing"
@@ -10,23 +9,18 @@ import (
 )
 
 // Two browsers see a run end that goes on elsewhere, without loading the page again, over a server that
-// is gone and started again.
+// is killed and started again.
 func TestLiveOverAServerThatComesAgain(t *testing.T) {
 	w := tickets(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
+	port := freePort(t)
 	var both []*browser
-	var stop func()
+	var kill func()
 	for range 2 {
-		if stop != nil {
-			stop()
+		if kill != nil {
+			kill()
 		}
 		var link string
-		link, stop = w.view(port)
+		link, kill = w.view(port)
 		b := newBrowser(t)
 		b.open(link, "/runs/desk")
 		b.do(chromedp.Evaluate(`window.here = true`, nil))
@@ -35,16 +29,12 @@ func TestLiveOverAServerThatComesAgain(t *testing.T) {
 	for _, b := range both {
 		b.until(`document.querySelector('#live').textContent.includes('live') && document.querySelector('#n-suspended').textContent === '4'`)
 	}
-	stop()
+	kill()
 	for _, b := range both {
 		b.until(`document.querySelector('#live').textContent.includes('not connected')`)
 	}
-	var waiting []struct{ TriggerID string }
-	if err := json.Unmarshal([]byte(w.evalrun(0, "triggers", "--json", "desk")), &waiting); err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range waiting {
-		w.evalrun(0, "approve", "-q", one.TriggerID)
+	for _, id := range w.waiting("desk") {
+		w.evalrun(0, "approve", "-q", id)
 	}
 	w.evalrun(3, "resume", "-q", "desk")
 	w.view(port)
@@ -79,4 +69,16 @@ func TestAnAnswerIsSeenOnOpenPages(t *testing.T) {
 	if text := rollout.text("#newer"); !strings.Contains(text, "Load the page again") {
 		t.Errorf("the page of the rollout says %q", text)
 	}
+}
+
+// freePort is a port on which nobody listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	return port
 }

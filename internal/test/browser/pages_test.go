@@ -85,11 +85,11 @@ func (w *world) rollout(kind string) string {
 	return ""
 }
 
-// view starts evalrun view on a port, and returns its link.
-func (w *world) view(port string) (link string, stop func()) {
+// view starts evalrun view on a port, and returns its link, and what kills it.
+func (w *world) view(port string) (link string, kill func()) {
 	w.Helper()
-	links, stop := w.serve("view", "--no-browser", "--port", port)
-	return links[0], stop
+	links, kill := w.serve("view", "--no-browser", "--port", port)
+	return links[0], kill
 }
 
 // base is where the server of a link is.

@@ -87,6 +87,8 @@ func (w *world) read(name string) string {
 	return string(data)
 }
 
+// The file of 10,000 rollouts: its size and its elements, how soon it is there, and how long a filter takes.
+// Times are held against the limits only where EVALRUN_LIMITS is set.
 func TestTheReportOfTenThousandRollouts(t *testing.T) {
 	w := scoredRun(t)
 	var document map[string]any
@@ -134,12 +136,11 @@ func TestTheReportOfTenThousandRollouts(t *testing.T) {
 	var nodes int
 	b.do(chromedp.Evaluate(`document.querySelectorAll('*').length`, &nodes))
 	t.Logf("%.2f MB, %d elements; ready after %.0f ms, painted after %.0f ms, filtered in %.0f ms", float64(size)/1e6, nodes, best.Ready, best.Paint, best.Filter)
-	slow := 4.0 // on a machine that others use, too
-	if os.Getenv("EVALRUN_LIMITS") != "" {
-		slow = 1
+	if nodes > 5000 || size > 10<<20 {
+		t.Error("that is more than 5,000 elements or 10 MB")
 	}
-	if best.Ready > slow*1000 || best.Paint > slow*1000 || best.Filter > slow*50 || nodes > 5000 || size > 10<<20 {
-		t.Error("that is more than a second, 50 ms, 5,000 elements or 10 MB")
+	if os.Getenv("EVALRUN_LIMITS") != "" && (best.Ready > 1000 || best.Paint > 1000 || best.Filter > 50) {
+		t.Error("that is more than a second or 50 ms")
 	}
 	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
 	b.until(`document.querySelector('#detail').innerText.includes('text 1 of many')`) // the first one that has a reason

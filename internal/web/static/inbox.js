@@ -103,11 +103,15 @@ async function closed(card) {
     if (reply.outcome === 'late' && $('form', card) && !$('form', card).hidden) { card.classList.add('done'); say(card, reply.text, 'status', reply.payload); }
   } catch { /* it is asked again with the next change */ }
 }
-const stream = new EventSource('/inbox/live');
-stream.addEventListener('open-questions', e => {
-  const now = JSON.parse(e.data), open = new Set(now.open);
-  if (now.complete) for (const card of $$('article.ask', asks)) if (!open.has(card.dataset.trigger)) closed(card);
-  $('#more').hidden = !now.open.some(id => !shown.has(id)) || (now.open.length > shown.size && !!$('.pager a'));
-});
+function listen() {
+  const stream = new EventSource('/inbox/live');
+  stream.addEventListener('error', () => { if (stream.readyState === 2) setTimeout(listen, 5000); }); // something else answered in its place
+  stream.addEventListener('open-questions', e => {
+    const now = JSON.parse(e.data), open = new Set(now.open);
+    if (now.complete) for (const card of $$('article.ask', asks)) if (!open.has(card.dataset.trigger)) closed(card);
+    $('#more').hidden = !now.open.some(id => !shown.has(id)) || (now.open.length > shown.size && !!$('.pager a'));
+  });
+}
+listen();
 document.documentElement.dataset.inbox = 'ready';
 })();
