@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"fmt"
 	"os"
 	"testing"
 
@@ -43,12 +42,14 @@ func TestAccessibility(t *testing.T) {
 	b.do(page.SetBypassCSP(true)) // axe measures with styles of its own
 	for name, url := range pages {
 		b.do(chromedp.Navigate(url), chromedp.WaitReady("html[data-ready]"), chromedp.Evaluate(source+`; for (const d of document.querySelectorAll('details')) d.open = true`, nil))
-		for i, theme := range []string{"light", "dark"} {
-			b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}), chromedp.EmulateViewport([]int64{1400, 400}[i], 1000))
-			var found []string
-			b.do(chromedp.Evaluate(violations, &found, awaited))
-			for _, text := range found {
-				t.Errorf("%s, %s: %s", name, theme, text)
+		for _, theme := range []string{"light", "dark"} {
+			for _, width := range []int64{1400, 400} {
+				b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}), chromedp.EmulateViewport(width, 1000))
+				var found []string
+				b.do(chromedp.Evaluate(violations, &found, awaited))
+				for _, text := range found {
+					t.Errorf("%s, %s, %d wide: %s", name, theme, width, text)
+				}
 			}
 		}
 		b.forget("status of 4")
@@ -60,7 +61,7 @@ func TestAccessibility(t *testing.T) {
 	}
 }
 
-// In forced colours, what has a meaning differs from the background; with reduced motion nothing moves.
+// On every page: in forced colours, what has a meaning differs from the background; with reduced motion nothing moves.
 func TestForcedColoursAndReducedMotion(t *testing.T) {
 	w := sharedTickets(t)
 	b, at := open(t, w)
@@ -77,17 +78,22 @@ func TestForcedColoursAndReducedMotion(t *testing.T) {
 	if n := ask[int](b, moving); n != 0 {
 		t.Errorf("%d things move although the reader wants less of it", n)
 	}
-	media("forced-colors", "active")
-	for _, path := range []string{"/runs/desk", w.rollout("wrong"), "/compare?a=before&b=desk"} {
-		b.do(chromedp.Navigate(at+path), chromedp.WaitReady("html[data-ready]"))
+	for name, path := range w.pages() {
+		media("prefers-reduced-motion", "reduce")
+		b.do(chromedp.Navigate(at+path), chromedp.WaitReady("html[data-ready]"), chromedp.Evaluate(`for (const d of document.querySelectorAll('details')) d.open = true`, nil))
+		if n := ask[int](b, moving); n != 0 {
+			t.Errorf("%s: %d things move although the reader wants less of it", name, n)
+		}
+		media("forced-colors", "active")
 		for _, text := range ask[[]string](b, `(() => {
  const out = [], ground = getComputedStyle(document.body).backgroundColor;
  if (!matchMedia('(forced-colors: active)').matches) out.push('the colours are not forced');
  const check = (selector, property) => { for (const n of document.querySelectorAll(selector)) if (getComputedStyle(n)[property] === ground) out.push(n.outerHTML.slice(0, 120) + ' has the ' + property + ' of the background'); };
  check('symbol .f', 'fill'); check('symbol .s', 'stroke'); check('svg.bar rect:not(.gap), svg.tl rect:not(.brk)', 'stroke'); check('svg .dot', 'fill'); check('svg :is(.rg,.mn,.z)', 'stroke'); check('svg.tl text', 'fill');
  return out; })()`) {
-			t.Errorf("%s: %s", path, text)
+			t.Errorf("%s: %s", name, text)
 		}
-		b.screenshot(fmt.Sprintf("forced-%d", len(path)))
+		b.screenshot("forced-" + name)
 	}
+	b.forget("status of 4") // of the pages that say what is not there
 }
