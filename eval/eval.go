@@ -114,6 +114,9 @@ type Task struct {
 	Digest string `json:"digest"`
 	// Image says that the task runs in its image.
 	Image bool `json:"image,omitempty"`
+	// Services is the engine, podman or docker, whose containers the task runs in because services
+	// of a compose file stand beside it; empty if it has none.
+	Services string `json:"services,omitempty"`
 	// Source is the address of the folder in a git repository that the task was fetched from, with
 	// the commit's full id; empty if it was not fetched.
 	Source string `json:"source,omitempty"`

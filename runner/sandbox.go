@@ -3,9 +3,11 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/input"
@@ -77,6 +79,44 @@ func (o SandboxOptions) capabilities() tasks.Capabilities {
 		}
 	}
 	return can
+}
+
+// composes says why podman cannot run the services of compose files here.
+var composes = sync.OnceValue(func() error { return container.CanCompose(context.Background(), IsolationPodman) })
+
+// placeOf says what the isolation can do for one task, and which engine runs it because services
+// stand beside it. Those of isolation "image" run in podman then, which is the only one to have them.
+func (o SandboxOptions) placeOf(t *tasks.Task) (can tasks.Capabilities, services string) {
+	can = o.capabilities()
+	if t.ComposeFile() == "" {
+		return can, ""
+	}
+	switch {
+	case o.IgnoreDockerfile:
+		can.NoServices = "--ignore-dockerfile starts no services"
+	case o.isolation() != IsolationPodman && o.isolation() != IsolationImage:
+		can.NoServices = "services take --isolation podman"
+	default:
+		if err := composes(); err != nil {
+			can.NoServices = err.Error()
+			break
+		}
+		return tasks.Capabilities{NoNetwork: true, FileTree: true, Images: true, Containers: true, Services: true}, IsolationPodman
+	}
+	return can, ""
+}
+
+// composeGaps are what of a task's compose file cannot be run.
+func composeGaps(t *tasks.Task, lookup tasks.Lookup) (gaps []tasks.Gap) {
+	_, err := container.ReadCompose(t.ComposeFile(), lookup)
+	var problems input.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return []tasks.Gap{{Key: "environment/" + container.ComposeFile, Reason: err.Error()}}
+	}
+	for _, p := range problems {
+		gaps = append(gaps, tasks.Gap{Key: "environment/" + container.ComposeFile, Reason: strings.TrimPrefix(p.Error(), t.ComposeFile()+":")})
+	}
+	return gaps
 }
 
 // supported says why the isolation cannot be used here.

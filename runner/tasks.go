@@ -121,14 +121,14 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	if ref.Digest, err = tasks.Digest(dir); err != nil {
 		return one, problems, inputError("%s: %w", dir, err)
 	}
-	can := e.opts.Sandbox.capabilities()
-	ref.Image = can.Images && t.HasImage()
+	can, services := e.opts.Sandbox.placeOf(t)
+	ref.Image, ref.Services = can.Images && t.HasImage(), services
 	inputs, err := json.Marshal(map[string]string{"instruction": t.Stages()[0].Instruction})
 	if err != nil {
 		return one, problems, err
 	}
 	one = eval.Evaluation{ID: t.Name, Name: t.Name, Inputs: inputs, Criteria: map[string]json.RawMessage{}, Task: &ref, Tags: tagsOf(t),
-		NotRunnable: notRunnable(t, can)}
+		NotRunnable: notRunnable(t, can, e.opts.Variables.lookup)}
 	missing := t.Config.Missing(e.opts.Variables.lookup)
 	if missing != nil && e.opts.AllowUnset {
 		one.NotRunnable = strings.TrimPrefix(one.NotRunnable+"; "+strings.ReplaceAll(missing.Error(), "\n", "; "), "; ")
@@ -176,12 +176,16 @@ func tagsOf(t *tasks.Task) []string {
 }
 
 // notRunnable says why a task cannot be run here; empty if it can.
-func notRunnable(t *tasks.Task, can tasks.Capabilities) string {
+func notRunnable(t *tasks.Task, can tasks.Capabilities, lookup tasks.Lookup) string {
 	var reasons []string
 	if err := t.Runnable(); err != nil {
 		reasons = append(reasons, err.Error())
 	}
-	for _, gap := range t.Gaps(can) {
+	gaps := t.Gaps(can)
+	if can.Services {
+		gaps = append(gaps, composeGaps(t, lookup)...)
+	}
+	for _, gap := range gaps {
 		reasons = append(reasons, gap.String())
 	}
 	return strings.Join(reasons, "; ")

@@ -103,13 +103,16 @@ func (c *Checked) examine(path string, o ValidateOptions) (kind string, problems
 		if err := problems.Err(false); err != nil {
 			return "a task", problems, err
 		}
-		can := SandboxOptions{IgnoreDockerfile: o.IgnoreDockerfile}.capabilities()
-		if sandbox.Available() != nil {
+		can, _ := SandboxOptions{IgnoreDockerfile: o.IgnoreDockerfile}.placeOf(t)
+		if !can.Services && sandbox.Available() != nil {
 			can.NoNetwork, can.FileTree = false, false
 		}
 		c.Task, c.Gaps, c.Notes = t, append(t.Lacks(), t.Gaps(can)...), t.Notes(can)
 		for _, m := range tasks.MissingVariables(t.Config.Missing(o.Variables.lookup)) {
 			c.Missing = append(c.Missing, MissingName{m.Name, m.Key})
+		}
+		if can.Services {
+			c.Gaps = append(c.Gaps, composeGaps(t, o.Variables.lookup)...)
 		}
 		if can.Images {
 			c.Gaps = append(c.Gaps, imageGaps(t)...)

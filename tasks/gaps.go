@@ -25,6 +25,10 @@ type Capabilities struct {
 	// Containers: an engine runs the task in a container, which is made of its image and may have
 	// GPUs.
 	Containers bool
+	// Services: the services of a compose file run beside the task's container, which Containers says.
+	Services bool
+	// NoServices says why they do not, if they could in another isolation or on another machine.
+	NoServices string
 	// IgnoreDockerfile: the person who runs the task knows that this machine has what the task's
 	// image would have.
 	IgnoreDockerfile bool
@@ -172,7 +176,7 @@ func (g *gaps) verifier(key string, v *Verifier) {
 
 func (g *gaps) service(key, service string) {
 	if service != "" && service != mainService {
-		g.add(key, "there is no service %q: compose services are not run", service)
+		g.add(key, "what concerns the service %q alone is not done; only %s is looked at", service, mainService)
 	}
 }
 
@@ -249,6 +253,14 @@ func (g *gaps) images(t *Task) {
 	}
 }
 
+// ComposeFile is the file that names services which run beside the task; empty if it has none.
+func (t *Task) ComposeFile() string {
+	if file := filepath.Join(t.Dir, "environment", composeFile); isFile(file) {
+		return file
+	}
+	return ""
+}
+
 // HasImage reports whether the task names an image that can be had: one that is published, or that
 // its Dockerfile makes.
 func (t *Task) HasImage() bool {
@@ -279,8 +291,9 @@ func (g *gaps) files(t *Task) {
 	image := t.HasImage()
 	for _, e := range entries {
 		switch {
-		case e.Name() == composeFile:
-			g.add("environment/"+e.Name(), "compose services are not run")
+		case e.Name() == composeFile && !g.can.Services:
+			g.add("environment/"+e.Name(), "%s", or(g.can.NoServices, "compose services are not run"))
+		case e.Name() == composeFile: // whoever runs them looks into it
 		case isCompose(e.Name()) && !image:
 			g.add("environment/"+e.Name(), "compose services are not run, and are read from %s alone; beside an image the file would be data", composeFile)
 		}
@@ -324,6 +337,9 @@ func (t *Task) Notes(can Capabilities) []Gap {
 	e := &t.Config.Environment
 	if e.SkillsDir != "" {
 		g.add(e.keyIn("environment")+".skills_dir", "skills are not copied into the agent's own folder")
+	}
+	if can.Services {
+		g.add("environment/"+composeFile, "services start anew after a suspension, with what is in their named volumes alone")
 	}
 	if d, err := t.Dockerfile(); err == nil && d != nil && (!can.Images || can.IgnoreDockerfile) {
 		for _, what := range d.Unsupported {

@@ -20,10 +20,8 @@ const mainService = "main"
 // Compose is a compose file that was read and checked. Nothing that it says reaches this machine
 // beyond the folder in which it lies.
 type Compose struct {
-	// Image is what the service main is to be, if the file says so; empty for what its Dockerfile
-	// makes. Env are the variables of main, as NAME=value.
-	Image string
-	Env   []string
+	// Env are the variables of main, as NAME=value.
+	Env []string
 	// Healthcheck is that of main; nil if it has none.
 	Healthcheck *sandbox.Healthcheck
 
@@ -41,9 +39,10 @@ type service struct {
 	completes bool
 }
 
-// ReadCompose reads a compose file. The variables are those that may be used in it, and nothing of
-// the environment is. The error is [input.Problems]: every key that is refused, with its line.
-func ReadCompose(file string, variables map[string]string) (*Compose, error) {
+// ReadCompose reads a compose file. lookup gives the variables that may be used in it beside those
+// that Harbor sets, and nothing of the environment is. The error is [input.Problems]: every key that
+// is refused, with its line.
+func ReadCompose(file string, lookup func(name string) (string, bool)) (*Compose, error) {
 	data, err := input.ReadFile(file, input.MaxFile)
 	if err != nil {
 		return nil, input.Unreadable(file, err)
@@ -52,7 +51,11 @@ func ReadCompose(file string, variables map[string]string) (*Compose, error) {
 	if err != nil {
 		return nil, input.Problems{err.(input.Problem)} //nolint:errorlint // Parse says that it is one
 	}
-	r := &composeReader{Reader: &input.Reader{}, variables: variables, dir: filepath.Dir(file), out: &Compose{networks: []string{"default"}}}
+	dir, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return nil, err
+	}
+	r := &composeReader{Reader: &input.Reader{}, lookup: lookup, dir: dir, out: &Compose{networks: []string{"default"}}}
 	r.expand(doc)
 	r.document(doc)
 	return r.out, r.Problems.Err(false)
@@ -61,12 +64,39 @@ func ReadCompose(file string, variables map[string]string) (*Compose, error) {
 // composeReader checks a document and takes from it what is given on.
 type composeReader struct {
 	*input.Reader
-	variables map[string]string
-	dir       string
-	out       *Compose
+	lookup func(name string) (string, bool)
+	dir    string // absolute
+	out    *Compose
+}
+
+// harbors are the variables that Harbor sets for compose files. Where it has folders of the machine
+// for the logs, these have the inside paths, where the logs are anyway.
+var harbors = map[string]string{
+	"MAIN_IMAGE_NAME": mainImage, "PREBUILT_IMAGE_NAME": mainImage, "TEST_DIR": "/tests",
+	"HOST_VERIFIER_LOGS_PATH": "/logs/verifier", "ENV_VERIFIER_LOGS_PATH": "/logs/verifier",
+	"HOST_AGENT_LOGS_PATH": "/logs/agent", "ENV_AGENT_LOGS_PATH": "/logs/agent",
+	"HOST_ARTIFACTS_PATH": "/logs/artifacts", "ENV_ARTIFACTS_PATH": "/logs/artifacts",
+	"CPUS": "0", "MEMORY": "0", // of main, whose limits are those of task.toml
+}
+
+// mainImage stands for the image of main.
+const mainImage = "evalrun-main"
+
+// variable gives the value of a variable.
+func (r *composeReader) variable(name string) (string, bool) {
+	if name == "CONTEXT_DIR" {
+		return r.dir, true
+	}
+	if value, ok := harbors[name]; ok {
+		return value, true
+	}
+	return r.lookup(name)
 }
 
 var composeVariable = regexp.MustCompile(`\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(:?-([^}]*))?\}|\$([A-Za-z_][A-Za-z0-9_]*)|\$`)
+
+// composeName is what something in a compose file can be called.
+var composeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
 // expand puts values in the place of variables everywhere.
 func (r *composeReader) expand(n *input.Node) {
@@ -82,7 +112,7 @@ func (r *composeReader) expand(n *input.Node) {
 	n.Text = composeVariable.ReplaceAllStringFunc(n.Text, func(use string) string {
 		m := composeVariable.FindStringSubmatch(use)
 		name := m[1] + m[4]
-		switch value, ok := r.variables[name]; {
+		switch value, ok := r.variable(name); {
 		case use == "$$" || use == "$":
 			return "$"
 		case ok:
@@ -109,6 +139,9 @@ func (r *composeReader) document(doc *input.Node) {
 		return
 	}
 	for _, m := range services.Members {
+		if !composeName.MatchString(m.Key) {
+			r.Errorf(m.Value, "%q cannot be the name of a service", m.Key)
+		}
 		if m.Key == mainService {
 			r.main(m.Value)
 		} else {
@@ -125,6 +158,10 @@ func (r *composeReader) resources(n *input.Node, kind string) map[string]any {
 		return out
 	}
 	for _, m := range n.Members {
+		if !composeName.MatchString(m.Key) {
+			r.Errorf(m.Value, "%q cannot be the name of a %s", m.Key, kind)
+			continue
+		}
 		out[m.Key] = map[string]any{}
 		if m.Value.Kind == input.Null {
 			continue
@@ -185,11 +222,18 @@ func (r *composeReader) service(name string, n *input.Node) map[string]any {
 			out[key] = plain(v)
 		}
 	}
-	if image := f.String("image", ""); image != "" {
+	image := f.String("image", "")
+	switch b := f.Get("build"); {
+	case b != nil:
+		if out["build"] = r.build(b); out["build"] != nil {
+			out["image"] = builtImage(out["build"].(map[string]any))
+		}
+	case image == mainImage:
+		r.Errorf(f.Get("image"), "the image of main is run for main alone; build one of this service")
+	case image != "":
 		out["image"] = image
-	}
-	if b := f.Get("build"); b != nil {
-		out["build"] = r.build(b)
+	default:
+		r.Errorf(n, "the service needs an image, or a folder to build one of")
 	}
 	if env := r.environment(f.Get("environment")); env != nil {
 		out["environment"] = env
@@ -214,12 +258,7 @@ func (r *composeReader) main(n *input.Node) {
 	f := r.Object(n)
 	f.Ignore(ignored...)
 	f.Ignore("command", "entrypoint", "expose", "init", "tty", "stdin_open", "platform", "hostname", "working_dir", "user", "stop_signal", "stop_grace_period")
-	if b := f.Get("build"); b != nil {
-		r.build(b)
-	} else {
-		r.out.Image = f.String("image", "")
-	}
-	f.Ignore("image")
+	r.mainIsTheTasks(f)
 	r.out.Env = r.environment(f.Get("environment"))
 	r.out.networks = r.networksOf(f.Get("networks"))
 	volumes, own := r.volumesOf(f.Get("volumes"))
@@ -229,6 +268,24 @@ func (r *composeReader) main(n *input.Node) {
 	r.out.volumes = volumes
 	r.out.Healthcheck = r.healthcheck(f.Get("healthcheck"))
 	r.refuseRest(f)
+}
+
+// mainIsTheTasks makes sure that main is made of the task's own image, which evalrun builds or pulls.
+func (r *composeReader) mainIsTheTasks(f *input.Fields) {
+	if image := f.String("image", ""); !f.Has("build") && image != "" && image != mainImage {
+		r.Errorf(f.Get("image"), "main runs in the task's image; name %s as environment.docker_image in task.toml", image)
+	}
+	b := f.Get("build")
+	if b == nil {
+		return
+	}
+	built := r.build(b)
+	if built == nil || len(built) == 1 && built["context"] == r.real() {
+		return
+	}
+	if dockerfile, ok := built["dockerfile"]; !ok || dockerfile != "Dockerfile" || len(built) != 2 || built["context"] != r.real() {
+		r.Errorf(b, "main is built of environment/Dockerfile as it is: another folder, file, target or arguments are not supported")
+	}
 }
 
 // waitFor takes from main's depends_on for whose end it waits.

@@ -22,7 +22,7 @@ func composeOf(t *testing.T, text string) (*Compose, error) {
 	if err := os.WriteFile(filepath.Join(dir, "data", "greeting"), []byte("from the folder\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return ReadCompose(filepath.Join(dir, ComposeFile), map[string]string{"KNOWN": "value"})
+	return ReadCompose(filepath.Join(dir, ComposeFile), func(name string) (string, bool) { return "value", name == "KNOWN" })
 }
 
 // Whatever would give a service a part of this machine is refused, with its line and key.
@@ -53,11 +53,37 @@ func TestHostileComposeFilesAreRefused(t *testing.T) {
 		"a variable of ours":   {"services:\n  db:\n    image: x\n    environment: [\"A=$HOME\"]\n", ":4:19: services.db.environment[0]: the variable HOME is not set"},
 		"host secrets":         {"services: {}\nsecrets:\n  s: {file: /etc/shadow}\n", ":3:3: secrets: secrets is refused"},
 		"include":              {"services: {}\ninclude: [/etc/x.yaml]\n", "include: include is refused"},
+		"a volume elsewhere":   {"services: {}\nvolumes:\n  ../x: {}\n", `"../x" cannot be the name of a volume`},
+		"another image":        {"services:\n  main:\n    image: x\n", "services.main.image: main runs in the task's image"},
+		"another build":        {"services:\n  main:\n    build: {context: ., target: x}\n", "services.main.build: main is built of environment/Dockerfile as it is"},
+		"main's image":         {"services:\n  db:\n    image: ${MAIN_IMAGE_NAME}\n", "services.db.image: the image of main is run for main alone"},
+		"no image":             {"services:\n  db:\n    command: x\n", "services.db: the service needs an image"},
 		"what nobody knows":    {"services:\n  db:\n    frobnicate: 1\n", ":3:17: services.db.frobnicate: the key frobnicate is not supported"},
 	} {
 		if _, err := composeOf(t, c.text); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// A file as Harbor has them changes nothing in main.
+func TestHarborsOwnSettings(t *testing.T) {
+	t.Parallel()
+	c, err := composeOf(t, `
+services:
+  main:
+    build: {context: "${CONTEXT_DIR}"}
+    image: ${MAIN_IMAGE_NAME}
+    command: ["sh", "-c", "sleep infinity"]
+    environment: ["TEST_DIR=${TEST_DIR}"]
+    ports: ["8080:80"]
+    volumes:
+      - ${HOST_VERIFIER_LOGS_PATH}:${ENV_VERIFIER_LOGS_PATH}
+      - ${HOST_AGENT_LOGS_PATH}:${ENV_AGENT_LOGS_PATH}
+    deploy: {resources: {limits: {cpus: "${CPUS}", memory: "${MEMORY}"}}}
+`)
+	if err != nil || len(c.Env) != 1 || c.Env[0] != "TEST_DIR=/tests" || len(c.volumes) > 0 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 
@@ -93,8 +119,8 @@ volumes:
 	if err != nil {
 		t.Fatal(err)
 	}
-	rollout := rolloutOf(t)
-	services, err := e.NewServices(t.Context(), compose, rollout, NetworkNone)
+	rollout, volumes := rolloutOf(t), t.TempDir()
+	services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rollout, Internal: true, Volumes: volumes})
 	testenv.Need(t, testenv.Podman, err)
 	t.Cleanup(func() {
 		if err := services.Close(t.Context()); err == nil {
@@ -114,6 +140,9 @@ volumes:
 	if err := services.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
+	if data, err := os.ReadFile(filepath.Join(volumes, "shared", "it's")); err != nil || string(data) != "from the folder\n" {
+		t.Errorf("the volume has %q, %v", data, err)
+	}
 	for _, kind := range []string{"ps -a", "network ls", "volume ls"} {
 		left, err := e.run(t.Context(), append(strings.Fields(kind), "-q", "--filter", "label="+labelRollout+"="+rollout)...)
 		if err != nil || left != "" {
@@ -131,14 +160,15 @@ func TestAServiceThatIsNotHealthy(t *testing.T) {
 		"dead":          {`command: sh -c "echo no data; exit 3"`, `service "db" of docker-compose.yaml: it `},
 		"without image": {`image: localhost/evalrun-none:1`, "was not started: its image"},
 	} {
-		compose, err := composeOf(t, "services:\n  db:\n    image: "+baseImage+"\n    "+c.service+"\n")
-		if name == "without image" {
-			compose, err = composeOf(t, "services:\n  db:\n    "+c.service+"\n")
+		image := "image: " + baseImage + "\n    "
+		if strings.HasPrefix(c.service, "image") {
+			image = ""
 		}
+		compose, err := composeOf(t, "services:\n  db:\n    "+image+c.service+"\n")
 		if err != nil {
 			t.Fatal(err)
 		}
-		services, err := e.NewServices(t.Context(), compose, rolloutOf(t)+name, NetworkNone)
+		services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rolloutOf(t) + name, Internal: true, Volumes: t.TempDir()})
 		testenv.Need(t, testenv.Podman, err)
 		if err := services.Up(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)

@@ -13,12 +13,12 @@ import (
 )
 
 // build checks how a service is built: of the folder of the file, or of one in it.
-func (r *composeReader) build(n *input.Node) any {
+func (r *composeReader) build(n *input.Node) map[string]any {
 	if n.Kind == input.String {
 		return map[string]any{"context": r.inside(n)}
 	}
 	f := r.Object(n)
-	out := map[string]any{"context": r.dir}
+	out := map[string]any{"context": r.real()}
 	if c := f.Get("context"); c != nil {
 		out["context"] = r.inside(c)
 	}
@@ -41,15 +41,23 @@ func (r *composeReader) inside(n *input.Node) string {
 		at = filepath.Join(r.dir, at)
 	}
 	real, err := filepath.EvalSymlinks(at)
-	home, err2 := filepath.EvalSymlinks(r.dir)
-	if err != nil || err2 != nil {
+	home := r.real()
+	if err != nil {
 		r.Errorf(n, "there is no %s beside the file", n.Text)
-		return r.dir
+		return home
 	}
 	if real != home && !strings.HasPrefix(real, home+"/") {
 		r.Errorf(n, "%s is refused: it is a file or folder of this machine outside of the task's environment", n.Text)
 	}
 	return real
+}
+
+// real is the folder of the file without links.
+func (r *composeReader) real() string {
+	if real, err := filepath.EvalSymlinks(r.dir); err == nil {
+		return real
+	}
+	return r.dir
 }
 
 // environment are variables, which a file gives as a list or as an object.
@@ -59,14 +67,14 @@ func (r *composeReader) environment(n *input.Node) (out []string) {
 	}
 	for _, item := range n.Items {
 		name, _, set := strings.Cut(item.Text, "=")
-		if value, ok := r.variables[name]; !set && ok {
+		if value, ok := r.variable(name); !set && ok {
 			out = append(out, name+"="+value)
 		} else if set {
 			out = append(out, item.Text)
 		}
 	}
 	for _, m := range n.Members {
-		if value, ok := r.variables[m.Key]; m.Value.Kind != input.Null {
+		if value, ok := r.variable(m.Key); m.Value.Kind != input.Null {
 			out = append(out, m.Key+"="+m.Value.Text)
 		} else if ok {
 			out = append(out, m.Key+"="+value)

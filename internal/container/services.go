@@ -27,8 +27,10 @@ type Services struct {
 	// program are the engine's compose and its first arguments.
 	program []string
 	rollout string
-	// internal keeps the services, as the agent is, off every network but their own.
+	// internal keeps the services off every network but their own.
 	internal bool
+	// volumes is the folder of this machine in which the volumes are.
+	volumes string
 	// addresses are those of the services in podman: with the networks of CNI, which Debian 12 has,
 	// it resolves no names in a network that leads nowhere.
 	addresses map[string]string
@@ -36,13 +38,34 @@ type Services struct {
 	refused string
 }
 
-// NewServices says what services are to run beside the containers of a rollout whose agent has a
-// network, one of [NetworkNone], [NetworkBridge] and [NetworkHost].
-func (e *Engine) NewServices(ctx context.Context, c *Compose, rollout, network string) (*Services, error) {
-	s := &Services{engine: e, compose: c, rollout: rollout, internal: network == NetworkNone}
+// ServicesSpec says what services are to run beside the containers of a rollout.
+type ServicesSpec struct {
+	Compose *Compose
+	// Rollout is the marker of the rollout.
+	Rollout string
+	// Internal keeps the services off every network but their own, as somebody is who uses them.
+	Internal bool
+	// Volumes is an absolute path: the folder in which each named volume is a folder. What services
+	// and main write there outlives them.
+	Volumes string
+}
+
+// NewServices says what services are to run.
+func (e *Engine) NewServices(ctx context.Context, spec ServicesSpec) (*Services, error) {
+	s := &Services{engine: e, compose: spec.Compose, rollout: spec.Rollout, internal: spec.Internal, volumes: spec.Volumes}
 	var err error
 	s.program, err = e.composeProgram(ctx)
 	return s, err
+}
+
+// CanCompose says why an engine cannot run compose files here; nil if it can.
+func CanCompose(ctx context.Context, name string) error {
+	e, err := Find(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = e.composeProgram(ctx)
+	return err
 }
 
 // composeProgram finds the program that runs compose files for the engine.
@@ -126,37 +149,23 @@ func (s *Services) start(ctx context.Context, file string) error {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	_, said, err := s.engine.output(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file, "up", "-d"})...)
-	if said != "" {
-		s.refused = ": " + lastLine(strings.TrimSpace(said))
-	}
+	s.refused = complaints(said)
 	return err
 }
 
-// makeResources makes the networks and volumes of the file. Whether a service uses them or not, main
-// may.
-func (s *Services) makeResources(ctx context.Context) error {
-	for _, kind := range []string{"networks", "volumes"} {
-		for name := range s.compose.project[kind].(map[string]any) {
-			args := []string{strings.TrimSuffix(kind, "s"), "create"}
-			if kind == "networks" && s.internal {
-				args = append(args, "--internal")
-			}
-			for _, l := range append(labels(s.rollout), labelProject+"="+s.project()) {
-				args = append(args, "--label", l)
-			}
-			_, err := s.engine.run(ctx, append(args, s.resource(name))...)
-			if says(err, "already exists") { // an engine that outlived its evalrun has made it anew, without labels
-				_, err = s.engine.run(ctx, strings.TrimSuffix(kind, "s"), "rm", "-f", s.resource(name))
-				if err == nil {
-					_, err = s.engine.run(ctx, append(args, s.resource(name))...)
-				}
-			}
-			if err != nil {
-				return err
-			}
+// complaints are what an engine has complained about, each once. What was started again after it
+// could not be made has one more complaint than it needs, which comes last.
+func complaints(said string) string {
+	var out []string
+	for line := range strings.Lines(said) {
+		if _, text, ok := strings.Cut(line, "Error: "); ok && !slices.Contains(out, strings.TrimSpace(text)) {
+			out = append(out, strings.TrimSpace(text))
 		}
 	}
-	return nil
+	if out == nil {
+		return ""
+	}
+	return ": " + strings.Join(out, "; ")
 }
 
 // learnAddresses finds out the addresses of the services and tells them to each other.
@@ -343,30 +352,4 @@ func (s *Services) join(ctx context.Context, name, network string) error {
 		}
 	}
 	return nil
-}
-
-// Close removes the containers of the services, their networks and their volumes, unless another
-// holder of the rollout has made its own meanwhile.
-func (s *Services) Close(ctx context.Context) error {
-	return s.remove(ctx, "--filter", "label="+labelOwner+"="+owner(os.Getpid()))
-}
-
-// remove removes what the engine has of the file.
-func (s *Services) remove(ctx context.Context, which ...string) (err error) {
-	for _, kind := range []struct{ list, remove []string }{
-		{[]string{"ps", "-a", "--format", "{{.Names}}"}, nil},
-		{[]string{"network", "ls", "--format", "{{.Name}}"}, []string{"network", "rm", "-f"}},
-		{[]string{"volume", "ls", "--format", "{{.Name}}"}, []string{"volume", "rm", "-f"}},
-	} {
-		names, failed := s.engine.run(ctx, slices.Concat(kind.list, []string{"--filter", "label=" + labelProject + "=" + s.project()}, which)...)
-		err = errors.Join(err, failed)
-		for _, name := range strings.Fields(names) {
-			if kind.remove == nil {
-				err = errors.Join(err, s.engine.removeContainer(ctx, name))
-			} else if _, failed := s.engine.run(ctx, append(kind.remove, name)...); !says(failed, "no such", "not found") {
-				err = errors.Join(err, failed)
-			}
-		}
-	}
-	return err
 }

@@ -78,6 +78,7 @@ func (s *sandboxSpec) absolute(inside string) string {
 func (v *verifier) separate(ctx context.Context, stage *tasks.Stage) (*sandboxSpec, error) {
 	s := v.spec
 	own := *s
+	own.compose, own.services = nil, nil // it has an environment of its own
 	own.folders.Root = filepath.Join(s.folders.Root, "separate")
 	if err := workspace.Remove(own.folders.Root); err != nil {
 		return nil, err

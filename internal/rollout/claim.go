@@ -13,14 +13,15 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
 
-// held is a claim with what the plan says of the claimed rollout. Nothing in it changes after
-// load.
+// held is a claim with what the plan says of the claimed rollout. Nothing in it but services changes
+// after load.
 type held struct {
 	host  *Host
 	claim store.Claim
@@ -29,6 +30,8 @@ type held struct {
 	run        *Run
 	evaluation eval.Evaluation
 	entry      agent.Entry
+	// services stand beside the containers of the rollout; nil while there are none.
+	services *container.Services
 }
 
 // load finds what the claimed rollout is of.
@@ -127,11 +130,19 @@ func copyOf(segment int) string { return "segment-" + strconv.Itoa(segment) }
 
 // isolation is that of the rollout's agent and verifier.
 func (h *held) isolation() string {
+	if h.hasServices() {
+		return h.evaluation.Task.Services
+	}
 	own := cmp.Or(h.run.Plan.Isolation, sandbox.IsolationBwrap)
 	if h.overImage() && own == sandbox.IsolationBwrap {
 		return sandbox.IsolationImage
 	}
 	return own
+}
+
+// hasServices reports whether services of a compose file stand beside agent and verifier.
+func (h *held) hasServices() bool {
+	return h.evaluation.Task != nil && h.evaluation.Task.Services != ""
 }
 
 // overImage reports whether agent and verifier have the root of an image.

@@ -34,6 +34,9 @@ type keptFolders struct{ held *held }
 
 // names are their names below the rollout's root.
 func (k keptFolders) names() []string {
+	if k.held.hasServices() {
+		return append(slices.Clone(k.held.layout().Kept()), workspace.FolderVolumes)
+	}
 	if k.held.entry.NeedsSandbox() {
 		return k.held.layout().Kept()
 	}
@@ -85,7 +88,7 @@ func (k keptFolders) keep(out *agent.Outcome) error {
 	}
 	folders := k.names()
 	if !suspends {
-		folders = withoutHome(folders) // the verifier has one of its own
+		folders = forVerifier(folders)
 	}
 	var err error
 	switch {
@@ -111,6 +114,8 @@ func (k keptFolders) keep(out *agent.Outcome) error {
 	return nil
 }
 
-func withoutHome(folders []string) []string {
-	return slices.DeleteFunc(slices.Clone(folders), func(name string) bool { return name == workspace.FolderHome })
+// forVerifier are the folders that are kept for the verifier. It has a home of its own, and the
+// services are still at work in their volumes.
+func forVerifier(folders []string) []string {
+	return slices.DeleteFunc(slices.Clone(folders), func(name string) bool { return name == workspace.FolderHome || name == workspace.FolderVolumes })
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/sandbox"
@@ -38,6 +39,10 @@ type sandboxSpec struct {
 	// image is that of the task, nil if it has none. executable is the evalrun program.
 	image      *image.Image
 	executable string
+	// compose is the compose file of the task, nil if it has none. services are its services, nil
+	// while they do not run.
+	compose  *container.Compose
+	services *container.Services
 }
 
 // release lets go of what the sandboxes need.
@@ -84,6 +89,12 @@ func (h *held) newSandboxSpec(ctx context.Context, begins bool) (_ *sandboxSpec,
 	if ref.Image {
 		if err := (rolloutImages{h}).open(ctx, s, begins); err != nil {
 			return nil, err
+		}
+	}
+	if h.hasServices() {
+		if s.compose, err = container.ReadCompose(filepath.Join(dir, "environment", container.ComposeFile), s.lookup); err != nil {
+			s.release()
+			return nil, setupFault(err)
 		}
 	}
 	if err := s.resolve(); err != nil {
@@ -187,6 +198,9 @@ func (s *sandboxSpec) resolve() error {
 			s.resolved = slices.Clone(s.image.Config.Env)
 		} else if d, err := s.task.Dockerfile(); err == nil && d != nil {
 			env = d.Env
+		}
+		if s.compose != nil {
+			s.resolved = append(s.resolved, s.compose.Env...)
 		}
 		own, err = tasks.ExpandEnv("environment.env", s.task.Config.Environment.Env, s.lookup)
 		s.resolved = append(s.resolved, variables(append(slices.Clone(env), own...))...)

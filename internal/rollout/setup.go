@@ -63,6 +63,9 @@ func (s *sandboxSpec) setup(cfg *sandbox.Config, stage *tasks.Stage, first bool)
 			Interval:     check.IntervalSec.Duration(), StartPeriod: check.StartPeriodSec.Duration(), StartInterval: check.StartIntervalSec.Duration(), Retries: check.Retries,
 		}
 	}
+	if out.Healthcheck == nil && s.compose != nil {
+		out.Healthcheck = s.compose.Healthcheck
+	}
 	if out.Healthcheck == nil {
 		out.Healthcheck = s.healthcheck()
 	}

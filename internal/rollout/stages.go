@@ -19,6 +19,9 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 		begin = spec.populate
 	}
 	err = begin()
+	if err == nil {
+		err = spec.startServices(ctx, r.held)
+	}
 	if err != nil {
 		return faultOrError(err)
 	}
@@ -33,6 +36,9 @@ func (r *Rollout) runInSandbox(ctx context.Context, a agent.Agent, seg agent.Seg
 	}
 	s := &stageRunner{held: r.held, agent: a, spec: spec, disk: r.held.newDiskLimit(spec), segment: seg, history: history, info: agent.Info{Isolation: spec.isolation, Steps: done}}
 	out, err = s.run(ctx, stages[min(len(done), len(stages)):])
+	if out.Output == nil { // else the tests need them
+		err = errors.Join(err, r.held.endServices(context.WithoutCancel(ctx)))
+	}
 	if out.Info != nil && spec.task != nil {
 		out.Info.Environment, out.Info.WithoutEffect = agent.EnvironmentHost, withoutEffect(spec)
 		if spec.image != nil {

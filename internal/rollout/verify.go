@@ -35,9 +35,14 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 		if err := (verifierCopy{s.held}).restore(); err != nil {
 			return nil, err
 		}
+		if notes, err = spec.startServicesAgain(ctx, s.held); err != nil {
+			return nil, err
+		}
+		again := notes
 		if reward, notes, err = (&verifier{s.held, spec}).run(ctx, &stages[0]); err != nil {
 			return nil, err
 		}
+		notes = append(again, notes...)
 	} else if reward, err = s.stepRewards(ctx, spec.task); err != nil {
 		return nil, err
 	}
@@ -111,7 +116,7 @@ func (c verifierCopy) exists() bool {
 func (c verifierCopy) restore() error {
 	h := c.held
 	root, saved := h.root(), c.dir()
-	names := withoutHome(h.layout().Kept())
+	names := forVerifier(h.layout().Kept())
 	if h.overImage() {
 		return layers{h}.restore(verifierSnapshot, names)
 	}

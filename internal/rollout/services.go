@@ -1,0 +1,71 @@
+package rollout
+
+import (
+	"context"
+
+	"github.com/evalrun/evalrun/internal/container"
+	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/workspace"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// startServices starts the services of the task's compose file, unless they run. They run until the
+// agent is suspended or has failed, else until its tests have ended, and use the folders of the
+// rollout for their named volumes: nothing else of them is kept over a suspension.
+func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
+	if s.compose == nil {
+		return nil
+	}
+	if h.services == nil {
+		engine, err := container.Open(ctx, s.isolation)
+		if err != nil {
+			return fault.New(fault.NotRunnable, err.Error())
+		}
+		services, err := engine.NewServices(ctx, container.ServicesSpec{Compose: s.compose, Rollout: s.marker, Internal: s.keptOffTheNetwork(), Volumes: s.folders.Dir(workspace.FolderVolumes)})
+		if err != nil {
+			return fault.New(fault.NotRunnable, err.Error())
+		}
+		h.services = services // also if some of them cannot be started
+		rolloutImages{h}.told("starting the services of " + container.ComposeFile)
+		if err := services.Up(ctx); err != nil {
+			if ctx.Err() != nil {
+				return causeOf(ctx)
+			}
+			return setupFault(err)
+		}
+	}
+	s.services = h.services
+	return nil
+}
+
+// startServicesAgain starts the services for tests whose agent was run by another process, and says
+// what that means.
+func (s *sandboxSpec) startServicesAgain(ctx context.Context, h *held) (notes []string, err error) {
+	if s.compose != nil && h.services == nil {
+		notes = []string{"the services of " + container.ComposeFile + " were started anew for the tests, with what was in their named volumes alone"}
+	}
+	return notes, s.startServices(ctx, h)
+}
+
+// keptOffTheNetwork reports whether some of those that use the services must not reach the network.
+// By way of the services' own network they could.
+func (s *sandboxSpec) keptOffTheNetwork() bool {
+	for _, stage := range s.task.Stages() {
+		for _, n := range []tasks.Network{stage.Agent.Network, stage.Verifier.Network} {
+			if !s.networked(n) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// endServices removes the services.
+func (h *held) endServices(ctx context.Context) error {
+	if h.services == nil {
+		return nil
+	}
+	services := h.services
+	h.services = nil
+	return services.Close(ctx)
+}
