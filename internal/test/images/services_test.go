@@ -16,12 +16,12 @@ import (
 )
 
 // withStore makes a task that has a service beside it: a store with a named volume.
-func withStore(t *testing.T, isolation, solution, test string) *task {
+func withStore(t *testing.T, w way, solution, test string) *task {
 	t.Helper()
 	testenv.NeedPodman(t)
 	testenv.Need(t, testenv.Podman, container.CanCompose(t.Context(), "podman"))
 	const ask = "ask() { exec 3<>/dev/tcp/store/8000; echo \"$*\" >&3; read -r answer <&3; exec 3>&-; echo \"$answer\"; }\n"
-	k := newTask(t, isolation, plain+"[environment]\nnetwork_mode = \"no-network\"\n", "WORKDIR /app\n", ask+solution, ask+test)
+	k := newTask(t, w, plain+"[environment]\nnetwork_mode = \"no-network\"\n", "WORKDIR /app\n", ask+solution, ask+test)
 	if err := os.Mkdir(k.path("environment/store"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func nothingOfPodman(t *testing.T, after string) {
 // Given a task with a service, then isolation "image" runs it in podman; main has what the file gives
 // it, the agent reaches the service and nothing else, and the tests find it as the agent left it.
 func TestServicesBesideATask(t *testing.T) {
-	k := withStore(t, sandbox.IsolationImage, `[ $GREETING = hello ]; [ "$(ask put first)" = ok ]; ! (exec 4<>/dev/tcp/1.1.1.1/80) 2>/dev/null`, `[ "$(ask puts)" = 1 ]; [ "$(ask words)" = first ]`)
+	k := withStore(t, asImage, `[ $GREETING = hello ]; [ "$(ask put first)" = ok ]; ! (exec 4<>/dev/tcp/1.1.1.1/80) 2>/dev/null`, `[ "$(ask puts)" = 1 ]; [ "$(ask words)" = first ]`)
 	out := k.evalrun(0, "run", "-o", "results.json", "--agent", "oracle", "task")
 	if r := k.results(); r.Score == nil || *r.Score != 1 || r.Isolation != sandbox.IsolationPodman || r.Environment != "image" {
 		t.Fatalf("%+v\n%s\n%s", r, out, k.log())
@@ -76,7 +76,7 @@ func TestServicesOverASuspension(t *testing.T) {
 	if testing.Short() {
 		t.Skip("podman-compose sleeps a second at each of its steps")
 	}
-	k := withStore(t, sandbox.IsolationPodman, "", `echo "$(ask puts) $(ask words)"; [ "$(ask puts)" = 0 ]; [ "$(ask words)" = once ]`)
+	k := withStore(t, asPodman, "", `echo "$(ask puts) $(ask words)"; [ "$(ask puts)" = 0 ]; [ "$(ask words)" = once ]`)
 	k.write("instruction.md", "[[RUN bash -c 'exec 3<>/dev/tcp/store/8000; echo put once >&3; read -r answer <&3']] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
 	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
 	k.env = []string{"EVALRUN_LEASE=900ms"}
@@ -120,7 +120,7 @@ func (k *task) killWithServices(args ...string) {
 // What of a compose file cannot be run is said before anything runs.
 func TestComposeFilesThatCannotRun(t *testing.T) {
 	t.Parallel()
-	k := withStore(t, sandbox.IsolationImage, "", "")
+	k := withStore(t, asImage, "", "")
 	file := k.path("environment/docker-compose.yaml")
 	k.write("environment/docker-compose.yaml", strings.Replace(testenv.ReadFile(t, filepath.Dir(file), filepath.Base(file)), "build: ./store", "build: ./store\n    privileged: true", 1))
 	for _, args := range [][]string{{"validate", "task"}, {"run", "-o", "results.json", "--agent", "oracle", "task"}} {
