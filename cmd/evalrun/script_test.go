@@ -11,7 +11,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/evalrun/evalrun/internal/cgroup"
-	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
 )
@@ -78,7 +77,7 @@ func TestScripts(t *testing.T) {
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Values[backgroundKey{}] = map[string]*background{}
-			env.Values[judgeKey{}] = map[string]*fakejudge.Server{}
+			env.Values[judgeKey{}] = &judging{}
 			env.Setenv("TERM", "dumb")
 			env.Setenv("FIXTURES", fixtures)
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))

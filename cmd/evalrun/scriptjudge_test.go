@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 
@@ -10,47 +9,59 @@ import (
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 )
 
+// judging is the provider that a script has started.
+type judging struct{ *fakejudge.Server }
+
 type judgeKey struct{}
 
-// judge start starts a provider whose model prefers the longer of two answers. judge asked N checks
-// how many questions it has got so far, judge heard TEXT that one of them has the text in it.
+// judge start starts a provider whose model prefers the longer of two answers. judge hold makes its
+// batches go on until judge release. judge asked N checks how many questions the model has got so far,
+// judge batches N of how many batches it knows, judge heard REGEXP that it was sent a matching text.
 func cmdJudge(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, len(args) == 2 && !neg || len(args) == 2 && args[0] == "heard" || len(args) == 1 && args[0] == "start" && !neg, "judge start, judge asked N, [!] judge heard TEXT")
-	if args[0] == "start" {
-		server, err := fakejudge.Start(preferTheLonger)
-		ts.Check(err)
-		ts.Defer(func() { _ = server.Close() })
-		for name, value := range server.Environ() {
-			ts.Setenv(name, value)
-		}
-		ts.Value(judgeKey{}).(map[string]*fakejudge.Server)[""] = server
-		return
-	}
-	server := ts.Value(judgeKey{}).(map[string]*fakejudge.Server)[""]
-	if args[0] == "asked" {
+	usage(ts, len(args) == 2 && (!neg || args[0] == "heard") || len(args) == 1 && !neg, "judge start|hold|release, judge asked|batches N, [!] judge heard REGEXP")
+	j := ts.Value(judgeKey{}).(*judging)
+	count := func(got int) {
 		want, err := strconv.Atoi(args[1])
 		ts.Check(err)
-		if got := len(server.Requests()); got != want {
-			ts.Fatalf("%d questions, want %d", got, want)
+		if got != want {
+			ts.Fatalf("%s: %d, want %d", args[0], got, want)
 		}
-		return
 	}
-	heard := false
-	for _, q := range server.Requests() {
-		heard = heard || regexp.MustCompile(args[1]).MatchString(fmt.Sprint(q.Body))
-	}
-	if heard == neg {
-		ts.Fatalf("heard %s: %t", args[1], heard)
+	switch args[0] {
+	case "start":
+		var err error
+		j.Server, err = fakejudge.Start(preferTheLonger)
+		ts.Check(err)
+		ts.Defer(func() { _ = j.Close() })
+		for name, value := range j.Environ() {
+			ts.Setenv(name, value)
+		}
+	case "hold", "release":
+		j.HoldBatches(args[0] == "hold")
+	case "asked":
+		count(len(j.Requests()))
+	case "batches":
+		count(len(j.Batches()))
+	case "heard":
+		heard, text := false, regexp.MustCompile(args[1])
+		for _, body := range j.Bodies() {
+			heard = heard || text.Match(body)
+		}
+		if heard == neg {
+			ts.Fatalf("heard %s: %t", args[1], heard)
+		}
+	default:
+		ts.Fatalf("judge knows no %s", args[0])
 	}
 }
 
-var twoAnswers = regexp.MustCompile(`(?s)<a-(\w+)>\n(.*)\n</a-\w+>.*<b-\w+>\n(.*)\n</b-\w+>`)
+var twoAnswers = regexp.MustCompile(`(?s)<a-\w+>\n(.*)\n</a-\w+>.*<b-\w+>\n(.*)\n</b-\w+>`)
 
 func preferTheLonger(q fakejudge.Request) fakejudge.Reply {
 	label := "tie"
 	if m := twoAnswers.FindStringSubmatch(q.Prompt); m == nil {
 		return fakejudge.Reply{Refusal: "there are no two answers"}
-	} else if a, b := len(m[2]), len(m[3]); a > b {
+	} else if a, b := len(m[1]), len(m[2]); a > b {
 		label = "A"
 	} else if a < b {
 		label = "B"

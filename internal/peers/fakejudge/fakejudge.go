@@ -74,6 +74,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	requests []Request
+	bodies   [][]byte
 	busy     int
 	mostBusy int
 }
@@ -113,6 +114,13 @@ func (s *Server) Requests() []Request {
 	return append([]Request(nil), s.requests...)
 }
 
+// Bodies are those of all HTTP requests that the server has got, the files of batches among them.
+func (s *Server) Bodies() [][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([][]byte(nil), s.bodies...)
+}
+
 // MostAtOnce is how many requests were under way at once.
 func (s *Server) MostAtOnce() int {
 	s.mu.Lock()
@@ -123,6 +131,9 @@ func (s *Server) MostAtOnce() int {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	const mostBody = 64 << 20
 	body, err := io.ReadAll(io.LimitReader(r.Body, mostBody))
+	s.mu.Lock()
+	s.bodies = append(s.bodies, body)
+	s.mu.Unlock()
 	if r.Header.Get("x-api-key") != Key && r.Header.Get("Authorization") != "Bearer "+Key {
 		fail(w, r, http.StatusUnauthorized, "the key is wrong")
 		return
