@@ -130,7 +130,9 @@ type rollout struct {
 	Isolation   string
 	Environment string
 	Error       *struct{ Category, Message string }
-	Results     []struct {
+	// LimitsWithoutEffect are those of the task that this machine cannot keep.
+	LimitsWithoutEffect []struct{ Key, Reason string }
+	Results             []struct {
 		Result struct{ Details json.RawMessage }
 	} `json:"evaluationRunResults"`
 }

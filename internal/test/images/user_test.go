@@ -157,3 +157,20 @@ func TestWhatAnOrdinaryUserCannotDo(t *testing.T) {
 		})
 	}
 }
+
+// No control group of this machine is an ordinary user's, so limits that need one have no effect, and
+// the results say so.
+func TestLimitsOfAnOrdinaryUser(t *testing.T) {
+	t.Parallel()
+	k := newTask(t, asUser, plain+"[environment]\nmemory_mb = 64\ncpus = 1\nstorage_mb = 50\n", "", "", "")
+	r := k.passes()
+	var keys []string
+	for _, l := range r.LimitsWithoutEffect {
+		if keys = append(keys, l.Key); !strings.Contains(l.Reason, "is not kept here: ") {
+			t.Errorf("%+v", l)
+		}
+	}
+	if strings.Join(keys, " ") != "environment.cpus environment.memory_mb" {
+		t.Errorf("without effect: %+v", r.LimitsWithoutEffect)
+	}
+}

@@ -127,3 +127,17 @@ func TestLinksOfAnImageLeadNowhere(t *testing.T) {
 		}
 	})
 }
+
+// A task of Terminal-Bench 1 that was migrated runs in its image.
+func TestMigratedTask(t *testing.T) {
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain, "WORKDIR /app\n", "", "")
+		old := filepath.Join(k.dir, "old", "task")
+		if out, err := exec.Command("sh", "-ec", "mkdir "+filepath.Dir(old)+"; cp -r "+filepath.Join(testenv.Top(t), "fixtures/tasks/terminal-bench/greeting")+" "+old+
+			"; cp -a "+k.path("environment/root")+" "+k.path("environment/Dockerfile")+" "+old+"; rm -r "+k.path("")).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		k.evalrun(0, "task", "migrate", "-o", ".", "old/task")
+		k.passes()
+	})
+}
