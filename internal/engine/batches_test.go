@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/peers/fakejudge"
 	"github.com/evalrun/evalrun/internal/plans"
+	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 )
 
@@ -26,7 +27,7 @@ type batchWorld struct {
 
 // newBatchWorld makes a run of n rollouts as if their agents had run, which a model judges in
 // batches.
-func newBatchWorld(t *testing.T, model string, n int, rule func(fakejudge.Request) fakejudge.Reply) *batchWorld {
+func newBatchWorld(t *testing.T, model string, n int, rule func(fakejudge.Request) fakejudge.Reply, change ...func(*judge.Config)) *batchWorld {
 	t.Helper()
 	server, err := fakejudge.Start(rule)
 	if err != nil {
@@ -39,6 +40,9 @@ func newBatchWorld(t *testing.T, model string, n int, rule func(fakejudge.Reques
 	config.Batch.Enabled, config.Batch.Interval, config.Batch.MaxInterval = true, time.Millisecond, 5*time.Millisecond
 	cached := 0.1
 	config.Prices = eval.Prices{"*": {Input: 1, CachedInput: &cached, Output: 10}}
+	for _, f := range change {
+		f(&config)
+	}
 	w.runOf(w.id, n, "exit 1", func(req *plans.Request) {
 		req.Judges = &config
 		req.Set.Evaluators = []eval.Definition{{ID: "e", Name: "e", Type: "llm-judge", Weight: 1, Config: json.RawMessage(`{"prompt":"{{output}}","judges":[{"model":"` + model + `"}]}`)}}
@@ -235,5 +239,47 @@ func TestARefusedBatchIsAskedOneByOne(t *testing.T) {
 	}
 	if len(w.results()) != 2 || len(w.server.Batches()) != 0 {
 		t.Errorf("%+v", w.results())
+	}
+}
+
+// What waits in a batch of another process counts as spent, and no more when its answer is there: a
+// budget of calls is not spent anew by each process.
+func TestTheBudgetCountsWhatWaitsInABatch(t *testing.T) {
+	for model, api := range map[string]string{"gpt-5-mini": "chat", "claude-haiku-4-5": "messages"} {
+		t.Run(api, func(t *testing.T) {
+			rule := func(r fakejudge.Request) fakejudge.Reply {
+				if r.Batch != "" && strings.Contains(r.Prompt, "e3") {
+					return fakejudge.Reply{Text: "fine"} // it is asked once more
+				}
+				return passes(r)
+			}
+			w := newBatchWorld(t, model, 4, rule)
+			spent := func() judge.Spent {
+				t.Helper()
+				got, err := rollout.SpentOnJudges(t.Context(), w.s, w.id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return got
+			}
+			w.server.HoldBatches(true)
+			w.work(UntilIdle)
+			if got := spent(); got != (judge.Spent{Calls: 4}) {
+				t.Errorf("while it waits: %+v", got)
+			}
+			w.server.HoldBatches(false)
+			w.work(UntilFinal)
+			if got := spent(); got.Calls != 5 || got.Tokens == 0 {
+				t.Errorf("when it is done: %+v", got)
+			}
+			w = newBatchWorld(t, model, 4, rule, func(c *judge.Config) { c.Budget.Calls = 4 })
+			w.server.HoldBatches(true)
+			w.work(UntilIdle)
+			w.server.HoldBatches(false)
+			w.work(UntilFinal)
+			if got := w.results(); got["e3"].ErrorCategory != eval.JudgeBudget || got["e0"].Score == nil {
+				t.Errorf("of 4 calls there is a fifth: %+v", got)
+			}
+		})
 	}
 }

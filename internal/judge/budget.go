@@ -18,6 +18,9 @@ type Spent struct {
 // Add adds what a question has cost.
 func (s *Spent) Add(c eval.JudgeCall) {
 	s.Calls += c.Attempts
+	if c.Batch != "" {
+		s.Calls++ // before it was asked directly, if it was
+	}
 	if c.Cached {
 		return
 	}

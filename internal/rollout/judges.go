@@ -7,13 +7,17 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
 )
 
-// SpentOnJudges is what the judges of a run have cost so far, as its results say.
+// SpentOnJudges is what the judges of a run have cost so far, as its results say. A question in a batch
+// counts as a call from when it waits; what it costs is not known before its answer.
 func SpentOnJudges(ctx context.Context, st store.Reader, runID string) (sum judge.Spent, err error) {
 	err = st.Snapshot(ctx, runID, func(v store.View) error {
 		return v.Rollouts(func(r store.RolloutView) error {
+			said := map[string]bool{}
 			for _, stored := range r.Results {
+				said[stored.EvaluatorID] = true
 				var results []eval.Result
 				if err := json.Unmarshal(stored.Data, &results); err != nil {
 					return err
@@ -25,6 +29,11 @@ func SpentOnJudges(ctx context.Context, st store.Reader, runID string) (sum judg
 					for _, call := range one.Judge.Verdicts {
 						sum.Add(call)
 					}
+				}
+			}
+			for _, t := range r.Triggers {
+				if !said[t.EvaluatorID] && (t.Source == wait.SourceOpenAIBatch || t.Source == wait.SourceAnthropicBatch) {
+					sum.Calls++
 				}
 			}
 			return nil
