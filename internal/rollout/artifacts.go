@@ -106,7 +106,7 @@ func (s *sandboxSpec) collected(from *sandboxSpec, stage *tasks.Stage) error {
 		if below == "" {
 			return nil
 		}
-		if err := os.RemoveAll(between); err != nil {
+		if err := workspace.Remove(between); err != nil {
 			return err
 		}
 		if err := workspace.NewCopyOut(a.Exclude, nil).Copy(below, rel, between); err != nil { // what it notes was noted when they were kept

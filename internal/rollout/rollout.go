@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/workspace"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -180,5 +180,5 @@ func (r *Rollout) commitSegment(ctx context.Context, out agent.Outcome) error {
 	if r.held.claim.Segment == 1 {
 		return err // no copy was made
 	}
-	return errors.Join(err, os.RemoveAll(r.held.segmentCopy()))
+	return errors.Join(err, workspace.Remove(r.held.segmentCopy()))
 }

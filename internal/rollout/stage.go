@@ -66,7 +66,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 		if err := s.addSolution(stage, sb, &seg); err != nil {
 			return faultOrError(err)
 		}
-		defer func() { _ = os.RemoveAll(spec.folders.Dir(workspace.FolderSolution)) }() // if a crash leaves it, no later sandbox shows it
+		defer func() { _ = workspace.Remove(spec.folders.Dir(workspace.FolderSolution)) }() // if a crash leaves it, no later sandbox shows it
 	}
 	for _, name := range h.run.Plan.Env {
 		if value, ok := h.host.Resolve(name); ok && h.entry.Type == agent.TypeACP {
@@ -114,7 +114,7 @@ func (s *stageRunner) addSolution(stage *tasks.Stage, sb *agent.Sandbox, seg *ag
 		}
 	} else {
 		dir := s.spec.folders.Dir(workspace.FolderSolution)
-		if err := errors.Join(os.RemoveAll(dir), workspace.CopyIn(stage.Solution, dir, "")); err != nil {
+		if err := errors.Join(workspace.Remove(dir), workspace.CopyIn(stage.Solution, dir, "")); err != nil {
 			return err
 		}
 		sb.Config.Binds = append(sb.Config.Binds, sandbox.Bind{Host: dir, Inside: workspace.InsideSolution})

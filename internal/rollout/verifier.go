@@ -120,7 +120,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Command, error) {
 	home, results := spec.folders.Dir(workspace.FolderVerifier), filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
 	for _, dir := range []string{home, results, spec.folders.Dir(workspace.FolderTests)} {
-		if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		if err := errors.Join(workspace.Remove(dir), os.MkdirAll(dir, 0o700)); err != nil {
 			return sandbox.Command{}, err
 		}
 		if spec.image != nil { // every user of the image may look at them
@@ -190,6 +190,6 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 // before the next verifier runs.
 func (s *sandboxSpec) clearVerifier() {
 	for _, dir := range []string{workspace.FolderTests, workspace.FolderVerifier, workspace.FolderLogs + "/verifier"} {
-		_ = os.RemoveAll(s.folders.Dir(dir))
+		_ = workspace.Remove(s.folders.Dir(dir))
 	}
 }

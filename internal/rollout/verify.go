@@ -101,7 +101,7 @@ func (c verifierCopy) removeUnlessKept() error {
 	if h.run.Plan.KeepWorkspaces {
 		return nil
 	}
-	return errors.Join(os.RemoveAll(c.dir()), os.RemoveAll(layers{h}.snapshots().Dir))
+	return errors.Join(workspace.Remove(c.dir()), os.RemoveAll(layers{h}.snapshots().Dir))
 }
 
 // exists reports whether the verifier can be run again on what the agent has left.

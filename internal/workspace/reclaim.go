@@ -19,7 +19,7 @@ func MakeEmpty(dir string) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
+	return errors.Join(Remove(dir), os.Mkdir(dir, 0o700))
 }
 
 // TakeBack makes sure that folders are there and accessible, whatever an agent has done to them. It
@@ -32,7 +32,7 @@ func TakeBack(root string, folders []string) error {
 		}
 		dir := filepath.Join(root, name)
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-			if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+			if err := errors.Join(Remove(dir), os.MkdirAll(dir, 0o700)); err != nil {
 				return err
 			}
 		}

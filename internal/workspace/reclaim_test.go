@@ -99,3 +99,23 @@ func TestTakeBack(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// What an agent has closed is no obstacle to an attempt that begins again.
+func TestMakeEmptyOfClosedFolders(t *testing.T) {
+	if !asNobody(t) {
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "dir")
+	tree(t, dir, map[string]string{"read/only/f": "f", "closed/f": "f"})
+	for name, mode := range map[string]os.FileMode{"read/only": 0o555, "read": 0o555, "closed": 0} {
+		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := MakeEmpty(dir); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}

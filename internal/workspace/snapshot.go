@@ -15,12 +15,12 @@ import (
 // there whole and durable, or not at all.
 func Snapshot(from, to string, names []string) error {
 	tmp := to + ".tmp"
-	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700)); err != nil {
+	if err := errors.Join(Remove(tmp), os.Mkdir(tmp, 0o700)); err != nil {
 		return err
 	}
 	for _, name := range names {
 		if err := copyTree(filepath.Join(from, name), filepath.Join(tmp, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(err, os.RemoveAll(tmp))
+			return errors.Join(err, Remove(tmp))
 		}
 	}
 	if err := errors.Join(durable.Sync(tmp), os.Rename(tmp, to)); err != nil {
@@ -33,8 +33,7 @@ func Snapshot(from, to string, names []string) error {
 func Restore(saved, to string, names []string) error {
 	for _, name := range names {
 		dir := filepath.Join(to, name)
-		Reclaim(dir)
-		if err := os.RemoveAll(dir); err != nil {
+		if err := Remove(dir); err != nil {
 			return err
 		}
 		if err := copyTree(filepath.Join(saved, name), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +46,7 @@ func Restore(saved, to string, names []string) error {
 // copyTree copies one folder in the way of [Snapshot].
 func copyTree(from, to string) (err error) {
 	tmp := to + ".tmp"
-	if err := os.RemoveAll(tmp); err != nil {
+	if err := Remove(tmp); err != nil {
 		return err
 	}
 	if err := os.Mkdir(tmp, 0o700); err != nil {
@@ -64,7 +63,7 @@ func copyTree(from, to string) (err error) {
 		return copyEntry(path, filepath.Join(tmp, rel), entry)
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("copying %s: %w", from, err), os.RemoveAll(tmp))
+		return errors.Join(fmt.Errorf("copying %s: %w", from, err), Remove(tmp))
 	}
 	if err := syncTree(tmp); err != nil {
 		return err

@@ -2,6 +2,7 @@ package images
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -161,4 +162,24 @@ func (k *task) trigger(run string) string {
 		k.t.Fatalf("%v: %s", err, out)
 	}
 	return triggers[0].ID
+}
+
+// What the tests of a step leave, closed folders among it, is nothing to the next step and to the
+// end of the run.
+func TestClosedFoldersOfTests(t *testing.T) {
+	inEach(t, func(t *testing.T, w way) {
+		k := newTask(t, w, plain+"[[steps]]\nname = \"one\"\n[[steps]]\nname = \"two\"\n", "", "", "")
+		for _, step := range []string{"one", "two"} {
+			k.write("steps/"+step+"/instruction.md", "Do it.\n")
+			k.write("steps/"+step+"/solution/solve.sh", "set -e; [ ! -e /tests/closed ]; mkdir /logs/agent/closed; echo >/logs/agent/closed/f; chmod 0 /logs/agent/closed\n")
+			k.write("steps/"+step+"/tests/test.sh", "set -e; echo 1 >/logs/verifier/reward.txt; for d in /tests /logs/verifier $HOME; do mkdir -p $d/closed/in; echo >$d/closed/in/f; chmod 555 $d/closed/in; chmod 0 $d/closed; done; chmod 700 $HOME/closed $HOME/closed/in; rm -r $HOME/closed /logs/agent/closed\n")
+		}
+		if err := errors.Join(os.RemoveAll(k.path("tests")), os.RemoveAll(k.path("solution")), os.RemoveAll(k.path("instruction.md"))); err != nil {
+			t.Fatal(err)
+		}
+		k.passes()
+		if left, _ := filepath.Glob(filepath.Join(k.dir, ".evalrun/work/*")); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
 }
