@@ -83,9 +83,7 @@ func (g *gaps) add(key, format string, args ...any) {
 
 func (g *gaps) network(key string, n Network) {
 	switch {
-	case n.NetworkMode == NetworkAllowlist:
-		g.add(key+".network_mode", "the network cannot be restricted to a list of hosts, only cut off altogether")
-	case n.NetworkMode == NetworkNone && !g.can.NoNetwork:
+	case (n.NetworkMode == NetworkNone || n.NetworkMode == NetworkAllowlist) && !g.can.NoNetwork:
 		g.add(key+".network_mode", "processes cannot be kept off the network without isolation")
 	}
 }
@@ -171,6 +169,9 @@ func (g *gaps) verifier(key string, v *Verifier) {
 	if v.Environment != nil {
 		usual := key + ".environment"
 		g.environment(v.Environment, usual)
+		if v.Environment.NetworkMode == NetworkAllowlist {
+			g.add(v.Environment.keyIn(usual)+".network_mode", "the hosts of tests are listed in %s.network_mode and allowed_hosts", key)
+		}
 	}
 }
 

@@ -31,6 +31,14 @@ type Compose struct {
 	project  map[string]any // what the engine's compose is given, without main
 }
 
+// Names are the services beside main.
+func (c *Compose) Names() (names []string) {
+	for _, s := range c.services {
+		names = append(names, s.name)
+	}
+	return names
+}
+
 // service is one of the services beside main.
 type service struct {
 	name   string

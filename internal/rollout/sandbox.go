@@ -175,11 +175,8 @@ func (s *sandboxSpec) config(network tasks.Network, user string) (sandbox.Config
 // networked reports whether processes get this machine's network. The task's own setting holds for
 // a phase that has none.
 func (s *sandboxSpec) networked(network tasks.Network) bool {
-	mode := network.NetworkMode
-	if mode == "" && s.task != nil {
-		mode = s.task.Config.Environment.NetworkMode
-	}
-	return mode != tasks.NetworkNone
+	mode := s.networkOf(network).NetworkMode
+	return mode != tasks.NetworkNone && mode != tasks.NetworkAllowlist
 }
 
 // environ are the variables of the task, and those that say where the folders are.

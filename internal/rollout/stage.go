@@ -73,7 +73,16 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 			seg.Env = append(seg.Env, name+"="+value)
 		}
 	}
-	return s.agent.Run(ctx, seg)
+	way, err := spec.openReach(ctx, h, stage.Agent.Network, &sb.Config, sb.Sockets)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	sb.Env = append(sb.Env, way.environ()...)
+	out, err := s.agent.Run(ctx, seg)
+	if err = errors.Join(err, way.Close()); err == nil {
+		err = way.keep(h, seg.Dir, &out)
+	}
+	return out, err
 }
 
 // agentSandbox is where the agent of a stage runs. begins says that the stage begins and is not

@@ -87,7 +87,13 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	running, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	log := filepath.Join(into, "verifier", VerifierLog)
+	way, done, err := v.openReach(ctx, spec, stage.Verifier.Network, &command)
+	if err != nil {
+		return reward, notes, err
+	}
 	exit, err := v.runLogged(running, command, log)
+	err = errors.Join(err, done())
+	notes = append(notes, way.notes()...)
 	results := filepath.Join(spec.folders.Dir(workspace.FolderLogs), "verifier")
 	switch {
 	case ctx.Err() != nil:
@@ -171,7 +177,13 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 			Env: v.spec.programEnviron(&cfg, "/tmp"), Config: &cfg, Executable: v.held.host.Executable,
 		}
 		log := filepath.Join(v.held.dir(), stepFolder(stage), fmt.Sprintf("collect-%d.log", i+1))
+		_, done, err := v.openReach(ctx, v.spec, stage.Agent.Network, &command)
+		if err != nil {
+			cancel()
+			return err
+		}
 		exit, err := v.runLogged(running, command, log)
+		err = errors.Join(err, done())
 		timedOut := running.Err() != nil
 		cancel()
 		switch {
@@ -184,6 +196,19 @@ func (v *verifier) collect(ctx context.Context, stage *tasks.Stage) error {
 		}
 	}
 	return nil
+}
+
+// openReach opens the way of a command to the hosts that it may reach, until done is called.
+func (v *verifier) openReach(ctx context.Context, spec *sandboxSpec, phase tasks.Network, c *sandbox.Command) (way *reach, done func() error, err error) {
+	dir, err := socketFolder(v.held.marker())
+	if err != nil {
+		return nil, nil, err
+	}
+	if way, err = spec.openReach(ctx, v.held, phase, c.Config, dir); err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	c.Env = append(c.Env, way.environ()...)
+	return way, func() error { return errors.Join(way.Close(), os.RemoveAll(dir)) }, nil
 }
 
 // clearVerifier removes what only the verifier may see. What cannot be removed now is removed

@@ -1,0 +1,145 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/evalrun/evalrun/internal/agent"
+	"github.com/evalrun/evalrun/internal/allowlist"
+	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/tasks"
+)
+
+// proxyPort is where the proxy of an allowlist is on the loopback of a sandbox.
+const proxyPort = 18436
+
+// fileNetwork is the log of what an agent was refused.
+const fileNetwork = "network.jsonl"
+
+// reach is the way of the processes of a sandbox to the hosts that they may reach. A nil one leads
+// nowhere, and needs no Close.
+type reach struct {
+	proxy *allowlist.Proxy
+	// env are the variables by which programs find it.
+	env []string
+
+	mu      sync.Mutex
+	refused map[refusedHost]int
+}
+
+// refusedHost is a host and port with why it was refused.
+type refusedHost struct{ target, reason string }
+
+// mostRefused is how many different refusals are remembered.
+const mostRefused = 1000
+
+// networkOf is what a phase says of the network, or else the task.
+func (s *sandboxSpec) networkOf(phase tasks.Network) tasks.Network {
+	if phase.NetworkMode == "" && s.task != nil {
+		return s.task.Config.Environment.Network
+	}
+	return phase
+}
+
+// openReach opens the way of processes to the hosts of their phase, if it has a list of them. Its
+// socket is in dir, whose path is short.
+func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Network, cfg *sandbox.Config, dir string) (*reach, error) {
+	network := s.networkOf(phase)
+	if network.NetworkMode != tasks.NetworkAllowlist {
+		return nil, nil
+	}
+	socket := filepath.Join(dir, "net.sock")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	r := &reach{refused: map[refusedHost]int{}}
+	r.proxy = allowlist.Serve(l, allowlist.New(network.AllowedHosts), allowlist.Options{Refused: func(target, reason string) {
+		if r.count(refusedHost{target, reason}) {
+			h.host.Logger.Warn("a host was refused, which is not among the task's allowed_hosts", "rollout", h.claim.RolloutID, "host", h.run.Redact.String(target), "reason", reason)
+		}
+	}})
+	cfg.Forwards = append(slices.Clone(cfg.Forwards), sandbox.Forward{Port: proxyPort, Socket: socket})
+	direct := []string{"localhost", "127.0.0.1", "::1"}
+	if s.compose != nil {
+		direct = append(direct, s.compose.Names()...)
+	}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		address := fmt.Sprintf("http://127.0.0.1:%d", proxyPort)
+		r.env = append(r.env, name+"="+address, strings.ToLower(name)+"="+address)
+	}
+	r.env = append(r.env, "NO_PROXY="+strings.Join(direct, ","), "no_proxy="+strings.Join(direct, ","))
+	return r, nil
+}
+
+// count reports whether something is refused for the first time.
+func (r *reach) count(one refusedHost) (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if first = r.refused[one] == 0 && len(r.refused) < mostRefused; first || r.refused[one] > 0 {
+		r.refused[one]++
+	}
+	return first
+}
+
+// environ are the variables by which programs find the way.
+func (r *reach) environ() []string {
+	if r == nil {
+		return nil
+	}
+	return r.env
+}
+
+// Close ends what was passed on.
+func (r *reach) Close() error {
+	if r == nil {
+		return nil
+	}
+	return r.proxy.Close()
+}
+
+// sorted are the refusals in the order of their hosts. The way must be closed.
+func (r *reach) sorted() []refusedHost {
+	if r == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Keys(r.refused), func(a, b refusedHost) int {
+		return strings.Compare(a.target+a.reason, b.target+b.reason)
+	})
+}
+
+// notes say what tests were refused.
+func (r *reach) notes() (notes []string) {
+	for _, one := range r.sorted() {
+		notes = append(notes, fmt.Sprintf("network: %s was refused %d times: %s", one.target, r.refused[one], one.reason))
+	}
+	return notes
+}
+
+// keep adds a log of what the agent was refused to the files of its segment.
+func (r *reach) keep(h *held, dir string, out *agent.Outcome) error {
+	all := r.sorted()
+	if all == nil {
+		return nil
+	}
+	log := agent.NewLines(filepath.Join(dir, fileNetwork), h.run.filter())
+	for _, one := range all {
+		err := log.Append(struct {
+			Host    string `json:"host"`
+			Reason  string `json:"reason"`
+			Refused int    `json:"refused"`
+		}{one.target, one.reason, r.refused[one]})
+		if err != nil {
+			return errors.Join(err, log.Close())
+		}
+	}
+	out.Files = append(out.Files, fileNetwork)
+	return log.Close()
+}
