@@ -2,10 +2,10 @@
 // message a line, over an agent's stdin and stdout.
 //
 // [NewConn] takes the two pipes and starts no process. The calls are methods of [Conn]; what the
-// agent sends reaches a [Handler], in the order of the wire. Few fields are typed: beside them, Raw
-// always holds what was really sent. The package knows nothing of tasks, runs, stores and
-// sandboxes. Lines carry whatever the agent was told, tokens of MCP servers included: who keeps
-// them ([Options.Record]) has to redact them.
+// agent sends reaches a [Handler], in the order of the wire. Only the fields that evalrun needs
+// have types; Raw always has the whole message. The package knows nothing of tasks, runs, stores
+// and sandboxes. Lines may contain tokens of MCP servers: whoever keeps them ([Options.Record]) has
+// to redact them.
 package acp
 
 import (

@@ -1,8 +1,8 @@
 // Package calibrate says how far evaluators agree with people: their verdicts on the rollouts of a
 // run are compared with labels that people gave the same rollouts.
 //
-// It knows what scored what, by how much. Where runs and labels come from, and how a calibration is
-// shown, is not its business.
+// It knows scores and labels. It must not know where runs and labels come from, nor how a
+// calibration is printed.
 package calibrate
 
 import (

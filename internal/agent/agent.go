@@ -1,8 +1,8 @@
-// Package agent says what an agent is. An [Agent] runs one segment of a rollout at a time and says
-// how it ended: completed, suspended, or failed with a category. An [Entry] is an agent as a file
-// names it; the packages below this one run it, and this one imports none of them. It also has the
-// form of what a segment leaves: the trajectory and the trace. It knows nothing of stores, eval
-// sets or scores.
+// Package agent defines what an agent is. An [Agent] runs one segment of a rollout at a time and
+// says how it ended: completed, suspended, or failed with a category. An [Entry] describes an agent
+// as a file does; the packages below this one run it, and this one imports none of them. The
+// formats of trajectories and traces are here, too. It knows nothing of stores, eval sets or
+// scores.
 package agent
 
 import (

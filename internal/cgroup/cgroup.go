@@ -1,6 +1,6 @@
-// Package cgroup bounds what processes use together: memory, CPU time and their number, by control
-// groups of Linux, version 1 or 2 as they are found, controller by controller. It knows nothing of
-// who the processes are.
+// Package cgroup limits the memory, the CPU time and the number of processes of a group, by control
+// groups of Linux, version 1 or 2, whichever each controller uses. It does not know what the
+// processes do.
 package cgroup
 
 import (

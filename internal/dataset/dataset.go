@@ -1,6 +1,6 @@
 // Package dataset reads the data sets of eval sets: CSV, JSON Lines and Parquet files of which each
-// row is an evaluation. It holds one row at a time, however long the file is. Which of the
-// evaluations a run has is not its business.
+// row is an evaluation. It holds one row at a time, however long the file is. It does not choose
+// which evaluations a run has.
 package dataset
 
 import (

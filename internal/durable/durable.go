@@ -1,5 +1,6 @@
-// Package durable writes files so that they survive a crash: they are replaced as a whole, never
-// rewritten, and what is said to be there is on the disk.
+// Package durable writes files so that they survive a crash: a file is replaced as a whole, never
+// rewritten, and what a function reports as written is on the disk. It does not know what the files
+// are for.
 package durable
 
 import (

@@ -1,9 +1,9 @@
-// Package export writes what a report says in the formats of other programs: a log of Inspect
-// (.eval), and trajectories of ATIF.
+// Package export writes reports in the formats of other programs: a log of Inspect (.eval), and
+// trajectories of ATIF.
 //
-// Both are made of a [report.Report] and of what agents said and did ([transcript]), which is read
-// from the files of the store. Of a results document without its store they have the calls of tools
-// alone, and say so. Nothing here changes a store.
+// Both are made from a [report.Report] and from the trajectories and traces of agents
+// ([transcript]) in the files of the store. From a results document without its store they have
+// only the tool calls, and say so. Nothing here changes a store.
 package export
 
 import (

@@ -1,4 +1,4 @@
-// Package gateway stands between MCP clients and MCP servers. It passes on everything as it came,
+// Package gateway is a proxy between MCP clients and MCP servers. It passes messages on unchanged,
 // in both protocol eras on both sides.
 //
 // [Listen] makes a [Gateway], which listens on loopback. [Gateway.Open] gives one client, such as

@@ -1,6 +1,5 @@
-// Package input reads the documents that people write for evalrun, in JSON or YAML, and keeps for
-// every value where it stands, so that what is wrong can be said with file, line, key and what was
-// expected.
+// Package input reads the documents that people write for evalrun, in JSON or YAML, and keeps the
+// position of every value, so that an error can name file, line, key and what was expected.
 //
 // [Parse] makes a tree of [Node]; a [Reader] walks it and collects every [Problem] instead of
 // stopping at the first one. The package knows nothing of eval sets, agents or tasks.

@@ -1,6 +1,6 @@
-// Package jsonobj cuts JSON into its parts and puts them together again without decoding them: what
-// nobody has to understand stays as it came, to the byte. It knows nothing of what the documents
-// mean.
+// Package jsonobj cuts JSON into its parts and puts them together again without decoding them, so
+// that parts which nobody has to read stay as they are, byte for byte. It knows nothing of what the
+// documents mean.
 package jsonobj
 
 import (

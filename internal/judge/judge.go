@@ -1,9 +1,9 @@
-// Package judge asks models for verdicts: it finds the provider of a model, keeps to its limits and
-// to the run's budget, repeats what can be repeated, remembers answers, and keeps what was asked
-// and said beside the rollout.
+// Package judge asks models for verdicts: it finds the provider of a model, keeps its limits and
+// the run's budget, repeats failed calls, caches answers, and stores questions and answers beside
+// the rollout.
 //
-// It knows three wire formats and nothing of what is asked: questions, and the check of their
-// answers, come from package eval. A judge that fails gives a category and never a score.
+// It knows three wire formats and nothing of the questions: these, and the check of their answers,
+// come from package eval. A judge that fails gives a category and never a score.
 package judge
 
 import (

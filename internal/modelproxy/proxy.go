@@ -4,8 +4,9 @@
 //
 // [New] starts a [Proxy]; [Proxy.Open] makes a [Session] for one rollout. The agent is given
 // [Session.URL] in the place of its provider's URL and [Session.Token] in the place of its key.
-// Requests and answers pass as they are, streams without delay; they are read in passing.
-// [Session.Usage] says what the rollout has used, [Session.Failure] whether its model failed.
+// Requests and answers pass unchanged, streams without delay, and are read on the way.
+// [Session.Usage] has the tokens of the rollout, [Session.Failure] the failure of its last model
+// call.
 //
 // The package knows the wire formats of OpenAI (chat completions and responses), Anthropic and
 // Gemini as far as they tell who called, what it cost and how it ended. It knows nothing of agents,

@@ -1,9 +1,9 @@
-// Package notify tells targets outside of what happens in runs: webhooks get a signed CloudEvent,
-// commands get it on stdin. What is to be told waits in the store, and is tried again until a target
-// has taken it or its time is over, by whichever process works on the store then.
+// Package notify sends notifications of what happens in runs: webhooks get a signed CloudEvent,
+// commands get it on stdin. Messages wait in the store. Whichever process works on the store sends
+// them, until the target has accepted them or they are given up.
 //
 // [ParseTargets] reads the key "notify" of an eval set or a service. A [Sender] sends. The package
-// knows targets and messages; what a message says of a run is its user's.
+// knows targets and messages; its caller decides what a message says of a run.
 package notify
 
 import (

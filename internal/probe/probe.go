@@ -1,6 +1,6 @@
-// Package probe finds out what an agent really does with the Agent Client Protocol. It starts the
-// agent against MCP servers and a scripted model of its own, and believes their logs rather than
-// what the agent says of itself.
+// Package probe measures what an agent does with the Agent Client Protocol. It starts the agent
+// against its own MCP servers and scripted model, and believes their logs rather than what the
+// agent says of itself.
 //
 // [Run] makes a [Report]: a [Check] for each question, with the facts that answer it. Each check
 // has a process, a home and servers of its own, so that one which fails says nothing of the others.

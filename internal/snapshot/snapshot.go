@@ -1,5 +1,5 @@
-// Package snapshot keeps copies of the folders in which an agent works, so that a rollout can wait,
-// be gone on with by another process, and have its segment repeated. One of these folders may be
+// Package snapshot keeps copies of the folders in which an agent works, so that a rollout can be
+// suspended, resumed by another process, and have its segment repeated. One of these folders may be
 // the upper folder of an overlay.
 //
 // A copy has everything that an overlay's upper folder can hold: content with its holes, modes,
@@ -7,8 +7,8 @@
 // by which it hides what is below. It is a manifest and packs of compressed blocks. What has not
 // changed since the copy before is neither read nor stored again.
 //
-// The package trusts nothing that it finds in the folders but one thing: nobody writes to them
-// while it works. It knows nothing of rollouts, and does not mount overlays.
+// The package assumes that nobody writes to the folders while it works, and trusts nothing else
+// about them. It knows nothing of rollouts, and does not mount overlays.
 package snapshot
 
 import (

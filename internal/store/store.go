@@ -1,6 +1,7 @@
-// Package store says how runs are kept: the words (runs, rollouts, segments, triggers, deliveries,
-// results, events) and the interfaces by which the rest of the program uses a store. Package sqlite
-// is the implementation; the suite in storetest says what any implementation must do.
+// Package store defines how runs are stored: the words (runs, rollouts, segments, triggers,
+// deliveries, results, events) and the interfaces by which the rest of the program uses a store.
+// Package sqlite is the implementation; the suite in storetest says what any implementation must
+// do.
 //
 // Every method that changes something is one transaction, durable when it returns; only Claim and
 // TriggerPending need not survive a power cut. A rollout is changed only by its holder, who got a

@@ -1,12 +1,12 @@
 // Package telemetry tells an OpenTelemetry collector what happens in runs: a trace for each rollout,
 // and metrics for each run.
 //
-// A span is made of what is stored, when it has ended and that is durable, and its ids are derived
-// from stored ids. Whoever exports a run writes down beside it how far it has come, so that another
-// process goes on there. What a crash has it send twice has the same ids both times.
+// A span is made from stored data, after it has ended and that has been stored, and its ids are
+// derived from stored ids. The exporter of a run stores how far it has come, so that another
+// process can continue. What is sent twice after a crash has the same ids both times.
 //
-// [Exporter] sends. It is never a reason for a run to fail or to wait: it reads the store beside
-// the work, and keeps no queue of its own.
+// [Exporter] sends. It never makes a run fail or wait: it reads the store in parallel to the work,
+// and keeps no queue of its own.
 package telemetry
 
 import (

@@ -1,7 +1,6 @@
 // Package testenv finds what some tests need and not every machine has: bubblewrap, the lab with
 // its real agents, published data, and time. A test that lacks something is skipped and says what
-// it lacks. CI has everything, and says so in variables that turn the skip into a failure.
-// CONTRIBUTING.md lists the variables.
+// it lacks. In CI variables turn such a skip into a failure. CONTRIBUTING.md lists the variables.
 package testenv
 
 import (

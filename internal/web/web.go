@@ -2,10 +2,10 @@
 // rollouts, one rollout with its timeline, and what is waited for. They are made on the server, every
 // state of a page is a URL, and everything works without JavaScript.
 //
-// It reads through package service, and shows the numbers of package report; it computes no score of
-// its own. It knows no SQL, and does not know who may see what: package serve mounts its endpoints
-// behind its guard. What an agent, an evaluator or a person wrote is hostile here: it is text, in which
-// every control character can be seen (visible.go).
+// It reads through package service, and shows the numbers of package report; it computes no score
+// of its own. It knows no SQL and no permissions: package serve mounts its endpoints behind its
+// guard. What agents, evaluators and people wrote is untrusted: it is shown as text, in which every
+// control character is visible (visible.go).
 package web
 
 import (

@@ -1,6 +1,6 @@
-// Package mcptask speaks of an MCP task with the server that works on it, in both protocol eras. It
-// finds the handle of a task in the result of a call, asks how the task is, answers what it wants
-// to know, and reads how it has ended. It knows nothing of gateways and of who waits for the task.
+// Package mcptask follows an MCP task on its server, in both protocol eras. It finds the handle of
+// a task in the result of a call, polls the task, answers its questions, and reads its result. It
+// knows nothing of gateways and of who waits for the task.
 package mcptask
 
 import (

@@ -1,8 +1,8 @@
 // Package suspend serves clients that cannot wait for long-running work, such as agents whose
 // rollout can be suspended. [Hooks] records each call that may start something. If the work is not
-// done soon, the client is told to end its turn, and whoever has opened the access is told what to
-// wait for. The package knows the contracts for jobs and MCP tasks, and persons who answer
-// questions. It knows nothing of rollouts and stores.
+// done soon, the client is told to end its turn, and the caller that opened the access learns what
+// to wait for. The package knows the contracts for jobs, MCP tasks and questions to people. It
+// knows nothing of rollouts and stores.
 package suspend
 
 import (

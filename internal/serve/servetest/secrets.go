@@ -1,6 +1,6 @@
-// Package servetest has what the tests of the service's interfaces share: an ear for secrets. It
-// hears every byte that a server sends and what is logged, whoever asks for it in whatever way, and
-// a test in which a secret is heard fails. It knows no interface.
+// Package servetest helps tests of the service's interfaces to find leaked secrets: it records
+// every byte that a server sends or logs, and a test fails if a secret is among them. It knows no
+// interface.
 package servetest
 
 import (

@@ -1,5 +1,5 @@
-// Package jsonvalue reads the JSON values of which nobody knows the whole shape: what agents emit,
-// and what jobs and their servers answer. It knows nothing of what they mean.
+// Package jsonvalue reads JSON values of unknown structure: the interrupts of agents, and the
+// answers of jobs and their servers. It knows nothing of what they mean.
 package jsonvalue
 
 import (

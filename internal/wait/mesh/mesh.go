@@ -2,8 +2,8 @@
 // evalrun that serves /jobs is one as well. How requests are sent and repeated is package
 // httpcall's.
 //
-// A registry tells of a job only when it is asked, since its long poll wakes for events and not for
-// the end of a job. So a job is asked after at intervals, and nothing is held open for it.
+// A registry's long poll returns for events, and not for the end of a job. So jobs are polled at
+// intervals, and no connection is held open.
 package mesh
 
 import (

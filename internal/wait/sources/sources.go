@@ -1,5 +1,5 @@
-// Package sources knows all sources of jobs and chooses that of a trigger. It is the only package
-// that knows them all, beside what starts evalrun itself.
+// Package sources knows all sources of jobs and chooses the one of a trigger. Only this package and
+// evalrun's start-up code know them all.
 package sources
 
 import (
