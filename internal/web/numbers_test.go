@@ -123,7 +123,7 @@ func (s *site) checkRollout(runID string, one schemas.Rollout) {
 	clocks, _, _ = strings.Cut(clocks, "</p>")
 	got := tagsOf.ReplaceAllString(clocks, "")
 	want := fmt.Sprintf("Timelinewall %s= working %s+ waiting %s+ queued %s+ evaluating %s", web.FormatMs(c.WallMs), web.FormatMs(c.WorkingMs), web.FormatMs(c.WaitingMs), web.FormatMs(c.QueuedMs), web.FormatMs(c.EvaluatingMs))
-	if rest, ok := strings.CutPrefix(got, want); !ok || rest != "" && !strings.HasPrefix(rest, ", and since then ") {
+	if rest, ok := strings.CutPrefix(got, want); !ok || rest != "" && !strings.HasPrefix(rest, "and since then ") {
 		s.Errorf("%s: the page says %q, the results %q", one.RolloutID, got, want)
 	}
 	for _, text := range []string{`<li id="status"><span class="st ` + statusOf(one) + `">`, `id="score">` + three(one.Score) + `<`, fmt.Sprintf(", epoch %d<", one.Epoch)} {
