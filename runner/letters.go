@@ -90,7 +90,7 @@ func (l *letters) parcel(ctx context.Context, n store.Notification) (p notify.Pa
 }
 
 // messages are what an event says: that a rollout waits, what a person is asked, or that the run is
-// final. They are the same whenever they are made.
+// final or was scored again. They are the same whenever they are made.
 func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Redactor, e store.Event) (out []notify.Message, err error) {
 	add := func(kind notify.Kind, typ, part, subject string, about any) error {
 		data, err := json.Marshal(about)
@@ -112,6 +112,15 @@ func (l *letters) messages(ctx context.Context, plan plans.Plan, red *redact.Red
 			return nil, err
 		}
 		return out, add(notify.Finished, notify.TypeFinished, "finished", "", about)
+	case store.RunRescored:
+		var about toldRescored
+		if err := json.Unmarshal(e.Data, &about.Rescoring); err != nil {
+			return nil, err
+		}
+		if about.toldFinished, err = l.finished(ctx, plan, red, of); err != nil {
+			return nil, err
+		}
+		return out, add(notify.Rescored, notify.TypeRescored, "rescored", "", about)
 	case store.QuestionAsked:
 		var data struct{ TriggerID string }
 		if err := json.Unmarshal(e.Data, &data); err != nil {
@@ -210,6 +219,11 @@ type toldFinished struct {
 	Verdict string          `json:"verdict"`
 	Reason  string          `json:"reason,omitempty"`
 	Summary schemas.Summary `json:"summary"`
+}
+
+type toldRescored struct {
+	toldFinished
+	Rescoring schemas.RunRescored `json:"rescoring"`
 }
 
 // toldTrigger is something that is waited for.

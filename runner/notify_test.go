@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // toldBy is a target that writes what it is told into a file, one message a line, and the file's
@@ -47,6 +48,7 @@ type message struct {
 		Triggers                                          []struct{ TriggerID string }
 		Trigger                                           struct{ TriggerID, AskedBy, Type string }
 		Payload                                           json.RawMessage
+		Rescoring                                         schemas.RunRescored
 	}
 }
 
@@ -138,5 +140,36 @@ func TestATargetWithoutItsSecret(t *testing.T) {
 	err = st.Execute(t.Context(), runner.ExecuteOptions{Options: runner.Options{Notifications: targets}})
 	if wrong := (*runner.InputError)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "${NO_SUCH_SECRET}") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A target of an eval set that asks for it is told that a run was scored again, and what it has come
+// to; one that does not ask is not.
+func TestARescoringIsTold(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "evalset.json")
+	check(os.WriteFile(path, []byte(`{"version": "1.0", "id": "told", "name": "Told",
+		"notify": [{"command": ["sh", "-c", "cat >>rescored"], "events": ["rescored"]}, {"command": ["sh", "-c", "cat >>finished"], "events": ["finished"]}],
+		"evaluators": [{"id": "exact", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {}}],
+		"evaluations": [{"id": "a", "name": "A", "inputs": {"a": 1, "b": 2}, "evaluationCriterias": {"exact": {"expectedOutput": {"sum": 3}}}}]}`), 0o600))
+	st, run := begin(path)
+	defer st.Close()
+	_, err := st.Run(t.Context(), run.RunID, runner.RunOptions{})
+	check(err)
+	scored, err := st.Score(t.Context(), run.RunID, runner.ScoreOptions{})
+	check(err)
+	read := func(name string) (m message) {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		check(err)
+		check(json.Unmarshal(data, &m)) // which fails if there are several
+		return m
+	}
+	got := read("rescored")
+	if got.Type != notify.TypeRescored || got.Data.RunID != run.RunID || got.Data.Verdict != scored.Verdict.String() || got.Data.Summary.Total != 1 ||
+		got.Data.Rescoring != (schemas.RunRescored{Number: 1, Scored: 1}) {
+		t.Errorf("got %+v", got)
+	}
+	if end := read("finished"); end.Type != notify.TypeFinished {
+		t.Errorf("got %+v", end)
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/engine"
+	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/plans"
 	"github.com/evalrun/evalrun/internal/rollout"
@@ -106,7 +108,20 @@ func (s *Store) Score(ctx context.Context, runID string, o ScoreOptions) (Scored
 	if err := errors.Join(err, saved); err != nil {
 		return out, err
 	}
+	if err := s.tellScored(ctx, p, o); err != nil {
+		return out, err
+	}
 	return out, p.judgeScored(ctx, &out)
+}
+
+// tellScored brings events.jsonl up to date with the event of the rescoring, also with one that a
+// process was killed before it had written, and sends what targets are to be told.
+func (s *Store) tellScored(ctx context.Context, p planned, o ScoreOptions) error {
+	failpoint.Hit("rescore.telling")
+	err := engine.WriteEvents(ctx, s.st, p.runID, p.red)
+	work{s: s, o: Options{Variables: o.Variables, Notice: o.Notice, Log: o.Log}}.notifying(ctx)()
+	failpoint.Hit("rescore.told")
+	return err
 }
 
 func (o ScoreOptions) notice(format string, args ...any) {

@@ -35,6 +35,7 @@ const (
 	EventRolloutEvaluated EventType = "rollout.evaluated" // RolloutEvaluated
 	EventRolloutFinished  EventType = "rollout.finished"  // RolloutFinished
 	EventRunFinished      EventType = "run.finished"      // RunFinished
+	EventRunRescored      EventType = "run.rescored"      // RunRescored
 )
 
 // Decode reads the data of the event into a value of the type that belongs to its Type, such as a
@@ -74,6 +75,8 @@ func newData(t EventType) any {
 		return new(RolloutFinished)
 	case EventRunFinished:
 		return new(RunFinished)
+	case EventRunRescored:
+		return new(RunRescored)
 	}
 	return nil
 }
@@ -189,4 +192,14 @@ type RunFinished struct {
 	Completed int `json:"completed,omitempty"`
 	Faulted   int `json:"faulted,omitempty"`
 	Cancelled int `json:"cancelled,omitempty"`
+}
+
+// RunRescored says that the completed rollouts of a run were scored again. It is the only event that
+// may come after RunFinished.
+type RunRescored struct {
+	// Number is that of the rescoring.
+	Number int `json:"number"`
+	// Scored counts the rollouts with new results, NotScored those that were left as they were.
+	Scored    int `json:"scored"`
+	NotScored int `json:"notScored"`
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/redact"
+	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/workspace"
 )
@@ -56,6 +58,16 @@ type eventLog struct {
 func newEventLog(o *Options, runs *runCache, failFast func(context.Context, store.Event)) *eventLog {
 	return &eventLog{o: o, runs: runs, failFast: failFast, kicked: make(chan struct{}, 1), quit: make(chan struct{}), seen: map[string]int64{}, named: map[string]bool{},
 		written: map[string]bool{}, errs: map[string]error{}}
+}
+
+// WriteEvents brings the events.jsonl of a run up to date, for a process that has changed the run and
+// runs nothing. red takes secrets out of it.
+func WriteEvents(ctx context.Context, s store.Store, runID string, red *redact.Redactor) error {
+	o := &Options{Store: s}
+	runs := newRunCache(o)
+	runs.load = func(context.Context, string) (*rollout.Run, error) { return &rollout.Run{Redact: red}, nil }
+	_, _, err := newEventLog(o, runs, nil).flushRun(ctx, runID, math.MaxInt64, true)
+	return err
 }
 
 // kick says which runs have changed. Only those that are watched are written.
@@ -190,7 +202,7 @@ func (l *eventLog) flush(last bool) {
 		default:
 			continue
 		}
-		reached, finished, err := l.flushRun(id, seq, last)
+		reached, finished, err := l.flushRun(context.Background(), id, seq, last)
 		l.mu.Lock()
 		if watched {
 			l.seen[id] = reached
@@ -231,8 +243,7 @@ func (l *eventLog) note(runID string, err error) {
 }
 
 // flushRun brings a run's file up to date and hands on what the caller has not seen.
-func (l *eventLog) flushRun(runID string, seen int64, last bool) (reached int64, finished bool, err error) {
-	ctx := context.Background()
+func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last bool) (reached int64, finished bool, err error) {
 	if removed, err := l.isRemoved(ctx, runID); removed || err != nil {
 		return seen, removed, err
 	}

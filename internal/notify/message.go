@@ -22,6 +22,7 @@ const (
 	TypeScoring   = "io.github.evalrun.rollout.scoring"
 	TypeQuestion  = "io.github.evalrun.question.asked"
 	TypeFinished  = "io.github.evalrun.run.finished"
+	TypeRescored  = "io.github.evalrun.run.rescored"
 )
 
 // contentType is that of a CloudEvent in its structured form.

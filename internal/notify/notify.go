@@ -29,6 +29,7 @@ const (
 	Suspended Kind = "suspended" // a rollout waits
 	Question  Kind = "question"  // a person is asked something
 	Finished  Kind = "finished"  // a run is final
+	Rescored  Kind = "rescored"  // a run was scored again
 )
 
 // eventTypes are the events that the messages of a kind are made of.
@@ -36,6 +37,7 @@ var eventTypes = map[Kind][]store.EventType{
 	Suspended: {store.RolloutSuspended, store.RolloutScoring},
 	Question:  {store.RolloutSuspended, store.RolloutScoring, store.QuestionAsked},
 	Finished:  {store.RunFinished},
+	Rescored:  {store.RunRescored},
 }
 
 const (
@@ -119,7 +121,7 @@ func parseTarget(r *input.Reader, n *input.Node) (t Target) {
 }
 
 func parseEvents(r *input.Reader, f *input.Fields) []Kind {
-	all := []Kind{Suspended, Question, Finished}
+	all := []Kind{Suspended, Question, Finished, Rescored}
 	n := f.Optional("events", input.Array)
 	if n == nil {
 		return all
@@ -129,13 +131,13 @@ func parseEvents(r *input.Reader, f *input.Fields) []Kind {
 		kind := Kind(item.Text)
 		switch {
 		case item.Kind != input.String || !slices.Contains(all, kind):
-			r.Errorf(item, "expected one of suspended, question, finished, got %s", item.JSON())
+			r.Errorf(item, "expected one of suspended, question, finished, rescored, got %s", item.JSON())
 		case !slices.Contains(out, kind):
 			out = append(out, kind)
 		}
 	}
 	if len(n.Items) == 0 {
-		r.Errorf(n, "expected at least one of suspended, question, finished, got none")
+		r.Errorf(n, "expected at least one of suspended, question, finished, rescored, got none")
 	}
 	return out
 }

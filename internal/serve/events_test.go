@@ -156,6 +156,21 @@ func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	}
 	w.must(http.StatusNoContent, "GET", path, "", "Accept", "text/event-stream", "Last-Event-ID", "8")
 	w.must(http.StatusBadRequest, "GET", path, "", "Accept", "text/event-stream", "Last-Event-ID", "x")
+
+	// Another process scores the run again: whoever comes back is told, and that it is over again.
+	other, err := runner.Open(w.Store().Dir(), runner.OpenOptions{MustExist: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.Score(t.Context(), started.RunID, runner.ScoreOptions{Variables: w.variables}); err != nil {
+		t.Fatal(err)
+	}
+	a = w.must(http.StatusOK, "GET", path, "", "Accept", "text/event-stream", "Last-Event-ID", "8")
+	if !strings.HasPrefix(a.body, "id: 9\nevent: run.rescored\ndata: {") || strings.Count(a.body, "event: ") != 1 {
+		t.Errorf("after it was scored again:\n%s", a.body)
+	}
+	w.must(http.StatusNoContent, "GET", path, "", "Accept", "text/event-stream", "Last-Event-ID", "9")
 }
 
 // answer delivers what the only trigger of a run waits for, and returns the trigger's id.

@@ -41,7 +41,7 @@ type NotifyTarget struct {
 }
 
 // NotifiedEvents are the events that a target can be told of.
-var NotifiedEvents = []EventType{RolloutSuspended, RolloutScoring, QuestionAsked, RunFinished}
+var NotifiedEvents = []EventType{RolloutSuspended, RolloutScoring, QuestionAsked, RunFinished, RunRescored}
 
 // Notification is one event that one target is to be told of.
 type Notification struct {

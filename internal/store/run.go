@@ -130,4 +130,5 @@ const (
 	RolloutEvaluated EventType = "rollout.evaluated"
 	RolloutFinished  EventType = "rollout.finished"
 	RunFinished      EventType = "run.finished"
+	RunRescored      EventType = "run.rescored"
 )

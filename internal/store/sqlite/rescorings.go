@@ -168,15 +168,11 @@ func (rows rescoredRows) begin(r store.NewRescoring) (number int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var ended any
-	if due == 0 {
-		ended = rows.tx.now
-	}
-	if err := rows.tx.exec("INSERT INTO rescorings (run_id, number, data, begun_at, ended_at, due) VALUES (?, ?, ?, ?, ?, ?)",
-		r.RunID, number, document(r.Data), rows.tx.now, ended, due); err != nil {
+	if err := rows.tx.exec("INSERT INTO rescorings (run_id, number, data, begun_at, due) VALUES (?, ?, ?, ?, ?)",
+		r.RunID, number, document(r.Data), rows.tx.now, due); err != nil {
 		return 0, err
 	}
-	return number, rows.tx.touch(r.RunID)
+	return number, rows.count(r.RunID, number, 0, 0)
 }
 
 // giveUp ends a rescoring that has not ended.
@@ -234,9 +230,21 @@ func (rows rescoredRows) replace(number int, r store.Rescored) (due bool, err er
 
 // count counts rollouts that are not due any more. With the last one the rescoring ends.
 func (rows rescoredRows) count(runID string, number, scored, unscored int) error {
-	if err := rows.tx.exec(`UPDATE rescorings SET scored = scored + ?1, unscored = unscored + ?2, due = due - ?1 - ?2,
-		ended_at = coalesce(ended_at, CASE WHEN due = ?1 + ?2 THEN ?3 END) WHERE run_id = ?4 AND number = ?5`, scored, unscored, rows.tx.now, runID, number); err != nil {
+	var left int
+	ended := struct {
+		Number    int `json:"number"`
+		Scored    int `json:"scored"`
+		NotScored int `json:"notScored"`
+	}{Number: number}
+	if err := rows.tx.row([]any{&left, &ended.Scored, &ended.NotScored}, `UPDATE rescorings SET scored = scored + ?1, unscored = unscored + ?2, due = due - ?1 - ?2
+		WHERE run_id = ?3 AND number = ?4 RETURNING due, scored, unscored`, scored, unscored, runID, number); err != nil {
 		return err
 	}
-	return rows.tx.touch(runID)
+	if left > 0 {
+		return rows.tx.touch(runID)
+	}
+	if err := rows.tx.exec("UPDATE rescorings SET ended_at = ? WHERE run_id = ? AND number = ?", rows.tx.now, runID, number); err != nil {
+		return err
+	}
+	return rows.tx.event(runID, "", store.RunRescored, ended)
 }

@@ -67,6 +67,8 @@ func rescoringSpecs(s *suite) {
 		equal(w, "due", w.dueFor(runID, n), rollouts[1:])
 		equal(w, "rescoring", w.lastRescoring(runID), store.Rescoring{Number: 1, Data: json.RawMessage(`{"with":"new"}`), BegunAt: w.Now(), Due: 1, Scored: 1})
 
+		equal(w, "events before its end", len(w.events(runID)), events)
+
 		w.advance(time.Minute)
 		w.must(w.a.Rescore(w.ctx, runID, n, store.Rescored{RolloutID: rollouts[1], Unscored: "its workspace is gone"}))
 		left := w.view(runID, rollouts[1])
@@ -75,7 +77,13 @@ func rescoringSpecs(s *suite) {
 		equal(w, "rescoring", w.lastRescoring(runID), store.Rescoring{Number: 1, Data: json.RawMessage(`{"with":"new"}`), BegunAt: w.Now().Add(-time.Minute), EndedAt: w.Now(), Scored: 1, Unscored: 1})
 		run := w.run(runID)
 		equal(w, "final", run.Final(), true)
-		equal(w, "events", len(w.events(runID)), events)
+		w.must(w.another().Rescore(w.ctx, runID, n, rescored(rollouts[0], 1)))
+		all := w.events(runID)
+		equal(w, "events", len(all), events+1)
+		end := all[events]
+		end.Data = nil
+		equal(w, "the last event", end, store.Event{Seq: all[events-1].Seq + 1, Time: w.Now(), Type: store.RunRescored, RunID: runID})
+		equal(w, "what it says", string(all[events].Data), `{"number":1,"scored":1,"notScored":1}`)
 		equal(w, "the revision grows with each transaction", run.Revision, revision+3)
 	})
 
@@ -131,6 +139,8 @@ func rescoringSpecs(s *suite) {
 		runID, _ := w.create(1)
 		w.beginRescoring(store.NewRescoring{RunID: runID})
 		equal(w, "ended", w.lastRescoring(runID).EndedAt, w.Now())
+		all := w.events(runID)
+		equal(w, "the last event", all[len(all)-1].Type, store.RunRescored)
 	})
 
 	s.spec("a rescoring may ask evaluations for something else", func(w *world) {

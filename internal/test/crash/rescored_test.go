@@ -2,10 +2,12 @@ package crash
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/evalrun/evalrun/internal/store"
@@ -103,6 +105,7 @@ func (s rescored) finishScoring() {
 	if n := s.scored(); n != s.total {
 		s.t.Errorf("%d of %d rollouts have new results", n, s.total)
 	}
+	s.checkEvents()
 	after, err := os.ReadFile(document)
 	if err != nil || !bytes.Contains(after, []byte(`"due": 0`)) || bytes.Contains(after, []byte(`"score": 1`)) {
 		s.t.Errorf("the document is not that of the new scores: %v\n%s", err, after)
@@ -112,17 +115,62 @@ func (s rescored) finishScoring() {
 	}
 }
 
-// A rescoring is killed before and after it has stored results: a rollout has those of before or the
-// new ones, and the same command goes on with the others.
+// checkEvents checks that events.jsonl has the events of the store, and that each rescoring that has
+// ended has said so once.
+func (s rescored) checkEvents() {
+	s.t.Helper()
+	st, err := sqlite.Open(filepath.Join(s.dir, ".evalrun"), store.Options{MustExist: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer st.Close()
+	events, err := st.Events(s.t.Context(), runID, 0, 1000)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	file, err := os.ReadFile(filepath.Join(s.dir, ".evalrun", "runs", runID, "events.jsonl"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	lines := slices.Collect(bytes.Lines(file))
+	if len(lines) != len(events) {
+		s.t.Fatalf("events.jsonl has %d of %d events:\n%s", len(lines), len(events), file)
+	}
+	said := map[int]int{}
+	for i, e := range events {
+		var line schemas.Event
+		if err := json.Unmarshal(lines[i], &line); err != nil || line.Seq != e.Seq || string(line.Data) != string(e.Data) {
+			s.t.Errorf("%v: got %s, want %+v", err, lines[i], e)
+		}
+		if data, err := line.Decode(); err != nil {
+			s.t.Error(err)
+		} else if end, ok := data.(*schemas.RunRescored); ok {
+			said[end.Number]++
+		}
+	}
+	rescorings, err := st.Rescorings(s.t.Context(), runID)
+	if err != nil || len(rescorings) == 0 {
+		s.t.Fatal(rescorings, err)
+	}
+	for _, r := range rescorings {
+		if ended := !r.EndedAt.IsZero() && r.Due == 0; said[r.Number] != 1 || !ended {
+			s.t.Errorf("rescoring %d has ended: %v; it was said %d times", r.Number, ended, said[r.Number])
+		}
+	}
+}
+
+// A rescoring is killed before and after it has stored results, and before and after it has told of
+// its end: a rollout has the results of before or the new ones, the same command goes on with the
+// others, and the event of each rescoring is there once.
 func TestARescoringKilledAtEachStep(t *testing.T) {
-	for _, step := range []string{"rescore.storing", "rescore.stored"} {
+	for _, step := range []string{"rescore.storing", "rescore.stored", "rescore.telling", "rescore.told"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
 			s := newRescored(t)
 			if !s.killed(s.score("EVALRUN_FAILPOINT=kill:" + step + ":1")) {
 				t.Fatal("it was not killed")
 			}
-			if n := s.scored(); (n > 0) != (step == "rescore.stored") {
+			if n := s.scored(); (n > 0) != (step != "rescore.storing") {
 				t.Errorf("%d rollouts have new results", n)
 			}
 			s.finishScoring()
