@@ -28,6 +28,8 @@ type Detail struct {
 	Folder
 	// Again is the command that runs the evaluation again, empty if nobody knows it.
 	Again string
+	// Why says in lines why it has not passed, or what it waits for; empty if it has passed.
+	Why string
 }
 
 // Folder is where the files of a rollout are.
@@ -118,7 +120,7 @@ func (d *Detail) read(v store.View, o Options) error {
 	statistics := eval.NewStatistics(&o.Plan.Set).Summary()
 	r.Statistics = &statistics
 	d.Rollout, d.Row, d.CreatedAt, d.StateSince = *one, r.RowOf(one), rv.CreatedAt, rv.StateSince
-	d.Again = explainer{Report: r}.again(one)
+	d.Again, d.Why = explainer{Report: r}.again(one), r.Explain(one, Showing{})
 	for _, s := range rv.Segments {
 		a := Attempt{Segment: s.Number, Attempt: s.Attempt, Outcome: string(s.Outcome), StartedAt: s.StartedAt, EndedAt: s.EndedAt, Error: o.fault(s.Fault)}
 		for _, f := range s.Files {

@@ -54,6 +54,7 @@ type Store interface {
 	Rescorings
 	Standings
 	Heads
+	ParkedMail
 
 	// CreateRun stores a plan. If a run with the id exists already nothing is changed and created
 	// is false.

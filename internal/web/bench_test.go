@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// largeRun is a store with a run of n rollouts: four of five are scored, the others wait.
-func largeRun(t testing.TB, n int) (*runner.Store, string) {
+// plannedRun is a store with a run of n rollouts that have not begun.
+func plannedRun(t testing.TB, n int) (*runner.Store, string) {
 	t.Helper()
 	var evaluations []string
 	for i := range n {
@@ -44,8 +44,15 @@ func largeRun(t testing.TB, n int) (*runner.Store, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, created.RunID
+}
+
+// largeRun is a store with a run of n rollouts: four of five are scored, the others wait.
+func largeRun(t testing.TB, n int) (*runner.Store, string) {
+	t.Helper()
+	s, runID := plannedRun(t, n)
 	st := s.Internal()
-	claims, err := st.Claim(t.Context(), created.RunID, n)
+	claims, err := st.Claim(t.Context(), runID, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +74,10 @@ func largeRun(t testing.TB, n int) (*runner.Store, string) {
 		check(st.RecordResult(t.Context(), c.Token, store.Result{EvaluatorID: "x", Data: fmt.Appendf(nil, `[{"evaluatorId":"x","score":%v,"details":"because of this and that"}]`, score)}))
 		check(st.Finish(t.Context(), c.Token, &score))
 	}
-	if _, err := s.Resume(t.Context(), created.RunID, runner.RunOptions{}); err != nil { // which ends as every command does
+	if _, err := s.Resume(t.Context(), runID, runner.RunOptions{}); err != nil { // which ends as every command does
 		t.Fatal(err)
 	}
-	return s, created.RunID
+	return s, runID
 }
 
 func pagesOf(s *runner.Store) http.Handler {

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // The limits of files: bytes of a part, bytes of a log's end that the page of its rollout has, and
@@ -76,6 +77,9 @@ func (page *rolloutPage) addFiles() {
 	if err == nil {
 		part.URL = page.fileURL(log.Path)
 		page.LogEnd = part
+		if page.Status == schemas.StateRunning {
+			page.Follow = fmt.Sprintf("%s?from=%d", strings.Replace(part.URL, "/files/", "/follow/", 1), part.To)
+		}
 	}
 }
 

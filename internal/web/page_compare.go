@@ -7,12 +7,14 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval/compare"
 	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -62,6 +64,9 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &comparePage{frame: frame{Title: "Compare", Section: "/compare"}, A: strings.TrimSpace(q.Get("a")), B: strings.TrimSpace(q.Get("b")),
 		Margin: strings.TrimSpace(q.Get("margin")), By: strings.TrimSpace(q.Get("by")), Different: q.Get("different") != ""}
+	if marked := q["run"]; len(marked) > 0 {
+		return p.compareMarked(w, r, marked)
+	}
 	if page.A == "" || page.B == "" {
 		return p.o.present(w, r, http.StatusOK, "compare.html", page)
 	}
@@ -80,6 +85,26 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return p.o.present(w, r, status, "compare.html", page)
+}
+
+// compareMarked leads to the comparison of the runs that were marked in a list: of the newest two, the
+// older one first. One alone leads to a page that asks for the other.
+func (p *Pages) compareMarked(w http.ResponseWriter, r *http.Request, ids []string) error {
+	var runs []store.Run
+	for _, id := range ids[:min(len(ids), pageRuns)] {
+		run, err := p.o.Service.Head(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, run)
+	}
+	slices.SortStableFunc(runs, func(a, b store.Run) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	q := url.Values{"a": {runs[min(1, len(runs)-1)].ID}}
+	if len(runs) > 1 {
+		q.Set("b", runs[0].ID)
+	}
+	http.Redirect(w, r, "/compare?"+q.Encode(), http.StatusFound)
+	return nil
 }
 
 func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {

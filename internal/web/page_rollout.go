@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -54,6 +55,8 @@ type rolloutPage struct {
 	StepsCut  bool
 	Files     []fileRow
 	LogEnd    *logPart
+	// Follow is where what is added to that log is streamed, empty if its agent does not run.
+	Follow string
 }
 
 // faultText is why a rollout has faulted: the last line of what its agent has printed first.
@@ -229,11 +232,7 @@ func (page *rolloutPage) addScores() {
 				row.Status = "passed"
 			}
 		}
-		if row.Status == "passed" {
-			row.Text = brief(e.Result.Details)
-		} else {
-			row.explain()
-		}
+		row.explain()
 		page.Scores = append(page.Scores, row)
 	}
 	order := func(r scoreRow) float64 {
@@ -248,7 +247,7 @@ func (page *rolloutPage) addScores() {
 	slices.SortStableFunc(page.Scores, func(a, b scoreRow) int { return cmp.Compare(order(a), order(b)) })
 }
 
-// explain says why it is not the best score.
+// explain says why it has its score.
 func (row *scoreRow) explain() {
 	if c := row.Result.Comparison; c != nil && isScalar(c.Expected) && isScalar(c.Actual) {
 		row.Compared, row.Expected, row.Actual = true, []word{{Text: brief(c.Expected)}}, []word{{Text: brief(c.Actual)}}
@@ -261,9 +260,28 @@ func (row *scoreRow) explain() {
 		row.Leaves = l
 		return
 	}
-	if row.Result.NotRun == "" && row.Result.Error == "" {
+	switch {
+	case row.Status == "passed" && len(row.Result.Details) > 0:
+		row.Text = short(inWords(row.Result.Details), 400)
+	case row.Result.NotRun == "" && row.Result.Error == "":
 		row.Findings = report.Findings(row.Result)
 	}
+}
+
+// inWords is what an evaluator says: a text as it is, and an object as its members, by name.
+func inWords(raw json.RawMessage) string {
+	if text := stringOf(raw); text != "" {
+		return text
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return readable(string(raw))
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		out = append(out, name+": "+cmp.Or(stringOf(members[name]), readable(string(members[name]))))
+	}
+	return strings.Join(out, "; ")
 }
 
 // isScalar reports whether a value fits into a line.

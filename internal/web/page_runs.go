@@ -2,11 +2,14 @@ package web
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -35,6 +38,15 @@ type runRow struct {
 	// Scores are those of its agents, as its results document has them; nil if that is of an earlier
 	// revision.
 	Scores []schemas.AgentScore
+	// Trend has the scores of the first agent in the runs of the same set, nil if there is only one.
+	Trend *trend
+	// Took is zero while the run is open; then Waits says what is waited for, by type.
+	Took  time.Duration
+	Waits []string
+	// Commit is that of the repository from which the run was started.
+	Commit string
+	// Damage says why the run cannot be read; empty if it can be.
+	Damage string
 }
 
 var runStatuses = []choice{{"", "all"}, {"running", "running"}, {"interrupted", "interrupted"}, {"suspended", "suspended"}, {"faulted", "faulted"}, {"cancelled", "cancelled"}, {"successful", "successful"}}
@@ -56,6 +68,7 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 		return err
 	}
 	page.All = len(all)
+	known := slices.Clone(all)
 	all = slices.DeleteFunc(all, func(r runner.Run) bool { return !page.chooses(r) })
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
 	page.part = partOfList(len(all), pageRuns, at, func(n int) string {
@@ -71,7 +84,7 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 		return "?" + q.Encode()
 	})
 	for _, r := range all[page.From-1 : page.To] {
-		page.Runs = append(page.Runs, p.runRow(r))
+		page.Runs = append(page.Runs, p.runRow(ctx, r, known))
 	}
 	return nil
 }
@@ -93,17 +106,45 @@ func statusOf(r runner.Run) string {
 	return string(r.Status)
 }
 
-func (p *Pages) runRow(r runner.Run) runRow {
+// runRow is a row of the list. With a run that cannot be read nothing is wrong but its own row.
+func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runRow {
 	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Status: statusOf(r)}
 	out.Class = classOf(schemas.Status(out.Status))
-	head, err := p.o.Service.Runner().DocumentHead(r.ID)
-	if err == nil && head.RunID == r.ID && head.Revision == r.Revision {
-		if out.Scores = head.Summary.Agents; len(out.Scores) == 0 {
-			out.Scores = []schemas.AgentScore{{Score: head.Summary.Score, ScoreCompleted: head.Summary.ScoreCompleted}}
-		}
-		out.Name = setName(head)
+	if _, err := p.o.Service.Redactor(ctx, r.ID); err != nil && ctx.Err() == nil {
+		out.Damage = err.Error()
 	}
-	c := r.Counts
+	if !r.FinishedAt.IsZero() {
+		out.Took = r.FinishedAt.Sub(r.CreatedAt)
+	} else if s, err := p.o.Service.Store().Standing(ctx, r.ID); err == nil {
+		for _, typ := range slices.Sorted(maps.Keys(s.Waiting)) {
+			out.Waits = append(out.Waits, fmt.Sprintf("%d %s", s.Waiting[typ], typ))
+		}
+	}
+	if head, ok := p.headOf(r); ok {
+		out.Scores, out.Name, out.Commit = scoresOf(head), setName(head), head.GitCommit
+	}
+	out.Trend = p.trend(r, all, out.Scores)
+	out.addBar()
+	return out
+}
+
+// headOf is what the results document of a run says of it, if that is of the run's revision.
+func (p *Pages) headOf(r runner.Run) (schemas.Head, bool) {
+	head, err := p.o.Service.Runner().DocumentHead(r.ID)
+	return head, err == nil && head.RunID == r.ID && head.Revision == r.Revision
+}
+
+// scoresOf are the scores of a run by agent.
+func scoresOf(head schemas.Head) []schemas.AgentScore {
+	if len(head.Summary.Agents) > 0 {
+		return head.Summary.Agents
+	}
+	return []schemas.AgentScore{{Score: head.Summary.Score, ScoreCompleted: head.Summary.ScoreCompleted}}
+}
+
+// addBar counts the rollouts by status.
+func (row *runRow) addBar() {
+	c := row.Counts
 	var texts []string
 	x := 0.0
 	for _, one := range []struct {
@@ -115,9 +156,8 @@ func (p *Pages) runRow(r runner.Run) runRow {
 		}
 		texts = append(texts, strconv.Itoa(one.n)+" "+one.status)
 		share := float64(one.n) / float64(c.Total)
-		out.Bar = append(out.Bar, barPart{one.status, percent(x), percent(share)})
+		row.Bar = append(row.Bar, barPart{one.status, percent(x), percent(share)})
 		x += share
 	}
-	out.BarText = strings.Join(texts, ", ")
-	return out
+	row.BarText = strings.Join(texts, ", ")
 }

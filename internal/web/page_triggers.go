@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -26,7 +27,16 @@ type triggersPage struct {
 	Unreadable []string
 	Sources    []sourceRow
 	Triggers   []triggerRow
+	// Parked are deliveries that have come before what they are for.
+	Parked     []store.Delivered
+	ParkedMore bool
 }
+
+// maxParked is how many parked deliveries the page shows.
+const maxParked = 100
+
+// Until is how long a parked delivery is kept.
+func (*triggersPage) Until(d store.Delivered) time.Time { return d.ReceivedAt.Add(store.ParkedFor) }
 
 // sourceRow is a source with what waits for it.
 type sourceRow struct {
@@ -119,6 +129,12 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 	})
 	if page.Unreadable, err = unreadable(err); err != nil {
 		return err
+	}
+	if page.Parked, err = p.o.Service.Store().Parked(r.Context(), maxParked+1); err != nil {
+		return err
+	}
+	if len(page.Parked) > maxParked {
+		page.Parked, page.ParkedMore = page.Parked[:maxParked], true
 	}
 	page.sort(found)
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page

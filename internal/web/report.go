@@ -200,7 +200,7 @@ func saidBy(r schemas.EvaluationResult) string {
 	case r.Comparison != nil:
 		return fmt.Sprintf("expected (%s) %s, got %s", r.Comparison.Relation, r.Comparison.Expected, r.Comparison.Actual)
 	case len(r.Details) > 0:
-		return textOf(r.Details)
+		return inWords(r.Details)
 	}
 	return ""
 }

@@ -22,7 +22,7 @@ var staticFiles embed.FS
 // here returns markup: html/template escapes everything.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"visible": visible, "plain": plain, "score": formatScore, "duration": formatDuration, "ms": formatMs, "counted": counted, "shortID": shortID,
-	"utc": func(t time.Time) time.Time { return t.UTC() }, "asset": assetURL, "parts": valueParts,
+	"utc": func(t time.Time) time.Time { return t.UTC() }, "asset": assetURL, "parts": valueParts, "deliverer": deliverer,
 }).ParseFS(templateFiles, "templates/*.html"))
 
 // frame is what every page has around it.

@@ -92,6 +92,8 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/triggers/{id}/answer", a.outcome),
 		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(a.answer)},
 		read("/runs/{run}/rollouts/{rollout}", p.rollout),
+		read("/runs/{run}/rollouts/{rollout}/why", p.why),
+		read("/runs/{run}/rollouts/{rollout}/follow/{path...}", p.follow),
 		read("/runs/{run}/e/{evaluation}/{agent}/{epoch}", p.rolloutOf),
 		read("/runs/{run}/rollouts/{rollout}/files/{path...}", p.file),
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -17,9 +16,6 @@ type mail struct {
 	rollouts rolloutRows
 	triggers triggerRows
 }
-
-// parkedFor is how long a delivery that matches nothing is kept.
-const parkedFor = 7 * 24 * time.Hour
 
 // delivered is what a trigger becomes with a delivery.
 var delivered = map[store.Status]store.TriggerState{
@@ -125,7 +121,7 @@ func (m mail) park(a incoming) error {
 	if a.TriggerID == "" && a.ItemKey == "" {
 		return errors.New("a delivery needs the id of a trigger, or a source and an item key")
 	}
-	if err := m.tx.exec("DELETE FROM deliveries WHERE disposition = 'parked' AND received_at < ?", m.tx.after(-parkedFor)); err != nil {
+	if err := m.tx.exec("DELETE FROM deliveries WHERE disposition = 'parked' AND received_at < ?", m.tx.after(-store.ParkedFor)); err != nil {
 		return err
 	}
 	return m.record(a.TriggerID, a, store.Parked)
@@ -258,7 +254,7 @@ func (m mail) openMailbox(waits store.Trigger) (accepted bool, err error) {
 			AND NOT EXISTS (SELECT 1 FROM deliveries c JOIN triggers t ON t.trigger_id = c.trigger_id
 				WHERE c.parked_id = d.id AND t.rollout_id = ?5 AND (t.segment < ?6 OR t.trigger_id = ?4 OR t.evaluator_id = ?7 AND ?7 <> '' AND t.occurrence < ?8))
 		UNION ALL SELECT `+deliveryColumns+" FROM deliveries WHERE trigger_id = ?4 AND disposition = 'parked' AND received_at >= ?3 ORDER BY id",
-		waits.Source, waits.ItemKey, m.tx.after(-parkedFor), waits.ID, waits.RolloutID, waits.Segment, waits.EvaluatorID, waits.Occurrence); err != nil {
+		waits.Source, waits.ItemKey, m.tx.after(-store.ParkedFor), waits.ID, waits.RolloutID, waits.Segment, waits.EvaluatorID, waits.Occurrence); err != nil {
 		return false, err
 	}
 	for _, a := range found {

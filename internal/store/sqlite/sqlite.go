@@ -40,6 +40,7 @@ type Store struct {
 	rescorings
 	standings
 	heads
+	parkedMail
 }
 
 var _ store.Store = (*Store)(nil)
@@ -102,7 +103,7 @@ func Open(dir string, opts store.Options) (*Store, error) {
 		return nil, errors.Join(err, d.closeDatabases())
 	}
 	d.commit = startCommitter(d)
-	return &Store{d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, heads{d}}, nil
+	return &Store{d, runs{d}, queue{d}, scoring{d}, batches{d}, ledger{d}, mailbox{d}, questions{d}, reader{d}, listing{d}, mcpTasks{d}, accessTokens{d}, jobs{d}, outbox{d}, rescorings{d}, standings{d}, heads{d}, parkedMail{d}}, nil
 }
 
 // ignoreInGit keeps a new store out of the repository that it is made in. A folder that has

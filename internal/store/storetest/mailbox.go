@@ -251,6 +251,29 @@ func parkedSpecs(s *suite) {
 		equal(w, "disposition", all[0].Disposition, store.Accepted)
 	})
 
+	s.spec("what is parked is listed, until a trigger that it names takes it or it is too old", func(w *world) {
+		_, rollouts := w.create(1)
+		id := store.TriggerID(rollouts[0], "i", 0, 0)
+		w.deliver(w.a, byKey("key-x", `1`))
+		first := w.Now()
+		w.advance(time.Hour)
+		w.deliver(w.a, payload(id, `2`))
+		list := func(limit int) (out []store.Delivered) {
+			all, err := w.another().Parked(w.ctx, limit)
+			w.must(err)
+			return all
+		}
+		all := list(10)
+		if len(all) != 2 || all[0].ItemKey != "key-x" || all[0].TriggerID != "" || all[0].ReceivedAt != first || all[1].TriggerID != id || all[1].Disposition != store.Parked {
+			w.Fatalf("%+v", all)
+		}
+		equal(w, "of two", len(list(1)), 1)
+		w.suspend(w.a, w.claim(w.a), external("i"))
+		equal(w, "when it was taken", len(list(10)), 1)
+		w.advance(week)
+		equal(w, "a week later", len(list(10)), 0)
+	})
+
 	s.spec("of several parked deliveries the first wins, the others are duplicates", func(w *world) {
 		_, rollouts := w.create(1)
 		id := store.TriggerID(rollouts[0], "i", 0, 0)

@@ -159,7 +159,7 @@ function render() {
   }
   for (const b of $$('a[data-view]')) { press(b, b.dataset.view === state.view); b.setAttribute('href', mark + queryOf(state, { page: '1', view: b.dataset.view })); }
   for (const f of form.elements) if (f.name in state && f !== document.activeElement) f.value = state[f.name];
-  cursor = -1;
+  cursor = -1; openers();
 }
 const press = (b, on) => on ? b.setAttribute('aria-current', 'true') : b.removeAttribute('aria-current');
 async function go(next, push) { // shows another state of the list, by way of the server if the columns are not to be had
@@ -183,9 +183,54 @@ if (form && table) {
   if (report && here(location)) go(state, false);
 }
 
+// ---- a row is opened in its place: why the rollout has its status and score
+function openers() {
+  if (!table || report) return;
+  for (const a of $$('tbody th a', table)) a.parentElement.prepend(el('button', { type: 'button', class: 'open', 'aria-expanded': 'false', 'aria-label': 'Why: ' + plain(a.textContent) }));
+}
+async function toggle(button) {
+  const row = button.closest('tr'), shut = row.nextElementSibling;
+  button.setAttribute('aria-expanded', String(!shut?.matches('.opened')));
+  if (shut?.matches('.opened')) { shut.remove(); return; }
+  const box = el('td', { colspan: row.children.length, role: 'status' }, 'Loading'), link = $('th a', row);
+  row.after(el('tr', { class: 'opened' }, box));
+  try {
+    const r = await fetch(link.pathname + '/why');
+    if (!r.ok) throw new Error(r.status);
+    const d = await r.json(), body = el('tbody');
+    for (const e of d.evaluators || []) body.append(el('tr', {}, u('th', e.name, { scope: 'row' }), td(null, 'num', e.score), u('td', e.said || '')));
+    box.replaceChildren(u('b', d.title), ' ', el('a', { href: link.href }, 'the whole rollout'), d.why ? u('pre', d.why, { tabindex: '0' }) : '', body.firstChild ? el('table', {}, body) : '');
+  } catch { box.textContent = 'The server does not answer. The name leads to the page of the rollout.'; }
+}
+table?.addEventListener('click', e => { const b = e.target.closest('button.open'); if (b) toggle(b); });
+openers();
+
+// ---- a log is followed until its agent has ended, or its reader scrolls up
+const follow = $('#follow'), log = $('#log');
+if (follow && 'EventSource' in window) {
+  let tail = null, top = 0, held = log.textContent.length;
+  const stop = text => { tail?.close(); tail = null; follow.setAttribute('aria-pressed', 'false'); $('#following').textContent = text; };
+  follow.hidden = false;
+  follow.addEventListener('click', () => {
+    if (tail) { stop('The agent was running.'); return; }
+    tail = new EventSource(follow.dataset.follow);
+    follow.setAttribute('aria-pressed', 'true'); $('#following').textContent = 'What is added appears here.';
+    tail.addEventListener('log', e => {
+      for (const [text, cls, control] of JSON.parse(e.data).spans) { log.append(el(control ? 'b' : 'span', { class: control ? 'ctl' : cls || null }, text)); held += text.length; }
+      while (held > 65536 && log.firstChild !== log.lastChild) { held -= log.firstChild.textContent.length; log.firstChild.remove(); }
+      follow.dataset.follow = follow.dataset.follow.replace(/from=.*/, 'from=' + e.lastEventId);
+      log.scrollTop = log.scrollHeight; top = log.scrollTop;
+    });
+    tail.addEventListener('end', e => { stop('The agent has ended: ' + JSON.parse(e.data) + '.'); follow.hidden = true; });
+    tail.addEventListener('error', () => { if (tail?.readyState === 2) stop('Not connected.'); });
+    log.scrollTop = log.scrollHeight; top = log.scrollTop;
+  });
+  log.addEventListener('scroll', () => { if (tail && log.scrollTop < top - 4) stop('Stopped, because you scrolled up.'); });
+}
+
 // ---- keys: all of them can be switched off, as WCAG 2.1.4 asks
 let cursor = -1;
-const items = () => $$('#rollouts tbody tr, table[data-keys] tbody tr').filter(n => n.offsetParent);
+const items = () => $$('#rollouts tbody tr, table[data-keys] tbody tr').filter(n => n.offsetParent && !n.closest('.opened'));
 function move(d) {
   const all = items(); if (!all.length) return;
   all[cursor]?.classList.remove('cur'); cursor = Math.max(0, Math.min(all.length - 1, cursor + d));
@@ -199,7 +244,7 @@ document.addEventListener('keydown', e => {
   if (e.key === 'Escape' && typing) { e.target.blur(); return; }
   if (typing || memory.get('keys') === 'off') return;
   const follow = rel => $(`a[rel="${rel}"]`)?.click();
-  const act = { j: () => move(1), k: () => move(-1), o: () => $('a', items()[cursor] || el('p'))?.click(), '/': () => $('input[type=search]')?.focus(), '?': help, n: () => follow('next'), p: () => follow('prev') }[e.key];
+  const act = { j: () => move(1), k: () => move(-1), o: () => $('a', items()[cursor] || el('p'))?.click(), x: () => $('button.open', items()[cursor] || el('p'))?.click(), '/': () => $('input[type=search]')?.focus(), '?': help, n: () => follow('next'), p: () => follow('prev') }[e.key];
   if (act) { e.preventDefault(); act(); }
 });
 if (keysOn) { keysOn.checked = memory.get('keys') !== 'off'; keysOn.addEventListener('change', () => memory.set('keys', keysOn.checked ? 'on' : 'off')); }

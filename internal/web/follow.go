@@ -1,0 +1,113 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/report"
+)
+
+// followPause is how often a log that is followed is looked at: a file says to nobody that it has grown.
+const followPause = 500 * time.Millisecond
+
+// logEvent is what has been added to a log: texts with their class, and whether each is the name of a
+// control character.
+type logEvent struct {
+	Spans [][3]any `json:"spans"`
+}
+
+// follow streams what is added to a log of a rollout, from a byte on, until its agent no longer runs.
+// The number of an event is the byte up to which it goes, so that a browser that comes back misses
+// nothing and gets nothing twice.
+func (p *Pages) follow(w http.ResponseWriter, r *http.Request) error {
+	run, found, err := p.named(w, r)
+	if !found {
+		return err
+	}
+	id := r.PathValue("rollout")
+	d, err := p.o.Service.Folder(r.Context(), run.ID, id)
+	if err != nil {
+		return err
+	}
+	name := r.PathValue("path")
+	from, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
+	if err != nil {
+		from, _ = strconv.ParseInt(r.URL.Query().Get("from"), 10, 64) // what is no number is the beginning
+	}
+	if _, _, _, err := readFile(d, name, 0, 0); errors.Is(err, fs.ErrNotExist) {
+		return notFound("the rollout has left no file %s, or its folder was removed", plain(name))
+	} else if err != nil {
+		return err
+	}
+	s, err := p.newStream(w)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	grows := time.NewTicker(followPause)
+	defer grows.Stop()
+	for {
+		one, err := p.o.Service.Store().Rollout(r.Context(), id) // before the file, which grows no more after its end
+		if err != nil {
+			return nil //nolint:nilerr // the browser comes again, and is told then
+		}
+		ended := one.State != eval.StateRunning
+		for {
+			data, at, err := grown(d, name, from, ended)
+			if err != nil {
+				return nil //nolint:nilerr // as above
+			}
+			if len(data) == 0 {
+				break
+			}
+			from = at + int64(len(data))
+			if s.send(from, "log", newLogEvent(d.Redact.String(string(data)))) != nil {
+				return nil
+			}
+		}
+		if ended {
+			_ = s.send(from, "end", string(one.State)) // nobody may listen any more
+			return nil
+		}
+		select {
+		case <-grows.C:
+		case <-s.pings.C:
+			if s.ping() != nil {
+				return nil
+			}
+		case <-p.o.Draining:
+			return nil
+		case <-r.Context().Done():
+			return nil
+		}
+	}
+}
+
+// grown is what a file has from a byte on, whole lines of it unless all of it is there, so that no
+// secret and no character is cut in two.
+func grown(d report.Folder, name string, from int64, all bool) (data []byte, at int64, err error) {
+	data, at, _, err = readFile(d, name, from, partBytes)
+	if err != nil || all && len(data) < partBytes {
+		return data, at, err
+	}
+	if end := bytes.LastIndexByte(data, '\n'); end >= 0 {
+		return data[:end+1], at, nil
+	}
+	if len(data) < partBytes {
+		return nil, at, nil
+	}
+	return trimRunes(data, false), at, nil // a line that is longer than a part
+}
+
+func newLogEvent(text string) logEvent {
+	var e logEvent
+	for _, s := range styled(text) {
+		e.Spans = append(e.Spans, [3]any{s.Text, s.Class, s.Control})
+	}
+	return e
+}

@@ -1,0 +1,78 @@
+package web_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/evalrun/evalrun/runner"
+)
+
+// The list of runs has the scores of a set as a line, leads two marked runs to their comparison with
+// the older one as the baseline, and shows a damaged run in its row.
+func TestTheListOfRuns(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	first, second := d.scoredRun("yes"), d.scoredRun("no")
+	_, page := d.do("GET", "/", nil)
+	if n := strings.Count(page, `<svg class="spark"`); n != 2 {
+		t.Errorf("%d runs of the set have a trend", n)
+	}
+	for _, want := range []string{"this is number 1", "this is number 2", `name="run" value="` + first + `"`, " ms</td>", `<button id="compare">`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the list lacks %q", want)
+		}
+	}
+	for _, marked := range [][]string{{first, second}, {second, first}} {
+		if code, to := d.leads("/compare?" + url.Values{"run": marked}.Encode()); code != http.StatusFound || to != "/compare?a="+first+"&b="+second {
+			t.Errorf("%d to %s", code, to)
+		}
+	}
+	if _, to := d.leads("/compare?run=" + first); to != "/compare?a="+first {
+		t.Error("one run alone leads to", to)
+	}
+	if code, _ := d.leads("/compare?run=none"); code != http.StatusNotFound {
+		t.Error("a run that is not there:", code)
+	}
+	bad := d.scoredRun("yes")
+	spoil(t, d.store.Dir(), "UPDATE plans SET data = '{' WHERE run_id = ?", bad)
+	_, page = d.do("GET", "/", nil)
+	if strings.Count(page, "cannot be read: ") != 1 || strings.Contains(page, `value="`+bad+`"`) || !strings.Contains(page, `value="`+second+`"`) {
+		t.Error("a damaged run is not shown as one in its row")
+	}
+}
+
+// leads is where a page sends its reader.
+func (d *desk) leads(path string) (code int, to string) {
+	d.Helper()
+	r, err := http.NewRequestWithContext(d.Context(), http.MethodGet, d.URL+path, nil)
+	if err != nil {
+		d.Fatal(err)
+	}
+	a, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
+	if err != nil {
+		d.Fatal(err)
+	}
+	_ = a.Body.Close() // only where it leads is of interest
+	return a.StatusCode, a.Header.Get("Location")
+}
+
+// A delivery that has come before what it is for is shown until something takes it.
+func TestParkedDeliveriesAreShown(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	if _, page := d.do("GET", "/triggers", nil); strings.Contains(page, "Parked deliveries") {
+		t.Error("there is nothing parked, and it is shown")
+	}
+	if _, err := d.store.Deliver(t.Context(), "external/<b>key", runner.Delivery{Payload: json.RawMessage(`1`), By: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+	_, page := d.do("GET", "/triggers", nil)
+	for _, want := range []string{"Parked deliveries", "&lt;b&gt;key", "somebody", "Kept until"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}

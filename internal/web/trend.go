@@ -1,0 +1,88 @@
+package web
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// maxTrend is how many runs of a set a sparkline has.
+const maxTrend = 20
+
+// trend is a sparkline: the scores of an agent in the runs of one set, the oldest first, with one of
+// them marked. It is drawn in a box of 96 by 22.
+type trend struct {
+	Path   string
+	Dot    *[2]string
+	Label  string
+	scores []float64
+}
+
+// trend has the runs of the same set up to the newest, around the one of the row. Of a run of another
+// set, or in which the agent has no score, it knows nothing.
+func (p *Pages) trend(of runner.Run, all []runner.Run, scores []schemas.AgentScore) *trend {
+	if len(scores) == 0 || of.EvaluationSetID == "" {
+		return nil
+	}
+	agent := scores[0].Agent
+	t, marked := &trend{}, -1
+	for _, r := range slices.Backward(sameSet(of, all)) {
+		head, ok := p.headOf(r)
+		if !ok {
+			continue
+		}
+		for _, s := range scoresOf(head) {
+			if s.Agent != agent || s.Score == nil {
+				continue
+			}
+			if r.ID == of.ID {
+				marked = len(t.scores)
+			}
+			t.scores = append(t.scores, *s.Score)
+		}
+	}
+	if len(t.scores) < 2 || marked < 0 {
+		return nil
+	}
+	t.draw(marked)
+	if agent == "" {
+		agent = "the agent"
+	}
+	var texts []string
+	for _, s := range t.scores {
+		texts = append(texts, fmt.Sprintf("%.3f", s))
+	}
+	t.Label = fmt.Sprintf("score of %s in %d runs of the set, the oldest first: %s; this is number %d", agent, len(t.scores), strings.Join(texts, ", "), marked+1)
+	return t
+}
+
+// sameSet are the runs of the same set, the newest first: at most maxTrend, with the one itself.
+func sameSet(of runner.Run, all []runner.Run) (out []runner.Run) {
+	for _, r := range all {
+		if r.EvaluationSetID == of.EvaluationSetID {
+			out = append(out, r)
+		}
+	}
+	at := slices.IndexFunc(out, func(r runner.Run) bool { return r.ID == of.ID })
+	from := max(0, min(at-maxTrend/2, len(out)-maxTrend))
+	return out[from:min(len(out), from+maxTrend)]
+}
+
+func (t *trend) draw(marked int) {
+	low, high := slices.Min(t.scores), slices.Max(t.scores)
+	if high-low < 0.05 { // what hardly differs looks flat
+		low, high = (low+high)/2-0.025, (low+high)/2+0.025
+	}
+	var path strings.Builder
+	for i, s := range t.scores {
+		x, y := 4+88*float64(i)/float64(len(t.scores)-1), 18-14*(s-low)/(high-low)
+		fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(i, 1)], x, y)
+		if i == marked {
+			t.Dot = &[2]string{fmt.Sprintf("%.1f", x), fmt.Sprintf("%.1f", y)}
+		}
+	}
+	t.Path = path.String()
+}
