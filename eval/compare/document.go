@@ -100,6 +100,15 @@ type Item struct {
 	EpochsB int      `json:"epochsB"`
 	FaultsA []string `json:"faultsA,omitempty"`
 	FaultsB []string `json:"faultsB,omitempty"`
+	// Changes are the evaluators that say something else, by their ids.
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Change is what an evaluator says of an evaluation on both sides, nil where it has given no score.
+type Change struct {
+	Evaluator string   `json:"evaluator"`
+	A         *float64 `json:"a"`
+	B         *float64 `json:"b"`
 }
 
 // Gate is a demand on the first row, judged by its interval.

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -161,7 +162,7 @@ func (f *figures) items() []Item {
 			continue
 		}
 		out = append(out, Item{EvaluationID: s.pair.a.EvaluationID, EvaluationName: s.pair.b.Name, Agent: f.agent(s), A: *s.a, B: *s.b, D: *s.b - *s.a,
-			EpochsA: len(s.fa.Epochs), EpochsB: len(s.fb.Epochs), FaultsA: s.pair.a.Faults, FaultsB: s.pair.b.Faults})
+			EpochsA: len(s.fa.Epochs), EpochsB: len(s.fb.Epochs), FaultsA: s.pair.a.Faults, FaultsB: s.pair.b.Faults, Changes: s.pair.changes()})
 	}
 	slices.SortStableFunc(out, func(x, y Item) int {
 		sign := cmp.Compare(x.D, 0) - cmp.Compare(y.D, 0)
@@ -170,6 +171,25 @@ func (f *figures) items() []Item {
 		}
 		return cmp.Or(sign, cmp.Compare(math.Abs(y.D), math.Abs(x.D)))
 	})
+	return out
+}
+
+// changes are the evaluators that say something else of B than of A.
+func (p pair) changes() (out []Change) {
+	ids := slices.Collect(maps.Keys(p.a.Evaluators))
+	for id := range p.b.Evaluators {
+		if _, ok := p.a.Evaluators[id]; !ok {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		a, b := p.a.Evaluators[id].Value, p.b.Evaluators[id].Value
+		if a == nil && b == nil || a != nil && b != nil && math.Abs(*a-*b) < 1e-12 {
+			continue
+		}
+		out = append(out, Change{id, a, b})
+	}
 	return out
 }
 

@@ -130,6 +130,9 @@ func TestOutputsStandSideBySide(t *testing.T) {
 	d := newDesk(t)
 	good, bad := d.scoredRun("yes"), d.scoredRun("no")
 	_, page := d.do("GET", "/compare?a="+good+"&b="+bad, nil)
+	if n := strings.Count(page, ">x 1.000 → 0.000<"); n != 6 {
+		t.Errorf("%d evaluations say what has become worse", n)
+	}
 	m := regexp.MustCompile(`href="(/compare/outputs[^"]*)"`).FindStringSubmatch(page)
 	if m == nil || !strings.Contains(page, "McNemar: 6 became worse and 2 better, exact p ") {
 		t.Fatal(page)

@@ -208,6 +208,23 @@ type comparedItem struct {
 	URL string
 }
 
+// Changed says in a line what each evaluator says of A and of B, and what has faulted.
+func (i comparedItem) Changed() string {
+	var out []string
+	for _, c := range i.Changes {
+		out = append(out, c.Evaluator+" "+formatScore(c.A)+" → "+formatScore(c.B))
+	}
+	for _, side := range []struct {
+		name   string
+		faults []string
+	}{{"A", i.FaultsA}, {"B", i.FaultsB}} {
+		if n := len(side.faults); n > 0 {
+			out = append(out, fmt.Sprintf("%s in %s: %s", counted(n, "fault"), side.name, strings.Join(slices.Compact(slices.Sorted(slices.Values(side.faults))), ", ")))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
 // Items are evaluations with their links.
 func (page *comparePage) Items(all []compare.Item) (out []comparedItem) {
 	for _, one := range all {
