@@ -136,7 +136,7 @@ func (s *site) checkRollout(runID string, one schemas.Rollout) {
 // checkRunInList holds the row of a run in the list of runs against its results.
 func (s *site) checkRunInList(results schemas.Results) {
 	s.Helper()
-	_, row, _ := strings.Cut(s.page("/?q="+url.QueryEscape(results.RunID)), `<tr><th scope="row" data-l="Run">`)
+	_, row, _ := strings.Cut(s.page("/?q="+url.QueryEscape(results.RunID)), `<th scope="row" data-l="Run">`)
 	row, _, _ = strings.Cut(row, "</tr>")
 	got, total := cells(row), 0
 	for _, m := range regexp.MustCompile(`(\d+) \w+`).FindAllStringSubmatch(got["Rollouts"], -1) {
