@@ -120,13 +120,17 @@ type Task struct {
 	// Source is the address of the folder in a git repository that the task was fetched from, with
 	// the commit's full id; empty if it was not fetched.
 	Source string `json:"source,omitempty"`
+	// OfDataset says that it is one of the tasks of the set's TaskDataset.
+	OfDataset bool `json:"ofDataset,omitempty"`
 }
 
 // TaskDataset is a data set of a registry, whose tasks a set has.
 type TaskDataset struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	// Metrics sum up the rewards: mean, sum, min, max.
+	// Registry is the name of its file.
+	Registry string `json:"registry,omitempty"`
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	// Metrics sum up the rewards: mean, sum, min, max, uv-script. Without any it is the mean.
 	Metrics []string `json:"metrics,omitempty"`
 }
 
@@ -161,6 +165,18 @@ const TypeVerifier = "verifier"
 
 // Verifier is its definition.
 var Verifier = Definition{ID: "verifier", Name: "verifier", Type: TypeVerifier, Weight: 1}
+
+// VerifierDetails are the details of its results; a result without them has the reward alone.
+type VerifierDetails struct {
+	// Details is what else the tests have said, an object, or null.
+	Details json.RawMessage `json:"details"`
+	// Metrics are the other numbers that the tests have written.
+	Metrics map[string]float64 `json:"metrics"`
+	// Notes say what is missing of the task's artifacts.
+	Notes []string `json:"notes,omitempty"`
+	// RewardName is the name of the number that the reward is, if that is one of the Metrics.
+	RewardName string `json:"rewardName,omitempty"`
+}
 
 // Limits bound a rollout. A zero duration means no limit.
 type Limits struct {

@@ -116,6 +116,7 @@ type tally struct {
 	passes   []Flaky
 	usage    usageTally
 	tags     tagTallies
+	metrics  metricTally
 }
 
 type evaluatorTally struct {
@@ -216,6 +217,7 @@ func (t *tally) add(rollouts []Rollout) (out Outcome) {
 	finished := !slices.ContainsFunc(rollouts, func(r Rollout) bool { return !r.State.IsTerminal() })
 	for _, r := range rollouts {
 		t.rollouts.count(r.State)
+		t.metrics.add(r)
 		switch {
 		case r.State == StateCompleted:
 			t.addResults(r, finished)

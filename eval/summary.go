@@ -78,6 +78,8 @@ type AgentSummary struct {
 	NeverPass  []string        `json:"neverPass,omitempty"`
 	// Usage is what the rollouts have used of models; nil if none has said.
 	Usage *UsageSummary `json:"usage,omitempty"`
+	// TaskMetrics are those of the registry's data set, if the run has one, in its order.
+	TaskMetrics []TaskMetric `json:"taskMetrics,omitempty"`
 	// Tags has one entry a tag, if evaluations have any.
 	Tags []TagSummary `json:"tags,omitempty"`
 }
@@ -215,6 +217,7 @@ func (t *tally) summary() AgentSummary {
 	s.Flaky, s.AlwaysPass, s.NeverPass = consistency(t.passes)
 	s.Usage = t.usage.summary()
 	s.Tags = t.tags.summaries()
+	s.TaskMetrics = t.metrics.summaries(t.set.TaskDataset)
 	return s
 }
 

@@ -17,8 +17,10 @@ import (
 type Fetched struct {
 	// sources says for each folder where it was fetched from.
 	sources []taskcache.Fetched
-	// dataset is the one of a registry that was asked for, nil if none was.
-	dataset *eval.TaskDataset
+	// dataset is the one of a registry that was asked for, nil if none was; its tasks are in
+	// datasetDirs.
+	dataset     *eval.TaskDataset
+	datasetDirs []string
 	// warnings are what is strange about the registry.
 	warnings input.Problems
 }
@@ -85,9 +87,10 @@ func Fetch(ctx context.Context, paths []string, o FetchOptions) (f *Fetched, loc
 				return f, nil, inputError("%s: %w", s.Folder, err)
 			}
 		}
-		local = append(local, s.Dir)
+		f.datasetDirs = append(f.datasetDirs, s.Dir)
 	}
-	return f, append(local, beside...), nil
+	f.datasetDirs = append(f.datasetDirs, beside...)
+	return f, append(local, f.datasetDirs...), nil
 }
 
 // registryFolder is a folder that a registry names, with its digest there.
@@ -115,7 +118,7 @@ func (f *Fetched) readDataset(reference string, beside *[]string) (out []registr
 	if err != nil {
 		return nil, inputError("%s: %w", file, err)
 	}
-	f.dataset = &eval.TaskDataset{Name: d.Name, Version: d.Version, Metrics: d.Metrics}
+	f.dataset = &eval.TaskDataset{Registry: filepath.Base(file), Name: d.Name, Version: d.Version, Metrics: d.Metrics}
 	for i, t := range d.Tasks {
 		at := fmt.Sprintf("%s: %s, tasks[%d]", file, d, i)
 		if t.GitURL == "" {
@@ -161,6 +164,18 @@ func (f *Fetched) find(patterns []string) (dirs []string, err error) {
 		}
 	}
 	return dirs, nil
+}
+
+// ofDataset reports whether a task directory is one of the data set's.
+func (f *Fetched) ofDataset(dir string) bool {
+	return f != nil && slices.ContainsFunc(f.datasetDirs, func(of string) bool {
+		abs, err := filepath.Abs(of)
+		if err != nil {
+			return false
+		}
+		rel, err := filepath.Rel(abs, dir)
+		return err == nil && filepath.IsLocal(rel)
+	})
 }
 
 // source is the address of a task directory that was fetched, empty if it was not.

@@ -113,7 +113,7 @@ func (e *EvalSet) taskEvaluation(dir string) (one eval.Evaluation, problems inpu
 	if err != nil {
 		return one, problems, err
 	}
-	ref := eval.Task{Dir: abs, Source: e.opts.Fetched.source(abs)}
+	ref := eval.Task{Dir: abs, Source: e.opts.Fetched.source(abs), OfDataset: e.opts.Fetched.ofDataset(abs)}
 	if rel, err := filepath.Rel(e.req.BaseDir, abs); err == nil {
 		ref.Dir = rel
 	}

@@ -51,6 +51,8 @@ type Rollout struct {
 	Usage *Usage `json:"usage,omitempty"`
 	// Steps are those of a task of several steps that have ended.
 	Steps []Step `json:"steps,omitempty"`
+	// TaskSource says where the task comes from, if it was fetched or is one of a registry.
+	TaskSource *TaskSource `json:"taskSource,omitempty"`
 	// Inputs, ExpectedOutput, Criteria (by evaluator), Tags and Metadata are the evaluation's.
 	Inputs         json.RawMessage            `json:"inputs,omitempty"`
 	ExpectedOutput json.RawMessage            `json:"expectedOutput,omitempty"`
@@ -143,13 +145,42 @@ type MCPServer struct {
 	Held  int `json:"held,omitempty"`
 }
 
+// TaskSource says where a task comes from that was fetched from a git repository, or is one of a
+// registry.
+type TaskSource struct {
+	// Registry is the name of its file, Dataset and Version the data set there.
+	Registry string `json:"registry,omitempty"`
+	Dataset  string `json:"dataset,omitempty"`
+	Version  string `json:"version,omitempty"`
+	// GitURL is the repository, Commit a full id, Path the folder there.
+	GitURL string `json:"gitUrl,omitempty"`
+	Commit string `json:"commit,omitempty"`
+	Path   string `json:"path,omitempty"`
+	// Digest is that of the task's files.
+	Digest string `json:"digest"`
+}
+
+// String is the source in one line.
+func (s *TaskSource) String() string {
+	line := s.Digest
+	if s.GitURL != "" {
+		line = "git+" + s.GitURL + "#" + s.Commit + ":" + s.Path + ", " + line
+	}
+	if s.Dataset != "" {
+		line = s.Dataset + "@" + s.Version + " of " + s.Registry + ", " + line
+	}
+	return line
+}
+
 // Step is the end of one step of a task.
 type Step struct {
 	Name string `json:"name"`
 	// Reward is nil if the step's verifier left none; then Error says why.
-	Reward  *float64           `json:"reward"`
-	Metrics map[string]float64 `json:"metrics,omitempty"`
-	Error   string             `json:"error,omitempty"`
+	Reward *float64 `json:"reward"`
+	// RewardName is the name of the number that the reward is, if that is one of the Metrics.
+	RewardName string             `json:"rewardName,omitempty"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Error      string             `json:"error,omitempty"`
 	// Notes say what was left out of what the step has left, and what is missing of it.
 	Notes []string `json:"notes,omitempty"`
 }

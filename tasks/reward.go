@@ -21,6 +21,8 @@ import (
 // Reward is what a test script says that an attempt is worth.
 type Reward struct {
 	Value float64 `json:"value"`
+	// Name is the name of its number in reward.json, empty for "reward". It is among the Metrics then.
+	Name string `json:"name,omitempty"`
 	// Metrics are the other numbers of reward.json.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// Details is an object of what else reward.json has.
@@ -121,6 +123,9 @@ func parseReward(data []byte) (Reward, error) {
 		name = names[0]
 	}
 	reward := Reward{Value: numbers[name]}
+	if name != rewardKey {
+		reward.Name = name
+	}
 	delete(numbers, rewardKey) // a number of another name stays a metric as well
 	if len(numbers) > 0 {
 		reward.Metrics = numbers
@@ -201,8 +206,12 @@ func CombineRewards(strategy string, steps []Reward) Reward {
 	}
 	var mean Reward
 	sums := map[string]float64{}
+	mean.Name = steps[0].Name
 	for _, s := range steps {
 		mean.Value += s.Value
+		if s.Name != mean.Name {
+			mean.Name = ""
+		}
 		for name, v := range s.Metrics {
 			sums[name] += v
 		}

@@ -21,7 +21,7 @@ func TestReadReward(t *testing.T) {
 		{name: "JSON", document: `{"reward": 0.25}`, want: Reward{Value: 0.25}},
 		{name: "metrics and details", document: `{"reward": 1, "tests_total": 12, "items": [{"a": 1}], "reason": "x", "ok": true, "none": null}`,
 			want: Reward{Value: 1, Metrics: map[string]float64{"tests_total": 12}, Details: []byte(`{"items":[{"a":1}],"reason":"x","ok":true,"none":null}`)}},
-		{name: "one number of another name", document: `{"accuracy": 0.5}`, want: Reward{Value: 0.5, Metrics: map[string]float64{"accuracy": 0.5}}},
+		{name: "one number of another name", document: `{"accuracy": 0.5}`, want: Reward{Value: 0.5, Name: "accuracy", Metrics: map[string]float64{"accuracy": 0.5}}},
 		{name: "both agree", text: "0.30000000000000004", document: `{"reward": 0.3}`, want: Reward{Value: 0.3}},
 		{name: "both disagree", text: "1", document: `{"reward": 0}`, wrong: "reward.txt and reward.json disagree: 1 and 0"},
 		{name: "range", text: "-1", within: [2]float64{-1, 2}, want: Reward{Value: -1}},
@@ -111,6 +111,9 @@ func TestCombineRewards(t *testing.T) {
 	equal(t, "default", CombineRewards("", steps), mean)
 	equal(t, "final", CombineRewards(StrategyFinal, steps[:2]), steps[1])
 	equal(t, "one", CombineRewards(StrategyMean, []Reward{{Value: 0.3}}), Reward{Value: 0.3})
+	named := []Reward{{Value: 1, Name: "a", Metrics: map[string]float64{"a": 1}}, {Value: 0, Name: "a", Metrics: map[string]float64{"a": 0}}}
+	equal(t, "of another name", CombineRewards(StrategyMean, named), Reward{Value: 0.5, Name: "a", Metrics: map[string]float64{"a": 0.5}})
+	equal(t, "of different names", CombineRewards(StrategyMean, append(named, Reward{Value: 0.5})).Name, "")
 	equal(t, "none", CombineRewards(StrategyMean, nil), Reward{})
 }
 

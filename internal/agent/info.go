@@ -88,9 +88,11 @@ const (
 type StepResult struct {
 	Name string `json:"name"`
 	// Reward is nil if the step's verifier left none; then Error says why.
-	Reward  *float64           `json:"reward"`
-	Metrics map[string]float64 `json:"metrics,omitempty"`
-	Error   string             `json:"error,omitempty"`
+	Reward *float64 `json:"reward"`
+	// RewardName is as in tasks.Reward.
+	RewardName string             `json:"rewardName,omitempty"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	Error      string             `json:"error,omitempty"`
 	// Notes say what was left out of what the step has left, and what is missing of it.
 	Notes []string `json:"notes,omitempty"`
 }

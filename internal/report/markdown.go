@@ -2,6 +2,7 @@ package report
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/internal/redact"
@@ -108,7 +109,7 @@ func (m markdownWriter) evaluators() {
 			tableRow(m.out, row...)
 		}
 	}
-	for _, sentence := range append(m.summary().epochSentences(), m.summary().usageSentences()...) {
+	for _, sentence := range slices.Concat(m.summary().epochSentences(), m.summary().taskMetricSentences(), m.summary().usageSentences()) {
 		m.out.printf("\n%s.\n", markdown(sentence))
 	}
 	m.gates().markdown(m.out)

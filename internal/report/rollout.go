@@ -38,6 +38,7 @@ func (o Options) rollout(rv store.RolloutView, results []result, p parts) (out *
 		out.FaultOwner = string(ownerOf(&o.Plan.Set, rv.Fault.Category))
 	}
 	if evaluation != nil {
+		out.TaskSource = o.taskSource(evaluation)
 		out.Cluster = o.Redact.String(evaluation.Cluster)
 		out.Inputs, out.ExpectedOutput, out.Tags = o.Redact.JSON(evaluation.Inputs), o.Redact.JSON(evaluation.ExpectedOutput), o.redacted(evaluation.Tags)
 		out.Metadata = o.Redact.JSON(evaluation.Metadata)

@@ -33,7 +33,7 @@ func (r *Report) WriteTable(w io.Writer, s Showing) error {
 		return err
 	}
 	t.evaluators()
-	for _, sentence := range r.summary().usageSentences() {
+	for _, sentence := range append(r.summary().taskMetricSentences(), r.summary().usageSentences()...) {
 		out.printf("%s\n", sentence)
 	}
 	r.gates().text(out)

@@ -151,6 +151,9 @@ func (o Options) redactNames(s *eval.Summary) {
 		for i := range a.Evaluators {
 			clean(&a.Evaluators[i].Name)
 		}
+		for i, m := range a.TaskMetrics {
+			a.TaskMetrics[i].Values = o.redactedKeys(m.Values)
+		}
 		for i := range a.Tags {
 			clean(&a.Tags[i].Tag)
 		}
@@ -176,6 +179,18 @@ func (o Options) redactNames(s *eval.Summary) {
 		dataset[o.Redact.String(key)] = result
 	}
 	s.Dataset = dataset
+}
+
+// redactedKeys takes secrets out of the names of numbers.
+func (o Options) redactedKeys(values map[string]float64) map[string]float64 {
+	if values == nil {
+		return nil
+	}
+	out := make(map[string]float64, len(values))
+	for name, value := range values {
+		out[o.Redact.String(name)] = value
+	}
+	return out
 }
 
 // redacted takes secrets out of each of several texts.

@@ -126,7 +126,7 @@ func rewardOf(r agent.StepResult) *tasks.Reward {
 	if r.Reward == nil {
 		return nil
 	}
-	return &tasks.Reward{Value: *r.Reward, Metrics: r.Metrics}
+	return &tasks.Reward{Value: *r.Reward, Name: r.RewardName, Metrics: r.Metrics}
 }
 
 func causeOf(ctx context.Context) *fault.Fault {

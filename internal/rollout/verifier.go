@@ -41,7 +41,7 @@ func (v *verifier) runStep(ctx context.Context, stage *tasks.Stage) (agent.StepR
 	case err != nil:
 		return out, err
 	default:
-		out.Reward, out.Metrics = &reward.Value, reward.Metrics
+		out.Reward, out.RewardName, out.Metrics = &reward.Value, reward.Name, reward.Metrics
 	}
 	return out, nil
 }

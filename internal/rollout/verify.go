@@ -49,10 +49,7 @@ func (s *scoring) verify(ctx context.Context) ([]eval.Result, error) {
 	result := eval.Result{EvaluatorID: eval.Verifier.ID, EvaluatorName: eval.Verifier.Name, Score: &reward.Value, Scale: 1,
 		StartedAt: started.UTC().Truncate(time.Microsecond), Duration: time.Since(started)}
 	if reward.Metrics != nil || reward.Details != nil || notes != nil {
-		details := map[string]any{"metrics": reward.Metrics, "details": reward.Details}
-		if notes != nil {
-			details["notes"] = notes
-		}
+		details := eval.VerifierDetails{Details: reward.Details, Metrics: reward.Metrics, Notes: notes, RewardName: reward.Name}
 		if result.Details, err = json.Marshal(details); err != nil {
 			return nil, err
 		}
@@ -80,7 +77,7 @@ func (s *scoring) stepRewards(ctx context.Context, task *tasks.Task) (tasks.Rewa
 		if step.Reward == nil {
 			return tasks.Reward{}, fault.Newf(fault.Verifier, "step %s: %s", step.Name, step.Error)
 		}
-		rewards = append(rewards, tasks.Reward{Value: *step.Reward, Metrics: step.Metrics})
+		rewards = append(rewards, tasks.Reward{Value: *step.Reward, Name: step.RewardName, Metrics: step.Metrics})
 	}
 	combined := tasks.CombineRewards(task.Config.MultiStepRewardStrategy, rewards)
 	combined.Details, err = json.Marshal(map[string]any{"steps": info.Steps})
