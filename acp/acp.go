@@ -96,6 +96,11 @@ type Options struct {
 	// Noise is called with every line of the agent that is no message.
 	Noise func(line []byte)
 
+	// Traceparent is sent as _meta.traceparent with the requests that open a session, unless these
+	// have a _meta of their own, and with prompts: the protocol reserves the name for W3C Trace
+	// Context. Empty sends none.
+	Traceparent string
+
 	// Files serves fs/*.
 	Files *Files
 	// Terminals serves terminal/*.

@@ -131,12 +131,16 @@ func (c *Conn) session(ctx context.Context, method, sessionID string, p SessionP
 			return Session{}, fmt.Errorf("%s: %w", method, err)
 		}
 	}
+	meta := p.Meta
+	if meta == nil {
+		meta = c.traceMeta()
+	}
 	raw, err := c.Call(ctx, method, struct {
 		SessionID  string          `json:"sessionId,omitempty"`
 		Cwd        string          `json:"cwd"`
 		MCPServers []MCPServer     `json:"mcpServers"`
 		Meta       json.RawMessage `json:"_meta,omitempty"`
-	}{sessionID, p.Cwd, servers, p.Meta})
+	}{sessionID, p.Cwd, servers, meta})
 	if err != nil {
 		return Session{}, err
 	}
@@ -145,6 +149,15 @@ func (c *Conn) session(ctx context.Context, method, sessionID string, p SessionP
 		return s, nil // as session/load may answer
 	}
 	return s, decodeResult(method, raw, &s)
+}
+
+// traceMeta is a _meta with the trace alone, nil if there is none.
+func (c *Conn) traceMeta() json.RawMessage {
+	if c.opts.Traceparent == "" {
+		return nil
+	}
+	meta, _ := json.Marshal(map[string]string{"traceparent": c.opts.Traceparent}) // a text
+	return meta
 }
 
 // CloseSession ends a session that the agent keeps in memory. Ask only if Capabilities.Close.
@@ -196,9 +209,10 @@ func (c *Conn) Prompt(ctx context.Context, sessionID string, prompt ...ContentBl
 	}
 	c.server.resume(sessionID)
 	raw, err := c.Call(ctx, method, struct {
-		SessionID string         `json:"sessionId"`
-		Prompt    []ContentBlock `json:"prompt"`
-	}{sessionID, prompt})
+		SessionID string          `json:"sessionId"`
+		Prompt    []ContentBlock  `json:"prompt"`
+		Meta      json.RawMessage `json:"_meta,omitempty"`
+	}{sessionID, prompt, c.traceMeta()})
 	if err != nil {
 		return PromptResult{}, err
 	}

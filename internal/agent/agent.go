@@ -150,3 +150,12 @@ func CauseFault(ctx context.Context) *fault.Fault {
 
 // ProcessMarker is what the agent's processes bear in their environment.
 func (s Segment) ProcessMarker() string { return cmp.Or(s.Marker, s.RolloutID) }
+
+// TraceparentVar is the variable by which an agent's process is told where spans belong that it
+// sends to a collector itself, as W3C Trace Context has it.
+const TraceparentVar = "TRACEPARENT"
+
+// Traceparent makes this attempt of the segment the parent of what the agent does.
+func (s Segment) Traceparent() string {
+	return wait.AgentTraceparent(s.RolloutID, s.Number, s.Attempt)
+}

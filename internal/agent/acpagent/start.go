@@ -50,7 +50,8 @@ func (c *chained) Close() error { return errors.Join(c.WriteCloser.Close(), c.ou
 // launch is how the agent's process is started, with its way to its model.
 func (s *segment) launch() (*Launch, error) {
 	l := &Launch{
-		Entry: s.entry, Options: s.opts.Options, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Env: s.seg.Env, Stderr: s.stderr,
+		Entry: s.entry, Options: s.opts.Options, Sandbox: *s.seg.Sandbox, BaseDir: s.seg.BaseDir, RolloutID: s.seg.ProcessMarker(), Stderr: s.stderr,
+		Env: append([]string{agent.TraceparentVar + "=" + s.seg.Traceparent()}, s.seg.Env...),
 	}
 	if l.Sandbox.Setup == nil && len(l.Sandbox.Config.Spawns) > 0 {
 		l.Sandbox.Setup = &sandbox.Setup{} // what stdio servers print goes to its log
@@ -100,7 +101,7 @@ func (s *segment) start(ctx context.Context) (*fault.Fault, error) {
 		return program.SetupFault(ctx, err), nil
 	}
 	s.conn = acp.NewConn(s.process.Stdin, s.process.Stdout, s.client, acp.Options{
-		Record: s.wire.record, Files: s.files, Terminals: s.terms, Elicit: elicitation(s.entry, s.client),
+		Record: s.wire.record, Traceparent: s.seg.Traceparent(), Files: s.files, Terminals: s.terms, Elicit: elicitation(s.entry, s.client),
 	})
 	return nil, nil
 }

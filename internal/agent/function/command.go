@@ -10,7 +10,6 @@ import (
 	"github.com/evalrun/evalrun/internal/agent/program"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/sandbox"
-	"github.com/evalrun/evalrun/internal/wait"
 )
 
 // command is the process of a segment, without its streams.
@@ -38,7 +37,7 @@ func (f *function) command(seg agent.Segment) (sandbox.Command, *fault.Fault) {
 // environ is evalrun's environment without evalrun's own variables, but in the rollout's trace, then
 // the entry's, the segment's and those that tell the agent where its files are. The later entry counts.
 func (f *function) environ(seg agent.Segment) ([]string, *fault.Fault) {
-	env := append(sandbox.Environ(os.Environ()), envTraceparent+"="+wait.AgentTraceparent(seg.RolloutID, seg.Number, seg.Attempt))
+	env := append(sandbox.Environ(os.Environ()), agent.TraceparentVar+"="+seg.Traceparent())
 	for _, name := range slices.Sorted(maps.Keys(f.entry.Env)) {
 		value, unknown := f.opts.Expand(f.entry.Env[name])
 		if unknown != "" {

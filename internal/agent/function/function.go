@@ -23,9 +23,6 @@ const (
 	EnvTraceFile  = "EVALRUN_TRACE_FILE"  // where it may leave OpenTelemetry spans, one JSON object a line
 	EnvOutputFile = "EVALRUN_OUTPUT_FILE" // where it leaves its document, with "output": "file" only
 	EnvWorkspace  = "EVALRUN_WORKSPACE"   // the rollout's folder, which survives suspension
-	// envTraceparent is where spans belong that the agent sends to a collector itself, as W3C Trace
-	// Context has it.
-	envTraceparent = "TRACEPARENT"
 )
 
 // function runs a program once for each segment: a JSON document on stdin, another on stdout.
