@@ -6,7 +6,7 @@
 //	python3 -m venv internal/test/exports/.venv-inspect
 //	internal/test/exports/.venv-inspect/bin/pip install -r internal/test/exports/inspect.in
 //	python3.12 -m venv internal/test/exports/.venv-harbor
-//	internal/test/exports/.venv-harbor/bin/pip install -r internal/test/exports/harbor.in
+//	internal/test/exports/.venv-harbor/bin/pip install -r internal/test/exports/harbor.lock
 //	go test ./internal/test/exports
 //
 // Inspect's needs Python 3.11 or later, Harbor's 3.12. Environment variables:
