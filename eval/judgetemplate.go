@@ -43,6 +43,11 @@ func readJudgeTemplate(r *input.Reader, n *input.Node, more ...string) judgeTemp
 	return judgeTemplate{n.Text}
 }
 
+// has reports whether the prompt has a place.
+func (t judgeTemplate) has(place string) bool {
+	return slices.ContainsFunc(judgePlaceholder().FindAllStringSubmatch(t.text, -1), func(m []string) bool { return m[1] == place })
+}
+
 // fill puts the values into the prompt in one pass, each between tags. The tags end with a part of
 // the hash of all values, so that no value can close its own: it would have to hold its own hash.
 // The same values give the same prompt. More has the values of further places.

@@ -41,6 +41,11 @@ func readPairwise(e *evaluator, c *config) {
 		labels: []string{sideA, sideB, tie}, samples: 1, reduce: reduceMean, quorum: c.Float("quorum", 0.5, 0, 1), unknown: c.Bool("unknown", true), pairs: true}
 	if c.Has("prompt") && c.String("prompt", "") != "" {
 		j.prompt = readJudgeTemplate(c.r, c.Get("prompt"), "a", "b")
+		for _, place := range []string{"a", "b"} {
+			if !j.prompt.has(place) {
+				c.r.Errorf(c.Get("prompt"), "the prompt has no {{%s}}; expected {{a}} and {{b}}, the two answers that are compared", place)
+			}
+		}
 	}
 	reference := readReference(c)
 	j.readModels(c)
