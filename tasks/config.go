@@ -134,6 +134,15 @@ func (v Verifier) Separate() bool {
 	return v.EnvironmentMode == VerifierSeparate || v.EnvironmentMode == "" && v.Environment != nil
 }
 
+// Reaches is what the tests may reach of the network: what the verifier says itself, or the
+// environment of its own. An empty mode means the task's environment.
+func (v Verifier) Reaches() Network {
+	if v.NetworkMode == "" && v.Separate() && v.Environment != nil {
+		return v.Environment.Network
+	}
+	return v.Network
+}
+
 // Range is what a reward may be.
 func (v Verifier) Range() [2]float64 {
 	if v.RewardRange == nil {

@@ -169,9 +169,6 @@ func (g *gaps) verifier(key string, v *Verifier) {
 	if v.Environment != nil {
 		usual := key + ".environment"
 		g.environment(v.Environment, usual)
-		if v.Environment.NetworkMode == NetworkAllowlist {
-			g.add(v.Environment.keyIn(usual)+".network_mode", "the hosts of tests are listed in %s.network_mode and allowed_hosts", key)
-		}
 	}
 }
 

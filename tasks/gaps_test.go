@@ -43,7 +43,7 @@ func TestGaps(t *testing.T) {
 		{"R1 allowlist", "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", nil},
 		{"R1 allowlist of the agent", "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", nil},
 		{"R1 allowlist of a step", step + "[steps.verifier]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", nil},
-		{"R1 allowlist of a verifier's environment", "[verifier.sandbox]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", []string{"verifier.sandbox.network_mode"}},
+		{"R1 allowlist of a verifier's environment", "[verifier.sandbox]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a']", nil},
 		{"workdir that is the root", "[environment]\nworkdir = '/'", nil},
 		{"workdir that is the agent's usual home", "[environment]\nworkdir = '/home/agent'", nil},
 		{"workdir that is the solution's place", "[environment]\nworkdir = '/solution'", nil},

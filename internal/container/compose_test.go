@@ -151,6 +151,35 @@ volumes:
 	}
 }
 
+// What one rollout of a process has is left alone when the services of another end.
+func TestTheServicesOfOthersAreLeft(t *testing.T) {
+	t.Parallel()
+	e := podman(t)
+	var both []*Services
+	for _, name := range []string{"one", "other"} {
+		compose, err := composeOf(t, "services:\n  main: {build: ., volumes: [\"shared:/shared\"]}\nvolumes: {shared: {}}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rolloutOf(t) + name, Volumes: t.TempDir()})
+		testenv.Need(t, testenv.Podman, err)
+		if err := services.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, services)
+	}
+	for i, services := range both {
+		if err := services.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for j, other := range both {
+			if _, err := e.run(t.Context(), "volume", "inspect", other.resource("shared")); (err == nil) != (j > i) {
+				t.Errorf("after the end of %d, the volume of %d: %v", i, j, err)
+			}
+		}
+	}
+}
+
 func TestAServiceThatIsNotHealthy(t *testing.T) {
 	t.Parallel()
 	e := podman(t)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 )
 
 // makeResources makes the networks and volumes of the file. Whether a service uses them or not, main
@@ -51,25 +49,20 @@ func (s *Services) makeResource(ctx context.Context, args []string, name string)
 
 // Close removes the containers of the services, their networks and their volumes, unless another
 // holder of the rollout has made its own meanwhile.
-func (s *Services) Close(ctx context.Context) error {
-	return s.remove(ctx, "--filter", "label="+labelOwner+"="+owner(os.Getpid()))
-}
+func (s *Services) Close(ctx context.Context) error { return s.remove(ctx, owner(os.Getpid())) }
 
-// remove removes what the engine has of the file.
-func (s *Services) remove(ctx context.Context, which ...string) (err error) {
-	for _, kind := range []struct{ list, remove []string }{
-		{[]string{"ps", "-a", "--format", "{{.Names}}"}, nil},
-		{[]string{"network", "ls", "--format", "{{.Name}}"}, []string{"network", "rm", "-f"}},
-		{[]string{"volume", "ls", "--format", "{{.Name}}"}, []string{"volume", "rm", "-f"}},
-	} {
-		names, failed := s.engine.run(ctx, slices.Concat(kind.list, []string{"--filter", "label=" + labelProject + "=" + s.project()}, which)...)
+// remove removes what the engine has of the file, only that of one process if made is not empty.
+func (s *Services) remove(ctx context.Context, made string) (err error) {
+	for _, k := range kinds() {
+		names, failed := s.engine.list(ctx, k, labelProject+"="+s.project())
 		err = errors.Join(err, failed)
-		for _, name := range strings.Fields(names) {
-			if kind.remove == nil {
-				err = errors.Join(err, s.engine.removeContainer(ctx, name))
-			} else if _, failed := s.engine.run(ctx, append(kind.remove, name)...); !says(failed, "no such", "not found") {
-				err = errors.Join(err, failed)
+		for _, name := range names {
+			if made != "" {
+				if by, gone := s.engine.ownerOf(ctx, k, name); gone != nil || by != made {
+					continue // what cannot be inspected has been removed meanwhile
+				}
 			}
+			err = errors.Join(err, s.engine.remove(ctx, k, name))
 		}
 	}
 	return err

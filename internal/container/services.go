@@ -96,7 +96,7 @@ const servicesTimeout = 10 * time.Minute
 // Up builds or pulls the images of the services, starts them, and waits until each is healthy or,
 // where main wants that, has ended well.
 func (s *Services) Up(ctx context.Context) error {
-	if err := s.remove(ctx); err != nil { // what an earlier holder has left
+	if err := s.remove(ctx, ""); err != nil { // what an earlier holder has left
 		return err
 	}
 	if err := s.makeResources(ctx); err != nil || len(s.compose.services) == 0 {

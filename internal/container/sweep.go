@@ -77,34 +77,62 @@ func isGone(made string) bool {
 	return ours[1] == parts[1] && owner(pid) != made
 }
 
+// kind is a kind of what an engine has.
+type kind struct {
+	name string
+	// labels is where the labels are in what inspect says.
+	labels string
+	list   []string
+}
+
+func kinds() []kind {
+	return []kind{
+		{"container", ".Config.Labels", []string{"ps", "-a", "--format", "{{.Names}}"}},
+		{"network", ".Labels", []string{"network", "ls", "--format", "{{.Name}}"}},
+		{"volume", ".Labels", []string{"volume", "ls", "--format", "{{.Name}}"}},
+	}
+}
+
+// list gives the names of what has a label. It is one label, because podman 4.3 lists the volumes
+// that have any of several.
+func (e *Engine) list(ctx context.Context, k kind, label string) ([]string, error) {
+	names, err := e.run(ctx, append(k.list, "--filter", "label="+label)...)
+	return strings.Fields(names), err
+}
+
+// ownerOf is the process that has made something, empty if that is not known.
+func (e *Engine) ownerOf(ctx context.Context, k kind, name string) (string, error) {
+	return e.run(ctx, k.name, "inspect", "--format", `{{index `+k.labels+` "`+labelOwner+`"}}`, name)
+}
+
+// remove removes one of a kind. One that is not there is fine.
+func (e *Engine) remove(ctx context.Context, k kind, name string) error {
+	if k.name == "container" {
+		return e.removeContainer(ctx, name)
+	}
+	_, err := e.run(ctx, k.name, "rm", "-f", name)
+	if says(err, "no such", "not found") {
+		return nil
+	}
+	return err
+}
+
 // Sweep removes the containers, networks, volumes, mounts and folders whose evalrun is gone, of every
 // store. It returns how many containers it removed.
 func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
-	const label = `"` + labelOwner + `"`
-	for _, kind := range []struct {
-		name, format string
-		list, rm     []string
-	}{
-		{"container", `{{index .Config.Labels ` + label + `}}`, []string{"ps", "-a", "--format", "{{.Names}}"}, nil},
-		{"network", `{{index .Labels ` + label + `}}`, []string{"network", "ls", "--format", "{{.Name}}"}, []string{"network", "rm", "-f"}},
-		{"volume", `{{index .Labels ` + label + `}}`, []string{"volume", "ls", "--format", "{{.Name}}"}, []string{"volume", "rm", "-f"}},
-	} {
-		names, listed := e.run(ctx, append(kind.list, "--filter", "label="+labelOwner)...)
+	for _, k := range kinds() {
+		names, listed := e.list(ctx, k, labelOwner)
 		if listed != nil {
 			return removed, errors.Join(err, listed)
 		}
-		for _, name := range strings.Fields(names) {
-			made, gone := e.run(ctx, kind.name, "inspect", "--format", kind.format, name)
+		for _, name := range names {
+			made, gone := e.ownerOf(ctx, k, name)
 			if gone != nil || !isGone(made) {
 				continue // what cannot be inspected has been removed meanwhile
 			}
-			if kind.rm == nil {
-				err = errors.Join(err, e.removeContainer(ctx, name))
+			err = errors.Join(err, e.remove(ctx, k, name))
+			if k.name == "container" {
 				removed++
-				continue
-			}
-			if _, failed := e.run(ctx, append(kind.rm, name)...); !says(failed, "no such", "not found") {
-				err = errors.Join(err, failed)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (s *sandboxSpec) startServicesAgain(ctx context.Context, h *held) (notes []
 // By way of the services' own network they could.
 func (s *sandboxSpec) keptOffTheNetwork() bool {
 	for _, stage := range s.task.Stages() {
-		for _, n := range []tasks.Network{stage.Agent.Network, stage.Verifier.Network} {
+		for _, n := range []tasks.Network{stage.Agent.Network, stage.Verifier.Reaches()} {
 			if !s.networked(n) {
 				return true
 			}

@@ -87,7 +87,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 	running, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	log := filepath.Join(into, "verifier", VerifierLog)
-	way, done, err := v.openReach(ctx, spec, stage.Verifier.Network, &command)
+	way, done, err := v.openReach(ctx, spec, stage.Verifier.Reaches(), &command)
 	if err != nil {
 		return reward, notes, err
 	}
@@ -140,7 +140,7 @@ func (v *verifier) command(spec *sandboxSpec, stage *tasks.Stage) (sandbox.Comma
 			return sandbox.Command{}, err
 		}
 	}
-	cfg, err := spec.config(stage.Verifier.Network, stage.Verifier.User)
+	cfg, err := spec.config(stage.Verifier.Reaches(), stage.Verifier.User)
 	if err != nil {
 		return sandbox.Command{}, err
 	}
