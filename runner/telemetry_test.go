@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/durable"
 	"github.com/evalrun/evalrun/internal/peers/fakecollector"
 	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
@@ -36,6 +37,8 @@ type traced struct {
 	collector *fakecollector.Collector
 	url       string
 	said      []string
+	// heard is told what said gets; nil if nobody needs it.
+	heard func(text string)
 }
 
 func newTraced(t *testing.T) *traced {
@@ -79,9 +82,16 @@ func (x *traced) work(content bool) {
 	check(err)
 	x.with(func(s *runner.Store) {
 		_, err := s.Resume(x.t.Context(), x.runID, runner.RunOptions{Document: filepath.Join(x.dir, "results.json"),
-			Options: runner.Options{Telemetry: telemetry, Variables: v, Notice: func(text string) { x.said = append(x.said, text) }}})
+			Options: runner.Options{Telemetry: telemetry, Variables: v, Notice: x.notice}})
 		check(err)
 	})
+}
+
+func (x *traced) notice(text string) {
+	x.said = append(x.said, text)
+	if x.heard != nil {
+		x.heard(text)
+	}
 }
 
 func (x *traced) answer() {
@@ -304,5 +314,28 @@ func TestMetricsOfARun(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(got)
+	}
+}
+
+// Given another process that is sending the run, and has read its events: then the command sends at
+// its end what has happened since.
+func TestWhatAnotherProcessHasNotReadIsSent(t *testing.T) {
+	x := newTraced(t)
+	x.work(false)
+	x.answer()
+	logs, err := filepath.Glob(filepath.Join(x.dir, "store", "runs", x.runID, "otlp-*.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatal(logs, err)
+	}
+	other, err := durable.TryLock(logs[0], 0o600)
+	check(err)
+	x.heard = func(text string) {
+		if strings.Contains(text, "waiting for another process") {
+			check(other.Close())
+		}
+	}
+	x.work(false)
+	if _, times := x.spans(); times["rollout Small numbers"] != 1 || times["invoke_agent adder 2"] != 1 {
+		t.Errorf("the collector has %v", times)
 	}
 }

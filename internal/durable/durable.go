@@ -132,6 +132,11 @@ func TryOpenLog(path string, mode os.FileMode) (log *os.File, last []byte, err e
 	return openLog(TryLock(path, mode))
 }
 
+// WaitOpenLog is OpenLog, until ctx is done. waiting is called if somebody has the log open.
+func WaitOpenLog(ctx context.Context, path string, mode os.FileMode, waiting func()) (log *os.File, last []byte, err error) {
+	return openLog(WaitLock(ctx, path, mode, waiting))
+}
+
 func openLog(f *os.File, err error) (*os.File, []byte, error) {
 	if err != nil {
 		return nil, nil, err

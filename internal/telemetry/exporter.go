@@ -180,9 +180,6 @@ func (e *Exporter) flush(ctx context.Context, last bool) (left []string) {
 		case errors.Is(err, errDown):
 			left = append(left, id)
 		case errors.Is(err, errElsewhere):
-			if last {
-				continue // it sends what this process has done, too
-			}
 			left = append(left, id)
 		case ctx.Err() != nil:
 			left = append(left, id)

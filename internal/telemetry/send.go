@@ -24,9 +24,18 @@ const (
 	spanBatch  = 512
 )
 
-// send sends what has happened in a run since the last time, and then its metrics.
+// send sends what has happened in a run since the last time, and then its metrics. The last time it
+// waits for another process that sends the run: that may have read its last events already.
 func (e *Exporter) send(ctx context.Context, runID string, last bool) error {
-	log, seq, err := e.openLog(runID)
+	open := durable.TryOpenLog
+	if last {
+		open = func(path string, mode os.FileMode) (*os.File, []byte, error) {
+			return durable.WaitOpenLog(ctx, path, mode, func() {
+				e.o.Notice(fmt.Sprintf("--otlp: waiting for another process, which sends run %s", runID))
+			})
+		}
+	}
+	log, seq, err := e.openLog(runID, open)
 	if err != nil {
 		return err
 	}
@@ -56,7 +65,7 @@ func (e *Exporter) send(ctx context.Context, runID string, last bool) error {
 
 // openLog opens the file that says which events of a run this collector has, the number of the last
 // one in its last line, and locks it.
-func (e *Exporter) openLog(runID string) (log *os.File, seq int64, err error) {
+func (e *Exporter) openLog(runID string, open func(string, os.FileMode) (*os.File, []byte, error)) (log *os.File, seq int64, err error) {
 	if err := e.o.Store.InPlace(); err != nil {
 		return nil, 0, err
 	}
@@ -64,7 +73,7 @@ func (e *Exporter) openLog(runID string) (log *os.File, seq int64, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, 0, err
 	}
-	log, last, err := durable.TryOpenLog(filepath.Join(dir, e.logName()), 0o600)
+	log, last, err := open(filepath.Join(dir, e.logName()), 0o600)
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, 0, errElsewhere
 	}
@@ -158,7 +167,7 @@ func (e *Exporter) unreachable(err error) error {
 
 // unsent counts the spans of a run that were not sent.
 func (e *Exporter) unsent(ctx context.Context, runID string) (n int64, err error) {
-	log, seq, err := e.openLog(runID)
+	log, seq, err := e.openLog(runID, durable.TryOpenLog)
 	if err != nil {
 		return 0, err
 	}
