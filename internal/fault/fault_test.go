@@ -23,7 +23,7 @@ func TestUsersReadOfEachCategory(t *testing.T) {
 }
 
 func TestOwnersAreThoseOfTheDocs(t *testing.T) {
-	list := regexp.MustCompile(`(?s)The \*agent's own\* \(([^)]*)\)`).FindStringSubmatch(read(t, "evalsets.md"))
+	list := regexp.MustCompile(`(?s)The \*agent's own\* faults \(([^)]*)\)`).FindStringSubmatch(read(t, "evalsets.md"))
 	if list == nil {
 		t.Fatal("docs/evalsets.md does not list the agent's own faults")
 	}
