@@ -3,6 +3,7 @@ package eval
 import (
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -60,19 +61,19 @@ func TestPairwiseWithAnotherRun(t *testing.T) {
 	} {
 		s := Subject{Agent: c.agent, Epoch: c.epoch, Output: json.RawMessage("{\n  \"mine\": \"1 \\u003c 2\"\n}"),
 			Evaluation: Evaluation{ExpectedOutput: json.RawMessage(`"expected"`), References: map[string][]ReferenceOutput{"j": references, "other": {{Output: json.RawMessage(`1`)}}}}}
-		asked := 0
+		var asked atomic.Int64 // both orders are asked at once
 		got := judgedBy(t, `{"version":"1.0","id":"j","type":"pairwise","evaluatorConfig":{"name":"j","reference":{"run":"latest"},"judges":[{"model":"a"}]}}`, s, func(q Question) (string, error) {
-			asked++
+			asked.Add(1)
 			if !strings.Contains(q.Prompt, `{"mine":"1 < 2"}`) || !strings.Contains(q.Prompt, c.theirs) || strings.Contains(q.Prompt, "expected\n") {
 				t.Errorf("%s %d: question %d is\n%s", c.agent, c.epoch, q.Sample, q.Prompt)
 			}
 			return saying(t, "label", `"A"`, `"B"`)(q)
 		})
 		switch {
-		case c.none != "" && (asked > 0 || got.Score != nil || got.NotRun != c.none || got.Error != ""):
-			t.Errorf("%s %d: asked %d times, %+v", c.agent, c.epoch, asked, got)
-		case c.none == "" && (asked != 2 || got.Score == nil || *got.Score != 1 || !strings.Contains(string(got.Details), `"reference":"`+c.rollout+`"`)):
-			t.Errorf("%s %d: asked %d times, %+v", c.agent, c.epoch, asked, got)
+		case c.none != "" && (asked.Load() > 0 || got.Score != nil || got.NotRun != c.none || got.Error != ""):
+			t.Errorf("%s %d: asked %d times, %+v", c.agent, c.epoch, asked.Load(), got)
+		case c.none == "" && (asked.Load() != 2 || got.Score == nil || *got.Score != 1 || !strings.Contains(string(got.Details), `"reference":"`+c.rollout+`"`)):
+			t.Errorf("%s %d: asked %d times, %+v", c.agent, c.epoch, asked.Load(), got)
 		}
 	}
 }
