@@ -25,7 +25,7 @@ func TestALogIsFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := claims[0]
-	dir := filepath.Join(s.Dir(), "runs", runID, "rollouts", claim.Token.RolloutID, "segments", "1.1")
+	dir := filepath.Join(s.Dir(), "runs", runID, "rollouts", claim.RolloutID, "segments", "1.1")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestALogIsFollowed(t *testing.T) {
 	}
 	write("first\n")
 	pages := &site{TB: t, pages: pagesOf(s)}
-	url := "/runs/" + runID + "/rollouts/" + claim.Token.RolloutID
+	url := "/runs/" + runID + "/rollouts/" + claim.RolloutID
 	found := regexp.MustCompile(`data-follow="([^"]*)"`).FindStringSubmatch(pages.page(url))
 	if found == nil {
 		t.Fatal("the page of a rollout that runs offers nothing to follow")
