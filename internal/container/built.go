@@ -11,10 +11,13 @@ import (
 	"path/filepath"
 )
 
+// serviceImages is the repository of the images that services are built as.
+const serviceImages = "localhost/evalrun-service"
+
 // builtImage is the name of the image that a service is built as: the same for the same content, so
-// that a second rollout, or a second task, builds nothing. What cannot be read is the builder's to
-// say.
-func builtImage(build map[string]any) string {
+// that a second rollout, or a second task, builds nothing. A file that cannot be read is an error,
+// since two contexts that differ in it would get one name.
+func builtImage(build map[string]any) (string, error) {
 	sum := sha256.New()
 	dir, _ := build["context"].(string)
 	rest := map[string]any{}
@@ -24,24 +27,32 @@ func builtImage(build map[string]any) string {
 		}
 	}
 	_ = json.NewEncoder(sum).Encode(rest) // plain values, and a hash takes everything
-	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
-			return nil
+			return err
 		}
-		info, err := e.Info()
-		if err != nil {
-			return nil
-		}
-		rel, _ := filepath.Rel(dir, path) // which is below it
-		target, _ := os.Readlink(path)
-		_, _ = fmt.Fprintf(sum, "%q %v %q %d\n", rel, info.Mode(), target, info.Size())
-		if info.Mode().IsRegular() {
-			if f, err := os.Open(path); err == nil {
-				_, _ = io.Copy(sum, f)
-				_ = f.Close() // only read
-			}
-		}
-		return nil
+		return addFile(sum, dir, path)
 	})
-	return "localhost/evalrun-service:" + hex.EncodeToString(sum.Sum(nil)[:16])
+	return serviceImages + ":" + hex.EncodeToString(sum.Sum(nil)[:16]), err
+}
+
+// addFile adds the name, mode and content of a file in a folder to a sum.
+func addFile(sum io.Writer, dir, path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	rel, _ := filepath.Rel(dir, path) // which is below it
+	target, _ := os.Readlink(path)
+	_, _ = fmt.Fprintf(sum, "%q %v %q %d\n", rel, info.Mode(), target, info.Size())
+	if !info.Mode().IsRegular() {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	_, err = io.Copy(sum, f)
+	return err
 }

@@ -233,9 +233,12 @@ func (r *composeReader) service(name string, n *input.Node) map[string]any {
 	image := f.String("image", "")
 	switch b := f.Get("build"); {
 	case b != nil:
-		if out["build"] = r.build(b); out["build"] != nil {
-			out["image"] = builtImage(out["build"].(map[string]any))
+		build := r.build(b)
+		name, err := builtImage(build)
+		if err != nil {
+			r.Errorf(b, "the build context cannot be read: %v", err)
 		}
+		out["build"], out["image"] = build, name
 	case image == mainImage:
 		r.Errorf(f.Get("image"), "the image of main is run for main alone; build one of this service")
 	case image != "":

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,19 @@ func TestHostileComposeFilesAreRefused(t *testing.T) {
 	}
 }
 
+// Two contexts that differ in what nobody can read would otherwise be one image. Of a setting of the
+// kernel that can only be written not even root can read anything.
+func TestABuildContextThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	const dir, file = "/proc/sys/net/ipv4/route", "/proc/sys/net/ipv4/route/flush"
+	if _, err := os.Stat(file); err != nil {
+		t.Skip(err)
+	}
+	if _, err := builtImage(map[string]any{"context": dir}); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("got %v, want an error with the file's name", err)
+	}
+}
+
 // A file as Harbor has them changes nothing in main.
 func TestHarborsOwnSettings(t *testing.T) {
 	t.Parallel()
@@ -123,8 +137,8 @@ volumes:
 	services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rollout, Internal: true, Volumes: volumes})
 	testenv.Need(t, testenv.Podman, err)
 	t.Cleanup(func() {
-		if err := services.Close(t.Context()); err == nil {
-			return
+		if err := services.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
 		}
 	})
 	if err := services.Up(t.Context()); err != nil {

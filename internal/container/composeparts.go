@@ -34,7 +34,8 @@ func (r *composeReader) build(n *input.Node) map[string]any {
 	return out
 }
 
-// inside is the path of something in the folder of the file, and says so if it is not there.
+// inside is the path of something in the folder of the file, and says so if it is not there. Of
+// something else it is that folder.
 func (r *composeReader) inside(n *input.Node) string {
 	at := n.Text
 	if !filepath.IsAbs(at) {
@@ -48,6 +49,7 @@ func (r *composeReader) inside(n *input.Node) string {
 	}
 	if real != home && !strings.HasPrefix(real, home+"/") {
 		r.Errorf(n, "%s is refused: it is a file or folder of this machine outside of the task's environment", n.Text)
+		return home // nothing of the other is read
 	}
 	return real
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -85,29 +86,35 @@ type kind struct {
 	list   []string
 }
 
-func kinds() []kind {
-	return []kind{
-		{"container", ".Config.Labels", []string{"ps", "-a", "--format", "{{.Names}}"}},
-		{"network", ".Labels", []string{"network", "ls", "--format", "{{.Name}}"}},
-		{"volume", ".Labels", []string{"volume", "ls", "--format", "{{.Name}}"}},
-	}
-}
+var (
+	containerKind = kind{"container", ".Config.Labels", []string{"ps", "-a", "--format", "{{.Names}}"}}
+	networkKind   = kind{"network", ".Labels", []string{"network", "ls", "--format", "{{.Name}}"}}
+	volumeKind    = kind{"volume", ".Labels", []string{"volume", "ls", "--format", "{{.Name}}"}}
+)
 
-// list gives the names of what has a label. It is one label, because podman 4.3 lists the volumes
-// that have any of several.
+// kinds are all of them, in the order in which they can be removed.
+func kinds() []kind { return []kind{containerKind, networkKind, volumeKind} }
+
+// list gives the names of what has a label, of everything if it is empty. It is one label, because
+// podman 4.3 lists the volumes that have any of several.
 func (e *Engine) list(ctx context.Context, k kind, label string) ([]string, error) {
-	names, err := e.run(ctx, append(k.list, "--filter", "label="+label)...)
+	args := k.list
+	if label != "" {
+		args = slices.Concat(args, []string{"--filter", "label=" + label})
+	}
+	names, err := e.run(ctx, args...)
 	return strings.Fields(names), err
 }
 
 // ownerOf is the process that has made something, empty if that is not known.
 func (e *Engine) ownerOf(ctx context.Context, k kind, name string) (string, error) {
-	return e.run(ctx, k.name, "inspect", "--format", `{{index `+k.labels+` "`+labelOwner+`"}}`, name)
+	made, err := e.run(ctx, k.name, "inspect", "--format", `{{index `+k.labels+` "`+labelOwner+`"}}`, name)
+	return strings.TrimPrefix(made, "<no value>"), err // which is what docker says of a label that is not there
 }
 
 // remove removes one of a kind. One that is not there is fine.
 func (e *Engine) remove(ctx context.Context, k kind, name string) error {
-	if k.name == "container" {
+	if k.name == containerKind.name {
 		return e.removeContainer(ctx, name)
 	}
 	_, err := e.run(ctx, k.name, "rm", "-f", name)
@@ -131,7 +138,7 @@ func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 				continue // what cannot be inspected has been removed meanwhile
 			}
 			err = errors.Join(err, e.remove(ctx, k, name))
-			if k.name == "container" {
+			if k.name == containerKind.name {
 				removed++
 			}
 		}
@@ -142,13 +149,12 @@ func (e *Engine) Sweep(ctx context.Context) (removed int, err error) {
 // sweepVolumes removes the volumes that have a name of ours and no label: an engine whose evalrun was
 // killed goes on with what it does, and makes a volume again that has been removed meanwhile.
 func (e *Engine) sweepVolumes(ctx context.Context) error {
-	names, err := e.run(ctx, "volume", "ls", "--format", "{{.Name}}")
-	for _, name := range strings.Fields(names) {
+	names, err := e.list(ctx, volumeKind, "")
+	for _, name := range names {
 		if !ownVolume.MatchString(name) {
 			continue
 		}
-		made, failed := e.run(ctx, "volume", "inspect", "--format", `{{index .Labels "`+labelOwner+`"}}`, name)
-		if failed != nil || made != "" && made != "<no value>" {
+		if made, failed := e.ownerOf(ctx, volumeKind, name); failed != nil || made != "" {
 			continue
 		}
 		if _, failed := e.run(ctx, "volume", "rm", name); !says(failed, "no such", "not found", "in use", "being used") {
