@@ -17,6 +17,8 @@ type Judge interface {
 	// and a [*JudgeError] if one was and has given no verdict; Answer.Call says then what was
 	// asked.
 	Ask(ctx context.Context, q Question) (Answer, error)
+	// Redact takes secrets out of a text that is going to be a part of a question.
+	Redact(text string) string
 }
 
 // SameAsAgent is the Question.Model that means the model of the agent which is judged.

@@ -50,7 +50,8 @@ func (t judgeTemplate) has(place string) bool {
 
 // fill puts the values into the prompt in one pass, each between tags. The tags end with a part of
 // the hash of all values, so that no value can close its own: it would have to hold its own hash.
-// The same values give the same prompt. More has the values of further places.
+// The values are hashed without secrets, as they are sent, so the same prompt is sent for values that
+// differ only in their secrets. More has the values of further places.
 func (t judgeTemplate) fill(s Subject, criteria *object, more map[string]string) (string, error) {
 	places := judgePlaceholder().FindAllStringSubmatchIndex(t.text, -1)
 	values := make([]string, len(places))
@@ -63,10 +64,10 @@ func (t judgeTemplate) fill(s Subject, criteria *object, more map[string]string)
 				return "", err
 			}
 		}
-		values[i] = value
+		values[i] = s.Judge.Redact(value)
 	}
-	const digits = 12
-	_, hash, _ := strings.Cut(hashOf(append(values, t.text)...), ":")
+	const digits = 24 // 96 bits: nobody finds a value that holds its own hash by trying
+	_, hash, _ := strings.Cut(hashOf(append(values, s.Judge.Redact(t.text))...), ":")
 	var b strings.Builder
 	last := 0
 	for i, at := range places {

@@ -15,6 +15,8 @@ import (
 // judgeFunc is a judge that answers at once.
 type judgeFunc func(q Question) (string, error)
 
+func (f judgeFunc) Redact(text string) string { return text }
+
 func (f judgeFunc) Ask(_ context.Context, q Question) (Answer, error) {
 	arguments, err := f(q)
 	answer := Answer{Arguments: json.RawMessage(arguments), Call: JudgeCall{Provider: "p", Model: q.Model}}

@@ -102,6 +102,9 @@ func (j *ofRollout) Ask(ctx context.Context, q eval.Question) (eval.Answer, erro
 	return j.ask(ctx, a)
 }
 
+// Redact implements [eval.Judge].
+func (j *ofRollout) Redact(text string) string { return j.o.Redact.String(text) }
+
 // prepare finds who is asked, and takes secrets out of what a third party is going to read.
 func (j *ofRollout) prepare(q eval.Question) (*asked, error) {
 	model, err := j.o.Config.resolve(q.Model, j.o.AgentModels[j.agent])
