@@ -45,6 +45,8 @@ type Rollout struct {
 	AgentVersion string `json:"agentVersion,omitempty"`
 	// LimitsWithoutEffect are the limits of a task that the machine could not keep.
 	LimitsWithoutEffect []LimitWithoutEffect `json:"limitsWithoutEffect,omitempty"`
+	// RefusedConnections are what the agent was refused because of its task's allowlist.
+	RefusedConnections *RefusedConnections `json:"refusedConnections,omitempty"`
 	// Limit is the limit that ended the agent, if what it had done by then was scored.
 	Limit *Fault `json:"limit,omitempty"`
 	// Usage is what the agent has used.

@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/modelproxy"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // EnvironmentHost is the Environment of a task that ran on this machine's own system, and in no
@@ -48,6 +49,8 @@ type Info struct {
 	Steps []StepResult `json:"steps,omitempty"`
 	// WithoutEffect are the limits of a task that this machine could not keep.
 	WithoutEffect []LimitWithoutEffect `json:"limitsWithoutEffect,omitempty"`
+	// Refused are the connections that were refused because of the task's allowlist.
+	Refused *schemas.RefusedConnections `json:"refusedConnections,omitempty"`
 	// Limit is the limit that ended the segment, if what was there by then is scored all the same.
 	Limit *fault.Fault `json:"limit,omitempty"`
 }
@@ -105,6 +108,7 @@ func (i *Info) Add(more *Info) {
 	sum := *more
 	sum.Usage, sum.UsageSource = eval.MergeUsage(slices.Concat(i.Usage, more.Usage)...), cmp.Or(more.UsageSource, i.UsageSource)
 	sum.Steps, sum.ToolCalls, sum.HeldMs = i.Steps, i.ToolCalls+more.ToolCalls, i.HeldMs+more.HeldMs
+	sum.Refused = i.Refused.Plus(more.Refused)
 	if i.ResumedBy != "" {
 		sum.ResumedBy, sum.ResumeNote = i.ResumedBy, i.ResumeNote
 	}

@@ -98,6 +98,9 @@ func (x explainer) failure(one *schemas.Rollout) failure {
 	default:
 		f.evaluators(one)
 	}
+	if refused := one.RefusedConnections.String(); refused != "" {
+		f.reasons = append(f.reasons, redact.Line(refused))
+	}
 	if one.Limit != nil {
 		f.add("ended by", redact.Line(one.Limit.Error()))
 	}

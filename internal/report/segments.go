@@ -29,6 +29,7 @@ func (o Options) addInfo(out *schemas.Rollout, rv store.RolloutView) error {
 		for _, l := range info.WithoutEffect {
 			out.LimitsWithoutEffect = append(out.LimitsWithoutEffect, schemas.LimitWithoutEffect{Key: l.Key, Reason: l.Reason})
 		}
+		out.RefusedConnections = out.RefusedConnections.Plus(info.Refused)
 		out.Limit = nil
 		if info.Limit != nil {
 			out.Limit = &schemas.Fault{Category: string(info.Limit.Category), Message: info.Limit.Message}

@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/allowlist"
 	"github.com/evalrun/evalrun/internal/sandbox"
+	"github.com/evalrun/evalrun/schemas"
 	"github.com/evalrun/evalrun/tasks"
 )
 
@@ -32,6 +33,7 @@ type reach struct {
 
 	mu      sync.Mutex
 	refused map[refusedHost]int
+	total   int
 }
 
 // refusedHost is a host and port with why it was refused.
@@ -83,6 +85,7 @@ func (s *sandboxSpec) openReach(ctx context.Context, h *held, phase tasks.Networ
 func (r *reach) count(one refusedHost) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.total++
 	if first = r.refused[one] == 0 && len(r.refused) < mostRefused; first || r.refused[one] > 0 {
 		r.refused[one]++
 	}
@@ -115,12 +118,40 @@ func (r *reach) sorted() []refusedHost {
 	})
 }
 
+// connections are what was refused, as it is reported; nil if nothing was. The way must be closed.
+func (r *reach) connections() *schemas.RefusedConnections {
+	if r == nil || r.total == 0 {
+		return nil
+	}
+	all := &schemas.RefusedConnections{Total: r.total}
+	for _, one := range r.sorted() {
+		all.Hosts = append(all.Hosts, schemas.RefusedHost{Host: one.target, Reason: one.reason, Connections: r.refused[one]})
+	}
+	return all.Plus(&schemas.RefusedConnections{}) // which has the most frequent first, and not too many
+}
+
 // notes say what tests were refused.
 func (r *reach) notes() (notes []string) {
-	for _, one := range r.sorted() {
-		notes = append(notes, fmt.Sprintf("network: %s was refused %d times: %s", one.target, r.refused[one], one.reason))
+	all := r.connections()
+	if all == nil {
+		return nil
+	}
+	for _, h := range all.Hosts {
+		notes = append(notes, fmt.Sprintf("network: %s was refused %d times: %s", h.Host, h.Connections, h.Reason))
+		all.Total -= h.Connections
+	}
+	if all.Total > 0 {
+		notes = append(notes, fmt.Sprintf("network: other hosts were refused %d times", all.Total))
 	}
 	return notes
+}
+
+// because is what tests were refused, for the message of their fault.
+func (r *reach) because() string {
+	if all := r.connections(); all != nil {
+		return "; " + all.String()
+	}
+	return ""
 }
 
 // keep adds a log of what the agent was refused to the files of its segment.

@@ -80,6 +80,7 @@ func (s *stageRunner) runStage(ctx context.Context, stage *tasks.Stage) (agent.O
 	sb.Env = append(sb.Env, way.environ()...)
 	out, err := s.agent.Run(ctx, seg)
 	if err = errors.Join(err, way.Close()); err == nil {
+		s.info.Refused = s.info.Refused.Plus(way.connections())
 		err = way.keep(h, seg.Dir, &out)
 	}
 	return out, err

@@ -116,7 +116,7 @@ func (v *verifier) run(ctx context.Context, stage *tasks.Stage) (reward tasks.Re
 		if exit.State != nil && !exit.State.Success() {
 			err = fmt.Errorf("%w; it ended with %s%s", err, exit.State, exit.MemoryNote())
 		}
-		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s", err, filepath.Base(filepath.Dir(log))+"/"+VerifierLog)
+		return tasks.Reward{}, notes, fault.Newf(fault.Verifier, "%v; what it printed is in %s%s", err, filepath.Base(filepath.Dir(log))+"/"+VerifierLog, way.because())
 	}
 	return reward, notes, nil
 }

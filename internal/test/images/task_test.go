@@ -12,6 +12,7 @@ import (
 
 	"github.com/evalrun/evalrun/internal/sandbox"
 	"github.com/evalrun/evalrun/internal/testenv"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 func TestMain(m *testing.M) {
@@ -132,6 +133,7 @@ type rollout struct {
 	Error       *struct{ Category, Message string }
 	// LimitsWithoutEffect are those of the task that this machine cannot keep.
 	LimitsWithoutEffect []struct{ Key, Reason string }
+	RefusedConnections  *schemas.RefusedConnections
 	Results             []struct {
 		Result struct{ Details json.RawMessage }
 	} `json:"evaluationRunResults"`
