@@ -139,6 +139,9 @@ func (c *Choice) Done() ([]Evaluation, error) {
 	all := slices.Sorted(maps.Keys(c.tags))
 	for _, tag := range c.Tags {
 		if !c.tags[tag] {
+			if len(all) == 0 {
+				return nil, fmt.Errorf("no evaluation of the set %q has the tag %q; none has any tag", c.set.Name, tag)
+			}
 			return nil, fmt.Errorf("no evaluation of the set %q has the tag %q%s; there are the tags %s", c.set.Name, tag, input.Suggest(tag, all), abridged(all, len(all)))
 		}
 	}

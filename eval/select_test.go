@@ -115,7 +115,7 @@ func TestChoiceOfMoreThanFits(t *testing.T) {
 func TestChoiceOfATagThatNothingHas(t *testing.T) {
 	set := &Set{Name: "S", Evaluations: []Evaluation{{ID: "a1"}, {ID: "b1", Tags: []string{"slow"}}}}
 	_, err := choose(set, Wanted{Pattern: "a", Tags: []string{"slow"}})
-	if want := `no evaluation of the set "S" has the tag "slow"; there are the tags none`; err == nil || err.Error() != want {
+	if want := `no evaluation of the set "S" has the tag "slow"; none has any tag`; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 }

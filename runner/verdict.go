@@ -106,8 +106,8 @@ func (r *Report) Judge(accept Accept) (Verdict, string, error) {
 		run.FinishedAt = *r.r.FinishedAt
 	}
 	v, reason := verdictOf(run, len(stats.PerAgent()[0].Evaluators) > 0, stats, accept, example)
-	if early := endedEarly(run.Counts, stats); r.r.FailFast && early != "" && (v == Passed || v == Undecided) {
-		v, reason = Failed, early
+	if failure := failFast(run.Counts, stats); r.r.FailFast && failure != "" && (v == Passed || v == Undecided) {
+		v, reason = Failed, failure
 	}
 	return v, reason, nil
 }
@@ -134,14 +134,19 @@ func verdictOf(run store.Run, hasEvaluators bool, stats eval.Summary, accept Acc
 	return Passed, ""
 }
 
-// endedEarly says that a run with --fail-fast was ended by a failure; empty if it was not.
-func endedEarly(counts store.Counts, stats eval.Summary) string {
+// failFast says what failed in a run with --fail-fast, and how much of it was cancelled for that;
+// empty if nothing failed. A failure is one also when it came last and left nothing to cancel:
+// otherwise the verdict would depend on which of several agents is the fastest.
+func failFast(counts store.Counts, stats eval.Summary) string {
 	failed := counts.Faulted > 0
 	for _, a := range stats.PerAgent() {
 		failed = failed || a.EvaluationsPassed < a.Coverage.Scored || a.Coverage.Unscored > 0
 	}
-	if !failed || counts.Cancelled == 0 {
+	switch {
+	case !failed:
 		return ""
+	case counts.Cancelled == 0:
+		return "--fail-fast: a rollout has failed"
 	}
 	return fmt.Sprintf("--fail-fast: a rollout has failed, and %d of %d were cancelled", counts.Cancelled, counts.Total)
 }

@@ -43,9 +43,10 @@ func listStatus(r runner.Run) string {
 
 func listCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the runs of the store",
-		Args:  exactly(0),
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the runs of the store",
+		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return g.withStore(cmd, false, func(s *runner.Store) error {
 				runs, err := s.Runs(cmd.Context())

@@ -17,7 +17,7 @@ func resumeCommand(g *globals) *cobra.Command {
 		Long: `Ask once whether the jobs that a run waits for are done, resume the rollouts that can go on, and
 update the results document. The run is named by its id, a unique beginning or end of it, latest
 (latest~1 is the one before), or its results document.`,
-		Args: exactly(1),
+		Args: w.waitArgs(exactly(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := w.options()
 			if err := errors.Join(err, w.refuseInputs()); err != nil {

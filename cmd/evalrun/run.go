@@ -46,7 +46,7 @@ with a time to live, unless --detach is given.`,
   evalrun run evalset.json -- python3 agent.py
   evalrun run --agent oracle tasks/
   evalrun run --agent claude -d registry.json#terminal-bench@2.0`,
-		Args: cobra.ArbitraryArgs,
+		Args: w.waitArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && f.dataset == "" {
 				return between(1, math.MaxInt)(cmd, args)
@@ -123,6 +123,9 @@ func (f *runFlags) run(cmd *cobra.Command, g *globals, w workFlags, paths []stri
 	}
 	if f.dryRun {
 		return f.preview(cmd, g, set)
+	}
+	if err := w.refuseInputs(set.Files()...); err != nil {
+		return err
 	}
 	f.create.CommandLine = commandLine(cmd, paths, f.load.Command)
 	if f.rebuild {

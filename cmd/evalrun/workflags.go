@@ -74,11 +74,37 @@ func (w *watchFlags) variables() (runner.Variables, error) {
 	return v, internal(err)
 }
 
+// waitFlag is the value of --wait, which must stand in the same word: --wait=jobs.
+type waitFlag string
+
 // The values of --wait.
 const (
-	waitAll  = "all"
-	waitJobs = "jobs"
+	waitAll  waitFlag = "all"
+	waitJobs waitFlag = "jobs"
 )
+
+func (w *waitFlag) String() string { return string(*w) }
+
+// Type is empty, so that help says --wait[=all] and not that a second word is expected.
+func (w *waitFlag) Type() string { return "" }
+
+// Set takes any value; options says what is wrong with it.
+func (w *waitFlag) Set(value string) error {
+	*w = waitFlag(value)
+	return nil
+}
+
+// waitArgs is args, but says what is wrong with --wait jobs in two words.
+func (w *workFlags) waitArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, words []string) error {
+		for _, word := range words {
+			if value := waitFlag(word); w.wait != "" && (value == waitAll || value == waitJobs) && !input.IsFile(word) && !tasks.IsDir(word) {
+				return usageError("--wait %s: expected one word, --wait=%s", word, word)
+			}
+		}
+		return args(cmd, words)
+	}
+}
 
 // workFlags are the flags of the commands that work on one run.
 type workFlags struct {
@@ -86,7 +112,7 @@ type workFlags struct {
 	output               string
 	junit                string
 	summary              string
-	wait                 string
+	wait                 waitFlag
 	waitTimeout          time.Duration
 	failOnError          string
 	failOnEvaluatorError string
@@ -99,8 +125,8 @@ func (w *workFlags) register(cmd *cobra.Command) {
 	w.watchFlags.register(cmd)
 	w.registerVerdict(cmd)
 	f := cmd.Flags()
-	f.StringVar(&w.wait, "wait", "", "wait for `all|jobs`: all until the run is final, jobs until only people have to answer (exit code 75)")
-	f.Lookup("wait").NoOptDefVal = waitAll
+	f.Var(&w.wait, "wait", "wait until the run is final; --wait=jobs: until only people have to answer (exit code 75)")
+	f.Lookup("wait").NoOptDefVal = string(waitAll)
 	f.DurationVar(&w.waitTimeout, "wait-timeout", 0, "with --wait: stop waiting after `DURATION` (10m, 2h)")
 	titled(f, titleWaiting)
 }
@@ -125,7 +151,7 @@ func (w *workFlags) options() (o runner.RunOptions, err error) {
 	switch {
 	case w.waitTimeout < 0:
 		return o, usageError("--wait-timeout: expected a duration above 0, got %v", w.waitTimeout)
-	case !slices.Contains([]string{"", waitAll, waitJobs}, w.wait):
+	case !slices.Contains([]waitFlag{"", waitAll, waitJobs}, w.wait):
 		return o, usageError("--wait: expected --wait alone or --wait=jobs, got --wait=%s", w.wait)
 	case w.waitTimeout > 0 && w.wait == "":
 		return o, usageError("--wait-timeout has a meaning only with --wait")

@@ -1,0 +1,61 @@
+package runner
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/input"
+)
+
+// Files are the files that the eval set names and a run of it reads: its data set, its evaluators,
+// and the programs of agents, evaluators and jobs as far as they are files. Nothing else should be
+// written there. A name that is no file is left out.
+func (e *EvalSet) Files() (files []string) {
+	set := e.req.Set
+	add := func(dir, name string) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, filepath.FromSlash(name))
+		}
+		if input.IsFile(name) && !slices.Contains(files, name) {
+			files = append(files, name)
+		}
+	}
+	for _, word := range e.opts.Command {
+		add(e.req.WorkDir, word)
+	}
+	if set.Node == nil { // tasks without an eval set
+		return files
+	}
+	for _, m := range set.Node.Members {
+		if m.Key != "evaluations" {
+			namedFiles(m.Value, e.req.BaseDir, add)
+		}
+	}
+	evaluators, err := filepath.Glob(filepath.Join(e.req.BaseDir, "..", "evaluators", "*.json"))
+	if err != nil {
+		return files // the folder's own name is no pattern
+	}
+	for _, path := range evaluators {
+		add("", path)
+	}
+	return files
+}
+
+// namedFiles calls add with every string in a value that may be the name of a file, and with the
+// folder that it is relative to: the working folder of a command, otherwise that of the eval set.
+func namedFiles(n *input.Node, dir string, add func(dir, name string)) {
+	if cwd := n.Member("cwd"); cwd != nil && cwd.Kind == input.String {
+		if dir = filepath.Join(dir, filepath.FromSlash(cwd.Text)); filepath.IsAbs(cwd.Text) {
+			dir = cwd.Text
+		}
+	}
+	if n.Kind == input.String && n.Text != "" {
+		add(dir, n.Text)
+	}
+	for _, item := range n.Items {
+		namedFiles(item, dir, add)
+	}
+	for _, m := range n.Members {
+		namedFiles(m.Value, dir, add)
+	}
+}
