@@ -148,6 +148,7 @@ func (r *Report) Side(agent string) (compare.Side, error) {
 		if one.Error != nil {
 			e.Faults = append(e.Faults, one.Error.Category)
 		}
+		e.Rollouts = append(e.Rollouts, compare.Rollout{RolloutID: one.RolloutID, Epoch: one.Epoch, Status: r.r.StatusOf(one), Score: one.Score})
 		if !seen[one.Agent] {
 			seen[one.Agent], s.Agents = true, append(s.Agents, one.Agent)
 		}

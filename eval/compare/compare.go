@@ -11,8 +11,15 @@ import (
 	"github.com/evalrun/evalrun/eval/stats"
 )
 
-// ErrNoPairs is the error of sides that have no scored evaluation in common.
+// ErrNoPairs is in the error of sides that have no scored evaluation in common, which says why.
 var ErrNoPairs = errors.New("nothing can be compared: no evaluation is scored on both sides")
+
+// DifferentSetsError is the error of sides whose evaluations or evaluators differ.
+type DifferentSetsError struct{ Differences []string }
+
+func (e *DifferentSetsError) Error() string {
+	return fmt.Sprintf("the eval sets differ: %s; --allow-different-sets compares what both have", abridged(e.Differences))
+}
 
 // Options say what is compared and how it is judged.
 type Options struct {
@@ -49,7 +56,7 @@ func Compare(a, b Side, o Options) (*Document, error) {
 	pairs := d.pair(&a, &b)
 	d.differences(&a, &b, pairs)
 	if len(d.SetDifferences) > 0 && !o.AllowDifferentSets {
-		return nil, fmt.Errorf("the eval sets differ: %s; --allow-different-sets compares what both have", abridged(d.SetDifferences))
+		return nil, &DifferentSetsError{d.SetDifferences}
 	}
 	by, err := o.figures(&a, &b)
 	if err != nil {
@@ -60,7 +67,7 @@ func Compare(a, b Side, o Options) (*Document, error) {
 		f := newFigures(name, pairs, o.MissingZero)
 		if i == 0 {
 			if f.paired.Len() == 0 {
-				return nil, ErrNoPairs
+				return nil, fmt.Errorf("%w: %s", ErrNoPairs, f.whyNoPairs(&a, &b))
 			}
 			d.Pairs, d.Missing, d.Items = f.paired.Len(), f.missing(), f.items()
 		}
@@ -73,6 +80,7 @@ func Compare(a, b Side, o Options) (*Document, error) {
 		}
 	}
 	judge(d.Comparisons)
+	d.name(&a, &b)
 	return d, nil
 }
 
@@ -157,6 +165,27 @@ func (d *Document) differences(a, b *Side, pairs []pair) {
 	}
 	for _, name := range sorted(names) {
 		plan(name, a.About[name], b.About[name])
+	}
+}
+
+// name adds the names of evaluators.
+func (d *Document) name(a, b *Side) {
+	names := map[string]string{}
+	for _, one := range slices.Concat(a.Evaluators, b.Evaluators) { // the candidate's, where they differ
+		if one.Name != one.ID {
+			names[one.ID] = one.Name
+		}
+	}
+	for i := range d.Comparisons {
+		if id, ok := strings.CutPrefix(d.Comparisons[i].By, "evaluator:"); ok {
+			d.Comparisons[i].Name = names[id]
+		}
+	}
+	for i := range d.Items {
+		for k := range d.Items[i].Changes {
+			c := &d.Items[i].Changes[k]
+			c.Name = names[c.Evaluator]
+		}
 	}
 }
 

@@ -51,6 +51,8 @@ type Missing struct {
 type Row struct {
 	// By is score, passRate, evaluator:ID, tokens or cost.
 	By string `json:"by"`
+	// Name is that of the evaluator, empty if it is the id or if the figure is another one.
+	Name string `json:"name,omitempty"`
 	// LowerIsBetter holds of tokens and cost.
 	LowerIsBetter bool `json:"lowerIsBetter,omitempty"`
 	stats.Difference
@@ -100,15 +102,20 @@ type Item struct {
 	EpochsB int      `json:"epochsB"`
 	FaultsA []string `json:"faultsA,omitempty"`
 	FaultsB []string `json:"faultsB,omitempty"`
+	// RolloutsA and RolloutsB are all epochs.
+	RolloutsA []Rollout `json:"rolloutsA"`
+	RolloutsB []Rollout `json:"rolloutsB"`
 	// Changes are the evaluators that say something else, by their ids.
 	Changes []Change `json:"changes,omitempty"`
 }
 
 // Change is what an evaluator says of an evaluation on both sides, nil where it has given no score.
 type Change struct {
-	Evaluator string   `json:"evaluator"`
-	A         *float64 `json:"a"`
-	B         *float64 `json:"b"`
+	Evaluator string `json:"evaluator"`
+	// Name is that of the evaluator, empty if it is the id.
+	Name string   `json:"name,omitempty"`
+	A    *float64 `json:"a"`
+	B    *float64 `json:"b"`
 }
 
 // Gate is a demand on the first row, judged by its interval.

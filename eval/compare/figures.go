@@ -2,6 +2,7 @@ package compare
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -91,6 +92,41 @@ func bounds(known *float64, f eval.Figure) (low, high float64) {
 	return 0, 1
 }
 
+// whyNoPairs says why no evaluation is scored on both sides.
+func (f *figures) whyNoPairs(a, b *Side) string {
+	if len(f.all) == 0 {
+		if len(a.Evaluations) == 0 || len(b.Evaluations) == 0 {
+			return "a side has no evaluations"
+		}
+		return fmt.Sprintf("their ids differ, A has %s and B has %s", firstIDs(a), firstIDs(b))
+	}
+	missing := func(name string, score func(sides) (*float64, bool)) string {
+		n, open := 0, 0
+		for _, s := range f.all {
+			if value, may := score(s); value == nil {
+				n++
+				if may {
+					open++
+				}
+			}
+		}
+		if open > 0 {
+			return fmt.Sprintf("%d have no score in %s, %d of them because they are open", n, name, open)
+		}
+		return fmt.Sprintf("%d have no score in %s", n, name)
+	}
+	return fmt.Sprintf("of %d that both have, %s, and %s", len(f.all), missing("A", func(s sides) (*float64, bool) { return s.a, s.fa.Open }), missing("B", func(s sides) (*float64, bool) { return s.b, s.fb.Open }))
+}
+
+// firstIDs are the ids of a few evaluations of a side.
+func firstIDs(s *Side) string {
+	var ids []string
+	for i := range s.Evaluations {
+		ids = append(ids, s.Evaluations[i].EvaluationID)
+	}
+	return abridged(slices.Compact(ids))
+}
+
 // atBounds are the pairs with what is open turned out worst for B, and best. What is missing for
 // good is left out, as in the row.
 func (f *figures) atBounds() (worst, best *stats.Paired, open int) {
@@ -162,7 +198,8 @@ func (f *figures) items() []Item {
 			continue
 		}
 		out = append(out, Item{EvaluationID: s.pair.a.EvaluationID, EvaluationName: s.pair.b.Name, Agent: f.agent(s), A: *s.a, B: *s.b, D: *s.b - *s.a,
-			EpochsA: len(s.fa.Epochs), EpochsB: len(s.fb.Epochs), FaultsA: s.pair.a.Faults, FaultsB: s.pair.b.Faults, Changes: s.pair.changes()})
+			EpochsA: len(s.fa.Epochs), EpochsB: len(s.fb.Epochs), FaultsA: s.pair.a.Faults, FaultsB: s.pair.b.Faults,
+			RolloutsA: s.pair.a.Rollouts, RolloutsB: s.pair.b.Rollouts, Changes: s.pair.changes()})
 	}
 	slices.SortStableFunc(out, func(x, y Item) int {
 		sign := cmp.Compare(x.D, 0) - cmp.Compare(y.D, 0)
@@ -188,7 +225,7 @@ func (p pair) changes() (out []Change) {
 		if a == nil && b == nil || a != nil && b != nil && math.Abs(*a-*b) < 1e-12 {
 			continue
 		}
-		out = append(out, Change{id, a, b})
+		out = append(out, Change{Evaluator: id, A: a, B: b})
 	}
 	return out
 }

@@ -55,7 +55,18 @@ type Evaluation struct {
 	Digest string
 	// Faults are the categories of the faults of its rollouts.
 	Faults []string
+	// Rollouts are its epochs.
+	Rollouts []Rollout
 	eval.Outcome
+}
+
+// Rollout is one epoch of an evaluation.
+type Rollout struct {
+	RolloutID string `json:"rolloutId"`
+	Epoch     int    `json:"epoch"`
+	// Status is passed, failed or unscored for a completed rollout, else its state.
+	Status string   `json:"status"`
+	Score  *float64 `json:"score"`
 }
 
 // key tells evaluations apart: by id, and by agent where there are several.

@@ -242,13 +242,28 @@ func rowCells(d *compare.Document, escape func(string) string) (rows [][]string)
 	return rows
 }
 
-// comparisonSentences say how far the figures can be trusted, and what else differs. Where all pairs
-// differ by the same there is no smallest detectable difference to tell.
+// comparisonSentences say how far the figures can be trusted, and what else differs.
 func comparisonSentences(d *compare.Document) (out []string) {
-	first := d.Comparisons[0]
 	if m := len(d.Comparisons); m > 1 {
 		out = append(out, fmt.Sprintf("%d comparisons; p-values are adjusted (Holm), except for the first one, which decides.", m))
 	}
+	out = append(out, ComparisonLimits(d)...)
+	for _, difference := range d.JudgeDifferences {
+		out = append(out, "The difference is not the agents' alone: "+difference+".")
+	}
+	if len(d.SetDifferences) > 0 {
+		out = append(out, "The eval sets differ: "+strings.Join(firstOf(d.SetDifferences, 20), ", ")+".")
+	}
+	for _, difference := range d.PlanDifferences {
+		out = append(out, "Differs: "+difference+".")
+	}
+	return out
+}
+
+// ComparisonLimits say which difference would have been found, and what the missing scores can do.
+// Where all pairs differ by the same there is no smallest detectable difference to tell.
+func ComparisonLimits(d *compare.Document) (out []string) {
+	first := d.Comparisons[0]
 	if first.MDE != nil && *first.MDE > 0 {
 		sentence := fmt.Sprintf("With %s, a true difference of %s is detected in %.0f %% of comparisons", count(first.N, "evaluation"), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
 		if first.EvaluationsNeeded != nil {
@@ -263,15 +278,6 @@ func comparisonSentences(d *compare.Document) (out []string) {
 	if len(d.Missing) > 0 && first.Bounds != nil {
 		out = append(out, fmt.Sprintf("With what is missing at its worst for B the difference is %s, at its best %s.", signed(first.Bounds[0]), signed(first.Bounds[1])))
 	}
-	for _, difference := range d.JudgeDifferences {
-		out = append(out, "The difference is not the agents' alone: "+difference+".")
-	}
-	if len(d.SetDifferences) > 0 {
-		out = append(out, "The eval sets differ: "+strings.Join(firstOf(d.SetDifferences, 20), ", ")+".")
-	}
-	for _, difference := range d.PlanDifferences {
-		out = append(out, "Differs: "+difference+".")
-	}
 	return out
 }
 
@@ -281,6 +287,9 @@ func firstOf(all []string, most int) []string {
 	}
 	return all
 }
+
+// Figure is a value of a figure with three decimals, or as tokens and cost are written.
+func Figure(by string, x float64) string { return figure(by, x, strconv.FormatFloat(x, 'f', 3, 64)) }
 
 // figure is a value of a figure, which is in words unless it is of tokens or cost.
 func figure(by string, x float64, words string) string {

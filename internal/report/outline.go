@@ -102,6 +102,8 @@ func outline(rollout []byte) (*schemas.Rollout, error) {
 			r.Status = schemas.State(status)
 		case "epoch":
 			err = json.Unmarshal(value, &r.Epoch)
+		case "score":
+			err = json.Unmarshal(value, &r.Score)
 		case "outdated":
 			err = json.Unmarshal(value, &r.Outdated)
 		case "error":

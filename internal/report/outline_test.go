@@ -35,7 +35,7 @@ func TestOutlinesAreThoseOfTheRollouts(t *testing.T) {
 			var want, got []schemas.Rollout
 			if err := r.Rollouts(func(one *schemas.Rollout) error {
 				want = append(want, schemas.Rollout{EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, RolloutID: one.RolloutID, Agent: one.Agent,
-					Epoch: one.Epoch, Status: one.Status, Error: one.Error, FaultOwner: one.FaultOwner, Environment: one.Environment, Cluster: one.Cluster,
+					Epoch: one.Epoch, Status: one.Status, Score: one.Score, Error: one.Error, FaultOwner: one.FaultOwner, Environment: one.Environment, Cluster: one.Cluster,
 					Outdated: one.Outdated, Usage: one.Usage, EvaluationRunResults: one.EvaluationRunResults,
 					Inputs: one.Inputs, ExpectedOutput: one.ExpectedOutput, Criteria: one.Criteria})
 				return nil

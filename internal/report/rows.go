@@ -46,6 +46,9 @@ func (r *Report) Rows(f func(Row) error) error {
 	return r.Rollouts(func(one *schemas.Rollout) error { return f(r.RowOf(one)) })
 }
 
+// StatusOf is the status of a rollout as a list shows it.
+func (r *Report) StatusOf(one *schemas.Rollout) string { return string(r.verdict(one)) }
+
 // RowOf is a rollout of the report as a list shows it.
 func (r *Report) RowOf(one *schemas.Rollout) Row {
 	v := r.verdict(one)

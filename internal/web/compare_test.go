@@ -71,7 +71,8 @@ func TestAComparisonIsOneFile(t *testing.T) {
 	page := file.String()
 	_, served := d.do("GET", "/compare?a="+good+"&b="+bad, nil)
 	served = regexp.MustCompile(`<a class="u" href="/compare/outputs[^>]*>(.*?)</a>`).ReplaceAllString(served, `<span class="u">$1</span>`)
-	for _, part := range []string{`<div class="verdict">`, `<table><caption>`, `<h2>Became worse</h2>`} {
+	served = regexp.MustCompile(`<a class="([a-z]*)" href="/runs/[^"]*/rollouts/[^"]*" (aria-label="[^"]*">.*?)</a>`).ReplaceAllString(served, `<span class="mark $1" role="img" $2</span>`)
+	for _, part := range []string{`<div class="verdict">`, `<table><caption>`, `<h2 id="worse">Became worse: 6</h2>`} {
 		_, want, _ := strings.Cut(served, part)
 		want, _, _ = strings.Cut(want, "\n")
 		if want == "" || !strings.Contains(page, part+want) {
@@ -104,9 +105,9 @@ func TestTwoRunsAreCompared(t *testing.T) {
 		want   []string
 	}{
 		{"/compare", http.StatusOK, []string{"A, the baseline"}},
-		{"/compare?a=" + good + "&b=" + bad, http.StatusOK, []string{"8 pairs", "regressed", "difference -0.500", "95 % interval", "A difference of 0.", "Became worse", "&lt;i&gt;E7&lt;/i&gt;"}},
+		{"/compare?a=" + good + "&b=" + bad, http.StatusOK, []string{"8 pairs", "regressed", "difference -0.500", "95 % interval", "a true difference of 0.", "Became worse: 6", "&lt;i&gt;E7&lt;/i&gt;"}},
 		{"/compare?a=" + bad + "&b=" + good, http.StatusOK, []string{"improved", "Became better"}},
-		{"/compare?a=" + good + "&b=" + good, http.StatusOK, []string{"A and B are the same", "No evaluation differs"}},
+		{"/compare?a=" + good + "&b=" + good, http.StatusOK, []string{"A and B are the same", "evalrun compare --aa " + good}},
 		{"/compare?a=" + good + "&b=" + bad + "&margin=two", http.StatusOK, []string{"Margin: expected a number"}},
 		{"/compare?a=" + good + "&b=" + d.runID, http.StatusUnprocessableEntity, []string{`role="alert"`, "all the same"}},
 		{"/compare?a=nothing&b=" + bad, http.StatusUnprocessableEntity, []string{`role="alert"`, "nothing"}},
@@ -134,7 +135,7 @@ func TestOutputsStandSideBySide(t *testing.T) {
 		t.Errorf("%d evaluations say what has become worse", n)
 	}
 	m := regexp.MustCompile(`href="(/compare/outputs[^"]*)"`).FindStringSubmatch(page)
-	if m == nil || !strings.Contains(page, "McNemar: 6 became worse and 2 better, exact p ") {
+	if m == nil || !strings.Contains(page, "By score, pass rate, x: 6 became worse and 2 better, McNemar’s exact p ") {
 		t.Fatal(page)
 	}
 	status, outputs := d.do("GET", html.UnescapeString(m[1]), nil)

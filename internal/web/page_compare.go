@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,13 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// maxItems is how many evaluations of each kind a comparison shows.
-const maxItems = 200
+const (
+	// maxMarks is how many epochs of a side are marked.
+	maxMarks = 5
+	// itemElements is about how many elements each of the two lists of evaluations has at most, so that
+	// the page has fewer than 5,000.
+	itemElements = 2000
+)
 
 // comparePage is the comparison of two runs, or of two agents of one.
 type comparePage struct {
@@ -27,18 +33,34 @@ type comparePage struct {
 	// A and B are RUN or RUN:AGENT, Margin and By as the query has them.
 	A, B, Margin, By string
 	Different        bool
-	// Problem says why there is no comparison; Allow leads to one of different sets all the same.
-	Problem, Allow string
+	// Problem says why there is no comparison, and Differences what differs. Allow leads to one of
+	// different sets all the same.
+	Problem     string
+	Differences []string
+	Allow       string
 	// Offline is set in a file, where nothing can be asked for and where all items have their place.
-	Offline   bool
-	Doc       *compare.Document
-	Gates     []compareGate
-	First     *compareRow
-	Rows      []compareRow
-	Regressed []compare.Item
-	Improved  []compare.Item
-	// More counts what is left out of these two lists.
-	More int
+	Offline bool
+	Doc     *compare.Document
+	// Same says that both sides are the same run and agents.
+	Same  bool
+	Gates []compareGate
+	First *compareRow
+	Rows  []compareRow
+	// Limits say how far the figures can be trusted, and McNemar what that test finds.
+	Limits  []string
+	McNemar []string
+	// Parts are which parts of the lists are shown, from 1.
+	Parts     map[string]int
+	Regressed itemList
+	Improved  itemList
+}
+
+// itemList are evaluations that became worse, or better.
+type itemList struct {
+	part
+	Items []comparedItem
+	// Agents says that there are several agents.
+	Agents bool
 }
 
 // compareGate is a gate and how it was judged.
@@ -53,8 +75,28 @@ type compareRow struct {
 // At is the place of a difference in the drawing.
 func (r compareRow) At(v float64) string { return percent(0.5 + 0.48*v/r.Scale) }
 
-// Signed is a difference with its sign.
-func (compareRow) Signed(v float64) string { return fmt.Sprintf("%+.3f", v) }
+// Figure is what the row compares, as a person calls it.
+func (r compareRow) Figure() string {
+	switch {
+	case r.Name != "":
+		return r.Name
+	case r.By == "passRate":
+		return "pass rate"
+	}
+	return strings.TrimPrefix(r.By, "evaluator:")
+}
+
+// Value is a value of the figure, and Signed a difference with its sign.
+func (r compareRow) Value(v float64) string { return report.Figure(r.By, v) }
+
+// Signed is a difference of the figure with its sign.
+func (r compareRow) Signed(v float64) string {
+	sign := "+"
+	if v < 0 {
+		sign = "-"
+	}
+	return sign + report.Figure(r.By, math.Abs(v))
+}
 
 // Percent is the probability with which the least difference is found.
 func (r compareRow) Percent() float64 { return 100 * r.Power }
@@ -63,7 +105,11 @@ func (r compareRow) Percent() float64 { return 100 * r.Power }
 func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &comparePage{frame: frame{Title: "Compare", Section: "/compare"}, A: strings.TrimSpace(q.Get("a")), B: strings.TrimSpace(q.Get("b")),
-		Margin: strings.TrimSpace(q.Get("margin")), By: strings.TrimSpace(q.Get("by")), Different: q.Get("different") != ""}
+		Margin: strings.TrimSpace(q.Get("margin")), By: strings.TrimSpace(strings.Join(q["by"], ",")), Different: q.Get("different") != ""}
+	page.Parts = map[string]int{}
+	for _, key := range []string{"worse", "better"} {
+		page.Parts[key], _ = strconv.Atoi(q.Get(key)) // what is no number is the first part
+	}
 	if marked := q["run"]; len(marked) > 0 {
 		return p.compareMarked(w, r, marked)
 	}
@@ -73,16 +119,18 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 	status := http.StatusOK
 	if err := p.addComparison(r.Context(), page); err != nil {
 		var wrong *runner.InputError
+		var sets *compare.DifferentSetsError
 		switch {
+		case errors.As(err, &sets):
+			page.Problem, page.Differences = "The eval sets differ, so that a difference is not the agents’ alone.", sets.Differences
+			q.Set("different", "1")
+			page.Allow = "?" + q.Encode()
 		case errors.As(err, &wrong), errors.Is(err, compare.ErrNoPairs):
-			page.Problem, status = err.Error(), http.StatusUnprocessableEntity
+			page.Problem = err.Error()
 		default:
 			return err
 		}
-		if wrong != nil && !page.Different {
-			q.Set("different", "1")
-			page.Allow = "?" + q.Encode()
-		}
+		status = http.StatusUnprocessableEntity
 	}
 	return p.o.present(w, r, status, "compare.html", page)
 }
@@ -117,8 +165,10 @@ func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
 		return err
 	}
 	o := compare.Options{AllowDifferentSets: page.Different, Settings: stats.DefaultSettings}
-	if page.By != "" {
-		o.By = strings.Split(page.By, ",")
+	for by := range strings.SplitSeq(page.By, ",") {
+		if by = strings.TrimSpace(by); by != "" {
+			o.By = append(o.By, by)
+		}
 	}
 	if page.Margin != "" {
 		margin, err := strconv.ParseFloat(page.Margin, 64)
@@ -133,13 +183,43 @@ func (p *Pages) addComparison(ctx context.Context, page *comparePage) error {
 		return err
 	}
 	page.show(doc)
-	page.Commands = []string{"evalrun compare " + doc.A.RunID + " " + doc.B.RunID}
+	page.Commands = []string{page.command(a.Agent, b.Agent, o)}
 	return nil
+}
+
+// command does the same at a terminal.
+func (page *comparePage) command(agentA, agentB string, o compare.Options) string {
+	a, b := page.Doc.A, page.Doc.B
+	if page.Same {
+		return report.ShellWords([]string{"evalrun", "compare", "--aa", a.RunID})
+	}
+	words := []string{"evalrun", "compare", a.RunID}
+	if b.RunID != a.RunID {
+		words = append(words, b.RunID)
+	}
+	if agentA != "" || agentB != "" { // the other side has one alone
+		words = append(words, "--agents", a.Agents[0]+","+b.Agents[0])
+	}
+	for _, by := range o.By {
+		words = append(words, "--by", by)
+	}
+	if page.Margin != "" {
+		words = append(words, "--margin", page.Margin)
+	}
+	if o.AllowDifferentSets {
+		words = append(words, "--allow-different-sets")
+	}
+	return report.ShellWords(words)
 }
 
 // show shows a comparison on the page.
 func (page *comparePage) show(doc *compare.Document) {
 	page.Doc = doc
+	page.Title = titleOf(doc.A, doc.B)
+	if page.Same = doc.A.RunID == doc.B.RunID && slices.Equal(doc.A.Agents, doc.B.Agents); page.Same {
+		return
+	}
+	page.Limits = report.ComparisonLimits(doc)
 	for _, g := range doc.Gates {
 		page.Gates = append(page.Gates, compareGate{string(g.Verdict), report.GateSentence(g)})
 	}
@@ -159,17 +239,79 @@ func (page *comparePage) show(doc *compare.Document) {
 	if len(page.Rows) > 0 {
 		page.First = &page.Rows[0]
 	}
-	for _, item := range doc.Items {
-		list := &page.Regressed
-		if item.D > 0 != page.First.LowerIsBetter {
-			list = &page.Improved
-		}
-		if len(*list) == maxItems && !page.Offline {
-			page.More++
-			continue
-		}
-		*list = append(*list, item)
+	better := slices.IndexFunc(doc.Items, func(i compare.Item) bool { return i.D > 0 != page.First.LowerIsBetter })
+	if better < 0 {
+		better = len(doc.Items)
 	}
+	page.McNemar = mcNemar(page.Rows)
+	page.Regressed, page.Improved = page.list(doc.Items[:better], "worse"), page.list(doc.Items[better:], "better")
+}
+
+// list is the part of a list of evaluations that the page shows; a file has all of it. key is the number
+// of the part in the query.
+func (page *comparePage) list(all []compare.Item, key string) (out itemList) {
+	if len(all) == 0 {
+		return out
+	}
+	marks := 0
+	for _, item := range all {
+		out.Agents = out.Agents || item.Agent != ""
+		marks = max(marks, min(len(item.RolloutsA), maxMarks)+min(len(item.RolloutsB), maxMarks))
+	}
+	size := min(pageRows, itemElements/(14+3*marks))
+	if page.Offline {
+		size = len(all)
+	}
+	out.part = partOfList(len(all), size, page.Parts[key], func(n int) string {
+		q := page.query()
+		for other, at := range page.Parts {
+			if at > 1 {
+				q.Set(other, strconv.Itoa(at))
+			}
+		}
+		q.Set(key, strconv.Itoa(n))
+		return "?" + q.Encode() + "#" + key
+	})
+	for _, item := range all[out.From-1 : out.To] {
+		out.Items = append(out.Items, page.item(item))
+	}
+	return out
+}
+
+// titleOf names both sides, and their agent where each has one.
+func titleOf(a, b compare.Source) string {
+	from, to := shortID(a.RunID), shortID(b.RunID)
+	switch {
+	case len(a.Agents) != 1 || len(b.Agents) != 1:
+		return from + " → " + to
+	case a.Agents[0] == b.Agents[0]:
+		return from + " → " + to + ", " + a.Agents[0]
+	case a.RunID == b.RunID:
+		return from + ": " + a.Agents[0] + " → " + b.Agents[0]
+	}
+	return from + ", " + a.Agents[0] + " → " + to + ", " + b.Agents[0]
+}
+
+// Unpaired says what is not compared.
+func (page *comparePage) Unpaired() string {
+	onlyA, onlyB, neither, open := 0, 0, 0, 0
+	for _, m := range page.Doc.Missing {
+		switch {
+		case m.A != nil:
+			onlyA++
+		case m.B != nil:
+			onlyB++
+		default:
+			neither++
+		}
+		if m.Open {
+			open++
+		}
+	}
+	if onlyA+onlyB+neither == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Not paired: %d scored in A only, %d in B only, %d in neither; %d of these open or cancelled.", onlyA, onlyB, neither, open)
 }
 
 // side reads RUN or RUN:AGENT as a side of a comparison.
@@ -186,33 +328,64 @@ func (p *Pages) side(ctx context.Context, name string) (s compare.Side, err erro
 	return s, err
 }
 
-// Same says that both sides are the same run and agents.
-func (page *comparePage) Same() bool { return !page.Offline && page.A == page.B }
-
-// McNemar says what McNemar's test finds, where every figure is 0 or 1; empty elsewhere.
-func (r compareRow) McNemar() string {
-	if r.McNemarExact == nil {
-		return ""
+// mcNemar says what McNemar's test finds, of the rows where every figure is 0 or 1. Rows of the same
+// evaluations have one sentence.
+func mcNemar(rows []compareRow) (out []string) {
+	figures := map[string][]string{}
+	for _, r := range rows {
+		if r.McNemarExact == nil {
+			continue
+		}
+		text := fmt.Sprintf("%d became worse and %d better, McNemar’s exact p %.4f", r.Regressions, r.Improvements, *r.McNemarExact)
+		if r.McNemarMidP != nil {
+			text += fmt.Sprintf(", mid-p %.4f", *r.McNemarMidP)
+		}
+		if figures[text] == nil {
+			out = append(out, text)
+		}
+		figures[text] = append(figures[text], r.Figure())
 	}
-	text := fmt.Sprintf("McNemar: %d became worse and %d better, exact p %.4f", r.Regressions, r.Improvements, *r.McNemarExact)
-	if r.McNemarMidP != nil {
-		text += fmt.Sprintf(", mid-p %.4f", *r.McNemarMidP)
+	for i, text := range out {
+		out[i] = "By " + strings.Join(figures[text], ", ") + ": " + text + "."
 	}
-	return text + "."
+	return out
 }
 
 // comparedItem is an evaluation that differs, with what both sides have made of it.
 type comparedItem struct {
 	compare.Item
+	row *compareRow
 	// URL is empty in a file.
 	URL string
+	// MarksA and MarksB are the epochs of both sides.
+	MarksA, MarksB []cell
 }
+
+// Class is improved or regressed, by the sign of the difference.
+func (i comparedItem) Class() compare.Verdict {
+	if i.D > 0 != i.row.LowerIsBetter {
+		return compare.Improved
+	}
+	return compare.Regressed
+}
+
+// MoreA and MoreB are how many epochs are not marked.
+func (i comparedItem) MoreA() int { return len(i.RolloutsA) - len(i.MarksA) }
+
+// MoreB is that of B.
+func (i comparedItem) MoreB() int { return len(i.RolloutsB) - len(i.MarksB) }
+
+// Value and Signed write scores and differences as the first figure is written.
+func (i comparedItem) Value(v float64) string { return i.row.Value(v) }
+
+// Signed is a difference with its sign.
+func (i comparedItem) Signed(v float64) string { return i.row.Signed(v) }
 
 // Changed says in a line what each evaluator says of A and of B, and what has faulted.
 func (i comparedItem) Changed() string {
 	var out []string
 	for _, c := range i.Changes {
-		out = append(out, c.Evaluator+" "+formatScore(c.A)+" → "+formatScore(c.B))
+		out = append(out, cmp.Or(c.Name, c.Evaluator)+" "+formatScore(c.A)+" → "+formatScore(c.B))
 	}
 	for _, side := range []struct {
 		name   string
@@ -225,21 +398,45 @@ func (i comparedItem) Changed() string {
 	return strings.Join(out, "; ")
 }
 
-// Items are evaluations with their links.
-func (page *comparePage) Items(all []compare.Item) (out []comparedItem) {
-	for _, one := range all {
-		q := url.Values{"a": {page.A}, "b": {page.B}, "evaluation": {one.EvaluationID}}
+// item is an evaluation with its links.
+func (page *comparePage) item(one compare.Item) comparedItem {
+	out := comparedItem{Item: one, row: page.First, MarksA: page.marks(page.Doc.A.RunID, one.RolloutsA), MarksB: page.marks(page.Doc.B.RunID, one.RolloutsB)}
+	if !page.Offline {
+		q := page.query()
+		q.Set("evaluation", one.EvaluationID)
 		if one.Agent != "" {
 			q.Set("agent", one.Agent)
 		}
-		if page.Different {
-			q.Set("different", "1")
+		out.URL = "/compare/outputs?" + q.Encode()
+	}
+	return out
+}
+
+// query leads to the page.
+func (page *comparePage) query() url.Values {
+	q := url.Values{"a": {page.A}, "b": {page.B}}
+	for key, value := range map[string]string{"margin": page.Margin, "by": page.By} {
+		if value != "" {
+			q.Set(key, value)
 		}
-		item := comparedItem{Item: one}
+	}
+	if page.Different {
+		q.Set("different", "1")
+	}
+	return q
+}
+
+// marks are the epochs of a side, at most maxMarks of them.
+func (page *comparePage) marks(runID string, rollouts []compare.Rollout) (out []cell) {
+	for _, r := range rollouts[:min(len(rollouts), maxMarks)] {
+		one := cell{Status: r.Status, Label: fmt.Sprintf("epoch %d: %s", r.Epoch, r.Status)}
+		if r.Score != nil {
+			one.Label += ", score " + formatScore(r.Score)
+		}
 		if !page.Offline {
-			item.URL = "/compare/outputs?" + q.Encode()
+			one.URL = "/runs/" + runID + "/rollouts/" + r.RolloutID
 		}
-		out = append(out, item)
+		out = append(out, one)
 	}
 	return out
 }

@@ -40,7 +40,13 @@ type outputSide struct {
 func (p *Pages) outputs(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	page := &outputsPage{frame: frame{Title: "Outputs side by side", Section: "/compare"}, Name: q.Get("evaluation")}
-	page.Back = "/compare?" + url.Values{"a": {q.Get("a")}, "b": {q.Get("b")}, "different": q["different"]}.Encode()
+	back := url.Values{}
+	for _, key := range []string{"a", "b", "margin", "by", "different"} {
+		if q.Has(key) {
+			back[key] = q[key]
+		}
+	}
+	page.Back = "/compare?" + back.Encode()
 	a, err := p.sideOutputs(r.Context(), q.Get("a"), q.Get("agent"), page)
 	if err != nil {
 		return err
