@@ -111,14 +111,14 @@ func (h *batchHandler) check(ctx context.Context, run *rollout.Run, c store.Batc
 	case !status.Ended:
 		return h.o.Store.BatchPending(commit, c.BatchToken, h.o.Now().Add(pauseOf(run.Plan.Judges.Batch, c.Checks)), "")
 	}
-	_, triggers, err := h.waiting(commit, c.ID)
+	_, waiting, err := h.waiting(commit, c.ID)
 	if err != nil {
 		return err
 	}
 	d := h.newDeliveries(commit, c)
-	err = run.Judges.BatchAnswers(ctx, b, status, func(key string, payload json.RawMessage) error {
-		if id, ok := triggers[key]; ok {
-			d.deliver(id, payload)
+	err = run.Judges.BatchAnswers(ctx, b, status, func(customID string, payload json.RawMessage) error {
+		if err := d.answer(waiting[customID], payload); err != nil {
+			return err
 		}
 		return d.failure()
 	})
@@ -131,13 +131,16 @@ func (h *batchHandler) check(ctx context.Context, run *rollout.Run, c store.Batc
 
 // end tells whoever still waits why there is no answer, and ends the batch.
 func (h *batchHandler) end(ctx context.Context, c store.BatchClaim, external, why string) error {
-	_, triggers, err := h.waiting(ctx, c.ID)
+	_, waiting, err := h.waiting(ctx, c.ID)
 	if err != nil {
 		return err
 	}
 	d := h.newDeliveries(ctx, c)
-	for _, id := range triggers {
-		d.deliver(id, judge.Unanswered(external, h.runs.redactor(ctx, c.RunID).String(why)))
+	payload := judge.Unanswered(external, h.runs.redactor(ctx, c.RunID).String(why))
+	for _, equal := range waiting {
+		if err := d.answer(equal, payload); err != nil {
+			return errors.Join(d.close(), err)
+		}
 	}
 	if err := d.close(); err != nil {
 		return err
@@ -164,15 +167,19 @@ func (h *batchHandler) cancel(ctx context.Context, run *rollout.Run, b judge.Bat
 	return nil
 }
 
-// waiting are the requests of a batch that are waited for, and their triggers by key.
-func (h *batchHandler) waiting(ctx context.Context, batchID string) (requests []judge.Request, triggers map[string]string, err error) {
-	triggers = map[string]string{}
+// waiting are the requests of a batch that are waited for, as they are sent, and who waits for each by
+// its custom id.
+func (h *batchHandler) waiting(ctx context.Context, batchID string) (requests []judge.Request, waiting map[string][]store.WaitingRequest, err error) {
+	waiting = map[string][]store.WaitingRequest{}
 	err = h.o.Store.WaitingRequests(ctx, batchID, func(r store.WaitingRequest) error {
-		requests = append(requests, judge.Request{Key: r.Key, Body: r.Body})
-		triggers[r.Key] = r.TriggerID
+		if len(waiting[r.CustomID]) == 0 {
+			requests = append(requests, judge.Request{CustomID: r.CustomID, Body: r.Body})
+		}
+		r.Body = nil // it is sent once
+		waiting[r.CustomID] = append(waiting[r.CustomID], r)
 		return nil
 	})
-	return requests, triggers, err
+	return requests, waiting, err
 }
 
 // pauseOf is how long to wait before the next check: twice as long each time, up to the longest.
@@ -195,6 +202,21 @@ type deliveries struct {
 
 func (h *batchHandler) newDeliveries(ctx context.Context, c store.BatchClaim) *deliveries {
 	return &deliveries{h: h, ctx: ctx, source: c.Provider + " batch", places: make(chan struct{}, delivering), failed: make(chan error, 1)}
+}
+
+// answer delivers the answer to equal requests to all that wait for it.
+func (d *deliveries) answer(equal []store.WaitingRequest, payload json.RawMessage) error {
+	for _, r := range equal {
+		said := payload
+		if r.Merged {
+			var err error
+			if said, err = judge.Merged(payload); err != nil {
+				return err
+			}
+		}
+		d.deliver(r.TriggerID, said)
+	}
+	return nil
 }
 
 // deliver gives an answer to its trigger. A trigger that has one already, or that nobody waits for

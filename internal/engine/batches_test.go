@@ -29,6 +29,12 @@ type batchWorld struct {
 // batches.
 func newBatchWorld(t *testing.T, model string, n int, rule func(fakejudge.Request) fakejudge.Reply, change ...func(*judge.Config)) *batchWorld {
 	t.Helper()
+	return newBatchWorldAsking(t, "{{output}}", model, n, rule, change...)
+}
+
+// newBatchWorldAsking is newBatchWorld with the judge's prompt.
+func newBatchWorldAsking(t *testing.T, prompt, model string, n int, rule func(fakejudge.Request) fakejudge.Reply, change ...func(*judge.Config)) *batchWorld {
+	t.Helper()
 	server, err := fakejudge.Start(rule)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +51,7 @@ func newBatchWorld(t *testing.T, model string, n int, rule func(fakejudge.Reques
 	}
 	w.runOf(w.id, n, "exit 1", func(req *plans.Request) {
 		req.Judges = &config
-		req.Set.Evaluators = []eval.Definition{{ID: "e", Name: "e", Type: "llm-judge", Weight: 1, Config: json.RawMessage(`{"prompt":"{{output}}","judges":[{"model":"` + model + `"}]}`)}}
+		req.Set.Evaluators = []eval.Definition{{ID: "e", Name: "e", Type: "llm-judge", Weight: 1, Config: json.RawMessage(`{"prompt":"` + prompt + `","judges":[{"model":"` + model + `"}]}`)}}
 	})
 	claims, err := w.s.Claim(t.Context(), w.id, n)
 	if err != nil || len(claims) != n {
@@ -167,7 +173,7 @@ func TestARequestWithoutAnAnswerIsAskedDirectly(t *testing.T) {
 					return passes(r)
 				}
 				for what, reply := range map[string]fakejudge.Reply{"e1": {Hang: true}, "e2": {Status: 500, Error: "broken"}, "e3": {Text: "fine"}, "e4": {Refusal: "no"}, "e5": {Truncated: true}} {
-					if strings.Contains(r.Prompt, what) {
+					if strings.Contains(r.Prompt, "\n"+what+"\n") {
 						return reply
 					}
 				}
@@ -248,7 +254,7 @@ func TestTheBudgetCountsWhatWaitsInABatch(t *testing.T) {
 	for model, api := range map[string]string{"gpt-5-mini": "chat", "claude-haiku-4-5": "messages"} {
 		t.Run(api, func(t *testing.T) {
 			rule := func(r fakejudge.Request) fakejudge.Reply {
-				if r.Batch != "" && strings.Contains(r.Prompt, "e3") {
+				if r.Batch != "" && strings.Contains(r.Prompt, "\ne3\n") {
 					return fakejudge.Reply{Text: "fine"} // it is asked once more
 				}
 				return passes(r)
@@ -281,5 +287,70 @@ func TestTheBudgetCountsWhatWaitsInABatch(t *testing.T) {
 				t.Errorf("of 4 calls there is a fifth: %+v", got)
 			}
 		})
+	}
+}
+
+// Given rollouts about which the judge is asked the same: the question is in the batch once, each has
+// its verdict, and it is paid for, counted and budgeted once. If its answer is no verdict it is asked
+// once more, for all of them.
+func TestEqualQuestionsOfABatchArePaidForOnce(t *testing.T) {
+	for model, api := range map[string]string{"gpt-5-mini": "chat", "claude-haiku-4-5": "messages"} {
+		for name, c := range map[string]struct {
+			rule  func(fakejudge.Request) fakejudge.Reply
+			calls int
+		}{"answered": {passes, 1}, "asked again": {func(r fakejudge.Request) fakejudge.Reply {
+			if r.Batch != "" {
+				return fakejudge.Reply{Text: "fine"}
+			}
+			return passes(r)
+		}, 2}} {
+			t.Run(api+" "+name, func(t *testing.T) {
+				const n = 5
+				w := newBatchWorldAsking(t, "Is it good?", model, n, c.rule, func(j *judge.Config) { j.Budget.Calls = c.calls })
+				spent := func(want int) judge.Spent {
+					t.Helper()
+					got, err := rollout.SpentOnJudges(t.Context(), w.s, w.id)
+					if err != nil || got.Calls != want {
+						t.Errorf("%+v, %v, want %d calls", got, err, want)
+					}
+					return got
+				}
+				w.server.HoldBatches(true)
+				w.work(UntilIdle)
+				spent(1)
+				w.server.HoldBatches(false)
+				w.work(UntilFinal)
+				if b := w.server.Batches(); len(b) != 1 || b[0].Requests != 1 || len(w.server.Requests()) != c.calls {
+					t.Errorf("%+v, %d requests", b, len(w.server.Requests()))
+				}
+				paid, tokens := 0, int64(0)
+				for id, r := range w.results() {
+					if r.Score == nil || *r.Score != 0.75 {
+						t.Errorf("%s: %+v", id, r)
+						continue
+					}
+					call := r.Judge.Verdicts[0]
+					if *call.Usage.Cost > 0 {
+						paid++
+						tokens = call.Usage.Tokens()
+					}
+					if call.Cached != (*call.Usage.Cost == 0) {
+						t.Errorf("%s: cached %v at the cost %v", id, call.Cached, *call.Usage.Cost)
+					}
+				}
+				if got := spent(c.calls); len(w.results()) != n || paid == 0 || paid > c.calls || paid == 1 && got.Tokens != tokens {
+					t.Errorf("%d results, %d paid for, spent %+v", len(w.results()), paid, got)
+				}
+			})
+		}
+	}
+}
+
+// Without the cache each question is asked, as it is without batches.
+func TestWithoutTheCacheEqualQuestionsAreAllAsked(t *testing.T) {
+	w := newBatchWorldAsking(t, "Is it good?", "gpt-5-mini", 3, passes, func(j *judge.Config) { j.NoCache = true })
+	w.work(UntilFinal)
+	if b := w.server.Batches(); len(b) != 1 || b[0].Requests != 3 || w.counts().Completed != 3 {
+		t.Errorf("%+v, %+v", b, w.counts())
 	}
 }

@@ -91,9 +91,9 @@ func (j *Judges) CheckBatch(ctx context.Context, b Batch) (BatchStatus, error) {
 	return c.api.check(ctx, c, b.External)
 }
 
-// BatchAnswers calls f with the key of each request of an ended batch that has an answer, or an error
+// BatchAnswers calls f with the custom id of each request of an ended batch that has an answer, or an error
 // in place of one, and with what its trigger is to be given.
-func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus, f func(key string, payload json.RawMessage) error) error {
+func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus, f func(customID string, payload json.RawMessage) error) error {
 	c, err := j.batchCall(b.Provider)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus, f fun
 			return err
 		}
 		err = eachLine(body, func(line []byte) error {
-			key, answer, err := c.api.answer(line)
+			customID, answer, err := c.api.answer(line)
 			if err != nil {
 				return nil // whoever lacks an answer is told that at the end
 			}
@@ -113,7 +113,7 @@ func (j *Judges) BatchAnswers(ctx context.Context, b Batch, s BatchStatus, f fun
 			if err != nil {
 				return err
 			}
-			return f(key, j.o.Redact.JSON(payload))
+			return f(customID, j.o.Redact.JSON(payload))
 		})
 		if err = errors.Join(err, body.Close()); err != nil {
 			return err

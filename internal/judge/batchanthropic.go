@@ -31,7 +31,7 @@ func (anthropicBatches) start(ctx context.Context, c *batchCall, _ Batch, reques
 	}
 	var all []request
 	for _, r := range requests {
-		all = append(all, request{r.Key, r.Body})
+		all = append(all, request{r.CustomID, r.Body})
 	}
 	var made anthropicBatch
 	if err := c.json(ctx, http.MethodPost, anthropicPath, object{"requests": all}, &made); err != nil {

@@ -28,7 +28,9 @@ type Batched struct {
 // Request is a question as it goes into a batch.
 type Request struct {
 	// Key tells it apart from all others, wherever they are asked.
-	Key             string
+	Key string
+	// CustomID is that of its question: equal questions are sent as one.
+	CustomID        string
 	Provider, Model string
 	API             API
 	Body            json.RawMessage
@@ -63,11 +65,21 @@ func (b *Batched) Requests(evaluatorID string) []Request {
 // gathers reports whether a question is to wait for a batch.
 func (b *Batched) gathers(q eval.Question) bool { return len(b.delivered(q.EvaluatorID)) == 0 }
 
-// key is the custom id of a question. Both providers take letters and digits, and 64 of them.
+// keyLength is that of keys and custom ids. Both providers take letters and digits, and 64 of them.
+const keyLength = 40
+
+// key is what a rollout waits for: the answer to one question of one evaluator.
 func (b *Batched) key(q eval.Question) string {
-	const length = 40
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", b.rolloutID, q.EvaluatorID, q.Sample))
-	return hex.EncodeToString(sum[:])[:length]
+	return hex.EncodeToString(sum[:])[:keyLength]
+}
+
+// customID is the same for questions of which the cache would answer one with the other's answer.
+func (b *Batched) customID(a *asked) string {
+	if b.o.Config.NoCache {
+		return b.key(a.q)
+	}
+	return cacheKey(a)[:keyLength]
 }
 
 // add notes a question for a batch.
@@ -79,13 +91,14 @@ func (b *Batched) add(ctx context.Context, a *asked) error {
 	if err != nil {
 		return failure(eval.JudgeInvalid, "the question cannot be written as JSON: %v", err)
 	}
+	customID := b.customID(a)
 	_, priced := b.o.Config.Prices.Of(a.q.Model)
-	if err := b.budget.take(ctx, priced); err != nil {
+	if err := b.budget.takeOnce(ctx, customID, priced); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID], Request{b.key(a.q), a.p.name, a.q.Model, a.p.config.API, body})
+	b.requests[a.q.EvaluatorID] = append(b.requests[a.q.EvaluatorID], Request{b.key(a.q), customID, a.p.name, a.q.Model, a.p.config.API, body})
 	return eval.ErrLater
 }
 
@@ -98,6 +111,18 @@ type batchAnswer struct {
 	// says why.
 	Body  json.RawMessage `json:"body,omitempty"`
 	Error string          `json:"error,omitempty"`
+	// Merged says that the answer has been paid for by an equal request.
+	Merged bool `json:"merged,omitempty"`
+}
+
+// Merged is the payload of a request that was sent as one with another, whose payload is given.
+func Merged(payload json.RawMessage) (json.RawMessage, error) {
+	var answer batchAnswer
+	if err := json.Unmarshal(payload, &answer); err != nil {
+		return nil, err
+	}
+	answer.Merged = true
+	return json.Marshal(answer)
 }
 
 // Unanswered is the payload of a request that has no answer, for a reason.
@@ -121,16 +146,22 @@ func (b *Batched) arrived(a *asked) (arguments json.RawMessage, decided bool, er
 	if err := json.Unmarshal(d.Payload, &answer); err != nil {
 		return nil, false, nil // somebody else has delivered it
 	}
-	a.call.Batch = short(answer.Batch)
+	if !answer.Merged {
+		a.call.Batch = short(answer.Batch)
+	}
 	if answer.Error != "" || answer.Body == nil {
 		return nil, false, nil
 	}
+	a.call.Cached = answer.Merged
 	a.call.RequestID, a.response = short(answer.RequestID), answer.Body
 	got, err := a.read()
 	if err != nil {
 		return nil, true, err
 	}
 	again, err := a.judge(got)
+	if again && answer.Merged { // what was used is counted where it is paid for
+		a.call.Cached, a.call.Usage = false, nil
+	}
 	if again {
 		return nil, false, nil
 	}

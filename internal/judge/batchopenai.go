@@ -32,7 +32,7 @@ func (o openaiBatches) start(ctx context.Context, c *batchCall, b Batch, request
 	file, _ := form.CreateFormFile("file", "evalrun-"+b.ID+".jsonl")
 	lines := json.NewEncoder(file)
 	for _, r := range requests {
-		if err := lines.Encode(object{"custom_id": r.Key, "method": http.MethodPost, "url": o.endpoint, "body": r.Body}); err != nil {
+		if err := lines.Encode(object{"custom_id": r.CustomID, "method": http.MethodPost, "url": o.endpoint, "body": r.Body}); err != nil {
 			return "", &BatchError{Final: true, Message: err.Error()}
 		}
 	}

@@ -44,6 +44,8 @@ type budget struct {
 	mu    sync.Mutex
 	read  bool
 	spent Spent
+	// waiting are the custom ids of the questions for which a call in a batch has been reserved.
+	waiting map[string]bool
 }
 
 // take reserves one request, or says why there is none left. priced says that its cost will be
@@ -54,6 +56,30 @@ func (b *budget) take(ctx context.Context, priced bool) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.takeLocked(ctx, priced)
+}
+
+// takeOnce reserves one request for all questions in batches that have a custom id.
+func (b *budget) takeOnce(ctx context.Context, customID string, priced bool) error {
+	if b.limit == (Budget{}) {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting[customID] {
+		return nil
+	}
+	if err := b.takeLocked(ctx, priced); err != nil {
+		return err
+	}
+	if b.waiting == nil {
+		b.waiting = map[string]bool{}
+	}
+	b.waiting[customID] = true
+	return nil
+}
+
+func (b *budget) takeLocked(ctx context.Context, priced bool) error {
 	if !b.read && b.before != nil {
 		before, err := b.before(ctx)
 		if err != nil {

@@ -121,7 +121,11 @@ func (a *asked) read() (reply, error) {
 		if a.call.Batch != "" && a.call.Attempts == 0 && used.Cost != nil {
 			*used.Cost *= a.j.o.Config.Batch.PriceFactor
 		}
-		a.j.budget.used(used)
+		if a.call.Cached {
+			used.Cost = new(float64)
+		} else {
+			a.j.budget.used(used)
+		}
 		if a.call.Usage != nil {
 			used = a.call.Usage.Plus(used) // it was asked twice
 		}

@@ -13,6 +13,7 @@ import (
 // SpentOnJudges is what the judges of a run have cost so far, as its results say. A question in a batch
 // counts as a call from when it waits; what it costs is not known before its answer.
 func SpentOnJudges(ctx context.Context, st store.Reader, runID string) (sum judge.Spent, err error) {
+	waiting := map[string]bool{}
 	err = st.Snapshot(ctx, runID, func(v store.View) error {
 		return v.Rollouts(func(r store.RolloutView) error {
 			said := map[string]bool{}
@@ -32,12 +33,31 @@ func SpentOnJudges(ctx context.Context, st store.Reader, runID string) (sum judg
 				}
 			}
 			for _, t := range r.Triggers {
-				if !said[t.EvaluatorID] && (t.Source == wait.SourceOpenAIBatch || t.Source == wait.SourceAnthropicBatch) {
+				if said[t.EvaluatorID] || t.Source != wait.SourceOpenAIBatch && t.Source != wait.SourceAnthropicBatch {
+					continue
+				}
+				question, err := questionOf(t)
+				if err != nil {
+					return err
+				}
+				if !waiting[question] {
 					sum.Calls++
 				}
+				waiting[question] = question != ""
 			}
 			return nil
 		})
 	})
 	return sum, err
+}
+
+// questionOf is what all triggers have in common that wait for the answer to one request; it is empty
+// if nobody else waits for this one.
+func questionOf(t store.Trigger) (string, error) {
+	var spec wait.Spec
+	if err := json.Unmarshal(t.Spec, &spec); err != nil || spec.Payload == nil {
+		return "", err
+	}
+	var payload batchPayload
+	return payload.Question, json.Unmarshal(spec.Payload, &payload)
 }

@@ -35,19 +35,27 @@ func (s *scoring) wait(def eval.Definition, raw json.RawMessage) []eval.Result {
 	return nil
 }
 
+// batchPayload says what a trigger waits for whose request goes to a batch.
+type batchPayload struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	// Question is the same where the same is asked, which is paid for once.
+	Question string `json:"question"`
+}
+
 // batchTrigger makes the trigger of a request that goes to a batch.
 func batchTrigger(r judge.Request, batching judge.Batching) (n store.NewTrigger, err error) {
 	source := wait.SourceOpenAIBatch
 	if r.API == judge.APIMessages {
 		source = wait.SourceAnthropicBatch
 	}
-	payload, err := json.Marshal(map[string]string{"provider": r.Provider, "model": r.Model})
+	payload, err := json.Marshal(batchPayload{r.Provider, r.Model, r.CustomID})
 	if err != nil {
 		return n, err
 	}
 	spec := wait.Spec{Type: wait.TypeJob, Name: string(wait.TypeJob), ItemKey: r.Key, Payload: payload}
 	n = store.NewTrigger{InterruptID: r.Key, Type: string(spec.Type), Name: spec.Name, Source: source, ItemKey: r.Key, KeyPrefix: spec.Type.KeyPrefix(), Digest: spec.Digest(),
-		Request: &store.BatchRequest{Provider: r.Provider, Model: r.Model, Body: r.Body, Wait: batching.MaxWait}}
+		Request: &store.BatchRequest{Provider: r.Provider, Model: r.Model, CustomID: r.CustomID, Body: r.Body, Wait: batching.MaxWait}}
 	n.Spec, err = json.Marshal(spec)
 	return n, err
 }

@@ -16,7 +16,7 @@ type Batches interface {
 	// full.
 	ClaimBatches(ctx context.Context, runID string, limit int) ([]BatchClaim, error)
 	// WaitingRequests calls f for every request of a batch whose trigger waits, in the order of their
-	// keys.
+	// custom ids.
 	WaitingRequests(ctx context.Context, batchID string, f func(WaitingRequest) error) error
 	// BatchStarted records that a batch was started, under the provider's id.
 	BatchStarted(ctx context.Context, t BatchToken, externalID string, next time.Time) error
@@ -39,7 +39,10 @@ const (
 type BatchRequest struct {
 	// Provider and Model are those of the whole batch.
 	Provider, Model string
-	Body            json.RawMessage
+	// CustomID is how the provider tells the requests of a batch apart. Those that have the same one are
+	// sent as one.
+	CustomID string
+	Body     json.RawMessage
 	// Wait is how long at most the batch waits for more.
 	Wait time.Duration
 }
@@ -47,15 +50,16 @@ type BatchRequest struct {
 // WaitingRequest is a request whose answer is waited for.
 type WaitingRequest struct {
 	TriggerID string
-	// Key is the trigger's item key, by which the provider tells requests apart.
-	Key  string
-	Body json.RawMessage
+	CustomID  string
+	Body      json.RawMessage
+	// Merged says that another request with this custom id had been added before.
+	Merged bool
 }
 
 // Batch is a batch of requests.
 type Batch struct {
 	ID, RunID, Provider, Model string
-	// Requests is how many it was made of.
+	// Requests is how many it was made of; those that are sent as one count once.
 	Requests int
 	// ExternalID is the provider's id, set by BatchStarted.
 	ExternalID string

@@ -32,11 +32,28 @@ const (
 // nothingToAdd selects the open batches b of runs in which no rollout is left that could add a request.
 const nothingToAdd = "b.state = 'open' AND NOT EXISTS (SELECT 1 FROM rollouts o WHERE o.run_id = b.run_id AND o.state IN ('pending', 'running', 'evaluating'))"
 
-// add adds a request to the open batch for it, or to a new one.
+// insert adds a request to a batch, which may have its custom id already: merged.
+func (rows batchRows) insert(triggerID, batchID string, r store.BatchRequest, merged bool) error {
+	return rows.tx.exec("INSERT INTO judge_requests (trigger_id, batch_id, body, custom_id, merged) VALUES (?, ?, ?, ?, ?)", triggerID, batchID, document(r.Body), r.CustomID, merged)
+}
+
+// selectMergeable finds the batch that an equal request is in. Nobody may hold it: whoever does has
+// read already for whom its answers are.
+const selectMergeable = `SELECT b.batch_id FROM judge_requests q JOIN judge_batches b ON b.batch_id = q.batch_id
+	WHERE q.custom_id = ? AND b.run_id = ? AND b.provider = ? AND b.model = ? AND b.state <> 'ended' AND b.owner IS NULL LIMIT 1`
+
+// add adds a request to the batch that has an equal one, else to the open batch for it, or to a new
+// one.
 func (rows batchRows) add(runID, triggerID string, r store.BatchRequest) error {
 	var id string
+	err := rows.tx.row([]any{&id}, selectMergeable, r.CustomID, runID, r.Provider, r.Model)
+	if err == nil {
+		return rows.insert(triggerID, id, r, true)
+	} else if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
 	var requests, bytes int
-	err := rows.tx.row([]any{&id, &requests, &bytes}, "SELECT batch_id, requests, bytes FROM judge_batches WHERE run_id = ? AND provider = ? AND model = ? AND state = 'open' AND requests < ?",
+	err = rows.tx.row([]any{&id, &requests, &bytes}, "SELECT batch_id, requests, bytes FROM judge_batches WHERE run_id = ? AND provider = ? AND model = ? AND state = 'open' AND requests < ?",
 		runID, r.Provider, r.Model, store.MaxBatchRequests)
 	full := err == nil && bytes+len(r.Body) > store.MaxBatchBytes
 	if full {
@@ -50,7 +67,7 @@ func (rows batchRows) add(runID, triggerID string, r store.BatchRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := rows.tx.exec("INSERT INTO judge_requests (trigger_id, batch_id, body) VALUES (?, ?, ?)", triggerID, id, document(r.Body)); err != nil {
+	if err := rows.insert(triggerID, id, r, false); err != nil {
 		return err
 	}
 	return rows.tx.exec("UPDATE judge_batches SET requests = requests + 1, bytes = bytes + ?1, due_at = CASE WHEN requests + 1 >= ?2 THEN min(due_at, ?3) ELSE due_at END WHERE batch_id = ?4",
@@ -179,15 +196,15 @@ func (s batches) WaitingRequests(ctx context.Context, batchID string, f func(sto
 	}
 	return each(rows, func(r scanner) error {
 		var q store.WaitingRequest
-		if err := r.Scan(&q.TriggerID, &q.Key, (*[]byte)(&q.Body)); err != nil {
+		if err := r.Scan(&q.TriggerID, &q.CustomID, (*[]byte)(&q.Body), &q.Merged); err != nil {
 			return s.db.describe(err)
 		}
 		return f(q)
 	})
 }
 
-const selectWaitingRequests = `SELECT q.trigger_id, t.item_key, q.body FROM judge_requests q JOIN triggers t ON t.trigger_id = q.trigger_id
-	WHERE q.batch_id = ? AND t.state = 'waiting' ORDER BY t.item_key`
+const selectWaitingRequests = `SELECT q.trigger_id, q.custom_id, q.body, q.merged FROM judge_requests q JOIN triggers t ON t.trigger_id = q.trigger_id
+	WHERE q.batch_id = ? AND t.state = 'waiting' ORDER BY q.custom_id, q.merged, q.trigger_id`
 
 // BatchStarted implements Batches.
 func (s batches) BatchStarted(ctx context.Context, t store.BatchToken, externalID string, next time.Time) error {

@@ -3,11 +3,15 @@ package sqlite
 import (
 	"crypto/sha256"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -85,5 +89,47 @@ func TestStoreWithoutAnIDIsRefused(t *testing.T) {
 	}
 	if _, err := Open(dir, store.Options{}); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Fatal(err)
+	}
+}
+
+// Requests that an older evalrun has sent are known at the provider by the item keys of their triggers.
+func TestRequestsAtAProviderOutliveTheMigration(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := store.Plan{RunID: store.NewRunID(), Evaluations: []store.Evaluation{{ID: "e"}}, Rollouts: []store.PlannedRollout{{ID: uuid.NewString()}}}
+	_, err = s.CreateRun(t.Context(), p)
+	claims, err1 := s.Claim(t.Context(), p.RunID, 1)
+	if err := errors.Join(err, err1); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.CommitSegment(t.Context(), claims[0].Token, store.SegmentEnd{Outcome: store.OutcomeCompleted})
+	_, err1 = s.WaitForScores(t.Context(), claims[0].Token, store.ScoreWait{Triggers: []store.NewTrigger{{InterruptID: "k", EvaluatorID: "e", Source: "openai-batch", ItemKey: "k",
+		Request: &store.BatchRequest{Provider: "p", Model: "m", CustomID: "new", Body: []byte("{}"), Wait: time.Hour}}}})
+	batches, err2 := s.ClaimBatches(t.Context(), p.RunID, 1)
+	if err := errors.Join(err, err1, err2, s.Close()); err != nil || len(batches) != 1 {
+		t.Fatal(batches, err)
+	}
+	const before = 14 // without custom ids
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "store.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"DROP INDEX judge_requests_custom", "ALTER TABLE judge_requests DROP COLUMN custom_id", "ALTER TABLE judge_requests DROP COLUMN merged", fmt.Sprintf("PRAGMA user_version = %d", before)} {
+		if _, err := db.ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	if err := openInternal(t, dir).WaitingRequests(t.Context(), batches[0].ID, func(r store.WaitingRequest) error {
+		ids = append(ids, r.CustomID)
+		return nil
+	}); err != nil || len(ids) != 1 || ids[0] != "k" {
+		t.Error(ids, err)
 	}
 }

@@ -177,7 +177,7 @@ func TestStatementsScanNoTable(t *testing.T) {
 		selectTrigger+whereAsked, selectNextNotification, selectUndelivered, selectRescorings, selectDue, selectRescorables, selectTheirSegments, selectTheirResults,
 		viewAsked, viewRollouts+ofRun, viewSegments+ofRun+orderSegments, viewTriggers+ofRun+orderTriggers, viewResults+ofRun+orderResults,
 		viewRollouts+ofRollout, viewSegments+ofRollout+orderSegments, viewTriggers+ofRollout+orderTriggers, viewResults+ofRollout+orderResults,
-		selectWaitingRequests, selectHeld, countWaiting+fromOpen, countWaiting+fromOpenOfRun, selectWaiting+fromOpen+" GROUP BY type", selectWaiting+fromOpenOfRun+" GROUP BY type")
+		selectWaitingRequests, selectMergeable, selectHeld, countWaiting+fromOpen, countWaiting+fromOpenOfRun, selectWaiting+fromOpen+" GROUP BY type", selectWaiting+fromOpenOfRun+" GROUP BY type")
 	// These may be scanned, for these tell only of what is going on at the moment.
 	small := []string{"INDEX rollouts_runnable", "INDEX rollouts_owner", "INDEX triggers_due", "INDEX judge_batches_due", "INDEX judge_batches_owner", "INDEX judge_batches_open", "INDEX triggers_owner", "INDEX triggers_open", "INDEX triggers_listed", "INDEX runs_open", "INDEX deliveries_old", "INDEX jobs_due",
 		"SCAN h", "SCAN holders", "SCAN json_each", "VIRTUAL TABLE", "CONSTANT ROW", "SCAN (subquery"}

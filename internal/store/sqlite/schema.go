@@ -300,9 +300,15 @@ CREATE INDEX judge_batches_due ON judge_batches (due_at, run_id, owner) WHERE du
 CREATE INDEX judge_batches_owner ON judge_batches (owner) WHERE owner IS NOT NULL;
 
 CREATE TABLE judge_requests (
-  trigger_id TEXT PRIMARY KEY,           -- whose item key is the request's
+  trigger_id TEXT PRIMARY KEY,           -- the one that waits for the answer
   batch_id   TEXT NOT NULL,
   body       BLOB NOT NULL               -- without secrets
 ) WITHOUT ROWID;
 CREATE INDEX judge_requests_batch ON judge_requests (batch_id);
+`, `
+-- Equal questions are sent as one: they have the same custom id.
+ALTER TABLE judge_requests ADD COLUMN custom_id TEXT NOT NULL DEFAULT ''; -- how the provider tells them apart
+ALTER TABLE judge_requests ADD COLUMN merged INTEGER NOT NULL DEFAULT 0;  -- 1 if another one had this custom id before
+UPDATE judge_requests SET custom_id = (SELECT t.item_key FROM triggers t WHERE t.trigger_id = judge_requests.trigger_id);
+CREATE INDEX judge_requests_custom ON judge_requests (custom_id, batch_id);
 `}

@@ -10,7 +10,7 @@ import (
 // inBatch is the trigger of a request that goes to a batch.
 func inBatch(key string) store.NewTrigger {
 	return store.NewTrigger{InterruptID: key, Type: "JOB", Name: "JOB", Source: "openai-batch", ItemKey: key, Spec: json.RawMessage(`{}`),
-		Request: &store.BatchRequest{Provider: "openai", Model: "m", Body: json.RawMessage(`{"key":"` + key + `"}`), Wait: time.Minute}}
+		Request: &store.BatchRequest{Provider: "openai", Model: "m", CustomID: key, Body: json.RawMessage(`{"key":"` + key + `"}`), Wait: time.Minute}}
 }
 
 // claimBatch claims the only batch that is due.
@@ -34,13 +34,80 @@ func (w *world) noBatch(s store.Store) {
 func (w *world) waitingRequests(id string) (keys []string) {
 	w.Helper()
 	w.must(w.a.WaitingRequests(w.ctx, id, func(r store.WaitingRequest) error {
-		keys = append(keys, r.Key+" "+string(r.Body))
+		keys = append(keys, r.CustomID+" "+string(r.Body))
 		return nil
 	}))
 	return keys
 }
 
+// equalInBatch is inBatch for a question that all of them ask.
+func equalInBatch(key string) store.NewTrigger {
+	n := inBatch(key)
+	n.Request.CustomID, n.Request.Body = "q", json.RawMessage(`{}`)
+	return n
+}
+
+// whoWaits are the triggers of a batch's requests in their order; those that were merged have a plus.
+func (w *world) whoWaits(id string) (triggers []string) {
+	w.Helper()
+	w.must(w.a.WaitingRequests(w.ctx, id, func(r store.WaitingRequest) error {
+		triggers = append(triggers, r.TriggerID+map[bool]string{true: "+"}[r.Merged])
+		return nil
+	}))
+	return triggers
+}
+
 func batchSpecs(s *suite) {
+	s.spec("equal requests are one of their batch, and all of them wait for its answer", func(w *world) {
+		_, _ = w.create(3)
+		claims, err := w.a.Claim(w.ctx, "", 3)
+		w.must(err)
+		trigger := func(i int) string { return store.EvaluatorTriggerID(claims[i].RolloutID, "judge", 0, 0) }
+		for i, key := range []string{"k0", "k1"} {
+			w.commit(w.a, claims[i], completed)
+			w.waitForScores(w.a, claims[i], waits("judge", equalInBatch(key)))
+		}
+		w.advance(lease)
+		_, _, err = w.a.Renew(w.ctx)
+		w.must(err)
+		w.advance(lease)
+		c := w.claimBatch(w.a)
+		equal(w, "requests", c.Requests, 1)
+		equal(w, "who waits", w.whoWaits(c.ID), []string{trigger(0), trigger(1) + "+"})
+		w.must(w.a.BatchStarted(w.ctx, c.BatchToken, "batch_1", w.Now().Add(time.Hour)))
+
+		// One that is asked while the batch is at the provider waits for the same answer, and the answer
+		// is waited for as long as one of them does.
+		w.commit(w.a, claims[2], completed)
+		w.waitForScores(w.a, claims[2], waits("judge", equalInBatch("k2")))
+		w.noBatch(w.a)
+		w.deliver(w.a, payload(trigger(0), `1`))
+		w.deliver(w.a, payload(trigger(1), `1`))
+		equal(w, "who waits still", w.whoWaits(c.ID), []string{trigger(2) + "+"})
+		w.advance(time.Hour)
+		equal(w, "action", w.claimBatch(w.a).Action, store.ActionCheck)
+	})
+
+	s.spec("a batch that is held gets no more requests: its holder would not know of them", func(w *world) {
+		_, _ = w.create(2)
+		claims, err := w.a.Claim(w.ctx, "", 2)
+		w.must(err)
+		w.commit(w.a, claims[0], completed)
+		w.waitForScores(w.a, claims[0], waits("judge", equalInBatch("k0")))
+		w.advance(lease)
+		_, _, err = w.a.Renew(w.ctx)
+		w.must(err)
+		w.advance(lease)
+		first := w.claimBatch(w.a)
+		w.commit(w.a, claims[1], completed)
+		w.waitForScores(w.a, claims[1], waits("judge", equalInBatch("k1")))
+		second := w.claimBatch(w.a)
+		equal(w, "action", second.Action, store.ActionStart)
+		equal(w, "who waits for each", [2]int{len(w.whoWaits(first.ID)), len(w.whoWaits(second.ID))}, [2]int{1, 1})
+		w.must(w.a.BatchEnded(w.ctx, first.BatchToken))
+		equal(w, "who waits for the second", len(w.whoWaits(second.ID)), 1)
+	})
+
 	s.spec("a batch waits for more requests as long as a rollout of its run may add one", func(w *world) {
 		_, _ = w.create(2)
 		claims, err := w.a.Claim(w.ctx, "", 2)

@@ -17,12 +17,13 @@ import (
 // was asked of each rollout's output.
 func newJudgedScenario(t *testing.T) (s *scenario, environ []string, asked func() map[string]int) {
 	t.Helper()
-	s, environ, asked, _ = newJudgedBy(t, map[string]any{})
+	s, environ, asked, _ = newJudgedBy(t, map[string]any{}, false)
 	return s, environ, asked
 }
 
-// newJudgedBy is newJudgedScenario with the eval set's key judges, and the provider.
-func newJudgedBy(t *testing.T, judges map[string]any) (s *scenario, environ []string, asked func() map[string]int, server *fakejudge.Server) {
+// newJudgedBy is newJudgedScenario with the eval set's key judges, and the provider. alike says that
+// the judges are asked the same about every rollout.
+func newJudgedBy(t *testing.T, judges map[string]any, alike bool) (s *scenario, environ []string, asked func() map[string]int, server *fakejudge.Server) {
 	t.Helper()
 	var mu sync.Mutex
 	counts := map[string]int{}
@@ -42,6 +43,10 @@ func newJudgedBy(t *testing.T, judges map[string]any) (s *scenario, environ []st
 	s = emptyScenario(t, "failpoint")
 	s.total = 3
 	var evaluations []any
+	agent := "cat" // its input is its output: no two are alike
+	if alike {
+		agent = `cat > /dev/null; echo '{"n": 1}'`
+	}
 	for i := range s.total {
 		evaluations = append(evaluations, map[string]any{"id": fmt.Sprint("e", i), "name": "e", "inputs": map[string]any{"n": i}, "expectedOutput": map[string]any{},
 			"evaluationCriterias": map[string]any{"judge": nil, "second": nil}})
@@ -51,7 +56,7 @@ func newJudgedBy(t *testing.T, judges map[string]any) (s *scenario, environ []st
 			"evaluatorConfig": map[string]any{"name": id, "model": "gpt-5-mini", "prompt": prompt + " {{ActualOutput}} {{ExpectedOutput}}"}}
 	}
 	s.write("set.json", map[string]any{"version": "1.0", "id": "judged", "name": "Judged", "evaluations": evaluations, "judges": judges,
-		"agent":      map[string]any{"type": "function", "command": []string{"sh", "-c", "cat"}}, // its input is its output: no two are alike
+		"agent":      map[string]any{"type": "function", "command": []string{"sh", "-c", agent}},
 		"evaluators": []any{judge("judge", "How good?"), judge("second", "How bad?")}})
 	return s, environ, func() map[string]int {
 		mu.Lock()
@@ -67,7 +72,7 @@ func TestABatchKilledAtEachStep(t *testing.T) {
 	for _, step := range []string{"rollout.scoring", "rollout.scoringCommitted", "engine.batchStarting", "engine.batchStarted", "engine.batchChecked", "engine.batchAnswer", "engine.batchDelivered"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			s, environ, asked, server := newJudgedBy(t, map[string]any{"batch": map[string]any{"enabled": true, "interval": "20ms"}})
+			s, environ, asked, server := newJudgedBy(t, map[string]any{"batch": map[string]any{"enabled": true, "interval": "20ms"}}, false)
 			if !s.killed(s.command(append(environ, "EVALRUN_FAILPOINT=kill:"+step+":1")...)) {
 				t.Errorf("there was no step %s", step)
 			}
@@ -75,6 +80,32 @@ func TestABatchKilledAtEachStep(t *testing.T) {
 			s.checkVerdicts()
 			if b := server.Batches(); len(b) != 1 || b[0].Requests != 2*s.total {
 				t.Errorf("%+v", b)
+			}
+			for prompt, n := range asked() {
+				if n != 1 {
+					t.Errorf("%q was asked %d times", prompt, n)
+				}
+			}
+		})
+	}
+}
+
+// The same where the judges are asked the same about every rollout: there is one request for each
+// question, which is paid for once, and each rollout has its verdict.
+func TestABatchOfEqualQuestionsKilledAtEachStep(t *testing.T) {
+	for _, step := range []string{"rollout.scoring", "rollout.scoringCommitted", "engine.batchStarting", "engine.batchStarted", "engine.batchChecked", "engine.batchAnswer", "engine.batchDelivered", "judge.cached", "rollout.evaluated"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s, environ, asked, server := newJudgedBy(t, map[string]any{"batch": map[string]any{"enabled": true, "interval": "20ms"}}, true)
+			if !s.killed(s.command(append(environ, "EVALRUN_FAILPOINT=kill:"+step+":1")...)) {
+				t.Errorf("there was no step %s", step)
+			}
+			s.finish(environ...)
+			if paid := s.checkVerdicts(); paid != 2 {
+				t.Errorf("%d verdicts were paid for, want one of each evaluator", paid)
+			}
+			if b := server.Batches(); len(b) != 1 || b[0].Requests != 2 || len(asked()) != 2 {
+				t.Errorf("%+v, %d questions", b, len(asked()))
 			}
 			for prompt, n := range asked() {
 				if n != 1 {
@@ -115,8 +146,9 @@ func TestAJudgedRunKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// checkVerdicts checks that each evaluator has one result of each rollout, which is a score.
-func (s *scenario) checkVerdicts() {
+// checkVerdicts checks that each evaluator has one result of each rollout, which is a score. paid is how
+// many of them did not come from the cache.
+func (s *scenario) checkVerdicts() (paid int) {
 	s.t.Helper()
 	st, err := sqlite.Open(filepath.Join(s.dir, ".evalrun"), store.Options{MustExist: true})
 	if err != nil {
@@ -138,6 +170,8 @@ func (s *scenario) checkVerdicts() {
 				}
 				if len(results) != 1 || results[0].Score == nil || len(results[0].Judge.Verdicts) != 1 {
 					s.t.Errorf("%s: %s", o.EvaluationID, stored.Data)
+				} else if !results[0].Judge.Verdicts[0].Cached {
+					paid++
 				}
 			}
 			return nil
@@ -146,4 +180,5 @@ func (s *scenario) checkVerdicts() {
 	if err != nil {
 		s.t.Error(err)
 	}
+	return paid
 }
