@@ -115,6 +115,8 @@ type drawnBar struct {
 
 type drawnBreak struct {
 	X, Width, Middle, Text string
+	// Grows is how long it has lasted, if it still does.
+	Grows int64
 }
 
 type tick struct {
@@ -161,7 +163,12 @@ func draw(all []stretch) *drawing {
 		y += height
 	}
 	for _, i := range a.idle {
-		d.Breaks = append(d.Breaks, drawnBreak{formatAxis(a.at[i]), width(a.at[i], a.at[i+1]), formatAxis((a.at[i] + a.at[i+1]) / 2), "// " + formatDuration(a.cuts[i+1].Sub(a.cuts[i])) + " //"})
+		took := a.cuts[i+1].Sub(a.cuts[i])
+		b := drawnBreak{X: formatAxis(a.at[i]), Width: width(a.at[i], a.at[i+1]), Middle: formatAxis((a.at[i] + a.at[i+1]) / 2), Text: "// " + formatDuration(took) + " //"}
+		if i == len(a.cuts)-2 && slices.ContainsFunc(all, func(s stretch) bool { return s.Open }) {
+			b.Grows = took.Milliseconds()
+		}
+		d.Breaks = append(d.Breaks, b)
 	}
 	first, last := a.cuts[0], a.cuts[len(a.cuts)-1]
 	d.Ticks = []tick{{formatAxis(0), first.UTC().Format(time.TimeOnly), "start"}, {formatAxis(1), last.UTC().Format(time.TimeOnly) + " UTC", "end"}}
@@ -180,12 +187,17 @@ func (d *drawing) addLane(a *axis, own []stretch, y int) {
 		from, to float64
 		n        int
 		stretch
+		// last is the end of the last one that was merged into it.
+		last time.Time
 	}
 	var marks []mark
 	for _, s := range own {
-		m := mark{a.place(s.From), a.place(s.To), 1, s}
+		m := mark{a.place(s.From), a.place(s.To), 1, s, s.To}
 		if last := len(marks) - 1; len(own) > 300 && last >= 0 && m.from-marks[last].to < nearest {
 			marks[last].to, marks[last].n = max(marks[last].to, m.to), marks[last].n+1
+			if s.To.After(marks[last].last) {
+				marks[last].last = s.To
+			}
 			d.Merged++
 			continue
 		}
@@ -197,7 +209,11 @@ func (d *drawing) addLane(a *axis, own []stretch, y int) {
 		text := m.Label
 		switch {
 		case m.n > 1:
-			b.Title, text = fmt.Sprintf("%d of them", m.n), fmt.Sprint(m.n)
+			text = fmt.Sprintf("%d of them", m.n)
+			if m.Lane == laneTools {
+				text = fmt.Sprintf("%d calls", m.n)
+			}
+			b.Title = text + " in " + formatDuration(m.last.Sub(m.From))
 		case m.Lane == laneClock:
 			text += " " + formatDuration(m.For())
 		case m.Lane == laneWaits:

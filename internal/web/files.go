@@ -23,7 +23,7 @@ import (
 // files that it lists.
 const (
 	partBytes = 64 << 10
-	endBytes  = 8 << 10
+	endBytes  = 64 << 10
 	maxFiles  = 300
 )
 

@@ -80,6 +80,19 @@ func (p *Pages) inbox(w http.ResponseWriter, r *http.Request) error {
 	return p.o.present(w, r, http.StatusOK, "inbox.html", page)
 }
 
+// asking is a question with what its form needs.
+type asking struct {
+	*question
+	CSRF, Seen string
+	// Alone says that there is no next question to go to.
+	Alone bool
+}
+
+// Asking is a question of the page with what its form needs.
+func (p *inboxPage) Asking(q *question) asking {
+	return asking{question: q, CSRF: p.CSRF, Seen: p.Seen}
+}
+
 // questions are what people are asked, the oldest first, each once.
 func (p *Pages) questions(ctx context.Context, now time.Time, runID string) (out []*question, err error) {
 	known := map[string]*question{}

@@ -1,10 +1,9 @@
 package web
 
 import (
-	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -36,16 +36,23 @@ type rolloutPage struct {
 	Previous, Next, Place string
 	List                  string
 	// From is the query of the list from which one has come.
-	From      string
-	Fault     *faultText
-	Scores    []scoreRow
-	Timeline  *drawing
+	From   string
+	Fault  *faultText
+	Scores []scoreRow
+	// NotScored says why there are no scores. NoCriterion are the evaluators that were not asked,
+	// because the evaluation has no criterion for them.
+	NotScored   string
+	NoCriterion []string
+	Timeline    *drawing
+	// Table is the part of all stretches that the query asks for.
 	Table     []stretch
-	TableMore int
+	TablePart part
 	// SoFar says that the clocks stand still since the rollout came into its state.
 	SoFar                   time.Duration
 	Input, Expected, Output []textPart
 	Waits                   []waitCard
+	// CSRF is the token of the forms.
+	CSRF string
 	// Steps are those of the trajectory that are of StepKind, if one was chosen; StepsCut says that
 	// not all of it was read.
 	Steps     []step
@@ -62,21 +69,9 @@ type rolloutPage struct {
 // faultText is why a rollout has faulted: the last line of what its agent has printed first.
 type faultText struct {
 	Category, Owner string
-	Reason, Message string
-}
-
-// scoreRow is what an evaluator says.
-type scoreRow struct {
-	schemas.Evaluated
-	// Status is passed, failed or unscored.
-	Status   string
-	Findings []string
-	// Expected and Actual are there if both are short values, Leaves if they are objects or arrays.
-	Expected, Actual []word
-	Compared         bool
-	Leaves           *leaves
-	Took             time.Duration
-	Text             string
+	Reason          string
+	// End is the end of the message, Whole all of it where that is more.
+	End, Whole string
 }
 
 // waitCard is something that was waited for, with what was asked and what came.
@@ -87,6 +82,8 @@ type waitCard struct {
 	By              string
 	After           time.Duration
 	Commands        []string
+	// Form is there if the reader may answer.
+	Form *asking
 }
 
 // rollout is the page of a rollout.
@@ -115,14 +112,18 @@ func (p *Pages) rollout(w http.ResponseWriter, r *http.Request) error {
 	page.place(o, r.URL.Query())
 	page.addFault()
 	page.addScores()
+	page.addNotScored(o)
 	all := stretches(d, now)
-	page.Timeline, page.Table = draw(all), all[:min(len(all), maxTable)]
-	page.TableMore = len(all) - len(page.Table)
+	page.Timeline = draw(all)
+	page.addTable(all, r.URL.Query())
 	page.Input, page.Expected = valueParts(d.Inputs), expectedParts(d)
 	if x := d.AgentExecutionOutput; x != nil && d.Status != schemas.StateSuspended && x.Result.Error == nil {
 		page.Output = valueParts(x.Result.Output)
 	}
 	page.addWaitCards()
+	if err := page.addForms(p.o, r); err != nil {
+		return err
+	}
 	page.addFiles()
 	page.addTrajectory(r.URL.Query())
 	page.Commands = []string{"evalrun show " + run.ID + " " + d.RolloutID, "evalrun logs " + run.ID + " " + d.RolloutID}
@@ -214,92 +215,17 @@ func (page *rolloutPage) place(o *overview, q url.Values) {
 
 func (page *rolloutPage) addFault() {
 	if page.Error != nil {
-		page.Fault = &faultText{Category: page.Error.Category, Owner: page.FaultOwner, Reason: page.Row.Reason, Message: page.Error.Message}
-	}
-}
-
-// addScores has the evaluators, the worst first.
-func (page *rolloutPage) addScores() {
-	for _, e := range page.EvaluationRunResults {
-		if len(page.Scores) == maxScores {
-			break
+		message := page.Error.Message
+		page.Fault = &faultText{Category: page.Error.Category, Owner: page.FaultOwner, Reason: page.Row.Reason, End: ending(message, maxValue)}
+		if page.Fault.End != message {
+			page.Fault.Whole = message
 		}
-		row := scoreRow{Evaluated: e, Status: "unscored", Took: time.Duration(e.Result.EvaluationTime * float64(time.Second))}
-		best := cmp.Or(e.Result.Scale, 1)
-		if s := e.Result.Score; s != nil {
-			row.Status = "failed"
-			if *s >= best {
-				row.Status = "passed"
-			}
-		}
-		row.explain()
-		page.Scores = append(page.Scores, row)
 	}
-	order := func(r scoreRow) float64 {
-		switch {
-		case r.Result.Error != "":
-			return -2
-		case r.Result.Score == nil:
-			return -1
-		}
-		return *r.Result.Score / cmp.Or(r.Result.Scale, 1)
-	}
-	slices.SortStableFunc(page.Scores, func(a, b scoreRow) int { return cmp.Compare(order(a), order(b)) })
-}
-
-// explain says why it has its score.
-func (row *scoreRow) explain() {
-	if c := row.Result.Comparison; c != nil && isScalar(c.Expected) && isScalar(c.Actual) {
-		row.Compared, row.Expected, row.Actual = true, []word{{Text: brief(c.Expected)}}, []word{{Text: brief(c.Actual)}}
-		if c.Relation == eval.Equals {
-			row.Expected, row.Actual = words(row.Expected[0].Text, row.Actual[0].Text)
-		}
-		return
-	}
-	if l := leavesOf(row.Result.Comparison); l != nil && len(l.Rows) > 0 {
-		row.Leaves = l
-		return
-	}
-	switch {
-	case row.Status == "passed" && len(row.Result.Details) > 0:
-		row.Text = short(inWords(row.Result.Details), 400)
-	case row.Result.NotRun == "" && row.Result.Error == "":
-		row.Findings = report.Findings(row.Result)
-	}
-}
-
-// inWords is what an evaluator says: a text as it is, and an object as its members, by name.
-func inWords(raw json.RawMessage) string {
-	if text := stringOf(raw); text != "" {
-		return text
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil {
-		return readable(string(raw))
-	}
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		out = append(out, name+": "+cmp.Or(stringOf(members[name]), readable(string(members[name]))))
-	}
-	return strings.Join(out, "; ")
-}
-
-// isScalar reports whether a value fits into a line.
-func isScalar(raw json.RawMessage) bool {
-	return len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && len(raw) < 1000
-}
-
-// brief is a value in a line: a text as it is, anything else as JSON.
-func brief(raw json.RawMessage) string {
-	if text := stringOf(raw); text != "" {
-		return short(text, 400)
-	}
-	return short(readable(string(raw)), 400)
 }
 
 func (page *rolloutPage) addWaitCards() {
 	for _, w := range page.Detail.Waits {
-		card := waitCard{Wait: w, Name: nameOfWait(w.Type, w.InterruptID, w.Asked), Status: "suspended", Asked: valueParts(w.Asked), Answered: valueParts(w.Answered)}
+		card := waitCard{Wait: w, Name: wantedBy(w), Status: "suspended", Asked: valueParts(w.Asked), Answered: valueParts(w.Answered)}
 		switch {
 		case w.Status == "successful":
 			card.Status = "passed"
@@ -317,6 +243,52 @@ func (page *rolloutPage) addWaitCards() {
 		}
 		page.Waits = append(page.Waits, card)
 	}
+}
+
+// wantedBy is what one wait waits for: the question that a person is asked, else its name.
+func wantedBy(w report.Wait) string {
+	var asked struct {
+		Title string `json:"title"`
+	}
+	if w.Type == string(wait.TypeTask) && json.Unmarshal(w.Asked, &asked) == nil && strings.TrimSpace(asked.Title) != "" {
+		return asked.Title
+	}
+	return nameOfWait(w.Type, w.InterruptID, w.Asked)
+}
+
+// addTable adds the part of the timeline's table that the query asks for.
+func (page *rolloutPage) addTable(all []stretch, q url.Values) {
+	at, _ := strconv.Atoi(q.Get("row")) // what is no number is the first page
+	page.TablePart = partOfList(len(all), maxTable, at, func(n int) string {
+		q.Set("row", strconv.Itoa(n))
+		return "?" + q.Encode() + "#timeline-table"
+	})
+	page.Table = all[page.TablePart.From-1 : page.TablePart.To]
+}
+
+// addForms adds the forms for what a person is asked, if the reader may answer.
+func (page *rolloutPage) addForms(o Options, r *http.Request) error {
+	_, may, csrf := answerer(r)
+	if !may {
+		return nil
+	}
+	now := o.Now()
+	for i := range page.Waits {
+		w := &page.Waits[i]
+		if !w.Open || w.Type != string(wait.TypeTask) {
+			continue
+		}
+		t, err := o.Service.Trigger(r.Context(), w.TriggerID)
+		if errors.Is(err, service.ErrNotFound) || err == nil && (!t.Open || !asksPerson(t)) {
+			continue // it has ended a moment ago
+		}
+		if err != nil {
+			return err
+		}
+		w.Form = &asking{question: newQuestion(t, now), CSRF: csrf, Seen: strconv.FormatInt(now.UnixMicro(), 10), Alone: true}
+		page.CSRF, page.Script = csrf, "inbox.js"
+	}
+	return nil
 }
 
 // deliverer says who has delivered something, and by what means.

@@ -78,6 +78,12 @@ func newSite(t testing.TB, n int, kinds ...string) *site {
 			t.Fatal(err)
 		}
 	}
+	return newSiteOf(t, dir)
+}
+
+// newSiteOf runs the set in a folder.
+func newSiteOf(t testing.TB, dir string) *site {
+	t.Helper()
 	loaded, err := runner.Load([]string{filepath.Join(dir, "set.json")}, runner.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)

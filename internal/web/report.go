@@ -197,6 +197,8 @@ func saidBy(r schemas.EvaluationResult) string {
 		return "not run: " + r.NotRun
 	case r.Error != "":
 		return r.Error
+	case r.Judge != nil:
+		return votesOf(r).String()
 	case r.Comparison != nil:
 		return fmt.Sprintf("expected (%s) %s, got %s", r.Comparison.Relation, r.Comparison.Expected, r.Comparison.Actual)
 	case len(r.Details) > 0:

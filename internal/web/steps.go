@@ -86,7 +86,9 @@ func timeOf(raw, nano json.RawMessage) time.Time {
 func evaluations(d *report.Detail) (out []stretch) {
 	for _, e := range d.EvaluationRunResults {
 		if at := e.Result.StartedAt; at != nil && !e.IsLineResult {
-			out = append(out, stretch{Lane: laneScores, From: *at, To: at.Add(time.Duration(e.Result.EvaluationTime * float64(time.Second))), Kind: "eval", Label: e.EvaluatorName})
+			from := at.Truncate(time.Microsecond) // as all other times are kept
+			to := from.Add(time.Duration(e.Result.EvaluationTime * float64(time.Second)).Truncate(time.Microsecond))
+			out = append(out, stretch{Lane: laneScores, From: from, To: to, Kind: "eval", Label: e.EvaluatorName})
 		}
 	}
 	return out

@@ -3,7 +3,9 @@ package web
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,7 +16,7 @@ const (
 	longText = 120
 )
 
-// textPart is a part of a value: the value as JSON, and its long texts once more as text.
+// textPart is a part of a value: the value as JSON, and its long texts, by their paths, once more as text.
 type textPart struct {
 	Name string
 	Text string
@@ -38,22 +40,40 @@ func valueParts(raw json.RawMessage) []textPart {
 	}
 	begin, more := cut(text, maxValue)
 	out := []textPart{{"", begin, more}}
-	var members map[string]json.RawMessage
-	if len(raw) > 64<<20 || json.Unmarshal(raw, &members) != nil {
+	if len(raw) > 64<<20 {
 		return out
 	}
-	names := make([]string, 0, len(members))
-	for name := range members {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if text := stringOf(members[name]); (len(text) > longText || strings.Contains(text, "\n")) && len(out) <= maxTexts {
+	if v, ok := decode(raw); ok {
+		eachText("$", v, func(path, text string) bool {
 			begin, more := cut(text, maxValue)
-			out = append(out, textPart{name, begin, more})
-		}
+			out = append(out, textPart{path, begin, more})
+			return len(out) <= maxTexts
+		})
 	}
 	return out
+}
+
+// eachText calls f with each long text in a value and its path, until f returns false.
+func eachText(at string, v any, f func(path, text string) bool) bool {
+	switch v := v.(type) {
+	case string:
+		if len(v) > longText || strings.Contains(v, "\n") {
+			return f(at, v)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if !eachText(at+member(name), v[name], f) {
+				return false
+			}
+		}
+	case []any:
+		for i, one := range v {
+			if !eachText(at+"["+strconv.Itoa(i)+"]", one, f) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // readable is JSON with <, > and & as they are, which encoders write as escapes because of HTML. A page

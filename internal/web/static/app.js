@@ -205,6 +205,12 @@ async function toggle(button) {
 table?.addEventListener('click', e => { const b = e.target.closest('button.open'); if (b) toggle(b); });
 openers();
 
+// ---- what still goes on lasts longer than when the page was made
+const grows = $$('[data-grows]').map(n => [n, +n.dataset.grows]);
+if (grows.length) setInterval(() => {
+  if (source) for (const [n, ms] of grows) { const t = duration(Math.round(ms + performance.now())); n.textContent = n.matches('text') ? '// ' + t + ' //' : t; }
+}, 10000);
+
 // ---- a log is followed until its agent has ended, or its reader scrolls up
 const follow = $('#follow'), log = $('#log');
 if (follow && 'EventSource' in window) {

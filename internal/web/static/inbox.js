@@ -109,7 +109,7 @@ function listen() {
   stream.addEventListener('open-questions', e => {
     const now = JSON.parse(e.data), open = new Set(now.open);
     if (now.complete) for (const card of $$('article.ask', asks)) if (!open.has(card.dataset.trigger)) closed(card);
-    $('#more').hidden = !now.open.some(id => !shown.has(id)) || (now.open.length > shown.size && !!$('.pager a'));
+    if ($('#more')) $('#more').hidden = !now.open.some(id => !shown.has(id)) || (now.open.length > shown.size && !!$('.pager a'));
   });
 }
 listen();

@@ -1,0 +1,196 @@
+package web
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// scoreRow is what an evaluator says.
+type scoreRow struct {
+	schemas.Evaluated
+	// Status is passed, failed, unscored or, of an evaluator that has failed, faulted.
+	Status   string
+	Findings []string
+	// Expected and Actual are there if both are short values, Leaves if they are objects or arrays.
+	Expected, Actual []word
+	Compared         bool
+	Leaves           *leaves
+	Took             time.Duration
+	Text             string
+	// Failed is the end of what an evaluator that has failed has said.
+	Failed string
+	Votes  *votes
+}
+
+// addScores has the evaluators, the worst first.
+func (page *rolloutPage) addScores() {
+	for _, e := range page.EvaluationRunResults {
+		if len(page.Scores) == maxScores {
+			break
+		}
+		row := scoreRow{Evaluated: e, Status: "unscored", Took: time.Duration(e.Result.EvaluationTime * float64(time.Second))}
+		best := cmp.Or(e.Result.Scale, 1)
+		switch s := e.Result.Score; {
+		case s == nil && e.Result.Error != "":
+			row.Status = "faulted"
+		case s != nil && *s >= best:
+			row.Status = "passed"
+		case s != nil:
+			row.Status = "failed"
+		}
+		row.explain()
+		page.Scores = append(page.Scores, row)
+	}
+	order := func(r scoreRow) float64 {
+		switch {
+		case r.Result.Error != "":
+			return -2
+		case r.Result.Score == nil:
+			return -1
+		}
+		return *r.Result.Score / cmp.Or(r.Result.Scale, 1)
+	}
+	slices.SortStableFunc(page.Scores, func(a, b scoreRow) int { return cmp.Compare(order(a), order(b)) })
+}
+
+// explain says why it has its score.
+func (row *scoreRow) explain() {
+	row.Votes = votesOf(row.Result)
+	if row.Result.Error != "" {
+		row.Failed = ending(row.Result.Error, maxValue)
+		return
+	}
+	if c := row.Result.Comparison; c != nil && isScalar(c.Expected) && isScalar(c.Actual) {
+		row.Compared, row.Expected, row.Actual = true, []word{{Text: brief(c.Expected)}}, []word{{Text: brief(c.Actual)}}
+		if c.Relation == eval.Equals {
+			row.Expected, row.Actual = words(row.Expected[0].Text, row.Actual[0].Text)
+		}
+		return
+	}
+	if l := leavesOf(row.Result.Comparison); l != nil && len(l.Rows) > 0 {
+		row.Leaves = l
+		return
+	}
+	switch {
+	case row.Votes != nil && len(row.Votes.Said) > 0:
+	case row.Status == "passed" && len(row.Result.Details) > 0:
+		row.Text = short(inWords(row.Result.Details), 400)
+	case row.Result.NotRun == "":
+		row.Findings = report.Findings(row.Result)
+	}
+}
+
+// inWords is what an evaluator says: a text as it is, and an object as its members, by name.
+func inWords(raw json.RawMessage) string {
+	if text := stringOf(raw); text != "" {
+		return text
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return readable(string(raw))
+	}
+	if same := agreed(members); same != "" {
+		return same
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		out = append(out, name+": "+cmp.Or(stringOf(members[name]), readable(string(members[name]))))
+	}
+	return strings.Join(out, "; ")
+}
+
+// isScalar reports whether a value fits into a line.
+func isScalar(raw json.RawMessage) bool {
+	return len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && len(raw) < 1000
+}
+
+// brief is a value in a line: a text as it is, anything else as JSON.
+func brief(raw json.RawMessage) string {
+	if text := stringOf(raw); text != "" {
+		return short(text, 400)
+	}
+	return short(readable(string(raw)), 400)
+}
+
+// agreed says in a line what an evaluator has found to be equal: how many leaves of two values, or one
+// value; empty if it says something else.
+func agreed(members map[string]json.RawMessage) string {
+	if of := members["total_leaves"]; of != nil && members["matched_leaves"] != nil {
+		return fmt.Sprintf("%s of %s leaves equal", members["matched_leaves"], of)
+	}
+	if actual := members["actual"]; len(members) == 2 && actual != nil && string(actual) == string(members["expected"]) {
+		return brief(actual)
+	}
+	return ""
+}
+
+// addNotScored says why there is no score, and which evaluators had nothing to go by.
+func (page *rolloutPage) addNotScored(o *overview) {
+	reason := page.Row.Reason
+	switch page.Status {
+	case schemas.StatePending:
+		page.NotScored = "It has not begun."
+		if place, of := o.queue(page.RolloutID); place > 0 {
+			page.NotScored = fmt.Sprintf("It has not begun: it is number %d of %d in the queue of this run.", place, of)
+		}
+	case schemas.StateRunning:
+		page.NotScored = "Not scored yet: its agent runs, and no evaluator sees an unfinished rollout."
+	case schemas.StateEvaluating:
+		page.NotScored = "Its agent has ended. The evaluators are being asked."
+	case schemas.StateCancelled:
+		page.NotScored = "It was cancelled, and is not scored."
+	case schemas.StateCompleted:
+		page.addNoCriterion(o)
+		page.NotScored = "No evaluator has given a result."
+		if reason != "" {
+			page.NotScored = "No score: " + reason + "."
+		}
+	case schemas.StateFaulted:
+		page.NotScored = "No evaluator has seen it: " + cmp.Or(reason, "it has faulted") + "."
+	default:
+		page.NotScored = "No evaluator has seen it: it waits for an answer or a job."
+	}
+}
+
+func (page *rolloutPage) addNoCriterion(o *overview) {
+	for _, e := range o.evaluators {
+		_, has := page.Criteria[e.ID]
+		asked := slices.ContainsFunc(page.EvaluationRunResults, func(r schemas.Evaluated) bool { return r.EvaluatorID == e.ID })
+		if !has && !asked {
+			page.NoCriterion = append(page.NoCriterion, cmp.Or(e.Name, e.ID))
+		}
+	}
+}
+
+// queue is which one of those that have not begun a rollout is, in the order in which they are begun,
+// and how many these are; 0 if it has begun.
+func (o *overview) queue(rolloutID string) (place, of int) {
+	for i := range o.rows {
+		if o.rows[i].Status != string(schemas.StatePending) {
+			continue
+		}
+		of++
+		if o.rows[i].RolloutID == rolloutID {
+			place = of
+		}
+	}
+	return place, of
+}
+
+// ending is the end of a text that is longer than so many characters.
+func ending(text string, most int) string {
+	n := len([]rune(text))
+	if n <= most {
+		return text
+	}
+	return "…" + string([]rune(text)[n-most:])
+}

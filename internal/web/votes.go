@@ -1,0 +1,124 @@
+package web
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// votes are how the verdict of a judge came about.
+type votes struct {
+	// Said are the justifications, each once.
+	Said []string
+	// Summary has the votes, and how far they are apart, in a line.
+	Summary string
+	Calls   []vote
+}
+
+// vote is what one model has answered.
+type vote struct {
+	// Verdict is its score or label, Error why it has none.
+	Verdict, Error string
+	Model          string
+	// From is where the answer came from: the model, the cache or a batch.
+	From string
+	Took time.Duration
+	Cost string
+}
+
+// votesOf are the votes of a result that models have given; nil if it is none.
+func votesOf(r schemas.EvaluationResult) *votes {
+	if r.Judge == nil {
+		return nil
+	}
+	v := &votes{}
+	if r.Error == "" {
+		v.Said = justifications(r.Details)
+	}
+	var verdicts, models []string
+	sum, known := 0.0, true
+	for _, c := range r.Judge.Verdicts {
+		one := newVote(c)
+		verdicts = append(verdicts, cmp.Or(one.Verdict, "no vote"))
+		if !slices.Contains(models, one.Model) {
+			models = append(models, one.Model)
+		}
+		if c.Usage != nil && c.Usage.Cost != nil {
+			sum += *c.Usage.Cost
+		} else {
+			known = false
+		}
+		v.Calls = append(v.Calls, one)
+	}
+	if len(v.Calls) == 0 {
+		return v
+	}
+	parts := []string{fmt.Sprintf("%s of %s: %s", counted(len(verdicts), "vote"), strings.Join(models, ", "), strings.Join(verdicts, ", "))}
+	if len(v.Calls) > 1 {
+		parts = append(parts, r.Judge.Reduce)
+	}
+	if r.Judge.Spread != nil {
+		parts = append(parts, "spread "+formatScore(r.Judge.Spread))
+	}
+	if r.Judge.Agreement != nil {
+		parts = append(parts, fmt.Sprintf("agreement %.0f %%", 100**r.Judge.Agreement))
+	}
+	if known {
+		parts = append(parts, "cost "+dollars(sum))
+	}
+	v.Summary = strings.Join(parts, "; ")
+	return v
+}
+
+// String has the justifications and the votes, a line each.
+func (v *votes) String() string {
+	return strings.Join(append(slices.Clone(v.Said), v.Summary), "\n")
+}
+
+func newVote(c eval.JudgeCall) vote {
+	v := vote{Error: c.Error, Verdict: c.Label, Model: cmp.Or(c.ModelReturned, c.Model), From: "the model", Took: time.Duration(c.LatencyMs) * time.Millisecond, Cost: none}
+	if v.Verdict == "" && c.Score != nil {
+		v.Verdict = formatScore(c.Score)
+	}
+	switch {
+	case c.Cached:
+		v.From = "the cache"
+	case c.Batch != "" && c.Attempts == 0:
+		v.From = "a batch"
+	case c.Attempts > 1:
+		v.From = fmt.Sprintf("the model, asked %d times", c.Attempts)
+	}
+	if c.Usage != nil && c.Usage.Cost != nil {
+		v.Cost = dollars(*c.Usage.Cost)
+	}
+	return v
+}
+
+// justifications are what judges say, in the forms in which they say it, each once.
+func justifications(raw json.RawMessage) (out []string) {
+	var many struct {
+		Justifications []string `json:"justifications"`
+		Justification  string   `json:"justification"`
+	}
+	_ = json.Unmarshal(raw, &many) // another form has none
+	for _, text := range append(many.Justifications, many.Justification, stringOf(raw)) {
+		if text = strings.TrimSpace(text); text != "" && !slices.Contains(out, short(text, maxValue)) {
+			out = append(out, short(text, maxValue))
+		}
+	}
+	return out
+}
+
+// dollars is an amount as the terminal shows it.
+func dollars(cost float64) string {
+	if cost == 0 || cost >= 10 {
+		return fmt.Sprintf("$%.2f", cost)
+	}
+	return fmt.Sprintf("$%.4g", cost)
+}
