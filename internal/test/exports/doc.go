@@ -4,7 +4,7 @@
 // Each test needs a virtual environment and is skipped without it:
 //
 //	python3 -m venv internal/test/exports/.venv-inspect
-//	internal/test/exports/.venv-inspect/bin/pip install -r internal/test/exports/inspect.in
+//	internal/test/exports/.venv-inspect/bin/pip install -r internal/test/exports/inspect.lock
 //	python3.12 -m venv internal/test/exports/.venv-harbor
 //	internal/test/exports/.venv-harbor/bin/pip install -r internal/test/exports/harbor.lock
 //	go test ./internal/test/exports
