@@ -93,6 +93,9 @@ type JudgeCall struct {
 	// Batch is the provider's id of the batch in which the question was asked. If it had no answer
 	// there it was asked again, and Attempts is not 0.
 	Batch string `json:"batch,omitempty"`
+	// PaidTwice says that an answer was paid for which was no verdict, and then another one. Usage is
+	// that of both.
+	PaidTwice bool `json:"paidTwice,omitempty"`
 	// Usage is nil if the provider has not said. That of an answer from the cache is what was used
 	// when it was first given, at a cost of 0.
 	Usage     *Usage `json:"usage"`

@@ -17,6 +17,9 @@ type JudgeSummary struct {
 	Calls  int                   `json:"calls"`
 	Cached int                   `json:"cached"`
 	Errors map[JudgeCategory]int `json:"errors"`
+	// PaidTwice counts the questions for which an answer was paid that was no verdict, and then another
+	// one.
+	PaidTwice int `json:"paidTwice,omitempty"`
 	// Usage is that of the questions that were asked of a provider.
 	Usage Usage `json:"usage"`
 	// Raters is how far they agree if the judges are people, whose ratings are the Calls.
@@ -91,6 +94,9 @@ func (s *JudgeSummary) add(c JudgeCall) {
 	insert(&s.ModelsReturned, c.ModelReturned)
 	if c.ErrorCategory != "" {
 		s.Errors[c.ErrorCategory]++
+	}
+	if c.PaidTwice {
+		s.PaidTwice++
 	}
 	switch {
 	case c.Cached:

@@ -23,12 +23,12 @@ func TestStatisticsOfJudges(t *testing.T) {
 	add("2", call(JudgeCall{Model: "gpt", ModelReturned: "gpt-1", Attempts: 1, Usage: used(money(0.25))}))
 	add("3", call(JudgeCall{Model: "gpt", ModelReturned: "gpt-1", Cached: true, Usage: used(money(0))}))
 	add("4", call(JudgeCall{Model: "gpt", Attempts: 5, ErrorCategory: JudgeUnavailable, Error: "x"}))
-	add("5", call(JudgeCall{Model: "gpt", Attempts: 2, ErrorCategory: JudgeInvalid, Error: "x", Usage: used(nil)}))
+	add("5", call(JudgeCall{Model: "gpt", Attempts: 2, PaidTwice: true, ErrorCategory: JudgeInvalid, Error: "x", Usage: used(nil)}))
 	line := call(JudgeCall{Model: "gpt", Attempts: 1})
 	line.Line = true // its verdict is among those of the whole
 	add("6", line, Result{EvaluatorID: "cached", Judge: &Judged{Fingerprint: "g", Verdicts: []JudgeCall{{Model: "m", Cached: true, Usage: used(money(0))}}}})
 	want := []JudgeSummary{
-		{EvaluatorID: "j", Fingerprint: "f", Models: []string{"gpt"}, ModelsReturned: []string{"gpt-1", "gpt-2"}, Calls: 5, Cached: 1,
+		{EvaluatorID: "j", Fingerprint: "f", Models: []string{"gpt"}, ModelsReturned: []string{"gpt-1", "gpt-2"}, Calls: 5, Cached: 1, PaidTwice: 1,
 			Errors: map[JudgeCategory]int{JudgeUnavailable: 1, JudgeInvalid: 1}, Usage: Usage{InputTokens: 300, OutputTokens: 30, Cost: money(0.75), CostIncomplete: true}},
 		{EvaluatorID: "cached", Fingerprint: "g", Models: []string{"m"}, ModelsReturned: []string{}, Calls: 1, Cached: 1, Errors: map[JudgeCategory]int{}, Usage: Usage{Cost: money(0)}},
 	}

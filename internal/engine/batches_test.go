@@ -186,6 +186,9 @@ func TestARequestWithoutAnAnswerIsAskedDirectly(t *testing.T) {
 				category eval.JudgeCategory
 			}{"e0": {0, ""}, "e1": {1, ""}, "e2": {1, ""}, "e3": {1, ""}, "e4": {0, eval.JudgeRefused}, "e5": {0, eval.JudgeTruncated}} {
 				r := got[id]
+				if r.Judge != nil && r.Judge.Verdicts[0].PaidTwice != (id == "e3") {
+					t.Errorf("%s: paid twice %v", id, r.Judge.Verdicts[0].PaidTwice)
+				}
 				if r.Judge == nil || r.Judge.Verdicts[0].Attempts != want.attempts || r.ErrorCategory != want.category || (r.Score == nil) != (want.category != "") {
 					t.Errorf("%s: %+v", id, r)
 				}
@@ -323,7 +326,7 @@ func TestEqualQuestionsOfABatchArePaidForOnce(t *testing.T) {
 				if b := w.server.Batches(); len(b) != 1 || b[0].Requests != 1 || len(w.server.Requests()) != c.calls {
 					t.Errorf("%+v, %d requests", b, len(w.server.Requests()))
 				}
-				paid, tokens := 0, int64(0)
+				paid, twice, tokens := 0, 0, int64(0)
 				for id, r := range w.results() {
 					if r.Score == nil || *r.Score != 0.75 {
 						t.Errorf("%s: %+v", id, r)
@@ -332,14 +335,18 @@ func TestEqualQuestionsOfABatchArePaidForOnce(t *testing.T) {
 					call := r.Judge.Verdicts[0]
 					if *call.Usage.Cost > 0 {
 						paid++
-						tokens = call.Usage.Tokens()
+						tokens += call.Usage.Tokens()
+					}
+					if call.PaidTwice {
+						twice++
 					}
 					if call.Cached != (*call.Usage.Cost == 0) {
 						t.Errorf("%s: cached %v at the cost %v", id, call.Cached, *call.Usage.Cost)
 					}
 				}
-				if got := spent(c.calls); len(w.results()) != n || paid == 0 || paid > c.calls || paid == 1 && got.Tokens != tokens {
-					t.Errorf("%d results, %d paid for, spent %+v", len(w.results()), paid, got)
+				want := int64(c.calls) * (fakejudge.InputTokens + fakejudge.OutputTokens)
+				if got := spent(c.calls); len(w.results()) != n || got.Tokens != want || tokens != want || twice != c.calls-1 {
+					t.Errorf("%d results, %d paid for, %d of them twice, %d tokens, spent %+v", len(w.results()), paid, twice, tokens, got)
 				}
 			})
 		}

@@ -24,6 +24,8 @@ type asked struct {
 	base, key string
 	// request is the last body that was sent, response the last that came back.
 	request, response json.RawMessage
+	// payer is whom the question is asked about; see [Judges.Of].
+	payer string
 	// batched is nil unless the question may go to a batch.
 	batched *Batched
 }
@@ -68,11 +70,7 @@ func (a *asked) answer(ctx context.Context) (json.RawMessage, error) {
 	}
 	defer done()
 	if entry != nil {
-		a.call.Cached, a.response = true, entry.Response
-		a.call.ModelReturned, a.call.SystemFingerprint, a.call.RequestID = entry.ModelReturned, entry.SystemFingerprint, entry.RequestID
-		if a.call.Usage = entry.Usage; entry.Usage != nil {
-			entry.Usage.Cost = new(float64) // it costs nothing again
-		}
+		a.useEntry(entry)
 		return entry.Arguments, nil
 	}
 	if a.batched != nil && a.batched.gathers(a.q) {
@@ -83,6 +81,33 @@ func (a *asked) answer(ctx context.Context) (json.RawMessage, error) {
 		return nil, err
 	}
 	return arguments, a.j.store(a, arguments)
+}
+
+// useEntry says of the question what is known of its answer in the cache.
+func (a *asked) useEntry(entry *cacheEntry) {
+	a.response = entry.Response
+	if entry.PaidBy != "" && entry.PaidBy == a.paidBy() {
+		a.call = entry.Call // the process that asked it was killed before it had stored the verdict
+		return
+	}
+	a.call.ModelReturned, a.call.SystemFingerprint, a.call.RequestID = entry.Call.ModelReturned, entry.Call.SystemFingerprint, entry.Call.RequestID
+	if a.call.Usage != nil { // an answer in a batch that was no verdict
+		a.call.PaidTwice = true
+		return
+	}
+	a.call.Cached = true
+	if a.call.Usage = entry.Call.Usage; a.call.Usage != nil {
+		a.call.Usage.Cost = new(float64) // it costs nothing again
+	}
+}
+
+// paidBy tells a question apart from all others, equal ones included: it is the one that has paid for
+// an answer. It is empty if nobody says whose the question is.
+func (a *asked) paidBy() string {
+	if a.payer == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %d", a.payer, a.q.EvaluatorID, a.q.Sample)
 }
 
 // expand finds URL and key of the provider.

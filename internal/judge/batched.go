@@ -17,7 +17,6 @@ import (
 // has no answer at first, and is asked again when its batch is done.
 type Batched struct {
 	ofRollout
-	rolloutID string
 	delivered func(evaluatorID string) map[string]eval.Delivery
 
 	mu sync.Mutex
@@ -40,7 +39,7 @@ type Request struct {
 // for an evaluator, by the keys of its requests; an evaluator for which something has arrived waits
 // no more.
 func (j *Judges) InBatches(agent, dir, rolloutID string, delivered func(evaluatorID string) map[string]eval.Delivery) *Batched {
-	return &Batched{ofRollout: ofRollout{j, agent, dir}, rolloutID: rolloutID, delivered: delivered, requests: map[string][]Request{}}
+	return &Batched{ofRollout: ofRollout{j, agent, dir, rolloutID}, delivered: delivered, requests: map[string][]Request{}}
 }
 
 // Ask implements [eval.Judge]. The error is [eval.ErrLater] if the question waits for a batch.
@@ -70,7 +69,7 @@ const keyLength = 40
 
 // key is what a rollout waits for: the answer to one question of one evaluator.
 func (b *Batched) key(q eval.Question) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", b.rolloutID, q.EvaluatorID, q.Sample))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", b.payer, q.EvaluatorID, q.Sample))
 	return hex.EncodeToString(sum[:])[:keyLength]
 }
 

@@ -17,11 +17,10 @@ import (
 
 // cacheEntry is an answer as it is kept for whoever asks the same again.
 type cacheEntry struct {
-	Arguments         json.RawMessage `json:"arguments"`
-	ModelReturned     string          `json:"modelReturned,omitempty"`
-	SystemFingerprint string          `json:"systemFingerprint,omitempty"`
-	RequestID         string          `json:"requestId,omitempty"`
-	Usage             *eval.Usage     `json:"usage"`
+	Arguments json.RawMessage `json:"arguments"`
+	// Call is how it was given, to the question PaidBy.
+	Call   eval.JudgeCall `json:"call"`
+	PaidBy string         `json:"paidBy,omitempty"`
 	// Response is the whole answer, without secrets.
 	Response json.RawMessage `json:"response"`
 	Time     time.Time       `json:"time"`
@@ -102,8 +101,7 @@ func (j *Judges) store(a *asked, arguments json.RawMessage) error {
 	if j.o.Config.NoCache {
 		return nil
 	}
-	data, err := json.Marshal(cacheEntry{Arguments: arguments, ModelReturned: a.call.ModelReturned, SystemFingerprint: a.call.SystemFingerprint,
-		RequestID: a.call.RequestID, Usage: a.call.Usage, Response: orText(a.response), Time: j.o.Now().UTC()})
+	data, err := json.Marshal(cacheEntry{Arguments: arguments, Call: a.call, PaidBy: a.paidBy(), Response: orText(a.response), Time: j.o.Now().UTC()})
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func (a *asked) read() (reply, error) {
 			a.j.budget.used(used)
 		}
 		if a.call.Usage != nil {
-			used = a.call.Usage.Plus(used) // it was asked twice
+			used, a.call.PaidTwice = a.call.Usage.Plus(used), true
 		}
 		a.call.Usage = &used
 	}

@@ -48,7 +48,7 @@ func TestTwentyInjectionsChangeNoVerdict(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := e.Evaluate(t.Context(), eval.Subject{Output: raw, Judge: w.Of("agent", ""), Evaluation: eval.Evaluation{ID: "e", Inputs: json.RawMessage(`{}`), ExpectedOutput: json.RawMessage(`"42"`),
+			got := e.Evaluate(t.Context(), eval.Subject{Output: raw, Judge: w.Of("agent", "", ""), Evaluation: eval.Evaluation{ID: "e", Inputs: json.RawMessage(`{}`), ExpectedOutput: json.RawMessage(`"42"`),
 				Criteria: map[string]json.RawMessage{"j": json.RawMessage(`{"x": "criterion"}`)}}}).Results[0]
 			if want := map[bool]float64{true: 1, false: 0}[i == 0]; got.Score == nil || *got.Score != want {
 				t.Errorf("%s: %q: %+v", api, output, got)

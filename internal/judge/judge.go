@@ -85,12 +85,14 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // Of are the judges of one rollout of an agent. Dir is the folder where what is asked and said is
-// kept.
-func (j *Judges) Of(agent, dir string) eval.Judge { return &ofRollout{j, agent, dir} }
+// kept. Payer names the rollout, and if it is scored again which time: whoever asks the same for the
+// same payer once more was killed before, so that its results have the cost of the first time. It may
+// be empty.
+func (j *Judges) Of(agent, dir, payer string) eval.Judge { return &ofRollout{j, agent, dir, payer} }
 
 type ofRollout struct {
 	*Judges
-	agent, dir string
+	agent, dir, payer string
 }
 
 // Ask implements [eval.Judge].
@@ -119,6 +121,6 @@ func (j *ofRollout) prepare(q eval.Question) (*asked, error) {
 	q.Model = model
 	q.System, q.Prompt = j.o.Redact.String(q.System), j.o.Redact.String(q.Prompt)
 	sum := sha256.Sum256([]byte(q.System + "\x00" + q.Prompt))
-	return &asked{j: j.Judges, p: p, q: q, call: eval.JudgeCall{Provider: p.name, API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
+	return &asked{j: j.Judges, payer: j.payer, p: p, q: q, call: eval.JudgeCall{Provider: p.name, API: string(p.config.API), Model: q.Model, Temperature: q.Temperature, Seed: q.Seed,
 		MaxTokens: q.MaxTokens, PromptHash: "sha256:" + hex.EncodeToString(sum[:]), TemplateHash: q.TemplateHash}}, nil
 }

@@ -85,7 +85,7 @@ func question(prompt string) eval.Question {
 }
 
 func (w *world) ask(q eval.Question) (eval.Answer, error) {
-	return w.Of("agent", filepath.Join(w.dir, "judges")).Ask(w.Context(), q)
+	return w.Of("agent", filepath.Join(w.dir, "judges"), "").Ask(w.Context(), q)
 }
 
 func category(err error) eval.JudgeCategory {

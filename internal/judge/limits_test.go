@@ -146,12 +146,12 @@ func TestAJudgeThatHangs(t *testing.T) {
 	w := newWorld(t, func(fakejudge.Request) fakejudge.Reply { return fakejudge.Reply{Hang: true} }, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := w.Of("agent", "").Ask(ctx, question("?")); category(err) != eval.JudgeTimeout {
+	if _, err := w.Of("agent", "", "").Ask(ctx, question("?")); category(err) != eval.JudgeTimeout {
 		t.Error(err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.Of("agent", "").Ask(ctx, question("?")); err == nil || category(err) != "" {
+	if _, err := w.Of("agent", "", "").Ask(ctx, question("?")); err == nil || category(err) != "" {
 		t.Errorf("who is ended is no judge that failed: %v", err)
 	}
 }
@@ -162,7 +162,7 @@ func TestAPauseThatIsTooLongIsNotMade(t *testing.T) {
 	}, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := w.Of("agent", "").Ask(ctx, question("?")); category(err) != eval.JudgeRateLimit || len(w.paused) > 0 {
+	if _, err := w.Of("agent", "", "").Ask(ctx, question("?")); category(err) != eval.JudgeRateLimit || len(w.paused) > 0 {
 		t.Errorf("%v, paused %v", err, w.paused)
 	}
 }

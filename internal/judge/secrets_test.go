@@ -35,7 +35,7 @@ func TestThePromptDoesNotDependOnASecret(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := e.Evaluate(t.Context(), eval.Subject{Output: output, Judge: New(o).Of("agent", ""),
+				got := e.Evaluate(t.Context(), eval.Subject{Output: output, Judge: New(o).Of("agent", "", ""),
 					Evaluation: eval.Evaluation{ID: "e", Inputs: json.RawMessage(`{}`), ExpectedOutput: output, Criteria: map[string]json.RawMessage{"j": json.RawMessage(`{}`)}}}).Results[0]
 				if got.Score == nil {
 					t.Fatalf("%+v", got)

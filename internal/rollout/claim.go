@@ -32,6 +32,8 @@ type held struct {
 	entry      agent.Entry
 	// services stand beside the containers of the rollout; nil while there are none.
 	services *container.Services
+	// rescoring is the number of the rescoring that scores it again; 0 if none does.
+	rescoring int
 }
 
 // load finds what the claimed rollout is of.

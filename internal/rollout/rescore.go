@@ -76,7 +76,7 @@ func (r *Rescoring) Score(ctx context.Context, one *store.Rescorable) (out store
 			out, err = store.Rescored{RolloutID: one.ID, Unscored: r.run.Redact.String(err.Error())}, nil
 		}
 	}()
-	h := &held{host: r.Host, run: r.run, claim: store.Claim{Token: store.Token{RolloutID: one.ID}, Rollout: one.Rollout, Evaluation: one.Evaluation, Results: one.Results}}
+	h := &held{host: r.Host, run: r.run, rescoring: r.Number, claim: store.Claim{Token: store.Token{RolloutID: one.ID}, Rollout: one.Rollout, Evaluation: one.Evaluation, Results: one.Results}}
 	if err := h.find(); err != nil {
 		return out, err
 	}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -17,6 +18,14 @@ const folderJudges = "judges"
 
 func (h *held) judgeDir() string { return filepath.Join(h.dir(), folderJudges) }
 
+// payer says for whom judges are paid: for the rollout's end, or for one of its rescorings.
+func (h *held) payer() string {
+	if h.rescoring == 0 {
+		return h.claim.RolloutID
+	}
+	return fmt.Sprintf("%s#%d", h.claim.RolloutID, h.rescoring)
+}
+
 // subject is what the evaluators see of the rollout, whether its agent has just finished or it is
 // scored again.
 func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.Subject, error) {
@@ -26,7 +35,7 @@ func (h *held) subject(segments []store.Segment, output json.RawMessage) (eval.S
 		Dir: h.run.Dir, Workspace: h.workspace(), Env: sandbox.Environ(nil),
 	}
 	if h.run.Judges != nil {
-		out.Judge = h.run.Judges.Of(c.Agent, h.judgeDir())
+		out.Judge = h.run.Judges.Of(c.Agent, h.judgeDir(), h.payer())
 	}
 	for _, g := range segments {
 		if g.Outcome != store.OutcomeCompleted && g.Outcome != store.OutcomeSuspended {

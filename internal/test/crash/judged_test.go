@@ -128,7 +128,9 @@ func TestAJudgedRunKilledAtEachStep(t *testing.T) {
 					t.Errorf("there was no step %s %d", step, n)
 				}
 				s.finish(environ...)
-				s.checkVerdicts()
+				if paid := s.checkVerdicts(); paid != 2*s.total {
+					t.Errorf("%d verdicts have their cost, want %d", paid, 2*s.total)
+				}
 				if len(asked()) != 2*s.total {
 					t.Errorf("%d questions, want %d", len(asked()), 2*s.total)
 				}

@@ -112,7 +112,7 @@ func question(api judge.API, prompt string, sample int) eval.Question {
 
 // ask has our judge ask.
 func (w *world) ask(api judge.API, prompt string) (eval.Answer, error) {
-	return w.judges.Of("agent", w.TempDir()).Ask(w.Context(), question(api, prompt, 0))
+	return w.judges.Of("agent", w.TempDir(), "").Ask(w.Context(), question(api, prompt, 0))
 }
 
 func category(err error) eval.JudgeCategory {
