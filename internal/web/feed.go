@@ -25,15 +25,29 @@ type feed struct {
 	ended chan struct{}
 
 	// The following is guarded by feeds.mu.
-	listeners int
+	listeners map[*listener]bool
 	newest    *moment
 }
+
+// listener is a stream that tells what a feed has.
+type listener struct {
+	// at is the moment that the stream tells or has told last. The stream alone changes it, under feeds.mu.
+	at *moment
+	// drop ends the stream.
+	drop func()
+}
+
+// maxBehind is how many bytes a stream may be behind. One that is further behind is ended, so that no
+// more has to be kept for it.
+const maxBehind = 1 << 20
 
 // moment is what streams tell of a run at one revision.
 type moment struct {
 	revision int64
 	// data is the difference to the moment before, as JSON; nil if the run cannot be read.
 	data []byte
+	// sum counts the bytes of this one and of all before it.
+	sum int64
 	// last says that no other moment follows.
 	last bool
 	// followed is closed when then is there.
@@ -41,26 +55,36 @@ type moment struct {
 	then     *moment
 }
 
-// join returns the newest moment of a run, which others follow until leave is called.
-func (q *feeds) join(runID string) (newest *moment, leave func()) {
+// join returns a listener at the newest moment of a run, which others follow until leave is called. drop
+// is called if the listener is too far behind; it must not wait.
+func (q *feeds) join(runID string, drop func()) (l *listener, leave func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	f, ok := q.runs[runID]
 	if !ok {
 		ctx, stop := context.WithCancel(context.Background()) // it is everybody's who looks at the run
-		f = &feed{stop: stop, ended: make(chan struct{}), newest: &moment{followed: make(chan struct{})}}
+		f = &feed{stop: stop, ended: make(chan struct{}), listeners: map[*listener]bool{}, newest: &moment{followed: make(chan struct{})}}
 		q.runs[runID] = f
 		go q.read(ctx, runID, f)
 	}
-	f.listeners++
-	return f.newest, func() { q.leave(runID, f) }
+	l = &listener{f.newest, drop}
+	f.listeners[l] = true
+	return l, func() { q.leave(runID, f, l) }
+}
+
+// next is the moment that follows the one at which a listener is, which must be there.
+func (q *feeds) next(l *listener) *moment {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l.at = l.at.then
+	return l.at
 }
 
 // leave ends a feed to which nobody listens any more.
-func (q *feeds) leave(runID string, f *feed) {
+func (q *feeds) leave(runID string, f *feed, l *listener) {
 	q.mu.Lock()
-	f.listeners--
-	alone := f.listeners == 0
+	delete(f.listeners, l)
+	alone := len(f.listeners) == 0
 	if alone && q.runs[runID] == f {
 		delete(q.runs, runID)
 	}
@@ -81,7 +105,7 @@ func (q *feeds) read(ctx context.Context, runID string, f *feed) {
 		now, err := q.p.overviews.now(ctx, runID)
 		switch {
 		case errors.Is(err, service.ErrNotFound):
-			q.add(runID, f, 0, &patch{Text: map[string]string{"newer": "This run was removed from the store."}, Set: [][3]any{}, Final: true})
+			q.add(runID, f, 0, &patch{Text: map[string]string{"newer": "This run was removed from the store."}, Set: [][3]any{}, Final: true, Gone: true})
 			return
 		case err != nil:
 			q.add(runID, f, 0, nil)
@@ -89,12 +113,14 @@ func (q *feeds) read(ctx context.Context, runID string, f *feed) {
 		}
 		took := time.Since(began)
 		if before == nil || before.head.Revision != now.head.Revision {
-			p := patchOf(before, now)
+			since := int64(-1)
+			if before != nil {
+				since = before.head.Revision
+			}
+			p := patchOf(since, now)
 			q.p.addQuestions(ctx, p.Text)
 			q.add(runID, f, now.head.Revision, &p)
-			if before = now; p.Final {
-				return
-			}
+			before = now
 		}
 		select {
 		case <-changed:
@@ -111,7 +137,7 @@ func (q *feeds) read(ctx context.Context, runID string, f *feed) {
 
 // add adds a moment. After the last one whoever joins begins another feed.
 func (q *feeds) add(runID string, f *feed, revision int64, p *patch) {
-	m := &moment{revision: revision, last: p == nil || p.Final, followed: make(chan struct{})}
+	m := &moment{revision: revision, last: p == nil || p.Gone, followed: make(chan struct{})}
 	if p != nil {
 		m.data, _ = json.Marshal(p) // texts, numbers and truths
 	}
@@ -119,6 +145,12 @@ func (q *feeds) add(runID string, f *feed, revision int64, p *patch) {
 	defer q.mu.Unlock()
 	if m.last && q.runs[runID] == f {
 		delete(q.runs, runID)
+	}
+	m.sum = f.newest.sum + int64(len(m.data))
+	for l := range f.listeners {
+		if m.sum-l.at.sum > maxBehind && l.at != f.newest {
+			l.drop()
+		}
 	}
 	f.newest.then = m
 	close(f.newest.followed)

@@ -160,6 +160,7 @@ func (k *kept) overview(red *redact.Redactor) (*overview, error) {
 		o.addTags(e.Tags)
 	}
 	slices.Sort(o.tags)
+	o.base = o.head.Revision
 	o.rows = make([]row, len(k.IDs))
 	for i := range o.rows {
 		e := &o.evaluations[k.Evaluation[i]]

@@ -37,6 +37,8 @@ type overview struct {
 	// counts has the rollouts by status; size is about how many bytes the overview takes.
 	counts map[string]int
 	size   int
+	// base is the revision from which on it is known which rollouts have changed.
+	base int64
 }
 
 // evaluator is an evaluator of the run.
@@ -57,11 +59,14 @@ type evaluation struct {
 type row struct {
 	report.Row
 	evaluation, agent int
+	// changed is the revision at which it was first seen as it is, 0 if that is base or before it.
+	changed int64
 }
 
 // newOverview reads a report.
 func newOverview(r *runner.Report) (*overview, error) {
 	o := &overview{head: r.Head(), pass: r.Pass(), counts: map[string]int{}}
+	o.base = o.head.Revision
 	var err error
 	if o.verdict, o.reason, err = r.Judge(runner.Accept{}); err != nil {
 		return nil, err
@@ -87,7 +92,7 @@ func newOverview(r *runner.Report) (*overview, error) {
 		}
 		o.evaluations[i].rows = append(o.evaluations[i].rows, len(o.rows))
 		o.rows = append(o.rows, row{})
-		o.add(row{one, i, agent}, len(o.rows)-1)
+		o.add(row{Row: one, evaluation: i, agent: agent}, len(o.rows)-1)
 		return nil
 	})
 	slices.Sort(o.tags)
@@ -99,6 +104,24 @@ func (o *overview) add(r row, at int) {
 	o.counts[r.Status]++
 	o.size += 400 + len(r.Reason) + len(r.EvaluationName) + 40*len(r.Scores)
 	o.rows[at] = r
+}
+
+// follow notes which rollouts have changed since an earlier overview of the run.
+func (o *overview) follow(before *overview) {
+	if len(before.rows) != len(o.rows) {
+		return // it is another run of the same id
+	}
+	o.base = before.base
+	for i := range o.rows {
+		if o.rows[i].changed = before.rows[i].changed; o.rows[i].differs(&before.rows[i]) {
+			o.rows[i].changed = o.head.Revision
+		}
+	}
+}
+
+// differs reports whether the status or the score of a rollout is another one than before.
+func (r *row) differs(before *row) bool {
+	return r.Status != before.Status || (r.Score == nil) != (before.Score == nil) || r.Score != nil && *r.Score != *before.Score
 }
 
 func (o *overview) addTags(tags []string) {
@@ -214,6 +237,9 @@ func (q *overviews) of(ctx context.Context, run store.Run) (*overview, error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if c.have != nil {
+		o.follow(c.have)
+	}
 	c.have, c.madeAt, c.took = o, time.Now(), time.Since(began)
 	q.shrink(run.ID)
 	return o, nil

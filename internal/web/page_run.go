@@ -32,22 +32,25 @@ type runPage struct {
 	// Status is how the run stands, in a word.
 	Status, StatusClass string
 	Selected            string
-	Verdict             verdict
-	Counts              []statusCount
-	Bar                 []barPart
-	BarText             string
-	Waits               []waitGroup
-	Ends                ends
-	Gates               []gateRow
-	GatesMore           int
-	Several             bool
-	Agents              []string
-	Evaluators          []evaluatorRow
-	Scores              []agentScore
-	Intervals           bool
-	Flaky               []flakyRow
-	FlakyMore, FlakyOf  int
-	List                list
+	// Rescored is how often the run was scored again, and LastRescoring when the last time ended.
+	Rescored           int
+	LastRescoring      time.Time
+	Verdict            verdict
+	Counts             []statusCount
+	Bar                []barPart
+	BarText            string
+	Waits              []waitGroup
+	Ends               ends
+	Gates              []gateRow
+	GatesMore          int
+	Several            bool
+	Agents             []string
+	Evaluators         []evaluatorRow
+	Scores             []agentScore
+	Intervals          bool
+	Flaky              []flakyRow
+	FlakyMore, FlakyOf int
+	List               list
 }
 
 // verdict is the verdict on the run as it stands.
@@ -63,6 +66,8 @@ type statusCount struct {
 	N       int
 	URL     string
 	Pressed bool
+	// Hidden is set where there is none; the script shows it once there is one.
+	Hidden bool
 }
 
 // barPart is one colour of the status bar.
@@ -89,8 +94,12 @@ func newRunPage(o *overview, f filter) *runPage {
 	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
 		Verdict: verdictOf(o), Waits: o.waits, Ends: o.ends, Several: o.several(), Agents: o.agents, List: newList(o, f)}
 	page.StatusClass = classOf(h.Status)
-	if !h.Final {
-		page.Live = "/runs/" + h.RunID + "/live"
+	page.Live = "/runs/" + h.RunID + "/live" // also of a run that has ended: it may be scored again
+	page.Rescored = rescored(h)
+	for _, one := range h.Rescorings {
+		if one.EndedAt != nil {
+			page.LastRescoring = *one.EndedAt
+		}
 	}
 	page.Commands = []string{"evalrun show " + h.RunID, "evalrun report " + h.RunID + " --format json"}
 	if !h.Final {
@@ -178,10 +187,9 @@ func (page *runPage) count(o *overview, f filter) {
 	at := 0.0
 	for _, s := range statuses {
 		n := o.counts[s]
-		if n == 0 && (o.head.Final || !slices.Contains([]string{"passed", "failed", "faulted", "suspended", "running"}, s)) {
-			continue
-		}
-		page.Counts = append(page.Counts, statusCount{s, n, f.toggled(s), slices.Contains(f.Statuses, s)})
+		always := !o.head.Final && slices.Contains([]string{"passed", "failed", "faulted", "suspended", "running"}, s)
+		pressed := slices.Contains(f.Statuses, s)
+		page.Counts = append(page.Counts, statusCount{s, n, f.toggled(s), pressed, n == 0 && !always && !pressed})
 		if n == 0 {
 			continue
 		}

@@ -70,6 +70,7 @@ function load() { // asked for when it is first needed
   loading ??= (report ? report.columns() : fetch(location.pathname + '/columns').then(r => { if (!r.ok) throw new Error(r.status); return r.json(); })).then(d => {
     data = d; data.text = d.evaluations.map(e => (e.id + '\n' + e.name).toLowerCase()); data.rows = d.evaluations.map(() => []);
     d.columns.evaluation.forEach((e, i) => data.rows[e].push(i));
+    for (const s of late.values()) if (s[3] > d.revision) apply(s); // what was told while they came
     return d;
   });
   return loading;
@@ -258,12 +259,28 @@ $('#help')?.addEventListener('click', help);
 $('button', keys || el('p'))?.addEventListener('click', () => keys.close());
 // ---- live: texts and marks by the ids of their elements, rollouts by their places; nothing moves
 const stream = document.body.dataset.live, live = $('#live'), newer = $('#newer');
-let source = null, quiet = 0, known = false;
+let source = null, quiet = 0, told = 0, telling = 0, ended = live?.lastElementChild.textContent === 'final';
+const late = new Map(), changed = new Set(); // rollouts by their places: how they are now, and those to look at
 const say = t => { if (live) live.lastElementChild.textContent = t; };
-function offer(text, again) { // says politely that there is more to see than was changed here
-  if (!newer || !newer.hidden && !again) return;
-  newer.replaceChildren(text + ' ', el('a', { href: location.href }, 'Load the page again'));
+function offer(text, again, link = 'Load the page again') { // says politely that there is more to see than was changed here
+  if (!newer || !newer.hidden && (!again || newer.textContent === text + ' ' + link)) return;
+  newer.replaceChildren(text + ' ', el('a', { href: location.pathname + location.search }, link));
   newer.hidden = false;
+}
+function announce() { // at most each 10 s, so that nobody is talked to all the time
+  const due = told + 10000 - Date.now();
+  if (due > 0 && told) { telling ||= setTimeout(announce, due); return; }
+  told = Date.now(); telling = 0;
+  const n = changed.size; if (!n) return;
+  offer(state.status ? `${n} new:` : `${n} rollout${n === 1 ? ' has' : 's have'} changed:`, true, 'show');
+}
+function drawBar() { // from the counts, which were changed before
+  const bar = $('#bar'), counts = $$('.counts [data-status]').map(a => [a.dataset.status, +$('.num', a).textContent]).filter(c => c[1]);
+  if (!bar) return;
+  const all = counts.reduce((a, c) => a + c[1], 0), rect = a => { const r = document.createElementNS(SVG, 'rect'); for (const k in a) r.setAttribute(k, a[k]); r.setAttribute('height', '100%'); return r; };
+  let at = 0; const parts = [];
+  for (const [s, n] of counts) { const x = 100 * at / all + '%'; parts.push(rect({ class: 'f' + s, x, width: 100 * n / all + '%' })); if (at) parts.push(rect({ class: 'gap', x, width: 1.5 })); at += n; }
+  bar.replaceChildren(...parts); bar.setAttribute('aria-label', counts.map(c => c[1] + ' ' + c[0]).join(', '));
 }
 function setStatus(n, status, text) { // a cell, a row or a mark gets another status
   const i = $('svg.i', n); if (!i) return;
@@ -277,35 +294,56 @@ function patch(p) {
     if (n && id === 'n-asked') n.hidden = text === '0';
   }
   for (const [id, status] of Object.entries(p.mark || {})) { const n = document.getElementById(id); if (n) { setStatus(n, status); (n.matches('.big') ? n : $('.st', n))?.setAttribute('class', (n.matches('.big') ? 'big ' : 'st ') + status); } }
-  let changed = 0;
-  for (const [row, status, score] of p.set) {
-    const c = document.getElementById('c' + row), r = $(`tr[data-row="${row}"] .st`);
-    if (c && !c.classList.contains(status)) {
-      changed++; setStatus(c, status); c.setAttribute('class', status + (c.classList.contains('dim') ? ' dim' : ''));
-      c.setAttribute('aria-label', c.getAttribute('aria-label').replace(/: .*/, ': ' + status + (score === '–' ? '' : ', score ' + score)));
-      if (c.matches('[aria-current]')) { // the page of this rollout
-        const s = $('#status .st'); setStatus(s, status, status); s.setAttribute('class', 'st ' + status); $('#score').textContent = score;
-        offer('This rollout is ' + status + ' now.', true);
-      }
+  for (const n of $$('.counts [data-status]')) if ($('.num', n).textContent !== '0') n.hidden = false;
+  drawBar();
+  const set = new Map(p.set.map(s => [s[0], s])), wanted = state.status.split(',').filter(Boolean), seen = new Set();
+  for (const c of $$('.cells a[id]')) { // the cells and rows that are shown
+    const s = set.get(+c.id.slice(1)); if (!s) continue;
+    const [row, status, score] = s, label = c.getAttribute('aria-label').replace(/: [^:]*$/, ': ' + status + (score === '–' ? '' : ', score ' + score));
+    if (!c.classList.contains('dim') && c.classList.contains(status)) seen.add(row);
+    if (c.getAttribute('aria-label') === label) continue;
+    if (p.whole) changed.add(row);
+    setStatus(c, status); c.setAttribute('class', status + (c.classList.contains('dim') ? ' dim' : '')); c.setAttribute('aria-label', label);
+    if (c.matches('[aria-current]')) { // the page of this rollout
+      const m = $('#status .st'); setStatus(m, status, status); m.setAttribute('class', 'st ' + status); $('#score').textContent = score;
+      offer('This rollout is ' + status + ' now.', true);
     }
-    if (r && !r.classList.contains(status)) { changed++; setStatus(r, status, status); r.setAttribute('class', 'st ' + status); }
-    if (data) { data.columns.status[row] = data.statuses.indexOf(status); if (score !== '–') data.columns.score[row] = Math.round(+score * 1e6); }
   }
-  if (known && changed && !p.final && table) offer('Scores and reasons have changed, too.');
-  if (p.final) { source?.close(); source = null; say('final'); offer('The run has ended.'); }
-  known = true;
+  for (const r of $$('tr[data-row]')) {
+    const s = set.get(+r.dataset.row), m = $('.st', r), cell = $('[data-l=Score]', r); if (!s) continue;
+    if (m.classList.contains(s[1])) seen.add(s[0]);
+    if (m.classList.contains(s[1]) && cell.textContent === s[2]) continue;
+    if (p.whole) changed.add(s[0]);
+    setStatus(m, s[1], s[1]); m.setAttribute('class', 'st ' + s[1]); cell.textContent = s[2];
+  }
+  for (const s of set.values()) {
+    late.set(s[0], [...s, +p.text['t-rev']]);
+    if (data) apply(s);
+    if (wanted.length ? wanted.includes(s[1]) && !seen.has(s[0]) && !p.whole : !p.whole) changed.add(s[0]); else if (wanted.length && !wanted.includes(s[1])) changed.delete(s[0]);
+  }
+  const again = $('#rescored');
+  if (again && p.rescored > +again.dataset.n) offer('This run was scored again:', true, 'show');
+  else if (p.final && !ended) offer('The run has ended.');
+  else if (table && changed.size && !p.final) announce();
+  ended = p.final; if (ended) say('final');
+  if (p.gone) { source?.close(); source = null; }
 }
+function apply([row, status, score]) { data.columns.status[row] = data.statuses.indexOf(status); data.columns.score[row] = score === '–' ? -1 : Math.round(+score * 1e6); }
 function connect() {
   if (!stream || source || !('EventSource' in window)) return;
-  source = new EventSource(stream);
-  source.addEventListener('open', () => say('live'));
-  source.addEventListener('error', () => { say('not connected, trying again'); if (source?.readyState === 2) { source = null; setTimeout(connect, 5000); } });
+  const rev = $('#t-rev')?.textContent;
+  source = new EventSource(stream + (rev ? '?since=' + rev : ''));
+  source.addEventListener('open', () => { if (!ended) say('live'); });
+  source.addEventListener('error', () => { if (!ended) say('not connected, trying again'); if (source?.readyState === 2) { source = null; setTimeout(connect, 5000); } });
   source.addEventListener('patch', e => patch(JSON.parse(e.data)));
+  source.addEventListener('reload', e => { patch(JSON.parse(e.data)); offer('Much has changed.', true); });
 }
-document.addEventListener('visibilitychange', () => { // a page that nobody sees asks for nothing after a minute
+function watched() { // a page that nobody sees asks for nothing after a minute, and at once if its run has ended
   clearTimeout(quiet);
-  if (document.hidden) quiet = setTimeout(() => { source?.close(); source = null; }, 60000); else connect();
-});
-connect();
+  if (!document.hidden) connect(); else quiet = setTimeout(() => { source?.close(); source = null; }, ended ? 0 : 60000);
+}
+document.addEventListener('visibilitychange', watched);
+if (!ended) connect();
+watched();
 document.documentElement.dataset.ready = 'yes';
 })();
