@@ -337,7 +337,7 @@ func (t *Task) Notes(can Capabilities) []Gap {
 		g.add(e.keyIn("environment")+".skills_dir", "skills are not copied into the agent's own folder")
 	}
 	if can.Services {
-		g.add("environment/"+composeFile, "services start anew after a suspension, with what is in their named volumes alone")
+		g.add("environment/"+composeFile, "services start anew after a suspension, with what is in their volumes alone")
 	}
 	if d, err := t.Dockerfile(); err == nil && d != nil && (!can.Images || can.IgnoreDockerfile) {
 		for _, what := range d.Unsupported {

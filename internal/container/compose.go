@@ -1,6 +1,7 @@
 package container
 
 import (
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -41,8 +42,10 @@ func (c *Compose) Names() (names []string) {
 
 // service is one of the services beside main.
 type service struct {
-	name   string
-	health *sandbox.Healthcheck
+	name string
+	// volumes are their names by their inside paths; empty for one without a name.
+	volumes map[string]string
+	health  *sandbox.Healthcheck
 	// completes says that main waits for the service's successful end.
 	completes bool
 }
@@ -251,14 +254,8 @@ func (r *composeReader) service(name string, n *input.Node) map[string]any {
 	}
 	out["networks"] = r.networksOf(f.Get("networks"))
 	volumes, own := r.volumesOf(f.Get("volumes"))
-	for inside, volume := range volumes {
-		own = append(own, volume+":"+inside)
-	}
-	if own != nil {
-		slices.Sort(own)
-		out["volumes"] = own
-	}
-	r.out.services = append(r.out.services, service{name: name, health: r.healthcheck(f.Get("healthcheck"))})
+	out["volumes"] = own
+	r.out.services = append(r.out.services, service{name: name, volumes: volumes, health: r.healthcheck(f.Get("healthcheck"))})
 	r.refuseRest(f)
 	return out
 }
@@ -276,6 +273,7 @@ func (r *composeReader) main(n *input.Node) {
 	if len(own) > 0 {
 		r.Errorf(f.Get("volumes"), "folders beside the file are not mounted into main; COPY them in the Dockerfile")
 	}
+	maps.DeleteFunc(volumes, func(_, name string) bool { return name == "" }) // what main writes is kept anyway
 	r.out.volumes = volumes
 	r.out.Healthcheck = r.healthcheck(f.Get("healthcheck"))
 	r.refuseRest(f)

@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -190,6 +191,58 @@ func TestTheServicesOfOthersAreLeft(t *testing.T) {
 			if _, err := e.run(t.Context(), "volume", "inspect", other.resource("shared")); (err == nil) != (j > i) {
 				t.Errorf("after the end of %d, the volume of %d: %v", i, j, err)
 			}
+		}
+	}
+}
+
+// A volume without a name is as durable as one with: that of an image as a database has it, and one
+// that the file gives to a service. It begins with what the image has there, with its owner.
+func TestVolumesWithoutNamesAreKept(t *testing.T) {
+	t.Parallel()
+	e := podman(t)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"db/seed": "of the image\n", "folder/x": "of the folder\n",
+		"db/Dockerfile": "FROM " + baseImage + "\nCOPY --chown=999:999 seed /data/seed\nRUN chown 999:999 /data && chmod 700 /data\nVOLUME /data /covered /tmpfs\nUSER 999\n",
+		ComposeFile:     "services:\n  db:\n    build: ./db\n    command: sleep 1000\n    user: \"999\"\n    volumes: [/scratch, \"./folder:/covered\"]\n    tmpfs: /tmpfs\n",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	volumes := t.TempDir()
+	for i, want := range []string{"of the image\n", "of the image\nadded\n"} {
+		compose, err := ReadCompose(filepath.Join(dir, ComposeFile), func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		services, err := e.NewServices(t.Context(), ServicesSpec{Compose: compose, Rollout: rolloutOf(t), Internal: true, Volumes: volumes})
+		testenv.Need(t, testenv.Podman, err)
+		t.Cleanup(func() {
+			if err := services.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := services.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		db, err := services.container(t.Context(), service{name: "db"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := e.run(t.Context(), "exec", db, "sh", "-c", `cat /data/seed; stat -c "%u:%g %a" /data; ls /scratch; cat /covered/x; echo added >>/data/seed`)
+		if i == 0 {
+			want += "999:999 700\nof the folder"
+			_, failed := e.run(t.Context(), "exec", "-u", "0", db, "touch", "/scratch/kept")
+			err = errors.Join(err, failed)
+		} else {
+			want += "999:999 700\nkept\nof the folder"
+		}
+		if err != nil || out != want {
+			t.Errorf("%d: got %q, %v, want %q", i, out, err, want)
+		}
+		if err := services.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}
 }

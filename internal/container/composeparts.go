@@ -143,7 +143,8 @@ func (r *composeReader) healthcheck(n *input.Node) *sandbox.Healthcheck {
 }
 
 // volumesOf are the volumes of a service: those with names, by their inside paths, and folders
-// beside the file, which are mounted read-only.
+// beside the file, which are mounted read-only. One without a name has the name "", since the
+// container alone knows it.
 func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own []string) {
 	named = map[string]string{}
 	if n == nil {
@@ -154,7 +155,7 @@ func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own [
 		at := item
 		if item.Kind == input.String {
 			parts := strings.Split(item.Text, ":")
-			if len(parts) > 1 {
+			if target = parts[0]; len(parts) > 1 {
 				source, target = parts[0], parts[1]
 			}
 		} else {
@@ -168,9 +169,11 @@ func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own [
 		}
 		_, declared := r.out.project["volumes"].(map[string]any)[source]
 		switch {
-		case source == "" || kind == "tmpfs": // a folder of the container
+		case kind == "tmpfs": // a folder of the container
+		case source == "":
+			named[path.Clean(target)] = ""
 		case declared && kind != "bind":
-			named[target] = source
+			named[path.Clean(target)] = source
 		case strings.HasPrefix(source, "/logs/"): // where Harbor has the logs, which are mounted anyway
 		case kind == "volume" && !strings.ContainsAny(source, "./~"):
 			r.Errorf(at, "there is no volume %q in the file", source)

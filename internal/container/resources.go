@@ -19,7 +19,7 @@ func (s *Services) makeResources(ctx context.Context) error {
 			return err
 		}
 	}
-	for name := range s.compose.project["volumes"].(map[string]any) {
+	for _, name := range s.allVolumes() {
 		dir := filepath.Join(s.volumes, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

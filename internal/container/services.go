@@ -34,6 +34,8 @@ type Services struct {
 	// addresses are those of the services in podman: with the networks of CNI, which Debian 12 has,
 	// it resolves no names in a network that leads nowhere.
 	addresses map[string]string
+	// mounts are the volumes of each service, by their inside paths.
+	mounts map[string]map[string]string
 	// refused is what was said last when they were started.
 	refused string
 }
@@ -45,8 +47,8 @@ type ServicesSpec struct {
 	Rollout string
 	// Internal keeps the services off every network but their own, as somebody is who uses them.
 	Internal bool
-	// Volumes is an absolute path: the folder in which each named volume is a folder. What services
-	// and main write there outlives them.
+	// Volumes is an absolute path: the folder in which each volume is a folder. What services and
+	// main write there outlives them.
 	Volumes string
 }
 
@@ -99,20 +101,16 @@ func (s *Services) Up(ctx context.Context) error {
 	if err := s.remove(ctx, ""); err != nil { // what an earlier holder has left
 		return err
 	}
-	if err := s.makeResources(ctx); err != nil || len(s.compose.services) == 0 {
-		return err
+	if len(s.compose.services) == 0 {
+		return s.makeResources(ctx)
 	}
 	dir, err := newFolder()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // nothing but the file
-	text, err := json.Marshal(s.document())  // JSON is YAML
-	if err != nil {
-		return err
-	}
 	file := filepath.Join(dir, ComposeFile)
-	if err := os.WriteFile(file, text, 0o600); err != nil {
+	if err := s.prepare(ctx, file); err != nil {
 		return err
 	}
 	if err := s.start(ctx, file); err != nil {
@@ -136,21 +134,52 @@ func (s *Services) Up(ctx context.Context) error {
 	return nil
 }
 
-// start builds and starts the services. Two that build at once could break each other.
+// prepare builds or pulls the images, makes the networks and volumes, and writes the file that the
+// engine's compose gets.
+func (s *Services) prepare(ctx context.Context, file string) error {
+	if err := s.write(file); err != nil { // for the builds
+		return err
+	}
+	err := s.nameVolumes(ctx, file)
+	if err == nil {
+		err = s.makeResources(ctx)
+	}
+	if err == nil {
+		err = s.write(file)
+	}
+	return err
+}
+
+func (s *Services) write(file string) error {
+	text, err := json.Marshal(s.document()) // JSON is YAML
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o600)
+}
+
+// start starts the services.
 func (s *Services) start(ctx context.Context, file string) error {
+	said, err := s.runCompose(ctx, file, "up", "-d")
+	s.refused = complaints(said)
+	return err
+}
+
+// runCompose runs a command of the engine's compose and returns what it has complained about. Two
+// that build at once could break each other.
+func (s *Services) runCompose(ctx context.Context, file string, args ...string) (complaints string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, servicesTimeout, fmt.Errorf("the services of %s did not start within %v", ComposeFile, servicesTimeout))
 	defer cancel()
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-compose-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = lock.Close() }() // which ends the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	_, said, err := s.engine.output(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file, "up", "-d"})...)
-	s.refused = complaints(said)
-	return err
+	_, complaints, err = s.engine.output(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file}, args)...)
+	return complaints, err
 }
 
 // complaints are what an engine has complained about, each once. What was started again after it
@@ -245,9 +274,14 @@ func (s *Services) document() map[string]any {
 		for _, network := range one["networks"].([]string) {
 			networks[network] = made(network) // no others: podman-compose does not take them
 		}
+		mounted := append([]string{}, one["volumes"].([]string)...) // podman-compose takes no null
+		for _, inside := range slices.Sorted(maps.Keys(s.mounts[name])) {
+			mounted = append(mounted, s.mounts[name][inside]+":"+inside)
+		}
+		one["volumes"] = mounted
 		services[name] = one
 	}
-	for name := range s.compose.project["volumes"].(map[string]any) {
+	for _, name := range s.allVolumes() {
 		volumes[name] = made(name)
 	}
 	return map[string]any{"version": "3", "services": services, "networks": networks, "volumes": volumes}

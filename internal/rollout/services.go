@@ -11,7 +11,7 @@ import (
 
 // startServices starts the services of the task's compose file, unless they run. They run until the
 // agent is suspended or has failed, else until its tests have ended, and use the folders of the
-// rollout for their named volumes: nothing else of them is kept over a suspension.
+// rollout for their volumes: nothing else of them is kept over a suspension.
 func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 	if s.compose == nil {
 		return nil
@@ -42,7 +42,7 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 // what that means.
 func (s *sandboxSpec) startServicesAgain(ctx context.Context, h *held) (notes []string, err error) {
 	if s.compose != nil && h.services == nil {
-		notes = []string{"the services of " + container.ComposeFile + " were started anew for the tests, with what was in their named volumes alone"}
+		notes = []string{"the services of " + container.ComposeFile + " were started anew for the tests, with what was in their volumes alone"}
 	}
 	return notes, s.startServices(ctx, h)
 }

@@ -23,7 +23,7 @@ const (
 	FolderSolution  = "solution" // there only for the oracle
 	FolderVerifier  = "verifier" // the home of the verifier
 	FolderUpper     = "upper"    // over an image: all that was changed in its root
-	FolderVolumes   = "volumes"  // the named volumes of a compose file
+	FolderVolumes   = "volumes"  // the volumes of a compose file and of its images
 	folderWork      = "overlay"  // what the kernel needs for that
 	folderMerged    = "root"     // where the two are mounted, seen by no process out of the sandbox
 )

@@ -15,7 +15,8 @@ import (
 	"github.com/evalrun/evalrun/internal/testenv"
 )
 
-// withStore makes a task that has a service beside it: a store with a named volume.
+// withStore makes a task that has a service beside it: a store with a volume of the file, and one of
+// its image.
 func withStore(t *testing.T, w way, solution, test string) *task {
 	t.Helper()
 	testenv.NeedPodman(t)
@@ -30,7 +31,7 @@ func withStore(t *testing.T, w way, solution, test string) *task {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	k.write("environment/store/Dockerfile", "FROM scratch\nCOPY store /store\nENTRYPOINT [\"/store\"]\n")
+	k.write("environment/store/Dockerfile", "FROM scratch\nCOPY store /store\nVOLUME /more\nENTRYPOINT [\"/store\"]\n")
 	k.write("environment/.dockerignore", "store\n")
 	k.write("environment/docker-compose.yaml", `services:
   main:
@@ -71,12 +72,12 @@ func TestServicesBesideATask(t *testing.T) {
 }
 
 // Given an agent that is suspended, killed and gone on with by another process, then its services are
-// started again with what is in their named volumes, and nothing is left of those that were killed.
+// started again with what is in their volumes, and nothing is left of those that were killed.
 func TestServicesOverASuspension(t *testing.T) {
 	if testing.Short() {
 		t.Skip("podman-compose sleeps a second at each of its steps")
 	}
-	k := withStore(t, asPodman, "", `echo "$(ask puts) $(ask words)"; [ "$(ask puts)" = 0 ]; [ "$(ask words)" = once ]`)
+	k := withStore(t, asPodman, "", `echo "$(ask puts) $(ask words) $(ask more)"; [ "$(ask puts)" = 0 ]; [ "$(ask words)" = once ]; [ "$(ask more)" = once ]`)
 	k.write("instruction.md", "[[RUN bash -c 'exec 3<>/dev/tcp/store/8000; echo put once >&3; read -r answer <&3']] [[ASK execute go {\"n\":1}]] [[SAY first]]\n")
 	k.write("../agent.json", `{"name": "a", "type": "acp", "command": ["acp-agent"], "permissions": "suspend"}`)
 	k.env = []string{"EVALRUN_LEASE=900ms"}

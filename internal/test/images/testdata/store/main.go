@@ -1,6 +1,6 @@
-// Store is a service that tests reach by its name: "put WORD" adds a word to a file in /data, "words"
-// tells them, and "puts" tells how many this process has got. With an argument it asks the one that
-// runs.
+// Store is a service that tests reach by its name: "put WORD" adds a word to a file in /data and to
+// one in /more, "words" and "more" tell them, and "puts" tells how many this process has got. With an
+// argument it asks the one that runs.
 package main
 
 import (
@@ -34,20 +34,25 @@ func main() {
 		verb, word, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch verb {
 		case "put":
-			f, err := os.OpenFile("/data/words", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-			if err != nil {
-				panic(err)
-			}
-			_, _ = fmt.Fprintf(f, "%s ", word)
-			_ = f.Close()
+			add("/data/words", word)
+			add("/more/words", word)
 			puts++
 			_, _ = fmt.Fprintln(c, "ok")
-		case "words":
-			words, _ := os.ReadFile("/data/words")
+		case "words", "more":
+			words, _ := os.ReadFile(map[string]string{"words": "/data/words", "more": "/more/words"}[verb])
 			_, _ = fmt.Fprintln(c, strings.TrimSpace(string(words)))
 		case "puts":
 			_, _ = fmt.Fprintln(c, puts)
 		}
 		_ = c.Close()
 	}
+}
+
+func add(file, word string) {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = fmt.Fprintf(f, "%s ", word)
+	_ = f.Close()
 }
