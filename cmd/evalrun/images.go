@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evalrun/evalrun/internal/container"
 	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/image"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -74,6 +75,11 @@ kept while an unfinished rollout or run needs it.`,
 			if err != nil {
 				return internal(err)
 			}
+			services, err := im.Services(cmd.Context())
+			if err != nil {
+				printf(cmd.ErrOrStderr(), "the images of services are not listed: %s\n", redact.Terminal(err.Error()))
+			}
+			entries = append(entries, services...)
 			if g.json {
 				return printJSON(cmd, entries)
 			}
@@ -259,6 +265,11 @@ removed. --json prints an array of what was removed.`,
 			if err != nil {
 				return internal(err)
 			}
+			services, more, err := collectServices(cmd.Context(), im, time.Now().Add(-time.Duration(older)), dryRun)
+			if err != nil {
+				return internal(fmt.Errorf("the images of services: %w", err))
+			}
+			removed, bytes = append(removed, services...), bytes+more
 			if g.json {
 				return printJSON(cmd, removed)
 			}
@@ -273,4 +284,14 @@ removed. --json prints an array of what was removed.`,
 	cmd.Flags().Var(&older, "older", "only remove what was not used for `AGE` (30d, 2w, 12h)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
 	return cmd
+}
+
+// collectServices removes the images of services while nobody builds one.
+func collectServices(ctx context.Context, im *image.Images, unusedSince time.Time, dryRun bool) ([]image.Entry, int64, error) {
+	unlock, err := container.LockBuilds()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer unlock()
+	return im.CollectServices(ctx, unusedSince, dryRun)
 }

@@ -9,10 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-)
 
-// serviceImages is the repository of the images that services are built as.
-const serviceImages = "localhost/evalrun-service"
+	"github.com/evalrun/evalrun/internal/image"
+)
 
 // builtImage is the name of the image that a service is built as: the same for the same content, so
 // that a second rollout, or a second task, builds nothing. A file that cannot be read is an error,
@@ -33,7 +32,7 @@ func builtImage(build map[string]any) (string, error) {
 		}
 		return addFile(sum, dir, path)
 	})
-	return serviceImages + ":" + hex.EncodeToString(sum.Sum(nil)[:16]), err
+	return image.ServiceImages + ":" + hex.EncodeToString(sum.Sum(nil)[:16]), err
 }
 
 // addFile adds the name, mode and content of a file in a folder to a sum.

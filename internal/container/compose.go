@@ -40,6 +40,16 @@ func (c *Compose) Names() (names []string) {
 	return names
 }
 
+// Built are the names of the images that services are built as.
+func (c *Compose) Built() (names []string) {
+	for _, s := range c.services {
+		if one := c.project["services"].(map[string]any)[s.name].(map[string]any); one["build"] != nil {
+			names = append(names, one["image"].(string))
+		}
+	}
+	return names
+}
+
 // service is one of the services beside main.
 type service struct {
 	name string

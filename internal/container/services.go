@@ -170,16 +170,25 @@ func (s *Services) start(ctx context.Context, file string) error {
 func (s *Services) runCompose(ctx context.Context, file string, args ...string) (complaints string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, servicesTimeout, fmt.Errorf("the services of %s did not start within %v", ComposeFile, servicesTimeout))
 	defer cancel()
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-compose-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	unlock, err := LockBuilds()
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = lock.Close() }() // which ends the lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
+	defer unlock()
 	_, complaints, err = s.engine.output(ctx, s.program[0], "compose", slices.Concat(s.program[1:], []string{"-p", s.project(), "-f", file}, args)...)
 	return complaints, err
+}
+
+// LockBuilds keeps every other process of this user from building services, until unlock is called.
+func LockBuilds() (unlock func(), err error) {
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("evalrun-compose-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), lock.Close())
+	}
+	return func() { _ = lock.Close() }, nil // which ends the lock
 }
 
 // complaints are what an engine has complained about, each once. What was started again after it

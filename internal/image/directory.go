@@ -25,7 +25,7 @@ func (d directory) path(elem ...string) string {
 
 // prepare makes the folders in which something is made.
 func (d directory) prepare() (err error) {
-	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "pins", "tmp"} {
+	for _, sub := range []string{"layers", "images", "keys", "locks", "logs", "pins", "services", "tmp"} {
 		err = errors.Join(err, os.MkdirAll(d.path(sub), 0o700))
 	}
 	return err

@@ -84,6 +84,7 @@ func (im *Images) CacheBytes() int64 { return diskUse(im.dir.path("storage"), "m
 
 // pin says that something needs an image for as long as a path exists.
 type pin struct {
+	// Digest is the name instead of an image of a service.
 	Digest string `json:"digest"`
 	Path   string `json:"path"`
 }
@@ -91,12 +92,16 @@ type pin struct {
 // Keep keeps the image from being collected for as long as a path exists, such as the folder of a
 // suspended rollout.
 func (i *Image) Keep(path string) error {
+	return i.dir.pin(i.Digest, path)
+}
+
+func (d directory) pin(digest, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256([]byte(i.Digest + path))
-	return i.dir.write(pin{i.Digest, path}, "pins", fmt.Sprintf("%x.json", sum[:12]))
+	sum := sha256.Sum256([]byte(digest + path))
+	return d.write(pin{digest, path}, "pins", fmt.Sprintf("%x.json", sum[:12]))
 }
 
 // Collect removes the images that nobody uses and that were not used since a time, with the layers

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/distribution/reference"
 )
@@ -23,6 +24,8 @@ type storedImage struct {
 	ID    string   `json:"id"`
 	Names []string `json:"names"`
 	Layer string   `json:"layer"`
+	// Created is when it was built.
+	Created time.Time `json:"created"`
 	// dir is the storage that has the image.
 	dir string
 }

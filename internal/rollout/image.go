@@ -77,10 +77,28 @@ func (r rolloutImages) told(what string) {
 
 // keep keeps an image from being collected for as long as something needs it that may be there
 // without any process.
-func (r rolloutImages) keep(i *image.Image) error {
-	err := i.Keep(r.held.root())
+func (r rolloutImages) keep(i *image.Image) error { return r.keepFor(i.Keep) }
+
+// keepServices is keep for the images of services, which are built where the services are started.
+func (r rolloutImages) keepServices(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	all, err := images()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		err = errors.Join(err, r.keepFor(func(path string) error { return all.KeepService(name, path) }))
+	}
+	return err
+}
+
+// keepFor gives the paths for whose time something is kept.
+func (r rolloutImages) keepFor(keep func(path string) error) error {
+	err := keep(r.held.root())
 	if r.held.run.Plan.KeepImages {
-		err = errors.Join(err, i.Keep(workspace.RunDir(r.held.host.Store.Dir(), r.held.claim.RunID)))
+		err = errors.Join(err, keep(workspace.RunDir(r.held.host.Store.Dir(), r.held.claim.RunID)))
 	}
 	return err
 }

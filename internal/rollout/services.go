@@ -25,6 +25,9 @@ func (s *sandboxSpec) startServices(ctx context.Context, h *held) error {
 		if err != nil {
 			return fault.New(fault.NotRunnable, err.Error())
 		}
+		if err := (rolloutImages{h}).keepServices(s.compose.Built()); err != nil {
+			return err
+		}
 		h.services = services // also if some of them cannot be started
 		rolloutImages{h}.told("starting the services of " + container.ComposeFile)
 		if err := services.Up(ctx); err != nil {

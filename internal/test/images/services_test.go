@@ -69,6 +69,11 @@ func TestServicesBesideATask(t *testing.T) {
 		t.Fatalf("%+v\n%s\n%s", r, out, k.log())
 	}
 	nothingOfPodman(t, "a run")
+	for _, args := range [][]string{{"images", "list", "--json"}, {"images", "gc", "--dry-run", "--json"}} {
+		if list := k.evalrun(0, args...); strings.Count(list, "localhost/evalrun-service:") != 1 {
+			t.Errorf("%v has not the image of the service, which nobody needs any more: %s", args, list)
+		}
+	}
 }
 
 // Given an agent that is suspended, killed and gone on with by another process, then its services are
@@ -85,6 +90,9 @@ func TestServicesOverASuspension(t *testing.T) {
 	k.killWithServices(run...)
 	k.evalrun(75, run...)
 	nothingOfPodman(t, "a suspension")
+	if list := k.evalrun(0, "images", "gc", "--dry-run", "--json"); strings.Contains(list, "localhost/evalrun-service:") {
+		t.Error("the image of the service of a suspended rollout would be removed:", list)
+	}
 	var triggers []struct {
 		ID string `json:"triggerId"`
 	}
