@@ -151,7 +151,7 @@ func (r *composeReader) volumesOf(n *input.Node) (named map[string]string, own [
 		return named, nil
 	}
 	for _, item := range n.Items {
-		kind, source, target := "", "", ""
+		var kind, source, target string
 		at := item
 		if item.Kind == input.String {
 			parts := strings.Split(item.Text, ":")
