@@ -139,7 +139,7 @@ func (in *initProcess) begin(ctx context.Context) (*child, *SetupError) {
 }
 
 func (in *initProcess) stages(ctx context.Context, cancel context.CancelCauseFunc) (*child, *SetupError) {
-	if err := in.prepareImage(); err != nil {
+	if err := errors.Join(limitProcesses(in.Processes), in.prepareImage()); err != nil {
 		return nil, &SetupError{Stage: StageSpace, Command: string(in.Path), Err: err}
 	}
 	for _, f := range in.Forwards {

@@ -123,6 +123,8 @@ type orders struct {
 	Spawns    []Spawn
 	Setup     *Setup
 	Image     *imageOrders // nil unless the root is that of an image
+	// Processes is how many processes the space may have; 0 is any number.
+	Processes int
 	// Alone says that the process is the only one of a container, so that nothing else in it is to
 	// be there at its end.
 	Alone bool
@@ -216,7 +218,7 @@ func (c *Command) orders(grace time.Duration) orders {
 			}
 			o.Forwards = append(o.Forwards, f)
 		}
-		o.Exposes = c.Config.Exposes
+		o.Exposes, o.Processes = c.Config.Exposes, c.Config.processLimit()
 		switch {
 		case c.Config.Contained():
 			o.Image, o.Alone = &imageOrders{User: c.Config.User, Own: c.Config.Own, Switch: true}, !c.Shared

@@ -174,3 +174,31 @@ func TestLimitsOfAnOrdinaryUser(t *testing.T) {
 		t.Errorf("without effect: %+v", r.LimitsWithoutEffect)
 	}
 }
+
+// Given an ordinary user's rollout, which has no control group, then the number of its processes is
+// bounded all the same, as seen from inside, and those of the user's other rollouts do not count.
+func TestProcessesOfAnOrdinaryUserAreBounded(t *testing.T) {
+	t.Parallel()
+	const script = `[ $(ulimit -u) = 4096 ]
+many() { ulimit -u $1; sh -c 'for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do sleep 600 & all="$all $!"; done; kill $all'; }
+(many 100); ! (many 30)`
+	k := newTask(t, asUser, plain, "", script, "")
+	others := exec.Command("/bin/sh", "-c", "i=0; while [ $i -lt 50 ]; do sleep 600 </dev/null >/dev/null & i=$((i+1)); done; echo; wait")
+	others.SysProcAttr = credential()
+	others.SysProcAttr.Setpgid = true
+	started, err := others.StdoutPipe()
+	if err == nil {
+		err = others.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-others.Process.Pid, syscall.SIGKILL)
+		_ = others.Wait() // it was killed
+	})
+	if _, err := started.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	k.passes()
+}
