@@ -288,10 +288,14 @@ removed. --json prints an array of what was removed.`,
 
 // collectServices removes the images of services while nobody builds one.
 func collectServices(ctx context.Context, im *image.Images, unusedSince time.Time, dryRun bool) ([]image.Entry, int64, error) {
+	removed, bytes, err := im.CollectServices(ctx, unusedSince, true)
+	if err != nil || dryRun || len(removed) == 0 {
+		return removed, bytes, err
+	}
 	unlock, err := container.LockBuilds()
 	if err != nil {
 		return nil, 0, err
 	}
 	defer unlock()
-	return im.CollectServices(ctx, unusedSince, dryRun)
+	return im.CollectServices(ctx, unusedSince, false)
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +145,79 @@ func TestSweepRemovesGroupsOfTheirOwners(t *testing.T) {
 	if groups(t, other) == nil {
 		t.Error("the group of another owner is gone")
 	}
+}
+
+// Version 2 as this machine has it, whether it has controllers or not: a process is started in its
+// group, and what it has started there ends with it, told by the system and not by asking again.
+func TestVersion2EndsWhatIsInAGroup(t *testing.T) {
+	g := &Group{dirs: []dir{groupOfVersion2(t)}}
+	path := g.dirs[0].path
+	ready, begun, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ready.Close()
+	cmd := exec.Command("/bin/sh", "-c", "setsid sleep 600 >/dev/null & setsid sleep 600 >/dev/null & echo; wait")
+	cmd.Stdout = begun
+	runtime.LockOSThread()
+	err = g.Start(cmd, (*exec.Cmd).Start)
+	runtime.UnlockOSThread()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = begun.Close() // the process has it
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	procs, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+	if pids := strings.Fields(string(procs)); err != nil || len(pids) != 3 || !slices.Contains(pids, strconv.Itoa(cmd.Process.Pid)) {
+		t.Errorf("in the group are %v, %v", pids, err)
+	}
+	kill(path)
+	awaitEmpty(path, time.Minute)
+	if events, err := os.ReadFile(filepath.Join(path, "cgroup.events")); err != nil || !strings.Contains(string(events), "populated 0") {
+		t.Errorf("after the wait: %s, %v", events, err)
+	}
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Errorf("%s is left", path)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(interface{ Signal() unix.Signal }).Signal() != unix.SIGKILL {
+		t.Errorf("the process: %v", err)
+	}
+}
+
+// groupOfVersion2 makes a group of version 2. The test is skipped where none can be made.
+func groupOfVersion2(t *testing.T) dir {
+	t.Helper()
+	found, err := readHierarchies("/proc/self/mountinfo", "/proc/self/cgroup")
+	if err != nil {
+		t.Skip("control groups of version 2:", err)
+	}
+	for _, h := range found {
+		if !h.version2 {
+			continue
+		}
+		for _, at := range h.candidates() {
+			p, _ := h.try(at, nil)
+			path, err := os.MkdirTemp(at, "evalrun-test-")
+			if err != nil {
+				t.Log(err)
+				continue
+			}
+			d := dir{p, path}
+			t.Cleanup(func() {
+				if err := RemoveFolder(path); err != nil {
+					t.Error(err)
+				}
+			})
+			return d
+		}
+	}
+	t.Skip("control groups of version 2: none can be made here")
+	return dir{}
 }
 
 // The hierarchies of systems that are not this one.

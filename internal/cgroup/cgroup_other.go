@@ -29,5 +29,8 @@ func (*Group) MemoryKills() int { return 0 }
 // Remove does nothing.
 func (*Group) Remove() error { return nil }
 
+// RemoveFolder does nothing.
+func RemoveFolder(string) error { return nil }
+
 // Sweep does nothing.
 func Sweep(...string) error { return nil }

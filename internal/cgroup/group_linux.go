@@ -11,10 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 )
 
 // cpuPeriod is in how many microseconds the processes may use their part of the CPUs.
@@ -168,31 +166,9 @@ func (g *Group) Remove() error {
 	}
 	var err error
 	for _, d := range g.dirs {
-		err = errors.Join(err, remove(d.path))
+		err = errors.Join(err, RemoveFolder(d.path))
 	}
 	return err
-}
-
-// removeTime is how long the processes of a group may take to be gone, once they have been killed.
-const removeTime = 5 * time.Second
-
-func remove(path string) error {
-	for began := time.Now(); ; {
-		err := os.Remove(path)
-		if err == nil || errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) || time.Since(began) > removeTime {
-			return fmt.Errorf("remove a control group: %w", err)
-		}
-		procs, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // the next round says what is wrong
-		for line := range strings.Lines(string(procs)) {
-			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
-				_ = unix.Kill(pid, unix.SIGKILL) // gone is as good as killed
-			}
-		}
-		time.Sleep(time.Millisecond) // nothing tells when the last one is gone
-	}
 }
 
 // Sweep removes the groups of owners that are gone, and ends what is in them.
@@ -208,7 +184,7 @@ func Sweep(owners ...string) error {
 			case err != nil || !e.IsDir():
 				return nil //nolint:nilerr // gone by now
 			case slices.ContainsFunc(owners, func(owner string) bool { return strings.HasPrefix(e.Name(), prefix(owner)) }):
-				failed = errors.Join(failed, remove(path))
+				failed = errors.Join(failed, RemoveFolder(path))
 				return fs.SkipDir
 			}
 			return nil

@@ -2,12 +2,10 @@ package image
 
 import (
 	"errors"
-
 	"os"
 	"path/filepath"
-	"syscall"
-	"time"
 
+	"github.com/evalrun/evalrun/internal/cgroup"
 	"github.com/evalrun/evalrun/internal/durable"
 )
 
@@ -57,23 +55,12 @@ func removeControlGroups(name string) error {
 		err = errors.Join(err, failed)
 		for _, e := range below {
 			if e.IsDir() {
-				err = errors.Join(err, removeControlGroup(filepath.Join(group, e.Name())))
+				err = errors.Join(err, cgroup.RemoveFolder(filepath.Join(group, e.Name())))
 			}
 		}
-		err = errors.Join(err, removeControlGroup(group))
+		err = errors.Join(err, cgroup.RemoveFolder(group))
 	}
 	return err
-}
-
-// removeControlGroup asks again for a while, because nothing tells when a group is empty.
-func removeControlGroup(group string) error {
-	for try := 0; ; try++ {
-		err := os.Remove(group)
-		if !errors.Is(err, syscall.EBUSY) || try == 1000 {
-			return err
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // wipeStorage removes the storage of the builders.
