@@ -52,6 +52,9 @@ func (i interval) Label() string {
 // Text is what stands beside the drawing.
 func (i interval) Text() string {
 	var out []string
+	if i.Value == nil {
+		out = append(out, "no data")
+	}
 	if i.Low != nil && i.High != nil {
 		out = append(out, formatScore(i.Low)+" – "+formatScore(i.High))
 	}

@@ -29,6 +29,10 @@ type runPage struct {
 	Head schemas.Head
 	// Earlier says that the run has changed since the revision that is shown.
 	Earlier bool
+	// SetChanged says that the file of the eval set is another one than when the run was planned.
+	SetChanged bool
+	// Extent is of how many evaluations, epochs and agents the run is.
+	Extent string
 	// Status is how the run stands, in a word.
 	Status, StatusClass string
 	Selected            string
@@ -85,6 +89,7 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := newRunPage(o, readFilter(r.URL.Query()))
 	page.Earlier = o.head.Revision < run.Revision
+	page.SetChanged = p.setFiles.changed(p.o.Service.Store().Dir(), o.head)
 	return p.o.present(w, r, http.StatusOK, "run.html", page)
 }
 
@@ -93,7 +98,7 @@ func newRunPage(o *overview, f filter) *runPage {
 	h := o.head
 	page := &runPage{frame: frame{Title: setName(h), Section: "/"}, Head: h, Status: string(h.Status), Selected: report.Selected(h),
 		Verdict: verdictOf(o), Waits: o.waits, Ends: o.ends, Several: o.several(), Agents: o.agents, List: newList(o, f)}
-	page.StatusClass = classOf(h.Status)
+	page.StatusClass, page.Extent = classOf(h.Status), extent(o)
 	page.Live = "/runs/" + h.RunID + "/live" // also of a run that has ended: it may be scored again
 	page.Rescored = rescored(h)
 	for _, one := range h.Rescorings {
@@ -113,6 +118,22 @@ func newRunPage(o *overview, f filter) *runPage {
 	page.addEvaluators(o)
 	page.addFlaky(o)
 	return page
+}
+
+// extent is of how many evaluations, epochs and agents a run is.
+func extent(o *overview) string {
+	out := counted(len(o.evaluations), "evaluation")
+	epochs := 0
+	for i := range o.rows {
+		epochs = max(epochs, o.rows[i].Epoch)
+	}
+	if epochs > 1 {
+		out += " × " + counted(epochs, "epoch")
+	}
+	if o.several() {
+		out += " × " + counted(len(o.agents), "agent")
+	}
+	return out
 }
 
 // setName is what a run is called.
@@ -166,7 +187,7 @@ func verdictOf(o *overview) verdict {
 	for _, one := range []struct {
 		n    int
 		noun string
-	}{{o.counts["faulted"], "rollout faulted"}, {o.counts["unscored"], "rollout unscored"}, {c.EvaluatorErrors, "evaluator error"}, {c.EvaluatorsNotRun, "evaluator not run"}} {
+	}{{o.counts["faulted"], "rollout faulted"}, {o.counts["unscored"], "rollout unscored"}, {o.counts["cancelled"], "rollout cancelled"}, {c.EvaluatorErrors, "evaluator error"}, {c.EvaluatorsNotRun, "evaluator not run"}} {
 		if one.n > 0 {
 			noun, rest, _ := strings.Cut(one.noun, " ")
 			if strings.HasPrefix(one.noun, "evaluator error") {

@@ -38,6 +38,7 @@ type Pages struct {
 	o         Options
 	overviews overviews
 	feeds     feeds
+	setFiles  setFiles
 	// streams has an element for each browser that is told of changes of runs.
 	streams chan struct{}
 	// inboxes has an entry for each browser that is told of changes of the inbox.

@@ -321,7 +321,8 @@ function patch(p) {
     if (data) apply(s);
     if (wanted.length ? wanted.includes(s[1]) && !seen.has(s[0]) && !p.whole : !p.whole) changed.add(s[0]); else if (wanted.length && !wanted.includes(s[1])) changed.delete(s[0]);
   }
-  const again = $('#rescored');
+  const again = $('#rescored'), good = $('#good');
+  if (good) good.hidden = +p.text['n-passed'] < +good.dataset.n;
   if (again && p.rescored > +again.dataset.n) offer('This run was scored again:', true, 'show');
   else if (p.final && !ended) offer('The run has ended.');
   else if (table && changed.size && !p.final) announce();
