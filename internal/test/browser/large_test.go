@@ -22,12 +22,12 @@ INSERT INTO results (rollout_id, evaluator_id, ordinal, data) SELECT rollout_id,
   'details', json_object('expected', 'a', 'actual', iif(ordinal % 3, 'a', 'text ' || ordinal)), 'durationNs', 1000000)) FROM rollouts;
 UPDATE runs SET open = 0, finished_at = created_at + 1000000, revision = revision + 1;`
 
-// largeRun is a run of 10,000 rollouts. evalrun has planned it and is killed by its first agent; what
-// 10,000 agents would have answered is written into its store.
-func largeRun(t *testing.T) *world {
+// largeRun is a run of so many evaluations and twice as many rollouts. evalrun has planned it and is
+// killed by its first agent; what the agents would have answered is written into its store.
+func largeRun(t *testing.T, n int) *world {
 	t.Helper()
 	var evaluations []string
-	for i := range 5000 {
+	for i := range n {
 		evaluations = append(evaluations, fmt.Sprintf(`{"id": "e-%04d", "name": "Evaluation %d of many", "tags": ["t%d"], "inputs": {}, "evaluationCriterias": {"c": {"expectedOutput": {"k": "a"}}}}`, i, i, i%7))
 	}
 	w := newWorld(t, map[string]string{"set.json": `{"version": "1.0", "id": "s", "name": "Large", "epochs": 2, "agent": {"type": "function", "command": ["sh", "-c", "kill -9 $PPID"]},
@@ -47,20 +47,42 @@ func largeRun(t *testing.T) *world {
 // The page of a run of 10,000 rollouts: how soon it is there, how large it is, and how long a filter
 // takes. Times are reported; only where EVALRUN_LIMITS is set are they held against the limits.
 func TestTheRunOfTenThousandRollouts(t *testing.T) {
-	w := largeRun(t)
+	best := measured(t, 5000)
+	if os.Getenv("EVALRUN_LIMITS") != "" && (best.Byte > 100 || best.Usable > 500 || best.Filter > 50) {
+		t.Error("that is more than 100 ms, 500 ms or 50 ms")
+	}
+}
+
+// A run of more than 50,000 rollouts is one page as well: its columns are loaded at once.
+func TestTheRunOfSixtyThousandRollouts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes a run of 60,000 rollouts")
+	}
+	measured(t, 30000)
+}
+
+// pageOf is how soon the page of a run is there, in milliseconds, and what it takes.
+type pageOf struct{ Byte, Usable, Filter, Heap float64 }
+
+// measured looks at the page of a run of so many evaluations, and holds it against the limits that are
+// not of time.
+func measured(t *testing.T, evaluations int) pageOf {
+	t.Helper()
+	w := largeRun(t, evaluations)
 	b, at := open(t, w)
-	best := struct{ Byte, Usable, Filter, Heap float64 }{1e9, 1e9, 1e9, 1e9}
+	all, failed := 2*evaluations, (2*evaluations+2)/3
+	best := pageOf{1e9, 1e9, 1e9, 1e9}
 	for range 4 { // the first one makes the columns
 		b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(at+"/runs/large"), chromedp.WaitReady("html[data-ready]"))
 		b.until(`performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd > 0`)
 		best.Byte = min(best.Byte, ask[float64](b, `performance.getEntriesByType('navigation')[0].responseStart`))
 		best.Usable = min(best.Usable, ask[float64](b, `performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd`))
 		b.do(chromedp.Click(`a[data-status="failed"]`))
-		b.until(`document.querySelector('#found').textContent === '3334 of 10000 rollouts'`)
+		b.until(fmt.Sprintf(`document.querySelector('#found').textContent === '%d of %d rollouts'`, failed, all))
 		b.do(chromedp.SetValue(`select[name=sort]`, "score"), chromedp.Evaluate(`document.querySelector('select[name=sort]').dispatchEvent(new Event('input', {bubbles: true}))`, nil))
 		b.until(`location.search.includes('sort=score')`)
 		b.do(chromedp.Click(`a[data-status="passed"]`))
-		b.until(`document.querySelector('#found').textContent === '10000 of 10000 rollouts'`)
+		b.until(fmt.Sprintf(`document.querySelector('#found').textContent === '%d of %[1]d rollouts'`, all))
 		best.Filter = min(best.Filter, ask[float64](b, `Math.max(...performance.getEntriesByName('list').map(e => e.duration))`))
 		b.do(chromedp.ActionFunc(func(ctx context.Context) error {
 			used, _, _, _, err := runtime.GetHeapUsage().Do(ctx)
@@ -73,7 +95,5 @@ func TestTheRunOfTenThousandRollouts(t *testing.T) {
 	if best.Heap > 50e6 || nodes > 5000 {
 		t.Error("that is more than 50 MB or 5,000 elements")
 	}
-	if os.Getenv("EVALRUN_LIMITS") != "" && (best.Byte > 100 || best.Usable > 500 || best.Filter > 50) {
-		t.Error("that is more than 100 ms, 500 ms or 50 ms")
-	}
+	return best
 }
