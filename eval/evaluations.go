@@ -71,9 +71,12 @@ func (l *loader) evaluation(f *input.Fields, set *Set, legacy bool) Evaluation {
 		criteria = f.Required("evaluationCriterias", input.Object)
 	}
 	if criteria != nil {
-		e.Criteria = l.criteria(criteria, set)
+		e.Criteria = l.criteria(criteria, set, e.ExpectedOutput != nil)
 	}
 	set.AddDefaults(&e)
+	if len(e.Criteria) == 0 && len(set.Evaluators) > 0 && criteria != nil {
+		l.Warnf(criteria, "no evaluator has criteria here, so that nothing scores this evaluation; the set has %s", list(ids(set.Evaluators)))
+	}
 	return e
 }
 
@@ -91,23 +94,18 @@ func (l *loader) tags(f *input.Fields) (tags []string) {
 	return tags
 }
 
-// criteria reads an object of criteria by the evaluator's id.
-func (l *loader) criteria(n *input.Node, set *Set) map[string]json.RawMessage {
+// criteria reads an object of criteria by the evaluator's id. expected says that there is an expected
+// output beside it.
+func (l *loader) criteria(n *input.Node, set *Set, expected bool) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for _, m := range n.Members {
 		out[m.Key] = m.Value.JSON()
-		l.checkCriteria(m, set)
+		if m.Value.Kind != input.Object && m.Value.Kind != input.Null {
+			l.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
+		}
+		set.CheckCriteria(&l.Reader, m.Key, m.Value, expected)
 	}
 	return out
-}
-
-func (l *loader) checkCriteria(m input.Member, set *Set) {
-	if m.Value.Kind != input.Object && m.Value.Kind != input.Null {
-		l.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
-	}
-	if !hasDefinition(set, m.Key) {
-		l.Warnf(m.Value, "criteria for an evaluator that the set does not use%s", input.Suggest(m.Key, ids(set.Evaluators)))
-	}
 }
 
 // defaultCriteria reads the criteria of the whole set.
@@ -119,7 +117,7 @@ func (l *loader) defaultCriteria(f *input.Fields, set *Set, legacy bool) map[str
 	if legacy {
 		l.Errorf(n, `expected a set of version "1.0"; in the legacy format every evaluator scores every evaluation`)
 	}
-	return l.criteria(n, set)
+	return l.criteria(n, set, true) // evaluations may have expected outputs of their own
 }
 
 // AddDefaults gives an evaluation the set's criteria where it has none of its own.

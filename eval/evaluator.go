@@ -278,6 +278,9 @@ func configure(r *input.Reader, def Definition, node *input.Node) *evaluator {
 			r.Errorf(n, "%v", err)
 		} else if o := v.(*object); len(o.Keys) > 0 {
 			e.defaults = o
+			if c, ok := criteriaOf[def.Type]; ok {
+				c.checkKeys(r, n)
+			}
 		}
 	}
 	read(e, c)

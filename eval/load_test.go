@@ -213,7 +213,7 @@ func TestProblems(t *testing.T) {
 			[]string{`s.json:1:89: evaluators[0].command: expected a program and its arguments`}},
 		{"legacy type that UiPath does not have", head + `"evaluators":[{"id":"x","category":0,"type":3}],"evaluations":[]}`, nil,
 			[]string{`s.json:1:82: evaluators[0].type: expected 1 (equals), 6 (JSON similarity) or 10 (CSV columns) in category 0, got 3`}},
-		{"duplicate evaluations", evaluation(`{"id":"1","name":"a","inputs":{},"evaluationCriterias":{}},` + "\n" + `{"id":"1","name":"b","inputs":{},"evaluationCriterias":{}}`), folder(),
+		{"duplicate evaluations", evaluation(`{"id":"1","name":"a","inputs":{},"evaluationCriterias":{"exact":{"expectedOutput":1}}},` + "\n" + `{"id":"1","name":"b","inputs":{},"evaluationCriterias":{"exact":{"expectedOutput":1}}}`), folder(),
 			[]string{`s.json:3:7: evaluations[1].id: duplicate id "1", first in line 2`}},
 		{"evaluation without anything", evaluation(`{}`), folder(), []string{
 			`s.json:2:1: evaluations[0].id: missing; expected a string`, `s.json:2:1: evaluations[0].name: missing; expected a string`,
@@ -221,7 +221,7 @@ func TestProblems(t *testing.T) {
 		{"evaluation of another kind", evaluation(`7`), folder(), []string{`s.json:2:1: evaluations[0]: expected an object, got a number`}},
 		{"criteria for an unknown evaluator", evaluation(`{"id":"1","name":"a","inputs":{},"evaluationCriterias":{"exat":null}}`), folder(),
 			[]string{`s.json:2:64: warning: evaluations[0].evaluationCriterias.exat: criteria for an evaluator that the set does not use; did you mean "exact"?`}},
-		{"expected output of another kind", evaluation(`{"id":"1","name":"a","inputs":{},"expectedOutput":1,"evaluationCriterias":{}}`), folder(),
+		{"expected output of another kind", evaluation(`{"id":"1","name":"a","inputs":{},"expectedOutput":1,"evaluationCriterias":{"exact":null}}`), folder(),
 			[]string{`s.json:2:51: evaluations[0].expectedOutput: expected an object or a string, got a number`}},
 		{"epochs", head + `"epochs":0,"evaluations":[]}`, nil, []string{`s.json:1:47: epochs: expected a whole number from 1 to 10000, got 0`}},
 		{"reduce", head + `"epochs":{"count":2,"reduce":"atleastone"},"evaluations":[]}`, nil,

@@ -160,6 +160,9 @@ func examineSet(path string) (kind string, problems input.Problems, err error) {
 	}
 	checkRetry(r, set)
 	checkFaults(r, set)
+	if set.Node.Member("tasks") == nil && rows == nil && len(set.Evaluations) == 0 {
+		r.Warnf(set.Node.Member("evaluations"), "no evaluation; the set can be run only with tasks beside it")
+	}
 	if dirs, err := tasks.Find(tasksOf(r, set)); err == nil {
 		for _, dir := range dirs {
 			_, problems := tasks.Load(dir)

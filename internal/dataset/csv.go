@@ -46,6 +46,9 @@ func (f *file) openCSV() error {
 			return f.problem(line, column, "two columns have the name %q", name)
 		}
 	}
+	if name := f.columns[0]; len(f.columns) == 1 && strings.ContainsAny(name, ";\t|") {
+		return f.problem(1, 1, "expected cells that are separated by commas, got one column with the name %q; save the file with commas", name)
+	}
 	f.next = func() (*input.Node, error) {
 		source.row()
 		return f.csvRow(r)

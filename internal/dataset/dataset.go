@@ -5,7 +5,6 @@ package dataset
 
 import (
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/eval"
@@ -75,16 +74,10 @@ func isPlace(n *input.Node) bool {
 }
 
 func (d *Dataset) checkCriteria(r *input.Reader, criteria *input.Node) {
-	var evaluators []string
-	for _, def := range d.set.Evaluators {
-		evaluators = append(evaluators, def.ID)
-	}
 	for _, m := range criteria.Members {
 		if m.Value.Kind != input.Object && m.Value.Kind != input.Null && !isPlace(m.Value) {
 			r.Errorf(m.Value, "expected the criteria of an evaluator, an object or null, got %s", m.Value.Kind)
 		}
-		if !slices.Contains(evaluators, m.Key) {
-			r.Warnf(m.Value, "criteria for an evaluator that the set does not use%s", input.Suggest(m.Key, evaluators))
-		}
+		d.set.CheckCriteria(r, m.Key, m.Value, d.templates["expectedOutput"] != nil)
 	}
 }

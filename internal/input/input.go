@@ -179,16 +179,24 @@ func harmless(s string, most int) string {
 // Problems are the problems of one or more documents, in the order in which they were found.
 type Problems []Problem
 
-// Error lists the problems, one a line, in the order of their places, each once.
+// maxShown is how many problems are listed. The same mistake may be in each of a million rows.
+const maxShown = 20
+
+// Error lists the problems, one a line, in the order of their places, each once. Of very many it
+// lists the first, and says how many more there are.
 func (ps Problems) Error() string {
 	ordered := slices.Clone(ps)
 	slices.SortStableFunc(ordered, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	ordered = slices.Compact(ordered)
-	lines := make([]string, len(ordered))
-	for i, p := range ordered {
+	shown := ordered[:min(len(ordered), maxShown)]
+	lines := make([]string, len(shown))
+	for i, p := range shown {
 		lines[i] = p.Error()
+	}
+	if more := len(ordered) - len(shown); more > 0 {
+		lines = append(lines, fmt.Sprintf("… and %d more", more))
 	}
 	return strings.Join(lines, "\n")
 }

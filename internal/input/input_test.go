@@ -226,6 +226,18 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// The same mistake in each of many rows does not hide the rest of what is printed.
+func TestVeryManyProblems(t *testing.T) {
+	var ps Problems
+	for i := range 1000 {
+		ps = append(ps, Problem{File: "f", Line: 1000 - i, Column: 1, Message: "wrong"})
+	}
+	lines := strings.Split(ps.Error(), "\n")
+	if len(lines) != 21 || lines[0] != "f:1:1: wrong" || lines[19] != "f:20:1: wrong" || lines[20] != "… and 980 more" {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
+}
+
 func TestSuggest(t *testing.T) {
 	for name, want := range map[string]string{
 		"evaluatr": `; did you mean "evaluator"?`, "EVALUATOR": `; did you mean "evaluator"?`, "xyz": "", "": "", strings.Repeat("evaluator", 1000): "",

@@ -70,7 +70,7 @@ func (p *jsonParser) next() (token, error) {
 			for at < len(p.data) && (isSpace(p.data[at]) || p.data[at] == ',' || p.data[at] == ':') {
 				at++
 			}
-			return token{}, p.problem(at, "", "not valid JSON: "+syntax.Error())
+			return token{}, p.problem(at, "", "not valid JSON: "+syntax.Error()+p.hint(at))
 		}
 		return token{}, p.problem(start, "", "not valid JSON: "+err.Error())
 	}
@@ -78,6 +78,24 @@ func (p *jsonParser) next() (token, error) {
 		start++
 	}
 	return token{tok, start}, nil
+}
+
+// hint says what to do about the usual mistakes, of which the text at an offset is one.
+func (p *jsonParser) hint(at int) string {
+	before, rest := bytes.TrimRight(p.data[:at], " \t\r\n"), p.data[at:]
+	switch {
+	case bytes.HasSuffix(before, []byte(",")) && (bytes.HasPrefix(rest, []byte("}")) || bytes.HasPrefix(rest, []byte("]"))):
+		return "; remove the comma after the last member"
+	case bytes.HasPrefix(rest, []byte("//")), bytes.HasPrefix(rest, []byte("/*")), bytes.HasPrefix(rest, []byte("#")):
+		return "; JSON has no comments, YAML has"
+	case bytes.HasPrefix(rest, []byte("NaN")), bytes.HasPrefix(rest, []byte("Infinity")), bytes.HasPrefix(rest, []byte("-Infinity")):
+		return "; JSON has only finite numbers, and null"
+	case bytes.HasPrefix(rest, []byte("'")):
+		return `; strings and keys are in double quotes: "`
+	case bytes.HasPrefix(rest, []byte("None")), bytes.HasPrefix(rest, []byte("True")), bytes.HasPrefix(rest, []byte("False")):
+		return "; JSON has null, true and false"
+	}
+	return ""
 }
 
 func (p *jsonParser) value(tok token, path string, depth int) (*Node, error) {

@@ -60,7 +60,7 @@ func (f *Fields) Get(name string) *Node {
 	if !slices.Contains(f.known, name) {
 		f.known = append(f.known, name)
 	}
-	for _, key := range []string{name, snake(name)} {
+	for _, key := range []string{name, Snake(name)} {
 		if v := f.Node.Member(key); v != nil {
 			f.used[key] = true
 			return v
@@ -265,8 +265,8 @@ func Suggest(name string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// snake turns camelCase into snake_case.
-func snake(name string) string {
+// Snake turns camelCase into snake_case.
+func Snake(name string) string {
 	var b strings.Builder
 	for _, r := range name {
 		if unicode.IsUpper(r) {
