@@ -19,6 +19,9 @@ func logsCommand(g *globals) *cobra.Command {
 its verifier have printed, segment by segment. With --all it prints every file of its segments.`,
 		Args: exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if g.json {
+				return usageError("logs are text; evalrun show RUN EVALUATION --json names their files")
+			}
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
 				var ids []string
 				if err := s.Report(cmd.Context(), run.ID, runner.Variables{}, func(r *runner.Report) error {

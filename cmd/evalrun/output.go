@@ -244,16 +244,24 @@ func (o *output) finish(runID string, w *workFlags, verdict error) error {
 // showsTable reports whether people see a table at the end.
 func (o *output) showsTable() bool { return !o.json && !o.quiet }
 
+// writeFlag writes the file that a flag names.
+func writeFlag(flag, path string, write func(io.Writer) error) error {
+	if err := durable.WriteOutput(path, 0o644, write); err != nil {
+		return fmt.Errorf("--%s %s could not be written: %w", flag, path, err)
+	}
+	return nil
+}
+
 func (o *output) write(r *runner.Report, runID string, w *workFlags, verdict error) error {
 	present(r, o.store, runID, o.stderr)
 	r.Failures = w.failures.n
 	var errs []error
 	if w.junit != "" {
-		errs = append(errs, durable.WriteOutput(w.junit, 0o644, func(to io.Writer) error { return r.Write(to, "junit") }))
+		errs = append(errs, writeFlag("junit", w.junit, func(to io.Writer) error { return r.Write(to, "junit") }))
 	}
 	markdown := func(to io.Writer) error { return r.Write(to, "markdown") }
 	if w.summary != "" {
-		errs = append(errs, durable.WriteOutput(w.summary, 0o644, markdown))
+		errs = append(errs, writeFlag("summary", w.summary, markdown))
 	}
 	if step := os.Getenv("GITHUB_STEP_SUMMARY"); step != "" && !durable.SameFile(step, w.summary) {
 		errs = append(errs, appendFile(step, markdown))

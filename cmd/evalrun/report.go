@@ -33,6 +33,12 @@ atif is a trajectory for each rollout: with -o DIR a file for each in that folde
 FILE.jsonl or without -o one a line. Both have what agents said only if the store is there.`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if g.json && !cmd.Flags().Changed("format") {
+				format = "json"
+			}
+			if g.json && format != "json" {
+				return usageError("expected either --json or --format %s, got both", format)
+			}
 			if !slices.Contains(reportFormats, format) {
 				return usageError("--format: expected one of %s, got %q%s", strings.Join(reportFormats, ", "), format, input.Suggest(format, reportFormats))
 			}

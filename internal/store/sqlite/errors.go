@@ -36,18 +36,26 @@ func (d *db) describe(err error) error {
 	if !errors.As(err, &e) || errors.As(err, new(*databaseError)) {
 		return err
 	}
-	format := "the store %s"
-	switch e.Code() & 0xff { // without what extended result codes add
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		format = "the store %s is locked by another program; end that or try again"
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		format = "the store %s is damaged; restore it from a copy"
-	case sqlite3.SQLITE_FULL:
-		format = "the disk of the store %s is full; make room and go on"
-	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-		format = "the store %s cannot be written; check the permissions of the file and its folder"
-	case sqlite3.SQLITE_IOERR:
-		format = "the store %s cannot be read or written; check its disk"
+	return &databaseError{fmt.Sprintf(meaning(e.Code()), d.file), err}
+}
+
+// meaning is what a result code says of a store, whose file is still to be filled in.
+func meaning(code int) string {
+	const full = "the disk of the store %s is full; make room and go on"
+	if code == sqlite3.SQLITE_IOERR_SHMSIZE { // the memory that processes share is a file, too
+		return full
 	}
-	return &databaseError{fmt.Sprintf(format, d.file), err}
+	switch code & 0xff { // without what extended result codes add
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return "the store %s is locked by another program; end that or try again"
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return "the store %s is damaged; restore it from a copy"
+	case sqlite3.SQLITE_FULL:
+		return full
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		return "the store %s cannot be written; check the permissions of the file and its folder"
+	case sqlite3.SQLITE_IOERR:
+		return "the store %s cannot be read or written; check its disk"
+	}
+	return "the store %s"
 }
