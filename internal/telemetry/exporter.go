@@ -31,6 +31,9 @@ type Options struct {
 	Head    func(ctx context.Context, runID string) (schemas.Head, error)
 	// Content has inputs and outputs sent.
 	Content bool
+	// LeftOver has that sent, too, what processes before this one have begun to send and have not, of
+	// any run of the store.
+	LeftOver bool
 	// Notice is told, once, that something cannot be sent.
 	Notice func(text string)
 }
@@ -47,6 +50,8 @@ type Exporter struct {
 	// changed are the runs of which there is something to send.
 	changed map[string]bool
 	told    bool
+	// begun are the runs that have a log; it is the loop's.
+	begun map[string]bool
 	// refused counts the spans that the collector will not have, and noMetrics says that it will
 	// have no metrics. They are the loop's, and when that has ended Close's.
 	refused   int64
@@ -57,8 +62,13 @@ type Exporter struct {
 
 // Start begins to send. Whoever has started it calls Close.
 func Start(o Options) *Exporter {
-	e := &Exporter{o: o, kicked: make(chan struct{}, 1), quit: make(chan struct{}), changed: map[string]bool{}}
-	e.done.Go(e.loop)
+	e := &Exporter{o: o, kicked: make(chan struct{}, 1), quit: make(chan struct{}), changed: map[string]bool{}, begun: map[string]bool{}}
+	e.done.Go(func() {
+		if o.LeftOver {
+			e.findLeftOver()
+		}
+		e.loop()
+	})
 	return e
 }
 
@@ -135,6 +145,7 @@ func (e *Exporter) loop() {
 		case <-e.quit:
 			return
 		}
+		e.beginLogs()
 		timer.Reset(max(settleTime, pause))
 		select {
 		case <-timer.C:

@@ -106,8 +106,11 @@ func (b *builder) root(end time.Time) {
 	a.count("evalrun.segments", int64(b.rv.Segment))
 	a.count("evalrun.suspensions", int64(b.rv.Suspensions))
 	c := b.rv.Clocks
-	for key, d := range map[string]time.Duration{"working": c.Working, "waiting": c.Waiting, "queued": c.Queued, "evaluating": c.Evaluating, "scoring": c.Scoring} {
-		a.count("evalrun.clocks."+key+"_ms", d.Milliseconds())
+	for _, clock := range []struct {
+		name string
+		time time.Duration
+	}{{"working", c.Working}, {"waiting", c.Waiting}, {"queued", c.Queued}, {"evaluating", c.Evaluating}, {"scoring", c.Scoring}} {
+		a.count("evalrun.clocks."+clock.name+"_ms", clock.time.Milliseconds())
 	}
 	if f := b.rv.Fault; f != nil {
 		a.text("error.type", string(f.Category))

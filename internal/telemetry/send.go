@@ -13,6 +13,7 @@ import (
 	trace "go.opentelemetry.io/proto/slim/otlp/trace/v1"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/telemetry/otlp"
 	"github.com/evalrun/evalrun/internal/workspace"
@@ -49,12 +50,15 @@ func (e *Exporter) send(ctx context.Context, runID string, last bool) error {
 		if reached == seq {
 			break
 		}
+		failpoint.Hit("telemetry.sending")
 		if err := e.post(ctx, all); err != nil {
 			return err
 		}
+		failpoint.Hit("telemetry.sent")
 		if _, err := fmt.Fprintln(log, reached); err != nil {
 			return err
 		}
+		failpoint.Hit("telemetry.noted")
 		seq, grown = reached, true
 	}
 	if grown || last {

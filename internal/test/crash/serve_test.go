@@ -38,22 +38,7 @@ type served struct {
 // every watcher sees every event once and in order, and every run comes to its end.
 func TestServeKilledUnderLoad(t *testing.T) {
 	testenv.NeedLong(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &served{T: t, program: build(t, ""), store: filepath.Join(t.TempDir(), "store"),
-		address: ln.Addr().String(), runs: map[string]string{}, delivered: map[string]bool{}}
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s.posters = newPosters(s)
-	s.writeConfig()
-	out, err := exec.CommandContext(t.Context(), s.program, "token", "new", "--quiet", "--store", s.store, "--scope", "read,run,deliver").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.token = strings.TrimSpace(string(out))
+	s := newServed(t, "")
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	for i := range 4 {
@@ -80,9 +65,38 @@ func TestServeKilledUnderLoad(t *testing.T) {
 	}
 }
 
-func (s *served) start() *exec.Cmd {
+// newServed is one that has not been started, with a token.
+func newServed(t *testing.T, tags string) *served {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &served{T: t, program: build(t, tags), store: filepath.Join(t.TempDir(), "store"),
+		address: ln.Addr().String(), runs: map[string]string{}, delivered: map[string]bool{}}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.posters = newPosters(s)
+	s.writeConfig()
+	out, err := exec.CommandContext(t.Context(), s.program, "token", "new", "--quiet", "--store", s.store, "--scope", "read,run,deliver").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.token = strings.TrimSpace(string(out))
+	return s
+}
+
+func (s *served) start(flags ...string) *exec.Cmd {
 	s.Helper()
-	cmd := exec.CommandContext(s.Context(), s.program, "serve", "--quiet", "--store", s.store, "--config", s.config, "--listen", s.address)
+	return s.startWith(nil, flags...)
+}
+
+// startWith is start with further variables.
+func (s *served) startWith(env []string, flags ...string) *exec.Cmd {
+	s.Helper()
+	cmd := exec.CommandContext(s.Context(), s.program, append([]string{"serve", "--quiet", "--store", s.store, "--config", s.config, "--listen", s.address}, flags...)...)
+	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
 	}

@@ -1,0 +1,54 @@
+package telemetry
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/failpoint"
+	"github.com/evalrun/evalrun/internal/workspace"
+)
+
+// beginLogs makes the logs of the runs that have changed, before anything is sent: by its log a run is
+// found if this process is killed and the run is final by then.
+func (e *Exporter) beginLogs() {
+	e.mu.Lock()
+	changed := slices.Collect(maps.Keys(e.changed))
+	e.mu.Unlock()
+	for _, id := range changed {
+		if e.begun[id] {
+			continue
+		}
+		if log, _, err := e.openLog(id, durable.TryOpenLog); err == nil {
+			_ = log.Close() // nothing was written
+			e.begun[id] = true
+			failpoint.Hit("telemetry.begun")
+		} // else the run is sent elsewhere, or send will say what is wrong
+	}
+}
+
+// findLeftOver has those runs sent of which this collector has a part, but not all.
+func (e *Exporter) findLeftOver() {
+	runs, err := os.ReadDir(filepath.Dir(workspace.RunDir(e.o.Store.Dir(), "run")))
+	if err != nil {
+		return // there are no runs yet
+	}
+	for _, run := range runs {
+		id := run.Name()
+		if _, err := os.Stat(filepath.Join(workspace.RunDir(e.o.Store.Dir(), id), e.logName())); err != nil {
+			continue
+		}
+		log, seq, err := e.openLog(id, durable.TryOpenLog)
+		if err != nil {
+			continue // another process sends it
+		}
+		more, err := e.o.Store.Events(context.Background(), id, seq, 1)
+		_ = log.Close() // nothing was written
+		if err == nil && len(more) > 0 {
+			e.Changed(id)
+		}
+	}
+}
