@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -97,8 +98,8 @@ func (a *archive) readManifest() error {
 	return nil
 }
 
-// unpack unpacks a layer, given by its number, with a function.
-func (a *archive) unpack(n int, entry func(*tar.Header, io.Reader) error) error {
+// unpack unpacks a layer, given by its number, with a function, until ctx is done.
+func (a *archive) unpack(ctx context.Context, n int, entry func(*tar.Header, io.Reader) error) error {
 	f, err := a.root.Open(a.layers[n])
 	if err != nil {
 		return err
@@ -111,19 +112,32 @@ func (a *archive) unpack(n int, entry func(*tar.Header, io.Reader) error) error 
 			return err
 		}
 	}
-	layer := tar.NewReader(r)
+	layer := tar.NewReader(whileWanted{ctx, r})
 	for {
 		h, err := layer.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
-			err = entry(h, layer)
+			err = entry(h, whileWanted{ctx, layer}) // of a hole nothing is read below
 		}
 		if err != nil {
 			return fmt.Errorf("layer %d of the image: %w", n+1, err)
 		}
 	}
+}
+
+// whileWanted reads until ctx is done.
+type whileWanted struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (w whileWanted) Read(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
+	}
+	return w.r.Read(p)
 }
 
 // The names by which a layer takes away a file of those below it, or all that a folder has there.
@@ -132,9 +146,13 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
+// fileTypes are the types of entries that are files. Others, such as a header for the whole archive,
+// say something of it.
+var fileTypes = string([]byte{tar.TypeReg, tar.TypeGNUSparse, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo})
+
 // flatten unpacks all layers into one folder. What leads out of it is refused. For another user than
 // root everything belongs to that user, and there are no devices.
-func (a *archive) flatten(to string) error {
+func (a *archive) flatten(ctx context.Context, to string) error {
 	root, err := makeRoot(to)
 	if err != nil {
 		return err
@@ -142,9 +160,9 @@ func (a *archive) flatten(to string) error {
 	defer func() { _ = root.Close() }() // only a name
 	for n := range a.layers {
 		made := map[string]bool{}
-		err := a.unpack(n, func(h *tar.Header, r io.Reader) error {
+		err := a.unpack(ctx, n, func(h *tar.Header, r io.Reader) error {
 			name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-			if name == "" {
+			if name == "" || !strings.ContainsRune(fileTypes, rune(h.Typeflag)) {
 				return nil
 			}
 			made[name] = true
@@ -153,7 +171,11 @@ func (a *archive) flatten(to string) error {
 			case file == opaque:
 				return removeBelow(root, path.Clean(dir), made)
 			case strings.HasPrefix(file, whiteout):
-				return root.RemoveAll(path.Join(dir, strings.TrimPrefix(file, whiteout)))
+				gone := strings.TrimPrefix(file, whiteout)
+				if gone == "" || gone == "." || gone == ".." {
+					return fmt.Errorf("%q takes away no file", h.Name)
+				}
+				return root.RemoveAll(path.Join(dir, gone))
 			}
 			if err := place(root, name, h, r); err != nil || os.Geteuid() != 0 {
 				return err
@@ -204,13 +226,12 @@ func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
 			mode |= fs.ModeSticky
 		}
 		return root.Chmod(name, mode|0o700) // else nobody could remove it
-	case tar.TypeReg:
+	case tar.TypeReg, tar.TypeGNUSparse:
 		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(f, r)
-		return errors.Join(err, f.Chmod(mode|0o400), f.Close(), root.Chtimes(name, h.ModTime, h.ModTime))
+		return errors.Join(copySparse(f, r), f.Chmod(mode|0o400), f.Close(), root.Chtimes(name, h.ModTime, h.ModTime))
 	case tar.TypeSymlink:
 		return root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
@@ -218,6 +239,29 @@ func place(root *os.Root, name string, h *tar.Header, r io.Reader) error {
 	}
 	return nil // a device or a pipe, which the sandbox has of its own
 }
+
+// copySparse copies into a new file, and leaves holes in the place of zeros: a layer of some bytes
+// may have a file that is larger than the disk.
+func copySparse(f *os.File, r io.Reader) error {
+	part := make([]byte, 64<<10)
+	for size := int64(0); ; {
+		n, err := io.ReadFull(r, part)
+		if bytes.Equal(part[:n], zeros[:n]) {
+			// The last is written by its size.
+		} else if _, err := f.WriteAt(part[:n], size); err != nil {
+			return err
+		}
+		size += int64(n)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return f.Truncate(size)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+var zeros [64 << 10]byte
 
 // asRoot gives an entry its owner, its whole mode and its attributes, in the order in which none
 // takes another away.

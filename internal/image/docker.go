@@ -59,7 +59,7 @@ func (d *docker) content(ctx context.Context, id string) ([]byte, []layer, error
 	}
 	a, err := openArchive(file, filepath.Join(d.tmp, "archive"))
 	if err == nil {
-		err = a.flatten(dir)
+		err = a.flatten(ctx, dir)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -39,9 +39,9 @@ func (s *skopeo) pull(ctx context.Context, name string, log io.Writer) (id strin
 	return s.archive.id, nil
 }
 
-func (s *skopeo) content(_ context.Context, id string) ([]byte, []layer, error) {
+func (s *skopeo) content(ctx context.Context, id string) ([]byte, []layer, error) {
 	dir := filepath.Join(s.tmp, "root")
-	if err := s.archive.flatten(dir); err != nil {
+	if err := s.archive.flatten(ctx, dir); err != nil {
 		return nil, nil, err
 	}
 	return s.archive.config, []layer{{"flat:" + id, dir}}, nil
