@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fault"
@@ -59,6 +61,9 @@ func (im *Images) Get(ctx context.Context, s Spec, progress func(string)) (*Imag
 		}
 	}
 	if err := im.make(ctx, lock, s, key, progress); err != nil {
+		if errors.Is(err, syscall.ENOSPC) { // of what is written beside the build
+			err = fault.Newf(fault.Image, "the image of %s could not be kept: %v%s", s, err, im.dir.ifFull(err.Error()))
+		}
 		return nil, err
 	}
 	i, err := im.there(key, since)
@@ -119,7 +124,7 @@ func (im *Images) make(ctx context.Context, lock *os.File, s Spec, key string, p
 	}
 	m, err := im.makeWith(ctx, b, s, tmp, log, progress)
 	if err != nil {
-		return failed(s, err, log)
+		return failed(s, err, log, im.dir)
 	}
 	if err := os.RemoveAll(tmp); err != nil { // before the image is found, because nobody looks here then
 		return err
@@ -183,8 +188,19 @@ func (im *Images) fetch(ctx context.Context, b builder, s Spec, log io.Writer, p
 	return b.pull(ctx, s.Reference, log)
 }
 
+// fullBelow is how many bytes a disk has at most that is taken for full: builders hide the reason.
+const fullBelow = 64 << 20
+
+// ifFull says what to do if something has failed because the disk is full.
+func (d directory) ifFull(said string) string {
+	if !strings.Contains(strings.ToLower(said), "no space left on device") && free(string(d)) >= fullBelow {
+		return ""
+	}
+	return fmt.Sprintf("\nthe disk is full: free some of the disk of %s (evalrun images gc removes what nobody needs), or name a folder on another with EVALRUN_IMAGES", d)
+}
+
 // failed is the fault of an image that could not be made.
-func failed(s Spec, err error, log *buildLog) error {
+func failed(s Spec, err error, log *buildLog, d directory) error {
 	if f := (*fault.Fault)(nil); errors.As(err, &f) || errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -202,5 +218,5 @@ func failed(s Spec, err error, log *buildLog) error {
 	if tail := log.tail(); tail != "" {
 		message += "\n" + tail
 	}
-	return fault.New(fault.Image, message+"\nthe whole log: "+log.path)
+	return fault.New(fault.Image, message+d.ifFull(message)+"\nthe whole log: "+log.path)
 }
