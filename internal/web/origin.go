@@ -36,10 +36,15 @@ func validCSRF(got, want string) bool {
 }
 
 // sameOrigin reports whether a request that changes something comes from a page of this server. A
-// browser says so with every one of them.
+// browser says so with every one of them: in Sec-Fetch-Site, which no page can set, and in Origin. The
+// latter is "null" for a form of a page whose Referrer-Policy is no-referrer, as is that of ours.
 func sameOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if site != "" && site != "same-origin" {
 		return false
+	}
+	if r.Header.Get("Origin") == "null" {
+		return site == "same-origin"
 	}
 	origin, err := url.Parse(r.Header.Get("Origin"))
 	return err == nil && origin.Host != "" && origin.Host == r.Host

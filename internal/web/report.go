@@ -111,6 +111,7 @@ func (w *reportWriter) block(id string, value any) {
 // Links of a page of the server, which lead to places in the file instead.
 var (
 	rolloutLink = regexp.MustCompile(`href="/runs/[^"/]*/rollouts/([^"?]*)(\?[^"]*)?"`)
+	liveMark    = regexp.MustCompile(`<span id="live".*?</span> <span[^>]*>.*?</span></span>`)
 	stateLink   = regexp.MustCompile(`href="\?([^"#]*)(#rl)?"`)
 )
 
@@ -127,6 +128,7 @@ func (w *reportWriter) page(run *overview, o ReportOptions) {
 		return `href="#r/` + reportID(rolloutLink.FindStringSubmatch(link)[1]) + `"`
 	})
 	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
+	body = liveMark.ReplaceAllString(body, "not final")
 	note := "This file contains inputs and outputs of the agents."
 	if o.RedactIO {
 		note = "What the agents were given and have made was left out of this file."
@@ -181,6 +183,7 @@ func (o ReportOptions) detail(r *runner.Report, one *schemas.Rollout) *reportDet
 	d.Why = o.cut(r.Explain(one))
 	d.text("Input", o.value(one.Inputs))
 	d.text("Expected output", o.value(one.ExpectedOutput))
+	d.text("Criteria", o.criteria(one.Criteria))
 	if one.AgentExecutionOutput != nil {
 		d.text("Output", o.value(one.AgentExecutionOutput.Result.Output))
 		for _, t := range one.AgentExecutionOutput.Result.Triggers {
@@ -200,7 +203,7 @@ func saidBy(r schemas.EvaluationResult) string {
 	case r.Judge != nil:
 		return votesOf(r).String()
 	case r.Comparison != nil:
-		return fmt.Sprintf("expected (%s) %s, got %s", r.Comparison.Relation, r.Comparison.Expected, r.Comparison.Actual)
+		return fmt.Sprintf("expected (%s) %s, got %s", r.Comparison.Relation, readable(string(r.Comparison.Expected)), readable(string(r.Comparison.Actual)))
 	case len(r.Details) > 0:
 		return inWords(r.Details)
 	}
@@ -218,6 +221,21 @@ func (o ReportOptions) value(raw json.RawMessage) string {
 		return ""
 	}
 	return o.cut(textOf(raw))
+}
+
+// criteria are what the evaluators go by.
+func (o ReportOptions) criteria(all map[string]json.RawMessage) string {
+	said := map[string]json.RawMessage{}
+	for id, one := range all {
+		if text := strings.TrimSpace(string(one)); text != "null" && text != "{}" {
+			said[id] = one
+		}
+	}
+	raw, err := json.Marshal(said)
+	if len(said) == 0 || err != nil {
+		return "" // it has come from JSON
+	}
+	return o.value(raw)
 }
 
 // cut leaves the beginning of a text that is too long.

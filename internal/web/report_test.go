@@ -71,6 +71,9 @@ func TestAReportHasWhatTheResultsHave(t *testing.T) {
 	}); err != nil || n != len(details) || n != 3 {
 		t.Error(n, len(details), err)
 	}
+	if strings.Contains(page, "as of now") || !strings.Contains(page, "<li>not final</li>") {
+		t.Error("it says that it is live")
+	}
 	if links := regexp.MustCompile(`(href|src|action)="(/|https?:)[^"]*"`).FindAllString(page, -1); len(links) > 0 {
 		t.Errorf("it leads elsewhere: %v", links)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -144,4 +145,95 @@ func TestTheReportOfTenThousandRollouts(t *testing.T) {
 	}
 	b.do(chromedp.Click(`#rollouts tbody tr:first-child a`))
 	b.until(`document.querySelector('#detail').innerText.includes('text 1 of many')`) // the first one that has a reason
+}
+
+// shownDetail is the dialog of a rollout as its reader sees it.
+type shownDetail struct {
+	Parts map[string]string
+	Rows  [][]string
+}
+
+const dialogShows = `(() => { const parts = {}; for (const h of document.querySelectorAll('#detail h3')) parts[h.textContent] = h.nextElementSibling.textContent;
+ return {parts, rows: [...document.querySelectorAll('#detail tbody tr')].map(r => [...r.children].map(c => c.textContent))}; })()`
+
+// The file, opened from the disk, has of every rollout what the store has: input, criteria, output,
+// scores, clocks and faults. Each row opens in its place as well, by key, and says the same.
+func TestEveryDetailOfAReportIsThatOfTheStore(t *testing.T) {
+	w := sharedTickets(t)
+	w.evalrun(0, "report", "desk", "--format", "html", "-o", "every.html")
+	var results struct {
+		All []struct {
+			RolloutID, Status    string
+			Inputs               json.RawMessage
+			Criteria             json.RawMessage
+			Error                *struct{ Category string }
+			EvaluationRunResults []struct {
+				EvaluatorName string
+				Result        struct{ Score *float64 }
+			}
+			AgentExecutionOutput *struct {
+				Result struct {
+					Output json.RawMessage
+					Error  any
+				}
+			}
+		} `json:"evaluationSetResults"`
+	}
+	if err := json.Unmarshal([]byte(w.evalrun(0, "show", "--json", "desk")), &results); err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t)
+	b.do(chromedp.Navigate("file://"+filepath.Join(w.dir, "every.html")+"#?view=rollouts"), chromedp.WaitReady("html[data-ready]"))
+	b.until(fmt.Sprintf(`document.querySelectorAll('#rollouts button.open').length === %d`, len(results.All)))
+	same := func(id, title, shown string, stored json.RawMessage) {
+		t.Helper()
+		var one, other any
+		if len(stored) == 0 || string(stored) == "null" {
+			if shown != "" {
+				t.Errorf("%s: its %s is %q, the store has none", id, title, shown)
+			}
+			return
+		}
+		if json.Unmarshal([]byte(shown), &one) != nil || json.Unmarshal(stored, &other) != nil || !reflect.DeepEqual(one, other) {
+			t.Errorf("%s: its %s is %q, the store has %s", id, title, shown, stored)
+		}
+	}
+	for _, one := range results.All {
+		id := one.RolloutID
+		b.do(chromedp.Evaluate(fmt.Sprintf(`location.hash = '#r/%s'`, id[len(id)-12:]), nil))
+		b.until(fmt.Sprintf(`document.querySelector('#detail').open && document.querySelector('#detail').innerText.includes('rollout %s')`, id))
+		shown := ask[shownDetail](b, dialogShows)
+		same(id, "input", shown.Parts["Input"], one.Inputs)
+		same(id, "criteria", shown.Parts["Criteria"], one.Criteria)
+		if x := one.AgentExecutionOutput; x != nil && one.Status == "completed" {
+			same(id, "output", shown.Parts["Output"], x.Result.Output)
+		}
+		if len(shown.Rows) != len(one.EvaluationRunResults) || shown.Parts["Clocks"] == "" || one.Error != nil && !strings.Contains(shown.Parts["Why"], one.Error.Category) {
+			t.Errorf("%s shows %+v", id, shown)
+			continue
+		}
+		for i, e := range one.EvaluationRunResults {
+			want := "–"
+			if e.Result.Score != nil {
+				want = fmt.Sprintf("%.3f", *e.Result.Score)
+			}
+			if row := shown.Rows[i]; row[0] != e.EvaluatorName || row[1] != want {
+				t.Errorf("%s: %q, the store has %s %s", id, row, e.EvaluatorName, want)
+			}
+		}
+		why := shown.Parts["Why"]
+		b.do(chromedp.Evaluate(`document.querySelector('#detail').close()`, nil))
+		b.until(`!location.hash.startsWith('#r/')`)
+		row := fmt.Sprintf(`document.querySelector('#rollouts tr:has(a[href="#r/%s"])')`, id[len(id)-12:])
+		b.do(chromedp.Evaluate(row+`.querySelector('button.open').click()`, nil))
+		b.until(row + `.nextElementSibling?.querySelector('b')?.textContent.includes('epoch')`)
+		if text := ask[string](b, row+`.nextElementSibling.querySelector('pre')?.textContent ?? ''`); text != why {
+			t.Errorf("%s, opened in its place, says %q, and its dialog %q", id, text, why)
+		}
+		b.do(chromedp.Evaluate(row+`.querySelector('button.open').click()`, nil))
+	}
+	b.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"))
+	b.until(`document.querySelectorAll('tr.opened').length === 1`)
+	b.screenshot("report-row")
+	b.isUnharmed()
 }

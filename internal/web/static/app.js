@@ -186,8 +186,14 @@ if (form && table) {
 
 // ---- a row is opened in its place: why the rollout has its status and score
 function openers() {
-  if (!table || report) return;
+  if (!table) return;
   for (const a of $$('tbody th a', table)) a.parentElement.prepend(el('button', { type: 'button', class: 'open', 'aria-expanded': 'false', 'aria-label': 'Why: ' + plain(a.textContent) }));
+}
+async function whyOf(link) {
+  if (report) return report.why(decodeURIComponent(link.hash.slice(3)));
+  const r = await fetch(link.pathname + '/why');
+  if (!r.ok) throw new Error(r.status);
+  return r.json();
 }
 async function toggle(button) {
   const row = button.closest('tr'), shut = row.nextElementSibling;
@@ -196,9 +202,7 @@ async function toggle(button) {
   const box = el('td', { colspan: row.children.length, role: 'status' }, 'Loading'), link = $('th a', row);
   row.after(el('tr', { class: 'opened' }, box));
   try {
-    const r = await fetch(link.pathname + '/why');
-    if (!r.ok) throw new Error(r.status);
-    const d = await r.json(), body = el('tbody');
+    const d = await whyOf(link), body = el('tbody');
     for (const e of d.evaluators || []) body.append(el('tr', {}, u('th', e.name, { scope: 'row' }), td(null, 'num', e.score), u('td', e.said || '')));
     box.replaceChildren(u('b', d.title), ' ', el('a', { href: link.href }, 'the whole rollout'), d.why ? u('pre', d.why, { tabindex: '0' }) : '', body.firstChild ? el('table', {}, body) : '');
   } catch { box.textContent = 'The server does not answer. The name leads to the page of the rollout.'; }

@@ -11,7 +11,19 @@ async function unpack(id) {
 let columns = null;
 const blocks = new Map();
 const block = n => { if (!blocks.has(n)) blocks.set(n, unpack('d' + n)); return blocks.get(n); };
-window.evalrunReport = { columns: () => columns ??= unpack('columns') };
+const load = () => columns ??= unpack('columns');
+const score = v => v < 0 ? '' : (v / 1e6).toFixed(3);
+async function rollout(id) { // a rollout with its details, null if they were left out; undefined if there is none
+  const d = await load(), at = d.columns.id.indexOf(id), C = d.columns;
+  if (at < 0) return undefined;
+  return { name: d.evaluations[C.evaluation[at]].name, agent: d.agents[C.agent[at]], epoch: C.epoch[at], status: d.statuses[C.status[at]], score: score(C.score[at]), one: (await block(Math.floor(at / d.block)))[at % d.block] };
+}
+const OUT = 'Its details were left out of this report (--failed-only).';
+async function why(id) { // what a row shows that is opened in its place
+  const r = await rollout(id);
+  return { title: `${r.agent}, epoch ${r.epoch}: ${r.status}${r.score && ', score ' + r.score}`, why: r.one ? r.one.why : OUT, evaluators: r.one?.evaluators };
+}
+window.evalrunReport = { columns: load, why };
 
 const ACTS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffd]|[\u{e0000}-\u{e007f}]/gu;
 const name = c => { const n = c.codePointAt(0); return n === 27 ? 'ESC' : 'U+' + n.toString(16).toUpperCase().padStart(4, '0'); };
@@ -26,26 +38,32 @@ function put(tag, text, cls) { // text that somebody else wrote
   return n;
 }
 const dialog = $('#detail');
-function part(title, text) { if (text) $('div', dialog).append(put('h3', title), put('pre', text)); }
+function part(box, title, text) { // the text may scroll, by keys as well
+  if (!text) return;
+  const pre = put('pre', text), n = document.createElement('div'); pre.setAttribute('tabindex', '0');
+  n.append(put('h3', title), pre); box.append(n);
+}
 async function show() {
   const m = /^#r\/(.*)$/.exec(location.hash);
   if (!m) { if (dialog.open) dialog.close(); return; }
-  const d = await window.evalrunReport.columns(), at = d.columns.id.indexOf(decodeURIComponent(m[1])), box = $('div', dialog);
+  let id = m[1]; try { id = decodeURIComponent(id); } catch { /* then it is none of ours */ }
+  const r = await rollout(id), box = $('div', dialog), one = r?.one;
+  if (location.hash !== m[0]) return; // another one was asked for meanwhile
   box.replaceChildren();
-  if (at < 0) { box.append(put('p', 'This report has no rollout ' + m[1])); if (!dialog.open) dialog.showModal(); return; }
-  const e = d.evaluations[d.columns.evaluation[at]], one = (await block(Math.floor(at / d.block)))[at % d.block];
-  box.append(put('h2', e.name), put('p', `${d.statuses[d.columns.status[at]]} · ${d.agents[d.columns.agent[at]]}, epoch ${d.columns.epoch[at]}` +
-    (d.columns.score[at] < 0 ? '' : ` · score ${(d.columns.score[at] / 1e6).toFixed(3)}`), 'note'));
-  if (!one) { box.append(put('p', 'Its details were left out of this report (--failed-only).')); }
+  if (!r) { box.append(put('p', 'This report has no rollout ' + id)); if (!dialog.open) dialog.showModal(); return; }
+  box.append(put('h2', r.name), put('p', `${r.status} · ${r.agent}, epoch ${r.epoch}${r.score && ' · score ' + r.score}`, 'note'));
+  if (!one) { box.append(put('p', OUT)); }
   else {
     box.append(put('p', 'rollout ' + one.id, 'note'));
-    part('Why', one.why);
+    part(box, 'Why', one.why);
     if (one.evaluators?.length) {
       const t = document.createElement('table'), body = document.createElement('tbody');
       for (const v of one.evaluators) { const tr = document.createElement('tr'), th = put('th', v.name); th.setAttribute('scope', 'row'); tr.append(th, put('td', v.score, 'num'), put('td', v.said || '')); body.append(tr); }
       t.append(body); box.append(put('h3', 'Evaluators'), t);
     }
-    for (const [title, text] of one.texts || []) part(title, text);
+    const values = document.createElement('div'); values.setAttribute('class', 'grid3');
+    for (const [title, text] of one.texts || []) part(/^(Input|Expected output|Criteria|Output)$/.test(title) ? values : box, title, text);
+    box.append(values);
   }
   if (!dialog.open) dialog.showModal();
 }
