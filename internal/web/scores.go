@@ -146,6 +146,8 @@ func (page *rolloutPage) addNotScored(o *overview) {
 		page.NotScored = "Not scored yet: its agent runs, and no evaluator sees an unfinished rollout."
 	case schemas.StateEvaluating:
 		page.NotScored = "Its agent has ended. The evaluators are being asked."
+	case schemas.StateScoring:
+		page.NotScored = "Its agent has ended, and a score is waited for."
 	case schemas.StateCancelled:
 		page.NotScored = "It was cancelled, and is not scored."
 	case schemas.StateCompleted:

@@ -137,13 +137,15 @@ const endedSet = `{"version": "1.0", "id": "s", "name": "Ended", "agent": {"type
  "evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"name": "Exact", "targetOutputKey": "x"}},
   {"id": "like", "evaluatorTypeId": "uipath-json-similarity", "evaluatorConfig": {"name": "Fields"}},
   {"id": "tone", "type": "command", "command": ["sh", "-c", "echo Traceback >&2; echo '  File tone.py, line 31' >&2; echo 'FileNotFoundError: tone-v3.bin' >&2; exit 1"]},
-  {"id": "judge", "name": "Kind", "type": "llm-judge", "evaluatorConfig": {"prompt": "Kind? {{output}}", "judges": [{"model": "gpt-5-mini"}], "answer": "score", "samples": 3}}],
+  {"id": "judge", "name": "Kind", "type": "llm-judge", "evaluatorConfig": {"prompt": "Kind? {{output}}", "judges": [{"model": "gpt-5-mini"}], "answer": "score", "samples": 3}},
+  {"id": "rater", "name": "Rated", "type": "human", "evaluatorConfig": {"question": "Good?"}}],
  "evaluations": [
   {"id": "fault", "name": "Fault", "inputs": {"fault": 1}, "evaluationCriterias": {"x": {"expectedOutput": {"x": 1}}}},
   {"id": "none", "name": "None", "inputs": {}, "evaluationCriterias": {}},
   {"id": "some", "name": "Some", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"x": 1}}, "like": {"expectedOutput": {"x": 1, "y": [1, 2]}}}},
   {"id": "error", "name": "Error", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"x": 1}}, "tone": {}}},
-  {"id": "judged", "name": "Judged", "inputs": {}, "evaluationCriterias": {"judge": null}}]}`
+  {"id": "judged", "name": "Judged", "inputs": {}, "evaluationCriterias": {"judge": null}},
+  {"id": "rated", "name": "Rated", "inputs": {}, "evaluationCriterias": {"rater": {}}}]}`
 
 // The page of a rollout that has ended says why it has its score, or why it has none.
 func TestThePageOfARolloutThatHasEnded(t *testing.T) {
@@ -173,11 +175,11 @@ func TestThePageOfARolloutThatHasEnded(t *testing.T) {
 	})
 	t.Run("unscored", func(t *testing.T) {
 		s := &site{TB: t}
-		s.says(page("none"), "No score: no criterion for any evaluator.", "no criterion for them: Exact , Fields , tone , Kind")
+		s.says(page("none"), "No score: no criterion for any evaluator.", "no criterion for them: Exact , Fields , tone , Kind , Rated")
 	})
 	t.Run("failed", func(t *testing.T) {
 		s := &site{TB: t}
-		s.says(page("some"), "Fields like 0.667 2 of 3 leaves equal", "$.y[1] 2 missing", "Exact x 1.000 1.0", "no criterion for them: tone , Kind")
+		s.says(page("some"), "Fields like 0.667 2 of 3 leaves equal", "$.y[1] 2 missing", "Exact x 1.000 1.0", "no criterion for them: tone , Kind , Rated")
 	})
 	t.Run("an evaluator's error", func(t *testing.T) {
 		s := &site{TB: t}
@@ -189,6 +191,10 @@ func TestThePageOfARolloutThatHasEnded(t *testing.T) {
 	t.Run("judged", func(t *testing.T) {
 		s := &site{TB: t}
 		s.says(page("judged"), "kind enough <b> U+202E ", "too short ", "3 votes of gpt-5-mini", "mean; spread 0.250; agreement 33 %", "0.500", "the model")
+	})
+	t.Run("scoring", func(t *testing.T) {
+		s := &site{TB: t}
+		s.says(page("rated"), "Its agent has ended, and a score is waited for.", "waits for TASK", "answer it below", "Rate a")
 	})
 	t.Run("its folder is gone", func(t *testing.T) {
 		one := s.rollout("some")

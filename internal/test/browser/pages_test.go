@@ -208,7 +208,7 @@ func TestKeysAlone(t *testing.T) {
 func TestTabReachesEverything(t *testing.T) {
 	w := sharedTickets(t)
 	b, at := open(t, w)
-	for _, path := range []string{"/runs/desk", w.rollout("wrong"), "/inbox", "/compare?a=before&b=desk"} {
+	for _, path := range []string{"/runs/desk", w.rollout("wrong"), w.rollout("ask"), "/inbox", "/compare?a=before&b=desk"} {
 		b.do(chromedp.Navigate(at+path), chromedp.WaitReady("html[data-ready]"), chromedp.KeyEvent(kb.Tab))
 		if text := ask[string](b, `document.activeElement.textContent`); text != "Skip to the content" {
 			t.Errorf("%s: the first that Tab reaches is %q", path, text)

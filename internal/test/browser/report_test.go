@@ -222,8 +222,8 @@ func TestEveryDetailOfAReportIsThatOfTheStore(t *testing.T) {
 			}
 		}
 		why := shown.Parts["Why"]
-		b.do(chromedp.Evaluate(`document.querySelector('#detail').close()`, nil))
-		b.until(`!location.hash.startsWith('#r/')`)
+		b.do(chromedp.Evaluate(`document.querySelector('#rollouts tbody').dataset.old = 'yes'; document.querySelector('#detail').close()`, nil))
+		b.until(`!location.hash.startsWith('#r/') && !document.querySelector('#rollouts tbody[data-old]')`) // the list is made anew
 		row := fmt.Sprintf(`document.querySelector('#rollouts tr:has(a[href="#r/%s"])')`, id[len(id)-12:])
 		b.do(chromedp.Evaluate(row+`.querySelector('button.open').click()`, nil))
 		b.until(row + `.nextElementSibling?.querySelector('b')?.textContent.includes('epoch')`)

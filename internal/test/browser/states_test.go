@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,6 +28,29 @@ func TestAQuestionIsAnsweredWithoutScript(t *testing.T) {
 
 // refusedAnswer sends a form as a browser without JavaScript does, with data that is no JSON.
 const refusedAnswer = `{ const f = document.querySelector('form[data-answer]'), v = document.createElement('input'); v.name = 'verb'; v.value = 'approve'; f.append(v); f.elements.data.value = '{'; HTMLFormElement.prototype.submit.call(f); }`
+
+// A wait that is open grows on a page that is connected, and stands still on one that is not.
+func TestAnOpenWaitGrows(t *testing.T) {
+	w := sharedTickets(t)
+	b, at := open(t, w)
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(`window.setInterval = f => { window.tick = f; }; performance.now = () => 7.2e6;`).Do(ctx)
+		return err
+	}), chromedp.Navigate(at+w.rollout("ask")), chromedp.WaitReady("html[data-ready]"))
+	const shown = `[...document.querySelectorAll('[data-grows]')].map(n => n.textContent)`
+	before := ask[[]string](b, shown)
+	b.until(`document.querySelector('#live').textContent.includes('live')`)
+	b.do(chromedp.Evaluate(`tick()`, nil))
+	after := ask[[]string](b, shown)
+	if len(before) == 0 || len(after) != len(before) {
+		t.Fatal(before, after)
+	}
+	for i := range after {
+		if !strings.Contains(after[i], "2 h ") || strings.Contains(before[i], "2 h ") {
+			t.Errorf("two hours later %q is %q", before[i], after[i])
+		}
+	}
+}
 
 // What a page comes to when it is used violates nothing that axe-core knows, and passes the audit, in both
 // themes, from wide to 320 pixels, in forced colours too: errors, refused answers, rows and dialogs that
