@@ -131,6 +131,8 @@ type Answer struct {
 	By     string    `json:"by"`
 	Person string    `json:"person,omitempty"`
 	At     time.Time `json:"at"`
+	// CheckedAt is when its source was asked last, nil if never.
+	CheckedAt *time.Time `json:"checkedAt,omitempty"`
 }
 
 // MCPServer says what became of an MCP server that was declared for an agent.
@@ -277,6 +279,9 @@ type Trigger struct {
 	// Failures counts how often in a row its source could not be asked, LastError says why not.
 	Failures  int    `json:"failures,omitempty"`
 	LastError string `json:"last_error,omitempty"`
+	// CheckedAt is when its source was asked last, as of the writing of the document; nil if never.
+	// That nothing has come of a check is no change of the run, and leaves its revision.
+	CheckedAt *time.Time `json:"checked_at,omitempty"`
 }
 
 // PurposeEvaluator is the purpose of a trigger for which an evaluator waits.

@@ -84,6 +84,8 @@ type Wait struct {
 	Error                       *schemas.Fault
 	LastError                   string
 	Failures                    int
+	// CheckedAt is when its source was asked last; zero if never.
+	CheckedAt time.Time
 }
 
 // ReadDetail reads one rollout of a run; store.ErrNotFound if the run has none with the id.
@@ -135,7 +137,7 @@ func (d *Detail) read(v store.View, o Options) error {
 		}
 		w := Wait{TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), EvaluatorID: t.EvaluatorID, Type: t.Type, Source: t.Source, ItemKey: o.Redact.String(t.ItemKey),
 			State: string(t.State), Open: t.State.IsOpen(), Segment: t.Segment, TakenBy: t.TakenBy, CreatedAt: t.CreatedAt, Deadline: t.Deadline, NextDue: t.NextDue, DeliveredAt: t.DeliveredAt,
-			Status: string(t.Status), DeliveredBy: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault), LastError: o.Redact.String(t.LastError), Failures: t.Failures}
+			Status: string(t.Status), DeliveredBy: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), Asked: o.Redact.JSON(spec.Visible()), Answered: o.Redact.JSON(t.Payload), Error: o.fault(t.Fault), LastError: o.Redact.String(t.LastError), Failures: t.Failures, CheckedAt: t.CheckedAt}
 		d.Waits = append(d.Waits, w)
 	}
 	return nil

@@ -22,8 +22,9 @@ import (
 	"github.com/evalrun/evalrun/schemas"
 )
 
-// WriteResults writes the results document of a view. The document depends on the view alone: at
-// one revision it is always the same, byte for byte.
+// WriteResults writes the results document of a view. The document depends on the view alone. At one
+// revision it is always the same, byte for byte, but for when the sources of open triggers were asked
+// last: a check of which nothing has come leaves the revision.
 func WriteResults(w io.Writer, v store.View, o Options) error {
 	r, err := FromView(v, o)
 	if err != nil {

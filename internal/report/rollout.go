@@ -117,7 +117,7 @@ func (o Options) resumptions(rv store.RolloutView) []schemas.Resumption {
 		for _, t := range rv.Triggers {
 			if t.TakenBy == segment {
 				r.TriggerIDs = append(r.TriggerIDs, t.ID)
-				r.Answers = append(r.Answers, schemas.Answer{TriggerID: t.ID, Status: string(t.Status), By: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), At: t.DeliveredAt})
+				r.Answers = append(r.Answers, schemas.Answer{TriggerID: t.ID, Status: string(t.Status), By: o.Redact.String(t.DeliveredBy), Person: o.Redact.String(t.Person), At: t.DeliveredAt, CheckedAt: timeOrNil(t.CheckedAt)})
 			}
 		}
 		if len(r.TriggerIDs) == 0 {
@@ -190,7 +190,7 @@ func (o Options) waiting(triggers []store.Trigger, evaluators bool) ([]schemas.T
 		shown := schemas.Trigger{
 			TriggerID: t.ID, InterruptID: o.Redact.String(t.InterruptID), Type: t.Type, Name: t.Name, ItemKey: o.Redact.String(t.ItemKey),
 			FolderKey: o.Redact.String(t.FolderKey), Payload: o.Redact.JSON(payload),
-			Deadline: timeOrNil(t.Deadline), Failures: t.Failures, LastError: o.Redact.String(t.LastError),
+			Deadline: timeOrNil(t.Deadline), Failures: t.Failures, LastError: o.Redact.String(t.LastError), CheckedAt: timeOrNil(t.CheckedAt),
 		}
 		if evaluators {
 			shown.Purpose, shown.EvaluatorID = schemas.PurposeEvaluator, o.Redact.String(t.EvaluatorID)

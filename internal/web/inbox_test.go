@@ -48,8 +48,13 @@ type desk struct {
 
 func newDesk(t testing.TB) *desk {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range map[string]string{"set.json": approvals, "agent.sh": approvalAgent} {
+	return newDeskOf(t, t.TempDir(), approvals, approvalAgent)
+}
+
+// newDeskOf is a desk with a run of another set, in a folder that may have something in it.
+func newDeskOf(t testing.TB, dir, text, agent string) *desk {
+	t.Helper()
+	for name, text := range map[string]string{"set.json": text, "agent.sh": agent} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
