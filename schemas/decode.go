@@ -60,13 +60,17 @@ func (r *Results) Failed() []*Rollout {
 	return out
 }
 
+// Tolerance is how far a score may be below the one from which on a rollout passes: it may be a rounded
+// mean of perfect scores.
+const Tolerance = 1e-9
+
 // Failed reports whether the rollout has faulted, or has a score below pass.
 func (r *Rollout) Failed(pass float64) bool {
 	switch r.Status {
 	case StateFaulted:
 		return true
 	case StateCompleted:
-		return r.Score != nil && *r.Score < pass-1e-9 // the score may be a rounded mean of perfect scores
+		return r.Score != nil && *r.Score < pass-Tolerance
 	}
 	return false
 }

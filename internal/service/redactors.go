@@ -8,6 +8,7 @@ import (
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // maxRedactors is of how many runs the redactors are kept.
@@ -20,35 +21,56 @@ type redactors struct {
 	variables runner.Variables
 
 	mu   sync.Mutex
-	runs map[string]*redact.Redactor
+	runs map[string]planned
+}
+
+// planned is what is remembered of the plan of a run.
+type planned struct {
+	red *redact.Redactor
+	// pass is the score from which on a rollout passes.
+	pass float64
 }
 
 func (q *redactors) of(ctx context.Context, runID string) (*redact.Redactor, error) {
+	p, err := q.planned(ctx, runID)
+	return p.red, err
+}
+
+func (q *redactors) planned(ctx context.Context, runID string) (planned, error) {
 	q.mu.Lock()
-	red, ok := q.runs[runID]
+	p, ok := q.runs[runID]
 	q.mu.Unlock()
 	if ok {
-		return red, nil
+		return p, nil
 	}
 	stored, err := q.st.Plan(ctx, runID)
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	plan, err := plans.Read(stored)
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	red = q.variables.Redactor(plan)
+	p = planned{q.variables.Redactor(plan), plan.Set.Thresholds.Pass}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.runs) >= maxRedactors {
 		clear(q.runs)
 	}
-	q.runs[runID] = red
-	return red, nil
+	q.runs[runID] = p
+	return p, nil
 }
 
 // Redactor takes secrets out of what is shown of a run.
 func (s *Service) Redactor(ctx context.Context, runID string) (*redact.Redactor, error) {
 	return s.redactors.of(ctx, runID)
+}
+
+// Tally counts the rollouts of a run at one moment, those that are completed by whether they have passed.
+func (s *Service) Tally(ctx context.Context, runID string) (store.Tally, error) {
+	p, err := s.redactors.planned(ctx, runID)
+	if err != nil {
+		return store.Tally{}, err
+	}
+	return s.st.Tally(ctx, runID, p.pass-schemas.Tolerance)
 }

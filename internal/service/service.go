@@ -10,7 +10,6 @@ import (
 	"errors"
 	"io"
 
-	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
@@ -49,7 +48,7 @@ type Service struct {
 func New(st *runner.Store, cfg Config, o Options) *Service {
 	s := &Service{runs: st, st: st.Internal(), cfg: cfg, o: o}
 	s.feeds = feeds{open: map[string]*feed{}}
-	s.redactors = redactors{st: s.st, variables: o.Variables, runs: map[string]*redact.Redactor{}}
+	s.redactors = redactors{st: s.st, variables: o.Variables, runs: map[string]planned{}}
 	s.loader = loader{cfg: cfg, o: o, storeDir: st.Dir()}
 	return s
 }

@@ -12,6 +12,16 @@ type Standings interface {
 	Standing(ctx context.Context, runID string) (Standing, error)
 	// CountOpen counts the triggers of all runs that have not ended, of a type and a source.
 	CountOpen(ctx context.Context, typ, source string) (int, error)
+	// Tally counts the rollouts of a run at one moment. Those that are completed pass with a score of
+	// at least pass.
+	Tally(ctx context.Context, runID string, pass float64) (Tally, error)
+}
+
+// Tally counts the rollouts of a run by state, and those that are completed by their score.
+type Tally struct {
+	Counts
+	// Passed, Failed and Unscored are together Completed.
+	Passed, Failed, Unscored int
 }
 
 // Standing is what is worked on and waited for.

@@ -4,4 +4,5 @@ package web
 var (
 	FormatMs       = formatMs
 	FormatDuration = formatDuration
+	Statuses       = statuses
 )

@@ -2,18 +2,25 @@ package web_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
+	"maps"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
@@ -56,9 +63,65 @@ func cells(row string) map[string]string {
 	return out
 }
 
+// unfinishedSet has an evaluation for each state that is left while its run is worked on: FIFO blocks
+// whoever reads it.
+const unfinishedSet = `{"version": "1.0", "id": "unfinished", "name": "Unfinished", "agent": {"type": "function", "command": ["sh", "-c", "read -r line; case $line in *block*) cat FIFO ;; esac; echo '{}'"]},
+ "evaluators": [{"version": "1.0", "id": "person", "type": "human", "evaluatorConfig": {"name": "Person", "question": "Good?"}}, {"id": "slow", "type": "command", "command": ["sh", "-c", "cat FIFO"]}],
+ "evaluations": [
+  {"id": "running", "name": "Running", "inputs": {"do": "block"}, "evaluationCriterias": {}},
+  {"id": "evaluating", "name": "Evaluating", "inputs": {}, "evaluationCriterias": {"slow": {}}},
+  {"id": "scoring", "name": "Scoring", "inputs": {}, "evaluationCriterias": {"person": null}},
+  {"id": "unscored", "name": "Unscored", "inputs": {}, "evaluationCriterias": {}}]}`
+
+// unfinished is a run of unfinishedSet, with each evaluation in the state of its name until the test ends.
+func (s *site) unfinished() (runID string) {
+	s.Helper()
+	dir := s.TempDir()
+	fifo, path := filepath.Join(dir, "fifo"), filepath.Join(dir, "set.json")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.WriteFile(path, []byte(strings.ReplaceAll(unfinishedSet, "FIFO", fifo)), 0o600)); err != nil {
+		s.Fatal(err)
+	}
+	set, err := runner.Load([]string{path}, runner.LoadOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	created, err := s.store.Create(s.Context(), set, runner.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.store.Run(ctx, created.RunID, runner.RunOptions{})
+		ended <- err
+	}()
+	s.Cleanup(func() {
+		cancel()
+		<-ended // how it was interrupted is of no interest
+	})
+	want := store.Tally{Counts: store.Counts{Total: 4, Running: 1, Evaluating: 1, Scoring: 1, Completed: 1}, Unscored: 1}
+	for {
+		changed := s.store.Internal().Changed(created.RunID)
+		switch got, err := s.store.Internal().Tally(s.Context(), created.RunID, 1); {
+		case err != nil:
+			s.Fatal(err)
+		case got == want:
+			return created.RunID
+		}
+		select {
+		case <-changed:
+		case err := <-ended:
+			ended <- err
+			s.Fatal("the run has ended", err)
+		case <-time.After(testenv.Patience):
+			s.Fatal("the run does not come to the states that are wanted")
+		}
+	}
+}
+
 // Every number of every page is that of the results document, for runs in all states: one that has
-// passed, failed, faulted and suspended rollouts, one that has not begun, and one that was cancelled
-// while some waited.
+// passed, failed, faulted and suspended rollouts, one that has not begun, one that was cancelled while
+// some waited, and one that is worked on.
 func TestEveryNumberOfEveryPageIsThatOfTheResults(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 5, "account", "wrong", "fault", "ask", "account")
@@ -70,7 +133,7 @@ func TestEveryNumberOfEveryPageIsThatOfTheResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	states := map[string]bool{}
-	for _, runID := range []string{s.runID, pending, cancelled} {
+	for _, runID := range []string{s.runID, pending, cancelled, s.unfinished()} {
 		results := s.results(runID)
 		counts := map[string]int{}
 		list := s.page("/runs/" + runID + "?view=rollouts")
@@ -98,8 +161,10 @@ func TestEveryNumberOfEveryPageIsThatOfTheResults(t *testing.T) {
 		}
 		s.checkRunInList(results)
 	}
-	if len(states) != 6 {
-		t.Errorf("only these states were seen: %v", states)
+	for _, status := range web.Statuses {
+		if !states[status] {
+			t.Errorf("no rollout is %s", status)
+		}
 	}
 }
 
@@ -108,6 +173,8 @@ func statusOf(one schemas.Rollout) string {
 	switch {
 	case one.Status != schemas.StateCompleted:
 		return string(one.Status)
+	case one.Score == nil:
+		return "unscored"
 	case *one.Score < 1:
 		return "failed"
 	}
@@ -138,13 +205,20 @@ func (s *site) checkRunInList(results schemas.Results) {
 	s.Helper()
 	_, row, _ := strings.Cut(s.page("/?q="+url.QueryEscape(results.RunID)), `<th scope="row" data-l="Run">`)
 	row, _, _ = strings.Cut(row, "</tr>")
-	got, total := cells(row), 0
-	for _, m := range regexp.MustCompile(`(\d+) \w+`).FindAllStringSubmatch(got["Rollouts"], -1) {
-		n, _ := strconv.Atoi(m[1])
-		total += n
+	got, shown, want := cells(row), map[string]int{}, map[string]int{}
+	for _, m := range regexp.MustCompile(`(\d+) (\w+)`).FindAllStringSubmatch(got["Rollouts"], -1) {
+		shown[m[2]], _ = strconv.Atoi(m[1])
 	}
-	if total != len(results.EvaluationSetResults) {
-		s.Errorf("run %s: %q, and it has %d", results.RunID, got["Rollouts"], len(results.EvaluationSetResults))
+	for _, one := range results.EvaluationSetResults {
+		want[statusOf(one)]++
+	}
+	if !maps.Equal(shown, want) {
+		s.Errorf("run %s: the list of runs has %v, the results %v", results.RunID, shown, want)
+	}
+	for status, n := range want {
+		if bar := fmt.Sprintf(`<rect class="f%s" x="[0-9.]+%%" width="%.3f%%"`, status, 100*float64(n)/float64(len(results.EvaluationSetResults))); !regexp.MustCompile(bar).MatchString(row) {
+			s.Errorf("run %s: its bar lacks %s in %s", results.RunID, bar, row)
+		}
 	}
 	if got["Score"] == "not up to date" { // it has no document of this revision
 		return

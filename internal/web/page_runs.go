@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,8 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/internal/service"
+	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -21,9 +26,9 @@ const pageRuns = 50
 // runsPage is the list of the runs of the store.
 type runsPage struct {
 	frame
-	Q        string
-	Status   string
-	Statuses []choice
+	Q, Set, Status string
+	// Sets are the eval sets of all runs.
+	Sets, Statuses []choice
 	part
 	All  int
 	Runs []runRow
@@ -35,6 +40,8 @@ type runRow struct {
 	Name, Status, Class string
 	Bar                 []barPart
 	BarText             string
+	// Counted are the rollouts by status, those that there are.
+	Counted []statusCount
 	// Scores are those of its agents, as its results document has them; nil if that is of an earlier
 	// revision.
 	Scores []schemas.AgentScore
@@ -43,8 +50,11 @@ type runRow struct {
 	// Took is zero while the run is open; then Waits says what is waited for, by type.
 	Took  time.Duration
 	Waits []string
-	// Commit is that of the repository from which the run was started.
-	Commit string
+	// Commit is that of the repository from which the run was started, CommandLine how.
+	Commit      string
+	CommandLine string
+	// Tags are those of the eval set.
+	Tags []string
 	// Damage says why the run cannot be read; empty if it can be.
 	Damage string
 }
@@ -54,7 +64,7 @@ var runStatuses = []choice{{"", "all"}, {"running", "running"}, {"interrupted", 
 // runs is the list of runs.
 func (p *Pages) runs(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Status: q.Get("status"), Statuses: runStatuses}
+	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Set: q.Get("set"), Status: q.Get("status"), Statuses: runStatuses}
 	page.Commands, page.Live = []string{"evalrun list"}, "/live"
 	if err := p.addRuns(r.Context(), page, q); err != nil {
 		return err
@@ -68,12 +78,13 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 		return err
 	}
 	page.All = len(all)
+	page.addSets(all)
 	known := slices.Clone(all)
 	all = slices.DeleteFunc(all, func(r runner.Run) bool { return !page.chooses(r) })
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
 	page.part = partOfList(len(all), pageRuns, at, func(n int) string {
 		q := url.Values{}
-		for key, value := range map[string]string{"q": page.Q, "status": page.Status} {
+		for key, value := range map[string]string{"q": page.Q, "set": page.Set, "status": page.Status} {
 			if value != "" {
 				q.Set(key, value)
 			}
@@ -91,11 +102,35 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 
 // chooses reports whether a run is one of those asked for.
 func (page *runsPage) chooses(r runner.Run) bool {
-	if page.Status != "" && page.Status != statusOf(r) {
+	if page.Status != "" && page.Status != statusOf(r) || page.Set != "" && page.Set != setOf(r) {
 		return false
 	}
 	text := strings.ToLower(r.ID + " " + r.EvaluationSetName + " " + r.EvaluationSetID)
 	return strings.Contains(text, strings.ToLower(page.Q))
+}
+
+// setOf tells the eval sets of runs apart.
+func setOf(r runner.Run) string { return plain(cmp.Or(r.EvaluationSetID, r.EvaluationSetName)) }
+
+// addSets adds the eval sets of the runs, in the order of their names. Those of the same name are told
+// apart by their ids.
+func (page *runsPage) addSets(all []runner.Run) {
+	names, known := map[string]string{}, map[string]int{}
+	for _, r := range all {
+		id := setOf(r)
+		if _, ok := names[id]; id == "" || ok { // the newest name of a set
+			continue
+		}
+		names[id] = cmp.Or(plain(r.EvaluationSetName), id)
+		known[names[id]]++
+	}
+	for id, name := range names {
+		if known[name] > 1 && name != id {
+			name += " (" + id + ")"
+		}
+		page.Sets = append(page.Sets, choice{id, name})
+	}
+	slices.SortFunc(page.Sets, func(a, b choice) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value)) })
 }
 
 // statusOf is how a run stands, in a word.
@@ -110,9 +145,11 @@ func statusOf(r runner.Run) string {
 func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runRow {
 	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Status: statusOf(r)}
 	out.Class = classOf(schemas.Status(out.Status))
-	if _, err := p.o.Service.Redactor(ctx, r.ID); err != nil && ctx.Err() == nil {
+	tally, err := p.tallies.of(ctx, r)
+	if err != nil && ctx.Err() == nil {
 		out.Damage = err.Error()
 	}
+	out.addBar(tally)
 	if !r.FinishedAt.IsZero() {
 		out.Took = r.FinishedAt.Sub(r.CreatedAt)
 	} else if s, err := p.o.Service.Store().Standing(ctx, r.ID); err == nil {
@@ -121,10 +158,10 @@ func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runR
 		}
 	}
 	if head, ok := p.headOf(r); ok {
-		out.Scores, out.Name, out.Commit = scoresOf(head), setName(head), head.GitCommit
+		out.Scores, out.Name, out.Commit, out.Tags = scoresOf(head), setName(head), head.GitCommit, head.Tags
+		out.CommandLine = report.ShellWords(head.CommandLine)
 	}
 	out.Trend = p.trend(r, all, out.Scores)
-	out.addBar()
 	return out
 }
 
@@ -142,22 +179,56 @@ func scoresOf(head schemas.Head) []schemas.AgentScore {
 	return []schemas.AgentScore{{Score: head.Summary.Score, ScoreCompleted: head.Summary.ScoreCompleted}}
 }
 
-// addBar counts the rollouts by status.
-func (row *runRow) addBar() {
-	c := row.Counts
+// addBar shows the rollouts by status.
+func (row *runRow) addBar(t store.Tally) {
 	var texts []string
 	x := 0.0
-	for _, one := range []struct {
-		status string
-		n      int
-	}{{"completed", c.Completed}, {"faulted", c.Faulted}, {"suspended", c.Suspended}, {"scoring", c.Scoring}, {"running", c.Running}, {"evaluating", c.Evaluating}, {"pending", c.Pending}, {"cancelled", c.Cancelled}} {
-		if one.n == 0 {
+	for _, one := range []statusCount{{Status: "passed", N: t.Passed}, {Status: "failed", N: t.Failed}, {Status: "faulted", N: t.Faulted}, {Status: "suspended", N: t.Suspended}, {Status: "scoring", N: t.Scoring},
+		{Status: "running", N: t.Running}, {Status: "evaluating", N: t.Evaluating}, {Status: "pending", N: t.Pending}, {Status: "unscored", N: t.Unscored}, {Status: "cancelled", N: t.Cancelled}} {
+		if one.N == 0 {
 			continue
 		}
-		texts = append(texts, strconv.Itoa(one.n)+" "+one.status)
-		share := float64(one.n) / float64(c.Total)
-		row.Bar = append(row.Bar, barPart{one.status, percent(x), percent(share)})
+		row.Counted = append(row.Counted, one)
+		texts = append(texts, fmt.Sprintf("%d %s", one.N, one.Status))
+		share := float64(one.N) / float64(t.Total)
+		row.Bar = append(row.Bar, barPart{one.Status, percent(x), percent(share)})
 		x += share
 	}
 	row.BarText = strings.Join(texts, ", ")
+}
+
+// maxTallies is of how many runs it is remembered how their rollouts stand.
+const maxTallies = 2000
+
+// tallies remembers how the rollouts of runs stand, each at one revision, so that a list of runs that
+// have ended costs nothing for their rollouts.
+type tallies struct {
+	service *service.Service
+	mu      sync.Mutex
+	runs    map[string]tallied
+}
+
+type tallied struct {
+	revision int64
+	store.Tally
+}
+
+func (q *tallies) of(ctx context.Context, r runner.Run) (store.Tally, error) {
+	q.mu.Lock()
+	known, ok := q.runs[r.ID]
+	q.mu.Unlock()
+	if ok && known.revision == r.Revision {
+		return known.Tally, nil
+	}
+	t, err := q.service.Tally(ctx, r.ID)
+	if err != nil {
+		return t, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.runs) >= maxTallies {
+		clear(q.runs)
+	}
+	q.runs[r.ID] = tallied{r.Revision, t}
+	return t, nil
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +43,44 @@ func TestTheListOfRuns(t *testing.T) {
 	_, page = d.do("GET", "/", nil)
 	if strings.Count(page, "cannot be read: ") != 1 || strings.Contains(page, `value="`+bad+`"`) || !strings.Contains(page, `value="`+second+`"`) {
 		t.Error("a damaged run is not shown as one in its row")
+	}
+}
+
+// The list of runs shows those of one eval set, says what has become of the rollouts of each run, and how
+// and from which commit it was started.
+func TestTheListOfRunsIsFilteredByItsSets(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	run := d.scoredRun("yes")
+	rows := func(query string) (ids []string) {
+		_, page := d.do("GET", "/"+query, nil)
+		for _, m := range regexp.MustCompile(`name="run" value="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+			ids = append(ids, m[1])
+		}
+		return ids
+	}
+	for query, want := range map[string][]string{"": {run, d.runID}, "?set=c": {run}, "?set=s": {d.runID}, "?set=c&status=suspended": nil, "?set=none": nil, "?set=c&q=C": {run}} {
+		if got := rows(query); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", query, got, want)
+		}
+	}
+	_, page := d.do("GET", "/?set=c", nil)
+	for _, want := range []string{`<option value="c" selected>C</option>`, `<option value="s">S</option>`, ` 6 passed<`, ` 2 failed<`, `aria-label="6 passed, 2 failed"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the list lacks %q", want)
+		}
+	}
+	// It is counted again when the run has changed, and only then.
+	_, page = d.do("GET", "/?set=s", nil)
+	if !strings.Contains(page, `aria-label="3 suspended"`) {
+		t.Error("before an answer", page)
+	}
+	if _, err := d.store.Deliver(t.Context(), d.trigger("form").TriggerID, runner.Delivery{Payload: json.RawMessage(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+	d.work()
+	if _, page = d.do("GET", "/?set=s", nil); !strings.Contains(page, `aria-label="2 suspended, 1 unscored"`) {
+		t.Error("after it", page)
 	}
 }
 

@@ -37,6 +37,7 @@ type Options struct {
 type Pages struct {
 	o         Options
 	overviews overviews
+	tallies   tallies
 	feeds     feeds
 	setFiles  setFiles
 	// streams has an element for each browser that is told of changes of runs.
@@ -68,6 +69,7 @@ func New(o Options) *Pages {
 	p := &Pages{o: o, inboxes: make(chan struct{}, maxInboxes)}
 	p.streams = make(chan struct{}, maxStreams)
 	p.overviews = newOverviews(o.Service)
+	p.tallies = tallies{service: o.Service, runs: map[string]tallied{}}
 	p.feeds = feeds{p: p, runs: map[string]*feed{}}
 	return p
 }

@@ -19,6 +19,7 @@ const (
 	countWaiting  = "SELECT count(DISTINCT run_id)"
 	countOpen     = "SELECT count(*)" + fromOpen + " AND type = ? AND source = ?"
 	selectWaiting = "SELECT type, count(*), min(next_check)"
+	countScores   = "SELECT state, score >= ?2, count(*) FROM rollouts WHERE run_id = ?1 GROUP BY 1, 2"
 )
 
 // Standing implements Standings.
@@ -76,4 +77,34 @@ func (s standings) Standing(ctx context.Context, runID string) (out store.Standi
 func (s standings) CountOpen(ctx context.Context, typ, source string) (n int, err error) {
 	err = s.db.read.QueryRowContext(ctx, countOpen, typ, source).Scan(&n)
 	return n, s.db.describe(err)
+}
+
+// Tally implements Standings.
+func (s standings) Tally(ctx context.Context, runID string, pass float64) (out store.Tally, err error) {
+	defer func() { err = s.db.describe(err) }()
+	rows, err := s.db.read.QueryContext(ctx, countScores, runID, pass)
+	if err != nil {
+		return out, err
+	}
+	err = each(rows, func(r scanner) error {
+		var state eval.State
+		var passed sql.NullBool
+		var n int
+		if err := r.Scan(&state, &passed, &n); err != nil {
+			return err
+		}
+		switch {
+		case state != eval.StateCompleted:
+			setCount(&out.Counts, state, n)
+		case !passed.Valid:
+			out.Unscored = n
+		case passed.Bool:
+			out.Passed = n
+		default:
+			out.Failed = n
+		}
+		return nil
+	})
+	setCount(&out.Counts, eval.StateCompleted, out.Passed+out.Failed+out.Unscored)
+	return out, err
 }

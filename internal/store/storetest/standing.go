@@ -54,4 +54,24 @@ func standingSpecs(s *suite) {
 		w.cancel(waiting)
 		equal(w, "when that is cancelled", count(external("k")), 1)
 	})
+
+	s.spec("the rollouts of a run are counted by state, and by their scores", func(w *world) {
+		runID, _ := w.create(6)
+		tally := func() store.Tally {
+			out, err := w.another().Tally(w.ctx, runID, 0.5)
+			w.must(err)
+			return out
+		}
+		equal(w, "before it begins", tally(), store.Tally{Counts: store.Counts{Total: 6, Pending: 6}})
+		claims, err := w.a.Claim(w.ctx, runID, 5)
+		w.must(err)
+		for i, score := range []*float64{ptr(0.5), ptr(1.0), ptr(0.25), nil} {
+			w.commit(w.a, claims[i], store.SegmentEnd{Outcome: store.OutcomeCompleted, Output: json.RawMessage(`1`)})
+			w.must(w.a.Finish(w.ctx, claims[i].Token, score))
+		}
+		w.scored(1) // of another run
+		want := store.Tally{Counts: store.Counts{Total: 6, Pending: 1, Running: 1, Completed: 4}, Passed: 2, Failed: 1, Unscored: 1}
+		equal(w, "in the middle", tally(), want)
+		equal(w, "as the run says", w.run(runID).Counts, want.Counts)
+	})
 }
