@@ -19,6 +19,8 @@ type Trigger struct {
 	RolloutID      string `json:"rolloutId"`
 	EvaluationID   string `json:"evaluationId"`
 	EvaluationName string `json:"evaluationName"`
+	Agent          string `json:"agent"`
+	Epoch          int    `json:"epoch"`
 	InterruptID    string `json:"interruptId"`
 	// Purpose is agent or evaluator: who waits. EvaluatorID is the evaluator.
 	Purpose     string `json:"purpose"`
@@ -37,7 +39,9 @@ type Trigger struct {
 	// Failures counts how often in a row. CheckedAt is when its source was asked last, nil if never.
 	LastError string     `json:"lastError,omitempty"`
 	Failures  int        `json:"failures,omitempty"`
+	// Checks counts how often it was asked.
 	CheckedAt *time.Time `json:"checkedAt,omitempty"`
+	Checks    int        `json:"checks,omitempty"`
 	// ExpiresAt is when the source forgets the result.
 	ExpiresAt *time.Time      `json:"expiresAt,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
@@ -144,10 +148,10 @@ func ShowTrigger(t store.Trigger, delivered []store.Delivered, red *redact.Redac
 func newTrigger(t store.Trigger) Trigger {
 	var spec wait.Spec
 	_ = json.Unmarshal(t.Spec, &spec) // the store keeps only what was marshalled
-	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName,
+	out := Trigger{TriggerID: t.ID, RunID: t.RunID, RolloutID: t.RolloutID, EvaluationID: t.EvaluationID, EvaluationName: t.EvaluationName, Agent: t.Agent, Epoch: t.Epoch,
 		InterruptID: t.InterruptID, AskedBy: t.AskedBy, Type: t.Type, Source: t.Source, ItemKey: t.ItemKey, FolderPath: t.FolderPath, State: string(t.State),
 		CreatedAt: t.CreatedAt, LastError: t.LastError, ExpiresAt: spec.ExpiresAt, Payload: spec.Visible(),
-		Open: t.State.IsOpen(), Failures: t.Failures, Answer: AnswerPayload}
+		Open: t.State.IsOpen(), Failures: t.Failures, Checks: t.Checks, Answer: AnswerPayload}
 	out.Purpose, out.EvaluatorID = "agent", t.EvaluatorID
 	if t.EvaluatorID != "" {
 		out.Purpose = schemas.PurposeEvaluator

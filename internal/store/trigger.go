@@ -67,6 +67,8 @@ type Trigger struct {
 	RolloutID      string
 	EvaluationID   string
 	EvaluationName string
+	Agent          string
+	Epoch          int
 	InterruptID    string
 	// EvaluatorID is the evaluator that waits; empty if it is the agent.
 	EvaluatorID string

@@ -33,10 +33,12 @@ type entered struct {
 	Verb, Reason, Data string
 	All                bool
 	Seen, Fence        string
+	// Run is the run whose questions were shown; empty for those of all runs.
+	Run string
 }
 
 func (e *entered) read(v url.Values) {
-	*e = entered{Verb: v.Get("verb"), Reason: strings.TrimSpace(v.Get("reason")), Data: strings.TrimSpace(v.Get("data")), All: v.Get("all") != "", Seen: v.Get("seen"), Fence: v.Get("fence")}
+	*e = entered{Verb: v.Get("verb"), Reason: strings.TrimSpace(v.Get("reason")), Data: strings.TrimSpace(v.Get("data")), All: v.Get("all") != "", Seen: v.Get("seen"), Fence: v.Get("fence"), Run: v.Get("run")}
 }
 
 // answered says what became of an answer. It is a page, and a document for the script.
@@ -51,6 +53,8 @@ type answered struct {
 	Rollout string `json:"rolloutId,omitempty"`
 	// CSRF is a token for another try.
 	CSRF string `json:"csrf,omitempty"`
+	// Mine says that what counts has come from the person who is told.
+	Mine bool `json:"-"`
 }
 
 // answers takes the answers of people, and says what became of them.
@@ -207,13 +211,14 @@ func (a answers) deliver(ctx context.Context, page *answerPage, id string, what 
 	return a.o.Service.Deliver(ctx, id, what)
 }
 
-// sameQuestion are the other triggers that asked the same when the page was made.
+// sameQuestion are the other triggers that asked the same when the page was made, of the runs that it
+// showed.
 func (a answers) sameQuestion(ctx context.Context, page *answerPage) (ids []string, err error) {
 	seen, err := microseconds(page.Seen)
 	if err != nil {
 		return nil, &pageError{http.StatusUnprocessableEntity, "The form does not say when it was made. Load the page again."}
 	}
-	err = a.o.Service.Triggers(ctx, "", false, func(t runner.Trigger) error {
+	err = a.o.Service.Triggers(ctx, page.Run, false, func(t runner.Trigger) error {
 		if t.TriggerID != page.Asked.TriggerID && asksPerson(t) && digestOf(t) == page.Asked.Digest && !t.CreatedAt.After(seen) {
 			ids = append(ids, t.TriggerID)
 		}
@@ -230,7 +235,11 @@ func (a answers) tooLate(w http.ResponseWriter, r *http.Request, status int, t r
 		if d.Disposition != runner.Accepted {
 			continue
 		}
-		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", deliverer(d.By, d.Person), d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
+		at := d.ReceivedAt.UTC().Format("2006-01-02 15:04:05 UTC")
+		out.Text = fmt.Sprintf("%s was faster, at %s. Your answer was not sent.", deliverer(d.By, d.Person), at)
+		if me, _, _ := answerer(r); d.Person != "" && d.Person == me {
+			out.Mine, out.Text = true, fmt.Sprintf("You have answered this already (%s), at %s. That is what counts.", d.By, at)
+		}
 		out.Payload = textOf(d.Payload)
 	}
 	return a.tell(w, r, status, out)
@@ -245,7 +254,10 @@ func (a answers) tell(w http.ResponseWriter, r *http.Request, status int, out an
 		return nil
 	}
 	out.frame = frame{Title: map[string]string{"sent": "Sent", "late": "Somebody was faster"}[out.Outcome], Section: "/inbox"}
-	if out.Title == "" {
+	switch {
+	case out.Mine:
+		out.Title = "Answered already"
+	case out.Title == "":
 		out.Title = "The answer was not sent"
 	}
 	return a.o.present(w, r, status, "answered.html", &out)

@@ -136,6 +136,8 @@ func TestWhatPagesShowIsInTheResultsDocument(t *testing.T) {
 		"last error, waiting":    {trigger.LastError, d.trigger("job").LastError, "/triggers", ": " + trigger.LastError, false},
 		"errors in a row":        {trigger.Failures, 2, page(job), "(2 failures in a row)", false},
 		"errors in a row, below": {trigger.Failures, 2, "/triggers", "2 failures: ", false},
+		"checks":                 {d.trigger("job").Checks >= 3, true, "/triggers", fmt.Sprintf(`<td class="num" data-l="Checks">%d</td>`, d.trigger("job").Checks), true},
+		"state of a source":      {trigger.Failures > 0, true, "/triggers", "1 trigger could not be asked", false},
 		"who answered":           {answer.Person + " " + answer.By, "ada page", page(ask), ", by ada (page)", false},
 		"tags":                   {strings.Join(wrong.Tags, ","), "billing,first line", page(wrong), `<span class="tag u">first line</span>`, true},
 		"tags, list":             {strings.Join(wrong.Tags, ","), "billing,first line", "/runs/" + d.runID, `<span class="tag u">billing</span>`, true},

@@ -198,7 +198,12 @@ func TestQuestionsAreAnsweredWithoutJavaScript(t *testing.T) {
 	if by := d.trigger("same").Deliveries[0]; by.Person != "ada" || by.By != "page" {
 		t.Errorf("answered by %+v", by)
 	}
-	// A second browser has the old page still open.
+	// A second browser has the old page still open: ada's own, and one of somebody else.
+	status, again := d.do("POST", "/triggers/"+a+"/answer", d.form(page, a, "verb", "deny", "confirm", "1"))
+	if status != http.StatusConflict || !strings.Contains(again, "You have answered this already (page), at ") || strings.Contains(again, "was faster") {
+		t.Error(status, again)
+	}
+	d.who.Name = "bob"
 	status, late := d.do("POST", "/triggers/"+a+"/answer", d.form(page, a, "verb", "deny", "confirm", "1"))
 	if status != http.StatusConflict || !strings.Contains(late, "ada (page) was faster, at ") || !strings.Contains(late, "&#34;limit&#34;: 10") {
 		t.Error(status, late)
@@ -277,5 +282,88 @@ func TestAnAnswerOfAnotherSiteIsRefused(t *testing.T) {
 		if status, _ := d.do("POST", path, form); status != http.StatusNotFound {
 			t.Error(path, status)
 		}
+	}
+}
+
+// On the page of one run all alike are those of this run, and the others wait as before. The card says
+// which agents ask, and of how many runs.
+func TestAllAlikeAreThoseThatThePageShows(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	first := d.runID
+	set, err := runner.Load([]string{d.set}, runner.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := d.store.Create(t.Context(), set, runner.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.runID = created.RunID
+	d.work()
+	if text := d.text("/inbox"); !strings.Contains(text, "4 rollouts of 2 runs ask this word for word: sh × 4") {
+		t.Error(text)
+	}
+	_, page := d.do("GET", "/inbox?run="+d.runID, nil)
+	asked := d.trigger("a").TriggerID
+	if !strings.Contains(page, `id="q-`+asked) {
+		asked = d.trigger("same").TriggerID
+	}
+	if !strings.Contains(page, "answer all 2 alike, of this run alone") {
+		t.Error(page)
+	}
+	_, confirm := d.do("POST", "/triggers/"+asked+"/answer", d.form(page, asked, "verb", "approve", "all", "1"))
+	code, sent := d.do("POST", "/triggers/"+asked+"/answer", d.form(confirm, asked))
+	if code != http.StatusOK || !strings.Contains(confirm, "To all rollouts of this run that ask this") || !strings.Contains(sent, "Approved for 2 rollouts.") {
+		t.Error(code, confirm, sent)
+	}
+	for _, run := range []string{d.runID, first} {
+		d.runID = run
+		for _, id := range []string{"a", "same"} {
+			if open := d.trigger(id).Open; open != (run == first) {
+				t.Errorf("%s of the run %s is open: %v", id, run, open)
+			}
+		}
+	}
+}
+
+// Of a long value the beginning is shown and the rest folded; a question of more than 64 KB is folded as
+// a whole. All of it can be had, and the page stays small.
+func TestALargeQuestionIsFolded(t *testing.T) {
+	t.Parallel()
+	long, large := strings.Repeat("long ", 2000)+"END", strings.Repeat("large ", 20000)+"END"
+	d := newDeskOf(t, t.TempDir(), `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]}, "evaluators": [],
+ "evaluations": [{"id": "long", "name": "Long", "inputs": {"title": "Read this?", "data": {"text": "`+long+`"}}, "evaluationCriterias": {}},
+  {"id": "large", "name": "Large", "inputs": {"title": "And this?", "data": {"text": "`+large+`"}}, "evaluationCriterias": {}},
+  {"id": "title", "name": "Title", "inputs": {"title": "`+long+`"}, "evaluationCriterias": {}}]}`, approvalAgent)
+	_, page := d.do("GET", "/inbox", nil)
+	if len(page) > 60_000 {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+	card := func(id string) string {
+		_, card, _ := strings.Cut(page, `<article class="ask" id="q-`+d.trigger(id).TriggerID)
+		card, _, _ = strings.Cut(card, "</article>")
+		return card
+	}
+	for id, want := range map[string][]string{
+		"long":  {"Read this?", "<summary>… and 7603 bytes more</summary>", "END"},
+		"large": {"And this?", "<details><summary>A question of 120", "bytes: show its first part</summary>", "bytes more</span>", "All that is asked, 120"},
+		"title": {"long long long", " …</span></h2>", "All that is asked, 10"},
+	} {
+		for _, text := range want {
+			if !strings.Contains(card(id), text) {
+				t.Errorf("%s: the card lacks %q in\n%.3000s", id, text, card(id))
+			}
+		}
+		code, all := d.do("GET", "/triggers/"+d.trigger(id).TriggerID+"/question", nil)
+		if code != http.StatusOK || !strings.Contains(all, "END") || all != string(d.trigger(id).Payload) {
+			t.Errorf("%s: %d, and %d bytes of the question", id, code, len(all))
+		}
+	}
+	if strings.Contains(card("large"), "END") {
+		t.Error("all of a large question is in the page")
+	}
+	if code, _ := d.do("GET", "/triggers/none/question", nil); code != http.StatusNotFound {
+		t.Error("a question that is not there:", code)
 	}
 }

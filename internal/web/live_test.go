@@ -147,8 +147,13 @@ func TestTheWaitingPageHasEveryTrigger(t *testing.T) {
 	}); err != nil || n != 4 {
 		t.Fatal(n, err)
 	}
-	if rows := texts(page, `><th scope="row"`); len(rows) != n+1 || rows[0][1] != "4" {
+	if rows := texts(page, `><th scope="row"`); len(rows) != n+1 || rows[0][1] != "TASK" || rows[0][2] != "4" {
 		t.Errorf("%q", rows)
+	}
+	for _, want := range []string{"4 triggers are open in 1 run.", "one</span>, epoch 1, run <a", "one</span>, epoch 2, run <a"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
 	}
 	for query, rows := range map[string]int{"state=person": 4, "state=failing": 0, "state=deadline": 0, "source=external&type=TASK&sort=newest": 4, "source=timer": 0, "sort=next": 4, "sort=deadline": 4} {
 		if got := texts(s.page("/triggers?"+query), `><th scope="row" data-l="Waits for"`); len(got) != rows {

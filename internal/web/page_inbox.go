@@ -86,11 +86,13 @@ type asking struct {
 	CSRF, Seen string
 	// Alone says that there is no next question to go to.
 	Alone bool
+	// OfRun is the run whose questions alone are shown, empty for those of all runs.
+	OfRun string
 }
 
 // Asking is a question of the page with what its form needs.
 func (p *inboxPage) Asking(q *question) asking {
-	return asking{question: q, CSRF: p.CSRF, Seen: p.Seen}
+	return asking{question: q, CSRF: p.CSRF, Seen: p.Seen, OfRun: p.Run}
 }
 
 // questions are what people are asked, the oldest first, each once.
@@ -102,7 +104,7 @@ func (p *Pages) questions(ctx context.Context, now time.Time, runID string) (out
 		}
 		digest := digestOf(t)
 		if q, ok := known[digest]; ok {
-			q.Same++
+			q.add(t)
 			if t.Deadline != nil && (q.Deadline == nil || t.Deadline.Before(*q.Deadline)) {
 				q.Deadline = t.Deadline
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/internal/wait"
 	"github.com/evalrun/evalrun/runner"
 )
 
@@ -22,7 +23,8 @@ type triggersPage struct {
 	Types                        []string
 	States, Sorts                []choice
 	part
-	All int
+	// All counts the triggers that are open, and Runs their runs.
+	All, Runs int
 	// Unreadable says of which runs it is not known what they wait for.
 	Unreadable []string
 	Sources    []sourceRow
@@ -41,8 +43,11 @@ func (*triggersPage) Until(d store.Delivered) time.Time { return d.ReceivedAt.Ad
 // sourceRow is a source with what waits for it.
 type sourceRow struct {
 	Name string
-	// Open counts its triggers, Failing those that could not be asked the last time.
-	Open, Failing int
+	// Types are those of its triggers.
+	Types []string
+	// Open counts its triggers, Failing those that could not be asked the last time, Checks how often
+	// it was asked for them.
+	Open, Failing, Checks int
 	// CheckedAt is when it was asked last, Next when it is asked next; zero if never.
 	CheckedAt, Next time.Time
 	LastError       string
@@ -78,7 +83,7 @@ func (page *triggersPage) chooses(t triggerRow, now time.Time) bool {
 			return false
 		}
 	}
-	text := strings.ToLower(strings.Join([]string{t.Name, t.EvaluationName, t.EvaluationID, t.TriggerID, t.ItemKey}, "\n"))
+	text := strings.ToLower(strings.Join([]string{t.Name, t.EvaluationName, t.EvaluationID, t.Agent, t.RunID, t.TriggerID, t.ItemKey}, "\n"))
 	return strings.Contains(text, strings.ToLower(page.Q))
 }
 
@@ -100,6 +105,9 @@ func (page *triggersPage) sort(all []triggerRow) {
 	}
 }
 
+// Polled reports whether anything is asked of the source.
+func (s sourceRow) Polled() bool { return s.Name != wait.SourceExternal }
+
 // late is how long a check may be late before that is said.
 const late = 30 * time.Second
 
@@ -114,8 +122,10 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 	page := &triggersPage{frame: frame{Title: "Waiting", Section: "/triggers", Commands: []string{"evalrun triggers"}, Live: "/live"}, Q: strings.TrimSpace(q.Get("q")), Type: q.Get("type"),
 		Source: q.Get("source"), State: q.Get("state"), Sort: q.Get("sort"), States: triggerStates, Sorts: triggerSorts}
 	var found []triggerRow
+	runs := map[string]bool{}
 	err := p.o.Service.Triggers(r.Context(), "", false, func(t runner.Trigger) error {
 		page.All++
+		runs[t.RunID] = true
 		page.addSource(t, p.o.Now())
 		if !slices.Contains(page.Types, t.Type) {
 			page.Types = append(page.Types, t.Type)
@@ -127,6 +137,7 @@ func (p *Pages) triggers(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil
 	})
+	page.Runs = len(runs)
 	if page.Unreadable, err = unreadable(err); err != nil {
 		return err
 	}
@@ -153,6 +164,10 @@ func (page *triggersPage) addSource(t runner.Trigger, now time.Time) {
 	}
 	s := &page.Sources[i]
 	s.Open++
+	s.Checks += t.Checks
+	if !slices.Contains(s.Types, t.Type) {
+		s.Types = append(s.Types, t.Type)
+	}
 	if t.Failures > 0 {
 		s.Failing++
 		s.LastError = t.LastError

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"net/http"
 	"strings"
 	"time"
 
@@ -14,8 +15,13 @@ import (
 	"github.com/evalrun/evalrun/runner"
 )
 
-// maxShown is how many characters of a value of a question are shown.
-const maxShown = 2400
+const (
+	// maxShown is how many characters of a value of a question are shown, and maxFacts how many values.
+	maxShown = 2400
+	maxFacts = 100
+	// maxUnfolded is how many bytes a question may have that is not folded.
+	maxUnfolded = 64 << 10
+)
 
 // question is something that a person is asked, once for all triggers that ask it word for word.
 type question struct {
@@ -31,15 +37,48 @@ type question struct {
 	// Fields are those of the form that the question's JSON schema, or the evaluator that asks,
 	// describes.
 	Fields []field
-	// Same counts the triggers that ask it, this one included.
-	Same    int
+	// FactsMore counts the members that are not among the facts.
+	FactsMore int
+	// Bytes is how large the question is, Folded says that it is too large to be shown at once, and
+	// Whole that more can be seen of it elsewhere.
+	Bytes         int
+	Folded, Whole bool
+	// Same counts the triggers that ask it, this one included, and Runs their runs.
+	Same, Runs int
+	// Askers are the agents that ask it.
+	Askers  []asker
 	Overdue bool
+
+	last string // the run that has asked it last
 }
 
-// fact is a named value. More is how many bytes of it are not shown.
+// fact is a named value. More is how many bytes of it are not shown, and Rest what is folded.
 type fact struct {
 	Name, Value string
 	More        int
+	Rest        string
+}
+
+// asker is an agent with the number of its rollouts that ask the same.
+type asker struct {
+	Agent string
+	N     int
+}
+
+// add counts one more trigger that asks the same. The triggers of a run follow each other.
+func (q *question) add(t runner.Trigger) {
+	q.Same++
+	if q.last != t.RunID {
+		q.Runs++
+		q.last = t.RunID
+	}
+	for i := range q.Askers {
+		if q.Askers[i].Agent == t.Agent {
+			q.Askers[i].N++
+			return
+		}
+	}
+	q.Askers = append(q.Askers, asker{t.Agent, 1})
 }
 
 // asksPerson reports whether a trigger is ended by an answer of a person.
@@ -54,7 +93,8 @@ func digestOf(t runner.Trigger) string {
 }
 
 func newQuestion(t runner.Trigger, now time.Time) *question {
-	q := &question{Trigger: t, Digest: digestOf(t), Same: 1, Overdue: t.Deadline != nil && now.After(*t.Deadline)}
+	q := &question{Trigger: t, Digest: digestOf(t), Bytes: len(t.Payload), Folded: len(t.Payload) > maxUnfolded, Overdue: t.Deadline != nil && now.After(*t.Deadline)}
+	q.add(t)
 	o, _ := jsonobj.ParseObject(t.Payload) // another value has no members
 	for _, key := range []string{"title", "question", "prompt", "message"} {
 		for _, m := range o {
@@ -63,7 +103,10 @@ func newQuestion(t runner.Trigger, now time.Time) *question {
 			}
 		}
 	}
-	q.Title = cmp.Or(q.Title, t.InterruptID)
+	title, more := cut(cmp.Or(q.Title, t.InterruptID), maxShown)
+	if q.Title = title; more > 0 {
+		q.Title, q.Whole = title+" …", true
+	}
 	q.App, q.Assignee = o.Text("app_name"), o.Text("assignee")
 	if t.Answer == runner.AnswerRating {
 		q.Fields = ratingFields(o.Object("data"))
@@ -82,19 +125,50 @@ func (q *question) addFacts(o jsonobj.Object) {
 	}
 	for _, m := range data {
 		value := textOf(m.Value)
-		if value == q.Title || len(q.Fields) > 0 && (m.Key == "input" || m.Key == "requestedSchema" || m.Key == "schema") {
+		if value == q.Title || q.Whole && strings.HasPrefix(value, strings.TrimSuffix(q.Title, " …")) || len(q.Fields) > 0 && (m.Key == "input" || m.Key == "requestedSchema" || m.Key == "schema") {
 			continue
 		}
 		if jsonobj.IsNull(m.Value) {
 			continue
 		}
-		shown, more := cut(value, maxShown)
-		q.Facts = append(q.Facts, fact{m.Key, shown, more})
+		q.addFact(m.Key, value)
 	}
 	if o == nil && len(q.Payload) > 0 {
-		shown, more := cut(textOf(q.Payload), maxShown)
-		q.Facts = append(q.Facts, fact{"question", shown, more})
+		q.addFact("question", textOf(q.Payload))
 	}
+}
+
+// addFact shows a value: of a long one the beginning, and the rest folded, if the whole question is not
+// too large for that.
+func (q *question) addFact(name, value string) {
+	if len(q.Facts) == maxFacts {
+		q.FactsMore++
+		q.Whole = true
+		return
+	}
+	shown, more := cut(value, maxShown)
+	f := fact{Name: name, Value: shown, More: more}
+	switch {
+	case more > 0 && q.Folded:
+		q.Whole = true
+	case more > 0:
+		f.Rest = value[len(shown):]
+	}
+	q.Facts = append(q.Facts, f)
+}
+
+// whole answers with all that a question asks, as a file.
+func (p *Pages) whole(w http.ResponseWriter, r *http.Request) error {
+	t, err := p.o.Service.Trigger(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="question.json"`)
+	_, _ = w.Write(t.Payload) // a reader who is gone is told nothing
+	return nil
 }
 
 // textOf is a JSON value as a person reads it: a text without quotes, everything else indented.

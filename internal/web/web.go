@@ -93,6 +93,7 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/compare/outputs", p.outputs),
 		read("/inbox/live", p.inboxLive),
 		read("/triggers/{id}/answer", a.outcome),
+		read("/triggers/{id}/question", p.whole),
 		{Pattern: "POST /triggers/{id}/answer", Scope: access.Read, Audit: "deliver", Handler: p.handle(a.answer)},
 		read("/runs/{run}/rollouts/{rollout}", p.rollout),
 		read("/runs/{run}/rollouts/{rollout}/why", p.why),

@@ -15,7 +15,7 @@ type triggerRows struct {
 	holders holderRows
 }
 
-const triggerColumns = `t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
+const triggerColumns = `t.trigger_id, t.run_id, t.rollout_id, o.evaluation_id, o.evaluation_name, o.agent, o.epoch, t.interrupt_id, t.occurrence, t.sibling, t.type, t.name,
 	t.source, t.item_key, t.folder_path, t.folder_key, t.asked_by, t.evaluator_id, t.spec, t.state, t.segment, t.taken_by, t.created_at, t.started_at, t.deadline, t.due_at,
 	t.overdue_since, t.checks, t.attempts, t.failures, t.last_error, t.checked_at, t.delivered_at, t.status, t.payload, t.fault, t.delivered_by, t.person`
 
@@ -25,7 +25,7 @@ func scanTrigger(r scanner, more ...any) (g store.Trigger, err error) {
 	var created, started, deadline, due, overdue, checked, delivered sql.NullInt64
 	var status sql.NullString
 	var spec, payload, fault []byte
-	err = r.Scan(append([]any{&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
+	err = r.Scan(append([]any{&g.ID, &g.RunID, &g.RolloutID, &g.EvaluationID, &g.EvaluationName, &g.Agent, &g.Epoch, &g.InterruptID, &g.Occurrence, &g.Sibling, &g.Type, &g.Name,
 		&g.Source, &g.ItemKey, &g.FolderPath, &g.FolderKey, &g.AskedBy, &g.EvaluatorID, &spec, &g.State, &g.Segment, &g.TakenBy, &created, &started, &deadline, &due,
 		&overdue, &g.Checks, &g.Attempts, &g.Failures, &g.LastError, &checked, &delivered, &status, &payload, &fault, &g.DeliveredBy, &g.Person}, more...)...)
 	if err != nil {

@@ -56,7 +56,7 @@ func scoringSpecs(s *suite) {
 			w.Fatal("it has a score")
 		}
 		equal(w, "trigger", w.trigger(store.EvaluatorTriggerID(rollout, "human", 0, 1)), store.Trigger{
-			ID: store.EvaluatorTriggerID(rollout, "human", 0, 1), RunID: runID, RolloutID: rollout, EvaluationID: "e0", EvaluationName: "Ee0", InterruptID: "rater-2",
+			ID: store.EvaluatorTriggerID(rollout, "human", 0, 1), RunID: runID, RolloutID: rollout, EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "rater-2",
 			EvaluatorID: "human", Type: "TASK", Name: "TASK", Source: "inbox", ItemKey: "key-rater-2", Spec: []byte(`{}`), State: store.TriggerWaiting, Segment: 1, CreatedAt: w.Now()})
 		equal(w, "counts", w.run(runID).Counts, store.Counts{Total: 1, Scoring: 1})
 		w.advance(time.Hour)

@@ -22,10 +22,10 @@ func suspensionSpecs(s *suite) {
 		o := w.view(runID, rollouts[0])
 		taskID := store.TriggerID(rollouts[0], "task", 0, 0)
 		equal(w, "triggers", o.Triggers, []store.Trigger{
-			{ID: store.TriggerID(rollouts[0], "job", 0, 0), RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0", EvaluationName: "Ee0", InterruptID: "job", Type: "JOB", Name: "JOB",
+			{ID: store.TriggerID(rollouts[0], "job", 0, 0), RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "job", Type: "JOB", Name: "JOB",
 				Source: "http", ItemKey: "key-job", FolderPath: "Shared", FolderKey: "folder", Spec: []byte(`{"a":1}`), State: store.TriggerWaiting, Segment: 1,
 				CreatedAt: w.Now(), NextDue: w.Now().Add(time.Second)},
-			{ID: taskID, RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0", EvaluationName: "Ee0", InterruptID: "task", Type: "TASK", Name: "TASK",
+			{ID: taskID, RunID: runID, RolloutID: rollouts[0], EvaluationID: "e0", EvaluationName: "Ee0", Agent: "agent", Epoch: 1, InterruptID: "task", Type: "TASK", Name: "TASK",
 				Source: "inbox", ItemKey: "task-" + taskID, Spec: []byte(`{}`), State: store.TriggerWaiting, Segment: 1, CreatedAt: w.Now()},
 		})
 		equal(w, "suspensions", o.Suspensions, 1)
