@@ -37,8 +37,8 @@ type Trigger struct {
 	NextCheck  *time.Time `json:"nextCheck"`
 	// LastError is why its source could not be asked the last time, or its job not be started.
 	// Failures counts how often in a row. CheckedAt is when its source was asked last, nil if never.
-	LastError string     `json:"lastError,omitempty"`
-	Failures  int        `json:"failures,omitempty"`
+	LastError string `json:"lastError,omitempty"`
+	Failures  int    `json:"failures,omitempty"`
 	// Checks counts how often it was asked.
 	CheckedAt *time.Time `json:"checkedAt,omitempty"`
 	Checks    int        `json:"checks,omitempty"`
