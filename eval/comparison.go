@@ -1,6 +1,10 @@
 package eval
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
+)
 
 // Comparison is a pair of values that an evaluator has compared and found wanting.
 type Comparison struct {
@@ -38,11 +42,11 @@ func (c *compared) comparison() *Comparison {
 	if c == nil {
 		return nil
 	}
-	expected, err := json.Marshal(c.expected)
+	expected, err := jsonobj.Marshal(c.expected)
 	if err != nil {
 		return nil
 	}
-	actual, err := json.Marshal(c.actual)
+	actual, err := jsonobj.Marshal(c.actual)
 	if err != nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // TypeHuman is the type of the evaluator that is people: it asks raters, and waits for them.
@@ -149,7 +150,7 @@ func (h *humans) ask(s Subject, criteria *object) outcome {
 		}
 		out = append(out, one)
 	}
-	wait, err := json.Marshal(out)
+	wait, err := jsonobj.Marshal(out)
 	if err != nil {
 		return outcome{failure: err}
 	}
@@ -271,7 +272,7 @@ func NewAnswer(def Definition, value, reason, rater string) (json.RawMessage, er
 	if rater != "" {
 		answer["rater"] = rater
 	}
-	payload, err := json.Marshal(answer)
+	payload, err := jsonobj.Marshal(answer)
 	if err != nil {
 		return nil, err
 	}

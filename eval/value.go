@@ -298,11 +298,11 @@ func (o *object) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		name, err := json.Marshal(key)
+		name, err := jsonobj.Marshal(key)
 		if err != nil {
 			return nil, err
 		}
-		value, err := json.Marshal(o.Values[key])
+		value, err := jsonobj.Marshal(o.Values[key])
 		if err != nil {
 			return nil, err
 		}

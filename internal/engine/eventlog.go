@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/durable"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/rollout"
 	"github.com/evalrun/evalrun/internal/store"
@@ -272,7 +273,7 @@ func (l *eventLog) flushRun(ctx context.Context, runID string, seen int64, last 
 		}
 		for _, e := range events {
 			if e.Seq > written {
-				line, err := json.Marshal(e)
+				line, err := jsonobj.Marshal(e)
 				if err != nil {
 					return seen, finished, err
 				}

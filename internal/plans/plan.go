@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/agent"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/notify"
 	"github.com/evalrun/evalrun/internal/redact"
@@ -201,7 +202,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 		out.RunID = store.NewRunID()
 	}
 	for i, e := range evaluations {
-		data, err := json.Marshal(e)
+		data, err := jsonobj.Marshal(e)
 		if err != nil {
 			return store.Plan{}, fmt.Errorf("evaluation %q: %w", e.ID, err)
 		}
@@ -215,7 +216,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 			}
 		}
 	}
-	if out.Data, err = json.Marshal(plan); err != nil {
+	if out.Data, err = jsonobj.Marshal(plan); err != nil {
 		return store.Plan{}, err
 	}
 	parts, err := partsOf(out, out.Evaluations)
@@ -225,7 +226,7 @@ func New(req Request, storeDir string) (store.Plan, error) {
 	if plan.Digest, err = parts.digest(); err != nil {
 		return store.Plan{}, err
 	}
-	out.Data, err = json.Marshal(plan)
+	out.Data, err = jsonobj.Marshal(plan)
 	return out, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // The limits of what is said of a comparison: differences, and characters of a value.
@@ -269,22 +270,17 @@ func shown(v any) string {
 	if s, ok := v.(string); ok {
 		return quoted(middle(s, valueWidth))
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(v) != nil {
+	data, err := jsonobj.Marshal(v)
+	if err != nil {
 		return ""
 	}
-	return visible(middle(strings.TrimSuffix(b.String(), "\n"), valueWidth))
+	return visible(middle(string(data), valueWidth))
 }
 
 // quoted is a text as a JSON string in which nothing is invisible.
 func quoted(s string) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string can always be written
-	return visible(strings.TrimSuffix(b.String(), "\n"))
+	data, _ := jsonobj.Marshal(s) // a string can always be written
+	return visible(string(data))
 }
 
 // visible escapes the characters that cannot be seen or would change how others are shown.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -230,7 +231,7 @@ func hasComparison(one *schemas.Rollout) bool {
 }
 
 func inJSON(v any) json.RawMessage {
-	data, err := json.Marshal(v)
+	data, err := jsonobj.Marshal(v)
 	if err != nil {
 		return nil // it has come from JSON
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/failpoint"
 	"github.com/evalrun/evalrun/internal/fault"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/judge"
 	"github.com/evalrun/evalrun/internal/store"
 )
@@ -171,7 +172,7 @@ func evaluatorOrder(defs []eval.Definition) (order []int) {
 // keep stores what an evaluator said, or notes it for the rollout's end.
 func (s *scoring) keep(ctx context.Context, def eval.Definition, results []eval.Result) error {
 	s.results = append(s.results, results...)
-	data, err := json.Marshal(results)
+	data, err := jsonobj.Marshal(results)
 	if err != nil {
 		return fmt.Errorf("evaluator %s: %w", def.ID, err)
 	}

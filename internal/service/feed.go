@@ -1,11 +1,11 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"sync"
 
+	"github.com/evalrun/evalrun/internal/jsonobj"
 	"github.com/evalrun/evalrun/internal/report"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -196,13 +196,11 @@ func (s *Service) eventsAfter(ctx context.Context, runID string, after int64, li
 	for _, e := range all {
 		e.Data = red.JSON(e.Data)
 		event := report.EventOf(e)
-		var text bytes.Buffer
-		enc := json.NewEncoder(&text)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(event); err != nil {
+		text, err := jsonobj.Marshal(event)
+		if err != nil {
 			return nil, err
 		}
-		out = append(out, Event{event, bytes.TrimSuffix(text.Bytes(), []byte("\n"))})
+		out = append(out, Event{event, text})
 	}
 	return out, nil
 }

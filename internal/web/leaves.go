@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // maxLeaves is how many differences of one comparison are shown.
@@ -141,11 +142,8 @@ func decode(raw json.RawMessage) (v any, ok bool) {
 
 // inJSON is a value as JSON in one line.
 func inJSON(v any) string {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // it has come from JSON
-	return strings.TrimSuffix(out.String(), "\n")
+	data, _ := jsonobj.Marshal(v) // it has come from JSON
+	return string(data)
 }
 
 // sameNumber reports whether two values are one number, written in two ways.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // maxDepth is how deep an agent's value may nest.
@@ -167,11 +169,8 @@ func Elements(v json.RawMessage, limit int) ([]json.RawMessage, error) {
 
 // Marshal encodes a value that cannot fail to be encoded, without escaping HTML.
 func Marshal(v any) json.RawMessage {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	data, _ := jsonobj.Marshal(v)
+	return data
 }
 
 // Check reports a value that is not one JSON document or nests too deep for what follows.
