@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 const (
@@ -113,7 +114,7 @@ func commandDocument(s Subject, criteria *object, deliveries map[string]Delivery
 			}
 		}
 	}
-	return json.Marshal(in)
+	return jsonobj.Marshal(in)
 }
 
 // runCommand runs one command evaluator and gives its stdout.

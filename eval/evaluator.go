@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	jsonv1 "github.com/go-json-experiment/json/v1"
-
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // New makes the evaluator of a definition. An evaluator that cannot be run here (Definition.NotRun)
@@ -152,7 +151,7 @@ func (e *evaluator) result(out outcome) Result {
 	score := out.score * e.scale
 	result := Result{EvaluatorID: e.def.ID, EvaluatorName: e.def.Name, Score: &score, Scale: e.scale, Ratings: out.ratings}
 	if out.err == nil && out.failure == nil && out.details != nil {
-		result.Details, out.failure = jsonv1.Marshal(out.details)
+		result.Details, out.failure = jsonobj.Marshal(out.details)
 	}
 	result.Judge = out.judged
 	var notAsked *NotAsked

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // maxJudgedFile is how much of a workspace's file a judge is shown.
@@ -97,7 +98,7 @@ func judgedValue(place string, s Subject, criteria *object) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("the judge's prompt has {{%s}}, and the evaluation has no %s", place, name)
 	}
-	raw, err := json.Marshal(v)
+	raw, err := jsonobj.Marshal(v)
 	return jsonText(raw), err
 }
 

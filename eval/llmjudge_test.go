@@ -85,16 +85,16 @@ func TestWhatAJudgeIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Subject{Output: json.RawMessage(`{"a": 1}`), Workspace: filepath.Join(dir), Evaluation: Evaluation{Inputs: json.RawMessage(`{"q": "?"}`), ExpectedOutput: json.RawMessage(`"42"`),
-		Criteria: map[string]json.RawMessage{"j": json.RawMessage(`{"tone": "kind"}`)}}}
+		Criteria: map[string]json.RawMessage{"j": json.RawMessage(`{"tone": "kind", "page": {"is": "<p>"}}`)}}}
 	var got Question
-	result := judgedBy(t, own(`"prompt":"{{input}} {{ output }} {{expected}} {{criteria.tone}} {{workspace.notes.txt}} {{workspace.../secret}} {{history}}"`), s, func(q Question) (string, error) {
+	result := judgedBy(t, own(`"prompt":"{{input}} {{ output }} {{expected}} {{criteria.tone}} {{criteria.page}} {{workspace.notes.txt}} {{workspace.../secret}} {{history}}"`), s, func(q Question) (string, error) {
 		got = q
 		return saying(t, "score", "1")(q)
 	})
 	if result.Score == nil {
 		t.Fatalf("%+v", result)
 	}
-	for _, part := range []string{">\n{\"q\": \"?\"}\n</input-", ">\n{\"a\": 1}\n</output-", ">\n42\n</expected-", ">\nkind\n</criteria-", ">\nfrom the file\n</workspace-", ">\n(there is no such file)\n</workspace-"} {
+	for _, part := range []string{">\n{\"q\": \"?\"}\n</input-", ">\n{\"a\": 1}\n</output-", ">\n42\n</expected-", ">\nkind\n</criteria-", ">\n{\"is\":\"<p>\"}\n</criteria-", ">\nfrom the file\n</workspace-", ">\n(there is no such file)\n</workspace-"} {
 		if !strings.Contains(got.Prompt, part) {
 			t.Errorf("%q is not in\n%s", part, got.Prompt)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/evalrun/evalrun/internal/input"
+	"github.com/evalrun/evalrun/internal/jsonobj"
 )
 
 // referenceExpected is what a pairwise judge compares with unless it says something else: the
@@ -80,7 +81,7 @@ func expectedOf(criteria *object) (out comparedWith, err error) {
 	if !ok {
 		return out, errors.New("the output is compared with the expected one, and the evaluation has no expectedOutput")
 	}
-	out.output, err = json.Marshal(v)
+	out.output, err = jsonobj.Marshal(v)
 	return out, err
 }
 
