@@ -37,13 +37,15 @@ type runPage struct {
 	Status, StatusClass string
 	Selected            string
 	// Rescored is how often the run was scored again, and LastRescoring when the last time ended.
-	Rescored           int
-	LastRescoring      time.Time
-	Verdict            verdict
-	Counts             []statusCount
-	Bar                []barPart
-	BarText            string
-	Waits              []waitGroup
+	Rescored      int
+	LastRescoring time.Time
+	Verdict       verdict
+	Counts        []statusCount
+	Bar           []barPart
+	BarText       string
+	Waits         []waitGroup
+	// Waiting says what the run waits for in a file, where nobody can answer.
+	Waiting            []string
 	Ends               ends
 	Gates              []gateRow
 	GatesMore          int

@@ -51,8 +51,12 @@ func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
 	for i, id := range c.Columns.ID {
 		c.Columns.ID[i] = reportID(id)
 	}
+	waiting, err := o.waiting(r, run)
+	if err != nil {
+		return err
+	}
 	out := &reportWriter{w: w}
-	out.page(run, o)
+	out.page(run, waiting, o)
 	out.block("columns", struct {
 		*columns
 		Block int `json:"block"`
@@ -78,6 +82,37 @@ func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
 	}
 	out.end(reportScript())
 	return out.err
+}
+
+// waiting says what the rollouts of a run wait for, of each how many.
+func (o ReportOptions) waiting(r *runner.Report, run *overview) (out []string, err error) {
+	if run.head.Final {
+		return nil, nil
+	}
+	var waits waitGroups
+	err = r.Rollouts(func(one *schemas.Rollout) error {
+		if one.AgentExecutionOutput == nil {
+			return nil
+		}
+		for _, t := range one.AgentExecutionOutput.Result.Triggers {
+			name := ""
+			if !o.RedactIO {
+				name = nameOfWait(t.Type, t.InterruptID, t.Payload)
+			}
+			g := waits.group(t.Type, name)
+			g.N++
+			g.Deadline = earlier(g.Deadline, t.Deadline)
+		}
+		return nil
+	})
+	for _, g := range waits.all {
+		text := strings.TrimSpace(g.Type+" "+g.Name) + ": " + counted(g.N, "rollout")
+		if !g.Deadline.IsZero() {
+			text += ", deadline " + g.Deadline.UTC().Format("2006-01-02 15:04:05 UTC")
+		}
+		out = append(out, text)
+	}
+	return out, err
 }
 
 // reportID names a rollout in a report: the end of its id tells it from all others.
@@ -116,9 +151,9 @@ var (
 )
 
 // page writes the page of the run with its first rollouts, up to the data.
-func (w *reportWriter) page(run *overview, o ReportOptions) {
+func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 	page := newRunPage(run, readFilter(nil))
-	page.Commands = nil
+	page.Commands, page.Waiting = nil, waiting
 	body, err := bodyOf("run.html", page)
 	if err != nil {
 		w.err = err

@@ -110,6 +110,30 @@ func TestReportRedactIO(t *testing.T) {
 	}
 }
 
+// The report of a run that waits says for what, as its page does; what a question is about is a part of
+// what agents have made.
+func TestAReportSaysWhatIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 4, "account", "ask")
+	asked := 0
+	for _, one := range s.all {
+		if one.Status == "suspended" {
+			asked++
+		}
+	}
+	for _, c := range []struct {
+		options web.ReportOptions
+		want    string
+	}{
+		{web.ReportOptions{}, fmt.Sprintf("<li class=\"u\">TASK Refunds: %d rollouts</li>", asked)},
+		{web.ReportOptions{RedactIO: true}, fmt.Sprintf("<li class=\"u\">TASK: %d rollouts</li>", asked)},
+	} {
+		if page, _ := s.report(c.options); asked < 2 || !strings.Contains(page, c.want) {
+			t.Errorf("%+v: %q is not in it", c.options, c.want)
+		}
+	}
+}
+
 // What was hostile is data in the file as well: no element of it ends early, and no control character
 // stands in it as such.
 func TestReportOfHostileText(t *testing.T) {

@@ -29,8 +29,8 @@ func (o *overview) addWaits(ctx context.Context, from interface {
 	if o.head.Final {
 		return nil
 	}
-	at := map[[2]string]int{}
-	return from.Triggers(ctx, o.head.RunID, false, func(t runner.Trigger) error {
+	var waits waitGroups
+	err := from.Triggers(ctx, o.head.RunID, false, func(t runner.Trigger) error {
 		name := nameOfWait(t.Type, t.InterruptID, t.Payload)
 		if t.Type == string(wait.TypeTask) && t.AskedBy == "" {
 			o.ends.People++
@@ -38,23 +38,42 @@ func (o *overview) addWaits(ctx context.Context, from interface {
 		if t.Type == string(wait.TypeTimer) && t.NextCheck != nil && t.NextCheck.After(o.ends.NotBefore) {
 			o.ends.NotBefore = *t.NextCheck
 		}
-		key := [2]string{t.Type, name}
-		i, ok := at[key]
-		if !ok && len(o.waits) == maxWaits { // the rest together
-			key, name = [2]string{}, "others"
-			i, ok = at[key]
+		g := waits.group(t.Type, name)
+		if g.N++; g.N == 1 {
+			g.Answer = t.Answer
 		}
-		if !ok {
-			i = len(o.waits)
-			at[key] = i
-			o.waits = append(o.waits, waitGroup{Type: t.Type, Name: name, Oldest: t.CreatedAt, Answer: t.Answer})
-		}
-		g := &o.waits[i]
-		g.N++
 		g.Oldest = earlier(g.Oldest, &t.CreatedAt)
 		g.NextCheck, g.Deadline = earlier(g.NextCheck, t.NextCheck), earlier(g.Deadline, t.Deadline)
 		return nil
 	})
+	o.waits = waits.all
+	return err
+}
+
+// waitGroups are what is waited for, in the order in which it was seen.
+type waitGroups struct {
+	all []waitGroup
+	at  map[[2]string]int
+}
+
+// group is the group of a type and a name, at first an empty one. What is too much for a page is one
+// group, "others".
+func (w *waitGroups) group(typ, name string) *waitGroup {
+	key := [2]string{typ, name}
+	i, ok := w.at[key]
+	if !ok && len(w.all) >= maxWaits {
+		typ, name, key = "", "others", [2]string{}
+		i, ok = w.at[key]
+	}
+	if !ok {
+		if w.at == nil {
+			w.at = map[[2]string]int{}
+		}
+		i = len(w.all)
+		w.at[key] = i
+		w.all = append(w.all, waitGroup{Type: typ, Name: name})
+	}
+	return &w.all[i]
 }
 
 func earlier(a time.Time, b *time.Time) time.Time {
