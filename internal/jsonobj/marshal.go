@@ -1,13 +1,16 @@
 package jsonobj
 
 import (
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-	jsonv1 "github.com/go-json-experiment/json/v1"
+	"bytes"
+	"encoding/json"
 )
-
-var unescaped = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsontext.EscapeForHTML(false))
 
 // Marshal is json.Marshal but for <, > and &, which stay as they are: what is stored and shown is
 // read by people. A page escapes what it shows itself.
-func Marshal(v any) ([]byte, error) { return jsonv2.Marshal(v, unescaped) }
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}

@@ -95,7 +95,7 @@ func TestReportRedactIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, _, _ := strings.Cut(page, `<script type="application/octet-stream"`)
-	for what, text := range map[string]string{"an output": "billing", "an expected output": "expected (", "a log": "RuntimeError", "a question": "Refund?", "its data": "1250"} {
+	for what, text := range map[string]string{"an output": "billing", "an expected output": "expected (", "a log": "RuntimeError", "a question": "Refund?", "its data": "amount"} {
 		if strings.Contains(before, text) || strings.Contains(string(data), text) {
 			t.Errorf("%s is in it: %q", what, text)
 		}
