@@ -1,6 +1,9 @@
 package runner
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -11,15 +14,7 @@ import (
 // and the programs of agents, evaluators and jobs as far as they are files. Nothing else should be
 // written there. A name that is no file is left out.
 func (e *EvalSet) Files() (files []string) {
-	set := e.req.Set
-	add := func(dir, name string) {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(dir, filepath.FromSlash(name))
-		}
-		if input.IsFile(name) && !slices.Contains(files, name) {
-			files = append(files, name)
-		}
-	}
+	set, add := e.req.Set, addFile(&files)
 	for _, word := range e.opts.Command {
 		add(e.req.WorkDir, word)
 	}
@@ -39,6 +34,44 @@ func (e *EvalSet) Files() (files []string) {
 		add("", path)
 	}
 	return files
+}
+
+// Files are the files that the plan of a run names: its eval set, and what [EvalSet.Files] has but for
+// evaluators in files of their own.
+func (s *Store) Files(ctx context.Context, runID string) (files []string, err error) {
+	plan, err := readPlan(ctx, s.st, runID)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.st.Plan(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	n, err := input.ParseJSON("plan", stored.Data)
+	if err != nil {
+		return nil, fmt.Errorf("the plan of run %s is damaged: %w", runID, err)
+	}
+	workDir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	base, _ := plan.FindBaseDir(s.st.Dir(), workDir)
+	add := addFile(&files)
+	add(base, filepath.Base(plan.Set.Path))
+	namedFiles(n, base, add)
+	return files, nil
+}
+
+// addFile adds what a name means in a folder to files, if that is a file and not yet among them.
+func addFile(files *[]string) func(dir, name string) {
+	return func(dir, name string) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, filepath.FromSlash(name))
+		}
+		if input.IsFile(name) && !slices.Contains(*files, name) {
+			*files = append(*files, name)
+		}
+	}
 }
 
 // namedFiles calls add with every string in a value that may be the name of a file, and with the

@@ -27,6 +27,10 @@ update the results document. The run is named by its id, a unique beginning or e
 				return err
 			}
 			return g.withRun(cmd, args[0], func(s *runner.Store, run runner.Run) error {
+				files, err := s.Files(cmd.Context(), run.ID)
+				if err := errors.Join(err, w.refuseInputs(files...)); err != nil {
+					return err
+				}
 				if w.output == "" && run.ID != args[0] && input.IsFile(args[0]) {
 					w.output, o.Document = args[0], args[0]
 				}
