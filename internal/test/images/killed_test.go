@@ -108,13 +108,9 @@ func (v *victim) nothingLeft(after string) {
 			v.t.Errorf("after %s a mount is left: %s", after, line)
 		}
 	}
-	lines, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
-	for _, file := range lines {
-		environ, _ := os.ReadFile(file) // it may have ended
-		if strings.Contains(string(environ), v.tmp) {
-			line, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-			v.t.Errorf("after %s a process is left: %q", after, line)
-		}
+	var processes []string
+	if !testenv.Eventually(func() bool { processes = v.processes(); return len(processes) == 0 }) { // a question to podman ends by itself
+		v.t.Errorf("after %s processes are left: %q", after, processes)
 	}
 	if v.isolation == sandbox.IsolationPodman {
 		for _, kind := range []string{"ps -a", "volume ls"} {
@@ -129,4 +125,17 @@ func (v *victim) nothingLeft(after string) {
 			v.t.Errorf("after %s folders are left: %v", after, left)
 		}
 	}
+}
+
+// processes are the command lines of the processes that evalrun has started, or that these have.
+func (v *victim) processes() (lines []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
+	for _, file := range files {
+		environ, _ := os.ReadFile(file) // it may have ended
+		if strings.Contains(string(environ), v.tmp) {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+			lines = append(lines, string(line))
+		}
+	}
+	return lines
 }
