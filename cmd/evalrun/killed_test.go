@@ -254,6 +254,9 @@ func TestAWebhookSurvivesAKill(t *testing.T) {
 			return err
 		}
 		data, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) { // the job's own process writes its result under another name at first
+			return nil
+		}
 		if strings.Contains(string(data), token[20:]) && d.Name() != "store.db" && d.Name() != "store.db-wal" { // an agent's raw output is there
 			t.Errorf("%s has the URL", path)
 		}
