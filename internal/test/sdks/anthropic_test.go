@@ -128,7 +128,7 @@ func TestAnthropicBatches(t *testing.T) {
 	var p anthropic.MessageBatchNewParams
 	for i, prompt := range prompts {
 		q := messagesQuestion(prompt, true)
-		p.Requests = append(p.Requests, anthropic.MessageBatchNewParamsRequest{CustomID: requests[i].Key, Params: anthropic.MessageBatchNewParamsRequestParams{
+		p.Requests = append(p.Requests, anthropic.MessageBatchNewParamsRequest{CustomID: requests[i].CustomID, Params: anthropic.MessageBatchNewParamsRequestParams{
 			Model: q.Model, MaxTokens: q.MaxTokens, Temperature: q.Temperature, System: q.System, Messages: q.Messages, Tools: q.Tools, ToolChoice: q.ToolChoice}})
 	}
 	made, err := client.Messages.Batches.New(t.Context(), p)

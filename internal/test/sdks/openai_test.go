@@ -185,7 +185,7 @@ func TestOpenAIBatches(t *testing.T) {
 	var file bytes.Buffer
 	lines := json.NewEncoder(&file)
 	for i, prompt := range []string{"judge", "fail", "expire"} {
-		if err := lines.Encode(map[string]any{"custom_id": requests[i].Key, "method": "POST", "url": "/v1/chat/completions", "body": chatQuestion(prompt, true)}); err != nil {
+		if err := lines.Encode(map[string]any{"custom_id": requests[i].CustomID, "method": "POST", "url": "/v1/chat/completions", "body": chatQuestion(prompt, true)}); err != nil {
 			t.Fatal(err)
 		}
 	}
