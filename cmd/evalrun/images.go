@@ -265,20 +265,20 @@ removed. --json prints an array of what was removed.`,
 			if err != nil {
 				return internal(err)
 			}
-			services, more, err := collectServices(cmd.Context(), im, time.Now().Add(-time.Duration(older)), dryRun)
-			if err != nil {
-				return internal(fmt.Errorf("the images of services: %w", err))
+			services, more, failed := collectServices(cmd.Context(), im, time.Now().Add(-time.Duration(older)), dryRun)
+			if failed != nil { // what was removed is said first
+				failed = internal(fmt.Errorf("the images of services: %w", failed))
 			}
 			removed, bytes = append(removed, services...), bytes+more
 			if g.json {
-				return printJSON(cmd, removed)
+				return errors.Join(printJSON(cmd, removed), failed)
 			}
 			verb := "removed"
 			if dryRun {
 				verb = "would remove"
 			}
 			printf(stdout(cmd), "%s %d images, %s\n", verb, len(removed), megabytes(bytes))
-			return nil
+			return failed
 		},
 	}
 	cmd.Flags().Var(&older, "older", "only remove what was not used for `AGE` (30d, 2w, 12h)")
