@@ -204,6 +204,17 @@ func (l *httpLink) close(endSession bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), clientDeleteTimeout)
 	defer cancel()
+	for {
+		err := l.deleteSession(ctx)
+		// net/http gives a connection to the next request before the last one on it has returned.
+		// If that one was ended together with ours, it takes the connection with it.
+		if !errors.Is(err, errClientClosed) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (l *httpLink) deleteSession(ctx context.Context) error {
 	req, err := l.request(ctx, http.MethodDelete, l.url, nil)
 	if err != nil {
 		return err

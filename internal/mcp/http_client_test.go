@@ -349,3 +349,34 @@ func TestClientTellsNoOtherServerItsSecrets(t *testing.T) {
 		t.Errorf("the other server: %v", err)
 	}
 }
+
+// ends is a transport that loses the connection of the first request of a method to the end of
+// another request.
+type ends struct {
+	method string
+	with   error
+	lost   atomic.Bool
+}
+
+func (e *ends) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == e.method && !e.lost.Swap(true) {
+		return nil, e.with
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// That it happens is seen in one of some hundred runs of TestClientKeepsTheStandaloneStreamOpen.
+func TestClientEndsTheSessionThoughItsConnectionEndsWithAnotherRequest(t *testing.T) {
+	var ended atomic.Int64
+	s := clientServeLegacy(t, func(x clientExchange) {
+		if x.r.Method == http.MethodDelete {
+			ended.Add(1)
+		}
+		x.refuse(404, "")
+	})
+	transport := &ends{method: http.MethodDelete, with: errClientClosed}
+	c := clientDial(t, Target{URL: s.URL, HTTPClient: &http.Client{Transport: transport}}, ClientOptions{Protocol: Legacy})
+	if err := c.Close(); err != nil || ended.Load() != 1 {
+		t.Errorf("the session was ended %d times, %v", ended.Load(), err)
+	}
+}
