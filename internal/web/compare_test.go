@@ -27,7 +27,7 @@ func (d *desk) scoredRun(says string) string {
 		evaluations = append(evaluations, fmt.Sprintf(`{"id": "e%d", "name": "<i>E%d</i>", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "%s"}}}}`, i, i, []string{"yes", "yes", "no"}[i%3]))
 	}
 	path := filepath.Join(d.TempDir(), "set.json")
-	if err := os.WriteFile(path, fmt.Appendf(nil, `{"version": "1.0", "id": "c", "name": "C", "agent": {"type": "function", "command": ["sh", "-c", "cat >/dev/null; echo '{\"say\":\"%s\"}'"]},
+	if err := os.WriteFile(path, fmt.Appendf(nil, `{"version": "1.0", "id": "c", "name": "C", "tags": ["Nightly"], "agent": {"name": "billing-bot", "type": "function", "command": ["sh", "-c", "cat >/dev/null; echo '{\"say\":\"%s\"}'"]},
 		"evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"targetOutputKey": "say"}}], "evaluations": [%s]}`, says, strings.Join(evaluations, ",")), 0o600); err != nil {
 		d.Fatal(err)
 	}
@@ -142,6 +142,12 @@ func TestOutputsStandSideBySide(t *testing.T) {
 	for _, want := range []string{"&#34;<del>yes</del>&#34;", "&#34;<ins>no</ins>&#34;", "/runs/" + good + "/rollouts/", "/runs/" + bad + "/rollouts/", "Epoch 1", "1.000", "0.000"} {
 		if status != http.StatusOK || !strings.Contains(outputs, want) {
 			t.Errorf("%d, lacks %q:\n%s", status, want, outputs[strings.Index(outputs, "<main"):])
+		}
+	}
+	status, placed := d.do("GET", strings.Replace(html.UnescapeString(m[1]), "?", "/words?", 1), nil)
+	for _, want := range []string{`["yes",true]`, `["no",true]`, `"status":"passed","score":"1.000","url":"/runs/` + good + `/rollouts/`, `"status":"failed","score":"0.000","url":"/runs/` + bad + `/rollouts/`, `"epoch":1`, `"more":0`} {
+		if status != http.StatusOK || !strings.Contains(placed, want) {
+			t.Errorf("%d, for the row, lacks %q: %s", status, want, placed)
 		}
 	}
 	for _, q := range []string{"a=" + good + "&b=" + bad + "&evaluation=none", "a=none&b=" + bad + "&evaluation=e1", ""} {

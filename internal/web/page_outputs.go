@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -38,7 +39,58 @@ type outputSide struct {
 
 // outputs is the page of what two runs have made of an evaluation, side by side.
 func (p *Pages) outputs(w http.ResponseWriter, r *http.Request) error {
-	q := r.URL.Query()
+	page, err := p.sideBySide(r.Context(), r.URL.Query())
+	if err != nil {
+		return err
+	}
+	return p.o.present(w, r, http.StatusOK, "outputs.html", page)
+}
+
+// outputsInPlace is the same for a row that is opened in the list of a comparison.
+func (p *Pages) outputsInPlace(w http.ResponseWriter, r *http.Request) error {
+	page, err := p.sideBySide(r.Context(), r.URL.Query())
+	if err != nil {
+		return err
+	}
+	pairs := []placedPair{}
+	for _, pair := range page.Pairs {
+		pairs = append(pairs, placedPair{pair.Epoch, placedSideOf(pair.A), placedSideOf(pair.B)})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"pairs": pairs, "more": page.More}) // a reader who is gone is told nothing
+	return nil
+}
+
+// placedPair is an outputPair for the script.
+type placedPair struct {
+	Epoch int        `json:"epoch"`
+	A     placedSide `json:"a"`
+	B     placedSide `json:"b"`
+}
+
+// placedSide has the words of a side, each with whether the other side lacks it. It has no URL if there
+// is no rollout.
+type placedSide struct {
+	Status string   `json:"status,omitempty"`
+	Score  string   `json:"score,omitempty"`
+	URL    string   `json:"url,omitempty"`
+	Words  [][2]any `json:"words,omitempty"`
+	More   int      `json:"more,omitempty"`
+}
+
+func placedSideOf(s outputSide) placedSide {
+	if s.URL == "" {
+		return placedSide{}
+	}
+	out := placedSide{Status: s.Status, Score: formatScore(s.Score), URL: s.URL, More: s.More}
+	for _, w := range s.Words {
+		out.Words = append(out.Words, [2]any{w.Text, w.Differs})
+	}
+	return out
+}
+
+// sideBySide is what two runs have made of an evaluation.
+func (p *Pages) sideBySide(ctx context.Context, q url.Values) (*outputsPage, error) {
 	page := &outputsPage{frame: frame{Title: "Outputs side by side", Section: "/compare"}, Name: q.Get("evaluation")}
 	back := url.Values{}
 	for _, key := range []string{"a", "b", "margin", "by", "different"} {
@@ -47,16 +99,16 @@ func (p *Pages) outputs(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	page.Back = "/compare?" + back.Encode()
-	a, err := p.sideOutputs(r.Context(), q.Get("a"), q.Get("agent"), page)
+	a, err := p.sideOutputs(ctx, q.Get("a"), q.Get("agent"), page)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b, err := p.sideOutputs(r.Context(), q.Get("b"), q.Get("agent"), page)
+	b, err := p.sideOutputs(ctx, q.Get("b"), q.Get("agent"), page)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(a)+len(b) == 0 {
-		return notFound("neither run has a rollout of the evaluation %s", plain(q.Get("evaluation")))
+		return nil, notFound("neither run has a rollout of the evaluation %s", plain(q.Get("evaluation")))
 	}
 	page.More = max(len(a), len(b), maxPairs) - maxPairs
 	for i := range min(max(len(a), len(b)), maxPairs) {
@@ -70,7 +122,7 @@ func (p *Pages) outputs(w http.ResponseWriter, r *http.Request) error {
 		pair.A.Words, pair.B.Words = words(pair.A.Text, pair.B.Text)
 		page.Pairs = append(page.Pairs, pair)
 	}
-	return p.o.present(w, r, http.StatusOK, "outputs.html", page)
+	return page, nil
 }
 
 // sideOutputs are the rollouts of the page's evaluation in RUN or RUN:AGENT, in the order of their epochs.

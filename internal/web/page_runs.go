@@ -80,7 +80,7 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 	page.All = len(all)
 	page.addSets(all)
 	known := slices.Clone(all)
-	all = slices.DeleteFunc(all, func(r runner.Run) bool { return !page.chooses(r) })
+	all = slices.DeleteFunc(all, func(r runner.Run) bool { return !p.chooses(page, r) })
 	at, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
 	page.part = partOfList(len(all), pageRuns, at, func(n int) string {
 		q := url.Values{}
@@ -101,12 +101,31 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 }
 
 // chooses reports whether a run is one of those asked for.
-func (page *runsPage) chooses(r runner.Run) bool {
+func (p *Pages) chooses(page *runsPage, r runner.Run) bool {
 	if page.Status != "" && page.Status != statusOf(r) || page.Set != "" && page.Set != setOf(r) {
 		return false
 	}
-	text := strings.ToLower(r.ID + " " + r.EvaluationSetName + " " + r.EvaluationSetID)
-	return strings.Contains(text, strings.ToLower(page.Q))
+	return mentions(page.Q, r.ID, r.EvaluationSetName, r.EvaluationSetID) || p.documentMentions(page.Q, r)
+}
+
+// documentMentions reports whether a run is one that a search means by what only its results document
+// says. It does not matter how old that is: this is the same in all of them.
+func (p *Pages) documentMentions(q string, r runner.Run) bool {
+	head, err := p.o.Service.Runner().DocumentHead(r.ID)
+	if err != nil || head.RunID != r.ID {
+		return false
+	}
+	said := append([]string{head.GitCommit, report.ShellWords(head.CommandLine)}, head.Tags...)
+	for _, a := range head.Agents {
+		said = append(said, a.Name)
+	}
+	return mentions(q, said...)
+}
+
+// mentions reports whether one of the texts has q in it, in whatever case.
+func mentions(q string, texts ...string) bool {
+	q = strings.ToLower(q)
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(strings.ToLower(text), q) })
 }
 
 // setOf tells the eval sets of runs apart.

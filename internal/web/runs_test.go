@@ -59,7 +59,8 @@ func TestTheListOfRunsIsFilteredByItsSets(t *testing.T) {
 		}
 		return ids
 	}
-	for query, want := range map[string][]string{"": {run, d.runID}, "?set=c": {run}, "?set=s": {d.runID}, "?set=c&status=suspended": nil, "?set=none": nil, "?set=c&q=C": {run}} {
+	for query, want := range map[string][]string{"": {run, d.runID}, "?set=c": {run}, "?set=s": {d.runID}, "?set=c&status=suspended": nil, "?set=none": nil, "?set=c&q=C": {run},
+		"?q=nightly": {run}, "?q=Billing-": {run}, "?q=" + strings.ToUpper(run): {run}, "?q=nowhere": nil} {
 		if got := rows(query); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", query, got, want)
 		}

@@ -91,6 +91,7 @@ func (p *Pages) Endpoints() []Endpoint {
 		read("/inbox", p.inbox),
 		read("/compare", p.compare),
 		read("/compare/outputs", p.outputs),
+		read("/compare/outputs/words", p.outputsInPlace),
 		read("/inbox/live", p.inboxLive),
 		read("/triggers/{id}/answer", a.outcome),
 		read("/triggers/{id}/question", p.whole),

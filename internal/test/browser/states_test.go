@@ -92,26 +92,32 @@ func TestAccessibilityOfWhatPagesComeTo(t *testing.T) {
 		if state.until != "" {
 			on.until(`!!(` + state.until + `)`)
 		}
-		on.do(chromedp.Evaluate(source+`; 0`, nil))
-		for _, theme := range []string{"light", "dark", "forced"} {
-			feature := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: theme}
-			if theme == "forced" {
-				feature = &emulation.MediaFeature{Name: "forced-colors", Value: "active"}
-			}
-			for _, width := range []int64{1400, 700, 320} {
-				on.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{feature}), chromedp.EmulateViewport(width, 1000))
-				var found []string
-				on.do(chromedp.Evaluate(violations, &found, awaited))
-				for _, text := range append(found, ask[[]string](on, audit)...) {
-					t.Errorf("%s, %s, %d wide: %s", state.name, theme, width, text)
-				}
-				if width != 700 {
-					on.screenshot(fmt.Sprintf("state-%s-%s-%d", state.name, theme, width))
-				}
-			}
-		}
+		on.isAccessible(source, state.name)
 		on.until(`!document.querySelector('.outcome button')`) // then it is sent, and the page may be left
 	}
 	b.forget("status of 4")
 	stranger.forget("status of 4")
+}
+
+// isAccessible says what is wrong with a page as it stands, and keeps pictures of it under a name.
+func (b *browser) isAccessible(source, name string) {
+	b.Helper()
+	b.do(chromedp.Evaluate(source+`; 0`, nil))
+	for _, theme := range []string{"light", "dark", "forced"} {
+		feature := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: theme}
+		if theme == "forced" {
+			feature = &emulation.MediaFeature{Name: "forced-colors", Value: "active"}
+		}
+		for _, width := range []int64{1400, 700, 320} {
+			b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{feature}), chromedp.EmulateViewport(width, 1000))
+			var found []string
+			b.do(chromedp.Evaluate(violations, &found, awaited))
+			for _, text := range append(found, ask[[]string](b, audit)...) {
+				b.Errorf("%s, %s, %d wide: %s", name, theme, width, text)
+			}
+			if width != 700 {
+				b.screenshot(fmt.Sprintf("state-%s-%s-%d", name, theme, width))
+			}
+		}
+	}
 }

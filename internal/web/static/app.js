@@ -67,7 +67,7 @@ const here = url => report ? (/^#\?/.test(url.hash) ? url.hash.slice(1) : '') : 
 let data = null, state = stateOf(here(location));
 let loading = null;
 function load() { // asked for when it is first needed
-  loading ??= (report ? report.columns() : fetch(location.pathname + '/columns').then(r => { if (!r.ok) throw new Error(r.status); return r.json(); })).then(d => {
+  loading ??= (report ? report.columns() : ask(location.pathname + '/columns')).then(d => {
     data = d; data.text = d.evaluations.map(e => (e.id + '\n' + e.name).toLowerCase()); data.rows = d.evaluations.map(() => []);
     d.columns.evaluation.forEach((e, i) => data.rows[e].push(i));
     for (const s of late.values()) if (s[3] > d.revision) apply(s); // what was told while they came
@@ -160,7 +160,7 @@ function render() {
   }
   for (const b of $$('a[data-view]')) { press(b, b.dataset.view === state.view); b.setAttribute('href', mark + queryOf(state, { page: '1', view: b.dataset.view })); }
   for (const f of form.elements) if (f.name in state && f !== document.activeElement) f.value = state[f.name];
-  cursor = -1; openers();
+  cursor = -1; openers(table);
 }
 const press = (b, on) => on ? b.setAttribute('aria-current', 'true') : b.removeAttribute('aria-current');
 async function go(next, push) { // shows another state of the list, by way of the server if the columns are not to be had
@@ -184,31 +184,45 @@ if (form && table) {
   if (report && here(location)) go(state, false);
 }
 
-// ---- a row is opened in its place: why the rollout has its status and score
-function openers() {
-  if (!table) return;
-  for (const a of $$('tbody th a', table)) a.parentElement.prepend(el('button', { type: 'button', class: 'open', 'aria-expanded': 'false', 'aria-label': 'Why: ' + plain(a.textContent) }));
+// ---- a row is opened in its place: why the rollout has its status and score, or what both sides of a
+// comparison have made of an evaluation
+const opens = [table, ...$$('table[data-outputs]')].filter(Boolean);
+function openers(t) {
+  for (const a of t ? $$('tbody th a', t) : []) a.parentElement.prepend(el('button', { type: 'button', class: 'open', 'aria-expanded': 'false', 'aria-label': (t === table ? 'Why: ' : 'Outputs: ') + plain(a.textContent) }));
 }
-async function whyOf(link) {
-  if (report) return report.why(decodeURIComponent(link.hash.slice(3)));
-  const r = await fetch(link.pathname + '/why');
+async function ask(url) {
+  const r = await fetch(url);
   if (!r.ok) throw new Error(r.status);
   return r.json();
 }
+async function why(link) {
+  const d = await (report ? report.why(decodeURIComponent(link.hash.slice(3))) : ask(link.pathname + '/why')), body = el('tbody');
+  for (const e of d.evaluators || []) body.append(el('tr', {}, u('th', e.name, { scope: 'row' }), td(null, 'num', e.score), u('td', e.said || '')));
+  return [u('b', d.title), ' ', el('a', { href: link.href }, 'the whole rollout'), d.why ? u('pre', d.why, { tabindex: '0' }) : '', body.firstChild ? el('table', {}, body) : ''];
+}
+async function outputs(link) {
+  const d = await ask(link.pathname + '/words' + link.search);
+  const side = (name, tag, s) => {
+    if (!s.url) return el('div', {}, el('b', {}, name), ' has no rollout');
+    const pre = u('pre', '', { tabindex: '0' });
+    for (const [text, differs] of s.words || []) pre.append(differs ? el(tag, {}, visible(text)) : visible(text));
+    return el('div', {}, el('b', {}, name), ' ', st(s.status), ' ' + s.score + ' ', el('a', { href: s.url }, 'the rollout'), pre, s.more ? 'and ' + s.more + ' bytes more' : '');
+  };
+  const parts = d.pairs.flatMap(p => [el('b', {}, 'Epoch ' + p.epoch), el('div', { class: 'grid2' }, side('A', 'del', p.a), side('B', 'ins', p.b))]);
+  return d.more ? [...parts, 'and ' + d.more + ' more epochs'] : parts;
+}
 async function toggle(button) {
-  const row = button.closest('tr'), shut = row.nextElementSibling;
+  const row = button.closest('tr'), shut = row.nextElementSibling, own = button.closest('table') === table;
   button.setAttribute('aria-expanded', String(!shut?.matches('.opened')));
   if (shut?.matches('.opened')) { shut.remove(); return; }
   const box = el('td', { colspan: row.children.length, role: 'status' }, 'Loading'), link = $('th a', row);
   row.after(el('tr', { class: 'opened' }, box));
-  try {
-    const d = await whyOf(link), body = el('tbody');
-    for (const e of d.evaluators || []) body.append(el('tr', {}, u('th', e.name, { scope: 'row' }), td(null, 'num', e.score), u('td', e.said || '')));
-    box.replaceChildren(u('b', d.title), ' ', el('a', { href: link.href }, 'the whole rollout'), d.why ? u('pre', d.why, { tabindex: '0' }) : '', body.firstChild ? el('table', {}, body) : '');
-  } catch { box.textContent = 'The server does not answer. The name leads to the page of the rollout.'; }
+  try { box.replaceChildren(...await (own ? why : outputs)(link)); } catch { box.textContent = 'The server does not answer. The name leads to the page of the ' + (own ? 'rollout.' : 'outputs.'); }
 }
-table?.addEventListener('click', e => { const b = e.target.closest('button.open'); if (b) toggle(b); });
-openers();
+for (const t of opens) {
+  t.addEventListener('click', e => { const b = e.target.closest('button.open'); if (b) toggle(b); });
+  openers(t);
+}
 
 // ---- what still goes on lasts longer than when the page was made
 const grows = $$('[data-grows]').map(n => [n, +n.dataset.grows]);
