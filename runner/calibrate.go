@@ -80,6 +80,9 @@ func (r *Report) Calibrate(o CalibrateOptions) (*calibrate.Document, error) {
 	if err != nil && !errors.Is(err, calibrate.ErrNoPairs) {
 		return nil, inputError("%s: %w", o.Labels, err)
 	}
+	if err != nil && o.Raters != "" && len(labels) == 0 {
+		err = fmt.Errorf("%w: the evaluator %q has no rating of a person", err, o.Raters)
+	}
 	d.RunID, d.EvaluationSetName = h.RunID, h.EvaluationSetName
 	return d, err
 }

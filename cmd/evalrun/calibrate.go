@@ -72,8 +72,10 @@ func (f *calibrateFlags) run(cmd *cobra.Command, g *globals, name string) error 
 	} else {
 		err = g.withReport(cmd, name, calibrated)
 	}
-	noPairs := errors.Is(err, calibrate.ErrNoPairs)
-	if err != nil && !noPairs {
+	var noPairs error
+	if errors.Is(err, calibrate.ErrNoPairs) {
+		noPairs = err
+	} else if err != nil {
 		return err
 	}
 	write := func(w io.Writer) error { return runner.WriteCalibration(w, d, f.format) }
@@ -85,8 +87,8 @@ func (f *calibrateFlags) run(cmd *cobra.Command, g *globals, name string) error 
 	switch {
 	case err != nil:
 		return err
-	case noPairs:
-		return &exitError{exitFaulted, calibrate.ErrNoPairs}
+	case noPairs != nil:
+		return &exitError{exitFaulted, noPairs}
 	}
 	verdict, reason := runner.VerdictOfCalibration(d)
 	return verdictError(runner.Result{Verdict: verdict, Reason: reason}, "")

@@ -33,6 +33,16 @@ func (g *globals) register(root *cobra.Command) {
 	f.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no table")
 }
 
+// check reports what is wrong with the flags. A store that is named by nothing, as by a variable that is
+// not set, would be another one than the one that is meant.
+func (g *globals) check(cmd *cobra.Command) error {
+	if g.store == "" && cmd.Flags().Changed("store") {
+		return usageError("--store: expected a folder, got nothing; leave the flag out for $EVALRUN_STORE, or else .evalrun")
+	}
+	_, err := g.level()
+	return err
+}
+
 func (g *globals) level() (level slog.Level, err error) {
 	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
 		return level, usageError("--log-level: expected debug, info, warn or error, got %q", g.logLevel)

@@ -70,10 +70,7 @@ the rollout resumes where it stopped, and is scored.
 	g := &globals{}
 	g.register(root)
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		_, err := g.level()
-		return err
-	}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return g.check(cmd) }
 	addGroup(root, "Run", initCommand(g), validateCommand(g), runCommand(g), resumeCommand(g), executorCommand(g), cancelCommand(g))
 	addGroup(root, "Answer questions and jobs", triggersCommand(g), answerCommand(g, "approve"), answerCommand(g, "deny"), deliverCommand(g), rateCommand(g))
 	addGroup(root, "Results", listCommand(g), showCommand(g), logsCommand(g), viewCommand(g), reportCommand(g))
