@@ -114,7 +114,7 @@ func (j *jobs) evalSet(dir, prompt, expected string) (args []string) {
 		"version": "1.0", "id": "jobs", "name": "Jobs", "evaluatorRefs": []string{"says"},
 		"evaluators":  []any{map[string]any{"version": "1.0", "id": "says", "evaluatorTypeId": "uipath-contains", "evaluatorConfig": map[string]any{"name": "says", "targetOutputKey": "content"}}},
 		"evaluations": []any{map[string]any{"id": "one", "name": "One", "inputs": map[string]any{"prompt": prompt}, "evaluationCriterias": map[string]any{"says": map[string]any{"searchText": expected}}}},
-		"jobs":        map[string]any{"*": map[string]any{"source": "uipath", "url": j.url, "token": "${JOBS_TOKEN}", "interval": "200ms"}},
+		"jobs":        map[string]any{"*": map[string]any{"source": "uipath", "url": j.url, "token": "${JOBS_TOKEN}", "interval": "200ms", "maxInterval": "1s"}},
 		"limits":      map[string]any{"softWait": "300ms"},
 	})
 	write("mcp.json", map[string]any{"mcpServers": map[string]any{"rpa": map[string]any{"type": "http", "url": j.mcp}}})
