@@ -38,8 +38,10 @@ type Polling struct {
 }
 
 // Next says when to ask again: when the server says so, else after the interval, which doubles
-// with every check up to the longest, with full jitter between the interval and that.
-func (c Polling) Next(checks int, retryAfter time.Duration, rand func() float64) time.Duration {
+// with every check up to the longest, with full jitter between the interval and that. But for two
+// intervals it is no longer than has been waited so far, so that the end of a job is noticed before
+// twice its time is over.
+func (c Polling) Next(checks int, waited, retryAfter time.Duration, rand func() float64) time.Duration {
 	if retryAfter > 0 {
 		return retryAfter
 	}
@@ -50,6 +52,7 @@ func (c Polling) Next(checks int, retryAfter time.Duration, rand func() float64)
 	if most < least {
 		most = max(defaultMaxInterval, least)
 	}
+	most = min(most, max(2*least, waited))
 	upper := least
 	for i := 0; i <= checks && upper < most; i++ {
 		upper *= 2

@@ -178,6 +178,13 @@ func TestHTTPBackoff(t *testing.T) {
 		}
 		got = append(got, st.After)
 	}
+	// And one that has been waited for since 25 s ago, between 5 s and that.
+	p := pending(t)
+	p.Checks, p.Since = 5, noon.Add(-25*time.Second)
+	st, err := src.Check(t.Context(), p)
+	if err != nil || st.After != 15*time.Second {
+		t.Error(st.After, err)
+	}
 	// Halfway, as rand says, between 5 s and 10, 20, 40, 60, 60, 60 s.
 	want := []time.Duration{7500 * time.Millisecond, 12500 * time.Millisecond, 22500 * time.Millisecond, 32500 * time.Millisecond, 32500 * time.Millisecond, 32500 * time.Millisecond}
 	if diff := cmp.Diff(want, got); diff != "" {

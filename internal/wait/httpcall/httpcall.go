@@ -221,7 +221,7 @@ func (c Caller) Now() time.Time { return c.now() }
 
 // After says how long to wait before a job is asked for again.
 func (c Caller) After(j wait.Job, a Answer) time.Duration {
-	return c.Polling.Next(j.Checks, a.RetryAfter, c.rand)
+	return c.Polling.Next(j.Checks, c.now().Sub(j.Since), a.RetryAfter, c.rand)
 }
 
 // Retry wraps an error with when to try again, unless it is a fault.
