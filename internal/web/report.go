@@ -163,7 +163,7 @@ func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 		return `href="#r/` + reportID(rolloutLink.FindStringSubmatch(link)[1]) + `"`
 	})
 	body = stateLink.ReplaceAllString(body, `href="#?$1"`)
-	body = liveMark.ReplaceAllString(body, "not final")
+	body = liveMark.ReplaceAllString(body, map[bool]string{true: "final", false: "not final"}[run.head.Final])
 	note := "This file contains inputs and outputs of the agents."
 	if o.RedactIO {
 		note = "What the agents were given and have made was left out of this file."

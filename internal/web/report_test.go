@@ -18,8 +18,14 @@ import (
 // report writes the report of the desk's run.
 func (d *desk) report(o web.ReportOptions) string {
 	d.Helper()
+	return d.reportOf(d.runID, o)
+}
+
+// reportOf writes the report of a run.
+func (d *desk) reportOf(run string, o web.ReportOptions) string {
+	d.Helper()
 	var out bytes.Buffer
-	if err := d.store.Report(d.Context(), d.runID, runner.Variables{}, func(r *runner.Report) error { return web.WriteReport(&out, r, o) }); err != nil {
+	if err := d.store.Report(d.Context(), run, runner.Variables{}, func(r *runner.Report) error { return web.WriteReport(&out, r, o) }); err != nil {
 		d.Fatal(err)
 	}
 	return out.String()
@@ -76,6 +82,15 @@ func TestAReportHasWhatTheResultsHave(t *testing.T) {
 	}
 	if links := regexp.MustCompile(`(href|src|action)="(/|https?:)[^"]*"`).FindAllString(page, -1); len(links) > 0 {
 		t.Errorf("it leads elsewhere: %v", links)
+	}
+}
+
+// A report says whether its run is over.
+func TestAReportOfARunThatHasEndedIsFinal(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	if page := d.reportOf(d.scoredRun("no"), web.ReportOptions{}); !strings.Contains(page, "<li>final</li>") || strings.Contains(page, "not final") {
+		t.Error("a run that has ended is not final")
 	}
 }
 
