@@ -20,9 +20,11 @@ type Row struct {
 	Score  *float64
 	// Scores has those of the evaluators that gave one, from 0 to 1, by their ids.
 	Scores map[string]float64
+	// Errors are the ids of the evaluators that failed, so that the score leaves them out.
+	Errors []string
 	Clocks schemas.Clocks
-	// Reason says in one line why it has not passed, or what it waits for; empty if it has passed or
-	// has not come so far.
+	// Reason says in one line why it has not passed, what it waits for, or which evaluator failed;
+	// empty if there is no such thing, or it has not come so far.
 	Reason string
 }
 
@@ -58,7 +60,13 @@ func (r *Report) RowOf(one *schemas.Rollout) Row {
 		row.EvaluationName = one.EvaluationID
 	}
 	for _, e := range one.EvaluationRunResults {
-		if e.Result.Score == nil || e.IsLineResult {
+		if e.IsLineResult {
+			continue
+		}
+		if e.Result.Score == nil {
+			if e.Result.Error != "" {
+				row.Errors = append(row.Errors, e.EvaluatorID)
+			}
 			continue
 		}
 		score := *e.Result.Score
@@ -75,13 +83,13 @@ func (r *Report) RowOf(one *schemas.Rollout) Row {
 func firstReason(v verdict, one *schemas.Rollout) string {
 	var f failure
 	switch {
-	case v == passed:
+	case v == passed && !EvaluatorFailed(one):
 		return ""
 	case waits(one):
 		return waitingFor(one)
 	case one.Error != nil:
 		f.fault(one.Error)
-	case v == failed || v == unscored:
+	case v == passed, v == failed, v == unscored:
 		f.evaluators(one)
 	}
 	if len(f.reasons) == 0 {

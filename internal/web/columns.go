@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -27,7 +28,8 @@ type columns struct {
 		Agent      []int    `json:"agent"`
 		Epoch      []int    `json:"epoch"`
 		Status     []int    `json:"status"`
-		// Score and Scores (of each evaluator) are in millionths, -1 where there is none.
+		// Score and Scores (of each evaluator) are in millionths, -1 where there is none; Scores
+		// are -2 where the evaluator failed.
 		Score   []int   `json:"score"`
 		Scores  [][]int `json:"scores"`
 		Working []int64 `json:"working"`
@@ -60,11 +62,14 @@ func newColumns(o *overview) *columns {
 		c.Working, c.Waiting = append(c.Working, r.Clocks.WorkingMs), append(c.Waiting, r.Clocks.WaitingMs)
 		for k, e := range o.evaluators {
 			score, ok := r.Scores[e.ID]
-			if !ok {
+			switch {
+			case slices.Contains(r.Errors, e.ID):
+				c.Scores[k] = append(c.Scores[k], -2)
+			case ok:
+				c.Scores[k] = append(c.Scores[k], millionths(&score))
+			default:
 				c.Scores[k] = append(c.Scores[k], -1)
-				continue
 			}
-			c.Scores[k] = append(c.Scores[k], millionths(&score))
 		}
 	}
 	return d

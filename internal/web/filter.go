@@ -13,7 +13,7 @@ import (
 // shows them: a page has no other characters.
 type filter struct {
 	Q string
-	// Statuses, Agent, Evaluator (an id: scores below 1) and Tag choose rollouts; empty ones choose all.
+	// Statuses, Agent, Evaluator (an id: scores below 1, or errors) and Tag choose rollouts; empty ones choose all.
 	Statuses  []string
 	Agent     string
 	Evaluator string
@@ -109,8 +109,11 @@ func (f filter) chooses(r *row) bool {
 		strings.Contains(strings.ToLower(r.Reason), f.Q) || strings.HasPrefix(r.RolloutID, f.Q)
 }
 
-// below reports whether an evaluator has given a rollout less than the best score.
+// below reports whether an evaluator has given a rollout less than the best score, or failed.
 func below(r *row, evaluator string) bool {
+	if slices.ContainsFunc(r.Errors, func(id string) bool { return plain(id) == evaluator }) {
+		return true
+	}
 	for id, score := range r.Scores {
 		if plain(id) == evaluator {
 			return score < 1

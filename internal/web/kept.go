@@ -26,7 +26,7 @@ import (
 // one revision: of another one, or if it is damaged or of another form, it is made again.
 const (
 	keptFile = "pages.cache"
-	keptForm = 1
+	keptForm = 2
 	// maxKept is how large such a file may be, opened.
 	maxKept = 1 << 30
 )
@@ -50,8 +50,8 @@ type kept struct {
 	Evaluation, Agent, Epoch, Why          []int
 	Statuses                               []string
 	Status                                 []int
-	Score                                  []float64 // no number where there is none, also below
-	Scores                                 [][]float64
+	Score                                  []float64   // no number where there is none, also below
+	Scores                                 [][]float64 // less than any number where the evaluator failed
 	Wall, Work, Wait, Scoring, Queue, Eval []int64
 }
 
@@ -81,11 +81,14 @@ func keep(storeDir string, o *overview) error {
 		k.Evaluation, k.Agent, k.Epoch = append(k.Evaluation, r.evaluation), append(k.Agent, r.agent), append(k.Epoch, r.Epoch)
 		k.Score = append(k.Score, orNaN(r.Score))
 		for n, e := range o.evaluators {
-			if score, ok := r.Scores[e.ID]; ok {
-				k.Scores[n] = append(k.Scores[n], score)
-			} else {
-				k.Scores[n] = append(k.Scores[n], math.NaN())
+			score, ok := r.Scores[e.ID]
+			switch {
+			case slices.Contains(r.Errors, e.ID):
+				score = math.Inf(-1)
+			case !ok:
+				score = math.NaN()
 			}
+			k.Scores[n] = append(k.Scores[n], score)
 		}
 		c := r.Clocks
 		k.Wall, k.Work, k.Wait, k.Scoring, k.Queue, k.Eval = append(k.Wall, c.WallMs), append(k.Work, c.WorkingMs), append(k.Wait, c.WaitingMs), append(k.Scoring, c.ScoringMs), append(k.Queue, c.QueuedMs), append(k.Eval, c.EvaluatingMs)
@@ -171,8 +174,11 @@ func (k *kept) overview(red *redact.Redactor) (*overview, error) {
 			r.Score = &score
 		}
 		for n, column := range k.Scores {
-			if !math.IsNaN(column[i]) {
-				r.Scores[o.evaluators[n].ID] = column[i]
+			switch id := o.evaluators[n].ID; {
+			case math.IsInf(column[i], -1):
+				r.Errors = append(r.Errors, id)
+			case !math.IsNaN(column[i]):
+				r.Scores[id] = column[i]
 			}
 		}
 		e.rows = append(e.rows, i)

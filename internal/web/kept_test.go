@@ -24,7 +24,7 @@ func TestAnOverviewIsKeptAsItIs(t *testing.T) {
 	}
 	zero := 0.0
 	o.rows[0].Score, o.rows[0].Scores = &zero, map[string]float64{o.evaluators[0].ID: 0}
-	o.rows[1].Score, o.rows[1].Scores = nil, map[string]float64{}
+	o.rows[1].Score, o.rows[1].Scores, o.rows[1].Errors = nil, map[string]float64{}, []string{o.evaluators[0].ID}
 	o.rows[0].Reason = "it has secret-value in it"
 	o.waits = []waitGroup{{Type: "TASK", Name: "secret-value", N: 3, Oldest: time.UnixMicro(1e15).UTC()}}
 	dir := t.TempDir()

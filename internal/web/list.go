@@ -15,7 +15,7 @@ type list struct {
 	// Groups are there in the view matrix, Rows in the view rollouts.
 	Groups []groupRow
 	Rows   []rolloutRow
-	// Good says that all rollouts have passed.
+	// Good says that all rollouts have passed, and that no evaluator failed.
 	Good bool
 	// Matrix and Rollouts lead to the views, Clear to the list without a filter.
 	Matrix, Rollouts, Clear string
@@ -54,7 +54,7 @@ type rolloutRow struct {
 }
 
 func newList(o *overview, f filter) list {
-	l := list{Filter: f, Agents: o.agents, Evaluators: o.evaluators, Tags: o.tags, Sorts: sorts, All: len(o.rows), Good: len(o.rows) > 0 && o.counts["passed"] == len(o.rows),
+	l := list{Filter: f, Agents: o.agents, Evaluators: o.evaluators, Tags: o.tags, Sorts: sorts, All: len(o.rows), Good: o.good(),
 		Matrix: f.with(func(f *filter) { f.View, f.Page = "matrix", 1 }), Rollouts: f.with(func(f *filter) { f.View, f.Page = "rollouts", 1 }), Clear: "?"}
 	from := f.from()
 	if f.View == "rollouts" {

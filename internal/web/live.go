@@ -37,7 +37,9 @@ type patch struct {
 	Whole bool     `json:"whole,omitempty"`
 	// Final says that no rollout will change any more, unless the run is scored again; Rescored is how
 	// often that was done.
-	Final    bool `json:"final"`
+	Final bool `json:"final"`
+	// Good says that all rollouts have passed, and that no evaluator failed.
+	Good     bool `json:"good,omitempty"`
 	Rescored int  `json:"rescored"`
 	// Gone says that the run was removed.
 	Gone bool `json:"gone,omitempty"`
@@ -59,7 +61,7 @@ func patchOf(since int64, now *overview) patch {
 // patchTexts is a patch without rollouts.
 func patchTexts(now *overview) patch {
 	v := verdictOf(now)
-	p := patch{Final: now.head.Final, Rescored: rescored(now.head), Set: [][3]any{}, Mark: map[string]string{"run-status": classOf(now.head.Status), "verdict": v.Class},
+	p := patch{Final: now.head.Final, Good: now.good(), Rescored: rescored(now.head), Set: [][3]any{}, Mark: map[string]string{"run-status": classOf(now.head.Status), "verdict": v.Class},
 		Text: map[string]string{"t-rev": strconv.FormatInt(now.head.Revision, 10), "t-status": string(now.head.Status), "t-verdict": v.Word, "t-why": strings.Join(v.Sentences, " ")}}
 	for _, s := range statuses {
 		p.Text["n-"+s] = strconv.Itoa(now.counts[s])

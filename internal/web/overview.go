@@ -140,7 +140,12 @@ func (o *overview) rowOf(id string) int {
 // bad reports whether somebody has to look at a rollout: it has failed or faulted, or an evaluator
 // that should have scored it did not.
 func (r row) bad() bool {
-	return r.Status == "failed" || r.Status == "faulted" || r.Status == "unscored"
+	return r.Status == "failed" || r.Status == "faulted" || r.Status == "unscored" || len(r.Errors) > 0
+}
+
+// good reports whether all rollouts have passed, and no evaluator failed.
+func (o *overview) good() bool {
+	return len(o.rows) > 0 && !slices.ContainsFunc(o.rows, func(r row) bool { return r.Status != "passed" || len(r.Errors) > 0 })
 }
 
 // several reports whether the run has several agents.

@@ -26,7 +26,8 @@ const (
 
 // ReportOptions say what a report has.
 type ReportOptions struct {
-	// Full leaves values whole. FailedOnly has details only of rollouts that have not passed.
+	// Full leaves values whole. FailedOnly has details only of rollouts that have not passed, or in which
+	// an evaluator failed.
 	Full, FailedOnly bool
 	// RedactIO leaves out what the agents were given and have made, and what evaluators say of it.
 	RedactIO bool
@@ -65,7 +66,7 @@ func WriteReport(w io.Writer, r *runner.Report, o ReportOptions) error {
 	n := 0
 	if err := r.Rollouts(func(one *schemas.Rollout) error {
 		var d *reportDetail
-		if !o.FailedOnly || run.rows[n].Status != "passed" {
+		if !o.FailedOnly || run.rows[n].Status != "passed" || run.rows[n].bad() {
 			d = o.detail(r, one)
 		}
 		n++
@@ -169,7 +170,7 @@ func (w *reportWriter) page(run *overview, waiting []string, o ReportOptions) {
 		note = "What the agents were given and have made was left out of this file."
 	}
 	if o.FailedOnly {
-		note += " It has details only of rollouts that have not passed."
+		note += " It has details only of rollouts that have not passed, or in which an evaluator failed."
 	}
 	if o.Missing != "" {
 		note += " " + o.Missing

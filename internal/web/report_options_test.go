@@ -77,7 +77,7 @@ func TestReportFailedOnly(t *testing.T) {
 			t.Errorf("%s is %+v, in the whole report %+v", one.EvaluationID, details[i], all[i])
 		}
 	}
-	if !strings.Contains(page, "It has details only of rollouts that have not passed.") || !strings.Contains(page, fmt.Sprintf("%d of %[1]d rollouts", len(s.all))) {
+	if !strings.Contains(page, "It has details only of rollouts that have not passed, or in which an evaluator failed.") || !strings.Contains(page, fmt.Sprintf("%d of %[1]d rollouts", len(s.all))) {
 		t.Error("the page does not say what is missing, or not all of the run")
 	}
 }

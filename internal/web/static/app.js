@@ -83,7 +83,7 @@ function choose() {
   const hit = new Uint8Array(C.id.length);
   for (let i = 0; i < hit.length; i++) {
     if (want && !want.has(C.status[i]) || S.agent && C.agent[i] !== agent || tag && !tag[C.evaluation[i]]) continue;
-    if (S.evaluator) { const v = by < 0 ? -1 : C.scores[by][i]; if (v < 0 || v >= 1e6) continue; }
+    if (S.evaluator) { const v = by < 0 ? -1 : C.scores[by][i]; if (v === -1 || v >= 1e6) continue; } // an evaluator that failed has -2
     if (q && !text[C.evaluation[i]] && !why[C.why[i]] && !C.id[i].startsWith(q)) continue;
     hit[i] = 1;
   }
@@ -340,7 +340,7 @@ function patch(p) {
     if (wanted.length ? wanted.includes(s[1]) && !seen.has(s[0]) && !p.whole : !p.whole) changed.add(s[0]); else if (wanted.length && !wanted.includes(s[1])) changed.delete(s[0]);
   }
   const again = $('#rescored'), good = $('#good');
-  if (good) good.hidden = +p.text['n-passed'] < +good.dataset.n;
+  if (good) good.hidden = !p.good;
   if (again && p.rescored > +again.dataset.n) offer('This run was scored again:', true, 'show');
   else if (p.final && !ended) offer('The run has ended.');
   else if (table && changed.size && !p.final) announce();
