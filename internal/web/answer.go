@@ -149,7 +149,11 @@ func (page *answerPage) delivery(v url.Values) (d runner.Delivery, problem strin
 	}
 	o := jsonobj.Object{{Key: "action", Value: jsonobj.Quote(page.Verb)}, {Key: "approved", Value: json.RawMessage(fmt.Sprint(page.Verb == "approve"))}}
 	if page.Reason != "" {
-		o = append(o, jsonobj.Member{Key: "reason", Value: jsonobj.Quote(page.Reason)})
+		reason, err := jsonobj.Marshal(page.Reason) // spelled as the script shows it: < and > stay as they are
+		if err != nil {
+			return d, "Reason: expected text."
+		}
+		o = append(o, jsonobj.Member{Key: "reason", Value: reason})
 	}
 	if data != nil {
 		o = append(o, jsonobj.Member{Key: "data", Value: data})

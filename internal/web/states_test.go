@@ -90,7 +90,7 @@ func TestThePageOfARolloutInEveryState(t *testing.T) {
 	})
 	t.Run("suspended", func(t *testing.T) {
 		s, page := in(t, eval.StateSuspended)
-		s.says(page, "waits for TASK Go on? : answer it below", "waits for JOB FraudCheck", "TASK Go on?: waiting", "Approve a", "Sent is exactly:")
+		s.says(page, "waits for TASK Go on? : answer it below", "waits for JOB FraudCheck", "TASK Go on?: waiting", "Approve a", "Approve sends exactly:", "Deny sends exactly:")
 		form := regexp.MustCompile(`(?s)<form method="post" action="/triggers/[^"]*/answer".*?</form>`).FindAllString(page, -1)
 		if len(form) != 1 || !strings.Contains(form[0], `name="fence"`) || strings.Contains(form[0], "Skip") {
 			t.Errorf("%d forms: %s", len(form), form)

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/url"
 	"os/exec"
@@ -103,6 +104,47 @@ func TestAQuestionIsAnsweredAndItsRolloutFinishes(t *testing.T) {
 	if pwned {
 		t.Error("what an agent asks acts on the page")
 	}
+}
+
+// What the page says that a button sends is what is stored, to the byte: no number is rounded, no member
+// moved, and deny is not approve.
+func TestThePreviewIsWhatIsSent(t *testing.T) {
+	const data = `{"id": 12345678901234567890, "r": 1.0, "b": 1, "2": 3, "1": 4, "t": "<é>"}`
+	w, links := desk(t)
+	b := newBrowser(t)
+	b.open(links[0], "/inbox")
+	b.until(`document.documentElement.dataset.inbox === 'ready'`)
+	for title, c := range map[string]struct{ button, said, want string }{
+		"Pay 12?":  {"button.deny", "Denied.", `{"action":"deny","approved":false,"reason":"<é> \"no\"","data":` + data + `}`},
+		"Keep it?": {"button.primary", "Approved.", `{"action":"approve","approved":true,"reason":"<é> \"no\"","data":` + data + `}`},
+	} {
+		card := b.card(title)
+		b.until(`document.querySelector('` + card + ` .preview[data-verb=deny]').textContent === '{"action":"deny","approved":false}'`)
+		b.do(chromedp.Click(card+" summary"), chromedp.SendKeys(card+" [name=reason]", ` <é> "no" `), chromedp.SendKeys(card+" textarea", data))
+		b.until(`[...document.querySelectorAll('` + card + ` .preview')].some(p => p.textContent === ` + quoteJS(c.want) + ` && p.checkVisibility())`)
+		b.do(chromedp.Click(card + " " + c.button))
+		b.until(`document.querySelector('` + card + ` .outcome')?.innerText.includes('` + c.said + `')`)
+		w.untilStored(c.want)
+	}
+}
+
+// untilStored waits until a document is in the results of the run, number for number and in its order.
+func (w *world) untilStored(want string) {
+	w.Helper()
+	var results, wanted bytes.Buffer
+	if err := json.Compact(&wanted, []byte(want)); err != nil {
+		w.Fatal(err)
+	}
+	for range 600 {
+		results.Reset()
+		if err := json.Compact(&results, []byte(w.evalrun(0, "show", "--json", "r"))); err != nil {
+			w.Fatal(err)
+		}
+		if bytes.Contains(results.Bytes(), wanted.Bytes()) {
+			return
+		}
+	}
+	w.Fatalf("%s is not in %s", wanted.String(), results.String())
 }
 
 // until waits until the results of the run have a value, as jq writes it.

@@ -52,21 +52,26 @@ function answer(card, form, submitter) {
   box.append(undo); show(); undo.focus();
   waiting.set(card.dataset.trigger, stop);
 }
-function preview(form) { // what exactly is sent
-  const at = $('.preview', form);
-  if (!at) return;
-  const reason = form.elements.reason.value.trim(), data = form.elements.data.value.trim(), o = { action: 'approve', approved: true };
-  if (reason) o.reason = reason;
+// trim and quote do what the server does with a text. quote writes a JSON string as Go writes it.
+const trim = text => text.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, '');
+const quote = text => JSON.stringify(text).replace(/[\u2028\u2029]/g, c => '\\u' + c.charCodeAt(0).toString(16));
+function preview(form) { // what exactly each button sends: data goes as it was entered
+  const reason = trim(form.elements.reason.value), data = trim(form.elements.data?.value ?? '');
   let error = '';
-  if (data) try { o.data = JSON.parse(data); } catch (e) { error = 'Data is not JSON: ' + e.message; }
-  at.textContent = error || JSON.stringify(o);
-  at.classList.toggle('failed', !!error);
+  if (data) try { JSON.parse(data); } catch (e) { error = 'Data is not JSON: ' + e.message; }
+  for (const at of $$('.preview', form)) {
+    const verb = at.dataset.verb;
+    at.textContent = error || `{"action":"${verb}","approved":${verb === 'approve'}` + (reason && ',"reason":' + quote(reason)) + (data && ',"data":' + data) + '}';
+    at.classList.toggle('failed', !!error);
+    at.parentNode.hidden = !!error && verb !== 'approve'; // it is said once
+  }
 }
 for (const form of $$('form[data-answer]')) {
   const card = form.closest('article');
   form.addEventListener('submit', e => { e.preventDefault(); answer(card, form, e.submitter); });
   form.addEventListener('input', () => preview(form));
 }
+addEventListener('pageshow', () => $$('form[data-answer]').forEach(preview)); // by then a browser has put back what was entered before
 addEventListener('beforeunload', e => { if (waiting.size) e.preventDefault(); });
 
 // ---- keys, for the card that is looked at
