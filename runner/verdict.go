@@ -9,6 +9,7 @@ import (
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/store"
+	"github.com/evalrun/evalrun/schemas"
 )
 
 // Verdict is what the state of a run means for whoever started it.
@@ -93,23 +94,35 @@ func (s *Store) Judge(ctx context.Context, runID string, v Variables, accept Acc
 
 // Judge judges the run as the report has it.
 func (r *Report) Judge(accept Accept) (Verdict, string, error) {
-	stats, example := *r.r.Statistics, ""
-	if stats.Coverage.Unscored > 0 {
+	example := ""
+	if r.r.Statistics.Coverage.Unscored > 0 {
 		var err error
 		if example, err = r.r.FirstUnscored(); err != nil {
 			return 0, "", err
 		}
 	}
-	n := stats.Rollouts
+	v, reason := judgeHead(r.r.Head, accept, example)
+	return v, reason, nil
+}
+
+// JudgeHead judges a final run as the head of its results document has it, which has statistics.
+func JudgeHead(h schemas.Head, accept Accept) Verdict {
+	v, _ := judgeHead(h, accept, "")
+	return v
+}
+
+// judgeHead judges a run by its statistics. example is an evaluation that has no score.
+func judgeHead(h schemas.Head, accept Accept, example string) (Verdict, string) {
+	stats, n := *h.Statistics, h.Statistics.Rollouts
 	run := store.Run{Counts: store.Counts{Total: n.Total, Completed: n.Completed, Suspended: n.Suspended, Scoring: n.Scoring, Faulted: n.Faulted, Cancelled: n.Cancelled}}
-	if r.r.Final && r.r.FinishedAt != nil {
-		run.FinishedAt = *r.r.FinishedAt
+	if h.Final && h.FinishedAt != nil {
+		run.FinishedAt = *h.FinishedAt
 	}
 	v, reason := verdictOf(run, len(stats.PerAgent()[0].Evaluators) > 0, stats, accept, example)
-	if failure := failFast(run.Counts, stats); r.r.FailFast && failure != "" && (v == Passed || v == Undecided) {
+	if failure := failFast(run.Counts, stats); h.FailFast && failure != "" && (v == Passed || v == Undecided) {
 		v, reason = Failed, failure
 	}
-	return v, reason, nil
+	return v, reason
 }
 
 // verdictOf gives the verdict on a run that nobody has interrupted. hasEvaluators says that scores were

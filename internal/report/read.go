@@ -76,16 +76,30 @@ var errEnough = errors.New("enough")
 
 // ReadHead reads as much of a document as comes before its rollouts.
 func ReadHead(path string) (schemas.Head, error) {
+	d, err := readHead(path)
+	return d.Head, err
+}
+
+// ReadStatistics is ReadHead with the statistics, which may be large.
+func ReadStatistics(path string) (schemas.Head, error) {
+	d, err := readHead(path)
+	if err == nil {
+		err = d.readStatistics()
+	}
+	return d.Head, err
+}
+
+func readHead(path string) (*documentReader, error) {
 	d, err := openDocument(path)
 	if err != nil {
-		return schemas.Head{}, err
+		return &documentReader{}, err
 	}
 	defer d.file.Close()
 	d.headOnly = true
 	if err := d.read(nil); err != nil && !errors.Is(err, errEnough) {
-		return schemas.Head{}, err
+		return &documentReader{}, err
 	}
-	return d.Head, nil
+	return d, nil
 }
 
 func readDocument(path string, each func(*schemas.Rollout) error) (*documentReader, error) {

@@ -39,10 +39,17 @@ func (h summary) formatScores() string {
 
 // missing says in a few words what the scores leave out.
 func (h summary) missing() string {
-	if h.Statistics == nil {
-		return ""
+	if out := Missing(h.Head); len(out) > 0 {
+		return "; missing: " + strings.Join(out, ", ")
 	}
-	var out []string
+	return ""
+}
+
+// Missing says what the scores of a run leave out, of each kind in a few words.
+func Missing(h *schemas.Head) (out []string) {
+	if h.Statistics == nil {
+		return nil
+	}
 	c := h.Statistics.Coverage
 	if c.Unscored > 0 && (len(h.Statistics.PerAgent()[0].Evaluators) > 0 || len(h.Statistics.Gates) > 0) {
 		out = append(out, fmt.Sprintf("%d of %s unscored", c.Unscored, count(c.Evaluations, "evaluation")))
@@ -65,10 +72,7 @@ func (h summary) missing() string {
 			out = append(out, count(last.NotScored, "rollout")+" not scored again")
 		}
 	}
-	if len(out) == 0 {
-		return ""
-	}
-	return "; missing: " + strings.Join(out, ", ")
+	return out
 }
 
 // table has a row for each evaluator and one for all of them together; with several agents a

@@ -9,7 +9,6 @@ import (
 
 	"github.com/evalrun/evalrun/eval"
 	"github.com/evalrun/evalrun/internal/report"
-	"github.com/evalrun/evalrun/runner"
 	"github.com/evalrun/evalrun/schemas"
 )
 
@@ -57,13 +56,6 @@ type runPage struct {
 	Flaky              []flakyRow
 	FlakyMore, FlakyOf int
 	List               list
-}
-
-// verdict is the verdict on the run as it stands.
-type verdict struct {
-	Word, Class string
-	// Sentences say why, and what the verdict leaves out.
-	Sentences []string
 }
 
 // statusCount is how many rollouts have a status; it is a filter, too.
@@ -155,53 +147,6 @@ func classOf(s schemas.Status) string {
 		return "passed"
 	}
 	return string(s)
-}
-
-func verdictOf(o *overview) verdict {
-	v := verdict{Word: o.verdict.String(), Class: map[runner.Verdict]string{runner.Passed: "pass", runner.Failed: "fail"}[o.verdict]}
-	if v.Class == "" {
-		v.Class = o.verdict.String()
-	}
-	if o.head.Status == schemas.Running {
-		v.Word, v.Class = "running", "running"
-	}
-	s := o.head.Statistics
-	n := map[eval.GateVerdict]int{}
-	for _, g := range s.Gates {
-		n[g.Verdict]++
-	}
-	add := func(format string, args ...any) { v.Sentences = append(v.Sentences, fmt.Sprintf(format, args...)) }
-	switch {
-	case len(s.Gates) == 0:
-		add("The set has no thresholds, so that no score can fail it.")
-	case n[eval.GateUndecided] > 0:
-		add("%d of %s undecided, %d met, %d not met.", n[eval.GateUndecided], counted(len(s.Gates), "gate"), n[eval.GatePass], n[eval.GateFail])
-	default:
-		add("%d of %s met.", n[eval.GatePass], counted(len(s.Gates), "gate"))
-	}
-	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 {
-		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
-	}
-	if o.reason != "" && o.verdict != runner.Failed && o.verdict != runner.Undecided {
-		add("%s%s.", strings.ToUpper(o.reason[:1]), strings.TrimSuffix(o.reason[1:], "."))
-	}
-	c := s.Coverage
-	for _, one := range []struct {
-		n    int
-		noun string
-	}{{o.counts["faulted"], "rollout faulted"}, {o.counts["unscored"], "rollout unscored"}, {o.counts["cancelled"], "rollout cancelled"}, {c.EvaluatorErrors, "evaluator error"}, {c.EvaluatorsNotRun, "evaluator not run"}} {
-		if one.n > 0 {
-			noun, rest, _ := strings.Cut(one.noun, " ")
-			if strings.HasPrefix(one.noun, "evaluator error") {
-				noun, rest = "evaluator error", ""
-			}
-			add("%s.", strings.TrimSpace(counted(one.n, noun)+" "+rest))
-		}
-	}
-	if o.head.Status != schemas.Running {
-		add("Exit code now: %d.", o.verdict.ExitCode())
-	}
-	return v
 }
 
 // count counts the rollouts by status.

@@ -37,9 +37,10 @@ type runsPage struct {
 // runRow is a run of the list.
 type runRow struct {
 	runner.Run
-	Name, Status, Class string
-	Bar                 []barPart
-	BarText             string
+	Stands  standing
+	Name    string
+	Bar     []barPart
+	BarText string
 	// Counted are the rollouts by status, those that there are.
 	Counted []statusCount
 	// Scores are those of its agents, as its results document has them; nil if that is of an earlier
@@ -59,12 +60,13 @@ type runRow struct {
 	Damage string
 }
 
-var runStatuses = []choice{{"", "all"}, {"running", "running"}, {"interrupted", "interrupted"}, {"suspended", "suspended"}, {"faulted", "faulted"}, {"cancelled", "cancelled"}, {"successful", "successful"}}
-
 // runs is the list of runs.
 func (p *Pages) runs(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Set: q.Get("set"), Status: q.Get("status"), Statuses: runStatuses}
+	page := &runsPage{frame: frame{Title: "Runs", Section: "/"}, Q: strings.TrimSpace(q.Get("q")), Set: q.Get("set"), Status: q.Get("status"), Statuses: []choice{{"", "all"}}}
+	for _, s := range runStatuses {
+		page.Statuses = append(page.Statuses, choice{s, s})
+	}
 	page.Commands, page.Live = []string{"evalrun list"}, "/live"
 	if err := p.addRuns(r.Context(), page, q); err != nil {
 		return err
@@ -102,7 +104,7 @@ func (p *Pages) addRuns(ctx context.Context, page *runsPage, q url.Values) error
 
 // chooses reports whether a run is one of those asked for.
 func (p *Pages) chooses(page *runsPage, r runner.Run) bool {
-	if page.Status != "" && page.Status != statusOf(r) || page.Set != "" && page.Set != setOf(r) {
+	if page.Status != "" && !p.standings.chooses(r, page.Status) || page.Set != "" && page.Set != setOf(r) {
 		return false
 	}
 	return mentions(page.Q, r.ID, r.EvaluationSetName, r.EvaluationSetID) || p.documentMentions(page.Q, r)
@@ -152,18 +154,9 @@ func (page *runsPage) addSets(all []runner.Run) {
 	slices.SortFunc(page.Sets, func(a, b choice) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value)) })
 }
 
-// statusOf is how a run stands, in a word.
-func statusOf(r runner.Run) string {
-	if r.Interrupted {
-		return "interrupted"
-	}
-	return string(r.Status)
-}
-
 // runRow is a row of the list. With a run that cannot be read nothing is wrong but its own row.
 func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runRow {
-	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Status: statusOf(r)}
-	out.Class = classOf(schemas.Status(out.Status))
+	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Stands: p.standings.of(r)}
 	tally, err := p.tallies.of(ctx, r)
 	if err != nil && ctx.Err() == nil {
 		out.Damage = err.Error()

@@ -38,6 +38,7 @@ type Pages struct {
 	o         Options
 	overviews overviews
 	tallies   tallies
+	standings standings
 	feeds     feeds
 	setFiles  setFiles
 	// streams has an element for each browser that is told of changes of runs.
@@ -70,6 +71,7 @@ func New(o Options) *Pages {
 	p.streams = make(chan struct{}, maxStreams)
 	p.overviews = newOverviews(o.Service)
 	p.tallies = tallies{service: o.Service, runs: map[string]tallied{}}
+	p.standings = standings{store: o.Service.Runner(), runs: map[string]ended{}}
 	p.feeds = feeds{p: p, runs: map[string]*feed{}}
 	return p
 }

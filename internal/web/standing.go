@@ -1,0 +1,103 @@
+package web
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/internal/report"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// runStatuses are the words for how a run stands.
+var runStatuses = []string{"running", "interrupted", "suspended", "passed", "failed", "undecided", "faulted", "evaluators failed", "not all scored", "nothing scored", "cancelled", "ended"}
+
+// standing is how a run stands: its status, or its verdict once it has ended.
+type standing struct {
+	Status, Class string
+	// Missing says which gates of a run that has ended are not met, and what its scores leave out.
+	Missing []string
+}
+
+// statusOf is the status of a run, in a word.
+func statusOf(r runner.Run) string {
+	if r.Interrupted {
+		return "interrupted"
+	}
+	return string(r.Status)
+}
+
+// maxStandings is of how many runs it is remembered how they have ended.
+const maxStandings = 2000
+
+// standings remembers how runs have ended, each at one revision: the statistics of their results
+// documents may be large.
+type standings struct {
+	store *runner.Store
+	mu    sync.Mutex
+	runs  map[string]ended
+}
+
+type ended struct {
+	revision int64
+	standing
+}
+
+// chooses reports whether a run stands as a word says. A link of before the words were those of
+// verdicts may ask for the successful ones.
+func (q *standings) chooses(r runner.Run, word string) bool {
+	if word == string(schemas.Successful) || !r.Final {
+		return word == statusOf(r)
+	}
+	return word == q.of(r).Status
+}
+
+// of is how a run stands. Without a verdict of its revision it is not green.
+func (q *standings) of(r runner.Run) standing {
+	word := statusOf(r)
+	if !r.Final {
+		return standing{Status: word, Class: word}
+	}
+	q.mu.Lock()
+	known, ok := q.runs[r.ID]
+	q.mu.Unlock()
+	if ok && known.revision == r.Revision {
+		return known.standing
+	}
+	head, err := q.store.DocumentStatistics(r.ID)
+	if err != nil || head.RunID != r.ID || head.Revision != r.Revision || head.Statistics == nil {
+		if r.Status == schemas.Successful {
+			return standing{Status: "ended", Class: "unscored"}
+		}
+		return standing{Status: word, Class: word}
+	}
+	out := standing{Missing: missingOf(head)}
+	out.Status, out.Class = verdictWord(runner.JudgeHead(head, runner.Accept{}), head.Statistics)
+	if out.Class == "pass" && r.Status == schemas.Cancelled {
+		out.Status, out.Class = word, word
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.runs) >= maxStandings {
+		clear(q.runs)
+	}
+	q.runs[r.ID] = ended{r.Revision, out}
+	return out
+}
+
+// missingOf says which gates of a run are not met or undecided, and what its scores leave out.
+func missingOf(head schemas.Head) (out []string) {
+	n := map[eval.GateVerdict]int{}
+	for _, g := range head.Statistics.Gates {
+		n[g.Verdict]++
+	}
+	of := counted(len(head.Statistics.Gates), "gate")
+	if n[eval.GateFail] > 0 {
+		out = append(out, fmt.Sprintf("%d of %s not met", n[eval.GateFail], of))
+	}
+	if n[eval.GateUndecided] > 0 {
+		out = append(out, fmt.Sprintf("%d of %s undecided", n[eval.GateUndecided], of))
+	}
+	return append(out, report.Missing(&head)...)
+}

@@ -1,0 +1,84 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/evalrun/evalrun/eval"
+	"github.com/evalrun/evalrun/runner"
+	"github.com/evalrun/evalrun/schemas"
+)
+
+// verdict is the verdict on the run as it stands.
+type verdict struct {
+	Word, Class string
+	// Sentences say why, and what the verdict leaves out.
+	Sentences []string
+}
+
+// verdictWord is a verdict as a word, with its mark. Where the exit code is 3 the word is what is
+// missing: the first of what the runner looks for.
+func verdictWord(v runner.Verdict, s *eval.Summary) (word, class string) {
+	switch {
+	case v == runner.Passed:
+		return "passed", "pass"
+	case v == runner.Failed:
+		return "failed", "fail"
+	case v != runner.Faulted:
+		return v.String(), v.String()
+	case s.Rollouts.Faulted > 0:
+		return "faulted", "faulted"
+	case s.Coverage.EvaluatorErrors > 0:
+		return "evaluators failed", "unscored"
+	case s.Coverage.Cancelled == s.Coverage.Evaluations:
+		return "cancelled", "cancelled"
+	case s.Coverage.Unscored > 0:
+		return "not all scored", "unscored"
+	}
+	return "nothing scored", "unscored"
+}
+
+func verdictOf(o *overview) verdict {
+	v := verdict{}
+	v.Word, v.Class = verdictWord(o.verdict, o.head.Statistics)
+	if o.head.Status == schemas.Running {
+		v.Word, v.Class = "running", "running"
+	}
+	s := o.head.Statistics
+	n := map[eval.GateVerdict]int{}
+	for _, g := range s.Gates {
+		n[g.Verdict]++
+	}
+	add := func(format string, args ...any) { v.Sentences = append(v.Sentences, fmt.Sprintf(format, args...)) }
+	switch {
+	case len(s.Gates) == 0:
+		add("The set has no thresholds, so that no score can fail it.")
+	case n[eval.GateUndecided] > 0:
+		add("%d of %s undecided, %d met, %d not met.", n[eval.GateUndecided], counted(len(s.Gates), "gate"), n[eval.GatePass], n[eval.GateFail])
+	default:
+		add("%d of %s met.", n[eval.GatePass], counted(len(s.Gates), "gate"))
+	}
+	if open := o.counts["suspended"] + o.counts["scoring"] + o.counts["running"] + o.counts["evaluating"] + o.counts["pending"]; open > 0 {
+		add("%s open and can still change it.", counted(open, "rollout")+map[bool]string{true: " is", false: " are"}[open == 1])
+	}
+	if o.reason != "" && o.verdict != runner.Failed && o.verdict != runner.Undecided {
+		add("%s%s.", strings.ToUpper(o.reason[:1]), strings.TrimSuffix(o.reason[1:], "."))
+	}
+	c := s.Coverage
+	for _, one := range []struct {
+		n    int
+		noun string
+	}{{o.counts["faulted"], "rollout faulted"}, {o.counts["unscored"], "rollout unscored"}, {o.counts["cancelled"], "rollout cancelled"}, {c.EvaluatorErrors, "evaluator error"}, {c.EvaluatorsNotRun, "evaluator not run"}} {
+		if one.n > 0 {
+			noun, rest, _ := strings.Cut(one.noun, " ")
+			if strings.HasPrefix(one.noun, "evaluator error") {
+				noun, rest = "evaluator error", ""
+			}
+			add("%s.", strings.TrimSpace(counted(one.n, noun)+" "+rest))
+		}
+	}
+	if o.head.Status != schemas.Running {
+		add("Exit code now: %d.", o.verdict.ExitCode())
+	}
+	return v
+}
