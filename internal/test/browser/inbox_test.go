@@ -106,6 +106,56 @@ func TestAQuestionIsAnsweredAndItsRolloutFinishes(t *testing.T) {
 	}
 }
 
+// A key acts on the card that is marked, and on no other: the first one marks the first card, and after an
+// answer the next is the one that follows, even if keys come fast.
+func TestKeysAnswerOnlyTheMarkedQuestion(t *testing.T) {
+	_, links := desk(t)
+	b := newBrowser(t)
+	b.open(links[0], "/inbox")
+	const marked = `[...document.querySelectorAll('article.ask')].map(c => c.classList.contains('cur') ? 'X' : c.querySelector('.outcome') ? 'o' : '-').join('')`
+	is := func(want string) {
+		t.Helper()
+		got := ""
+		b.do(chromedp.Evaluate(marked, &got))
+		if got != want {
+			t.Errorf("marked %s, not %s", got, want)
+		}
+	}
+	outcomes := func(want int) {
+		t.Helper()
+		got := 0
+		b.do(chromedp.Evaluate(`document.querySelectorAll('.outcome').length`, &got))
+		if got != want {
+			t.Errorf("%d are answered, not %d", got, want)
+		}
+	}
+	for _, first := range []string{"j", "s", "k", "a", "d", "e"} {
+		b.do(chromedp.Reload())
+		b.until(`document.documentElement.dataset.inbox === 'ready'`)
+		is("----")
+		b.do(chromedp.KeyEvent(first))
+		is("X---")
+		outcomes(0)
+	}
+	b.do(chromedp.KeyEvent("a"), chromedp.KeyEvent("a"), chromedp.KeyEvent("d")) // the focus is on Undo
+	is("X---")
+	outcomes(1)
+	b.do(chromedp.KeyEvent("j"))
+	is("oX--")
+	b.do(chromedp.KeyEvent("s"))
+	is("o-X-")
+	b.do(chromedp.KeyEvent("d"), chromedp.KeyEvent("k"))
+	is("oXo-")
+	b.do(chromedp.KeyEvent("k")) // nothing before it is open
+	is("oXo-")
+	outcomes(2)
+	b.do(chromedp.Focus("article.ask:last-child button.deny"))
+	is("o-oX")
+	b.do(chromedp.KeyEvent("d"))
+	outcomes(3)
+	is("o-oX")
+}
+
 // What the page says that a button sends is what is stored, to the byte: no number is rounded, no member
 // moved, and deny is not approve.
 func TestThePreviewIsWhatIsSent(t *testing.T) {

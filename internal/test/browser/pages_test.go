@@ -229,7 +229,7 @@ func TestTabReachesEverything(t *testing.T) {
 func TestAnAnswerByKeysIsTakenBack(t *testing.T) {
 	w := sharedTickets(t)
 	b, at := open(t, w)
-	b.do(chromedp.Navigate(at+"/inbox"), chromedp.WaitReady("html[data-inbox=ready]"), chromedp.KeyEvent("d"))
+	b.do(chromedp.Navigate(at+"/inbox"), chromedp.WaitReady("html[data-inbox=ready]"), chromedp.KeyEvent("j"), chromedp.KeyEvent("d"))
 	b.until(`document.activeElement.textContent === 'Undo' && document.querySelector('.outcome').innerText.includes('Deny is sent in')`)
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.until(`!document.querySelector('.outcome') && document.activeElement.value === 'deny'`)

@@ -74,29 +74,34 @@ for (const form of $$('form[data-answer]')) {
 addEventListener('pageshow', () => $$('form[data-answer]').forEach(preview)); // by then a browser has put back what was entered before
 addEventListener('beforeunload', e => { if (waiting.size) e.preventDefault(); });
 
-// ---- keys, for the card that is looked at
-let at = 0;
-const cards = () => $$('article.ask', asks).filter(c => !c.classList.contains('done') && $('form', c) && !$('form', c).hidden);
-function look(d) {
-  const all = cards(); if (!all.length) return null;
-  at = Math.max(0, Math.min(all.length - 1, at + d));
-  for (const c of $$('article.ask', asks)) c.classList.toggle('cur', c === all[at]);
-  all[at].scrollIntoView({ block: 'nearest' });
-  return all[at];
+// ---- keys, for the card that is marked: what nobody has marked is never answered
+let marked = null;
+const open = card => !card.classList.contains('done') && $('form', card) && !$('form', card).hidden;
+function mark(card) {
+  if (!card?.matches('article.ask')) return;
+  marked?.classList.remove('cur');
+  (marked = card).classList.add('cur');
 }
+function go(d) { // marks the open card after the marked one, or before it; at first the first
+  const all = $$('article.ask', asks), at = all.indexOf(marked);
+  mark(at < 0 ? all.find(open) : d > 0 ? all.slice(at + 1).find(open) : all.slice(0, at).findLast(open));
+  marked?.scrollIntoView({ block: 'nearest' });
+}
+for (const name of ['focusin', 'click']) asks.addEventListener(name, e => mark(e.target.closest('article')));
 const edit = card => { const d = $('details', card); if (d) d.open = true; $('input:not([type=hidden]):not([type=checkbox]),select,textarea', d || card)?.focus(); };
-const press = (card, key) => key === 'e' ? edit(card) : key === 's' ? look(1) : $(`button[data-key="${key}"]`, card)?.click();
+const press = (card, key) => key === 'e' ? edit(card) : key === 's' ? go(1) : $(`button[data-key="${key}"]`, card)?.click();
 asks.addEventListener('click', e => {
   const b = e.target.closest?.('button[type=button][data-key]');
-  if (b) { at = Math.max(0, cards().indexOf(b.closest('article'))); press(b.closest('article'), b.dataset.key); }
+  if (b) press(b.closest('article'), b.dataset.key);
 });
 document.addEventListener('keydown', e => {
   let off = false; try { off = localStorage.getItem('evalrun.keys') === 'off'; } catch { /* nothing is kept */ }
   if (off || e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || $('dialog[open]')) return;
-  if (e.key === 'j' || e.key === 'k') { e.preventDefault(); look(e.key === 'j' ? 1 : -1); return; }
-  if (!/^[ades]$/.test(e.key)) return;
-  const card = look(0);
-  if (card) { e.preventDefault(); press(card, e.key); }
+  if (e.key === 'j' || e.key === 'k') { e.preventDefault(); go(e.key === 'j' ? 1 : -1); return; }
+  if (!/^[ades]$/.test(e.key) || e.repeat) return;
+  e.preventDefault();
+  if (!marked || e.key === 's') go(1); // the first key only marks
+  else if (open(marked)) press(marked, e.key);
 });
 
 // ---- what others do meanwhile
