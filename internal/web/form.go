@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,8 +31,14 @@ type field struct {
 
 	isInteger bool
 	limits    limits
-	// values are what the choices stand for.
-	values []string
+	// values are what the choices stand for, as JSON.
+	values []json.RawMessage
+}
+
+// option is one value that an answer may have, and what a person reads.
+type option struct {
+	value json.RawMessage
+	name  string
 }
 
 // fieldPrefix begins the names of the fields of such a form.
@@ -83,7 +91,7 @@ func readForm(schema json.RawMessage) (out []field) {
 			f.Value = plain(textOf(d))
 		}
 		_ = json.Unmarshal(m.Value, &f.limits) // what is no limit limits nothing
-		f.choose(choicesOf(p))
+		f.choose(choicesOf(p), p.Get("default"))
 		switch kind := p.Text("type"); {
 		case len(f.Choices) > 0:
 			f.Kind = "one"
@@ -106,48 +114,85 @@ func readForm(schema json.RawMessage) (out []field) {
 }
 
 // choose makes the field one of choices, if there are any.
-func (f *field) choose(from []choice) {
-	chosen := ""
-	for i, c := range from {
-		at := strconv.Itoa(i)
-		if plain(c.Value) == f.Value {
-			chosen = at
-		}
-		f.values, f.Choices = append(f.values, c.Value), append(f.Choices, choice{at, c.Name})
+func (f *field) choose(from []option, byDefault json.RawMessage) {
+	if len(from) == 0 {
+		return
 	}
-	if len(from) > 0 {
-		f.Value = chosen
+	f.Value = ""
+	for i, one := range from {
+		at := strconv.Itoa(i)
+		if byDefault != nil && jsonobj.Canonical(one.value) == jsonobj.Canonical(byDefault) {
+			f.Value = at
+		}
+		f.values, f.Choices = append(f.values, one.value), append(f.Choices, choice{at, one.name})
 	}
 }
 
 // text is the value that was entered, or what the choice stands for.
 func (f *field) text() string {
-	if at, err := strconv.Atoi(f.Value); len(f.values) > 0 && err == nil && 0 <= at && at < len(f.values) {
-		return f.values[at]
+	if chosen := f.chosen(); chosen != nil {
+		return textOf(chosen)
 	}
 	return f.Value
 }
 
-// choicesOf are the texts that a property may be.
-func choicesOf(p jsonobj.Object) (out []choice) {
-	var values, names []string
+// chosen is the value of the choice that was entered, nil if it is none.
+func (f *field) chosen() json.RawMessage {
+	at, err := strconv.Atoi(f.Value)
+	if err != nil || at < 0 || at >= len(f.values) {
+		return nil
+	}
+	return f.values[at]
+}
+
+// Undecided reports whether none of the choices was made, so that a form must not make one.
+func (f *field) Undecided() bool { return f.chosen() == nil }
+
+// choicesOf are the values that a property may have, of any type.
+func choicesOf(p jsonobj.Object) (out []option) {
+	var values []json.RawMessage
+	var names []string
 	_ = json.Unmarshal(p.Get("enum"), &values)
 	_ = json.Unmarshal(p.Get("enumNames"), &names)
 	for i, v := range values {
-		one := choice{v, v}
+		one := option{v, nameOfValue(v)}
 		if len(names) == len(values) {
-			one.Name = names[i]
+			one.name = names[i]
 		}
 		out = append(out, one)
 	}
-	var consts []struct{ Const, Title string }
-	if json.Unmarshal(p.Get("oneOf"), &consts) == nil {
-		for _, c := range consts {
-			if c.Title == "" {
-				c.Title = c.Const
-			}
-			out = append(out, choice{c.Const, c.Title})
+	var consts []struct {
+		Const json.RawMessage
+		Title string
+	}
+	if json.Unmarshal(p.Get("oneOf"), &consts) != nil {
+		return out
+	}
+	for _, c := range consts {
+		if c.Const == nil {
+			return nil // a schema in its place describes more values than can be listed
 		}
+		out = append(out, option{c.Const, cmp.Or(c.Title, nameOfValue(c.Const))})
+	}
+	return out
+}
+
+// nameOfValue is a value in one line: a text without quotes, everything else as JSON.
+func nameOfValue(v json.RawMessage) string {
+	if text, isText := jsonobj.Unquote(v); isText {
+		return text
+	}
+	var line bytes.Buffer
+	if json.Compact(&line, v) != nil {
+		return string(v)
+	}
+	return readable(line.String())
+}
+
+// texts are options that are texts.
+func texts(all ...string) (out []option) {
+	for _, text := range all {
+		out = append(out, option{jsonobj.Quote(text), text})
 	}
 	return out
 }
@@ -160,14 +205,10 @@ func ratingFields(shown jsonobj.Object) []field {
 	switch shown.Text("answer") {
 	case "boolean":
 		f.Title, f.Kind = "Verdict", "one"
-		f.choose([]choice{{"pass", "pass"}, {"fail", "fail"}})
+		f.choose(texts("pass", "fail"), nil)
 	case "labels":
 		f.Title, f.Kind = "Label", "one"
-		var all []choice
-		for _, l := range labels {
-			all = append(all, choice{l, l})
-		}
-		f.choose(all)
+		f.choose(texts(labels...), nil)
 	}
 	return []field{f}
 }
@@ -220,9 +261,11 @@ func (f *field) json() (json.RawMessage, error) {
 	case "text", "long":
 		return jsonobj.Quote(f.text()), f.limits.ofText(f.text())
 	case "one":
-		if at, err := strconv.Atoi(f.Value); err != nil || at < 0 || at >= len(f.values) {
+		chosen := f.chosen()
+		if chosen == nil {
 			return nil, errors.New("expected one of the choices")
 		}
+		return chosen, nil
 	case "json":
 		if !json.Valid([]byte(f.Value)) {
 			return nil, errors.New("expected one JSON document")

@@ -244,6 +244,62 @@ func TestAFormIsMadeOfTheSchemaOfAQuestion(t *testing.T) {
 	}
 }
 
+// A choice stands for its JSON value, of whatever type, and is made by nobody but the person who answers.
+func TestAChoiceIsSentAsItsValue(t *testing.T) {
+	t.Parallel()
+	d := newDeskOf(t, t.TempDir(), `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]}, "evaluators": [],
+ "evaluations": [{"id": "form", "name": "Form", "inputs": {"title": "How was it?", "data": {"requestedSchema": {"type": "object", "required": ["stars", "mixed", "one", "sure"],
+   "properties": {"stars": {"type": "integer", "enum": [1, 2, 3]}, "mixed": {"enum": ["low", 2, null, {"a": 1.0}]}, "may": {"enum": [false, true]},
+    "one": {"oneOf": [{"const": 0.5, "title": "half"}, {"const": "1"}, {"const": null}]}, "sure": {"enum": [1, 2], "default": 2},
+    "any": {"oneOf": [{"type": "string"}, {"type": "number"}]}}}}}, "evaluationCriterias": {}}]}`, approvalAgent)
+	_, page := d.do("GET", "/inbox", nil)
+	for _, want := range []string{
+		`<select name="f.0"><option value="">choose</option><option value="0">1</option><option value="1">2</option><option value="2">3</option></select>`,
+		`<select name="f.1"><option value="">choose</option><option value="0">low</option><option value="1">2</option><option value="2">null</option><option value="3">{&#34;a&#34;:1.0}</option></select>`,
+		`<select name="f.2"><option value=""></option><option value="0">false</option><option value="1">true</option></select>`,
+		`<select name="f.3"><option value="">choose</option><option value="0">half</option><option value="1">1</option><option value="2">null</option></select>`,
+		`<select name="f.4"><option value="0">1</option><option value="1" selected>2</option></select>`,
+		`<textarea name="f.5"`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the form lacks %s in\n%s", want, page)
+		}
+	}
+	id, asJSON := d.trigger("form").TriggerID, []string{"Accept", "application/json"}
+	status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "f.1", "9", "f.3", "0", "f.4", "0", "verb", "approve", "confirm", "1"), asJSON...)
+	if status != http.StatusUnprocessableEntity || !strings.Contains(body, "stars: expected an answer. mixed: expected one of the choices.") {
+		t.Error(status, body)
+	}
+	status, body = d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "f.0", "2", "f.1", "2", "f.2", "0", "f.3", "0", "f.4", "1", "verb", "approve", "confirm", "1"), asJSON...)
+	if status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	d.work()
+	if got := d.outputs()["form"]; got != `{"q":{"action":"approve","approved":true,"data":{"stars":3,"mixed":null,"may":false,"one":0.5,"sure":2}}}` {
+		t.Error(got)
+	}
+}
+
+// A rater's verdict and label are not chosen before the rater has chosen.
+func TestARatingIsNotDecidedByDefault(t *testing.T) {
+	t.Parallel()
+	d := newDeskOf(t, t.TempDir(), `{"version": "1.0", "id": "s", "name": "S", "agent": {"type": "function", "command": ["sh", "agent.sh"]},
+ "evaluators": [{"version": "1.0", "id": "v", "type": "human", "evaluatorConfig": {"name": "V", "question": "Polite?", "answer": "boolean"}}],
+ "evaluations": [{"id": "e", "name": "E", "inputs": {}, "evaluationCriterias": {"v": {}}}]}`, "echo '{}'\n")
+	_, page := d.do("GET", "/inbox", nil)
+	if !strings.Contains(page, `<option value="">choose</option><option value="0">pass</option><option value="1">fail</option>`) {
+		t.Fatal(page)
+	}
+	id := d.trigger("e").TriggerID
+	asJSON := []string{"Accept", "application/json"}
+	if status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "f.0", "", "verb", "rate", "confirm", "1"), asJSON...); status != http.StatusUnprocessableEntity || !strings.Contains(body, "Verdict: expected an answer.") || !d.trigger("e").Open {
+		t.Error(status, body)
+	}
+	if status, body := d.do("POST", "/triggers/"+id+"/answer", d.form(page, id, "f.0", "1", "verb", "rate", "confirm", "1"), asJSON...); status != http.StatusOK || string(d.trigger("e").Deliveries[0].Payload) != `{"pass":false,"rater":"ada"}` {
+		t.Error(status, body, string(d.trigger("e").Deliveries[0].Payload))
+	}
+}
+
 func TestAnAnswerOfAnotherSiteIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
