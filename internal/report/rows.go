@@ -3,6 +3,7 @@ package report
 import (
 	"strings"
 
+	"github.com/evalrun/evalrun/internal/fault"
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/schemas"
 )
@@ -22,7 +23,10 @@ type Row struct {
 	Scores map[string]float64
 	// Errors are the ids of the evaluators that failed, so that the score leaves them out.
 	Errors []string
-	Clocks schemas.Clocks
+	// AgentsFault says that it has faulted by a failure of the agent, Outdated that it is to be scored
+	// again: the statistics count the one as 0, and wait for the other.
+	AgentsFault, Outdated bool
+	Clocks                schemas.Clocks
 	// Reason says in one line why it has not passed, what it waits for, or which evaluator failed;
 	// empty if there is no such thing, or it has not come so far.
 	Reason string
@@ -55,7 +59,7 @@ func (r *Report) StatusOf(one *schemas.Rollout) string { return string(r.verdict
 func (r *Report) RowOf(one *schemas.Rollout) Row {
 	v := r.verdict(one)
 	row := Row{RolloutID: one.RolloutID, EvaluationID: one.EvaluationID, EvaluationName: one.EvaluationName, Agent: one.Agent, Epoch: one.Epoch,
-		Tags: one.Tags, Status: string(v), Score: one.Score, Scores: map[string]float64{}, Clocks: one.Clocks}
+		Tags: one.Tags, Status: string(v), Score: one.Score, Scores: map[string]float64{}, Clocks: one.Clocks, AgentsFault: agentsFault(one), Outdated: one.Outdated}
 	if strings.TrimSpace(row.EvaluationName) == "" {
 		row.EvaluationName = one.EvaluationID
 	}
@@ -77,6 +81,18 @@ func (r *Report) RowOf(one *schemas.Rollout) Row {
 	}
 	row.Reason = firstReason(v, one)
 	return row
+}
+
+// agentsFault reports whether a rollout has faulted by a failure of the agent.
+func agentsFault(one *schemas.Rollout) bool {
+	if one.Error == nil || one.Status != schemas.StateFaulted {
+		return false
+	}
+	owner := fault.Owner(one.FaultOwner)
+	if owner == "" { // an earlier version does not say
+		owner = fault.Category(one.Error.Category).Owner()
+	}
+	return owner == fault.OwnerAgent
 }
 
 // firstReason is the first thing that the explanation of a rollout with this verdict says.

@@ -22,7 +22,10 @@ type columns struct {
 	Strings     []string     `json:"strings"`
 	// MatrixRows is how many evaluations a page shows.
 	MatrixRows int `json:"matrixRows"`
-	Columns    struct {
+	// Reduced and Spread are the scores and the spreads of each evaluation by agent, in millionths.
+	Reduced [][]int `json:"reduced"`
+	Spread  [][]int `json:"spread"`
+	Columns struct {
 		ID         []string `json:"id"`
 		Evaluation []int    `json:"evaluation"`
 		Agent      []int    `json:"agent"`
@@ -46,6 +49,10 @@ func newColumns(o *overview) *columns {
 	status := map[string]int{}
 	for i, s := range statuses {
 		status[s] = i
+	}
+	for i := range o.evaluations {
+		scores, spreads := pairColumns(o.pairs(&o.evaluations[i]))
+		d.Reduced, d.Spread = append(d.Reduced, scores), append(d.Spread, spreads)
 	}
 	c := &d.Columns
 	c.Scores = make([][]int, len(o.evaluators))

@@ -151,55 +151,42 @@ type group struct {
 	*evaluation
 	// chosen has the chosen ones among its rows.
 	chosen map[int]bool
-	// score is the mean over the rollouts that ended, in which a faulted one counts as 0.
-	score         *float64
-	passes        int
-	working, wait int64
+	pairs  []pair
+	// working and waiting are the sums over the rollouts of the agents that are chosen.
+	working, waiting int64
 }
 
 // groups are the evaluations with chosen rollouts, in the order that is asked for.
 func (f filter) groups(o *overview) []group {
 	var out []group
+	agents := f.places(o)
 	for i := range o.evaluations {
 		g := group{evaluation: &o.evaluations[i], chosen: map[int]bool{}}
-		var sum float64
-		n := 0
 		for _, at := range g.rows {
-			r := &o.rows[at]
-			if f.chooses(r) {
+			if f.chooses(&o.rows[at]) {
 				g.chosen[at] = true
 			}
-			if r.Score != nil {
-				sum += *r.Score
-			}
-			if r.Score != nil || r.Status == "faulted" {
-				n++
-			}
-			if r.Status == "passed" {
-				g.passes++
-			}
-			g.working += r.Clocks.WorkingMs
-			g.wait += r.Clocks.WaitingMs
 		}
 		if len(g.chosen) == 0 {
 			continue
 		}
-		if n > 0 {
-			mean := sum / float64(n)
-			g.score = &mean
+		g.pairs = o.pairs(g.evaluation)
+		for _, i := range agents {
+			g.working += g.pairs[i].working
+			g.waiting += g.pairs[i].waiting
 		}
 		out = append(out, g)
 	}
 	key := func(g group) float64 {
 		switch f.Sort {
 		case "score":
-			return orLast(g.score)
+			return orLast(lowest(g.pairs, agents))
 		case "flaky":
-			return -float64(min(g.passes, len(g.rows)-g.passes))
+			return -flakiest(g.pairs, agents)
 		case "time":
 			return -float64(g.working)
 		case "wait":
-			return -float64(g.wait)
+			return -float64(g.waiting)
 		}
 		return 0
 	}

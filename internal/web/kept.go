@@ -26,7 +26,7 @@ import (
 // one revision: of another one, or if it is damaged or of another form, it is made again.
 const (
 	keptFile = "pages.cache"
-	keptForm = 2
+	keptForm = 3
 	// maxKept is how large such a file may be, opened.
 	maxKept = 1 << 30
 )
@@ -50,6 +50,7 @@ type kept struct {
 	Evaluation, Agent, Epoch, Why          []int
 	Statuses                               []string
 	Status                                 []int
+	AgentsFault, Outdated                  []bool
 	Score                                  []float64   // no number where there is none, also below
 	Scores                                 [][]float64 // less than any number where the evaluator failed
 	Wall, Work, Wait, Scoring, Queue, Eval []int64
@@ -80,6 +81,7 @@ func keep(storeDir string, o *overview) error {
 		k.IDs, k.Why, k.Status = append(k.IDs, r.RolloutID), append(k.Why, why[r.Reason]), append(k.Status, status[r.Status])
 		k.Evaluation, k.Agent, k.Epoch = append(k.Evaluation, r.evaluation), append(k.Agent, r.agent), append(k.Epoch, r.Epoch)
 		k.Score = append(k.Score, orNaN(r.Score))
+		k.AgentsFault, k.Outdated = append(k.AgentsFault, r.AgentsFault), append(k.Outdated, r.Outdated)
 		for n, e := range o.evaluators {
 			score, ok := r.Scores[e.ID]
 			switch {
@@ -168,7 +170,7 @@ func (k *kept) overview(red *redact.Redactor) (*overview, error) {
 	for i := range o.rows {
 		e := &o.evaluations[k.Evaluation[i]]
 		r := row{evaluation: k.Evaluation[i], agent: k.Agent[i], Row: report.Row{RolloutID: k.IDs[i], EvaluationID: e.ID, EvaluationName: e.Name, Agent: o.agents[k.Agent[i]], Epoch: k.Epoch[i], Tags: e.Tags,
-			Status: k.Statuses[k.Status[i]], Reason: k.Reasons[k.Why[i]], Scores: map[string]float64{},
+			Status: k.Statuses[k.Status[i]], Reason: k.Reasons[k.Why[i]], Scores: map[string]float64{}, AgentsFault: k.AgentsFault[i], Outdated: k.Outdated[i],
 			Clocks: schemas.Clocks{WallMs: k.Wall[i], WorkingMs: k.Work[i], WaitingMs: k.Wait[i], ScoringMs: k.Scoring[i], QueuedMs: k.Queue[i], EvaluatingMs: k.Eval[i]}}}
 		if score := k.Score[i]; !math.IsNaN(score) {
 			r.Score = &score

@@ -15,6 +15,9 @@ type list struct {
 	// Groups are there in the view matrix, Rows in the view rollouts.
 	Groups []groupRow
 	Rows   []rolloutRow
+	// OneScore says that the matrix has a column for the scores of the one agent that the run has or that
+	// is chosen. With several agents each has its scores beside its marks: never one over all of them.
+	OneScore bool
 	// Good says that all rollouts have passed, and that no evaluator failed.
 	Good bool
 	// Matrix and Rollouts lead to the views, Clear to the list without a filter.
@@ -26,8 +29,10 @@ type groupRow struct {
 	Name, ID, URL string
 	Tags          []string
 	// Agents are the cells of each agent.
-	Agents  []agentCells
-	Score   *float64
+	Agents []agentCells
+	// Score is there with one agent.
+	Score *agentCells
+	// Working is the sum over the rollouts of the agents that are chosen.
 	Working int64
 	Reason  string
 }
@@ -35,6 +40,9 @@ type groupRow struct {
 type agentCells struct {
 	Agent string
 	Cells []cell
+	// Score is what the epochs come to, ID the element that shows it.
+	Score *float64
+	ID    string
 }
 
 // cell is a rollout as a mark.
@@ -65,13 +73,14 @@ func newList(o *overview, f filter) list {
 		}
 		return l
 	}
-	groups := f.groups(o)
+	agents, groups := f.places(o), f.groups(o)
+	l.OneScore = len(agents) == 1
 	for _, g := range groups {
 		l.Found += len(g.chosen)
 	}
 	l.part = f.partOf(len(groups), o.matrixRows())
 	for _, g := range groups[l.From-1 : l.To] {
-		l.Groups = append(l.Groups, o.groupRow(g, from))
+		l.Groups = append(l.Groups, o.groupRow(g, agents, from))
 	}
 	return l
 }
@@ -85,9 +94,15 @@ func (o *overview) matrixRows() int {
 	return min(pageRows, max(1, pageCells/most))
 }
 
-func (o *overview) groupRow(g group, from string) groupRow {
-	out := groupRow{Name: g.Name, ID: g.ID, Tags: g.Tags, Score: g.score, Working: g.working}
+func (o *overview) groupRow(g group, agents []int, from string) groupRow {
+	out := groupRow{Name: g.Name, ID: g.ID, Tags: g.Tags, Working: g.working}
 	out.Agents = o.cells(g.evaluation, from, func(at int) bool { return g.chosen[at] }, -1)
+	for i := range out.Agents {
+		out.Agents[i].Score, out.Agents[i].ID = g.pairs[i].score, fmt.Sprintf("p%d-%d", o.rows[g.rows[0]].evaluation, i)
+	}
+	if len(agents) == 1 {
+		out.Score = &out.Agents[agents[0]]
+	}
 	first := -1
 	for _, at := range g.rows {
 		if !g.chosen[at] {

@@ -69,3 +69,82 @@ func TestAnEvaluatorThatFailsIsFound(t *testing.T) {
 		t.Errorf("the report says that nothing failed, or lacks what an evaluator failed in: %v", details)
 	}
 }
+
+// pairsAgent passes for alpha and fails for beta, passes in one of three epochs for alpha, and faults in
+// one of them by itself or by its environment.
+const pairsAgent = `read -r line
+once() { mkdir "DIR/$1" 2>/dev/null; }
+good='{"x": 1}' bad='{"x": 2}'
+case $line in
+*split*) if [ "$1" = alpha ]; then echo "$good"; else echo "$bad"; fi ;;
+*flaky*) if [ "$1" = beta ] || once "flaky"; then echo "$good"; else echo "$bad"; fi ;;
+*own*) if once "own-$1"; then echo nonsense; else echo "$good"; fi ;;
+*env*) if once "env-$1"; then exit 3; else echo "$good"; fi ;;
+*) echo "$good" ;;
+esac
+`
+
+// pairsSite is a site of a run of two agents whose faults of the category exit are the environment's.
+func pairsSite(t *testing.T, reduce string) *site {
+	t.Helper()
+	var evaluations []string
+	for _, id := range []string{"good", "split", "flaky", "own", "env"} {
+		evaluations = append(evaluations, `{"id": "`+id+`", "name": "`+id+`", "inputs": {"do": "`+id+`"}, "evaluationCriterias": {"x": {"expectedOutput": {"x": 1}}}}`)
+	}
+	return siteOfSet(t, `{"version": "1.0", "id": "s", "name": "Pairs", "epochs": {"count": 3, "reduce": "`+reduce+`"}, "faults": {"exit": "environment"},
+ "agents": [{"type": "function", "name": "alpha", "command": ["sh", "agent.sh", "alpha"]}, {"type": "function", "name": "beta", "command": ["sh", "agent.sh", "beta"]}],
+ "evaluators": [{"id": "x", "evaluatorTypeId": "uipath-exact-match", "evaluatorConfig": {"targetOutputKey": "x"}}],
+ "evaluations": [`+strings.Join(evaluations, ",")+`]}`, strings.ReplaceAll(pairsAgent, "DIR", t.TempDir()))
+}
+
+// order is the evaluations of a list in its order, each as often as it has rows.
+func (s *site) order(query string) (out []string) {
+	s.Helper()
+	for _, m := range regexp.MustCompile(`<div class="evn"><a class="u" href="[^"]*">([^<]*)<`).FindAllStringSubmatch(s.page("/runs/"+s.runID+query), -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// The matrix has of each agent the score that the statistics count: reduced as the set says, with a fault
+// of the agent as 0 and one of the environment left out. It is sorted by the lowest of them.
+func TestTheMatrixHasTheScoresOfTheStatistics(t *testing.T) {
+	t.Parallel()
+	for reduce, want := range map[string]string{ // alpha's and beta's scores of each evaluation
+		"mean":       "good 1.000 1.000, split 1.000 0.000, flaky 0.333 1.000, own 0.667 0.667, env 1.000 1.000",
+		"atLeastOne": "good 1.000 1.000, split 1.000 0.000, flaky 1.000 1.000, own 1.000 1.000, env 1.000 1.000",
+		"all":        "good 1.000 1.000, split 1.000 0.000, flaky 0.000 1.000, own 0.000 0.000, env 1.000 1.000",
+	} {
+		t.Run(reduce, func(t *testing.T) {
+			t.Parallel()
+			s := pairsSite(t, reduce)
+			scores := func(query string) string {
+				rows := strings.Split(s.page("/runs/"+s.runID+query), `<div class="evn">`)[1:]
+				var got []string
+				for i, id := range s.order(query) {
+					for _, m := range regexp.MustCompile(`id="p\d+-\d+">([^<]*)<`).FindAllStringSubmatch(rows[i], -1) {
+						id += " " + m[1]
+					}
+					got = append(got, id)
+				}
+				return strings.Join(got, ", ")
+			}
+			if got := scores(""); got != want {
+				t.Errorf("%s\nwant %s", got, want)
+			}
+			s.checkMatrix(s.results(s.runID))
+			if reduce != "mean" {
+				return
+			}
+			for query, want := range map[string]string{
+				"?sort=score":             "split 1.000 0.000, flaky 0.333 1.000, own 0.667 0.667, good 1.000 1.000, env 1.000 1.000",
+				"?sort=score&agent=alpha": "flaky 0.333, own 0.667, good 1.000, split 1.000, env 1.000",
+				"?sort=score&agent=beta":  "split 0.000, own 0.667, good 1.000, flaky 1.000, env 1.000",
+			} {
+				if got := scores(query); got != want {
+					t.Errorf("%s: %s\nwant %s", query, got, want)
+				}
+			}
+		})
+	}
+}

@@ -35,6 +35,9 @@ type patch struct {
 	// are all rollouts.
 	Set   [][3]any `json:"set"`
 	Whole bool     `json:"whole,omitempty"`
+	// Pairs has what these rollouts' evaluations have come to for their agents: the places of evaluation
+	// and agent, score and spread.
+	Pairs [][4]int `json:"pairs,omitempty"`
 	// Final says that no rollout will change any more, unless the run is scored again; Rescored is how
 	// often that was done.
 	Final bool `json:"final"`
@@ -50,11 +53,13 @@ type patch struct {
 func patchOf(since int64, now *overview) patch {
 	p := patchTexts(now)
 	p.Whole = since < now.base || since > now.head.Revision
+	var rows []int
 	for i := range now.rows {
 		if r := &now.rows[i]; p.Whole || r.changed > since {
-			p.Set = append(p.Set, [3]any{i, r.Status, formatScore(r.Score)})
+			p.Set, rows = append(p.Set, [3]any{i, r.Status, formatScore(r.Score)}), append(rows, i)
 		}
 	}
+	p.Pairs = now.changedPairs(rows)
 	return p
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html"
 	"maps"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/eval/stats"
 	"github.com/evalrun/evalrun/internal/store"
 	"github.com/evalrun/evalrun/internal/testenv"
 	"github.com/evalrun/evalrun/internal/web"
@@ -160,6 +162,7 @@ func TestEveryNumberOfEveryPageIsThatOfTheResults(t *testing.T) {
 			t.Errorf("run %s: %d rows", runID, n)
 		}
 		s.checkRunInList(results)
+		s.checkMatrix(results)
 	}
 	for _, status := range web.Statuses {
 		if !states[status] {
@@ -198,6 +201,55 @@ func (s *site) checkRollout(runID string, one schemas.Rollout) {
 			s.Errorf("%s: its page lacks %s", one.RolloutID, text)
 		}
 	}
+}
+
+// checkMatrix holds the scores of evaluations and agents in the matrix against the statistics, of which
+// they are the parts, and the sums of the clocks against the rollouts.
+func (s *site) checkMatrix(results schemas.Results) {
+	s.Helper()
+	agents := results.Statistics.PerAgent()
+	path := "/runs/" + results.RunID
+	for _, query := range []string{"", "?agent=" + url.QueryEscape(plain(results.Agents[0].Name))} {
+		page := s.page(path + query)
+		sums, n := make([]float64, len(agents)), make([]int, len(agents))
+		for _, m := range regexp.MustCompile(`id="p\d+-(\d+)">([0-9.]+)<`).FindAllStringSubmatch(page, -1) {
+			a, _ := strconv.Atoi(m[1])
+			score, _ := strconv.ParseFloat(m[2], 64)
+			sums[a], n[a] = sums[a]+score, n[a]+1
+		}
+		for i, a := range agents {
+			if query != "" && i > 0 {
+				a.Score = stats.Estimate{}
+			}
+			if n[i] != a.Score.N || n[i] > 0 && math.Abs(sums[i]/float64(n[i])-*a.Score.Mean) > 0.0006 {
+				s.Errorf("run %s%s: agent %d has %d scores, %.3f on average, in the matrix; in the results %+v", results.RunID, query, i, n[i], sums[i]/float64(n[i]), a.Score)
+			}
+		}
+		if strings.Contains(page, `data-l="Score"`) != (query != "" || len(agents) == 1) {
+			s.Errorf("run %s%s: one score over several agents, or none with one", results.RunID, query)
+		}
+		working := map[string]int64{}
+		for _, one := range results.EvaluationSetResults {
+			if query == "" || one.Agent == results.Agents[0].Name {
+				working[one.EvaluationID] += one.Clocks.WorkingMs
+			}
+		}
+		rows := strings.Split(page, `<tr><th scope="row"><div class="evn">`)[1:]
+		if len(rows) != len(working) {
+			s.Errorf("run %s%s: %d rows of %d evaluations", results.RunID, query, len(rows), len(working))
+		}
+		for _, row := range rows {
+			id := results.EvaluationSetResults[slices.IndexFunc(results.EvaluationSetResults, func(one schemas.Rollout) bool { return strings.Contains(row, one.RolloutID) })].EvaluationID
+			if got := cells(row)["Working, sum"]; got != web.FormatMs(working[id]) {
+				s.Errorf("run %s%s: %s has worked %s in the matrix, %s in the results", results.RunID, query, id, got, web.FormatMs(working[id]))
+			}
+		}
+	}
+}
+
+// plain is a name as a page has it in its attributes.
+func plain(name string) string {
+	return regexp.MustCompile(`[\x00-\x1f\x{202a}-\x{202e}]`).ReplaceAllString(name, "\ufffd")
 }
 
 // checkRunInList holds the row of a run in the list of runs against its results.

@@ -112,7 +112,7 @@ func TestABrowserThatIsFarBehindIsDropped(t *testing.T) {
 func TestAPatchHasWhatHasChangedSinceARevision(t *testing.T) {
 	t.Parallel()
 	one := func(revision int64, rows ...string) *overview {
-		o := &overview{head: schemas.Head{Revision: revision, Statistics: new(eval.Summary)}, base: revision, counts: map[string]int{}}
+		o := &overview{head: schemas.Head{Revision: revision, Statistics: new(eval.Summary)}, base: revision, counts: map[string]int{}, agents: []string{"a"}, evaluations: make([]evaluation, 1)}
 		for _, text := range rows {
 			status, score, _ := strings.Cut(text, " ")
 			r := row{Row: report.Row{Status: status}}

@@ -70,7 +70,7 @@ function load() { // asked for when it is first needed
   loading ??= (report ? report.columns() : ask(location.pathname + '/columns')).then(d => {
     data = d; data.text = d.evaluations.map(e => (e.id + '\n' + e.name).toLowerCase()); data.rows = d.evaluations.map(() => []);
     d.columns.evaluation.forEach((e, i) => data.rows[e].push(i));
-    for (const s of late.values()) if (s[3] > d.revision) apply(s); // what was told while they came
+    for (const [revision, apply] of late.values()) if (revision > d.revision) apply(); // what was told while they came
     return d;
   });
   return loading;
@@ -89,29 +89,26 @@ function choose() {
   }
   return hit;
 }
+const chosen = () => data.agents.map((a, k) => k).filter(k => !state.agent || plain(data.agents[k]) === state.agent);
 const status = i => data.statuses[data.columns.status[i]];
+const compare = (a, b) => a < b ? -1 : +(a > b); // Infinity - Infinity is no number
 function sorted(hit) {
-  const C = data.columns, last = v => v < 0 ? Infinity : v;
+  const C = data.columns, last = v => v < 0 ? Infinity : v, agents = chosen();
   if (state.view === 'rollouts') {
     const key = { score: i => last(C.score[i]), time: i => -C.working[i], wait: i => -C.waiting[i] }[state.sort];
     const rows = []; for (let i = 0; i < hit.length; i++) if (hit[i]) rows.push(i);
-    return key ? rows.sort((a, b) => key(a) - key(b) || a - b) : rows;
+    return key ? rows.sort((a, b) => compare(key(a), key(b)) || a - b) : rows;
   }
   const groups = [];
   data.rows.forEach((rows, e) => {
     if (!rows.some(i => hit[i])) return;
-    const g = { e, rows, sum: 0, n: 0, passes: 0, working: 0, waiting: 0 };
-    for (const i of rows) {
-      if (C.score[i] >= 0) g.sum += C.score[i];
-      if (C.score[i] >= 0 || status(i) === 'faulted') g.n++;
-      if (status(i) === 'passed') g.passes++;
-      g.working += C.working[i]; g.waiting += C.waiting[i];
-    }
-    g.score = g.n ? g.sum / g.n : -1;
+    const g = { e, rows, working: 0, waiting: 0 };
+    for (const i of rows) if (agents.includes(C.agent[i])) { g.working += C.working[i]; g.waiting += C.waiting[i]; }
+    g.score = Math.min(...agents.map(k => last(data.reduced[e][k]))); g.spread = Math.max(...agents.map(k => data.spread[e][k]));
     groups.push(g);
   });
-  const key = { score: g => last(g.score), flaky: g => -Math.min(g.passes, g.rows.length - g.passes), time: g => -g.working, wait: g => -g.waiting }[state.sort];
-  return key ? groups.sort((a, b) => key(a) - key(b) || a.e - b.e) : groups;
+  const key = { score: g => g.score, flaky: g => -g.spread, time: g => -g.working, wait: g => -g.waiting }[state.sort];
+  return key ? groups.sort((a, b) => compare(key(a), key(b)) || a.e - b.e) : groups;
 }
 const score = v => v < 0 ? '–' : (v / 1e6).toFixed(3);
 function duration(ms) {
@@ -128,13 +125,13 @@ const td = (name, cls, ...kids) => el('td', { 'data-l': name, class: cls }, ...k
 function heading(e, url) {
   return el('th', { scope: 'row' }, el('div', { class: 'evn' }, u('a', e.name, { href: url })), e.name === e.id ? null : u('code', e.id));
 }
-function matrixRow(g, hit, from) {
+function matrixRow(g, hit, from, one) {
   const C = data.columns, e = data.evaluations[g.e], first = g.rows.find(i => hit[i] && C.why[i]) ?? g.rows.find(i => hit[i]);
   const cells = data.agents.map(() => el('span', { class: 'cells' }));
   for (const i of g.rows.slice(0, 900)) cells[C.agent[i]].append(el('a', { id: 'c' + i, class: status(i) + (hit[i] ? '' : ' dim'), href: href(i, from), 'aria-label': label(i) }, icon(status(i))));
   const tags = el('td', { 'data-l': 'Tags' }); for (const t of e.tags || []) tags.append(u('span', t, { class: 'tag' }), ' ');
-  return el('tr', {}, heading(e, href(first, from)), data.tagged ? tags : null, ...cells.map((c, k) => td(plain(data.agents[k]), null, c)),
-    td('Score', 'num', score(g.score)), td('Working', 'num', duration(g.working)), td('First reason', 'why', u('span', data.strings[C.why[first]])));
+  return el('tr', {}, heading(e, href(first, from)), data.tagged ? tags : null, ...cells.map((c, k) => td(plain(data.agents[k]), null, c, one < 0 ? ' ' : null, one < 0 ? el('span', { class: 'pair num', id: `p${g.e}-${k}` }, score(data.reduced[g.e][k])) : null)),
+    one < 0 ? null : el('td', { 'data-l': 'Score', class: 'num', id: `p${g.e}-${one}` }, score(data.reduced[g.e][one])), td('Working, sum', 'num', duration(g.working)), td('First reason', 'why', u('span', data.strings[C.why[first]])));
 }
 function rolloutRow(i, from) {
   const C = data.columns, e = data.evaluations[C.evaluation[i]];
@@ -145,11 +142,12 @@ function render() {
   data.tagged = data.evaluations.some(e => e.tags?.length);
   const hit = choose(), all = sorted(hit), matrix = state.view !== 'rollouts', size = matrix ? data.matrixRows : 100;
   const page = Math.max(1, Math.min(Math.ceil(all.length / size), +state.page || 1)), q = queryOf(state, { page: '1' }), from = q && !report ? '?' + new URLSearchParams({ from: q }) : '';
-  const heads = matrix ? ['Evaluation', ...(data.tagged ? ['Tags'] : []), ...data.agents.map(plain), 'Score', 'Working', 'First reason'] : ['Status', 'Evaluation', 'Agent', 'Epoch', 'Score', 'Working', 'Waiting', 'First reason'];
+  const agents = chosen(), one = agents.length === 1 ? agents[0] : -1; // the agent of the column of scores
+  const heads = matrix ? ['Evaluation', ...(data.tagged ? ['Tags'] : []), ...data.agents.map(plain), ...(one < 0 ? [] : ['Score']), 'Working, sum', 'First reason'] : ['Status', 'Evaluation', 'Agent', 'Epoch', 'Score', 'Working', 'Waiting', 'First reason'];
   const body = el('tbody'), link = (n, text) => el('a', { class: 'btn', 'data-state': '', href: mark + queryOf(state, { page: String(n) }) }, text);
-  for (const r of all.slice((page - 1) * size, page * size)) body.append(matrix ? matrixRow(r, hit, from) : rolloutRow(r, from));
+  for (const r of all.slice((page - 1) * size, page * size)) body.append(matrix ? matrixRow(r, hit, from, one) : rolloutRow(r, from));
   if (!all.length) body.append(el('tr', {}, el('td', { colspan: '9' }, 'Nothing matches these filters. ', el('a', { 'data-state': '', href: mark }, 'Clear them'))));
-  table.replaceChildren(el('thead', {}, el('tr', {}, ...heads.map(h => el('th', { scope: 'col', class: /^(Score|Working|Waiting|Epoch)$/.test(h) ? 'num' : null }, h)))), body);
+  table.replaceChildren(el('thead', {}, el('tr', {}, ...heads.map(h => el('th', { scope: 'col', class: /^(Score|Working|Working, sum|Waiting|Epoch)$/.test(h) ? 'num' : null }, h)))), body);
   for (const p of $$('[data-pager]')) p.replaceChildren(el('div', { class: 'pager' }, page > 1 ? link(page - 1, '‹ Previous') : null,
     el('span', {}, all.length ? `${(page - 1) * size + 1}–${Math.min(all.length, page * size)} of ${all.length}` : 'none'), page * size < all.length ? link(page + 1, 'Next ›') : null));
   $('#found').textContent = `${hit.reduce((a, b) => a + b, 0)} of ${hit.length} rollout${hit.length === 1 ? '' : 's'}`;
@@ -278,7 +276,7 @@ $('button', keys || el('p'))?.addEventListener('click', () => keys.close());
 // ---- live: texts and marks by the ids of their elements, rollouts by their places; nothing moves
 const stream = document.body.dataset.live, live = $('#live'), newer = $('#newer');
 let source = null, quiet = 0, told = 0, telling = 0, ended = live?.lastElementChild.textContent === 'final';
-const late = new Map(), changed = new Set(); // rollouts by their places: how they are now, and those to look at
+const late = new Map(), changed = new Set(); // what has become of rollouts and pairs, and the rollouts to look at
 const say = t => { if (live) live.lastElementChild.textContent = t; };
 function offer(text, again, link = 'Load the page again') { // says politely that there is more to see than was changed here
   if (!newer || !newer.hidden && (!again || newer.textContent === text + ' ' + link)) return;
@@ -315,6 +313,7 @@ function patch(p) {
   for (const n of $$('.counts [data-status]')) if ($('.num', n).textContent !== '0') n.hidden = false;
   drawBar();
   const set = new Map(p.set.map(s => [s[0], s])), wanted = state.status.split(',').filter(Boolean), seen = new Set();
+  const tell = (key, apply) => { late.set(key, [+p.text['t-rev'], apply]); if (data) apply(); };
   for (const c of $$('.cells a[id]')) { // the cells and rows that are shown
     const s = set.get(+c.id.slice(1)); if (!s) continue;
     const [row, status, score] = s, label = c.getAttribute('aria-label').replace(/: [^:]*$/, ': ' + status + (score === '–' ? '' : ', score ' + score));
@@ -335,9 +334,12 @@ function patch(p) {
     setStatus(m, s[1], s[1]); m.setAttribute('class', 'st ' + s[1]); cell.textContent = s[2];
   }
   for (const s of set.values()) {
-    late.set(s[0], [...s, +p.text['t-rev']]);
-    if (data) apply(s);
+    tell(s[0], () => apply(s));
     if (wanted.length ? wanted.includes(s[1]) && !seen.has(s[0]) && !p.whole : !p.whole) changed.add(s[0]); else if (wanted.length && !wanted.includes(s[1])) changed.delete(s[0]);
+  }
+  for (const [e, a, value, spread] of p.pairs || []) {
+    const n = document.getElementById(`p${e}-${a}`); if (n) n.textContent = score(value);
+    tell(`p${e}-${a}`, () => { data.reduced[e][a] = value; data.spread[e][a] = spread; });
   }
   const again = $('#rescored'), good = $('#good');
   if (good) good.hidden = !p.good;
