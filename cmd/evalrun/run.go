@@ -167,8 +167,10 @@ func fetch(cmd *cobra.Command, g *globals, paths []string, dataset string) (*run
 	return fetched, local, nil
 }
 
-// repeated are the flags that the command has which repeats one evaluation of a run.
-var repeated = []string{"store", "dataset", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile"}
+// repeated are the flags of a run's stored command line, which the command also has that repeats one
+// evaluation.
+var repeated = []string{"store", "dataset", "strict", "epochs", "wait", "env", "env-file", "isolation", "mcp-config", "mcp", "ignore-dockerfile",
+	"fail-on-error", "fail-on-evaluator-error", "allow-unscored", "allow-suspended"}
 
 // commandLine is how evalrun was called, without what chooses agents and evaluations, and without
 // outputs.

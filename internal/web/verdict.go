@@ -66,19 +66,43 @@ func verdictOf(o *overview) verdict {
 	}
 	c := s.Coverage
 	for _, one := range []struct {
-		n    int
-		noun string
-	}{{o.counts["faulted"], "rollout faulted"}, {o.counts["unscored"], "rollout unscored"}, {o.counts["cancelled"], "rollout cancelled"}, {c.EvaluatorErrors, "evaluator error"}, {c.EvaluatorsNotRun, "evaluator not run"}} {
-		if one.n > 0 {
-			noun, rest, _ := strings.Cut(one.noun, " ")
-			if strings.HasPrefix(one.noun, "evaluator error") {
-				noun, rest = "evaluator error", ""
-			}
-			add("%s.", strings.TrimSpace(counted(one.n, noun)+" "+rest))
+		n          int
+		noun, rest string
+		// reason is the word for the verdict that has been explained by this already.
+		reason string
+	}{{o.counts["faulted"], "rollout", " faulted", "faulted"}, {o.counts["unscored"], "rollout", " unscored", "not all scored"}, {o.counts["cancelled"], "rollout", " cancelled", "cancelled"},
+		{c.EvaluatorErrors, "evaluator error", "", "evaluators failed"}, {c.EvaluatorsNotRun, "evaluator", " not run", ""}} {
+		if one.n > 0 && one.reason != v.Word {
+			add("%s%s.", counted(one.n, one.noun), one.rest)
 		}
 	}
 	if o.head.Status != schemas.Running {
-		add("Exit code now: %d.", o.verdict.ExitCode())
+		code := o.verdict.ExitCode()
+		if allowed := allowances(o.head.CommandLine); code != 0 && allowed != "" {
+			add("Exit code now: %d, without the %s with which the run was started.", code, allowed)
+		} else {
+			add("Exit code now: %d.", code)
+		}
 	}
 	return v
+}
+
+// allowances are the flags of a run's command that let it have another exit code, in words; empty if it
+// has none.
+func allowances(commandLine []string) string {
+	var out []string
+	for i, word := range commandLine {
+		switch word {
+		case "--":
+			return strings.Join(out, " and ")
+		case "--fail-on-error", "--fail-on-evaluator-error":
+			if i+1 < len(commandLine) {
+				word += " " + commandLine[i+1]
+			}
+			out = append(out, word)
+		case "--allow-suspended", "--allow-unscored":
+			out = append(out, word)
+		}
+	}
+	return strings.Join(out, " and ")
 }

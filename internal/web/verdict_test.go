@@ -114,3 +114,28 @@ func TestARunWithoutItsVerdictIsNotGreen(t *testing.T) {
 		t.Error(page)
 	}
 }
+
+// Each thing is said once beside the verdict. The exit code is that without the allowances of the
+// command, which are named.
+func TestTheVerdictIsExplainedOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for name, c := range map[string]struct {
+		second      string
+		commandLine []string
+		want        string
+	}{
+		"a fault":          {`{"id": "b", "name": "b", "inputs": {"do": "fault"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, nil, "1 of 2 rollouts faulted. Exit code now: 3."},
+		"an allowed fault": {`{"id": "b", "name": "b", "inputs": {"do": "fault"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, []string{"evalrun", "run", "set.json", "--fail-on-error", "1", "--allow-suspended", "--", "a", "--allow-unscored"}, "1 of 2 rollouts faulted. Exit code now: 3, without the --fail-on-error 1 and --allow-suspended with which the run was started."},
+		"an evaluator":     {`{"id": "b", "name": "b", "inputs": {"do": "broken"}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}, "y": {}}}`, nil, "Evaluators failed 1 of 3 times; --fail-on-evaluator-error allows some. Exit code now: 3."},
+		"nothing is wrong": {`{"id": "b", "name": "b", "inputs": {}, "evaluationCriterias": {"x": {"expectedOutput": {"say": "yes"}}}}`, []string{"evalrun", "run", "set.json", "--fail-on-error", "1"}, "Exit code now: 0."},
+	} {
+		id := d.another(strings.NewReplacer("ID", name, "MORE", "", "SECOND", c.second).Replace(verdictSet), runner.CreateOptions{CommandLine: c.commandLine})
+		_, page := d.do("GET", "/runs/"+id, nil)
+		_, why, _ := strings.Cut(page, `<span id="t-why" class="u">`)
+		why, _, _ = strings.Cut(why, "</span>")
+		if want := "The set has no thresholds, so that no score can fail it. " + c.want; why != want {
+			t.Errorf("%s: %q, want %q", name, why, want)
+		}
+	}
+}
