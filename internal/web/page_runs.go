@@ -111,10 +111,10 @@ func (p *Pages) chooses(page *runsPage, r runner.Run) bool {
 }
 
 // documentMentions reports whether a run is one that a search means by what only its results document
-// says. It does not matter how old that is: this is the same in all of them.
+// says.
 func (p *Pages) documentMentions(q string, r runner.Run) bool {
-	head, err := p.o.Service.Runner().DocumentHead(r.ID)
-	if err != nil || head.RunID != r.ID {
+	head, ok := p.documentOf(r)
+	if !ok {
 		return false
 	}
 	said := append([]string{head.GitCommit, report.ShellWords(head.CommandLine)}, head.Tags...)
@@ -169,18 +169,27 @@ func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runR
 			out.Waits = append(out.Waits, fmt.Sprintf("%d %s", s.Waiting[typ], typ))
 		}
 	}
-	if head, ok := p.headOf(r); ok {
-		out.Scores, out.Name, out.Commit, out.Tags = scoresOf(head), setName(head), head.GitCommit, head.Tags
-		out.CommandLine = report.ShellWords(head.CommandLine)
+	if head, ok := p.documentOf(r); ok {
+		out.Name, out.Commit, out.Tags, out.CommandLine = setName(head), head.GitCommit, head.Tags, report.ShellWords(head.CommandLine)
+		if head.Revision == r.Revision {
+			out.Scores = scoresOf(head)
+		}
 	}
 	out.Trend = p.trend(r, all, out.Scores)
 	return out
 }
 
+// documentOf is what the results document of a run says of it. It may be of an earlier revision: how the
+// run was started is the same in all of them.
+func (p *Pages) documentOf(r runner.Run) (schemas.Head, bool) {
+	head, err := p.o.Service.Runner().DocumentHead(r.ID)
+	return head, err == nil && head.RunID == r.ID
+}
+
 // headOf is what the results document of a run says of it, if that is of the run's revision.
 func (p *Pages) headOf(r runner.Run) (schemas.Head, bool) {
-	head, err := p.o.Service.Runner().DocumentHead(r.ID)
-	return head, err == nil && head.RunID == r.ID && head.Revision == r.Revision
+	head, ok := p.documentOf(r)
+	return head, ok && head.Revision == r.Revision
 }
 
 // scoresOf are the scores of a run by agent.

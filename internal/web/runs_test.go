@@ -117,3 +117,25 @@ func TestParkedDeliveriesAreShown(t *testing.T) {
 		}
 	}
 }
+
+// How a run was started is in the list also after an answer, when its results document is of an earlier
+// revision; its scores are not.
+func TestTheListSaysHowARunWasStartedAfterAnAnswer(t *testing.T) {
+	t.Parallel()
+	d, _ := factsDesk(t)
+	d.resume()
+	commit := d.document().GitCommit[:10]
+	row := func() string {
+		_, page := d.do("GET", "/", nil)
+		return page
+	}
+	if page := row(); !strings.Contains(page, commit) || strings.Contains(page, "not up to date") {
+		t.Fatal("before the answer", page)
+	}
+	if _, err := d.store.Deliver(t.Context(), d.trigger("ask").TriggerID, runner.Delivery{Payload: json.RawMessage(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+	if page := row(); !strings.Contains(page, commit) || !strings.Contains(page, "not up to date") {
+		t.Error("after the answer", page)
+	}
+}
