@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/evalrun/evalrun/internal/redact"
 	"github.com/evalrun/evalrun/internal/service"
@@ -63,6 +64,13 @@ func explain(err error) (int, string) {
 		return http.StatusUnprocessableEntity, wrong.Error()
 	}
 	return http.StatusInternalServerError, "evalrun itself failed; its log says why"
+}
+
+// withoutFolder leaves the path of the store out of a text. It is for whoever is at the machine, and a
+// page is not.
+func (p *Pages) withoutFolder(text string) string {
+	dir := p.o.Service.Store().Dir()
+	return strings.ReplaceAll(strings.ReplaceAll(text, "the store "+dir, "the store"), dir, "the store")
 }
 
 // unreadable parts an error about all runs into what is said of some of them beside the others, and an

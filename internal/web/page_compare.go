@@ -109,7 +109,7 @@ func (p *Pages) compare(w http.ResponseWriter, r *http.Request) error {
 			q.Set("different", "1")
 			page.Allow = "?" + q.Encode()
 		case errors.As(err, &wrong), errors.Is(err, compare.ErrNoPairs):
-			page.Problem = err.Error()
+			page.Problem = p.withoutFolder(err.Error())
 		default:
 			return err
 		}

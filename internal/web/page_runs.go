@@ -159,7 +159,7 @@ func (p *Pages) runRow(ctx context.Context, r runner.Run, all []runner.Run) runR
 	out := runRow{Run: r, Name: setName(schemas.Head{RunID: r.ID, EvaluationSetID: r.EvaluationSetID, EvaluationSetName: r.EvaluationSetName}), Stands: p.standings.of(r)}
 	tally, err := p.tallies.of(ctx, r)
 	if err != nil && ctx.Err() == nil {
-		out.Damage = err.Error()
+		out.Damage = p.withoutFolder(err.Error())
 	}
 	out.addBar(tally)
 	if !r.FinishedAt.IsZero() {

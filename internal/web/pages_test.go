@@ -340,10 +340,14 @@ func TestFilesComeInPartsAndStayInTheirFolder(t *testing.T) {
 func TestUnknownNamesAreSaid(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, "account")
-	for path, want := range map[string]string{"/runs/none": "there is no run", "/runs/" + s.runID + "/rollouts/none": "there is nothing with this id", "/runs/latest~7": "only 1 runs"} {
-		if w := s.get(path); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), want) {
+	for path, want := range map[string]string{"/runs/none": "there is no run", "/runs/" + s.runID + "/rollouts/none": "there is nothing with this id", "/runs/latest~7": "only 1 runs",
+		"/compare/outputs?a=none&b=latest&evaluation=e": "there is no run"} {
+		if w := s.get(path); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), want) || strings.Contains(w.Body.String(), s.store.Dir()) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
+	}
+	if page := s.get("/compare?a=none&b=latest").Body.String(); !strings.Contains(page, "there is no run") || strings.Contains(page, s.store.Dir()) {
+		t.Errorf("a comparison with a run that is not there: %s", page)
 	}
 	if w := s.get("/runs/latest?sort=score"); w.Code != http.StatusFound || w.Header().Get("Location") != "/runs/"+s.runID+"?sort=score" {
 		t.Error(w.Code, w.Header())

@@ -118,7 +118,7 @@ func (p *Pages) handle(f func(http.ResponseWriter, *http.Request) error) http.Ha
 		if status == http.StatusInternalServerError {
 			p.o.Log.Error("a page failed", "path", r.URL.Path, "error", err)
 		}
-		Refuse(w, status, text)
+		Refuse(w, status, p.withoutFolder(text))
 	})
 }
 
