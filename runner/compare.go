@@ -47,7 +47,7 @@ func SelfTest(a compare.Side, by string, seed uint64) (*compare.SelfTestDocument
 // VerdictOf is the verdict of the gates of a comparison; undecided is what one that is undecided
 // comes to. The reason names the gates that have not passed.
 func VerdictOf(d *compare.Document, undecided Verdict) (v Verdict, reason string) {
-	return verdictOfGates(d.Gates, func(g compare.Gate) gateVerdict { return gateVerdict{g.Verdict, report.GateSentence(g)} }, undecided)
+	return verdictOfGates(d.Gates, func(g compare.Gate) gateVerdict { return gateVerdict{g.Verdict, report.GateSentence(d, g)} }, undecided)
 }
 
 // gateVerdict is how a gate was judged, and the sentence that says so.

@@ -109,8 +109,18 @@ func (d *Document) pair(a, b *Side) (pairs []pair) {
 			d.OnlyB = append(d.OnlyB, k.evaluation)
 		}
 	}
-	d.OnlyA, d.OnlyB = slices.Compact(d.OnlyA), slices.Compact(d.OnlyB)
+	d.OnlyA, d.OnlyB = distinct(d.OnlyA), distinct(d.OnlyB)
 	return pairs
+}
+
+// distinct leaves out what came before: an evaluation comes once for each agent.
+func distinct(ids []string) []string {
+	seen := make(map[string]bool, len(ids))
+	return slices.DeleteFunc(ids, func(id string) bool {
+		again := seen[id]
+		seen[id] = true
+		return again
+	})
 }
 
 // differences lists what the two runs were planned with that is not the same.
@@ -119,9 +129,11 @@ func (d *Document) differences(a, b *Side, pairs []pair) {
 	set := func(format string, args ...any) {
 		d.SetDifferences = append(d.SetDifferences, fmt.Sprintf(format, args...))
 	}
+	said := map[string]bool{} // an evaluation has a pair for each agent
 	for _, p := range pairs {
-		if p.a.Digest != p.b.Digest {
-			set("evaluation %s has other inputs or criteria", p.a.EvaluationID)
+		if id := p.a.EvaluationID; p.a.Digest != p.b.Digest && !said[id] {
+			said[id] = true
+			set("evaluation %s has other inputs or criteria", id)
 		}
 	}
 	for _, id := range d.OnlyA {
@@ -277,14 +289,14 @@ func (d *Document) gates(f *figures, o Options) {
 	worst, best, open := f.atBounds()
 	low, _, lowKnown := worst.Interval()
 	_, high, highKnown := best.Interval()
-	first := d.Comparisons[0].Difference
+	first := &d.Comparisons[0]
 	add := func(rule string, margin *float64, limit float64, judge func(low, high, margin float64) eval.GateVerdict) {
 		g := Gate{Rule: rule, By: f.by, Margin: *margin, Open: open, Verdict: eval.GateUndecided}
 		if lowKnown && highKnown {
 			g.Low, g.High, g.Verdict = &low, &high, judge(low, high, *margin)
 		}
 		if g.Verdict == eval.GateUndecided && open == 0 {
-			g.EvaluationsNeeded = first.Needed(first.Delta - limit)
+			g.EvaluationsNeeded = first.needed(first.Delta - limit)
 		}
 		d.Gates = append(d.Gates, g)
 	}

@@ -187,7 +187,7 @@ func TestGates(t *testing.T) {
 		{"6 of 40 became worse", passing("a", 40, 0), passing("b", 40, 6), eval.GateFail, eval.GateFail, 0, 0},
 		{"1 of 8 became worse", passing("a", 8, 0), passing("b", 8, 1), eval.GateUndecided, eval.GateUndecided, 0, 63},
 		{"10 of 40 became better", passing("a", 40, 10), passing("b", 40, 0), eval.GatePass, eval.GatePass, 0, 0},
-		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), eval.GatePass, eval.GateFail, 0, 0},
+		{"the same scores", scores("a", 0.5, 0.25, 1), scores("b", 0.5, 0.25, 1), eval.GateUndecided, eval.GateUndecided, 0, 0},
 		{"one pair of scores has no interval", scores("a", 0.5), scores("b", 0.75), eval.GateUndecided, eval.GateUndecided, 0, 0},
 		{"one pair of verdicts has a wide one", scores("a", 0), scores("b", 1), eval.GateUndecided, eval.GateUndecided, 0, 0},
 		{"open evaluations may save it", passing("a", 40, 4), withOpen(passing("b", 40, 4), 8), eval.GateUndecided, eval.GateUndecided, 8, 0},
@@ -201,6 +201,72 @@ func TestGates(t *testing.T) {
 		if n := d.Gates[0].EvaluationsNeeded; c.evaluationsWanted > 0 && (n == nil || *n != c.evaluationsWanted) {
 			t.Errorf("%s: needs %v evaluations", c.name, n)
 		}
+	}
+}
+
+// Evaluations that all come to the same on both sides are no proof that the next one will. How many
+// are proof is said, and so many are.
+func TestGatesWhereNothingDiffers(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		agents, n int
+		margin    float64
+		verdict   eval.GateVerdict
+		needed    int
+	}{
+		{"one agent", 1, 17, 0.01, eval.GateUndecided, 276},
+		{"one agent, enough", 1, 276, 0.01, eval.GatePass, 0},
+		{"two agents", 2, 17, 0.05, eval.GateUndecided, 55},
+		{"two agents, enough", 2, 55, 0.05, eval.GatePass, 0},
+	} {
+		for _, score := range []float64{0, 0.3} {
+			a := agents(c.agents, scores("a", repeat(c.n, score, 0, 0)...))
+			b := agents(c.agents, scores("b", repeat(c.n, score, 0, 0)...))
+			d := mustCompare(t, a, b, Options{NoWorseThan: &c.margin, Margin: &c.margin})
+			g := d.Gates[0]
+			if g.Verdict != c.verdict || (c.needed > 0) != (g.EvaluationsNeeded != nil) || c.needed > 0 && *g.EvaluationsNeeded != c.needed {
+				t.Errorf("%s, score %v: got %+v", c.name, score, g)
+			}
+			if r := d.Comparisons[0]; (r.Verdict == Equivalent) != (c.verdict == eval.GatePass) || r.Evaluations != c.n || r.N != c.n*c.agents {
+				t.Errorf("%s, score %v: got %+v", c.name, score, r)
+			}
+		}
+	}
+}
+
+// agents has the evaluations of a side for n agents, which all come to the same.
+func agents(n int, s Side) Side {
+	one := s.Evaluations
+	s.Agents, s.Evaluations = nil, nil
+	for i := range n {
+		s.Agents = append(s.Agents, fmt.Sprint("agent ", i+1))
+		for _, e := range one {
+			e.Agent = s.Agents[i]
+			s.Evaluations = append(s.Evaluations, e)
+		}
+	}
+	s.N = len(s.Evaluations)
+	return s
+}
+
+// With several agents the numbers that are needed are of evaluations, which all agents run, and what
+// differs in an evaluation is said once.
+func TestEvaluationsAreNoPairs(t *testing.T) {
+	a, b := scores("a", 0.5, 0.25, 1, 0, 0.5), scores("b", 0.5, 0.5, 1, 0.25, 0.25)
+	one := mustCompare(t, a, b, Options{Margin: ptr(0.1)}).Comparisons[0]
+	three := mustCompare(t, agents(3, a), agents(3, b), Options{Margin: ptr(0.1)}).Comparisons[0]
+	if three.N != 15 || three.Evaluations != 5 || one.Evaluations != 5 || *three.EvaluationsNeeded != *one.EvaluationsNeeded {
+		t.Errorf("got %+v of %d, one agent needs %d", three, *three.EvaluationsNeeded, *one.EvaluationsNeeded)
+	}
+
+	b.Evaluations[1].Digest = "x"
+	_, err := Compare(agents(2, a), agents(2, b), Options{Settings: stats.DefaultSettings})
+	if err == nil || !strings.HasPrefix(err.Error(), "the eval sets differ: evaluation e2 has other inputs or criteria;") {
+		t.Errorf("got %v", err)
+	}
+	d := mustCompare(t, agents(2, scores("a", 1, 0)), agents(2, scores("b", 1)), Options{AllowDifferentSets: true})
+	if len(d.OnlyA) != 1 || len(d.SetDifferences) != 1 {
+		t.Errorf("got %v, %v", d.OnlyA, d.SetDifferences)
 	}
 }
 

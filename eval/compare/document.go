@@ -13,7 +13,7 @@ type Document struct {
 	SchemaVersion string `json:"schemaVersion"`
 	A             Source `json:"a"`
 	B             Source `json:"b"`
-	// Pairs counts the evaluations that both sides have scored.
+	// Pairs counts the evaluations that both sides have scored, for each agent.
 	Pairs int `json:"pairs"`
 	// OnlyA and OnlyB are evaluations that only one side has.
 	OnlyA []string `json:"onlyA"`
@@ -55,6 +55,8 @@ type Row struct {
 	Name string `json:"name,omitempty"`
 	// LowerIsBetter holds of tokens and cost.
 	LowerIsBetter bool `json:"lowerIsBetter,omitempty"`
+	// Evaluations counts those of the pairs: fewer than N if there are several agents.
+	Evaluations int `json:"evaluations"`
 	stats.Difference
 	// HolmP is the p-value that is shown, adjusted for the number of rows.
 	HolmP float64 `json:"holmP"`
@@ -128,7 +130,7 @@ type Gate struct {
 	// that these may bring, and its upper end at the best. They are nil if there is no interval.
 	Low  *float64 `json:"low"`
 	High *float64 `json:"high"`
-	// Open counts the evaluations that may still bring something.
+	// Open counts the evaluations that may still bring something, for each agent.
 	Open    int              `json:"open"`
 	Verdict eval.GateVerdict `json:"verdict"`
 	// EvaluationsNeeded is how many evaluations like these would decide a gate that is undecided.

@@ -55,7 +55,7 @@ func figureOf(e *Evaluation, by string) (eval.Figure, bool) {
 }
 
 func newFigures(by string, pairs []pair, missingZero bool) *figures {
-	f := &figures{by: by}
+	f := &figures{by: by, paired: stats.Paired{Unbounded: isUsage(by)}}
 	for _, p := range pairs {
 		f.severalAgents = f.severalAgents || p.a.Agent != pairs[0].a.Agent
 		s := sides{pair: p}
@@ -159,24 +159,44 @@ func (f *figures) row(o Options, earlier []*figures) Row {
 	} else {
 		f.difference = f.paired.Difference(o.Settings)
 	}
-	r := Row{By: f.by, Difference: f.difference, Margin: o.Margin}
+	r := Row{By: f.by, Evaluations: f.evaluations(), Difference: f.difference, Margin: o.Margin}
 	if isUsage(f.by) {
 		r.LowerIsBetter, r.Margin = true, nil
 		r.Regressions, r.Improvements = r.Improvements, r.Regressions
-		r.EvaluationsNeeded = r.Needed(r.Delta)
+		r.EvaluationsNeeded = r.needed(r.Delta)
 		return r
 	}
 	distance := r.Delta
 	if o.Margin != nil {
 		distance = *o.Margin
 	}
-	r.EvaluationsNeeded = r.Needed(distance)
+	r.EvaluationsNeeded = r.needed(distance)
 	var worst, best stats.Paired
 	for _, s := range f.all {
 		s.addBounds(&worst, &best)
 	}
 	r.Bounds = []float64{worst.Mean(), best.Mean()}
 	return r
+}
+
+// evaluations counts those of the pairs.
+func (f *figures) evaluations() int {
+	ids := map[string]bool{}
+	for _, s := range f.all {
+		if s.a != nil && s.b != nil {
+			ids[s.pair.a.EvaluationID] = true
+		}
+	}
+	return len(ids)
+}
+
+// needed is how many evaluations the pairs would be of that a difference of distance needs.
+func (r *Row) needed(distance float64) *int {
+	n := r.Needed(distance)
+	if n != nil {
+		*n = (*n*r.Evaluations + r.N - 1) / r.N
+	}
+	return n
 }
 
 // missing are the evaluations that are in no pair.

@@ -3,12 +3,15 @@ package stats
 import (
 	"math"
 	"slices"
+	"sort"
 )
 
 // Paired is one figure of the same evaluations on two sides, A and B.
 type Paired struct {
-	a, b []float64
-	d    Sample
+	// Unbounded says that the figures are no scores from 0 to 1, but tokens or costs.
+	Unbounded bool
+	a, b      []float64
+	d         Sample
 }
 
 // Add adds an evaluation.
@@ -19,7 +22,7 @@ func (p *Paired) Add(cluster string, a, b float64) {
 
 // Equal reports whether both have the same pairs.
 func (p *Paired) Equal(other *Paired) bool {
-	return slices.Equal(p.a, other.a) && slices.Equal(p.b, other.b) && slices.Equal(p.d.clusters, other.d.clusters)
+	return p.Unbounded == other.Unbounded && slices.Equal(p.a, other.a) && slices.Equal(p.b, other.b) && slices.Equal(p.d.clusters, other.d.clusters)
 }
 
 // Len is the number of pairs.
@@ -40,7 +43,8 @@ type Difference struct {
 	// DF are the degrees of freedom of the t test: clusters less one.
 	DF int `json:"df"`
 	// Low and High bound the 95 % confidence interval; nil if there is none. Interval names its
-	// method: t, or bonett-price where every figure is 0 or 1.
+	// method: t, or where every score is 0 or 1, or all pairs differ by the same, bonett-price, with
+	// clusters bonett-price-clustered.
 	Low      *float64 `json:"low"`
 	High     *float64 `json:"high"`
 	Interval string   `json:"interval,omitempty"`
@@ -55,7 +59,8 @@ type Difference struct {
 	Correlation *float64 `json:"correlation"`
 	// Bootstrap is nil below two clusters.
 	Bootstrap *Bootstrap `json:"bootstrap"`
-	// MDE is the least difference that is found with probability Power.
+	// MDE is the least difference that is found with probability Power; nil if nothing varies, or if
+	// even the largest difference that there can be is found more rarely.
 	MDE   *float64 `json:"mde"`
 	Power float64  `json:"power"`
 }
@@ -98,8 +103,9 @@ func (p *Paired) Difference(o Settings) Difference {
 		return out
 	}
 	out.TP = tTest(delta, *se, clusters)
-	mde := (z + normalQuantile(o.Power)) * *se
-	out.MDE = &mde
+	if mde := (z + normalQuantile(o.Power)) * *se; p.Unbounded || *se >= negligible && mde <= 1 {
+		out.MDE = &mde
+	}
 	if o.Resamples > 0 {
 		out.Bootstrap = bootstrap(sums, sizes, o.Resamples, random(o.Seed))
 	}
@@ -124,32 +130,59 @@ func (p *Paired) Mean() float64 {
 	return mean
 }
 
+// negligible is a standard error that is no more than rounding: nothing varies.
+const negligible = 1e-9
+
 func (p *Paired) interval(delta float64, se *float64, clusters int) (low, high *float64, method string) {
 	var l, h float64
 	switch {
-	case p.binary() && clusters == p.Len():
-		regressions, improvements := 0, 0
-		for _, d := range p.d.x {
-			if d < 0 {
-				regressions++
-			} else if d > 0 {
-				improvements++
-			}
-		}
-		l, h = bonettPrice(regressions, improvements, p.Len())
+	case clusters == p.Len() && (p.binary() || p.flat(se)):
 		method = "bonett-price"
+		l, h = p.bonettPrice(z)
 	case se == nil:
 		return nil, nil, ""
+	case p.binary() || p.flat(se):
+		method = "bonett-price-clustered"
+		l, h = p.bonettPrice(studentQuantile(float64(clusters - 1)))
 	default:
-		half := studentQuantile(float64(clusters-1)) * *se
-		l, h = delta-half, delta+half
 		method = "t"
+		half := studentQuantile(float64(clusters-1)) * *se
+		if l, h = delta-half, delta+half; !p.Unbounded {
+			l, h = max(-1, l), min(1, h)
+		}
 	}
 	return &l, &h, method
 }
 
+// binary reports whether every figure is a score of 0 or 1.
 func (p *Paired) binary() bool {
-	return (&Sample{x: p.a}).binary() && (&Sample{x: p.b}).binary()
+	return !p.Unbounded && (&Sample{x: p.a}).binary() && (&Sample{x: p.b}).binary()
+}
+
+// Varies reports whether the pairs do not all differ by the same. One pair alone tells nothing of it.
+func (d Difference) Varies() bool { return d.StandardError != nil && *d.StandardError >= negligible }
+
+// flat reports whether all clusters of scores differ by the same.
+func (p *Paired) flat(se *float64) bool { return !p.Unbounded && se != nil && *se < negligible }
+
+// bonettPrice is the interval of Bonett and Price (2012) of the difference of two paired shares: that
+// of the mean difference of the pairs and two more, one that became worse and one that became better.
+// It has a width where no pair differs, and so it serves for scores that all differ by the same. With
+// clusters each of them is one observation, and the two more are clusters of mean size.
+func (p *Paired) bonettPrice(quantile float64) (low, high float64) {
+	sums, sizes := p.d.sums(0)
+	n, size := float64(len(sums)+2), float64(p.Len())/float64(len(sums))
+	var d float64
+	for _, sum := range sums {
+		d += sum / size / n
+	}
+	squares := (-1-d)*(-1-d) + (1-d)*(1-d)
+	for i, sum := range sums {
+		e := (sum - float64(sizes[i])*d) / size
+		squares += e * e
+	}
+	half := quantile * math.Sqrt(squares) / n
+	return max(-1, d-half), min(1, d+half)
 }
 
 // tTest is the p-value of a mean difference; nil if nothing varies but the mean is not 0.
@@ -175,15 +208,6 @@ func mcnemar(worse, better int) (exact, mid float64) {
 	return min(1, tail), tail - binomialMass(least, n)
 }
 
-// bonettPrice is the interval of the difference of two paired shares (Bonett and Price 2012).
-func bonettPrice(worse, better, n int) (low, high float64) {
-	total := float64(n + 2)
-	p12, p21 := float64(worse+1)/total, float64(better+1)/total
-	d := p21 - p12
-	half := z * math.Sqrt((p12+p21-d*d)/total)
-	return max(-1, d-half), min(1, d+half)
-}
-
 // correlation is that of Pearson.
 func correlation(a []float64, meanA float64, b []float64, meanB float64) *float64 {
 	var ab, aa, bb float64
@@ -198,17 +222,39 @@ func correlation(a []float64, meanA float64, b []float64, meanB float64) *float6
 	return &r
 }
 
-// Needed is how many evaluations would find a difference of distance with the power; nil if that is
-// nothing, or if nothing is known of how much the evaluations vary.
+// Needed is how many pairs like these would find a difference of distance with the power, or where
+// no pair differs how many would have an interval that goes no further; nil if distance is nothing,
+// or if nothing is known of how much the pairs vary.
 func (d Difference) Needed(distance float64) *int {
-	if d.StandardError == nil || *d.StandardError < 1e-12 || math.Abs(distance) < 1e-9 {
+	distance = math.Abs(distance)
+	if d.StandardError == nil || distance < negligible {
 		return nil
 	}
-	ratio := *d.MDE / distance // the standard error falls with the root of the evaluations
-	n := math.Ceil(ratio*ratio*float64(d.N) - 1e-9)
+	var n float64
+	switch ratio := (z + normalQuantile(d.Power)) * *d.StandardError / distance; {
+	case d.Varies(): // the standard error falls with the root of the pairs
+		n = math.Ceil(ratio*ratio*float64(d.N) - 1e-9)
+	case math.Abs(d.Delta) >= negligible || d.Interval == "t":
+		return nil
+	default:
+		n = math.Ceil(float64(d.neededClusters(distance)) * float64(d.N) / float64(d.Clusters))
+	}
 	if n > 1e9 {
 		return nil
 	}
 	out := int(n)
 	return &out
+}
+
+// neededClusters is how many clusters that do not differ have an interval that goes no further than
+// distance.
+func (d Difference) neededClusters(distance float64) int {
+	return 2 + sort.Search(1<<30, func(n int) bool {
+		n += 2
+		quantile := z
+		if d.Interval != "bonett-price" {
+			quantile = studentQuantile(float64(n - 1))
+		}
+		return quantile*math.Sqrt2/float64(n+2) <= distance
+	})
 }

@@ -242,6 +242,9 @@ func TestDifferencesAreThoseOfTheReference(t *testing.T) {
 		worse, better, binary := int64(0), int64(0), true
 		for i, a := range c.x {
 			b := c.x[r.IntN(len(c.x))]
+			if n%8 == 0 {
+				b = a
+			}
 			p.Add(c.clusters[i], a, b)
 			d.x, d.clusters = append(d.x, b-a), append(d.clusters, c.clusters[i])
 			sums[c.clusters[i]] += b - a
@@ -271,6 +274,7 @@ func TestDifferencesAreThoseOfTheReference(t *testing.T) {
 				near(t, fmt.Sprint(n, " t test"), *got.TP, studentTail(d.mean()/se, float64(d.countClusters()-1)))
 			}
 		}
+		checkIntervalOfDifference(t, fmt.Sprint("case ", n), d, binary, got)
 		if !binary || d.countClusters() < len(d.x) {
 			continue
 		}
@@ -287,6 +291,47 @@ func TestDifferencesAreThoseOfTheReference(t *testing.T) {
 		near(t, fmt.Sprint(n, " McNemar, mid-p"), *got.McNemarMidP, mid)
 		near(t, fmt.Sprint(n, " sign flip of a table"), got.SignFlipP, exact)
 	}
+}
+
+// checkIntervalOfDifference goes through all pairs of pairs. Beside the clusters that there are it has
+// two of mean size for verdicts, one that became worse and one that became better.
+func checkIntervalOfDifference(t *testing.T, what string, d referenceCase, binary bool, got Difference) {
+	t.Helper()
+	clusters, n := d.countClusters(), float64(len(d.x))
+	single := clusters == len(d.x)
+	flat := clusters > 1 && d.standardError() < 1e-9
+	quantile := 1.959963984540054
+	if !single || !binary && !flat {
+		if clusters < 2 {
+			if got.Low != nil {
+				t.Errorf("%s: got %+v", what, got)
+			}
+			return
+		}
+		quantile = root(0, 1e4, func(t float64) float64 { return 0.05 - studentTail(t, float64(clusters-1)) })
+	}
+	if clusters < 2 && !binary {
+		return
+	}
+	middle := d.mean()
+	var se float64
+	if binary || flat {
+		size, k := n/float64(clusters), float64(clusters+2)
+		middle *= n / size / k
+		squares := (1-middle)*(1-middle) + (1+middle)*(1+middle)
+		for i := range d.x { // all pairs of pairs of one cluster
+			for j := range d.x {
+				if d.clusters[i] == d.clusters[j] {
+					squares += (d.x[i] - middle) * (d.x[j] - middle) / size / size
+				}
+			}
+		}
+		se = math.Sqrt(squares) / k
+	} else {
+		se = d.standardError()
+	}
+	near(t, what+" low", *got.Low, math.Max(-1, middle-quantile*se))
+	near(t, what+" high", *got.High, math.Min(1, middle+quantile*se))
 }
 
 func TestPassAtKIsAShareOfChoices(t *testing.T) {

@@ -24,7 +24,7 @@ func WriteComparison(w io.Writer, d *compare.Document) error {
 	plain := func(s string) string { return shorten(redact.Line(s), nameWidth) }
 	out.printf("A: %s\nB: %s\n%s\n", side(d.A), side(d.B), pairsLine(d))
 	for _, g := range d.Gates {
-		out.printf("%s\n", GateSentence(g))
+		out.printf("%s\n", GateSentence(d, g))
 	}
 	for _, l := range itemLists(d) {
 		out.printf("\n%s\n", l.title)
@@ -54,7 +54,7 @@ func WriteComparisonMarkdown(w io.Writer, d *compare.Document) error {
 	out.printf("## %s: %s\n\n", markdown(d.B.EvaluationSetName), headline(d))
 	out.printf("A: %s  \nB: %s  \n%s\n", markdown(side(d.A)), markdown(side(d.B)), pairsLine(d))
 	for _, g := range d.Gates {
-		out.printf("\n**%s**\n", markdown(GateSentence(g)))
+		out.printf("\n**%s**\n", markdown(GateSentence(d, g)))
 	}
 	for _, l := range itemLists(d) {
 		out.printf("\n### %s\n\n", l.title)
@@ -110,7 +110,7 @@ func WriteSelfTest(w io.Writer, d *compare.SelfTestDocument, asMarkdown bool) er
 }
 
 // GateSentence says how a gate of a comparison was judged.
-func GateSentence(g compare.Gate) string {
+func GateSentence(d *compare.Document, g compare.Gate) string {
 	rule := "no worse than A by more than " + decimal(g.Margin)
 	if g.Rule == "betterThan" {
 		rule = "better than A by more than " + decimal(g.Margin)
@@ -121,7 +121,7 @@ func GateSentence(g compare.Gate) string {
 		text += fmt.Sprintf(", the difference lies between %s and %s", signed(*g.Low), signed(*g.High))
 	}
 	if g.Open > 0 {
-		text += fmt.Sprintf(" whatever %s bring that are still open", count(g.Open, "evaluation"))
+		text += fmt.Sprintf(" whatever %s bring that are still open", count(g.Open, unit(d)))
 	}
 	if g.EvaluationsNeeded != nil {
 		text += fmt.Sprintf("; about %s like these would decide it", count(*g.EvaluationsNeeded, "evaluation"))
@@ -137,8 +137,28 @@ func side(s compare.Source) string {
 	return out
 }
 
+// unit is what is compared: with several agents each evaluation is a pair for each of them.
+func unit(d *compare.Document) string {
+	if len(d.A.Agents) > 1 {
+		return "pair"
+	}
+	return "evaluation"
+}
+
+// ofEvaluations counts the evaluations that were compared, and their pairs if these are more.
+func ofEvaluations(r *compare.Row) string {
+	out := count(r.Evaluations, "evaluation")
+	if r.N != r.Evaluations {
+		out += fmt.Sprintf(" (%s)", count(r.N, "pair"))
+	}
+	return out
+}
+
 func pairsLine(d *compare.Document) string {
 	out := count(d.Pairs, "evaluation") + " compared"
+	if agents := len(d.A.Agents); agents > 1 {
+		out = fmt.Sprintf("%s compared: %s, %d agents", count(d.Pairs, "pair"), count(d.Comparisons[0].Evaluations, "evaluation"), agents)
+	}
 	if open := openMissing(d); len(d.Missing) > 0 {
 		out += fmt.Sprintf("; %d left out because a side has no score", len(d.Missing))
 		if open > 0 {
@@ -196,7 +216,7 @@ func itemLists(d *compare.Document) (out []itemList) {
 				l.items = append(l.items, item)
 			}
 		}
-		l.title = fmt.Sprintf("%s %s", count(l.total, "evaluation"), one.title)
+		l.title = fmt.Sprintf("%s %s", count(l.total, unit(d)), one.title)
 		if l.total > 0 {
 			out = append(out, l)
 		}
@@ -261,11 +281,20 @@ func comparisonSentences(d *compare.Document) (out []string) {
 }
 
 // ComparisonLimits say which difference would have been found, and what the missing scores can do.
-// Where all pairs differ by the same there is no smallest detectable difference to tell.
+// Where all pairs differ by the same there is no smallest detectable difference to tell; where none
+// differs they say what may still be.
 func ComparisonLimits(d *compare.Document) (out []string) {
-	first := d.Comparisons[0]
-	if first.MDE != nil && *first.MDE > 0 {
-		sentence := fmt.Sprintf("With %s, a true difference of %s is detected in %.0f %% of comparisons", count(first.N, "evaluation"), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
+	first := &d.Comparisons[0]
+	sentence := ""
+	switch {
+	case first.MDE != nil && *first.MDE > 0:
+		sentence = fmt.Sprintf("With %s, a true difference of %s is detected in %.0f %% of comparisons", ofEvaluations(first), figure(first.By, *first.MDE, decimal(*first.MDE)), 100*first.Power)
+	case first.Varies() && first.MDE == nil:
+		sentence = fmt.Sprintf("With %s, not even a true difference of 1 is detected in %.0f %% of comparisons", ofEvaluations(first), 100*first.Power)
+	case !first.LowerIsBetter && first.Regressions+first.Improvements == 0 && first.High != nil:
+		sentence = fmt.Sprintf("No %s differs; with %s, a true difference of %s is still possible", unit(d), ofEvaluations(first), decimal(*first.High))
+	}
+	if sentence != "" {
 		if first.EvaluationsNeeded != nil {
 			what := "this one"
 			if first.Margin != nil {

@@ -204,7 +204,7 @@ func (page *comparePage) show(doc *compare.Document) {
 	}
 	page.Limits = report.ComparisonLimits(doc)
 	for _, g := range doc.Gates {
-		page.Gates = append(page.Gates, compareGate{string(g.Verdict), report.GateSentence(g)})
+		page.Gates = append(page.Gates, compareGate{string(g.Verdict), report.GateSentence(doc, g)})
 	}
 	scale := 0.05
 	for i := range doc.Comparisons {

@@ -64,19 +64,32 @@ def difference(a, b, clusters, resamples, seed):
     if 1 < len(flips) <= 10:
         out["signFlipP"] = stats.permutation_test((flips,), lambda x, axis: x.sum(axis=axis), permutation_type="samples",
                                                   vectorized=True, n_resamples=np.inf).pvalue
+    binary = np.isin(a, [0, 1]).all() and np.isin(b, [0, 1]).all()
+    flat = se is not None and se < 1e-9
     if se is not None and se > 1e-9:
         out["tP"] = stats.ttest_rel(b, a).pvalue if single else 2 * stats.t.sf(abs(d.mean() / se), df)
-        out["mde"] = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * se
+    if se is not None:
+        mde = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * se
+        out["mde"] = None if flat or mde > 1 else mde
     if np.ptp(a) > 0 and np.ptp(b) > 0:
         out["correlation"] = stats.pearsonr(a, b).statistic
-    if np.isin(a, [0, 1]).all() and np.isin(b, [0, 1]).all() and single:
+    if binary and single:
         worse, better = int((d < 0).sum()), int((d > 0).sum())
         table = [[0, worse], [better, 0]]
         out["mcnemarExact"] = mcnemar(table, exact=True).pvalue if worse + better else 1.0
         mid = out["mcnemarExact"] - stats.binom.pmf(min(worse, better), worse + better, 0.5)
         out["mcnemarMidP"] = 1.0 if worse == better else mid
-    elif se is not None and se > 1e-9:
-        out["deltaLow"], out["deltaHigh"] = stats.t.interval(0.95, df, loc=d.mean(), scale=se)
+    if (binary or flat) and (single or se is not None):
+        # Bonett and Price: a cluster of mean size became worse, and one better, beside those that there are
+        size = len(d) / len(order)
+        sums2, sizes2 = np.append(sums, [-size, size]), np.append(sizes, [size, size])
+        middle = sums2.sum() / sizes2.sum()
+        scale = np.linalg.norm(sums2 - sizes2 * middle) / sizes2.sum()
+        low, high = (stats.norm.interval(0.95, middle, scale) if single else stats.t.interval(0.95, df, middle, scale))
+        out["deltaLow"], out["deltaHigh"] = max(-1, low), min(1, high)
+    elif se is not None:
+        low, high = stats.t.interval(0.95, df, loc=d.mean(), scale=se)
+        out["deltaLow"], out["deltaHigh"] = max(-1, low), min(1, high)
     if len(order) > 1:
         index = ((splitmix(seed, resamples * len(order)) >> np.uint64(32)) * np.uint64(len(order)) >> np.uint64(32)).astype(int).reshape(resamples, -1)
         means = sums[index].sum(axis=1) / sizes[index].sum(axis=1)

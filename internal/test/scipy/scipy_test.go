@@ -91,11 +91,11 @@ func show(x *float64) string {
 	return fmt.Sprint(*x)
 }
 
-// newCase has scores that are 0 or 1, or quarters, or anything, in clusters or not; all other parts
-// are independent of them.
+// newCase has scores that are 0 or 1, or quarters, or anything, in clusters or not, one time in eight
+// the same on both sides; all other parts are independent of them.
 func newCase(r *rand.Rand) testCase {
 	c := testCase{Resamples: 200, Seed: r.Uint64N(1 << 40), K: 1 + r.IntN(4), N: 1 + r.IntN(60), Least: float64(1+r.IntN(19)) / 20, P: r.Float64()}
-	kind, clustered, groups := r.IntN(3), r.IntN(2) == 0, 1+r.IntN(12)
+	kind, clustered, groups, equal := r.IntN(3), r.IntN(2) == 0, 1+r.IntN(12), r.IntN(8) == 0
 	one := func() float64 {
 		switch x := r.Float64(); kind {
 		case 0:
@@ -111,7 +111,11 @@ func newCase(r *rand.Rand) testCase {
 		if clustered {
 			cluster = fmt.Sprint("c", r.IntN(groups))
 		}
-		c.A, c.B, c.Clusters = append(c.A, one()), append(c.B, one()), append(c.Clusters, cluster)
+		a, b := one(), one()
+		if equal {
+			b = a
+		}
+		c.A, c.B, c.Clusters = append(c.A, a), append(c.B, b), append(c.Clusters, cluster)
 	}
 	epochs := 2 + r.IntN(4)
 	for range 2 + r.IntN(8) {
